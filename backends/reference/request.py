@@ -1,0 +1,137 @@
+"""One request of a batch, cut out, checked row by row and turned into probabilities.
+
+This module refuses to decide anything: it prepares what `verify` decides on.
+"""
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ...core.batch import PADDING_TOKEN_ID, VerifyBatch
+from ...core.output import Status
+from ...core.policies import Policy
+from ...core.sampling_tensors import SamplingTensors
+from .recipe import SeenTokens, adjust_logits, is_usable, log_probs
+
+
+@frozen(eq=False)
+class RequestRows:
+    """The part of one request that can be verified.
+
+    Attributes:
+        request: its index in the batch.
+        draft_token_ids: [n] int64, the draft up to the first bad id or row.
+        raw_logits: [num_rows, vocab_size] as they came; n + 1 rows, or n if `stop` is set.
+        logits: [num_rows, vocab_size] float64, after bias and penalties.
+        draft_log_probs: [n, vocab_size] float64 in target ids, if the policy needs them.
+        status: what is wrong with the draft's ids.
+        stop: why nothing can be drawn behind the draft; OK if it can.
+    """
+
+    request: int
+    draft_token_ids: Tensor
+    raw_logits: Tensor
+    logits: Tensor
+    draft_log_probs: Tensor | None
+    status: Status
+    stop: Status
+
+
+def cut_out(
+    batch: VerifyBatch, params: SamplingTensors, policy: Policy, request: int
+) -> RequestRows:
+    """Prepare one request: end its draft at the first bad id, stop it at the first bad row."""
+    start, end = batch.cu_num_logits[request : request + 2].tolist()
+    drafts, status = _usable_ids(batch, request, max(end - start - 1, 0))
+    num_drafts = len(drafts)
+    raw_logits = batch.target_logits[start : min(start + num_drafts + 1, end)]
+    logits = _adjusted(batch, params, request, raw_logits, drafts)
+    draft_logits = _draft_logits(batch, params, policy, request, num_drafts)
+    num_target = _num_leading(is_usable(logits))
+    num_draft = num_drafts if draft_logits is None else _num_leading(is_usable(draft_logits))
+    num_kept = min(num_drafts, num_target, num_draft)
+    stop = Status.OK
+    if num_target == num_kept:
+        stop = Status.TARGET_LOGITS_INVALID
+    elif num_kept < num_drafts:
+        stop = Status.DRAFT_LOGITS_INVALID
+    num_rows = num_kept + (stop is Status.OK)
+    return RequestRows(
+        request=request,
+        draft_token_ids=drafts[:num_kept],
+        raw_logits=raw_logits[:num_rows],
+        logits=logits[:num_rows],
+        draft_log_probs=_draft_log_probs(
+            batch, params, policy, request, drafts[:num_kept], draft_logits
+        ),
+        status=status,
+        stop=stop,
+    )
+
+
+def _usable_ids(batch: VerifyBatch, request: int, num_drafts: int) -> tuple[Tensor, Status]:
+    drafts = batch.draft_token_ids[request, :num_drafts].long()
+    num_usable = _num_leading((drafts >= 0) & (drafts < batch.vocab_size))
+    unusable = drafts[num_usable : num_usable + 1].tolist()
+    flagged = bool(unusable) and unusable[0] != PADDING_TOKEN_ID
+    return drafts[:num_usable], Status.DRAFT_TOKEN_INVALID if flagged else Status.OK
+
+
+def _num_leading(flags: Tensor) -> int:
+    return int(flags.to(torch.int64).cumprod(dim=0).sum())
+
+
+def _slot(batch: VerifyBatch, request: int) -> int:
+    return request if batch.slot_ids is None else int(batch.slot_ids[request])
+
+
+def _adjusted(
+    batch: VerifyBatch, params: SamplingTensors, request: int, raw_logits: Tensor, drafts: Tensor
+) -> Tensor:
+    requests = torch.full((len(raw_logits),), request, device=raw_logits.device)
+    seen = None
+    if params.penalties is not None and batch.token_counts is not None:
+        slots = torch.full_like(requests, _slot(batch, request))
+        seen = SeenTokens.before_rows(batch.token_counts, slots, drafts)
+    return adjust_logits(raw_logits, params, requests, seen)
+
+
+def _draft_logits(
+    batch: VerifyBatch, params: SamplingTensors, policy: Policy, request: int, num_drafts: int
+) -> Tensor | None:
+    # A greedy draft is one-hot at the token it drafted, so its logits need not be read.
+    one_hot = batch.draft_logits is None or float(params.draft.temperature[request]) == 0
+    if one_hot or not policy.uses_draft_probs:
+        return None
+    assert batch.draft_logits is not None
+    return batch.draft_logits[_slot(batch, request), :num_drafts].to(torch.float64)
+
+
+def _draft_log_probs(
+    batch: VerifyBatch,
+    params: SamplingTensors,
+    policy: Policy,
+    request: int,
+    drafts: Tensor,
+    draft_logits: Tensor | None,
+) -> Tensor | None:
+    if not policy.uses_draft_probs:
+        return None
+    shape = (len(drafts), batch.vocab_size)
+    in_target_ids = torch.full(shape, -torch.inf, dtype=torch.float64, device=drafts.device)
+    if draft_logits is None:
+        return in_target_ids.scatter_(1, drafts[:, None], 0.0)
+    requests = torch.full_like(drafts, request)
+    law = log_probs(draft_logits[: len(drafts)], params.draft, requests)
+    return place_in_target_ids(law, in_target_ids, batch.draft_to_target)
+
+
+def place_in_target_ids(
+    law: Tensor, in_target_ids: Tensor, draft_to_target: Tensor | None
+) -> Tensor:
+    """Write [n, draft_vocab_size] values to their target ids in [n, vocab_size]."""
+    if draft_to_target is not None:
+        return in_target_ids.index_copy_(1, draft_to_target, law)
+    shared = min(law.shape[1], in_target_ids.shape[1])
+    in_target_ids[:, :shared] = law[:, :shared]
+    return in_target_ids

@@ -1,0 +1,70 @@
+"""The backends by name; nothing is imported before it is chosen, and nothing falls back.
+
+An unknown or unavailable backend is an error that says what is known and what is missing.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from types import MappingProxyType
+
+from attrs import frozen
+
+from ..core.errors import UnavailableError
+from ..core.ports import Sampler
+
+
+@frozen
+class Backend:
+    """One entry of the registry.
+
+    Attributes:
+        name: what users choose it by.
+        factory: "module:Class" relative to this package, called without arguments.
+        summary: one line for people.
+        requires: third-party modules it imports.
+        install: how to get them.
+    """
+
+    name: str
+    factory: str
+    summary: str
+    requires: tuple[str, ...] = ()
+    install: str = ""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The required modules that are not installed."""
+        return tuple(module for module in self.requires if find_spec(module) is None)
+
+
+BACKENDS: Mapping[str, Backend] = MappingProxyType(
+    {
+        backend.name: backend
+        for backend in (
+            Backend(
+                name="reference",
+                factory=".reference:ReferenceSampler",
+                summary="plain PyTorch in float64, CPU or CUDA; the oracle",
+            ),
+        )
+    }
+)
+
+
+def load_sampler(name: str) -> Sampler:
+    """Import a backend and make its sampler.
+
+    Raises:
+        UnavailableError: the name is unknown, or something the backend needs is missing.
+    """
+    backend = BACKENDS.get(name)
+    if backend is None:
+        raise UnavailableError(f"backend: expected one of {', '.join(BACKENDS)}, got {name!r}")
+    if backend.missing:
+        raise UnavailableError(
+            f"backend {name}: needs {', '.join(backend.missing)}; install with: {backend.install}"
+        )
+    module, class_name = backend.factory.split(":")
+    sampler: Sampler = getattr(import_module(module, __package__), class_name)()
+    return sampler

@@ -1,0 +1,204 @@
+"""What the models said in one step: the inputs of a sampler.
+
+Construction checks shapes, dtypes and devices and refuses to look at values, so it never waits for
+the device.
+"""
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from .checks import FLOATS, INTEGERS, check_integer, check_tensor
+from .randomness import Stream
+from .token_counts import TokenCounts
+
+PADDING_TOKEN_ID = -1
+"""Marks an unused place in token ids, going in and coming out."""
+
+
+@frozen(eq=False, kw_only=True)
+class VerifyBatch:
+    """Draft tokens of several requests and the target's logits at each of them.
+
+    A request with K draft tokens owns K + 1 consecutive rows of target logits: row i scores draft
+    token i, the last row follows the whole draft. Requests may differ in K.
+
+    Attributes:
+        target_logits: [num_logits, vocab_size] float32, bfloat16 or float16, rows grouped by
+            request, any row stride; the last dimension is contiguous.
+        cu_num_logits: [num_reqs + 1] int, where each request's rows begin, with a leading 0.
+        draft_token_ids: [num_reqs, max_spec_len] int. A -1 ends a request's draft early, its row
+            then acts as the bonus row. So does an id outside the vocabulary, but flagged.
+        positions: [num_reqs] int, absolute sequence position that the request's first row decides.
+        draft_logits: [num_slots, at least max_spec_len, draft_vocab_size], the draft model's raw
+            logits before temperature; row i of a slot is what draft token i was drawn from. None
+            when drafts have no probabilities (n-gram, argmax): their law is one-hot.
+        slot_ids: [num_reqs] int, each request's slot in `draft_logits` and `token_counts`; None
+            means request i uses slot i.
+        draft_to_target: [draft_vocab_size] int64, the target id of each draft id, each id once;
+            None means they are the same. Draft ids without a target id are never accepted.
+        token_counts: what penalties count; needed only when some request has penalties.
+
+    Raises:
+        InvalidInputError: wrong shape, dtype or device.
+    """
+
+    target_logits: Tensor
+    cu_num_logits: Tensor
+    draft_token_ids: Tensor
+    positions: Tensor
+    draft_logits: Tensor | None = None
+    slot_ids: Tensor | None = None
+    draft_to_target: Tensor | None = None
+    token_counts: TokenCounts | None = None
+
+    def __attrs_post_init__(self) -> None:
+        logits = self.target_logits
+        check_logits("target_logits", logits)
+        device = logits.device
+        check_tensor("draft_token_ids", self.draft_token_ids, (None, None), INTEGERS, device)
+        num_reqs = self.num_reqs
+        check_tensor("cu_num_logits", self.cu_num_logits, (num_reqs + 1,), INTEGERS, device)
+        check_tensor("positions", self.positions, (num_reqs,), INTEGERS, device)
+        check_slot_ids(self.slot_ids, num_reqs, device)
+        check_token_counts(self.token_counts, self.vocab_size, device)
+        self._check_draft_logits(device)
+
+    def _check_draft_logits(self, device: torch.device) -> None:
+        if self.draft_logits is None:
+            return
+        check_logits("draft_logits", self.draft_logits, num_dims=3, device=device)
+        check_integer("draft_logits.shape[1]", self.draft_logits.shape[1], self.max_spec_len)
+        if self.slot_ids is None:
+            check_integer("draft_logits.shape[0]", self.draft_logits.shape[0], self.num_reqs)
+        check_id_map(self.draft_to_target, self.draft_logits.shape[-1], device)
+
+    @property
+    def num_reqs(self) -> int:
+        """How many requests are verified."""
+        return self.draft_token_ids.shape[0]
+
+    @property
+    def max_spec_len(self) -> int:
+        """The longest draft that fits."""
+        return self.draft_token_ids.shape[1]
+
+    @property
+    def vocab_size(self) -> int:
+        """The target's vocabulary size V."""
+        return self.target_logits.shape[1]
+
+    @classmethod
+    def dense(
+        cls,
+        *,
+        target_logits: Tensor,
+        draft_token_ids: Tensor,
+        positions: Tensor,
+        draft_logits: Tensor | None = None,
+        slot_ids: Tensor | None = None,
+        draft_to_target: Tensor | None = None,
+        token_counts: TokenCounts | None = None,
+    ) -> "VerifyBatch":
+        """A batch whose requests all own max_spec_len + 1 rows, without copying logits.
+
+        `target_logits` is [num_reqs, max_spec_len + 1, vocab_size]; all else is as in the class.
+        """
+        check_tensor("draft_token_ids", draft_token_ids, (None, None), INTEGERS)
+        num_reqs, max_spec_len = draft_token_ids.shape
+        check_tensor("target_logits", target_logits, (num_reqs, max_spec_len + 1, None), FLOATS)
+        starts = torch.arange(num_reqs + 1, dtype=torch.int32, device=target_logits.device)
+        return cls(
+            target_logits=target_logits.flatten(0, 1),
+            cu_num_logits=starts * (max_spec_len + 1),
+            draft_token_ids=draft_token_ids,
+            positions=positions,
+            draft_logits=draft_logits,
+            slot_ids=slot_ids,
+            draft_to_target=draft_to_target,
+            token_counts=token_counts,
+        )
+
+
+@frozen(eq=False, kw_only=True)
+class SampleBatch:
+    """One row of logits per request, from which one token each is to be drawn.
+
+    Without `draft_index` it is the target's own draw: the target recipe, bias and penalties, and
+    the TARGET stream. With it, it is a draft draw: the draft recipe, and the stream that the policy
+    names (`Policy.draft_stream`).
+
+    Attributes:
+        logits: [num_reqs, vocab_size] float32, bfloat16 or float16, any row stride; raw.
+        positions: [num_reqs] int, absolute sequence position that is decided.
+        draft_index: 1-based place in the draft, shared by the batch; None for the target.
+        draft_stream: the stream of a draft draw.
+        slot_ids: [num_reqs] int, each request's slot in `token_counts`; None means slot i.
+        draft_to_target: [vocab_size] int64, the target id of each draft id; None means the same.
+        target_vocab_size: needed with `draft_to_target`: how many ids the drawn ones belong to.
+        token_counts: what penalties count; needed only when some request has penalties.
+
+    Raises:
+        InvalidInputError: wrong shape, dtype, device or draft index.
+    """
+
+    logits: Tensor
+    positions: Tensor
+    draft_index: int | None = None
+    draft_stream: Stream = field(default=Stream.DRAFT)
+    slot_ids: Tensor | None = None
+    draft_to_target: Tensor | None = None
+    target_vocab_size: int | None = None
+    token_counts: TokenCounts | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_logits("logits", self.logits)
+        num_reqs, vocab_size = self.logits.shape
+        device = self.logits.device
+        check_tensor("positions", self.positions, (num_reqs,), INTEGERS, device)
+        check_slot_ids(self.slot_ids, num_reqs, device)
+        check_token_counts(self.token_counts, vocab_size, device)
+        check_id_map(self.draft_to_target, vocab_size, device)
+        if self.draft_index is not None:
+            check_integer("draft_index", self.draft_index, 1)
+        if self.draft_to_target is not None:
+            check_integer("target_vocab_size", self.target_vocab_size, 1)
+
+    @property
+    def num_reqs(self) -> int:
+        """How many tokens are drawn."""
+        return self.logits.shape[0]
+
+    @property
+    def stream(self) -> Stream:
+        """The stream that this draw uses."""
+        return Stream.TARGET if self.draft_index is None else self.draft_stream
+
+
+def check_logits(
+    name: str, logits: object, num_dims: int = 2, device: torch.device | None = None
+) -> None:
+    """Raise `InvalidInputError` unless these are logits with a contiguous, non-empty last dim."""
+    check_tensor(name, logits, (None,) * num_dims, FLOATS, device)
+    assert isinstance(logits, Tensor)
+    check_integer(f"{name}.shape[-1]", logits.shape[-1], 1)
+    check_integer(f"{name}.stride(-1)", logits.stride(-1), 1, 1 if logits.shape[-1] > 1 else 2**62)
+
+
+def check_slot_ids(slot_ids: Tensor | None, num_reqs: int, device: torch.device) -> None:
+    """Raise `InvalidInputError` unless these are one slot per request."""
+    if slot_ids is not None:
+        check_tensor("slot_ids", slot_ids, (num_reqs,), INTEGERS, device)
+
+
+def check_id_map(id_map: Tensor | None, draft_vocab_size: int, device: torch.device) -> None:
+    """Raise `InvalidInputError` unless this maps every draft id."""
+    if id_map is not None:
+        check_tensor("draft_to_target", id_map, (draft_vocab_size,), (torch.int64,), device)
+
+
+def check_token_counts(counts: TokenCounts | None, vocab_size: int, device: torch.device) -> None:
+    """Raise `InvalidInputError` unless the counts are for this vocabulary, on this device."""
+    if counts is not None:
+        name = "token_counts.prompt_mask"
+        check_tensor(name, counts.prompt_mask, (None, vocab_size), (torch.bool,), device)

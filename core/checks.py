@@ -1,0 +1,59 @@
+"""Checks of values, shapes, dtypes and devices; they refuse to read what a tensor holds."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .errors import InvalidInputError
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+INTEGERS = (torch.int32, torch.int64)
+
+
+def check_number(
+    name: str, value: object, low: float, high: float = math.inf, *, open_below: bool = False
+) -> None:
+    """Raise `InvalidInputError` unless value is a finite number in [low, high], or (low, high]."""
+    inside = (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and low <= value <= high
+        and not (open_below and value == low)
+    )
+    if not inside:
+        interval = f"{'(' if open_below or low == -math.inf else '['}{low}, {high}"
+        interval += ")" if high == math.inf else "]"
+        raise InvalidInputError(f"{name}: expected a number in {interval}, got {value!r}")
+
+
+def check_integer(name: str, value: object, low: int, high: float = math.inf) -> None:
+    """Raise `InvalidInputError` unless value is an int in [low, high]."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInputError(f"{name}: expected an integer, got {value!r}")
+    check_number(name, value, low, high)
+
+
+def check_tensor(
+    name: str,
+    tensor: object,
+    shape: Sequence[int | None],
+    dtypes: Sequence[torch.dtype],
+    device: torch.device | None = None,
+) -> None:
+    """Raise `InvalidInputError` unless the tensor has this shape (None: any), dtype and device."""
+    if not isinstance(tensor, Tensor):
+        raise InvalidInputError(f"{name}: expected a tensor, got {type(tensor).__name__}")
+    got = tuple(tensor.shape)
+    if len(got) != len(shape) or any(
+        want is not None and want != size for want, size in zip(shape, got, strict=False)
+    ):
+        want_text = ", ".join("any" if want is None else str(want) for want in shape)
+        raise InvalidInputError(f"{name}: expected shape [{want_text}], got {list(got)}")
+    if tensor.dtype not in dtypes:
+        names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise InvalidInputError(f"{name}: expected dtype {names}, got {tensor.dtype}")
+    if device is not None and tensor.device != device:
+        raise InvalidInputError(f"{name}: expected device {device}, got {tensor.device}")

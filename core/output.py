@@ -1,0 +1,69 @@
+"""What a sampler returns; this module refuses to interpret it: see `acceptor.core.statistics`."""
+
+from enum import IntFlag, unique
+
+from attrs import frozen
+from torch import Tensor
+
+
+@unique
+class Status(IntFlag):
+    """What went wrong with one request; its neighbours are untouched."""
+
+    OK = 0
+    TARGET_LOGITS_INVALID = 1
+    """A row of target logits was needed that holds NaN or +inf, or only -inf: stopped before it."""
+    DRAFT_LOGITS_INVALID = 2
+    """The same in the draft logits."""
+    DRAFT_TOKEN_INVALID = 4
+    """A draft token id was below -1 or not in the vocabulary: the draft was ended before it."""
+
+
+@frozen(eq=False)
+class Logprobs:
+    """Logprobs of emitted tokens and of the most likely ones, in nats.
+
+    Shapes have a place for every token id of the output they belong to.
+
+    Attributes:
+        emitted: [num_reqs, num_tokens] float32, -inf where nothing was emitted.
+        top_token_ids: [num_reqs, num_tokens, n] int64, most likely first, lowest id first on a tie.
+        top: [num_reqs, num_tokens, n] float32.
+    """
+
+    emitted: Tensor
+    top_token_ids: Tensor
+    top: Tensor
+
+
+@frozen(eq=False)
+class VerifyOutput:
+    """The tokens that each request emits in this step.
+
+    Attributes:
+        token_ids: [num_reqs, max_spec_len + 1] int64: the accepted draft tokens, then one recovered
+            or bonus token, then -1. A request that stopped has no recovered or bonus token.
+        num_accepted: [num_reqs] int32, without the final token.
+        status: [num_reqs] int32, bits of `Status`.
+        logprobs: None unless a request asked for them.
+    """
+
+    token_ids: Tensor
+    num_accepted: Tensor
+    status: Tensor
+    logprobs: Logprobs | None
+
+
+@frozen(eq=False)
+class SampleOutput:
+    """One drawn token per request.
+
+    Attributes:
+        token_ids: [num_reqs] int64, -1 where the status is not OK.
+        status: [num_reqs] int32, bits of `Status`.
+        logprobs: None unless a request asked for them; num_tokens is 1.
+    """
+
+    token_ids: Tensor
+    status: Tensor
+    logprobs: Logprobs | None

@@ -1,0 +1,103 @@
+"""What an acceptance policy is: thresholds, a rule and a residual for one request.
+
+A policy is a frozen value, its own cache key. It refuses to know about batches, devices or speed:
+the reference backend calls it, fused backends dispatch on its type.
+"""
+
+from enum import Enum
+from typing import Protocol
+
+from attrs import frozen
+from torch import Tensor
+
+from ..randomness import Stream
+
+
+class Rule(Enum):
+    """How per-token verdicts become the number of accepted tokens."""
+
+    FIRST_FAILURE = "first failure"
+    """Accept up to the first token that fails."""
+    LAST_SUCCESS = "last success"
+    """Accept through the last token that succeeds, whatever failed before it."""
+
+
+@frozen(eq=False)
+class DraftView:
+    """One request's draft of K tokens and what the two models think of it, in target token ids.
+
+    Attributes:
+        draft_token_ids: [K] int64, all inside the vocabulary.
+        target_log_probs: [K + 1, vocab_size] float64, log p at each row, bonus row last; [K, …] if
+            the request must stop before its bonus row.
+        draft_log_probs: [K, vocab_size] float64, log q that each token was drawn from; None unless
+            the policy's `uses_draft_probs`.
+        target_token_ids: [K + 1] int64, the target's own TARGET-stream sample at each row; None
+            unless the policy's `uses_target_samples`.
+    """
+
+    draft_token_ids: Tensor
+    target_log_probs: Tensor
+    draft_log_probs: Tensor | None
+    target_token_ids: Tensor | None
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """The draft's length K."""
+        return self.draft_token_ids.shape[0]
+
+
+class Policy(Protocol):
+    """The law by which draft tokens survive.
+
+    Token i is accepted alone iff log u_i < threshold i, u_i its acceptance uniform; the rule makes
+    a number of accepted tokens of that. A threshold of 0 always accepts, -inf never.
+    """
+
+    @property
+    def name(self) -> str:
+        """What users choose it by."""
+        ...
+
+    @property
+    def lossless(self) -> bool:
+        """Whether what is emitted follows the target's law exactly."""
+        ...
+
+    @property
+    def rule(self) -> Rule:
+        """How verdicts become a number of accepted tokens."""
+        ...
+
+    @property
+    def uses_draft_probs(self) -> bool:
+        """Whether it needs the law that drafts were drawn from."""
+        ...
+
+    @property
+    def uses_target_samples(self) -> bool:
+        """Whether it needs the target's own sample at every row."""
+        ...
+
+    @property
+    def greedy_is_strict(self) -> bool:
+        """Whether at temperature 0, where p is one-hot, it is the strict rule."""
+        ...
+
+    @property
+    def draft_stream(self) -> Stream:
+        """The stream that drafts must be drawn with."""
+        ...
+
+    def log_thresholds(self, view: DraftView) -> Tensor:
+        """The thresholds of all K tokens: [K] float64."""
+        ...
+
+    def log_residual(self, view: DraftView, row: int) -> Tensor | None:
+        """What to draw from when token row + 1 is the first not accepted, with the RECOVER stream.
+
+        Returns:
+            [vocab_size] float64 log weights, -inf everywhere if nothing is left; None when the
+            target's own sample (TARGET stream) stands.
+        """
+        ...

@@ -1,0 +1,54 @@
+"""Probabilistic verification, the rule of speculative sampling.
+
+It refuses one-sided shortcuts: what is accepted by p/q is recovered from the same p and q.
+
+Leviathan et al., "Fast inference from transformers via speculative decoding", ICML 2023; Chen et
+al., "Accelerating large language model decoding with speculative sampling", arXiv 2302.01318.
+"""
+
+from typing import ClassVar
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ..randomness import Stream
+from .policy import DraftView, Rule
+
+
+@frozen
+class Probabilistic:
+    """Accept x_i iff u < p_i(x_i) / q_i(x_i); on rejection draw from max(p_i - q_i, 0)."""
+
+    name: ClassVar[str] = "probabilistic"
+    lossless: ClassVar[bool] = True
+    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
+    uses_draft_probs: ClassVar[bool] = True
+    uses_target_samples: ClassVar[bool] = False
+    greedy_is_strict: ClassVar[bool] = True
+    draft_stream: ClassVar[Stream] = Stream.DRAFT
+
+    def log_thresholds(self, view: DraftView) -> Tensor:
+        """Log p(x) - log q(x); where q(x) = 0 the token survives iff p(x) > 0."""
+        assert view.draft_log_probs is not None
+        chosen = view.draft_token_ids[:, None]
+        log_p = view.target_log_probs[: view.num_draft_tokens].gather(1, chosen).squeeze(1)
+        log_q = view.draft_log_probs.gather(1, chosen).squeeze(1)
+        return torch.where(log_p == -torch.inf, log_p, log_p - log_q)
+
+    def log_residual(self, view: DraftView, row: int) -> Tensor:
+        """Log max(p - q, 0) at the row."""
+        assert view.draft_log_probs is not None
+        return log_difference(view.target_log_probs[row], view.draft_log_probs[row])
+
+
+def log_difference(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Log max(p - q, 0) without leaving the logarithmic scale, -inf where q >= p.
+
+    Args:
+        log_p: [vocab_size] float64.
+        log_q: [vocab_size] float64.
+    """
+    larger = log_p > log_q
+    ratio = torch.where(larger, log_q - log_p, -torch.inf).exp()
+    return torch.where(larger, log_p + torch.log1p(-ratio), -torch.inf)

@@ -1,0 +1,52 @@
+"""Strict verification: a draft token survives iff it is what the target samples itself.
+
+The output equals plain sampling with the same seed, token for token, whatever the drafter; it
+refuses to look at the draft's probabilities.
+"""
+
+from typing import ClassVar
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ..randomness import Stream
+from .policy import DraftView, Rule
+
+
+@frozen
+class Strict:
+    """Accept x_i iff x_i = y_i, the target's own sample; otherwise emit y_i.
+
+    Attributes:
+        coupled: draft with the target's own noise (the TARGET stream), so that both models tend to
+            draw the same token (Daliri et al. 2024, arXiv 2408.07978). Accepts far more often than
+            independent drafting, is as exact, and needs no draft logits either.
+    """
+
+    coupled: bool = False
+
+    lossless: ClassVar[bool] = True
+    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
+    uses_draft_probs: ClassVar[bool] = False
+    uses_target_samples: ClassVar[bool] = True
+    greedy_is_strict: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """What users choose it by."""
+        return "strict-coupled" if self.coupled else "strict"
+
+    @property
+    def draft_stream(self) -> Stream:
+        """Coupled drafting shares the target's noise, which is safe only under accept-iff-equal."""
+        return Stream.TARGET if self.coupled else Stream.DRAFT
+
+    def log_thresholds(self, view: DraftView) -> Tensor:
+        """0 where the draft token equals the target's sample, -inf elsewhere."""
+        assert view.target_token_ids is not None
+        equal = view.target_token_ids[: view.num_draft_tokens] == view.draft_token_ids
+        return torch.where(equal, 0.0, -torch.inf).to(torch.float64)
+
+    def log_residual(self, view: DraftView, row: int) -> None:
+        """The target's own sample stands."""

@@ -1,0 +1,131 @@
+"""Synthetic verification: tokens survive at set rates, whatever the models say.
+
+For benchmarks and debugging: it measures what an engine does at an acceptance rate without a model
+pair that has it. It refuses to be taken for a sampler: what it emits does not follow the target.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from ..checks import check_number
+from ..errors import InvalidInputError
+from ..randomness import Stream
+from .policy import DraftView, Rule
+
+DEFAULT_DECAY = 0.85
+"""How much the conditional rate falls from one place in the draft to the next."""
+
+
+def _as_tuple(rates: Iterable[float]) -> tuple[float, ...]:
+    return tuple(rates)
+
+
+@frozen
+class Synthetic:
+    """Accept token i, if all before it were, with probability rates[i] / rates[i - 1].
+
+    Attributes:
+        rates: the unconditional rates: the share of drafts accepted through each place. Never
+            rising. Tokens beyond the list are never accepted.
+
+    Raises:
+        InvalidInputError: a rate is outside [0, 1] or larger than the one before it.
+    """
+
+    rates: tuple[float, ...] = field(converter=_as_tuple)
+
+    name: ClassVar[str] = "synthetic"
+    lossless: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
+    uses_draft_probs: ClassVar[bool] = False
+    uses_target_samples: ClassVar[bool] = False
+    greedy_is_strict: ClassVar[bool] = False
+    draft_stream: ClassVar[Stream] = Stream.DRAFT
+
+    def __attrs_post_init__(self) -> None:
+        for place, rate in enumerate(self.rates):
+            check_number(f"rates[{place}]", rate, 0, 1)
+            if place and rate > self.rates[place - 1]:
+                raise InvalidInputError(
+                    f"rates[{place}]: expected at most the rate before it, "
+                    f"{self.rates[place - 1]}, got {rate}"
+                )
+
+    @classmethod
+    def from_acceptance_rate(cls, acceptance_rate: float, num_spec_tokens: int) -> "Synthetic":
+        """Rates whose mean is the given one, with geometrically falling conditional rates.
+
+        Raises:
+            InvalidInputError: the rate is outside [0, 1].
+        """
+        check_number("acceptance_rate", acceptance_rate, 0, 1)
+        return cls(_decaying_rates(acceptance_rate, num_spec_tokens))
+
+    @classmethod
+    def from_acceptance_length(cls, acceptance_length: float, num_spec_tokens: int) -> "Synthetic":
+        """Rates under which a draft of num_spec_tokens yields this many tokens on average.
+
+        Args:
+            acceptance_length: includes the recovered or bonus token: in [1, num_spec_tokens + 1].
+            num_spec_tokens: the draft's length K.
+
+        Raises:
+            InvalidInputError: the length is out of its range.
+        """
+        check_number("acceptance_length", acceptance_length, 1, num_spec_tokens + 1)
+        mean = (acceptance_length - 1) / num_spec_tokens if num_spec_tokens else 0.0
+        return cls(_decaying_rates(mean, num_spec_tokens))
+
+    @property
+    def conditional_rates(self) -> tuple[float, ...]:
+        """The chance of each token given that all before it were accepted."""
+        before = (1.0, *self.rates[:-1])
+        return tuple(
+            rate / last if last > 0 else 0.0 for rate, last in zip(self.rates, before, strict=True)
+        )
+
+    def log_thresholds(self, view: DraftView) -> Tensor:
+        """The logarithms of the conditional rates."""
+        rates = torch.zeros(view.num_draft_tokens, dtype=torch.float64)
+        known = self.conditional_rates[: view.num_draft_tokens]
+        rates[: len(known)] = torch.tensor(known, dtype=torch.float64)
+        return rates.log().to(view.draft_token_ids.device)
+
+    def log_residual(self, view: DraftView, row: int) -> None:
+        """The target's own sample stands."""
+
+
+def _decaying_rates(mean: float, num_spec_tokens: int) -> Sequence[float]:
+    if num_spec_tokens == 0:
+        return ()
+
+    def mean_of(first: float, decay: float) -> float:
+        return sum(_unconditional(first, decay, num_spec_tokens)) / num_spec_tokens
+
+    if mean <= mean_of(1.0, DEFAULT_DECAY):
+        first = _solve(lambda value: mean_of(value, DEFAULT_DECAY), mean, 0.0)
+        return _unconditional(first, DEFAULT_DECAY, num_spec_tokens)
+    decay = _solve(lambda value: mean_of(1.0, value), mean, DEFAULT_DECAY)
+    return _unconditional(1.0, decay, num_spec_tokens)
+
+
+def _unconditional(first: float, decay: float, num_spec_tokens: int) -> list[float]:
+    rates = [first]
+    for place in range(1, num_spec_tokens):
+        rates.append(rates[-1] * first * decay**place)
+    return rates
+
+
+def _solve(rising: Callable[[float], float], value: float, low: float, high: float = 1.0) -> float:
+    # Bisection to the last bit of a double; the ends are answered first so that 0 and 1 stay exact.
+    if rising(low) >= value:
+        return low
+    if rising(high) <= value:
+        return high
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if rising(middle) <= value else (low, middle)
+    return low

@@ -1,0 +1,81 @@
+"""The ports: what the core expects of samplers and models, without knowing any.
+
+This module refuses to hold behaviour.
+"""
+
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from .batch import SampleBatch, VerifyBatch
+from .output import SampleOutput, VerifyOutput
+from .policies import Policy
+from .sampling_tensors import SamplingTensors
+
+
+class Sampler(Protocol):
+    """Decides which draft tokens survive. Every backend is one of these and returns the same.
+
+    Both verbs raise `InvalidInputError` when batch and parameters do not fit together, before any
+    work and without waiting for the device; `verify` raises `UnavailableError` for a policy that
+    the backend lacks.
+    """
+
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        """Accept a part of every draft and add one recovered or bonus token."""
+        ...
+
+    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+        """Draw one token per request: plain decoding, or one step of drafting."""
+        ...
+
+
+Cache = TypeVar("Cache")
+
+
+class LanguageModel(Protocol[Cache]):
+    """A decoder whose KV cache is addressed by slot and position.
+
+    Rejecting a draft is no operation: the next forward writes the same positions again.
+    """
+
+    @property
+    def vocab_size(self) -> int:
+        """The width of its logits."""
+        ...
+
+    @property
+    def max_model_len(self) -> int:
+        """How many positions a sequence may have."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of its logits."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        ...
+
+    def new_cache(self, num_slots: int, max_len: int) -> Cache:
+        """Room for max_len positions in each of num_slots slots."""
+        ...
+
+    def forward(
+        self, token_ids: Tensor, positions: Tensor, cache: Cache, slot_ids: Tensor
+    ) -> Tensor:
+        """Score tokens after writing their keys and values at (slot, position).
+
+        Args:
+            token_ids: [num_reqs, num_tokens] int64.
+            positions: [num_reqs, num_tokens] int64, absolute.
+            cache: from `new_cache`.
+            slot_ids: [num_reqs] int64.
+
+        Returns:
+            [num_reqs, num_tokens, vocab_size] logits in the model's dtype.
+        """
+        ...

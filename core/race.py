@@ -1,0 +1,54 @@
+"""The one draw rule: an exponential race in two levels, first among blocks, then inside one.
+
+With weights w(v) and block masses W_b, block b wins by the largest log W_b - log E(b), then token v
+by the largest log w(v) - log E(v), E standard exponentials: the law is exactly w / sum(w). A row
+needs V / 512 + 512 random numbers instead of V, and no normaliser. This module refuses to know
+where weights come from.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .randomness import Level, exponential
+
+BLOCK_SIZE = 512
+"""Token ids per block; the last block of a vocabulary may be short."""
+
+WordSource = Callable[[Level, Tensor], Tensor]
+"""(level, candidates [num_rows, n]) -> random words [num_rows, n]."""
+
+
+def race(log_weights: Tensor, words: WordSource) -> Tensor:
+    """Draw one token per row with probability proportional to its weight.
+
+    Args:
+        log_weights: [num_rows, vocab_size] float64, -inf where the weight is 0; every row has at
+            least one finite entry.
+        words: the random words of these rows.
+
+    Returns:
+        [num_rows] int64 token ids; on a tied score the lowest id.
+    """
+    blocks = _split_into_blocks(log_weights)
+    num_rows, num_blocks, _ = blocks.shape
+    rows = torch.arange(num_rows, device=blocks.device)
+    within = torch.arange(BLOCK_SIZE, device=blocks.device)
+    block_ids = torch.arange(num_blocks, device=blocks.device).expand(num_rows, num_blocks)
+    winner = _first_to_arrive(blocks.logsumexp(dim=-1), words(Level.BLOCK, block_ids))
+    token_ids = winner[:, None] * BLOCK_SIZE + within
+    token = _first_to_arrive(blocks[rows, winner], words(Level.TOKEN, token_ids))
+    return winner * BLOCK_SIZE + token
+
+
+def _first_to_arrive(log_weights: Tensor, words: Tensor) -> Tensor:
+    # torch.argmax promises the first of several maxima, which is the lowest id.
+    return (log_weights - exponential(words).log()).argmax(dim=-1)
+
+
+def _split_into_blocks(log_weights: Tensor) -> Tensor:
+    num_rows, vocab_size = log_weights.shape
+    padding = -vocab_size % BLOCK_SIZE
+    padded = torch.nn.functional.pad(log_weights, (0, padding), value=-torch.inf)
+    return padded.view(num_rows, -1, BLOCK_SIZE)

@@ -1,0 +1,125 @@
+"""The randomness contract: which random word decides what.
+
+Every random word is a pure function of a request's seed and of *what* is decided (stream, position,
+draft index, candidate). No generator object exists, so results cannot depend on batch slot, tile,
+launch shape or call order. This module refuses to hold state.
+
+The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
+1, 2, 3", SC 2011).
+"""
+
+from enum import IntEnum, unique
+
+import torch
+from torch import Tensor
+
+_MASK32 = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+_ROUNDS = 10
+
+
+@unique
+class Stream(IntEnum):
+    """What a random word is used for; it is part of the Philox counter."""
+
+    TARGET = 0
+    """The target's own sample at a row. Keyed by position alone: emitted there at most once."""
+    DRAFT = 1
+    """Drafting, whenever the policy tests the target's law against the draft's."""
+    ACCEPT = 2
+    """The acceptance uniform of a draft token."""
+    RECOVER = 3
+    """The token drawn from the residual after a rejection."""
+
+
+@unique
+class Level(IntEnum):
+    """Which of the two races of a draw, see `acceptor.core.race`."""
+
+    BLOCK = 0
+    TOKEN = 1
+
+
+def philox4x32(counter: Tensor, key: Tensor) -> Tensor:
+    """Ten rounds of Philox4x32.
+
+    Args:
+        counter: [..., 4] int64, each word in [0, 2**32).
+        key: [..., 2] int64, each word in [0, 2**32); broadcasts against the counter.
+
+    Returns:
+        [..., 4] int64, four random words in [0, 2**32).
+    """
+    # Words 0 and 2 are multiplied, words 1 and 3 are not: each pair goes through a round at once.
+    even, odd = counter[..., 0::2], counter[..., 1::2]
+    multipliers = torch.tensor(_MULTIPLIERS, device=counter.device)
+    key_steps = torch.tensor(_KEY_STEPS, device=counter.device)
+    for round_index in range(_ROUNDS):
+        # An int64 product wraps, but its low 64 bits are those of the unsigned product.
+        product = even * multipliers
+        round_key = (key + round_index * key_steps) & _MASK32
+        even = ((product >> 32) & _MASK32).flip(-1) ^ odd ^ round_key
+        odd = (product & _MASK32).flip(-1)
+    return torch.stack((even, odd), dim=-1).flatten(-2)
+
+
+def random_words(
+    seeds: Tensor,
+    positions: Tensor,
+    draft_indices: Tensor,
+    stream: Stream,
+    level: Level,
+    candidates: Tensor,
+) -> Tensor:
+    """The random words that decide among candidates.
+
+    The Philox key is the seed; the counter is (candidate // 4, position, 4 * stream + level,
+    draft index) and the candidate's word is number candidate % 4 of the four.
+
+    Args:
+        seeds: [num_rows] int64, the 64 bits of each row's seed.
+        positions: [num_rows] int, absolute sequence position that each row decides.
+        draft_indices: [num_rows] int, 1-based place in the draft; 0 for `Stream.TARGET`.
+        stream: what the words are used for.
+        level: which race of the draw.
+        candidates: [num_rows, num_candidates] int64, consecutive ids, the first a multiple of 4.
+
+    Returns:
+        [num_rows, num_candidates] int64, words in [0, 2**32).
+    """
+    num_candidates = candidates.shape[-1]
+    groups = candidates[:, ::4] // 4
+    shape = groups.shape
+    counter = torch.stack(
+        (
+            groups,
+            positions.to(torch.int64)[:, None].expand(shape),
+            torch.full(shape, 4 * stream + level, device=groups.device),
+            draft_indices.to(torch.int64)[:, None].expand(shape),
+        ),
+        dim=-1,
+    )
+    key = torch.stack((seeds & _MASK32, (seeds >> 32) & _MASK32), dim=-1)[:, None, :]
+    return philox4x32(counter, key).flatten(-2)[:, :num_candidates]
+
+
+def exponential(words: Tensor) -> Tensor:
+    """Standard exponentials with full relative resolution in the small tail, float64.
+
+    The winner of a race is decided by the smallest exponentials, so it is -log1p(-u) and not
+    -log(u), which is coarse exactly there.
+
+    Args:
+        words: [...] int64 in [0, 2**32).
+    """
+    return -torch.log1p(-(words.to(torch.float64) + 0.5) * 2.0**-32)
+
+
+def acceptance_uniform(words: Tensor) -> Tensor:
+    """Uniforms strictly inside (0, 1): exact in float32 too, so they round to neither 0 nor 1.
+
+    Args:
+        words: [...] int64 in [0, 2**32).
+    """
+    return ((words >> 9).to(torch.float64) + 0.5) * 2.0**-23

@@ -1,0 +1,132 @@
+"""What one request wants: its recipe from logits to probabilities, its seed, its logprobs.
+
+Values are checked here, once, on the host; nothing later looks at them again. This module refuses
+to know about batches and devices: see `acceptor.core.sampling_tensors`.
+"""
+
+import math
+import secrets
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+from attrs import evolve, field, fields_dict, frozen
+
+from .checks import check_integer, check_number
+from .errors import InvalidInputError
+
+MAX_SEED = 2**64 - 1
+LogitBias = tuple[tuple[int, float], ...]
+
+
+class LogprobsMode(Enum):
+    """Which distribution logprobs are taken from."""
+
+    RAW = "raw"
+    """The model's logits as they came."""
+    PROCESSED = "processed"
+    """The distribution the token was drawn from. At temperature 0 that would be 0 for every token,
+    so there it is the softmax of the logits after bias and penalties."""
+
+
+@frozen(kw_only=True)
+class Recipe:
+    """How logits become a distribution: temperature, then min-p, top-k, top-p, in this order.
+
+    Attributes:
+        temperature: 0 is greedy: the largest logit, lowest token id on a tie, no filter.
+        min_p: keep tokens at least this likely relative to the most likely; 0 is off.
+        top_k: keep tokens whose logit is at least the k-th largest; 0 or -1 is off.
+        top_p: keep the fewest most likely tokens with at least this mass, and ties; 1 is off.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+    """
+
+    temperature: float = 1.0
+    min_p: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def __attrs_post_init__(self) -> None:
+        check_number("temperature", self.temperature, 0)
+        check_number("min_p", self.min_p, 0, 1)
+        check_integer("top_k", self.top_k, -1)
+        check_number("top_p", self.top_p, 0, 1, open_below=True)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the distribution is one-hot at the largest logit."""
+        return self.temperature == 0
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether any token can be cut off."""
+        return not self.is_greedy and (self.min_p > 0 or self.top_k > 0 or self.top_p < 1)
+
+
+def _as_pairs(bias: Mapping[int, float] | Iterable[tuple[int, float]]) -> LogitBias:
+    return tuple(sorted(dict(bias).items()))
+
+
+@frozen(kw_only=True)
+class SamplingParams(Recipe):
+    """One request's wishes: the target's recipe, adjustments of its logits, seed and logprobs.
+
+    Attributes:
+        logit_bias: token id -> value added to its logit (-inf bans the token).
+        repetition_penalty: divides positive and multiplies negative logits of every token in the
+            prompt or the output (CTRL, arXiv 1909.05858); 1 is off.
+        presence_penalty: subtracted from the logit of every token in the output; 0 is off.
+        frequency_penalty: subtracted once per occurrence in the output; 0 is off.
+        seed: 64 bits that fix every draw; None asks for a random one, see `with_seed`.
+        logprobs: None for none, n for the emitted token's and the n most likely tokens'.
+        logprobs_mode: which distribution logprobs are taken from.
+        draft: the draft's recipe; None means the target's, without bias and penalties. It must be
+            what draft tokens are really drawn with; temperature 0 declares them one-hot.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+    """
+
+    logit_bias: LogitBias = field(default=(), converter=_as_pairs)
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    logprobs: int | None = None
+    logprobs_mode: LogprobsMode = LogprobsMode.RAW
+    draft: Recipe | None = None
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        for token_id, bias in self.logit_bias:
+            check_integer("logit_bias: token id", token_id, 0)
+            if bias != -math.inf:
+                check_number(f"logit_bias[{token_id}]", bias, -math.inf)
+        check_number("repetition_penalty", self.repetition_penalty, 0, open_below=True)
+        check_number("presence_penalty", self.presence_penalty, -math.inf)
+        check_number("frequency_penalty", self.frequency_penalty, -math.inf)
+        if self.seed is not None:
+            check_integer("seed", self.seed, 0, MAX_SEED)
+        if self.logprobs is not None:
+            check_integer("logprobs", self.logprobs, 0)
+        if not isinstance(self.logprobs_mode, LogprobsMode):
+            raise InvalidInputError(
+                f"logprobs_mode: expected a LogprobsMode, got {self.logprobs_mode!r}"
+            )
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether logits depend on the tokens so far."""
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
+
+    @property
+    def draft_recipe(self) -> Recipe:
+        """The recipe that draft tokens are drawn with."""
+        if self.draft is not None:
+            return self.draft
+        return Recipe(**{name: getattr(self, name) for name in fields_dict(Recipe)})
+
+    def with_seed(self) -> "SamplingParams":
+        """These parameters with a seed: their own, or a fresh random one from the system."""
+        return self if self.seed is not None else evolve(self, seed=secrets.randbits(64))

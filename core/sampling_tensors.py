@@ -1,0 +1,171 @@
+"""The sampling parameters of a whole batch, as tensors on its device.
+
+Built on the host when requests enter or leave, not in every step. What a kernel must know to be
+chosen (is everything greedy, is there a filter) is kept as host booleans, so that choosing needs no
+device synchronisation. This module refuses to invent seeds: a request without one is an error.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from .errors import InvalidInputError
+from .sampling_params import LogprobsMode, Recipe, SamplingParams
+
+
+@frozen(eq=False)
+class RecipeTensors:
+    """A batch of `Recipe`: each tensor [num_reqs], filters at their neutral value when off.
+
+    Attributes:
+        temperature: float32; 0 marks a greedy request.
+        min_p: float32.
+        top_k: int32, 0 when off.
+        top_p: float32.
+        all_greedy: no request needs a softmax.
+        any_min_p, any_top_k, any_top_p: some request uses the filter.
+    """
+
+    temperature: Tensor
+    min_p: Tensor
+    top_k: Tensor
+    top_p: Tensor
+    all_greedy: bool
+    any_min_p: bool
+    any_top_k: bool
+    any_top_p: bool
+
+    @classmethod
+    def stack(cls, recipes: Sequence[Recipe], device: torch.device) -> "RecipeTensors":
+        """The recipes of a batch, in its order."""
+        sampled = [recipe for recipe in recipes if not recipe.is_greedy]
+        return cls(
+            temperature=_floats([r.temperature for r in recipes], device),
+            min_p=_floats([r.min_p for r in recipes], device),
+            top_k=_integers([max(r.top_k, 0) for r in recipes], device, torch.int32),
+            top_p=_floats([r.top_p for r in recipes], device),
+            all_greedy=not sampled,
+            any_min_p=any(r.min_p > 0 for r in sampled),
+            any_top_k=any(r.top_k > 0 for r in sampled),
+            any_top_p=any(r.top_p < 1 for r in sampled),
+        )
+
+
+@frozen(eq=False)
+class PenaltyTensors:
+    """A batch of penalties: each tensor [num_reqs] float32, neutral for requests without."""
+
+    repetition: Tensor
+    presence: Tensor
+    frequency: Tensor
+
+
+@frozen(eq=False)
+class BiasTensors:
+    """A batch of logit biases: [num_reqs, max_entries], unused entries have token id -1."""
+
+    token_ids: Tensor
+    values: Tensor
+
+
+@frozen(eq=False)
+class SamplingTensors:
+    """A batch of `SamplingParams`, one entry per request in the batch's order.
+
+    Attributes:
+        seeds: [num_reqs] int64, the seed's 64 bits (as two's complement above 2**63).
+        target: how target logits become the target's law.
+        draft: how draft logits become the law that drafts were drawn from.
+        penalties: None when no request has any.
+        bias: None when no request has any.
+        num_logprobs: how many most likely tokens to report, the batch's largest; None for none.
+        logprobs_processed: [num_reqs] bool, True where logprobs are from processed logits.
+    """
+
+    seeds: Tensor
+    target: RecipeTensors
+    draft: RecipeTensors
+    penalties: PenaltyTensors | None
+    bias: BiasTensors | None
+    num_logprobs: int | None
+    logprobs_processed: Tensor
+
+    @property
+    def num_reqs(self) -> int:
+        """How many requests these parameters are for."""
+        return self.seeds.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where all of these tensors live."""
+        return self.seeds.device
+
+    @classmethod
+    def stack(
+        cls, params: Sequence[SamplingParams], device: torch.device | str = "cpu"
+    ) -> "SamplingTensors":
+        """The parameters of a batch, in its order.
+
+        Raises:
+            InvalidInputError: a request has no seed.
+        """
+        device = torch.device(device)
+        wanted = [p.logprobs for p in params if p.logprobs is not None]
+        return cls(
+            seeds=_integers([_signed_seed(i, p) for i, p in enumerate(params)], device),
+            target=RecipeTensors.stack(params, device),
+            draft=RecipeTensors.stack([p.draft_recipe for p in params], device),
+            penalties=_stack_penalties(params, device),
+            bias=_stack_bias(params, device),
+            num_logprobs=max(wanted) if wanted else None,
+            logprobs_processed=torch.tensor(
+                [p.logprobs_mode is LogprobsMode.PROCESSED for p in params],
+                dtype=torch.bool,
+                device=device,
+            ),
+        )
+
+
+def _floats(values: Sequence[float], device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32, device=device)
+
+
+def _integers(
+    values: Sequence[int], device: torch.device, dtype: torch.dtype = torch.int64
+) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device=device)
+
+
+def _signed_seed(index: int, params: SamplingParams) -> int:
+    if params.seed is None:
+        raise InvalidInputError(
+            f"params[{index}].seed: expected a seed, got None; SamplingParams.with_seed gives one"
+        )
+    return params.seed - 2**64 if params.seed >= 2**63 else params.seed
+
+
+def _stack_penalties(
+    params: Sequence[SamplingParams], device: torch.device
+) -> PenaltyTensors | None:
+    if not any(p.has_penalties for p in params):
+        return None
+    return PenaltyTensors(
+        repetition=_floats([p.repetition_penalty for p in params], device),
+        presence=_floats([p.presence_penalty for p in params], device),
+        frequency=_floats([p.frequency_penalty for p in params], device),
+    )
+
+
+def _stack_bias(params: Sequence[SamplingParams], device: torch.device) -> BiasTensors | None:
+    width = max((len(p.logit_bias) for p in params), default=0)
+    if width == 0:
+        return None
+    padded = [[*p.logit_bias, *[(-1, 0.0)] * (width - len(p.logit_bias))] for p in params]
+    return BiasTensors(
+        token_ids=_integers([token_id for row in padded for token_id, _ in row], device).view(
+            -1, width
+        ),
+        values=_floats([value for row in padded for _, value in row], device).view(-1, width),
+    )

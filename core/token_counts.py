@@ -1,0 +1,66 @@
+"""Which tokens a request has seen, so that penalties can be applied while logits are loaded.
+
+Addressed by slot and outliving the step, like a KV cache. This module refuses to apply penalties:
+that belongs to the samplers.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from .checks import check_tensor
+
+
+@frozen(eq=False)
+class TokenCounts:
+    """The prompt's tokens and the output's counts of every slot.
+
+    Attributes:
+        prompt_mask: [num_slots, vocab_size] bool, True for tokens of the slot's prompt.
+        output_counts: [num_slots, vocab_size] int32, occurrences in the slot's output.
+
+    Raises:
+        InvalidInputError: wrong shape, dtype or device.
+    """
+
+    prompt_mask: Tensor
+    output_counts: Tensor
+
+    def __attrs_post_init__(self) -> None:
+        check_tensor("prompt_mask", self.prompt_mask, (None, None), (torch.bool,))
+        check_tensor(
+            "output_counts",
+            self.output_counts,
+            self.prompt_mask.shape,
+            (torch.int32,),
+            self.prompt_mask.device,
+        )
+
+    @classmethod
+    def empty(
+        cls, num_slots: int, vocab_size: int, device: torch.device | str = "cpu"
+    ) -> "TokenCounts":
+        """Counts of requests that have seen nothing."""
+        return cls(
+            prompt_mask=torch.zeros(num_slots, vocab_size, dtype=torch.bool, device=device),
+            output_counts=torch.zeros(num_slots, vocab_size, dtype=torch.int32, device=device),
+        )
+
+    def start(self, slot_id: int, prompt_token_ids: Sequence[int]) -> None:
+        """Forget what the slot held and enter a new request's prompt."""
+        self.prompt_mask[slot_id] = False
+        self.prompt_mask[slot_id, list(prompt_token_ids)] = True
+        self.output_counts[slot_id] = 0
+
+    def add(self, slot_ids: Tensor, token_ids: Tensor) -> None:
+        """Count emitted tokens.
+
+        Args:
+            slot_ids: [num_reqs] int.
+            token_ids: [num_reqs, num_tokens] int64, -1 where nothing was emitted.
+        """
+        emitted = (token_ids >= 0).to(torch.int32)
+        rows = slot_ids.long()[:, None].expand_as(token_ids)
+        self.output_counts.index_put_((rows, token_ids.clamp(min=0)), emitted, accumulate=True)
