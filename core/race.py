@@ -32,14 +32,13 @@ def race(log_weights: Tensor, words: WordSource) -> Tensor:
         [num_rows] int64 token ids; on a tied score the lowest id.
     """
     blocks = _split_into_blocks(log_weights)
-    num_rows, num_blocks, _ = blocks.shape
+    num_rows, num_blocks, block_size = blocks.shape
     rows = torch.arange(num_rows, device=blocks.device)
-    within = torch.arange(BLOCK_SIZE, device=blocks.device)
     block_ids = torch.arange(num_blocks, device=blocks.device).expand(num_rows, num_blocks)
     winner = _first_to_arrive(blocks.logsumexp(dim=-1), words(Level.BLOCK, block_ids))
-    token_ids = winner[:, None] * BLOCK_SIZE + within
-    token = _first_to_arrive(blocks[rows, winner], words(Level.TOKEN, token_ids))
-    return winner * BLOCK_SIZE + token
+    first_id = winner * BLOCK_SIZE
+    token_ids = first_id[:, None] + torch.arange(block_size, device=blocks.device)
+    return first_id + _first_to_arrive(blocks[rows, winner], words(Level.TOKEN, token_ids))
 
 
 def _first_to_arrive(log_weights: Tensor, words: Tensor) -> Tensor:
@@ -50,5 +49,7 @@ def _first_to_arrive(log_weights: Tensor, words: Tensor) -> Tensor:
 def _split_into_blocks(log_weights: Tensor) -> Tensor:
     num_rows, vocab_size = log_weights.shape
     padding = -vocab_size % BLOCK_SIZE
+    if vocab_size < BLOCK_SIZE or padding == 0:
+        return log_weights.view(num_rows, -1, min(vocab_size, BLOCK_SIZE))
     padded = torch.nn.functional.pad(log_weights, (0, padding), value=-torch.inf)
     return padded.view(num_rows, -1, BLOCK_SIZE)

@@ -10,13 +10,21 @@ The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random num
 
 from enum import IntEnum, unique
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-_MASK32 = 0xFFFFFFFF
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+Words = NDArray[np.uint64]
+"""Unsigned 32-bit words, in 64 bits so that products do not overflow."""
+
+_MASK = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _ROUNDS = 10
+_KEY_STEPS = np.arange(_ROUNDS, dtype=np.uint64)[:, None] * np.array(
+    (0x9E3779B9, 0xBB67AE85), dtype=np.uint64
+)
 
 
 @unique
@@ -41,27 +49,29 @@ class Level(IntEnum):
     TOKEN = 1
 
 
-def philox4x32(counter: Tensor, key: Tensor) -> Tensor:
+def philox4x32(counter: Words, key: Words) -> Words:
     """Ten rounds of Philox4x32.
 
+    Computed by NumPy on the host: torch has no unsigned 64-bit product, and a reference draws too
+    few words to miss a GPU.
+
     Args:
-        counter: [..., 4] int64, each word in [0, 2**32).
-        key: [..., 2] int64, each word in [0, 2**32); broadcasts against the counter.
+        counter: [4, ...] words.
+        key: [2, ...] words, broadcasts against the counter.
 
     Returns:
-        [..., 4] int64, four random words in [0, 2**32).
+        [4, ...] random words.
     """
-    # Words 0 and 2 are multiplied, words 1 and 3 are not: each pair goes through a round at once.
-    even, odd = counter[..., 0::2], counter[..., 1::2]
-    multipliers = torch.tensor(_MULTIPLIERS, device=counter.device)
-    key_steps = torch.tensor(_KEY_STEPS, device=counter.device)
-    for round_index in range(_ROUNDS):
-        # An int64 product wraps, but its low 64 bits are those of the unsigned product.
-        product = even * multipliers
-        round_key = (key + round_index * key_steps) & _MASK32
-        even = ((product >> 32) & _MASK32).flip(-1) ^ odd ^ round_key
-        odd = (product & _MASK32).flip(-1)
-    return torch.stack((even, odd), dim=-1).flatten(-2)
+    word_0, word_1, word_2, word_3 = counter
+    round_keys = (key + _KEY_STEPS.reshape(_ROUNDS, 2, *[1] * (key.ndim - 1))) & _MASK
+    for key_0, key_1 in round_keys:
+        product_0 = word_0 * _MULTIPLIERS[0]
+        product_2 = word_2 * _MULTIPLIERS[1]
+        word_0 = (product_2 >> _HALF) ^ word_1 ^ key_0
+        word_2 = (product_0 >> _HALF) ^ word_3 ^ key_1
+        word_1 = product_2 & _MASK
+        word_3 = product_0 & _MASK
+    return np.stack((word_0, word_1, word_2, word_3))
 
 
 def random_words(
@@ -88,20 +98,20 @@ def random_words(
     Returns:
         [num_rows, num_candidates] int64, words in [0, 2**32).
     """
-    num_candidates = candidates.shape[-1]
-    groups = candidates[:, ::4] // 4
-    shape = groups.shape
-    counter = torch.stack(
-        (
-            groups,
-            positions.to(torch.int64)[:, None].expand(shape),
-            torch.full(shape, 4 * stream + level, device=groups.device),
-            draft_indices.to(torch.int64)[:, None].expand(shape),
-        ),
-        dim=-1,
-    )
-    key = torch.stack((seeds & _MASK32, (seeds >> 32) & _MASK32), dim=-1)[:, None, :]
-    return philox4x32(counter, key).flatten(-2)[:, :num_candidates]
+    groups = _on_host(candidates)[:, ::4] >> np.uint64(2)
+    counter = np.empty((4, *groups.shape), dtype=np.uint64)
+    counter[0] = groups
+    counter[1] = _on_host(positions)[:, None]
+    counter[2] = 4 * stream + level
+    counter[3] = _on_host(draft_indices)[:, None]
+    seed = _on_host(seeds)
+    words = philox4x32(counter, np.stack((seed & _MASK, seed >> _HALF))[:, :, None])
+    by_candidate = np.moveaxis(words, 0, -1).reshape(len(seed), -1)[:, : candidates.shape[-1]]
+    return torch.from_numpy(by_candidate.astype(np.int64)).to(seeds.device)
+
+
+def _on_host(integers: Tensor) -> Words:
+    return integers.cpu().numpy().astype(np.uint64)
 
 
 def exponential(words: Tensor) -> Tensor:

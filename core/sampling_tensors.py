@@ -24,6 +24,7 @@ class RecipeTensors:
         min_p: float32.
         top_k: int32, 0 when off.
         top_p: float32.
+        any_greedy: some request is greedy.
         all_greedy: no request needs a softmax.
         any_min_p, any_top_k, any_top_p: some request uses the filter.
     """
@@ -32,6 +33,7 @@ class RecipeTensors:
     min_p: Tensor
     top_k: Tensor
     top_p: Tensor
+    any_greedy: bool
     all_greedy: bool
     any_min_p: bool
     any_top_k: bool
@@ -46,6 +48,7 @@ class RecipeTensors:
             min_p=_floats([r.min_p for r in recipes], device),
             top_k=_integers([max(r.top_k, 0) for r in recipes], device, torch.int32),
             top_p=_floats([r.top_p for r in recipes], device),
+            any_greedy=len(sampled) < len(recipes),
             all_greedy=not sampled,
             any_min_p=any(r.min_p > 0 for r in sampled),
             any_top_k=any(r.top_k > 0 for r in sampled),

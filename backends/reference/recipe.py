@@ -97,14 +97,20 @@ def log_probs(logits: Tensor, recipe: RecipeTensors, requests: Tensor) -> Tensor
         [num_rows, vocab_size] float64; one-hot at the lowest argmax at temperature 0. No softmax
         is computed when the whole batch is greedy.
     """
-    one_hot = torch.full_like(logits, -torch.inf)
-    one_hot.scatter_(1, logits.argmax(dim=-1, keepdim=True), 0.0)
     if recipe.all_greedy:
-        return one_hot
+        return _one_hot_at_argmax(logits)
     temperature = recipe.temperature[requests, None].to(torch.float64)
+    if not recipe.any_greedy:
+        return _filtered(logits / temperature, recipe, requests).log_softmax(dim=-1)
     greedy = temperature == 0
     scaled = _filtered(logits / torch.where(greedy, 1.0, temperature), recipe, requests)
-    return torch.where(greedy, one_hot, scaled.log_softmax(dim=-1))
+    return torch.where(greedy, _one_hot_at_argmax(logits), scaled.log_softmax(dim=-1))
+
+
+def _one_hot_at_argmax(logits: Tensor) -> Tensor:
+    # torch.argmax promises the first of several maxima, which is the lowest id.
+    largest = logits.argmax(dim=-1, keepdim=True)
+    return torch.full_like(logits, -torch.inf).scatter_(1, largest, 0.0)
 
 
 def _filtered(scaled: Tensor, recipe: RecipeTensors, requests: Tensor) -> Tensor:

@@ -71,8 +71,7 @@ def _draw_rows(
     batch: SampleBatch, params: SamplingTensors, requests: Tensor, logits: Tensor
 ) -> Tensor:
     recipe = params.target if batch.draft_index is None else params.draft
-    # Rows without a largest logit are drawn as if flat; the caller marks them.
-    law = log_probs(logits, recipe, requests).nan_to_num(nan=0.0)
+    law = log_probs(logits, recipe, requests)
     if batch.draft_to_target is not None:
         assert batch.target_vocab_size is not None
         shape = (batch.num_reqs, batch.target_vocab_size)
