@@ -1,0 +1,63 @@
+# Every target sets up what it needs in .venv by itself: once, and again when the requirements
+# change. Nothing but make, Python 3.11 or newer and a package index is assumed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+REQUIREMENTS := pyproject.toml constraints.txt
+TO_RUN := $(VENV)/.ready-to-run
+TO_DEVELOP := $(VENV)/.ready-to-develop
+PROMPT ?= The old house stood
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format docs clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(TO_RUN) ## Watch speculative decoding on the bundled models (PROMPT="…" to choose)
+	@$(BIN)/acceptor generate --compare-plain --prompt "$(PROMPT)"
+
+test: $(TO_DEVELOP) ## Run the tests
+	@$(BIN)/pytest -m "not gpu"
+
+check: $(TO_DEVELOP) ## Format, lint, types, rooms, spelling and docs: everything but the tests
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary --package acceptor
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/codespell
+	@$(BIN)/sphinx-build --quiet --fail-on-warning docs docs/_build/html
+	@echo "All checks passed."
+
+format: $(TO_DEVELOP) ## Format the code and repair what lint can repair
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format .
+
+docs: $(TO_DEVELOP) ## Build the documentation
+	@$(BIN)/sphinx-build --quiet --fail-on-warning docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
+clean: ## Remove what was generated; .venv stays
+	rm -rf build dist docs/_build .*_cache .hypothesis *.egg-info
+	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "acceptor needs Python 3.11 or newer, and $(PYTHON) is" \
+	    "$$($(PYTHON) --version 2>&1 | head -n 1)." \
+	    "Name a newer one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; } >&2
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(TO_RUN): $(REQUIREMENTS) | $(BIN)/python
+	@echo "Installing acceptor and PyTorch into $(VENV), once; this can take a few minutes ..."
+	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+# mypy cannot see through an editable install whose root is the package: the link shows it the way.
+$(TO_DEVELOP): $(REQUIREMENTS) | $(BIN)/python
+	@echo "Installing acceptor and its development tools into $(VENV), once; this can take a few minutes ..."
+	@$(PIP_INSTALL) --editable ".[dev]"
+	@mkdir -p $(VENV)/typing && ln -sfn ../.. $(VENV)/typing/acceptor
+	@touch $@ $(TO_RUN)

@@ -1,0 +1,65 @@
+"""Which room may import whom, read from the source and seen at run time."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+THIRD_PARTY = {
+    "core": {"attrs", "torch"},
+    "backends": {"attrs", "torch"},
+    "adapters": {
+        "attrs",
+        "cattrs",
+        "huggingface_hub",
+        "jinja2",
+        "safetensors",
+        "tokenizers",
+        "torch",
+    },
+}
+KERNEL_LANGUAGES = {
+    "backends/triton_backend": {"triton"},
+    "backends/cupy_backend": {"cupy", "cupy_backends"},
+}
+
+
+@pytest.mark.parametrize("room", THIRD_PARTY)
+def test_a_room_imports_only_its_third_parties(repository: Path, room: str) -> None:
+    for path in (repository / room).rglob("*.py"):
+        folder = "/".join(path.relative_to(repository).parts[:2])
+        allowed = THIRD_PARTY[room] | KERNEL_LANGUAGES.get(folder, set())
+        strangers = set(third_parties(path)) - allowed
+        assert not strangers, f"{path.relative_to(repository)} imports {sorted(strangers)}"
+
+
+def test_importing_the_core_brings_nothing_else() -> None:
+    heavy = ("cupy", "safetensors", "tokenizers", "transformers", "triton")
+    outer = ("acceptor.adapters", "acceptor.app", "acceptor.backends")
+    loaded = modules_after("acceptor.core") - modules_after("torch")
+    assert {name for name in loaded if name.startswith(heavy + outer)} == set()
+
+
+def test_importing_the_backends_brings_no_kernel_language() -> None:
+    loaded = modules_after("acceptor.backends") - modules_after("torch")
+    assert {name for name in loaded if name.startswith(("cupy", "triton"))} == set()
+
+
+def third_parties(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            names = [node.module]
+        yield from {name.split(".")[0] for name in names} - sys.stdlib_module_names
+
+
+def modules_after(module: str) -> set[str]:
+    program = f"import sys, {module}; print(*sys.modules)"
+    command = [sys.executable, "-c", program]
+    finished = subprocess.run(command, check=True, capture_output=True, text=True)
+    return set(finished.stdout.split())

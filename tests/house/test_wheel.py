@@ -1,0 +1,49 @@
+"""What a user installs: the rooms under one name, their data, and nothing beside them."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+
+Listing = set[str]
+
+
+@pytest.fixture(scope="module")
+def wheel(
+    repository: Path, pyproject: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Listing:
+    # From a copy: setuptools leaves a build/ behind, and packs a stale one into the next wheel.
+    copy = tmp_path_factory.mktemp("source")
+    unwanted = shutil.ignore_patterns(
+        ".*", "__pycache__", "build", "dist", "docs", "tests", "*.egg-info"
+    )
+    shutil.copytree(repository, copy, ignore=unwanted, dirs_exist_ok=True)
+    target = tmp_path_factory.mktemp("wheel")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir"]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, target, copy], check=True)
+    (path,) = target.glob("*.whl")
+    assert path.name.startswith(f"acceptor-{pyproject['project']['version']}-py3-none-any")
+    return set(ZipFile(path).namelist())
+
+
+def test_a_wheel_installs_one_package(wheel: Listing) -> None:
+    top = {name.split("/")[0] for name in wheel}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"acceptor"}
+
+
+def test_a_wheel_holds_all_that_is_in_the_rooms(repository: Path, wheel: Listing) -> None:
+    files = {
+        path.relative_to(repository).as_posix()
+        for room in ("adapters", "app", "backends", "core")
+        for path in (repository / room).rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    }
+    assert {f"acceptor/{name}" for name in files | {"py.typed"}} - wheel == set()
+
+
+def test_a_wheel_tells_its_licence(wheel: Listing) -> None:
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel)
