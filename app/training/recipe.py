@@ -1,0 +1,70 @@
+"""Every setting of a training run; the defaults made the bundled pair.
+
+Holds numbers only: nothing here reads a file or knows a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from attrs import evolve, field, fields_dict, frozen
+
+from ...core.errors import ConfigError
+
+
+@frozen
+class Shape:
+    """Sizes of one Llama: the whole difference between the target and the draft."""
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    intermediate_size: int
+
+
+@frozen
+class Recipe:
+    """What decides the outcome of a run, besides the texts and the machine."""
+
+    seed: int = 20261121
+    vocab_size: int = 4096
+    context_length: int = 1024
+    # Deep and narrow on purpose: on a CPU each layer has a fixed cost, so one layer is cheap.
+    target: Shape = field(default=Shape(192, 14, 6, 2, 576))
+    draft: Shape = field(default=Shape(128, 1, 4, 2, 384))
+    dropout: float = 0.2
+    weight_decay: float = 0.2
+    average_decay: float = 0.995
+    target_rows_per_step: int = 16
+    target_steps: int = 2200
+    target_learning_rate: float = 2e-3
+    draft_rows_per_step: int = 32
+    draft_steps: int = 4000
+    draft_learning_rate: float = 4e-3
+    sampled_rows: int = 4096
+    evaluation_rows: int = 64
+    evaluate_every: int = 200
+
+
+def with_settings(recipe: Recipe, settings: Iterable[str]) -> Recipe:
+    """`recipe` with each `name=value` applied; shapes keep their defaults.
+
+    Raises:
+        ConfigError: the name is no number of a recipe, or the value does not parse as its type.
+    """
+    changes: dict[str, Any] = dict(_parsed(recipe, setting) for setting in settings)
+    return evolve(recipe, **changes)
+
+
+def _parsed(recipe: Recipe, setting: str) -> tuple[str, int | float]:
+    name, _, value = setting.partition("=")
+    known = {name for name in fields_dict(Recipe) if name not in {"target", "draft"}}
+    if name not in known:
+        raise ConfigError(f"--set {setting}: expected one of {', '.join(sorted(known))}")
+    kind = type(getattr(recipe, name))
+    try:
+        return name, kind(value)
+    except ValueError:
+        raise ConfigError(f"--set {setting}: expected {kind.__name__}, got {value!r}") from None
