@@ -9,7 +9,18 @@ from .errors import (
     UnavailableError,
 )
 from .output import Logprobs, SampleOutput, Status, VerifyOutput
-from .policies import DraftView, Policy, Probabilistic, Rule, Strict, Synthetic
+from .policies import (
+    Block,
+    DraftView,
+    Fly,
+    Policy,
+    Probabilistic,
+    RelaxedTopN,
+    Rule,
+    Strict,
+    Synthetic,
+    Typical,
+)
 from .ports import LanguageModel, Sampler
 from .randomness import Level, Stream
 from .sampling_params import LogprobsMode, Recipe, SamplingParams
@@ -21,9 +32,11 @@ __all__ = [
     "PADDING_TOKEN_ID",
     "AcceptanceStatistics",
     "AcceptorError",
+    "Block",
     "CheckpointError",
     "ConfigError",
     "DraftView",
+    "Fly",
     "InvalidInputError",
     "LanguageModel",
     "Level",
@@ -32,6 +45,7 @@ __all__ = [
     "Policy",
     "Probabilistic",
     "Recipe",
+    "RelaxedTopN",
     "Rule",
     "SampleBatch",
     "SampleOutput",
@@ -43,6 +57,7 @@ __all__ = [
     "Strict",
     "Synthetic",
     "TokenCounts",
+    "Typical",
     "UnavailableError",
     "VerifyBatch",
     "VerifyOutput",

@@ -46,12 +46,16 @@ class VerifyOutput:
         num_accepted: [num_reqs] int32, without the final token.
         status: [num_reqs] int32, bits of `Status`.
         logprobs: None unless a request asked for them.
+        total_variation: [num_reqs, max_spec_len + 1] float32, how far the law of each emitted token
+            was moved from the target's, see `Policy.total_variation`; None under policies that do
+            not report it.
     """
 
     token_ids: Tensor
     num_accepted: Tensor
     status: Tensor
     logprobs: Logprobs | None
+    total_variation: Tensor | None
 
 
 @frozen(eq=False)

@@ -65,17 +65,30 @@ class LanguageModel(Protocol[Cache]):
         ...
 
     def forward(
-        self, token_ids: Tensor, positions: Tensor, cache: Cache, slot_ids: Tensor
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        cache: Cache,
+        slot_ids: Tensor,
+        *,
+        last_only: bool = False,
+        max_position: int | None = None,
     ) -> Tensor:
         """Score tokens after writing their keys and values at (slot, position).
+
+        Each token sees its slot's positions up to its own, whatever lies behind them.
 
         Args:
             token_ids: [num_reqs, num_tokens] int64.
             positions: [num_reqs, num_tokens] int64, absolute.
             cache: from `new_cache`.
             slot_ids: [num_reqs] int64.
+            last_only: score only the last token of each request.
+            max_position: the highest of the positions, if the caller knows it without asking the
+                device.
 
         Returns:
-            [num_reqs, num_tokens, vocab_size] logits in the model's dtype.
+            [num_reqs, num_tokens, vocab_size] logits in the model's dtype; [num_reqs, 1, ...] with
+            `last_only`.
         """
         ...

@@ -48,8 +48,9 @@ def _first_to_arrive(log_weights: Tensor, words: Tensor) -> Tensor:
 
 def _split_into_blocks(log_weights: Tensor) -> Tensor:
     num_rows, vocab_size = log_weights.shape
-    padding = -vocab_size % BLOCK_SIZE
-    if vocab_size < BLOCK_SIZE or padding == 0:
-        return log_weights.view(num_rows, -1, min(vocab_size, BLOCK_SIZE))
-    padded = torch.nn.functional.pad(log_weights, (0, padding), value=-torch.inf)
-    return padded.view(num_rows, -1, BLOCK_SIZE)
+    block_size = min(vocab_size, BLOCK_SIZE)
+    padding = -vocab_size % block_size
+    if padding:
+        log_weights = torch.nn.functional.pad(log_weights, (0, padding), value=-torch.inf)
+    num_blocks = (vocab_size + padding) // block_size
+    return log_weights.view(num_rows, num_blocks, block_size)

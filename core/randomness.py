@@ -106,8 +106,10 @@ def random_words(
     counter[3] = _on_host(draft_indices)[:, None]
     seed = _on_host(seeds)
     words = philox4x32(counter, np.stack((seed & _MASK, seed >> _HALF))[:, :, None])
-    by_candidate = np.moveaxis(words, 0, -1).reshape(len(seed), -1)[:, : candidates.shape[-1]]
-    return torch.from_numpy(by_candidate.astype(np.int64)).to(seeds.device)
+    num_rows, num_groups = groups.shape
+    by_candidate = np.moveaxis(words, 0, -1).reshape(num_rows, 4 * num_groups)
+    in_use = by_candidate[:, : candidates.shape[-1]].astype(np.int64)
+    return torch.from_numpy(in_use).to(seeds.device)
 
 
 def _on_host(integers: Tensor) -> Words:

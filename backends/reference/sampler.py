@@ -38,6 +38,7 @@ class ReferenceSampler:
             num_accepted=integers([o.num_accepted for o in outcomes]),
             status=integers([int(o.status) for o in outcomes]),
             logprobs=_verify_logprobs(shape, params, outcomes, device),
+            total_variation=_total_variation(shape, policy, outcomes, device),
         )
 
     def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
@@ -82,6 +83,18 @@ def _draw_rows(
     draft_indices = torch.full_like(requests, batch.draft_index or 0)
     positions = batch.positions.long()
     return draw(law, params.seeds, positions, draft_indices, batch.stream)
+
+
+def _total_variation(
+    shape: tuple[int, int], policy: Policy, outcomes: list[Outcome], device: torch.device
+) -> Tensor | None:
+    if policy.lossless or not policy.uses_draft_probs:
+        return None
+    caused = torch.zeros(shape, device=device)
+    for row, outcome in zip(caused, outcomes, strict=True):
+        if outcome.total_variation is not None:
+            row[: len(outcome.total_variation)] = outcome.total_variation
+    return caused
 
 
 def _verify_logprobs(

@@ -25,12 +25,15 @@ class Outcome:
         token_ids: [num_accepted + 1] int64, or [num_accepted] if the request stopped.
         num_accepted: accepted draft tokens.
         status: what went wrong.
+        total_variation: [n] float64, what the policy says it caused at each decided row; None if
+            it says nothing.
         rows: the rows that decided, for logprobs.
     """
 
     token_ids: Tensor
     num_accepted: int
     status: Status
+    total_variation: Tensor | None
     rows: RequestRows
 
 
@@ -44,11 +47,15 @@ def verify_request(
     draws = _Draws(rows, params, int(batch.positions[request]))
     view = _view(rows, params, policy, draws)
     num_accepted = _num_accepted(view, policy, draws)
-    accepted = rows.draft_token_ids[:num_accepted]
+    token_ids = rows.draft_token_ids[:num_accepted]
+    status = rows.status
     if num_accepted == view.num_draft_tokens and rows.stop is not Status.OK:
-        return Outcome(accepted, num_accepted, rows.status | rows.stop, rows)
-    final = _final_token(view, policy, draws, num_accepted)
-    return Outcome(torch.cat((accepted, final)), num_accepted, rows.status, rows)
+        status |= rows.stop
+    else:
+        token_ids = torch.cat((token_ids, _final_token(view, policy, draws, num_accepted)))
+    caused = policy.total_variation(view)
+    decided = None if caused is None else caused[: len(token_ids)]
+    return Outcome(token_ids, num_accepted, status, decided, rows)
 
 
 @frozen(eq=False)

@@ -1,8 +1,23 @@
-"""The acceptance policies, by the names users choose them by."""
+"""The acceptance policies."""
 
+from .block import Block
+from .fly import Fly
 from .policy import DraftView, Policy, Rule
 from .probabilistic import Probabilistic
+from .relaxed import RelaxedTopN
 from .strict import Strict
 from .synthetic import Synthetic
+from .typical import Typical
 
-__all__ = ["DraftView", "Policy", "Probabilistic", "Rule", "Strict", "Synthetic"]
+__all__ = [
+    "Block",
+    "DraftView",
+    "Fly",
+    "Policy",
+    "Probabilistic",
+    "RelaxedTopN",
+    "Rule",
+    "Strict",
+    "Synthetic",
+    "Typical",
+]

@@ -101,3 +101,13 @@ class Policy(Protocol):
             target's own sample (TARGET stream) stands.
         """
         ...
+
+    def total_variation(self, view: DraftView) -> Tensor | None:
+        """How far a lossy policy moves the law of the token emitted at each row.
+
+        Returns:
+            [K] float64 in [0, 1]: the total variation between that law, over all drafts the drafter
+            could have made and given the tokens before, and the target's. None from a lossless
+            policy, and from one that does not look at the draft's law.
+        """
+        ...

@@ -30,16 +30,28 @@ class Probabilistic:
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """Log p(x) - log q(x); where q(x) = 0 the token survives iff p(x) > 0."""
-        assert view.draft_log_probs is not None
-        chosen = view.draft_token_ids[:, None]
-        log_p = view.target_log_probs[: view.num_draft_tokens].gather(1, chosen).squeeze(1)
-        log_q = view.draft_log_probs.gather(1, chosen).squeeze(1)
-        return torch.where(log_p == -torch.inf, log_p, log_p - log_q)
+        return log_ratios(view)
 
     def log_residual(self, view: DraftView, row: int) -> Tensor:
         """Log max(p - q, 0) at the row."""
         assert view.draft_log_probs is not None
         return log_difference(view.target_log_probs[row], view.draft_log_probs[row])
+
+    def total_variation(self, view: DraftView) -> None:
+        """It causes none."""
+
+
+def log_ratios(view: DraftView) -> Tensor:
+    """log p(x) - log q(x) of each draft token: -inf where p(x) = 0, +inf where only q(x) = 0.
+
+    Returns:
+        [K] float64.
+    """
+    assert view.draft_log_probs is not None
+    chosen = view.draft_token_ids[:, None]
+    log_p = view.target_log_probs[: view.num_draft_tokens].gather(1, chosen).squeeze(1)
+    log_q = view.draft_log_probs.gather(1, chosen).squeeze(1)
+    return torch.where(log_p == -torch.inf, log_p, log_p - log_q)
 
 
 def log_difference(log_p: Tensor, log_q: Tensor) -> Tensor:

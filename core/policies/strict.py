@@ -50,3 +50,6 @@ class Strict:
 
     def log_residual(self, view: DraftView, row: int) -> None:
         """The target's own sample stands."""
+
+    def total_variation(self, view: DraftView) -> None:
+        """It causes none."""

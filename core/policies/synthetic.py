@@ -98,6 +98,9 @@ class Synthetic:
     def log_residual(self, view: DraftView, row: int) -> None:
         """The target's own sample stands."""
 
+    def total_variation(self, view: DraftView) -> None:
+        """Not known: the draft's law is not looked at, so that benchmarks do not pay for it."""
+
 
 def _decaying_rates(mean: float, num_spec_tokens: int) -> Sequence[float]:
     if num_spec_tokens == 0:

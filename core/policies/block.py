@@ -1,0 +1,70 @@
+"""Block verification: the whole draft is judged together, and more of it survives.
+
+It refuses to stop at the first failure: a later success redeems the tokens before it.
+
+Sun et al., "Block verification accelerates speculative decoding", arXiv 2403.10444.
+"""
+
+from typing import ClassVar
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ..randomness import Stream
+from .policy import DraftView, Rule
+from .probabilistic import log_difference, log_ratios
+
+
+@frozen
+class Block:
+    """Accept through the last i with u_i < h_i, on rejection draw from max(P_i p - q, 0).
+
+    P_i is the running product of p / q, cut at 1 after every factor; with Z_i the mass of
+    max(P_i p - q, 0) at the next row, h_i = Z_i / (Z_i + 1 - P_i), and h_K = P_K for the whole
+    draft. Never accepts fewer tokens on average than `Probabilistic`, and emits the same law.
+    """
+
+    name: ClassVar[str] = "block"
+    lossless: ClassVar[bool] = True
+    rule: ClassVar[Rule] = Rule.LAST_SUCCESS
+    uses_draft_probs: ClassVar[bool] = True
+    uses_target_samples: ClassVar[bool] = False
+    greedy_is_strict: ClassVar[bool] = True
+    draft_stream: ClassVar[Stream] = Stream.DRAFT
+
+    def log_thresholds(self, view: DraftView) -> Tensor:
+        """The logarithms of h_1 … h_K."""
+        log_products = _log_products(view)
+        thresholds = [
+            _log_h(log_products[row], self.log_residual(view, row))
+            for row in range(1, view.num_draft_tokens)
+        ]
+        return torch.stack([*thresholds, log_products[-1]])
+
+    def log_residual(self, view: DraftView, row: int) -> Tensor:
+        """log max(P p - q, 0) at the row, P the product over the accepted tokens before it."""
+        assert view.draft_log_probs is not None
+        log_scaled = _log_products(view)[row] + view.target_log_probs[row]
+        return log_difference(log_scaled, view.draft_log_probs[row])
+
+    def total_variation(self, view: DraftView) -> None:
+        """It causes none."""
+
+
+def _log_products(view: DraftView) -> Tensor:
+    """[K + 1] float64: log P_0 = 0 and on."""
+    ratios = log_ratios(view)
+    products = [ratios.new_zeros(())]
+    for ratio in ratios:
+        # Once 0, a product stays 0, also when the next token had no draft probability (ratio +inf).
+        dead = products[-1] == -torch.inf
+        products.append(torch.where(dead, products[-1], products[-1] + ratio).clamp(max=0.0))
+    return torch.stack(products)
+
+
+def _log_h(log_product: Tensor, log_residual: Tensor) -> Tensor:
+    mass = log_residual.exp().sum()
+    rest = -torch.expm1(log_product)
+    # Nothing left on either side means p and q agree: 0 / 0 accepts.
+    return torch.where(mass + rest == 0, 0.0, mass.log() - (mass + rest).log())

@@ -1,0 +1,72 @@
+"""FLy: strict verification that forgives a mismatch where the target itself is undecided.
+
+It trades exactness for acceptance and refuses to be called lossless.
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ..checks import check_integer, check_number
+from ..randomness import Stream
+from .lossy import entropy, log_verdicts, total_variation
+from .policy import DraftView, Rule
+
+
+@frozen
+class Fly:
+    """Strict, but a mismatch where the target is undecided is forgiven if the draft goes on well.
+
+    A draft token that differs from the target's own sample survives iff the entropy of p, as a
+    share of log(vocab_size), is at least `min_entropy`, and the `window` draft tokens after it all
+    exist and equal the target's samples.
+
+    Li et al., "Training-free loosely speculative decoding: accepting semantically correct drafts
+    beyond exact match", arXiv 2511.22972, which uses a window of 6 on drafts of 15 to 25 tokens.
+
+    Raises:
+        InvalidInputError: min_entropy is outside [0, 1], or window below 0.
+    """
+
+    min_entropy: float = 0.3
+    window: int = 2
+
+    name: ClassVar[str] = "fly"
+    lossless: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
+    uses_draft_probs: ClassVar[bool] = True
+    uses_target_samples: ClassVar[bool] = True
+    greedy_is_strict: ClassVar[bool] = True
+    draft_stream: ClassVar[Stream] = Stream.DRAFT
+
+    def __attrs_post_init__(self) -> None:
+        check_number("min_entropy", self.min_entropy, 0, 1)
+        check_integer("window", self.window, 0)
+
+    def log_thresholds(self, view: DraftView) -> Tensor:
+        """0 where the token equals the target's sample or is forgiven, -inf elsewhere."""
+        return log_verdicts(_matches(view) | self._forgiven(view))
+
+    def log_residual(self, view: DraftView, row: int) -> None:
+        """The target's own sample stands."""
+
+    def total_variation(self, view: DraftView) -> Tensor:
+        """As if every draft were forgiven where this one is; exact for one-hot drafts."""
+        forgiven = self._forgiven(view).to(torch.float64)
+        return total_variation(view, forgiven[:, None].expand(-1, view.target_log_probs.shape[1]))
+
+    def _forgiven(self, view: DraftView) -> Tensor:
+        log_p = view.target_log_probs[: view.num_draft_tokens]
+        forgiven = entropy(log_p) >= self.min_entropy * math.log(log_p.shape[1])
+        matches = _matches(view)
+        for ahead in range(1, self.window + 1):
+            forgiven &= torch.nn.functional.pad(matches[ahead:], (0, min(ahead, len(matches))))
+        return forgiven
+
+
+def _matches(view: DraftView) -> Tensor:
+    assert view.target_token_ids is not None
+    return view.target_token_ids[: view.num_draft_tokens] == view.draft_token_ids

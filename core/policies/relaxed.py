@@ -1,0 +1,58 @@
+"""Relaxed top-N acceptance: a draft token survives among the target's near-best tokens.
+
+It trades exactness for acceptance and refuses to be called lossless.
+"""
+
+from typing import ClassVar
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ..checks import check_integer, check_number
+from ..randomness import Stream
+from .lossy import total_variation, verdicts_of_drafts
+from .policy import DraftView, Rule
+
+
+@frozen
+class RelaxedTopN:
+    """Accept x iff it is among the n most likely tokens and p(x) >= max p - delta.
+
+    The rule of TensorRT-LLM's relaxed acceptance; tokens tied with the n-th are among them.
+
+    Raises:
+        InvalidInputError: top_n is below 1, or delta outside [0, 1].
+    """
+
+    top_n: int = 10
+    delta: float = 0.6
+
+    name: ClassVar[str] = "relaxed"
+    lossless: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
+    uses_draft_probs: ClassVar[bool] = True
+    uses_target_samples: ClassVar[bool] = False
+    greedy_is_strict: ClassVar[bool] = True
+    draft_stream: ClassVar[Stream] = Stream.DRAFT
+
+    def __attrs_post_init__(self) -> None:
+        check_integer("top_n", self.top_n, 1)
+        check_number("delta", self.delta, 0, 1)
+
+    def log_thresholds(self, view: DraftView) -> Tensor:
+        """0 where the draft token is among the relaxed ones, -inf elsewhere."""
+        return verdicts_of_drafts(view, self._accepted(view))
+
+    def log_residual(self, view: DraftView, row: int) -> None:
+        """The target's own sample stands."""
+
+    def total_variation(self, view: DraftView) -> Tensor:
+        """Over all tokens that could have been drafted."""
+        return total_variation(view, self._accepted(view).to(torch.float64))
+
+    def _accepted(self, view: DraftView) -> Tensor:
+        p = view.target_log_probs[: view.num_draft_tokens].exp()
+        largest = p.topk(min(self.top_n, p.shape[1]), dim=-1).values
+        near_best = p >= largest[:, :1] - self.delta
+        return near_best & (p >= largest[:, -1:]) & (p > 0)

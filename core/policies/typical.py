@@ -1,0 +1,58 @@
+"""Typical acceptance: a draft token survives if the target finds it likely enough.
+
+It trades exactness for acceptance and refuses to be called lossless.
+"""
+
+from typing import ClassVar
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ..checks import check_number
+from ..randomness import Stream
+from .lossy import entropy, total_variation, verdicts_of_drafts
+from .policy import DraftView, Rule
+
+
+@frozen
+class Typical:
+    """Accept x iff p(x) > min(epsilon, delta * exp(-H(p))), H the entropy in nats.
+
+    Cai et al., "Medusa: simple LLM inference acceleration framework with multiple decoding heads",
+    ICML 2024 (arXiv 2401.10774), section 2.3.1.
+
+    Raises:
+        InvalidInputError: a parameter is outside [0, 1].
+    """
+
+    epsilon: float = 0.09
+    delta: float = 0.3
+
+    name: ClassVar[str] = "typical"
+    lossless: ClassVar[bool] = False
+    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
+    uses_draft_probs: ClassVar[bool] = True
+    uses_target_samples: ClassVar[bool] = False
+    greedy_is_strict: ClassVar[bool] = True
+    draft_stream: ClassVar[Stream] = Stream.DRAFT
+
+    def __attrs_post_init__(self) -> None:
+        check_number("epsilon", self.epsilon, 0, 1)
+        check_number("delta", self.delta, 0, 1)
+
+    def log_thresholds(self, view: DraftView) -> Tensor:
+        """0 where the draft token is typical, -inf elsewhere."""
+        return verdicts_of_drafts(view, self._accepted(view))
+
+    def log_residual(self, view: DraftView, row: int) -> None:
+        """The target's own sample stands."""
+
+    def total_variation(self, view: DraftView) -> Tensor:
+        """Over all tokens that could have been drafted."""
+        return total_variation(view, self._accepted(view).to(torch.float64))
+
+    def _accepted(self, view: DraftView) -> Tensor:
+        log_p = view.target_log_probs[: view.num_draft_tokens]
+        threshold = (self.delta * (-entropy(log_p)).exp()).clamp(max=self.epsilon)
+        return log_p.exp() > threshold[:, None]
