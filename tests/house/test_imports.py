@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 THIRD_PARTY = {
-    "core": {"attrs", "torch"},
+    "core": {"attrs", "numpy", "torch"},
     "backends": {"attrs", "torch"},
     "adapters": {
         "attrs",
