@@ -1,0 +1,196 @@
+"""Tensors of a checkpoint directory: safetensors files, memory-mapped.
+
+Headers are read and compared with what the model expects before any weight is. This module refuses
+to open pickles, to follow a shard index out of the directory, and to execute anything.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+from attrs import frozen
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ..core.errors import CheckpointError
+from .error_text import one_line
+from .json_object import read_json
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+FLOAT_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+"""As safetensors spells them. Others are quantised or foreign, and need more than a cast."""
+
+Shape = tuple[int, ...]
+
+
+class TensorFile(Protocol):
+    """What we use of `safetensors.safe_open`, which ships no annotations."""
+
+    def keys(self) -> Iterable[str]:
+        """Names of the tensors."""
+        ...
+
+    def get_slice(self, name: str) -> Any:
+        """A view that knows shape and dtype and has read nothing yet."""
+        ...
+
+    def get_tensor(self, name: str) -> Tensor:
+        """The tensor, backed by the file."""
+        ...
+
+
+@frozen
+class Entry:
+    """What a file's header says about one tensor."""
+
+    file: Path
+    shape: Shape
+    dtype: str
+
+
+@frozen
+class Checkpoint:
+    """The tensors of a directory, by name; none is read until asked for.
+
+    Attributes:
+        directory: where the files are.
+        entries: tensor name -> where and what it is.
+        handles: file -> its memory map.
+    """
+
+    directory: Path
+    entries: Mapping[str, Entry]
+    handles: Mapping[Path, "TensorFile"]
+
+    @classmethod
+    def open(cls, directory: Path) -> "Checkpoint":
+        """Map the single file or all shards, and read their headers.
+
+        Raises:
+            CheckpointError: a file is missing, damaged, outside the directory, or disagrees with
+                the index.
+        """
+        index = _read_index(directory)
+        files = {directory / name for name in index.values()} or {_single_file(directory)}
+        handles = {file: _map_file(file) for file in sorted(files)}
+        entries = {name: entry for file in handles for name, entry in _entries(file, handles[file])}
+        if index:
+            _check_index(directory, index, entries)
+        return cls(directory, entries, handles)
+
+    def check(self, expected: Mapping[str, Shape], ignored: frozenset[str] = frozenset()) -> None:
+        """Compare headers with the tensors that a model expects.
+
+        Args:
+            expected: name -> shape of every tensor there must be.
+            ignored: names that may be there but need not.
+
+        Raises:
+            CheckpointError: a tensor is missing, extra, misshaped or of a foreign dtype.
+        """
+        missing = [name for name in expected if name not in self.entries]
+        if missing:
+            raise CheckpointError(
+                f"{self.directory}: {missing[0]}: expected shape {list(expected[missing[0]])}, "
+                f"got no such tensor{_and_more(missing)}"
+            )
+        for name, shape in expected.items():
+            _check_entry(name, shape, self.entries[name])
+        extra = [name for name in self.entries if name not in expected and name not in ignored]
+        if extra:
+            file = self.entries[extra[0]].file
+            raise CheckpointError(
+                f"{file}: {extra[0]}: expected no such tensor, got one{_and_more(extra)}"
+            )
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor, on the CPU, backed by the file.
+
+        Raises:
+            CheckpointError: the file cannot be read.
+        """
+        file = self.entries[name].file
+        try:
+            return self.handles[file].get_tensor(name)
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{file}: {name}: expected a tensor, got {one_line(error)}"
+            ) from None
+
+
+def _check_entry(name: str, shape: Shape, entry: Entry) -> None:
+    if entry.shape != shape:
+        raise CheckpointError(
+            f"{entry.file}: {name}: expected shape {list(shape)}, got {list(entry.shape)}"
+        )
+    if entry.dtype not in FLOAT_DTYPES:
+        raise CheckpointError(
+            f"{entry.file}: {name}: expected dtype {' or '.join(FLOAT_DTYPES)}, got {entry.dtype}"
+        )
+
+
+def _and_more(names: list[str]) -> str:
+    return f" (and {len(names) - 1} more like it)" if len(names) > 1 else ""
+
+
+def _single_file(directory: Path) -> Path:
+    file = directory / SINGLE_FILE
+    if file.is_file():
+        return file
+    pickles = sorted(path.name for path in directory.glob("pytorch_model*.bin"))
+    got = f"{pickles[0]}, a pickle, which is never opened" if pickles else "neither"
+    raise CheckpointError(f"{directory}: expected {SINGLE_FILE} or {INDEX_FILE}, got {got}")
+
+
+def _read_index(directory: Path) -> dict[str, str]:
+    """Tensor name -> shard's file name; empty when the checkpoint is a single file."""
+    path = directory / INDEX_FILE
+    if (directory / SINGLE_FILE).is_file() or not path.is_file():
+        return {}
+    index = read_json(path)
+    weight_map = index.section("weight_map").values
+    if not weight_map:
+        raise index.error("weight_map", "at least one tensor", None)
+    for name, shard in weight_map.items():
+        if not _is_plain_file_name(shard):
+            raise index.error(f"weight_map: {name}", "a .safetensors file beside the index", shard)
+    return weight_map
+
+
+def _is_plain_file_name(shard: object) -> bool:
+    """Whether this cannot lead out of the directory, nor to a file of another kind."""
+    return (
+        isinstance(shard, str)
+        and shard.endswith(".safetensors")
+        and not any(character in shard for character in "/\\:\0")
+    )
+
+
+def _map_file(file: Path) -> TensorFile:
+    if not file.is_file():
+        raise CheckpointError(f"{file}: expected a safetensors file, got none")
+    try:
+        return cast("TensorFile", safe_open(file, framework="pt", device="cpu"))
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{file}: expected a safetensors file, got {one_line(error)}"
+        ) from None
+
+
+def _entries(file: Path, handle: TensorFile) -> Iterator[tuple[str, Entry]]:
+    for name in handle.keys():  # noqa: SIM118, it is no mapping
+        view = handle.get_slice(name)
+        yield name, Entry(file, tuple(view.get_shape()), view.get_dtype())
+
+
+def _check_index(directory: Path, index: Mapping[str, str], entries: Mapping[str, Entry]) -> None:
+    for name in sorted(index.keys() | entries.keys()):
+        want = index.get(name)
+        got = entries[name].file.name if name in entries else None
+        if want != got:
+            raise CheckpointError(
+                f"{directory / INDEX_FILE}: weight_map: {name}: expected {got or 'nothing'}, "
+                f"which is where it is, got {want or 'nothing'}"
+            )

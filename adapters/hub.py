@@ -1,0 +1,56 @@
+"""Finds a checkpoint: a local directory, or one downloaded from the Hugging Face hub.
+
+This module refuses to fetch anything but weights in safetensors, JSON files and chat templates.
+"""
+
+import re
+from pathlib import Path
+
+from ..core.errors import CheckpointError, UnavailableError
+from .error_text import one_line
+
+FETCHED_FILES = [
+    "config.json",
+    "generation_config.json",
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+]
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+def find_directory(path_or_hub_id: str | Path) -> Path:
+    """The local directory of a checkpoint; a hub id's is downloaded unless it is in the cache.
+
+    A directory that exists is taken first; else a string `owner/name` is a hub id.
+
+    Raises:
+        CheckpointError: there is no such directory, or the hub does not give it.
+        UnavailableError: a hub id needs huggingface_hub, which is not installed.
+    """
+    path = Path(path_or_hub_id)
+    if path.is_dir():
+        return path
+    if isinstance(path_or_hub_id, str) and not path.exists() and _HUB_ID.fullmatch(path_or_hub_id):
+        return _download(path_or_hub_id)
+    got = "a file" if path.exists() else "nothing there"
+    raise CheckpointError(f"{path_or_hub_id}: expected a directory or a hub id, got {got}")
+
+
+def _download(hub_id: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download  # noqa: PLC0415, optional
+    except ImportError:
+        raise UnavailableError(
+            f"{hub_id}: no such directory, and a hub id needs huggingface_hub: "
+            'pip install "acceptor[hub]"'
+        ) from None
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=FETCHED_FILES))
+    # The hub's errors are OSError (network, not found, gated) and ValueError (malformed id).
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{hub_id}: expected a model on the Hugging Face hub, got {one_line(error)}"
+        ) from None

@@ -1,0 +1,120 @@
+"""JSON files of a checkpoint directory, read field by field.
+
+Every error names the file, the field, what was expected and what was there. This module refuses to
+guess: a field without a default must be present and of its type.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from ..core.checks import check_integer, check_number
+from ..core.errors import CheckpointError, InvalidInputError
+from .error_text import one_line
+
+MAX_JSON_BYTES = 64 * 2**20
+"""Larger than any real config or shard index; a hostile one must not fill the memory."""
+
+
+@frozen
+class JsonObject:
+    """A JSON object and where it stands.
+
+    Attributes:
+        source: the file, and the path of fields inside it, for errors.
+        values: field name -> value; null counts as absent.
+
+    Every method raises `CheckpointError` when a value is absent without a default, or unfit.
+    """
+
+    source: str
+    values: dict[str, Any]
+
+    def __contains__(self, name: str) -> bool:
+        return self.values.get(name) is not None
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """The value as it stands, or the default when it is absent or null."""
+        value = self.values.get(name)
+        return default if value is None else value
+
+    def integer(
+        self, name: str, low: int, high: int = 2**31 - 1, default: int | None = None
+    ) -> int:
+        """An integer in [low, high]."""
+        value: int = self.value(name, default)
+        self._check(check_integer, name, value, low, high)
+        return value
+
+    def positive(self, name: str, default: float | None = None) -> float:
+        """A finite number above 0."""
+        value = self.value(name, default)
+        self._check(lambda *args: check_number(*args, open_below=True), name, value, 0)
+        return float(value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self.value(name, default)
+        if not isinstance(value, bool):
+            raise self.error(name, "true or false", value)
+        return value
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A string."""
+        value = self.value(name, default)
+        if not isinstance(value, str):
+            raise self.error(name, "a string", value)
+        return value
+
+    def section(self, name: str) -> "JsonObject":
+        """An object inside this one; empty when absent."""
+        values = self.value(name, {})
+        if not isinstance(values, dict):
+            raise self.error(name, "an object", values)
+        return JsonObject(f"{self.source}: {name}", values)
+
+    def error(self, name: str, expected: str, got: object) -> CheckpointError:
+        """The error that says what the field should have been."""
+        text = "nothing" if got is None else one_line(json.dumps(got))
+        return CheckpointError(f"{self.source}: {name}: expected {expected}, got {text}")
+
+    def _check(self, check: Callable[..., None], name: str, value: object, *bounds: float) -> None:
+        try:
+            check(name, value, *bounds)
+        except InvalidInputError as error:
+            raise CheckpointError(f"{self.source}: {one_line(error)}") from None
+
+
+def read_json(path: Path) -> JsonObject:
+    """The object that a JSON file holds.
+
+    Raises:
+        CheckpointError: the file is missing, too large, damaged, or holds no object.
+    """
+    try:
+        values = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: expected JSON, got {one_line(error)}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path}: expected an object, got {type(values).__name__}")
+    return JsonObject(str(path), values)
+
+
+def read_text(path: Path) -> str:
+    """The text of a small file.
+
+    Raises:
+        CheckpointError: the file is missing, unreadable, too large or not UTF-8.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path}: expected a file, got none")
+    try:
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            raise CheckpointError(f"{path}: expected at most {MAX_JSON_BYTES} bytes, got {size}")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path}: expected UTF-8 text, got {one_line(error)}") from None

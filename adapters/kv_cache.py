@@ -1,0 +1,98 @@
+"""A static key/value cache addressed by slot and position.
+
+Writing a position again replaces it, so rejecting a draft means advancing less. This module refuses
+to know how far any sequence has come.
+"""
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ..core.checks import check_integer
+
+Slots = slice | Tensor
+
+
+@frozen(eq=False)
+class LayerCache:
+    """Keys and values of one layer, each [num_slots, max_len, num_kv_heads, head_dim]."""
+
+    keys: Tensor
+    values: Tensor
+
+    def write(self, rows: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Store keys and values [num_tokens, num_kv_heads, head_dim] at rows of `KVCache.rows`."""
+        self.keys.flatten(0, 1).index_copy_(0, rows, keys)
+        self.values.flatten(0, 1).index_copy_(0, rows, values)
+
+    def read(self, slots: Slots, num_positions: int) -> tuple[Tensor, Tensor]:
+        """The first positions of some slots, [num_reqs, num_kv_heads, num_positions, head_dim].
+
+        Views when slots is a slice, gathered copies when it is a tensor.
+        """
+        keys, values = self.keys[slots, :num_positions], self.values[slots, :num_positions]
+        return keys.transpose(1, 2), values.transpose(1, 2)
+
+
+@frozen(eq=False)
+class KVCache:
+    """What a model remembers, per layer.
+
+    Positions come before heads, unlike in the attention that reads them: a token's keys are then
+    one contiguous row, and one index_copy_ writes a step of any batch.
+    """
+
+    layers: tuple[LayerCache, ...]
+
+    @classmethod
+    def allocate(
+        cls,
+        *,
+        num_layers: int,
+        num_slots: int,
+        max_len: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> "KVCache":
+        """An empty cache.
+
+        Raises:
+            InvalidInputError: num_slots or max_len is below 1.
+        """
+        check_integer("num_slots", num_slots, 1)
+        check_integer("max_len", max_len, 1)
+        shape = (2, num_layers, num_slots, max_len, num_kv_heads, head_dim)
+        # Zeros, because positions not yet written are read and then masked: what is masked must be
+        # finite, since 0 times NaN is NaN.
+        keys, values = torch.zeros(shape, dtype=dtype, device=device)
+        return cls(tuple(map(LayerCache, keys, values)))
+
+    @property
+    def num_slots(self) -> int:
+        """How many sequences fit."""
+        return self.layers[0].keys.shape[0]
+
+    @property
+    def max_len(self) -> int:
+        """How many positions each slot has."""
+        return self.layers[0].keys.shape[1]
+
+    def rows(self, slot_ids: Tensor, positions: Tensor) -> Tensor:
+        """Where `LayerCache.write` stores tokens.
+
+        Args:
+            slot_ids: [num_reqs] int64.
+            positions: [num_reqs, num_tokens] int64.
+
+        Returns:
+            [num_reqs * num_tokens] int64.
+        """
+        return (slot_ids[:, None] * self.max_len + positions).flatten()
+
+    def clear(self, slot: int) -> None:
+        """Forget a slot; needed before reuse only when its last sequence held NaN or infinity."""
+        for layer in self.layers:
+            layer.keys[slot].zero_()
+            layer.values[slot].zero_()

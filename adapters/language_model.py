@@ -1,0 +1,181 @@
+"""A decoder with its positions, slots and cache: the model as the decode loop sees it.
+
+This module refuses to look at what a tensor on a GPU holds, so a forward there never waits and can
+be captured in a CUDA graph.
+"""
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from ..core.checks import check_integer, check_tensor
+from ..core.errors import InvalidInputError
+from .kv_cache import KVCache, Slots
+from .model_config import ModelConfig
+from .transformer import Decoder, Step
+
+
+@frozen(eq=False)
+class TransformerModel:
+    """A `acceptor.core.ports.LanguageModel`.
+
+    Attributes:
+        config: what config.json said.
+        decoder: the weights, all of one dtype on one device.
+        max_model_len: how many positions a sequence may have.
+    """
+
+    config: ModelConfig
+    decoder: Decoder
+    max_model_len: int
+    _rope_table: Tensor = field(init=False)
+    _all_positions: Tensor = field(init=False)
+
+    @_rope_table.default
+    def _make_rope_table(self) -> Tensor:
+        return self.config.rope.table(self.max_model_len).to(self.device, self.dtype)
+
+    @_all_positions.default
+    def _make_all_positions(self) -> Tensor:
+        return torch.arange(self.max_model_len, device=self.device)
+
+    @property
+    def vocab_size(self) -> int:
+        """The width of its logits."""
+        return self.config.vocab_size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of its weights and logits."""
+        return self.decoder.embedding.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.decoder.embedding.device
+
+    def new_cache(self, num_slots: int, max_len: int) -> KVCache:
+        """Room for max_len positions in each of num_slots slots.
+
+        Raises:
+            InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].
+        """
+        check_integer("max_len", max_len, 1, self.max_model_len)
+        return KVCache.allocate(
+            num_layers=self.config.num_layers,
+            num_slots=num_slots,
+            max_len=max_len,
+            num_kv_heads=self.config.num_kv_heads,
+            head_dim=self.config.head_dim,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    @torch.no_grad()
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        cache: KVCache,
+        slot_ids: Tensor | None = None,
+        *,
+        last_only: bool = False,
+        max_position: int | None = None,
+    ) -> Tensor:
+        """Score tokens after writing their keys and values at (slot, position).
+
+        Each token sees what the cache holds at positions up to its own, within the layer's window.
+        Where requests differ in length, pad with any token at the next positions: later tokens
+        write over them.
+
+        Args:
+            token_ids: [num_reqs, num_tokens] int64.
+            positions: [num_reqs, num_tokens] int64, absolute, below the cache's max_len.
+            cache: from `new_cache`.
+            slot_ids: [num_reqs] int64, each slot once; None means request i uses slot i, and
+                spares a GPU the copy of the slots that it reads.
+            last_only: score only the last token of each request.
+            max_position: the highest position in the batch, if the caller knows it. Without it a
+                GPU, which is not asked, attends to the whole length of the cache.
+
+        Returns:
+            [num_reqs, num_tokens, vocab_size] logits in the model's dtype, or [num_reqs, 1, …].
+
+        Raises:
+            InvalidInputError: wrong shape, dtype or device; on CPU also a slot or position outside
+                the cache.
+        """
+        num_reqs = self._check(token_ids, positions, slot_ids)
+        if token_ids.numel() == 0:
+            return self.decoder.embedding.new_empty((num_reqs, int(last_only), self.vocab_size))
+        step = self._plan(positions, cache, slot_ids, max_position)
+        return self.decoder(token_ids, step, cache, last_only=last_only)
+
+    def _check(self, token_ids: Tensor, positions: Tensor, slot_ids: Tensor | None) -> int:
+        check_tensor("token_ids", token_ids, (None, None), (torch.int64,), self.device)
+        check_tensor("positions", positions, token_ids.shape, (torch.int64,), self.device)
+        if slot_ids is not None:
+            shape = token_ids.shape[:1]
+            check_tensor("slot_ids", slot_ids, shape, (torch.int64,), self.device)
+        return token_ids.shape[0]
+
+    def _plan(
+        self,
+        positions: Tensor,
+        cache: KVCache,
+        slot_ids: Tensor | None,
+        max_position: int | None,
+    ) -> Step:
+        num_positions = self._num_positions(positions, cache, max_position)
+        slots, slot_ids = self._slots(slot_ids, len(positions), cache)
+        rotation = self._rope_table.index_select(0, positions.flatten())
+        cos, signed_sin = rotation.unsqueeze(2).unbind(1)
+        return Step(
+            num_reqs=len(positions),
+            cos=cos,
+            signed_sin=signed_sin,
+            rows=cache.rows(slot_ids, positions),
+            slots=slots,
+            num_positions=num_positions,
+            biases={
+                window: self._bias(positions, num_positions, window)
+                for window in set(self.config.windows)
+            },
+        )
+
+    def _num_positions(self, positions: Tensor, cache: KVCache, max_position: int | None) -> int:
+        if max_position is not None:
+            check_integer("max_position", max_position, 0, cache.max_len - 1)
+            return max_position + 1
+        if self.device.type != "cpu":
+            return cache.max_len
+        lowest, highest = (int(bound) for bound in positions.aminmax())
+        if lowest < 0 or highest >= cache.max_len:
+            raise InvalidInputError(
+                f"positions: expected values in [0, {cache.max_len}), got {lowest} to {highest}"
+            )
+        return highest + 1
+
+    def _slots(
+        self, slot_ids: Tensor | None, num_reqs: int, cache: KVCache
+    ) -> tuple[Slots, Tensor]:
+        """Which slots are read, as a slice where that is known without waiting."""
+        if slot_ids is None:
+            check_integer("num_reqs without slot_ids", num_reqs, 1, cache.num_slots)
+            return slice(num_reqs), self._all_positions[:num_reqs]
+        if self.device.type != "cpu":
+            return slot_ids, slot_ids
+        slots = slot_ids.tolist()
+        for slot in slots:
+            check_integer("slot_ids", slot, 0, cache.num_slots - 1)
+        if slots == list(range(slots[0], slots[0] + num_reqs)):
+            return slice(slots[0], slots[0] + num_reqs), slot_ids
+        return slot_ids, slot_ids
+
+    def _bias(self, positions: Tensor, num_positions: int, window: int | None) -> Tensor:
+        queries, keys = positions[:, None, :, None], self._all_positions[:num_positions]
+        hidden = keys > queries
+        if window is not None:
+            hidden |= keys <= queries - window
+        # Added to scores, not a boolean mask, which attention would turn into this in every layer.
+        return self._rope_table.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)

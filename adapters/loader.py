@@ -1,0 +1,75 @@
+"""One call from a directory or hub id to a model that runs.
+
+This module refuses quantised weights, and dtypes other than float32, bfloat16 and float16.
+"""
+
+from pathlib import Path
+
+import torch
+
+from ..core.checks import FLOATS, check_integer
+from ..core.errors import InvalidInputError, UnavailableError
+from .checkpoint import FLOAT_DTYPES, Checkpoint
+from .error_text import one_line
+from .hub import find_directory
+from .language_model import TransformerModel
+from .model_config import ModelConfig
+from .weights import EMBEDDING, WeightReader, expected_tensors, ignored_tensors
+
+
+def load_model(
+    path_or_hub_id: str | Path,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    max_model_len: int | None = None,
+) -> TransformerModel:
+    """Load a checkpoint directory.
+
+    Args:
+        path_or_hub_id: a local directory, or `owner/name` on the Hugging Face hub.
+        dtype: of the weights and logits; None means float32 on CPU, where it is fastest, and the
+            checkpoint's own elsewhere.
+        device: where to compute.
+        max_model_len: how many positions a sequence may have; None means all that the model was
+            made for.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or unsupported.
+        InvalidInputError: dtype, device or max_model_len is unfit.
+        UnavailableError: the device is not there, or huggingface_hub is needed and missing.
+    """
+    device = _check_device(device)
+    if dtype is not None and dtype not in FLOATS:
+        raise InvalidInputError(f"dtype: expected float32, bfloat16 or float16, got {dtype}")
+    directory = find_directory(path_or_hub_id)
+    config = ModelConfig.load(directory)
+    longest = config.max_position_embeddings
+    max_model_len = longest if max_model_len is None else max_model_len
+    check_integer("max_model_len", max_model_len, 1, longest)
+    checkpoint = Checkpoint.open(directory)
+    checkpoint.check(expected_tensors(config), ignored_tensors(config))
+    dtype = dtype or _default_dtype(config, checkpoint, device)
+    decoder = WeightReader(checkpoint, config, dtype, device).decoder()
+    return TransformerModel(config, decoder, max_model_len)
+
+
+def _default_dtype(
+    config: ModelConfig, checkpoint: Checkpoint, device: torch.device
+) -> torch.dtype:
+    if device.type == "cpu":
+        return torch.float32
+    return config.dtype or FLOAT_DTYPES[checkpoint.entries[EMBEDDING].dtype]
+
+
+def _check_device(device: torch.device | str) -> torch.device:
+    try:
+        device = torch.device(device)
+    except RuntimeError as error:
+        raise InvalidInputError(f"device: expected cpu or cuda, got {one_line(error)}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise InvalidInputError(f"device: expected cpu or cuda, got {device}")
+    count = torch.cuda.device_count() if device.type == "cuda" else 1
+    if (device.index or 0) >= count:
+        raise UnavailableError(f"device: expected one of {count} CUDA devices, got {device}")
+    return device

@@ -1,0 +1,168 @@
+"""The shape of a model, read from config.json.
+
+Fields that the architecture's implementation in transformers does not read are ignored, because
+they change nothing there either. What it reads and we lack is refused, never ignored.
+"""
+
+from pathlib import Path
+
+import torch
+from attrs import frozen
+
+from ..core.errors import CheckpointError
+from .architectures import ARCHITECTURES, Architecture, Windows
+from .json_object import JsonObject, read_json
+from .rope import Rope, YarnScaling
+from .rope_config import read_rope
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+MAX_LAYERS = 1024
+MAX_POSITIONS = 2**22
+"""Far beyond any real model; a hostile config must not fill the memory."""
+
+_ONLY_VALUES: dict[str, object] = {
+    "hidden_act": "silu",
+    "is_causal": True,
+    "is_encoder_decoder": False,
+    "partial_rotary_factor": 1,
+    "quantization_config": None,
+    "rope_interleaved": False,
+}
+
+
+@frozen(kw_only=True)
+class ModelConfig:
+    """A decoder's shape.
+
+    Attributes:
+        architecture: its name in config.json.
+        max_position_embeddings: how many positions the model was made for, scaling included.
+        windows: per layer, how many positions a query sees, its own included; None for all.
+        qkv_bias, output_bias, mlp_bias: whether these projections have a bias.
+        qk_norm: whether queries and keys are normalised per head.
+        tie_word_embeddings: whether the LM head is the token embedding.
+        dtype: what config.json says the weights are; None when it says nothing.
+        eos_token_ids: tokens that end a text, from generation_config.json or else config.json.
+    """
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    rms_norm_eps: float
+    rope: Rope
+    max_position_embeddings: int
+    windows: Windows
+    qkv_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+    qk_norm: bool
+    tie_word_embeddings: bool
+    dtype: torch.dtype | None
+    eos_token_ids: tuple[int, ...]
+
+    @property
+    def num_layers(self) -> int:
+        """How many decoder layers."""
+        return len(self.windows)
+
+    @property
+    def head_dim(self) -> int:
+        """Dimensions of one attention head."""
+        return self.rope.head_dim
+
+    @classmethod
+    def load(cls, directory: Path) -> "ModelConfig":
+        """Read config.json, and generation_config.json where there is one.
+
+        Raises:
+            CheckpointError: a file is damaged, or a field is missing, unfit or unsupported.
+        """
+        config = read_json(directory / "config.json")
+        name, architecture = _read_architecture(config)
+        for field, only in _ONLY_VALUES.items():
+            if config.value(field, only) != only:
+                raise config.error(field, f"{only!r}", config.value(field))
+        heads, kv_heads, rope = _read_heads(config, architecture)
+        vocab_size = config.integer("vocab_size", 1)
+        return cls(
+            architecture=name,
+            vocab_size=vocab_size,
+            hidden_size=config.integer("hidden_size", 1),
+            intermediate_size=config.integer("intermediate_size", 1),
+            num_heads=heads,
+            num_kv_heads=kv_heads,
+            rms_norm_eps=config.positive("rms_norm_eps", 1e-6),
+            rope=rope,
+            max_position_embeddings=_read_max_positions(config, rope),
+            windows=architecture.read_windows(
+                config, config.integer("num_hidden_layers", 1, MAX_LAYERS)
+            ),
+            qkv_bias=_read_bias(config, architecture.qkv_bias),
+            output_bias=_read_bias(config, architecture.output_bias),
+            mlp_bias=_read_bias(config, architecture.mlp_bias),
+            qk_norm=architecture.qk_norm,
+            tie_word_embeddings=config.flag("tie_word_embeddings", default=False),
+            dtype=_read_dtype(config),
+            eos_token_ids=_read_eos(directory, config, vocab_size),
+        )
+
+
+def _read_architecture(config: JsonObject) -> tuple[str, Architecture]:
+    names = config.value("architectures")
+    if isinstance(names, list) and len(names) == 1 and names[0] in ARCHITECTURES:
+        return names[0], ARCHITECTURES[names[0]]
+    raise config.error("architectures", f"one of {', '.join(ARCHITECTURES)}", names)
+
+
+def _read_heads(config: JsonObject, architecture: Architecture) -> tuple[int, int, Rope]:
+    heads = config.integer("num_attention_heads", 1)
+    kv_heads = config.integer("num_key_value_heads", 1, default=heads)
+    if heads % kv_heads:
+        raise config.error("num_key_value_heads", f"a divisor of {heads}", kv_heads)
+    hidden = config.integer("hidden_size", 1)
+    default = architecture.default_head_dim
+    if default is None and hidden % heads == 0:
+        default = hidden // heads
+    head_dim = config.integer("head_dim", 2, default=default)
+    if head_dim % 2:
+        raise config.error("head_dim", "an even number", head_dim)
+    return heads, kv_heads, read_rope(config, head_dim)
+
+
+def _read_max_positions(config: JsonObject, rope: Rope) -> int:
+    positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS)
+    if isinstance(rope.scaling, YarnScaling):
+        stretched = rope.scaling.original_max_position_embeddings * rope.scaling.factor
+        positions = min(max(positions, int(stretched)), MAX_POSITIONS)
+    return positions
+
+
+def _read_bias(config: JsonObject, bias: bool | str) -> bool:
+    return config.flag(bias, default=False) if isinstance(bias, str) else bias
+
+
+def _read_dtype(config: JsonObject) -> torch.dtype | None:
+    spelling = "dtype" if "dtype" in config else "torch_dtype"
+    if spelling not in config:
+        return None
+    name = config.text(spelling)
+    if name not in DTYPES:
+        raise config.error(spelling, " or ".join(DTYPES), name)
+    return DTYPES[name]
+
+
+def _read_eos(directory: Path, config: JsonObject, vocab_size: int) -> tuple[int, ...]:
+    source, path = config, directory / "generation_config.json"
+    if path.exists() and "eos_token_id" in (generation := read_json(path)):
+        source = generation
+    value = source.value("eos_token_id", [])
+    ids = value if isinstance(value, list) else [value]
+    for token_id in ids:
+        if type(token_id) is not int or not 0 <= token_id < vocab_size:
+            raise CheckpointError(
+                f"{source.source}: eos_token_id: expected ids in [0, {vocab_size}), got {value}"
+            )
+    return tuple(ids)

@@ -1,0 +1,111 @@
+"""Rotary position embedding (RoFormer, arXiv 2104.09864) and the ways of stretching it.
+
+This module refuses frequencies that depend on how long the sequence has become: keys in the cache
+are rotated once and never again.
+"""
+
+import math
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+
+@frozen(kw_only=True)
+class LinearScaling:
+    """Position interpolation (arXiv 2306.15595): all frequencies divided by `factor`."""
+
+    factor: float
+    attention_factor: float = field(default=1.0, init=False)
+
+    def scale(self, frequencies: Tensor, theta: float) -> Tensor:  # noqa: ARG002
+        """Frequencies [head_dim / 2] float32, stretched."""
+        return frequencies / self.factor
+
+
+@frozen(kw_only=True)
+class Llama3Scaling:
+    """Llama 3.1: long wavelengths divided by `factor`, short ones kept, a ramp between."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+    attention_factor: float = field(default=1.0, init=False)
+
+    def scale(self, frequencies: Tensor, theta: float) -> Tensor:  # noqa: ARG002
+        """Frequencies [head_dim / 2] float32, stretched."""
+        turns = self.original_max_position_embeddings * frequencies / (2 * math.pi)
+        span = self.high_freq_factor - self.low_freq_factor
+        kept = ((turns - self.low_freq_factor) / span).clamp(0, 1)
+        return frequencies * (kept + (1 - kept) / self.factor)
+
+
+@frozen(kw_only=True)
+class YarnScaling:
+    """YaRN (arXiv 2309.00071): interpolates dimensions that turn less than `beta_slow` times.
+
+    Dimensions that turn more than `beta_fast` times within the original context are kept, with a
+    ramp between; the rotated vectors are multiplied by `attention_factor`.
+    """
+
+    factor: float
+    original_max_position_embeddings: int
+    attention_factor: float
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+
+    def scale(self, frequencies: Tensor, theta: float) -> Tensor:
+        """Frequencies [head_dim / 2] float32 of base `theta`, stretched."""
+        num = len(frequencies)
+        low = self._dimension(self.beta_fast, theta, num)
+        high = self._dimension(self.beta_slow, theta, num)
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, 2 * num - 1)
+        # A ramp of no width would divide by zero.
+        width = high - low or 0.001
+        interpolated = ((torch.arange(num, dtype=torch.float32) - low) / width).clamp(0, 1)
+        return frequencies * (1 - interpolated + interpolated / self.factor)
+
+    def _dimension(self, turns: float, theta: float, num: int) -> float:
+        """Which pair of dimensions turns this often within the original context."""
+        wavelength = self.original_max_position_embeddings / turns
+        return num * math.log(wavelength / (2 * math.pi)) / math.log(theta)
+
+
+RopeScaling = LinearScaling | Llama3Scaling | YarnScaling
+
+
+@frozen(kw_only=True)
+class Rope:
+    """How positions turn queries and keys.
+
+    Attributes:
+        head_dim: dimensions of a head, even; dimension i is paired with i + head_dim / 2.
+        theta: base of the wavelengths.
+        scaling: how the frequencies are stretched for longer contexts; None leaves them.
+    """
+
+    head_dim: int
+    theta: float
+    scaling: RopeScaling | None = None
+
+    def table(self, max_len: int) -> Tensor:
+        """[max_len, 2, head_dim] float32: cosines, and sines signed for `rotate`, per position."""
+        exponents = torch.arange(0, self.head_dim, 2, dtype=torch.float32) / self.head_dim
+        frequencies = 1.0 / self.theta**exponents
+        factor = 1.0
+        if self.scaling is not None:
+            frequencies = self.scaling.scale(frequencies, self.theta)
+            factor = self.scaling.attention_factor
+        angles = torch.arange(max_len, dtype=torch.float32)[:, None] * frequencies
+        cos, sin = angles.cos() * factor, angles.sin() * factor
+        return torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)), 1)
+
+
+def rotate(heads: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
+    """Heads [num_tokens, num_heads, head_dim], turned by cosines and sines [num_tokens, 1, ...]."""
+    # Swapping the halves and carrying the sign in the table saves a negation and a concatenation.
+    return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), signed_sin)

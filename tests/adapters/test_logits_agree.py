@@ -1,0 +1,164 @@
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from acceptor.adapters import TransformerModel, load_model
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0} | {
+    "original_max_position_embeddings": 32
+}
+LAYER_TYPES = ["sliding_attention", "full_attention", "sliding_attention"]
+WINDOW = {"use_sliding_window": True, "sliding_window": 7}
+
+CONFIGS: dict[str, PretrainedConfig] = {
+    "llama": LlamaConfig(**SHAPE),
+    "llama, as many kv heads": LlamaConfig(**SHAPE | {"num_key_value_heads": 6}),
+    "llama, one kv head": LlamaConfig(**SHAPE | {"num_key_value_heads": 1}),
+    "llama, llama3 rope": LlamaConfig(**SHAPE, rope_parameters=LLAMA3),
+    "llama, linear rope": LlamaConfig(
+        **SHAPE, rope_parameters={"rope_type": "linear", "rope_theta": 50.0, "factor": 3.0}
+    ),
+    "llama, dynamic rope": LlamaConfig(
+        **SHAPE, rope_parameters={"rope_type": "dynamic", "rope_theta": 50.0, "factor": 3.0}
+    ),
+    "llama, wide heads": LlamaConfig(**SHAPE, head_dim=20),
+    "llama, tied": LlamaConfig(**SHAPE, tie_word_embeddings=True),
+    "llama, biases": LlamaConfig(**SHAPE, attention_bias=True, mlp_bias=True),
+    "mistral, window": MistralConfig(**SHAPE, sliding_window=9),
+    "mistral, no window": MistralConfig(**SHAPE, sliding_window=None, head_dim=12),
+    "qwen2": Qwen2Config(**SHAPE),
+    "qwen2, yarn": Qwen2Config(**SHAPE, rope_parameters=YARN),
+    "qwen2, upper layers windowed": Qwen2Config(**SHAPE, **WINDOW, max_window_layers=2),
+    "qwen2, mixed layers": Qwen2Config(**SHAPE, **WINDOW, layer_types=LAYER_TYPES),
+    "qwen3": Qwen3Config(**SHAPE, head_dim=16),
+    "qwen3, biases, tied": Qwen3Config(
+        **SHAPE, head_dim=14, attention_bias=True, tie_word_embeddings=True
+    ),
+}
+NUM_TOKENS = 100
+TOKEN_IDS = torch.randint(97, (3, NUM_TOKENS), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def pair(
+    request: pytest.FixtureRequest, save: Callable[..., Any]
+) -> tuple[TransformerModel, Tensor]:
+    """Our model, and the reference's logits [3, NUM_TOKENS, vocab_size] of TOKEN_IDS."""
+    saved = save(CONFIGS[request.param])
+    return load_model(saved.directory), reference_logits(saved.reference)
+
+
+def reference_logits(model: Any) -> Tensor:
+    with torch.inference_mode():
+        return model(TOKEN_IDS, use_cache=False).logits
+
+
+def assert_close(got: Tensor, want: Tensor, tolerance: float = 1e-4) -> None:
+    difference = (got.float() - want.float()).abs().max() / want.abs().max()
+    assert difference <= tolerance
+
+
+def chunks(lengths: list[int]) -> Iterator[tuple[int, int]]:
+    start = 0
+    for length in lengths:
+        yield start, min(start + length, NUM_TOKENS)
+        start += length
+
+
+def feed(
+    model: TransformerModel, token_ids: Tensor, lengths: list[int], slot_ids: Tensor | None
+) -> Tensor:
+    """Logits of all tokens, fed in chunks of these lengths."""
+    cache = model.new_cache(4, NUM_TOKENS)
+    parts = []
+    for start, stop in chunks(lengths):
+        positions = torch.arange(start, stop).expand(len(token_ids), -1)
+        parts.append(model.forward(token_ids[:, start:stop], positions, cache, slot_ids))
+    return torch.cat(parts, 1)
+
+
+def test_one_long_forward(pair: tuple[TransformerModel, Tensor]) -> None:
+    model, want = pair
+    assert_close(feed(model, TOKEN_IDS[:1], [NUM_TOKENS], torch.tensor([2])), want[:1])
+
+
+def test_token_by_token(pair: tuple[TransformerModel, Tensor]) -> None:
+    model, want = pair
+    assert_close(feed(model, TOKEN_IDS[:1], [1] * NUM_TOKENS, torch.tensor([0])), want[:1])
+
+
+def test_several_slots_in_chunks(pair: tuple[TransformerModel, Tensor]) -> None:
+    model, want = pair
+    lengths = [5, 1, 17, 2, 40, 35]
+    for slot_ids in (None, torch.tensor([1, 2, 3]), torch.tensor([3, 0, 2])):
+        assert_close(feed(model, TOKEN_IDS, lengths, slot_ids), want)
+
+
+def test_positions_written_again(pair: tuple[TransformerModel, Tensor]) -> None:
+    """Each chunk is fed twice: first wrong tokens, also beyond its end, as a rejected draft is."""
+    model, want = pair
+    cache, slot_ids, parts = model.new_cache(1, NUM_TOKENS), torch.tensor([0]), []
+    for start, stop in chunks([30, 4, 4, 20, 8, 34]):
+        draft = torch.arange(start, min(stop + 3, NUM_TOKENS))[None]
+        model.forward(TOKEN_IDS[1:2, draft[0]], draft, cache, slot_ids)
+        positions = draft[:, : stop - start]
+        parts.append(model.forward(TOKEN_IDS[:1, start:stop], positions, cache, slot_ids))
+    assert_close(torch.cat(parts, 1), want[:1])
+
+
+def test_requests_at_different_positions(pair: tuple[TransformerModel, Tensor]) -> None:
+    model, want = pair
+    cache, starts = model.new_cache(3, NUM_TOKENS), torch.tensor([60, 3, 25])
+    for slot, start in enumerate(starts):
+        positions = torch.arange(int(start))[None]
+        model.forward(TOKEN_IDS[slot : slot + 1, :start], positions, cache, torch.tensor([slot]))
+    positions = starts[:, None] + torch.arange(4)
+    token_ids = TOKEN_IDS.gather(1, positions)
+    got = model.forward(token_ids, positions, cache)
+    assert_close(got, want[torch.arange(3)[:, None], positions])
+    last = model.forward(token_ids, positions, cache, last_only=True, max_position=90)
+    assert_close(last, got[:, -1:], 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_checkpoints(save: Callable[..., Any], dtype: torch.dtype) -> None:
+    directory = save(CONFIGS["qwen3"], dtype).directory
+    for load_dtype, tolerance in ((dtype, 0.05), (None, 1e-4)):
+        model = load_model(directory, dtype=load_dtype)
+        assert model.dtype == (load_dtype or torch.float32)
+        reference = AutoModelForCausalLM.from_pretrained(directory, dtype=model.dtype)
+        assert_close(feed(model, TOKEN_IDS, [60, 40], None), reference_logits(reference), tolerance)
+
+
+def test_shards(save: Callable[..., Any]) -> None:
+    saved = save(CONFIGS["llama"], max_shard_size="20KB")
+    assert len(list(saved.directory.glob("model-*.safetensors"))) > 3
+    model = load_model(saved.directory)
+    assert_close(feed(model, TOKEN_IDS, [100], None), reference_logits(saved.reference))
