@@ -16,7 +16,6 @@ nitpicky = False
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_class_signature = "separated"
 napoleon_numpy_docstring = False
 # attrs fields are described once, in the class docstring.
 napoleon_use_ivar = True
