@@ -10,6 +10,8 @@ from .errors import InvalidInputError
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int32, torch.int64)
+MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
 
 
 def check_number(
@@ -19,14 +21,28 @@ def check_number(
     inside = (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and math.isfinite(value)
         and low <= value <= high
         and not (open_below and value == low)
     )
-    if not inside:
+    # Not math.isfinite, which refuses integers beyond the largest double.
+    if not inside or value in (-math.inf, math.inf):
         interval = f"{'(' if open_below or low == -math.inf else '['}{low}, {high}"
         interval += ")" if high == math.inf else "]"
         raise InvalidInputError(f"{name}: expected a number in {interval}, got {value!r}")
+
+
+def check_float32(
+    name: str, value: object, low: float, high: float = math.inf, *, open_below: bool = False
+) -> None:
+    """`check_number` for what ends up in a float32 tensor, where it must stay finite and not 0."""
+    check_number(name, value, low, high, open_below=open_below)
+    assert isinstance(value, int | float)
+    limits = torch.finfo(torch.float32)
+    if value != 0 and not limits.tiny <= abs(value) <= limits.max:
+        raise InvalidInputError(
+            f"{name}: expected 0 or a magnitude in [{limits.tiny:.3g}, {limits.max:.3g}], "
+            f"the range of float32, got {value!r}"
+        )
 
 
 def check_integer(name: str, value: object, low: int, high: float = math.inf) -> None:

@@ -11,7 +11,7 @@ from enum import Enum
 
 from attrs import evolve, field, fields_dict, frozen
 
-from .checks import check_integer, check_number
+from .checks import MAX_INT32, MAX_INT64, check_float32, check_integer
 from .errors import InvalidInputError
 
 MAX_SEED = 2**64 - 1
@@ -48,10 +48,10 @@ class Recipe:
     top_p: float = 1.0
 
     def __attrs_post_init__(self) -> None:
-        check_number("temperature", self.temperature, 0)
-        check_number("min_p", self.min_p, 0, 1)
-        check_integer("top_k", self.top_k, -1)
-        check_number("top_p", self.top_p, 0, 1, open_below=True)
+        check_float32("temperature", self.temperature, 0)
+        check_float32("min_p", self.min_p, 0, 1)
+        check_integer("top_k", self.top_k, -1, MAX_INT32)
+        check_float32("top_p", self.top_p, 0, 1, open_below=True)
 
     @property
     def is_greedy(self) -> bool:
@@ -65,7 +65,12 @@ class Recipe:
 
 
 def _as_pairs(bias: Mapping[int, float] | Iterable[tuple[int, float]]) -> LogitBias:
-    return tuple(sorted(dict(bias).items()))
+    try:
+        return tuple(sorted(dict(bias).items()))
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"logit_bias: expected a mapping from token ids to numbers, got {bias!r}"
+        ) from None
 
 
 @frozen(kw_only=True)
@@ -100,20 +105,23 @@ class SamplingParams(Recipe):
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         for token_id, bias in self.logit_bias:
-            check_integer("logit_bias: token id", token_id, 0)
+            check_integer("logit_bias: token id", token_id, 0, MAX_INT64)
             if bias != -math.inf:
-                check_number(f"logit_bias[{token_id}]", bias, -math.inf)
-        check_number("repetition_penalty", self.repetition_penalty, 0, open_below=True)
-        check_number("presence_penalty", self.presence_penalty, -math.inf)
-        check_number("frequency_penalty", self.frequency_penalty, -math.inf)
+                check_float32(f"logit_bias[{token_id}]", bias, -math.inf)
+        check_float32("repetition_penalty", self.repetition_penalty, 0, open_below=True)
+        check_float32("presence_penalty", self.presence_penalty, -math.inf)
+        check_float32("frequency_penalty", self.frequency_penalty, -math.inf)
         if self.seed is not None:
             check_integer("seed", self.seed, 0, MAX_SEED)
         if self.logprobs is not None:
-            check_integer("logprobs", self.logprobs, 0)
+            check_integer("logprobs", self.logprobs, 0, MAX_INT32)
         if not isinstance(self.logprobs_mode, LogprobsMode):
             raise InvalidInputError(
                 f"logprobs_mode: expected a LogprobsMode, got {self.logprobs_mode!r}"
             )
+        # A target's parameters would have their penalties ignored.
+        if self.draft is not None and type(self.draft) is not Recipe:
+            raise InvalidInputError(f"draft: expected a Recipe or None, got {self.draft!r}")
 
     @property
     def has_penalties(self) -> bool:
