@@ -9,6 +9,7 @@ from attrs import field, frozen
 from torch import Tensor
 
 from .checks import FLOATS, INTEGERS, check_integer, check_tensor
+from .errors import InvalidInputError
 from .randomness import Stream
 from .token_counts import TokenCounts
 
@@ -61,11 +62,13 @@ class VerifyBatch:
         check_tensor("cu_num_logits", self.cu_num_logits, (num_reqs + 1,), INTEGERS, device)
         check_tensor("positions", self.positions, (num_reqs,), INTEGERS, device)
         check_slot_ids(self.slot_ids, num_reqs, device)
-        check_token_counts(self.token_counts, self.vocab_size, device)
+        num_slots = num_reqs if self.slot_ids is None else 0
+        check_token_counts(self.token_counts, self.vocab_size, device, num_slots)
         self._check_draft_logits(device)
 
     def _check_draft_logits(self, device: torch.device) -> None:
         if self.draft_logits is None:
+            check_id_map(self.draft_to_target, None, device)
             return
         check_logits("draft_logits", self.draft_logits, num_dims=3, device=device)
         check_integer("draft_logits.shape[1]", self.draft_logits.shape[1], self.max_spec_len)
@@ -103,14 +106,18 @@ class VerifyBatch:
         """A batch whose requests all own max_spec_len + 1 rows, without copying logits.
 
         `target_logits` is [num_reqs, max_spec_len + 1, vocab_size]; all else is as in the class.
+
+        Raises:
+            InvalidInputError: wrong shape, dtype or device, or no view can line up the rows.
         """
         check_tensor("draft_token_ids", draft_token_ids, (None, None), INTEGERS)
         num_reqs, max_spec_len = draft_token_ids.shape
-        check_tensor("target_logits", target_logits, (num_reqs, max_spec_len + 1, None), FLOATS)
+        num_rows = max_spec_len + 1
+        check_tensor("target_logits", target_logits, (num_reqs, num_rows, None), FLOATS)
         starts = torch.arange(num_reqs + 1, dtype=torch.int32, device=target_logits.device)
         return cls(
-            target_logits=target_logits.flatten(0, 1),
-            cu_num_logits=starts * (max_spec_len + 1),
+            target_logits=_line_up(target_logits),
+            cu_num_logits=starts * num_rows,
             draft_token_ids=draft_token_ids,
             positions=positions,
             draft_logits=draft_logits,
@@ -118,6 +125,17 @@ class VerifyBatch:
             draft_to_target=draft_to_target,
             token_counts=token_counts,
         )
+
+
+def _line_up(target_logits: Tensor) -> Tensor:
+    num_reqs, num_rows, vocab_size = target_logits.shape
+    try:
+        return target_logits.view(num_reqs * num_rows, vocab_size)
+    except RuntimeError:
+        raise InvalidInputError(
+            "target_logits: expected requests that follow each other at the stride of their rows, "
+            f"so that nothing is copied, got strides {list(target_logits.stride())}"
+        ) from None
 
 
 @frozen(eq=False, kw_only=True)
@@ -157,7 +175,8 @@ class SampleBatch:
         device = self.logits.device
         check_tensor("positions", self.positions, (num_reqs,), INTEGERS, device)
         check_slot_ids(self.slot_ids, num_reqs, device)
-        check_token_counts(self.token_counts, vocab_size, device)
+        num_slots = num_reqs if self.slot_ids is None else 0
+        check_token_counts(self.token_counts, vocab_size, device, num_slots)
         check_id_map(self.draft_to_target, vocab_size, device)
         if self.draft_index is not None:
             check_integer("draft_index", self.draft_index, 1)
@@ -182,7 +201,8 @@ def check_logits(
     check_tensor(name, logits, (None,) * num_dims, FLOATS, device)
     assert isinstance(logits, Tensor)
     check_integer(f"{name}.shape[-1]", logits.shape[-1], 1)
-    check_integer(f"{name}.stride(-1)", logits.stride(-1), 1, 1 if logits.shape[-1] > 1 else 2**62)
+    if logits.shape[-1] > 1:
+        check_integer(f"{name}.stride(-1)", logits.stride(-1), 1, 1)
 
 
 def check_slot_ids(slot_ids: Tensor | None, num_reqs: int, device: torch.device) -> None:
@@ -191,14 +211,17 @@ def check_slot_ids(slot_ids: Tensor | None, num_reqs: int, device: torch.device)
         check_tensor("slot_ids", slot_ids, (num_reqs,), INTEGERS, device)
 
 
-def check_id_map(id_map: Tensor | None, draft_vocab_size: int, device: torch.device) -> None:
+def check_id_map(id_map: Tensor | None, draft_vocab_size: int | None, device: torch.device) -> None:
     """Raise `InvalidInputError` unless this maps every draft id."""
     if id_map is not None:
         check_tensor("draft_to_target", id_map, (draft_vocab_size,), (torch.int64,), device)
 
 
-def check_token_counts(counts: TokenCounts | None, vocab_size: int, device: torch.device) -> None:
-    """Raise `InvalidInputError` unless the counts are for this vocabulary, on this device."""
+def check_token_counts(
+    counts: TokenCounts | None, vocab_size: int, device: torch.device, num_slots: int
+) -> None:
+    """Raise `InvalidInputError` unless these are at least so many slots of this vocabulary."""
     if counts is not None:
         name = "token_counts.prompt_mask"
         check_tensor(name, counts.prompt_mask, (None, vocab_size), (torch.bool,), device)
+        check_integer(f"{name}.shape[0]", counts.prompt_mask.shape[0], num_slots)

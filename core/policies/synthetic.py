@@ -11,7 +11,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import check_integer, check_number
 from ..errors import InvalidInputError
 from ..randomness import Stream
 from .policy import DraftView, Rule
@@ -60,8 +60,9 @@ class Synthetic:
         """Rates whose mean is the given one, with geometrically falling conditional rates.
 
         Raises:
-            InvalidInputError: the rate is outside [0, 1].
+            InvalidInputError: the rate is outside [0, 1], or the number of tokens below 0.
         """
+        check_integer("num_spec_tokens", num_spec_tokens, 0)
         check_number("acceptance_rate", acceptance_rate, 0, 1)
         return cls(_decaying_rates(acceptance_rate, num_spec_tokens))
 
@@ -74,8 +75,9 @@ class Synthetic:
             num_spec_tokens: the draft's length K.
 
         Raises:
-            InvalidInputError: the length is out of its range.
+            InvalidInputError: the length is out of its range, or the number of tokens below 0.
         """
+        check_integer("num_spec_tokens", num_spec_tokens, 0)
         check_number("acceptance_length", acceptance_length, 1, num_spec_tokens + 1)
         mean = (acceptance_length - 1) / num_spec_tokens if num_spec_tokens else 0.0
         return cls(_decaying_rates(mean, num_spec_tokens))
@@ -83,9 +85,10 @@ class Synthetic:
     @property
     def conditional_rates(self) -> tuple[float, ...]:
         """The chance of each token given that all before it were accepted."""
-        before = (1.0, *self.rates[:-1])
+        # One longer than the rates: the last one comes before no other.
+        before = (1.0, *self.rates)
         return tuple(
-            rate / last if last > 0 else 0.0 for rate, last in zip(self.rates, before, strict=True)
+            rate / last if last > 0 else 0.0 for rate, last in zip(self.rates, before, strict=False)
         )
 
     def log_thresholds(self, view: DraftView) -> Tensor:
