@@ -117,21 +117,31 @@ def _draft_log_probs(
 ) -> Tensor | None:
     if not policy.uses_draft_probs:
         return None
-    shape = (len(drafts), batch.vocab_size)
-    in_target_ids = torch.full(shape, -torch.inf, dtype=torch.float64, device=drafts.device)
     if draft_logits is None:
-        return in_target_ids.scatter_(1, drafts[:, None], 0.0)
-    requests = torch.full_like(drafts, request)
-    law = log_probs(draft_logits[: len(drafts)], params.draft, requests)
-    return place_in_target_ids(law, in_target_ids, batch.draft_to_target)
+        one_hot = batch.target_logits.new_full(
+            (len(drafts), batch.vocab_size), -torch.inf, dtype=torch.float64
+        )
+        return one_hot.scatter_(1, drafts[:, None], 0.0)
+    law = log_probs(draft_logits[: len(drafts)], params.draft, torch.full_like(drafts, request))
+    return in_target_ids(law, batch.vocab_size, batch.draft_to_target)
 
 
-def place_in_target_ids(
-    law: Tensor, in_target_ids: Tensor, draft_to_target: Tensor | None
-) -> Tensor:
-    """Write [n, draft_vocab_size] values to their target ids in [n, vocab_size]."""
+def in_target_ids(law: Tensor, vocab_size: int, draft_to_target: Tensor | None) -> Tensor:
+    """Place log-probabilities of draft ids at their target ids, -inf everywhere else.
+
+    Args:
+        law: [num_rows, draft_vocab_size].
+        vocab_size: the target's.
+        draft_to_target: [draft_vocab_size] int64, or None where the ids are the same.
+
+    Returns:
+        [num_rows, vocab_size].
+    """
+    if draft_to_target is None and law.shape[1] == vocab_size:
+        return law
+    placed = law.new_full((len(law), vocab_size), -torch.inf)
     if draft_to_target is not None:
-        return in_target_ids.index_copy_(1, draft_to_target, law)
-    shared = min(law.shape[1], in_target_ids.shape[1])
-    in_target_ids[:, :shared] = law[:, :shared]
-    return in_target_ids
+        return placed.index_copy_(1, draft_to_target, law)
+    shared = min(law.shape[1], vocab_size)
+    placed[:, :shared] = law[:, :shared]
+    return placed

@@ -16,7 +16,7 @@ from ...core.sampling_tensors import SamplingTensors
 from .draw import draw
 from .logprobs import empty_logprobs, row_logprobs, write_logprobs
 from .recipe import SeenTokens, adjust_logits, is_usable, log_probs
-from .request import place_in_target_ids
+from .request import in_target_ids
 from .verify import Outcome, verify_request
 
 
@@ -75,9 +75,7 @@ def _draw_rows(
     law = log_probs(logits, recipe, requests)
     if batch.draft_to_target is not None:
         assert batch.target_vocab_size is not None
-        shape = (batch.num_reqs, batch.target_vocab_size)
-        wide = torch.full(shape, -torch.inf, dtype=law.dtype, device=law.device)
-        law = place_in_target_ids(law, wide, batch.draft_to_target)
+        law = in_target_ids(law, batch.target_vocab_size, batch.draft_to_target)
     if recipe.all_greedy:
         return law.argmax(dim=-1)
     draft_indices = torch.full_like(requests, batch.draft_index or 0)

@@ -96,12 +96,19 @@ def _view(rows: RequestRows, params: SamplingTensors, policy: Policy, draws: _Dr
 def _num_accepted(view: DraftView, policy: Policy, draws: _Draws) -> int:
     if view.num_draft_tokens == 0:
         return 0
-    uniforms = draws.uniforms(view.num_draft_tokens)
-    verdicts = uniforms.log() < policy.log_thresholds(view)
+    verdicts = _verdicts(policy.log_thresholds(view), draws)
     if policy.rule is Rule.FIRST_FAILURE:
         return int(verdicts.to(torch.int64).cumprod(dim=0).sum())
     successes = verdicts.nonzero()
     return int(successes[-1]) + 1 if len(successes) else 0
+
+
+def _verdicts(log_thresholds: Tensor, draws: _Draws) -> Tensor:
+    # Uniforms lie strictly inside (0, 1), so where no threshold does, none need be drawn.
+    always = log_thresholds >= 0
+    if bool((always | (log_thresholds == -torch.inf)).all()):
+        return always
+    return draws.uniforms(len(log_thresholds)).log() < log_thresholds
 
 
 def _final_token(view: DraftView, policy: Policy, draws: _Draws, row: int) -> Tensor:
