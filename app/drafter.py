@@ -1,0 +1,193 @@
+"""Where draft tokens come from: a port, a second model, and no drafts at all.
+
+Every drafter addresses its memory by slot and position, so rejecting a draft is no operation. This
+module refuses to verify.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from ..core.batch import PADDING_TOKEN_ID, SampleBatch
+from ..core.output import SampleOutput, Status
+from ..core.policies import Policy
+from ..core.ports import LanguageModel, Sampler
+from .frontier import Frontier
+from .prefill import prefill
+
+
+@frozen(eq=False)
+class Draft:
+    """What was drafted in one step.
+
+    Attributes:
+        token_ids: [num_reqs, num_tokens] int64; -1 ends a draft early.
+        status: [num_reqs, num_tokens] int32, bits of `Status`: why there is no token.
+        logits: [num_slots, at least num_tokens, vocab_size], what each token was drawn from; None
+            when the policy does not ask or drafts have no probabilities.
+    """
+
+    token_ids: Tensor
+    status: Tensor
+    logits: Tensor | None = None
+
+    @classmethod
+    def empty(cls, num_reqs: int, device: torch.device) -> "Draft":
+        """No token for any request."""
+        token_ids = torch.empty((num_reqs, 0), dtype=torch.int64, device=device)
+        return cls(token_ids, token_ids.to(torch.int32))
+
+    def shortened(self, max_lens: Sequence[int]) -> "Draft":
+        """The same, at most max_lens[i] tokens long for request i."""
+        num_tokens = self.token_ids.shape[1]
+        if min(max_lens) >= num_tokens:
+            return self
+        device = self.token_ids.device
+        ends = torch.tensor(max_lens, device=device)[:, None]
+        behind = torch.arange(num_tokens, device=device) >= ends
+        token_ids = self.token_ids.masked_fill(behind, PADDING_TOKEN_ID)
+        return Draft(token_ids, self.status.masked_fill(behind, Status.OK), self.logits)
+
+
+Memory = TypeVar("Memory")
+
+
+class Drafter(Protocol[Memory]):
+    """Proposes draft tokens for a batch."""
+
+    @property
+    def num_spec_tokens(self) -> int:
+        """How many tokens it drafts at most."""
+        ...
+
+    @property
+    def max_model_len(self) -> int:
+        """How long a sequence it can follow."""
+        ...
+
+    def new_memory(self, num_slots: int, max_len: int) -> Memory:
+        """Room for num_slots sequences of at most max_len tokens."""
+        ...
+
+    def start(self, memory: Memory, slot_id: int, prompt_token_ids: tuple[int, ...]) -> None:
+        """Enter a new request's prompt."""
+        ...
+
+    def draft(self, memory: Memory, frontier: Frontier, num_tokens: int) -> Draft:
+        """Draft up to num_tokens (at least one) for every request."""
+        ...
+
+
+@frozen(eq=False)
+class NoDrafter:
+    """Plain decoding."""
+
+    num_spec_tokens: int = field(default=0, init=False)
+    max_model_len: int = field(default=sys.maxsize, init=False)
+
+    def new_memory(self, num_slots: int, max_len: int) -> None:
+        """Nothing to remember."""
+
+    def start(self, memory: None, slot_id: int, prompt_token_ids: tuple[int, ...]) -> None:
+        """Nothing to enter."""
+
+    def draft(self, memory: None, frontier: Frontier, num_tokens: int) -> Draft:  # noqa: ARG002
+        """Nothing."""
+        return Draft.empty(len(frontier.lengths), frontier.lengths.device)
+
+
+@frozen(eq=False)
+class ModelMemory:
+    """The draft model's cache and, if they are asked for, the raw logits of the current draft.
+
+    Attributes:
+        cache: of the draft model.
+        max_len: how many positions a slot of it has.
+        logits: [num_slots, num_spec_tokens, vocab_size] in the model's dtype, or None.
+    """
+
+    cache: Any
+    max_len: int
+    logits: Tensor | None
+
+
+@frozen(eq=False, kw_only=True)
+class ModelDrafter:
+    """A second, smaller model that shares the target's vocabulary.
+
+    Attributes:
+        model: the draft model.
+        sampler: draws its tokens.
+        policy: names the stream that it draws with, and says whether its logits are needed.
+        num_spec_tokens: how many tokens it drafts at most.
+    """
+
+    model: LanguageModel[Any]
+    sampler: Sampler
+    policy: Policy
+    num_spec_tokens: int
+
+    @property
+    def max_model_len(self) -> int:
+        """The draft model's context."""
+        return self.model.max_model_len
+
+    def new_memory(self, num_slots: int, max_len: int) -> ModelMemory:
+        """A cache and, if the policy asks for the drafts' law, room for logits."""
+        max_len = min(max_len, self.model.max_model_len)
+        shape = (num_slots, self.num_spec_tokens, self.model.vocab_size)
+        logits = None
+        if self.policy.uses_draft_probs:
+            logits = torch.zeros(shape, dtype=self.model.dtype, device=self.model.device)
+        return ModelMemory(self.model.new_cache(num_slots, max_len), max_len, logits)
+
+    def start(self, memory: ModelMemory, slot_id: int, prompt_token_ids: tuple[int, ...]) -> None:
+        """Write the prompt into the cache, as far as the draft model can follow."""
+        prefill(self.model, memory.cache, slot_id, prompt_token_ids[: memory.max_len])
+
+    def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Draft:
+        """Draw one token after the other.
+
+        The first forward takes the last two known tokens. One of them is new to the cache unless
+        the last draft was accepted completely; then both are, and no case is special.
+        """
+        # Clamped are positions that a prompt of one token lacks, and those of drafts that are cut.
+        fed = frontier.positions(-2, num_tokens - 2).clamp(0, memory.max_len - 1)
+        decided = frontier.positions(0, num_tokens - 1)
+        token_ids, positions = frontier.last_token_ids, fed[:, :2]
+        drawn = []
+        for place in range(num_tokens):
+            logits = self._score(memory, frontier, token_ids, positions)
+            if memory.logits is not None:
+                memory.logits[frontier.slot_ids, place] = logits
+            drawn.append(self._draw(logits, frontier, decided[:, place], place))
+            token_ids = drawn[-1].token_ids[:, None].clamp(min=0)
+            positions = fed[:, place + 2 : place + 3]
+        return Draft(
+            token_ids=torch.stack([output.token_ids for output in drawn], 1),
+            status=torch.stack([output.status for output in drawn], 1),
+            logits=memory.logits,
+        )
+
+    def _score(
+        self, memory: ModelMemory, frontier: Frontier, token_ids: Tensor, positions: Tensor
+    ) -> Tensor:
+        logits = self.model.forward(
+            token_ids, positions, memory.cache, frontier.slot_ids, last_only=True
+        )
+        return logits[:, -1]
+
+    def _draw(
+        self, logits: Tensor, frontier: Frontier, positions: Tensor, place: int
+    ) -> SampleOutput:
+        batch = SampleBatch(
+            logits=logits,
+            positions=positions,
+            draft_index=place + 1,
+            draft_stream=self.policy.draft_stream,
+        )
+        return self.sampler.sample(batch, frontier.params)

@@ -1,0 +1,61 @@
+"""The text of one output: stop strings found, and text held back while it may begin one.
+
+This module refuses to know token ids that end an output; see `acceptor.app.request_state`.
+"""
+
+from collections import deque
+
+from attrs import define, field
+
+from .request import Fragment, TokenKind
+
+
+@define(eq=False)
+class OutputText:
+    """Text that grows piece by piece and is released as soon as it is certain.
+
+    Attributes:
+        stop: strings that end the text where the first of them begins.
+        text: all text so far, what is held back included.
+    """
+
+    stop: tuple[str, ...] = ()
+    text: str = ""
+    _num_released: int = 0
+    _piece_ends: deque[tuple[int, TokenKind]] = field(factory=deque)
+
+    def append(self, piece: str, kind: TokenKind) -> bool:
+        """Add a token's text. True if a stop string is complete: the text now ends before it."""
+        if not piece:
+            return False
+        unsearched = max(0, len(self.text) - self._longest_beginning)
+        self.text += piece
+        self._piece_ends.append((len(self.text), kind))
+        found = [at for stop in self.stop if (at := self.text.find(stop, unsearched)) >= 0]
+        # What is cut off was held back, so none of it has been released.
+        self.text = self.text[: min(found, default=len(self.text))]
+        return bool(found)
+
+    def release(self, *, ended: bool) -> tuple[Fragment, ...]:
+        """The text that became certain since the last call; all that is left once it has ended."""
+        certain = len(self.text) - (0 if ended else self._num_held())
+        released = []
+        while self._num_released < certain:
+            piece_end, kind = self._piece_ends[0]
+            end = min(piece_end, certain)
+            released.append(Fragment(self.text[self._num_released : end], kind))
+            self._num_released = end
+            if end == piece_end:
+                self._piece_ends.popleft()
+        return tuple(released)
+
+    @property
+    def _longest_beginning(self) -> int:
+        return max((len(stop) - 1 for stop in self.stop), default=0)
+
+    def _num_held(self) -> int:
+        """How many characters at the end may be the beginning of a stop string."""
+        for length in range(min(self._longest_beginning, len(self.text)), 0, -1):
+            if any(stop.startswith(self.text[-length:]) for stop in self.stop):
+                return length
+        return 0

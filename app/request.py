@@ -1,0 +1,150 @@
+"""What a caller asks for and what comes back; this module refuses to know how it is computed."""
+
+from collections.abc import Iterable
+from enum import StrEnum, unique
+
+from attrs import field, frozen
+
+from ..core.checks import check_integer
+from ..core.errors import InvalidInputError
+from ..core.output import Status
+from ..core.sampling_params import SamplingParams
+from ..core.statistics import AcceptanceStatistics
+
+DEFAULT_MAX_TOKENS = 128
+
+
+@unique
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    """An end-of-sequence token, another stop token or a stop string was emitted."""
+    LENGTH = "length"
+    """`max_tokens` were emitted, or the context is full."""
+    ERROR = "error"
+    """Something is wrong with its logits; `GenerationResult.status` says what."""
+
+
+@unique
+class TokenKind(StrEnum):
+    """Where an emitted token comes from."""
+
+    ACCEPTED = "accepted"
+    """The draft proposed it and it survived."""
+    RECOVERED = "recovered"
+    """It stands where the draft's first rejected token stood."""
+    BONUS = "bonus"
+    """It follows a draft that was accepted completely."""
+    PLAIN = "plain"
+    """There was no draft."""
+
+
+def _as_strings(strings: Iterable[str]) -> tuple[str, ...]:
+    # A lone string would otherwise become one stop string per character.
+    return (strings,) if isinstance(strings, str) else tuple(strings)
+
+
+@frozen(kw_only=True)
+class GenerationRequest:
+    """One prompt and how to continue it.
+
+    Attributes:
+        prompt_token_ids: at least one token.
+        params: recipe, penalties, seed and logprobs; without a seed the request gets a random one.
+        max_tokens: how many tokens may be emitted at most.
+        stop: strings that end the text; they and what follows are not part of it.
+        stop_token_ids: tokens that end the output beside the model's end-of-sequence tokens. Like
+            those they are part of the token ids, but not of the text.
+        ignore_eos: go on after an end-of-sequence token.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+    """
+
+    prompt_token_ids: tuple[int, ...] = field(converter=tuple)
+    params: SamplingParams = SamplingParams()
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    stop: tuple[str, ...] = field(default=(), converter=_as_strings)
+    stop_token_ids: tuple[int, ...] = field(default=(), converter=tuple)
+    ignore_eos: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if not self.prompt_token_ids:
+            raise InvalidInputError("prompt_token_ids: expected at least one token, got none")
+        for name in ("prompt_token_ids", "stop_token_ids"):
+            for token_id in getattr(self, name):
+                check_integer(name, token_id, 0)
+        check_integer("max_tokens", self.max_tokens, 1)
+        for text in self.stop:
+            if not isinstance(text, str) or not text:
+                raise InvalidInputError(f"stop: expected strings with content, got {text!r}")
+
+
+@frozen
+class TokenLogprobs:
+    """How likely an emitted token was, in nats.
+
+    Attributes:
+        emitted: the token's own.
+        top: (token id, logprob) of the most likely tokens, as many as were asked for.
+    """
+
+    emitted: float
+    top: tuple[tuple[int, float], ...]
+
+
+@frozen(kw_only=True)
+class GenerationResult:
+    """What one request got.
+
+    Attributes:
+        token_ids: the emitted tokens, a token that stopped the output included.
+        kinds: where each of them comes from.
+        text: what they say, without special tokens and without a stop string.
+        finish_reason: why the output ended.
+        status: what went wrong, bits of `Status`.
+        seed: repeats this result when given to a request that is otherwise the same.
+        statistics: `num_accepted_tokens` counts emitted tokens only: as many as `kinds` says.
+        logprobs: one entry per token; None unless asked for.
+        total_variation: how far a lossy policy moved the law of an emitted token from the target's,
+            mean over the tokens; None under policies that do not report it.
+    """
+
+    token_ids: tuple[int, ...]
+    kinds: tuple[TokenKind, ...]
+    text: str
+    finish_reason: FinishReason
+    status: Status
+    seed: int
+    statistics: AcceptanceStatistics
+    logprobs: tuple[TokenLogprobs, ...] | None
+    total_variation: float | None
+
+
+@frozen
+class Fragment:
+    """Text that became certain, and the kind of token that said it."""
+
+    text: str
+    kind: TokenKind
+
+
+@frozen(kw_only=True)
+class Progress:
+    """What one request gained in one step.
+
+    Attributes:
+        request_index: its place in the list of requests.
+        token_ids: the tokens emitted in this step.
+        kinds: where each of them comes from.
+        fragments: the text released in this step. It can lag behind the tokens: text that may be
+            the beginning of a stop string, or an unfinished character, is held back.
+        result: set once, when the request has ended.
+    """
+
+    request_index: int
+    token_ids: tuple[int, ...]
+    kinds: tuple[TokenKind, ...]
+    fragments: tuple[Fragment, ...]
+    result: GenerationResult | None

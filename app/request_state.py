@@ -1,0 +1,171 @@
+"""One request on its way: its tokens, its text, and the moment it ends.
+
+A stop inside an accepted run ends the run there: nothing behind it is emitted or counted. This
+module refuses to touch tensors.
+"""
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Protocol
+
+from attrs import define, evolve, field, frozen
+
+from ..core.output import Status
+from ..core.statistics import AcceptanceStatistics
+from .output_text import OutputText
+from .request import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Progress,
+    TokenKind,
+    TokenLogprobs,
+)
+
+FATAL = Status.TARGET_LOGITS_INVALID | Status.DRAFT_LOGITS_INVALID
+"""What a request cannot go on after."""
+
+
+class Detokenizer(Protocol):
+    """Turns the tokens of one output into text as they come."""
+
+    def push(self, token_ids: Iterable[int]) -> str:
+        """The text that these tokens complete; empty while a character is unfinished."""
+        ...
+
+    def finish(self) -> str:
+        """What is left when no token follows."""
+        ...
+
+
+@frozen
+class Verdict:
+    """What one step decided for one request.
+
+    Attributes:
+        token_ids: accepted draft tokens, then the token that follows them unless it failed.
+        num_draft_tokens: how many were drafted.
+        num_accepted: how many of those survived.
+        status: what went wrong.
+        logprobs: one entry per token; empty when none were asked for.
+        total_variation: one value per token; empty when the policy reports none.
+    """
+
+    token_ids: Sequence[int]
+    num_draft_tokens: int
+    num_accepted: int
+    status: Status = Status.OK
+    logprobs: Sequence[TokenLogprobs] = ()
+    total_variation: Sequence[float] = ()
+
+    def kind(self, place: int) -> TokenKind:
+        """Where the token at this place comes from."""
+        if place < self.num_accepted:
+            return TokenKind.ACCEPTED
+        if self.num_draft_tokens == 0:
+            return TokenKind.PLAIN
+        all_accepted = self.num_accepted == self.num_draft_tokens
+        return TokenKind.BONUS if all_accepted else TokenKind.RECOVERED
+
+
+@define(eq=False, kw_only=True)
+class RequestState:
+    """A request that is being decoded.
+
+    Attributes:
+        index: its place in the list of requests, and its slot.
+        request: what was asked for, with a seed.
+        end_token_ids: tokens that end the output.
+        max_len: how many tokens prompt and output may have together.
+        detokenizer: of this output.
+        token_ids: prompt and output.
+    """
+
+    index: int
+    request: GenerationRequest
+    end_token_ids: frozenset[int]
+    max_len: int
+    detokenizer: Detokenizer
+    token_ids: list[int] = field(init=False)
+    output: OutputText = field(init=False)
+    kinds: list[TokenKind] = field(factory=list, init=False)
+    logprobs: list[TokenLogprobs] = field(factory=list, init=False)
+    total_variation: list[float] = field(factory=list, init=False)
+    statistics: AcceptanceStatistics = field(factory=AcceptanceStatistics, init=False)
+    status: Status = field(default=Status.OK, init=False)
+    finish_reason: FinishReason | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.token_ids = list(self.request.prompt_token_ids)
+        self.output = OutputText(self.request.stop)
+
+    def room_for_draft(self, draft_context: int) -> int:
+        """How many draft tokens are of use: one more token follows them, and the drafter ends."""
+        length = len(self.token_ids)
+        return max(0, min(self.max_len - 1, draft_context) - length)
+
+    def advance(self, verdict: Verdict) -> Progress:
+        """Emit what a step decided, up to the first stop."""
+        num_before = len(self.kinds)
+        for place, token_id in enumerate(verdict.token_ids):
+            self._emit(token_id, verdict.kind(place))
+            if self.finish_reason is not None:
+                break
+        else:
+            self._note(verdict.status)
+        num_emitted = len(self.kinds) - num_before
+        self.logprobs.extend(verdict.logprobs[:num_emitted])
+        self.total_variation.extend(verdict.total_variation[:num_emitted])
+        self.statistics.observe(verdict.num_draft_tokens, min(verdict.num_accepted, num_emitted))
+        return self._progress(num_emitted)
+
+    def _emit(self, token_id: int, kind: TokenKind) -> None:
+        self.token_ids.append(token_id)
+        self.kinds.append(kind)
+        if token_id in self.end_token_ids:
+            self._end(FinishReason.STOP)
+        elif self.output.append(self.detokenizer.push([token_id]), kind):
+            self.finish_reason = FinishReason.STOP
+        elif len(self.token_ids) >= self.max_len:
+            self._end(FinishReason.LENGTH)
+
+    def _note(self, status: Status) -> None:
+        self.status |= status
+        if status & FATAL:
+            self._end(FinishReason.ERROR)
+
+    def _end(self, reason: FinishReason) -> None:
+        # Text may have waited for the rest of a character, and a stop string be complete in it.
+        rest = self.detokenizer.finish()
+        stopped = rest and self.output.append(rest, self.kinds[-1])
+        self.finish_reason = FinishReason.STOP if stopped else reason
+
+    def _progress(self, num_emitted: int) -> Progress:
+        first = len(self.kinds) - num_emitted
+        result = self._finish() if self.finish_reason is not None else None
+        return Progress(
+            request_index=self.index,
+            token_ids=tuple(self.token_ids[len(self.token_ids) - num_emitted :]),
+            kinds=tuple(self.kinds[first:]),
+            fragments=self.output.release(ended=result is not None),
+            result=result,
+        )
+
+    def _finish(self) -> GenerationResult:
+        params = self.request.params
+        assert self.finish_reason is not None
+        assert params.seed is not None
+        return GenerationResult(
+            token_ids=tuple(self.token_ids[len(self.request.prompt_token_ids) :]),
+            kinds=tuple(self.kinds),
+            text=self.output.text,
+            finish_reason=self.finish_reason,
+            status=self.status,
+            seed=params.seed,
+            statistics=self.statistics,
+            logprobs=None
+            if params.logprobs is None
+            # The batch reports as many as the request that wants most.
+            else tuple(evolve(entry, top=entry.top[: params.logprobs]) for entry in self.logprobs),
+            total_variation=fmean(self.total_variation) if self.total_variation else None,
+        )

@@ -1,0 +1,150 @@
+"""The decode loop against plain decoding: same tokens, and figures that add up."""
+
+import pytest
+import torch
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acceptor.app.request import FinishReason, GenerationRequest, TokenKind
+from acceptor.core import (
+    Block,
+    Probabilistic,
+    Recipe,
+    SamplingParams,
+    Strict,
+    Synthetic,
+)
+
+STRICT = [Strict(), Strict(coupled=True)]
+LOSSLESS = [*STRICT, Probabilistic(), Block()]
+
+recipes = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 0.4, 1.0, 1.7]),
+    top_p=st.sampled_from([0.3, 0.9, 1.0]),
+    top_k=st.sampled_from([0, 3]),
+    min_p=st.sampled_from([0.0, 0.1]),
+    repetition_penalty=st.sampled_from([1.0, 1.3]),
+    presence_penalty=st.sampled_from([0.0, 0.5]),
+    frequency_penalty=st.sampled_from([0.0, -0.4]),
+    logit_bias=st.sampled_from([{}, {1: 2.0, 4: -float("inf")}]),
+    draft=st.sampled_from([None, Recipe(temperature=0), Recipe(temperature=0.7, top_k=4)]),
+    seed=st.integers(0, 2**64 - 1),
+)
+requests = st.builds(
+    GenerationRequest,
+    prompt_token_ids=st.lists(st.integers(0, 12), min_size=1, max_size=9),
+    params=recipes,
+    max_tokens=st.integers(1, 24),
+    stop=st.lists(st.text("abcdefghijkl", min_size=1, max_size=3), max_size=2),
+    ignore_eos=st.booleans(),
+)
+batches = st.lists(requests, min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("policy", STRICT, ids=lambda policy: policy.name)
+@settings(max_examples=60, deadline=None)
+@given(batch=batches, num_spec_tokens=st.integers(1, 8))
+def test_strict_equals_plain_token_for_token(pair, policy, batch, num_spec_tokens) -> None:
+    plain = pair.decoder(policy, 0, eos_token_ids=[0]).generate(batch)
+    speculative = pair.decoder(policy, num_spec_tokens, eos_token_ids=[0]).generate(batch)
+    assert outcomes(speculative) == outcomes(plain)
+
+
+@pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
+@settings(max_examples=25, deadline=None)
+@given(batch=batches, num_spec_tokens=st.integers(1, 8))
+def test_greedy_speculative_equals_greedy_plain(pair, policy, batch, num_spec_tokens) -> None:
+    batch = [evolve(one, params=evolve(one.params, temperature=0.0)) for one in batch]
+    plain = pair.decoder(policy, 0, eos_token_ids=[0]).generate(batch)
+    speculative = pair.decoder(policy, num_spec_tokens, eos_token_ids=[0]).generate(batch)
+    assert outcomes(speculative) == outcomes(plain)
+
+
+@pytest.mark.parametrize("policy", [*LOSSLESS, Synthetic((0.8, 0.5))], ids=lambda p: p.name)
+@settings(max_examples=25, deadline=None)
+@given(batch=batches, num_spec_tokens=st.integers(1, 8))
+def test_figures_add_up(pair, policy, batch, num_spec_tokens) -> None:
+    for result in pair.decoder(policy, num_spec_tokens, eos_token_ids=[0]).generate(batch):
+        figures = result.statistics
+        accepted = result.kinds.count(TokenKind.ACCEPTED)
+        assert len(result.kinds) == len(result.token_ids)
+        assert figures.num_accepted_tokens == accepted == sum(figures.num_accepted_per_pos)
+        assert figures.num_accepted_tokens <= figures.num_draft_tokens
+        followed = result.kinds.count(TokenKind.RECOVERED) + result.kinds.count(TokenKind.BONUS)
+        cut_in_draft = result.kinds[-1] is TokenKind.ACCEPTED
+        assert followed + cut_in_draft == figures.num_drafts
+        assert figures.acceptance_rate_per_pos == sorted(
+            figures.acceptance_rate_per_pos, reverse=True
+        )
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=batches, num_spec_tokens=st.integers(0, 5), data=st.data())
+def test_neighbours_do_not_matter(pair, batch, num_spec_tokens, data) -> None:
+    decoder = pair.decoder(Probabilistic(), num_spec_tokens, eos_token_ids=[0])
+    together = decoder.generate(batch)
+    order = data.draw(st.permutations(range(len(batch))))
+    shuffled = decoder.generate([batch[index] for index in order])
+    assert [outcomes(shuffled)[order.index(i)] for i in range(len(batch))] == outcomes(together)
+    assert [outcomes(decoder.generate([one]))[0] for one in batch] == outcomes(together)
+
+
+@pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
+def test_a_reported_seed_replays_the_result(pair, policy) -> None:
+    request = GenerationRequest(prompt_token_ids=[1, 2], max_tokens=40)
+    decoder = pair.decoder(policy, 4)
+    (first,), (other,) = decoder.generate([request]), decoder.generate([request])
+    again = evolve(request, params=evolve(request.params, seed=first.seed))
+    assert decoder.generate([again])[0].token_ids == first.token_ids
+    assert first.seed != other.seed
+    assert first.token_ids != other.token_ids
+
+
+@pytest.mark.parametrize("policy", [*LOSSLESS, Synthetic((1.0, 0.5, 0.5))], ids=lambda p: p.name)
+def test_logprobs_are_those_of_the_plain_law(pair, policy) -> None:
+    params = SamplingParams(seed=3, logprobs=2, temperature=0.7, top_p=0.9)
+    requests = [
+        GenerationRequest(prompt_token_ids=[1, 2, 3], max_tokens=30, params=params),
+        GenerationRequest(
+            prompt_token_ids=[4], max_tokens=9, params=evolve(params, logprobs=None)
+        ),
+        GenerationRequest(prompt_token_ids=[7], max_tokens=9, params=evolve(params, logprobs=0)),
+    ]
+    with_logprobs, without, emitted_only = pair.decoder(policy, 3).generate(requests)
+    assert without.logprobs is None
+    assert [entry.top for entry in emitted_only.logprobs] == [()] * 9
+    assert len(with_logprobs.logprobs) == 30
+    known = [1, 2, 3]
+    for token_id, entry in zip(with_logprobs.token_ids, with_logprobs.logprobs, strict=True):
+        law = next_law(pair.target, known)
+        assert entry.emitted == pytest.approx(law[token_id].item(), abs=1e-5)
+        assert [place for place, _ in entry.top] == law.topk(2).indices.tolist()
+        assert [value for _, value in entry.top] == pytest.approx(law.topk(2).values.tolist())
+        known.append(token_id)
+
+
+def test_a_one_token_prompt_and_one_token_to_emit(pair) -> None:
+    (result,) = pair.decoder(Strict(), 5).generate(
+        [GenerationRequest(prompt_token_ids=[3], max_tokens=1)]
+    )
+    assert len(result.token_ids) == 1
+    assert result.kinds == (TokenKind.PLAIN,)
+    assert result.statistics.num_drafts == 0
+    assert result.finish_reason is FinishReason.LENGTH
+
+
+def test_an_empty_batch(pair) -> None:
+    assert pair.decoder(Strict(), 5).generate([]) == []
+
+
+def next_law(model, known: list[int]):
+    positions = torch.arange(len(known))[None]
+    cache = model.new_cache(1, len(known))
+    logits = model.forward(torch.tensor([known]), positions, cache, torch.tensor([0]))
+    return logits[0, -1].double().log_softmax(-1)
+
+
+def outcomes(results):
+    return [(r.token_ids, r.text, r.finish_reason, r.status, r.seed) for r in results]
