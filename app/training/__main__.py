@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import torch
 
-from ...core.errors import AcceptorError
+from ...core.errors import AcceptorError, UnavailableError
 from .pipeline import train_pair
 from .recipe import Recipe, with_settings
 from .report import draw_losses, read_record
@@ -32,11 +32,21 @@ def main(
     try:
         recipe = with_settings(Recipe(), settings)
         out.mkdir(parents=True, exist_ok=True)
-        train_pair(texts, out, recipe, torch.device(device), click.echo)
+        train_pair(texts, out, recipe, _usable(device), click.echo)
     except AcceptorError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
     draw_losses(read_record(out / "record.json"), figure or out / "losses.svg")
+
+
+def _usable(device: str) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (AssertionError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UnavailableError(
+            f"--device {device}: expected a device torch can use: {reason}"
+        ) from None
 
 
 if __name__ == "__main__":

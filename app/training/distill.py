@@ -53,7 +53,7 @@ def sample_pools(
 def distillation_loss(
     target_logits: Tensor, draft_logits: Tensor, temperatures: Tensor, variation_share: float
 ) -> Tensor:
-    """Mean of cross-entropy (p, q) and TV(p, q), mixed by `variation_share`.
+    """Mean of cross-entropy (p, q) and TV(p, q), mixed by `variation_share`; in nats.
 
     target_logits, draft_logits: [rows, length, vocab_size]; temperatures: [rows].
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from attrs import evolve, field, fields_dict, frozen
+from attrs import asdict, evolve, field, frozen
 
 from ...core.errors import ConfigError
 
@@ -49,22 +49,36 @@ class Recipe:
 
 
 def with_settings(recipe: Recipe, settings: Iterable[str]) -> Recipe:
-    """`recipe` with each `name=value` applied; shapes keep their defaults.
+    """`recipe` with each `name=value` applied; `target.num_layers` names a size of a shape.
 
     Raises:
         ConfigError: the name is no number of a recipe, or the value does not parse as its type.
     """
-    changes: dict[str, Any] = dict(_parsed(recipe, setting) for setting in settings)
-    return evolve(recipe, **changes)
+    for setting in settings:
+        name, number = _parsed(recipe, setting)
+        shape, _, field_name = name.rpartition(".")
+        change: dict[str, Any] = {field_name: number}
+        if shape:
+            change = {shape: evolve(getattr(recipe, shape), **change)}
+        recipe = evolve(recipe, **change)
+    return recipe
 
 
 def _parsed(recipe: Recipe, setting: str) -> tuple[str, int | float]:
     name, _, value = setting.partition("=")
-    known = {name for name in fields_dict(Recipe) if name not in {"target", "draft"}}
+    known = _numbers(recipe)
     if name not in known:
         raise ConfigError(f"--set {setting}: expected one of {', '.join(sorted(known))}")
-    kind = type(getattr(recipe, name))
+    kind = type(known[name])
     try:
         return name, kind(value)
     except ValueError:
         raise ConfigError(f"--set {setting}: expected {kind.__name__}, got {value!r}") from None
+
+
+def _numbers(recipe: Recipe) -> dict[str, int | float]:
+    numbers = asdict(recipe)
+    for shape in ("target", "draft"):
+        sizes = numbers.pop(shape)
+        numbers |= {f"{shape}.{name}": size for name, size in sizes.items()}
+    return numbers

@@ -25,7 +25,7 @@ from .train import Point
 
 
 def describe_source(source: Source) -> dict[str, Any]:
-    """Name, digest and section counts of one text."""
+    """Name and counts of one text; the digest is of what was kept of it, training part first."""
     return {
         "name": source.name,
         "sha256": hashlib.sha256("".join(source.training + source.held_out).encode()).hexdigest(),
@@ -70,5 +70,5 @@ def describe_agreements(agreements: Sequence[Agreement]) -> list[dict[str, Any]]
 
 
 def write_record(record: dict[str, Any], path: Path) -> None:
-    """Write the record as JSON, one that `json.loads` and a diff both like."""
+    """Write the record as indented JSON in UTF-8."""
     path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

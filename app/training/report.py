@@ -57,23 +57,30 @@ def draw_losses(record: dict[str, Any], path: Path) -> None:
     with mpl.rc_context({"svg.hashsalt": "acceptor", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=(8, 3), layout="constrained")
         target, draft = figure.subplots(1, 2)
-        _draw_curve(target, record["curves"]["target"], "target, on the texts")
-        _draw_curve(draft, record["curves"]["draft"], "draft, on the target")
-        overlap = draft.twinx()
-        points = record["curves"]["draft"]
-        overlap.plot(
-            [p["step"] for p in points], [p["overlap"] for p in points], color="C2", linestyle=":"
-        )
-        overlap.set_ylabel("mean Σ min(p, q), dotted")
+        _draw_target(target, record["curves"]["target"])
+        _draw_draft(draft, record["curves"]["draft"])
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def _draw_curve(axes: Axes, points: list[dict[str, Any]], title: str) -> None:
+def _draw_target(axes: Axes, points: list[dict[str, Any]]) -> None:
     steps = [point["step"] for point in points]
-    axes.plot(steps, [point["held_out_loss"] for point in points], label="held out")
-    axes.plot(steps, [point["training_loss"] for point in points], label="training", alpha=0.5)
-    axes.set(title=title, xlabel="step", ylabel="nats per token")
+    losses = [point["held_out_loss"] for point in points]
+    axes.plot(steps, losses, label="held out")
+    axes.plot(steps, [point["training_loss"] for point in points], "--", label="training")
+    axes.plot(steps[losses.index(min(losses))], min(losses), "ko", label="kept")
+    axes.set(title="target", xlabel="step", ylabel="nats per token")
     axes.legend()
+
+
+def _draw_draft(axes: Axes, points: list[dict[str, Any]]) -> None:
+    # No training loss: the draft's goes over from a divergence to a distance on the way.
+    steps = [point["step"] for point in points]
+    losses = axes.plot(steps, [p["held_out_loss"] for p in points], label="held out")
+    right = axes.twinx()
+    overlaps = right.plot(steps, [p["overlap"] for p in points], "C2:", label="Σ min(p, q)")
+    axes.set(title="draft", xlabel="step", ylabel="nats per token")
+    right.set(ylabel="mean Σ min(p, q)")
+    axes.legend(handles=[*losses, *overlaps], loc="center right")
 
 
 @click.command()

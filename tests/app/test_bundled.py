@@ -1,0 +1,105 @@
+"""The pair inside the package is what its page and its record say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from acceptor.app.bundled import bundled_pair
+from acceptor.app.training.measure import held_out_loss, measure_agreement, sample_rows
+from acceptor.app.training.report import agreement_table, draw_losses, measures_table, read_record
+from safetensors.torch import load_file
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+REPOSITORY = Path(__file__).parents[2]
+SIZES = {"target": (14, 192, 6, 2, 576), "draft": (1, 128, 4, 2, 384)}
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, Any]:
+    return read_record(bundled_pair()[0].parent / "record.json")
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, LlamaForCausalLM]:
+    return {
+        path.name: LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        for path in bundled_pair()
+    }
+
+
+@pytest.mark.parametrize("path", bundled_pair(), ids=lambda path: path.name)
+def test_weights_ship_in_bf16(path: Path) -> None:
+    weights = load_file(path / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.bfloat16}
+    assert "lm_head.weight" not in weights
+
+
+def test_models_have_the_documented_sizes(
+    models: dict[str, LlamaForCausalLM], record: dict[str, Any]
+) -> None:
+    for name, model in models.items():
+        c = model.config
+        heads = (c.num_attention_heads, c.num_key_value_heads)
+        sizes = (c.num_hidden_layers, c.hidden_size, *heads, c.intermediate_size)
+        assert sizes == SIZES[name]
+        assert (c.vocab_size, c.max_position_embeddings) == (4096, 1024)
+        parameters = sum(p.numel() for p in model.parameters())
+        assert parameters == record["models"][name]["parameters"]
+
+
+def test_both_share_one_tokenizer_that_keeps_every_byte() -> None:
+    target, draft = bundled_pair()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (target / name).read_bytes() == (draft / name).read_bytes()
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    text = "Où est-il?\r\n\tà 北京 🦉  \x00 end"
+    assert tokenizer.decode(tokenizer(text).input_ids[1:]) == text
+    assert tokenizer("").input_ids == [tokenizer.bos_token_id] == [tokenizer.eos_token_id] == [0]
+
+
+def test_everything_fits_in_sixteen_megabytes() -> None:
+    folder = bundled_pair()[0].parent
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) <= 16_000_000
+
+
+def test_the_target_predicts_its_own_sources(models: dict[str, LlamaForCausalLM]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(bundled_pair()[0])
+    line = "ROMEO:\nBut, soft! what light through yonder window breaks?\n"
+    rows = tokenizer(line, return_tensors="pt").input_ids
+    scrambled = torch.cat([rows[:, :1], rows[:, 1:].flip(1)], 1)
+    assert held_out_loss(models["target"], rows) < 5 < held_out_loss(models["target"], scrambled)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_draft_agrees_with_the_target_as_recorded(
+    models: dict[str, LlamaForCausalLM], record: dict[str, Any], temperature: float
+) -> None:
+    torch.manual_seed(0)
+    prompts = torch.zeros(8, 1, dtype=torch.int64)
+    rows = sample_rows(models["target"], prompts, torch.full((8,), temperature), 64)
+    measured = measure_agreement(models["target"], models["draft"], rows, temperature)
+    recorded = {row["temperature"]: row for row in record["agreement"]}[temperature]
+    assert measured.overlap == pytest.approx(recorded["overlap"], abs=0.06)
+    assert measured.coincidence == pytest.approx(recorded["coincidence"], abs=0.1)
+
+
+def test_the_page_and_the_cards_say_what_the_record_says(record: dict[str, Any]) -> None:
+    page = (REPOSITORY / "docs" / "bundled-pair.md").read_text(encoding="utf-8")
+    assert measures_table(record) in page
+    assert agreement_table(record) in page
+    for path in bundled_pair():
+        card = (path / "MODEL_CARD.md").read_text(encoding="utf-8")
+        model = record["models"][path.name]
+        assert f"{model['parameters']:,} parameters" in card
+        assert f"{model['held_out_nats_per_token']:.3f} nats per token" in card
+        assert f"{model['held_out_bits_per_byte']:.3f} bits per byte" in card
+
+
+def test_the_record_draws_the_same_figure_every_time(
+    record: dict[str, Any], tmp_path: Path
+) -> None:
+    for name in ("a.svg", "b.svg"):
+        draw_losses(json.loads(json.dumps(record)), tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
