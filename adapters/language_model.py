@@ -105,19 +105,21 @@ class TransformerModel:
             InvalidInputError: wrong shape, dtype or device; on CPU also a slot or position outside
                 the cache.
         """
-        num_reqs = self._check(token_ids, positions, slot_ids)
-        if token_ids.numel() == 0:
-            return self.decoder.embedding.new_empty((num_reqs, int(last_only), self.vocab_size))
+        self._check(token_ids, positions, slot_ids)
+        num_reqs, num_tokens = token_ids.shape
+        if num_reqs == 0:
+            shape = (0, 1 if last_only else num_tokens, self.vocab_size)
+            return self.decoder.embedding.new_empty(shape)
         step = self._plan(positions, cache, slot_ids, max_position)
         return self.decoder(token_ids, step, cache, last_only=last_only)
 
-    def _check(self, token_ids: Tensor, positions: Tensor, slot_ids: Tensor | None) -> int:
+    def _check(self, token_ids: Tensor, positions: Tensor, slot_ids: Tensor | None) -> None:
         check_tensor("token_ids", token_ids, (None, None), (torch.int64,), self.device)
+        check_integer("token_ids.shape[1]", token_ids.shape[1], 1)
         check_tensor("positions", positions, token_ids.shape, (torch.int64,), self.device)
         if slot_ids is not None:
             shape = token_ids.shape[:1]
             check_tensor("slot_ids", slot_ids, shape, (torch.int64,), self.device)
-        return token_ids.shape[0]
 
     def _plan(
         self,

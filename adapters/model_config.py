@@ -4,6 +4,7 @@ Fields that the architecture's implementation in transformers does not read are 
 they change nothing there either. What it reads and we lack is refused, never ignored.
 """
 
+import json
 from pathlib import Path
 
 import torch
@@ -84,7 +85,8 @@ class ModelConfig:
         name, architecture = _read_architecture(config)
         for field, only in _ONLY_VALUES.items():
             if config.value(field, only) != only:
-                raise config.error(field, f"{only!r}", config.value(field))
+                expected = "nothing" if only is None else json.dumps(only)
+                raise config.error(field, expected, config.value(field))
         heads, kv_heads, rope = _read_heads(config, architecture)
         vocab_size = config.integer("vocab_size", 1)
         return cls(

@@ -1,5 +1,7 @@
 """Tiny checkpoints with random weights, written by transformers, the independent reference."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,14 +9,14 @@ import pytest
 import torch
 import transformers
 from attrs import frozen
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedModel
 
 transformers.utils.logging.disable_progress_bar()
 
 
 @frozen
 class Saved:
-    """A checkpoint directory and the model that wrote it, in evaluation mode, float32."""
+    """A checkpoint directory and the model that wrote it, in evaluation mode."""
 
     directory: Path
     reference: PreTrainedModel
@@ -24,7 +26,7 @@ def random_model(config: PretrainedConfig) -> PreTrainedModel:
     """Weights far from the usual initial ones, so that every one of them matters."""
     torch.manual_seed(0)
     config._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    model = AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn_like(parameter)
@@ -47,13 +49,34 @@ def save(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Saved]:
 
 
 @pytest.fixture(scope="session")
-def tiny_config() -> Callable[..., transformers.LlamaConfig]:
-    """A Llama config small enough for one test; keywords change it."""
+def tiny_llama(save: Callable[..., Saved]) -> Path:
+    """A checkpoint small enough to be copied for every test; leave it as it is."""
+    config = LlamaConfig(
+        vocab_size=61,
+        hidden_size=24,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+    )
+    return save(config).directory
 
-    def make(**changes: object) -> transformers.LlamaConfig:
-        shape = {"vocab_size": 61, "hidden_size": 24, "intermediate_size": 40}
-        counts = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-        positions = {"max_position_embeddings": 64}
-        return transformers.LlamaConfig(**shape | counts | positions | changes)
 
-    return make
+@pytest.fixture
+def checkpoint(tiny_llama: Path, tmp_path: Path) -> Path:
+    """A copy of `tiny_llama`, to be damaged."""
+    return Path(shutil.copytree(tiny_llama, tmp_path / "model"))
+
+
+@pytest.fixture(scope="session")
+def edit_json() -> Callable[..., None]:
+    """Set fields of a JSON file; a value of ... removes the field."""
+
+    def edit(path: Path, **changes: object) -> None:
+        fields = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        fields |= changes
+        kept = {name: value for name, value in fields.items() if value is not ...}
+        path.write_text(json.dumps(kept), encoding="utf-8")
+
+    return edit

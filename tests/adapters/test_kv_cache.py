@@ -1,0 +1,67 @@
+import pytest
+import torch
+from acceptor.adapters import KVCache
+from acceptor.core import InvalidInputError
+
+
+@pytest.fixture
+def cache() -> KVCache:
+    return KVCache.allocate(
+        num_layers=2,
+        num_slots=3,
+        max_len=5,
+        num_kv_heads=2,
+        head_dim=4,
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+    )
+
+
+def test_writing_again_replaces(cache: KVCache) -> None:
+    layer = cache.layers[1]
+    slot_ids, positions = torch.tensor([2, 0]), torch.tensor([[3, 4], [0, 1]])
+    rows = cache.rows(slot_ids, positions)
+    assert rows.tolist() == [13, 14, 0, 1]
+    for value in (7.0, 8.0):
+        layer.write(rows, torch.full((4, 2, 4), value), torch.full((4, 2, 4), -value))
+    keys, values = layer.read(slice(3), 5)
+    assert keys.shape == (3, 2, 5, 4)
+    written = torch.zeros(3, 5, dtype=torch.bool)
+    written[slot_ids[:, None], positions] = True
+    assert torch.equal(keys[:, 0, :, 0], written * 8.0)
+    assert torch.equal(values, -keys)
+    assert not cache.layers[0].keys.any()
+
+
+def test_neighbouring_slots_are_not_copied(cache: KVCache) -> None:
+    layer = cache.layers[0]
+    keys, values = layer.read(slice(1, 3), 4)
+    assert keys.shape == (2, 2, 4, 4)
+    assert keys.data_ptr() == layer.keys[1].data_ptr()
+    assert values.data_ptr() == layer.values[1].data_ptr()
+    gathered, _ = layer.read(torch.tensor([1, 2]), 4)
+    assert torch.equal(gathered, keys)
+
+
+def test_clearing_a_slot_leaves_the_others(cache: KVCache) -> None:
+    for layer in cache.layers:
+        layer.keys.fill_(torch.nan)
+        layer.values.fill_(torch.nan)
+    cache.clear(1)
+    for layer in cache.layers:
+        assert layer.keys.isnan().all((1, 2, 3)).tolist() == [True, False, True]
+        assert not layer.values[1].any()
+
+
+@pytest.mark.parametrize("name", ["num_slots", "max_len"])
+def test_an_empty_cache_is_refused(name: str) -> None:
+    sizes = {"num_slots": 2, "max_len": 2} | {name: 0}
+    with pytest.raises(InvalidInputError, match=name):
+        KVCache.allocate(
+            num_layers=1,
+            num_kv_heads=1,
+            head_dim=2,
+            dtype=torch.float32,
+            device=torch.device("cpu"),
+            **sizes,
+        )

@@ -1,0 +1,151 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from acceptor.adapters import KVCache, TransformerModel, load_model
+from acceptor.core import InvalidInputError, LanguageModel, UnavailableError
+
+
+@pytest.fixture(scope="module")
+def model(tiny_llama: Path) -> TransformerModel:
+    return load_model(tiny_llama, max_model_len=32)
+
+
+def ids(*shape: int) -> torch.Tensor:
+    return torch.arange(1, 1 + torch.Size(shape).numel()).view(shape)
+
+
+def test_it_is_the_port_that_the_core_describes(model: TransformerModel) -> None:
+    port: LanguageModel[KVCache] = model
+    assert (port.vocab_size, port.max_model_len) == (61, 32)
+    assert (port.dtype, port.device) == (torch.float32, torch.device("cpu"))
+
+
+def test_a_request_does_not_see_its_neighbours(model: TransformerModel) -> None:
+    positions = torch.arange(4).expand(2, -1)
+    alone = model.forward(ids(1, 4), positions[:1], model.new_cache(2, 8), torch.tensor([0]))
+    cache = model.new_cache(2, 8)
+    for layer in cache.layers:
+        layer.keys[1].fill_(torch.nan)
+        layer.values[1].fill_(torch.nan)
+    beside = model.forward(ids(1, 4).expand(2, -1), positions, cache, torch.tensor([0, 1]))
+    torch.testing.assert_close(beside[:1], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_a_cleared_slot_forgets_nan(model: TransformerModel) -> None:
+    cache, positions = model.new_cache(1, 8), torch.arange(3)[None]
+    want = model.forward(ids(1, 3), positions, cache)
+    cache.layers[0].values[0, 7] = torch.nan
+    assert model.forward(ids(1, 3), positions, cache, max_position=7).isnan().any()
+    cache.clear(0)
+    got = model.forward(ids(1, 3), positions, cache, max_position=7)
+    torch.testing.assert_close(got, want)
+
+
+def test_no_requests(model: TransformerModel) -> None:
+    nothing = torch.zeros(0, 3, dtype=torch.int64)
+    cache = model.new_cache(2, 8)
+    assert model.forward(nothing, nothing, cache, nothing[:, 0]).shape == (0, 3, 61)
+    assert model.forward(nothing, nothing, cache, last_only=True).shape == (0, 1, 61)
+
+
+def test_no_graph_is_recorded(model: TransformerModel) -> None:
+    assert not model.forward(ids(1, 1), ids(1, 1), model.new_cache(1, 8)).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"token_ids": ids(3)}, r"token_ids: expected shape \[any, any\], got \[3\]"),
+        ({"token_ids": ids(1, 3).int()}, "token_ids: expected dtype int64, got torch.int32"),
+        ({"token_ids": ids(1, 0), "positions": ids(1, 0)}, r"token_ids.shape\[1\]: expected a num"),
+        ({"positions": ids(1, 2)}, r"positions: expected shape \[1, 3\], got \[1, 2\]"),
+        ({"positions": ids(1, 3) + 5}, r"positions: expected values in \[0, 8\), got 6 to 8"),
+        ({"positions": ids(1, 3) - 2}, r"positions: expected values in \[0, 8\), got -1 to 1"),
+        ({"slot_ids": ids(2)}, r"slot_ids: expected shape \[1\], got \[2\]"),
+        ({"slot_ids": torch.tensor([2])}, r"slot_ids: expected a number in \[0, 1\], got 2"),
+        ({"slot_ids": torch.tensor([-1])}, r"slot_ids: expected a number in \[0, 1\], got -1"),
+        ({"max_position": 8}, r"max_position: expected a number in \[0, 7\], got 8"),
+        (
+            {"token_ids": ids(3, 1), "positions": ids(3, 1)},
+            r"num_reqs without slot_ids: expected a number in \[1, 2\], got 3",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(
+    model: TransformerModel, changes: dict[str, torch.Tensor], message: str
+) -> None:
+    inputs = {"token_ids": ids(1, 3), "positions": ids(1, 3)} | changes
+    with pytest.raises(InvalidInputError, match=message):
+        model.forward(cache=model.new_cache(2, 8), **inputs)
+
+
+def test_lengths_beyond_the_model_are_refused(model: TransformerModel, tiny_llama: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"max_len: expected a number in \[1, 32\], got 33"):
+        model.new_cache(1, 33)
+    with pytest.raises(InvalidInputError, match=r"max_model_len: .*\[1, 64\], got 65"):
+        load_model(tiny_llama, max_model_len=65)
+    assert load_model(tiny_llama).max_model_len == 64
+
+
+@pytest.mark.parametrize(
+    ("device", "error", "message"),
+    [
+        ("tpu9", InvalidInputError, "device: expected cpu or cuda, got "),
+        ("meta", InvalidInputError, "device: expected cpu or cuda, got meta"),
+        ("cuda:99", UnavailableError, "device: expected one of . CUDA devices, got cuda:99"),
+    ],
+)
+def test_devices(tiny_llama: Path, device: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        load_model(tiny_llama, device=device)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_dtypes_are_refused(tiny_llama: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"dtype: expected float32, .*got torch\.int8"):
+        load_model(tiny_llama, dtype=torch.int8)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_gpu_computes_the_same(tiny_llama: Path, dtype: torch.dtype) -> None:
+    tolerance = 1e-4 if dtype == torch.float32 else 0.05
+    cpu, gpu = load_model(tiny_llama), load_model(tiny_llama, dtype=dtype, device="cuda")
+    caches = cpu.new_cache(3, 40), gpu.new_cache(3, 40)
+    for start, stop in ((0, 17), (15, 20), (20, 21), (10, 40)):
+        positions = torch.arange(start, stop).expand(2, -1)
+        token_ids = ids(2, stop - start) % 61
+        for slots in (None, torch.tensor([2, 0])):
+            want = cpu.forward(token_ids, positions, caches[0], slots)
+            on_gpu = None if slots is None else slots.cuda()
+            for max_position in (None, stop - 1):
+                got = gpu.forward(
+                    token_ids.cuda(),
+                    positions.cuda(),
+                    caches[1],
+                    on_gpu,
+                    max_position=max_position,
+                )
+                assert (got.cpu().float() - want).abs().max() <= tolerance * want.abs().max()
+
+
+@pytest.mark.gpu
+def test_a_step_is_captured_in_a_cuda_graph(tiny_llama: Path) -> None:
+    model = load_model(tiny_llama, device="cuda")
+    cache = model.new_cache(2, 32)
+    token_ids, positions = ids(2, 3).cuda(), torch.arange(3).expand(2, -1).contiguous().cuda()
+    slot_ids = torch.tensor([1, 0]).cuda()
+    step: Callable[[], torch.Tensor] = lambda: model.forward(token_ids, positions, cache, slot_ids)  # noqa: E731
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    token_ids.add_(3)
+    positions.add_(3)
+    graph.replay()
+    torch.testing.assert_close(captured, step(), rtol=1e-4, atol=1e-4)

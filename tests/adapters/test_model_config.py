@@ -1,0 +1,203 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from acceptor.adapters import ModelConfig
+from acceptor.adapters.rope import LinearScaling, Llama3Scaling, Rope, YarnScaling
+from acceptor.core import CheckpointError
+
+BASE: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 50,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}
+MISTRAL = {"architectures": ["MistralForCausalLM"]}
+QWEN2 = {"architectures": ["Qwen2ForCausalLM"]}
+QWEN3 = {"architectures": ["Qwen3ForCausalLM"]}
+FULL, SLIDING = "full_attention", "sliding_attention"
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8,
+    "low_freq_factor": 1,
+    "high_freq_factor": 4,
+    "original_max_position_embeddings": 32,
+}
+
+
+@pytest.fixture
+def read(tmp_path: Path, edit_json: Callable[..., None]) -> Callable[..., ModelConfig]:
+    def read(generation: dict[str, Any] | None = None, **changes: object) -> ModelConfig:
+        (tmp_path / "config.json").unlink(missing_ok=True)
+        edit_json(tmp_path / "config.json", **BASE | changes)
+        if generation is not None:
+            edit_json(tmp_path / "generation_config.json", **generation)
+        return ModelConfig.load(tmp_path)
+
+    return read
+
+
+def test_defaults_are_those_of_transformers(read: Callable[..., ModelConfig]) -> None:
+    config = read()
+    assert config.num_layers == 3
+    assert (config.num_kv_heads, config.head_dim) == (4, 6)
+    assert config.rope == Rope(head_dim=6, theta=10_000.0)
+    assert config.rms_norm_eps == 1e-6
+    assert config.windows == (None, None, None)
+    assert not config.tie_word_embeddings
+    assert config.dtype is None
+    assert config.eos_token_ids == ()
+
+
+def test_unknown_fields_without_effect_are_ignored(read: Callable[..., ModelConfig]) -> None:
+    assert read(transformers_version="5", auto_map={"AutoModel": "evil.Model"}) == read()
+
+
+@pytest.mark.parametrize("spelling", ["dtype", "torch_dtype"])
+def test_both_spellings_of_the_dtype(read: Callable[..., ModelConfig], spelling: str) -> None:
+    assert read(**{spelling: "bfloat16"}).dtype == torch.bfloat16
+
+
+def test_both_spellings_of_rope(read: Callable[..., ModelConfig]) -> None:
+    want = Llama3Scaling(
+        factor=8, low_freq_factor=1, high_freq_factor=4, original_max_position_embeddings=32
+    )
+    old = read(rope_theta=5e5, rope_scaling=LLAMA3)
+    new = read(rope_parameters=LLAMA3 | {"rope_theta": 5e5})
+    assert old.rope == new.rope == Rope(head_dim=6, theta=5e5, scaling=want)
+
+
+def test_older_names_inside_rope_scaling(read: Callable[..., ModelConfig]) -> None:
+    rope = read(rope_theta=100, rope_scaling={"type": "linear", "factor": 2}).rope
+    assert rope == Rope(head_dim=6, theta=100.0, scaling=LinearScaling(factor=2))
+
+
+def test_yarn_stretches_the_context(read: Callable[..., ModelConfig]) -> None:
+    config = read(rope_scaling={"rope_type": "yarn", "factor": 4.0})
+    assert isinstance(config.rope.scaling, YarnScaling)
+    assert config.rope.scaling.original_max_position_embeddings == 64
+    assert config.max_position_embeddings == 256
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        (MISTRAL, (4096,) * 3),
+        (MISTRAL | {"sliding_window": None}, (None,) * 3),
+        (MISTRAL | {"sliding_window": 5}, (5,) * 3),
+        (QWEN2 | {"sliding_window": 5}, (None,) * 3),
+        (QWEN2 | {"sliding_window": 5, "use_sliding_window": True}, (None,) * 3),
+        (
+            QWEN2 | {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 1},
+            (None, 5, 5),
+        ),
+        (
+            QWEN3
+            | {"sliding_window": 5, "use_sliding_window": True}
+            | {"layer_types": [SLIDING, FULL, SLIDING]},
+            (5, None, 5),
+        ),
+        (QWEN3 | {"layer_types": [FULL] * 3}, (None,) * 3),
+    ],
+)
+def test_windows(
+    read: Callable[..., ModelConfig], changes: dict[str, Any], windows: tuple[int | None, ...]
+) -> None:
+    assert read(**changes).windows == windows
+
+
+def test_biases_follow_the_architecture(read: Callable[..., ModelConfig]) -> None:
+    def biases(**changes: object) -> tuple[bool, bool, bool]:
+        config = read(**changes)
+        return config.qkv_bias, config.output_bias, config.mlp_bias
+
+    assert biases(attention_bias=True) == (True, True, False)
+    assert biases(mlp_bias=True) == (False, False, True)
+    assert biases(**MISTRAL, attention_bias=True, mlp_bias=True) == (False, False, False)
+    assert biases(**QWEN2) == (True, False, False)
+    assert biases(**QWEN3, attention_bias=True) == (True, True, False)
+
+
+def test_eos_comes_from_the_generation_config_first(read: Callable[..., ModelConfig]) -> None:
+    assert read(eos_token_id=3).eos_token_ids == (3,)
+    assert read({}, eos_token_id=3).eos_token_ids == (3,)
+    assert read({"eos_token_id": [7, 8]}, eos_token_id=3).eos_token_ids == (7, 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architectures": ["GPT2LMHeadModel"]}, "architectures: expected one of Llama.*GPT2"),
+        ({"architectures": ...}, "architectures: expected one of .*, got nothing"),
+        ({"hidden_size": ...}, "hidden_size: expected an integer, got None"),
+        ({"hidden_size": "24"}, "hidden_size: expected an integer, got '24'"),
+        ({"vocab_size": -1}, r"vocab_size: expected a number in \[1, .*got -1"),
+        ({"num_hidden_layers": 10**9}, r"num_hidden_layers: .*\[1, 1024\], got 1000000000"),
+        ({"max_position_embeddings": 10**12}, "max_position_embeddings: .*got 10{12}"),
+        ({"num_attention_heads": 5}, "head_dim: expected an integer, got None"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads: expected a divisor of 4, got 3"),
+        ({"head_dim": 7}, "head_dim: expected an even number, got 7"),
+        ({"rms_norm_eps": 0}, r"rms_norm_eps: expected a number in \(0, inf\), got 0"),
+        ({"rms_norm_eps": float("nan")}, r"rms_norm_eps: .*got nan"),
+        ({"tie_word_embeddings": "yes"}, 'tie_word_embeddings: expected true or false, got "yes"'),
+        ({"hidden_act": "gelu"}, 'hidden_act: expected "silu", got "gelu"'),
+        ({"quantization_config": {"bits": 4}}, "quantization_config: expected nothing, got"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: expected 1, got 0.5"),
+        ({"rope_interleaved": True}, "rope_interleaved: expected false, got true"),
+        ({"dtype": "int8"}, 'dtype: expected float32 or bfloat16 or float16, got "int8"'),
+        ({"sliding_window": 5}, "sliding_window: expected nothing for this architecture, got 5"),
+        ({"rope_theta": 1.0}, "rope_theta: expected a number above 1, got 1.0"),
+        ({"rope_scaling": "llama3"}, 'rope_scaling: expected an object, got "llama3"'),
+        ({"rope_scaling": {"type": "longrope"}}, "rope_type: expected default or .*longrope"),
+        ({"rope_scaling": LLAMA3 | {"mrope_section": [1]}}, "rope_scaling: expected only .*mrope"),
+        ({"rope_scaling": LLAMA3 | {"factor": None}}, "rope_scaling: factor: .*got None"),
+        ({"rope_scaling": LLAMA3 | {"high_freq_factor": 1}}, "high_freq_factor: expected a number"),
+        ({"rope_scaling": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor: expected 1"),
+        (MISTRAL | {"sliding_window": 0}, r"sliding_window: expected a number in \[1"),
+        (MISTRAL | {"layer_types": [FULL] * 3}, "layer_types: expected nothing"),
+        (QWEN2 | {"layer_types": [SLIDING] * 3}, "layer_types: expected 3 times full_attention,"),
+        (QWEN2 | {"layer_types": [FULL]}, "layer_types: expected 3 times full_attention,"),
+        (QWEN2 | {"layer_types": [["x"]]}, "layer_types: expected 3 times full_attention,"),
+        ({"eos_token_id": 50}, r"eos_token_id: expected ids in \[0, 50\), got 50"),
+        ({"eos_token_id": [1, "2"]}, r"eos_token_id: expected ids in \[0, 50\), got \[1, '2'\]"),
+        ({"eos_token_id": True}, r"eos_token_id: expected ids in \[0, 50\), got True"),
+    ],
+)
+def test_what_is_unfit_or_unsupported_is_named(
+    read: Callable[..., ModelConfig], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=rf"config\.json: .*{message}") as caught:
+        read(**changes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "expected JSON, got Expecting value"),
+        (b'{"hidden_size": 2', "expected JSON, got"),
+        (b"[" * 200_000, "expected JSON, got"),
+        (b"[1]", "expected an object, got list"),
+        (b"\xff\xfe\x00", "expected UTF-8 text, got"),
+        (b'{"vocab_size": 1' + b"0" * 5000 + b"}", "expected JSON, got"),
+    ],
+)
+def test_damaged_files(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=rf"config\.json: {message}") as caught:
+        ModelConfig.load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_and_oversized_files(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"config\.json: expected a file, got none"):
+        ModelConfig.load(tmp_path)
+    with (tmp_path / "config.json").open("wb") as file:
+        file.truncate(65 * 2**20)
+    with pytest.raises(CheckpointError, match=r"config\.json: expected at most 67108864 bytes"):
+        ModelConfig.load(tmp_path)
