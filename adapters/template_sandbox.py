@@ -18,7 +18,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-MAX_STEPS = 200_000
+MAX_STEPS = 100_000
 """Rounds of loops and calls in one rendering; a long chat takes a few thousand."""
 MAX_RESULT_SIZE = 1_000_000
 """Items of a repeated sequence, or bits of an integer."""

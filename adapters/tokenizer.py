@@ -1,7 +1,7 @@
 """Text to token ids and back, through tokenizer.json.
 
-What tokenizer_config.json adds is read as transformers reads it. This module refuses formats other
-than tokenizer.json, whose vocabularies would need other libraries.
+As in transformers, tokenizer.json alone says what is put around a text, such as a BOS. This module
+refuses formats other than tokenizer.json, which would need other libraries.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,11 @@ from pathlib import Path
 
 import tokenizers
 from attrs import frozen
-from tokenizers.processors import TemplateProcessing
 
 from ..core.errors import CheckpointError
 from .detokenizer import Detokenizer
 from .error_text import one_line
-from .json_object import JsonObject, read_json, read_text
+from .json_object import read_json, read_text
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -31,18 +30,20 @@ class Tokenizer:
         file: its tokenizer.json.
         backend: the same, loaded.
         special_tokens: `bos_token`, `eos_token` and the like -> text, those that are set.
+        eos_token_ids: the end-of-text token, if one is set; the model's config may name more.
     """
 
     file: Path
     backend: tokenizers.Tokenizer
     special_tokens: dict[str, str]
+    eos_token_ids: tuple[int, ...] = ()
 
     @classmethod
     def load(cls, directory: Path) -> "Tokenizer":
         """Read tokenizer.json, and tokenizer_config.json where there is one.
 
         Raises:
-            CheckpointError: a file is missing or damaged, or names a token that there is not.
+            CheckpointError: a file is missing or damaged, or there is no such eos_token.
         """
         file = directory / TOKENIZER_FILE
         text = read_text(file)
@@ -53,20 +54,13 @@ class Tokenizer:
         # As in transformers, one text at a time is neither cut nor padded.
         backend.no_truncation()
         backend.no_padding()
-        config = _read_config(directory)
-        tokenizer = cls(file, backend, _read_special_tokens(config))
-        tokenizer._set_bos_and_eos(config)
-        return tokenizer
+        special_tokens = _read_special_tokens(directory)
+        return cls(file, backend, special_tokens, _find_eos(file, backend, special_tokens))
 
     @property
     def vocab_size(self) -> int:
         """One more than the highest token id."""
         return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-
-    @property
-    def eos_token_ids(self) -> tuple[int, ...]:
-        """The end-of-text token, if one is set; the model's config may name more."""
-        return self._ids("eos_token")
 
     def check_fits(self, model_vocab_size: int) -> None:
         """Refuse a tokenizer that makes ids which the model has no embedding for.
@@ -109,44 +103,13 @@ class Tokenizer:
         """A decoder for token ids that come one after the other."""
         return Detokenizer(self.backend, skip_special_tokens=skip_special_tokens)
 
-    def _ids(self, name: str) -> tuple[int, ...]:
-        text = self.special_tokens.get(name)
-        token_id = None if text is None else self.backend.token_to_id(text)
-        return () if token_id is None else (token_id,)
 
-    def _set_bos_and_eos(self, config: JsonObject) -> None:
-        """Rebuild what surrounds a text when the config says so, or tokenizer.json does not."""
-        flags = ("add_bos_token", "add_eos_token")
-        if self.backend.post_processor is not None and not any(flag in config for flag in flags):
-            return
-        bos, eos = (
-            self._token(config, flag.removeprefix("add_"))
-            if config.flag(flag, default=False)
-            else []
-            for flag in flags
-        )
-        template = [token for token, _ in bos] + ["$A"] + [token for token, _ in eos]
-        self.backend.post_processor = TemplateProcessing(
-            single=template, pair=None, special_tokens=bos + eos
-        )
-
-    def _token(self, config: JsonObject, name: str) -> list[tuple[str, int]]:
-        """The token and its id; nothing when it is not set, as in transformers."""
-        if name not in self.special_tokens:
-            return []
-        ids = self._ids(name)
-        if not ids:
-            raise config.error(name, "a token of the vocabulary", self.special_tokens[name])
-        return [(self.special_tokens[name], ids[0])]
-
-
-def _read_config(directory: Path) -> JsonObject:
-    path = directory / CONFIG_FILE
-    return read_json(path) if path.exists() else JsonObject(str(path), {})
-
-
-def _read_special_tokens(config: JsonObject) -> dict[str, str]:
+def _read_special_tokens(directory: Path) -> dict[str, str]:
     """Each is spelled as its text, or as an object whose `content` is the text."""
+    path = directory / CONFIG_FILE
+    if not path.exists():
+        return {}
+    config = read_json(path)
     return {
         name: config.section(name).text("content")
         if isinstance(config.value(name), dict)
@@ -154,3 +117,15 @@ def _read_special_tokens(config: JsonObject) -> dict[str, str]:
         for name in SPECIAL_TOKENS
         if name in config
     }
+
+
+def _find_eos(
+    file: Path, backend: tokenizers.Tokenizer, special_tokens: dict[str, str]
+) -> tuple[int, ...]:
+    if "eos_token" not in special_tokens:
+        return ()
+    text = special_tokens["eos_token"]
+    token_id = backend.token_to_id(text)
+    if token_id is None:
+        raise CheckpointError(f"{file}: expected the eos_token {text!r}, got no such token")
+    return (token_id,)

@@ -1,0 +1,164 @@
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acceptor.adapters import ChatTemplate
+from acceptor.core import CheckpointError, InvalidInputError
+from tokenizers import Tokenizer as Backend
+from tokenizers import models
+from transformers import PreTrainedTokenizerFast
+
+MESSAGES = [
+    {"role": "system", "content": "  Be <b>brief</b> & kind. "},
+    {"role": "user", "content": "Héllo\n'there'"},
+    {"role": "assistant", "content": "Yes?"},
+    {"role": "user", "content": "Bye"},
+]
+SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+
+TEMPLATES = {
+    "chatml": """{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' + message['content'] | trim + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
+""",
+    "blocks keep no whitespace": """{{ bos_token }}
+  {% for message in messages %}
+    {% if loop.first %}
+      [{{ loop.index0 }}] {{ message.content }}
+    {% endif %}
+  {% endfor %}
+{{ eos_token }}
+""",
+    "loop controls": "{% for m in messages %}{% if loop.index == 2 %}{% continue %}{% endif %}"
+    "{% if loop.last %}{% break %}{% endif %}{{ m.role }},{% endfor %}",
+    "namespace": "{% set ns = namespace(n=0, last='') %}{% for m in messages %}"
+    "{% set ns.n = ns.n + 1 %}{% set ns.last = m.role %}{% endfor %}{{ ns.n }} {{ ns.last }}",
+    "tojson": "{{ messages | tojson }} {{ messages[0] | tojson(indent=2) }} "
+    "{{ {'b': 1, 'a': 'é'} | tojson(sort_keys=true, ensure_ascii=true) }}",
+    "what is not given": "{{ tools is none }} {{ documents is none }} {{ nothing is defined }}",
+    "generation blocks": "{% for m in messages %}{% if m.role == 'assistant' %}"
+    "{% generation %}{% set x = 1 %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}",
+    "macros": "{% macro say(text, n) %}{{ n }}:{% if n %}{{ say(text, n - 1) }}{% else %}"
+    "{{ text }}{% endif %}{% endmacro %}{{ say(messages[1].content, 5) }}",
+    "dict, range, arithmetic": "{{ dict(a=1).a }} {% for i in range(3) %}{{ i * 2 ** 3 }} "
+    "{% endfor %}{{ 'ab' * 3 }} {{ [0] * 2 }} {{ 7 // 2 }}",
+    "own variable": "{{ 'thinks' if enable_thinking else 'acts' }}",
+    "date": "{{ strftime_now('%Y') }}",
+}
+
+
+def transformers_says(template: str, **variables: Any) -> str:
+    backend = Backend(models.WordLevel({"<s>": 0, "</s>": 1}))
+    fast = PreTrainedTokenizerFast(tokenizer_object=backend, **SPECIAL_TOKENS)
+    text = fast.apply_chat_template(MESSAGES, chat_template=template, tokenize=False, **variables)
+    assert isinstance(text, str)
+    return text
+
+
+def ours(template: str, **variables: Any) -> str:
+    compiled = ChatTemplate.compile("chat_template.jinja", template)
+    return compiled.render(MESSAGES, SPECIAL_TOKENS, **variables)
+
+
+@pytest.mark.parametrize("add_generation_prompt", [True, False])
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+def test_renders_as_transformers_does(template: str, add_generation_prompt: bool) -> None:
+    variables = {"add_generation_prompt": add_generation_prompt, "enable_thinking": True}
+    assert ours(template, **variables) == transformers_says(template, **variables)
+
+
+def test_the_year_is_this_one() -> None:
+    assert ours(TEMPLATES["date"]) in {str(datetime.now().year), str(datetime.now().year)}
+
+
+def test_where_the_template_comes_from(tmp_path: Path, edit_json: Callable[..., None]) -> None:
+    def said() -> str | None:
+        template = ChatTemplate.load(tmp_path)
+        return None if template is None else template.render([], {})
+
+    assert said() is None
+    edit_json(tmp_path / "tokenizer_config.json", **SPECIAL_TOKENS)
+    assert said() is None
+    edit_json(tmp_path / "tokenizer_config.json", chat_template="config")
+    assert said() == "config"
+    named = [{"name": "tools", "template": "t"}, {"name": "default", "template": "named"}]
+    edit_json(tmp_path / "tokenizer_config.json", chat_template=named)
+    assert said() == "named"
+    (tmp_path / "chat_template.jinja").write_text("file", encoding="utf-8")
+    assert said() == "file"
+
+
+def test_a_template_may_refuse_the_messages() -> None:
+    with pytest.raises(InvalidInputError, match=r"chat_template\.jinja refuses them: alternate!"):
+        ours("{{ raise_exception('alternate!') }}")
+
+
+@pytest.mark.parametrize("template", ["{% if %}", "{{ 'a }}", "{% nonsense %}", "{% for x %}"])
+def test_what_is_no_template(template: str) -> None:
+    with pytest.raises(CheckpointError, match=r"chat_template\.jinja: expected a Jinja template"):
+        ours(template)
+
+
+@pytest.mark.parametrize("field", [3, [{"name": "tools", "template": "t"}], [1], {"a": "b"}])
+def test_a_field_that_is_no_template(
+    tmp_path: Path, edit_json: Callable[..., None], field: object
+) -> None:
+    edit_json(tmp_path / "tokenizer_config.json", chat_template=field)
+    with pytest.raises(CheckpointError, match=r"config\.json: chat_template: expected a template"):
+        ChatTemplate.load(tmp_path)
+
+
+HOSTILE = {
+    "classes": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "classes by filter": "{{ (''|attr('__class__')).x }}",
+    "globals of a function": "{{ raise_exception.__globals__.x }}",
+    "globals of a method": "{{ messages.append.__self__.x }}",
+    "globals of a macro": "{% macro m() %}{% endmacro %}{{ m._func.__globals__ }}",
+    "formats": "{{ '{0.__class__.__mro__}'.format('') }}",
+    "format map": "{{ '{x.__class__.__mro__}'.format_map({'x': ''}) }}",
+    "the template itself": "{{ self._TemplateReference__context.environment.call }}",
+    "the counter": "{{ self.__init__ }}{{ count_step.num_steps }}",
+    "private namespace": "{% set n = namespace(__call__=1) %}{{ n }}",
+    "private namespace later": "{% set n = namespace() %}{% set n.__class__ = 1 %}{{ n }}",
+    "changing messages": "{{ messages.clear() }}",
+    "changing a message": "{{ messages[0].update(role='x') }}",
+    "nonsense": "{{ lipsum(n=100000) }}",
+    "other templates": "{% include '/etc/passwd' %}",
+    "imports": "{% import 'os' as os %}{{ os }}",
+    "nested loops": "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+    "recursive loop": "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "recursive macro": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "branching macro": "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}"
+    "{% endmacro %}{{ m(60) }}",
+    "large ranges": "{{ range(10 ** 9) | list }}",
+    "large text": "{{ 'a' * 10 ** 12 }}",
+    "large list": "{{ 10 ** 12 * [0] }}",
+    "large power": "{{ 9 ** (9 ** 9) }}",
+    "large power of a variable": "{% set x = 9 %}{{ x ** 99999999 }}",
+    "large factors": "{% set n = namespace(x=9) %}{% for i in range(99) %}"
+    "{% set n.x = n.x * n.x %}{% endfor %}",
+    "division": "{{ 1 / 0 }}",
+    "types": "{{ 1 + 'a' }}",
+    "undefined": "{{ nothing.at.all }}",
+}
+
+
+@pytest.mark.parametrize("template", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_templates_end_in_one_line(template: str) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"^chat_template\.jinja: expected a prompt"
+    ) as caught:
+        ours(template)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_each_rendering_counts_its_own_steps() -> None:
+    loop = "{% for i in range(49000) %}{% endfor %}"
+    template = ChatTemplate.compile("chat_template.jinja", loop + "done")
+    assert [template.render([], {}) for _ in range(3)] == ["done"] * 3
+    with pytest.raises(CheckpointError, match="more than 100000 steps"):
+        ChatTemplate.compile("chat_template.jinja", loop * 3).render([], {})
