@@ -1,0 +1,192 @@
+"""Philox against its published vectors, and the contract of which word decides what."""
+
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+import torch
+from acceptor.core.randomness import (
+    Level,
+    Stream,
+    acceptance_uniform,
+    exponential,
+    philox4x32,
+    random_words,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.philox import philox, word
+
+# The known answers that Random123 publishes for philox4x32-10: counter, key, result.
+KNOWN_ANSWERS = {
+    "zeros": (
+        (0, 0, 0, 0),
+        (0, 0),
+        (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8),
+    ),
+    "ones": (
+        (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF),
+        (0xFFFFFFFF, 0xFFFFFFFF),
+        (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD),
+    ),
+    "digits of pi": (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+}
+
+words32 = st.one_of(
+    st.sampled_from([0, 1, 2**16, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1]),
+    st.integers(0, 2**32 - 1),
+)
+
+
+def ours(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, ...]:
+    result = philox4x32(np.array(counter, dtype=np.uint64), np.array(key, dtype=np.uint64))
+    return tuple(result.tolist())
+
+
+@pytest.mark.parametrize(("counter", "key", "answer"), KNOWN_ANSWERS.values(), ids=KNOWN_ANSWERS)
+def test_philox_gives_the_published_answers(
+    counter: tuple[int, int, int, int], key: tuple[int, int], answer: tuple[int, ...]
+) -> None:
+    assert ours(counter, key) == answer
+    assert philox(counter, key) == answer
+
+
+@given(st.tuples(words32, words32, words32, words32), st.tuples(words32, words32))
+def test_philox_never_loses_a_carry(
+    counter: tuple[int, int, int, int], key: tuple[int, int]
+) -> None:
+    assert ours(counter, key) == philox(counter, key)
+
+
+def test_philox_takes_many_counters_at_once() -> None:
+    counters = np.arange(4 * 3 * 5, dtype=np.uint64).reshape(4, 3, 5)
+    keys = np.arange(2 * 3, dtype=np.uint64).reshape(2, 3, 1)
+    many = philox4x32(counters, keys)
+    for row in range(3):
+        for column in range(5):
+            counter = tuple(counters[:, row, column].tolist())
+            assert tuple(many[:, row, column].tolist()) == ours(counter, tuple(keys[:, row, 0]))
+
+
+@given(
+    seed=st.integers(0, 2**64 - 1),
+    position=words32,
+    draft_index=words32,
+    stream=st.sampled_from(Stream),
+    level=st.sampled_from(Level),
+    first_group=st.integers(0, 2**30),
+    num_candidates=st.integers(1, 11),
+)
+def test_a_word_is_named_by_seed_position_draft_index_stream_level_and_candidate(
+    seed: int,
+    position: int,
+    draft_index: int,
+    stream: Stream,
+    level: Level,
+    first_group: int,
+    num_candidates: int,
+) -> None:
+    candidates = range(4 * first_group, 4 * first_group + num_candidates)
+    words = random_words(
+        torch.tensor([seed if seed < 2**63 else seed - 2**64]),
+        torch.tensor([position]),
+        torch.tensor([draft_index]),
+        stream,
+        level,
+        torch.tensor([list(candidates)]),
+    )
+    expected = [word(seed, position, draft_index, stream, level, c) for c in candidates]
+    assert words.tolist() == [expected]
+
+
+def test_the_numbers_of_the_contract_never_change() -> None:
+    """Written out, so that a seed replays the same text in every version and every backend."""
+    assert {stream.name: stream.value for stream in Stream} == {
+        "TARGET": 0,
+        "DRAFT": 1,
+        "ACCEPT": 2,
+        "RECOVER": 3,
+    }
+    assert {level.name: level.value for level in Level} == {"BLOCK": 0, "TOKEN": 1}
+    words = random_words(
+        torch.tensor([0x0123456789ABCDEF]),
+        torch.tensor([1000]),
+        torch.tensor([3]),
+        Stream.RECOVER,
+        Level.TOKEN,
+        torch.arange(512, 518)[None],
+    )
+    assert [f"{value:08x}" for value in words.flatten().tolist()] == [
+        "4764f0d3",
+        "20b47f93",
+        "bfcf47f4",
+        "01b15a28",
+        "c532cfcc",
+        "126dcb17",
+    ]
+
+
+def test_rows_have_their_own_seeds_and_positions() -> None:
+    seeds, positions, indices = torch.tensor([1, 1, 2]), torch.tensor([5, 6, 5]), torch.ones(3)
+    candidates = torch.arange(8).expand(3, 8)
+    together = random_words(seeds, positions, indices, Stream.DRAFT, Level.TOKEN, candidates)
+    for row in range(3):
+        one = slice(row, row + 1)
+        alone = random_words(
+            seeds[one], positions[one], indices[one], Stream.DRAFT, Level.TOKEN, candidates[one]
+        )
+        assert torch.equal(together[one], alone)
+    assert len(set(map(tuple, together.tolist()))) == 3
+
+
+def test_no_rows_need_no_words() -> None:
+    none = torch.zeros(0, dtype=torch.int64)
+    words = random_words(
+        none, none, none, Stream.TARGET, Level.TOKEN, torch.zeros(0, 8, dtype=torch.int64)
+    )
+    assert words.shape == (0, 8)
+
+
+def exact_exponential(random_word: int) -> float:
+    with localcontext(prec=60):
+        u = (Decimal(random_word) + Decimal("0.5")) / 2**32
+        return float(-(1 - u).ln())
+
+
+@given(words32)
+def test_exponentials_are_exact_to_the_last_bits(random_word: int) -> None:
+    computed = exponential(torch.tensor([random_word])).item()
+    assert computed == pytest.approx(exact_exponential(random_word), rel=4e-16, abs=0)
+
+
+def test_exponentials_keep_the_small_tail() -> None:
+    smallest = exponential(torch.arange(4)).tolist()
+    # Near 0, -log1p(-u) is u itself; neighbouring words stay apart by their full distance.
+    assert smallest == pytest.approx([(k + 0.5) * 2**-32 for k in range(4)], rel=1e-9)
+    assert (
+        exponential(torch.tensor([2**31 - 1])).item()
+        < np.log(2)
+        < exponential(torch.tensor([2**31])).item()
+    )
+    assert exponential(torch.tensor([2**32 - 1])).item() == pytest.approx(33 * np.log(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_acceptance_uniforms_lie_strictly_inside_zero_and_one(dtype: torch.dtype) -> None:
+    ends = torch.tensor([0, 511, 512, 2**32 - 513, 2**32 - 512, 2**32 - 1])
+    uniforms = acceptance_uniform(ends).to(dtype)
+    step = 2.0**-23
+    expected = [step / 2, step / 2, 3 * step / 2, 1 - 3 * step / 2, 1 - step / 2, 1 - step / 2]
+    assert uniforms.tolist() == expected
+    assert bool(((uniforms > 0) & (uniforms < 1)).all())
+
+
+@given(words32)
+def test_acceptance_uniforms_are_exact_in_float32(random_word: int) -> None:
+    uniform = acceptance_uniform(torch.tensor([random_word]))
+    assert uniform.float().double().item() == uniform.item()
+    assert uniform.item() == (random_word // 512 + 0.5) / 2**23
