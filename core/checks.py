@@ -34,15 +34,14 @@ def check_number(
 def check_float32(
     name: str, value: object, low: float, high: float = math.inf, *, open_below: bool = False
 ) -> None:
-    """`check_number` for what ends up in a float32 tensor, where it must stay finite and not 0."""
+    """`check_number` for what ends up in a float32 tensor and must not overflow there."""
     check_number(name, value, low, high, open_below=open_below)
     assert isinstance(value, int | float)
     limits = torch.finfo(torch.float32)
-    if value != 0 and not limits.tiny <= abs(value) <= limits.max:
-        raise InvalidInputError(
-            f"{name}: expected 0 or a magnitude in [{limits.tiny:.3g}, {limits.max:.3g}], "
-            f"the range of float32, got {value!r}"
-        )
+    # What cannot be negative means something else at 0 (greedy, off), so it must not round to 0.
+    smallest = limits.tiny if low == 0 else 0.0
+    if value != 0 and not smallest <= abs(value) <= limits.max:
+        raise InvalidInputError(f"{name}: expected a number that float32 can hold, got {value!r}")
 
 
 def check_integer(name: str, value: object, low: int, high: float = math.inf) -> None:

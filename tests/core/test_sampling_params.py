@@ -1,0 +1,141 @@
+"""What a request may ask for, and what it is told when it may not."""
+
+import math
+import struct
+from typing import Any
+
+import pytest
+from acceptor.core import InvalidInputError, LogprobsMode, Recipe, SamplingParams
+from attrs import asdict, evolve
+from attrs.exceptions import FrozenInstanceError
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.strategies import recipes, sampling_params
+
+NOT_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, "1", None, True, [1.0], 10**400]
+
+REFUSED = [
+    *[("temperature", value) for value in (-0.1, *NOT_NUMBERS)],
+    *[("min_p", value) for value in (-0.1, 1.1, *NOT_NUMBERS)],
+    *[("top_k", value) for value in (-2, 1.0, 2**31, *NOT_NUMBERS)],
+    *[("top_p", value) for value in (-0.1, 0, 0.0, 1.0000001, *NOT_NUMBERS)],
+]
+REFUSED_OF_REQUESTS = [
+    *[("repetition_penalty", value) for value in (0, 0.0, -1, *NOT_NUMBERS)],
+    *[("presence_penalty", value) for value in NOT_NUMBERS],
+    *[("frequency_penalty", value) for value in NOT_NUMBERS],
+    *[("seed", value) for value in (-1, 2**64, 1.0, "7", True, 10**400)],
+    *[("logprobs", value) for value in (-1, 1.0, "7", True, 2**31, 10**400)],
+    *[("logprobs_mode", value) for value in ("raw", None, 0)],
+    *[("draft", value) for value in ("greedy", 0.0, SamplingParams())],
+    *[("logit_bias", value) for value in (5, "ab", [1, 2], {1: 0.0, "x": 0.0})],
+    *[("logit_bias", {key: 0.0}) for key in (-1, 1.5, "5", True, 2**63)],
+    *[("logit_bias", {3: value}) for value in (math.nan, math.inf, "1", None, 1e39, 10**400)],
+    # float32 would make infinity of the first four, and 0 of the others, which means greedy or off.
+    ("temperature", 1e39),
+    ("repetition_penalty", 1e39),
+    ("presence_penalty", -1e39),
+    ("frequency_penalty", 1e39),
+    ("temperature", 1e-46),
+    ("repetition_penalty", 1e-46),
+    ("min_p", 1e-46),
+    ("top_p", 1e-46),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+def test_a_recipe_names_the_value_it_refuses(name: str, value: object) -> None:
+    with pytest.raises(InvalidInputError, match=rf"^{name}: expected .*, got "):
+        Recipe(**{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED + REFUSED_OF_REQUESTS)
+def test_a_request_names_the_value_it_refuses(name: str, value: object) -> None:
+    with pytest.raises(InvalidInputError, match=rf"^{name}\b.*: expected .*, got "):
+        SamplingParams(**{name: value})
+
+
+def test_errors_are_one_line_and_tell_expected_and_got() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        SamplingParams(top_p=1.5)
+    assert str(caught.value) == "top_p: expected a number in (0, 1], got 1.5"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"temperature": 0},
+        {"min_p": 0},
+        {"min_p": 1},
+        {"top_k": -1},
+        {"top_k": 0},
+        {"top_k": 2**31 - 1},
+        {"top_p": 1},
+        {"top_p": 1e-30},
+        {"logit_bias": {0: -math.inf}},
+        {"logit_bias": [(3, 1), (1, 2)]},
+        {"presence_penalty": -2},
+        {"seed": 0},
+        {"seed": 2**64 - 1},
+        {"logprobs": 0},
+        {"draft": Recipe(temperature=0)},
+    ],
+)
+def test_the_ends_of_every_range_are_allowed(values: dict[str, Any]) -> None:
+    SamplingParams(**values)
+
+
+@given(sampling_params(vocab_size=50))
+def test_requests_are_values(params: SamplingParams) -> None:
+    assert params == evolve(params)
+    assert len({params, params.with_seed()}) == 1
+    with pytest.raises(FrozenInstanceError):
+        params.temperature = 1.0  # type: ignore[misc]
+
+
+@given(recipes())
+def test_a_recipe_has_filters_iff_one_can_cut(recipe: Recipe) -> None:
+    cuts = recipe.min_p > 0 or recipe.top_k > 0 or recipe.top_p < 1
+    assert recipe.is_greedy == (recipe.temperature == 0)
+    assert recipe.has_filters == (cuts and not recipe.is_greedy)
+
+
+@given(recipes(), recipes())
+def test_a_draft_without_its_own_recipe_has_the_target_s(target: Recipe, draft: Recipe) -> None:
+    values = asdict(target)
+    shared = SamplingParams(**values, repetition_penalty=2.0, logit_bias={1: 1.0})
+    assert shared.draft_recipe == target
+    assert type(shared.draft_recipe) is Recipe
+    assert SamplingParams(**values, draft=draft).draft_recipe == draft
+
+
+def test_a_request_without_a_seed_gets_its_own() -> None:
+    seeds = {SamplingParams().with_seed().seed for _ in range(20)}
+    assert len(seeds) == 20
+    assert all(seed is not None and 0 <= seed < 2**64 for seed in seeds)
+    assert max(seed.bit_length() for seed in seeds if seed is not None) > 56
+    assert SamplingParams(seed=7).with_seed().seed == 7
+
+
+def test_bias_is_sorted_and_keeps_one_value_per_token() -> None:
+    params = SamplingParams(logit_bias={9: 1.0, 2: -1.0})
+    assert params.logit_bias == ((2, -1.0), (9, 1.0))
+    assert params == SamplingParams(logit_bias=[(9, 1.0), (2, -1.0)])
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_what_is_accepted_survives_float32(value: float) -> None:
+    try:
+        params = SamplingParams(presence_penalty=value)
+    except InvalidInputError:
+        return
+    (stored,) = struct.unpack("f", struct.pack("f", params.presence_penalty))
+    assert stored == pytest.approx(value, rel=2**-24, abs=2**-126)
+
+
+def test_penalties_are_seen() -> None:
+    assert not SamplingParams().has_penalties
+    assert SamplingParams(presence_penalty=-0.5).has_penalties
+    assert SamplingParams(frequency_penalty=0.5).has_penalties
+    assert SamplingParams(repetition_penalty=0.5).has_penalties
+    assert SamplingParams(logprobs_mode=LogprobsMode.PROCESSED).logprobs is None
