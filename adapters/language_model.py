@@ -14,6 +14,10 @@ from .kv_cache import KVCache, Slots
 from .model_config import ModelConfig
 from .transformer import Decoder, Step
 
+GPU_LENGTH_STEP = 256
+"""A GPU attends to a multiple of this many positions: its kernels are planned once per length, and
+are slower at odd ones."""
+
 
 @frozen(eq=False)
 class TransformerModel:
@@ -148,7 +152,8 @@ class TransformerModel:
     def _num_positions(self, positions: Tensor, cache: KVCache, max_position: int | None) -> int:
         if max_position is not None:
             check_integer("max_position", max_position, 0, cache.max_len - 1)
-            return max_position + 1
+            step = 1 if self.device.type == "cpu" else GPU_LENGTH_STEP
+            return min(-(-(max_position + 1) // step) * step, cache.max_len)
         if self.device.type != "cpu":
             return cache.max_len
         lowest, highest = (int(bound) for bound in positions.aminmax())

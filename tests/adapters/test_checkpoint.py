@@ -50,7 +50,7 @@ def assert_refused(directory: Path, message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.pop(UP), rf"{UP}: expected shape \[40, 24\], got no such tensor$"),
+        (lambda t: t.pop(UP), rf"{UP}: expected shape \[40, 32\], got no such tensor$"),
         (
             lambda t: [t.pop(name) for name in list(t) if "layers.1" in name],
             r"model\.layers\.1\..*: expected shape .*, got no such tensor \(and 8 more like it\)",
@@ -60,19 +60,19 @@ def assert_refused(directory: Path, message: str) -> None:
             r"model\.safetensors: model\.layers\.2\.mlp\.up_proj\.weight: expected no such tensor",
         ),
         (
-            lambda t: t.update({UP: torch.zeros(24, 40)}),
-            rf"model\.safetensors: {UP}: expected shape \[40, 24\], got \[24, 40\]",
+            lambda t: t.update({UP: torch.zeros(32, 40)}),
+            rf"model\.safetensors: {UP}: expected shape \[40, 32\], got \[32, 40\]",
         ),
         (
-            lambda t: t.update({UP: torch.zeros(40, 24, dtype=torch.int8)}),
+            lambda t: t.update({UP: torch.zeros(40, 32, dtype=torch.int8)}),
             rf"model\.safetensors: {UP}: expected dtype F32 or BF16 or F16, got I8",
         ),
         (
-            lambda t: t.update({UP: torch.zeros(40, 24, dtype=torch.float8_e4m3fn)}),
+            lambda t: t.update({UP: torch.zeros(40, 32, dtype=torch.float8_e4m3fn)}),
             rf"{UP}: expected dtype F32 or BF16 or F16, got F8_E4M3",
         ),
         (
-            lambda t: t.update({UP: torch.zeros(40, 24, dtype=torch.float64)}),
+            lambda t: t.update({UP: torch.zeros(40, 32, dtype=torch.float64)}),
             rf"{UP}: expected dtype F32 or BF16 or F16, got F64",
         ),
     ],
