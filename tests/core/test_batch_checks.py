@@ -1,0 +1,254 @@
+"""A batch that cannot be right is refused by name, and no value is ever read to find out."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from acceptor.core import (
+    InvalidInputError,
+    SampleBatch,
+    SamplingParams,
+    SamplingTensors,
+    TokenCounts,
+    VerifyBatch,
+)
+from acceptor.core.fit import check_sample_fits, check_verify_fits
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+NUM_REQS, MAX_SPEC_LEN, VOCAB_SIZE, DRAFT_VOCAB_SIZE, NUM_SLOTS = 3, 2, 7, 5, 4
+NUM_LOGITS = 8
+
+
+class NothingRead(TorchDispatchMode):
+    """Fails when a tensor's value reaches the host, or when one is copied between devices."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        assert "_local_scalar_dense" not in str(func)
+        assert "_to_copy" not in str(func)
+        assert "nonzero" not in str(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture(params=["cpu", "meta"])
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    with NothingRead():
+        yield torch.device(request.param)
+
+
+def verify_tensors(device: torch.device) -> dict[str, Any]:
+    """A good batch; on the meta device, where there is nothing to read."""
+    return {
+        "target_logits": torch.zeros(NUM_LOGITS, VOCAB_SIZE, device=device),
+        "cu_num_logits": torch.zeros(NUM_REQS + 1, dtype=torch.int32, device=device),
+        "draft_token_ids": torch.zeros(NUM_REQS, MAX_SPEC_LEN, dtype=torch.int64, device=device),
+        "positions": torch.zeros(NUM_REQS, dtype=torch.int64, device=device),
+        "draft_logits": torch.zeros(NUM_SLOTS, MAX_SPEC_LEN, DRAFT_VOCAB_SIZE, device=device),
+        "slot_ids": torch.zeros(NUM_REQS, dtype=torch.int64, device=device),
+        "draft_to_target": torch.zeros(DRAFT_VOCAB_SIZE, dtype=torch.int64, device=device),
+        "token_counts": TokenCounts.empty(NUM_SLOTS, VOCAB_SIZE, device=device),
+    }
+
+
+def sample_tensors(device: torch.device) -> dict[str, Any]:
+    return {
+        "logits": torch.zeros(NUM_REQS, VOCAB_SIZE, device=device),
+        "positions": torch.zeros(NUM_REQS, dtype=torch.int64, device=device),
+        "slot_ids": torch.zeros(NUM_REQS, dtype=torch.int64, device=device),
+        "token_counts": TokenCounts.empty(NUM_SLOTS, VOCAB_SIZE, device=device),
+    }
+
+
+def strided(*shape: int) -> Tensor:
+    return torch.zeros(*shape[:-1], 2 * shape[-1])[..., ::2]
+
+
+INTEGER_DTYPES = (torch.int16, torch.uint8, torch.bool, torch.float32)
+LOGIT_DTYPES = (torch.float64, torch.int64, torch.bool)
+WRONG_FOR_VERIFY = [
+    *[("target_logits", torch.zeros(*shape)) for shape in [(7,), (2, 4, 7), (8, 0)]],
+    *[("target_logits", torch.zeros(8, 7, dtype=dtype)) for dtype in LOGIT_DTYPES],
+    ("target_logits", strided(8, 7)),
+    ("target_logits", [[0.0]]),
+    *[("cu_num_logits", torch.zeros(*shape, dtype=torch.int32)) for shape in [(3,), (5,), (4, 1)]],
+    *[("cu_num_logits", torch.zeros(4, dtype=dtype)) for dtype in INTEGER_DTYPES],
+    ("cu_num_logits", [0, 2, 4, 8]),
+    *[("draft_token_ids", torch.zeros(*shape, dtype=torch.int64)) for shape in [(3,), (3, 2, 1)]],
+    *[("draft_token_ids", torch.zeros(3, 2, dtype=dtype)) for dtype in INTEGER_DTYPES],
+    ("draft_token_ids", None),
+    *[("positions", torch.zeros(*shape, dtype=torch.int64)) for shape in [(2,), (3, 1)]],
+    *[("positions", torch.zeros(3, dtype=dtype)) for dtype in INTEGER_DTYPES],
+    ("positions", None),
+    *[("draft_logits", torch.zeros(*shape)) for shape in [(4, 5), (4, 1, 5), (4, 2, 0)]],
+    *[("draft_logits", torch.zeros(4, 2, 5, dtype=dtype)) for dtype in LOGIT_DTYPES],
+    ("draft_logits", strided(4, 2, 5)),
+    *[("slot_ids", torch.zeros(*shape, dtype=torch.int64)) for shape in [(2,), (4,), (3, 1)]],
+    *[("slot_ids", torch.zeros(3, dtype=dtype)) for dtype in INTEGER_DTYPES],
+    *[("draft_to_target", torch.zeros(*shape, dtype=torch.int64)) for shape in [(7,), (5, 1)]],
+    *[("draft_to_target", torch.zeros(5, dtype=dtype)) for dtype in (torch.int32, torch.float32)],
+    ("token_counts", TokenCounts.empty(NUM_SLOTS, VOCAB_SIZE + 1)),
+]
+WRONG_FOR_SAMPLE = [
+    *[("logits", torch.zeros(*shape)) for shape in [(7,), (3, 1, 7), (3, 0)]],
+    *[("logits", torch.zeros(3, 7, dtype=dtype)) for dtype in LOGIT_DTYPES],
+    ("logits", strided(3, 7)),
+    *[("positions", torch.zeros(*shape, dtype=torch.int64)) for shape in [(2,), (3, 1)]],
+    *[("positions", torch.zeros(3, dtype=dtype)) for dtype in INTEGER_DTYPES],
+    ("slot_ids", torch.zeros(2, dtype=torch.int64)),
+    ("slot_ids", torch.zeros(3)),
+    ("draft_to_target", torch.zeros(6, dtype=torch.int64)),
+    ("token_counts", TokenCounts.empty(NUM_SLOTS, VOCAB_SIZE + 1)),
+    *[("draft_index", value) for value in (0, -1, 1.0, True)],
+]
+
+
+def test_a_good_batch_is_built_without_reading_it(device: torch.device) -> None:
+    batch = VerifyBatch(**verify_tensors(device))
+    assert (batch.num_reqs, batch.max_spec_len, batch.vocab_size) == (3, 2, 7)
+    params = SamplingTensors.stack([SamplingParams(seed=1)] * NUM_REQS, device)
+    check_verify_fits(batch, params)
+    sample = SampleBatch(**sample_tensors(device))
+    assert sample.num_reqs == 3
+    check_sample_fits(sample, params)
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_FOR_VERIFY)
+def test_a_wrong_tensor_of_a_verify_batch_is_named(name: str, value: object) -> None:
+    tensors = verify_tensors(torch.device("cpu")) | {name: value}
+    with NothingRead(), pytest.raises(InvalidInputError, match=rf"^{name}\b.*: expected .*, got "):
+        VerifyBatch(**tensors)
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_FOR_SAMPLE)
+def test_a_wrong_tensor_of_a_sample_batch_is_named(name: str, value: object) -> None:
+    tensors = sample_tensors(torch.device("cpu")) | {name: value}
+    with NothingRead(), pytest.raises(InvalidInputError, match=rf"^{name}\b.*: expected .*, got "):
+        SampleBatch(**tensors)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(verify_tensors(torch.device("meta"))) - {"target_logits"})
+)
+def test_a_tensor_of_a_verify_batch_on_another_device_is_named(name: str) -> None:
+    wrong = verify_tensors(torch.device("meta"))[name]
+    tensors = verify_tensors(torch.device("cpu")) | {name: wrong}
+    expected = rf"^{name}\b.*: expected device cpu, got meta$"
+    with NothingRead(), pytest.raises(InvalidInputError, match=expected):
+        VerifyBatch(**tensors)
+
+
+@pytest.mark.parametrize("name", sorted(set(sample_tensors(torch.device("meta"))) - {"logits"}))
+def test_a_tensor_of_a_sample_batch_on_another_device_is_named(name: str) -> None:
+    wrong = sample_tensors(torch.device("meta"))[name]
+    tensors = sample_tensors(torch.device("cpu")) | {name: wrong}
+    expected = rf"^{name}\b.*: expected device cpu, got meta$"
+    with NothingRead(), pytest.raises(InvalidInputError, match=expected):
+        SampleBatch(**tensors)
+
+
+def test_an_id_map_is_checked_without_draft_logits_too() -> None:
+    tensors = verify_tensors(torch.device("cpu")) | {"draft_logits": None}
+    with pytest.raises(InvalidInputError, match=r"^draft_to_target: expected dtype int64"):
+        VerifyBatch(**tensors | {"draft_to_target": torch.zeros(5)})
+
+
+@pytest.mark.parametrize(
+    ("name", "too_few"),
+    [
+        ("draft_logits", torch.zeros(NUM_REQS - 1, MAX_SPEC_LEN, DRAFT_VOCAB_SIZE)),
+        ("token_counts", TokenCounts.empty(NUM_REQS - 1, VOCAB_SIZE)),
+    ],
+)
+def test_without_slot_ids_every_request_needs_its_slot(name: str, too_few: object) -> None:
+    tensors = verify_tensors(torch.device("cpu")) | {"slot_ids": None}
+    VerifyBatch(**tensors)
+    with pytest.raises(InvalidInputError, match=rf"^{name}.*shape\[0\]: expected .*, got 2$"):
+        VerifyBatch(**tensors | {name: too_few})
+    if name == "token_counts":
+        tensors = sample_tensors(torch.device("cpu")) | {"slot_ids": None}
+        with pytest.raises(InvalidInputError, match=rf"^{name}.*shape\[0\]: expected .*, got 2$"):
+            SampleBatch(**tensors | {name: too_few})
+
+
+def test_a_draft_to_target_map_needs_the_target_s_size() -> None:
+    logits = torch.zeros(1, 3)
+    with pytest.raises(InvalidInputError, match=r"^target_vocab_size: expected an integer"):
+        SampleBatch(
+            logits=logits,
+            positions=torch.zeros(1, dtype=torch.int64),
+            draft_index=1,
+            draft_to_target=torch.arange(3),
+        )
+
+
+@pytest.mark.parametrize("num_params", [0, 2, 4])
+def test_parameters_of_another_batch_are_refused(num_params: int, device: torch.device) -> None:
+    params = SamplingTensors.stack([SamplingParams(seed=1)] * num_params, device)
+    with pytest.raises(InvalidInputError, match=r"^params\.seeds: expected shape \[3\]"):
+        check_verify_fits(VerifyBatch(**verify_tensors(device)), params)
+    with pytest.raises(InvalidInputError, match=r"^params\.seeds: expected shape \[3\]"):
+        check_sample_fits(SampleBatch(**sample_tensors(device)), params)
+
+
+def test_parameters_on_another_device_are_refused() -> None:
+    params = SamplingTensors.stack([SamplingParams(seed=1)] * NUM_REQS, "meta")
+    batch = VerifyBatch(**verify_tensors(torch.device("cpu")))
+    with pytest.raises(InvalidInputError, match=r"^params\.seeds: expected device cpu, got meta"):
+        check_verify_fits(batch, params)
+
+
+def test_penalties_need_counts(device: torch.device) -> None:
+    params = SamplingTensors.stack([SamplingParams(seed=1, presence_penalty=1)] * NUM_REQS, device)
+    verify = VerifyBatch(**verify_tensors(device) | {"token_counts": None})
+    sample = sample_tensors(device) | {"token_counts": None}
+    with pytest.raises(InvalidInputError, match=r"^token_counts: expected TokenCounts"):
+        check_verify_fits(verify, params)
+    with pytest.raises(InvalidInputError, match=r"^token_counts: expected TokenCounts"):
+        check_sample_fits(SampleBatch(**sample), params)
+    # Drafts are drawn without penalties.
+    check_sample_fits(SampleBatch(**sample, draft_index=1), params)
+
+
+def test_a_dense_batch_is_a_view() -> None:
+    logits = torch.arange(2.0 * 3 * 8).view(2, 3, 8)[..., :7]
+    batch = VerifyBatch.dense(
+        target_logits=logits,
+        draft_token_ids=torch.zeros(2, 2, dtype=torch.int64),
+        positions=torch.zeros(2, dtype=torch.int64),
+    )
+    assert batch.target_logits.data_ptr() == logits.data_ptr()
+    assert batch.target_logits.stride() == (8, 1)
+    assert torch.equal(batch.target_logits, logits.reshape(6, 7))
+    assert batch.cu_num_logits.tolist() == [0, 3, 6]
+
+
+def test_a_dense_batch_that_would_need_a_copy_is_refused() -> None:
+    logits = torch.zeros(2, 4, 7)[:, :3]
+    with pytest.raises(InvalidInputError, match=r"^target_logits: expected .*, got strides"):
+        VerifyBatch.dense(
+            target_logits=logits,
+            draft_token_ids=torch.zeros(2, 2, dtype=torch.int64),
+            positions=torch.zeros(2, dtype=torch.int64),
+        )
+
+
+@pytest.mark.parametrize(
+    ("logits_shape", "ids_shape"), [((2, 2, 7), (2, 2)), ((3, 3, 7), (2, 2)), ((6, 7), (2, 2))]
+)
+def test_a_dense_batch_needs_one_row_more_than_drafts(
+    logits_shape: tuple[int, ...], ids_shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"^target_logits: expected shape \[2, 3, any\]"):
+        VerifyBatch.dense(
+            target_logits=torch.zeros(logits_shape),
+            draft_token_ids=torch.zeros(ids_shape, dtype=torch.int64),
+            positions=torch.zeros(2, dtype=torch.int64),
+        )
+
+
+def test_one_token_vocabularies_have_any_stride() -> None:
+    logits = torch.zeros(()).expand(2, 1)
+    SampleBatch(logits=logits, positions=torch.zeros(2, dtype=torch.int64))

@@ -1,0 +1,118 @@
+"""The parameters of a batch as tensors: in order, in range, and known on the host what matters."""
+
+import math
+
+import pytest
+import torch
+from acceptor.core import (
+    InvalidInputError,
+    LogprobsMode,
+    Recipe,
+    SamplingParams,
+    SamplingTensors,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.strategies import sampling_params
+
+
+@given(st.lists(sampling_params(vocab_size=9), max_size=4))
+def test_every_request_keeps_its_place(requests: list[SamplingParams]) -> None:
+    tensors = SamplingTensors.stack(requests)
+    assert tensors.num_reqs == len(requests)
+    assert [seed % 2**64 for seed in tensors.seeds.tolist()] == [r.seed for r in requests]
+    for recipe_tensors, recipes in (
+        (tensors.target, requests),
+        (tensors.draft, [request.draft_recipe for request in requests]),
+    ):
+        assert recipe_tensors.temperature.tolist() == as_float32([r.temperature for r in recipes])
+        assert recipe_tensors.min_p.tolist() == as_float32([r.min_p for r in recipes])
+        assert recipe_tensors.top_p.tolist() == as_float32([r.top_p for r in recipes])
+        assert recipe_tensors.top_k.tolist() == [max(r.top_k, 0) for r in recipes]
+        assert recipe_tensors.all_greedy == all(r.is_greedy for r in recipes)
+        assert recipe_tensors.any_greedy == any(r.is_greedy for r in recipes)
+        assert recipe_tensors.any_min_p == any(r.min_p > 0 and not r.is_greedy for r in recipes)
+        assert recipe_tensors.any_top_k == any(r.top_k > 0 and not r.is_greedy for r in recipes)
+        assert recipe_tensors.any_top_p == any(r.top_p < 1 and not r.is_greedy for r in recipes)
+    processed = [r.logprobs_mode is LogprobsMode.PROCESSED for r in requests]
+    assert tensors.logprobs_processed.tolist() == processed
+    wanted = [r.logprobs for r in requests if r.logprobs is not None]
+    assert tensors.num_logprobs == (max(wanted) if wanted else None)
+
+
+@given(st.lists(sampling_params(vocab_size=9), max_size=4))
+def test_adjustments_are_there_iff_a_request_has_some(requests: list[SamplingParams]) -> None:
+    tensors = SamplingTensors.stack(requests)
+    assert (tensors.penalties is not None) == any(r.has_penalties for r in requests)
+    if tensors.penalties is not None:
+        repetition = as_float32([r.repetition_penalty for r in requests])
+        assert tensors.penalties.repetition.tolist() == repetition
+        presence = as_float32([r.presence_penalty for r in requests])
+        assert tensors.penalties.presence.tolist() == presence
+        frequency = as_float32([r.frequency_penalty for r in requests])
+        assert tensors.penalties.frequency.tolist() == frequency
+    assert (tensors.bias is not None) == any(r.logit_bias for r in requests)
+    if tensors.bias is not None:
+        for index, request in enumerate(requests):
+            entries = zip(
+                tensors.bias.token_ids[index].tolist(),
+                tensors.bias.values[index].tolist(),
+                strict=True,
+            )
+            assert [entry for entry in entries if entry[0] >= 0] == [
+                (token_id, value) for token_id, value in request.logit_bias
+            ]
+
+
+def as_float32(values: list[float]) -> list[float]:
+    floats: list[float] = torch.tensor(values, dtype=torch.float32).tolist()
+    return floats
+
+
+def test_the_dtypes_are_those_that_kernels_load() -> None:
+    request = SamplingParams(seed=1, presence_penalty=1.0, logit_bias={1: -math.inf})
+    tensors = SamplingTensors.stack([request])
+    assert tensors.penalties is not None
+    assert tensors.bias is not None
+    assert tensors.seeds.dtype == torch.int64
+    assert tensors.target.top_k.dtype == torch.int32
+    assert tensors.logprobs_processed.dtype == torch.bool
+    assert tensors.bias.token_ids.dtype == torch.int64
+    for floats in (
+        tensors.target.temperature,
+        tensors.target.min_p,
+        tensors.target.top_p,
+        tensors.penalties.repetition,
+        tensors.penalties.presence,
+        tensors.penalties.frequency,
+        tensors.bias.values,
+    ):
+        assert floats.dtype == torch.float32
+
+
+def test_a_request_without_a_seed_is_named() -> None:
+    with pytest.raises(InvalidInputError, match=r"^params\[1\]\.seed: expected a seed, got None"):
+        SamplingTensors.stack([SamplingParams(seed=1), SamplingParams()])
+
+
+def test_the_largest_values_fit() -> None:
+    request = SamplingParams(
+        seed=2**64 - 1,
+        temperature=3e38,
+        top_k=2**31 - 1,
+        logit_bias={2**63 - 1: 3e38},
+        draft=Recipe(temperature=1e-37),
+    )
+    tensors = SamplingTensors.stack([request])
+    assert tensors.seeds.tolist() == [-1]
+    assert bool(tensors.target.temperature.isfinite().all())
+    assert bool((tensors.draft.temperature > 0).all())
+
+
+def test_it_is_built_on_the_device_that_is_asked_for() -> None:
+    request = SamplingParams(seed=1, presence_penalty=1.0, logit_bias={1: 1.0}, logprobs=1)
+    tensors = SamplingTensors.stack([request], device="meta")
+    assert tensors.device == torch.device("meta")
+    assert tensors.target.top_p.device == torch.device("meta")
+    assert tensors.bias is not None
+    assert tensors.bias.values.device == torch.device("meta")
