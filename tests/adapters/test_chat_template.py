@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acceptor.adapters import ChatTemplate
-from acceptor.core import CheckpointError, InvalidInputError
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 from transformers import PreTrainedTokenizerFast
+
+from acceptor.adapters import ChatTemplate
+from acceptor.core import CheckpointError, InvalidInputError
 
 MESSAGES = [
     {"role": "system", "content": "  Be <b>brief</b> & kind. "},

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from acceptor.adapters import load_model
-from acceptor.core import CheckpointError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from acceptor.adapters import load_model
+from acceptor.core import CheckpointError
 
 UP = "model.layers.1.mlp.up_proj.weight"
 EMBEDDING = "model.embed_tokens.weight"

@@ -4,6 +4,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
 from acceptor.adapters import find_directory
 from acceptor.core import CheckpointError, UnavailableError
 

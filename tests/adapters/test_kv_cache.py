@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from acceptor.adapters import KVCache
 from acceptor.core import InvalidInputError
 

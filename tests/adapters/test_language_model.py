@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from acceptor.adapters import KVCache, TransformerModel, load_model
 from acceptor.core import InvalidInputError, LanguageModel, UnavailableError
 

@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 import torch
-from acceptor.adapters import TransformerModel, load_model
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -13,6 +12,8 @@ from transformers import (
     Qwen2Config,
     Qwen3Config,
 )
+
+from acceptor.adapters import TransformerModel, load_model
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 97,

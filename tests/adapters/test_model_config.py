@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from acceptor.adapters import ModelConfig
 from acceptor.adapters.rope import LinearScaling, Llama3Scaling, Rope, YarnScaling
 from acceptor.core import CheckpointError

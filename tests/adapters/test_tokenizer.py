@@ -2,13 +2,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from acceptor.adapters import Tokenizer
-from acceptor.core import CheckpointError
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from acceptor.adapters import Tokenizer
+from acceptor.core import CheckpointError
 
 TEXTS = [
     "Hello, world!",

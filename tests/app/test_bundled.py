@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer, LlamaForCausalLM
+
 from acceptor.app.bundled import bundled_pair
 from acceptor.app.training.measure import held_out_loss, measure_agreement, sample_rows
 from acceptor.app.training.report import agreement_table, draw_losses, measures_table, read_record
-from safetensors.torch import load_file
-from transformers import AutoTokenizer, LlamaForCausalLM
 
 REPOSITORY = Path(__file__).parents[2]
 SIZES = {"target": (14, 192, 6, 2, 576), "draft": (1, 128, 4, 2, 384)}

@@ -7,6 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import asdict
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, LlamaForCausalLM
+
 from acceptor.app.training.__main__ import main
 from acceptor.app.training.data import encode, read_source
 from acceptor.app.training.distill import distillation_loss, variation_share
@@ -14,12 +21,6 @@ from acceptor.app.training.measure import bits_per_byte, held_out_loss
 from acceptor.app.training.recipe import Recipe, with_settings
 from acceptor.app.training.tokenizer import END_OF_TEXT_ID, train_tokenizer
 from acceptor.core.errors import ConfigError, InvalidInputError
-from attrs import asdict
-from click.testing import CliRunner, Result
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tokenizers import Tokenizer
-from transformers import AutoTokenizer, LlamaForCausalLM
 
 MINIATURE = {
     "vocab_size": 300,
