@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from acceptor.core import (
     InvalidInputError,
     SampleBatch,
@@ -14,8 +17,6 @@ from acceptor.core import (
     VerifyBatch,
 )
 from acceptor.core.fit import check_sample_fits, check_verify_fits
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 NUM_REQS, MAX_SPEC_LEN, VOCAB_SIZE, DRAFT_VOCAB_SIZE, NUM_SLOTS = 3, 2, 7, 5, 4
 NUM_LOGITS = 8

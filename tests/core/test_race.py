@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from acceptor.core.race import BLOCK_SIZE, race
-from acceptor.core.randomness import Level, Stream, random_words
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.chi_square import assert_follows
 from torch import Tensor
+
+from acceptor.core.race import BLOCK_SIZE, race
+from acceptor.core.randomness import Level, Stream, random_words
+from kit.chi_square import assert_follows
 
 MAX_WORD = 2**32 - 1
 Words = Callable[[Level, Tensor], Tensor]

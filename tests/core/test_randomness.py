@@ -5,6 +5,9 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
 from acceptor.core.randomness import (
     Level,
     Stream,
@@ -13,8 +16,6 @@ from acceptor.core.randomness import (
     philox4x32,
     random_words,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from kit.philox import philox, word
 
 # The known answers that Random123 publishes for philox4x32-10: counter, key, result.

@@ -5,11 +5,12 @@ import struct
 from typing import Any
 
 import pytest
-from acceptor.core import InvalidInputError, LogprobsMode, Recipe, SamplingParams
 from attrs import asdict, evolve
 from attrs.exceptions import FrozenInstanceError
 from hypothesis import given
 from hypothesis import strategies as st
+
+from acceptor.core import InvalidInputError, LogprobsMode, Recipe, SamplingParams
 from kit.strategies import recipes, sampling_params
 
 NOT_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, "1", None, True, [1.0], 10**400]

@@ -4,6 +4,9 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
 from acceptor.core import (
     InvalidInputError,
     LogprobsMode,
@@ -11,8 +14,6 @@ from acceptor.core import (
     SamplingParams,
     SamplingTensors,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from kit.strategies import sampling_params
 
 

@@ -3,8 +3,9 @@
 import math
 from typing import Any
 
-from acceptor.core import LogprobsMode, Recipe, SamplingParams
 from hypothesis import strategies as st
+
+from acceptor.core import LogprobsMode, Recipe, SamplingParams
 
 seeds = st.one_of(st.sampled_from([0, 1, 2**63 - 1, 2**63, 2**64 - 1]), st.integers(0, 2**64 - 1))
 
