@@ -55,7 +55,9 @@ class TableModel:
         assert positions.max() < cache.shape[1]
         cache[slot_ids[:, None], positions] = token_ids
         weights = torch.arange(1, cache.shape[1] + 1) ** 2
-        contexts = ((cache[slot_ids] + 1) * weights).cumsum(1).gather(1, positions) % len(self.table)
+        contexts = ((cache[slot_ids] + 1) * weights).cumsum(1).gather(1, positions) % len(
+            self.table
+        )
         logits = self.table[contexts]
         return logits[:, -1:] if last_only else logits
 

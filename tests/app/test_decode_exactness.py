@@ -107,9 +107,7 @@ def test_logprobs_are_those_of_the_plain_law(pair, policy) -> None:
     params = SamplingParams(seed=3, logprobs=2, temperature=0.7, top_p=0.9)
     requests = [
         GenerationRequest(prompt_token_ids=[1, 2, 3], max_tokens=30, params=params),
-        GenerationRequest(
-            prompt_token_ids=[4], max_tokens=9, params=evolve(params, logprobs=None)
-        ),
+        GenerationRequest(prompt_token_ids=[4], max_tokens=9, params=evolve(params, logprobs=None)),
         GenerationRequest(prompt_token_ids=[7], max_tokens=9, params=evolve(params, logprobs=0)),
     ]
     with_logprobs, without, emitted_only = pair.decoder(policy, 3).generate(requests)

@@ -1,0 +1,244 @@
+"""Where an output ends: nothing behind a stop is emitted, shown or counted."""
+
+import pytest
+from attrs import evolve, field, frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acceptor.app.output_text import OutputText
+from acceptor.app.request import FinishReason, GenerationRequest, TokenKind
+from acceptor.core import (
+    AcceptorError,
+    InvalidInputError,
+    Probabilistic,
+    SamplingParams,
+    Strict,
+    Synthetic,
+)
+
+SYLLABLES = ("", "a", "b", "ab", "ba", "aab", "bb", "c", "ca", "bc", "", "abc", "cc")
+ALL_ACCEPTED = Synthetic((1.0,) * 8)
+stops = st.lists(st.text("abc", min_size=1, max_size=4), max_size=3)
+
+
+@frozen(eq=False)
+class Syllables:
+    """Texts of several letters, so that stop strings lie across tokens and inside them."""
+
+    def push(self, token_ids) -> str:
+        return "".join(SYLLABLES[token_id] for token_id in token_ids)
+
+    def finish(self) -> str:
+        return ""
+
+
+@frozen(eq=False)
+class HalfCharacters:
+    """Text comes in twos; what is left alone comes at the end, marked."""
+
+    waiting: list[int] = field(factory=list)
+
+    def push(self, token_ids) -> str:
+        self.waiting.extend(token_ids)
+        if len(self.waiting) < 2:
+            return ""
+        text = "".join(SYLLABLES[token_id] for token_id in self.waiting)
+        self.waiting.clear()
+        return text
+
+    def finish(self) -> str:
+        return "".join(SYLLABLES[token_id] for token_id in self.waiting) + "?" * len(self.waiting)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    stop=stops,
+    end_token_ids=st.sets(st.integers(0, 12), max_size=2),
+    seed=st.integers(0, 2**64 - 1),
+    max_tokens=st.integers(1, 30),
+    num_spec_tokens=st.integers(0, 8),
+    coupled=st.booleans(),
+)
+def test_an_output_is_the_endless_one_cut_at_the_first_stop(
+    pair, stop, end_token_ids, seed, max_tokens, num_spec_tokens, coupled
+) -> None:
+    endless = GenerationRequest(
+        prompt_token_ids=[1], params=SamplingParams(seed=seed), max_tokens=30
+    )
+    (uncut,) = pair.decoder(Strict(), 0).generate([endless])
+    (cut,) = pair.decoder(
+        Strict(coupled=coupled),
+        num_spec_tokens,
+        eos_token_ids=end_token_ids,
+        new_detokenizer=Syllables,
+    ).generate([evolve(endless, stop=stop, max_tokens=max_tokens)])
+    expected = cut_at_first_stop(uncut.token_ids[:max_tokens], stop, end_token_ids)
+    assert (cut.token_ids, cut.text, cut.finish_reason) == expected
+
+
+def cut_at_first_stop(token_ids, stop, end_token_ids):
+    text = ""
+    for place, token_id in enumerate(token_ids, start=1):
+        if token_id in end_token_ids:
+            return token_ids[:place], text, FinishReason.STOP
+        text += SYLLABLES[token_id]
+        found = [text.index(one) for one in stop if one in text]
+        if found:
+            return token_ids[:place], text[: min(found)], FinishReason.STOP
+    return token_ids, text, FinishReason.LENGTH
+
+
+@settings(max_examples=300, deadline=None)
+@given(pieces=st.lists(st.sampled_from(SYLLABLES), max_size=12), stop=stops)
+def test_what_is_streamed_is_never_taken_back(pieces, stop) -> None:
+    output, released, lengths = OutputText(tuple(stop)), "", []
+    for place, piece in enumerate(pieces):
+        stopped = output.append(piece, TokenKind.PLAIN)
+        last = stopped or place == len(pieces) - 1
+        released += "".join(fragment.text for fragment in output.release(ended=last))
+        assert output.text.startswith(released)
+        lengths.append(len(output.text) - len(released))
+        if stopped:
+            break
+    assert released == output.text
+    assert all(length < max(map(len, stop), default=1) for length in lengths)
+    assert not any(one in released for one in stop)
+
+
+def test_text_is_held_back_only_while_it_may_begin_a_stop_string() -> None:
+    output = OutputText(("\n\nQ:",))
+    shown = []
+    for piece in ("end.", "\n", "\nQ", "uite"):
+        output.append(piece, TokenKind.PLAIN)
+        shown.append("".join(fragment.text for fragment in output.release(ended=False)))
+    assert shown == ["end.", "", "", "\n\nQuite"]
+
+
+def test_fragments_keep_the_kind_of_their_token() -> None:
+    output = OutputText(("bc",))
+    output.append("ab", TokenKind.ACCEPTED)
+    first = output.release(ended=False)
+    output.append("xy", TokenKind.BONUS)
+    second = output.release(ended=True)
+    told = [(fragment.text, fragment.kind) for fragment in first + second]
+    assert told == [("a", "accepted"), ("b", "accepted"), ("xy", "bonus")]
+
+
+def test_a_stop_inside_an_accepted_run_ends_it(pair) -> None:
+    decoder = pair.decoder(ALL_ACCEPTED, 8)
+    request = GenerationRequest(prompt_token_ids=[1], params=SamplingParams(seed=5), max_tokens=30)
+    (endless,) = decoder.generate([request])
+    third = endless.token_ids[2]
+    assert third not in endless.token_ids[:2]
+    (cut,) = decoder.generate([evolve(request, stop_token_ids=[third])])
+    assert cut.token_ids == endless.token_ids[:3]
+    assert cut.kinds == (TokenKind.ACCEPTED,) * 3
+    assert (cut.statistics.num_draft_tokens, cut.statistics.num_accepted_tokens) == (8, 3)
+    assert cut.finish_reason is FinishReason.STOP
+
+
+def test_an_end_token_counts_as_a_token_but_not_as_text(pair) -> None:
+    request = GenerationRequest(prompt_token_ids=[1], params=SamplingParams(seed=5), max_tokens=30)
+    (endless,) = pair.decoder(Strict(), 4).generate([request])
+    eos = endless.token_ids[3]
+    (cut,) = pair.decoder(Strict(), 4, eos_token_ids=[eos]).generate([request])
+    assert cut.token_ids[-1] == eos
+    assert len(cut.text) == len(cut.token_ids) - 1 - cut.token_ids.count(0)
+    ignoring = evolve(request, ignore_eos=True)
+    (uncut,) = pair.decoder(Strict(), 4, eos_token_ids=[eos]).generate([ignoring])
+    assert uncut.token_ids == endless.token_ids
+
+
+@pytest.mark.parametrize("num_spec_tokens", range(9))
+def test_the_context_ends_an_output(make_pair, num_spec_tokens) -> None:
+    short = make_pair(max_model_len=20)
+    request = GenerationRequest(prompt_token_ids=[1] * 7, params=SamplingParams(seed=1))
+    (result,) = short.decoder(Strict(), num_spec_tokens).generate([request])
+    (plain,) = short.decoder(Strict(), 0).generate([request])
+    assert len(result.token_ids) == 20 - 7
+    assert result.token_ids == plain.token_ids
+    assert result.finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize("draft_context", [1, 2, 9, 12])
+@pytest.mark.parametrize("policy", [Strict(), Strict(coupled=True)], ids=lambda p: p.name)
+def test_beyond_the_draft_models_context_decoding_is_plain(pair, policy, draft_context) -> None:
+    short = evolve(pair, draft=evolve(pair.draft, max_model_len=draft_context))
+    requests = [
+        GenerationRequest(prompt_token_ids=[1] * length, params=SamplingParams(seed=1))
+        for length in (1, 6, 11)
+    ]
+    results = short.decoder(policy, 3).generate(requests)
+    for result, plain in zip(results, short.decoder(policy, 0).generate(requests), strict=True):
+        assert result.token_ids == plain.token_ids
+        assert set(result.kinds[draft_context:]) == {TokenKind.PLAIN}
+
+
+def test_unfinished_characters_come_out_in_the_end(pair) -> None:
+    decoder = pair.decoder(Strict(), 4, new_detokenizer=HalfCharacters)
+    request = GenerationRequest(prompt_token_ids=[1], params=SamplingParams(seed=5), max_tokens=7)
+    (result,) = decoder.generate([request])
+    assert result.text == "".join(SYLLABLES[token_id] for token_id in result.token_ids) + "?"
+    (stopped,) = decoder.generate([evolve(request, stop=["?"])])
+    assert stopped.text == result.text[:-1]
+    assert stopped.finish_reason is FinishReason.STOP
+
+
+@pytest.mark.parametrize("policy", [Probabilistic(), ALL_ACCEPTED], ids=lambda p: p.name)
+def test_progress_adds_up_to_the_result(pair, policy) -> None:
+    requests = [
+        GenerationRequest(prompt_token_ids=[1] * n, stop=["bc", "d"], max_tokens=10 * n)
+        for n in range(1, 5)
+    ]
+    events = list(pair.decoder(policy, 4, new_detokenizer=Syllables).start(requests))
+    for index in range(4):
+        mine = [event for event in events if event.request_index == index]
+        assert [event.result is not None for event in mine] == [False] * (len(mine) - 1) + [True]
+        result = mine[-1].result
+        assert sum((event.token_ids for event in mine), ()) == result.token_ids
+        assert sum((event.kinds for event in mine), ()) == result.kinds
+        assert "".join(f.text for event in mine for f in event.fragments) == result.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"prompt_token_ids": []}, "prompt_token_ids: expected at least one token, got none"),
+        ({"prompt_token_ids": [-1]}, "prompt_token_ids: expected a number in"),
+        ({"max_tokens": 0}, r"max_tokens: expected a number in \[1"),
+        ({"max_tokens": 2.5}, "max_tokens: expected an integer, got 2.5"),
+        ({"stop": [""]}, "stop: expected strings with content, got ''"),
+        ({"stop": [3]}, "stop: expected strings with content, got 3"),
+        ({"stop_token_ids": ["a"]}, "stop_token_ids: expected an integer, got 'a'"),
+    ],
+)
+def test_unfit_requests_are_refused(fields, message) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        GenerationRequest(**{"prompt_token_ids": [1], **fields})
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (
+            GenerationRequest(prompt_token_ids=[1] * 20),
+            r"requests\[1\].prompt_token_ids: expected fewer than the 20 tokens of the target's "
+            "context, got 20",
+        ),
+        (GenerationRequest(prompt_token_ids=[13]), r"requests\[1\].prompt_token_ids.*\[0, 12\]"),
+        (
+            GenerationRequest(
+                prompt_token_ids=[1], params=SamplingParams(logit_bias={13: 1.0}, seed=1)
+            ),
+            r"requests\[1\].params.logit_bias: token id.*\[0, 12\], got 13",
+        ),
+    ],
+)
+def test_requests_that_do_not_fit_the_target_are_refused(make_pair, request_, message) -> None:
+    decoder = make_pair(max_model_len=20).decoder(Strict(), 2)
+    with pytest.raises(AcceptorError, match=message):
+        decoder.generate([GenerationRequest(prompt_token_ids=[1]), request_])
+
+
+def test_a_lone_stop_string_is_one_string() -> None:
+    assert GenerationRequest(prompt_token_ids=[1], stop="end").stop == ("end",)
