@@ -33,11 +33,13 @@ class VerifyBatch:
         positions: [num_reqs] int, absolute sequence position that the request's first row decides.
         draft_logits: [num_slots, at least max_spec_len, draft_vocab_size], the draft model's raw
             logits before temperature; row i of a slot is what draft token i was drawn from. None
-            when drafts have no probabilities (n-gram, argmax): their law is one-hot.
+            when drafts have no probabilities (n-gram, argmax): their law is one-hot. A draft model
+            with more ids than the target draws from its logits cut to the target's ids, and the
+            same view of them belongs here.
         slot_ids: [num_reqs] int, each request's slot in `draft_logits` and `token_counts`; None
             means request i uses slot i.
         draft_to_target: [draft_vocab_size] int64, the target id of each draft id, each id once;
-            None means they are the same. Draft ids without a target id are never accepted.
+            None means they are the same. Target ids without a draft id are never drafted.
         token_counts: what penalties count; needed only when some request has penalties.
 
     Raises:
@@ -72,6 +74,7 @@ class VerifyBatch:
             return
         check_logits("draft_logits", self.draft_logits, num_dims=3, device=device)
         check_integer("draft_logits.shape[1]", self.draft_logits.shape[1], self.max_spec_len)
+        check_integer("draft_logits.shape[2]", self.draft_logits.shape[2], 1, self.vocab_size)
         if self.slot_ids is None:
             check_integer("draft_logits.shape[0]", self.draft_logits.shape[0], self.num_reqs)
         check_id_map(self.draft_to_target, self.draft_logits.shape[-1], device)

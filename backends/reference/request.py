@@ -142,6 +142,5 @@ def in_target_ids(law: Tensor, vocab_size: int, draft_to_target: Tensor | None) 
     placed = law.new_full((len(law), vocab_size), -torch.inf)
     if draft_to_target is not None:
         return placed.index_copy_(1, draft_to_target, law)
-    shared = min(law.shape[1], vocab_size)
-    placed[:, :shared] = law[:, :shared]
+    placed[:, : law.shape[1]] = law
     return placed

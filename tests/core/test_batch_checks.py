@@ -83,7 +83,7 @@ WRONG_FOR_VERIFY = [
     *[("positions", torch.zeros(*shape, dtype=torch.int64)) for shape in [(2,), (3, 1)]],
     *[("positions", torch.zeros(3, dtype=dtype)) for dtype in INTEGER_DTYPES],
     ("positions", None),
-    *[("draft_logits", torch.zeros(*shape)) for shape in [(4, 5), (4, 1, 5), (4, 2, 0)]],
+    *[("draft_logits", torch.zeros(*shape)) for shape in [(4, 5), (4, 1, 5), (4, 2, 0), (4, 2, 8)]],
     *[("draft_logits", torch.zeros(4, 2, 5, dtype=dtype)) for dtype in LOGIT_DTYPES],
     ("draft_logits", strided(4, 2, 5)),
     *[("slot_ids", torch.zeros(*shape, dtype=torch.int64)) for shape in [(2,), (4,), (3, 1)]],
