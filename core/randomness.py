@@ -20,7 +20,7 @@ Words = NDArray[np.uint64]
 
 _MASK = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_MULTIPLIERS = np.array((0xD2511F53, 0xCD9E8D57), dtype=np.uint64)
 _ROUNDS = 10
 _KEY_STEPS = np.arange(_ROUNDS, dtype=np.uint64)[:, None] * np.array(
     (0x9E3779B9, 0xBB67AE85), dtype=np.uint64
@@ -62,16 +62,17 @@ def philox4x32(counter: Words, key: Words) -> Words:
     Returns:
         [4, ...] random words.
     """
-    word_0, word_1, word_2, word_3 = counter
-    round_keys = (key + _KEY_STEPS.reshape(_ROUNDS, 2, *[1] * (key.ndim - 1))) & _MASK
-    for key_0, key_1 in round_keys:
-        product_0 = word_0 * _MULTIPLIERS[0]
-        product_2 = word_2 * _MULTIPLIERS[1]
-        word_0 = (product_2 >> _HALF) ^ word_1 ^ key_0
-        word_2 = (product_0 >> _HALF) ^ word_3 ^ key_1
-        word_1 = product_2 & _MASK
-        word_3 = product_0 & _MASK
-    return np.stack((word_0, word_1, word_2, word_3))
+    # Words 0 and 2 are multiplied, words 1 and 3 are not; the halves of the products change places.
+    even, odd = counter[::2], counter[1::2]
+    ones = (1,) * (even.ndim - 1)
+    multipliers = _MULTIPLIERS.reshape(2, *ones)
+    for round_key in (key + _KEY_STEPS.reshape(_ROUNDS, 2, *ones)) & _MASK:
+        products = even * multipliers
+        even = (products >> _HALF)[::-1] ^ odd ^ round_key
+        odd = (products & _MASK)[::-1]
+    words = np.empty(counter.shape, dtype=np.uint64)
+    words[::2], words[1::2] = even, odd
+    return words
 
 
 def random_words(
@@ -98,22 +99,21 @@ def random_words(
     Returns:
         [num_rows, num_candidates] int64, words in [0, 2**32).
     """
-    groups = _on_host(candidates)[:, ::4] >> np.uint64(2)
+    groups = _on_host(candidates[:, ::4]) >> np.uint64(2)
     counter = np.empty((4, *groups.shape), dtype=np.uint64)
     counter[0] = groups
     counter[1] = _on_host(positions)[:, None]
     counter[2] = 4 * stream + level
     counter[3] = _on_host(draft_indices)[:, None]
-    seed = _on_host(seeds)
-    words = philox4x32(counter, np.stack((seed & _MASK, seed >> _HALF))[:, :, None])
-    num_rows, num_groups = groups.shape
-    by_candidate = np.moveaxis(words, 0, -1).reshape(num_rows, 4 * num_groups)
-    in_use = by_candidate[:, : candidates.shape[-1]].astype(np.int64)
+    seed = _on_host(seeds)[:, None]
+    words = philox4x32(counter, np.array((seed & _MASK, seed >> _HALF)))
+    by_candidate = words.transpose(1, 2, 0).reshape(len(seed), 4 * groups.shape[1])
+    in_use = by_candidate[:, : candidates.shape[-1]].view(np.int64)
     return torch.from_numpy(in_use).to(seeds.device)
 
 
 def _on_host(integers: Tensor) -> Words:
-    return integers.cpu().numpy().astype(np.uint64)
+    return integers.cpu().long().numpy().view(np.uint64)
 
 
 def exponential(words: Tensor) -> Tensor:
