@@ -81,7 +81,7 @@ def test_policies_say_what_they_are() -> None:
 def test_strict_accepts_what_the_target_samples(coupled: bool) -> None:
     rows = log_rows(*[[0.25] * 4] * 4)
     drafted = view([0, 1, 3], rows, samples=[0, 2, 3, 1])
-    policy = Strict(coupled=coupled)
+    policy: Policy = Strict(coupled=coupled)
     assert policy.log_thresholds(drafted).tolist() == [0.0, -INF, 0.0]
     assert policy.log_residual(drafted, 1) is None
 
@@ -146,7 +146,7 @@ def test_the_residual_of_equal_laws_is_empty() -> None:
 
 
 def test_synthetic_thresholds_are_conditional_rates() -> None:
-    policy = Synthetic((0.8, 0.4, 0.0, 0.0))
+    policy: Policy = Synthetic((0.8, 0.4, 0.0, 0.0))
     thresholds = policy.log_thresholds(view([0] * 5, log_rows(*[[1.0]] * 6)))
     assert thresholds.exp().tolist() == pytest.approx([0.8, 0.5, 0.0, 0.0, 0.0], rel=1e-15)
     assert policy.log_residual(view([0], log_rows([1.0], [1.0])), 0) is None

@@ -15,13 +15,13 @@ from kit.strategies import recipes, sampling_params
 
 NOT_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, "1", None, True, [1.0], 10**400]
 
-REFUSED = [
+REFUSED: list[tuple[str, Any]] = [
     *[("temperature", value) for value in (-0.1, *NOT_NUMBERS)],
     *[("min_p", value) for value in (-0.1, 1.1, *NOT_NUMBERS)],
     *[("top_k", value) for value in (-2, 1.0, 2**31, *NOT_NUMBERS)],
     *[("top_p", value) for value in (-0.1, 0, 0.0, 1.0000001, *NOT_NUMBERS)],
 ]
-REFUSED_OF_REQUESTS = [
+REFUSED_OF_REQUESTS: list[tuple[str, Any]] = [
     *[("repetition_penalty", value) for value in (0, 0.0, -1, *NOT_NUMBERS)],
     *[("presence_penalty", value) for value in NOT_NUMBERS],
     *[("frequency_penalty", value) for value in NOT_NUMBERS],
@@ -45,13 +45,13 @@ REFUSED_OF_REQUESTS = [
 
 
 @pytest.mark.parametrize(("name", "value"), REFUSED)
-def test_a_recipe_names_the_value_it_refuses(name: str, value: object) -> None:
+def test_a_recipe_names_the_value_it_refuses(name: str, value: Any) -> None:
     with pytest.raises(InvalidInputError, match=rf"^{name}: expected .*, got "):
         Recipe(**{name: value})
 
 
 @pytest.mark.parametrize(("name", "value"), REFUSED + REFUSED_OF_REQUESTS)
-def test_a_request_names_the_value_it_refuses(name: str, value: object) -> None:
+def test_a_request_names_the_value_it_refuses(name: str, value: Any) -> None:
     with pytest.raises(InvalidInputError, match=rf"^{name}\b.*: expected .*, got "):
         SamplingParams(**{name: value})
 
