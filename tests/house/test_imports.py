@@ -21,7 +21,8 @@ THIRD_PARTY = {
         "torch",
     },
 }
-KERNEL_LANGUAGES = {
+OF_ONE_FOLDER = {
+    "backends/conformance": {"hypothesis", "numpy", "pytest"},
     "backends/triton_backend": {"triton"},
     "backends/cupy_backend": {"cupy", "cupy_backends"},
 }
@@ -31,7 +32,7 @@ KERNEL_LANGUAGES = {
 def test_a_room_imports_only_its_third_parties(repository: Path, room: str) -> None:
     for path in (repository / room).rglob("*.py"):
         folder = "/".join(path.relative_to(repository).parts[:2])
-        allowed = THIRD_PARTY[room] | KERNEL_LANGUAGES.get(folder, set())
+        allowed = THIRD_PARTY[room] | OF_ONE_FOLDER.get(folder, set())
         strangers = set(third_parties(path)) - allowed
         assert not strangers, f"{path.relative_to(repository)} imports {sorted(strangers)}"
 

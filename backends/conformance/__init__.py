@@ -1,0 +1,38 @@
+"""Holds any backend to the contract: random batches, an independent oracle, the near-tie rule.
+
+`python -m acceptor.backends.conformance --backend NAME` for a person,
+`pytest --pyargs acceptor.backends.conformance --backend NAME` for a test suite. It refuses to
+depend on any backend.
+"""
+
+from importlib.util import find_spec
+
+from ...core.errors import UnavailableError
+
+if find_spec("hypothesis") is None:
+    raise UnavailableError(
+        "conformance: needs hypothesis; install with: pip install 'acceptor[conformance]'"
+    )
+
+from .case import Case
+from .check import check
+from .findings import Difference, Findings
+from .judge import judge_sample, judge_verify
+from .loading import load_backend
+from .run import run_chunk
+from .strategies import cases, policies
+from .tally import Tally
+
+__all__ = [
+    "Case",
+    "Difference",
+    "Findings",
+    "Tally",
+    "cases",
+    "check",
+    "judge_sample",
+    "judge_verify",
+    "load_backend",
+    "policies",
+    "run_chunk",
+]

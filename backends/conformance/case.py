@@ -1,0 +1,112 @@
+"""The recipe of one test batch: small, printable, reproducible.
+
+All tensors follow from it by a seed, so a failing case can be reported and shrunk as plain values.
+It refuses to hold tensors.
+"""
+
+import json
+from typing import Any, cast
+
+import attrs
+from attrs import field, frozen
+
+from ...core.policies import (
+    Block,
+    Fly,
+    Policy,
+    Probabilistic,
+    RelaxedTopN,
+    Strict,
+    Synthetic,
+    Typical,
+)
+
+POLICIES: dict[str, type[Policy]] = {
+    policy.__name__: policy
+    for policy in (Strict, Probabilistic, Block, Synthetic, Typical, RelaxedTopN, Fly)
+}
+
+LOGITS = ("normal", "peaked", "flat", "ties", "constant", "large")
+"""What target logits look like."""
+
+DRAFTERS = ("one-hot", "same", "narrower", "mapped", "permuted")
+"""The draft's vocabulary, or that drafts have no probabilities."""
+
+FEATURES = (
+    "arbitrary drafts",
+    "bad draft rows",
+    "bad ids",
+    "bad target rows",
+    "bias",
+    "close drafter",
+    "draft recipe",
+    "equal drafter",
+    "extreme temperature",
+    "greedy",
+    "logprobs",
+    "long positions",
+    "masked",
+    "min-p",
+    "penalties",
+    "room",
+    "slots",
+    "strides",
+    "temperature",
+    "top-k",
+    "top-p",
+)
+"""What a batch may have beside the plain minimum."""
+
+TWISTS = ("none", "permute", "split", "pad", "slots", "neighbour")
+"""Changes under which every request must keep its tokens."""
+
+
+@frozen(kw_only=True)
+class Case:
+    """One batch to be drafted, verified and compared.
+
+    Attributes:
+        seed: where every number comes from.
+        vocab_size: the target's V.
+        num_draft_tokens: K of each request.
+        policy: the law.
+        logits: one of `LOGITS`.
+        drafter: one of `DRAFTERS`.
+        dtype, draft_dtype: of the two models' logits.
+        id_dtype: of token ids, positions, slots and row starts.
+        features: any of `FEATURES`.
+        twist: one of `TWISTS`.
+    """
+
+    seed: int = 0
+    vocab_size: int = 2
+    num_draft_tokens: tuple[int, ...] = (1,)
+    policy: Policy = field(default=Strict())
+    logits: str = "normal"
+    drafter: str = "same"
+    dtype: str = "float32"
+    draft_dtype: str = "float32"
+    id_dtype: str = "int64"
+    features: frozenset[str] = frozenset()
+    twist: str = "none"
+
+    def has(self, feature: str) -> bool:
+        """Whether the batch has it."""
+        return feature in self.features
+
+    def to_json(self) -> str:
+        """One line that `from_json` reads."""
+        values = attrs.asdict(self, recurse=False)
+        parameters = attrs.asdict(cast("attrs.AttrsInstance", self.policy))
+        values["policy"] = [type(self.policy).__name__, parameters]
+        values["features"] = sorted(self.features)
+        return json.dumps(values)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Case":
+        """The case that a report names."""
+        values: dict[str, Any] = json.loads(text)
+        name, parameters = values.pop("policy")
+        values["num_draft_tokens"] = tuple(values["num_draft_tokens"])
+        values["features"] = frozenset(values["features"])
+        return cls(policy=POLICIES[name](**parameters), **values)

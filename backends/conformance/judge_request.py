@@ -1,0 +1,114 @@
+"""One request's tokens held against the oracle, with the near-tie rule.
+
+A difference is excused only if its decision is closer than the tolerance, and after it the backend
+must go on as the contract says from there. It refuses blanket excuses.
+"""
+
+from collections.abc import Iterator
+
+from attrs import frozen
+
+from ...core.batch import PADDING_TOKEN_ID
+from .findings import Difference
+from .oracle import RequestOracle
+from .oracle.law import Law
+from .oracle.policies import takes_last_success
+from .oracle.race import BLOCK_SIZE, Draw
+
+
+@frozen
+class Answer:
+    """What a backend returned for one request."""
+
+    token_ids: list[int]
+    num_accepted: int
+    status: int
+
+
+def judge_request(oracle: RequestOracle, request: int, answer: Answer) -> list[Difference]:
+    """Everything that differs, up to the first difference that is not excused."""
+    found: list[Difference] = []
+    for judge in (_acceptance, _accepted_tokens, _final_token, _status):
+        found += judge(oracle, request, answer)
+        if found and not found[-1].excused:
+            break
+    return found
+
+
+def _acceptance(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:
+    got, expected = answer.num_accepted, oracle.num_accepted
+    if got == expected:
+        return
+    row = min(got, expected) if not takes_last_success(oracle.policy) else max(got, expected) - 1
+    inside = 0 <= got <= oracle.num_draft_tokens
+    yield Difference(
+        request,
+        row,
+        "acceptance",
+        f"{expected} accepted",
+        f"{got} accepted",
+        oracle.verdicts[row].margin if inside else float("inf"),
+        excused=inside and _may_accept(oracle, got),
+    )
+
+
+def _may_accept(oracle: RequestOracle, count: int) -> bool:
+    """Whether rounding may make it exactly this many."""
+    verdicts, total = oracle.verdicts, oracle.num_draft_tokens
+    if takes_last_success(oracle.policy):
+        passed = count == 0 or verdicts[count - 1].possible.accept
+        return passed and all(verdicts[row].possible.reject for row in range(count, total))
+    passed = all(verdicts[row].possible.accept for row in range(count))
+    return passed and (count == total or verdicts[count].possible.reject)
+
+
+def _accepted_tokens(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:
+    """Accepted tokens are the draft's; behind the final token is padding."""
+    count = answer.num_accepted
+    emitted = count + (oracle.finals[count] is not None)
+    expected = list(answer.token_ids)
+    expected[:count] = oracle.view.drafts[:count]
+    expected[emitted:] = [PADDING_TOKEN_ID] * (len(expected) - emitted)
+    for row, (want, got) in enumerate(zip(expected, answer.token_ids, strict=True)):
+        if want != got:
+            what = "accepted token" if row < count else "padding"
+            yield Difference(request, row, what, str(want), str(got), float("inf"))
+            return
+
+
+def _final_token(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:
+    row = answer.num_accepted
+    draw = oracle.finals[row]
+    if draw is not None:
+        is_bonus = row == oracle.num_draft_tokens
+        what = "bonus token" if is_bonus else "recovered token"
+        yield from judge_draw(
+            draw, oracle.view.target_laws[row], request, row, what, answer.token_ids[row]
+        )
+
+
+def judge_draw(
+    draw: Draw, law: Law, request: int, row: int, what: str, got: int
+) -> Iterator[Difference]:
+    """One drawn token; the law tells whether a filter's edge is what made the difference."""
+    if got == draw.token_id:
+        return
+    same_block = got // BLOCK_SIZE == draw.token_id // BLOCK_SIZE
+    level = "token race" if same_block else "block race"
+    kind = "filter edge or argmax" if law.doubted.any() else level
+    yield Difference(
+        request,
+        row,
+        f"{what}, {kind}",
+        str(draw.token_id),
+        str(got),
+        draw.token_margin if same_block else draw.block_margin,
+        excused=draw.could_be(got),
+    )
+
+
+def _status(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:
+    expected = oracle.status(answer.num_accepted)
+    if answer.status != expected:
+        what, inf = "status", float("inf")
+        yield Difference(request, -1, what, repr(expected), str(answer.status), inf)

@@ -1,0 +1,52 @@
+"""Logprobs once more, with how exactly float32 can tell them; refuses to round."""
+
+import numpy as np
+from attrs import frozen
+
+from ....core.sampling_params import Recipe
+from .filters import Flags
+from .law import Row, law_of
+from .noise import Floats
+
+
+@frozen(eq=False)
+class RowLogprobs:
+    """Logprobs of one row.
+
+    Attributes:
+        values: [V].
+        doubted: [V], tokens that a filter may keep or cut by a hair.
+    """
+
+    values: Floats
+    doubted: Flags
+
+    @classmethod
+    def of(cls, raw: Floats, row: Row, recipe: Recipe, *, processed: bool) -> "RowLogprobs":
+        """In the request's mode; at temperature 0 the processed law is that of the adjusted row."""
+        nothing = np.zeros(len(raw), dtype=bool)
+        if not processed:
+            return cls(_log_softmax(raw), nothing)
+        if recipe.temperature == 0:
+            return cls(_log_softmax(row.logits), nothing)
+        law = law_of(row, recipe)
+        if not recipe.has_filters:
+            return cls(law.log_p, nothing)
+        return cls(law.log_p, law.doubted)
+
+    @property
+    def most_likely(self) -> list[int]:
+        """Token ids, lowest first among equals."""
+        order: list[int] = np.argsort(-self.values, kind="stable").tolist()
+        return order
+
+    def tolerance(self, token_id: int) -> float:
+        """How far off a float32 logprob may be."""
+        value = self.values[token_id]
+        if self.doubted.any():
+            return float("inf")
+        return 1e-4 + 1e-5 * abs(float(value)) if np.isfinite(value) else 0.0
+
+
+def _log_softmax(logits: Floats) -> Floats:
+    return np.subtract(logits, np.logaddexp.reduce(logits))

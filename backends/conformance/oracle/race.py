@@ -1,0 +1,123 @@
+"""One draw: the race in two levels, who else might have won it, and by how little.
+
+It refuses normalisers: weights are compared as they are.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+from attrs import field, frozen
+
+from .law import Law
+from .noise import BLOCK_LEVEL, TOKEN_LEVEL, Floats
+from .per_row import PerRow
+
+BLOCK_SIZE = 512
+
+Exponentials = Callable[[int, int, int], Floats]
+"""(level, first candidate, count) -> [count]."""
+
+
+@frozen
+class Draw:
+    """A token drawn from a law, lowest id on a tie.
+
+    Attributes:
+        law: what it is drawn from.
+        exponentials: the noise of its candidates.
+    """
+
+    law: Law = field(eq=False)
+    exponentials: Exponentials = field(eq=False)
+
+    @cached_property
+    def token_id(self) -> int:
+        """The winner."""
+        block = int(self._block_scores(self.law.log_p).argmax())
+        return block * BLOCK_SIZE + int(self._token_scores(self.law.log_p, block).argmax())
+
+    def could_be(self, token_id: int) -> bool:
+        """Whether rounding may let this token win."""
+        low, high = self.law.bounds.low, self.law.bounds.high
+        if not 0 <= token_id < len(high):
+            return False
+        block, place = divmod(token_id, BLOCK_SIZE)
+        return _may_win(self._block_scores(low), self._block_scores(high), block) and _may_win(
+            self._token_scores(low, block), self._token_scores(high, block), place
+        )
+
+    @cached_property
+    def is_certain(self) -> bool:
+        """Whether rounding can let no other token win."""
+        low, high = self.law.bounds.low, self.law.bounds.high
+        block, place = divmod(self.token_id, BLOCK_SIZE)
+        return _must_win(self._block_scores(low), self._block_scores(high), block) and _must_win(
+            self._token_scores(low, block), self._token_scores(high, block), place
+        )
+
+    @property
+    def num_races(self) -> int:
+        """Among blocks, if there are several, and inside one."""
+        return 1 + (len(self.law.log_p) > BLOCK_SIZE)
+
+    @property
+    def margin(self) -> float:
+        """By how much the closer of the two races was won."""
+        return min(self.block_margin, self.token_margin)
+
+    @property
+    def block_margin(self) -> float:
+        """By how much the winning block's score beats the next one's."""
+        return _lead(self._block_scores(self.law.log_p))
+
+    @property
+    def token_margin(self) -> float:
+        """By how much the winner's score beats the next one's of its block."""
+        block = self.token_id // BLOCK_SIZE
+        return _lead(self._token_scores(self.law.log_p, block))
+
+    def _block_scores(self, log_weights: Floats) -> Floats:
+        masses = block_masses(log_weights)
+        return masses if len(masses) == 1 else masses - self._log_block_noise
+
+    def _token_scores(self, log_weights: Floats, block: int) -> Floats:
+        first = block * BLOCK_SIZE
+        return log_weights[first : first + BLOCK_SIZE] - self._log_token_noise[block]
+
+    @cached_property
+    def _log_token_noise(self) -> PerRow[Floats]:
+        return PerRow(self._token_noise_of)
+
+    def _token_noise_of(self, block: int) -> Floats:
+        first = block * BLOCK_SIZE
+        count = min(BLOCK_SIZE, len(self.law.log_p) - first)
+        return np.log(self.exponentials(TOKEN_LEVEL, first, count))
+
+    @cached_property
+    def _log_block_noise(self) -> Floats:
+        num_blocks = -(-len(self.law.log_p) // BLOCK_SIZE)
+        return np.log(self.exponentials(BLOCK_LEVEL, 0, num_blocks))
+
+
+def block_masses(log_weights: Floats) -> Floats:
+    """The logarithm of each block's mass, -inf where it is empty."""
+    starts = np.arange(0, len(log_weights), BLOCK_SIZE)
+    highest = np.maximum.reduceat(log_weights, starts)
+    anchor = np.where(np.isfinite(highest), highest, 0.0)
+    relative = log_weights - np.repeat(anchor, BLOCK_SIZE)[: len(log_weights)]
+    with np.errstate(divide="ignore"):
+        return anchor + np.log(np.add.reduceat(np.exp(relative), starts))
+
+
+def _may_win(low: Floats, high: Floats, place: int) -> bool:
+    return bool(high[place] > -np.inf and high[place] >= np.delete(low, place).max(initial=-np.inf))
+
+
+def _must_win(low: Floats, high: Floats, place: int) -> bool:
+    return bool(low[place] > np.delete(high, place).max(initial=-np.inf))
+
+
+def _lead(scores: Floats) -> float:
+    ordered = np.sort(scores)[::-1]
+    return float(ordered[0] - ordered[1]) if len(ordered) > 1 else float("inf")

@@ -1,0 +1,61 @@
+"""What is left for the recovered token: max(scale p - q, 0), and what to do if nothing is.
+
+It refuses to leave the logarithmic scale before the difference is taken.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from attrs import frozen
+
+from .law import Bounds, Law
+from .noise import Floats
+
+
+def _one() -> float:
+    return 0.0
+
+
+@frozen
+class Scale:
+    """The logarithm of the factor on p, and how to find its bounds."""
+
+    log: float = 0.0
+    find_low: Callable[[], float] = _one
+    find_high: Callable[[], float] = _one
+
+
+UNSCALED = Scale()
+
+
+def residual(p: Law, q: Law, rejected: int, scale: Scale = UNSCALED) -> Law:
+    """The law that a rejection draws from, not normalised.
+
+    If no mass is left it is p without the rejected token, and p itself only if that is nothing too.
+    """
+    left = log_difference(scale.log + p.log_p, q.log_p)
+    if left.max() == -np.inf:
+        left = _without(p.log_p, rejected)
+
+    def bounds() -> Bounds:
+        low = log_difference(scale.find_low() + p.bounds.low, q.bounds.high)
+        high = log_difference(scale.find_high() + p.bounds.high, q.bounds.low)
+        if low.max() == -np.inf:
+            high = np.maximum(high, _without(p.bounds.high, rejected))
+        return Bounds(low, high)
+
+    return Law(left, bounds)
+
+
+def log_difference(larger: Floats, smaller: Floats) -> Floats:
+    """log(exp larger - exp smaller), -inf where that is not positive."""
+    positive = larger > smaller
+    difference = np.where(positive, smaller, -np.inf) - np.where(positive, larger, 0.0)
+    share = -np.expm1(difference)
+    return np.where(positive, larger + np.log(np.where(positive, share, 1.0)), -np.inf)
+
+
+def _without(log_p: Floats, rejected: int) -> Floats:
+    others = log_p.copy()
+    others[rejected] = -np.inf
+    return others if others.max() > -np.inf else log_p

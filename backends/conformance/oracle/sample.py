@@ -1,0 +1,92 @@
+"""One draw from one row once more: plain sampling and drafting.
+
+It refuses to see its neighbours.
+"""
+
+from functools import cached_property, partial
+
+from attrs import field, frozen
+
+from ....core.batch import SampleBatch
+from ....core.output import Status
+from ....core.sampling_params import Recipe
+from ....core.sampling_tensors import SamplingTensors
+from .inputs import adjustments_of, floats, id_map, recipe_of, seed_of, seen, slot_of
+from .law import Adjustments, Integers, Law, Row, adjust, law_of, place
+from .noise import Floats, Noise
+from .race import Draw
+
+
+@frozen
+class SampleOracle:
+    """What the contract says about one row.
+
+    Attributes:
+        raw_logits: [V] as they came.
+        row: after bias and penalties, which only a target draw has.
+        recipe: the target's or the draft's.
+        token_ids: [V], what the entries stand for.
+        vocab_size: how many ids those belong to.
+        stream, position, draft_index, seed: the key of the noise.
+        invalid: the status of a row that cannot be used.
+    """
+
+    raw_logits: Floats = field(eq=False)
+    row: Row
+    recipe: Recipe
+    token_ids: Integers = field(eq=False)
+    vocab_size: int
+    stream: int
+    position: int
+    draft_index: int
+    seed: int
+    invalid: Status
+
+    @property
+    def status(self) -> Status:
+        """Whether anything can be drawn."""
+        return Status.OK if self.row.is_usable else self.invalid
+
+    @cached_property
+    def draw(self) -> Draw | None:
+        """The token, or None if nothing can be drawn."""
+        if self.status is not Status.OK:
+            return None
+        key = (self.stream, self.position, self.draft_index)
+        return Draw(self._law, partial(Noise(self.seed).exponentials, *key))
+
+    @property
+    def num_decisions(self) -> int:
+        """Races."""
+        return 0 if self.draw is None else self.draw.num_races
+
+    @cached_property
+    def _law(self) -> Law:
+        return place(law_of(self.row, self.recipe), self.token_ids, self.vocab_size)
+
+
+def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[SampleOracle]:
+    """The rows of a batch, in its order."""
+    is_target = batch.draft_index is None
+    width = batch.logits.shape[1]
+    logits = floats(batch.logits)
+    rows = []
+    for request, raw in enumerate(logits):
+        wanted = adjustments_of(params, request) if is_target else Adjustments()
+        slot = slot_of(batch.slot_ids, request)
+        counts = seen(batch.token_counts if is_target else None, slot, width)
+        rows.append(
+            SampleOracle(
+                raw_logits=raw,
+                row=adjust(raw, wanted, *counts),
+                recipe=recipe_of(params.target if is_target else params.draft, request),
+                token_ids=id_map(batch.draft_to_target, width),
+                vocab_size=batch.target_vocab_size or width,
+                stream=int(batch.stream),
+                position=int(batch.positions[request]),
+                draft_index=batch.draft_index or 0,
+                seed=seed_of(params, request),
+                invalid=Status.TARGET_LOGITS_INVALID if is_target else Status.DRAFT_LOGITS_INVALID,
+            )
+        )
+    return rows
