@@ -1,0 +1,1 @@
+"""The application: configuration, wiring, the decode loop and the command line."""

@@ -40,6 +40,10 @@ class TokenKind(StrEnum):
     """There was no draft."""
 
 
+def _as_ids(token_ids: Iterable[int]) -> tuple[int, ...]:
+    return tuple(token_ids)
+
+
 def _as_strings(strings: Iterable[str]) -> tuple[str, ...]:
     # A lone string would otherwise become one stop string per character.
     return (strings,) if isinstance(strings, str) else tuple(strings)
@@ -62,11 +66,11 @@ class GenerationRequest:
         InvalidInputError: a value is out of its range.
     """
 
-    prompt_token_ids: tuple[int, ...] = field(converter=tuple)
+    prompt_token_ids: tuple[int, ...] = field(converter=_as_ids)
     params: SamplingParams = SamplingParams()
     max_tokens: int = DEFAULT_MAX_TOKENS
     stop: tuple[str, ...] = field(default=(), converter=_as_strings)
-    stop_token_ids: tuple[int, ...] = field(default=(), converter=tuple)
+    stop_token_ids: tuple[int, ...] = field(default=(), converter=_as_ids)
     ignore_eos: bool = False
 
     def __attrs_post_init__(self) -> None:

@@ -1,0 +1,91 @@
+"""The command line: `acceptor generate` and `acceptor backends`.
+
+Errors are one line on stderr and exit code 2. This module refuses to import what only decoding
+needs, so that help appears at once.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .options import given, setting_options
+
+FAILED = 1
+INTERRUPTED = 130
+"""128 and the number of SIGINT, as shells have it."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="acceptor")
+def cli() -> None:
+    """Speculative decoding whose text follows the target model exactly."""
+
+
+@cli.command()
+@click.option("--prompt", required=True, help="What to continue.")
+@setting_options
+@click.option("--config", type=click.Path(path_type=Path), help="TOML file; flags win over it.")
+@click.option("--compare-plain", is_flag=True, help="Decode without drafts, too, and compare.")
+@click.option("--json", "json_only", is_flag=True, help="Print one JSON object and nothing else.")
+@click.option("--debug", is_flag=True, help="Show where an error comes from.")
+@click.pass_context
+def generate(
+    context: click.Context,
+    /,
+    prompt: str,
+    config: Path | None,
+    compare_plain: bool,
+    json_only: bool,
+    debug: bool,
+    **settings: Any,
+) -> None:
+    """Continue a prompt, showing accepted, recovered and bonus tokens apart."""
+    with _errors_in_one_line(debug=debug):
+        from . import commands  # noqa: PLC0415, imports torch
+
+        fine = commands.generate(
+            prompt, config, given(settings), compare_plain=compare_plain, json_only=json_only
+        )
+    if not fine:
+        context.exit(FAILED)
+
+
+@cli.command()
+def backends() -> None:
+    """List the backends: which can be used, and what the others lack."""
+    from . import commands  # noqa: PLC0415, imports torch
+
+    commands.list_backends()
+
+
+@contextmanager
+def _errors_in_one_line(*, debug: bool) -> Iterator[None]:
+    from ..core.errors import AcceptorError  # noqa: PLC0415, imports torch
+
+    try:
+        yield
+    except AcceptorError as error:
+        if debug:
+            raise
+        raise click.UsageError(str(error)) from None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    try:
+        code = cli.main(arguments, prog_name="acceptor", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        code = error.exit_code
+    except click.ClickException as error:
+        message = " ".join(error.format_message().split())
+        click.echo(f"acceptor: {message}", err=True)
+        code = error.exit_code
+    except click.Abort:
+        click.echo("", err=True)
+        code = INTERRUPTED
+    sys.exit(code)

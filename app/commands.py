@@ -1,0 +1,86 @@
+"""What the commands do, once their arguments are parsed; importing this imports everything.
+
+This module refuses to exit or to print errors; see `acceptor.app.cli`.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ..adapters.config_file import read_config_file
+from ..backends import BACKENDS
+from ..core.errors import ConfigError
+from .config import Config
+from .generate import measure, measure_plain, warm_up
+from .options import Option
+from .prompt import make_request
+from .report import as_json, print_backends, print_fragment, print_summary, print_text
+from .request import FinishReason
+from .settings import Flag, load_config
+from .wiring import wire
+
+
+def generate(
+    prompt: str,
+    config_file: Path | None,
+    options: Sequence[tuple[Option, Any]],
+    *,
+    compare_plain: bool,
+    json_only: bool,
+) -> bool:
+    """Continue a prompt and print what comes; False if its logits were bad.
+
+    Raises:
+        AcceptorError: a setting, a part or the prompt is unfit.
+    """
+    console = Console(highlight=False)
+    config = read_config(config_file, options)
+    wired = wire(config)
+    request = make_request(prompt, config, wired)
+    if compare_plain:
+        warm_up(wired.decoder, request)
+    if json_only:
+        measured = measure(wired.decoder, request)
+    else:
+        print_text(console, prompt, "dim")
+        measured = measure(wired.decoder, request, partial(print_fragment, console))
+    plain = measure_plain(wired.decoder, request) if compare_plain else None
+    if json_only:
+        sys.stdout.write(json.dumps(as_json(measured, plain)) + "\n")
+    else:
+        print_summary(console, config.backend, wired.decoder, measured, plain)
+    return measured.result.finish_reason is not FinishReason.ERROR
+
+
+def list_backends() -> None:
+    """Print which backends can be used, and what the others lack."""
+    print_backends(Console(highlight=False), BACKENDS.values())
+
+
+def read_config(config_file: Path | None, options: Sequence[tuple[Option, Any]]) -> Config:
+    """The settings of the file, with those typed on top.
+
+    Raises:
+        ConfigError: a setting is unknown, of the wrong type or out of its range.
+    """
+    table = {} if config_file is None else read_config_file(config_file)
+    flags = [Flag(option.flag, option.path, value) for option, value in options]
+    return load_config(table, str(config_file), _with_policy_name(flags))
+
+
+def _with_policy_name(flags: list[Flag]) -> list[Flag]:
+    """A synthetic rate without a policy's name says the name, too."""
+    given = {flag.path: flag for flag in flags}
+    rate, name = given.get("policy.acceptance_rate"), given.get("policy.name")
+    if rate is None:
+        return flags
+    if name is None:
+        return [*flags, Flag(rate.name, "policy.name", "synthetic")]
+    if name.value != "synthetic":
+        raise ConfigError(f"{rate.name}: expected the policy synthetic, got {name.value}")
+    return flags

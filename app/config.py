@@ -1,0 +1,98 @@
+"""What a run is made of: models, backend, policy, sampling and decoding, checked and typed.
+
+This module refuses to know where settings come from; see `acceptor.app.settings`.
+"""
+
+from attrs import field, frozen
+
+from ..core.checks import check_integer
+from ..core.errors import InvalidInputError
+from ..core.policies import Probabilistic
+from ..core.sampling_params import SamplingParams
+from .policies import PolicySettings
+from .request import DEFAULT_MAX_TOKENS
+
+DEFAULT_NUM_SPEC_TOKENS = 4
+MAX_NUM_SPEC_TOKENS = 256
+"""Far beyond what pays off: a draft's logits are kept, and a slip must not fill the memory."""
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@frozen(kw_only=True)
+class ModelsConfig:
+    """Which models, where and how precise.
+
+    Attributes:
+        target: a directory or hub id; None for the pair that comes with the package.
+        draft: the same; None for the bundled draft, or for none beside a target of your own.
+        dtype: float32, bfloat16 or float16; None for float32 on a CPU, the checkpoint's elsewhere.
+        device: cpu, cuda or cuda:N.
+        max_model_len: a context shorter than the models' own.
+
+    Raises:
+        InvalidInputError: the dtype is unknown.
+    """
+
+    target: str | None = None
+    draft: str | None = None
+    dtype: str | None = None
+    device: str = "cpu"
+    max_model_len: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.dtype is not None and self.dtype not in DTYPES:
+            raise InvalidInputError(f"dtype: expected {' or '.join(DTYPES)}, got {self.dtype!r}")
+
+
+@frozen(kw_only=True)
+class DecodingConfig:
+    """How far to decode.
+
+    Attributes:
+        num_spec_tokens: tokens per draft, 0 for plain decoding; None for `DEFAULT_NUM_SPEC_TOKENS`
+            if there is a draft model.
+        max_tokens: how many tokens may be emitted at most.
+        stop: strings that end the text.
+        stop_token_ids: tokens that end the output.
+        ignore_eos: go on after an end-of-sequence token.
+        chat: put the prompt through the target's chat template.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+    """
+
+    num_spec_tokens: int | None = None
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    chat: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if self.num_spec_tokens is not None:
+            check_integer("num_spec_tokens", self.num_spec_tokens, 0, MAX_NUM_SPEC_TOKENS)
+        check_integer("max_tokens", self.max_tokens, 1)
+        if "" in self.stop:
+            raise InvalidInputError("stop: expected strings with content, got ''")
+        for token_id in self.stop_token_ids:
+            check_integer("stop_token_ids", token_id, 0)
+
+
+@frozen(kw_only=True)
+class Config:
+    """One run.
+
+    Attributes:
+        backend: a name from `acceptor.backends.BACKENDS`.
+        policy: which draft tokens survive; in a file the table names it and holds its settings.
+        models: which models.
+        sampling: recipe, penalties, seed and logprobs.
+        decoding: how far.
+    """
+
+    backend: str = "reference"
+    policy: PolicySettings = field(factory=Probabilistic)
+    models: ModelsConfig = field(factory=ModelsConfig)
+    sampling: SamplingParams = field(factory=SamplingParams)
+    decoding: DecodingConfig = field(factory=DecodingConfig)

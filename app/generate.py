@@ -1,0 +1,67 @@
+"""One prompt, decoded and measured.
+
+Tokens per second count decoding alone: loading, the prompt and printing are left out. This module
+refuses to print.
+"""
+
+from collections.abc import Callable
+
+from attrs import evolve, frozen
+
+from .decoder import Decoder
+from .drafter import NoDrafter
+from .request import Fragment, GenerationRequest, GenerationResult
+
+WARM_UP_TOKENS = 16
+Show = Callable[[Fragment], None]
+
+
+@frozen(kw_only=True)
+class Measured:
+    """A result and how long it took.
+
+    Attributes:
+        result: what was generated.
+        prefill_seconds: time spent on the prompt.
+        decode_seconds: time spent on the steps.
+    """
+
+    result: GenerationResult
+    prefill_seconds: float
+    decode_seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Emitted tokens over the time of the steps; 0 if there were none."""
+        num_tokens = len(self.result.token_ids)
+        return num_tokens / self.decode_seconds if num_tokens else 0.0
+
+
+def measure(decoder: Decoder, request: GenerationRequest, show: Show = lambda _: None) -> Measured:
+    """Decode one request, showing text as it becomes certain.
+
+    Raises:
+        InvalidInputError: the request does not fit the target.
+    """
+    run = decoder.start([request])
+    result = None
+    for progress in run:
+        for fragment in progress.fragments:
+            show(fragment)
+        result = progress.result
+    assert result is not None
+    return Measured(
+        result=result, prefill_seconds=run.prefill_seconds, decode_seconds=run.decode_seconds
+    )
+
+
+def warm_up(decoder: Decoder, request: GenerationRequest) -> None:
+    """Decode a little and forget it, so that what is measured next starts warm."""
+    measure(decoder, evolve(request, max_tokens=min(WARM_UP_TOKENS, request.max_tokens)))
+
+
+def measure_plain(decoder: Decoder, request: GenerationRequest) -> Measured:
+    """Decode the same request through the same loop without drafts."""
+    plain = evolve(decoder, drafter=NoDrafter())
+    warm_up(plain, request)
+    return measure(plain, request)

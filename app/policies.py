@@ -1,0 +1,107 @@
+"""The acceptance policies by the names that users choose them by.
+
+A policy's fields are its settings, so a new one is one line of `POLICIES`. This module refuses to
+choose.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from attrs import frozen
+
+from ..core.checks import check_number
+from ..core.errors import InvalidInputError
+from ..core.policies import (
+    Block,
+    Fly,
+    Policy,
+    Probabilistic,
+    RelaxedTopN,
+    Strict,
+    Synthetic,
+    Typical,
+)
+
+
+@frozen(kw_only=True)
+class SyntheticSettings:
+    """One of three ways to say how many draft tokens survive.
+
+    Attributes:
+        rates: for each place in the draft, the share of drafts accepted through it.
+        acceptance_length: tokens per draft, with the one that follows the accepted ones.
+        acceptance_rate: accepted over drafted tokens.
+
+    Raises:
+        InvalidInputError: none of them is given, or more than one, or it is out of its range.
+    """
+
+    rates: tuple[float, ...] | None = None
+    acceptance_length: float | None = None
+    acceptance_rate: float | None = None
+
+    def __attrs_post_init__(self) -> None:
+        ways = (self.rates, self.acceptance_length, self.acceptance_rate)
+        num_given = sum(way is not None for way in ways)
+        if num_given != 1:
+            raise InvalidInputError(
+                "name: expected one of rates, acceptance_length and acceptance_rate beside "
+                f"synthetic, got {num_given or 'none'} of them"
+            )
+        if self.rates is not None:
+            Synthetic(self.rates)
+        if self.acceptance_length is not None:
+            check_number("acceptance_length", self.acceptance_length, 1)
+        if self.acceptance_rate is not None:
+            check_number("acceptance_rate", self.acceptance_rate, 0, 1)
+
+    def policy(self, num_spec_tokens: int) -> Synthetic:
+        """The policy for drafts of this many tokens.
+
+        Raises:
+            InvalidInputError: the acceptance length is beyond these drafts.
+        """
+        if self.acceptance_length is not None:
+            return Synthetic.from_acceptance_length(self.acceptance_length, num_spec_tokens)
+        if self.acceptance_rate is not None:
+            return Synthetic.from_acceptance_rate(self.acceptance_rate, num_spec_tokens)
+        assert self.rates is not None
+        return Synthetic(self.rates)
+
+
+@frozen
+class CoupledSettings:
+    """Nothing to set: the name says it."""
+
+    def policy(self, num_spec_tokens: int) -> Strict:  # noqa: ARG002, as its sibling
+        """Strict verification of drafts that share the target's noise."""
+        return Strict(coupled=True)
+
+
+PolicySettings = Policy | SyntheticSettings | CoupledSettings
+
+POLICIES: Mapping[str, type[Any]] = MappingProxyType(
+    {
+        "probabilistic": Probabilistic,
+        "block": Block,
+        "strict": Strict,
+        "strict-coupled": CoupledSettings,
+        "typical": Typical,
+        "relaxed": RelaxedTopN,
+        "fly": Fly,
+        "synthetic": SyntheticSettings,
+    }
+)
+"""An attrs class for each name; its fields are the settings."""
+
+
+def make_policy(settings: PolicySettings, num_spec_tokens: int) -> Policy:
+    """The policy that settings describe, for drafts of this many tokens.
+
+    Raises:
+        InvalidInputError: a setting does not fit the number of tokens.
+    """
+    if isinstance(settings, SyntheticSettings | CoupledSettings):
+        return settings.policy(num_spec_tokens)
+    return settings

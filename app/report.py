@@ -1,0 +1,120 @@
+"""What people see: text in colours by kind of token, and small tables; JSON for machines.
+
+Colours appear on a terminal only. This module refuses to compute anything but averages.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..backends.registry import Backend
+from .decoder import Decoder
+from .generate import Measured
+from .request import FinishReason, Fragment, TokenKind
+
+STYLES = {
+    TokenKind.ACCEPTED: "green",
+    TokenKind.RECOVERED: "red",
+    TokenKind.BONUS: "cyan",
+    TokenKind.PLAIN: "default",
+}
+# A model may emit terminal escapes; they are shown as their pictures in Unicode, not obeyed.
+_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {127: 0x2421}
+
+
+def print_text(console: Console, text: str, style: str) -> None:
+    """Print a piece of text where the last one ended."""
+    console.print(Text(text.translate(_PICTURES), style=style), end="", soft_wrap=True)
+
+
+def print_fragment(console: Console, fragment: Fragment) -> None:
+    """Print what a token said, in the colour of its kind."""
+    print_text(console, fragment.text, STYLES[fragment.kind])
+
+
+def print_summary(
+    console: Console, backend: str, decoder: Decoder, measured: Measured, plain: Measured | None
+) -> None:
+    """Print the small table that ends a generation, and what the colours mean."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in _rows(backend, decoder, measured, plain):
+        table.add_row(name, value)
+    console.print("\n", table, sep="")
+    if console.is_terminal and measured.result.statistics.num_drafts:
+        kinds = (TokenKind.ACCEPTED, TokenKind.RECOVERED, TokenKind.BONUS)
+        console.print(Text("  ").join(Text(kind, style=STYLES[kind]) for kind in kinds))
+
+
+def _rows(
+    backend: str, decoder: Decoder, measured: Measured, plain: Measured | None
+) -> Iterable[tuple[str, str]]:
+    result = measured.result
+    yield "tokens/s", f"{measured.tokens_per_second:.1f} ({_how_measured(measured)})"
+    if plain is not None:
+        yield "plain tokens/s", f"{plain.tokens_per_second:.1f} ({_how_measured(plain)})"
+        yield "speed-up", f"{measured.tokens_per_second / plain.tokens_per_second:.2f} x"
+    figures = result.statistics
+    if figures.num_drafts:
+        yield "acceptance rate", f"{figures.acceptance_rate:.1%}"
+        yield "acceptance length", f"{figures.acceptance_length:.2f} tokens per draft"
+        rates = "  ".join(f"{rate:.0%}" for rate in figures.acceptance_rate_per_pos)
+        yield "rate per position", rates
+        lossless = "lossless" if decoder.policy.lossless else "lossy"
+        yield "policy", f"{decoder.policy.name} ({lossless})"
+    if result.total_variation is not None:
+        yield "total variation", f"{result.total_variation:.3f} per token"
+    yield "backend", backend
+    yield "seed", str(result.seed)
+    yield "ended by", _ending(measured)
+
+
+def _how_measured(measured: Measured) -> str:
+    num_tokens = len(measured.result.token_ids)
+    return f"{num_tokens} tokens in {measured.decode_seconds:.2f} s"
+
+
+def _ending(measured: Measured) -> str:
+    result = measured.result
+    if result.finish_reason is not FinishReason.ERROR:
+        return str(result.finish_reason)
+    return f"{result.finish_reason}: {str(result.status.name).lower().replace('_', ' ')}"
+
+
+def as_json(measured: Measured, plain: Measured | None) -> dict[str, Any]:
+    """What machines read; the rate per position is a list, first place first."""
+    result, figures = measured.result, measured.result.statistics
+    stats = {
+        "num_drafts": figures.num_drafts,
+        "num_draft_tokens": figures.num_draft_tokens,
+        "num_accepted_tokens": figures.num_accepted_tokens,
+        "acceptance_rate": figures.acceptance_rate,
+        "acceptance_length": figures.acceptance_length,
+        "acceptance_rate_per_pos": list(figures.acceptance_rate_per_pos),
+        "tokens_per_second": measured.tokens_per_second,
+    }
+    if plain is not None:
+        stats["plain_tokens_per_second"] = plain.tokens_per_second
+    return {
+        "text": result.text,
+        "token_ids": list(result.token_ids),
+        "finish_reason": str(result.finish_reason),
+        "seed": result.seed,
+        "stats": stats,
+    }
+
+
+def print_backends(console: Console, backends: Iterable[Backend]) -> None:
+    """Print which backends can be used, and what the others lack."""
+    table = Table.grid(padding=(0, 2))
+    for backend in backends:
+        table.add_row(Text(backend.name, style="bold"), _state(backend), backend.summary)
+    console.print(table)
+
+
+def _state(backend: Backend) -> str:
+    if not backend.missing:
+        return "installed"
+    return f"missing {', '.join(backend.missing)}; install with: {backend.install}"

@@ -1,0 +1,104 @@
+"""From plain tables to attrs classes, exactly: nothing is converted to another type.
+
+This module refuses to know where a table came from; see `acceptor.app.settings`.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+from attrs import has
+from cattrs import Converter
+from cattrs.gen import make_dict_structure_fn
+
+from ..core.errors import ConfigError, InvalidInputError
+from ..core.sampling_params import LogitBias
+from .policies import POLICIES, PolicySettings
+
+SCALARS: Mapping[type, tuple[str, type | UnionType]] = {
+    str: ("a string", str),
+    bool: ("true or false", bool),
+    int: ("an integer", int),
+    float: ("a number", int | float),
+}
+
+
+def make_converter() -> Converter:
+    """A converter that raises on unknown keys and on values of another type."""
+    converter = Converter()
+    for kind in SCALARS:
+        converter.register_structure_hook(kind, _scalar)
+    converter.register_structure_hook_func(_is_choice, _choice)
+    converter.register_structure_hook_factory(_is_array, lambda _: _array(converter))
+    converter.register_structure_hook_func(lambda kind: kind == LogitBias, _logit_bias)
+    converter.register_structure_hook_factory(has, lambda kind: _table(converter, kind))
+    converter.register_structure_hook_factory(
+        lambda kind: kind == PolicySettings, lambda _: _policy(converter)
+    )
+    return converter
+
+
+def _scalar(value: object, kind: type) -> object:
+    expected, accepted = SCALARS[kind]
+    # To Python true is an integer, to a reader of the file it is not.
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        raise ConfigError(f"expected {expected}, got {value!r}")
+    return value
+
+
+def _is_choice(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
+
+
+def _choice(value: object, kind: type[Enum]) -> Enum:
+    names = [member.value for member in kind]
+    if value not in names:
+        raise ConfigError(f"expected {' or '.join(names)}, got {value!r}")
+    return kind(value)
+
+
+def _is_array(kind: Any) -> bool:
+    return get_origin(kind) is tuple
+
+
+def _array(converter: Converter) -> Callable[[object, Any], tuple[Any, ...]]:
+    def structure(value: object, kind: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"expected an array, got {value!r}")
+        return tuple(converter.structure(item, get_args(kind)[0]) for item in value)
+
+    return structure
+
+
+def _logit_bias(value: object, _: object) -> LogitBias:
+    if not isinstance(value, Mapping) or not all(str(key).isdecimal() for key in value):
+        raise ConfigError(f"expected a table from token ids to numbers, got {value!r}")
+    for bias in value.values():
+        _scalar(bias, float)
+    return tuple((int(token_id), bias) for token_id, bias in value.items())
+
+
+def _table(converter: Converter, kind: type[Any]) -> Callable[[object, Any], Any]:
+    structure_fields = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
+
+    def structure(value: object, _: object) -> Any:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"expected a table, got {value!r}")
+        return structure_fields(dict(value), kind)
+
+    return structure
+
+
+def _policy(converter: Converter) -> Callable[[object, Any], PolicySettings]:
+    def structure(value: object, _: object) -> PolicySettings:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"expected a table, got {value!r}")
+        settings = dict(value)
+        name = settings.pop("name", None)
+        if name not in POLICIES:
+            raise InvalidInputError(f"name: expected one of {', '.join(POLICIES)}, got {name!r}")
+        policy: PolicySettings = converter.structure(settings, POLICIES[name])
+        return policy
+
+    return structure
