@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c c
 REQUIREMENTS := pyproject.toml constraints.txt
 TO_RUN := $(VENV)/.ready-to-run
 TO_DEVELOP := $(VENV)/.ready-to-develop
-PROMPT ?= The old house stood
+export PROMPT ?= ROMEO:
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format docs clean
@@ -17,7 +17,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(TO_RUN) ## Watch speculative decoding on the bundled models (PROMPT="…" to choose)
-	@$(BIN)/acceptor generate --compare-plain --prompt "$(PROMPT)"
+	@$(BIN)/acceptor generate --compare-plain --prompt "$$PROMPT"
 
 test: $(TO_DEVELOP) ## Run the tests
 	@$(BIN)/pytest -m "not gpu"
