@@ -1,0 +1,230 @@
+// CUDA for the host: a fiber per CUDA thread, an operating system thread per CTA, so that g++ runs
+// the kernels as they are. It finds no race inside a warp, and its expf differs in the last digits.
+#pragma once
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#define __device__
+#define __global__
+#define __grid_constant__
+#define __noinline__ __attribute__((noinline))
+#define COLD __noinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static thread_local
+
+struct uint4 {
+    unsigned x, y, z, w;
+};
+struct float2 {
+    float x, y;
+};
+struct Index {
+    unsigned x;
+};
+
+namespace host {
+
+constexpr int WARP = 32, MAX_BARRIERS = 16;
+
+struct Warp {
+    uint64_t in[WARP], out[WARP];
+    int arrived = 0;
+    unsigned generation = 0;
+};
+struct Barrier {
+    int arrived = 0;
+    unsigned generation = 0;
+};
+struct Fiber {
+    ucontext_t start;
+    jmp_buf place;
+    std::unique_ptr<char[]> stack;
+    bool started = false, done = false;
+};
+struct Cta {
+    std::vector<Fiber> fibers;
+    std::vector<Warp> warps;
+    Barrier barriers[MAX_BARRIERS];
+    std::function<void()> body;
+    jmp_buf scheduler;
+    int current = 0;
+};
+
+inline thread_local Cta* cta;
+inline thread_local Index thread_index, block_index;
+inline Index grid_size;
+
+inline void yield() {
+    const int me = cta->current;
+    if (!_setjmp(cta->fibers[me].place)) _longjmp(cta->scheduler, 1);
+}
+
+inline void enter() {
+    cta->body();
+    cta->fibers[cta->current].done = true;
+    _longjmp(cta->scheduler, 1);
+}
+
+inline void resume(int index) {
+    Fiber& fiber = cta->fibers[index];
+    cta->current = index;
+    thread_index.x = index;
+    if (_setjmp(cta->scheduler)) return;
+    if (fiber.started) _longjmp(fiber.place, 1);
+    fiber.started = true;
+    constexpr size_t size = 128 * 1024;
+    fiber.stack.reset(new char[size]);
+    getcontext(&fiber.start);
+    fiber.start.uc_stack.ss_sp = fiber.stack.get();
+    fiber.start.uc_stack.ss_size = size;
+    fiber.start.uc_link = nullptr;
+    makecontext(&fiber.start, enter, 0);
+    setcontext(&fiber.start);
+}
+
+inline void run_cta(int block, int threads, const std::function<void()>& body) {
+    Cta mine;
+    mine.fibers.resize(threads);
+    mine.warps.resize(threads / WARP);
+    mine.body = body;
+    cta = &mine;
+    block_index.x = block;
+    for (bool running = true; running;) {
+        running = false;
+        for (int i = 0; i < threads; ++i)
+            if (!mine.fibers[i].done) {
+                running = true;
+                resume(i);
+            }
+    }
+}
+
+inline void launch(int blocks, int threads, const std::function<void()>& body) {
+    grid_size.x = blocks;
+    std::vector<std::thread> ctas;
+    for (int block = 0; block < blocks; ++block)
+        ctas.emplace_back([=, &body] { run_cta(block, threads, body); });
+    for (std::thread& one : ctas) one.join();
+}
+
+inline void wait_at(int id, int threads) {
+    Barrier& barrier = cta->barriers[id];
+    const unsigned generation = barrier.generation;
+    if (++barrier.arrived == threads) {
+        barrier.arrived = 0;
+        ++barrier.generation;
+    }
+    while (barrier.generation == generation) yield();
+}
+
+// Every lane gives a value and gets all of the warp's.
+inline const uint64_t* exchange(uint64_t value) {
+    const int index = cta->current;
+    Warp& warp = cta->warps[index / WARP];
+    const unsigned generation = warp.generation;
+    warp.in[index % WARP] = value;
+    if (++warp.arrived == WARP) {
+        warp.arrived = 0;
+        std::memcpy(warp.out, warp.in, sizeof warp.in);
+        ++warp.generation;
+    }
+    while (warp.generation == generation) yield();
+    return warp.out;
+}
+
+template <typename T>
+uint64_t to_bits(T value) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    return bits;
+}
+
+template <typename T>
+T from_bits(uint64_t bits) {
+    T value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+}  // namespace host
+
+#define threadIdx host::thread_index
+#define blockIdx host::block_index
+#define gridDim host::grid_size
+
+inline int lane_of_host() { return host::cta->current % host::WARP; }
+inline void __syncthreads() { host::wait_at(0, static_cast<int>(host::cta->fibers.size())); }
+inline void named_barrier(int id, int threads) { host::wait_at(id, threads); }
+inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+template <typename T>
+T __shfl_sync(unsigned, T value, int lane) {
+    return host::from_bits<T>(host::exchange(host::to_bits(value))[lane % host::WARP]);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int distance) {
+    return __shfl_sync(mask, value, lane_of_host() ^ distance);
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, int distance) {
+    const int lane = lane_of_host();
+    return __shfl_sync(mask, value, lane >= distance ? lane - distance : lane);
+}
+inline unsigned __ballot_sync(unsigned, bool flag) {
+    const uint64_t* flags = host::exchange(flag);
+    unsigned ballot = 0;
+    for (int lane = 0; lane < host::WARP; ++lane) ballot |= unsigned(flags[lane]) << lane;
+    return ballot;
+}
+
+template <typename T>
+T atomicAdd(T* address, T value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
+template <typename T>
+T atomicOr(T* address, T value) { return __atomic_fetch_or(address, value, __ATOMIC_SEQ_CST); }
+template <typename T>
+T __ldcg(const T* address) { return *address; }
+template <typename T>
+T load_acquire(const T* address) { return __atomic_load_n(address, __ATOMIC_SEQ_CST); }
+template <typename T>
+T load_relaxed(const T* address) { return __atomic_load_n(address, __ATOMIC_SEQ_CST); }
+template <typename T>
+void store_release(T* address, T value) { __atomic_store_n(address, value, __ATOMIC_SEQ_CST); }
+inline void pause_on_host() { std::this_thread::yield(); host::yield(); }
+#define pause pause_on_host
+inline uint4 load_once(const uint4* address) { return *address; }
+
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
+inline unsigned __float_as_uint(float x) { return host::from_bits<unsigned>(host::to_bits(x)); }
+inline float __uint_as_float(unsigned x) { return host::from_bits<float>(x); }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __double2float_ru(double x) {
+    const float nearest = static_cast<float>(x);
+    return nearest < x ? std::nextafterf(nearest, INFINITY) : nearest;
+}
+inline float exp2_fast(float x) { return std::exp2f(x); }
+inline float max_nan(float a, float b) {
+    return std::isnan(a) || std::isnan(b) ? NAN : a > b ? a : b;
+}
+inline float half_bits_to_float(unsigned short bits) {
+    const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    const float sign = bits >> 15 ? -1.0f : 1.0f;
+    if (exponent == 31) return mantissa ? NAN : sign * INFINITY;
+    if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
+    return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+}

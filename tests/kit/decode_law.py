@@ -1,0 +1,199 @@
+"""The exact law of what whole decode runs emit, through the real sampler and the real drafting.
+
+A run drafts, verifies and advances until enough tokens are out, so that after a rejection positions
+are drafted and tested again. This module refuses to say what the law should be: see
+`kit.oracle`.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import torch
+from attrs import evolve, field, frozen
+from torch import Tensor
+
+from acceptor.backends import load_sampler
+from acceptor.core import (
+    Policy,
+    SampleBatch,
+    SamplingParams,
+    SamplingTensors,
+    TokenCounts,
+    VerifyBatch,
+)
+from kit.branches import Branch, branches
+from kit.hidden_noise import Counter, HiddenNoise, Interval, replaced_by
+
+Tokens = tuple[int, ...]
+Law = dict[Tokens, float]
+Stage = tuple[int, int, bool]
+
+
+@frozen(kw_only=True)
+class DecodeSetup:
+    """Two small models, a policy, and how they decode.
+
+    Attributes:
+        target: the target's raw logits after these tokens, [vocab_size].
+        draft: the same of the draft model, [draft_vocab_size]; None if drafts are guessed.
+        guess: the law of guessed drafts after these tokens, which the sampler does not know.
+        policy: decides.
+        params: of the request; the seed names the noise.
+        num_spec_tokens: the longest draft; drafts end where the run does.
+        draft_to_target: target id of each draft id.
+        ends_early: whether the drafter gives up after these tokens.
+        prompt: for penalties.
+    """
+
+    target: Callable[[Tokens], Tensor]
+    policy: Policy
+    num_spec_tokens: int
+    params: SamplingParams = field(default=SamplingParams(seed=5))
+    draft: Callable[[Tokens], Tensor] | None = None
+    guess: Callable[[Tokens], Sequence[float]] | None = None
+    draft_to_target: Tokens | None = None
+    ends_early: Callable[[Tokens], bool] = lambda _: False
+    prompt: Tokens = ()
+
+    @property
+    def vocab_size(self) -> int:
+        """Of the target."""
+        return len(self.target(()))
+
+    @property
+    def id_map(self) -> Tensor | None:
+        """`draft_to_target` as samplers want it."""
+        return None if self.draft_to_target is None else torch.tensor(self.draft_to_target)
+
+
+@frozen
+class State:
+    """Where a run stands: what is out, what is drafted, and what is known of the noise."""
+
+    tokens: Tokens
+    drafts: Tokens = ()
+    drafted: bool = False
+    known: frozenset[tuple[Counter, Interval]] = frozenset()
+
+    @property
+    def stage(self) -> Stage:
+        """Rises with every move."""
+        return len(self.tokens), len(self.drafts), self.drafted
+
+    @property
+    def text(self) -> Tokens:
+        """All tokens, drafts included."""
+        return self.tokens + self.drafts
+
+
+Asked = dict[Stage, set[Counter]]
+Move = Callable[[Branch], State]
+
+
+def emitted_law(setup: DecodeSetup, num_tokens: int) -> Law:
+    """The probability of every sequence of the first num_tokens tokens of a run."""
+    # Noise that no later stage asks for need not be remembered; a first pass that remembers nothing
+    # tells which is asked for when.
+    asked: Asked = {}
+    _explore(setup, num_tokens, asked)
+    return _explore(setup, num_tokens, asked)
+
+
+def _explore(setup: DecodeSetup, num_tokens: int, asked: Asked) -> Law:
+    reached: defaultdict[Stage, defaultdict[State, float]] = defaultdict(lambda: defaultdict(float))
+    reached[0, 0, False][State(())] = 1.0
+    law: defaultdict[Tokens, float] = defaultdict(float)
+    while reached:
+        stage = min(reached)
+        states = reached.pop(stage).items()
+        if stage[0] >= num_tokens:
+            for state, mass in states:
+                law[state.tokens[:num_tokens]] += mass
+            continue
+        later = set().union(*(counters for other, counters in asked.items() if other > stage))
+        noise = HiddenNoise(horizon=num_tokens)
+        with replaced_by(noise):
+            for state, mass in states:
+                for probability, following in branches(_move(setup, state, noise)):
+                    known = frozenset((c, part) for c, part in noise.known.items() if c in later)
+                    remembering = evolve(following, known=known)
+                    reached[remembering.stage][remembering] += mass * probability
+        asked.setdefault(stage, set()).update(noise.used)
+    return dict(law)
+
+
+def _move(setup: DecodeSetup, state: State, noise: HiddenNoise) -> Move:
+    move = _verify(setup, state) if state.drafted else _draft_one(setup, state, noise.horizon)
+
+    def move_with_noise(branch: Branch) -> State:
+        noise.begin(branch, state.known)
+        return move(branch)
+
+    return move_with_noise
+
+
+def _draft_one(setup: DecodeSetup, state: State, num_tokens: int) -> Move:
+    text, drafts = state.text, state.drafts
+    room = min(setup.num_spec_tokens - len(drafts), num_tokens - len(text))
+    if room == 0 or setup.ends_early(text):
+        return lambda _: evolve(state, drafted=True)
+    guess = setup.guess
+    if guess is not None:
+        return lambda branch: evolve(state, drafts=(*drafts, branch.choose(guess(text))))
+    assert setup.draft is not None
+    batch = SampleBatch(
+        logits=setup.draft(text)[None],
+        positions=torch.tensor([len(text)]),
+        draft_index=len(drafts) + 1,
+        draft_stream=setup.policy.draft_stream,
+        draft_to_target=setup.id_map,
+        target_vocab_size=setup.vocab_size,
+    )
+    sampler, params = load_sampler("reference"), SamplingTensors.stack([setup.params])
+    return lambda _: evolve(state, drafts=(*drafts, int(sampler.sample(batch, params).token_ids)))
+
+
+def _verify(setup: DecodeSetup, state: State) -> Move:
+    sampler, params = load_sampler("reference"), SamplingTensors.stack([setup.params])
+    batch = _verify_batch(setup, state)
+
+    def move(_: Branch) -> State:
+        output = sampler.verify(batch, params, setup.policy)
+        assert output.status.tolist() == [0]
+        emitted = output.token_ids[0, : int(output.num_accepted) + 1].tolist()
+        return State((*state.tokens, *emitted))
+
+    return move
+
+
+def _verify_batch(setup: DecodeSetup, state: State) -> VerifyBatch:
+    contexts = [state.text[:place] for place in range(len(state.tokens), len(state.text) + 1)]
+    counts = TokenCounts.empty(1, setup.vocab_size)
+    counts.start(0, setup.prompt)
+    counts.add(torch.tensor([0]), torch.tensor([state.tokens], dtype=torch.int64))
+    draft_logits = None
+    if setup.draft is not None and state.drafts:
+        draft_logits = torch.stack([setup.draft(context) for context in contexts[:-1]])[None]
+    return VerifyBatch.dense(
+        target_logits=torch.stack([setup.target(context) for context in contexts])[None],
+        draft_token_ids=torch.tensor([state.drafts], dtype=torch.int64),
+        positions=torch.tensor([len(state.tokens)]),
+        draft_logits=draft_logits,
+        draft_to_target=setup.id_map,
+        token_counts=counts,
+    )
+
+
+def random_model(vocab_size: int, seed: int, sharpness: float = 1.5) -> Callable[[Tokens], Tensor]:
+    """A language model: random float32 logits for every context, made when first asked for."""
+    known: dict[Tokens, Tensor] = {}
+    numbers = count(seed * 1_000_003)
+
+    def logits(tokens: Tokens) -> Tensor:
+        if tokens not in known:
+            generator = torch.Generator().manual_seed(next(numbers))
+            known[tokens] = sharpness * torch.randn(vocab_size, generator=generator)
+        return known[tokens]
+
+    return logits
