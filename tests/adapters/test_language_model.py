@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -75,9 +76,9 @@ def test_no_graph_is_recorded(model: TransformerModel) -> None:
     ],
 )
 def test_what_does_not_fit_is_named(
-    model: TransformerModel, changes: dict[str, torch.Tensor], message: str
+    model: TransformerModel, changes: dict[str, Any], message: str
 ) -> None:
-    inputs = {"token_ids": ids(1, 3), "positions": ids(1, 3)} | changes
+    inputs: dict[str, Any] = {"token_ids": ids(1, 3), "positions": ids(1, 3)} | changes
     with pytest.raises(InvalidInputError, match=message):
         model.forward(cache=model.new_cache(2, 8), **inputs)
 

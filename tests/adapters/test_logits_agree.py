@@ -78,7 +78,8 @@ def pair(
 
 def reference_logits(model: Any) -> Tensor:
     with torch.inference_mode():
-        return model(TOKEN_IDS, use_cache=False).logits
+        logits: Tensor = model(TOKEN_IDS, use_cache=False).logits
+    return logits
 
 
 def assert_close(got: Tensor, want: Tensor, tolerance: float = 1e-4) -> None:
