@@ -11,7 +11,7 @@ TO_DEVELOP := $(VENV)/.ready-to-develop
 export PROMPT ?= ROMEO:
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs clean
+.PHONY: help demo test test-gpu check format docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +20,10 @@ demo: $(TO_RUN) ## Watch speculative decoding on the bundled models (PROMPT="…
 	@$(BIN)/acceptor generate --compare-plain --prompt "$$PROMPT"
 
 test: $(TO_DEVELOP) ## Run the tests
-	@$(BIN)/pytest -m "not gpu"
+	@$(BIN)/pytest
+
+test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device
+	@$(BIN)/pytest -m gpu
 
 check: $(TO_DEVELOP) ## Format, lint, types, rooms, spelling and docs: everything but the tests
 	@$(BIN)/ruff format --check --quiet .
