@@ -1,34 +1,39 @@
-"""One case held against the oracle from end to end; refuses to stop at the first difference."""
+"""One case held to the contract from end to end; refuses to stop at the first difference."""
 
 import torch
 
-from ...core.batch import SampleBatch
+from ...core.batch import VerifyBatch
 from ...core.ports import Sampler
 from .case import Case
-from .drafting import draft
-from .findings import Findings
+from .drafting import drafted_batch
+from .findings import Difference, Findings
 from .inputs import Inputs, make_inputs
-from .judge import judge_sample, judge_verify
+from .judge import judge_verify
+from .sampling import draw, plain_batch
+from .twists import judge_twist
+from .untouched import Snapshot
 
 
 def check(case: Case, sampler: Sampler, device: torch.device) -> Findings:
-    """Draft, draw plainly, verify, and compare everything.
+    """Draw plainly, draft, verify, and compare everything.
 
     Raises:
         UnavailableError: the backend lacks the case's policy.
     """
     inputs = make_inputs(case, device)
-    drafted = draft(case, inputs, sampler)
-    output = sampler.verify(drafted.batch, inputs.params, case.policy)
-    judged = judge_verify(drafted.batch, inputs.params, case.policy, output)
-    return drafted.findings + _check_plain_draw(inputs, sampler) + judged
+    plain = draw(case, inputs, sampler, plain_batch(inputs))
+    drafted = drafted_batch(case, inputs, sampler)
+    verified = check_verify(case, inputs, drafted.batch, sampler)
+    return plain.findings + drafted.findings + verified
 
 
-def _check_plain_draw(inputs: Inputs, sampler: Sampler) -> Findings:
-    batch = SampleBatch(
-        logits=inputs.target_logits[inputs.cu_num_logits[:-1].long()],
-        positions=inputs.positions,
-        slot_ids=inputs.slot_ids,
-        token_counts=inputs.token_counts,
-    )
-    return judge_sample(batch, inputs.params, sampler.sample(batch, inputs.params))
+def check_verify(case: Case, inputs: Inputs, batch: VerifyBatch, sampler: Sampler) -> Findings:
+    """Verify a batch, compare with the oracle, and verify it again in another arrangement."""
+    snapshot = Snapshot.of(batch, inputs.params)
+    output = sampler.verify(batch, inputs.params, case.policy)
+    modified = tuple(snapshot.differences())
+    judged = judge_verify(batch, inputs.params, case.policy, output)
+    twisted: tuple[Difference, ...] = ()
+    if judged.is_well_formed:
+        twisted = tuple(judge_twist(case, batch, inputs.wishes, output, sampler))
+    return judged + Findings(differences=modified + twisted)

@@ -8,12 +8,12 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ...core.batch import SampleBatch, VerifyBatch
+from ...core.batch import PADDING_TOKEN_ID, VerifyBatch
 from ...core.ports import Sampler
 from .case import Case
 from .findings import Findings
 from .inputs import Inputs
-from .judge import judge_sample
+from .sampling import draft_batch, draw
 
 
 @frozen(eq=False)
@@ -24,57 +24,58 @@ class Drafted:
     findings: Findings
 
 
-def draft(case: Case, inputs: Inputs, sampler: Sampler) -> Drafted:
+def drafted_batch(case: Case, inputs: Inputs, sampler: Sampler) -> Drafted:
     """Draw the drafts of a case and put its batch together."""
-    rng = np.random.default_rng((case.seed, 1))
-    width = max(case.num_draft_tokens, default=0) + 2 * (case.has("room") and rng.random() < 0.5)
-    token_ids = torch.full((len(case.num_draft_tokens), width), -1, device=inputs.slot_ids.device)
+    if case.drafter == "one-hot" or case.has("arbitrary drafts"):
+        return Drafted(arbitrary_batch(case, inputs), Findings())
+    token_ids = _no_drafts(case, inputs)
     findings = Findings()
-    drawn = case.drafter != "one-hot" and not case.has("arbitrary drafts")
     for place in range(1, max(case.num_draft_tokens, default=0) + 1):
-        if drawn:
-            batch = _draft_batch(case, inputs, place)
-            output = sampler.sample(batch, inputs.params)
-            findings += judge_sample(batch, inputs.params, output)
-            token_ids[:, place - 1] = output.token_ids
-    _overwrite(case, inputs, token_ids, rng, drawn=drawn)
-    return Drafted(_verify_batch(case, inputs, token_ids), findings)
+        batch = draft_batch(case, inputs, place)
+        drawn = draw(case, inputs, sampler, batch, twice=place == 1)
+        token_ids[:, place - 1] = drawn.token_ids
+        findings += drawn.findings
+    return Drafted(_verify_batch(case, inputs, _finish(case, token_ids)), findings)
 
 
-def _draft_batch(case: Case, inputs: Inputs, place: int) -> SampleBatch:
-    return SampleBatch(
-        logits=inputs.draft_logits[inputs.slot_ids.long(), place - 1],
-        positions=inputs.positions + (place - 1),
-        draft_index=place,
-        draft_stream=case.policy.draft_stream,
-        draft_to_target=inputs.draft_to_target,
-        target_vocab_size=None if inputs.draft_to_target is None else case.vocab_size,
-    )
-
-
-def _overwrite(
-    case: Case, inputs: Inputs, token_ids: Tensor, rng: np.random.Generator, *, drawn: bool
-) -> None:
-    """Fill in what was not drawn, damage what the case wants damaged, end each draft."""
-    bad_ids = (-1, -2, case.vocab_size, case.vocab_size + 7, -(2**31), 2**31 - 1)
-    likely = inputs.target_logits.argmax(dim=-1).tolist() if not drawn else []
+def arbitrary_batch(case: Case, inputs: Inputs) -> VerifyBatch:
+    """A batch whose drafts nobody drew: half of them the target's most likely tokens."""
+    token_ids = _no_drafts(case, inputs)
+    rng = np.random.default_rng((case.seed, 4))
+    likely = inputs.target_logits.argmax(dim=-1)
     starts = inputs.cu_num_logits.tolist()
     for request, count in enumerate(case.num_draft_tokens):
-        token_ids[request, count:] = -1
-        for place, token_id in enumerate(token_ids[request, :count].tolist()):
-            chosen = token_id
-            if not drawn and rng.random() < 0.5:
-                chosen = likely[starts[request] + place]
-            elif token_id < 0:
-                chosen = int(rng.integers(case.vocab_size))
+        other = torch.from_numpy(rng.integers(case.vocab_size, size=count)).to(likely)
+        keep = torch.from_numpy(rng.random(count) < 0.5).to(likely.device)
+        of_request = likely[starts[request] : starts[request] + count]
+        token_ids[request, :count] = torch.where(keep, of_request, other)
+    return _verify_batch(case, inputs, _finish(case, token_ids))
+
+
+def _no_drafts(case: Case, inputs: Inputs) -> Tensor:
+    longest = max(case.num_draft_tokens, default=0)
+    shape = (len(case.num_draft_tokens), longest + 2 * case.has("room"))
+    return torch.full(shape, PADDING_TOKEN_ID, device=inputs.slot_ids.device)
+
+
+def _finish(case: Case, token_ids: Tensor) -> Tensor:
+    """End each draft, replace failed draws, damage ids if the case wants it."""
+    rng = np.random.default_rng((case.seed, 5))
+    bad_ids = (-1, -2, case.vocab_size, case.vocab_size + 7, -(2**31), 2**31 - 1)
+    rows = token_ids.tolist()
+    for row, count in zip(rows, case.num_draft_tokens, strict=True):
+        row[count:] = [PADDING_TOKEN_ID] * (len(row) - count)
+        for place in range(count):
+            if row[place] < 0:
+                row[place] = int(rng.integers(case.vocab_size))
             if case.has("bad ids") and rng.random() < 0.2:
-                chosen = int(rng.choice(bad_ids))
-            if chosen != token_id:
-                token_ids[request, place] = chosen
+                row[place] = int(rng.choice(bad_ids))
+    return torch.tensor(rows, dtype=torch.int64, device=token_ids.device).view(token_ids.shape)
 
 
 def _verify_batch(case: Case, inputs: Inputs, token_ids: Tensor) -> VerifyBatch:
     without = case.drafter == "one-hot"
+    counted = case.has("penalties") or case.has("room")
     return VerifyBatch(
         target_logits=inputs.target_logits,
         cu_num_logits=inputs.cu_num_logits,
@@ -83,9 +84,5 @@ def _verify_batch(case: Case, inputs: Inputs, token_ids: Tensor) -> VerifyBatch:
         draft_logits=None if without else inputs.draft_logits,
         slot_ids=inputs.slot_ids if case.has("slots") else None,
         draft_to_target=None if without else inputs.draft_to_target,
-        token_counts=inputs.token_counts if _needs_counts(case) else None,
+        token_counts=inputs.token_counts if counted else None,
     )
-
-
-def _needs_counts(case: Case) -> bool:
-    return case.has("penalties") or case.has("room")

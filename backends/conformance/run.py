@@ -1,5 +1,7 @@
 """Many cases in a row, reproducible by a number; refuses to shrink: see `report`."""
 
+import math
+
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
@@ -7,6 +9,7 @@ from ...core.errors import UnavailableError
 from ...core.ports import Sampler
 from .case import Case
 from .check import check
+from .findings import Difference, Findings
 from .strategies import cases
 from .tally import Tally
 
@@ -38,6 +41,13 @@ def run_chunk(
             tally.add(case, check(case, sampler, device))
         except UnavailableError:
             tally.num_unsupported += 1
+        except Exception as error:  # noqa: BLE001 whatever a backend raises is a finding
+            tally.add(case, _crashed(error))
 
     compare()
     return tally
+
+
+def _crashed(error: Exception) -> Findings:
+    got = f"{type(error).__name__}: {error}"
+    return Findings(differences=(Difference(-1, -1, "call", "an output", got, math.inf),))
