@@ -1,0 +1,191 @@
+"""A request's answer is its own: nothing around it changes a bit of it."""
+
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acceptor.backends import load_sampler
+from acceptor.core import (
+    Block,
+    Policy,
+    Probabilistic,
+    SampleBatch,
+    SamplingTensors,
+    Stream,
+    Strict,
+    Synthetic,
+)
+from kit.requests import Layout, Request, answers, verify_batch
+from kit.strategies import BAD_VALUES, batches, layouts, sampling_params, spoil
+
+SAMPLER = load_sampler("reference")
+POLICIES: list[Policy] = [Strict(), Probabilistic(), Block(), Synthetic((0.8, 0.5, 0.3, 0.2))]
+every_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+some = settings(max_examples=25)
+
+
+def any_layout(data: st.DataObject, num_reqs: int, like: Layout) -> Layout:
+    return data.draw(layouts(num_reqs, one_hot_drafts=like.one_hot_drafts))
+
+
+start = st.builds(Layout, one_hot_drafts=st.booleans())
+
+
+@every_policy
+@some
+@given(batches(), start, st.data())
+def test_batch_order_does_not_matter(
+    policy: Policy, requests: list[Request], layout: Layout, data: st.DataObject
+) -> None:
+    order = data.draw(st.permutations(range(len(requests))))
+    straight = answers(SAMPLER, requests, policy, layout)
+    permuted = answers(SAMPLER, [requests[i] for i in order], policy, layout)
+    assert permuted == [straight[i] for i in order]
+
+
+@every_policy
+@some
+@given(batches(), start)
+def test_splitting_a_batch_does_not_matter(
+    policy: Policy, requests: list[Request], layout: Layout
+) -> None:
+    together = answers(SAMPLER, requests, policy, layout)
+    assert [answers(SAMPLER, [r], policy, layout)[0] for r in requests] == together
+
+
+@every_policy
+@some
+@given(batches(), start, st.data())
+def test_strides_slots_and_spare_room_do_not_matter(
+    policy: Policy, requests: list[Request], layout: Layout, data: st.DataObject
+) -> None:
+    elsewhere = any_layout(data, len(requests), like=layout)
+    here = answers(SAMPLER, requests, policy, layout)
+    assert answers(SAMPLER, requests, policy, elsewhere) == here
+
+
+@every_policy
+@some
+@given(batches(), start, st.data())
+def test_a_neighbour_s_parameters_do_not_matter(
+    policy: Policy, requests: list[Request], layout: Layout, data: st.DataObject
+) -> None:
+    first, *others = requests
+    vocab_size = first.target_logits.shape[1]
+    changed = [evolve(other, params=data.draw(sampling_params(vocab_size))) for other in others]
+    expected = answers(SAMPLER, requests, policy, layout)[0]
+    assert answers(SAMPLER, [first, *changed], policy, layout)[0] == expected
+
+
+@every_policy
+@some
+@given(batches(), start, st.sampled_from(sorted(BAD_VALUES)), st.integers(0, 4))
+def test_a_neighbour_s_logits_and_length_do_not_matter(
+    policy: Policy, requests: list[Request], layout: Layout, how: str, num_drafts: int
+) -> None:
+    first, *others = requests
+    expected = answers(SAMPLER, requests, policy, layout)[0]
+    changed = [spoilt(other, how, num_drafts) for other in others]
+    assert answers(SAMPLER, [first, *changed], policy, layout)[0] == expected
+
+
+def spoilt(request: Request, how: str, num_drafts: int) -> Request:
+    """The same with at most so many drafts and no usable row of either model."""
+    drafts = request.draft_token_ids[:num_drafts]
+    target = request.target_logits[: len(drafts) + 1].clone()
+    draft = request.draft_logits[: len(drafts)].clone()
+    for row in (*target, *draft):
+        spoil(row, how)
+    return evolve(request, draft_token_ids=drafts, target_logits=target, draft_logits=draft)
+
+
+@every_policy
+@some
+@given(batches())
+def test_a_batch_leaves_its_tensors_alone(policy: Policy, requests: list[Request]) -> None:
+    batch = verify_batch(requests, Layout(padding=3))
+    params = SamplingTensors.stack([request.params for request in requests])
+    assert batch.draft_logits is not None
+    assert batch.token_counts is not None
+    tensors = [
+        batch.target_logits,
+        batch.draft_logits,
+        batch.draft_token_ids,
+        batch.token_counts.output_counts,
+        batch.token_counts.prompt_mask,
+        params.target.temperature,
+    ]
+    before = [tensor.clone() for tensor in tensors]
+    SAMPLER.verify(batch, params, policy)
+    for tensor, copy in zip(tensors, before, strict=True):
+        assert torch.equal(tensor.nan_to_num(), copy.nan_to_num())
+
+
+drafting = st.sampled_from([(None, Stream.TARGET), (1, Stream.DRAFT), (3, Stream.TARGET)])
+
+
+@settings(max_examples=60)
+@given(batches(max_size=6), drafting, st.data())
+def test_draws_do_not_depend_on_neighbours(
+    requests: list[Request], drafting: tuple[int | None, Stream], data: st.DataObject
+) -> None:
+    order = data.draw(st.permutations(range(len(requests))))
+    together = drawn(requests, drafting)
+    assert drawn([requests[i] for i in order], drafting) == [together[i] for i in order]
+    assert [drawn([request], drafting)[0] for request in requests] == together
+
+
+def drawn(requests: list[Request], drafting: tuple[int | None, Stream]) -> list[tuple[Any, ...]]:
+    """Draw one token each, from the first row; with the logprobs of those who ask."""
+    draft_index, draft_stream = drafting
+    one_row = [evolve(r, draft_token_ids=(), draft_logits=r.draft_logits[:0]) for r in requests]
+    one_row = [evolve(r, target_logits=r.target_logits[:1]) for r in one_row]
+    rows = verify_batch(one_row, Layout(padding=1))
+    batch = SampleBatch(
+        logits=rows.target_logits,
+        positions=rows.positions,
+        draft_index=draft_index,
+        draft_stream=draft_stream,
+        token_counts=rows.token_counts,
+    )
+    output = SAMPLER.sample(batch, SamplingTensors.stack([r.params for r in requests]))
+    results = []
+    for index, request in enumerate(requests):
+        result: tuple[Any, ...] = (int(output.token_ids[index]), int(output.status[index]))
+        if request.params.logprobs is not None and output.logprobs is not None:
+            top_n = request.params.logprobs
+            result += (
+                float(output.logprobs.emitted[index]),
+                output.logprobs.top_token_ids[index, 0, :top_n].tolist(),
+                output.logprobs.top[index, 0, :top_n].tolist(),
+            )
+        results.append(result)
+    return results
+
+
+@given(batches(bad=False), st.sampled_from(POLICIES[:1]))
+def test_without_drafts_verification_is_plain_sampling(
+    requests: list[Request], policy: Policy
+) -> None:
+    plain = [
+        evolve(r, draft_token_ids=(), draft_logits=r.draft_logits[:0], position=r.position)
+        for r in requests
+    ]
+    plain = [evolve(r, target_logits=r.target_logits[:1]) for r in plain]
+    batch = verify_batch(plain, Layout())
+    params = SamplingTensors.stack([r.params for r in plain])
+    sampled = SAMPLER.sample(
+        SampleBatch(
+            logits=batch.target_logits,
+            positions=batch.positions,
+            token_counts=batch.token_counts,
+        ),
+        params,
+    )
+    verified = SAMPLER.verify(batch, params, policy)
+    assert torch.equal(verified.token_ids[:, 0], sampled.token_ids)
+    assert torch.equal(verified.status, sampled.status)
