@@ -1,0 +1,186 @@
+"""Stage 3: how much of a draft is accepted; one function per kind of policy, rows in chunks.
+
+Chunks behind the one that decides are not looked at. This module refuses to draw recovered tokens.
+"""
+
+import triton
+import triton.language as tl
+
+from .race import NEVER
+from .random_bits import TARGET, acceptance_bits, log_acceptance_uniform
+from .recipe import load_draft_at, load_target, request_slot
+from .rows import load_statistics, normalise, target_samples, thresholds_of
+
+REJECTED = tl.constexpr(0)
+BONUS = tl.constexpr(1)
+STOP_TARGET = tl.constexpr(2)
+STOP_DRAFT = tl.constexpr(3)
+GOES_ON = tl.constexpr(4)
+NOWHERE = tl.constexpr(2147483647)
+
+
+@triton.jit
+def at_row(values, row, chosen):
+    """The value at one row of a chunk, whatever the others hold."""
+    return tl.sum(tl.where(row == chosen, values, 0), 0)
+
+
+@triton.jit
+def first_halt(row, num_drafts, target_usable, draft_usable, accepted):
+    """The first row of a chunk that ends the draft and why; (NOWHERE, 0) if none does."""
+    kind = tl.where(accepted, GOES_ON, REJECTED)
+    kind = tl.where(draft_usable, kind, STOP_DRAFT)
+    kind = tl.where(row >= num_drafts, BONUS, kind)
+    kind = tl.where(target_usable, kind, STOP_TARGET)
+    halt = tl.min(tl.where(kind != GOES_ON, row, NOWHERE), 0)
+    return halt, at_row(kind, row, halt)
+
+
+@triton.jit
+def drafted_tokens(requests, request, row, num_drafts):
+    """The draft tokens that a chunk of rows tests: [rows] int32, 0 where there is none."""
+    ids = requests.draft_token_ids + request.to(tl.int64) * requests.draft_stride
+    return tl.load(ids + row, mask=row < num_drafts, other=0).to(tl.int32)
+
+
+@triton.jit
+def decide_strict(
+    target, requests, adjust, scratch, request, start, num_rows, num_drafts,
+    inverse_temperature, greedy, stream, draft_index,
+    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, ALL_GREEDY: tl.constexpr,
+    CHUNK: tl.constexpr, WIDTH: tl.constexpr,
+):
+    """A draft token survives iff it is the target's own sample: (row, why it ended, token)."""
+    halt = num_drafts * 0 + NOWHERE
+    kind = num_drafts * 0
+    token = num_drafts * 0
+    for first in range(0, NUM_DRAFTS + 1, CHUNK):
+        if halt == NOWHERE:
+            row = first + tl.arange(0, CHUNK)
+            valid = (row <= num_drafts) & (row < num_rows)
+            slot = (request * ROWS + row).to(tl.int64)
+            pointers = scratch.statistics + slot * 2 * scratch.num_blocks
+            largest, masses = load_statistics(
+                pointers, scratch.num_blocks, scratch.num_blocks, valid, not ALL_GREEDY, WIDTH
+            )
+            _row_max, _log_total, usable = normalise(largest, masses, inverse_temperature)
+            samples = target_samples(
+                target, adjust, requests, scratch, request, start, row, valid, largest,
+                masses, inverse_temperature, greedy, stream, row * 0 + draft_index, None,
+                NUM_DRAFTS, ROWS, ALL_GREEDY,
+            )
+            accepted = row >= NUM_DRAFTS
+            if NUM_DRAFTS > 0:
+                accepted = drafted_tokens(requests, request, row, num_drafts) == samples
+            halt, kind = first_halt(row, num_drafts, usable & valid, row >= 0, accepted)
+            token = at_row(samples, row, halt)
+    return halt, kind, token
+
+
+@triton.jit
+def decide_at_rates(
+    scratch, requests, request, num_rows, num_drafts, inverse_temperature,
+    RATES: tl.constexpr, NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, ALL_GREEDY: tl.constexpr,
+    CHUNK: tl.constexpr, WIDTH: tl.constexpr,
+):
+    """Draft tokens survive at set rates, RATES in units of 2**-23: (row, why it ended)."""
+    halt = num_drafts * 0 + NOWHERE
+    kind = num_drafts * 0
+    for first in range(0, NUM_DRAFTS + 1, CHUNK):
+        if halt == NOWHERE:
+            row = first + tl.arange(0, CHUNK)
+            valid = (row <= num_drafts) & (row < num_rows)
+            slot = (request * ROWS + row).to(tl.int64)
+            pointers = scratch.statistics + slot * 2 * scratch.num_blocks
+            largest, masses = load_statistics(
+                pointers, scratch.num_blocks, scratch.num_blocks, valid, not ALL_GREEDY, WIDTH
+            )
+            _row_max, _log_total, usable = normalise(largest, masses, inverse_temperature)
+            rate = row * 0
+            for place in tl.static_range(len(RATES)):
+                rate = tl.where(row == place, RATES[place], rate)
+            seed = tl.load(requests.seeds + request)
+            position = tl.load(requests.positions + request).to(tl.int32) + row
+            accepted = acceptance_bits(seed, position, row + 1) < rate
+            halt, kind = first_halt(row, num_drafts, usable & valid, row >= 0, accepted)
+    return halt, kind
+
+
+@triton.jit
+def log_target_prob(
+    target, adjust, requests, scratch, request, start, row, valid, drafted, row_max, log_total,
+    inverse_temperature, NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr,
+):
+    """log p of each row's draft token: [rows]."""
+    token_id = tl.where(valid, drafted, target.vocab_size)
+    logits = load_target(target, adjust, requests, request, start, row, token_id, NUM_DRAFTS)
+    threshold = thresholds_of(scratch, request * ROWS + row, valid)
+    log_p = (logits - row_max) * inverse_temperature - log_total
+    return tl.where(logits >= threshold, log_p, NEVER)
+
+
+@triton.jit
+def decide_probabilistic(
+    target, draft, requests, adjust, scratch, request, start, num_rows, num_drafts,
+    inverse_temperature, draft_inverse, one_hot,
+    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, WIDTH: tl.constexpr,
+):
+    """A draft token survives iff log u < log p - log q.
+
+    Returns:
+        (row, why it ended, and there: largest target logit, log of the target's total, the same
+        of the draft).
+    """
+    halt = num_drafts * 0 + NOWHERE
+    kind = num_drafts * 0
+    target_max = kind.to(tl.float32)
+    target_log = target_max
+    draft_max = target_max
+    draft_log = target_max
+    for first in range(0, NUM_DRAFTS + 1, CHUNK):
+        if halt == NOWHERE:
+            row = first + tl.arange(0, CHUNK)
+            valid = (row <= num_drafts) & (row < num_rows)
+            tested = valid & (row < num_drafts)
+            slot = (request * ROWS + row).to(tl.int64)
+            pointers = scratch.statistics + slot * 2 * scratch.num_blocks
+            largest, masses = load_statistics(
+                pointers, scratch.num_blocks, scratch.num_blocks, valid, True, WIDTH
+            )
+            row_max, log_total, usable = normalise(largest, masses, inverse_temperature)
+            drafted = drafted_tokens(requests, request, row, num_drafts)
+            log_p = log_target_prob(
+                target, adjust, requests, scratch, request, start, row, tested, drafted, row_max,
+                log_total, inverse_temperature, NUM_DRAFTS, ROWS,
+            )
+            log_q = row_max * 0.0
+            draft_usable = row >= 0
+            if draft.logits is not None:
+                dense = tested & (one_hot == 0)
+                draft_slot = slot + NUM_DRAFTS + 1
+                draft_largest, draft_masses = load_statistics(
+                    scratch.statistics + draft_slot * 2 * scratch.num_blocks,
+                    scratch.num_blocks, tl.cdiv(draft.vocab_size, 512), dense, True, WIDTH,
+                )
+                row_draft_max, row_draft_log, row_usable = normalise(
+                    draft_largest, draft_masses, draft_inverse
+                )
+                token_id = tl.where(dense, drafted, -1)
+                logits = load_draft_at(
+                    draft, request_slot(requests, request), row, token_id, target.vocab_size
+                )
+                threshold = thresholds_of(scratch, draft_slot, dense)
+                raw_log_q = (logits - row_draft_max) * draft_inverse - row_draft_log
+                log_q = tl.where(dense, tl.where(logits >= threshold, raw_log_q, NEVER), 0.0)
+                draft_usable = row_usable | (dense == 0)
+            seed = tl.load(requests.seeds + request)
+            position = tl.load(requests.positions + request).to(tl.int32) + row
+            log_u = log_acceptance_uniform(seed, position, row + 1)
+            accepted = (log_p > NEVER) & (log_u < log_p - log_q)
+            halt, kind = first_halt(row, num_drafts, usable & valid, draft_usable, accepted)
+            target_max = at_row(row_max, row, halt)
+            target_log = at_row(log_total, row, halt)
+            if draft.logits is not None:
+                draft_max = at_row(row_draft_max, row, halt)
+                draft_log = at_row(row_draft_log, row, halt)
+    return halt, kind, target_max, target_log, draft_max, draft_log

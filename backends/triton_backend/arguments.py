@@ -1,0 +1,80 @@
+"""What kernels are given, in groups; a field that is None is compiled away.
+
+This module refuses to compute anything.
+"""
+
+from typing import Any, NamedTuple
+
+
+class TargetRows(NamedTuple):
+    """Rows of raw target logits, addressed by request and row."""
+
+    logits: Any
+    row_stride: int
+    vocab_size: int
+    cu_num_logits: Any
+    """None when every request owns one row."""
+    inverse_map: Any
+    """[vocab_size] int32, the column of each token id or -1; None when columns are token ids."""
+
+
+class DraftRows(NamedTuple):
+    """Rows of raw draft logits, addressed by slot and row."""
+
+    logits: Any
+    slot_stride: int
+    row_stride: int
+    vocab_size: int
+    inverse_map: Any
+    """[target vocab_size] int32, the draft id of each target id or -1; None when they agree."""
+
+
+class Requests(NamedTuple):
+    """What belongs to each request."""
+
+    draft_token_ids: Any
+    draft_stride: int
+    positions: Any
+    seeds: Any
+    slot_ids: Any
+
+
+class RecipeArguments(NamedTuple):
+    """Each request's recipe, see `RecipeTensors`; filters are None when nobody uses them."""
+
+    temperature: Any
+    min_p: Any
+    top_k: Any
+    top_p: Any
+
+
+class Adjustments(NamedTuple):
+    """Logit bias and penalties; None where no request has any."""
+
+    bias_ids: Any
+    bias_values: Any
+    bias_width: int
+    prompt_mask: Any
+    output_counts: Any
+    counts_stride: int
+    repetition: Any
+    presence: Any
+    frequency: Any
+
+
+class Scratch(NamedTuple):
+    """The workspace, see `workspace`."""
+
+    statistics: Any
+    num_blocks: int
+    residual: Any
+    thresholds: Any
+    decisions: Any
+
+
+class Outputs(NamedTuple):
+    """Where results go, see `VerifyOutput`."""
+
+    token_ids: Any
+    num_accepted: Any
+    status: Any

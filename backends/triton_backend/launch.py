@@ -1,0 +1,126 @@
+"""Launches, in order; shapes alone decide how many programs there are.
+
+This module refuses to look at policies or parameters: see `plan`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+
+from .arguments import Adjustments, DraftRows, Outputs, RecipeArguments, Requests, Scratch, TargetRows
+from .draw import draw_kernel
+from .plan import Plan
+from .residual import residual_kernel
+from .statistics import statistics_kernel
+
+Launcher = Callable[..., Any]
+TILE_BLOCKS = 8
+RESIDUAL_TILE_BLOCKS = 4
+NUM_SMS_TO_FILL = 132 * 4
+
+
+@frozen
+class Arguments:
+    """Everything that kernels are given."""
+
+    target: TargetRows
+    draft: DraftRows
+    requests: Requests
+    adjust: Adjustments
+    target_recipe: RecipeArguments
+    draft_recipe: RecipeArguments
+    scratch: Scratch
+    outputs: Outputs
+    stream: int
+    draft_index: int
+    invalid: int
+
+
+def start(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
+    """Launch on the current stream."""
+    kernel[grid](*args, **options)
+
+
+def launch_all(plan: Plan, arguments: Arguments, launch: Launcher = start) -> None:
+    """Launch every kernel of a plan."""
+    if plan.layout.num_reqs == 0:
+        return
+    launch_statistics(plan, arguments, launch)
+    if plan.reads_draft:
+        launch_residual(plan, arguments, launch)
+    launch_draw(plan, arguments, launch)
+
+
+def launch_statistics(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
+    """Stage 1."""
+    layout = plan.layout
+    grid = (layout.num_reqs * layout.num_rows, -(-layout.num_blocks // TILE_BLOCKS))
+    launch(
+        statistics_kernel,
+        grid,
+        arguments.target,
+        arguments.draft,
+        arguments.requests,
+        arguments.adjust,
+        arguments.target_recipe,
+        arguments.draft_recipe,
+        arguments.scratch,
+        NUM_DRAFTS=plan.num_drafts,
+        ROWS=layout.num_rows,
+        WITH_MASSES=not plan.all_greedy,
+        TILE=TILE_BLOCKS,
+        num_warps=4,
+    )
+
+
+def launch_residual(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
+    """Stages 2 to 4, for policies that test p against q."""
+    layout = plan.layout
+    tiles = -(-layout.num_blocks // RESIDUAL_TILE_BLOCKS)
+    parts = max(1, min(tiles, NUM_SMS_TO_FILL // layout.num_reqs))
+    launch(
+        residual_kernel,
+        (layout.num_reqs, parts),
+        arguments.target,
+        arguments.draft,
+        arguments.requests,
+        arguments.adjust,
+        arguments.target_recipe,
+        arguments.draft_recipe,
+        arguments.scratch,
+        NUM_DRAFTS=plan.num_drafts,
+        ROWS=layout.num_rows,
+        CHUNK=plan.chunk,
+        WIDTH=plan.width,
+        TILE=RESIDUAL_TILE_BLOCKS,
+        num_warps=4,
+    )
+
+
+def launch_draw(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
+    """Stages 2, 3 and 5."""
+    launch(
+        draw_kernel,
+        (plan.layout.num_reqs,),
+        arguments.target,
+        arguments.draft,
+        arguments.requests,
+        arguments.adjust,
+        arguments.target_recipe,
+        arguments.draft_recipe,
+        arguments.scratch,
+        arguments.outputs,
+        arguments.stream,
+        arguments.draft_index,
+        POLICY=plan.policy,
+        RATES=plan.rates,
+        NUM_DRAFTS=plan.num_drafts,
+        ROWS=plan.layout.num_rows,
+        ANY_GREEDY=plan.any_greedy,
+        ALL_GREEDY=plan.all_greedy,
+        INVALID=arguments.invalid,
+        CHUNK=plan.chunk,
+        WIDTH=plan.width,
+        num_warps=4,
+    )

@@ -1,0 +1,123 @@
+"""Which kernels a call needs, chosen from what the host knows without asking the device.
+
+This module refuses to launch anything.
+"""
+
+import math
+
+from attrs import frozen
+from triton import next_power_of_2
+
+from ...core.batch import SampleBatch, VerifyBatch
+from ...core.errors import UnavailableError
+from ...core.policies import Policy, Probabilistic, Strict, Synthetic
+from ...core.sampling_tensors import RecipeTensors, SamplingTensors
+from .workspace import Layout, num_blocks
+
+CHUNK_ROWS = 4
+
+
+@frozen
+class Plan:
+    """The compile-time side of a call.
+
+    Attributes:
+        policy: "strict", "rates" or "probabilistic".
+        rates: conditional acceptance rates in units of 2**-23, for "rates".
+        num_drafts: max_spec_len.
+        reads_draft: draft logits are read.
+        any_greedy, all_greedy: of the target's recipe.
+        layout: of the workspace.
+    """
+
+    policy: str
+    rates: tuple[int, ...]
+    num_drafts: int
+    reads_draft: bool
+    any_greedy: bool
+    all_greedy: bool
+    layout: Layout
+
+    @property
+    def chunk(self) -> int:
+        """Rows that are decided at once."""
+        return int(min(next_power_of_2(self.num_drafts + 1), CHUNK_ROWS))
+
+    @property
+    def width(self) -> int:
+        """Blocks per row as kernels see them: a power of 2, at least one Philox group."""
+        return int(max(next_power_of_2(self.layout.num_blocks), 4))
+
+
+def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Plan:
+    """The plan of `verify`.
+
+    Raises:
+        UnavailableError: the policy is not one of those that have kernels.
+    """
+    name, rates = _kernel_policy(policy)
+    if params.target.all_greedy and policy.greedy_is_strict:
+        name = "strict"
+    reads_draft = name == "probabilistic" and batch.draft_logits is not None
+    reads_draft = reads_draft and not params.draft.all_greedy and batch.max_spec_len > 0
+    vocab_size = batch.vocab_size
+    if reads_draft and batch.draft_logits is not None:
+        vocab_size = max(vocab_size, batch.draft_logits.shape[-1])
+    return Plan(
+        policy=name,
+        rates=rates,
+        num_drafts=batch.max_spec_len,
+        reads_draft=reads_draft,
+        any_greedy=params.target.any_greedy,
+        all_greedy=params.target.all_greedy,
+        layout=Layout(
+            num_reqs=batch.num_reqs,
+            num_rows=batch.max_spec_len + 1 + batch.max_spec_len * reads_draft,
+            num_blocks=num_blocks(vocab_size),
+            has_residual=reads_draft,
+            has_filters=has_filters(params.target) or (reads_draft and has_filters(params.draft)),
+        ),
+    )
+
+
+def plan_sample(batch: SampleBatch, recipe: RecipeTensors) -> Plan:
+    """The plan of `sample`: strict verification of a draft of no tokens."""
+    vocab_size = batch.logits.shape[1]
+    if batch.draft_to_target is not None and batch.target_vocab_size is not None:
+        vocab_size = batch.target_vocab_size
+    return Plan(
+        policy="strict",
+        rates=(),
+        num_drafts=0,
+        reads_draft=False,
+        any_greedy=recipe.any_greedy,
+        all_greedy=recipe.all_greedy,
+        layout=Layout(
+            num_reqs=batch.num_reqs,
+            num_rows=1,
+            num_blocks=num_blocks(vocab_size),
+            has_residual=False,
+            has_filters=has_filters(recipe),
+        ),
+    )
+
+
+def has_filters(recipe: RecipeTensors) -> bool:
+    """Whether some request cuts tokens off."""
+    return recipe.any_min_p or recipe.any_top_k or recipe.any_top_p
+
+
+def _kernel_policy(policy: Policy) -> tuple[str, tuple[int, ...]]:
+    match policy:
+        case Strict():
+            return "strict", ()
+        case Probabilistic():
+            return "probabilistic", ()
+        case Synthetic():
+            return "rates", tuple(_in_uniform_steps(rate) for rate in policy.conditional_rates)
+    raise UnavailableError(f"policy: backend triton has no kernels for {type(policy).__name__}")
+
+
+def _in_uniform_steps(rate: float) -> int:
+    # The uniform is (n + 1/2) / 2**23: it is below the rate iff n is below this.
+    return math.ceil(rate * 2**23 - 0.5)
