@@ -89,3 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo("", err=True)
         code = INTERRUPTED
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

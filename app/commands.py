@@ -22,6 +22,7 @@ from .prompt import make_request
 from .report import as_json, print_backends, print_fragment, print_summary, print_text
 from .request import FinishReason
 from .settings import Flag, load_config
+from .threads import use_threads
 from .wiring import wire
 
 
@@ -41,14 +42,16 @@ def generate(
     console = Console(highlight=False)
     config = read_config(config_file, options)
     wired = wire(config)
+    use_threads(config.models.num_threads, wired.directory)
     request = make_request(prompt, config, wired)
     if compare_plain:
         warm_up(wired.decoder, request)
+    run = wired.decoder.start([request])
     if json_only:
-        measured = measure(wired.decoder, request)
+        measured = measure(run)
     else:
         print_text(console, prompt, "dim")
-        measured = measure(wired.decoder, request, partial(print_fragment, console))
+        measured = measure(run, partial(print_fragment, console))
     plain = measure_plain(wired.decoder, request) if compare_plain else None
     if json_only:
         sys.stdout.write(json.dumps(as_json(measured, plain)) + "\n")

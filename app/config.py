@@ -16,6 +16,7 @@ DEFAULT_NUM_SPEC_TOKENS = 4
 MAX_NUM_SPEC_TOKENS = 256
 """Far beyond what pays off: a draft's logits are kept, and a slip must not fill the memory."""
 
+MAX_THREADS = 4096
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -28,10 +29,11 @@ class ModelsConfig:
         draft: the same; None for the bundled draft, or for none beside a target of your own.
         dtype: float32, bfloat16 or float16; None for float32 on a CPU, the checkpoint's elsewhere.
         device: cpu, cuda or cuda:N.
-        max_model_len: a context shorter than the models' own.
+        max_model_len: a context shorter than the target's own.
+        num_threads: CPU threads; None for as many as the target's size is worth.
 
     Raises:
-        InvalidInputError: the dtype is unknown.
+        InvalidInputError: the dtype is unknown, or the number of threads below 1.
     """
 
     target: str | None = None
@@ -39,10 +41,13 @@ class ModelsConfig:
     dtype: str | None = None
     device: str = "cpu"
     max_model_len: int | None = None
+    num_threads: int | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.dtype is not None and self.dtype not in DTYPES:
             raise InvalidInputError(f"dtype: expected {' or '.join(DTYPES)}, got {self.dtype!r}")
+        if self.num_threads is not None:
+            check_integer("num_threads", self.num_threads, 1, MAX_THREADS)
 
 
 @frozen(kw_only=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from attrs import evolve, frozen
 
+from .decode import DecodeRun
 from .decoder import Decoder
 from .drafter import NoDrafter
 from .request import Fragment, GenerationRequest, GenerationResult
@@ -37,13 +38,8 @@ class Measured:
         return num_tokens / self.decode_seconds if num_tokens else 0.0
 
 
-def measure(decoder: Decoder, request: GenerationRequest, show: Show = lambda _: None) -> Measured:
-    """Decode one request, showing text as it becomes certain.
-
-    Raises:
-        InvalidInputError: the request does not fit the target.
-    """
-    run = decoder.start([request])
+def measure(run: DecodeRun, show: Show = lambda _: None) -> Measured:
+    """Decode a run of one request to its end, showing text as it becomes certain."""
     result = None
     for progress in run:
         for fragment in progress.fragments:
@@ -56,12 +52,17 @@ def measure(decoder: Decoder, request: GenerationRequest, show: Show = lambda _:
 
 
 def warm_up(decoder: Decoder, request: GenerationRequest) -> None:
-    """Decode a little and forget it, so that what is measured next starts warm."""
-    measure(decoder, evolve(request, max_tokens=min(WARM_UP_TOKENS, request.max_tokens)))
+    """Decode a little and forget it, so that what is measured next starts warm.
+
+    Raises:
+        InvalidInputError: the request does not fit the target.
+    """
+    short = evolve(request, max_tokens=min(WARM_UP_TOKENS, request.max_tokens))
+    measure(decoder.start([short]))
 
 
 def measure_plain(decoder: Decoder, request: GenerationRequest) -> Measured:
     """Decode the same request through the same loop without drafts."""
     plain = evolve(decoder, drafter=NoDrafter())
     warm_up(plain, request)
-    return measure(plain, request)
+    return measure(plain.start([request]))

@@ -66,6 +66,7 @@ OPTIONS = (
     Option("--draft", "models.draft", str, "Draft: directory or hub id.  [default: bundled]"),
     Option("--dtype", "models.dtype", str, "float32, bfloat16 or float16."),
     Option("--device", "models.device", str, "cpu, cuda or cuda:N.  [default: cpu]"),
+    Option("--threads", "models.num_threads", int, "CPU threads.  [default: by the target's size]"),
     Option("--backend", "backend", Name(_backends), "What verifies.  [default: reference]"),
     Option(
         "--policy",

@@ -96,7 +96,7 @@ def _policy(converter: Converter) -> Callable[[object, Any], PolicySettings]:
             raise ConfigError(f"expected a table, got {value!r}")
         settings = dict(value)
         name = settings.pop("name", None)
-        if name not in POLICIES:
+        if not isinstance(name, str) or name not in POLICIES:
             raise InvalidInputError(f"name: expected one of {', '.join(POLICIES)}, got {name!r}")
         policy: PolicySettings = converter.structure(settings, POLICIES[name])
         return policy

@@ -51,7 +51,7 @@ class TableModel:
         max_position: int | None = None,
     ) -> Tensor:
         del max_position
-        assert 0 <= positions.min()
+        assert positions.min() >= 0
         assert positions.max() < cache.shape[1]
         cache[slot_ids[:, None], positions] = token_ids
         weights = torch.arange(1, cache.shape[1] + 1) ** 2

@@ -222,8 +222,7 @@ def test_unfit_requests_are_refused(fields, message) -> None:
     [
         (
             GenerationRequest(prompt_token_ids=[1] * 20),
-            r"requests\[1\].prompt_token_ids: expected fewer than the 20 tokens of the target's "
-            "context, got 20",
+            r"requests\[1\].prompt_token_ids: expected fewer than the 20 tokens of .* got 20",
         ),
         (GenerationRequest(prompt_token_ids=[13]), r"requests\[1\].prompt_token_ids.*\[0, 12\]"),
         (

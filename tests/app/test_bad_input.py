@@ -1,0 +1,236 @@
+"""Every bad input: one line on stderr that names the flag, field or file, and exit code 2."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from acceptor.app.bundled import bundled_pair
+from acceptor.app.cli import main
+
+GENERATE = ["generate", "--prompt", "A", "--max-tokens", "4"]
+TARGET, DRAFT = bundled_pair()
+
+
+@pytest.fixture
+def complaint(capsys):
+    """Run the command line, expect it to fail, and return what it complains about."""
+
+    def run(*arguments: object) -> str:
+        with pytest.raises(SystemExit) as exit_:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert exit_.value.code == 2
+        assert captured.out == ""
+        assert captured.err.startswith("acceptor: ")
+        assert captured.err.count("\n") == 1
+        assert captured.err.endswith("\n")
+        return captured.err.removeprefix("acceptor: ").rstrip("\n")
+
+    return run
+
+
+@pytest.fixture
+def copy_of(tmp_path: Path):
+    """A checkpoint directory that may be damaged."""
+
+    def copy(directory: Path) -> Path:
+        return Path(shutil.copytree(directory, tmp_path / directory.name))
+
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--temperature", "-1"], "--temperature: expected a number in [0, inf), got -1.0"),
+        (["--temperature", "nan"], "--temperature: expected a number in [0, inf), got nan"),
+        (["--top-p", "0"], "--top-p: expected a number in (0, 1], got 0.0"),
+        (["--top-p", "1.5"], "--top-p: expected a number in (0, 1], got 1.5"),
+        (["--min-p", "2"], "--min-p: expected a number in [0, 1], got 2.0"),
+        (["--top-k", "-2"], "--top-k: expected a number in [-1, "),
+        (["--seed", "-1"], "--seed: expected a number in [0, "),
+        (["--seed", str(2**64)], "--seed: expected a number in [0, "),
+        (["--max-tokens", "0"], "--max-tokens: expected a number in [1, inf), got 0"),
+        (["--num-spec-tokens", "-1"], "--num-spec-tokens: expected a number in [0, 256], got -1"),
+        (["--threads", "0"], "--threads: expected a number in [1, 4096], got 0"),
+        (["--stop", ""], "--stop: expected strings with content, got ''"),
+        (["--backend", "fast"], "backend: expected one of reference, "),
+        (["--policy", "best"], "--policy: expected one of probabilistic, block, strict, "),
+        (["--policy", "synthetic"], "--policy: expected one of rates, acceptance_length and "),
+        (
+            ["--synthetic-acceptance-rate", "1.5"],
+            "--synthetic-acceptance-rate: expected a number in [0, 1], got 1.5",
+        ),
+        (
+            ["--policy", "strict", "--synthetic-acceptance-rate", "0.5"],
+            "--synthetic-acceptance-rate: expected the policy synthetic, got strict",
+        ),
+        (["--dtype", "int8"], "--dtype: expected float32 or bfloat16 or float16, got 'int8'"),
+        (["--device", "tpu"], "device: expected cpu or cuda, got "),
+        (["--target", "/nowhere"], "/nowhere: expected a directory or a hub id, got nothing there"),
+        (["--target", __file__], f"{__file__}: expected a directory or a hub id, got a file"),
+        (["--draft", "/nowhere"], "draft: expected a target beside it, got only /nowhere"),
+        (
+            ["--target", TARGET, "--num-spec-tokens", "3"],
+            "num_spec_tokens: expected 0 without a draft model, got 3",
+        ),
+        (["--chat"], f"chat: expected a chat template in {TARGET}, got none"),
+        (["--config", "/nowhere.toml"], "/nowhere.toml: expected a TOML file, got No such file"),
+        (["--max-tokens", "many"], "Invalid value for '--max-tokens': 'many' is not a valid int"),
+        (["--no-such-flag"], "No such option"),
+        (
+            ["--prompt", "word " * 1100],
+            "requests[0].prompt_token_ids: expected fewer than the 1024 ",
+        ),
+    ],
+    ids=lambda value: " ".join(map(str, value))[:40] if isinstance(value, list) else None,
+)
+def test_flags(complaint, arguments, message) -> None:
+    assert complaint(*GENERATE, *arguments).startswith(message)
+
+
+def test_no_prompt(complaint) -> None:
+    assert complaint("generate") == "Missing option '--prompt'."
+
+
+def test_no_such_command(complaint) -> None:
+    assert complaint("translate").startswith("No such command 'translate'")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "temperature = 1",
+            "temperature: expected backend, policy, models, sampling, decoding here",
+        ),
+        ("[sampling]\ntemprature = 1", "sampling.temprature: expected temperature, min_p, "),
+        (
+            "[sampling]\ntemperature = -1",
+            "sampling.temperature: expected a number in [0, inf), got",
+        ),
+        ("[sampling]\ntop_k = 1.5", "sampling.top_k: expected an integer, got 1.5"),
+        ("[sampling]\ntop_p = true", "sampling.top_p: expected a number, got True"),
+        ("[sampling]\nlogprobs_mode = 'x'", "sampling.logprobs_mode: expected raw or processed, "),
+        ("[sampling.draft]\ntop_p = 'a'", "sampling.draft.top_p: expected a number, got 'a'"),
+        ("[sampling.logit_bias]\nx = 1", "sampling.logit_bias: expected a table from token ids "),
+        ("[sampling.logit_bias]\n7 = 'x'", "sampling.logit_bias: expected a number, got 'x'"),
+        ("sampling = 3", "sampling: expected a table, got 3"),
+        ("backend = 3", "backend: expected a string, got 3"),
+        ("[decoding]\nstop = 'a'", "decoding.stop: expected an array, got 'a'"),
+        ("[decoding]\nstop = [1]", "decoding.stop: expected a string, got 1"),
+        ("[decoding]\nignore_eos = 1", "decoding.ignore_eos: expected true or false, got 1"),
+        ("[decoding]\nstop_token_ids = [-1]", "decoding.stop_token_ids: expected a number in [0, "),
+        ("policy = 'strict'", "policy: expected a table, got 'strict'"),
+        ("[policy]\nepsilon = 0.1", "policy.name: expected one of probabilistic, block, "),
+        ("[policy]\nname = ['a']", "policy.name: expected one of probabilistic, "),
+        ("[policy]\nname = 'block'\nx = 1", "policy.x: expected no setting here, got an unknown"),
+        ("[policy]\nname = 'typical'\nepsilon = 2", "policy.epsilon: expected a number in [0, 1]"),
+        (
+            "[policy]\nname = 'synthetic'\nrates = [0.5, 0.7]",
+            "policy.rates[1]: expected at most the rate before it, 0.5, got 0.7",
+        ),
+        (
+            "[policy]\nname = 'synthetic'\nrates = [0.5]\nacceptance_rate = 0.5",
+            "policy.name: expected one of rates, acceptance_length and acceptance_rate beside",
+        ),
+        (
+            "[policy]\nname = 'synthetic'\nacceptance_length = 0.5",
+            "policy.acceptance_length: expected a number in [1, inf), got 0.5",
+        ),
+    ],
+)
+def test_files(complaint, tmp_path, text, message) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    assert complaint(*GENERATE, "--config", file).startswith(f"{file}: {message}")
+
+
+def test_a_malformed_file(complaint, tmp_path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[sampling")
+    assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected TOML, got ")
+    file.write_bytes(b"\xff\xfe")
+    assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected TOML, got ")
+
+
+def test_an_acceptance_length_beyond_the_draft(complaint, tmp_path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[policy]\nname = 'synthetic'\nacceptance_length = 9")
+    message = complaint(*GENERATE, "--config", file, "--num-spec-tokens", 4)
+    assert message == "acceptance_length: expected a number in [1, 5], got 9"
+
+
+def test_a_draft_with_another_vocabulary(complaint, copy_of) -> None:
+    draft = copy_of(DRAFT)
+    config = json.loads((draft / "config.json").read_text())
+    (draft / "config.json").write_text(json.dumps(config | {"vocab_size": 4090}))
+    tensors = load_file(draft / "model.safetensors")
+    name = "model.embed_tokens.weight"
+    save_file({**tensors, name: tensors[name][:4090].clone()}, draft / "model.safetensors")
+    assert complaint(*GENERATE, "--target", TARGET, "--draft", draft) == (
+        f"{draft}: expected a vocabulary of 4096 tokens, as {TARGET} has, got 4090"
+    )
+
+
+def test_a_draft_whose_tokenizer_numbers_words_otherwise(complaint, copy_of) -> None:
+    draft = copy_of(DRAFT)
+    tokenizer = json.loads((draft / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["A"], vocabulary["B"] = vocabulary["B"], vocabulary["A"]
+    (draft / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert complaint(*GENERATE, "--target", TARGET, "--draft", draft) == (
+        f"{draft / 'tokenizer.json'}: expected the token ids of {TARGET}, got "
+        f"{vocabulary['A']} for 'A' instead of {vocabulary['B']}"
+    )
+
+
+def test_a_draft_without_a_tokenizer_is_welcome(capsys, copy_of) -> None:
+    draft = copy_of(DRAFT)
+    (draft / "tokenizer.json").unlink()
+    with pytest.raises(SystemExit) as exit_:
+        main([*GENERATE, "--target", str(TARGET), "--draft", str(draft), "--json"])
+    assert exit_.value.code in (0, None)
+    assert json.loads(capsys.readouterr().out)["stats"]["num_drafts"] > 0
+
+
+def test_a_tokenizer_beyond_the_models_vocabulary(complaint, copy_of) -> None:
+    target = copy_of(TARGET)
+    tokenizer = json.loads((target / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["no such word"] = 4096
+    (target / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert complaint(*GENERATE, "--target", target).startswith(
+        f"{target / 'tokenizer.json'}: expected token ids below the model's vocab_size, 4096"
+    )
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_missing_and_damaged_files(complaint, copy_of, name) -> None:
+    target = copy_of(TARGET)
+    file = target / name
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    assert str(file) in complaint(*GENERATE, "--target", target)
+    file.unlink()
+    assert str(target) in complaint(*GENERATE, "--target", target)
+
+
+def test_bad_weights_end_the_request_with_a_status(capsys, copy_of) -> None:
+    target = copy_of(TARGET)
+    tensors = load_file(target / "model.safetensors")
+    tensors["model.norm.weight"] = torch.full_like(tensors["model.norm.weight"], torch.nan)
+    save_file(tensors, target / "model.safetensors")
+    with pytest.raises(SystemExit) as exit_:
+        main([*GENERATE, "--target", str(target)])
+    assert exit_.value.code == 1
+    assert "error: target logits invalid" in capsys.readouterr().out
+
+
+def test_debug_shows_where_an_error_comes_from() -> None:
+    from acceptor.core import ConfigError  # noqa: PLC0415, beside its only use
+
+    with pytest.raises(ConfigError, match="--temperature"):
+        main([*GENERATE, "--temperature", "-1", "--debug"])

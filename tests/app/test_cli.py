@@ -1,0 +1,200 @@
+"""The command line as people and machines meet it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acceptor.app.cli import main
+from acceptor.app.policies import POLICIES
+
+STATS = {
+    "num_drafts",
+    "num_draft_tokens",
+    "num_accepted_tokens",
+    "acceptance_rate",
+    "acceptance_length",
+    "acceptance_rate_per_pos",
+    "tokens_per_second",
+}
+QUICK = ["generate", "--prompt", "The old house stood", "--max-tokens", "24", "--seed", "7"]
+
+
+@pytest.fixture
+def acceptor(capsys):
+    """Run the command line in this process: arguments -> (exit code, stdout, stderr)."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return exit_.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+def test_json_is_one_object_and_nothing_else(acceptor) -> None:
+    code, out, err = acceptor(*QUICK, "--json")
+    answer = json.loads(out)
+    assert (code, err) == (0, "")
+    assert out.count("\n") == 1
+    assert set(answer) == {"text", "token_ids", "finish_reason", "seed", "stats"}
+    assert set(answer["stats"]) == STATS
+    assert len(answer["token_ids"]) == 24
+    assert (answer["finish_reason"], answer["seed"]) == ("length", 7)
+    stats = answer["stats"]
+    assert stats["acceptance_rate"] == stats["num_accepted_tokens"] / stats["num_draft_tokens"]
+    assert len(stats["acceptance_rate_per_pos"]) == 4
+    assert stats["tokens_per_second"] > 0
+
+
+def test_plain_decoding_makes_no_drafts_and_says_the_same_under_strict(acceptor) -> None:
+    plain = json.loads(acceptor(*QUICK, "--json", "--num-spec-tokens", "0")[1])
+    strict = json.loads(acceptor(*QUICK, "--json", "--policy", "strict")[1])
+    assert plain["stats"]["num_drafts"] == 0
+    assert plain["stats"]["acceptance_rate_per_pos"] == []
+    assert strict["stats"]["num_drafts"] > 0
+    assert plain["token_ids"] == strict["token_ids"]
+    assert plain["text"] == strict["text"]
+
+
+def test_people_see_prompt_text_and_a_table(acceptor) -> None:
+    code, out, err = acceptor(*QUICK, "--compare-plain")
+    text, table = out.rsplit("\n\n", 1)
+    rows = dict(line.split("  ", 1) for line in table.splitlines())
+    assert (code, err) == (0, "")
+    assert text.startswith("The old house stood")
+    assert text == "The old house stood" + json.loads(acceptor(*QUICK, "--json")[1])["text"]
+    assert {
+        "tokens/s",
+        "plain tokens/s",
+        "speed-up",
+        "acceptance rate",
+        "acceptance length",
+        "rate per position",
+        "policy",
+        "backend",
+        "seed",
+        "ended by",
+    } == set(rows)
+    assert rows["policy"].split() == ["probabilistic", "(lossless)"]
+    assert rows["seed"].strip() == "7"
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_can_be_chosen(acceptor, name) -> None:
+    rate = ["--synthetic-acceptance-rate", "0.5"] if name == "synthetic" else []
+    code, out, _ = acceptor(*QUICK, "--max-tokens", "8", "--policy", name, *rate)
+    assert code == 0
+    assert f"{name} (" in out
+
+
+def test_a_synthetic_rate_alone_names_the_policy(acceptor) -> None:
+    _, out, _ = acceptor(*QUICK, "--json", "--synthetic-acceptance-rate", "1")
+    assert json.loads(out)["stats"]["acceptance_rate"] == 1
+
+
+def test_flags_win_over_the_file(acceptor, tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        "[policy]\nname = 'typical'\nepsilon = 0.2\n"
+        "[sampling]\nseed = 3\ntemperature = 0.5\n"
+        "[decoding]\nmax_tokens = 6\nnum_spec_tokens = 2\n"
+    )
+    arguments = ["generate", "--prompt", "A", "--config", file]
+    answer = json.loads(acceptor(*arguments, "--json")[1])
+    assert (answer["seed"], len(answer["token_ids"])) == (3, 6)
+    assert len(answer["stats"]["acceptance_rate_per_pos"]) == 2
+    answer = json.loads(acceptor(*arguments, "--json", "--max-tokens", "5", "--seed", "4")[1])
+    assert (answer["seed"], len(answer["token_ids"])) == (4, 5)
+    assert "block (lossless)" in acceptor(*arguments, "--policy", "block")[1]
+
+
+def test_a_stop_string_ends_the_text_before_it(acceptor) -> None:
+    endless = json.loads(acceptor(*QUICK, "--json")[1])["text"]
+    stop = endless[10:13]
+    answer = json.loads(acceptor(*QUICK, "--json", "--stop", stop, "--stop", "no such text")[1])
+    assert answer["text"] == endless[: endless.index(stop)]
+    assert answer["finish_reason"] == "stop"
+
+
+def test_colours_on_a_terminal_and_none_in_a_pipe(acceptor, monkeypatch) -> None:
+    assert "\x1b" not in acceptor(*QUICK)[1]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    coloured = acceptor(*QUICK)[1]
+    assert "\x1b[32m" in coloured
+    assert "accepted" in coloured.splitlines()[-1]
+
+
+def test_terminal_escapes_of_a_prompt_or_a_model_are_not_obeyed(acceptor) -> None:
+    _, out, _ = acceptor("generate", "--prompt", "a\x1b[31mb", "--max-tokens", "1")
+    assert out.startswith("a\N{SYMBOL FOR ESCAPE}[31mb")
+
+
+def test_backends_says_what_is_installed(acceptor) -> None:
+    code, out, err = acceptor("backends")
+    assert (code, err) == (0, "")
+    assert "reference  installed  plain PyTorch" in out
+
+
+def test_help_is_there_without_torch() -> None:
+    program = (
+        "import sys\nfrom acceptor.app.cli import main\n"
+        "try: main(['--help'])\nfinally: print('torch' in sys.modules)"
+    )
+    assert run_python("-c", program).stdout.endswith("False\n")
+
+
+def test_no_arguments_show_help(acceptor) -> None:
+    code, _, err = acceptor()
+    assert code == 2
+    assert "generate" in err
+
+
+def test_help_names_every_policy_and_backend(acceptor) -> None:
+    _, out, _ = acceptor("generate", "--help")
+    assert "|".join(POLICIES) in out
+    assert "[reference" in out
+
+
+def test_an_interrupt_ends_it_cleanly() -> None:
+    program = (
+        "import signal, threading, os\nfrom acceptor.app import commands, generate\n"
+        "from acceptor.app.cli import main\n"
+        "real = generate.Decoder.start\n"
+        "def start(*a):\n    os.kill(os.getpid(), signal.SIGINT)\n    return real(*a)\n"
+        "generate.Decoder.start = start\n"
+        f"main({QUICK!r})"
+    )
+    finished = run_python("-c", program)
+    assert finished.returncode == 130
+    assert "Traceback" not in finished.stderr
+
+
+def test_a_closed_pipe_ends_it_quietly() -> None:
+    command = [sys.executable, "-m", "acceptor.app.cli", *QUICK, "--max-tokens", "500"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+def test_the_module_runs_as_a_program() -> None:
+    finished = run_python("-m", "acceptor.app.cli", *QUICK, "--json")
+    assert json.loads(finished.stdout)["seed"] == 7
+    assert finished.stderr == ""
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
