@@ -20,7 +20,7 @@ demo: $(TO_RUN) ## Watch speculative decoding on the bundled models (PROMPT="…
 	@$(BIN)/acceptor generate --compare-plain --prompt "$$PROMPT"
 
 test: $(TO_DEVELOP) ## Run the tests
-	@$(BIN)/pytest
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4
 
 test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device
 	@$(BIN)/pytest -m gpu
