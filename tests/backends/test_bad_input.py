@@ -182,7 +182,7 @@ class RoundsToNothing(Probabilistic):
 
 def test_without_a_residual_the_rejected_token_is_not_emitted_by_accident() -> None:
     target = torch.tensor([[0.0, 9.0, 1.0, 0.0, 0.0]] * 2)
-    emitted = set()
+    emitted: set[int] = set()
     for seed in range(60):
         request = evolve(request_of((1,), target), params=SamplingParams(seed=seed))
         emitted.update(answer_to(request, RoundsToNothing()).token_ids)

@@ -1,0 +1,80 @@
+"""What is proven: every policy with every kind of drafter, as small models that can be enumerated.
+
+A new policy is one more entry of `POLICIES`. This module refuses to say what the laws should be.
+"""
+
+import numpy as np
+from attrs import evolve, frozen
+
+from acceptor.core import (
+    Block,
+    Fly,
+    Policy,
+    Probabilistic,
+    Recipe,
+    RelaxedTopN,
+    SamplingParams,
+    Strict,
+    Synthetic,
+    Typical,
+)
+from kit.decode_law import DecodeSetup, Tokens, random_model
+
+POLICIES: tuple[Policy, ...] = (
+    Strict(),
+    Strict(coupled=True),
+    Probabilistic(),
+    Block(),
+    Typical(epsilon=0.25, delta=0.8),
+    RelaxedTopN(top_n=2, delta=0.3),
+    Fly(min_entropy=0.6, window=1),
+    Synthetic((0.7, 0.4)),
+)
+
+TARGET, DRAFT = random_model(3, seed=1), random_model(3, seed=2)
+
+
+def _next_in_line(text: Tokens) -> list[float]:
+    return np.eye(3)[(sum(text) + 1) % 3].tolist()
+
+
+_DENSE = DecodeSetup(target=TARGET, draft=DRAFT, policy=Strict(), num_spec_tokens=2)
+_RECIPES = SamplingParams(
+    seed=5, temperature=1.2, top_p=0.85, draft=Recipe(temperature=0.5, min_p=0.05)
+)
+
+DRAFTERS: dict[str, DecodeSetup] = {
+    "draft model": _DENSE,
+    "n-gram": evolve(_DENSE, draft=None, guess=_next_in_line),
+    "other recipe": evolve(_DENSE, params=_RECIPES),
+    "narrower": evolve(_DENSE, draft=random_model(2, seed=8)),
+    "mapped": evolve(_DENSE, draft=random_model(2, seed=8), draft_to_target=(2, 0)),
+}
+"""How drafts are made; the policy is put in by `setup`."""
+
+NUM_TOKENS = 3
+"""With two drafts a step: after a rejection, positions 1 and 2 are drafted a second time."""
+
+
+@frozen
+class Pair:
+    """One policy with one kind of drafter."""
+
+    policy: Policy
+    drafter: str
+
+    @property
+    def name(self) -> str:
+        """As the tables have it."""
+        return f"{self.policy.name}, {self.drafter}"
+
+    @property
+    def setup(self) -> DecodeSetup:
+        """Ready to be enumerated."""
+        return evolve(DRAFTERS[self.drafter], policy=self.policy)
+
+
+PAIRS = tuple(Pair(policy, drafter) for policy in POLICIES for drafter in DRAFTERS)
+LOSSLESS = tuple(pair for pair in PAIRS if pair.policy.lossless)
+LOSSY = tuple(pair for pair in PAIRS if not pair.policy.lossless)
+

@@ -1,0 +1,89 @@
+"""How far an emitted law is from the target's: first token, whole sequence, and token given token.
+
+Laws are compared as laws: this module refuses to sample.
+"""
+
+from collections import defaultdict
+
+from attrs import frozen
+
+from kit.decode_law import DecodeSetup, Law, Tokens, emitted_law
+from kit.oracle import Floats, sequence_law
+
+EXACT = 1e-12
+"""What rounding in float64 may add up to."""
+
+
+@frozen
+class LawError:
+    """The distance of two laws of sequences.
+
+    Attributes:
+        first: the largest difference of any first token's probability.
+        joint: of any sequence's.
+        conditional: of any token's, given the tokens before it.
+        variation: total variation of the sequences' laws.
+        first_variation: total variation of the first tokens' laws.
+    """
+
+    first: float
+    joint: float
+    conditional: float
+    variation: float
+    first_variation: float
+
+
+def law_error(setup: DecodeSetup, num_tokens: int) -> LawError:
+    """Enumerate decode runs and compare them with plain sampling."""
+    emitted, expected = emitted_law(setup, num_tokens), target_law(setup, num_tokens)
+    first, first_expected = shortened(emitted, 1), shortened(expected, 1)
+    return LawError(
+        first=_largest(first, first_expected),
+        joint=_largest(emitted, expected),
+        conditional=max(
+            _largest(conditional(emitted, length), conditional(expected, length))
+            for length in range(1, num_tokens + 1)
+        ),
+        variation=variation(emitted, expected),
+        first_variation=variation(first, first_expected),
+    )
+
+
+def target_law(setup: DecodeSetup, num_tokens: int) -> Law:
+    """The law of plain sampling, by an oracle that shares no code with the sampler."""
+
+    def model(tokens: Tokens) -> Floats:
+        return setup.target(tokens).double().numpy()
+
+    return sequence_law(model, setup.params, num_tokens, setup.prompt)
+
+
+def shortened(law: Law, length: int) -> Law:
+    """The law of the first tokens alone."""
+    short: defaultdict[Tokens, float] = defaultdict(float)
+    for tokens, mass in law.items():
+        short[tokens[:length]] += mass
+    return dict(short)
+
+
+def conditional(law: Law, length: int) -> Law:
+    """The probability of each sequence's last token, given the ones before it."""
+    before = shortened(law, length - 1)
+    return {
+        tokens: mass / before[tokens[:-1]]
+        for tokens, mass in shortened(law, length).items()
+        if before[tokens[:-1]] > 0
+    }
+
+
+def variation(law: Law, other: Law) -> float:
+    """Half the sum of all differences."""
+    return sum(_differences(law, other)) / 2
+
+
+def _largest(law: Law, other: Law) -> float:
+    return max(_differences(law, other))
+
+
+def _differences(law: Law, other: Law) -> list[float]:
+    return [abs(law.get(tokens, 0.0) - other.get(tokens, 0.0)) for tokens in law.keys() | other]
