@@ -1,0 +1,108 @@
+"""Strict verification emits what plain sampling with the same seed emits, whatever the drafter."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from acceptor.backends import load_sampler
+from acceptor.core import (
+    Policy,
+    SampleBatch,
+    SamplingParams,
+    SamplingTensors,
+    Strict,
+    TokenCounts,
+    VerifyBatch,
+)
+from kit.decode_law import Tokens, random_model
+from kit.strategies import sampling_params
+
+SAMPLER = load_sampler("reference")
+VOCAB_SIZE, NUM_TOKENS = 600, 14
+TARGET, DRAFT = random_model(VOCAB_SIZE, seed=21, sharpness=3), random_model(VOCAB_SIZE, seed=22)
+
+
+def close_draft(text: Tokens) -> Tensor:
+    """A drafter that is right often enough for long accepted runs."""
+    return TARGET(text) + DRAFT(text) / 2
+
+
+def counts_of(tokens: Tokens) -> TokenCounts:
+    counts = TokenCounts.empty(1, VOCAB_SIZE)
+    counts.start(0, [1, 2, 3])
+    counts.add(torch.tensor([0]), torch.tensor([tokens], dtype=torch.int64))
+    return counts
+
+
+def plain(params: SamplingTensors) -> Tokens:
+    tokens: Tokens = ()
+    while len(tokens) < NUM_TOKENS:
+        batch = SampleBatch(
+            logits=TARGET(tokens)[None],
+            positions=torch.tensor([len(tokens)]),
+            token_counts=counts_of(tokens),
+        )
+        tokens += (int(SAMPLER.sample(batch, params).token_ids),)
+    return tokens
+
+
+def speculative(params: SamplingTensors, policy: Policy, lengths: list[int]) -> Tokens:
+    """Drafts of these lengths, one after the other, over and over."""
+    tokens: Tokens = ()
+    step = 0
+    while len(tokens) < NUM_TOKENS:
+        drafts = drafted(tokens, lengths[step % len(lengths)], params, policy)
+        contexts = [tokens + drafts[:place] for place in range(len(drafts) + 1)]
+        batch = VerifyBatch.dense(
+            target_logits=torch.stack([TARGET(context) for context in contexts])[None],
+            draft_token_ids=torch.tensor([drafts], dtype=torch.int64),
+            positions=torch.tensor([len(tokens)]),
+            token_counts=counts_of(tokens),
+        )
+        output = SAMPLER.verify(batch, params, policy)
+        tokens += tuple(output.token_ids[0, : int(output.num_accepted) + 1].tolist())
+        step += 1
+    return tokens[:NUM_TOKENS]
+
+
+def drafted(tokens: Tokens, length: int, params: SamplingTensors, policy: Policy) -> Tokens:
+    drafts: Tokens = ()
+    for place in range(1, length + 1):
+        batch = SampleBatch(
+            logits=close_draft(tokens + drafts)[None],
+            positions=torch.tensor([len(tokens) + place - 1]),
+            draft_index=place,
+            draft_stream=policy.draft_stream,
+        )
+        drafts += (int(SAMPLER.sample(batch, params).token_ids),)
+    return drafts
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+@settings(max_examples=20)
+@given(
+    asked=sampling_params(VOCAB_SIZE),
+    lengths=st.lists(st.integers(0, 8), min_size=1, max_size=4),
+)
+def test_speculative_output_is_plain_output(
+    coupled: bool, asked: SamplingParams, lengths: list[int]
+) -> None:
+    params = SamplingTensors.stack([asked])
+    assert speculative(params, Strict(coupled=coupled), lengths) == plain(params)
+
+
+def test_coupled_drafts_survive_more_often() -> None:
+    survived = {True: 0, False: 0}
+    for coupled in survived:
+        policy = Strict(coupled=coupled)
+        for seed in range(40):
+            params = SamplingTensors.stack([SamplingParams(seed=seed)])
+            survived[coupled] += drafted((), 1, params, policy) == plain_first(params)
+    assert survived[True] > survived[False] + 5
+
+
+def plain_first(params: SamplingTensors) -> Tokens:
+    batch = SampleBatch(logits=TARGET(())[None], positions=torch.tensor([0]))
+    return (int(SAMPLER.sample(batch, params).token_ids),)
