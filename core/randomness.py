@@ -90,7 +90,7 @@ def random_words(
 
     Args:
         seeds: [num_rows] int64, the 64 bits of each row's seed.
-        positions: [num_rows] int, absolute sequence position that each row decides.
+        positions: [num_rows] int, absolute sequence position that each row decides, mod 2**32.
         draft_indices: [num_rows] int, 1-based place in the draft; 0 for `Stream.TARGET`.
         stream: what the words are used for.
         level: which race of the draw.
@@ -102,9 +102,9 @@ def random_words(
     groups = _on_host(candidates[:, ::4]) >> np.uint64(2)
     counter = np.empty((4, *groups.shape), dtype=np.uint64)
     counter[0] = groups
-    counter[1] = _on_host(positions)[:, None]
+    counter[1] = _on_host(positions)[:, None] & _MASK
     counter[2] = 4 * stream + level
-    counter[3] = _on_host(draft_indices)[:, None]
+    counter[3] = _on_host(draft_indices)[:, None] & _MASK
     seed = _on_host(seeds)[:, None]
     words = philox4x32(counter, np.array((seed & _MASK, seed >> _HALF)))
     by_candidate = words.transpose(1, 2, 0).reshape(len(seed), 4 * groups.shape[1])

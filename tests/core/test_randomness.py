@@ -144,6 +144,18 @@ def test_rows_have_their_own_seeds_and_positions() -> None:
     assert len(set(map(tuple, together.tolist()))) == 3
 
 
+def test_a_position_is_a_32_bit_word() -> None:
+    """What no sequence has still gives words, the same in every backend."""
+    seed, index, candidates = torch.tensor([1]), torch.tensor([1]), torch.arange(4)[None]
+    below, largest, beyond, zero = (
+        random_words(seed, torch.tensor([p]), index, Stream.DRAFT, Level.TOKEN, candidates)
+        for p in (-1, 2**32 - 1, 2**32, 0)
+    )
+    assert torch.equal(below, largest)
+    assert torch.equal(beyond, zero)
+    assert bool(((below >= 0) & (below < 2**32)).all())
+
+
 def test_no_rows_need_no_words() -> None:
     none = torch.zeros(0, dtype=torch.int64)
     words = random_words(
