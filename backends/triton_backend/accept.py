@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 
 from .race import NEVER
-from .random_bits import TARGET, acceptance_bits, log_acceptance_uniform
+from .random_bits import acceptance_bits, log_acceptance_uniform
 from .recipe import load_draft_at, load_target, request_slot
-from .rows import load_statistics, normalise, target_samples, thresholds_of
+from .rows import load_statistics, load_summaries, target_samples, thresholds_of
 
 REJECTED = tl.constexpr(0)
 BONUS = tl.constexpr(1)
@@ -63,7 +63,7 @@ def decide_strict(
             largest, masses = load_statistics(
                 pointers, scratch.num_blocks, scratch.num_blocks, valid, not ALL_GREEDY, WIDTH
             )
-            _row_max, _log_total, usable = normalise(largest, masses, inverse_temperature)
+            _row_max, _log_total, usable = load_summaries(scratch, slot, valid)
             samples = target_samples(
                 target, adjust, requests, scratch, request, start, row, valid, largest,
                 masses, inverse_temperature, greedy, stream, row * 0 + draft_index, None,
@@ -79,31 +79,21 @@ def decide_strict(
 
 @triton.jit
 def decide_at_rates(
-    scratch, requests, request, num_rows, num_drafts, inverse_temperature,
-    RATES: tl.constexpr, NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, ALL_GREEDY: tl.constexpr,
-    CHUNK: tl.constexpr, WIDTH: tl.constexpr,
+    scratch, requests, request, num_rows, num_drafts,
+    RATES: tl.constexpr, NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr,
 ):
     """Draft tokens survive at set rates, RATES in units of 2**-23: (row, why it ended)."""
-    halt = num_drafts * 0 + NOWHERE
-    kind = num_drafts * 0
-    for first in range(0, NUM_DRAFTS + 1, CHUNK):
-        if halt == NOWHERE:
-            row = first + tl.arange(0, CHUNK)
-            valid = (row <= num_drafts) & (row < num_rows)
-            slot = (request * ROWS + row).to(tl.int64)
-            pointers = scratch.statistics + slot * 2 * scratch.num_blocks
-            largest, masses = load_statistics(
-                pointers, scratch.num_blocks, scratch.num_blocks, valid, not ALL_GREEDY, WIDTH
-            )
-            _row_max, _log_total, usable = normalise(largest, masses, inverse_temperature)
-            rate = row * 0
-            for place in tl.static_range(len(RATES)):
-                rate = tl.where(row == place, RATES[place], rate)
-            seed = tl.load(requests.seeds + request)
-            position = tl.load(requests.positions + request).to(tl.int32) + row
-            accepted = acceptance_bits(seed, position, row + 1) < rate
-            halt, kind = first_halt(row, num_drafts, usable & valid, row >= 0, accepted)
-    return halt, kind
+    row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
+    valid = (row <= num_drafts) & (row < num_rows)
+    slot = (request * ROWS + row).to(tl.int64)
+    _row_max, _log_total, usable = load_summaries(scratch, slot, valid)
+    rate = row * 0
+    for place in tl.static_range(len(RATES)):
+        rate = tl.where(row == place, RATES[place], rate)
+    seed = tl.load(requests.seeds + request)
+    position = tl.load(requests.positions + request).to(tl.int32) + row
+    accepted = acceptance_bits(seed, position, row + 1) < rate
+    return first_halt(row, num_drafts, usable & valid, row >= 0, accepted)
 
 
 @triton.jit
@@ -120,67 +110,48 @@ def log_target_prob(
 
 
 @triton.jit
+def log_draft_prob(
+    draft, target, requests, scratch, request, row, valid, drafted, row_max, log_total,
+    inverse_temperature, NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr,
+):
+    """log q of each row's draft token: [rows], 0 where its law is one-hot."""
+    token_id = tl.where(valid, drafted, -1)
+    slot = request_slot(requests, request)
+    logits = load_draft_at(draft, slot, row, token_id, target.vocab_size)
+    threshold = thresholds_of(scratch, request * ROWS + NUM_DRAFTS + 1 + row, valid)
+    log_q = (logits - row_max) * inverse_temperature - log_total
+    return tl.where(valid, tl.where(logits >= threshold, log_q, NEVER), 0.0)
+
+
+@triton.jit
 def decide_probabilistic(
     target, draft, requests, adjust, scratch, request, start, num_rows, num_drafts,
     inverse_temperature, draft_inverse, one_hot,
-    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, WIDTH: tl.constexpr,
+    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr,
 ):
-    """A draft token survives iff log u < log p - log q.
-
-    Returns:
-        (row, why it ended, and there: largest target logit, log of the target's total, the same
-        of the draft).
-    """
-    halt = num_drafts * 0 + NOWHERE
-    kind = num_drafts * 0
-    target_max = kind.to(tl.float32)
-    target_log = target_max
-    draft_max = target_max
-    draft_log = target_max
-    for first in range(0, NUM_DRAFTS + 1, CHUNK):
-        if halt == NOWHERE:
-            row = first + tl.arange(0, CHUNK)
-            valid = (row <= num_drafts) & (row < num_rows)
-            tested = valid & (row < num_drafts)
-            slot = (request * ROWS + row).to(tl.int64)
-            pointers = scratch.statistics + slot * 2 * scratch.num_blocks
-            largest, masses = load_statistics(
-                pointers, scratch.num_blocks, scratch.num_blocks, valid, True, WIDTH
-            )
-            row_max, log_total, usable = normalise(largest, masses, inverse_temperature)
-            drafted = drafted_tokens(requests, request, row, num_drafts)
-            log_p = log_target_prob(
-                target, adjust, requests, scratch, request, start, row, tested, drafted, row_max,
-                log_total, inverse_temperature, NUM_DRAFTS, ROWS,
-            )
-            log_q = row_max * 0.0
-            draft_usable = row >= 0
-            if draft.logits is not None:
-                dense = tested & (one_hot == 0)
-                draft_slot = slot + NUM_DRAFTS + 1
-                draft_largest, draft_masses = load_statistics(
-                    scratch.statistics + draft_slot * 2 * scratch.num_blocks,
-                    scratch.num_blocks, tl.cdiv(draft.vocab_size, 512), dense, True, WIDTH,
-                )
-                row_draft_max, row_draft_log, row_usable = normalise(
-                    draft_largest, draft_masses, draft_inverse
-                )
-                token_id = tl.where(dense, drafted, -1)
-                logits = load_draft_at(
-                    draft, request_slot(requests, request), row, token_id, target.vocab_size
-                )
-                threshold = thresholds_of(scratch, draft_slot, dense)
-                raw_log_q = (logits - row_draft_max) * draft_inverse - row_draft_log
-                log_q = tl.where(dense, tl.where(logits >= threshold, raw_log_q, NEVER), 0.0)
-                draft_usable = row_usable | (dense == 0)
-            seed = tl.load(requests.seeds + request)
-            position = tl.load(requests.positions + request).to(tl.int32) + row
-            log_u = log_acceptance_uniform(seed, position, row + 1)
-            accepted = (log_p > NEVER) & (log_u < log_p - log_q)
-            halt, kind = first_halt(row, num_drafts, usable & valid, draft_usable, accepted)
-            target_max = at_row(row_max, row, halt)
-            target_log = at_row(log_total, row, halt)
-            if draft.logits is not None:
-                draft_max = at_row(row_draft_max, row, halt)
-                draft_log = at_row(row_draft_log, row, halt)
-    return halt, kind, target_max, target_log, draft_max, draft_log
+    """A draft token survives iff log u < log p - log q: (row, why it ended)."""
+    row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
+    valid = (row <= num_drafts) & (row < num_rows)
+    tested = valid & (row < num_drafts)
+    slot = (request * ROWS + row).to(tl.int64)
+    row_max, log_total, usable = load_summaries(scratch, slot, valid)
+    drafted = drafted_tokens(requests, request, row, num_drafts)
+    log_p = log_target_prob(
+        target, adjust, requests, scratch, request, start, row, tested, drafted, row_max,
+        log_total, inverse_temperature, NUM_DRAFTS, ROWS,
+    )
+    log_q = row_max * 0.0
+    draft_usable = row >= 0
+    if draft.logits is not None:
+        dense = tested & (one_hot == 0)
+        draft_max, draft_total, row_usable = load_summaries(scratch, slot + NUM_DRAFTS + 1, dense)
+        log_q = log_draft_prob(
+            draft, target, requests, scratch, request, row, dense, drafted, draft_max,
+            draft_total, draft_inverse, NUM_DRAFTS, ROWS,
+        )
+        draft_usable = row_usable | (dense == 0)
+    seed = tl.load(requests.seeds + request)
+    position = tl.load(requests.positions + request).to(tl.int32) + row
+    log_u = log_acceptance_uniform(seed, position, row + 1)
+    accepted = (log_p > NEVER) & (log_u < log_p - log_q)
+    return first_halt(row, num_drafts, usable & valid, draft_usable, accepted)

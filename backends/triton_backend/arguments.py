@@ -65,11 +65,14 @@ class Adjustments(NamedTuple):
 class Scratch(NamedTuple):
     """The workspace, see `workspace`."""
 
+    arrivals: Any
     statistics: Any
+    summaries: Any
     num_blocks: int
     residual: Any
     thresholds: Any
-    decisions: Any
+    listed_blocks: Any
+    candidates: Any
 
 
 class Outputs(NamedTuple):

@@ -26,7 +26,7 @@ from .recipe import (
     request_slot,
     temperature_of,
 )
-from .residual import DECISION_SIZE, log_difference, log_probs
+from .residual import law_of_row, log_difference, log_probs
 from .rows import load_statistics, target_samples
 
 
@@ -53,28 +53,21 @@ def write_outputs(
 @triton.jit
 def recovered_token(
     target, draft, requests, adjust, scratch, request, start, row, largest, masses,
-    target_max, target_log, draft_max, draft_log, inverse_temperature, draft_inverse,
-    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr,
+    inverse_temperature, draft_inverse, NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr,
 ):
     """A draw from max(p - q, 0), whose block statistics are given: scalar int32."""
     seed = tl.load(requests.seeds + request)
     only = row + tl.zeros([1], tl.int32)
     position = tl.load(requests.positions + request).to(tl.int32) + only
-    winner = block_winner(
-        largest, masses, 1.0, False, seed, position, only + 1, RECOVER
-    )
+    winner = block_winner(largest, masses, 1.0, False, seed, position, only + 1, RECOVER)
     token_id = winner[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-    target_threshold = NEVER
-    draft_threshold = NEVER
-    if scratch.thresholds is not None:
-        target_threshold = tl.load(scratch.thresholds + request * ROWS + row)
-        draft_threshold = tl.load(scratch.thresholds + request * ROWS + NUM_DRAFTS + 1 + row)
+    target_slot = request.to(tl.int64) * ROWS + row
     logits = load_target(target, adjust, requests, request, start, row, token_id, NUM_DRAFTS)
-    log_p = log_probs(logits, target_max, target_log, inverse_temperature, target_threshold)
+    log_p = log_probs(logits, law_of_row(scratch, target_slot, inverse_temperature))
     slot = request_slot(requests, request)
     logits = load_draft_at(draft, slot, row, token_id, target.vocab_size)
-    log_q = log_probs(logits, draft_max, draft_log, draft_inverse, draft_threshold)
-    weights = log_difference(log_p, log_q)
+    law = law_of_row(scratch, target_slot + NUM_DRAFTS + 1, draft_inverse)
+    weights = log_difference(log_p, log_probs(logits, law))
     scores = weights - token_noise(seed, position, only + 1, RECOVER, winner)
     return tl.max(lowest_argmax(scores, token_id), 0)
 
@@ -83,7 +76,6 @@ def recovered_token(
 def last_token(
     target, draft, requests, adjust, scratch, request, start, halt, kind, num_drafts,
     inverse_temperature, draft_inverse, one_hot,
-    target_max, target_log, draft_max, draft_log,
     NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):
     """The recovered or bonus token of a policy that tests p against q: scalar int32."""
@@ -92,17 +84,14 @@ def last_token(
     token = halt * 0 - 1
     if draft.logits is not None:
         if recover & (one_hot == 0):
-            pointer = scratch.residual + (request + row).to(tl.int64) * 0
-            pointer += request.to(tl.int64) * 2 * scratch.num_blocks
+            pointer = scratch.residual + (row * 0 + request).to(tl.int64) * 2 * scratch.num_blocks
             largest, masses = load_statistics(
-                pointer, scratch.num_blocks, tl.cdiv(target.vocab_size, BLOCK), row >= 0, True,
-                WIDTH,
+                pointer, scratch.num_blocks, scratch.num_blocks, row >= 0, True, WIDTH
             )
             if tl.max(tl.max(masses, 1), 0) > 0.0:
                 token = recovered_token(
                     target, draft, requests, adjust, scratch, request, start, halt, largest,
-                    masses, target_max, target_log, draft_max, draft_log, inverse_temperature,
-                    draft_inverse, NUM_DRAFTS, ROWS,
+                    masses, inverse_temperature, draft_inverse, NUM_DRAFTS, ROWS,
                 )
     if token < 0:
         # A bonus token; or the draft is one-hot, or rounding left nothing of p - q: then the draw
@@ -125,30 +114,19 @@ def last_token(
 @triton.jit
 def tested_draft(
     target, draft, requests, adjust, draft_recipe, scratch, request, start, num_rows, num_drafts,
-    inverse_temperature,
-    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, WIDTH: tl.constexpr,
+    inverse_temperature, NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):
     """A policy that tests p against q: (row, why it ended, token)."""
     draft_inverse, one_hot = temperature_of(draft_recipe, request)
-    if draft.logits is None:
-        halt, kind, target_max, target_log, draft_max, draft_log = decide_probabilistic(
-            target, draft, requests, adjust, scratch, request, start, num_rows, num_drafts,
-            inverse_temperature, draft_inverse, one_hot, NUM_DRAFTS, ROWS, CHUNK, WIDTH,
-        )
-    else:
-        decision = scratch.decisions + request.to(tl.int64) * DECISION_SIZE
-        halt = tl.load(decision).to(tl.int32)
-        kind = tl.load(decision + 1).to(tl.int32)
-        target_max = tl.load(decision + 2)
-        target_log = tl.load(decision + 3)
-        draft_max = tl.load(decision + 4)
-        draft_log = tl.load(decision + 5)
+    halt, kind = decide_probabilistic(
+        target, draft, requests, adjust, scratch, request, start, num_rows, num_drafts,
+        inverse_temperature, draft_inverse, one_hot, NUM_DRAFTS, ROWS,
+    )
     token = halt * 0 - 1
     if kind <= BONUS:
         token = last_token(
             target, draft, requests, adjust, scratch, request, start, halt, kind, num_drafts,
-            inverse_temperature, draft_inverse, one_hot, target_max, target_log, draft_max,
-            draft_log, NUM_DRAFTS, ROWS, WIDTH,
+            inverse_temperature, draft_inverse, one_hot, NUM_DRAFTS, ROWS, WIDTH,
         )
     return halt, kind, token
 
@@ -157,13 +135,11 @@ def tested_draft(
 def rated_draft(
     target, requests, adjust, scratch, request, start, num_rows, num_drafts,
     inverse_temperature, greedy, RATES: tl.constexpr,
-    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, ALL_GREEDY: tl.constexpr,
-    CHUNK: tl.constexpr, WIDTH: tl.constexpr,
+    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, ALL_GREEDY: tl.constexpr, WIDTH: tl.constexpr,
 ):
     """A policy with set rates: (row, why it ended, token)."""
     halt, kind = decide_at_rates(
-        scratch, requests, request, num_rows, num_drafts, inverse_temperature, RATES,
-        NUM_DRAFTS, ROWS, ALL_GREEDY, CHUNK, WIDTH,
+        scratch, requests, request, num_rows, num_drafts, RATES, NUM_DRAFTS, ROWS
     )
     row = halt + tl.zeros([1], tl.int32)
     slot = (request * ROWS + row).to(tl.int64)
@@ -198,7 +174,7 @@ def draw_kernel(
     if POLICY == "rates":
         halt, kind, token = rated_draft(
             target, requests, adjust, scratch, request, start, num_rows, num_drafts, inverse,
-            greedy, RATES, NUM_DRAFTS, ROWS, ALL_GREEDY, CHUNK, WIDTH,
+            greedy, RATES, NUM_DRAFTS, ROWS, ALL_GREEDY, WIDTH,
         )
     else:
         is_strict = POLICY == "strict"
@@ -212,7 +188,7 @@ def draw_kernel(
         elif POLICY != "strict":
             halt, kind, token = tested_draft(
                 target, draft, requests, adjust, draft_recipe, scratch, request, start, num_rows,
-                num_drafts, inverse, NUM_DRAFTS, ROWS, CHUNK, WIDTH,
+                num_drafts, inverse, NUM_DRAFTS, ROWS, WIDTH,
             )
     write_outputs(
         outputs, requests, request, halt, kind, token, flagged, num_drafts, NUM_DRAFTS, INVALID

@@ -10,14 +10,16 @@ from attrs import frozen
 
 from .arguments import Adjustments, DraftRows, Outputs, RecipeArguments, Requests, Scratch, TargetRows
 from .draw import draw_kernel
+from .filters import filter_kernel
 from .plan import Plan
 from .residual import residual_kernel
 from .statistics import statistics_kernel
 
 Launcher = Callable[..., Any]
-TILE_BLOCKS = 8
+TILE_BLOCKS = 4
+PROGRAMS = 132 * 64
 RESIDUAL_TILE_BLOCKS = 4
-NUM_SMS_TO_FILL = 132 * 4
+RESIDUAL_PROGRAMS = 132 * 32
 
 
 @frozen
@@ -47,6 +49,8 @@ def launch_all(plan: Plan, arguments: Arguments, launch: Launcher = start) -> No
     if plan.layout.num_reqs == 0:
         return
     launch_statistics(plan, arguments, launch)
+    if plan.layout.has_filters:
+        launch_filters(plan, arguments, launch)
     if plan.reads_draft:
         launch_residual(plan, arguments, launch)
     launch_draw(plan, arguments, launch)
@@ -55,10 +59,12 @@ def launch_all(plan: Plan, arguments: Arguments, launch: Launcher = start) -> No
 def launch_statistics(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
     """Stage 1."""
     layout = plan.layout
-    grid = (layout.num_reqs * layout.num_rows, -(-layout.num_blocks // TILE_BLOCKS))
+    num_rows = layout.num_reqs * layout.num_rows
+    tiles = -(-layout.num_blocks // TILE_BLOCKS)
+    parts = max(1, min(tiles, -(-PROGRAMS // num_rows)))
     launch(
         statistics_kernel,
-        grid,
+        (num_rows, parts),
         arguments.target,
         arguments.draft,
         arguments.requests,
@@ -70,6 +76,27 @@ def launch_statistics(plan: Plan, arguments: Arguments, launch: Launcher) -> Non
         ROWS=layout.num_rows,
         WITH_MASSES=not plan.all_greedy,
         TILE=TILE_BLOCKS,
+        WIDTH=plan.width,
+        num_warps=2,
+    )
+
+
+def launch_filters(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
+    """Stage 2, if some request filters."""
+    layout = plan.layout
+    launch(
+        filter_kernel,
+        (layout.num_reqs * layout.num_rows,),
+        arguments.target,
+        arguments.draft,
+        arguments.requests,
+        arguments.adjust,
+        arguments.target_recipe,
+        arguments.draft_recipe,
+        arguments.scratch,
+        NUM_DRAFTS=plan.num_drafts,
+        ROWS=layout.num_rows,
+        WIDTH=plan.width,
         num_warps=4,
     )
 
@@ -78,7 +105,7 @@ def launch_residual(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
     """Stages 2 to 4, for policies that test p against q."""
     layout = plan.layout
     tiles = -(-layout.num_blocks // RESIDUAL_TILE_BLOCKS)
-    parts = max(1, min(tiles, NUM_SMS_TO_FILL // layout.num_reqs))
+    parts = max(1, min(tiles, -(-RESIDUAL_PROGRAMS // layout.num_reqs)))
     launch(
         residual_kernel,
         (layout.num_reqs, parts),
@@ -91,10 +118,8 @@ def launch_residual(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
         arguments.scratch,
         NUM_DRAFTS=plan.num_drafts,
         ROWS=layout.num_rows,
-        CHUNK=plan.chunk,
-        WIDTH=plan.width,
         TILE=RESIDUAL_TILE_BLOCKS,
-        num_warps=4,
+        num_warps=2,
     )
 
 
@@ -122,5 +147,5 @@ def launch_draw(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
         INVALID=arguments.invalid,
         CHUNK=plan.chunk,
         WIDTH=plan.width,
-        num_warps=4,
+        num_warps=16 if plan.policy == "strict" else 4,
     )

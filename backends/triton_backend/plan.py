@@ -74,7 +74,7 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
             num_reqs=batch.num_reqs,
             num_rows=batch.max_spec_len + 1 + batch.max_spec_len * reads_draft,
             num_blocks=num_blocks(vocab_size),
-            has_residual=reads_draft,
+            num_residuals=int(reads_draft),
             has_filters=has_filters(params.target) or (reads_draft and has_filters(params.draft)),
         ),
     )
@@ -96,7 +96,7 @@ def plan_sample(batch: SampleBatch, recipe: RecipeTensors) -> Plan:
             num_reqs=batch.num_reqs,
             num_rows=1,
             num_blocks=num_blocks(vocab_size),
-            has_residual=False,
+            num_residuals=0,
             has_filters=has_filters(recipe),
         ),
     )

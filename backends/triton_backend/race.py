@@ -14,18 +14,6 @@ NEVER = tl.constexpr(float("-inf"))
 
 
 @triton.jit
-def pairwise_sum(x):
-    """Sum of the last dimension, a power of 2, in one fixed order: [rows, N] -> [rows].
-
-    Every step adds two numbers, so that no layout that the compiler chooses can change a bit.
-    """
-    for _ in tl.static_range(16):
-        if x.shape[1] > 1:
-            x = tl.sum(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]), 2)
-    return tl.sum(x, 1)
-
-
-@triton.jit
 def lowest_argmax(scores, candidates):
     """Each row's best candidate, the lowest on a tie: [rows, N] -> [rows]."""
     best = tl.max(scores, 1)

@@ -6,7 +6,7 @@ This module refuses to decide: see `accept`.
 import triton
 import triton.language as tl
 
-from .race import BLOCK, NEVER, block_winner, lowest_argmax, pairwise_sum, token_noise
+from .race import BLOCK, NEVER, block_winner, lowest_argmax, token_noise
 from .recipe import load_target
 
 
@@ -31,13 +31,12 @@ def load_statistics(rows, stride, num_blocks, valid, WITH_MASSES: tl.constexpr, 
 
 
 @triton.jit
-def normalise(largest, masses, inverse_temperature):
-    """Of each row: the largest logit, log of the sum of exp((logit - largest) / T), usable."""
-    row_max = tl.max(largest, 1)
-    reference = tl.where(row_max == NEVER, 0.0, row_max)
-    total = pairwise_sum(masses * tl.exp((largest - reference[:, None]) * inverse_temperature))
-    # Infinite and missing logits make the total NaN or 0.
-    return row_max, tl.log(total), (total > 0.0) & (total < float("inf"))
+def load_summaries(scratch, slot, valid):
+    """Of each row: the largest logit, the log of its total relative to it, usable."""
+    place = scratch.summaries + slot * 2
+    row_max = tl.load(place, mask=valid, other=0.0)
+    log_total = tl.load(place + 1, mask=valid, other=float("inf"))
+    return row_max, log_total, (log_total > NEVER) & (log_total < float("inf"))
 
 
 @triton.jit
@@ -68,10 +67,11 @@ def without_token(
     block_max = tl.max(logits, 1)
     reference = tl.where(block_max == NEVER, 0.0, block_max)
     weights = tl.exp((logits - reference[:, None]) * inverse_temperature)
+    mass = tl.sum(weights.to(tl.float64), 1).to(tl.float32)
     touched = tl.arange(0, largest.shape[1])[None, :] == (excluded // BLOCK)[:, None]
     touched = touched & (excluded >= 0)[:, None]
     new_largest = tl.where(touched, block_max[:, None], largest)
-    new_masses = tl.where(touched, pairwise_sum(weights)[:, None], masses)
+    new_masses = tl.where(touched, mass[:, None], masses)
     anything = tl.max(new_largest, 1) > NEVER
     largest = tl.where(anything[:, None], new_largest, largest)
     masses = tl.where(anything[:, None], new_masses, masses)

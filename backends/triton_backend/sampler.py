@@ -83,7 +83,7 @@ class TritonSampler:
 
 def _workspace(plan: Plan, logits: Tensor, workspace: Tensor | None) -> Tensor:
     if workspace is None:
-        return torch.empty(plan.layout.size, dtype=torch.float32, device=logits.device)
+        return plan.layout.allocate(logits.device)
     return workspace
 
 

@@ -1,69 +1,67 @@
 """Stage 1: read every row once and keep, per block of 512 tokens, its maximum and its mass.
 
-Everything later stands on these two numbers. This module refuses to combine blocks.
+Whoever finishes a row last combines its blocks. Everything later stands on these numbers. This
+module refuses to know about drafts and policies.
 """
 
 import triton
 import triton.language as tl
 
-from .race import BLOCK
-from .recipe import (
-    LOG2_E,
-    first_row,
-    load_draft,
-    load_target,
-    num_usable_drafts,
-    request_slot,
-    temperature_of,
-)
+from .race import BLOCK, NEVER
+from .recipe import LOG2_E, first_row, load_draft, load_target, request_slot, temperature_of
 
-HALF = tl.constexpr(256)
+SPAN = tl.constexpr(128)
+PARTS = tl.constexpr(4)
 
 
 @triton.jit
 def statistics_kernel(
-    target,
-    draft,
-    requests,
-    adjust,
-    target_recipe,
-    draft_recipe,
-    scratch,
-    NUM_DRAFTS: tl.constexpr,
-    ROWS: tl.constexpr,
-    WITH_MASSES: tl.constexpr,
-    TILE: tl.constexpr,
+    target, draft, requests, adjust, target_recipe, draft_recipe, scratch,
+    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, WITH_MASSES: tl.constexpr,
+    TILE: tl.constexpr, WIDTH: tl.constexpr,
 ):
-    """One program per (row, tile of TILE blocks); rows of a request: target's, then draft's."""
+    """Programs (row, part of its tiles); rows of a request: the target's, then the draft's."""
     slot = tl.program_id(0)
     request = slot // ROWS
     row = slot % ROWS
-    block = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    start, num_rows = first_row(target, request)
-    num_drafts, _flagged = num_usable_drafts(target, requests, request, num_rows, NUM_DRAFTS)
+    num_tiles = tl.cdiv(scratch.num_blocks, TILE)
     out = scratch.statistics + slot.to(tl.int64) * 2 * scratch.num_blocks
+    start, num_rows = first_row(target, request)
+    inverse = 1.0
+    present = row < num_rows
     if row <= NUM_DRAFTS:
-        if (row <= num_drafts) & (row < num_rows):
-            inverse, _greedy = temperature_of(target_recipe, request)
-            ids = _token_ids(block)
-            logits = load_target(
-                target, adjust, requests, request, start, row, ids, NUM_DRAFTS
-            )
-            _store(out, scratch.num_blocks, block, logits, inverse, WITH_MASSES)
+        inverse, _greedy = temperature_of(target_recipe, request)
     elif draft.logits is not None:
         inverse, one_hot = temperature_of(draft_recipe, request)
-        draft_row = row - NUM_DRAFTS - 1
-        if (draft_row < num_drafts) & (one_hot == 0):
-            logits = load_draft(draft, request_slot(requests, request), draft_row, _token_ids(block))
-            _store(out, scratch.num_blocks, block, logits, inverse, WITH_MASSES)
+        present = (row - NUM_DRAFTS < num_rows) & (one_hot == 0)
+    if present:
+        for tile in range(tl.program_id(1), num_tiles, tl.num_programs(1)):
+            block = tile * TILE + tl.arange(0, TILE)
+            token_id = block_token_ids(block)
+            if row <= NUM_DRAFTS:
+                logits = load_target(
+                    target, adjust, requests, request, start, row, token_id, NUM_DRAFTS
+                )
+                _store(out, scratch.num_blocks, block, logits, inverse, WITH_MASSES)
+            elif draft.logits is not None:
+                draft_slot = request_slot(requests, request)
+                logits = load_draft(draft, draft_slot, row - NUM_DRAFTS - 1, token_id)
+                _store(out, scratch.num_blocks, block, logits, inverse, WITH_MASSES)
+        tl.debug_barrier()
+        if tl.atomic_add(scratch.arrivals + slot, 1) == tl.num_programs(1) - 1:
+            _summarise(out, scratch, slot, inverse, WITH_MASSES, WIDTH)
+            tl.store(scratch.arrivals + slot, 0)
 
 
 @triton.jit
-def _token_ids(block):
-    # Half a block is what 32 lanes of 8 logits read, so a warp owns whole blocks and sums them
-    # without shared memory.
-    half = tl.arange(0, 2)[:, None, None] * HALF
-    return block[None, :, None] * BLOCK + half + tl.arange(0, HALF)[None, None, :]
+def block_token_ids(block):
+    """Token ids of blocks: [PARTS, blocks, SPAN].
+
+    A span is what 16 lanes of 8 logits read at once. A few lanes own a whole block, so that little
+    is left to be summed between lanes, and nothing between warps.
+    """
+    part = tl.arange(0, PARTS)[:, None, None] * SPAN
+    return block[None, :, None] * BLOCK + part + tl.arange(0, SPAN)[None, None, :]
 
 
 @triton.jit
@@ -80,15 +78,66 @@ def _store(out, num_blocks, block, logits, inverse_temperature, WITH_MASSES: tl.
 
 @triton.jit
 def block_statistics(logits, inverse_temperature):
-    """Largest logit and mass relative to it: [2, blocks, HALF] -> [blocks], [blocks].
+    """Largest logit and mass relative to it: [PARTS, blocks, SPAN] -> [blocks], [blocks].
 
     A NaN or +inf makes the mass NaN. Additions are paired in one fixed order, so the mass does not
     depend on the launch shape or on what else the kernel was compiled for.
     """
     largest = tl.max(tl.max(logits, 2), 0)
-    reference = tl.where(largest == float("-inf"), 0.0, largest)
-    scaled = (logits - reference[None, :, None]) * (inverse_temperature * LOG2_E)
-    weights = tl.exp2(scaled)
-    for _ in tl.static_range(8):
-        weights = tl.sum(tl.reshape(weights, [2, weights.shape[1], weights.shape[2] // 2, 2]), 3)
-    return largest, tl.sum(tl.sum(weights, 2), 0)
+    scale = inverse_temperature * LOG2_E
+    reference = tl.where(largest == NEVER, 0.0, largest)
+    shift = -reference * scale
+    shape: tl.constexpr = logits.shape
+    shifts = tl.broadcast_to(shift[None, :, None], shape)
+    weights = tl.exp2(tl.fma(logits, tl.full(shape, 1.0, tl.float32) * scale, shifts))
+    # What the shift lost in rounding, all weights of the block have gained.
+    lost = tl.fma(reference, tl.full(reference.shape, 1.0, tl.float32) * scale, shift)
+    return largest, block_sum(weights) * tl.exp2(-lost)
+
+
+@triton.jit
+def block_sum(weights):
+    """Sum of each block in one fixed order: [PARTS, blocks, SPAN] -> [blocks]."""
+    for _ in tl.static_range(9):
+        if weights.shape[2] > 1:
+            weights = tl.sum(
+                tl.reshape(
+                    weights, [weights.shape[0], weights.shape[1], weights.shape[2] // 2, 2]
+                ),
+                3,
+            )
+    for _ in tl.static_range(9):
+        if weights.shape[0] > 1:
+            weights = tl.sum(
+                tl.reshape(
+                    weights, [2, weights.shape[0] // 2, weights.shape[1], weights.shape[2]]
+                ),
+                0,
+            )
+    return tl.sum(tl.sum(weights, 2), 0)
+
+
+@triton.jit
+def _summarise(out, scratch, slot, inverse, WITH_MASSES: tl.constexpr, WIDTH: tl.constexpr):
+    block = tl.arange(0, WIDTH)
+    inside = block < scratch.num_blocks
+    largest = tl.load(out + block, mask=inside, other=NEVER)
+    masses = tl.where(largest == NEVER, 0.0, 1.0)
+    if WITH_MASSES:
+        masses = tl.load(out + scratch.num_blocks + block, mask=inside, other=0.0)
+    row_max, log_total = normalise(largest, masses, inverse)
+    tl.store(scratch.summaries + slot.to(tl.int64) * 2, row_max)
+    tl.store(scratch.summaries + slot.to(tl.int64) * 2 + 1, log_total)
+
+
+@triton.jit
+def normalise(largest, masses, inverse_temperature):
+    """Of a row: its largest logit, and log of the sum of exp((logit - largest) / temperature).
+
+    NaN, infinite and missing logits make the latter NaN or infinite.
+    """
+    row_max = tl.max(largest, 0)
+    reference = tl.where(row_max == NEVER, 0.0, row_max)
+    weights = masses * tl.exp((largest - reference) * inverse_temperature)
+    # Rounded from double precision, the sum does not depend on its order.
+    return row_max, tl.log(tl.sum(weights.to(tl.float64), 0).to(tl.float32))

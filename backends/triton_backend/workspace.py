@@ -1,8 +1,10 @@
 """The workspace: a few numbers per block of 512 logits, and nothing as large as the vocabulary.
 
-This module refuses to allocate: it says how much is needed and cuts it up.
+Its front counts how many programs have finished a row; it is zero between calls. This module
+refuses to hold a workspace: the caller does, or nobody.
 """
 
+import torch
 from attrs import frozen
 from torch import Tensor
 
@@ -11,42 +13,49 @@ from ...core.errors import InvalidInputError
 from ...core.race import BLOCK_SIZE
 from .arguments import Scratch
 
-DECISION_SIZE = 8
+MAX_CANDIDATES = 512
+"""Logits per row that are ranked against each other; more are searched through."""
+
+MIN_ARRIVALS = 16384
+"""Arrival counters lie in front, so that batches of other shapes leave them alone."""
 
 
 @frozen
 class Layout:
-    """How many float32 a launch needs, and where they lie.
+    """How many words of 4 bytes a call needs, and where they lie.
 
     Attributes:
         num_reqs: requests.
         num_rows: rows of statistics per request: the target's and, if they are read, the draft's.
         num_blocks: blocks of 512 tokens in the larger of both vocabularies.
-        has_residual: residuals are drawn from.
+        num_residuals: residuals per request that may be drawn from.
         has_filters: some request filters.
     """
 
     num_reqs: int
     num_rows: int
     num_blocks: int
-    has_residual: bool
+    num_residuals: int
     has_filters: bool
 
     @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """Floats of statistics, residual statistics, decisions and thresholds."""
+    def sizes(self) -> tuple[int, ...]:
+        """Words of arrivals, summaries, statistics, residuals, thresholds, lists, candidates."""
         per_row = 2 * self.num_blocks
         num_rows = self.num_reqs * self.num_rows
         return (
+            max(num_rows, MIN_ARRIVALS),
+            2 * num_rows,
             num_rows * per_row,
-            self.num_reqs * per_row * self.has_residual,
-            self.num_reqs * DECISION_SIZE * self.has_residual,
+            self.num_reqs * self.num_residuals * per_row,
             num_rows * self.has_filters,
+            num_rows * self.num_blocks * self.has_filters,
+            num_rows * MAX_CANDIDATES * self.has_filters,
         )
 
     @property
     def size(self) -> int:
-        """Floats in all."""
+        """Words in all."""
         return sum(self.sizes)
 
     def cut(self, workspace: Tensor) -> Scratch:
@@ -55,20 +64,32 @@ class Layout:
         Raises:
             InvalidInputError: it is too small, or not one-dimensional contiguous float32.
         """
-        check_tensor("workspace", workspace, (None,), (workspace.dtype,))
-        if workspace.shape[0] < self.size or workspace.element_size() != 4:
+        check_tensor("workspace", workspace, (None,), (torch.float32,))
+        if workspace.shape[0] < self.size or not workspace.is_contiguous():
             raise InvalidInputError(
-                f"workspace: expected {self.size} float32, got {workspace.shape[0]} "
-                f"{workspace.dtype}"
+                f"workspace: expected at least {self.size} contiguous float32, "
+                f"got {workspace.shape[0]}"
             )
-        statistics, residual, decisions, thresholds = workspace[: self.size].split(self.sizes)
+        parts = workspace[: self.size].split(self.sizes)
+        arrivals, summaries, statistics, residual, thresholds, listed, candidates = parts
+        if self.num_reqs * self.num_rows > MIN_ARRIVALS:
+            arrivals.zero_()
         return Scratch(
+            arrivals=arrivals.view(torch.int32),
             statistics=statistics,
+            summaries=summaries,
             num_blocks=self.num_blocks,
-            residual=residual if self.has_residual else None,
+            residual=residual if self.num_residuals else None,
             thresholds=thresholds if self.has_filters else None,
-            decisions=decisions if self.has_residual else None,
+            listed_blocks=listed.view(torch.int32) if self.has_filters else None,
+            candidates=candidates if self.has_filters else None,
         )
+
+    def allocate(self, device: torch.device) -> Tensor:
+        """A workspace for one call or many, one after the other on one stream."""
+        workspace = torch.empty(self.size, dtype=torch.float32, device=device)
+        workspace[:MIN_ARRIVALS].zero_()
+        return workspace
 
 
 def num_blocks(vocab_size: int) -> int:
