@@ -17,7 +17,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(TO_RUN) ## Watch speculative decoding on the bundled models (PROMPT="…" to choose)
-	@$(BIN)/acceptor generate --compare-plain --prompt "$$PROMPT"
+	@$(BIN)/acceptor generate --compare-plain --temperature 0.7 --prompt "$$PROMPT"
 
 test: $(TO_DEVELOP) ## Run the tests
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4
