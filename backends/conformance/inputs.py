@@ -9,7 +9,6 @@ from attrs import frozen
 from torch import Tensor
 
 from ...core.sampling_params import SamplingParams
-from ...core.sampling_tensors import SamplingTensors
 from ...core.token_counts import TokenCounts
 from .case import Case
 from .random_logits import draft_logits, mask, spoil, target_logits
@@ -29,7 +28,6 @@ class Inputs:
         draft_to_target: [draft V], or None for the same ids.
         token_counts: of every slot.
         wishes: each request's parameters.
-        params: the same, stacked.
     """
 
     target_logits: Tensor
@@ -40,7 +38,6 @@ class Inputs:
     draft_to_target: Tensor | None
     token_counts: TokenCounts
     wishes: tuple[SamplingParams, ...]
-    params: SamplingTensors
 
 
 def make_inputs(case: Case, device: torch.device) -> Inputs:
@@ -56,7 +53,6 @@ def make_inputs(case: Case, device: torch.device) -> Inputs:
     lengths = [k + 1 for k in case.num_draft_tokens]
     rows = target_logits(case, sum(lengths), noise)
     id_map, drafted = _draft_vocabulary(case, draft_logits(case, rows, noise), noise)
-    wishes = tuple(request_params(case, rng) for _ in case.num_draft_tokens)
     cache = torch.full((num_slots, places, drafted.shape[1]), torch.nan)
     for slot, of_request in zip(slots.tolist(), drafted.split(lengths), strict=True):
         cache[slot, : len(of_request) - 1] = of_request[:-1]
@@ -69,8 +65,7 @@ def make_inputs(case: Case, device: torch.device) -> Inputs:
         slot_ids=slots.to(device, ids),
         draft_to_target=None if id_map is None else id_map.to(device),
         token_counts=_token_counts(case, num_slots, noise, device),
-        wishes=wishes,
-        params=SamplingTensors.stack(wishes, device),
+        wishes=tuple(request_params(case, rng) for _ in case.num_draft_tokens),
     )
 
 

@@ -4,13 +4,15 @@ A difference is excused only if its decision is closer than the tolerance, and a
 must go on as the contract says from there. It refuses blanket excuses.
 """
 
+import math
 from collections.abc import Iterator
+from functools import partial
 
 from attrs import frozen
 
 from ...core.batch import PADDING_TOKEN_ID
 from .findings import Difference
-from .oracle import RequestOracle
+from .oracle import TOLERANCE, RequestOracle, margin_of
 from .oracle.law import Law
 from .oracle.policies import takes_last_success
 from .oracle.race import BLOCK_SIZE, Draw
@@ -47,19 +49,20 @@ def _acceptance(oracle: RequestOracle, request: int, answer: Answer) -> Iterator
         "acceptance",
         f"{expected} accepted",
         f"{got} accepted",
-        oracle.verdicts[row].margin if inside else float("inf"),
-        excused=inside and _may_accept(oracle, got),
+        margin := margin_of(partial(_may_accept, oracle, got)) if inside else math.inf,
+        excused=margin <= TOLERANCE,
     )
 
 
-def _may_accept(oracle: RequestOracle, count: int) -> bool:
-    """Whether rounding may make it exactly this many."""
-    verdicts, total = oracle.verdicts, oracle.num_draft_tokens
+def _may_accept(oracle: RequestOracle, count: int, tolerance: float) -> bool:
+    """Whether a relative change of p and q may make it exactly this many."""
+    total = oracle.num_draft_tokens
+    possible = [oracle.verdicts[row].possible(tolerance) for row in range(total)]
     if takes_last_success(oracle.policy):
-        passed = count == 0 or verdicts[count - 1].possible.accept
-        return passed and all(verdicts[row].possible.reject for row in range(count, total))
-    passed = all(verdicts[row].possible.accept for row in range(count))
-    return passed and (count == total or verdicts[count].possible.reject)
+        passed = count == 0 or possible[count - 1].accept
+        return passed and all(later.reject for later in possible[count:])
+    passed = all(earlier.accept for earlier in possible[:count])
+    return passed and (count == total or possible[count].reject)
 
 
 def _accepted_tokens(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:
@@ -96,14 +99,10 @@ def judge_draw(
     same_block = got // BLOCK_SIZE == draw.token_id // BLOCK_SIZE
     level = "token race" if same_block else "block race"
     kind = "filter edge or argmax" if law.doubted.any() else level
+    margin = margin_of(partial(draw.could_be, got))
+    decision = f"{what}, {kind}"
     yield Difference(
-        request,
-        row,
-        f"{what}, {kind}",
-        str(draw.token_id),
-        str(got),
-        draw.token_margin if same_block else draw.block_margin,
-        excused=draw.could_be(got),
+        request, row, decision, str(draw.token_id), str(got), margin, excused=margin <= TOLERANCE
     )
 
 

@@ -46,9 +46,9 @@ def mask(logits: Tensor, noise: torch.Generator) -> Tensor:
 
 
 def spoil(rows: Tensor, noise: torch.Generator) -> None:
-    """Make about one row in four unusable, in place: NaN, +inf, or nothing but -inf."""
+    """Make about one row in ten unusable, in place: NaN, +inf, or nothing but -inf."""
     ids = _any_ids(rows, noise)
-    kinds = torch.randint(0, 12, (len(rows),), generator=noise).tolist()
+    kinds = torch.randint(0, 30, (len(rows),), generator=noise).tolist()
     for row, kind, token_id in zip(rows, kinds, ids.tolist(), strict=True):
         if kind == 0:
             row[token_id] = torch.nan

@@ -13,7 +13,7 @@ from .findings import Difference, Findings
 from .strategies import cases
 from .tally import Tally
 
-CHUNK = 250
+CHUNK = 1000
 """Cases that one Hypothesis run generates: its memory of what it tried grows with them."""
 
 

@@ -3,7 +3,7 @@
 It refuses tolerance for the second: a request's token does not depend on its neighbours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from ...core.batch import SampleBatch
 from ...core.output import SampleOutput
 from ...core.ports import Sampler
+from ...core.sampling_params import SamplingParams
 from ...core.sampling_tensors import SamplingTensors
 from .case import Case
 from .findings import Difference, Findings
@@ -31,16 +32,22 @@ class Drawn:
 
 
 def draw(
-    case: Case, inputs: Inputs, sampler: Sampler, batch: SampleBatch, *, twice: bool = True
+    case: Case,
+    batch: SampleBatch,
+    wishes: Sequence[SamplingParams],
+    sampler: Sampler,
+    *,
+    twice: bool = True,
 ) -> Drawn:
     """Draw, compare with the oracle, and perhaps draw again in another order."""
-    snapshot = Snapshot.of(batch, inputs.params)
-    output = sampler.sample(batch, inputs.params)
+    params = SamplingTensors.stack(wishes, batch.logits.device)
+    snapshot = Snapshot.of(batch, params)
+    output = sampler.sample(batch, params)
     modified = tuple(snapshot.differences())
-    judged = judge_sample(batch, inputs.params, output)
+    judged = judge_sample(batch, params, output)
     twisted: tuple[Difference, ...] = ()
     if twice and judged.is_well_formed:
-        twisted = tuple(_draw_again(case, inputs, sampler, batch, output))
+        twisted = tuple(_draw_again(case, batch, wishes, output, sampler))
     return Drawn(output.token_ids, judged + Findings(differences=modified + twisted))
 
 
@@ -67,7 +74,11 @@ def draft_batch(case: Case, inputs: Inputs, place: int) -> SampleBatch:
 
 
 def _draw_again(
-    case: Case, inputs: Inputs, sampler: Sampler, batch: SampleBatch, output: SampleOutput
+    case: Case,
+    batch: SampleBatch,
+    wishes: Sequence[SamplingParams],
+    output: SampleOutput,
+    sampler: Sampler,
 ) -> Iterator[Difference]:
     rng = np.random.default_rng((case.seed, 3))
     count = int(rng.integers(batch.num_reqs + 1))
@@ -77,10 +88,10 @@ def _draw_again(
     again = evolve(
         batch, logits=batch.logits[order], positions=batch.positions[order], slot_ids=slots
     )
-    wishes = [inputs.wishes[request] for request in chosen]
+    their_wishes = [wishes[request] for request in chosen]
     with memory(poisoned=case.twist == "repeat"):
         repeated = sampler.sample(
-            again, SamplingTensors.stack(wishes, batch.logits.device)
+            again, SamplingTensors.stack(their_wishes, batch.logits.device)
         ).token_ids.tolist()
     expected = output.token_ids[order].tolist()
     for request, want, got in zip(chosen, expected, repeated, strict=True):

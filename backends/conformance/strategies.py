@@ -59,6 +59,8 @@ def cases(
 ) -> SearchStrategy[Case]:
     """Batches of every shape, with a handful of features each."""
     lengths = st.one_of(st.integers(0, 5), st.integers(0, 5), st.integers(0, 12))
+    features = st.frozensets(st.sampled_from(FEATURES), max_size=12)
+    rich = st.frozensets(st.sampled_from(FEATURES), min_size=3, max_size=14)
     return st.builds(
         Case,
         seed=st.integers(0, 2**64 - 1),
@@ -70,6 +72,6 @@ def cases(
         dtype=st.sampled_from(FLOAT_DTYPES),
         draft_dtype=st.sampled_from(FLOAT_DTYPES),
         id_dtype=st.sampled_from(("int64", "int32")),
-        features=st.frozensets(st.sampled_from(FEATURES), max_size=7),
+        features=st.one_of(features, features, rich),
         twist=st.sampled_from(TWISTS),
     )

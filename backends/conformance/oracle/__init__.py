@@ -1,7 +1,7 @@
 """The contract in float64 NumPy, written from its text and not from any backend."""
 
-from .filters import TOLERANCE
 from .inputs import RequestInputs, split_verify
+from .margin import TOLERANCE, margin_of
 from .request import RequestOracle
 from .sample import SampleOracle, split_sample
 
@@ -10,6 +10,7 @@ __all__ = [
     "RequestInputs",
     "RequestOracle",
     "SampleOracle",
+    "margin_of",
     "split_sample",
     "split_verify",
 ]

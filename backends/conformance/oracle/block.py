@@ -5,6 +5,7 @@ It refuses to reuse a product that was computed for other bounds.
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -19,11 +20,10 @@ def block_verdict(view: RequestView, row: int) -> Verdict:
     """Whether u < h for draft token row + 1."""
     count = row + 1
 
-    def bounds() -> tuple[float, float]:
-        return (
-            _log_h(view, count, _product(view, count, least_log_ratio), _least_left),
-            _log_h(view, count, _product(view, count, greatest_log_ratio), _most_left),
-        )
+    def bounds(tolerance: float) -> tuple[float, float]:
+        least, most = _product_bounds(view, count, tolerance)
+        low = _log_h(view, count, least, partial(_least_left, tolerance=tolerance))
+        return low, _log_h(view, count, most, partial(_most_left, tolerance=tolerance))
 
     exact = _log_h(view, count, _product(view, count, log_ratio), _left)
     return below(math.log(view.uniforms[row]), exact, bounds)
@@ -31,12 +31,15 @@ def block_verdict(view: RequestView, row: int) -> Verdict:
 
 def scaled_residual(view: RequestView, row: int) -> Law:
     """max(P p - q, 0) after the first `row` draft tokens were accepted."""
-    scale = Scale(
-        _product(view, row, log_ratio),
-        lambda: _product(view, row, least_log_ratio),
-        lambda: _product(view, row, greatest_log_ratio),
-    )
+    scale = Scale(_product(view, row, log_ratio), partial(_product_bounds, view, row))
     return residual(view.target_laws[row], view.draft_laws[row], view.drafts[row], scale)
+
+
+def _product_bounds(view: RequestView, count: int, tolerance: float) -> tuple[float, float]:
+    return (
+        _product(view, count, partial(least_log_ratio, tolerance=tolerance)),
+        _product(view, count, partial(greatest_log_ratio, tolerance=tolerance)),
+    )
 
 
 def _product(view: RequestView, count: int, ratio_of: Callable[[Law, Law, int], float]) -> float:
@@ -66,9 +69,9 @@ def _left(p: Law, q: Law, log_product: float) -> Floats:
     return log_difference(log_product + p.log_p, q.log_p)
 
 
-def _least_left(p: Law, q: Law, log_product: float) -> Floats:
-    return log_difference(log_product + p.bounds.low, q.bounds.high)
+def _least_left(p: Law, q: Law, log_product: float, tolerance: float) -> Floats:
+    return log_difference(log_product + p.bounds(tolerance).low, q.bounds(tolerance).high)
 
 
-def _most_left(p: Law, q: Law, log_product: float) -> Floats:
-    return log_difference(log_product + p.bounds.high, q.bounds.low)
+def _most_left(p: Law, q: Law, log_product: float, tolerance: float) -> Floats:
+    return log_difference(log_product + p.bounds(tolerance).high, q.bounds(tolerance).low)

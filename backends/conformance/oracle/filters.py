@@ -14,9 +14,6 @@ from .noise import Floats
 
 Flags = NDArray[np.bool_]
 
-TOLERANCE = 1e-5
-"""How close, relatively, two numbers must be for a decision between them to be a near-tie."""
-
 
 def kept(scaled: Floats, recipe: Recipe) -> Flags:
     """The tokens that survive all filters: [V]."""
@@ -43,13 +40,15 @@ class Support:
     possible: Flags
 
     @classmethod
-    def of(cls, scaled: Floats, slack: Floats, touched: Flags, recipe: Recipe) -> "Support":
-        """Of the log weights, each known to within its slack."""
+    def of(
+        cls, scaled: Floats, slack: Floats, touched: Flags, recipe: Recipe, tolerance: float
+    ) -> "Support":
+        """Of log weights, each known to within its slack."""
         keep = scaled > -np.inf
         support = cls(keep.copy(), keep.copy())
         if recipe.min_p > 0:
             edge = math.log(recipe.min_p)
-            close = abs(scaled - edge) <= TOLERANCE + slack
+            close = abs(scaled - edge) <= tolerance + slack
             support._cut(scaled >= edge, close & (touched | (scaled < 0)))
             keep &= scaled >= edge
         if 0 < recipe.top_k < len(scaled):
@@ -58,9 +57,10 @@ class Support:
             keep &= scaled >= edge
         if recipe.top_p < 1:
             doubted = np.exp(scaled[support.possible & ~support.certain]).sum()
+            doubted /= np.exp(scaled[keep]).sum()
             values, above = _levels(scaled, keep)
             edge = values[above < recipe.top_p].min()
-            close = _close_by_mass(scaled, slack, keep, doubted, recipe.top_p)
+            close = _close_by_mass(scaled, slack, keep, tolerance + doubted, recipe.top_p)
             close |= _computed_close_to(edge, scaled, slack, touched)
             support._cut(scaled >= edge, close)
         return support
@@ -85,7 +85,7 @@ def _levels(scaled: Floats, keep: Flags) -> tuple[Floats, Floats]:
 
 def _computed_close_to(edge: float, scaled: Floats, slack: Floats, touched: Flags) -> Flags:
     at_edge = scaled == edge
-    if not at_edge.any() or not touched.any():
+    if edge == -math.inf or not at_edge.any() or not touched.any():
         return np.zeros_like(at_edge)
     comparable = touched | touched[at_edge].any()
     close = comparable & (abs(scaled - edge) <= slack + slack[at_edge].max())
@@ -93,11 +93,11 @@ def _computed_close_to(edge: float, scaled: Floats, slack: Floats, touched: Flag
 
 
 def _close_by_mass(
-    scaled: Floats, slack: Floats, keep: Flags, doubted: float, top_p: float
+    scaled: Floats, slack: Floats, keep: Flags, uncertain: float, top_p: float
 ) -> Flags:
     values, above = _levels(scaled, keep)
     mass = np.exp(scaled[keep])
-    uncertain = TOLERANCE + (2 * float(mass @ slack[keep]) + doubted) / float(mass.sum())
+    uncertain += 2 * float(mass @ slack[keep]) / float(mass.sum())
     close = abs(above - top_p) <= uncertain * top_p
     # Nothing lies above the largest.
     close[0] = False

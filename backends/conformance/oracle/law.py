@@ -11,12 +11,17 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
-from .filters import TOLERANCE, Flags, Support, kept
+from .filters import Flags, Support, kept
+from .margin import TOLERANCE
 from .noise import Floats
 
+LEAST = np.finfo(np.float64).min / 2
+"""Stands for the logarithm of 0 where infinities would meet."""
+
 Integers = NDArray[np.int64]
-ROUNDING = 2.0**-21
-"""What a few roundings to float32 may do to a number, relative to its largest operand."""
+ROUNDING = 2.0**-21 / TOLERANCE
+"""What a few roundings to float32 may do to a sum of logits, relative to its largest operand and to
+the tolerance."""
 
 
 @frozen(eq=False)
@@ -33,27 +38,23 @@ class Law:
 
     Attributes:
         log_p: [V], -inf where the weight is 0.
-        find_bounds: computes the bounds.
+        bounds: computes the bounds for a relative change of all inputs.
     """
 
     log_p: Floats = field(eq=False)
-    find_bounds: Callable[[], Bounds] = field(eq=False)
+    bounds: Callable[[float], Bounds] = field(eq=False)
 
     @cached_property
-    def bounds(self) -> Bounds:
-        """The bounds of `log_p`."""
-        return self.find_bounds()
-
-    @property
     def doubted(self) -> Flags:
-        """The tokens that may have a weight or none: [V]."""
-        doubted: Flags = (self.bounds.low == -np.inf) & (self.bounds.high > -np.inf)
+        """The tokens that may have a weight or none, at the tolerance: [V]."""
+        bounds = self.bounds(TOLERANCE)
+        doubted: Flags = (bounds.low == -np.inf) & (bounds.high > -np.inf)
         return doubted
 
     @property
     def doubted_mass(self) -> float:
         """The most that they can weigh."""
-        return float(np.exp(self.bounds.high[self.doubted]).sum())
+        return float(np.exp(self.bounds(TOLERANCE).high[self.doubted]).sum())
 
 
 @frozen(eq=False)
@@ -98,7 +99,8 @@ def adjust(raw: Floats, wanted: Adjustments, in_prompt: Flags, counts: Integers)
     logits, magnitude, touched = raw.copy(), row.magnitude, row.touched
     for token_id, bias in wanted.bias.items():
         if token_id < len(raw):
-            logits[token_id] += bias
+            # Not in place on the array: NumPy warns of +inf - inf.
+            logits[token_id] = float(logits[token_id]) + bias
             magnitude[token_id] += abs(bias) if np.isfinite(bias) else 0.0
             touched[token_id] = True
     seen = in_prompt | (counts > 0)
@@ -126,14 +128,20 @@ def law_of(row: Row, recipe: Recipe) -> Law:
     log_weights = np.where(keep, scaled, -np.inf)
     log_p = log_weights - np.logaddexp.reduce(log_weights)
 
-    def bounds() -> Bounds:
-        slack = ROUNDING * (row.magnitude + row.magnitude[highest]) / recipe.temperature
-        support = Support.of(scaled, slack, row.touched, recipe)
+    def bounds(tolerance: float) -> Bounds:
+        rounding = tolerance * ROUNDING
+        slack = rounding * (row.magnitude + row.magnitude[highest]) / recipe.temperature
+        support = Support.of(scaled, slack, row.touched, recipe, tolerance)
+        if support.possible.sum() == 1:
+            return Bounds(log_p, log_p)
         low = np.where(support.certain, scaled - slack, -np.inf)
         high = np.where(support.possible, scaled + slack, -np.inf)
         least, most = np.logaddexp.reduce(low), np.logaddexp.reduce(high)
         # Half of the tolerance on each side of a comparison.
-        return Bounds(low - most - TOLERANCE / 2, np.minimum(high - least + TOLERANCE / 2, 0.0))
+        highest_share = np.where(support.possible, high + tolerance / 2, -np.inf) - max(
+            least, LEAST
+        )
+        return Bounds(low - most - tolerance / 2, np.minimum(highest_share, 0.0))
 
     return Law(log_p, bounds)
 
@@ -141,8 +149,8 @@ def law_of(row: Row, recipe: Recipe) -> Law:
 def _greedy(row: Row) -> Law:
     highest = int(row.logits.argmax())
 
-    def bounds() -> Bounds:
-        slack = ROUNDING * (row.magnitude + row.magnitude[highest])
+    def bounds(tolerance: float) -> Bounds:
+        slack = tolerance * ROUNDING * (row.magnitude + row.magnitude[highest])
         comparable = row.touched | row.touched[highest]
         possible = comparable & (row.logits >= row.logits[highest] - slack)
         possible[highest] = True
@@ -158,7 +166,7 @@ def one_hot(token_id: int, vocab_size: int) -> Law:
     """Certainty, with nothing to round."""
     log_p = np.full(vocab_size, -np.inf)
     log_p[token_id] = 0.0
-    return Law(log_p, lambda: Bounds(log_p, log_p))
+    return Law(log_p, lambda _: Bounds(log_p, log_p))
 
 
 def place(law: Law, token_ids: Integers, vocab_size: int) -> Law:
@@ -170,7 +178,8 @@ def place(law: Law, token_ids: Integers, vocab_size: int) -> Law:
         wide[token_ids[inside]] = values[inside]
         return wide
 
-    return Law(
-        placed(law.log_p),
-        lambda: Bounds(placed(law.bounds.low), placed(law.bounds.high)),
-    )
+    def bounds(tolerance: float) -> Bounds:
+        inner = law.bounds(tolerance)
+        return Bounds(placed(inner.low), placed(inner.high))
+
+    return Law(placed(law.log_p), bounds)

@@ -5,13 +5,12 @@ It refuses to sample: everything is summed over the vocabulary.
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 
 import numpy as np
 from attrs import field, frozen
 
 from ....core.policies import RelaxedTopN, Typical
-from .filters import TOLERANCE, Flags
+from .filters import Flags
 from .law import Law
 
 SMALLEST_FLOAT32 = 2.0**-126
@@ -24,16 +23,11 @@ class Accepted:
 
     Attributes:
         exact: [V], in float64.
-        find_doubted: computes for which of them float32 may answer otherwise.
+        doubted: computes for which of them a relative change may answer otherwise.
     """
 
     exact: Flags = field(eq=False)
-    find_doubted: Callable[[], Flags] = field(eq=False)
-
-    @cached_property
-    def doubted(self) -> Flags:
-        """Where float32 may answer otherwise."""
-        return self.find_doubted()
+    doubted: Callable[[float], Flags] = field(eq=False)
 
 
 def entropy(law: Law) -> float:
@@ -42,9 +36,9 @@ def entropy(law: Law) -> float:
     return -float((np.exp(law.log_p) * log_p).sum())
 
 
-def entropy_width(law: Law) -> float:
-    """How far float32 may be off; a token in doubt is worth about its own share of the entropy."""
-    width = 2 * TOLERANCE * max(1.0, entropy(law))
+def entropy_width(law: Law, tolerance: float) -> float:
+    """How far it may move; a token in doubt is worth about its own share of it."""
+    width = 2 * tolerance * max(1.0, entropy(law))
     doubted = law.doubted_mass
     return width + (doubted * (2 + abs(math.log(doubted)) + entropy(law)) if doubted else 0.0)
 
@@ -55,9 +49,10 @@ def typical_tokens(law: Law, policy: Typical) -> Accepted:
     def edge(shift: float) -> float:
         return min(policy.epsilon, policy.delta * math.exp(shift - entropy(law)))
 
-    def doubted() -> Flags:
-        low, high = edge(-entropy_width(law)), max(edge(entropy_width(law)), SMALLEST_FLOAT32)
-        return (np.exp(law.bounds.high) > low) & (np.exp(law.bounds.low) <= high)
+    def doubted(tolerance: float) -> Flags:
+        bounds, width = law.bounds(tolerance), entropy_width(law, tolerance)
+        low, high = edge(-width), max(edge(width), SMALLEST_FLOAT32)
+        return (np.exp(bounds.high) > low) & (np.exp(bounds.low) <= high)
 
     return Accepted(np.exp(law.log_p) > edge(0.0), doubted)
 
@@ -68,12 +63,13 @@ def relaxed_tokens(law: Law, policy: RelaxedTopN) -> Accepted:
     nth = np.sort(law.log_p)[::-1][min(policy.top_n, len(p)) - 1]
     edge = p.max() - policy.delta
 
-    def doubted() -> Flags:
-        width = np.exp(law.bounds.high) - np.exp(law.bounds.low)
+    def doubted(tolerance: float) -> Flags:
+        bounds = law.bounds(tolerance)
+        width = np.exp(bounds.high) - np.exp(bounds.low)
         around_nth = abs(p - np.exp(nth)) <= width
         if not (around_nth & (law.log_p != nth)).any():
             around_nth[:] = False
-        around_edge = abs(p - edge) <= TOLERANCE * p.max() + width
+        around_edge = abs(p - edge) <= tolerance * p.max() + width
         around_edge &= ~((policy.delta == 0) & (p == p.max()))
         tiny = (p > 0) & (p < SMALLEST_FLOAT32)
         doubted: Flags = around_nth | around_edge | tiny

@@ -17,7 +17,6 @@ from ....core.policies import (
     Typical,
 )
 from .block import block_verdict, scaled_residual
-from .filters import TOLERANCE
 from .law import Law
 from .lossy import Accepted, entropy, entropy_width, relaxed_tokens, typical_tokens
 from .residual import residual
@@ -82,12 +81,13 @@ def accepted_tokens(view: RequestView, policy: Typical | RelaxedTopN, row: int) 
 def matches(view: RequestView, row: int) -> Verdict:
     """Whether the draft token is the target's own sample."""
     sample, drafted = view.samples[row], view.drafts[row]
+    equal = sample.token_id == drafted
 
-    def possible() -> Possible:
-        equal = sample.token_id == drafted
-        return Possible(equal or sample.could_be(drafted), not equal or not sample.is_certain)
+    def possible(tolerance: float) -> Possible:
+        may_differ = not equal or not sample.is_certain(tolerance)
+        return Possible(equal or sample.could_be(drafted, tolerance), may_differ)
 
-    return Verdict(sample.token_id == drafted, possible, lambda: sample.margin)
+    return Verdict(equal, possible)
 
 
 def forgiven(view: RequestView, policy: Fly, row: int) -> Verdict:
@@ -95,11 +95,11 @@ def forgiven(view: RequestView, policy: Fly, row: int) -> Verdict:
     law, edge = view.target_laws[row], policy.min_entropy * math.log(view.inputs.vocab_size)
     nats = entropy(law)
 
-    def possible() -> Possible:
-        width = entropy_width(law)
+    def possible(tolerance: float) -> Possible:
+        width = entropy_width(law, tolerance)
         return Possible(nats + width >= edge, nats - width < edge)
 
-    undecided = Verdict(nats >= edge, possible, lambda: abs(nats - edge))
+    undecided = Verdict(nats >= edge, possible)
     for ahead in range(row + 1, row + 1 + policy.window):
         exists = ahead < len(view.drafts)
         undecided &= matches(view, ahead) if exists else certainly(accepted=False)
@@ -108,11 +108,11 @@ def forgiven(view: RequestView, policy: Fly, row: int) -> Verdict:
 
 def _ratio_verdict(view: RequestView, row: int) -> Verdict:
     asked = (view.target_laws[row], view.draft_laws[row], view.drafts[row])
-    return below(
-        math.log(view.uniforms[row]),
-        log_ratio(*asked),
-        lambda: (least_log_ratio(*asked), greatest_log_ratio(*asked)),
-    )
+
+    def bounds(tolerance: float) -> tuple[float, float]:
+        return least_log_ratio(*asked, tolerance), greatest_log_ratio(*asked, tolerance)
+
+    return below(math.log(view.uniforms[row]), log_ratio(*asked), bounds)
 
 
 def _synthetic_verdict(view: RequestView, policy: Synthetic, row: int) -> Verdict:
@@ -120,13 +120,18 @@ def _synthetic_verdict(view: RequestView, policy: Synthetic, row: int) -> Verdic
     if rate in (0.0, before):
         return certainly(rate > 0)
     threshold = math.log(rate) - math.log(before)
-    u = math.log(view.uniforms[row])
-    return below(u, threshold, lambda: (threshold - TOLERANCE, threshold + TOLERANCE))
+
+    def bounds(tolerance: float) -> tuple[float, float]:
+        return threshold - tolerance, threshold + tolerance
+
+    return below(math.log(view.uniforms[row]), threshold, bounds)
 
 
 def _membership(accepted: Accepted, drafted: int) -> Verdict:
-    def possible() -> Possible:
-        exact, doubted = bool(accepted.exact[drafted]), bool(accepted.doubted[drafted])
+    exact = bool(accepted.exact[drafted])
+
+    def possible(tolerance: float) -> Possible:
+        doubted = bool(accepted.doubted(tolerance)[drafted])
         return Possible(exact or doubted, not exact or doubted)
 
-    return Verdict(bool(accepted.exact[drafted]), possible)
+    return Verdict(exact, possible)

@@ -10,6 +10,7 @@ import numpy as np
 from attrs import field, frozen
 
 from .law import Law
+from .margin import margin_of
 from .noise import BLOCK_LEVEL, TOKEN_LEVEL, Floats
 from .per_row import PerRow
 
@@ -37,45 +38,33 @@ class Draw:
         block = int(self._block_scores(self.law.log_p).argmax())
         return block * BLOCK_SIZE + int(self._token_scores(self.law.log_p, block).argmax())
 
-    def could_be(self, token_id: int) -> bool:
-        """Whether rounding may let this token win."""
-        low, high = self.law.bounds.low, self.law.bounds.high
-        if not 0 <= token_id < len(high):
+    def could_be(self, token_id: int, tolerance: float) -> bool:
+        """Whether a relative change of the weights may let this token win."""
+        if not 0 <= token_id < len(self.law.log_p):
             return False
+        bounds = self.law.bounds(tolerance)
         block, place = divmod(token_id, BLOCK_SIZE)
-        return _may_win(self._block_scores(low), self._block_scores(high), block) and _may_win(
-            self._token_scores(low, block), self._token_scores(high, block), place
-        )
+        low, high = self._token_scores(bounds.low, block), self._token_scores(bounds.high, block)
+        block_low, block_high = self._block_scores(bounds.low), self._block_scores(bounds.high)
+        return _may_win(block_low, block_high, block) and _may_win(low, high, place)
 
-    @cached_property
-    def is_certain(self) -> bool:
-        """Whether rounding can let no other token win."""
-        low, high = self.law.bounds.low, self.law.bounds.high
+    def is_certain(self, tolerance: float) -> bool:
+        """Whether no such change can let another token win."""
+        bounds = self.law.bounds(tolerance)
         block, place = divmod(self.token_id, BLOCK_SIZE)
-        return _must_win(self._block_scores(low), self._block_scores(high), block) and _must_win(
-            self._token_scores(low, block), self._token_scores(high, block), place
-        )
+        low, high = self._token_scores(bounds.low, block), self._token_scores(bounds.high, block)
+        block_low, block_high = self._block_scores(bounds.low), self._block_scores(bounds.high)
+        return _must_win(block_low, block_high, block) and _must_win(low, high, place)
+
+    @property
+    def margin(self) -> float:
+        """The smallest relative change of the weights that may let another token win."""
+        return margin_of(lambda tolerance: not self.is_certain(tolerance))
 
     @property
     def num_races(self) -> int:
         """Among blocks, if there are several, and inside one."""
         return 1 + (len(self.law.log_p) > BLOCK_SIZE)
-
-    @property
-    def margin(self) -> float:
-        """By how much the closer of the two races was won."""
-        return min(self.block_margin, self.token_margin)
-
-    @property
-    def block_margin(self) -> float:
-        """By how much the winning block's score beats the next one's."""
-        return _lead(self._block_scores(self.law.log_p))
-
-    @property
-    def token_margin(self) -> float:
-        """By how much the winner's score beats the next one's of its block."""
-        block = self.token_id // BLOCK_SIZE
-        return _lead(self._token_scores(self.law.log_p, block))
 
     def _block_scores(self, log_weights: Floats) -> Floats:
         masses = block_masses(log_weights)
@@ -116,8 +105,3 @@ def _may_win(low: Floats, high: Floats, place: int) -> bool:
 
 def _must_win(low: Floats, high: Floats, place: int) -> bool:
     return bool(low[place] > np.delete(high, place).max(initial=-np.inf))
-
-
-def _lead(scores: Floats) -> float:
-    ordered = np.sort(scores)[::-1]
-    return float(ordered[0] - ordered[1]) if len(ordered) > 1 else float("inf")

@@ -12,6 +12,7 @@ from ....core.output import Status
 from ....core.policies import Fly, Policy, RelaxedTopN, Strict, Synthetic, Typical
 from .inputs import RequestInputs
 from .lossy import total_variation
+from .margin import TOLERANCE
 from .noise import RECOVER
 from .per_row import PerRow
 from .policies import (
@@ -114,9 +115,9 @@ class RequestOracle:
         p, q = self.view.target_laws[row], self.view.draft_laws[row]
         width = 2 * (p.doubted_mass + q.doubted_mass)
         if isinstance(self.policy, Typical | RelaxedTopN):
-            doubted = accepted_tokens(self.view, self.policy, row).doubted
+            doubted = accepted_tokens(self.view, self.policy, row).doubted(TOLERANCE)
             return width + float(np.exp(q.log_p[doubted]).sum())
         if isinstance(self.policy, Fly):
-            possible = forgiven(self.view, self.policy, row).possible
+            possible = forgiven(self.view, self.policy, row).possible(TOLERANCE)
             return width + float(possible.accept and possible.reject)
         return 0.0

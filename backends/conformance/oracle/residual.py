@@ -12,17 +12,16 @@ from .law import Bounds, Law
 from .noise import Floats
 
 
-def _one() -> float:
-    return 0.0
+def _one(_: float) -> tuple[float, float]:
+    return 0.0, 0.0
 
 
 @frozen
 class Scale:
-    """The logarithm of the factor on p, and how to find its bounds."""
+    """The logarithm of the factor on p, and its bounds for a relative change."""
 
     log: float = 0.0
-    find_low: Callable[[], float] = _one
-    find_high: Callable[[], float] = _one
+    bounds: Callable[[float], tuple[float, float]] = _one
 
 
 UNSCALED = Scale()
@@ -37,11 +36,13 @@ def residual(p: Law, q: Law, rejected: int, scale: Scale = UNSCALED) -> Law:
     if left.max() == -np.inf:
         left = _without(p.log_p, rejected)
 
-    def bounds() -> Bounds:
-        low = log_difference(scale.find_low() + p.bounds.low, q.bounds.high)
-        high = log_difference(scale.find_high() + p.bounds.high, q.bounds.low)
+    def bounds(tolerance: float) -> Bounds:
+        of_p, of_q = p.bounds(tolerance), q.bounds(tolerance)
+        least, most = scale.bounds(tolerance)
+        low = log_difference(least + of_p.low, of_q.high)
+        high = log_difference(most + of_p.high, of_q.low)
         if low.max() == -np.inf:
-            high = np.maximum(high, _without(p.bounds.high, rejected))
+            high = np.maximum(high, _without(of_p.high, rejected))
         return Bounds(low, high)
 
     return Law(left, bounds)

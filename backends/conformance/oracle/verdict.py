@@ -5,11 +5,11 @@ It refuses to average: an answer is certain or it is not.
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 
 from attrs import field, frozen
 
 from .law import Law
+from .margin import margin_of
 
 
 @frozen
@@ -26,64 +26,51 @@ class Verdict:
 
     Attributes:
         accepted: the answer in float64.
-        find_possible: computes what float32 may answer.
-        find_margin: computes how close the question was.
+        possible: the answers that a relative change of the inputs may give.
     """
 
     accepted: bool
-    find_possible: Callable[[], Possible] = field(eq=False)
-    find_margin: Callable[[], float] = field(eq=False, default=lambda: math.inf)
-
-    @cached_property
-    def possible(self) -> Possible:
-        """What float32 may answer; only computed when something differs."""
-        return self.find_possible()
+    possible: Callable[[float], Possible] = field(eq=False)
 
     @property
     def margin(self) -> float:
-        """The relative distance of what was compared; infinite if nothing was."""
-        return self.find_margin()
+        """The smallest change that may turn it."""
+        if self.accepted:
+            return margin_of(lambda tolerance: self.possible(tolerance).reject)
+        return margin_of(lambda tolerance: self.possible(tolerance).accept)
 
     def __or__(self, other: "Verdict") -> "Verdict":
         """Either of two reasons suffices."""
-        return Verdict(
-            self.accepted or other.accepted,
-            lambda: Possible(
-                self.possible.accept or other.possible.accept,
-                self.possible.reject and other.possible.reject,
-            ),
-            lambda: min(self.margin, other.margin),
-        )
+
+        def possible(tolerance: float) -> Possible:
+            mine, theirs = self.possible(tolerance), other.possible(tolerance)
+            return Possible(mine.accept or theirs.accept, mine.reject and theirs.reject)
+
+        return Verdict(self.accepted or other.accepted, possible)
 
     def __and__(self, other: "Verdict") -> "Verdict":
         """Both conditions are needed."""
-        return Verdict(
-            self.accepted and other.accepted,
-            lambda: Possible(
-                self.possible.accept and other.possible.accept,
-                self.possible.reject or other.possible.reject,
-            ),
-            lambda: min(self.margin, other.margin),
-        )
+
+        def possible(tolerance: float) -> Possible:
+            mine, theirs = self.possible(tolerance), other.possible(tolerance)
+            return Possible(mine.accept and theirs.accept, mine.reject or theirs.reject)
+
+        return Verdict(self.accepted and other.accepted, possible)
 
 
 def certainly(accepted: bool) -> Verdict:
     """An answer without arithmetic."""
-    return Verdict(accepted, lambda: Possible(accepted, not accepted))
+    return Verdict(accepted, lambda _: Possible(accepted, not accepted))
 
 
-def below(value: float, exact: float, bounds: Callable[[], tuple[float, float]]) -> Verdict:
-    """Whether a value is below a threshold that rounding moves inside bounds; all logarithms."""
+def below(value: float, exact: float, bounds: Callable[[float], tuple[float, float]]) -> Verdict:
+    """Whether a value is below a threshold that moves inside bounds; all logarithms."""
 
-    def possible() -> Possible:
-        low, high = bounds()
+    def possible(tolerance: float) -> Possible:
+        low, high = bounds(tolerance)
         return Possible(value < high, value >= low)
 
-    def margin() -> float:
-        comparable = math.isfinite(value) and math.isfinite(exact)
-        return abs(value - exact) if comparable else math.inf
-
-    return Verdict(value < exact, possible, margin)
+    return Verdict(value < exact, possible)
 
 
 def log_ratio(p: Law, q: Law, token_id: int) -> float:
@@ -91,14 +78,16 @@ def log_ratio(p: Law, q: Law, token_id: int) -> float:
     return _minus(float(p.log_p[token_id]), float(q.log_p[token_id]))
 
 
-def least_log_ratio(p: Law, q: Law, token_id: int) -> float:
+def least_log_ratio(p: Law, q: Law, token_id: int, tolerance: float) -> float:
     """The lower bound of `log_ratio`."""
-    return _minus(float(p.bounds.low[token_id]), float(q.bounds.high[token_id]))
+    low, high = p.bounds(tolerance).low[token_id], q.bounds(tolerance).high[token_id]
+    return _minus(float(low), float(high))
 
 
-def greatest_log_ratio(p: Law, q: Law, token_id: int) -> float:
+def greatest_log_ratio(p: Law, q: Law, token_id: int, tolerance: float) -> float:
     """The upper bound of `log_ratio`."""
-    return _minus(float(p.bounds.high[token_id]), float(q.bounds.low[token_id]))
+    high, low = p.bounds(tolerance).high[token_id], q.bounds(tolerance).low[token_id]
+    return _minus(float(high), float(low))
 
 
 def _minus(log_p: float, log_q: float) -> float:
