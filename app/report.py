@@ -3,6 +3,7 @@
 Colours appear on a terminal only. This module refuses to compute anything but averages.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -84,7 +85,7 @@ def _ending(measured: Measured) -> str:
 
 
 def as_json(measured: Measured, plain: Measured | None) -> dict[str, Any]:
-    """What machines read; the rate per position is a list, first place first."""
+    """What machines read; `logprobs` and the plain speed are there only if they were asked for."""
     result, figures = measured.result, measured.result.statistics
     stats = {
         "num_drafts": figures.num_drafts,
@@ -97,13 +98,24 @@ def as_json(measured: Measured, plain: Measured | None) -> dict[str, Any]:
     }
     if plain is not None:
         stats["plain_tokens_per_second"] = plain.tokens_per_second
-    return {
+    answer: dict[str, Any] = {
         "text": result.text,
         "token_ids": list(result.token_ids),
         "finish_reason": str(result.finish_reason),
         "seed": result.seed,
         "stats": stats,
     }
+    if result.logprobs is not None:
+        answer["logprobs"] = [
+            {"logprob": _finite(one.emitted), "top": [[i, _finite(p)] for i, p in one.top]}
+            for one in result.logprobs
+        ]
+    return answer
+
+
+def _finite(logprob: float) -> float | None:
+    # JSON has no infinity. A synthetic policy can emit what the target excludes.
+    return logprob if math.isfinite(logprob) else None
 
 
 def print_backends(console: Console, backends: Iterable[Backend]) -> None:

@@ -113,6 +113,17 @@ def test_flags_win_over_the_file(acceptor, tmp_path: Path) -> None:
     assert "block (lossless)" in acceptor(*arguments, "--policy", "block")[1]
 
 
+def test_json_has_logprobs_if_the_file_asks_for_them(acceptor, tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[sampling]\nlogprobs = 2\nlogprobs_mode = 'processed'\ntop_k = 1\n")
+    answer = json.loads(acceptor(*QUICK, "--json", "--config", str(file))[1])
+    assert len(answer["logprobs"]) == 24
+    for token_id, entry in zip(answer["token_ids"], answer["logprobs"], strict=True):
+        assert entry["logprob"] == 0
+        assert entry["top"][0] == [token_id, 0]
+        assert entry["top"][1][1] is None
+
+
 def test_a_stop_string_ends_the_text_before_it(acceptor) -> None:
     endless = json.loads(acceptor(*QUICK, "--json")[1])["text"]
     stop = endless[10:13]

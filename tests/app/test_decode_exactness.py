@@ -9,15 +9,19 @@ from hypothesis import strategies as st
 from acceptor.app.request import FinishReason, GenerationRequest, TokenKind
 from acceptor.core import (
     Block,
+    Fly,
     Probabilistic,
     Recipe,
+    RelaxedTopN,
     SamplingParams,
     Strict,
     Synthetic,
+    Typical,
 )
 
 STRICT = [Strict(), Strict(coupled=True)]
 LOSSLESS = [*STRICT, Probabilistic(), Block()]
+LOSSY = [Typical(), RelaxedTopN(), Fly()]
 
 recipes = st.builds(
     SamplingParams,
@@ -52,8 +56,8 @@ def test_strict_equals_plain_token_for_token(pair, policy, batch, num_spec_token
     assert outcomes(speculative) == outcomes(plain)
 
 
-@pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
-@settings(max_examples=25, deadline=None)
+@pytest.mark.parametrize("policy", LOSSLESS + LOSSY, ids=lambda policy: policy.name)
+@settings(max_examples=20, deadline=None)
 @given(batch=batches, num_spec_tokens=st.integers(1, 8))
 def test_greedy_speculative_equals_greedy_plain(pair, policy, batch, num_spec_tokens) -> None:
     batch = [evolve(one, params=evolve(one.params, temperature=0.0)) for one in batch]
@@ -62,7 +66,9 @@ def test_greedy_speculative_equals_greedy_plain(pair, policy, batch, num_spec_to
     assert outcomes(speculative) == outcomes(plain)
 
 
-@pytest.mark.parametrize("policy", [*LOSSLESS, Synthetic((0.8, 0.5))], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "policy", [*LOSSLESS, *LOSSY, Synthetic((0.8, 0.5))], ids=lambda policy: policy.name
+)
 @settings(max_examples=25, deadline=None)
 @given(batch=batches, num_spec_tokens=st.integers(1, 8))
 def test_figures_add_up(pair, policy, batch, num_spec_tokens) -> None:
@@ -72,6 +78,7 @@ def test_figures_add_up(pair, policy, batch, num_spec_tokens) -> None:
         assert len(result.kinds) == len(result.token_ids)
         assert figures.num_accepted_tokens == accepted == sum(figures.num_accepted_per_pos)
         assert figures.num_accepted_tokens <= figures.num_draft_tokens
+        assert (result.total_variation is not None) == (policy in LOSSY)
         followed = result.kinds.count(TokenKind.RECOVERED) + result.kinds.count(TokenKind.BONUS)
         cut_in_draft = result.kinds[-1] is TokenKind.ACCEPTED
         assert followed + cut_in_draft == figures.num_drafts

@@ -1,0 +1,132 @@
+"""Acceptance of the lossless policies on the bundled pair, for the documentation.
+
+`python -m acceptor.app.acceptance_table` writes acceptance.json and acceptance.md. Acceptance needs
+no clock; this module refuses to measure speed.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from itertools import product
+from operator import add
+from pathlib import Path
+
+import click
+from attrs import asdict, frozen
+
+from ..core.sampling_params import SamplingParams
+from ..core.statistics import AcceptanceStatistics
+from .config import Config, DecodingConfig
+from .policies import POLICIES
+from .request import GenerationRequest
+from .wiring import wire
+
+LOSSLESS = ("strict", "strict-coupled", "probabilistic", "block")
+TEMPERATURES = (1.0, 0.7)
+DRAFT_LENGTHS = (2, 4, 8)
+MAX_TOKENS = 64
+
+_SPEAKERS = ("ROMEO:\n", "KING RICHARD III:\n", "First Citizen:\n", "GLOUCESTER:\n")
+_PROSE = (
+    '"My dear fellow," said Sherlock Holmes, "',
+    '"I have no doubt," said he, "that ',
+    "It was late in the evening when ",
+    "The lady rose from her chair, and ",
+    "In the spring of that year ",
+    "The Constitution of the United States provided that ",
+    "The merchants and planters thought that ",
+    "Between the North and the South ",
+    "After the election of the President ",
+)
+_WORDS = ("what", "the", "we", "there", "in all", "it was not", "my good friend", "they who had")
+PROMPTS = (
+    *(speaker + words.capitalize() for speaker, words in product(_SPEAKERS, _WORDS)),
+    *(opening + words for opening, words in product(_PROSE, _WORDS)),
+)
+"""Beginnings in the manner of the texts that the pair has learned from; none is taken from them."""
+
+
+@frozen(kw_only=True)
+class Row:
+    """Acceptance over all prompts.
+
+    Attributes:
+        policy: its name.
+        temperature: of both models.
+        num_spec_tokens: tokens per draft.
+        acceptance_rate: accepted over drafted tokens.
+        acceptance_length: tokens per draft, the one that follows the accepted ones included.
+        acceptance_rate_per_pos: the share of drafts accepted through each place.
+        num_drafts: what the figures are means over.
+    """
+
+    policy: str
+    temperature: float
+    num_spec_tokens: int
+    acceptance_rate: float
+    acceptance_length: float
+    acceptance_rate_per_pos: tuple[float, ...]
+    num_drafts: int
+
+
+def measure_acceptance(policy: str, temperature: float, num_spec_tokens: int) -> Row:
+    """Continue every prompt with a seed of its own, all in one batch."""
+    decoding = DecodingConfig(num_spec_tokens=num_spec_tokens)
+    wired = wire(Config(policy=POLICIES[policy](), decoding=decoding))
+    requests = [
+        GenerationRequest(
+            prompt_token_ids=wired.tokenizer.encode(prompt),
+            params=SamplingParams(temperature=temperature, seed=seed),
+            max_tokens=MAX_TOKENS,
+            ignore_eos=True,
+        )
+        for seed, prompt in enumerate(PROMPTS)
+    ]
+    results = wired.decoder.generate(requests)
+    figures = reduce(add, (result.statistics for result in results), AcceptanceStatistics())
+    return Row(
+        policy=policy,
+        temperature=temperature,
+        num_spec_tokens=num_spec_tokens,
+        acceptance_rate=figures.acceptance_rate,
+        acceptance_length=figures.acceptance_length,
+        acceptance_rate_per_pos=tuple(figures.acceptance_rate_per_pos),
+        num_drafts=figures.num_drafts,
+    )
+
+
+def as_markdown(rows: Iterable[Row]) -> Iterator[str]:
+    """The lines of the table."""
+    yield "| temperature | K | policy | acceptance rate | acceptance length | per position, % |"
+    yield "|---|---|---|---|---|---|"
+    for row in rows:
+        rates = " ".join(f"{100 * rate:.0f}" for rate in row.acceptance_rate_per_pos)
+        yield (
+            f"| {row.temperature} | {row.num_spec_tokens} | {row.policy} | "
+            f"{row.acceptance_rate:.1%} | {row.acceptance_length:.2f} | {rates} |"
+        )
+
+
+@click.command()
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("docs/data"),
+    show_default=True,
+)
+def main(out: Path) -> None:
+    """Measure all policies, temperatures and draft lengths; takes some minutes."""
+    rows = []
+    for temperature, length, policy in product(TEMPERATURES, DRAFT_LENGTHS, LOSSLESS):
+        rows.append(measure_acceptance(policy, temperature, length))
+        click.echo(f"{policy} {temperature} {length}: {rows[-1].acceptance_rate:.1%}")
+    out.mkdir(parents=True, exist_ok=True)
+    settings = {"num_prompts": len(PROMPTS), "max_tokens": MAX_TOKENS}
+    record = {**settings, "rows": [asdict(row) for row in rows]}
+    (out / "acceptance.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    table = "\n".join(as_markdown(rows)) + "\n"
+    (out / "acceptance.md").write_text(table, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
