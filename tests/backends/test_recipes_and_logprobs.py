@@ -197,6 +197,18 @@ def test_drafts_are_drawn_without_bias_and_penalties() -> None:
     assert SAMPLER.sample(batch, SamplingTensors.stack([params])).token_ids.tolist() == [0]
 
 
+@pytest.mark.parametrize("vocab_size", [4, 600, 5000])
+def test_equally_likely_tokens_are_listed_by_id(vocab_size: int) -> None:
+    logits = torch.zeros(1, vocab_size)
+    logits[0, 2:] = 1.0
+    batch = SampleBatch(logits=logits, positions=torch.tensor([0]))
+    params = SamplingTensors.stack([SamplingParams(seed=1, logprobs=4)])
+    output = SAMPLER.sample(batch, params)
+    assert output.logprobs is not None
+    expected = [2, 3, 0, 1] if vocab_size == 4 else [2, 3, 4, 5]
+    assert output.logprobs.top_token_ids.flatten().tolist() == expected
+
+
 def test_logprobs_are_there_iff_someone_asks() -> None:
     request = Request(
         params=SamplingParams(seed=1),
