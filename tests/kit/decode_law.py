@@ -7,7 +7,7 @@ are drafted and tested again. This module refuses to say what the law should be:
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from itertools import count
+from functools import cache
 
 import torch
 from attrs import evolve, field, frozen
@@ -186,14 +186,12 @@ def _verify_batch(setup: DecodeSetup, state: State) -> VerifyBatch:
 
 
 def random_model(vocab_size: int, seed: int, sharpness: float = 1.5) -> Callable[[Tokens], Tensor]:
-    """A language model: random float32 logits for every context, made when first asked for."""
-    known: dict[Tokens, Tensor] = {}
-    numbers = count(seed * 1_000_003)
+    """A language model: random float32 logits for every context, whenever it is asked for."""
 
+    @cache
     def logits(tokens: Tokens) -> Tensor:
-        if tokens not in known:
-            generator = torch.Generator().manual_seed(next(numbers))
-            known[tokens] = sharpness * torch.randn(vocab_size, generator=generator)
-        return known[tokens]
+        # The hash of a tuple of integers is the same in every process.
+        generator = torch.Generator().manual_seed(hash((seed, tokens)) % 2**63)
+        return sharpness * torch.randn(vocab_size, generator=generator)
 
     return logits
