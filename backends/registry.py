@@ -47,6 +47,20 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 factory=".reference:ReferenceSampler",
                 summary="plain PyTorch in float64, CPU or CUDA; the oracle",
             ),
+            Backend(
+                name="triton",
+                factory=".triton_backend:TritonSampler",
+                summary="Triton kernels for CUDA",
+                requires=("triton",),
+                install="pip install 'acceptor[triton]'",
+            ),
+            Backend(
+                name="cupy",
+                factory=".cupy_backend:CupySampler",
+                summary="CUDA C++ compiled at run time, one launch a step; CUDA only",
+                requires=("cupy",),
+                install="pip install 'acceptor[cupy]'",
+            ),
         )
     }
 )

@@ -40,7 +40,7 @@ class Requests(NamedTuple):
 
 
 class RecipeArguments(NamedTuple):
-    """Each request's recipe, see `RecipeTensors`; filters are None when nobody uses them."""
+    """Each request's recipe, see `RecipeTensors`; None when nobody uses it."""
 
     temperature: Any
     min_p: Any
@@ -81,3 +81,17 @@ class Outputs(NamedTuple):
     token_ids: Any
     num_accepted: Any
     status: Any
+
+
+class LogprobOutputs(NamedTuple):
+    """Where logprobs go, see `Logprobs`, and which law each request wants them of."""
+
+    processed: Any
+    emitted: Any
+    top_token_ids: Any
+    top: Any
+
+
+NO_DRAFT = DraftRows(None, 0, 0, 0, None)
+NO_ADJUSTMENTS = Adjustments(None, None, 0, None, None, 0, None, None, None)
+NO_RECIPE = RecipeArguments(None, None, None, None)

@@ -14,7 +14,7 @@ from .statistics import block_statistics, block_token_ids, normalise
 
 CAPACITY = tl.constexpr(512)
 GUESSES = tl.constexpr(8)
-TILE = tl.constexpr(8)
+TILE = tl.constexpr(16)
 
 
 @triton.jit
@@ -125,18 +125,17 @@ def from_key(key):
 def searched_threshold(
     target, draft, adjust, requests, scratch, request, start, row, listed, num_listed, bound,
     row_max, inverse, at_least, BY_RANK: tl.constexpr, NUM_DRAFTS: tl.constexpr,
+    KEY_SHIFT: tl.constexpr,
 ):
-    """The largest logit whose rank, or whose mass and all above it, is at least so much.
+    """The largest logit that, with all above it, is at least so many or has so much mass.
 
-    Returns:
-        (the logit, what it and all above it amount to).
+    Only the upper bits of a key are searched where logits of 16 bits have no others.
     """
-    low = as_key(bound).to(tl.int64)
-    high = as_key(row_max).to(tl.int64) + 1
-    reached = at_least
+    low = as_key(bound).to(tl.int64) >> KEY_SHIFT
+    high = (as_key(row_max).to(tl.int64) >> KEY_SHIFT) + 1
     while high - low > 1:
         middle = low + (high - low) // 2
-        value = from_key(middle.to(tl.int32))
+        value = from_key((middle << KEY_SHIFT).to(tl.int32))
         amount = tl.zeros([], tl.float64)
         for first in range(0, num_listed, TILE):
             token_id = block_token_ids(listed_blocks(scratch, listed, first, num_listed))
@@ -150,10 +149,9 @@ def searched_threshold(
                 weights = tl.exp(tl.where(above, (logits - row_max) * inverse, NEVER))
             amount += tl.sum(tl.sum(tl.sum(weights, 2), 0).to(tl.float64), 0)
         enough = amount >= at_least
-        reached = tl.where(enough, amount, reached)
         low = tl.where(enough, middle, low)
         high = tl.where(enough, high, middle)
-    return from_key(low.to(tl.int32)), reached
+    return tl.maximum(from_key((low << KEY_SHIFT).to(tl.int32)), bound)
 
 
 @triton.jit
@@ -177,6 +175,7 @@ def mass_from(
 def filter_row(
     target, draft, adjust, requests, scratch, slot, request, start, row, inverse,
     min_p, top_k, top_p, row_max, log_total, NUM_DRAFTS: tl.constexpr, WIDTH: tl.constexpr,
+    KEY_SHIFT: tl.constexpr,
 ):
     """Find a row's threshold and make its statistics those of what reaches it."""
     out = scratch.statistics + slot.to(tl.int64) * 2 * scratch.num_blocks
@@ -227,11 +226,11 @@ def filter_row(
         else:
             lowest = tl.maximum(bound, -3.4028234663852886e38)
             if by_rank:
-                threshold, _count = searched_threshold(
+                threshold = searched_threshold(
                     target, draft, adjust, requests, scratch, request, start, row, listed,
                     num_listed, lowest, row_max, inverse, top_k.to(tl.float64), True, NUM_DRAFTS,
+                    KEY_SHIFT,
                 )
-                threshold = tl.maximum(threshold, lowest)
             if by_mass:
                 of_mass = total.to(tl.float64)
                 if whole_row == 0:
@@ -240,10 +239,10 @@ def filter_row(
                         num_listed, threshold, row_max, inverse, NUM_DRAFTS,
                     )
                 lowest = tl.maximum(threshold, lowest)
-                threshold, _mass = searched_threshold(
+                threshold = searched_threshold(
                     target, draft, adjust, requests, scratch, request, start, row, listed,
                     num_listed, lowest, row_max, inverse, top_p.to(tl.float64) * of_mass, False,
-                    NUM_DRAFTS,
+                    NUM_DRAFTS, KEY_SHIFT,
                 )
     tl.store(out + block, NEVER, mask=inside & (largest < threshold))
     tl.store(out + scratch.num_blocks + block, 0.0, mask=inside & (largest < threshold))
@@ -279,7 +278,7 @@ def filter_of(values, request, neutral):
 @triton.jit
 def filter_kernel(
     target, draft, requests, adjust, target_recipe, draft_recipe, scratch,
-    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, KEY_SHIFT: tl.constexpr,
 ):
     """One program per row, as in `statistics_kernel`."""
     slot = tl.program_id(0)
@@ -311,6 +310,6 @@ def filter_kernel(
         if usable & ((min_p > 0.0) | (top_k > 0) | (top_p < 1.0)):
             threshold = filter_row(
                 target, draft, adjust, requests, scratch, slot, request, start, row, inverse,
-                min_p, top_k, top_p, row_max, log_total, NUM_DRAFTS, WIDTH,
+                min_p, top_k, top_p, row_max, log_total, NUM_DRAFTS, WIDTH, KEY_SHIFT,
             )
     tl.store(scratch.thresholds + slot, threshold)

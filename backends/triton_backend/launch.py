@@ -8,9 +8,22 @@ from typing import Any
 
 from attrs import frozen
 
-from .arguments import Adjustments, DraftRows, Outputs, RecipeArguments, Requests, Scratch, TargetRows
+from .arguments import (
+    NO_ADJUSTMENTS,
+    NO_DRAFT,
+    NO_RECIPE,
+    Adjustments,
+    DraftRows,
+    LogprobOutputs,
+    Outputs,
+    RecipeArguments,
+    Requests,
+    Scratch,
+    TargetRows,
+)
 from .draw import draw_kernel
 from .filters import filter_kernel
+from .logprobs import logprobs_kernel
 from .plan import Plan
 from .residual import residual_kernel
 from .statistics import statistics_kernel
@@ -37,6 +50,8 @@ class Arguments:
     stream: int
     draft_index: int
     invalid: int
+    logprobs: LogprobOutputs | None
+    raw: Scratch
 
 
 def start(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
@@ -54,17 +69,15 @@ def launch_all(plan: Plan, arguments: Arguments, launch: Launcher = start) -> No
     if plan.reads_draft:
         launch_residual(plan, arguments, launch)
     launch_draw(plan, arguments, launch)
+    if arguments.logprobs is not None:
+        launch_logprobs(plan, arguments, arguments.logprobs, launch)
 
 
 def launch_statistics(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
     """Stage 1."""
-    layout = plan.layout
-    num_rows = layout.num_reqs * layout.num_rows
-    tiles = -(-layout.num_blocks // TILE_BLOCKS)
-    parts = max(1, min(tiles, -(-PROGRAMS // num_rows)))
-    launch(
-        statistics_kernel,
-        (num_rows, parts),
+    read_rows(
+        plan,
+        launch,
         arguments.target,
         arguments.draft,
         arguments.requests,
@@ -72,12 +85,72 @@ def launch_statistics(plan: Plan, arguments: Arguments, launch: Launcher) -> Non
         arguments.target_recipe,
         arguments.draft_recipe,
         arguments.scratch,
+        rows=plan.layout.num_rows,
+        with_masses=arguments.logprobs is not None or not plan.all_greedy,
+    )
+
+
+def read_rows(
+    plan: Plan, launch: Launcher, *arguments: object, rows: int, with_masses: bool
+) -> None:
+    """Launch the kernel that reads whole rows, so many of each request."""
+    num_rows = plan.layout.num_reqs * rows
+    tiles = -(-plan.layout.num_blocks // TILE_BLOCKS)
+    tiles_per_part = -(-tiles // max(1, min(tiles, -(-PROGRAMS // num_rows))))
+    parts = -(-tiles // tiles_per_part)
+    launch(
+        statistics_kernel,
+        (parts * num_rows,),
+        *arguments,
+        parts,
+        tiles_per_part,
         NUM_DRAFTS=plan.num_drafts,
-        ROWS=layout.num_rows,
-        WITH_MASSES=not plan.all_greedy,
+        ROWS=rows,
+        WITH_MASSES=with_masses,
         TILE=TILE_BLOCKS,
         WIDTH=plan.width,
         num_warps=2,
+    )
+
+
+def launch_logprobs(
+    plan: Plan, arguments: Arguments, outputs: LogprobOutputs, launch: Launcher
+) -> None:
+    """Stage 6; raw logits are read once more."""
+    rows = plan.num_drafts + 1
+    read_rows(
+        plan,
+        launch,
+        arguments.target,
+        NO_DRAFT,
+        arguments.requests,
+        NO_ADJUSTMENTS,
+        NO_RECIPE,
+        NO_RECIPE,
+        arguments.raw,
+        rows=rows,
+        with_masses=True,
+    )
+    launch(
+        logprobs_kernel,
+        (plan.layout.num_reqs * rows,),
+        arguments.target,
+        arguments.requests,
+        arguments.adjust,
+        NO_ADJUSTMENTS,
+        arguments.target_recipe,
+        arguments.scratch,
+        arguments.raw,
+        arguments.outputs.token_ids,
+        outputs.processed,
+        outputs.emitted,
+        outputs.top_token_ids,
+        outputs.top,
+        NUM_DRAFTS=plan.num_drafts,
+        ROWS=plan.layout.num_rows,
+        TOP_N=outputs.top.shape[-1],
+        WIDTH=plan.width,
+        num_warps=4,
     )
 
 
@@ -97,7 +170,8 @@ def launch_filters(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
         NUM_DRAFTS=plan.num_drafts,
         ROWS=layout.num_rows,
         WIDTH=plan.width,
-        num_warps=4,
+        KEY_SHIFT=plan.key_shift,
+        num_warps=8,
     )
 
 

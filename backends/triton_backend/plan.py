@@ -5,7 +5,9 @@ This module refuses to launch anything.
 
 import math
 
+import torch
 from attrs import frozen
+from torch import Tensor
 from triton import next_power_of_2
 
 from ...core.batch import SampleBatch, VerifyBatch
@@ -27,6 +29,7 @@ class Plan:
         num_drafts: max_spec_len.
         reads_draft: draft logits are read.
         any_greedy, all_greedy: of the target's recipe.
+        key_shift: how many low bits of every logit's key are the same.
         layout: of the workspace.
     """
 
@@ -36,6 +39,7 @@ class Plan:
     reads_draft: bool
     any_greedy: bool
     all_greedy: bool
+    key_shift: int
     layout: Layout
 
     @property
@@ -70,17 +74,19 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         reads_draft=reads_draft,
         any_greedy=params.target.any_greedy,
         all_greedy=params.target.all_greedy,
+        key_shift=_key_shift(params, batch.target_logits, batch.draft_logits),
         layout=Layout(
             num_reqs=batch.num_reqs,
             num_rows=batch.max_spec_len + 1 + batch.max_spec_len * reads_draft,
             num_blocks=num_blocks(vocab_size),
             num_residuals=int(reads_draft),
             has_filters=has_filters(params.target) or (reads_draft and has_filters(params.draft)),
+            num_raw_rows=0 if params.num_logprobs is None else batch.max_spec_len + 1,
         ),
     )
 
 
-def plan_sample(batch: SampleBatch, recipe: RecipeTensors) -> Plan:
+def plan_sample(batch: SampleBatch, params: SamplingTensors, recipe: RecipeTensors) -> Plan:
     """The plan of `sample`: strict verification of a draft of no tokens."""
     vocab_size = batch.logits.shape[1]
     if batch.draft_to_target is not None and batch.target_vocab_size is not None:
@@ -92,14 +98,26 @@ def plan_sample(batch: SampleBatch, recipe: RecipeTensors) -> Plan:
         reads_draft=False,
         any_greedy=recipe.any_greedy,
         all_greedy=recipe.all_greedy,
+        key_shift=_key_shift(params, batch.logits, None),
         layout=Layout(
             num_reqs=batch.num_reqs,
             num_rows=1,
             num_blocks=num_blocks(vocab_size),
             num_residuals=0,
             has_filters=has_filters(recipe),
+            num_raw_rows=int(params.num_logprobs is not None and batch.draft_index is None),
         ),
     )
+
+
+def _key_shift(params: SamplingTensors, logits: Tensor, draft_logits: Tensor | None) -> int:
+    # As float32, bfloat16 logits have 16 bits of zeros and float16 ones 13, unless something is
+    # added to them.
+    if params.bias is not None or params.penalties is not None:
+        return 0
+    shifts = {torch.bfloat16: 16, torch.float16: 13, torch.float32: 0}
+    tensors = [logits] if draft_logits is None else [logits, draft_logits]
+    return min(shifts[tensor.dtype] for tensor in tensors)
 
 
 def has_filters(recipe: RecipeTensors) -> bool:

@@ -53,7 +53,10 @@ def num_usable_drafts(target, requests, request, num_rows, NUM_DRAFTS: tl.conste
 @triton.jit
 def temperature_of(recipe, request):
     """(1 / temperature, whether the request is greedy); a greedy request's weights are unused."""
-    temperature = tl.load(recipe.temperature + request)
+    if recipe.temperature is None:
+        temperature = request * 0 + 1.0
+    else:
+        temperature = tl.load(recipe.temperature + request)
     greedy = temperature == 0.0
     return 1.0 / tl.where(greedy, 1.0, temperature), greedy
 

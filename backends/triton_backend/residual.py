@@ -81,21 +81,21 @@ def residual_kernel(
         num_tiles = tl.cdiv(scratch.num_blocks, TILE)
         for tile in range(tl.program_id(1), num_tiles, tl.num_programs(1)):
             block = tile * TILE + tl.arange(0, TILE)
-            token_id = block_token_ids(block)
+            inside = block < scratch.num_blocks
+            alive = True
             if scratch.thresholds is not None:
                 # Where the target's filters left nothing, nothing can be recovered.
                 statistics = scratch.statistics + target_slot * 2 * scratch.num_blocks
-                largest = tl.load(
-                    statistics + block, mask=block < scratch.num_blocks, other=NEVER
+                alive = tl.max(tl.load(statistics + block, mask=inside, other=NEVER), 0) > NEVER
+            largest = tl.full([TILE], NEVER, tl.float32)
+            mass = tl.zeros([TILE], tl.float32)
+            if alive:
+                token_id = block_token_ids(block)
+                logits = load_target(
+                    target, adjust, requests, request, start, halt, token_id, NUM_DRAFTS
                 )
-                dead = (largest == NEVER)[None, :, None]
-                token_id = tl.where(dead, target.vocab_size, token_id)
-            logits = load_target(
-                target, adjust, requests, request, start, halt, token_id, NUM_DRAFTS
-            )
-            log_p = log_probs(logits, target_law)
-            logits = load_draft_at(draft, slot, halt, token_id, target.vocab_size)
-            largest, mass = residual_statistics(log_p, log_probs(logits, draft_law))
-            inside = block < scratch.num_blocks
+                log_p = log_probs(logits, target_law)
+                logits = load_draft_at(draft, slot, halt, token_id, target.vocab_size)
+                largest, mass = residual_statistics(log_p, log_probs(logits, draft_law))
             tl.store(out + block, largest, mask=inside)
             tl.store(out + scratch.num_blocks + block, mass, mask=inside)

@@ -8,12 +8,22 @@ from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.fit import check_sample_fits, check_verify_fits
-from ...core.output import SampleOutput, Status, VerifyOutput
+from ...core.output import Logprobs, SampleOutput, Status, VerifyOutput
 from ...core.policies import Policy
 from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from ...core.token_counts import TokenCounts
-from .arguments import Adjustments, DraftRows, Outputs, RecipeArguments, Requests, TargetRows
+from .arguments import (
+    NO_ADJUSTMENTS,
+    NO_DRAFT,
+    Adjustments,
+    DraftRows,
+    LogprobOutputs,
+    Outputs,
+    RecipeArguments,
+    Requests,
+    TargetRows,
+)
 from .launch import Arguments, launch_all
 from .plan import Plan, plan_sample, plan_verify
 
@@ -57,13 +67,15 @@ class TritonSampler:
         """See `Sampler.sample`; `workspace` and `out` are as in `verify`."""
         check_sample_fits(batch, params)
         recipe = params.target if batch.draft_index is None else params.draft
-        plan = plan_sample(batch, recipe)
+        plan = plan_sample(batch, params, recipe)
         if out is None:
             device = batch.logits.device
             out = SampleOutput(
                 token_ids=torch.empty(batch.num_reqs, dtype=torch.int64, device=device),
                 status=torch.empty(batch.num_reqs, dtype=torch.int32, device=device),
-                logprobs=None,
+                logprobs=_empty_logprobs((batch.num_reqs, 1), params, device)
+                if batch.draft_index is None
+                else None,
             )
         scratch = _workspace(plan, batch.logits, workspace)
         launch_all(plan, _sample_arguments(plan, batch, params, recipe, scratch, out))
@@ -78,7 +90,7 @@ class TritonSampler:
     def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
         """How many float32 a `sample` of such a batch needs."""
         recipe = params.target if batch.draft_index is None else params.draft
-        return plan_sample(batch, recipe).layout.size
+        return plan_sample(batch, params, recipe).layout.size
 
 
 def _workspace(plan: Plan, logits: Tensor, workspace: Tensor | None) -> Tensor:
@@ -94,8 +106,29 @@ def _empty_output(batch: VerifyBatch, params: SamplingTensors) -> VerifyOutput:
         token_ids=torch.empty(shape, dtype=torch.int64, device=device),
         num_accepted=torch.empty(batch.num_reqs, dtype=torch.int32, device=device),
         status=torch.empty(batch.num_reqs, dtype=torch.int32, device=device),
-        logprobs=None,
+        logprobs=_empty_logprobs(shape, params, device),
         total_variation=None,
+    )
+
+
+def _empty_logprobs(
+    shape: tuple[int, int], params: SamplingTensors, device: torch.device
+) -> Logprobs | None:
+    if params.num_logprobs is None:
+        return None
+    top_shape = (*shape, params.num_logprobs)
+    return Logprobs(
+        emitted=torch.empty(shape, device=device),
+        top_token_ids=torch.empty(top_shape, dtype=torch.int64, device=device),
+        top=torch.empty(top_shape, device=device),
+    )
+
+
+def _logprob_outputs(logprobs: Logprobs | None, params: SamplingTensors) -> LogprobOutputs | None:
+    if logprobs is None:
+        return None
+    return LogprobOutputs(
+        params.logprobs_processed, logprobs.emitted, logprobs.top_token_ids, logprobs.top
     )
 
 
@@ -123,10 +156,6 @@ def _adjustments(params: SamplingTensors, counts: TokenCounts | None) -> Adjustm
         presence=None if penalties is None else penalties.presence,
         frequency=None if penalties is None else penalties.frequency,
     )
-
-
-NO_DRAFT = DraftRows(None, 0, 0, 0, None)
-NO_ADJUSTMENTS = Adjustments(None, None, 0, None, None, 0, None, None, None)
 
 
 def _verify_arguments(
@@ -162,10 +191,12 @@ def _verify_arguments(
         target_recipe=_recipe(params.target),
         draft_recipe=_recipe(params.draft),
         scratch=plan.layout.cut(workspace),
+        raw=plan.layout.cut_raw(workspace),
         outputs=Outputs(out.token_ids, out.num_accepted, out.status),
         stream=int(Stream.TARGET),
         draft_index=0,
         invalid=int(Status.TARGET_LOGITS_INVALID),
+        logprobs=_logprob_outputs(out.logprobs, params),
     )
 
 
@@ -197,10 +228,12 @@ def _sample_arguments(
         target_recipe=_recipe(recipe),
         draft_recipe=_recipe(recipe),
         scratch=plan.layout.cut(workspace),
+        raw=plan.layout.cut_raw(workspace),
         outputs=Outputs(out.token_ids, None, out.status),
         stream=int(stream),
         draft_index=0 if stream is Stream.TARGET else batch.draft_index or 0,
         invalid=int(invalid),
+        logprobs=_logprob_outputs(out.logprobs, params),
     )
 
 

@@ -17,11 +17,16 @@ PARTS = tl.constexpr(4)
 @triton.jit
 def statistics_kernel(
     target, draft, requests, adjust, target_recipe, draft_recipe, scratch,
+    parts, tiles_per_part,
     NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, WITH_MASSES: tl.constexpr,
     TILE: tl.constexpr, WIDTH: tl.constexpr,
 ):
-    """Programs (row, part of its tiles); rows of a request: the target's, then the draft's."""
-    slot = tl.program_id(0)
+    """A program per part of a row; rows of a request: the target's, then the draft's.
+
+    Neighbours read neighbouring memory.
+    """
+    slot = tl.program_id(0) // parts
+    first_tile = tl.program_id(0) % parts * tiles_per_part
     request = slot // ROWS
     row = slot % ROWS
     num_tiles = tl.cdiv(scratch.num_blocks, TILE)
@@ -35,7 +40,7 @@ def statistics_kernel(
         inverse, one_hot = temperature_of(draft_recipe, request)
         present = (row - NUM_DRAFTS < num_rows) & (one_hot == 0)
     if present:
-        for tile in range(tl.program_id(1), num_tiles, tl.num_programs(1)):
+        for tile in range(first_tile, tl.minimum(first_tile + tiles_per_part, num_tiles)):
             block = tile * TILE + tl.arange(0, TILE)
             token_id = block_token_ids(block)
             if row <= NUM_DRAFTS:
@@ -48,7 +53,7 @@ def statistics_kernel(
                 logits = load_draft(draft, draft_slot, row - NUM_DRAFTS - 1, token_id)
                 _store(out, scratch.num_blocks, block, logits, inverse, WITH_MASSES)
         tl.debug_barrier()
-        if tl.atomic_add(scratch.arrivals + slot, 1) == tl.num_programs(1) - 1:
+        if tl.atomic_add(scratch.arrivals + slot, 1) == parts - 1:
             _summarise(out, scratch, slot, inverse, WITH_MASSES, WIDTH)
             tl.store(scratch.arrivals + slot, 0)
 

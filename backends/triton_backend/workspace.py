@@ -30,6 +30,7 @@ class Layout:
         num_blocks: blocks of 512 tokens in the larger of both vocabularies.
         num_residuals: residuals per request that may be drawn from.
         has_filters: some request filters.
+        num_raw_rows: rows per request whose raw logits are summed up for logprobs.
     """
 
     num_reqs: int
@@ -37,10 +38,11 @@ class Layout:
     num_blocks: int
     num_residuals: int
     has_filters: bool
+    num_raw_rows: int
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Words of arrivals, summaries, statistics, residuals, thresholds, lists, candidates."""
+        """Words of each part, in the order of `_parts`."""
         per_row = 2 * self.num_blocks
         num_rows = self.num_reqs * self.num_rows
         return (
@@ -51,6 +53,8 @@ class Layout:
             num_rows * self.has_filters,
             num_rows * self.num_blocks * self.has_filters,
             num_rows * MAX_CANDIDATES * self.has_filters,
+            2 * self.num_reqs * self.num_raw_rows,
+            self.num_reqs * self.num_raw_rows * per_row,
         )
 
     @property
@@ -64,16 +68,8 @@ class Layout:
         Raises:
             InvalidInputError: it is too small, or not one-dimensional contiguous float32.
         """
-        check_tensor("workspace", workspace, (None,), (torch.float32,))
-        if workspace.shape[0] < self.size or not workspace.is_contiguous():
-            raise InvalidInputError(
-                f"workspace: expected at least {self.size} contiguous float32, "
-                f"got {workspace.shape[0]}"
-            )
-        parts = workspace[: self.size].split(self.sizes)
-        arrivals, summaries, statistics, residual, thresholds, listed, candidates = parts
-        if self.num_reqs * self.num_rows > MIN_ARRIVALS:
-            arrivals.zero_()
+        parts = self._parts(workspace)
+        arrivals, summaries, statistics, residual, thresholds, listed, candidates, *_ = parts
         return Scratch(
             arrivals=arrivals.view(torch.int32),
             statistics=statistics,
@@ -84,6 +80,25 @@ class Layout:
             listed_blocks=listed.view(torch.int32) if self.has_filters else None,
             candidates=candidates if self.has_filters else None,
         )
+
+    def cut_raw(self, workspace: Tensor) -> Scratch:
+        """The same for statistics of raw logits."""
+        arrivals, *_, summaries, statistics = self._parts(workspace)
+        return Scratch(
+            arrivals.view(torch.int32), statistics, summaries, self.num_blocks, *[None] * 4
+        )
+
+    def _parts(self, workspace: Tensor) -> tuple[Tensor, ...]:
+        check_tensor("workspace", workspace, (None,), (torch.float32,))
+        if workspace.shape[0] < self.size or not workspace.is_contiguous():
+            raise InvalidInputError(
+                f"workspace: expected at least {self.size} contiguous float32, "
+                f"got {workspace.shape[0]}"
+            )
+        parts: tuple[Tensor, ...] = workspace[: self.size].split(self.sizes)
+        if self.num_reqs * self.num_rows > MIN_ARRIVALS:
+            parts[0].zero_()
+        return parts
 
     def allocate(self, device: torch.device) -> Tensor:
         """A workspace for one call or many, one after the other on one stream."""
