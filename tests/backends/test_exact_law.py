@@ -175,7 +175,8 @@ def test_half_precision_logits_are_taken_at_their_word(policy: Policy, dtype: to
 def test_a_greedy_request_emits_the_argmax(policy: Policy) -> None:
     params = SamplingParams(seed=1, temperature=0.0, draft=Recipe())
     setup = DecodeSetup(target=TARGET, draft=DRAFT, policy=policy, params=params, num_spec_tokens=2)
-    assert error_of(setup) == 0
+    assert emitted_law(setup, 3).keys() == expected_law(setup, 3).keys()
+    assert error_of(setup) <= EXACT
 
 
 # What follows must be noticed.
