@@ -5,6 +5,7 @@ know any backend.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from attrs import frozen
@@ -154,4 +155,28 @@ def _answer(output: VerifyOutput, params: SamplingParams, index: int) -> Answer:
         tuple(output.logprobs.emitted[index, places].tolist()),
         tuple(map(tuple, output.logprobs.top_token_ids[index, places, : params.logprobs].tolist())),
         tuple(map(tuple, output.logprobs.top[index, places, : params.logprobs].tolist())),
+    )
+
+
+def certain(*token_ids: int, vocab_size: int = 5) -> Tensor:
+    """Rows of logits that leave no choice: only one token of each has a finite one."""
+    rows = torch.full((len(token_ids), vocab_size), -torch.inf)
+    rows[torch.arange(len(token_ids)), torch.tensor(token_ids)] = 0.7
+    return rows
+
+
+def request_of(
+    draft_token_ids: tuple[int, ...],
+    target_logits: Tensor,
+    draft_logits: Tensor | None = None,
+    **params: Any,
+) -> Request:
+    """A request with a seed; without draft logits, its draft model finds all tokens alike."""
+    if draft_logits is None:
+        draft_logits = torch.zeros(len(draft_token_ids), target_logits.shape[1])
+    return Request(
+        params=SamplingParams(seed=3, **params),
+        target_logits=target_logits,
+        draft_token_ids=draft_token_ids,
+        draft_logits=draft_logits,
     )
