@@ -19,20 +19,24 @@ from .check import check
 from .findings import Difference, Findings
 from .judge import judge_sample, judge_verify
 from .loading import load_backend
-from .run import run_chunk
+from .run import Failure, first_failure, run_case, run_chunk, run_corners
 from .strategies import cases, policies
 from .tally import Tally
 
 __all__ = [
     "Case",
     "Difference",
+    "Failure",
     "Findings",
     "Tally",
     "cases",
     "check",
+    "first_failure",
     "judge_sample",
     "judge_verify",
     "load_backend",
     "policies",
+    "run_case",
     "run_chunk",
+    "run_corners",
 ]

@@ -1,52 +1,81 @@
-"""The command: `python -m acceptor.backends.conformance --backend NAME`; see `--help`."""
+"""The command: `python -m acceptor.backends.conformance --backend NAME`; see `--help`.
+
+It refuses to end with 0 when something is unexplained.
+"""
 
 import argparse
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from pathlib import Path
 
 import torch
 
+from ...core.errors import AcceptorError, InvalidInputError
+from .campaign import Campaign
+from .case import Case
 from .loading import load_backend
-from .run import CHUNK, run_chunk
+from .record import Record
+from .run import CHUNK, run_case
+from .strategies import POLICIES
+from .table import table
 from .tally import Tally
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the cases and print what was found."""
+    """Run, print what was found, and perhaps write it; 0 if the backend conforms."""
     wanted = _parser().parse_args(arguments)
-    numbers = range(wanted.first_chunk, wanted.first_chunk + -(-wanted.batches // CHUNK))
-    work = partial(_run, wanted.backend, wanted.device, wanted.max_vocab_size)
-    if wanted.workers == 1:
-        tally = sum(map(work, numbers), Tally())
-    else:
-        with ProcessPoolExecutor(wanted.workers) as pool:
-            tally = sum(pool.map(work, numbers), Tally())
-    sys.stdout.write(_table(tally))
-    return 1 if tally.failures else 0
-
-
-def _run(backend: str, device: str, largest_vocabulary: int, chunk: int) -> Tally:
+    # Small tensors gain nothing from threads, and workers would fight over cores.
     torch.set_num_threads(1)
-    return run_chunk(
-        load_backend(backend), torch.device(device), chunk, largest_vocabulary=largest_vocabulary
+    try:
+        tally = _one_case(wanted) if wanted.case else _many_cases(wanted)
+    except AcceptorError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(table(tally))
+    return 0 if tally.is_conformant else 1
+
+
+def _one_case(wanted: argparse.Namespace) -> Tally:
+    case, tally = Case.from_json(wanted.case), Tally()
+    device = torch.device(wanted.device)
+    tally.add_case(case, run_case(case, load_backend(wanted.backend), device))
+    return tally
+
+
+def _many_cases(wanted: argparse.Namespace) -> Tally:
+    campaign = Campaign(
+        backend=wanted.backend,
+        device=wanted.device,
+        policies=tuple(wanted.policy or POLICIES),
+        largest_vocabulary=wanted.max_vocab_size,
+        num_workers=wanted.workers,
     )
+    first, tally = _so_far(wanted)
+    if first == 0:
+        tally = campaign.corners()
+    numbers = range(first, first + -(-wanted.batches // CHUNK))
+    for number, found in zip(numbers, campaign.chunks(numbers, wanted.batches), strict=True):
+        tally += found
+        if wanted.json is not None:
+            Record(wanted.backend, wanted.device, number + 1, tally).write(wanted.json)
+        if found.failures:
+            sys.stdout.write(f"{campaign.smallest_failure(number, CHUNK)}\n")
+            break
+    return tally
 
 
-def _table(tally: Tally) -> str:
-    lines = [
-        f"batches      {tally.num_batches:>12,}",
-        f"unsupported  {tally.num_unsupported:>12,}",
-        f"requests     {tally.num_requests:>12,}",
-        f"decisions    {tally.num_decisions:>12,}",
-        f"differences  {tally.num_differences:>12,}",
-        *[f"  near-tie, {kind}: {count:,}" for kind, count in sorted(tally.excused.items())],
-        f"unexplained  {len(tally.failures):>12,}",
-    ]
-    for case, difference in tally.failures[:10]:
-        lines += [f"{difference}", f"  {case.to_json()}"]
-    return "\n".join(lines) + "\n"
+def _so_far(wanted: argparse.Namespace) -> tuple[int, Tally]:
+    if not wanted.resume:
+        return wanted.first_chunk, Tally()
+    if wanted.json is None:
+        raise InvalidInputError("--continue: expected --json FILE beside it, got none")
+    record = Record.read(wanted.json)
+    if (record.backend, record.device) != (wanted.backend, wanted.device):
+        raise InvalidInputError(
+            f"{wanted.json}: expected a record of {wanted.backend} on {wanted.device}, "
+            f"got {record.backend} on {record.device}"
+        )
+    return record.num_chunks, record.tally
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,8 +87,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batches", type=int, default=1000, help="how many (default 1000)")
     parser.add_argument("--device", default="cpu", help="where (default cpu)")
     parser.add_argument("--workers", type=int, default=1, help="processes (default 1)")
-    parser.add_argument("--first-chunk", type=int, default=0, help="where to go on")
-    parser.add_argument("--max-vocab-size", type=int, default=10**9, help="for slow simulators")
+    parser.add_argument(
+        "--policy", action="append", choices=sorted(POLICIES), help="only this one; repeatable"
+    )
+    parser.add_argument(
+        "--max-vocab-size", type=int, default=10**9, metavar="V", help="for slow simulators"
+    )
+    parser.add_argument("--first-chunk", type=int, default=0, help="other random batches")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    parser.add_argument(
+        "--continue", action="store_true", dest="resume", help="go on where FILE stopped"
+    )
+    parser.add_argument("--case", metavar="JSON", help="only this case, as a report printed it")
     return parser
 
 

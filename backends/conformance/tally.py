@@ -1,11 +1,18 @@
 """What a whole run found; refuses to forget an excuse."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from attrs import define, field
 
 from .case import Case
 from .findings import Difference, Findings
+
+MOST_NEAR_TIES = 1e-5
+"""The share of decisions that rounding may turn."""
+
+FREE_NEAR_TIES = 3
+"""How many a run may have that is too short to tell a rate."""
 
 
 @define
@@ -17,24 +24,31 @@ class Tally:
         num_unsupported: cases whose policy the backend lacks.
         num_requests: compared requests, draws included.
         num_decisions: tests of draft tokens and races.
-        excused: near-ties by decision.
-        failures: what is unexplained, with the case that shows it.
+        near_ties: excused differences by decision.
+        failures: what is unexplained, with the name of what shows it.
     """
 
     num_batches: int = 0
     num_unsupported: int = 0
     num_requests: int = 0
     num_decisions: int = 0
-    excused: Counter[str] = field(factory=Counter)
-    failures: list[tuple[Case, Difference]] = field(factory=list)
+    near_ties: Counter[str] = field(factory=Counter)
+    failures: list[tuple[str, Difference]] = field(factory=list)
 
-    def add(self, case: Case, findings: Findings) -> None:
-        """Count one case."""
+    def add(self, name: str, findings: Findings) -> None:
+        """Count one case or corner."""
         self.num_batches += 1
         self.num_requests += findings.num_requests
         self.num_decisions += findings.num_decisions
-        self.excused.update(d.decision for d in findings.differences if d.excused)
-        self.failures += [(case, difference) for difference in findings.unexplained]
+        self.near_ties.update(d.decision for d in findings.differences if d.excused)
+        self.failures += [(name, difference) for difference in findings.unexplained]
+
+    def add_case(self, case: Case, findings: Findings | None) -> None:
+        """Count one case; None if the backend lacks its policy."""
+        if findings is None:
+            self.num_unsupported += 1
+        else:
+            self.add(case.to_json(), findings)
 
     def __add__(self, other: "Tally") -> "Tally":
         """Both."""
@@ -43,16 +57,31 @@ class Tally:
             self.num_unsupported + other.num_unsupported,
             self.num_requests + other.num_requests,
             self.num_decisions + other.num_decisions,
-            self.excused + other.excused,
+            self.near_ties + other.near_ties,
             self.failures + other.failures,
         )
 
     @property
     def num_differences(self) -> int:
-        """Excused and unexplained."""
-        return self.excused.total() + len(self.failures)
+        """Near-ties and unexplained ones."""
+        return self.near_ties.total() + len(self.failures)
 
     @property
-    def excused_rate(self) -> float:
-        """Excused differences per decision."""
-        return self.excused.total() / max(self.num_decisions, 1)
+    def near_tie_rate(self) -> float:
+        """Turned decisions per decision; the order of equal logprobs decides nothing."""
+        return self._num_turned / max(self.num_decisions, 1)
+
+    @property
+    def _num_turned(self) -> int:
+        return sum(n for decision, n in self.near_ties.items() if decision != "logprob order")
+
+    @property
+    def is_conformant(self) -> bool:
+        """Nothing is unexplained, and near-ties are as rare as they must be."""
+        rare = self.near_tie_rate <= MOST_NEAR_TIES or self._num_turned <= FREE_NEAR_TIES
+        return rare and not self.failures
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    """All of them."""
+    return sum(tallies, Tally())

@@ -1,0 +1,86 @@
+"""What a run found as JSON: enough to judge it later, and to go on where it stopped.
+
+It refuses to name the machine beyond its kind.
+"""
+
+import json
+import os
+import platform
+from collections import Counter
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from attrs import frozen
+
+from ...core.errors import InvalidInputError
+from .findings import Difference
+from .tally import Tally
+
+
+@frozen
+class Record:
+    """A run's outcome.
+
+    Attributes:
+        backend: its name.
+        device: where it ran.
+        num_chunks: chunks 0 … num_chunks - 1 are in the tally.
+        tally: the counts.
+    """
+
+    backend: str
+    device: str
+    num_chunks: int
+    tally: Tally
+
+    def write(self, path: Path) -> None:
+        """Write, with the date, the kind of machine and the versions that matter."""
+        about = {
+            "backend": self.backend,
+            "device": self.device,
+            "date": datetime.now(UTC).date().isoformat(),
+            "machine": _machine(self.device),
+            "versions": {
+                "acceptor": version("acceptor"),
+                "hypothesis": version("hypothesis"),
+                "numpy": version("numpy"),
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+            },
+            "num_chunks": self.num_chunks,
+            "near_tie_rate": self.tally.near_tie_rate,
+            "is_conformant": self.tally.is_conformant,
+        }
+        text = json.dumps({**about, "tally": attrs.asdict(self.tally)}, indent=2)
+        path.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "Record":
+        """What `write` wrote.
+
+        Raises:
+            InvalidInputError: the file is missing, or something else.
+        """
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            counts: dict[str, Any] = values["tally"]
+            counts["near_ties"] = Counter(counts["near_ties"])
+            counts["failures"] = [
+                (name, Difference(**difference)) for name, difference in counts["failures"]
+            ]
+            of_file = (values["backend"], values["device"], values["num_chunks"])
+            return cls(*of_file, Tally(**counts))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidInputError(
+                f"{path}: expected the record of a conformance run, got {error!r}"
+            ) from error
+
+
+def _machine(device: str) -> str:
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()}, {os.cpu_count()} CPU cores"
