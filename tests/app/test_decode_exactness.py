@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attrs import evolve
+from attrs import evolve, field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,10 +13,13 @@ from acceptor.core import (
     Probabilistic,
     Recipe,
     RelaxedTopN,
+    SampleBatch,
+    Sampler,
     SamplingParams,
     Strict,
     Synthetic,
     Typical,
+    VerifyBatch,
 )
 
 STRICT = [Strict(), Strict(coupled=True)]
@@ -85,6 +88,65 @@ def test_figures_add_up(pair, policy, batch, num_spec_tokens) -> None:
         assert figures.acceptance_rate_per_pos == sorted(
             figures.acceptance_rate_per_pos, reverse=True
         )
+
+
+@pytest.mark.parametrize(
+    "policy", [Strict(coupled=True), Probabilistic(), Block()], ids=lambda policy: policy.name
+)
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 24)), min_size=1, max_size=4),
+    num_spec_tokens=st.integers(1, 8),
+)
+def test_a_draft_that_is_the_target_is_accepted_whole(pair, policy, lengths, num_spec_tokens):
+    # One outdated token in the draft's cache would make it another model.
+    twins = evolve(pair, draft=pair.target)
+    batch = [
+        GenerationRequest(
+            prompt_token_ids=[length] * length,
+            params=SamplingParams(seed=length, top_p=0.9),
+            max_tokens=max_tokens,
+        )
+        for length, max_tokens in lengths
+    ]
+    for result in twins.decoder(policy, num_spec_tokens).generate(batch):
+        assert TokenKind.RECOVERED not in result.kinds
+        assert result.statistics.num_accepted_tokens == result.statistics.num_draft_tokens
+
+
+@pytest.mark.parametrize("policy", [Probabilistic(), Strict(coupled=True)], ids=lambda p: p.name)
+def test_drafts_are_drawn_at_their_position_place_and_stream(pair, policy) -> None:
+    decoder = pair.decoder(policy, 3)
+    spy = Spy(decoder.sampler)
+    drafter = evolve(decoder.drafter, sampler=spy)
+    batch = [GenerationRequest(prompt_token_ids=[1] * n, max_tokens=20) for n in (2, 5)]
+    evolve(decoder, drafter=drafter, sampler=spy).generate(batch)
+    drafts = []
+    for seen in spy.batches:
+        if isinstance(seen, SampleBatch):
+            drafts.append(seen)
+            assert seen.draft_index == len(drafts)
+            assert seen.stream is policy.draft_stream
+            continue
+        for place, draft in enumerate(drafts):
+            assert torch.equal(draft.positions, seen.positions + place)
+        drafts.clear()
+
+
+@frozen
+class Spy:
+    """A sampler that remembers what it was asked."""
+
+    sampler: Sampler
+    batches: list[SampleBatch | VerifyBatch] = field(factory=list)
+
+    def sample(self, batch, params):
+        self.batches.append(batch)
+        return self.sampler.sample(batch, params)
+
+    def verify(self, batch, params, policy):
+        self.batches.append(batch)
+        return self.sampler.verify(batch, params, policy)
 
 
 @settings(max_examples=40, deadline=None)
