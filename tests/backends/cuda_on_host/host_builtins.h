@@ -166,7 +166,6 @@ T from_bits(uint64_t bits) {
 inline int lane_of_host() { return host::cta->current % host::WARP; }
 inline void __syncthreads() { host::wait_at(0, static_cast<int>(host::cta->fibers.size())); }
 inline void named_barrier(int id, int threads) { host::wait_at(id, threads); }
-inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 template <typename T>
 T __shfl_sync(unsigned, T value, int lane) {
@@ -191,7 +190,9 @@ inline unsigned __ballot_sync(unsigned, bool flag) {
 template <typename T>
 T atomicAdd(T* address, T value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
 template <typename T>
-T atomicOr(T* address, T value) { return __atomic_fetch_or(address, value, __ATOMIC_SEQ_CST); }
+T add_acq_rel(T* address, T value) { return atomicAdd(address, value); }
+template <typename T>
+T or_acq_rel(T* address, T value) { return __atomic_fetch_or(address, value, __ATOMIC_SEQ_CST); }
 template <typename T>
 T __ldcg(const T* address) { return *address; }
 template <typename T>

@@ -1,0 +1,79 @@
+"""NVRTC: CUDA C++ to machine code, at run time and without a driver.
+
+It refuses to guess an architecture: the caller names it.
+"""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from ...core.errors import UnavailableError
+from .sources import program, sources
+
+INSTALL = "pip install 'acceptor[cupy]'"
+OPTIONS = ("-std=c++17", "-default-device", "--ptxas-options=-v")
+
+
+def compiler_version() -> str:
+    """NVRTC's version.
+
+    Raises:
+        UnavailableError: CuPy or NVRTC is missing.
+    """
+    try:
+        from cupy_backends.cuda.libs import nvrtc  # noqa: PLC0415 (heavy, and may be missing)
+
+        major, minor = nvrtc.getVersion()
+    except (ImportError, OSError, RuntimeError) as error:
+        raise UnavailableError(
+            f"backend cupy: cannot use NVRTC ({error}); install with: {INSTALL}"
+        ) from error
+    return f"{major}.{minor}"
+
+
+@frozen
+class Compiled:
+    """What NVRTC makes of a kernel.
+
+    Attributes:
+        code: machine code, a cubin.
+        log: what the assembler says of registers, memory and spills.
+    """
+
+    code: bytes
+    log: str
+
+
+def compile_kernel(kernel: str, macros: Sequence[str], architecture: int) -> Compiled:
+    """Compile one kernel.
+
+    Args:
+        kernel: name of a `.cu` file.
+        macros: its variant.
+        architecture: compute capability, 90 for sm_90.
+
+    Raises:
+        UnavailableError: CuPy or NVRTC is missing, or NVRTC refuses.
+    """
+    compiler_version()
+    from cupy_backends.cuda.libs import nvrtc  # noqa: PLC0415 (heavy; it is there)
+
+    headers = sources()
+    options = (f"-arch=sm_{architecture}", *OPTIONS, *macros)
+    handle = nvrtc.createProgram(
+        program(kernel),
+        f"{kernel}.program.cu",
+        [text.encode() for text in headers.values()],
+        [name.encode() for name in headers],
+    )
+    try:
+        nvrtc.compileProgram(handle, options)
+        compiled = Compiled(nvrtc.getCUBIN(handle), nvrtc.getProgramLog(handle))
+    except nvrtc.NVRTCError as error:
+        log = nvrtc.getProgramLog(handle)
+        raise UnavailableError(
+            f"backend cupy: NVRTC refuses {kernel}.cu: {error}\n{log}"
+        ) from error
+    finally:
+        nvrtc.destroyProgram(handle)
+    return compiled

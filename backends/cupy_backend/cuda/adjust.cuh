@@ -1,0 +1,66 @@
+// Logit bias and penalties, applied while logits are loaded. Compiled in only when some request of
+// the batch has any.
+#pragma once
+#include "lanes.cuh"
+
+// Of one row of one request. Null pointers: the batch has no such thing.
+struct Adjustment {
+    const i64* bias_ids;
+    const float* bias_values;
+    int num_bias;
+    const bool* prompt_mask;
+    const int* output_counts;
+    float repetition;
+    float presence;
+    float frequency;
+    Integers drafts;  // of the request
+    int num_before;  // drafts before the row, which count as output
+};
+
+__device__ inline i64 integer_at(const Integers& integers, i64 index) {
+    const i64 place = index * integers.stride;
+    return integers.wide ? static_cast<const i64*>(integers.data)[place]
+                         : static_cast<const int*>(integers.data)[place];
+}
+
+__device__ inline float penalised(const Adjustment& a, i64 id, float logit) {
+    int count = a.output_counts[id];
+    for (int i = 0; i < a.num_before; ++i)
+        count += integer_at(a.drafts, i) == id;
+    if (a.prompt_mask[id] || count > 0)
+        logit = logit > 0.0f ? __fdiv_rn(logit, a.repetition) : __fmul_rn(logit, a.repetition);
+    logit = __fsub_rn(logit, __fmul_rn(a.frequency, static_cast<float>(count)));
+    return __fsub_rn(logit, count > 0 ? a.presence : 0.0f);
+}
+
+__device__ COLD float adjust_logit(const Adjustment& a, i64 id, float logit) {
+    for (int entry = 0; entry < a.num_bias; ++entry)
+        if (a.bias_ids[entry] == id) logit = __fadd_rn(logit, a.bias_values[entry]);
+    return a.output_counts ? penalised(a, id, logit) : logit;
+}
+
+// Adds one entry to the lane that holds its id.
+__device__ inline void add_bias(i64 id, float value, int block, float (&logits)[PER_LANE]) {
+    const int offset = static_cast<int>(id % BLOCK_SIZE);
+    const int place = offset / (BLOCK_SIZE / 2) * 8 + offset % 8;
+    const bool mine = offset % (BLOCK_SIZE / 2) / 8 == lane_id();
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j)
+        if (mine && j == place) logits[j] = __fadd_rn(logits[j], value);
+}
+
+__device__ COLD void adjust_block(
+    const Adjustment& a, int block, i64 vocab_size, float (&logits)[PER_LANE]) {
+    for (int entry = 0; entry < a.num_bias; ++entry) {
+        const i64 id = a.bias_ids[entry];
+        if (id >= 0 && id < vocab_size && id / BLOCK_SIZE == block)
+            add_bias(id, a.bias_values[entry], block, logits);
+    }
+    if (!a.output_counts) return;
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j) {
+        const i64 id = static_cast<i64>(block) * BLOCK_SIZE + j / 8 * (BLOCK_SIZE / 2) +
+                       lane_id() * 8 + j % 8;
+        if (id < vocab_size) logits[j] = penalised(a, id, logits[j]);
+    }
+}

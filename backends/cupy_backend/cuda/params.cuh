@@ -1,0 +1,86 @@
+// What a launch is told, as one struct passed by value. Mirrored field by field in params.py.
+// Nothing here computes; a pointer may be null where its comment says so.
+#pragma once
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+constexpr int BLOCK_SIZE = 512;  // token ids per block, as in core/race.py
+constexpr int LANES = 32;
+constexpr int PER_LANE = BLOCK_SIZE / LANES;
+constexpr int WARPS = 16;  // that compute; one more schedules
+constexpr int THREADS = WARPS * LANES;
+constexpr int CTA_THREADS = THREADS + LANES;
+constexpr int MAX_RATES = 32;
+
+enum Stream { TARGET_STREAM, DRAFT_STREAM, ACCEPT_STREAM, RECOVER_STREAM };
+enum Level { BLOCK_LEVEL, TOKEN_LEVEL };
+enum Status { STATUS_OK = 0, TARGET_INVALID = 1, DRAFT_INVALID = 2, DRAFT_TOKEN_INVALID = 4 };
+
+// int32 or int64, any stride, in elements.
+struct Integers {
+    const void* data;
+    i64 stride;
+    i64 wide;
+};
+
+struct Recipe {
+    const float* temperature;
+    const float* min_p;
+    const int* top_k;
+    const float* top_p;
+};
+
+struct Params {
+    const void* target_logits;  // [num_logits, vocab_size]
+    i64 target_stride;
+    const void* draft_logits;  // [num_slots, >= max_spec_len, draft_vocab_size] or null
+    i64 draft_slot_stride;
+    i64 draft_row_stride;
+    const int* target_map;  // [vocab_size], the element of each id or -1; null: the same
+    const int* draft_map;   // the same for draft_logits
+    const bool* prompt_mask;  // [num_slots, vocab_size] or null
+    i64 prompt_stride;
+    const int* output_counts;  // [num_slots, vocab_size] or null
+    i64 counts_stride;
+    const i64* bias_ids;  // [num_reqs, num_bias] or null
+    const float* bias_values;
+    i64 num_bias;
+    const float* repetition;  // [num_reqs] or null, as the next two
+    const float* presence;
+    const float* frequency;
+    const i64* seeds;
+    Recipe target;
+    Recipe draft;
+    Integers row_starts;  // [num_reqs + 1]; null data: one row per request
+    Integers positions;
+    Integers slots;  // null data: request i in slot i
+    Integers draft_ids;  // stride: of requests
+    i64 draft_ids_step;
+    i64* token_ids;  // [num_reqs, max_spec_len + 1]
+    int* num_accepted;  // or null
+    int* status;
+    float* variation;  // [num_reqs, max_spec_len + 1] or null
+    u32* control;
+    void* scratch;
+    i64 set_words;  // of one of the two sets of control words
+    i64 num_logits;
+    i64 num_reqs;
+    i64 max_spec_len;
+    i64 vocab_size;
+    i64 target_elements;  // of a row of target_logits
+    i64 draft_vocab_size;
+    i64 pair_chunks;    // streaming tasks of a row and its draft row
+    i64 last_chunks;    // of a row without a draft row
+    i64 chunk;  // blocks of one streaming task
+    i64 residual_chunks;  // tasks of one request's residual; 0: its decider computes it alone
+    i64 stream;  // of the bonus token
+    i64 draft_index;  // of the bonus token
+    i64 invalid_status;  // what a bad row of target_logits is called
+    i64 top_n;
+    i64 window;
+    double epsilon;
+    double delta;
+    double rates[MAX_RATES];
+};

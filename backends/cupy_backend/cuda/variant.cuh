@@ -1,0 +1,17 @@
+// What is fixed when a kernel is compiled; the macros come from variant.py.
+#pragma once
+
+enum Policy { STRICT, PROBABILISTIC, BLOCK, SYNTHETIC, TYPICAL, RELAXED, FLY };
+
+constexpr Policy POLICY = VARIANT_POLICY;
+constexpr bool FILTERED = VARIANT_FILTERED;  // some request has a filter
+constexpr bool ADJUSTED = VARIANT_ADJUSTED;  // some request has bias or penalties
+constexpr bool GREEDY = VARIANT_GREEDY;      // all requests are greedy: no exponential is needed
+constexpr bool DENSE = VARIANT_DENSE;        // drafts come with logits that the policy looks at
+
+constexpr bool LOSSY_IN_Q = POLICY == TYPICAL || POLICY == RELAXED || POLICY == FLY;
+constexpr bool SAMPLES_EVERY_ROW = POLICY == STRICT || POLICY == FLY;
+constexpr bool HAS_RESIDUAL = POLICY == PROBABILISTIC || POLICY == BLOCK;
+// Whether a row's verdict waits for the whole draft.
+constexpr bool JUDGES_WHOLE_DRAFT = POLICY == BLOCK || POLICY == FLY;
+constexpr bool SELECTS = FILTERED || POLICY == RELAXED;

@@ -1,0 +1,173 @@
+"""The CuPy sampler: one launch of CUDA C++ on torch's current stream.
+
+It never waits for the device, except to compile a kernel that was never needed before. It refuses
+tensors that are not on a CUDA device.
+"""
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from ...core.batch import SampleBatch, VerifyBatch
+from ...core.errors import InvalidInputError, UnavailableError
+from ...core.fit import check_sample_fits, check_verify_fits
+from ...core.output import SampleOutput, VerifyOutput
+from ...core.policies import Policy
+from ...core.sampling_tensors import SamplingTensors
+from .arguments import Job, place, sample_job, verify_job
+from .cache import CompiledKernels, user_cache_directory
+from .device import CTA_THREADS, Device
+from .id_map import inverse_map
+from .params import pack
+from .shape import LaunchShape
+from .workspace import Extent, Workspace
+
+
+def _default_cache() -> CompiledKernels:
+    return CompiledKernels(user_cache_directory())
+
+
+@frozen(eq=False)
+class CupySampler:
+    """A `Sampler` for CUDA tensors.
+
+    Attributes:
+        compiled: where compiled kernels are kept.
+    """
+
+    compiled: CompiledKernels = field(factory=_default_cache)
+    _devices: dict[int, Device] = field(factory=dict, init=False)
+    _workspaces: dict[tuple[int, int], Workspace] = field(factory=dict, init=False)
+
+    def verify(
+        self,
+        batch: VerifyBatch,
+        params: SamplingTensors,
+        policy: Policy,
+        *,
+        workspace: Workspace | None = None,
+        out: VerifyOutput | None = None,
+        shape: LaunchShape | None = None,
+    ) -> VerifyOutput:
+        """See `Sampler.verify`.
+
+        Args:
+            batch: on a CUDA device.
+            params: on the same device.
+            policy: one of the core's.
+            workspace: where to work; by default one per device and stream that this sampler keeps.
+            out: where to write; by default it is allocated.
+            shape: how to cut the launch; by default by the batch's size.
+        """
+        check_verify_fits(batch, params)
+        _check_no_logprobs(params)
+        device = self._device(batch.target_logits)
+        draft_map = inverse_map(batch.draft_to_target, batch.vocab_size)
+        job = verify_job(batch, params, policy, draft_map)
+        if out is None:
+            out = _empty_output(batch, policy)
+        job.fields["token_ids"] = out.token_ids.data_ptr()
+        job.fields["num_accepted"] = out.num_accepted.data_ptr()
+        job.fields["status"] = out.status.data_ptr()
+        if out.total_variation is not None:
+            job.fields["variation"] = out.total_variation.data_ptr()
+        self._launch(device, job, workspace, shape)
+        return out
+
+    def sample(
+        self,
+        batch: SampleBatch,
+        params: SamplingTensors,
+        *,
+        workspace: Workspace | None = None,
+        out: SampleOutput | None = None,
+        shape: LaunchShape | None = None,
+    ) -> SampleOutput:
+        """See `Sampler.sample`; the other arguments as in `verify`."""
+        check_sample_fits(batch, params)
+        if batch.draft_index is None:
+            _check_no_logprobs(params)
+        device = self._device(batch.logits)
+        target_map = inverse_map(batch.draft_to_target, batch.target_vocab_size or 0)
+        job = sample_job(batch, params, target_map)
+        if out is None:
+            integers = torch.empty(batch.num_reqs, dtype=torch.int32, device=batch.logits.device)
+            out = SampleOutput(integers.to(torch.int64), integers, None)
+        job.fields["token_ids"] = out.token_ids.data_ptr()
+        job.fields["status"] = out.status.data_ptr()
+        self._launch(device, job, workspace, shape)
+        return out
+
+    def workspace_extent(self, batch: VerifyBatch) -> Extent:
+        """How large a workspace a batch needs: its `scratch_bytes` and `control_words`."""
+        return Extent(
+            num_reqs=batch.num_reqs,
+            max_spec_len=batch.max_spec_len,
+            num_logits=batch.target_logits.shape[0],
+            vocab_size=batch.vocab_size,
+            draft_vocab_size=0 if batch.draft_logits is None else batch.draft_logits.shape[-1],
+        )
+
+    def _device(self, logits: Tensor) -> Device:
+        if logits.device.type != "cuda":
+            raise InvalidInputError(f"logits: expected a cuda device, got {logits.device}")
+        index = logits.device.index
+        known = self._devices.get(index)
+        if known is None:
+            known = self._devices[index] = Device.open(index, self.compiled)
+        return known
+
+    def _launch(
+        self, device: Device, job: Job, workspace: Workspace | None, shape: LaunchShape | None
+    ) -> None:
+        if job.extent.num_reqs == 0:
+            return
+        stream = _current_stream(device.index)
+        kernel = device.verification(job.variant)
+        if shape is None:
+            shape = LaunchShape.choose(
+                job.extent, kernel.ctas_per_multiprocessor * device.num_multiprocessors
+            )
+        if workspace is None:
+            workspace = self._workspace(device, stream, job.extent)
+        fields = job.fields
+        place(fields, workspace)
+        fields["chunk"] = shape.chunk
+        fields["pair_chunks"] = shape.pair_chunks(job.extent)
+        fields["last_chunks"] = shape.last_chunks(job.extent)
+        fields["residual_chunks"] = shape.residual_chunks
+        packed = pack(fields, job.numbers, job.rates)
+        kernel.launch(shape.num_blocks(job.extent), CTA_THREADS, stream, packed)
+
+    def _workspace(self, device: Device, stream: int, extent: Extent) -> Workspace:
+        known = self._workspaces.get((device.index, stream))
+        if known is None or not known.holds(extent):
+            known = Workspace.for_extent(extent, torch.device("cuda", device.index))
+            self._workspaces[device.index, stream] = known
+        return known
+
+
+def _check_no_logprobs(params: SamplingTensors) -> None:
+    if params.num_logprobs is not None:
+        raise UnavailableError("logprobs: backend cupy does not report them yet")
+
+
+def _current_stream(index: int) -> int:
+    # The raw handle is fifty times cheaper to get than a Stream object.
+    stream: int = torch._C._cuda_getCurrentRawStream(index)  # noqa: SLF001
+    return stream
+
+
+def _empty_output(batch: VerifyBatch, policy: Policy) -> VerifyOutput:
+    shape = (batch.num_reqs, batch.max_spec_len + 1)
+    device = batch.target_logits.device
+    caused = None
+    if not policy.lossless and policy.uses_draft_probs:
+        caused = torch.empty(shape, device=device)
+    return VerifyOutput(
+        token_ids=torch.empty(shape, dtype=torch.int64, device=device),
+        num_accepted=torch.empty(batch.num_reqs, dtype=torch.int32, device=device),
+        status=torch.empty(batch.num_reqs, dtype=torch.int32, device=device),
+        logprobs=None,
+        total_variation=caused,
+    )

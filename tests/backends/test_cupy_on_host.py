@@ -1,0 +1,165 @@
+"""The CUDA kernels, built by g++ and run on the CPU, return what the reference returns.
+
+A fiber per CUDA thread and an operating system thread per CTA: barriers, shuffles, atomics and the
+queue are real; races inside a warp are not found here.
+"""
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from acceptor.backends import load_sampler
+from acceptor.backends.cupy_backend.arguments import Job, place, verify_job
+from acceptor.backends.cupy_backend.id_map import inverse_map
+from acceptor.backends.cupy_backend.params import SIZE, pack
+from acceptor.backends.cupy_backend.shape import LaunchShape
+from acceptor.backends.cupy_backend.variant import Variant
+from acceptor.backends.cupy_backend.workspace import Workspace
+from acceptor.core import (
+    Block,
+    Fly,
+    Policy,
+    Probabilistic,
+    RelaxedTopN,
+    SamplingParams,
+    SamplingTensors,
+    Strict,
+    Synthetic,
+    Typical,
+    VerifyBatch,
+)
+from acceptor.core.output import VerifyOutput
+
+GXX = shutil.which("g++")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(GXX is None, reason="builds the kernels with g++"),
+]
+HERE = Path(__file__).parent / "cuda_on_host"
+SOURCES = Path(__file__).parents[2] / "backends" / "cupy_backend" / "cuda"
+SHAPES = (LaunchShape(16, 2, 3), LaunchShape(2, 0, 2), LaunchShape(1, 5, 4))
+POLICIES = (
+    Strict(),
+    Probabilistic(),
+    Block(),
+    Synthetic([0.8, 0.6, 0.5]),
+    Typical(),
+    RelaxedTopN(3, 0.6),
+    Fly(0.2, 1),
+)
+
+Build = Callable[[Variant], ctypes.CDLL]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    folder = tmp_path_factory.mktemp("kernels")
+    known: dict[Variant, ctypes.CDLL] = {}
+
+    def built(variant: Variant) -> ctypes.CDLL:
+        if variant not in known:
+            library = folder / f"{len(known)}.so"
+            options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread"]
+            includes = [f"-I{SOURCES}", f"-I{HERE}"]
+            source = str(HERE / "verify_on_host.cpp")
+            command = [str(GXX), *options, *includes, *variant.macros, source, "-o", str(library)]
+            subprocess.run(command, check=True)
+            known[variant] = ctypes.CDLL(str(library))
+        return known[variant]
+
+    return built
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_tokens_are_the_reference_s_in_every_shape(
+    build: Build, policy: Policy, filtered: bool
+) -> None:
+    torch.set_num_threads(1)
+    for seed in range(3):
+        batch, params = random_batch(seed, filtered)
+        expected = load_sampler("reference").verify(batch, params, policy)
+        for shape in SHAPES:
+            got = run(build, batch, params, policy, shape)
+            assert torch.equal(got.token_ids, expected.token_ids), (seed, shape)
+            assert torch.equal(got.num_accepted, expected.num_accepted)
+            assert torch.equal(got.status, expected.status)
+            if expected.total_variation is not None:
+                torch.testing.assert_close(
+                    got.total_variation, expected.total_variation, rtol=0, atol=2e-5
+                )
+
+
+def random_batch(seed: int, filtered: bool) -> tuple[VerifyBatch, SamplingTensors]:
+    """Five ragged requests with a bad id, a NaN, a padded stride and a narrower draft."""
+    noise = torch.Generator().manual_seed(seed)
+    vocab_size, narrow, num_draft_tokens = 1301, 1100, (3, 0, 4, 2, 4)
+    starts = torch.tensor([0, *(k + 1 for k in num_draft_tokens)]).cumsum(0)
+    logits = torch.randn(int(starts[-1]), vocab_size + 3, generator=noise) * 2.5
+    logits = logits.to(torch.bfloat16)[:, :vocab_size]
+    near = torch.randn(7, 4, narrow, generator=noise)
+    slots = torch.tensor([4, 0, 6, 1, 3])
+    drafts = torch.full((5, 4), -1)
+    for request, length in enumerate(num_draft_tokens):
+        for i in range(length):
+            row = near[slots[request], i]
+            row.mul_(0.5).add_(logits[starts[request] + i, :narrow].float())
+            drafts[request, i] = torch.multinomial(row.softmax(-1), 1, generator=noise)
+    drafts[2, 2 + seed % 2] = vocab_size
+    logits[starts[4] + 1 + seed, 7] = torch.nan
+    filters = {"top_k": 20, "top_p": 0.9} if filtered else {}
+    params = [
+        SamplingParams(seed=2**63 + 10 * seed + i, temperature=t, **(filters if i % 2 else {}))
+        for i, t in enumerate((0.8, 0.0, 1.0, 0.7, 1.3))
+    ]
+    if filtered:
+        params[4] = SamplingParams(seed=seed, temperature=1.2, min_p=0.01, top_p=0.95)
+        params[2] = SamplingParams(seed=seed, temperature=1.1, top_p=0.8)
+    batch = VerifyBatch(
+        target_logits=logits,
+        cu_num_logits=starts,
+        draft_token_ids=drafts,
+        positions=torch.tensor([5, 99, 0, 1234, 77], dtype=torch.int32),
+        draft_logits=near.to(torch.bfloat16),
+        slot_ids=slots,
+    )
+    return batch, SamplingTensors.stack(params)
+
+
+def run(
+    build: Build, batch: VerifyBatch, params: SamplingTensors, policy: Policy, shape: LaunchShape
+) -> VerifyOutput:
+    job = verify_job(batch, params, policy, inverse_map(batch.draft_to_target, batch.vocab_size))
+    size = (batch.num_reqs, batch.max_spec_len + 1)
+    tokens = torch.full(size, -77, dtype=torch.int64)
+    accepted = torch.full(size[:1], -77, dtype=torch.int32)
+    status = torch.full(size[:1], -77, dtype=torch.int32)
+    reports = not policy.lossless and policy.uses_draft_probs
+    variation = torch.full(size, torch.nan) if reports else None
+    job.fields["token_ids"] = tokens.data_ptr()
+    job.fields["num_accepted"] = accepted.data_ptr()
+    job.fields["status"] = status.data_ptr()
+    if variation is not None:
+        job.fields["variation"] = variation.data_ptr()
+    launch_twice(build(job.variant), job, shape)
+    return VerifyOutput(tokens, accepted, status, None, variation)
+
+
+def launch_twice(library: ctypes.CDLL, job: Job, shape: LaunchShape) -> None:
+    """The second launch finds the control words as the first left them."""
+    assert library.params_size() == SIZE
+    workspace = Workspace.for_extent(job.extent, torch.device("cpu"))
+    place(job.fields, workspace)
+    job.fields["chunk"] = shape.chunk
+    job.fields["pair_chunks"] = shape.pair_chunks(job.extent)
+    job.fields["last_chunks"] = shape.last_chunks(job.extent)
+    job.fields["residual_chunks"] = shape.residual_chunks
+    packed = pack(job.fields, job.numbers, job.rates)
+    for _ in range(2):
+        library.run(packed, shape.num_blocks(job.extent))
+    assert workspace.control[:2].tolist() == [0, 2]
