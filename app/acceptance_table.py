@@ -5,7 +5,7 @@ no clock; this module refuses to measure speed.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import reduce
 from itertools import product
 from operator import add
@@ -69,7 +69,9 @@ class Row:
     num_drafts: int
 
 
-def measure_acceptance(policy: str, temperature: float, num_spec_tokens: int) -> Row:
+def measure_acceptance(
+    policy: str, temperature: float, num_spec_tokens: int, max_tokens: int = MAX_TOKENS
+) -> Row:
     """Continue every prompt with a seed of its own, all in one batch."""
     decoding = DecodingConfig(num_spec_tokens=num_spec_tokens)
     wired = wire(Config(policy=POLICIES[policy](), decoding=decoding))
@@ -77,7 +79,7 @@ def measure_acceptance(policy: str, temperature: float, num_spec_tokens: int) ->
         GenerationRequest(
             prompt_token_ids=wired.tokenizer.encode(prompt),
             params=SamplingParams(temperature=temperature, seed=seed),
-            max_tokens=MAX_TOKENS,
+            max_tokens=max_tokens,
             ignore_eos=True,
         )
         for seed, prompt in enumerate(PROMPTS)
@@ -95,16 +97,19 @@ def measure_acceptance(policy: str, temperature: float, num_spec_tokens: int) ->
     )
 
 
-def as_markdown(rows: Iterable[Row]) -> Iterator[str]:
-    """The lines of the table."""
-    yield "| temperature | K | policy | acceptance rate | acceptance length | per position, % |"
-    yield "|---|---|---|---|---|---|"
+def as_markdown(rows: Iterable[Row]) -> str:
+    """The table of the documentation."""
+    lines = [
+        "| temperature | K | policy | acceptance rate | acceptance length | rate per position, % |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in rows:
         rates = " ".join(f"{100 * rate:.0f}" for rate in row.acceptance_rate_per_pos)
-        yield (
+        lines.append(
             f"| {row.temperature} | {row.num_spec_tokens} | {row.policy} | "
             f"{row.acceptance_rate:.1%} | {row.acceptance_length:.2f} | {rates} |"
         )
+    return "\n".join(lines) + "\n"
 
 
 @click.command()
@@ -124,8 +129,7 @@ def main(out: Path) -> None:
     settings = {"num_prompts": len(PROMPTS), "max_tokens": MAX_TOKENS}
     record = {**settings, "rows": [asdict(row) for row in rows]}
     (out / "acceptance.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    table = "\n".join(as_markdown(rows)) + "\n"
-    (out / "acceptance.md").write_text(table, encoding="utf-8")
+    (out / "acceptance.md").write_text(as_markdown(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ copyright = author
 version = release = installed_version("acceptor")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "data"]
 html_theme = "furo"
 html_title = "acceptor"
 
