@@ -72,7 +72,6 @@ class Scratch(NamedTuple):
     residual: Any
     thresholds: Any
     listed_blocks: Any
-    candidates: Any
 
 
 class Outputs(NamedTuple):
