@@ -11,7 +11,7 @@ TO_DEVELOP := $(VENV)/.ready-to-develop
 export PROMPT ?= ROMEO:
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu check format docs clean
+.PHONY: help demo test test-gpu prove check format docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test: $(TO_DEVELOP) ## Run the tests
 
 test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device
 	@$(BIN)/pytest -m gpu
+
+prove: $(TO_DEVELOP) ## Prove the law of every policy, and write docs/proof.md's numbers (10 minutes)
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m kit.proof $(PROVE)
 
 check: $(TO_DEVELOP) ## Format, lint, types, rooms, spelling and docs: everything but the tests
 	@$(BIN)/ruff format --check --quiet .

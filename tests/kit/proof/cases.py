@@ -3,7 +3,6 @@
 A new policy is one more entry of `POLICIES`. This module refuses to say what the laws should be.
 """
 
-import numpy as np
 from attrs import evolve, frozen
 
 from acceptor.core import (
@@ -27,26 +26,29 @@ POLICIES: tuple[Policy, ...] = (
     Block(),
     Typical(epsilon=0.25, delta=0.8),
     RelaxedTopN(top_n=2, delta=0.3),
-    Fly(min_entropy=0.6, window=1),
+    Fly(min_entropy=0.3, window=1),
     Synthetic((0.7, 0.4)),
 )
 
-TARGET, DRAFT = random_model(3, seed=1), random_model(3, seed=2)
+TARGET, DRAFT = random_model(3, seed=5), random_model(3, seed=105)
 
 
 def _next_in_line(text: Tokens) -> list[float]:
-    return np.eye(3)[(sum(text) + 1) % 3].tolist()
+    next_token = (sum(text) + len(text)) % 3
+    return [float(token == next_token) for token in range(3)]
 
 
 _DENSE = DecodeSetup(target=TARGET, draft=DRAFT, policy=Strict(), num_spec_tokens=2)
 _RECIPES = SamplingParams(
     seed=5, temperature=1.2, top_p=0.85, draft=Recipe(temperature=0.5, min_p=0.05)
 )
+_PENALTIES = SamplingParams(seed=5, repetition_penalty=1.6, presence_penalty=0.4)
 
 DRAFTERS: dict[str, DecodeSetup] = {
     "draft model": _DENSE,
     "n-gram": evolve(_DENSE, draft=None, guess=_next_in_line),
     "other recipe": evolve(_DENSE, params=_RECIPES),
+    "penalties": evolve(_DENSE, params=_PENALTIES),
     "narrower": evolve(_DENSE, draft=random_model(2, seed=8)),
     "mapped": evolve(_DENSE, draft=random_model(2, seed=8), draft_to_target=(2, 0)),
 }
@@ -54,6 +56,9 @@ DRAFTERS: dict[str, DecodeSetup] = {
 
 NUM_TOKENS = 3
 """With two drafts a step: after a rejection, positions 1 and 2 are drafted a second time."""
+
+NUM_TOKENS_WITH_PENALTIES = 2
+"""Contexts that count tokens are many; the second token already sees what the first one did."""
 
 
 @frozen
@@ -69,6 +74,11 @@ class Pair:
         return f"{self.policy.name}, {self.drafter}"
 
     @property
+    def num_tokens(self) -> int:
+        """How many are enumerated."""
+        return NUM_TOKENS_WITH_PENALTIES if self.drafter == "penalties" else NUM_TOKENS
+
+    @property
     def setup(self) -> DecodeSetup:
         """Ready to be enumerated."""
         return evolve(DRAFTERS[self.drafter], policy=self.policy)
@@ -77,4 +87,3 @@ class Pair:
 PAIRS = tuple(Pair(policy, drafter) for policy in POLICIES for drafter in DRAFTERS)
 LOSSLESS = tuple(pair for pair in PAIRS if pair.policy.lossless)
 LOSSY = tuple(pair for pair in PAIRS if not pair.policy.lossless)
-

@@ -1,0 +1,152 @@
+"""What the proof found, as plain values that go into one JSON file.
+
+This module refuses to draw or to print: see `kit.proof.figures` and `kit.proof.tables`.
+"""
+
+import json
+import platform
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import asdict
+
+from acceptor.backends.conformance.loading import load_backend
+from kit.proof import lengths, samples
+from kit.proof.cases import LOSSY, PAIRS
+from kit.proof.checks import EDGES
+from kit.proof.exact import law_error
+from kit.proof.frequencies import compare
+from kit.proof.mutants import MUTANTS
+from kit.proof.reported import loss_of
+from kit.proof.runs import step_of
+
+Rows = list[dict[str, Any]]
+Say = Callable[[str], None]
+
+MUTANT_RUNS = 2_000
+"""Decode runs by which a mutant is shown to a sample, too."""
+
+
+def machine(device: torch.device) -> dict[str, str]:
+    """Where and when."""
+    name = platform.machine()
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    return {
+        "device": f"{device.type}, {name}",
+        "torch": torch.__version__,
+        "date": date.today().isoformat(),
+    }
+
+
+def exact_rows() -> Rows:
+    """Every policy with every drafter, enumerated."""
+    return [
+        {
+            "policy": pair.policy.name,
+            "drafter": pair.drafter,
+            "lossless": pair.policy.lossless,
+            "tokens": pair.num_tokens,
+            **asdict(law_error(pair.setup, pair.num_tokens)),
+        }
+        for pair in PAIRS
+    ]
+
+
+def loss_rows() -> Rows:
+    """What lossy policies did, and what they said."""
+    return [
+        {"policy": pair.policy.name, "drafter": pair.drafter, **asdict(loss_of(pair.setup))}
+        for pair in LOSSY
+    ]
+
+
+def sample_rows(backend: str, device: torch.device, size: samples.Size) -> Rows:
+    """Every policy, sampled; with the frequencies of sequences for the plain chain."""
+    rows = []
+    for policy, chain, compared in samples.sampled_runs(backend, device, size):
+        row = {
+            "policy": policy.name,
+            "chain": chain,
+            "lossless": policy.lossless,
+            "tests": {view: asdict(test) for view, test in compared.tests.items()},
+            "p_values": compared.p_values,
+        }
+        if chain == "draft model":
+            row["observed"] = compared.observed.joint.tolist()
+            row["expected"] = compared.expected.joint.tolist()
+        rows.append(row)
+    return rows
+
+
+def large_rows(backend: str, device: torch.device, size: samples.Size) -> Rows:
+    """151,936 nearly equal tokens."""
+    drawn = samples.near_uniform_draws(load_backend(backend), device, size)
+    return [{"way": way, "bins": bins, **asdict(test)} for way, bins, test in drawn]
+
+
+def edge_rows(backend: str, device: torch.device) -> Rows:
+    """What chance almost never asks."""
+    return [
+        {"edge": name, "wrong": count(load_backend(backend), device)}
+        for name, count in EDGES.items()
+    ]
+
+
+def mutant_rows() -> Rows:
+    """Every planted bug: its check, what it measured, and whether a sample shows it, too."""
+    rows = []
+    for mutant in MUTANTS:
+        found = mutant.evidence()
+        row = {"mutant": mutant.name, "check": mutant.check, **asdict(found)}
+        row["p_value"] = None if mutant.policy is None else _sampled(mutant)
+        rows.append(row)
+    return rows
+
+
+def _sampled(mutant: Any) -> float:
+    step = step_of(load_backend("reference"))
+    with mutant.planted():
+        compared = compare(samples.PLAIN, mutant.policy, step, MUTANT_RUNS, torch.device("cpu"))
+    return min(test.p_value for test in compared.tests.values())
+
+
+def length_rows(num_tokens: int) -> Rows:
+    """Block beside probabilistic on the bundled pair."""
+    return [
+        asdict(lengths.bundled_lengths(num_spec_tokens, temperature, num_tokens))
+        for temperature in (1.0, 0.7)
+        for num_spec_tokens in (2, 4, 8)
+    ]
+
+
+def write(path: Path, record: dict[str, Any]) -> None:
+    """As JSON with one line per row, so that changes can be read."""
+    parts = []
+    for key, value in record.items():
+        rows = value if isinstance(value, list) else [value]
+        lines = ",\n  ".join(json.dumps(_rounded(row)) for row in rows)
+        parts.append(
+            f'"{key}": [\n  {lines}\n ]' if isinstance(value, list) else f'"{key}": {lines}'
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{\n " + ",\n ".join(parts) + "\n}\n", encoding="utf-8")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What `write` wrote."""
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return record
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _rounded(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_rounded(part) for part in value]
+    return value

@@ -1,0 +1,53 @@
+"""The proof's checks by name: each holds for the code as it is, and fails for a planted bug."""
+
+import pytest
+
+from kit.proof.checks import CHECKS, EXACT_LAWS, HONEST_LOSSES, Check
+from kit.proof.mutants import MUTANTS, Mutant
+
+
+def by_name(checks: tuple[Check, ...]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("check", checks, ids=lambda check: check.name)
+
+
+@by_name(EXACT_LAWS)
+def test_a_lossless_law_is_exact(check: Check) -> None:
+    assert check.measure().passed
+
+
+@by_name(HONEST_LOSSES)
+def test_a_lossy_policy_reports_what_it_does(check: Check) -> None:
+    found = check.measure()
+    assert found.passed
+    assert found.parts["enumerated"] > 1e-3
+
+
+@by_name(tuple(check for check in CHECKS.values() if check.name.startswith("edge")))
+def test_rare_numbers_ties_and_slots(check: Check) -> None:
+    assert check.measure().passed
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
+    found = mutant.evidence()
+    assert not found.passed
+    # Far from the limit, so that rounding could not have done it.
+    assert found.value > 1e6 * found.limit
+
+
+BEHIND_THE_FIRST_TOKEN = [
+    "noise keyed without the draft index",
+    "block drafts with the target's noise",
+    "one acceptance uniform for the whole draft",
+    "bonus token without filters",
+    "penalties forget the draft",
+]
+
+
+@pytest.mark.parametrize("name", BEHIND_THE_FIRST_TOKEN)
+def test_bugs_behind_a_perfect_first_token_are_caught(name: str) -> None:
+    """So a suite that looks at first tokens alone would pass them."""
+    [mutant] = [mutant for mutant in MUTANTS if mutant.name == name]
+    parts = mutant.evidence().parts
+    assert parts["first"] < 1e-12
+    assert parts["conditional"] > 1e-3
