@@ -13,7 +13,7 @@ from ...core.fit import check_sample_fits, check_verify_fits
 from ...core.output import Logprobs, SampleOutput, Status, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
-from .draw import draw
+from .draw import draw, draw_draft
 from .logprobs import empty_logprobs, row_logprobs, write_logprobs
 from .recipe import SeenTokens, adjust_logits, is_usable, log_probs
 from .request import in_target_ids
@@ -78,9 +78,10 @@ def _draw_rows(
         law = in_target_ids(law, batch.target_vocab_size, batch.draft_to_target)
     if recipe.all_greedy:
         return law.argmax(dim=-1)
-    draft_indices = torch.full_like(requests, batch.draft_index or 0)
+    if batch.draft_index is not None:
+        return draw_draft(law, batch, params.seeds)
     positions = batch.positions.long()
-    return draw(law, params.seeds, positions, draft_indices, batch.stream)
+    return draw(law, params.seeds, positions, torch.zeros_like(positions), batch.stream)
 
 
 def _total_variation(
