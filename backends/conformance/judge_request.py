@@ -96,14 +96,20 @@ def judge_draw(
     """One drawn token; the law tells whether a filter's edge is what made the difference."""
     if got == draw.token_id:
         return
-    same_block = got // BLOCK_SIZE == draw.token_id // BLOCK_SIZE
-    level = "token race" if same_block else "block race"
-    kind = "filter edge or argmax" if law.doubted.any() else level
     margin = margin_of(partial(draw.could_be, got))
-    decision = f"{what}, {kind}"
+    decision = f"{what}, {_kind(draw, law, got)}"
     yield Difference(
         request, row, decision, str(draw.token_id), str(got), margin, excused=margin <= TOLERANCE
     )
+
+
+def _kind(draw: Draw, law: Law, got: int) -> str:
+    if not 0 <= got < len(draw.law.log_p):
+        return "no token at all"
+    if law.doubted.any():
+        return "filter edge or argmax"
+    same_block = got // BLOCK_SIZE == draw.token_id // BLOCK_SIZE
+    return "token race" if same_block else "block race"
 
 
 def _status(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:

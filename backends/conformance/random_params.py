@@ -45,7 +45,7 @@ def _temperature(case: Case, rng: np.random.Generator) -> float:
     if case.has("greedy") and rng.random() < 0.5:
         return 0.0
     if case.has("extreme temperature") and rng.random() < 0.5:
-        return _one_of((1e-30, 1e-4, 0.01, 100.0), rng)
+        return _one_of((1e-30, 0.01, 0.03, 0.05, 20.0, 100.0), rng)
     return float(rng.uniform(0.2, 2.5)) if case.has("temperature") else 1.0
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from attrs import define, field
+from attrs import define, field, fields_dict
 
 from .case import Case
 from .findings import Difference, Findings
@@ -50,6 +50,12 @@ class Tally:
         else:
             self.add(case.to_json(), findings)
 
+    def include(self, other: "Tally") -> None:
+        """Add what another one counted."""
+        both = self + other
+        for attribute in fields_dict(Tally):
+            setattr(self, attribute, getattr(both, attribute))
+
     def __add__(self, other: "Tally") -> "Tally":
         """Both."""
         return Tally(
@@ -77,9 +83,9 @@ class Tally:
 
     @property
     def is_conformant(self) -> bool:
-        """Nothing is unexplained, and near-ties are as rare as they must be."""
+        """Something was compared, nothing is unexplained, and near-ties are as rare as they must be."""
         rare = self.near_tie_rate <= MOST_NEAR_TIES or self._num_turned <= FREE_NEAR_TIES
-        return rare and not self.failures
+        return rare and not self.failures and self.num_batches > 0
 
 
 def total(tallies: Iterable[Tally]) -> Tally:

@@ -1,0 +1,65 @@
+"""Options and fixtures of the suite in `test_backend`, for `pytest -p`.
+
+It refuses to be loaded unasked: other test runs have nothing to do with it.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from ...core.ports import Sampler
+from .loading import load_backend
+from .table import table
+from .tally import Tally
+
+TALLY = pytest.StashKey[Tally]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What to test, where, and how much."""
+    group = parser.getgroup("conformance of an acceptor backend")
+    group.addoption("--backend", help="registered name or package.module:Class")
+    group.addoption("--device", default="cpu", help="where it runs (default cpu)")
+    group.addoption(
+        "--batches", type=int, default=100, help="random batches for each policy (default 100)"
+    )
+    group.addoption("--chunk", type=int, default=0, help="a number for other random batches")
+    group.addoption("--max-vocab-size", type=int, default=10**9, help="for slow simulators")
+    group.addoption("--may-wait", action="store_true", help="it may wait for a CUDA device")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start counting."""
+    config.stash[TALLY] = Tally()
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print what was compared and every excuse."""
+    terminalreporter.section("conformance")
+    terminalreporter.write(table(config.stash[TALLY]))
+
+
+@pytest.fixture(scope="session")
+def sampler(pytestconfig: pytest.Config) -> Sampler:
+    """The backend under test."""
+    name = pytestconfig.getoption("--backend")
+    if name is None:
+        pytest.exit("--backend: expected a registered name or package.module:Class, got nothing", 4)
+    return load_backend(name)
+
+
+@pytest.fixture(scope="session")
+def device(pytestconfig: pytest.Config) -> torch.device:
+    """Where it runs."""
+    return torch.device(pytestconfig.getoption("--device"))
+
+
+@pytest.fixture
+def tally(pytestconfig: pytest.Config) -> Iterator[Tally]:
+    """What one test found; it is added to what all found."""
+    found = Tally()
+    yield found
+    pytestconfig.stash[TALLY].include(found)
