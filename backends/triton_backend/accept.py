@@ -45,10 +45,23 @@ def drafted_tokens(requests, request, row, num_drafts):
 
 @triton.jit
 def decide_strict(
-    target, requests, adjust, scratch, request, start, num_rows, num_drafts,
-    inverse_temperature, greedy, stream, draft_index,
-    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, ALL_GREEDY: tl.constexpr,
-    CHUNK: tl.constexpr, WIDTH: tl.constexpr,
+    target,
+    requests,
+    adjust,
+    scratch,
+    request,
+    start,
+    num_rows,
+    num_drafts,
+    inverse_temperature,
+    greedy,
+    stream,
+    draft_index,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    ALL_GREEDY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):
     """A draft token survives iff it is the target's own sample: (row, why it ended, token)."""
     halt = num_drafts * 0 + NOWHERE
@@ -65,9 +78,24 @@ def decide_strict(
             )
             _row_max, _log_total, usable = load_summaries(scratch, slot, valid)
             samples = target_samples(
-                target, adjust, requests, scratch, request, start, row, valid, largest,
-                masses, inverse_temperature, greedy, stream, row * 0 + draft_index, None,
-                NUM_DRAFTS, ROWS, ALL_GREEDY,
+                target,
+                adjust,
+                requests,
+                scratch,
+                request,
+                start,
+                row,
+                valid,
+                largest,
+                masses,
+                inverse_temperature,
+                greedy,
+                stream,
+                row * 0 + draft_index,
+                None,
+                NUM_DRAFTS,
+                ROWS,
+                ALL_GREEDY,
             )
             accepted = row >= NUM_DRAFTS
             if NUM_DRAFTS > 0:
@@ -79,8 +107,14 @@ def decide_strict(
 
 @triton.jit
 def decide_at_rates(
-    scratch, requests, request, num_rows, num_drafts,
-    RATES: tl.constexpr, NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr,
+    scratch,
+    requests,
+    request,
+    num_rows,
+    num_drafts,
+    RATES: tl.constexpr,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
     """Draft tokens survive at set rates, RATES in units of 2**-23: (row, why it ended)."""
     row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
@@ -98,8 +132,20 @@ def decide_at_rates(
 
 @triton.jit
 def log_target_prob(
-    target, adjust, requests, scratch, request, start, row, valid, drafted, row_max, log_total,
-    inverse_temperature, NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr,
+    target,
+    adjust,
+    requests,
+    scratch,
+    request,
+    start,
+    row,
+    valid,
+    drafted,
+    row_max,
+    log_total,
+    inverse_temperature,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
     """log p of each row's draft token: [rows]."""
     token_id = tl.where(valid, drafted, target.vocab_size)
@@ -111,8 +157,19 @@ def log_target_prob(
 
 @triton.jit
 def log_draft_prob(
-    draft, target, requests, scratch, request, row, valid, drafted, row_max, log_total,
-    inverse_temperature, NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr,
+    draft,
+    target,
+    requests,
+    scratch,
+    request,
+    row,
+    valid,
+    drafted,
+    row_max,
+    log_total,
+    inverse_temperature,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
     """log q of each row's draft token: [rows], 0 where its law is one-hot."""
     token_id = tl.where(valid, drafted, -1)
@@ -124,12 +181,28 @@ def log_draft_prob(
 
 
 @triton.jit
-def decide_probabilistic(
-    target, draft, requests, adjust, scratch, request, start, num_rows, num_drafts,
-    inverse_temperature, draft_inverse, one_hot,
-    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr,
+def draft_ratios(
+    target,
+    draft,
+    requests,
+    adjust,
+    scratch,
+    request,
+    start,
+    num_rows,
+    num_drafts,
+    inverse_temperature,
+    draft_inverse,
+    one_hot,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
-    """A draft token survives iff log u < log p - log q: (row, why it ended)."""
+    """What policies that test p against q go by, per row of a request.
+
+    Returns:
+        (row, log p - log q of its draft token, log p, target row usable, draft row usable), each
+        [rows]; the ratio is -inf where p is 0 and +inf where only q is.
+    """
     row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
     valid = (row <= num_drafts) & (row < num_rows)
     tested = valid & (row < num_drafts)
@@ -137,8 +210,20 @@ def decide_probabilistic(
     row_max, log_total, usable = load_summaries(scratch, slot, valid)
     drafted = drafted_tokens(requests, request, row, num_drafts)
     log_p = log_target_prob(
-        target, adjust, requests, scratch, request, start, row, tested, drafted, row_max,
-        log_total, inverse_temperature, NUM_DRAFTS, ROWS,
+        target,
+        adjust,
+        requests,
+        scratch,
+        request,
+        start,
+        row,
+        tested,
+        drafted,
+        row_max,
+        log_total,
+        inverse_temperature,
+        NUM_DRAFTS,
+        ROWS,
     )
     log_q = row_max * 0.0
     draft_usable = row >= 0
@@ -146,12 +231,60 @@ def decide_probabilistic(
         dense = tested & (one_hot == 0)
         draft_max, draft_total, row_usable = load_summaries(scratch, slot + NUM_DRAFTS + 1, dense)
         log_q = log_draft_prob(
-            draft, target, requests, scratch, request, row, dense, drafted, draft_max,
-            draft_total, draft_inverse, NUM_DRAFTS, ROWS,
+            draft,
+            target,
+            requests,
+            scratch,
+            request,
+            row,
+            dense,
+            drafted,
+            draft_max,
+            draft_total,
+            draft_inverse,
+            NUM_DRAFTS,
+            ROWS,
         )
         draft_usable = row_usable | (dense == 0)
+    log_ratio = tl.where(log_p > NEVER, log_p - log_q, NEVER)
+    return row, log_ratio, log_p, usable & valid, draft_usable
+
+
+@triton.jit
+def decide_probabilistic(
+    target,
+    draft,
+    requests,
+    adjust,
+    scratch,
+    request,
+    start,
+    num_rows,
+    num_drafts,
+    inverse_temperature,
+    draft_inverse,
+    one_hot,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """A draft token survives iff log u < log p - log q: (row, why it ended)."""
+    row, log_ratio, _log_p, target_usable, draft_usable = draft_ratios(
+        target,
+        draft,
+        requests,
+        adjust,
+        scratch,
+        request,
+        start,
+        num_rows,
+        num_drafts,
+        inverse_temperature,
+        draft_inverse,
+        one_hot,
+        NUM_DRAFTS,
+        ROWS,
+    )
     seed = tl.load(requests.seeds + request)
     position = tl.load(requests.positions + request).to(tl.int32) + row
     log_u = log_acceptance_uniform(seed, position, row + 1)
-    accepted = (log_p > NEVER) & (log_u < log_p - log_q)
-    return first_halt(row, num_drafts, usable & valid, draft_usable, accepted)
+    return first_halt(row, num_drafts, target_usable, draft_usable, log_u < log_ratio)

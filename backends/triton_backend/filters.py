@@ -84,8 +84,21 @@ def from_key(key):
 
 @triton.jit
 def amount_from(
-    target, draft, adjust, requests, scratch, request, start, row, listed, num_listed, bound,
-    row_max, inverse, BY_RANK: tl.constexpr, NUM_DRAFTS: tl.constexpr,
+    target,
+    draft,
+    adjust,
+    requests,
+    scratch,
+    request,
+    start,
+    row,
+    listed,
+    num_listed,
+    bound,
+    row_max,
+    inverse,
+    BY_RANK: tl.constexpr,
+    NUM_DRAFTS: tl.constexpr,
 ):
     """How many logits reach a bound, or their mass relative to the largest: float64."""
     amount = tl.zeros([], tl.float64)
@@ -105,8 +118,22 @@ def amount_from(
 
 @triton.jit
 def search(
-    target, draft, adjust, requests, scratch, request, start, row, listed, num_listed, bound,
-    row_max, inverse, at_least, BY_RANK: tl.constexpr, NUM_DRAFTS: tl.constexpr,
+    target,
+    draft,
+    adjust,
+    requests,
+    scratch,
+    request,
+    start,
+    row,
+    listed,
+    num_listed,
+    bound,
+    row_max,
+    inverse,
+    at_least,
+    BY_RANK: tl.constexpr,
+    NUM_DRAFTS: tl.constexpr,
     KEY_SHIFT: tl.constexpr,
 ):
     """The largest logit that, with all above it, is at least so many or has so much mass.
@@ -127,8 +154,21 @@ def search(
             middle = tl.minimum(tl.maximum(middle, low + 1), high - 1)
         by_value = by_value == 0
         amount = amount_from(
-            target, draft, adjust, requests, scratch, request, start, row, listed, num_listed,
-            from_key((middle << KEY_SHIFT).to(tl.int32)), row_max, inverse, BY_RANK, NUM_DRAFTS,
+            target,
+            draft,
+            adjust,
+            requests,
+            scratch,
+            request,
+            start,
+            row,
+            listed,
+            num_listed,
+            from_key((middle << KEY_SHIFT).to(tl.int32)),
+            row_max,
+            inverse,
+            BY_RANK,
+            NUM_DRAFTS,
         )
         enough = amount >= at_least
         low = tl.where(enough, middle, low)
@@ -138,8 +178,23 @@ def search(
 
 @triton.jit
 def filter_row(
-    target, draft, adjust, requests, scratch, slot, request, start, row, inverse,
-    min_p, top_k, top_p, row_max, log_total, NUM_DRAFTS: tl.constexpr, WIDTH: tl.constexpr,
+    target,
+    draft,
+    adjust,
+    requests,
+    scratch,
+    slot,
+    request,
+    start,
+    row,
+    inverse,
+    min_p,
+    top_k,
+    top_p,
+    row_max,
+    log_total,
+    NUM_DRAFTS: tl.constexpr,
+    WIDTH: tl.constexpr,
     KEY_SHIFT: tl.constexpr,
 ):
     """Find a row's threshold and make its statistics those of what reaches it."""
@@ -160,7 +215,14 @@ def filter_row(
     if by_rank | (by_mass & (min_p == 0.0)):
         total = tl.exp(log_total)
         floor = lower_bound(
-            largest, masses, row_max, total, inverse, top_k, top_p, by_rank,
+            largest,
+            masses,
+            row_max,
+            total,
+            inverse,
+            top_k,
+            top_p,
+            by_rank,
             vocab_size.to(tl.float32),
         )
         bound = tl.maximum(bound, floor)
@@ -172,19 +234,61 @@ def filter_row(
     threshold = tl.maximum(bound, LOWEST)
     if by_rank:
         threshold = search(
-            target, draft, adjust, requests, scratch, request, start, row, listed, num_listed,
-            threshold, row_max, inverse, top_k.to(tl.float64), True, NUM_DRAFTS, KEY_SHIFT,
+            target,
+            draft,
+            adjust,
+            requests,
+            scratch,
+            request,
+            start,
+            row,
+            listed,
+            num_listed,
+            threshold,
+            row_max,
+            inverse,
+            top_k.to(tl.float64),
+            True,
+            NUM_DRAFTS,
+            KEY_SHIFT,
         )
     if by_mass:
         of_mass = tl.exp(log_total).to(tl.float64)
         if by_rank | (min_p > 0.0):
             of_mass = amount_from(
-                target, draft, adjust, requests, scratch, request, start, row, listed, num_listed,
-                threshold, row_max, inverse, False, NUM_DRAFTS,
+                target,
+                draft,
+                adjust,
+                requests,
+                scratch,
+                request,
+                start,
+                row,
+                listed,
+                num_listed,
+                threshold,
+                row_max,
+                inverse,
+                False,
+                NUM_DRAFTS,
             )
         threshold = search(
-            target, draft, adjust, requests, scratch, request, start, row, listed, num_listed,
-            threshold, row_max, inverse, top_p.to(tl.float64) * of_mass, False, NUM_DRAFTS,
+            target,
+            draft,
+            adjust,
+            requests,
+            scratch,
+            request,
+            start,
+            row,
+            listed,
+            num_listed,
+            threshold,
+            row_max,
+            inverse,
+            top_p.to(tl.float64) * of_mass,
+            False,
+            NUM_DRAFTS,
             KEY_SHIFT,
         )
     tl.store(out + block, NEVER, mask=inside & (largest < threshold))
@@ -192,14 +296,19 @@ def filter_row(
     for first in range(0, num_listed, TILE):
         kept_block = listed_blocks(scratch, listed, first, num_listed)
         logits = load_row(
-            target, draft, adjust, requests, request, start, row, block_token_ids(kept_block),
+            target,
+            draft,
+            adjust,
+            requests,
+            request,
+            start,
+            row,
+            block_token_ids(kept_block),
             NUM_DRAFTS,
         )
         kept, mass = block_statistics(tl.where(logits >= threshold, logits, NEVER), inverse)
         tl.store(out + kept_block, kept, mask=kept_block < scratch.num_blocks)
-        tl.store(
-            out + scratch.num_blocks + kept_block, mass, mask=kept_block < scratch.num_blocks
-        )
+        tl.store(out + scratch.num_blocks + kept_block, mass, mask=kept_block < scratch.num_blocks)
     tl.debug_barrier()
     largest = tl.load(out + block, mask=inside, other=NEVER)
     masses = tl.load(out + scratch.num_blocks + block, mask=inside, other=0.0)
@@ -220,8 +329,17 @@ def filter_of(values, request, neutral):
 
 @triton.jit
 def filter_kernel(
-    target, draft, requests, adjust, target_recipe, draft_recipe, scratch,
-    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, KEY_SHIFT: tl.constexpr,
+    target,
+    draft,
+    requests,
+    adjust,
+    target_recipe,
+    draft_recipe,
+    scratch,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    KEY_SHIFT: tl.constexpr,
 ):
     """One program per row, as in `statistics_kernel`."""
     slot = tl.program_id(0)
@@ -252,7 +370,23 @@ def filter_kernel(
         usable = (log_total > NEVER) & (log_total < float("inf"))
         if usable & ((min_p > 0.0) | (top_k > 0) | (top_p < 1.0)):
             threshold = filter_row(
-                target, draft, adjust, requests, scratch, slot, request, start, row, inverse,
-                min_p, top_k, top_p, row_max, log_total, NUM_DRAFTS, WIDTH, KEY_SHIFT,
+                target,
+                draft,
+                adjust,
+                requests,
+                scratch,
+                slot,
+                request,
+                start,
+                row,
+                inverse,
+                min_p,
+                top_k,
+                top_p,
+                row_max,
+                log_total,
+                NUM_DRAFTS,
+                WIDTH,
+                KEY_SHIFT,
             )
     tl.store(scratch.thresholds + slot, threshold)

@@ -21,6 +21,7 @@ from .arguments import (
     Scratch,
     TargetRows,
 )
+from .block import block_residual_kernel
 from .draw import draw_kernel
 from .filters import filter_kernel
 from .logprobs import logprobs_kernel
@@ -59,7 +60,7 @@ def start(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) 
     kernel[grid](*args, **options)
 
 
-def launch_all(plan: Plan, arguments: Arguments, launch: Launcher = start) -> None:
+def launch_all(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
     """Launch every kernel of a plan."""
     if plan.layout.num_reqs == 0:
         return
@@ -178,11 +179,12 @@ def launch_filters(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
 def launch_residual(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
     """Stages 2 to 4, for policies that test p against q."""
     layout = plan.layout
+    num_residuals = layout.num_reqs * layout.num_residuals
     tiles = -(-layout.num_blocks // RESIDUAL_TILE_BLOCKS)
-    parts = max(1, min(tiles, -(-RESIDUAL_PROGRAMS // layout.num_reqs)))
+    parts = max(1, min(tiles, -(-RESIDUAL_PROGRAMS // num_residuals)))
     launch(
-        residual_kernel,
-        (layout.num_reqs, parts),
+        block_residual_kernel if plan.policy == "block" else residual_kernel,
+        (num_residuals, parts),
         arguments.target,
         arguments.draft,
         arguments.requests,

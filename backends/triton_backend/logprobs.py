@@ -13,7 +13,16 @@ from .recipe import first_row, load_target, temperature_of
 
 @triton.jit
 def block_logits(
-    target, adjust, plain, requests, request, start, row, block, processed, threshold,
+    target,
+    adjust,
+    plain,
+    requests,
+    request,
+    start,
+    row,
+    block,
+    processed,
+    threshold,
     NUM_DRAFTS: tl.constexpr,
 ):
     """One block of a row as its logprobs see it, and its token ids: [1, BLOCK] each."""
@@ -40,7 +49,16 @@ def next_in_block(logits, token_id, last_logit, last_id):
 
 @triton.jit
 def next_impossible(
-    target, adjust, plain, requests, request, start, row, processed, threshold, last_id,
+    target,
+    adjust,
+    plain,
+    requests,
+    request,
+    start,
+    row,
+    processed,
+    threshold,
+    last_id,
     NUM_DRAFTS: tl.constexpr,
 ):
     """The lowest token id behind another whose probability is 0; at least vocab_size if none."""
@@ -48,7 +66,16 @@ def next_impossible(
     block = (last_id + 1) // BLOCK
     while (found == 2147483647) & (block * BLOCK < target.vocab_size):
         logits, token_id = block_logits(
-            target, adjust, plain, requests, request, start, row, block, processed, threshold,
+            target,
+            adjust,
+            plain,
+            requests,
+            request,
+            start,
+            row,
+            block,
+            processed,
+            threshold,
             NUM_DRAFTS,
         )
         possible = (logits == NEVER) & (token_id > last_id) & (token_id < target.vocab_size)
@@ -59,9 +86,22 @@ def next_impossible(
 
 @triton.jit
 def logprobs_kernel(
-    target, requests, adjust, plain, target_recipe, scratch, raw, token_ids, processed_flags,
-    emitted, top_token_ids, top,
-    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, TOP_N: tl.constexpr, WIDTH: tl.constexpr,
+    target,
+    requests,
+    adjust,
+    plain,
+    target_recipe,
+    scratch,
+    raw,
+    token_ids,
+    processed_flags,
+    emitted,
+    top_token_ids,
+    top,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    TOP_N: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):
     """One program per place of the output."""
     place = tl.program_id(0).to(tl.int64)
@@ -91,10 +131,18 @@ def logprobs_kernel(
         tl.store(top_token_ids + out + rank, -1, mask=rank < TOP_N)
         tl.store(top + out + rank, NEVER, mask=rank < TOP_N)
     else:
-        only = tl.zeros([1], tl.int32)
         logits, token_id = block_logits(
-            target, adjust, plain, requests, request, start, row, token // BLOCK, processed,
-            threshold, NUM_DRAFTS,
+            target,
+            adjust,
+            plain,
+            requests,
+            request,
+            start,
+            row,
+            token // BLOCK,
+            processed,
+            threshold,
+            NUM_DRAFTS,
         )
         logit = tl.max(tl.max(tl.where(token_id == token, logits, NEVER), 1), 0)
         tl.store(emitted + place, (logit - row_max) * inverse - log_total)
@@ -106,8 +154,17 @@ def logprobs_kernel(
             if tl.max(tl.max(largest, 1), 0) > NEVER:
                 winner = tl.max(lowest_argmax(largest, block), 0)
                 logits, token_id = block_logits(
-                    target, adjust, plain, requests, request, start, row, winner, processed,
-                    threshold, NUM_DRAFTS,
+                    target,
+                    adjust,
+                    plain,
+                    requests,
+                    request,
+                    start,
+                    row,
+                    winner,
+                    processed,
+                    threshold,
+                    NUM_DRAFTS,
                 )
                 last_logit, last_id = next_in_block(logits, token_id, last_logit, last_id)
                 left, _left_id = next_in_block(logits, token_id, last_logit, last_id)
@@ -117,8 +174,17 @@ def logprobs_kernel(
                     last_id = -1
                 last_logit = NEVER
                 last_id = next_impossible(
-                    target, adjust, plain, requests, request, start, row, processed, threshold,
-                    last_id, NUM_DRAFTS,
+                    target,
+                    adjust,
+                    plain,
+                    requests,
+                    request,
+                    start,
+                    row,
+                    processed,
+                    threshold,
+                    last_id,
+                    NUM_DRAFTS,
                 )
             exists = last_id < target.vocab_size
             tl.store(top_token_ids + out + _rank, tl.where(exists, last_id, -1).to(tl.int64))

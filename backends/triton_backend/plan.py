@@ -12,7 +12,7 @@ from triton import next_power_of_2
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.errors import UnavailableError
-from ...core.policies import Policy, Probabilistic, Strict, Synthetic
+from ...core.policies import Block, Policy, Probabilistic, Strict, Synthetic
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .workspace import Layout, num_blocks
 
@@ -24,7 +24,7 @@ class Plan:
     """The compile-time side of a call.
 
     Attributes:
-        policy: "strict", "rates" or "probabilistic".
+        policy: "strict", "rates", "probabilistic" or "block".
         rates: conditional acceptance rates in units of 2**-23, for "rates".
         num_drafts: max_spec_len.
         reads_draft: draft logits are read.
@@ -62,7 +62,7 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
     name, rates = _kernel_policy(policy)
     if params.target.all_greedy and policy.greedy_is_strict:
         name = "strict"
-    reads_draft = name == "probabilistic" and batch.draft_logits is not None
+    reads_draft = name in {"probabilistic", "block"} and batch.draft_logits is not None
     reads_draft = reads_draft and not params.draft.all_greedy and batch.max_spec_len > 0
     vocab_size = batch.vocab_size
     if reads_draft and batch.draft_logits is not None:
@@ -79,7 +79,7 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
             num_reqs=batch.num_reqs,
             num_rows=batch.max_spec_len + 1 + batch.max_spec_len * reads_draft,
             num_blocks=num_blocks(vocab_size),
-            num_residuals=int(reads_draft),
+            num_residuals=reads_draft * (batch.max_spec_len if name == "block" else 1),
             has_filters=has_filters(params.target) or (reads_draft and has_filters(params.draft)),
             num_raw_rows=0 if params.num_logprobs is None else batch.max_spec_len + 1,
         ),
@@ -131,6 +131,8 @@ def _kernel_policy(policy: Policy) -> tuple[str, tuple[int, ...]]:
             return "strict", ()
         case Probabilistic():
             return "probabilistic", ()
+        case Block():
+            return "block", ()
         case Synthetic():
             return "rates", tuple(_in_uniform_steps(rate) for rate in policy.conditional_rates)
     raise UnavailableError(f"policy: backend triton has no kernels for {type(policy).__name__}")

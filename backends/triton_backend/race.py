@@ -22,9 +22,7 @@ def lowest_argmax(scores, candidates):
 
 
 @triton.jit
-def block_winner(
-    largest, masses, inverse_temperature, greedy, seed, position, draft_index, stream
-):
+def block_winner(largest, masses, inverse_temperature, greedy, seed, position, draft_index, stream):
     """The block that wins each row's first race: [rows] int32.
 
     Args:

@@ -62,9 +62,7 @@ def temperature_of(recipe, request):
 
 
 @triton.jit
-def load_target(
-    target, adjust, requests, request, start, row, token_ids, NUM_DRAFTS: tl.constexpr
-):
+def load_target(target, adjust, requests, request, start, row, token_ids, NUM_DRAFTS: tl.constexpr):
     """Adjusted logits of a request's row (or rows, broadcast against token ids), float32."""
     inside = token_ids < target.vocab_size
     base = target.logits + (start + row) * target.row_stride
@@ -79,16 +77,12 @@ def load_target(
             biased = token_ids == tl.load(adjust.bias_ids + place)
             logits += tl.where(biased, tl.load(adjust.bias_values + place), 0.0)
     if adjust.prompt_mask is not None:
-        logits = _penalise(
-            logits, adjust, requests, request, row, token_ids, inside, NUM_DRAFTS
-        )
+        logits = _penalise(logits, adjust, requests, request, row, token_ids, inside, NUM_DRAFTS)
     return logits
 
 
 @triton.jit
-def _penalise(
-    logits, adjust, requests, request, row, token_ids, inside, NUM_DRAFTS: tl.constexpr
-):
+def _penalise(logits, adjust, requests, request, row, token_ids, inside, NUM_DRAFTS: tl.constexpr):
     base = request_slot(requests, request) * adjust.counts_stride
     in_output = tl.load(adjust.output_counts + base + token_ids, mask=inside, other=0)
     for place in tl.static_range(NUM_DRAFTS):

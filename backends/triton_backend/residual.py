@@ -59,8 +59,16 @@ def law_of_row(scratch, slot, inverse_temperature):
 
 @triton.jit
 def residual_kernel(
-    target, draft, requests, adjust, target_recipe, draft_recipe, scratch,
-    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr,
+    target,
+    draft,
+    requests,
+    adjust,
+    target_recipe,
+    draft_recipe,
+    scratch,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """Programs (request, part of the row's tiles)."""
     request = tl.program_id(0)
@@ -69,8 +77,20 @@ def residual_kernel(
     start, num_rows = first_row(target, request)
     num_drafts, _flagged = num_usable_drafts(target, requests, request, num_rows, NUM_DRAFTS)
     halt, kind = decide_probabilistic(
-        target, draft, requests, adjust, scratch, request, start, num_rows, num_drafts,
-        inverse, draft_inverse, one_hot, NUM_DRAFTS, ROWS,
+        target,
+        draft,
+        requests,
+        adjust,
+        scratch,
+        request,
+        start,
+        num_rows,
+        num_drafts,
+        inverse,
+        draft_inverse,
+        one_hot,
+        NUM_DRAFTS,
+        ROWS,
     )
     if (kind == REJECTED) & (one_hot == 0) & (greedy == 0):
         target_slot = request.to(tl.int64) * ROWS + halt

@@ -11,7 +11,9 @@ from .recipe import load_target
 
 
 @triton.jit
-def load_statistics(rows, stride, num_blocks, valid, WITH_MASSES: tl.constexpr, WIDTH: tl.constexpr):
+def load_statistics(
+    rows, stride, num_blocks, valid, WITH_MASSES: tl.constexpr, WIDTH: tl.constexpr
+):
     """Block maxima and masses of rows: two [rows, WIDTH] float32.
 
     Args:
@@ -51,8 +53,18 @@ def thresholds_of(scratch, slot, valid):
 
 @triton.jit
 def without_token(
-    largest, masses, target, adjust, requests, request, start, row, excluded, inverse_temperature,
-    threshold, NUM_DRAFTS: tl.constexpr,
+    largest,
+    masses,
+    target,
+    adjust,
+    requests,
+    request,
+    start,
+    row,
+    excluded,
+    inverse_temperature,
+    threshold,
+    NUM_DRAFTS: tl.constexpr,
 ):
     """Block statistics as if one token per row had no mass, and that token.
 
@@ -80,9 +92,24 @@ def without_token(
 
 @triton.jit
 def target_samples(
-    target, adjust, requests, scratch, request, start, row, valid, largest, masses,
-    inverse_temperature, greedy, stream, draft_index, excluded,
-    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, ALL_GREEDY: tl.constexpr,
+    target,
+    adjust,
+    requests,
+    scratch,
+    request,
+    start,
+    row,
+    valid,
+    largest,
+    masses,
+    inverse_temperature,
+    greedy,
+    stream,
+    draft_index,
+    excluded,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    ALL_GREEDY: tl.constexpr,
 ):
     """One token per row from the target's law: [rows] int32.
 
@@ -100,8 +127,18 @@ def target_samples(
     threshold = thresholds_of(scratch, request * ROWS + row, valid)
     if excluded is not None:
         largest, masses, excluded = without_token(
-            largest, masses, target, adjust, requests, request, start, row, excluded,
-            inverse_temperature, threshold, NUM_DRAFTS,
+            largest,
+            masses,
+            target,
+            adjust,
+            requests,
+            request,
+            start,
+            row,
+            excluded,
+            inverse_temperature,
+            threshold,
+            NUM_DRAFTS,
         )
     seed = tl.load(requests.seeds + request)
     position = tl.load(requests.positions + request).to(tl.int32) + row
@@ -115,8 +152,14 @@ def target_samples(
     winner = tl.minimum(winner, scratch.num_blocks - 1)
     token_id = winner[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     logits = load_target(
-        target, adjust, requests, request, start, row[:, None],
-        tl.where(valid[:, None], token_id, target.vocab_size), NUM_DRAFTS,
+        target,
+        adjust,
+        requests,
+        request,
+        start,
+        row[:, None],
+        tl.where(valid[:, None], token_id, target.vocab_size),
+        NUM_DRAFTS,
     )
     if excluded is not None:
         logits = tl.where(token_id == excluded[:, None], NEVER, logits)

@@ -24,12 +24,19 @@ from .arguments import (
     Requests,
     TargetRows,
 )
-from .launch import Arguments, launch_all
+from .launch import Arguments, Launcher, launch_all, start
 from .plan import Plan, plan_sample, plan_verify
 
 
 class TritonSampler:
-    """A `Sampler` for CUDA tensors."""
+    """A `Sampler` for CUDA tensors.
+
+    Args:
+        launch: starts a kernel; something else than `start` only compiles it, or counts launches.
+    """
+
+    def __init__(self, launch: Launcher = start) -> None:
+        self._launch = launch
 
     def verify(
         self,
@@ -53,7 +60,9 @@ class TritonSampler:
         plan = plan_verify(batch, params, policy)
         if out is None:
             out = _empty_output(batch, params)
-        launch_all(plan, _verify_arguments(plan, batch, params, _workspace(plan, batch.target_logits, workspace), out))
+        scratch = _workspace(plan, batch.target_logits, workspace)
+        arguments = _verify_arguments(plan, batch, params, scratch, out)
+        launch_all(plan, arguments, self._launch)
         return out
 
     def sample(
@@ -78,7 +87,8 @@ class TritonSampler:
                 else None,
             )
         scratch = _workspace(plan, batch.logits, workspace)
-        launch_all(plan, _sample_arguments(plan, batch, params, recipe, scratch, out))
+        arguments = _sample_arguments(plan, batch, params, recipe, scratch, out)
+        launch_all(plan, arguments, self._launch)
         return out
 
     def verify_workspace_size(

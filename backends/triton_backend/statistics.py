@@ -16,10 +16,20 @@ PARTS = tl.constexpr(4)
 
 @triton.jit
 def statistics_kernel(
-    target, draft, requests, adjust, target_recipe, draft_recipe, scratch,
-    parts, tiles_per_part,
-    NUM_DRAFTS: tl.constexpr, ROWS: tl.constexpr, WITH_MASSES: tl.constexpr,
-    TILE: tl.constexpr, WIDTH: tl.constexpr,
+    target,
+    draft,
+    requests,
+    adjust,
+    target_recipe,
+    draft_recipe,
+    scratch,
+    parts,
+    tiles_per_part,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    WITH_MASSES: tl.constexpr,
+    TILE: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):
     """A program per part of a row; rows of a request: the target's, then the draft's.
 
@@ -89,15 +99,10 @@ def block_statistics(logits, inverse_temperature):
     depend on the launch shape or on what else the kernel was compiled for.
     """
     largest = tl.max(tl.max(logits, 2), 0)
-    scale = inverse_temperature * LOG2_E
     reference = tl.where(largest == NEVER, 0.0, largest)
-    shift = -reference * scale
-    shape: tl.constexpr = logits.shape
-    shifts = tl.broadcast_to(shift[None, :, None], shape)
-    weights = tl.exp2(tl.fma(logits, tl.full(shape, 1.0, tl.float32) * scale, shifts))
-    # What the shift lost in rounding, all weights of the block have gained.
-    lost = tl.fma(reference, tl.full(reference.shape, 1.0, tl.float32) * scale, shift)
-    return largest, block_sum(weights) * tl.exp2(-lost)
+    # Scaled after the difference: a large logit times a large scale would overflow.
+    scaled = (logits - reference[None, :, None]) * (inverse_temperature * LOG2_E)
+    return largest, block_sum(tl.exp2(scaled))
 
 
 @triton.jit
@@ -106,17 +111,13 @@ def block_sum(weights):
     for _ in tl.static_range(9):
         if weights.shape[2] > 1:
             weights = tl.sum(
-                tl.reshape(
-                    weights, [weights.shape[0], weights.shape[1], weights.shape[2] // 2, 2]
-                ),
+                tl.reshape(weights, [weights.shape[0], weights.shape[1], weights.shape[2] // 2, 2]),
                 3,
             )
     for _ in tl.static_range(9):
         if weights.shape[0] > 1:
             weights = tl.sum(
-                tl.reshape(
-                    weights, [2, weights.shape[0] // 2, weights.shape[1], weights.shape[2]]
-                ),
+                tl.reshape(weights, [2, weights.shape[0] // 2, weights.shape[1], weights.shape[2]]),
                 0,
             )
     return tl.sum(tl.sum(weights, 2), 0)
