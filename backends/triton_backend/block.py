@@ -1,4 +1,4 @@
-"""Stages 3 to 5 of block verification: products of ratios, residuals of every row, the last success.
+"""Stages 3 to 5 of block verification: products of ratios, residuals of rows, the last success.
 
 This module refuses one thing: to stop at the first failure.
 """
@@ -30,7 +30,7 @@ from .statistics import block_token_ids
 
 
 @triton.jit
-def log_products(log_ratios, row, num_kept, NUM_DRAFTS: tl.constexpr):
+def log_products(log_ratios, row, NUM_DRAFTS: tl.constexpr):
     """log P_i before each row: [rows] float32, P_0 = 1, cut at 1 after every factor."""
     products = log_ratios * 0.0
     product = tl.max(products, 0) * 0.0
@@ -90,7 +90,7 @@ def block_residual_kernel(
         ROWS,
     )
     num_kept, _kind = kept_drafts(row, num_drafts, target_usable, draft_usable)
-    products = log_products(log_ratios, row, num_kept, NUM_DRAFTS)
+    products = log_products(log_ratios, row, NUM_DRAFTS)
     log_product = at_row(products, row, place)
     if (place < num_kept) & (one_hot == 0) & (greedy == 0):
         target_slot = request.to(tl.int64) * ROWS + place
@@ -180,7 +180,7 @@ def decide_block(
         ROWS,
     )
     num_kept, kind = kept_drafts(row, num_drafts, target_usable, draft_usable)
-    products = log_products(log_ratios, row, num_kept, NUM_DRAFTS)
+    products = log_products(log_ratios, row, NUM_DRAFTS)
     dense = False
     if draft.logits is not None:
         dense = one_hot == 0
