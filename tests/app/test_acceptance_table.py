@@ -25,7 +25,7 @@ def test_policies_accept_in_their_order() -> None:
     assert strict < coupled < probabilistic
 
 
-def test_the_documented_order_holds_everywhere(documented) -> None:
+def test_the_documented_order_holds_everywhere(documented: list[Row]) -> None:
     settings = {(row.temperature, row.num_spec_tokens) for row in documented}
     for setting in settings:
         rows = {
@@ -37,7 +37,7 @@ def test_the_documented_order_holds_everywhere(documented) -> None:
         assert all(less < more for less, more in pairwise(rates))
 
 
-def test_the_documented_table_shows_the_data(documented) -> None:
+def test_the_documented_table_shows_the_data(documented: list[Row]) -> None:
     assert (DATA / "acceptance.md").read_text() == as_markdown(documented)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from acceptor.app.bundled import bundled_pair
 from acceptor.app.cli import main
 
 GENERATE = ["generate", "--prompt", "A", "--max-tokens", "4"]
+Complaint = Callable[..., str]
+CopyOf = Callable[[Path], Path]
 TARGET, DRAFT = bundled_pair()
 
 
 @pytest.fixture
-def complaint(capsys):
+def complaint(capsys: pytest.CaptureFixture[str]) -> Complaint:
     """Run the command line, expect it to fail, and return what it complains about."""
 
     def run(*arguments: object) -> str:
@@ -34,7 +37,7 @@ def complaint(capsys):
 
 
 @pytest.fixture
-def copy_of(tmp_path: Path):
+def copy_of(tmp_path: Path) -> CopyOf:
     """A checkpoint directory that may be damaged."""
 
     def copy(directory: Path) -> Path:
@@ -89,15 +92,15 @@ def copy_of(tmp_path: Path):
     ],
     ids=lambda value: " ".join(map(str, value))[:40] if isinstance(value, list) else None,
 )
-def test_flags(complaint, arguments, message) -> None:
+def test_flags(complaint: Complaint, arguments: list[object], message: str) -> None:
     assert complaint(*GENERATE, *arguments).startswith(message)
 
 
-def test_no_prompt(complaint) -> None:
+def test_no_prompt(complaint: Complaint) -> None:
     assert complaint("generate") == "Missing option '--prompt'."
 
 
-def test_no_such_command(complaint) -> None:
+def test_no_such_command(complaint: Complaint) -> None:
     assert complaint("translate").startswith("No such command 'translate'")
 
 
@@ -144,13 +147,13 @@ def test_no_such_command(complaint) -> None:
         ),
     ],
 )
-def test_files(complaint, tmp_path, text, message) -> None:
+def test_files(complaint: Complaint, tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "run.toml"
     file.write_text(text)
     assert complaint(*GENERATE, "--config", file).startswith(f"{file}: {message}")
 
 
-def test_a_malformed_file(complaint, tmp_path) -> None:
+def test_a_malformed_file(complaint: Complaint, tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text("[sampling")
     assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected TOML, got ")
@@ -158,14 +161,14 @@ def test_a_malformed_file(complaint, tmp_path) -> None:
     assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected TOML, got ")
 
 
-def test_an_acceptance_length_beyond_the_draft(complaint, tmp_path) -> None:
+def test_an_acceptance_length_beyond_the_draft(complaint: Complaint, tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text("[policy]\nname = 'synthetic'\nacceptance_length = 9")
     message = complaint(*GENERATE, "--config", file, "--num-spec-tokens", 4)
     assert message == "acceptance_length: expected a number in [1, 5], got 9"
 
 
-def test_a_draft_with_another_vocabulary(complaint, copy_of) -> None:
+def test_a_draft_with_another_vocabulary(complaint: Complaint, copy_of: CopyOf) -> None:
     draft = copy_of(DRAFT)
     config = json.loads((draft / "config.json").read_text())
     (draft / "config.json").write_text(json.dumps(config | {"vocab_size": 4090}))
@@ -177,7 +180,9 @@ def test_a_draft_with_another_vocabulary(complaint, copy_of) -> None:
     )
 
 
-def test_a_draft_whose_tokenizer_numbers_words_otherwise(complaint, copy_of) -> None:
+def test_a_draft_whose_tokenizer_numbers_words_otherwise(
+    complaint: Complaint, copy_of: CopyOf
+) -> None:
     draft = copy_of(DRAFT)
     tokenizer = json.loads((draft / "tokenizer.json").read_text())
     vocabulary = tokenizer["model"]["vocab"]
@@ -189,7 +194,9 @@ def test_a_draft_whose_tokenizer_numbers_words_otherwise(complaint, copy_of) -> 
     )
 
 
-def test_a_draft_without_a_tokenizer_is_welcome(capsys, copy_of) -> None:
+def test_a_draft_without_a_tokenizer_is_welcome(
+    capsys: pytest.CaptureFixture[str], copy_of: CopyOf
+) -> None:
     draft = copy_of(DRAFT)
     (draft / "tokenizer.json").unlink()
     with pytest.raises(SystemExit) as exit_:
@@ -198,7 +205,7 @@ def test_a_draft_without_a_tokenizer_is_welcome(capsys, copy_of) -> None:
     assert json.loads(capsys.readouterr().out)["stats"]["num_drafts"] > 0
 
 
-def test_a_tokenizer_beyond_the_models_vocabulary(complaint, copy_of) -> None:
+def test_a_tokenizer_beyond_the_models_vocabulary(complaint: Complaint, copy_of: CopyOf) -> None:
     target = copy_of(TARGET)
     tokenizer = json.loads((target / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"]["no such word"] = 4096
@@ -209,7 +216,7 @@ def test_a_tokenizer_beyond_the_models_vocabulary(complaint, copy_of) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
-def test_missing_and_damaged_files(complaint, copy_of, name) -> None:
+def test_missing_and_damaged_files(complaint: Complaint, copy_of: CopyOf, name: str) -> None:
     target = copy_of(TARGET)
     file = target / name
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
@@ -218,7 +225,9 @@ def test_missing_and_damaged_files(complaint, copy_of, name) -> None:
     assert str(target) in complaint(*GENERATE, "--target", target)
 
 
-def test_bad_weights_end_the_request_with_a_status(capsys, copy_of) -> None:
+def test_bad_weights_end_the_request_with_a_status(
+    capsys: pytest.CaptureFixture[str], copy_of: CopyOf
+) -> None:
     target = copy_of(TARGET)
     tensors = load_file(target / "model.safetensors")
     tensors["model.norm.weight"] = torch.full_like(tensors["model.norm.weight"], torch.nan)

@@ -6,16 +6,19 @@ recomputed in float64, are closer than 1e-5 relative. Excuses are counted and pr
 """
 
 import sys
+from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
 from attrs import evolve
+from torch import Tensor
 
 from acceptor.app.acceptance_table import PROMPTS
 from acceptor.app.config import Config, DecodingConfig
-from acceptor.app.drafter import NoDrafter
-from acceptor.app.request import GenerationRequest
+from acceptor.app.drafter import ModelDrafter, NoDrafter
+from acceptor.app.request import GenerationRequest, GenerationResult
 from acceptor.app.wiring import Wired, wire
 from acceptor.backends.reference.recipe import log_probs
 from acceptor.core import Level, SamplingParams, SamplingTensors, Stream, Strict
@@ -24,7 +27,7 @@ from acceptor.core.randomness import exponential, random_words
 
 NEAR = 1e-5
 MAX_TOKENS = 12
-RECIPES = [
+RECIPES: list[dict[str, Any]] = [
     {"temperature": temperature, "top_p": top_p}
     for temperature, top_p in product((0.0, 0.5, 0.8, 1.0, 1.3), (0.7, 0.95, 1.0))
 ]
@@ -37,7 +40,7 @@ def wired() -> Wired:
 
 
 @pytest.fixture(scope="module")
-def requests(wired) -> list[GenerationRequest]:
+def requests(wired: Wired) -> list[GenerationRequest]:
     """Every prompt with three seeds; recipes take turns, and meet every prompt's kind."""
     return [
         GenerationRequest(
@@ -50,15 +53,22 @@ def requests(wired) -> list[GenerationRequest]:
 
 
 @pytest.fixture(scope="module")
-def plain(wired, requests):
+def plain(wired: Wired, requests: list[GenerationRequest]) -> list[GenerationResult]:
     return evolve(wired.decoder, drafter=NoDrafter()).generate(requests)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("coupled", [False, True], ids=["independent", "coupled"])
 @pytest.mark.parametrize("num_spec_tokens", range(1, 9))
-def test_strict_equals_plain(wired, requests, plain, num_spec_tokens, coupled) -> None:
+def test_strict_equals_plain(
+    wired: Wired,
+    requests: list[GenerationRequest],
+    plain: list[GenerationResult],
+    num_spec_tokens: int,
+    coupled: bool,
+) -> None:
     policy = Strict(coupled=coupled)
+    assert isinstance(wired.decoder.drafter, ModelDrafter)
     drafter = evolve(wired.decoder.drafter, policy=policy, num_spec_tokens=num_spec_tokens)
     # Each of the sixteen combinations takes a third of the requests, and meets every prompt once.
     share = slice((2 * num_spec_tokens + coupled) % NUM_SEEDS, None, NUM_SEEDS)
@@ -76,7 +86,9 @@ def test_strict_equals_plain(wired, requests, plain, num_spec_tokens, coupled) -
     sys.stdout.write(f"{num_excused} of {len(results)} outputs excused as near-ties\n")
 
 
-def is_near_tie(wired, request, expected, got) -> bool:
+def is_near_tie(
+    wired: Wired, request: GenerationRequest, expected: tuple[int, ...], got: tuple[int, ...]
+) -> bool:
     """Whether the first two tokens that differ had nearly the same score."""
     place = next(i for i, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b)
     known = [*request.prompt_token_ids, *expected[:place]]
@@ -93,7 +105,7 @@ def is_near_tie(wired, request, expected, got) -> bool:
     return are_near(*scores(law[0, tokens], tokens, Level.TOKEN, params, len(known)))
 
 
-def next_logits(wired, known):
+def next_logits(wired: Wired, known: Sequence[int]) -> Tensor:
     target = wired.decoder.target
     cache = target.new_cache(1, len(known))
     positions = torch.arange(len(known))[None]
@@ -101,7 +113,9 @@ def next_logits(wired, known):
     return logits[:, -1].double()
 
 
-def scores(log_weights, candidates, level, params, position):
+def scores(
+    log_weights: Tensor, candidates: Tensor, level: Level, params: SamplingTensors, position: int
+) -> Tensor:
     """What the race compares, for some candidates."""
     first = candidates // 4 * 4
     rows = first[:, None] + torch.arange(4)
@@ -111,11 +125,11 @@ def scores(log_weights, candidates, level, params, position):
     return log_weights - exponential(own).log()
 
 
-def are_near(one, other) -> bool:
+def are_near(one: Tensor, other: Tensor) -> bool:
     return bool((one - other).abs() <= NEAR * torch.maximum(one.abs(), other.abs()))
 
 
-def test_the_judge_sees_what_the_race_decides(wired) -> None:
+def test_the_judge_sees_what_the_race_decides(wired: Wired) -> None:
     request = GenerationRequest(
         prompt_token_ids=wired.tokenizer.encode("The house"), params=SamplingParams(seed=1)
     )
@@ -129,6 +143,6 @@ def test_the_judge_sees_what_the_race_decides(wired) -> None:
     block = scores(masses, blocks, Level.BLOCK, params, position).argmax()
     inside = everything.view(-1, BLOCK_SIZE)[block]
     best = scores(law[0, inside], inside, Level.TOKEN, params, position).argmax()
-    assert drawn[0].token_ids == (inside[best].item(),)
-    runner_up = (inside[best].item() + 1,)
-    assert not is_near_tie(wired, request, drawn[0].token_ids, runner_up)
+    winner = int(inside[best])
+    assert drawn[0].token_ids == (winner,)
+    assert not is_near_tie(wired, request, (winner,), (winner + 1,))

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,15 @@ STATS = {
     "acceptance_rate_per_pos",
     "tokens_per_second",
 }
+Acceptor = Callable[..., tuple[int | str, str, str]]
 QUICK = ["generate", "--prompt", "The old house stood", "--max-tokens", "24", "--seed", "7"]
 
 
 @pytest.fixture
-def acceptor(capsys):
+def acceptor(capsys: pytest.CaptureFixture[str]) -> Acceptor:
     """Run the command line in this process: arguments -> (exit code, stdout, stderr)."""
 
-    def run(*arguments: str) -> tuple[int, str, str]:
+    def run(*arguments: object) -> tuple[int | str, str, str]:
         with pytest.raises(SystemExit) as exit_:
             main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
@@ -36,7 +38,7 @@ def acceptor(capsys):
     return run
 
 
-def test_json_is_one_object_and_nothing_else(acceptor) -> None:
+def test_json_is_one_object_and_nothing_else(acceptor: Acceptor) -> None:
     code, out, err = acceptor(*QUICK, "--json")
     answer = json.loads(out)
     assert (code, err) == (0, "")
@@ -51,7 +53,7 @@ def test_json_is_one_object_and_nothing_else(acceptor) -> None:
     assert stats["tokens_per_second"] > 0
 
 
-def test_plain_decoding_makes_no_drafts_and_says_the_same_under_strict(acceptor) -> None:
+def test_plain_decoding_makes_no_drafts_and_says_the_same_under_strict(acceptor: Acceptor) -> None:
     plain = json.loads(acceptor(*QUICK, "--json", "--num-spec-tokens", "0")[1])
     strict = json.loads(acceptor(*QUICK, "--json", "--policy", "strict")[1])
     assert plain["stats"]["num_drafts"] == 0
@@ -61,7 +63,7 @@ def test_plain_decoding_makes_no_drafts_and_says_the_same_under_strict(acceptor)
     assert plain["text"] == strict["text"]
 
 
-def test_people_see_prompt_text_and_a_table(acceptor) -> None:
+def test_people_see_prompt_text_and_a_table(acceptor: Acceptor) -> None:
     code, out, err = acceptor(*QUICK, "--compare-plain")
     text, table = out.rsplit("\n\n", 1)
     rows = dict(line.split("  ", 1) for line in table.splitlines())
@@ -85,19 +87,19 @@ def test_people_see_prompt_text_and_a_table(acceptor) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_can_be_chosen(acceptor, name) -> None:
+def test_every_policy_can_be_chosen(acceptor: Acceptor, name: str) -> None:
     rate = ["--synthetic-acceptance-rate", "0.5"] if name == "synthetic" else []
     code, out, _ = acceptor(*QUICK, "--max-tokens", "8", "--policy", name, *rate)
     assert code == 0
     assert f"{name} (" in out
 
 
-def test_a_synthetic_rate_alone_names_the_policy(acceptor) -> None:
+def test_a_synthetic_rate_alone_names_the_policy(acceptor: Acceptor) -> None:
     _, out, _ = acceptor(*QUICK, "--json", "--synthetic-acceptance-rate", "1")
     assert json.loads(out)["stats"]["acceptance_rate"] == 1
 
 
-def test_flags_win_over_the_file(acceptor, tmp_path: Path) -> None:
+def test_flags_win_over_the_file(acceptor: Acceptor, tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text(
         "[policy]\nname = 'typical'\nepsilon = 0.2\n"
@@ -113,7 +115,7 @@ def test_flags_win_over_the_file(acceptor, tmp_path: Path) -> None:
     assert "block (lossless)" in acceptor(*arguments, "--policy", "block")[1]
 
 
-def test_json_has_logprobs_if_the_file_asks_for_them(acceptor, tmp_path: Path) -> None:
+def test_json_has_logprobs_if_the_file_asks_for_them(acceptor: Acceptor, tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text("[sampling]\nlogprobs = 2\nlogprobs_mode = 'processed'\ntop_k = 1\n")
     answer = json.loads(acceptor(*QUICK, "--json", "--config", str(file))[1])
@@ -124,7 +126,7 @@ def test_json_has_logprobs_if_the_file_asks_for_them(acceptor, tmp_path: Path) -
         assert entry["top"][1][1] is None
 
 
-def test_a_stop_string_ends_the_text_before_it(acceptor) -> None:
+def test_a_stop_string_ends_the_text_before_it(acceptor: Acceptor) -> None:
     endless = json.loads(acceptor(*QUICK, "--json")[1])["text"]
     stop = endless[10:13]
     answer = json.loads(acceptor(*QUICK, "--json", "--stop", stop, "--stop", "no such text")[1])
@@ -132,7 +134,9 @@ def test_a_stop_string_ends_the_text_before_it(acceptor) -> None:
     assert answer["finish_reason"] == "stop"
 
 
-def test_colours_on_a_terminal_and_none_in_a_pipe(acceptor, monkeypatch) -> None:
+def test_colours_on_a_terminal_and_none_in_a_pipe(
+    acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "\x1b" not in acceptor(*QUICK)[1]
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -141,12 +145,12 @@ def test_colours_on_a_terminal_and_none_in_a_pipe(acceptor, monkeypatch) -> None
     assert "accepted" in coloured.splitlines()[-1]
 
 
-def test_terminal_escapes_of_a_prompt_or_a_model_are_not_obeyed(acceptor) -> None:
+def test_terminal_escapes_of_a_prompt_or_a_model_are_not_obeyed(acceptor: Acceptor) -> None:
     _, out, _ = acceptor("generate", "--prompt", "a\x1b[31mb", "--max-tokens", "1")
     assert out.startswith("a\N{SYMBOL FOR ESCAPE}[31mb")
 
 
-def test_backends_says_what_is_installed(acceptor) -> None:
+def test_backends_says_what_is_installed(acceptor: Acceptor) -> None:
     code, out, err = acceptor("backends")
     assert (code, err) == (0, "")
     assert "reference  installed  plain PyTorch" in out
@@ -160,13 +164,13 @@ def test_help_is_there_without_torch() -> None:
     assert run_python("-c", program).stdout.endswith("False\n")
 
 
-def test_no_arguments_show_help(acceptor) -> None:
+def test_no_arguments_show_help(acceptor: Acceptor) -> None:
     code, _, err = acceptor()
     assert code == 2
     assert "generate" in err
 
 
-def test_help_names_every_policy_and_backend(acceptor) -> None:
+def test_help_names_every_policy_and_backend(acceptor: Acceptor) -> None:
     _, out, _ = acceptor("generate", "--help")
     assert "|".join(POLICIES) in out
     assert "[reference" in out
@@ -191,6 +195,8 @@ def test_a_closed_pipe_ends_it_quietly() -> None:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
         process.stdout.read(1)
         process.stdout.close()
         assert process.stderr.read() == ""

@@ -1,26 +1,35 @@
 """The decode loop against plain decoding: same tokens, and figures that add up."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from attrs import evolve, field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from acceptor.app.request import FinishReason, GenerationRequest, TokenKind
+from acceptor.app.drafter import ModelDrafter
+from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult, TokenKind
 from acceptor.core import (
     Block,
     Fly,
+    Policy,
     Probabilistic,
     Recipe,
     RelaxedTopN,
     SampleBatch,
+    SampleOutput,
     Sampler,
     SamplingParams,
+    SamplingTensors,
     Strict,
     Synthetic,
     Typical,
     VerifyBatch,
+    VerifyOutput,
 )
+from kit.toy_pair import Pair, TableModel
 
 STRICT = [Strict(), Strict(coupled=True)]
 LOSSLESS = [*STRICT, Probabilistic(), Block()]
@@ -53,7 +62,9 @@ batches = st.lists(requests, min_size=1, max_size=5)
 @pytest.mark.parametrize("policy", STRICT, ids=lambda policy: policy.name)
 @settings(max_examples=60, deadline=None)
 @given(batch=batches, num_spec_tokens=st.integers(1, 8))
-def test_strict_equals_plain_token_for_token(pair, policy, batch, num_spec_tokens) -> None:
+def test_strict_equals_plain_token_for_token(
+    pair: Pair, policy: Policy, batch: list[GenerationRequest], num_spec_tokens: int
+) -> None:
     plain = pair.decoder(policy, 0, eos_token_ids=[0]).generate(batch)
     speculative = pair.decoder(policy, num_spec_tokens, eos_token_ids=[0]).generate(batch)
     assert outcomes(speculative) == outcomes(plain)
@@ -62,7 +73,9 @@ def test_strict_equals_plain_token_for_token(pair, policy, batch, num_spec_token
 @pytest.mark.parametrize("policy", LOSSLESS + LOSSY, ids=lambda policy: policy.name)
 @settings(max_examples=20, deadline=None)
 @given(batch=batches, num_spec_tokens=st.integers(1, 8))
-def test_greedy_speculative_equals_greedy_plain(pair, policy, batch, num_spec_tokens) -> None:
+def test_greedy_speculative_equals_greedy_plain(
+    pair: Pair, policy: Policy, batch: list[GenerationRequest], num_spec_tokens: int
+) -> None:
     batch = [evolve(one, params=evolve(one.params, temperature=0.0)) for one in batch]
     plain = pair.decoder(policy, 0, eos_token_ids=[0]).generate(batch)
     speculative = pair.decoder(policy, num_spec_tokens, eos_token_ids=[0]).generate(batch)
@@ -74,7 +87,9 @@ def test_greedy_speculative_equals_greedy_plain(pair, policy, batch, num_spec_to
 )
 @settings(max_examples=25, deadline=None)
 @given(batch=batches, num_spec_tokens=st.integers(1, 8))
-def test_figures_add_up(pair, policy, batch, num_spec_tokens) -> None:
+def test_figures_add_up(
+    pair: Pair, policy: Policy, batch: list[GenerationRequest], num_spec_tokens: int
+) -> None:
     for result in pair.decoder(policy, num_spec_tokens, eos_token_ids=[0]).generate(batch):
         figures = result.statistics
         accepted = result.kinds.count(TokenKind.ACCEPTED)
@@ -98,7 +113,9 @@ def test_figures_add_up(pair, policy, batch, num_spec_tokens) -> None:
     lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 24)), min_size=1, max_size=4),
     num_spec_tokens=st.integers(1, 8),
 )
-def test_a_draft_that_is_the_target_is_accepted_whole(pair, policy, lengths, num_spec_tokens):
+def test_a_draft_that_is_the_target_is_accepted_whole(
+    pair: Pair, policy: Policy, lengths: list[tuple[int, int]], num_spec_tokens: int
+) -> None:
     # One outdated token in the draft's cache would make it another model.
     twins = evolve(pair, draft=pair.target)
     batch = [
@@ -115,9 +132,10 @@ def test_a_draft_that_is_the_target_is_accepted_whole(pair, policy, lengths, num
 
 
 @pytest.mark.parametrize("policy", [Probabilistic(), Strict(coupled=True)], ids=lambda p: p.name)
-def test_drafts_are_drawn_at_their_position_place_and_stream(pair, policy) -> None:
+def test_drafts_are_drawn_at_their_position_place_and_stream(pair: Pair, policy: Policy) -> None:
     decoder = pair.decoder(policy, 3)
     spy = Spy(decoder.sampler)
+    assert isinstance(decoder.drafter, ModelDrafter)
     drafter = evolve(decoder.drafter, sampler=spy)
     batch = [GenerationRequest(prompt_token_ids=[1] * n, max_tokens=20) for n in (2, 5)]
     evolve(decoder, drafter=drafter, sampler=spy).generate(batch)
@@ -140,18 +158,20 @@ class Spy:
     sampler: Sampler
     batches: list[SampleBatch | VerifyBatch] = field(factory=list)
 
-    def sample(self, batch, params):
+    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
         self.batches.append(batch)
         return self.sampler.sample(batch, params)
 
-    def verify(self, batch, params, policy):
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
         self.batches.append(batch)
         return self.sampler.verify(batch, params, policy)
 
 
 @settings(max_examples=40, deadline=None)
 @given(batch=batches, num_spec_tokens=st.integers(0, 5), data=st.data())
-def test_neighbours_do_not_matter(pair, batch, num_spec_tokens, data) -> None:
+def test_neighbours_do_not_matter(
+    pair: Pair, batch: list[GenerationRequest], num_spec_tokens: int, data: st.DataObject
+) -> None:
     decoder = pair.decoder(Probabilistic(), num_spec_tokens, eos_token_ids=[0])
     together = decoder.generate(batch)
     order = data.draw(st.permutations(range(len(batch))))
@@ -161,7 +181,7 @@ def test_neighbours_do_not_matter(pair, batch, num_spec_tokens, data) -> None:
 
 
 @pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
-def test_a_reported_seed_replays_the_result(pair, policy) -> None:
+def test_a_reported_seed_replays_the_result(pair: Pair, policy: Policy) -> None:
     request = GenerationRequest(prompt_token_ids=[1, 2], max_tokens=40)
     decoder = pair.decoder(policy, 4)
     (first,), (other,) = decoder.generate([request]), decoder.generate([request])
@@ -172,7 +192,7 @@ def test_a_reported_seed_replays_the_result(pair, policy) -> None:
 
 
 @pytest.mark.parametrize("policy", [*LOSSLESS, Synthetic((1.0, 0.5, 0.5))], ids=lambda p: p.name)
-def test_logprobs_are_those_of_the_plain_law(pair, policy) -> None:
+def test_logprobs_are_those_of_the_plain_law(pair: Pair, policy: Policy) -> None:
     params = SamplingParams(seed=3, logprobs=2, temperature=0.7, top_p=0.9)
     requests = [
         GenerationRequest(prompt_token_ids=[1, 2, 3], max_tokens=30, params=params),
@@ -181,6 +201,8 @@ def test_logprobs_are_those_of_the_plain_law(pair, policy) -> None:
     ]
     with_logprobs, without, emitted_only = pair.decoder(policy, 3).generate(requests)
     assert without.logprobs is None
+    assert emitted_only.logprobs is not None
+    assert with_logprobs.logprobs is not None
     assert [entry.top for entry in emitted_only.logprobs] == [()] * 9
     assert len(with_logprobs.logprobs) == 30
     known = [1, 2, 3]
@@ -192,7 +214,7 @@ def test_logprobs_are_those_of_the_plain_law(pair, policy) -> None:
         known.append(token_id)
 
 
-def test_a_one_token_prompt_and_one_token_to_emit(pair) -> None:
+def test_a_one_token_prompt_and_one_token_to_emit(pair: Pair) -> None:
     (result,) = pair.decoder(Strict(), 5).generate(
         [GenerationRequest(prompt_token_ids=[3], max_tokens=1)]
     )
@@ -202,16 +224,16 @@ def test_a_one_token_prompt_and_one_token_to_emit(pair) -> None:
     assert result.finish_reason is FinishReason.LENGTH
 
 
-def test_an_empty_batch(pair) -> None:
+def test_an_empty_batch(pair: Pair) -> None:
     assert pair.decoder(Strict(), 5).generate([]) == []
 
 
-def next_law(model, known: list[int]):
+def next_law(model: TableModel, known: list[int]) -> Tensor:
     positions = torch.arange(len(known))[None]
     cache = model.new_cache(1, len(known))
     logits = model.forward(torch.tensor([known]), positions, cache, torch.tensor([0]))
     return logits[0, -1].double().log_softmax(-1)
 
 
-def outcomes(results):
+def outcomes(results: Sequence[GenerationResult]) -> list[tuple[object, ...]]:
     return [(r.token_ids, r.text, r.finish_reason, r.status, r.seed) for r in results]

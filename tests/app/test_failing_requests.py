@@ -1,5 +1,8 @@
 """Bad logits end one request, say why, and leave its neighbours as they were."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 import torch
 from attrs import evolve
@@ -7,18 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acceptor.app.request import FinishReason, GenerationRequest
-from acceptor.core import Block, Probabilistic, SamplingParams, Status, Strict
+from acceptor.core import Block, Policy, Probabilistic, SamplingParams, Status, Strict
+from kit.toy_pair import Pair, TableModel
 
+RECIPES: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"top_p": 0.8}]
 POLICIES = [Strict(), Strict(coupled=True), Probabilistic(), Block()]
 BATCH = [
     GenerationRequest(
         prompt_token_ids=[index + 1], params=SamplingParams(seed=index, **recipe), max_tokens=12
     )
-    for index, recipe in enumerate([{}, {"temperature": 0.0}, {"top_p": 0.8}])
+    for index, recipe in enumerate(RECIPES)
 ]
 
 
-def poisoned(model, rows, value):
+def poisoned(model: TableModel, rows: Iterable[int], value: float) -> TableModel:
     table = model.table.clone()
     table[list(rows)] = value
     return evolve(model, table=table)
@@ -31,7 +36,9 @@ def poisoned(model, rows, value):
     value=st.sampled_from([torch.nan, torch.inf, -torch.inf]),
     num_spec_tokens=st.integers(0, 6),
 )
-def test_bad_target_logits(pair, policy, rows, value, num_spec_tokens) -> None:
+def test_bad_target_logits(
+    pair: Pair, policy: Policy, rows: Iterable[int], value: float, num_spec_tokens: int
+) -> None:
     sick = evolve(pair, target=poisoned(pair.target, rows, value))
     results = sick.decoder(policy, num_spec_tokens).generate(BATCH)
     for request, result in zip(BATCH, results, strict=True):
@@ -52,7 +59,9 @@ def test_bad_target_logits(pair, policy, rows, value, num_spec_tokens) -> None:
     value=st.sampled_from([torch.nan, torch.inf, -torch.inf]),
     num_spec_tokens=st.integers(1, 6),
 )
-def test_bad_draft_logits(pair, policy, rows, value, num_spec_tokens) -> None:
+def test_bad_draft_logits(
+    pair: Pair, policy: Policy, rows: Iterable[int], value: float, num_spec_tokens: int
+) -> None:
     sick = evolve(pair, draft=poisoned(pair.draft, rows, value))
     results = sick.decoder(policy, num_spec_tokens).generate(BATCH)
     for request, result in zip(BATCH, results, strict=True):
@@ -64,7 +73,7 @@ def test_bad_draft_logits(pair, policy, rows, value, num_spec_tokens) -> None:
         assert result.token_ids == healthy.token_ids[: len(result.token_ids)]
 
 
-def test_what_lies_behind_a_stop_is_not_an_error(pair) -> None:
+def test_what_lies_behind_a_stop_is_not_an_error(pair: Pair) -> None:
     decoder = pair.decoder(Strict(), 6)
     (healthy,) = decoder.generate(BATCH[:1])
     length = 5

@@ -1,5 +1,8 @@
 """Where an output ends: nothing behind a stop is emitted, shown or counted."""
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import pytest
 from attrs import evolve, field, frozen
 from hypothesis import given, settings
@@ -10,11 +13,13 @@ from acceptor.app.request import FinishReason, GenerationRequest, TokenKind
 from acceptor.core import (
     AcceptorError,
     InvalidInputError,
+    Policy,
     Probabilistic,
     SamplingParams,
     Strict,
     Synthetic,
 )
+from kit.toy_pair import Pair
 
 SYLLABLES = ("", "a", "b", "ab", "ba", "aab", "bb", "c", "ca", "bc", "", "abc", "cc")
 ALL_ACCEPTED = Synthetic((1.0,) * 8)
@@ -25,7 +30,7 @@ stops = st.lists(st.text("abc", min_size=1, max_size=4), max_size=3)
 class Syllables:
     """Texts of several letters, so that stop strings lie across tokens and inside them."""
 
-    def push(self, token_ids) -> str:
+    def push(self, token_ids: Iterable[int]) -> str:
         return "".join(SYLLABLES[token_id] for token_id in token_ids)
 
     def finish(self) -> str:
@@ -38,7 +43,7 @@ class HalfCharacters:
 
     waiting: list[int] = field(factory=list)
 
-    def push(self, token_ids) -> str:
+    def push(self, token_ids: Iterable[int]) -> str:
         self.waiting.extend(token_ids)
         if len(self.waiting) < 2:
             return ""
@@ -60,7 +65,13 @@ class HalfCharacters:
     coupled=st.booleans(),
 )
 def test_an_output_is_the_endless_one_cut_at_the_first_stop(
-    pair, stop, end_token_ids, seed, max_tokens, num_spec_tokens, coupled
+    pair: Pair,
+    stop: list[str],
+    end_token_ids: set[int],
+    seed: int,
+    max_tokens: int,
+    num_spec_tokens: int,
+    coupled: bool,
 ) -> None:
     endless = GenerationRequest(
         prompt_token_ids=[1], params=SamplingParams(seed=seed), max_tokens=30
@@ -76,7 +87,9 @@ def test_an_output_is_the_endless_one_cut_at_the_first_stop(
     assert (cut.token_ids, cut.text, cut.finish_reason) == expected
 
 
-def cut_at_first_stop(token_ids, stop, end_token_ids):
+def cut_at_first_stop(
+    token_ids: tuple[int, ...], stop: list[str], end_token_ids: set[int]
+) -> tuple[tuple[int, ...], str, FinishReason]:
     text = ""
     for place, token_id in enumerate(token_ids, start=1):
         if token_id in end_token_ids:
@@ -90,7 +103,7 @@ def cut_at_first_stop(token_ids, stop, end_token_ids):
 
 @settings(max_examples=300, deadline=None)
 @given(pieces=st.lists(st.sampled_from(SYLLABLES), max_size=12), stop=stops)
-def test_what_is_streamed_is_never_taken_back(pieces, stop) -> None:
+def test_what_is_streamed_is_never_taken_back(pieces: list[str], stop: list[str]) -> None:
     output, released, lengths = OutputText(tuple(stop)), "", []
     for place, piece in enumerate(pieces):
         stopped = output.append(piece, TokenKind.PLAIN)
@@ -124,7 +137,7 @@ def test_fragments_keep_the_kind_of_their_token() -> None:
     assert told == [("a", "accepted"), ("b", "accepted"), ("xy", "bonus")]
 
 
-def test_a_stop_inside_an_accepted_run_ends_it(pair) -> None:
+def test_a_stop_inside_an_accepted_run_ends_it(pair: Pair) -> None:
     decoder = pair.decoder(ALL_ACCEPTED, 8)
     request = GenerationRequest(prompt_token_ids=[1], params=SamplingParams(seed=5), max_tokens=30)
     (endless,) = decoder.generate([request])
@@ -137,7 +150,7 @@ def test_a_stop_inside_an_accepted_run_ends_it(pair) -> None:
     assert cut.finish_reason is FinishReason.STOP
 
 
-def test_an_end_token_counts_as_a_token_but_not_as_text(pair) -> None:
+def test_an_end_token_counts_as_a_token_but_not_as_text(pair: Pair) -> None:
     request = GenerationRequest(prompt_token_ids=[1], params=SamplingParams(seed=5), max_tokens=30)
     (endless,) = pair.decoder(Strict(), 4).generate([request])
     eos = endless.token_ids[3]
@@ -150,7 +163,7 @@ def test_an_end_token_counts_as_a_token_but_not_as_text(pair) -> None:
 
 
 @pytest.mark.parametrize("num_spec_tokens", range(9))
-def test_the_context_ends_an_output(make_pair, num_spec_tokens) -> None:
+def test_the_context_ends_an_output(make_pair: Callable[..., Pair], num_spec_tokens: int) -> None:
     short = make_pair(max_model_len=20)
     request = GenerationRequest(prompt_token_ids=[1] * 7, params=SamplingParams(seed=1))
     (result,) = short.decoder(Strict(), num_spec_tokens).generate([request])
@@ -162,7 +175,9 @@ def test_the_context_ends_an_output(make_pair, num_spec_tokens) -> None:
 
 @pytest.mark.parametrize("draft_context", [1, 2, 9, 12])
 @pytest.mark.parametrize("policy", [Strict(), Strict(coupled=True)], ids=lambda p: p.name)
-def test_beyond_the_draft_models_context_decoding_is_plain(pair, policy, draft_context) -> None:
+def test_beyond_the_draft_models_context_decoding_is_plain(
+    pair: Pair, policy: Policy, draft_context: int
+) -> None:
     short = evolve(pair, draft=evolve(pair.draft, max_model_len=draft_context))
     requests = [
         GenerationRequest(prompt_token_ids=[1] * length, params=SamplingParams(seed=1))
@@ -174,7 +189,7 @@ def test_beyond_the_draft_models_context_decoding_is_plain(pair, policy, draft_c
         assert set(result.kinds[draft_context:]) == {TokenKind.PLAIN}
 
 
-def test_unfinished_characters_come_out_in_the_end(pair) -> None:
+def test_unfinished_characters_come_out_in_the_end(pair: Pair) -> None:
     decoder = pair.decoder(Strict(), 4, new_detokenizer=HalfCharacters)
     request = GenerationRequest(prompt_token_ids=[1], params=SamplingParams(seed=5), max_tokens=7)
     (result,) = decoder.generate([request])
@@ -185,7 +200,7 @@ def test_unfinished_characters_come_out_in_the_end(pair) -> None:
 
 
 @pytest.mark.parametrize("policy", [Probabilistic(), ALL_ACCEPTED], ids=lambda p: p.name)
-def test_progress_adds_up_to_the_result(pair, policy) -> None:
+def test_progress_adds_up_to_the_result(pair: Pair, policy: Policy) -> None:
     requests = [
         GenerationRequest(prompt_token_ids=[1] * n, stop=["bc", "d"], max_tokens=10 * n)
         for n in range(1, 5)
@@ -195,6 +210,7 @@ def test_progress_adds_up_to_the_result(pair, policy) -> None:
         mine = [event for event in events if event.request_index == index]
         assert [event.result is not None for event in mine] == [False] * (len(mine) - 1) + [True]
         result = mine[-1].result
+        assert result is not None
         assert sum((event.token_ids for event in mine), ()) == result.token_ids
         assert sum((event.kinds for event in mine), ()) == result.kinds
         assert "".join(f.text for event in mine for f in event.fragments) == result.text
@@ -212,7 +228,7 @@ def test_progress_adds_up_to_the_result(pair, policy) -> None:
         ({"stop_token_ids": ["a"]}, "stop_token_ids: expected an integer, got 'a'"),
     ],
 )
-def test_unfit_requests_are_refused(fields, message) -> None:
+def test_unfit_requests_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         GenerationRequest(**{"prompt_token_ids": [1], **fields})
 
@@ -233,7 +249,9 @@ def test_unfit_requests_are_refused(fields, message) -> None:
         ),
     ],
 )
-def test_requests_that_do_not_fit_the_target_are_refused(make_pair, request_, message) -> None:
+def test_requests_that_do_not_fit_the_target_are_refused(
+    make_pair: Callable[..., Pair], request_: GenerationRequest, message: str
+) -> None:
     decoder = make_pair(max_model_len=20).decoder(Strict(), 2)
     with pytest.raises(AcceptorError, match=message):
         decoder.generate([GenerationRequest(prompt_token_ids=[1]), request_])

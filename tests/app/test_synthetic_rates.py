@@ -1,11 +1,13 @@
 """Synthetic acceptance in the decode loop, against known answers over 10**5 drafts in all."""
 
 import math
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from acceptor.app.request import GenerationRequest
-from acceptor.core import SamplingParams, Synthetic
+from acceptor.app.request import GenerationRequest, GenerationResult
+from acceptor.core import AcceptanceStatistics, SamplingParams, Synthetic
+from kit.toy_pair import Pair
 
 NUM_REQUESTS = 16
 NUM_DRAFTS = 25_000
@@ -19,7 +21,9 @@ KNOWN = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", KNOWN)
-def test_set_rates_are_reproduced_within_sampling_noise(make_pair, rate) -> None:
+def test_set_rates_are_reproduced_within_sampling_noise(
+    make_pair: Callable[..., Pair], rate: float
+) -> None:
     policy = Synthetic.from_acceptance_rate(rate, num_spec_tokens=3)
     length = int(NUM_DRAFTS / NUM_REQUESTS * (1 + 3 * rate))
     requests = [
@@ -41,7 +45,7 @@ def test_set_rates_are_reproduced_within_sampling_noise(make_pair, rate) -> None
     assert figures.acceptance_rate == pytest.approx(rate, abs=0.01)
 
 
-def sum_of(results):
+def sum_of(results: Sequence[GenerationResult]) -> AcceptanceStatistics:
     figures, *others = [result.statistics for result in results]
     for other in others:
         figures = figures + other

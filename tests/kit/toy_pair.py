@@ -1,0 +1,120 @@
+"""Models of ten lines, and what decodes with them."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from acceptor.app.decoder import Decoder
+from acceptor.app.drafter import Drafter, ModelDrafter, NoDrafter
+from acceptor.app.request_state import Detokenizer
+from acceptor.backends import load_sampler
+from acceptor.core import Policy
+
+VOCAB_SIZE = 13
+NUM_CONTEXTS = 97
+NEVER_WRITTEN = 10**6
+
+
+@frozen(eq=False)
+class TableModel:
+    """Logits from a table, chosen by all tokens that its cache holds up to a position.
+
+    One wrong, missing or outdated token in the cache changes every row behind it.
+    """
+
+    table: Tensor
+    max_model_len: int = 512
+    device: torch.device = torch.device("cpu")
+
+    @property
+    def vocab_size(self) -> int:
+        return self.table.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.table.dtype
+
+    def new_cache(self, num_slots: int, max_len: int) -> Tensor:
+        return torch.full((num_slots, max_len), NEVER_WRITTEN)
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        cache: Tensor,
+        slot_ids: Tensor,
+        *,
+        last_only: bool = False,
+        max_position: int | None = None,
+    ) -> Tensor:
+        del max_position
+        assert positions.min() >= 0
+        assert positions.max() < cache.shape[1]
+        cache[slot_ids[:, None], positions] = token_ids
+        weights = torch.arange(1, cache.shape[1] + 1) ** 2
+        contexts = ((cache[slot_ids] + 1) * weights).cumsum(1).gather(1, positions) % len(
+            self.table
+        )
+        logits = self.table[contexts]
+        return logits[:, -1:] if last_only else logits
+
+
+@frozen(eq=False)
+class Letters:
+    """Token i is the letter number i; token 0 is special and says nothing."""
+
+    pushed: list[int] = field(factory=list)
+
+    def push(self, token_ids: Iterable[int]) -> str:
+        token_ids = list(token_ids)
+        self.pushed.extend(token_ids)
+        return "".join(chr(ord("a") + token_id - 1) for token_id in token_ids if token_id)
+
+    def finish(self) -> str:
+        return ""
+
+
+def random_table(seed: int, vocab_size: int = VOCAB_SIZE, scale: float = 2.0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(NUM_CONTEXTS, vocab_size, generator=generator)
+
+
+@frozen(eq=False)
+class Pair:
+    """A target and a draft that agrees with it now and then."""
+
+    target: TableModel
+    draft: TableModel
+
+    @classmethod
+    def make(cls, seed: int = 0, vocab_size: int = VOCAB_SIZE, max_model_len: int = 512) -> "Pair":
+        target, other = random_table(seed, vocab_size), random_table(seed + 1, vocab_size)
+        return cls(
+            TableModel(target, max_model_len), TableModel(0.8 * target + 0.6 * other, max_model_len)
+        )
+
+    def decoder(
+        self,
+        policy: Policy,
+        num_spec_tokens: int,
+        *,
+        eos_token_ids: Iterable[int] = (),
+        new_detokenizer: Callable[[], Detokenizer] = Letters,
+    ) -> Decoder:
+        sampler = load_sampler("reference")
+        drafter: Drafter[Any] = NoDrafter()
+        if num_spec_tokens:
+            drafter = ModelDrafter(
+                model=self.draft, sampler=sampler, policy=policy, num_spec_tokens=num_spec_tokens
+            )
+        return Decoder(
+            target=self.target,
+            drafter=drafter,
+            sampler=sampler,
+            policy=policy,
+            eos_token_ids=frozenset(eos_token_ids),
+            new_detokenizer=new_detokenizer,
+        )
