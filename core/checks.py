@@ -61,14 +61,22 @@ def check_tensor(
     """Raise `InvalidInputError` unless the tensor has this shape (None: any), dtype and device."""
     if not isinstance(tensor, Tensor):
         raise InvalidInputError(f"{name}: expected a tensor, got {type(tensor).__name__}")
-    got = tuple(tensor.shape)
-    if len(got) != len(shape) or any(
-        want is not None and want != size for want, size in zip(shape, got, strict=False)
-    ):
+    if not _has_shape(tensor, shape):
         want_text = ", ".join("any" if want is None else str(want) for want in shape)
-        raise InvalidInputError(f"{name}: expected shape [{want_text}], got {list(got)}")
+        raise InvalidInputError(f"{name}: expected shape [{want_text}], got {list(tensor.shape)}")
     if tensor.dtype not in dtypes:
         names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise InvalidInputError(f"{name}: expected dtype {names}, got {tensor.dtype}")
     if device is not None and tensor.device != device:
         raise InvalidInputError(f"{name}: expected device {device}, got {tensor.device}")
+
+
+def _has_shape(tensor: Tensor, shape: Sequence[int | None]) -> bool:
+    got = tensor.shape
+    if len(got) != len(shape):
+        return False
+    return got == shape or all(map(_fits, shape, got))
+
+
+def _fits(want: int | None, size: int) -> bool:
+    return want is None or want == size
