@@ -24,6 +24,7 @@ from .arguments import (
     Requests,
     TargetRows,
 )
+from .inverse_maps import InverseMaps
 from .launch import Arguments, Launcher, launch_all, start
 from .plan import Plan, plan_sample, plan_verify
 
@@ -37,6 +38,7 @@ class TritonSampler:
 
     def __init__(self, launch: Launcher = start) -> None:
         self._launch = launch
+        self._inverses = InverseMaps()
 
     def verify(
         self,
@@ -61,7 +63,7 @@ class TritonSampler:
         if out is None:
             out = _empty_output(batch, params)
         scratch = _workspace(plan, batch.target_logits, workspace)
-        arguments = _verify_arguments(plan, batch, params, scratch, out)
+        arguments = _verify_arguments(plan, batch, params, scratch, out, self._inverses)
         launch_all(plan, arguments, self._launch)
         return out
 
@@ -87,7 +89,7 @@ class TritonSampler:
                 else None,
             )
         scratch = _workspace(plan, batch.logits, workspace)
-        arguments = _sample_arguments(plan, batch, params, recipe, scratch, out)
+        arguments = _sample_arguments(plan, batch, params, recipe, scratch, out, self._inverses)
         launch_all(plan, arguments, self._launch)
         return out
 
@@ -169,7 +171,12 @@ def _adjustments(params: SamplingTensors, counts: TokenCounts | None) -> Adjustm
 
 
 def _verify_arguments(
-    plan: Plan, batch: VerifyBatch, params: SamplingTensors, workspace: Tensor, out: VerifyOutput
+    plan: Plan,
+    batch: VerifyBatch,
+    params: SamplingTensors,
+    workspace: Tensor,
+    out: VerifyOutput,
+    inverses: InverseMaps,
 ) -> Arguments:
     draft = NO_DRAFT
     if plan.reads_draft:
@@ -179,7 +186,7 @@ def _verify_arguments(
             slot_stride=batch.draft_logits.stride(0),
             row_stride=batch.draft_logits.stride(1),
             vocab_size=batch.draft_logits.shape[2],
-            inverse_map=_inverse(batch.draft_to_target, batch.vocab_size),
+            inverse_map=inverses.of(batch.draft_to_target, batch.vocab_size),
         )
     return Arguments(
         target=TargetRows(
@@ -217,6 +224,7 @@ def _sample_arguments(
     recipe: RecipeTensors,
     workspace: Tensor,
     out: SampleOutput,
+    inverses: InverseMaps,
 ) -> Arguments:
     for_target = batch.draft_index is None
     vocab_size = batch.logits.shape[1]
@@ -230,7 +238,7 @@ def _sample_arguments(
             row_stride=batch.logits.stride(0),
             vocab_size=vocab_size,
             cu_num_logits=None,
-            inverse_map=_inverse(batch.draft_to_target, vocab_size),
+            inverse_map=inverses.of(batch.draft_to_target, vocab_size),
         ),
         draft=NO_DRAFT,
         requests=Requests(None, 0, batch.positions, params.seeds, batch.slot_ids),
@@ -245,11 +253,3 @@ def _sample_arguments(
         invalid=int(invalid),
         logprobs=_logprob_outputs(out.logprobs, params),
     )
-
-
-def _inverse(id_map: Tensor | None, target_vocab_size: int) -> Tensor | None:
-    if id_map is None:
-        return None
-    inverse = torch.full((target_vocab_size,), -1, dtype=torch.int32, device=id_map.device)
-    draft_ids = torch.arange(len(id_map), dtype=torch.int32, device=id_map.device)
-    return inverse.index_copy_(0, id_map, draft_ids)
