@@ -14,7 +14,7 @@ from .cache import CompiledKernels
 from .compiler import INSTALL
 from .variant import Variant
 
-CTA_THREADS = 544
+CTA_THREADS = 288
 OLDEST_ARCHITECTURE = 80
 
 

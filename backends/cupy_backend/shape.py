@@ -26,9 +26,8 @@ class LaunchShape:
         rows = extent.num_reqs * (extent.max_spec_len + 1)
         blocks = rows * extent.target_blocks
         blocks += extent.num_reqs * extent.max_spec_len * extent.draft_blocks
-        chunk = next((size for size in (64, 32) if blocks >= 8 * size * num_ctas), 16)
-        spread = extent.num_reqs < 64
-        residual_chunks = max(1, -(-extent.target_blocks // 16)) if spread else 0
+        chunk = next((size for size in (64, 32, 16) if blocks >= 4 * size * num_ctas), 8)
+        residual_chunks = -(-extent.target_blocks // 8) if extent.num_reqs < 32 else 8
         if extent.max_spec_len == 0:
             residual_chunks = 0
         return cls(chunk=chunk, residual_chunks=residual_chunks, num_ctas=num_ctas)

@@ -151,9 +151,12 @@ def run(
 
 
 def launch_twice(library: ctypes.CDLL, job: Job, shape: LaunchShape) -> None:
-    """The second launch finds the control words as the first left them."""
+    """The second launch finds the control words as the first left them; neither leaves its room."""
     assert library.params_size() == SIZE
-    workspace = Workspace.for_extent(job.extent, torch.device("cpu"))
+    control = torch.zeros(job.extent.control_words + 8, dtype=torch.int32)
+    scratch = torch.full((job.extent.scratch_bytes + 64,), 0xAB, dtype=torch.uint8)
+    control[-8:] = 77
+    workspace = Workspace(control, scratch, job.extent.set_words)
     place(job.fields, workspace)
     job.fields["chunk"] = shape.chunk
     job.fields["pair_chunks"] = shape.pair_chunks(job.extent)
@@ -162,4 +165,6 @@ def launch_twice(library: ctypes.CDLL, job: Job, shape: LaunchShape) -> None:
     packed = pack(job.fields, job.numbers, job.rates)
     for _ in range(2):
         library.run(packed, shape.num_blocks(job.extent))
-    assert workspace.control[:2].tolist() == [0, 2]
+    assert control[:2].tolist() == [0, 2]
+    assert (control[-8:] == 77).all()
+    assert (scratch[-64:] == 0xAB).all()

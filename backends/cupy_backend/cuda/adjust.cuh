@@ -17,10 +17,16 @@ struct Adjustment {
     int num_before;  // drafts before the row, which count as output
 };
 
+// Without a branch, so that many such loads can be on their way at once.
 __device__ inline i64 integer_at(const Integers& integers, i64 index) {
-    const i64 place = index * integers.stride;
-    return integers.wide ? static_cast<const i64*>(integers.data)[place]
-                         : static_cast<const int*>(integers.data)[place];
+    const int* words = static_cast<const int*>(integers.data);
+    const i64 place = index * integers.stride * (integers.wide ? 2 : 1);
+    const int low = words[place];
+    int high = 0;
+    if (integers.wide) high = words[place + 1];
+    const i64 narrow = low;
+    const i64 whole = static_cast<i64>(static_cast<u64>(high) << 32 | static_cast<u32>(low));
+    return integers.wide ? whole : narrow;
 }
 
 __device__ inline float penalised(const Adjustment& a, i64 id, float logit) {

@@ -7,10 +7,12 @@ constexpr i64 NO_TOKEN = -1;
 template <typename TokenWeight>
 __device__ inline i64 draw_inside(
     u64* slots, i64 block, i64 vocab_size, const DrawKey& key, TokenWeight log2_weight) {
-    const i64 id = block * BLOCK_SIZE + threadIdx.x;
+    const i64 first = block * BLOCK_SIZE, next = first + BLOCK_SIZE;
+    const i64 end = next < vocab_size ? next : vocab_size;
     u64 best = 0;
-    if (id < vocab_size)
-        best = enter_race(key, TOKEN_LEVEL, static_cast<u32>(id), log2_weight(id));
+    for (i64 id = first + threadIdx.x; id < end; id += THREADS)
+        best = Max{}(
+            best, enter_race(key, TOKEN_LEVEL, static_cast<u32>(id), log2_weight(id)));
     best = team_reduce(everyone(), slots, best, Max{});
     return best == 0 ? NO_TOKEN : static_cast<i64>(racer_id(best));
 }

@@ -9,9 +9,10 @@ typedef long long i64;
 constexpr int BLOCK_SIZE = 512;  // token ids per block, as in core/race.py
 constexpr int LANES = 32;
 constexpr int PER_LANE = BLOCK_SIZE / LANES;
-constexpr int WARPS = 16;  // that compute; one more schedules
+constexpr int WARPS = 8;  // that compute; one more schedules
 constexpr int THREADS = WARPS * LANES;
 constexpr int CTA_THREADS = THREADS + LANES;
+constexpr int CTAS_PER_MULTIPROCESSOR = 3;
 constexpr int MAX_RATES = 32;
 
 enum Stream { TARGET_STREAM, DRAFT_STREAM, ACCEPT_STREAM, RECOVER_STREAM };

@@ -26,7 +26,7 @@ __device__ inline u32 num_tickets(const Params& p) {
 
 // The task of a ticket, by a whole warp; NOTHING if its row does not exist or cannot matter, which
 // is not asked without control words.
-__device__ COLD Task streaming_task(const Params& p, const Control& control, u32 ticket) {
+__device__ inline Task streaming_task(const Params& p, const Control& control, u32 ticket) {
     const u32 num_reqs = static_cast<u32>(p.num_reqs);
     const u32 in_pairs = static_cast<u32>(p.num_reqs * p.max_spec_len * p.pair_chunks);
     const bool last = ticket >= in_pairs;
@@ -64,52 +64,67 @@ __device__ inline Task residual_task(const Params& p, u32 place) {
     return task;
 }
 
-// The scheduling warp's state, the same in all of its lanes.
+// The scheduling warp's state, in shared memory: this turn's task, its neighbours in time, and one
+// that was fetched but must wait.
 struct Queue {
-    u32 ticket;
-    Task held;   // fetched but not yet handed out
-    bool holds;
-    u32 epoch;
+    Task turns[4];
+    Task held;
 };
 
+// What that warp keeps in registers, the same in all of its lanes.
+struct Ticket {
+    u32 number;
+    u32 epoch;
+    bool holds;
+};
+
+__device__ inline void put_task(Task& place, const Task& task) {
+    if (lane_id() == 0) place = task;
+    __syncwarp();
+}
+
 // Whoever draws the last ticket knows that every CTA has read the epoch.
-__device__ inline void close_queue(const Params& p, const Queue& queue) {
-    if (lane_id() == 0 && queue.ticket == num_tickets(p) + gridDim.x - 1) {
+__device__ inline void close_queue(const Params& p, const Ticket& ticket) {
+    if (lane_id() == 0 && ticket.number == num_tickets(p) + gridDim.x - 1) {
         p.control[0] = 0;
-        p.control[1] = queue.epoch + 1;
+        p.control[1] = ticket.epoch + 1;
     }
 }
 
 // The next ticket is drawn while this one is looked at.
-__device__ inline Task take_ticket(const Params& p, const Control& control, Queue& queue) {
+__device__ inline int take_ticket(
+    const Params& p, const Control& control, Ticket& ticket, Task& place) {
     u32 drawn = 0;
     if (lane_id() == 0) drawn = atomicAdd(p.control, 1u);
     const u32 num_streams = num_streaming(p);
-    Task task;
-    if (queue.ticket < num_streams)
-        task = streaming_task(p, control, queue.ticket);
-    else
-        task = residual_task(p, queue.ticket - num_streams);
-    queue.ticket = gridDim.x + __shfl_sync(ALL_LANES, drawn, 0);
-    return task;
+    int kind = RESIDUAL;
+    if (ticket.number < num_streams) {
+        const Task task = streaming_task(p, control, ticket.number);
+        put_task(place, task);
+        kind = task.kind;
+    } else {
+        put_task(place, residual_task(p, ticket.number - num_streams));
+    }
+    ticket.number = gridDim.x + __shfl_sync(ALL_LANES, drawn, 0);
+    return kind;
 }
 
-__device__ inline Task fetch_task(const Params& p, const Control& control, Queue& queue) {
-    for (;;) {
-        if (queue.ticket >= num_tickets(p)) {
-            close_queue(p, queue);
-            return {LEAVE};
-        }
-        const Task task = take_ticket(p, control, queue);
-        if (task.kind != NOTHING) return task;
-    }
+__device__ inline int fetch_task(
+    const Params& p, const Control& control, Ticket& ticket, Task& place) {
+    int kind = NOTHING;
+    while (kind == NOTHING && ticket.number < num_tickets(p))
+        kind = take_ticket(p, control, ticket, place);
+    if (kind != NOTHING) return kind;
+    close_queue(p, ticket);
+    put_task(place, Task{LEAVE});
+    return LEAVE;
 }
 
 // The first task is not held up by control words: its ticket is the CTA's own number.
-__device__ inline Task open_queue(const Params& p, Queue& queue) {
-    queue.ticket = blockIdx.x;
-    queue.epoch = __ldcg(p.control + 1);
-    return take_ticket(p, Control{}, queue);
+__device__ inline Ticket open_queue(const Params& p, Queue& queue) {
+    Ticket ticket = {blockIdx.x, __ldcg(p.control + 1), false};
+    take_ticket(p, Control{}, ticket, queue.turns[0]);
+    return ticket;
 }
 
 // Counts a finished streaming task; true for the row's last.
@@ -121,18 +136,19 @@ __device__ inline bool arrive(const Params& p, const Control& control, const Tas
     return __shfl_sync(ALL_LANES, before, 0) == task.num_tasks - 1;
 }
 
-// What follows while `current` runs and `previous` is done. A finished row is judged first, and
-// nothing that waits starts before its CTA's own rows are counted.
-__device__ inline Task next_task(
-    const Params& p, const Control& control, Queue& queue, const Task& previous,
-    const Task& current) {
-    if (previous.kind == STREAM && arrive(p, control, previous)) {
-        Task judge = previous;
-        judge.kind = JUDGE;
-        return judge;
+// Puts up what follows this turn's task while that runs and the one before is done. A finished row
+// is judged first, and nothing that waits starts before its CTA's own rows are counted.
+__device__ inline void put_next_task(
+    const Params& p, const Control& control, Queue& queue, Ticket& ticket, int turn) {
+    const Task& current = queue.turns[turn & 3];
+    const Task& previous = queue.turns[(turn + 3) & 3];
+    Task& next = queue.turns[(turn + 1) & 3];
+    if (turn > 0 && previous.kind == STREAM && arrive(p, control, previous)) {
+        put_task(next, previous);
+        if (lane_id() == 0) next.kind = JUDGE;
+        return;
     }
-    if (!queue.holds) queue.held = fetch_task(p, control, queue);
-    queue.holds = queue.held.kind != STREAM && current.kind == STREAM;
-    if (queue.holds) return {NOTHING};
-    return queue.held;
+    if (!ticket.holds) fetch_task(p, control, ticket, queue.held);
+    ticket.holds = queue.held.kind != STREAM && current.kind == STREAM;
+    put_task(next, ticket.holds ? Task{NOTHING} : queue.held);
 }

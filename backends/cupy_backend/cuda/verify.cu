@@ -28,7 +28,7 @@ __device__ inline void publish(
     }
 }
 
-__device__ inline void judge(
+__device__ COLD void judge(
     const Params& p, const Workspace& w, const Control& control, Shared& shared,
     const Task& task) {
     const Request& request = task.request;
@@ -72,7 +72,7 @@ __device__ inline bool compute_residual(
     return last;
 }
 
-__device__ inline void run_residual(
+__device__ COLD void run_residual(
     const Params& p, const Workspace& w, const Control& control, Shared& shared,
     const Task& task) {
     const Request request = read_request(p, task.request.index);
@@ -81,40 +81,44 @@ __device__ inline void run_residual(
         finish_from_residual(p, w, shared, request, decision, true);
 }
 
-extern "C" __global__ void __launch_bounds__(CTA_THREADS, 2)
+// Functions that are not inlined would read the launch's argument from global memory.
+__device__ inline void copy_params(const Params& from, Params& to) {
+    constexpr int words = sizeof(Params) / sizeof(u64);
+    for (int i = threadIdx.x; i < words; i += THREADS)
+        reinterpret_cast<u64*>(&to)[i] = reinterpret_cast<const u64*>(&from)[i];
+}
+
+extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSOR)
     verify(const __grid_constant__ Params p) {
     __shared__ Shared shared;
-    __shared__ Task tasks[2];  // this turn's and the next one's
+    __shared__ Params params;
+    __shared__ Queue queue;
     __shared__ u32 epoch;
     __shared__ u64 scratch_bytes[SELECTS ? 2 * sizeof(Scratch) / sizeof(u64) : 1];
     const Workspace w = workspace_of(p);
     const bool schedules = threadIdx.x >= THREADS;
-    Queue queue = {};
-    Task previous = {NOTHING};
+    Ticket ticket = {};
     if (threadIdx.x == 0) shared.scratch = reinterpret_cast<Scratch*>(scratch_bytes);
     if (schedules) {
-        const Task first = open_queue(p, queue);
-        if (lane_id() == 0) {
-            tasks[0] = first;
-            epoch = queue.epoch;
-        }
+        ticket = open_queue(p, queue);
+        if (lane_id() == 0) epoch = ticket.epoch;
+    } else {
+        copy_params(p, params);
     }
     for (int turn = 0;; ++turn) {
         __syncthreads();
-        const Task& task = tasks[turn & 1];
+        const Task& task = queue.turns[turn & 3];
         if (task.kind == LEAVE) return;
         const Control control = control_of(p, epoch);
         if (schedules) {
             if (turn == 0) clear_other_set(p, epoch);
-            const Task next = next_task(p, control, queue, previous, task);
-            if (lane_id() == 0) tasks[(turn + 1) & 1] = next;
-            previous = task;
+            put_next_task(p, control, queue, ticket, turn);
         } else if (task.kind == STREAM) {
             stream(p, w, task);
         } else if (task.kind == JUDGE) {
-            judge(p, w, control, shared, task);
+            judge(params, w, control, shared, task);
         } else if (task.kind == RESIDUAL) {
-            run_residual(p, w, control, shared, task);
+            run_residual(params, w, control, shared, task);
         }
     }
 }

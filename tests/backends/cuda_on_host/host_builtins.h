@@ -186,6 +186,7 @@ inline unsigned __ballot_sync(unsigned, bool flag) {
     for (int lane = 0; lane < host::WARP; ++lane) ballot |= unsigned(flags[lane]) << lane;
     return ballot;
 }
+inline void __syncwarp() { host::exchange(0); }
 
 template <typename T>
 T atomicAdd(T* address, T value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
