@@ -1,4 +1,4 @@
-"""From target ids back to draft ids, made once per map; refuses to outlive the map it belongs to."""
+"""From target ids back to draft ids, once per map; refuses to outlive the map it belongs to."""
 
 import torch
 from torch import Tensor
