@@ -47,8 +47,8 @@ def cut_out(
     raw_logits = batch.target_logits[start : min(start + num_drafts + 1, end)]
     logits = _adjusted(batch, params, request, raw_logits, drafts)
     draft_logits = _draft_logits(batch, params, policy, request, num_drafts)
-    num_target = _num_leading(is_usable(logits))
-    num_draft = num_drafts if draft_logits is None else _num_leading(is_usable(draft_logits))
+    num_target = num_leading(is_usable(logits))
+    num_draft = num_drafts if draft_logits is None else num_leading(is_usable(draft_logits))
     num_kept = min(num_drafts, num_target, num_draft)
     stop = Status.OK
     if num_target == num_kept:
@@ -71,14 +71,17 @@ def cut_out(
 
 def _usable_ids(batch: VerifyBatch, request: int, num_drafts: int) -> tuple[Tensor, Status]:
     drafts = batch.draft_token_ids[request, :num_drafts].long()
-    num_usable = _num_leading((drafts >= 0) & (drafts < batch.vocab_size))
-    unusable = drafts[num_usable : num_usable + 1].tolist()
-    flagged = bool(unusable) and unusable[0] != PADDING_TOKEN_ID
-    return drafts[:num_usable], Status.DRAFT_TOKEN_INVALID if flagged else Status.OK
+    for place, token_id in enumerate(drafts.tolist()):
+        if not 0 <= token_id < batch.vocab_size:
+            padding = token_id == PADDING_TOKEN_ID
+            return drafts[:place], Status.OK if padding else Status.DRAFT_TOKEN_INVALID
+    return drafts, Status.OK
 
 
-def _num_leading(flags: Tensor) -> int:
-    return int(flags.to(torch.int64).cumprod(dim=0).sum())
+def num_leading(flags: Tensor) -> int:
+    """How many of these are True before the first that is not."""
+    places = (place for place, flag in enumerate(flags.tolist()) if not flag)
+    return next(places, len(flags))
 
 
 def _slot(batch: VerifyBatch, request: int) -> int:

@@ -14,7 +14,7 @@ from ...core.randomness import Stream
 from ...core.sampling_tensors import SamplingTensors
 from .draw import acceptance_uniforms, draw
 from .recipe import log_probs
-from .request import RequestRows, cut_out
+from .request import RequestRows, cut_out, num_leading
 
 
 @frozen(eq=False)
@@ -98,7 +98,7 @@ def _num_accepted(view: DraftView, policy: Policy, draws: _Draws) -> int:
         return 0
     verdicts = _verdicts(policy.log_thresholds(view), draws)
     if policy.rule is Rule.FIRST_FAILURE:
-        return int(verdicts.to(torch.int64).cumprod(dim=0).sum())
+        return num_leading(verdicts)
     successes = verdicts.nonzero()
     return int(successes[-1]) + 1 if len(successes) else 0
 
