@@ -9,6 +9,7 @@ REQUIREMENTS := pyproject.toml constraints.txt
 TO_RUN := $(VENV)/.ready-to-run
 TO_DEVELOP := $(VENV)/.ready-to-develop
 export PROMPT ?= ROMEO:
+export SEED ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-gpu prove check format docs clean
@@ -16,8 +17,8 @@ export PROMPT ?= ROMEO:
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(TO_RUN) ## Watch speculative decoding on the bundled models (PROMPT="…" to choose)
-	@$(BIN)/acceptor generate --compare-plain --temperature 0.7 --prompt "$$PROMPT"
+demo: $(TO_RUN) ## Watch speculative decoding on the bundled models (PROMPT="…" SEED=… to choose)
+	@$(BIN)/acceptor generate --compare-plain --temperature 0.7 --seed "$$SEED" --prompt "$$PROMPT"
 
 test: $(TO_DEVELOP) ## Run the tests
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4
