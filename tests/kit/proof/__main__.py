@@ -59,7 +59,7 @@ def _found(
             "exact": record.exact_rows,
             "losses": record.loss_rows,
             "mutants": record.mutant_rows,
-            "lengths": lambda: record.length_rows(24 if short else 96),
+            "lengths": lambda: record.length_rows(24 if short else 256),
         }
     found: dict[str, Any] = {"backend": backend, "machine": record.machine(device)}
     for name, measure in work.items():

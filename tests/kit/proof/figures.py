@@ -46,6 +46,7 @@ def _frequencies(record: Record) -> Figure:
         color = BLUE if row["lossless"] else RED
         axis.scatter(row["expected"], observed, s=6, color=color, linewidths=0)
         axis.set(xscale="log", yscale="log", xlim=(1e-4, 0.3), ylim=(1e-4, 0.3))
+        axis.set_xticks([1e-3, 1e-2, 1e-1])
         axis.set_title(row["policy"] + ("" if row["lossless"] else " (lossy)"))
     figure.supxlabel("expected share of the sequence")
     figure.supylabel("observed share")
@@ -76,7 +77,7 @@ def _mutants(record: Record) -> Figure:
         errors = [max(row["parts"][view], 1e-17) for row in rows]
         axis.scatter(errors, places, s=16, marker=marker, color=color, label=label)
     axis.axvline(EXACT, color=GREY, linewidth=0.8)
-    axis.annotate("what may be rounding", (EXACT, len(rows) - 0.4), ha="center", color=GREY)
+    axis.annotate(" up to here it may be rounding", (EXACT, len(rows) - 0.9), color=GREY)
     axis.set(xscale="log", xlim=(3e-18, 3), xlabel="largest error of a probability")
     axis.set_yticks(places, [row["mutant"] for row in rows])
     axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.45, 0.0))

@@ -17,6 +17,9 @@ from kit.decode_law import DecodeSetup, Law, State
 from kit.hidden_noise import HiddenNoise, replaced_by
 from kit.proof.exact import shortened, target_law, variation
 
+IN_FLOAT32 = 1e-6
+"""Outputs carry in float32 what policies say in float64."""
+
 
 @frozen
 class Loss:
@@ -79,6 +82,8 @@ def _first_steps(setup: DecodeSetup) -> list[tuple[float, tuple[int, float]]]:
         params = SamplingTensors.stack([setup.params])
         output = load_sampler("reference").verify(batch, params, recorded.policy)
         caused = 0.0 if recorder.last is None else float(recorder.last[0])
+        if output.total_variation is not None:
+            assert abs(float(output.total_variation[0, 0]) - caused) < IN_FLOAT32
         return int(output.token_ids[0, 0]), caused
 
     with replaced_by(noise):

@@ -61,7 +61,7 @@ class Size:
 
 
 SHORT = Size(runs=20_000, runs_elsewhere=1_000, draws=1_000)
-FULL = Size(runs=200_000, runs_elsewhere=8_000, draws=16_000)
+FULL = Size(runs=100_000, runs_elsewhere=1_500, draws=5_000)
 ON_A_GPU = Size(
     runs=10_000_000,
     runs_elsewhere=2_000_000,

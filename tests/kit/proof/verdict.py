@@ -75,9 +75,10 @@ def _others(record: Record) -> Iterator[Claim]:
     excess = [row["value"] / (row["limit"] or 0.5) for row in record.get("mutants", ())]
     if excess:
         yield _above("planted bugs are caught: measure / limit", excess, 1)
-    gains = [row["gain"] for row in record.get("lengths", ())]
+    gains = [row["gain"] / row["gain_error"] for row in record.get("lengths", ())]
     if gains:
-        yield _above("block accepts more on the bundled pair, by", gains, 0)
+        # The expectation is at least 0 for any pair; a mean over drafts is not quite that.
+        yield _above("block accepts more on the bundled pair, standard errors", gains, -4)
 
 
 def _at_most(name: str, values: list[float], limit: float) -> Claim:
