@@ -14,7 +14,10 @@ struct Team {
     __device__ int warp() const { return static_cast<int>(threadIdx.x) / LANES - first_warp; }
     __device__ int thread() const { return static_cast<int>(threadIdx.x) - first_warp * LANES; }
     __device__ int threads() const { return num_warps * LANES; }
-    __device__ void sync() const { named_barrier(barrier, num_warps * LANES); }
+    __device__ void sync() const {
+        __syncwarp();  // a warp must come to a named barrier whole
+        named_barrier(barrier, num_warps * LANES);
+    }
 };
 
 __device__ inline int lane_id() { return threadIdx.x % LANES; }
