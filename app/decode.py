@@ -85,9 +85,15 @@ class DecodeRun:
         drafts = draft.token_ids.clamp(0, self.target.vocab_size - 1)
         # Behind a shortened draft any token at any later position will do: it is not looked at, and
         # written over before it could be.
-        positions = frontier.positions(-1, drafts.shape[1] - 1).clamp(max=self.max_len - 1)
-        token_ids = torch.cat((frontier.last_token_ids[:, 1:], drafts), 1)
-        return self.target.forward(token_ids, positions, self.target_cache, frontier.slot_ids)
+        num_tokens = drafts.shape[1]
+        positions = frontier.positions(-1, num_tokens - 1).clamp(max=self.max_len - 1)
+        return self.target.forward(
+            torch.cat((frontier.last_token_ids[:, 1:], drafts), 1),
+            positions,
+            self.target_cache,
+            frontier.slot_ids,
+            max_position=min(frontier.max_length - 1 + num_tokens, self.max_len - 1),
+        )
 
     def _verify(self, frontier: Frontier, draft: Draft, logits: Tensor) -> VerifyOutput:
         batch = VerifyBatch.dense(

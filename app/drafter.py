@@ -161,7 +161,8 @@ class ModelDrafter:
         token_ids, positions = frontier.last_token_ids, fed[:, :2]
         drawn = []
         for place in range(num_tokens):
-            logits = self._score(memory, frontier, token_ids, positions)
+            last = min(frontier.max_length - 1 + place, memory.max_len - 1)
+            logits = self._score(memory, frontier, token_ids, positions, last)
             if memory.logits is not None:
                 memory.logits[frontier.slot_ids, place] = logits
             drawn.append(self._draw(logits, frontier, decided[:, place], place))
@@ -174,10 +175,20 @@ class ModelDrafter:
         )
 
     def _score(
-        self, memory: ModelMemory, frontier: Frontier, token_ids: Tensor, positions: Tensor
+        self,
+        memory: ModelMemory,
+        frontier: Frontier,
+        token_ids: Tensor,
+        positions: Tensor,
+        max_position: int,
     ) -> Tensor:
         logits = self.model.forward(
-            token_ids, positions, memory.cache, frontier.slot_ids, last_only=True
+            token_ids,
+            positions,
+            memory.cache,
+            frontier.slot_ids,
+            last_only=True,
+            max_position=max_position,
         )
         return logits[:, -1]
 

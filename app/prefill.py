@@ -25,5 +25,12 @@ def prefill(
     known = torch.tensor([prompt_token_ids[:-1]], dtype=torch.int64, device=model.device)
     positions = torch.arange(known.shape[1], device=model.device)[None]
     for start in range(0, known.shape[1], CHUNK_LEN):
-        chunk = slice(start, start + CHUNK_LEN)
-        model.forward(known[:, chunk], positions[:, chunk], cache, slot_ids, last_only=True)
+        end = min(start + CHUNK_LEN, known.shape[1])
+        model.forward(
+            known[:, start:end],
+            positions[:, start:end],
+            cache,
+            slot_ids,
+            last_only=True,
+            max_position=end - 1,
+        )

@@ -50,7 +50,7 @@ class TableModel:
         last_only: bool = False,
         max_position: int | None = None,
     ) -> Tensor:
-        del max_position
+        assert max_position in (None, positions.max())
         assert positions.min() >= 0
         assert positions.max() < cache.shape[1]
         cache[slot_ids[:, None], positions] = token_ids
