@@ -225,7 +225,7 @@ def draft_ratios(
         NUM_DRAFTS,
         ROWS,
     )
-    log_q = row_max * 0.0
+    log_q = row.to(tl.float32) * 0.0
     draft_usable = row >= 0
     if draft.logits is not None:
         dense = tested & (one_hot == 0)

@@ -72,6 +72,7 @@ class Scratch(NamedTuple):
     residual: Any
     thresholds: Any
     listed_blocks: Any
+    candidates: Any
 
 
 class Outputs(NamedTuple):

@@ -32,7 +32,7 @@ from .statistics import block_token_ids
 @triton.jit
 def log_products(log_ratios, row, NUM_DRAFTS: tl.constexpr):
     """log P_i before each row: [rows] float32, P_0 = 1, cut at 1 after every factor."""
-    products = log_ratios * 0.0
+    products = row.to(tl.float32) * 0.0
     product = tl.max(products, 0) * 0.0
     for place in tl.static_range(NUM_DRAFTS):
         ratio = at_row(log_ratios, row, place)

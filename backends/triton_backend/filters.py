@@ -1,7 +1,8 @@
 """Stage 2, when some request filters: min-p, top-k and top-p as one threshold per row.
 
-Block statistics prove which blocks can matter; in those alone the threshold is searched for, by
-halving. This module refuses to sort a row.
+Block statistics prove which blocks can matter, so only those are read again; the few logits that
+can be the threshold are ranked against each other. Only where they are too many, as in flat rows,
+is the threshold searched for bit by bit. This module refuses to sort a row.
 """
 
 import triton
@@ -11,7 +12,7 @@ from .race import NEVER
 from .recipe import first_row, load_draft, load_target, request_slot, temperature_of
 from .statistics import block_statistics, block_token_ids, normalise
 
-LOWEST = tl.constexpr(-3.4028234663852886e38)
+CAPACITY = tl.constexpr(512)
 GUESSES = tl.constexpr(8)
 TILE = tl.constexpr(16)
 
@@ -70,6 +71,53 @@ def listed_blocks(scratch, listed, first, num_listed):
 
 
 @triton.jit
+def collect(candidates, logits, bound, num_found):
+    """Append the logits that reach a bound, in a fixed order: how many there are now."""
+    found = logits >= bound
+    flags = found.to(tl.int32)
+    per_span = tl.sum(flags, 2)
+    per_block = tl.sum(per_span, 0)
+    before = (tl.cumsum(per_block, 0) - per_block)[None, :] + tl.cumsum(per_span, 0) - per_span
+    place = num_found + before[:, :, None] + tl.cumsum(flags, 2) - 1
+    tl.store(candidates + place, logits, mask=found & (place < CAPACITY))
+    return num_found + tl.sum(per_block, 0)
+
+
+@triton.jit
+def ranked_threshold(
+    candidates,
+    num_found,
+    row_max,
+    total,
+    inverse,
+    min_p_threshold,
+    top_k,
+    top_p,
+    by_rank,
+    by_mass,
+    whole_row,
+):
+    """The threshold, from all logits that can be it: each one's rank and the mass above it."""
+    place = tl.arange(0, CAPACITY)
+    inside = place < num_found
+    logits = tl.load(candidates + place, mask=inside, other=NEVER)
+    rank = tl.zeros([CAPACITY], tl.int32)
+    mass_above = tl.zeros([CAPACITY], tl.float64)
+    for first in range(0, num_found, 8):
+        other_place = first + tl.arange(0, 8)
+        other = tl.load(candidates + other_place, mask=other_place < num_found, other=NEVER)
+        above = other[None, :] > logits[:, None]
+        mass = tl.exp((other - row_max) * inverse).to(tl.float64)
+        rank += tl.sum(above.to(tl.int32), 1)
+        mass_above += tl.sum(tl.where(above, mass[None, :], 0.0), 1)
+    kept = inside & (logits >= min_p_threshold) & ((by_rank == 0) | (rank < top_k))
+    survivors = tl.exp(tl.where(kept, (logits - row_max) * inverse, NEVER)).to(tl.float64)
+    of_mass = tl.where(whole_row, total.to(tl.float64), tl.sum(survivors, 0))
+    kept = kept & ((by_mass == 0) | (mass_above < top_p.to(tl.float64) * of_mass))
+    return tl.min(tl.where(kept, logits, row_max), 0)
+
+
+@triton.jit
 def as_key(value):
     """An int32 that orders like the float32."""
     bits = value.to(tl.int32, bitcast=True)
@@ -83,41 +131,7 @@ def from_key(key):
 
 
 @triton.jit
-def amount_from(
-    target,
-    draft,
-    adjust,
-    requests,
-    scratch,
-    request,
-    start,
-    row,
-    listed,
-    num_listed,
-    bound,
-    row_max,
-    inverse,
-    BY_RANK: tl.constexpr,
-    NUM_DRAFTS: tl.constexpr,
-):
-    """How many logits reach a bound, or their mass relative to the largest: float64."""
-    amount = tl.zeros([], tl.float64)
-    for first in range(0, num_listed, TILE):
-        token_id = block_token_ids(listed_blocks(scratch, listed, first, num_listed))
-        logits = load_row(
-            target, draft, adjust, requests, request, start, row, token_id, NUM_DRAFTS
-        )
-        above = (logits >= bound) & (logits > NEVER)
-        if BY_RANK:
-            weights = above.to(tl.float32)
-        else:
-            weights = tl.exp(tl.where(above, (logits - row_max) * inverse, NEVER))
-        amount += tl.sum(tl.sum(tl.sum(weights, 2), 0).to(tl.float64), 0)
-    return amount
-
-
-@triton.jit
-def search(
+def searched_threshold(
     target,
     draft,
     adjust,
@@ -138,42 +152,58 @@ def search(
 ):
     """The largest logit that, with all above it, is at least so many or has so much mass.
 
-    Only the upper bits of a key are searched where logits of 16 bits have no others. Halving the
-    interval of values in every other round passes quickly over the many keys around zero.
+    Only the upper bits of a key are searched where logits of 16 bits have no others.
     """
     low = as_key(bound).to(tl.int64) >> KEY_SHIFT
     high = (as_key(row_max).to(tl.int64) >> KEY_SHIFT) + 1
-    by_value = True
     while high - low > 1:
         middle = low + (high - low) // 2
-        if by_value:
-            bottom = from_key((low << KEY_SHIFT).to(tl.int32))
-            top = from_key(((high - 1) << KEY_SHIFT).to(tl.int32))
-            centre = bottom * 0.5 + top * 0.5
-            middle = as_key(centre).to(tl.int64) >> KEY_SHIFT
-            middle = tl.minimum(tl.maximum(middle, low + 1), high - 1)
-        by_value = by_value == 0
-        amount = amount_from(
-            target,
-            draft,
-            adjust,
-            requests,
-            scratch,
-            request,
-            start,
-            row,
-            listed,
-            num_listed,
-            from_key((middle << KEY_SHIFT).to(tl.int32)),
-            row_max,
-            inverse,
-            BY_RANK,
-            NUM_DRAFTS,
-        )
+        value = from_key((middle << KEY_SHIFT).to(tl.int32))
+        amount = tl.zeros([], tl.float64)
+        for first in range(0, num_listed, TILE):
+            token_id = block_token_ids(listed_blocks(scratch, listed, first, num_listed))
+            logits = load_row(
+                target, draft, adjust, requests, request, start, row, token_id, NUM_DRAFTS
+            )
+            above = (logits >= value) & (logits > NEVER)
+            if BY_RANK:
+                weights = above.to(tl.float32)
+            else:
+                weights = tl.exp(tl.where(above, (logits - row_max) * inverse, NEVER))
+            amount += tl.sum(tl.sum(tl.sum(weights, 2), 0).to(tl.float64), 0)
         enough = amount >= at_least
         low = tl.where(enough, middle, low)
         high = tl.where(enough, high, middle)
     return tl.maximum(from_key((low << KEY_SHIFT).to(tl.int32)), bound)
+
+
+@triton.jit
+def mass_from(
+    target,
+    draft,
+    adjust,
+    requests,
+    scratch,
+    request,
+    start,
+    row,
+    listed,
+    num_listed,
+    bound,
+    row_max,
+    inverse,
+    NUM_DRAFTS: tl.constexpr,
+):
+    """The mass of all logits that reach a bound, float64."""
+    amount = tl.zeros([], tl.float64)
+    for first in range(0, num_listed, TILE):
+        token_id = block_token_ids(listed_blocks(scratch, listed, first, num_listed))
+        logits = load_row(
+            target, draft, adjust, requests, request, start, row, token_id, NUM_DRAFTS
+        )
+        weights = tl.exp(tl.where(logits >= bound, (logits - row_max) * inverse, NEVER))
+        amount += tl.sum(tl.sum(tl.sum(weights, 2), 0).to(tl.float64), 0)
+    return amount
 
 
 @triton.jit
@@ -200,6 +230,7 @@ def filter_row(
     """Find a row's threshold and make its statistics those of what reaches it."""
     out = scratch.statistics + slot.to(tl.int64) * 2 * scratch.num_blocks
     listed = scratch.listed_blocks + slot.to(tl.int64) * scratch.num_blocks
+    candidates = scratch.candidates + slot.to(tl.int64) * CAPACITY
     block = tl.arange(0, WIDTH)
     inside = block < scratch.num_blocks
     largest = tl.load(out + block, mask=inside, other=NEVER)
@@ -231,66 +262,96 @@ def filter_row(
     num_listed = tl.sum(flags, 0)
     tl.store(listed + tl.cumsum(flags, 0) - 1, block, mask=reached)
     tl.debug_barrier()
-    threshold = tl.maximum(bound, LOWEST)
-    if by_rank:
-        threshold = search(
-            target,
-            draft,
-            adjust,
-            requests,
-            scratch,
-            request,
-            start,
-            row,
-            listed,
-            num_listed,
-            threshold,
-            row_max,
-            inverse,
-            top_k.to(tl.float64),
-            True,
-            NUM_DRAFTS,
-            KEY_SHIFT,
-        )
-    if by_mass:
-        of_mass = tl.exp(log_total).to(tl.float64)
-        if by_rank | (min_p > 0.0):
-            of_mass = amount_from(
-                target,
-                draft,
-                adjust,
-                requests,
-                scratch,
-                request,
-                start,
-                row,
-                listed,
-                num_listed,
-                threshold,
+    threshold = bound
+    if by_rank | by_mass:
+        num_found = num_listed * 0
+        for first in range(0, num_listed, TILE):
+            if num_found <= CAPACITY:
+                token_id = block_token_ids(listed_blocks(scratch, listed, first, num_listed))
+                logits = load_row(
+                    target, draft, adjust, requests, request, start, row, token_id, NUM_DRAFTS
+                )
+                num_found = collect(
+                    candidates, tl.where(logits > NEVER, logits, float("nan")), bound, num_found
+                )
+        tl.debug_barrier()
+        whole_row = (by_rank == 0) & (min_p == 0.0)
+        total = tl.exp(log_total)
+        if num_found <= CAPACITY:
+            threshold = ranked_threshold(
+                candidates,
+                num_found,
                 row_max,
+                total,
                 inverse,
-                False,
-                NUM_DRAFTS,
+                min_p_threshold,
+                top_k,
+                top_p,
+                by_rank,
+                by_mass,
+                whole_row,
             )
-        threshold = search(
-            target,
-            draft,
-            adjust,
-            requests,
-            scratch,
-            request,
-            start,
-            row,
-            listed,
-            num_listed,
-            threshold,
-            row_max,
-            inverse,
-            top_p.to(tl.float64) * of_mass,
-            False,
-            NUM_DRAFTS,
-            KEY_SHIFT,
-        )
+        else:
+            lowest = tl.maximum(bound, -3.4028234663852886e38)
+            if by_rank:
+                threshold = searched_threshold(
+                    target,
+                    draft,
+                    adjust,
+                    requests,
+                    scratch,
+                    request,
+                    start,
+                    row,
+                    listed,
+                    num_listed,
+                    lowest,
+                    row_max,
+                    inverse,
+                    top_k.to(tl.float64),
+                    True,
+                    NUM_DRAFTS,
+                    KEY_SHIFT,
+                )
+            if by_mass:
+                of_mass = total.to(tl.float64)
+                if whole_row == 0:
+                    of_mass = mass_from(
+                        target,
+                        draft,
+                        adjust,
+                        requests,
+                        scratch,
+                        request,
+                        start,
+                        row,
+                        listed,
+                        num_listed,
+                        threshold,
+                        row_max,
+                        inverse,
+                        NUM_DRAFTS,
+                    )
+                lowest = tl.maximum(threshold, lowest)
+                threshold = searched_threshold(
+                    target,
+                    draft,
+                    adjust,
+                    requests,
+                    scratch,
+                    request,
+                    start,
+                    row,
+                    listed,
+                    num_listed,
+                    lowest,
+                    row_max,
+                    inverse,
+                    top_p.to(tl.float64) * of_mass,
+                    False,
+                    NUM_DRAFTS,
+                    KEY_SHIFT,
+                )
     tl.store(out + block, NEVER, mask=inside & (largest < threshold))
     tl.store(out + scratch.num_blocks + block, 0.0, mask=inside & (largest < threshold))
     for first in range(0, num_listed, TILE):

@@ -13,6 +13,9 @@ from ...core.errors import InvalidInputError
 from ...core.race import BLOCK_SIZE
 from .arguments import Scratch
 
+MAX_CANDIDATES = 512
+"""Logits per row that are ranked against each other; more are searched through."""
+
 MIN_ARRIVALS = 16384
 """Arrival counters lie in front, so that batches of other shapes leave them alone."""
 
@@ -49,6 +52,7 @@ class Layout:
             self.num_reqs * self.num_residuals * per_row,
             num_rows * self.has_filters,
             num_rows * self.num_blocks * self.has_filters,
+            num_rows * MAX_CANDIDATES * self.has_filters,
             2 * self.num_reqs * self.num_raw_rows,
             self.num_reqs * self.num_raw_rows * per_row,
         )
@@ -65,7 +69,7 @@ class Layout:
             InvalidInputError: it is too small, or not one-dimensional contiguous float32.
         """
         parts = self._parts(workspace)
-        arrivals, summaries, statistics, residual, thresholds, listed, *_ = parts
+        arrivals, summaries, statistics, residual, thresholds, listed, candidates, *_ = parts
         return Scratch(
             arrivals=arrivals.view(torch.int32),
             statistics=statistics,
@@ -74,13 +78,14 @@ class Layout:
             residual=residual if self.num_residuals else None,
             thresholds=thresholds if self.has_filters else None,
             listed_blocks=listed.view(torch.int32) if self.has_filters else None,
+            candidates=candidates if self.has_filters else None,
         )
 
     def cut_raw(self, workspace: Tensor) -> Scratch:
         """The same for statistics of raw logits."""
         arrivals, *_, summaries, statistics = self._parts(workspace)
         return Scratch(
-            arrivals.view(torch.int32), statistics, summaries, self.num_blocks, *[None] * 3
+            arrivals.view(torch.int32), statistics, summaries, self.num_blocks, *[None] * 4
         )
 
     def _parts(self, workspace: Tensor) -> tuple[Tensor, ...]:
