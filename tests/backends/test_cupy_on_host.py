@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -112,7 +113,7 @@ def random_batch(seed: int, filtered: bool) -> tuple[VerifyBatch, SamplingTensor
             drafts[request, i] = torch.multinomial(row.softmax(-1), 1, generator=noise)
     drafts[2, 2 + seed % 2] = vocab_size
     logits[starts[4] + 1 + seed, 7] = torch.nan
-    filters = {"top_k": 20, "top_p": 0.9} if filtered else {}
+    filters: dict[str, Any] = {"top_k": 20, "top_p": 0.9} if filtered else {}
     params = [
         SamplingParams(seed=2**63 + 10 * seed + i, temperature=t, **(filters if i % 2 else {}))
         for i, t in enumerate((0.8, 0.0, 1.0, 0.7, 1.3))
