@@ -1,4 +1,4 @@
-"""Where draft tokens come from: a port, a second model, and no drafts at all.
+"""Where draft tokens come from: the port, and a drafter that drafts nothing.
 
 Every drafter addresses its memory by slot and position, so rejecting a draft is no operation. This
 module refuses to verify.
@@ -6,18 +6,15 @@ module refuses to verify.
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from ..core.batch import PADDING_TOKEN_ID, SampleBatch
-from ..core.output import SampleOutput, Status
-from ..core.policies import Policy
-from ..core.ports import LanguageModel, Sampler
+from ..core.batch import PADDING_TOKEN_ID
+from ..core.output import Status
 from .frontier import Frontier
-from .prefill import prefill
 
 
 @frozen(eq=False)
@@ -98,107 +95,3 @@ class NoDrafter:
     def draft(self, memory: None, frontier: Frontier, num_tokens: int) -> Draft:  # noqa: ARG002
         """Nothing."""
         return Draft.empty(len(frontier.lengths), frontier.lengths.device)
-
-
-@frozen(eq=False)
-class ModelMemory:
-    """The draft model's cache and, if they are asked for, the raw logits of the current draft.
-
-    Attributes:
-        cache: of the draft model.
-        max_len: how many positions a slot of it has.
-        logits: [num_slots, num_spec_tokens, vocab_size] in the model's dtype, or None.
-    """
-
-    cache: Any
-    max_len: int
-    logits: Tensor | None
-
-
-@frozen(eq=False, kw_only=True)
-class ModelDrafter:
-    """A second, smaller model that shares the target's vocabulary.
-
-    Attributes:
-        model: the draft model.
-        sampler: draws its tokens.
-        policy: names the stream that it draws with, and says whether its logits are needed.
-        num_spec_tokens: how many tokens it drafts at most.
-    """
-
-    model: LanguageModel[Any]
-    sampler: Sampler
-    policy: Policy
-    num_spec_tokens: int
-
-    @property
-    def max_model_len(self) -> int:
-        """The draft model's context."""
-        return self.model.max_model_len
-
-    def new_memory(self, num_slots: int, max_len: int) -> ModelMemory:
-        """A cache and, if the policy asks for the drafts' law, room for logits."""
-        max_len = min(max_len, self.model.max_model_len)
-        shape = (num_slots, self.num_spec_tokens, self.model.vocab_size)
-        logits = None
-        if self.policy.uses_draft_probs:
-            logits = torch.zeros(shape, dtype=self.model.dtype, device=self.model.device)
-        return ModelMemory(self.model.new_cache(num_slots, max_len), max_len, logits)
-
-    def start(self, memory: ModelMemory, slot_id: int, prompt_token_ids: tuple[int, ...]) -> None:
-        """Write the prompt into the cache, as far as the draft model can follow."""
-        prefill(self.model, memory.cache, slot_id, prompt_token_ids[: memory.max_len])
-
-    def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Draft:
-        """Draw one token after the other.
-
-        The first forward takes the last two known tokens. One of them is new to the cache unless
-        the last draft was accepted completely; then both are, and no case is special.
-        """
-        # Clamped are positions that a prompt of one token lacks, and those of drafts that are cut.
-        fed = frontier.positions(-2, num_tokens - 2).clamp(0, memory.max_len - 1)
-        decided = frontier.positions(0, num_tokens - 1)
-        token_ids, positions = frontier.last_token_ids, fed[:, :2]
-        drawn = []
-        for place in range(num_tokens):
-            last = min(frontier.max_length - 1 + place, memory.max_len - 1)
-            logits = self._score(memory, frontier, token_ids, positions, last)
-            if memory.logits is not None:
-                memory.logits[frontier.slot_ids, place] = logits
-            drawn.append(self._draw(logits, frontier, decided[:, place], place))
-            token_ids = drawn[-1].token_ids[:, None].clamp(min=0)
-            positions = fed[:, place + 2 : place + 3]
-        return Draft(
-            token_ids=torch.stack([output.token_ids for output in drawn], 1),
-            status=torch.stack([output.status for output in drawn], 1),
-            logits=memory.logits,
-        )
-
-    def _score(
-        self,
-        memory: ModelMemory,
-        frontier: Frontier,
-        token_ids: Tensor,
-        positions: Tensor,
-        max_position: int,
-    ) -> Tensor:
-        logits = self.model.forward(
-            token_ids,
-            positions,
-            memory.cache,
-            frontier.slot_ids,
-            last_only=True,
-            max_position=max_position,
-        )
-        return logits[:, -1]
-
-    def _draw(
-        self, logits: Tensor, frontier: Frontier, positions: Tensor, place: int
-    ) -> SampleOutput:
-        batch = SampleBatch(
-            logits=logits,
-            positions=positions,
-            draft_index=place + 1,
-            draft_stream=self.policy.draft_stream,
-        )
-        return self.sampler.sample(batch, frontier.params)

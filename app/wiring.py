@@ -19,7 +19,8 @@ from ..core.errors import CheckpointError, ConfigError
 from .bundled import bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, ModelsConfig
 from .decoder import Decoder
-from .drafter import Drafter, ModelDrafter, NoDrafter
+from .drafter import Drafter, NoDrafter
+from .model_drafter import ModelDrafter
 from .policies import make_policy
 
 

@@ -111,7 +111,7 @@ def test_no_such_command(complaint: Complaint) -> None:
             "temperature = 1",
             "temperature: expected backend, policy, models, sampling, decoding here",
         ),
-        ("[sampling]\ntemprature = 1", "sampling.temprature: expected temperature, min_p, "),
+        ("[sampling]\nwarmth = 1", "sampling.warmth: expected temperature, min_p, "),
         (
             "[sampling]\ntemperature = -1",
             "sampling.temperature: expected a number in [0, inf), got",

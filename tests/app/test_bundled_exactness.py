@@ -17,7 +17,8 @@ from torch import Tensor
 
 from acceptor.app.acceptance_table import PROMPTS
 from acceptor.app.config import Config, DecodingConfig
-from acceptor.app.drafter import ModelDrafter, NoDrafter
+from acceptor.app.drafter import NoDrafter
+from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import GenerationRequest, GenerationResult
 from acceptor.app.wiring import Wired, wire
 from acceptor.backends.reference.recipe import log_probs

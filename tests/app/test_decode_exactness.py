@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from acceptor.app.drafter import ModelDrafter
+from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult, TokenKind
 from acceptor.core import (
     Block,

@@ -121,10 +121,10 @@ def test_what_is_streamed_is_never_taken_back(pieces: list[str], stop: list[str]
 def test_text_is_held_back_only_while_it_may_begin_a_stop_string() -> None:
     output = OutputText(("\n\nQ:",))
     shown = []
-    for piece in ("end.", "\n", "\nQ", "uite"):
+    for piece in ("end.", "\n", "\nQ", "ED"):
         output.append(piece, TokenKind.PLAIN)
         shown.append("".join(fragment.text for fragment in output.release(ended=False)))
-    assert shown == ["end.", "", "", "\n\nQuite"]
+    assert shown == ["end.", "", "", "\n\nQED"]
 
 
 def test_fragments_keep_the_kind_of_their_token() -> None:

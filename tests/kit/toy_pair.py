@@ -8,7 +8,8 @@ from attrs import field, frozen
 from torch import Tensor
 
 from acceptor.app.decoder import Decoder
-from acceptor.app.drafter import Drafter, ModelDrafter, NoDrafter
+from acceptor.app.drafter import Drafter, NoDrafter
+from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request_state import Detokenizer
 from acceptor.backends import load_sampler
 from acceptor.core import Policy

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from acceptor.app.config import Config, DecodingConfig
 from acceptor.app.decoder import Decoder
-from acceptor.app.drafter import ModelDrafter
+from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import GenerationRequest
 from acceptor.app.wiring import wire
 from acceptor.core import Block, DraftView, Probabilistic, SamplingParams
