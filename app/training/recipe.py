@@ -32,16 +32,16 @@ class Recipe:
     vocab_size: int = 4096
     context_length: int = 1024
     # Deep and narrow on purpose: on a CPU each layer has a fixed cost, so one layer is cheap.
-    target: Shape = field(default=Shape(192, 14, 6, 2, 576))
+    target: Shape = field(default=Shape(160, 20, 5, 1, 480))
     draft: Shape = field(default=Shape(128, 1, 4, 2, 384))
     dropout: float = 0.2
     weight_decay: float = 0.2
     average_decay: float = 0.995
     target_rows_per_step: int = 16
-    target_steps: int = 2200
+    target_steps: int = 1300
     target_learning_rate: float = 2e-3
     draft_rows_per_step: int = 32
-    draft_steps: int = 4000
+    draft_steps: int = 6000
     draft_learning_rate: float = 4e-3
     sampled_rows: int = 4096
     evaluation_rows: int = 64

@@ -14,7 +14,7 @@ from acceptor.app.training.measure import held_out_loss, measure_agreement, samp
 from acceptor.app.training.report import agreement_table, draw_losses, measures_table, read_record
 
 REPOSITORY = Path(__file__).parents[2]
-SIZES = {"target": (14, 192, 6, 2, 576), "draft": (1, 128, 4, 2, 384)}
+SIZES = {"target": (20, 160, 5, 1, 480), "draft": (1, 128, 4, 2, 384)}
 
 
 @pytest.fixture(scope="module")
