@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from acceptor.app.request import FinishReason, GenerationRequest
 from acceptor.core import Block, Policy, Probabilistic, SamplingParams, Status, Strict
-from kit.toy_pair import Pair, TableModel
+from kit.toy_pair import NUM_CONTEXTS, Pair, TableModel
 
 RECIPES: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"top_p": 0.8}]
 POLICIES = [Strict(), Strict(coupled=True), Probabilistic(), Block()]
@@ -74,17 +74,16 @@ def test_bad_draft_logits(
 
 
 def test_what_lies_behind_a_stop_is_not_an_error(pair: Pair) -> None:
-    decoder = pair.decoder(Strict(), 6)
-    (healthy,) = decoder.generate(BATCH[:1])
-    length = 5
-    known = [1, *healthy.token_ids[:length]]
-    context = (sum((t + 1) * (i + 1) ** 2 for i, t in enumerate(known))) % 97
-    sick = evolve(pair, target=poisoned(pair.target, [context], torch.nan))
-    (failed,) = sick.decoder(Strict(), 6).generate(BATCH[:1])
-    assert len(failed.token_ids) <= length
-    (stopped,) = sick.decoder(Strict(), 6).generate(
-        [evolve(BATCH[0], max_tokens=len(failed.token_ids))]
-    )
-    assert stopped.token_ids == failed.token_ids
-    assert (failed.finish_reason, stopped.finish_reason) == ("error", "length")
-    assert stopped.status == Status.OK
+    (healthy,) = pair.decoder(Strict(), 0).generate(BATCH[:1])
+    third = healthy.token_ids[2]
+    assert third not in healthy.token_ids[:2]
+    # The row that decides the sixth token is bad, and the drafts up to there are all accepted.
+    known = [*BATCH[0].prompt_token_ids, *healthy.token_ids[:5]]
+    context = sum((token_id + 1) * place**2 for place, token_id in enumerate(known, start=1))
+    target = poisoned(pair.target, [context % NUM_CONTEXTS], torch.nan)
+    decoder = evolve(pair, target=target, draft=pair.target).decoder(Strict(coupled=True), 8)
+    failed, stopped = decoder.generate([BATCH[0], evolve(BATCH[0], stop_token_ids=[third])])
+    assert failed.token_ids == healthy.token_ids[:5]
+    assert (failed.finish_reason, failed.status) == ("error", Status.TARGET_LOGITS_INVALID)
+    assert stopped.token_ids == healthy.token_ids[:3]
+    assert (stopped.finish_reason, stopped.status) == ("stop", Status.OK)

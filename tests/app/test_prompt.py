@@ -1,0 +1,83 @@
+"""From a prompt to a request, and how many threads decode it."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from acceptor.app.bundled import bundled_pair
+from acceptor.app.config import Config, DecodingConfig, ModelsConfig
+from acceptor.app.prompt import make_request
+from acceptor.app.threads import use_threads
+from acceptor.app.wiring import Wired, wire
+from acceptor.core import InvalidInputError, SamplingParams
+
+TEMPLATE = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+
+
+@pytest.fixture
+def chatty(tmp_path: Path) -> tuple[Config, Wired]:
+    target = shutil.copytree(bundled_pair()[0], tmp_path / "target")
+    (target / "chat_template.jinja").write_text(TEMPLATE)
+    config = Config(models=ModelsConfig(target=str(target)), decoding=DecodingConfig(chat=True))
+    return config, wire(config)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_a_chat_is_rendered_and_gets_no_second_beginning(chatty: tuple[Config, Wired]) -> None:
+    config, wired = chatty
+    request = make_request("How are you?", config, wired)
+    text = "user: How are you?\nassistant:"
+    assert wired.tokenizer.decode(request.prompt_token_ids) == text
+    assert list(request.prompt_token_ids) == wired.tokenizer.encode(text)[1:]
+
+
+def test_a_request_has_what_the_config_says_and_a_seed(chatty: tuple[Config, Wired]) -> None:
+    _, wired = chatty
+    decoding = DecodingConfig(max_tokens=7, stop=("x",), stop_token_ids=(3,), ignore_eos=True)
+    sampling = SamplingParams(temperature=0.5)
+    request = make_request("A", Config(decoding=decoding, sampling=sampling), wired)
+    assert (request.max_tokens, request.stop, request.stop_token_ids) == (7, ("x",), (3,))
+    assert request.ignore_eos
+    assert request.params.temperature == 0.5
+    assert request.params.seed is not None
+
+
+def test_an_empty_prompt_is_the_beginning_of_a_text(chatty: tuple[Config, Wired]) -> None:
+    _, wired = chatty
+    assert make_request("", Config(), wired).prompt_token_ids == (0,)
+
+
+def test_no_token_at_all_is_refused(chatty: tuple[Config, Wired], tmp_path: Path) -> None:
+    config, wired = chatty
+    (tmp_path / "target" / "chat_template.jinja").write_text("{# nothing #}")
+    with pytest.raises(InvalidInputError, match="prompt_token_ids: expected at least one token"):
+        make_request("A", config, wired)
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_small_target_gets_one_thread_unless_told_otherwise() -> None:
+    use_threads(3, bundled_pair()[0])
+    assert torch.get_num_threads() == 3
+    use_threads(None, bundled_pair()[0])
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_large_target_gets_all_threads(tmp_path: Path) -> None:
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(2**33)
+    torch.set_num_threads(4)
+    use_threads(None, tmp_path)
+    assert torch.get_num_threads() == 4
