@@ -214,6 +214,24 @@ def test_logprobs_are_those_of_the_plain_law(pair: Pair, policy: Policy) -> None
         known.append(token_id)
 
 
+@pytest.mark.parametrize("num_spec_tokens", [0, 5])
+def test_penalties_count_prompt_and_output(pair: Pair, num_spec_tokens: int) -> None:
+    prompt = (1, 2, 3, 4, 5)
+    params = SamplingParams(
+        temperature=0, repetition_penalty=1.7, presence_penalty=0.3, frequency_penalty=0.2
+    )
+    request = GenerationRequest(prompt_token_ids=prompt, max_tokens=30, params=params)
+    (result,) = pair.decoder(Strict(), num_spec_tokens).generate([request])
+    for place, token_id in enumerate(result.token_ids):
+        output = result.token_ids[:place]
+        logits = next_logits(pair.target, [*prompt, *output])
+        for seen in {*prompt, *output}:
+            logits[seen] *= 1.7 if logits[seen] < 0 else 1 / 1.7
+        for emitted in set(output):
+            logits[emitted] -= 0.3 + 0.2 * output.count(emitted)
+        assert token_id == logits.argmax()
+
+
 def test_a_one_token_prompt_and_one_token_to_emit(pair: Pair) -> None:
     (result,) = pair.decoder(Strict(), 5).generate(
         [GenerationRequest(prompt_token_ids=[3], max_tokens=1)]
@@ -229,10 +247,14 @@ def test_an_empty_batch(pair: Pair) -> None:
 
 
 def next_law(model: TableModel, known: list[int]) -> Tensor:
+    return next_logits(model, known).log_softmax(-1)
+
+
+def next_logits(model: TableModel, known: list[int]) -> Tensor:
     positions = torch.arange(len(known))[None]
     cache = model.new_cache(1, len(known))
     logits = model.forward(torch.tensor([known]), positions, cache, torch.tensor([0]))
-    return logits[0, -1].double().log_softmax(-1)
+    return logits[0, -1].double()
 
 
 def outcomes(results: Sequence[GenerationResult]) -> list[tuple[object, ...]]:

@@ -29,6 +29,12 @@ def poisoned(model: TableModel, rows: Iterable[int], value: float) -> TableModel
     return evolve(model, table=table)
 
 
+def context_of(*known: int) -> int:
+    """The row of a table that a `TableModel` looks up after these tokens."""
+    total = sum((token_id + 1) * place**2 for place, token_id in enumerate(known, start=1))
+    return total % NUM_CONTEXTS
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 @settings(max_examples=12, deadline=None)
 @given(
@@ -68,9 +74,13 @@ def test_bad_draft_logits(
         (alone,) = sick.decoder(policy, num_spec_tokens).generate([request])
         assert alone == result
         (healthy,) = pair.decoder(policy, num_spec_tokens).generate([request])
-        if result.finish_reason is FinishReason.ERROR:
-            assert result.status == Status.DRAFT_LOGITS_INVALID
+        if result.finish_reason is not FinishReason.ERROR:
+            assert (result.token_ids, result.status) == (healthy.token_ids, Status.OK)
+            continue
+        assert result.status == Status.DRAFT_LOGITS_INVALID
         assert result.token_ids == healthy.token_ids[: len(result.token_ids)]
+        # It ends exactly where the drafter fails: not at a draft that was rejected before.
+        assert context_of(*request.prompt_token_ids, *result.token_ids) in rows
 
 
 def test_what_lies_behind_a_stop_is_not_an_error(pair: Pair) -> None:
@@ -78,9 +88,8 @@ def test_what_lies_behind_a_stop_is_not_an_error(pair: Pair) -> None:
     third = healthy.token_ids[2]
     assert third not in healthy.token_ids[:2]
     # The row that decides the sixth token is bad, and the drafts up to there are all accepted.
-    known = [*BATCH[0].prompt_token_ids, *healthy.token_ids[:5]]
-    context = sum((token_id + 1) * place**2 for place, token_id in enumerate(known, start=1))
-    target = poisoned(pair.target, [context % NUM_CONTEXTS], torch.nan)
+    context = context_of(*BATCH[0].prompt_token_ids, *healthy.token_ids[:5])
+    target = poisoned(pair.target, [context], torch.nan)
     decoder = evolve(pair, target=target, draft=pair.target).decoder(Strict(coupled=True), 8)
     failed, stopped = decoder.generate([BATCH[0], evolve(BATCH[0], stop_token_ids=[third])])
     assert failed.token_ids == healthy.token_ids[:5]
