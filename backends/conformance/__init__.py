@@ -1,7 +1,7 @@
 """Holds any backend to the contract: random batches, an independent oracle, the near-tie rule.
 
-`python -m acceptor.backends.conformance` is for people, `test_backend` with `pytest_plugin` for test
-suites. It refuses to depend on any backend.
+`python -m acceptor.backends.conformance` is for people, `test_backend` with `pytest_plugin` for
+test suites. It refuses to depend on any backend.
 """
 
 from importlib.util import find_spec
