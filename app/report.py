@@ -56,7 +56,8 @@ def _rows(
     yield "tokens/s", f"{measured.tokens_per_second:.1f} ({_how_measured(measured)})"
     if plain is not None:
         yield "plain tokens/s", f"{plain.tokens_per_second:.1f} ({_how_measured(plain)})"
-        yield "speed-up", f"{measured.tokens_per_second / plain.tokens_per_second:.2f} x"
+        if plain.tokens_per_second > 0:
+            yield "speed-up", f"{measured.tokens_per_second / plain.tokens_per_second:.2f} x"
     figures = result.statistics
     if figures.num_drafts:
         yield "acceptance rate", f"{figures.acceptance_rate:.1%}"
