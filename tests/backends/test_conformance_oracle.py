@@ -48,7 +48,8 @@ def imported_from_outside(path: Path) -> Iterator[str]:
 
 @given(st.tuples(WORDS, WORDS, WORDS, WORDS), SEEDS)
 def test_philox_is_philox(counter: tuple[int, int, int, int], seed: int) -> None:
-    words = philox(tuple(np.array([word], dtype=np.uint64) for word in counter), seed)
+    w0, w1, w2, w3 = (np.array([word], dtype=np.uint64) for word in counter)
+    words = philox((w0, w1, w2, w3), seed)
     expected = plain.philox(counter, (seed & plain.MASK32, seed >> 32))
     assert tuple(int(word[0]) for word in words) == expected
 

@@ -3,7 +3,7 @@
 Each is a bug that some engine has had, or nearly had. This module refuses to be subtle.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
@@ -30,11 +30,16 @@ from acceptor.core import (
     VerifyOutput,
     race,
 )
-from acceptor.core.policies import DraftView, fly
-from acceptor.core.randomness import Level, random_words
+from acceptor.core.policies import DraftView
+from acceptor.core.policies.lossy import entropy
+from acceptor.core.randomness import Level, exponential, random_words
 
 Batch = VerifyBatch | SampleBatch
 Change = tuple[object, str, object]
+
+
+def _as_set(features: Iterable[str]) -> frozenset[str]:
+    return frozenset(features)
 
 
 @frozen
@@ -55,7 +60,7 @@ class WrongSampler:
     misread: Callable[[Any, SamplingTensors], tuple[Any, SamplingTensors]] | None = None
     spoil: Callable[[VerifyBatch, VerifyOutput], VerifyOutput] | None = None
     policy: str | None = None
-    features: frozenset[str] = field(default=frozenset(), converter=frozenset[str])
+    features: frozenset[str] = field(default=frozenset(), converter=_as_set)
 
     def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
         """See `Sampler.verify`."""
@@ -120,7 +125,7 @@ def _next_words(
 
 def _one_flat_race(log_weights: Tensor, words: race.WordSource) -> Tensor:
     ids = torch.arange(log_weights.shape[1]).expand_as(log_weights)
-    return (log_weights - race.exponential(words(Level.TOKEN, ids)).log()).argmax(dim=-1)
+    return (log_weights - exponential(words(Level.TOKEN, ids)).log()).argmax(dim=-1)
 
 
 def _coarse_exponential(words: Tensor) -> Tensor:
@@ -132,7 +137,8 @@ def _uniform_from_0(words: Tensor) -> Tensor:
 
 
 def _at_most(log_thresholds: Tensor, draws: Any) -> Tensor:
-    return draws.uniforms(len(log_thresholds)).log() <= log_thresholds
+    accepted: Tensor = draws.uniforms(len(log_thresholds)).log() <= log_thresholds
+    return accepted
 
 
 def _rounding_exponential(words: Tensor) -> Tensor:
@@ -277,7 +283,7 @@ def _shorter_window(policy: Fly, view: DraftView, right: Any = Fly._forgiven) ->
 
 def _larger_threshold(policy: Typical, view: DraftView) -> Tensor:
     log_p = view.target_log_probs[: view.num_draft_tokens]
-    threshold = (policy.delta * (-fly.entropy(log_p)).exp()).clamp(min=policy.epsilon)
+    threshold = (policy.delta * (-entropy(log_p)).exp()).clamp(min=policy.epsilon)
     return log_p.exp() > threshold[:, None]
 
 
