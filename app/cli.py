@@ -1,4 +1,4 @@
-"""The command line: `acceptor generate` and `acceptor backends`.
+"""The command line: `acceptor generate`, `acceptor bench` and `acceptor backends`.
 
 Errors are one line on stderr and exit code 2. This module refuses to import what only decoding
 needs, so that help appears at once.
@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from .bench.command import bench
 from .options import given, setting_options
 
 FAILED = 1
@@ -60,6 +61,9 @@ def backends() -> None:
     from . import commands  # noqa: PLC0415, imports torch
 
     commands.list_backends()
+
+
+cli.add_command(bench)
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Benchmarks: what `acceptor bench` runs."""
