@@ -23,7 +23,10 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     """`max_tokens` were emitted, or the context is full."""
     ERROR = "error"
-    """Something is wrong with its logits; `GenerationResult.status` says what."""
+    """The request does not fit the model, or something is wrong with its logits:
+    `GenerationResult.error` and `GenerationResult.status` say what."""
+    CANCELLED = "cancelled"
+    """Whoever asked for it no longer wants it."""
 
 
 @unique
@@ -113,6 +116,7 @@ class GenerationResult:
         logprobs: one entry per token; None unless asked for.
         total_variation: how far a lossy policy moved the law of an emitted token from the target's,
             mean over the tokens; None under policies that do not report it.
+        error: why nothing could be generated, one sentence; empty for a request that was decoded.
     """
 
     token_ids: tuple[int, ...]
@@ -124,6 +128,7 @@ class GenerationResult:
     statistics: AcceptanceStatistics
     logprobs: tuple[TokenLogprobs, ...] | None
     total_variation: float | None
+    error: str = ""
 
 
 @frozen
