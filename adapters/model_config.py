@@ -76,12 +76,21 @@ class ModelConfig:
 
     @classmethod
     def load(cls, directory: Path) -> "ModelConfig":
-        """Read config.json, and generation_config.json where there is one.
+        """Read a directory's config.json, and generation_config.json where there is one.
 
         Raises:
             CheckpointError: a file is damaged, or a field is missing, unfit or unsupported.
         """
-        config = read_json(directory / "config.json")
+        return cls.read(directory / "config.json")
+
+    @classmethod
+    def read(cls, path: Path) -> "ModelConfig":
+        """Read a config.json of any name, and generation_config.json where it stands beside it.
+
+        Raises:
+            CheckpointError: see `load`.
+        """
+        config = read_json(path)
         name, architecture = _read_architecture(config)
         for field, only in _ONLY_VALUES.items():
             if config.value(field, only) != only:
@@ -108,7 +117,7 @@ class ModelConfig:
             qk_norm=architecture.qk_norm,
             tie_word_embeddings=config.flag("tie_word_embeddings", default=False),
             dtype=_read_dtype(config),
-            eos_token_ids=_read_eos(directory, config, vocab_size),
+            eos_token_ids=_read_eos(path.parent, config, vocab_size),
         )
 
 

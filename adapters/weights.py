@@ -4,14 +4,15 @@ Query, key and value projections are stacked into one, and so are gate and up. T
 tensors that it does not expect.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import torch
 from attrs import frozen
 from torch import Tensor
 
 from ..core.errors import CheckpointError
-from .checkpoint import Checkpoint, Shape
+from .checkpoint import Entry, Shape
 from .model_config import ModelConfig
 from .transformer import MLP, Attention, Decoder, Layer, Linear, RMSNorm
 
@@ -64,11 +65,24 @@ def ignored_tensors(config: ModelConfig) -> frozenset[str]:
     return frozenset(frequencies | {LM_HEAD})
 
 
+class Tensors(Protocol):
+    """Where weights come from: a checked `acceptor.adapters.checkpoint.Checkpoint`, or chance."""
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """What is stored, and in which file."""
+        ...
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of this name, one of `expected_tensors`."""
+        ...
+
+
 @frozen
 class WeightReader:
-    """Reads tensors of a checked checkpoint into one dtype, on one device."""
+    """Reads tensors into one dtype, on one device."""
 
-    checkpoint: Checkpoint
+    checkpoint: Tensors
     config: ModelConfig
     dtype: torch.dtype
     device: torch.device

@@ -1,0 +1,88 @@
+"""A model of a real one's shape whose weights are random: for measuring speed without a download.
+
+What it says means nothing, and this module refuses to make it up: acceptance must be set, not
+measured.
+"""
+
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ..core.checks import check_integer
+from .checkpoint import Entry, Shape
+from .language_model import TransformerModel
+from .model_config import ModelConfig
+from .weights import WeightReader, expected_tensors
+
+STANDARD_DEVIATION = 0.02
+"""As Llama's are initialised: activations and logits stay of the order of 1."""
+
+
+@frozen
+class RandomTensors:
+    """Normally distributed matrices and biases; norms are 1. A name always gives the same.
+
+    Attributes:
+        shapes: of all tensors.
+        dtype, device: what they are made in.
+        seed: other seeds give other weights.
+    """
+
+    shapes: Mapping[str, Shape]
+    dtype: torch.dtype
+    device: torch.device
+    seed: int
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """Nothing is stored."""
+        return MappingProxyType({})
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of this name."""
+        shape = self.shapes[name]
+        if name.endswith("norm.weight"):
+            return torch.ones(shape, dtype=self.dtype, device=self.device)
+        generator = torch.Generator(self.device)
+        generator.manual_seed(zlib.crc32(f"{self.seed} {name}".encode()))
+        drawn = torch.empty(shape, dtype=self.dtype, device=self.device)
+        return drawn.normal_(std=STANDARD_DEVIATION, generator=generator)
+
+
+def random_model(
+    config_file: Path,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    max_model_len: int | None = None,
+    seed: int = 0,
+) -> TransformerModel:
+    """A model of the shape that a config.json tells.
+
+    Args:
+        config_file: as Hugging Face writes it; the file may have another name.
+        dtype: of the weights; None for float32 on a CPU and the config's own, or bfloat16,
+            elsewhere.
+        device: where to compute.
+        max_model_len: a context shorter than the model's own.
+        seed: of the weights.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or unsupported.
+        InvalidInputError: max_model_len is unfit.
+    """
+    device = torch.device(device)
+    config = ModelConfig.read(config_file)
+    longest = config.max_position_embeddings
+    max_model_len = longest if max_model_len is None else max_model_len
+    check_integer("max_model_len", max_model_len, 1, longest)
+    if dtype is None:
+        dtype = torch.float32 if device.type == "cpu" else config.dtype or torch.bfloat16
+    tensors = RandomTensors(expected_tensors(config), dtype, device, seed)
+    decoder = WeightReader(tensors, config, dtype, device).decoder()
+    return TransformerModel(config, decoder, max_model_len)
