@@ -48,9 +48,18 @@ def _ratio(above: float | None, below: float | None) -> float | None:
     return above / below if above is not None and below else None
 
 
+def label(line: Line, run: Run) -> str:
+    """A row of the run's tables: policy and recipe, and the shape if the run has several."""
+    shapes = {(other.workload.num_spec_tokens, other.workload.vocab_size) for other in run.lines}
+    workload = line.workload
+    if len(shapes) == 1:
+        return workload.label
+    return f"{workload.label}, K = {workload.num_spec_tokens}, V = {workload.vocab_size:,}"
+
+
 def labels(run: Run) -> Sequence[str]:
     """The rows of a run's tables, in order."""
-    return tuple(dict.fromkeys(line.workload.label for line in run.lines))
+    return tuple(dict.fromkeys(label(line, run) for line in run.lines))
 
 
 def sizes(run: Run) -> Sequence[int]:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ....core.errors import UnavailableError
-from .figures import backends, cold_time, labels
+from .figures import backends, cold_time, label, labels
 from .results import Run
 
 
@@ -26,21 +26,21 @@ def plot(run: Run, path: Path) -> None:
     with mpl.rc_context({"svg.hashsalt": "acceptor", "svg.fonttype": "none", "font.size": 8}):
         num_rows = -(-len(names) // 3)
         figure = Figure(figsize=(9, 2.8 * num_rows), layout="constrained")
-        panels = figure.subplots(num_rows, 3, squeeze=False).flat
-        for panel, label in zip(panels, names, strict=False):
-            _draw(panel, run, label)
-        for panel in list(panels)[len(names) :]:
+        panels = list(figure.subplots(num_rows, 3, squeeze=False).flat)
+        for panel, name in zip(panels, names, strict=False):
+            _draw(panel, run, name)
+        for panel in panels[len(names) :]:
             panel.set_visible(False)
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper right")
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def _draw(panel: Any, run: Run, label: str) -> None:
-    lines = [line for line in run.lines if line.workload.label == label]
+def _draw(panel: Any, run: Run, name: str) -> None:
+    lines = [line for line in run.lines if label(line, run) == name]
     num_reqs = [line.workload.num_reqs for line in lines]
     floors = [line.cold_floor or float("nan") for line in lines]
     panel.loglog(num_reqs, floors, "k--", label="floor")
     for place, backend in enumerate(backends(run)):
         times = [cold_time(line.cells[place]) for line in lines]
         panel.loglog(num_reqs, [t or float("nan") for t in times], "o-", label=backend)
-    panel.set(title=label, xlabel="R", ylabel="µs, cold")
+    panel.set(title=name, xlabel="R", ylabel="µs, cold")

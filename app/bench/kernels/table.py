@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from rich.table import Table
 
-from .figures import Figures, backends, cold_time, labels, sizes
+from .figures import Figures, backends, cold_time, label, labels, sizes
 from .results import Cell, Line, Run
 
 NOT_AVAILABLE = "not available"
@@ -41,7 +41,7 @@ def terminal_table(run: Run) -> Table:
 
 def _terminal_row(cell: Cell, line: Line, run: Run) -> Iterator[str]:
     workload = line.workload
-    yield from (str(workload.num_reqs), workload.label, cell.backend)
+    yield from (str(workload.num_reqs), label(line, run), cell.backend)
     if cell.times is None:
         yield from (
             f"[red]{NOT_AVAILABLE}[/red]",
@@ -83,8 +83,8 @@ def _about(run: Run) -> str:
     first = run.lines[0].workload
     bandwidth = "not measured" if run.bandwidth is None else f"{run.bandwidth / 1e12:.2f} TB/s"
     return (
-        f"{run.date}; {machine}. V = {first.vocab_size:,}, K = {first.num_spec_tokens}, "
-        f"{first.dtype}; a plain read reaches {bandwidth}.\n"
+        f"{run.date}; {machine}. {first.dtype}; unless a row says otherwise V = "
+        f"{first.vocab_size:,} and K = {first.num_spec_tokens}. A plain read reaches {bandwidth}.\n"
     )
 
 
@@ -92,15 +92,15 @@ def _by_size(run: Run, title: str, render: Render, floor: str | None = None) -> 
     columns = sizes(run)
     lines = [f"**{title}**\n", f"| | | {' | '.join(f'R = {size}' for size in columns)} |"]
     lines.append("|---" * (len(columns) + 2) + "|")
-    known = {(line.workload.label, line.workload.num_reqs): line for line in run.lines}
-    for label in labels(run):
-        of_label = [known.get((label, size)) for size in columns]
+    known = {(label(line, run), line.workload.num_reqs): line for line in run.lines}
+    for name in labels(run):
+        of_label = [known.get((name, size)) for size in columns]
         if floor is not None:
             floors = ["–" if line is None else number(getattr(line, floor)) for line in of_label]
-            lines.append(f"| {label} | floor | {' | '.join(floors)} |")
+            lines.append(f"| {name} | floor | {' | '.join(floors)} |")
         for place, backend in enumerate(backends(run)):
             cells = ["–" if line is None else render(line.cells[place], line) for line in of_label]
-            lines.append(f"| {label} | {backend} | {' | '.join(cells)} |")
+            lines.append(f"| {name} | {backend} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,196 @@
+"""The benchmark of kernels, as far as a CPU can tell: inputs, statistics, tables, the command."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+from click.testing import CliRunner, Result
+
+from acceptor.app.bench.kernels.command import kernels
+from acceptor.app.bench.kernels.figures import Figures
+from acceptor.app.bench.kernels.floor import Floor
+from acceptor.app.bench.kernels.inputs import Logits, draw_drafts, make_step
+from acceptor.app.bench.kernels.results import Cell, Line, Run, Times
+from acceptor.app.bench.kernels.stopwatch import Stopwatch
+from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown
+from acceptor.app.bench.kernels.workload import Workload, headline
+from acceptor.backends import load_sampler
+from acceptor.core import InvalidInputError, Recipe
+
+SAMPLED = Recipe(temperature=0.8)
+GREEDY = Recipe(temperature=0)
+CPU = torch.device("cpu")
+
+
+def noise(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_logits_are_broad_with_a_few_peaks_and_the_draft_is_near() -> None:
+    workload = Workload(num_reqs=4, vocab_size=20_000, dtype="float32")
+    logits = Logits.random(workload, noise())
+    assert logits.target.shape == (4, 4, 20_000)
+    assert logits.draft.shape == (4, 3, 20_000)
+    assert abs(float(logits.target.median())) < 0.05
+    assert float((logits.target > 9).float().sum(-1).mean()) == pytest.approx(7, abs=2)
+    gap = logits.draft - logits.target[:, :3]
+    assert float(gap.std()) == pytest.approx(0.7, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "law"),
+    [
+        (Recipe(temperature=1), [0.4, 0.3, 0.2, 0.1]),
+        (Recipe(temperature=0.5), [16 / 30, 9 / 30, 4 / 30, 1 / 30]),
+        (Recipe(temperature=1, top_k=2), [4 / 7, 3 / 7, 0, 0]),
+        (Recipe(temperature=1, top_p=0.75), [4 / 9, 3 / 9, 2 / 9, 0]),
+        (Recipe(temperature=1, min_p=0.6), [4 / 7, 3 / 7, 0, 0]),
+        (GREEDY, [1.0, 0, 0, 0]),
+    ],
+)
+def test_drafts_follow_the_draft_s_law(recipe: Recipe, law: list[float]) -> None:
+    logits = torch.tensor([0.4, 0.3, 0.2, 0.1]).log().expand(2000, 10, 4)
+    drawn = draw_drafts(logits, recipe, noise()).flatten()
+    shares = drawn.bincount(minlength=4) / len(drawn)
+    # Five standard errors.
+    assert torch.allclose(shares, torch.tensor(law), atol=5 * (0.25 / len(drawn)) ** 0.5)
+
+
+def test_a_step_s_first_requests_are_verified_alike() -> None:
+    sampler = load_sampler("reference")
+    workload = Workload(num_reqs=5, vocab_size=700)
+    step = make_step(workload, Logits.random(workload, noise()), noise(1), sampler)
+    few = step.first(2)
+    expected = sampler.verify(step.batch, step.params, step.policy).token_ids[:2]
+    assert torch.equal(sampler.verify(few.batch, few.params, few.policy).token_ids, expected)
+
+
+def test_coupled_drafts_are_accepted_more_often_than_independent_ones() -> None:
+    sampler = load_sampler("reference")
+    means = []
+    for policy in ("strict", "strict-coupled"):
+        workload = Workload(num_reqs=40, vocab_size=300, policy=policy)
+        step = make_step(workload, Logits.random(workload, noise()), noise(1), sampler)
+        output = sampler.verify(step.batch, step.params, step.policy)
+        means.append(float(output.num_accepted.float().mean()))
+    assert means[1] > means[0] + 0.3
+
+
+@pytest.mark.parametrize(
+    ("policy", "recipe", "rows"),
+    [
+        ("probabilistic", SAMPLED, 7),
+        ("block", SAMPLED, 7),
+        ("strict", SAMPLED, 4),
+        ("probabilistic", GREEDY, 4),
+        ("synthetic", SAMPLED, 4),
+    ],
+)
+def test_the_floor_counts_the_rows_that_the_rule_needs(
+    policy: str, recipe: Recipe, rows: int
+) -> None:
+    workload = Workload(num_reqs=2, vocab_size=10, policy=policy, recipe=recipe)
+    assert workload.num_logits_read == 2 * rows * 10
+    assert workload.num_bytes == 2 * rows * 10 * 2
+
+
+def test_the_headline_is_six_rows_at_four_sizes() -> None:
+    workloads = [*headline()]
+    assert len({w.label for w in workloads}) == 6
+    assert sorted({w.num_reqs for w in workloads}) == [1, 16, 64, 256]
+    assert len(workloads) == 24
+
+
+def test_every_call_is_timed_and_they_take_turns() -> None:
+    turns: list[str] = []
+    calls = [lambda: turns.append("a"), lambda: turns.append("b")]
+    times = Stopwatch.on(CPU, 4).eager(calls, cold=True)
+    assert turns == ["a", "b", "a", "b"]
+    assert len(times) == 4
+    assert all(value > 0 for value in times)
+
+
+def a_run() -> Run:
+    workload = Workload(num_reqs=1, vocab_size=1000, dtype="float32")
+    fast = Times(graph_cold=(10.0, 20.0, 90.0), graph_warm=(8.0,), eager_cold=(50.0,))
+    slow = evolve(fast, graph_cold=(30.0,))
+    cells = (
+        Cell(backend="triton", times=fast, mean_accepted=2.25, num_checked=4),
+        Cell(backend="cupy", times=slow, mean_accepted=2.25, num_checked=4, num_different=1),
+        Cell(backend="reference", problem="it broke"),
+    )
+    line = Line(workload=workload, floor=Floor(cold=5.0, warm=4.0), cells=cells)
+    machine = {"device": "a GPU"}
+    return Run(
+        date="2026-01-02", machine=machine, bandwidth=2.8e9, num_sets=4, seconds=1.0, lines=(line,)
+    )
+
+
+def test_figures_are_medians_ratios_and_a_share_of_the_bandwidth() -> None:
+    run = a_run()
+    triton, cupy, missing = (Figures.of(cell, run.lines[0], run) for cell in run.lines[0].cells)
+    # 28,000 bytes take 10 µs at that bandwidth.
+    assert (triton.cold, triton.floor_ratio, triton.backend_ratio) == (20.0, 4.0, 1.0)
+    assert triton.share == pytest.approx(0.5)
+    assert cupy.backend_ratio == 1.5
+    assert missing == Figures(cold=None, share=None, floor_ratio=None, backend_ratio=None)
+
+
+def test_a_run_survives_its_json(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(a_run().to_json(), encoding="utf-8")
+    assert Run.read(path) == a_run()
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(InvalidInputError, match=r"run\.json"):
+        Run.read(path)
+
+
+def test_markdown_shows_every_backend_and_what_is_missing() -> None:
+    text = markdown(a_run())
+    assert "| probabilistic, temperature 0.8 | floor | 5.0 |" in text
+    assert "| probabilistic, temperature 0.8 | cupy | 30.0 |" in text
+    assert f"| probabilistic, temperature 0.8 | reference | {NOT_AVAILABLE} |" in text
+    assert "a GPU" in text
+
+
+def bench(*arguments: object) -> Result:
+    fixed = ["--device", "cpu", "--count", "2", "--sets", "1", "--vocab-size", "600"]
+    return CliRunner().invoke(kernels, [*fixed, *map(str, arguments)])
+
+
+def test_the_command_measures_writes_and_shows_again(tmp_path: Path) -> None:
+    json_file, tables, figure = (tmp_path / f"run.{name}" for name in ("json", "md", "svg"))
+    shape = ["--backend", "reference", "--requests", "1,3", "--spec-tokens", "0,2"]
+    wanted = ["--policy", "probabilistic", "--policy", "strict-coupled", "--top-k", "20"]
+    files = ["--json", json_file, "--markdown", tables, "--plot", figure]
+    result = bench(*shape, *wanted, *files)
+    assert result.exit_code == 0, result.output
+    written: dict[str, Any] = json.loads(json_file.read_text(encoding="utf-8"))
+    cells = [cell for line in written["lines"] for cell in line["cells"]]
+    assert len(cells) == 8
+    assert all(len(cell["times"]["eager_cold"]) == 2 for cell in cells)
+    assert all(cell["num_checked"] and not cell["num_different"] for cell in cells)
+    assert "strict-coupled, temperature 0.8, top-k 20, K = 2, V = 600" in tables.read_text()
+    assert figure.read_text().startswith("<?xml")
+    again = CliRunner().invoke(kernels, ["--read", str(json_file), "--markdown", str(tables)])
+    assert again.exit_code == 0, again.output
+
+
+def test_a_backend_that_cannot_run_here_costs_its_own_cells_only() -> None:
+    result = bench("--backend", "reference", "--backend", "cupy", "--requests", 1)
+    assert result.exit_code == 0, result.output
+    assert NOT_AVAILABLE in result.output
+    assert "0 of 1" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--backend", "nope"), ("--policy", "nope"), ("--dtype", "int8"), ("--requests", "many")],
+)
+def test_unknown_names_are_refused_in_one_line(arguments: tuple[str, str]) -> None:
+    result = bench("--backend", "reference", *arguments)
+    assert result.exit_code == 2
+    assert arguments[1] in result.output
