@@ -1,6 +1,6 @@
 """Checks requests against the models before any work; this module refuses to repair them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve
@@ -13,38 +13,33 @@ from .request_state import Detokenizer, RequestState
 
 
 def admit(
-    requests: Sequence[GenerationRequest],
-    target: LanguageModel[Any],
+    index: int,
+    request: GenerationRequest,
+    *,
+    max_len: int,
     eos_token_ids: frozenset[int],
     new_detokenizer: Callable[[], Detokenizer],
-) -> list[RequestState]:
-    """States ready to be decoded, each with a seed.
+) -> RequestState:
+    """A state ready to be decoded, with a seed; at most max_len tokens long with its prompt."""
+    return RequestState(
+        index=index,
+        request=evolve(request, params=request.params.with_seed()),
+        end_token_ids=_end_token_ids(request, eos_token_ids),
+        max_len=min(len(request.prompt_token_ids) + request.max_tokens, max_len),
+        detokenizer=new_detokenizer(),
+    )
+
+
+def check_request(request: GenerationRequest, target: LanguageModel[Any], max_len: int) -> None:
+    """Refuse what the target cannot continue within max_len tokens.
 
     Raises:
-        InvalidInputError: a request does not fit the target model; says which.
+        InvalidInputError: the prompt leaves no room, or a token is not in the vocabulary.
     """
-    for index, request in enumerate(requests):
-        try:
-            _check(request, target)
-        except InvalidInputError as error:
-            raise InvalidInputError(f"requests[{index}].{error}") from None
-    return [
-        RequestState(
-            index=index,
-            request=evolve(request, params=request.params.with_seed()),
-            end_token_ids=_end_token_ids(request, eos_token_ids),
-            max_len=min(len(request.prompt_token_ids) + request.max_tokens, target.max_model_len),
-            detokenizer=new_detokenizer(),
-        )
-        for index, request in enumerate(requests)
-    ]
-
-
-def _check(request: GenerationRequest, target: LanguageModel[Any]) -> None:
-    length, context = len(request.prompt_token_ids), target.max_model_len
-    if length >= context:
+    length = len(request.prompt_token_ids)
+    if length >= max_len:
         raise InvalidInputError(
-            f"prompt_token_ids: expected fewer than the {context} tokens of the target's context, "
+            f"prompt_token_ids: expected fewer than the {max_len} tokens of the target's context, "
             f"got {length}"
         )
     for token_id in request.prompt_token_ids:

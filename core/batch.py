@@ -153,14 +153,14 @@ class SampleBatch:
         logits: [num_reqs, vocab_size] float32, bfloat16 or float16, any row stride; raw.
         positions: [num_reqs] int, absolute sequence position that is decided.
         draft_index: 1-based place in the draft, shared by the batch; None for the target.
-        draft_stream: the stream of a draft draw.
+        draft_stream: the stream of a draft draw, DRAFT or TARGET.
         slot_ids: [num_reqs] int, each request's slot in `token_counts`; None means slot i.
         draft_to_target: [vocab_size] int64, the target id of each draft id; None means the same.
         target_vocab_size: needed with `draft_to_target`: how many ids the drawn ones belong to.
         token_counts: what penalties count; needed only when some request has penalties.
 
     Raises:
-        InvalidInputError: wrong shape, dtype, device or draft index.
+        InvalidInputError: wrong shape, dtype, device, draft index or draft stream.
     """
 
     logits: Tensor
@@ -185,6 +185,11 @@ class SampleBatch:
             check_integer("draft_index", self.draft_index, 1)
         if self.draft_to_target is not None:
             check_integer("target_vocab_size", self.target_vocab_size, 1)
+        # The other streams are what drafts are judged with.
+        if self.draft_stream not in (Stream.DRAFT, Stream.TARGET):
+            raise InvalidInputError(
+                f"draft_stream: expected Stream.DRAFT or Stream.TARGET, got {self.draft_stream!r}"
+            )
 
     @property
     def num_reqs(self) -> int:

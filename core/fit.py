@@ -1,7 +1,7 @@
 """Whether a batch and its parameters belong together; refuses to look at values."""
 
 from .batch import SampleBatch, VerifyBatch
-from .checks import check_tensor
+from .checks import check_integer, check_tensor
 from .errors import InvalidInputError
 from .sampling_tensors import SamplingTensors
 
@@ -16,6 +16,7 @@ def check_verify_fits(batch: VerifyBatch, params: SamplingTensors) -> None:
         batch.target_logits.device,
     )
     _check_counts(batch, params)
+    _check_num_logprobs(batch.vocab_size, params)
 
 
 def check_sample_fits(batch: SampleBatch, params: SamplingTensors) -> None:
@@ -29,6 +30,7 @@ def check_sample_fits(batch: SampleBatch, params: SamplingTensors) -> None:
     )
     if batch.draft_index is None:
         _check_counts(batch, params)
+        _check_num_logprobs(batch.logits.shape[1], params)
 
 
 def _check_counts(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:
@@ -36,3 +38,8 @@ def _check_counts(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> 
         raise InvalidInputError(
             "token_counts: expected TokenCounts because a request has penalties, got None"
         )
+
+
+def _check_num_logprobs(vocab_size: int, params: SamplingTensors) -> None:
+    if params.num_logprobs is not None:
+        check_integer("num_logprobs", params.num_logprobs, 0, vocab_size)

@@ -84,7 +84,8 @@ class SamplingParams(Recipe):
         presence_penalty: subtracted from the logit of every token in the output; 0 is off.
         frequency_penalty: subtracted once per occurrence in the output; 0 is off.
         seed: 64 bits that fix every draw; None asks for a random one, see `with_seed`.
-        logprobs: None for none, n for the emitted token's and the n most likely tokens'.
+        logprobs: None for none, n for the emitted token's and the n most likely tokens', n at most
+            the vocabulary size.
         logprobs_mode: which distribution logprobs are taken from.
         draft: the draft's recipe; None means the target's, without bias and penalties. It must be
             what draft tokens are really drawn with; temperature 0 declares them one-hot.

@@ -53,6 +53,6 @@ def write_logprobs(
     into.emitted[places] = logprobs.gather(1, token_ids[:, None]).squeeze(1).float()
     # A stable sort puts the lowest id first among equals.
     ordered = logprobs.sort(dim=-1, descending=True, stable=True)
-    top_n = min(into.top.shape[-1], logprobs.shape[-1])
-    into.top_token_ids[(*places, slice(top_n))] = ordered.indices[:, :top_n]
-    into.top[(*places, slice(top_n))] = ordered.values[:, :top_n].float()
+    top_n = into.top.shape[-1]
+    into.top_token_ids[places] = ordered.indices[:, :top_n]
+    into.top[places] = ordered.values[:, :top_n].float()

@@ -101,7 +101,7 @@ def test_raw_logprobs_are_the_model_s_under_every_policy(policy: Policy, request
 
 
 @settings(max_examples=50)
-@given(request_=requests(VOCAB_SIZE, VOCAB_SIZE, bad=False), top_n=st.integers(0, 20))
+@given(request_=requests(VOCAB_SIZE, VOCAB_SIZE, bad=False), top_n=st.integers(0, VOCAB_SIZE))
 def test_the_most_likely_come_first_and_ties_by_id(request_: Request, top_n: int) -> None:
     request = evolve(request_, params=evolve(request_.params, logprobs=top_n))
     full = everything(request_, request_.params.logprobs_mode)
@@ -110,11 +110,10 @@ def test_the_most_likely_come_first_and_ties_by_id(request_: Request, top_n: int
     for place, top_ids in enumerate(answer.top_token_ids):
         by_id = shown(all_tokens, place)
         order = sorted(range(VOCAB_SIZE), key=lambda v: (-by_id[v], v))
-        assert list(answer.top[place][:VOCAB_SIZE]) == [by_id[v] for v in order[:top_n]]
-        assert set(top_ids[VOCAB_SIZE:]) <= {-1}
+        assert list(answer.top[place]) == [by_id[v] for v in order[:top_n]]
         # float32 may tie what float64 tells apart; then either order is true.
         if len(set(by_id)) == VOCAB_SIZE:
-            assert list(top_ids[:VOCAB_SIZE]) == order[:top_n]
+            assert list(top_ids) == order[:top_n]
 
 
 @settings(max_examples=100)

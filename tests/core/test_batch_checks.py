@@ -13,6 +13,7 @@ from acceptor.core import (
     SampleBatch,
     SamplingParams,
     SamplingTensors,
+    Stream,
     TokenCounts,
     VerifyBatch,
 )
@@ -100,6 +101,7 @@ WRONG_FOR_SAMPLE = [
     ("draft_to_target", torch.zeros(6, dtype=torch.int64)),
     ("token_counts", TokenCounts.empty(NUM_SLOTS, VOCAB_SIZE + 1)),
     *[("draft_index", value) for value in (0, -1, 1.0, True)],
+    *[("draft_stream", stream) for stream in (Stream.ACCEPT, Stream.RECOVER, 7, "draft", None)],
 ]
 
 
@@ -208,6 +210,24 @@ def test_penalties_need_counts(device: torch.device) -> None:
         check_sample_fits(SampleBatch(**sample), params)
     # Drafts are drawn without penalties.
     check_sample_fits(SampleBatch(**sample, draft_index=1), params)
+
+
+def test_more_logprobs_than_tokens_are_refused(device: torch.device) -> None:
+    def asking_for(num_logprobs: int) -> SamplingTensors:
+        wishes = SamplingParams(seed=1, logprobs=num_logprobs)
+        return SamplingTensors.stack([wishes] * NUM_REQS, device)
+
+    verify, sample = VerifyBatch(**verify_tensors(device)), sample_tensors(device)
+    check_verify_fits(verify, asking_for(VOCAB_SIZE))
+    check_sample_fits(SampleBatch(**sample), asking_for(VOCAB_SIZE))
+    for too_many in (VOCAB_SIZE + 1, 10**9):
+        expected = rf"^num_logprobs: expected a number in \[0, {VOCAB_SIZE}\], got {too_many}$"
+        with pytest.raises(InvalidInputError, match=expected):
+            check_verify_fits(verify, asking_for(too_many))
+        with pytest.raises(InvalidInputError, match=expected):
+            check_sample_fits(SampleBatch(**sample), asking_for(too_many))
+        # Drafts have no logprobs.
+        check_sample_fits(SampleBatch(**sample, draft_index=1), asking_for(too_many))
 
 
 def test_a_dense_batch_is_a_view() -> None:

@@ -36,7 +36,7 @@ def sampling_params(vocab_size: int) -> st.SearchStrategy[SamplingParams]:
         presence_penalty=st.sampled_from([0.0, 0.0, -0.5, 0.5]),
         frequency_penalty=st.sampled_from([0.0, 0.0, -0.25, 0.75]),
         seed=seeds,
-        logprobs=st.sampled_from([None, None, 0, 1, 3]),
+        logprobs=st.sampled_from([None, None, 0, 1, min(3, vocab_size)]),
         logprobs_mode=st.sampled_from(LogprobsMode),
         draft=st.one_of(st.none(), recipes()),
     )

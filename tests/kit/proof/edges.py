@@ -61,7 +61,6 @@ def _draw_against(
         logits=logits[None].to(device),
         positions=torch.tensor([rare_words.POSITION], device=device),
         draft_index=None if stream is Stream.TARGET else 1,
-        draft_stream=stream,
     )
     params = SamplingTensors.stack([SamplingParams(seed=seed)], device)
     return int(sampler.sample(batch, params).token_ids)
