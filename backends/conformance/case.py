@@ -57,7 +57,7 @@ FEATURES = (
 )
 """What a batch may have beside the plain minimum."""
 
-TWISTS = ("repeat", "permute", "split", "pad", "slots", "neighbour")
+TWISTS = ("none", "repeat", "permute", "split", "pad", "slots", "neighbour")
 """Changes under which every request must keep its tokens."""
 
 
@@ -88,7 +88,7 @@ class Case:
     draft_dtype: str = "float32"
     id_dtype: str = "int64"
     features: frozenset[str] = frozenset()
-    twist: str = "repeat"
+    twist: str = "none"
 
     def has(self, feature: str) -> bool:
         """Whether the batch has it."""

@@ -84,7 +84,7 @@ def _races(
 def _draw_from(
     row: Tensor, stream: Stream, wishes: SamplingParams, sampler: Sampler, device: torch.device
 ) -> Findings:
-    case = Case(num_draft_tokens=(0,), vocab_size=len(row))
+    case = Case(num_draft_tokens=(0,), vocab_size=len(row), twist="repeat")
     if stream is Stream.RECOVER:
         return _verify(Probabilistic(), wishes, *_rejected(row), sampler, device)
     plain = SampleBatch(
@@ -121,7 +121,7 @@ def _verify(
         draft_token_ids=torch.tensor([drafts], dtype=torch.int64, device=device),
         positions=torch.tensor([POSITION], device=device),
     )
-    return check_verify(Case(policy=policy), batch, [wishes], sampler)
+    return check_verify(Case(policy=policy, twist="repeat"), batch, [wishes], sampler)
 
 
 def _acceptance_tests() -> Iterator[Corner]:
@@ -182,6 +182,6 @@ def _verify_nothing(num_spec_tokens: int, sampler: Sampler, device: torch.device
         positions=ids(0),
     )
     plain = SampleBatch(logits=torch.zeros(0, 9, device=device), positions=ids(0))
-    case = Case(policy=Probabilistic(), num_draft_tokens=())
+    case = Case(policy=Probabilistic(), num_draft_tokens=(), twist="repeat")
     verified = check_verify(case, batch, [], sampler)
     return verified + draw(case, plain, [], sampler).findings

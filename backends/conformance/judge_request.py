@@ -106,7 +106,7 @@ def judge_draw(
 def _kind(draw: Draw, law: Law, got: int) -> str:
     if not 0 <= got < len(draw.law.log_p):
         return "no token at all"
-    if law.doubted.any():
+    if law.doubted().any():
         return "filter edge or argmax"
     same_block = got // BLOCK_SIZE == draw.token_id // BLOCK_SIZE
     return "token race" if same_block else "block race"

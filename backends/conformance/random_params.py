@@ -71,4 +71,4 @@ def _bias(case: Case, rng: np.random.Generator) -> dict[int, float]:
 def _logprobs(case: Case, rng: np.random.Generator) -> int | None:
     if not case.has("logprobs") or rng.random() < 0.3:
         return None
-    return int(rng.choice((0, 1, 4, 20)))
+    return min(int(rng.choice((0, 1, 4, 20))), case.vocab_size)

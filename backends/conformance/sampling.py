@@ -46,7 +46,7 @@ def draw(
     modified = tuple(snapshot.differences())
     judged = judge_sample(batch, params, output)
     twisted: tuple[Difference, ...] = ()
-    if twice and judged.is_well_formed:
+    if twice and case.twist != "none" and judged.is_well_formed:
         twisted = tuple(_draw_again(case, batch, wishes, output, sampler))
     return Drawn(output.token_ids, judged + Findings(differences=modified + twisted))
 

@@ -83,7 +83,7 @@ class Tally:
 
     @property
     def is_conformant(self) -> bool:
-        """Something was compared, nothing is unexplained, and near-ties are rare enough."""
+        """Something was compared, nothing is unexplained, and near-ties are rare."""
         rare = self.near_tie_rate <= MOST_NEAR_TIES or self._num_turned <= FREE_NEAR_TIES
         return rare and not self.failures and self.num_batches > 0
 

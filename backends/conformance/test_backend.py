@@ -105,6 +105,18 @@ def test_penalties_without_counts_are_refused_unread(
         sampler.sample(one_row(device), penalised)
 
 
+@pytest.mark.parametrize("on", ["the device", "meta"])
+def test_more_logprobs_than_tokens_are_refused_unread(
+    on: str, sampler: Sampler, device: torch.device
+) -> None:
+    device = torch.device("meta") if on == "meta" else device
+    asking = SamplingTensors.stack([SamplingParams(seed=1, logprobs=10**9)], device)
+    with pytest.raises(InvalidInputError):
+        sampler.verify(one_request(device), asking, Strict())
+    with pytest.raises(InvalidInputError):
+        sampler.sample(one_row(device), asking)
+
+
 def test_no_call_waits_for_the_device(
     sampler: Sampler, device: torch.device, pytestconfig: pytest.Config
 ) -> None:

@@ -80,7 +80,7 @@ def _twist(
             yield Twisted(parts, list(requests), Arrangement(tuple(slots), num_slots))
         case "neighbour":
             yield _among_strangers(case, parts, rng, device)
-        case _:
+        case "repeat":
             yield _lay_out(parts, requests)
 
 

@@ -1,5 +1,6 @@
 """A batch taken apart into requests of NumPy arrays; it refuses to interpret them."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -55,25 +56,25 @@ def split_verify(batch: VerifyBatch, params: SamplingTensors) -> list[RequestInp
     logits, starts = floats(batch.target_logits), batch.cu_num_logits.tolist()
     draft = None if batch.draft_logits is None else floats(batch.draft_logits)
     width = batch.vocab_size if draft is None else draft.shape[-1]
+    draft_token_ids = batch.draft_token_ids.cpu().numpy().astype(np.int64)
+    slots = slots_of(batch.slot_ids, batch.num_reqs)
+    positions, recipes = batch.positions.tolist(), recipes_of(params.target)
+    draft_recipes, adjustments = recipes_of(params.draft), adjustments_of(params)
     requests = []
     for request, (start, end) in enumerate(pairwise(starts)):
-        slot = slot_of(batch.slot_ids, request)
-        count = end - start - 1
+        count, slot = end - start - 1, slots[request]
         in_prompt, counts = seen(batch.token_counts, slot, batch.vocab_size)
         requests.append(
             RequestInputs(
                 target_logits=logits[start:end],
-                draft_token_ids=batch.draft_token_ids[request, :count]
-                .cpu()
-                .numpy()
-                .astype(np.int64),
+                draft_token_ids=draft_token_ids[request, :count],
                 draft_logits=None if draft is None else draft[slot, :count],
                 draft_to_target=id_map(batch.draft_to_target, width),
-                first_position=int(batch.positions[request]),
-                seed=seed_of(params, request),
-                recipe=recipe_of(params.target, request),
-                draft_recipe=recipe_of(params.draft, request),
-                adjustments=adjustments_of(params, request),
+                first_position=positions[request],
+                seed=seeds_of(params)[request],
+                recipe=recipes[request],
+                draft_recipe=draft_recipes[request],
+                adjustments=adjustments[request],
                 in_prompt=in_prompt,
                 output_counts=counts,
             )
@@ -86,9 +87,12 @@ def floats(tensor: Tensor) -> Floats:
     return tensor.detach().to("cpu", torch.float64).numpy()
 
 
-def slot_of(slot_ids: Tensor | None, request: int) -> int:
-    """Where a request lives in caches."""
-    return request if slot_ids is None else int(slot_ids[request])
+def slots_of(slot_ids: Tensor | None, num_reqs: int) -> Sequence[int]:
+    """Where each request lives in caches."""
+    if slot_ids is None:
+        return range(num_reqs)
+    slots: list[int] = slot_ids.tolist()
+    return slots
 
 
 def id_map(draft_to_target: Tensor | None, draft_vocab_size: int) -> Integers:
@@ -98,39 +102,35 @@ def id_map(draft_to_target: Tensor | None, draft_vocab_size: int) -> Integers:
     return draft_to_target.cpu().numpy()
 
 
-def seed_of(params: SamplingTensors, request: int) -> int:
-    """The seed as it was before two's complement."""
-    return int(params.seeds[request]) % 2**64
+def seeds_of(params: SamplingTensors) -> list[int]:
+    """The seeds as they were before two's complement."""
+    return [seed % 2**64 for seed in params.seeds.tolist()]
 
 
-def recipe_of(recipes: RecipeTensors, request: int) -> Recipe:
-    """The numbers that float32 tensors hold."""
-    return Recipe(
-        temperature=float(recipes.temperature[request]),
-        min_p=float(recipes.min_p[request]),
-        top_k=int(recipes.top_k[request]),
-        top_p=float(recipes.top_p[request]),
-    )
+def recipes_of(recipes: RecipeTensors) -> list[Recipe]:
+    """The numbers that float32 tensors hold, request by request."""
+    columns = (recipes.temperature, recipes.min_p, recipes.top_k, recipes.top_p)
+    return [
+        Recipe(temperature=temperature, min_p=min_p, top_k=top_k, top_p=top_p)
+        for temperature, min_p, top_k, top_p in zip(*(c.tolist() for c in columns), strict=True)
+    ]
 
 
-def adjustments_of(params: SamplingTensors, request: int) -> Adjustments:
-    """Bias and penalties of one request."""
-    bias = {}
+def adjustments_of(params: SamplingTensors) -> list[Adjustments]:
+    """Bias and penalties, request by request."""
+    biases: list[dict[int, float]] = [{} for _ in range(params.num_reqs)]
     if params.bias is not None:
-        entries = zip(
-            params.bias.token_ids[request].tolist(),
-            params.bias.values[request].tolist(),
-            strict=True,
-        )
-        bias = {token_id: value for token_id, value in entries if token_id >= 0}
+        rows = zip(params.bias.token_ids.tolist(), params.bias.values.tolist(), strict=True)
+        biases = [
+            {token_id: value for token_id, value in zip(*row, strict=True) if token_id >= 0}
+            for row in rows
+        ]
     if params.penalties is None:
-        return Adjustments(bias)
-    return Adjustments(
-        bias,
-        repetition=float(params.penalties.repetition[request]),
-        presence=float(params.penalties.presence[request]),
-        frequency=float(params.penalties.frequency[request]),
-    )
+        return [Adjustments(bias) for bias in biases]
+    penalties = params.penalties
+    columns = (penalties.repetition, penalties.presence, penalties.frequency)
+    values = zip(biases, *(column.tolist() for column in columns), strict=True)
+    return [Adjustments(*value) for value in values]
 
 
 def seen(counts: TokenCounts | None, slot: int, vocab_size: int) -> tuple[Flags, Integers]:

@@ -4,7 +4,6 @@ It refuses the tricks of a backend: filters sort, sums are plain, everything is 
 """
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 
 import numpy as np
 from attrs import field, frozen
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
 from .filters import Flags, Support, kept
-from .margin import TOLERANCE
+from .margin import TOLERANCE, margin_of
 from .noise import Floats
 
 LEAST = np.finfo(np.float64).min / 2
@@ -44,17 +43,21 @@ class Law:
     log_p: Floats = field(eq=False)
     bounds: Callable[[float], Bounds] = field(eq=False)
 
-    @cached_property
-    def doubted(self) -> Flags:
-        """The tokens that may have a weight or none, at the tolerance: [V]."""
-        bounds = self.bounds(TOLERANCE)
+    def doubted(self, tolerance: float = TOLERANCE) -> Flags:
+        """The tokens that may have a weight or none after a relative change: [V]."""
+        bounds = self.bounds(tolerance)
         doubted: Flags = (bounds.low == -np.inf) & (bounds.high > -np.inf)
         return doubted
 
     @property
+    def support_margin(self) -> float:
+        """The smallest relative change that may keep or cut another token."""
+        return margin_of(lambda tolerance: bool(self.doubted(tolerance).any()))
+
+    @property
     def doubted_mass(self) -> float:
         """The most that they can weigh."""
-        return float(np.exp(self.bounds(TOLERANCE).high[self.doubted]).sum())
+        return float(np.exp(self.bounds(TOLERANCE).high[self.doubted()]).sum())
 
 
 @frozen(eq=False)
@@ -126,7 +129,7 @@ def law_of(row: Row, recipe: Recipe) -> Law:
     scaled = (row.logits - row.logits[highest]) / recipe.temperature
     keep = kept(scaled, recipe)
     log_weights = np.where(keep, scaled, -np.inf)
-    log_p = log_weights - np.logaddexp.reduce(log_weights)
+    log_p = log_weights - log_sum(log_weights)
 
     def bounds(tolerance: float) -> Bounds:
         rounding = tolerance * ROUNDING
@@ -136,7 +139,7 @@ def law_of(row: Row, recipe: Recipe) -> Law:
             return Bounds(log_p, log_p)
         low = np.where(support.certain, scaled - slack, -np.inf)
         high = np.where(support.possible, scaled + slack, -np.inf)
-        least, most = np.logaddexp.reduce(low), np.logaddexp.reduce(high)
+        least, most = log_sum(low), log_sum(high)
         # Half of the tolerance on each side of a comparison.
         highest_share = np.where(support.possible, high + tolerance / 2, -np.inf) - max(
             least, LEAST
@@ -144,6 +147,14 @@ def law_of(row: Row, recipe: Recipe) -> Law:
         return Bounds(low - most - tolerance / 2, np.minimum(highest_share, 0.0))
 
     return Law(log_p, bounds)
+
+
+def log_sum(log_weights: Floats) -> float:
+    """The logarithm of the sum of weights, -inf if there are none."""
+    highest = float(log_weights.max())
+    if highest == -np.inf:
+        return highest
+    return highest + float(np.log(np.exp(log_weights - highest).sum()))
 
 
 def _greedy(row: Row) -> Law:

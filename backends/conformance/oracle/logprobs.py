@@ -5,7 +5,7 @@ from attrs import frozen
 
 from ....core.sampling_params import Recipe
 from .filters import Flags
-from .law import Row, law_of
+from .law import Row, law_of, log_sum
 from .noise import Floats
 
 
@@ -32,7 +32,7 @@ class RowLogprobs:
         law = law_of(row, recipe)
         if not recipe.has_filters:
             return cls(law.log_p, nothing)
-        return cls(law.log_p, law.doubted)
+        return cls(law.log_p, law.doubted())
 
     @property
     def most_likely(self) -> list[int]:
@@ -49,4 +49,4 @@ class RowLogprobs:
 
 
 def _log_softmax(logits: Floats) -> Floats:
-    return np.subtract(logits, np.logaddexp.reduce(logits))
+    return logits - log_sum(logits)

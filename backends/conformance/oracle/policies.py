@@ -122,7 +122,7 @@ def _synthetic_verdict(view: RequestView, policy: Synthetic, row: int) -> Verdic
     threshold = math.log(rate) - math.log(before)
 
     def bounds(tolerance: float) -> tuple[float, float]:
-        return threshold - tolerance, threshold + tolerance
+        return threshold - tolerance / 2, threshold + tolerance / 2
 
     return below(math.log(view.uniforms[row]), threshold, bounds)
 

@@ -29,6 +29,21 @@ from .view import RequestView
 
 
 @frozen
+class Decision:
+    """One decision on a request's path.
+
+    Attributes:
+        kind: what was decided: "acceptance", "final token", "target support" or "draft support".
+        row: where.
+        margin: the smallest relative change of the inputs that may turn it.
+    """
+
+    kind: str
+    row: int
+    margin: float
+
+
+@frozen
 class RequestOracle:
     """What the contract says about one request.
 
@@ -89,12 +104,43 @@ class RequestOracle:
         return self.view.id_status | (self.view.stop if stopped else Status.OK)
 
     @property
+    def num_tested(self) -> int:
+        """How many draft tokens' tests decide."""
+        last = self.num_draft_tokens
+        return last if takes_last_success(self.policy) else min(self.num_accepted + 1, last)
+
+    @property
     def num_decisions(self) -> int:
         """Tests and races on the path."""
-        last = self.num_draft_tokens
-        tested = last if takes_last_success(self.policy) else min(self.num_accepted + 1, last)
         final = self.finals[self.num_accepted]
-        return tested + (0 if final is None else final.num_races)
+        return self.num_tested + (0 if final is None else final.num_races)
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """All that was decided on the path, with its margin."""
+        tests = [Decision("acceptance", row, self.verdicts[row].margin) for row in self._tested]
+        final = self.finals[self.num_accepted]
+        if final is not None:
+            tests.append(Decision("final token", self.num_accepted, final.margin))
+        return tests + self._edges
+
+    @property
+    def _edges(self) -> list[Decision]:
+        edges = [
+            Decision("target support", row, self.view.target_laws[row].support_margin)
+            for row in range(min(self.num_accepted, self.num_draft_tokens) + 1)
+            if row < self.num_draft_tokens or self.view.stop is Status.OK
+        ]
+        if not self.view.uses_draft_law:
+            return edges
+        return edges + [
+            Decision("draft support", row, self.view.draft_laws[row].support_margin)
+            for row in self._tested
+        ]
+
+    @property
+    def _tested(self) -> range:
+        return range(self.num_tested)
 
     def total_variation(self, row: int) -> float:
         """What a lossy policy caused at a decided row."""

@@ -11,8 +11,8 @@ from ....core.batch import SampleBatch
 from ....core.output import Status
 from ....core.sampling_params import Recipe
 from ....core.sampling_tensors import SamplingTensors
-from .inputs import adjustments_of, floats, id_map, recipe_of, seed_of, seen, slot_of
-from .law import Adjustments, Integers, Law, Row, adjust, law_of, place
+from .inputs import adjustments_of, floats, id_map, recipes_of, seeds_of, seen, slots_of
+from .law import Integers, Law, Row, adjust, law_of, place
 from .noise import Floats, Noise
 from .race import Draw
 
@@ -67,25 +67,28 @@ class SampleOracle:
 
 def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[SampleOracle]:
     """The rows of a batch, in its order."""
-    is_target = batch.draft_index is None
-    width = batch.logits.shape[1]
-    logits = floats(batch.logits)
+    is_target, width = batch.draft_index is None, batch.logits.shape[1]
+    recipes = recipes_of(params.target if is_target else params.draft)
+    adjustments, slots = adjustments_of(params), slots_of(batch.slot_ids, batch.num_reqs)
+    token_ids, seeds = id_map(batch.draft_to_target, width), seeds_of(params)
+    positions = batch.positions.tolist()
     rows = []
-    for request, raw in enumerate(logits):
-        wanted = adjustments_of(params, request) if is_target else Adjustments()
-        slot = slot_of(batch.slot_ids, request)
-        counts = seen(batch.token_counts if is_target else None, slot, width)
+    for request, raw in enumerate(floats(batch.logits)):
+        row = Row.raw(raw)
+        if is_target:
+            counts = seen(batch.token_counts, slots[request], width)
+            row = adjust(raw, adjustments[request], *counts)
         rows.append(
             SampleOracle(
                 raw_logits=raw,
-                row=adjust(raw, wanted, *counts),
-                recipe=recipe_of(params.target if is_target else params.draft, request),
-                token_ids=id_map(batch.draft_to_target, width),
+                row=row,
+                recipe=recipes[request],
+                token_ids=token_ids,
                 vocab_size=batch.target_vocab_size or width,
                 stream=int(batch.stream),
-                position=int(batch.positions[request]),
+                position=positions[request],
                 draft_index=batch.draft_index or 0,
-                seed=seed_of(params, request),
+                seed=seeds[request],
                 invalid=Status.TARGET_LOGITS_INVALID if is_target else Status.DRAFT_LOGITS_INVALID,
             )
         )

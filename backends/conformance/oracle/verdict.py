@@ -64,11 +64,11 @@ def certainly(accepted: bool) -> Verdict:
 
 
 def below(value: float, exact: float, bounds: Callable[[float], tuple[float, float]]) -> Verdict:
-    """Whether a value is below a threshold that moves inside bounds; all logarithms."""
+    """Whether a value is below a threshold that moves inside bounds; all are logarithms."""
 
     def possible(tolerance: float) -> Possible:
         low, high = bounds(tolerance)
-        return Possible(value < high, value >= low)
+        return Possible(value - tolerance / 2 < high, value + tolerance / 2 >= low)
 
     return Verdict(value < exact, possible)
 

@@ -1,0 +1,131 @@
+"""The conformance kit from outside: its command, its suite, its reports and its errors."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from acceptor.backends.conformance import Case, cases, first_failure, load_backend, run_case
+from acceptor.backends.conformance.__main__ import main
+from acceptor.backends.conformance.record import Record
+from acceptor.backends.reference import ReferenceSampler
+from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch, VerifyOutput
+
+CPU = torch.device("cpu")
+OPTIONS = ["--batches", "12", "--max-vocab-size", "40"]
+REFERENCE = ["--backend", "reference", *OPTIONS]
+
+
+class OnlyStrict(ReferenceSampler):
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        if "strict" not in policy.name:
+            raise UnavailableError(f"policy: expected a strict one, got {policy.name}")
+        return super().verify(batch, params, policy)
+
+
+class Broken(ReferenceSampler):
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        if batch.num_reqs > 1 and "strict" in policy.name:
+            raise RuntimeError("out of luck")
+        return super().verify(batch, params, policy)
+
+
+@given(cases())
+@settings(max_examples=30)
+def test_a_case_survives_being_written_down(case: Case) -> None:
+    assert Case.from_json(case.to_json()) == case
+
+
+def test_a_conformant_backend_ends_with_0_and_a_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "record.json"
+    assert main([*REFERENCE, "--json", str(path)]) == 0
+    assert capsys.readouterr().out.endswith("\nconformant\n")
+    record = json.loads(path.read_text())
+    assert record["is_conformant"]
+    assert record["tally"]["num_batches"] > 12
+    assert record["tally"]["failures"] == []
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    main([*REFERENCE, "--json", str(path)])
+    before = Record.read(path)
+    assert main([*REFERENCE, "--json", str(path), "--continue"]) == 0
+    after = Record.read(path)
+    assert (before.num_chunks, after.num_chunks) == (1, 2)
+    assert after.tally.num_batches == before.tally.num_batches + 12
+
+
+def test_the_record_of_another_backend_is_not_continued(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "record.json"
+    main([*REFERENCE, "--json", str(path)])
+    of_another = ["--backend", f"{__name__}:OnlyStrict", *OPTIONS]
+    assert main([*of_another, "--json", str(path), "--continue"]) == 2
+    assert "expected a record of" in capsys.readouterr().err
+
+
+def test_a_policy_that_a_backend_lacks_is_counted_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lacking = ["--backend", f"{__name__}:OnlyStrict", *OPTIONS]
+    assert main([*lacking, "--policy", "block", "--policy", "strict"]) == 0
+    assert "unsupported" in capsys.readouterr().out
+
+
+def test_a_crash_is_reported_with_the_smallest_case_that_shows_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broken = ["--backend", f"{__name__}:Broken", *OPTIONS]
+    assert main([*broken, "--policy", "strict"]) == 1
+    printed = capsys.readouterr().out
+    assert printed.endswith("\nNOT conformant\n")
+    report = next(line for line in printed.splitlines() if line.startswith("--case"))
+    case = Case.from_json(report.removeprefix("--case '").removesuffix("'"))
+    assert case.num_draft_tokens == (0, 0)
+    assert case.features == frozenset()
+    assert main([*broken, "--case", case.to_json()]) == 1
+    assert "RuntimeError: out of luck" in capsys.readouterr().out
+
+
+def test_shrinking_keeps_what_fails() -> None:
+    failure = first_failure(Broken(), CPU, 0, 50, cases(largest_vocabulary=40))
+    assert failure is not None
+    again = run_case(failure.case, Broken(), CPU)
+    assert again is not None
+    assert again.unexplained == failure.differences
+
+
+@pytest.mark.parametrize("name", ["nobody", "acceptor.nowhere:Sampler", "acceptor.core:Nothing"])
+def test_an_unknown_backend_is_an_error(name: str) -> None:
+    with pytest.raises(UnavailableError, match="backend"):
+        load_backend(name)
+
+
+def test_without_hypothesis_the_kit_says_how_to_get_it() -> None:
+    program = (
+        "import sys, importlib.util as u; find = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'hypothesis' else find(name, *rest)\n"
+        "import acceptor.backends.conformance"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "UnavailableError: conformance: needs hypothesis; install with: pip" in finished.stderr
+
+
+def test_pytest_holds_a_backend_to_the_contract(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "acceptor.backends.conformance.pytest_plugin"]
+    command += ["--pyargs", "acceptor.backends.conformance", "--backend", "reference"]
+    command += ["--batches", "3", "--max-vocab-size", "40", "-k", "random or refused", "-q"]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout
+    assert " passed" in finished.stdout
+    assert "unexplained" in finished.stdout

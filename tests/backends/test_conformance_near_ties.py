@@ -1,0 +1,134 @@
+"""The near-tie rule of the conformance kit: what rounding explains is excused and counted."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from attrs import evolve
+from torch import Tensor
+
+from acceptor.backends.conformance import Tally, judge_sample, judge_verify
+from acceptor.backends.conformance.oracle import TOLERANCE, RequestOracle, split_verify
+from acceptor.backends.conformance.oracle.noise import TARGET, TOKEN_LEVEL, Noise
+from acceptor.backends.reference import ReferenceSampler
+from acceptor.core import (
+    Probabilistic,
+    SampleBatch,
+    SampleOutput,
+    SamplingParams,
+    SamplingTensors,
+    VerifyBatch,
+    VerifyOutput,
+)
+
+SEED, POSITION = 5, 9
+PARAMS = SamplingTensors.stack([SamplingParams(seed=SEED)])
+
+
+@pytest.mark.parametrize(("lead", "excused"), [(3e-6, True), (1e-3, False)])
+def test_a_turned_race_is_excused_if_it_was_close(lead: float, excused: bool) -> None:
+    batch = SampleBatch(logits=logits_of_a_race(lead), positions=torch.tensor([POSITION]))
+    output = ReferenceSampler().sample(batch, PARAMS)
+    assert output.token_ids.tolist() == [0]
+    turned = evolve(output, token_ids=1 - output.token_ids)
+    assert judge_sample(batch, PARAMS, output).differences == ()
+    (difference,) = judge_sample(batch, PARAMS, turned).differences
+    assert difference.excused == excused
+    assert difference.margin == pytest.approx(lead, rel=0.5)
+    assert difference.decision == "drawn token, token race"
+
+
+def logits_of_a_race(lead: float) -> Tensor:
+    """Two tokens whose scores differ by the lead."""
+    exponentials = Noise(SEED).exponentials(TARGET, POSITION, 0, TOKEN_LEVEL, 0, 2)
+    return torch.from_numpy(np.log(exponentials) - [0.0, lead]).float()[None]
+
+
+@pytest.mark.parametrize(("distance", "excused"), [(3e-6, True), (1e-3, False)])
+def test_a_turned_acceptance_is_excused_if_it_was_close(distance: float, excused: bool) -> None:
+    batch = batch_with_threshold(math.log(Noise(SEED).uniforms(POSITION, 1)[0]) + distance)
+    output = ReferenceSampler().verify(batch, PARAMS, Probabilistic())
+    assert output.num_accepted.tolist() == [1]
+    (difference,) = judge_verify(batch, PARAMS, Probabilistic(), rejected(batch)).differences
+    assert difference.excused == excused
+    assert difference.margin == pytest.approx(distance, rel=0.5)
+    assert difference.decision == "acceptance"
+
+
+def batch_with_threshold(log_p: float) -> VerifyBatch:
+    """A one-hot draft of token 0, which survives with this probability."""
+    row = torch.tensor([log_p, math.log1p(-math.exp(log_p))]).float()
+    return VerifyBatch(
+        target_logits=torch.stack((row, row)),
+        cu_num_logits=torch.tensor([0, 2]),
+        draft_token_ids=torch.tensor([[0]]),
+        positions=torch.tensor([POSITION]),
+    )
+
+
+def rejected(batch: VerifyBatch) -> VerifyOutput:
+    """What follows a rejection: all that is left is token 1."""
+    right = ReferenceSampler().verify(batch, PARAMS, Probabilistic())
+    return evolve(
+        right,
+        token_ids=torch.tensor([[1, -1]]),
+        num_accepted=torch.zeros_like(right.num_accepted),
+    )
+
+
+def test_after_a_near_tie_the_rest_must_still_be_right() -> None:
+    batch = batch_with_threshold(math.log(Noise(SEED).uniforms(POSITION, 1)[0]) + 3e-6)
+    wrong = evolve(rejected(batch), token_ids=torch.tensor([[0, -1]]))
+    excused, unexplained = judge_verify(batch, PARAMS, Probabilistic(), wrong).differences
+    assert excused.excused
+    assert not unexplained.excused
+    assert unexplained.decision.startswith("recovered token")
+
+
+def test_a_tie_of_equal_logits_excuses_nobody() -> None:
+    greedy = SamplingTensors.stack([SamplingParams(seed=SEED, temperature=0)])
+    batch = SampleBatch(logits=torch.tensor([[1.0, 1.0]]), positions=torch.tensor([POSITION]))
+    output = ReferenceSampler().sample(batch, greedy)
+    last = evolve(output, token_ids=torch.tensor([1]))
+    (difference,) = judge_sample(batch, greedy, last).differences
+    assert not difference.excused
+
+
+def test_an_edge_that_penalties_computed_may_fall_either_way() -> None:
+    # In float32 0.1 + 0.2 is what the third token has; in float64 it is a little more or less.
+    wishes = SamplingParams(seed=SEED, temperature=0, logit_bias={1: 0.2})
+    params = SamplingTensors.stack([wishes])
+    logits = torch.tensor([[-1.0, 0.1, 0.3]])
+    batch = SampleBatch(logits=logits, positions=torch.tensor([POSITION]))
+    findings = [
+        judge_sample(batch, params, SampleOutput(torch.tensor([token]), zeros(1), None))
+        for token in range(3)
+    ]
+    assert [len(found.unexplained) for found in findings] == [1, 0, 0]
+    assert sum(len(found.differences) for found in findings) == 2
+
+
+def zeros(size: int) -> Tensor:
+    return torch.zeros(size, dtype=torch.int32)
+
+
+def test_every_excuse_is_counted_and_too_many_fail() -> None:
+    batch = SampleBatch(logits=logits_of_a_race(3e-6), positions=torch.tensor([POSITION]))
+    turned = evolve(ReferenceSampler().sample(batch, PARAMS), token_ids=torch.tensor([1]))
+    tally = Tally()
+    for place in range(5):
+        assert tally.is_conformant == (0 < place < 4)
+        tally.add("a near-tie", judge_sample(batch, PARAMS, turned))
+    assert tally.near_ties == {"drawn token, token race": 5}
+    assert tally.failures == []
+
+
+def test_margins_are_told_for_every_decision() -> None:
+    batch = batch_with_threshold(math.log(Noise(SEED).uniforms(POSITION, 1)[0]) + 0.01)
+    (inputs,) = split_verify(batch, PARAMS)
+    decisions = RequestOracle(inputs, Probabilistic()).decisions
+    margins = {(decision.kind, decision.row): decision.margin for decision in decisions}
+    assert margins["acceptance", 0] == pytest.approx(0.01, rel=0.3)
+    assert margins["final token", 1] > TOLERANCE
+    assert margins["target support", 0] == margins["draft support", 0] == math.inf

@@ -1,0 +1,396 @@
+"""Backends with one planted bug each: the reference with one thing changed.
+
+Each is a bug that some engine has had, or nearly had. This module refuses to be subtle.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from attrs import evolve, field, frozen
+from torch import Tensor
+
+from acceptor.backends.reference import ReferenceSampler, draw, recipe, request, verify
+from acceptor.core import (
+    Block,
+    Fly,
+    Policy,
+    Probabilistic,
+    RelaxedTopN,
+    Rule,
+    SampleBatch,
+    SampleOutput,
+    SamplingTensors,
+    Stream,
+    Synthetic,
+    Typical,
+    VerifyBatch,
+    VerifyOutput,
+    race,
+)
+from acceptor.core.policies import DraftView
+from acceptor.core.policies.lossy import entropy
+from acceptor.core.randomness import Level, exponential, random_words
+
+Batch = VerifyBatch | SampleBatch
+Change = tuple[object, str, object]
+
+
+def _as_set(features: Iterable[str]) -> frozenset[str]:
+    return frozenset(features)
+
+
+@frozen
+class WrongSampler:
+    """The reference with a bug.
+
+    Attributes:
+        name: what is wrong.
+        changes: (owner, attribute, what to put there) while a call runs.
+        misread: what it makes of a batch and its parameters before it begins.
+        spoil: what it does to the output of a verification.
+        policy: the only policy under which it shows; None if it shows under all.
+        features: what batches need for it to show soon.
+        least_vocab_size: the same.
+    """
+
+    name: str
+    changes: tuple[Change, ...] = ()
+    misread: Callable[[Any, SamplingTensors], tuple[Any, SamplingTensors]] | None = None
+    spoil: Callable[[VerifyBatch, VerifyOutput], VerifyOutput] | None = None
+    policy: str | None = None
+    features: frozenset[str] = field(default=frozenset(), converter=_as_set)
+    least_vocab_size: int = 1
+
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        """See `Sampler.verify`."""
+        with self._changed():
+            if self.misread is not None:
+                batch, params = self.misread(batch, params)
+            output = ReferenceSampler().verify(batch, params, policy)
+            return output if self.spoil is None else self.spoil(batch, output)
+
+    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+        """See `Sampler.sample`."""
+        with self._changed():
+            if self.misread is not None:
+                batch, params = self.misread(batch, params)
+            return ReferenceSampler().sample(batch, params)
+
+    def _changed(self) -> ExitStack:
+        stack = ExitStack()
+        for owner, attribute, new in self.changes:
+            stack.enter_context(patch.object(owner, attribute, new))
+        return stack
+
+
+def wrong_samplers() -> Iterator[WrongSampler]:
+    """All of them."""
+    yield from WRONG_DRAWS
+    yield from WRONG_LAWS
+    yield from WRONG_POLICIES
+    yield from WRONG_BATCHES
+
+
+def _last_argmax(logits: Tensor) -> Tensor:
+    last = logits.shape[-1] - 1 - logits.flip(-1).argmax(dim=-1, keepdim=True)
+    return torch.full_like(logits, -torch.inf).scatter_(1, last, 0.0)
+
+
+def _with_stream(wrong: Stream, instead_of: Stream) -> Callable[..., Tensor]:
+    def words(
+        seeds: Tensor, positions: Tensor, indices: Tensor, stream: Stream, *rest: Any
+    ) -> Tensor:
+        chosen = wrong if stream is instead_of else stream
+        return random_words(seeds, positions, indices, chosen, *rest)
+
+    return words
+
+
+def _without_draft_index(seeds: Tensor, positions: Tensor, indices: Tensor, *rest: Any) -> Tensor:
+    return random_words(seeds, positions, torch.zeros_like(indices), *rest)
+
+
+def _next_words(
+    seeds: Tensor,
+    positions: Tensor,
+    indices: Tensor,
+    stream: Stream,
+    level: Level,
+    candidates: Tensor,
+) -> Tensor:
+    words = random_words(seeds, positions, indices, stream, level, candidates)
+    return words.roll(1, dims=-1)
+
+
+def _one_flat_race(log_weights: Tensor, words: race.WordSource) -> Tensor:
+    ids = torch.arange(log_weights.shape[1]).expand_as(log_weights)
+    return (log_weights - exponential(words(Level.TOKEN, ids)).log()).argmax(dim=-1)
+
+
+def _coarse_exponential(words: Tensor) -> Tensor:
+    return -(words.float() * 2.0**-32).log()
+
+
+def _uniform_from_0(words: Tensor) -> Tensor:
+    return (words >> 9).to(torch.float64) * 2.0**-23
+
+
+def _at_most(log_thresholds: Tensor, draws: Any) -> Tensor:
+    accepted: Tensor = draws.uniforms(len(log_thresholds)).log() <= log_thresholds
+    return accepted
+
+
+def _rounding_exponential(words: Tensor) -> Tensor:
+    uniform = ((words.float() + 0.5) * 2.0**-32).to(torch.float64)
+    return -torch.log1p(-uniform)
+
+
+WRONG_DRAWS = (
+    WrongSampler(
+        "ties go to the last index",
+        ((recipe, "_one_hot_at_argmax", _last_argmax),),
+        features=("greedy", "masked"),
+    ),
+    WrongSampler(
+        "recovery shares the draft's noise",
+        ((draw, "random_words", _with_stream(Stream.DRAFT, Stream.RECOVER)),),
+    ),
+    WrongSampler(
+        "bonus tokens use the recovery stream",
+        ((draw, "random_words", _with_stream(Stream.RECOVER, Stream.TARGET)),),
+    ),
+    WrongSampler("noise forgets the draft index", ((draw, "random_words", _without_draft_index),)),
+    WrongSampler("noise belongs to the neighbour", ((draw, "random_words", _next_words),)),
+    WrongSampler("one flat race", ((draw, "race", _one_flat_race),), least_vocab_size=513),
+    WrongSampler("-log u for -log1p(-u)", ((race, "exponential", _coarse_exponential),)),
+    WrongSampler("u rounds to 1", ((race, "exponential", _rounding_exponential),)),
+    WrongSampler(
+        "u <= threshold with u from 0",
+        ((draw, "acceptance_uniform", _uniform_from_0), (verify, "_verdicts", _at_most)),
+    ),
+)
+
+
+def _keep_above(scaled: Tensor, threshold: Tensor) -> Tensor:
+    highest = scaled.amax(dim=-1, keepdim=True)
+    return scaled.masked_fill((scaled <= threshold) & (scaled < highest), -torch.inf)
+
+
+def _stop_before_top_p(scaled: Tensor, top_p: Tensor) -> Tensor:
+    ordered = scaled.sort(dim=-1, descending=True).values
+    mass = ordered.softmax(dim=-1).cumsum(dim=-1)
+    num_kept = (mass < top_p).sum(dim=-1, keepdim=True).clamp(min=1)
+    last_kept = ordered.gather(1, num_kept - 1)
+    return scaled.masked_fill((scaled < last_kept) & (top_p < 1), -torch.inf)
+
+
+def _top_p_first(scaled: Tensor, filters: Any, requests: Tensor) -> Tensor:
+    if filters.any_top_p:
+        scaled = recipe._cut_top_p(scaled, filters.top_p[requests, None].to(torch.float64))
+    if filters.any_top_k:
+        scaled = recipe._cut_top_k(scaled, filters.top_k[requests, None].long())
+    if filters.any_min_p:
+        scaled = recipe._cut_min_p(scaled, filters.min_p[requests, None].to(torch.float64))
+    return scaled
+
+
+def _exactly_k(scaled: Tensor, top_k: Tensor) -> Tensor:
+    rank = torch.where(top_k == 0, scaled.shape[1], top_k).clamp(max=scaled.shape[1])
+    order = scaled.sort(dim=-1, descending=True, stable=True).indices.argsort(dim=-1)
+    return scaled.masked_fill(order >= rank, -torch.inf)
+
+
+def _forget_drafts(counts: Any, slots: Tensor, _: Tensor | None = None) -> recipe.SeenTokens:
+    return recipe.SeenTokens(counts.prompt_mask[slots], counts.output_counts[slots])
+
+
+def _raw_draft_law(batch: VerifyBatch, params: SamplingTensors) -> tuple[Any, SamplingTensors]:
+    if isinstance(batch, SampleBatch):
+        return batch, params
+    ones = torch.where(params.draft.temperature == 0, 0.0, 1.0)
+    plain = evolve(
+        params.draft, temperature=ones, any_min_p=False, any_top_k=False, any_top_p=False
+    )
+    return batch, evolve(params, draft=plain)
+
+
+def _penalties_before_bias(
+    logits: Tensor, params: SamplingTensors, requests: Tensor, seen: recipe.SeenTokens | None
+) -> Tensor:
+    adjusted = logits.to(torch.float64)
+    if params.penalties is not None and seen is not None:
+        adjusted = recipe._penalise(adjusted, params.penalties, requests, seen)
+    if params.bias is not None:
+        adjusted = recipe._add_bias(adjusted, params.bias, requests)
+    return adjusted
+
+
+WRONG_LAWS = (
+    WrongSampler(
+        "filters cut the edge", ((recipe, "_keep_from", _keep_above),), features=("top-k",)
+    ),
+    WrongSampler(
+        "top-p stops a token early",
+        ((recipe, "_cut_top_p", _stop_before_top_p),),
+        features=("top-p",),
+    ),
+    WrongSampler(
+        "top-p before top-k", ((recipe, "_filtered", _top_p_first),), features=("top-p", "top-k")
+    ),
+    WrongSampler("top-k breaks ties", ((recipe, "_cut_top_k", _exactly_k),), features=("top-k",)),
+    WrongSampler("raw q, processed drafts", misread=_raw_draft_law, features=("temperature",)),
+    WrongSampler(
+        "penalties forget the draft",
+        ((recipe.SeenTokens, "before_rows", _forget_drafts),),
+        features=("penalties",),
+    ),
+    WrongSampler(
+        "penalties before the bias",
+        ((request, "adjust_logits", _penalties_before_bias),),
+        features=("penalties", "bias"),
+    ),
+)
+
+
+def _residual_of_p(_: Policy, view: DraftView, row: int) -> Tensor:
+    return view.target_log_probs[row]
+
+
+def _unscaled_residual(_: Policy, view: DraftView, row: int) -> Tensor:
+    return Probabilistic().log_residual(view, row)
+
+
+def _bonus_without_recipe(
+    view: DraftView, policy: Policy, draws: Any, row: int, right: Any = verify._final_token
+) -> Tensor:
+    if row < view.num_draft_tokens:
+        final: Tensor = right(view, policy, draws, row)
+        return final
+    raw = draws.rows.raw_logits[row : row + 1].to(torch.float64)
+    tokens: Tensor = draws.target_tokens(raw.log_softmax(dim=-1), row)
+    return tokens
+
+
+def _unconditional(policy: Synthetic) -> tuple[float, ...]:
+    return policy.rates
+
+
+def _shorter_window(policy: Fly, view: DraftView, right: Any = Fly._forgiven) -> Tensor:
+    shorter: Tensor = right(evolve(policy, window=max(policy.window - 1, 0)), view)
+    return shorter
+
+
+def _larger_threshold(policy: Typical, view: DraftView) -> Tensor:
+    log_p = view.target_log_probs[: view.num_draft_tokens]
+    threshold = (policy.delta * (-entropy(log_p)).exp()).clamp(min=policy.epsilon)
+    return log_p.exp() > threshold[:, None]
+
+
+def _only_n(policy: RelaxedTopN, view: DraftView) -> Tensor:
+    p = view.target_log_probs[: view.num_draft_tokens].exp()
+    largest = p.topk(min(policy.top_n, p.shape[1]), dim=-1)
+    inside = torch.zeros_like(p, dtype=torch.bool).scatter_(1, largest.indices, 1)
+    return inside & (p >= largest.values[:, :1] - policy.delta) & (p > 0)
+
+
+WRONG_POLICIES = (
+    WrongSampler(
+        "residual = p", ((Probabilistic, "log_residual", _residual_of_p),), policy="probabilistic"
+    ),
+    WrongSampler(
+        "block's residual unscaled", ((Block, "log_residual", _unscaled_residual),), policy="block"
+    ),
+    WrongSampler(
+        "block stops at the first failure", ((Block, "rule", Rule.FIRST_FAILURE),), policy="block"
+    ),
+    WrongSampler("bonus without filters", ((verify, "_final_token", _bonus_without_recipe),)),
+    WrongSampler(
+        "synthetic rates taken as conditional",
+        ((Synthetic, "conditional_rates", property(_unconditional)),),
+        policy="synthetic",
+    ),
+    WrongSampler("fly's window too short", ((Fly, "_forgiven", _shorter_window),), policy="fly"),
+    WrongSampler(
+        "typical takes the larger bound",
+        ((Typical, "_accepted", _larger_threshold),),
+        policy="typical",
+    ),
+    WrongSampler("relaxed breaks ties", ((RelaxedTopN, "_accepted", _only_n),), policy="relaxed"),
+)
+
+
+def _seeds_by_place(batch: Batch, params: SamplingTensors) -> tuple[Batch, SamplingTensors]:
+    return batch, evolve(params, seeds=params.seeds + torch.arange(params.num_reqs))
+
+
+def _next_position(batch: Batch, params: SamplingTensors) -> tuple[Batch, SamplingTensors]:
+    return evolve(batch, positions=batch.positions + 1), params
+
+
+def _next_draft_row(batch: Batch, params: SamplingTensors) -> tuple[Batch, SamplingTensors]:
+    if isinstance(batch, VerifyBatch) and batch.draft_logits is not None:
+        return evolve(batch, draft_logits=batch.draft_logits.roll(1, dims=1)), params
+    return batch, params
+
+
+def _ignore_slots(batch: Batch, params: SamplingTensors) -> tuple[Batch, SamplingTensors]:
+    if isinstance(batch, VerifyBatch) and batch.slot_ids is not None:
+        return evolve(batch, slot_ids=torch.arange(batch.num_reqs)), params
+    return batch, params
+
+
+def _one_temperature(batch: Batch, params: SamplingTensors) -> tuple[Batch, SamplingTensors]:
+    shared = params.target.temperature[:1].expand(params.num_reqs)
+    return batch, evolve(params, target=evolve(params.target, temperature=shared))
+
+
+def _scale_in_place(batch: Batch, params: SamplingTensors) -> tuple[Batch, SamplingTensors]:
+    if isinstance(batch, VerifyBatch) and batch.draft_logits is not None:
+        batch.draft_logits[..., -1:] *= 2
+    return batch, params
+
+
+def _signed_seeds(batch: Batch, params: SamplingTensors) -> tuple[Batch, SamplingTensors]:
+    return batch, evolve(params, seeds=params.seeds & (2**63 - 1))
+
+
+def _leave_unwritten(_: VerifyBatch, output: VerifyOutput) -> VerifyOutput:
+    token_ids = torch.empty_like(output.token_ids)
+    written = output.token_ids >= 0
+    token_ids[written] = output.token_ids[written]
+    return evolve(output, token_ids=token_ids)
+
+
+def _all_stop(batch: VerifyBatch, output: VerifyOutput) -> VerifyOutput:
+    if batch.target_logits.isnan().any():
+        return evolve(output, status=output.status | 1)
+    return output
+
+
+def _raw_only(batch: Batch, params: SamplingTensors) -> tuple[Batch, SamplingTensors]:
+    return batch, evolve(params, logprobs_processed=torch.zeros_like(params.logprobs_processed))
+
+
+def _no_variation(_: VerifyBatch, output: VerifyOutput) -> VerifyOutput:
+    caused = output.total_variation
+    return evolve(output, total_variation=None if caused is None else torch.zeros_like(caused))
+
+
+WRONG_BATCHES = (
+    WrongSampler("noise keyed by place in the batch", misread=_seeds_by_place),
+    WrongSampler("seeds lose their sign bit", misread=_signed_seeds),
+    WrongSampler("positions off by one", misread=_next_position),
+    WrongSampler("draft rows off by one", misread=_next_draft_row),
+    WrongSampler("slots ignored", misread=_ignore_slots),
+    WrongSampler("one temperature for all", misread=_one_temperature, features=("temperature",)),
+    WrongSampler("draft logits scaled in place", misread=_scale_in_place),
+    WrongSampler("padding not written", spoil=_leave_unwritten),
+    WrongSampler("one NaN stops everybody", spoil=_all_stop),
+    WrongSampler(
+        "processed logprobs are raw", misread=_raw_only, features=("logprobs", "temperature")
+    ),
+    WrongSampler("no variation reported", spoil=_no_variation, policy="typical"),
+)
