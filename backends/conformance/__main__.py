@@ -50,23 +50,23 @@ def _many_cases(wanted: argparse.Namespace) -> Tally:
         largest_vocabulary=wanted.max_vocab_size,
         num_workers=wanted.workers,
     )
-    first, tally = _so_far(wanted)
-    if first == 0:
-        tally = campaign.corners()
+    record = _so_far(wanted, campaign)
+    first = wanted.first_chunk or record.num_chunks
     numbers = range(first, first + -(-wanted.batches // CHUNK))
     for number, found in zip(numbers, campaign.chunks(numbers, wanted.batches), strict=True):
-        tally += found
+        record = record.including(found)
         if wanted.json is not None:
-            Record(wanted.backend, wanted.device, number + 1, tally).write(wanted.json)
+            record.write(wanted.json)
         if found.failures:
             sys.stdout.write(f"{campaign.smallest_failure(number, CHUNK)}\n")
             break
-    return tally
+    return record.tally
 
 
-def _so_far(wanted: argparse.Namespace) -> tuple[int, Tally]:
+def _so_far(wanted: argparse.Namespace, campaign: Campaign) -> Record:
     if not wanted.resume:
-        return wanted.first_chunk, Tally()
+        corners = Tally() if wanted.first_chunk else campaign.corners()
+        return Record(wanted.backend, wanted.device, 0, corners)
     if wanted.json is None:
         raise InvalidInputError("--continue: expected --json FILE beside it, got none")
     record = Record.read(wanted.json)
@@ -75,7 +75,7 @@ def _so_far(wanted: argparse.Namespace) -> tuple[int, Tally]:
             f"{wanted.json}: expected a record of {wanted.backend} on {wanted.device}, "
             f"got {record.backend} on {record.device}"
         )
-    return record.num_chunks, record.tally
+    return record
 
 
 def _parser() -> argparse.ArgumentParser:

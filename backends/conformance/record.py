@@ -14,10 +14,11 @@ from typing import Any
 
 import attrs
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ...core.errors import InvalidInputError
 from .findings import Difference
+from .table import markdown
 from .tally import Tally
 
 
@@ -30,20 +31,29 @@ class Record:
         device: where it ran.
         num_chunks: chunks 0 … num_chunks - 1 are in the tally.
         tally: the counts.
+        machines: the kinds of machine that took part.
     """
 
     backend: str
     device: str
     num_chunks: int
     tally: Tally
+    machines: tuple[str, ...] = ()
+
+    def including(self, found: Tally) -> "Record":
+        """One more chunk, which this machine ran."""
+        machines = dict.fromkeys((*self.machines, _machine(self.device)))
+        return evolve(
+            self, num_chunks=self.num_chunks + 1, tally=self.tally + found, machines=(*machines,)
+        )
 
     def write(self, path: Path) -> None:
-        """Write, with the date, the kind of machine and the versions that matter."""
+        """Write JSON, with the date and the versions that matter, and beside it a table as .md."""
         about = {
             "backend": self.backend,
             "device": self.device,
             "date": datetime.now(UTC).date().isoformat(),
-            "machine": _machine(self.device),
+            "machines": self.machines,
             "versions": {
                 "acceptor": version("acceptor"),
                 "hypothesis": version("hypothesis"),
@@ -57,6 +67,8 @@ class Record:
         }
         text = json.dumps({**about, "tally": attrs.asdict(self.tally)}, indent=2)
         path.write_text(text + "\n", encoding="utf-8")
+        where = f"Backend `{self.backend}` on {', '.join(self.machines)}, {about['date']}:"
+        path.with_suffix(".md").write_text(f"{where}\n\n{markdown(self.tally)}", encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "Record":
@@ -73,7 +85,7 @@ class Record:
                 (name, Difference(**difference)) for name, difference in counts["failures"]
             ]
             of_file = (values["backend"], values["device"], values["num_chunks"])
-            return cls(*of_file, Tally(**counts))
+            return cls(*of_file, Tally(**counts), tuple(values["machines"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInputError(
                 f"{path}: expected the record of a conformance run, got {error!r}"

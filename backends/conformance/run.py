@@ -67,7 +67,7 @@ def run_chunk(
     def count(case: Case) -> None:
         tally.add_case(case, run_case(case, sampler, device))
 
-    _for_each_case(count, chunk, num_batches, strategy, (Phase.generate,))
+    each_case(count, chunk, num_batches, strategy)
     return tally
 
 
@@ -91,7 +91,7 @@ def first_failure(
 
     phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
     try:
-        _for_each_case(compare, chunk, num_batches, strategy, phases)
+        each_case(compare, chunk, num_batches, strategy, phases)
     except _UnexplainedError:
         # Hypothesis runs the smallest one last.
         return failures[-1]
@@ -117,13 +117,14 @@ class _UnexplainedError(Exception):
     """Tells Hypothesis that a case fails."""
 
 
-def _for_each_case(
+def each_case(
     action: Callable[[Case], None],
     chunk: int,
     num_batches: int,
-    strategy: SearchStrategy[Case] | None,
-    phases: tuple[Phase, ...],
+    strategy: SearchStrategy[Case] | None = None,
+    phases: tuple[Phase, ...] = (Phase.generate,),
 ) -> None:
+    """Let Hypothesis generate a chunk's cases, and do something with each."""
     configured = settings(
         max_examples=num_batches,
         phases=phases,

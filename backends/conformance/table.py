@@ -2,32 +2,40 @@
 
 from collections.abc import Iterator
 
-from .tally import Tally
+from .tally import MOST_NEAR_TIES, Tally
 
 MOST_FAILURES = 5
 
 
 def table(tally: Tally) -> str:
     """Counts, near-ties by decision, and the first unexplained differences."""
-    return "\n".join(_lines(tally)) + "\n"
-
-
-def _lines(tally: Tally) -> Iterator[str]:
-    yield _line("batches", tally.num_batches)
-    if tally.num_unsupported:
-        yield _line("unsupported", tally.num_unsupported)
-    yield _line("requests", tally.num_requests)
-    yield _line("decisions", tally.num_decisions)
-    yield _line("differences", tally.num_differences)
-    yield _line("near-ties", tally.near_ties.total())
-    for decision, count in sorted(tally.near_ties.items()):
-        yield _line(f"  {decision}", count)
-    yield _line("unexplained", len(tally.failures))
+    lines = [f"{name:<42}{count:>14,}" for name, count in _counts(tally)]
     for name, difference in tally.failures[:MOST_FAILURES]:
-        yield f"  {difference}\n    {name}"
-    yield f"near-ties per decision: {tally.near_tie_rate:.1e} (allowed: 1e-5)"
-    yield "conformant" if tally.is_conformant else "NOT conformant"
+        lines.append(f"  {difference}\n    {name}")
+    lines.append(f"near-ties per decision: {_rate(tally)}")
+    lines.append("conformant" if tally.is_conformant else "NOT conformant")
+    return "\n".join(lines) + "\n"
 
 
-def _line(name: str, count: int) -> str:
-    return f"{name:<42}{count:>14,}"
+def markdown(tally: Tally) -> str:
+    """The counts for a page."""
+    rows = [f"| {name.strip()} | {count:,} |" for name, count in _counts(tally)]
+    rows.append(f"| near-ties per decision | {_rate(tally)} |")
+    return "\n".join(["| | |", "| --- | --- |", *rows]) + "\n"
+
+
+def _counts(tally: Tally) -> Iterator[tuple[str, int]]:
+    yield "batches", tally.num_batches
+    if tally.num_unsupported:
+        yield "unsupported", tally.num_unsupported
+    yield "requests", tally.num_requests
+    yield "decisions", tally.num_decisions
+    yield "differences", tally.num_differences
+    yield "near-ties", tally.near_ties.total()
+    for decision, count in sorted(tally.near_ties.items()):
+        yield f"  {decision}", count
+    yield "unexplained", len(tally.failures)
+
+
+def _rate(tally: Tally) -> str:
+    return f"{tally.near_tie_rate:.1e} (allowed: {MOST_NEAR_TIES:.0e})"

@@ -50,6 +50,8 @@ def test_a_conformant_backend_ends_with_0_and_a_record(
     assert record["is_conformant"]
     assert record["tally"]["num_batches"] > 12
     assert record["tally"]["failures"] == []
+    assert record["machines"] != []
+    assert "| unexplained | 0 |" in path.with_suffix(".md").read_text()
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
