@@ -1,0 +1,167 @@
+"""What a compiled step calls: operators bound to a backend, a policy and the requests' wishes.
+
+Bind them outside the compiled function, when requests enter or leave; call them inside. They refuse
+to build batches there, because the compiler cannot trace attrs classes.
+"""
+
+import json
+from typing import NamedTuple
+
+from attrs import field, frozen
+from torch import Tensor
+
+from ...core.policies import Policy
+from ...core.randomness import Stream
+from ...core.sampling_tensors import SamplingTensors
+from . import registration
+from .structure import describe
+
+
+class LogprobTensors(NamedTuple):
+    """The fields of `Logprobs`."""
+
+    emitted: Tensor
+    top_token_ids: Tensor
+    top: Tensor
+
+
+class VerifyTensors(NamedTuple):
+    """The fields of `VerifyOutput`."""
+
+    token_ids: Tensor
+    num_accepted: Tensor
+    status: Tensor
+    logprobs: LogprobTensors | None
+    total_variation: Tensor | None
+
+
+class SampleTensors(NamedTuple):
+    """The fields of `SampleOutput`."""
+
+    token_ids: Tensor
+    status: Tensor
+    logprobs: LogprobTensors | None
+
+
+@frozen(eq=False)
+class VerifyOperator:
+    """`Sampler.verify` of one backend, under one policy, for the requests of one batch.
+
+    Attributes:
+        backend: a name in the registry.
+        policy: an attrs class that can be imported.
+        params: of the batch's requests, in its order.
+
+    Raises:
+        InvalidInputError: the policy has fields that text cannot hold.
+    """
+
+    backend: str
+    policy: Policy
+    params: SamplingTensors
+    _wishes: list[Tensor] = field(init=False, repr=False, factory=list)
+    _call: str = field(init=False, repr=False)
+
+    @_call.default
+    def _describe(self) -> str:
+        facts = {"backend": self.backend, "policy": describe(self.policy, [])}
+        facts["params"] = describe(self.params, self._wishes)
+        return json.dumps(facts)
+
+    def __call__(
+        self,
+        *,
+        target_logits: Tensor,
+        cu_num_logits: Tensor,
+        draft_token_ids: Tensor,
+        positions: Tensor,
+        draft_logits: Tensor | None = None,
+        slot_ids: Tensor | None = None,
+        draft_to_target: Tensor | None = None,
+        prompt_mask: Tensor | None = None,
+        output_counts: Tensor | None = None,
+    ) -> VerifyTensors:
+        """Verify; the arguments are those of `VerifyBatch`, token counts as two tensors.
+
+        Raises:
+            AcceptorError: as the backend's `verify`.
+        """
+        token_ids, num_accepted, status, *rest = registration.verify(
+            self._call,
+            self._wishes,
+            target_logits,
+            cu_num_logits,
+            draft_token_ids,
+            positions,
+            draft_logits,
+            slot_ids,
+            draft_to_target,
+            prompt_mask,
+            output_counts,
+        )
+        logprobs = None
+        if self.params.num_logprobs is not None:
+            logprobs = LogprobTensors(*rest[:3])
+            rest = rest[3:]
+        return VerifyTensors(
+            token_ids, num_accepted, status, logprobs, rest[0] if len(rest) else None
+        )
+
+
+@frozen(eq=False, kw_only=True)
+class SampleOperator:
+    """`Sampler.sample` of one backend for the requests of one batch.
+
+    Attributes:
+        backend: a name in the registry.
+        params: of the batch's requests, in its order.
+        draft_index: as in `SampleBatch`.
+        draft_stream: as in `SampleBatch`.
+        target_vocab_size: as in `SampleBatch`.
+    """
+
+    backend: str
+    params: SamplingTensors
+    draft_index: int | None = None
+    draft_stream: Stream = Stream.DRAFT
+    target_vocab_size: int | None = None
+    _wishes: list[Tensor] = field(init=False, repr=False, factory=list)
+    _call: str = field(init=False, repr=False)
+
+    @_call.default
+    def _describe(self) -> str:
+        facts = {
+            "backend": self.backend,
+            "params": describe(self.params, self._wishes),
+            "draft_index": self.draft_index,
+            "draft_stream": int(self.draft_stream),
+            "target_vocab_size": self.target_vocab_size,
+        }
+        return json.dumps(facts)
+
+    def __call__(
+        self,
+        *,
+        logits: Tensor,
+        positions: Tensor,
+        slot_ids: Tensor | None = None,
+        draft_to_target: Tensor | None = None,
+        prompt_mask: Tensor | None = None,
+        output_counts: Tensor | None = None,
+    ) -> SampleTensors:
+        """Draw; the arguments are those of `SampleBatch`, token counts as two tensors.
+
+        Raises:
+            AcceptorError: as the backend's `sample`.
+        """
+        token_ids, status, *rest = registration.sample(
+            self._call,
+            self._wishes,
+            logits,
+            positions,
+            slot_ids,
+            draft_to_target,
+            prompt_mask,
+            output_counts,
+        )
+        return SampleTensors(token_ids, status, LogprobTensors(*rest) if len(rest) else None)

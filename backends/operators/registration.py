@@ -1,0 +1,155 @@
+"""`acceptor::verify` and `acceptor::sample`, with the shapes of their results.
+
+What is fixed between steps (backend, policy, which filters are on) comes as text, everything on
+the device as tensors. This module refuses to keep anything but loaded samplers.
+"""
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...core.batch import SampleBatch, VerifyBatch
+from ...core.output import Logprobs
+from ...core.policies import Policy
+from ...core.ports import Sampler
+from ...core.randomness import Stream
+from ...core.token_counts import TokenCounts
+from ..registry import load_sampler
+from .structure import rebuild
+
+
+@torch.library.custom_op("acceptor::verify", mutates_args=())
+def verify(
+    call: str,
+    wishes: list[Tensor],
+    target_logits: Tensor,
+    cu_num_logits: Tensor,
+    draft_token_ids: Tensor,
+    positions: Tensor,
+    draft_logits: Tensor | None = None,
+    slot_ids: Tensor | None = None,
+    draft_to_target: Tensor | None = None,
+    prompt_mask: Tensor | None = None,
+    output_counts: Tensor | None = None,
+) -> list[Tensor]:
+    """See `VerifyOperator`."""
+    facts = _facts(call)
+    batch = VerifyBatch(
+        target_logits=target_logits,
+        cu_num_logits=cu_num_logits,
+        draft_token_ids=draft_token_ids,
+        positions=positions,
+        draft_logits=draft_logits,
+        slot_ids=slot_ids,
+        draft_to_target=draft_to_target,
+        token_counts=_token_counts(prompt_mask, output_counts),
+    )
+    params = rebuild(facts["params"], wishes)
+    output = _sampler(facts["backend"]).verify(batch, params, _policy(call))
+    results = [output.token_ids, output.num_accepted, output.status, *_parts(output.logprobs)]
+    return results if output.total_variation is None else [*results, output.total_variation]
+
+
+@verify.register_fake
+def _(
+    call: str,
+    wishes: list[Tensor],  # noqa: ARG001, the operator's signature
+    target_logits: Tensor,
+    cu_num_logits: Tensor,  # noqa: ARG001
+    draft_token_ids: Tensor,
+    *_others: Tensor | None,
+) -> list[Tensor]:
+    num_reqs, max_spec_len = draft_token_ids.shape
+    shape = (num_reqs, max_spec_len + 1)
+    empty = target_logits.new_empty
+    results = [
+        empty(shape, dtype=torch.int64),
+        empty((num_reqs,), dtype=torch.int32),
+        empty((num_reqs,), dtype=torch.int32),
+        *_fake_logprobs(call, target_logits, shape),
+    ]
+    policy = _policy(call)
+    if not policy.lossless and policy.uses_draft_probs:
+        results.append(empty(shape, dtype=torch.float32))
+    return results
+
+
+@torch.library.custom_op("acceptor::sample", mutates_args=())
+def sample(
+    call: str,
+    wishes: list[Tensor],
+    logits: Tensor,
+    positions: Tensor,
+    slot_ids: Tensor | None = None,
+    draft_to_target: Tensor | None = None,
+    prompt_mask: Tensor | None = None,
+    output_counts: Tensor | None = None,
+) -> list[Tensor]:
+    """See `SampleOperator`."""
+    facts = _facts(call)
+    batch = SampleBatch(
+        logits=logits,
+        positions=positions,
+        draft_index=facts["draft_index"],
+        draft_stream=Stream(facts["draft_stream"]),
+        slot_ids=slot_ids,
+        draft_to_target=draft_to_target,
+        target_vocab_size=facts["target_vocab_size"],
+        token_counts=_token_counts(prompt_mask, output_counts),
+    )
+    output = _sampler(facts["backend"]).sample(batch, rebuild(facts["params"], wishes))
+    return [output.token_ids, output.status, *_parts(output.logprobs)]
+
+
+@sample.register_fake
+def _(call: str, wishes: list[Tensor], logits: Tensor, *_others: Tensor | None) -> list[Tensor]:  # noqa: ARG001, the operator's signature
+    num_reqs = logits.shape[0]
+    results = [
+        logits.new_empty((num_reqs,), dtype=torch.int64),
+        logits.new_empty((num_reqs,), dtype=torch.int32),
+    ]
+    if _facts(call)["draft_index"] is None:
+        results += _fake_logprobs(call, logits, (num_reqs, 1))
+    return results
+
+
+@lru_cache(maxsize=1024)
+def _facts(call: str) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(call)
+    return facts
+
+
+@lru_cache(maxsize=1024)
+def _policy(call: str) -> Policy:
+    policy: Policy = rebuild(_facts(call)["policy"], [])
+    return policy
+
+
+@lru_cache
+def _sampler(backend: str) -> Sampler:
+    return load_sampler(backend)
+
+
+def _token_counts(prompt_mask: Tensor | None, output_counts: Tensor | None) -> TokenCounts | None:
+    if prompt_mask is None or output_counts is None:
+        return None
+    return TokenCounts(prompt_mask, output_counts)
+
+
+def _parts(logprobs: Logprobs | None) -> list[Tensor]:
+    return [] if logprobs is None else [logprobs.emitted, logprobs.top_token_ids, logprobs.top]
+
+
+def _fake_logprobs(call: str, like: Tensor, shape: tuple[int, int]) -> list[Tensor]:
+    num_logprobs = _facts(call)["params"]["fields"]["num_logprobs"]
+    if num_logprobs is None:
+        return []
+    top = (*shape, num_logprobs)
+    return [
+        like.new_empty(shape, dtype=torch.float32),
+        like.new_empty(top, dtype=torch.int64),
+        like.new_empty(top, dtype=torch.float32),
+    ]
