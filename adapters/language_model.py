@@ -75,6 +75,10 @@ class TransformerModel:
             device=self.device,
         )
 
+    def clear(self, cache: KVCache, slot_id: int) -> None:
+        """Forget a slot: needed before its reuse only when its sequence left NaN or infinity."""
+        cache.clear(slot_id)
+
     @torch.no_grad()
     def forward(
         self,

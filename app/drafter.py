@@ -38,14 +38,10 @@ class Draft:
         token_ids = torch.empty((num_reqs, 0), dtype=torch.int64, device=device)
         return cls(token_ids, token_ids.to(torch.int32))
 
-    def shortened(self, max_lens: Sequence[int]) -> "Draft":
-        """The same, at most max_lens[i] tokens long for request i."""
-        num_tokens = self.token_ids.shape[1]
-        if min(max_lens) >= num_tokens:
-            return self
-        device = self.token_ids.device
-        ends = torch.tensor(max_lens, device=device)[:, None]
-        behind = torch.arange(num_tokens, device=device) >= ends
+    def shortened(self, max_lens: Tensor) -> "Draft":
+        """The same, at most max_lens[i] tokens long for request i; max_lens: [num_reqs] int64."""
+        places = torch.arange(self.token_ids.shape[1], device=self.token_ids.device)
+        behind = places >= max_lens[:, None]
         token_ids = self.token_ids.masked_fill(behind, PADDING_TOKEN_ID)
         return Draft(token_ids, self.status.masked_fill(behind, Status.OK), self.logits)
 
@@ -70,8 +66,27 @@ class Drafter(Protocol[Memory]):
         """Room for num_slots sequences of at most max_len tokens."""
         ...
 
-    def start(self, memory: Memory, slot_id: int, prompt_token_ids: tuple[int, ...]) -> None:
-        """Enter a new request's prompt."""
+    @property
+    def on_device(self) -> bool:
+        """Whether it computes on tensors alone, so that drafting can be captured in a graph.
+
+        Otherwise it reads `Frontier.known` on the host.
+        """
+        ...
+
+    def enter(self, memory: Memory, slot_id: int, prompt: Sequence[int], start: int) -> None:
+        """Take in the tokens from place `start` on of a prompt that is known so far.
+
+        Args:
+            memory: from `new_memory`.
+            slot_id: of the request.
+            prompt: the prompt's beginning, without its last token.
+            start: what lies before has been entered.
+        """
+        ...
+
+    def clear(self, memory: Memory, slot_id: int) -> None:
+        """Forget a slot whose sequence may have left NaN or infinity behind."""
         ...
 
     def draft(self, memory: Memory, frontier: Frontier, num_tokens: int) -> Draft:
@@ -85,12 +100,16 @@ class NoDrafter:
 
     num_spec_tokens: int = field(default=0, init=False)
     max_model_len: int = field(default=sys.maxsize, init=False)
+    on_device: bool = field(default=True, init=False)
 
     def new_memory(self, num_slots: int, max_len: int) -> None:
         """Nothing to remember."""
 
-    def start(self, memory: None, slot_id: int, prompt_token_ids: tuple[int, ...]) -> None:
+    def enter(self, memory: None, slot_id: int, prompt: Sequence[int], start: int) -> None:
         """Nothing to enter."""
+
+    def clear(self, memory: None, slot_id: int) -> None:
+        """Nothing to forget."""
 
     def draft(self, memory: None, frontier: Frontier, num_tokens: int) -> Draft:  # noqa: ARG002
         """Nothing."""

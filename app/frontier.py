@@ -1,4 +1,4 @@
-"""Where the running requests of a batch stand at the beginning of a step.
+"""Where the decoding requests of a batch stand at the beginning of a step.
 
 This module refuses to remember anything from one step to the next.
 """
@@ -15,7 +15,7 @@ from .request_state import RequestState
 
 @frozen(eq=False, kw_only=True)
 class Running:
-    """The requests that still decode; made anew when one has ended.
+    """The requests that decode together; made anew when one has come or gone.
 
     Attributes:
         states: in the order of the batch.
@@ -29,53 +29,67 @@ class Running:
 
     @classmethod
     def gather(cls, states: Sequence[RequestState], device: torch.device) -> "Running":
-        """Those of the requests that have not ended."""
-        left = [state for state in states if state.finish_reason is None]
+        """These requests, each of which has a slot."""
+        slot_ids = [state.slot_id for state in states]
         return cls(
-            states=left,
-            slot_ids=torch.tensor(
-                [state.index for state in left], dtype=torch.int64, device=device
-            ),
-            params=SamplingTensors.stack([state.request.params for state in left], device),
+            states=states,
+            slot_ids=torch.tensor(slot_ids, dtype=torch.int64, device=device),
+            params=SamplingTensors.stack([state.request.params for state in states], device),
         )
 
 
 @frozen(eq=False, kw_only=True)
 class Frontier:
-    """The known ends of the running requests.
+    """The known ends of the requests.
 
     Attributes:
         last_token_ids: [num_reqs, 2] int64, the last two known tokens; twice the first where there
             is only one.
         lengths: [num_reqs] int64, how many tokens are known: the position decided next.
-        max_length: the largest of them, known without asking the device.
+        rooms: [num_reqs] int64, how many draft tokens are of use at most.
+        max_length: the largest of the lengths, known without asking the device.
+        num_spec_tokens: the same for the rooms.
         slot_ids: [num_reqs] int64.
         params: the requests' sampling parameters.
+        known: all known tokens of every request, on the host; empty where a drafter needs none.
     """
 
     last_token_ids: Tensor
     lengths: Tensor
+    rooms: Tensor
     max_length: int
+    num_spec_tokens: int
     slot_ids: Tensor
     params: SamplingTensors
+    known: Sequence[Sequence[int]] = ()
 
     @classmethod
-    def of(cls, running: Running) -> "Frontier":
-        """Look at the requests."""
+    def of(cls, running: Running, rooms: Sequence[int]) -> "Frontier":
+        """Look at the requests.
+
+        Args:
+            running: the batch.
+            rooms: how many draft tokens are of use to each.
+        """
         known = [state.token_ids for state in running.states]
         lengths = [len(token_ids) for token_ids in known]
         device = running.slot_ids.device
         return cls(
-            last_token_ids=torch.tensor(
-                [[token_ids[max(-2, -len(token_ids))], token_ids[-1]] for token_ids in known],
-                device=device,
-            ),
+            last_token_ids=torch.tensor(last_two(known), device=device),
             lengths=torch.tensor(lengths, device=device),
+            rooms=torch.tensor(rooms, device=device),
             max_length=max(lengths),
+            num_spec_tokens=max(rooms),
             slot_ids=running.slot_ids,
             params=running.params,
+            known=known,
         )
 
     def positions(self, first: int, last: int) -> Tensor:
         """Positions `lengths + first` to `lengths + last`: [num_reqs, last - first + 1]."""
         return self.lengths[:, None] + torch.arange(first, last + 1, device=self.lengths.device)
+
+
+def last_two(known: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The last two tokens of each; twice the first where there is only one."""
+    return [[token_ids[max(-2, -len(token_ids))], token_ids[-1]] for token_ids in known]

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from attrs import evolve, frozen
 
-from .decode import DecodeRun
-from .decoder import Decoder
+from .decoder import Decoder, DecodeRun
 from .drafter import NoDrafter
 from .request import Fragment, GenerationRequest, GenerationResult
 

@@ -4,10 +4,11 @@ What a token was drawn from is kept as it was: raw logits in the model's dtype. 
 to turn them into probabilities.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from ..core.batch import SampleBatch
@@ -49,6 +50,7 @@ class ModelDrafter:
     sampler: Sampler
     policy: Policy
     num_spec_tokens: int
+    on_device: bool = field(default=True, init=False)
 
     @property
     def max_model_len(self) -> int:
@@ -64,9 +66,13 @@ class ModelDrafter:
             logits = torch.zeros(shape, dtype=self.model.dtype, device=self.model.device)
         return ModelMemory(self.model.new_cache(num_slots, max_len), max_len, logits)
 
-    def start(self, memory: ModelMemory, slot_id: int, prompt_token_ids: tuple[int, ...]) -> None:
+    def enter(self, memory: ModelMemory, slot_id: int, prompt: Sequence[int], start: int) -> None:
         """Write the prompt into the cache, as far as the draft model can follow."""
-        prefill(self.model, memory.cache, slot_id, prompt_token_ids[: memory.max_len])
+        prefill(self.model, memory.cache, slot_id, prompt[: memory.max_len - 1], start)
+
+    def clear(self, memory: ModelMemory, slot_id: int) -> None:
+        """Forget a slot of the cache."""
+        self.model.clear(memory.cache, slot_id)
 
     def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Draft:
         """Draw one token after the other.

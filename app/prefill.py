@@ -1,5 +1,6 @@
 """Entering a prompt into a model's cache; this module refuses to score it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,24 +12,23 @@ CHUNK_LEN = 512
 
 
 def prefill(
-    model: LanguageModel[Any], cache: Any, slot_id: int, prompt_token_ids: tuple[int, ...]
+    model: LanguageModel[Any], cache: Any, slot_id: int, token_ids: Sequence[int], start: int = 0
 ) -> None:
-    """Write all tokens but the last, which the first decode step scores.
+    """Write tokens at their places; the first decode step writes and scores the last of a prompt.
 
     Args:
         model: whose cache it is.
         cache: from `LanguageModel.new_cache`.
         slot_id: where to write.
-        prompt_token_ids: at least one token.
+        token_ids: a prompt without its last token, or its beginning.
+        start: how many of them have been written before.
     """
     slot_ids = torch.tensor([slot_id], device=model.device)
-    known = torch.tensor([prompt_token_ids[:-1]], dtype=torch.int64, device=model.device)
-    positions = torch.arange(known.shape[1], device=model.device)[None]
-    for start in range(0, known.shape[1], CHUNK_LEN):
-        end = min(start + CHUNK_LEN, known.shape[1])
+    for first in range(start, len(token_ids), CHUNK_LEN):
+        end = min(first + CHUNK_LEN, len(token_ids))
         model.forward(
-            known[:, start:end],
-            positions[:, start:end],
+            torch.tensor([token_ids[first:end]], dtype=torch.int64, device=model.device),
+            torch.arange(first, end, device=model.device)[None],
             cache,
             slot_ids,
             last_only=True,

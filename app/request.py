@@ -1,7 +1,10 @@
 """What a caller asks for and what comes back; this module refuses to know how it is computed."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from enum import StrEnum, unique
+from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
@@ -10,6 +13,9 @@ from ..core.errors import InvalidInputError
 from ..core.output import Status
 from ..core.sampling_params import SamplingParams
 from ..core.statistics import AcceptanceStatistics
+
+if TYPE_CHECKING:
+    from .engine.record import RequestRecord
 
 DEFAULT_MAX_TOKENS = 128
 
@@ -64,6 +70,8 @@ class GenerationRequest:
         stop_token_ids: tokens that end the output beside the model's end-of-sequence tokens. Like
             those they are part of the token ids, but not of the text.
         ignore_eos: go on after an end-of-sequence token.
+        num_spec_tokens: tokens per draft for this request; None, and more than the drafter drafts,
+            mean as many as it drafts.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -75,6 +83,7 @@ class GenerationRequest:
     stop: tuple[str, ...] = field(default=(), converter=_as_strings)
     stop_token_ids: tuple[int, ...] = field(default=(), converter=_as_ids)
     ignore_eos: bool = False
+    num_spec_tokens: int | None = None
 
     def __attrs_post_init__(self) -> None:
         if not self.prompt_token_ids:
@@ -83,6 +92,8 @@ class GenerationRequest:
             for token_id in getattr(self, name):
                 check_integer(name, token_id, 0)
         check_integer("max_tokens", self.max_tokens, 1)
+        if self.num_spec_tokens is not None:
+            check_integer("num_spec_tokens", self.num_spec_tokens, 0)
         for text in self.stop:
             if not isinstance(text, str) or not text:
                 raise InvalidInputError(f"stop: expected strings with content, got {text!r}")
@@ -144,12 +155,13 @@ class Progress:
     """What one request gained in one step.
 
     Attributes:
-        request_index: its place in the list of requests.
+        request_index: its id, or its place in the list of requests.
         token_ids: the tokens emitted in this step.
         kinds: where each of them comes from.
         fragments: the text released in this step. It can lag behind the tokens: text that may be
             the beginning of a stop string, or an unfinished character, is held back.
         result: set once, when the request has ended.
+        record: when what happened to it; set with the result by an `Engine`.
     """
 
     request_index: int
@@ -157,3 +169,4 @@ class Progress:
     kinds: tuple[TokenKind, ...]
     fragments: tuple[Fragment, ...]
     result: GenerationResult | None
+    record: RequestRecord | None = None

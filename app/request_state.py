@@ -73,12 +73,13 @@ class RequestState:
     """A request that is being decoded.
 
     Attributes:
-        index: its place in the list of requests, and its slot.
+        index: what its results are told apart by.
         request: what was asked for, with a seed.
         end_token_ids: tokens that end the output.
         max_len: how many tokens prompt and output may have together.
         detokenizer: of this output.
         token_ids: prompt and output.
+        slot_id: where models remember it; -1 while it waits.
     """
 
     index: int
@@ -86,6 +87,7 @@ class RequestState:
     end_token_ids: frozenset[int]
     max_len: int
     detokenizer: Detokenizer
+    slot_id: int = -1
     token_ids: list[int] = field(init=False)
     output: OutputText = field(init=False)
     kinds: list[TokenKind] = field(factory=list, init=False)
@@ -99,10 +101,16 @@ class RequestState:
         self.token_ids = list(self.request.prompt_token_ids)
         self.output = OutputText(self.request.stop)
 
-    def room_for_draft(self, draft_context: int) -> int:
+    def room_for_draft(self, num_spec_tokens: int, draft_context: int) -> int:
         """How many draft tokens are of use: one more token follows them, and the drafter ends."""
-        length = len(self.token_ids)
-        return max(0, min(self.max_len - 1, draft_context) - length)
+        length, wanted = len(self.token_ids), self.request.num_spec_tokens
+        room = max(0, min(self.max_len - 1, draft_context) - length)
+        return min(room, num_spec_tokens if wanted is None else min(wanted, num_spec_tokens))
+
+    def cancel(self) -> Progress:
+        """End where it stands."""
+        self.finish_reason = FinishReason.CANCELLED
+        return self._progress(0)
 
     def advance(self, verdict: Verdict) -> Progress:
         """Emit what a step decided, up to the first stop."""

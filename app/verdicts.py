@@ -3,10 +3,12 @@
 This module refuses to act on it; see `acceptor.app.request_state`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 
+import torch
 from attrs import evolve
+from torch import Tensor
 
 from ..core.batch import PADDING_TOKEN_ID
 from ..core.output import Logprobs, Status, VerifyOutput
@@ -17,33 +19,51 @@ from .request_state import Verdict
 RequestLogprobs = list[TokenLogprobs]
 
 
-def read_verdicts(draft: Draft, output: VerifyOutput) -> list[Verdict]:
-    """One verdict per request; waits for the device."""
+def pack(draft: Draft, output: VerifyOutput) -> Tensor:
+    """All integers that the host wants to see of a step, so that it reads once.
+
+    Returns:
+        [num_reqs, 3 * num_tokens + 3] int64: draft token ids and their status, emitted token ids,
+        the number accepted and the status.
+    """
+    numbers = torch.stack((output.num_accepted, output.status), 1)
+    return torch.cat((draft.token_ids, draft.status, output.token_ids, numbers), 1)
+
+
+def read_verdicts(packed: Tensor, output: VerifyOutput) -> list[Verdict]:
+    """One verdict per request; waits for the device.
+
+    Args:
+        packed: from `pack`.
+        output: what was packed; read once more only if it holds more than integers.
+    """
+    num_tokens = packed.shape[1] // 3 - 1
     variation = output.total_variation
     requests = zip(
-        draft.token_ids.tolist(),
-        output.token_ids.tolist(),
-        output.num_accepted.tolist(),
-        output.status.tolist(),
+        packed.tolist(),
         repeat(()) if output.logprobs is None else _read_logprobs(output.logprobs),
         repeat(()) if variation is None else variation.tolist(),
         strict=False,
     )
-    verdicts = [
-        Verdict(
-            token_ids=token_ids[: _num_before_padding(token_ids)],
-            num_draft_tokens=_num_before_padding(draft_token_ids),
-            num_accepted=num_accepted,
-            status=Status(status),
-            logprobs=logprobs,
-            total_variation=total_variation,
-        )
-        for draft_token_ids, token_ids, num_accepted, status, logprobs, total_variation in requests
-    ]
-    return [
-        _stop_where_draft_broke_off(verdict, status)
-        for verdict, status in zip(verdicts, draft.status.tolist(), strict=True)
-    ]
+    return [_verdict(numbers, num_tokens, *beside) for numbers, *beside in requests]
+
+
+def _verdict(
+    numbers: list[int],
+    num_tokens: int,
+    logprobs: Sequence[TokenLogprobs],
+    total_variation: Sequence[float],
+) -> Verdict:
+    *token_ids, num_accepted, status = numbers[2 * num_tokens :]
+    verdict = Verdict(
+        token_ids=token_ids[: _num_before_padding(token_ids)],
+        num_draft_tokens=_num_before_padding(numbers[:num_tokens]),
+        num_accepted=num_accepted,
+        status=Status(status),
+        logprobs=logprobs,
+        total_variation=total_variation,
+    )
+    return _stop_where_draft_broke_off(verdict, numbers[num_tokens : 2 * num_tokens])
 
 
 def _stop_where_draft_broke_off(verdict: Verdict, draft_status: list[int]) -> Verdict:

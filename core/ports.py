@@ -64,6 +64,10 @@ class LanguageModel(Protocol[Cache]):
         """Room for max_len positions in each of num_slots slots."""
         ...
 
+    def clear(self, cache: Cache, slot_id: int) -> None:
+        """Forget a slot: needed before its reuse only when its sequence left NaN or infinity."""
+        ...
+
     def forward(
         self,
         token_ids: Tensor,

@@ -41,6 +41,9 @@ class TableModel:
     def new_cache(self, num_slots: int, max_len: int) -> Tensor:
         return torch.full((num_slots, max_len), NEVER_WRITTEN)
 
+    def clear(self, cache: Tensor, slot_id: int) -> None:
+        cache[slot_id] = NEVER_WRITTEN
+
     def forward(
         self,
         token_ids: Tensor,

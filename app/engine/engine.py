@@ -1,0 +1,161 @@
+"""The engine: requests enter and leave a running batch, and each gets what it would get alone.
+
+A request's tokens depend on its prompt, its parameters and its seed; neighbours, slots and the
+order of arrival change when they come, not what they are. This module refuses to raise for a single
+request: it ends with its error, and the others go on.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import count
+from typing import TypedDict, Unpack
+
+import torch
+from attrs import define, field
+
+from ...core.errors import InvalidInputError
+from ...core.sampling_params import SamplingParams
+from ..request import GenerationRequest, GenerationResult, Progress
+from .entry import Arrival, OnProgress, ignore
+from .loop import Loop
+from .parts import Parts
+from .runner import EagerRunner
+from .schedule import Limits
+from .streaming import Streams
+
+Prompt = str | Sequence[int] | GenerationRequest
+"""A text, if the engine has a tokenizer; token ids; or a whole request."""
+
+
+PLAIN = SamplingParams()
+"""Temperature 1 and a random seed."""
+
+
+class Wishes(TypedDict, total=False):
+    """What else a prompt may come with, see `GenerationRequest`."""
+
+    max_tokens: int
+    stop: tuple[str, ...]
+    stop_token_ids: tuple[int, ...]
+    ignore_eos: bool
+    num_spec_tokens: int | None
+
+
+@define(eq=False)
+class Engine:
+    """Serves requests with one set of models; `Engine.of` and `acceptor.app.wiring` make one.
+
+    `add_request` and `cancel` may be called from any thread and take effect in the next `step`.
+    Everything else belongs to one thread. Parameters and wishes beside a whole request are not
+    looked at.
+
+    Attributes:
+        loop: what a step does.
+    """
+
+    loop: Loop
+    _ids: Iterator[int] = field(factory=count, init=False)
+    _streams: Streams = field(init=False)
+
+    @_streams.default
+    def _make_streams(self) -> Streams:
+        return Streams(self.step, self.has_unfinished)
+
+    @classmethod
+    def of(cls, parts: Parts, limits: Limits) -> "Engine":
+        """An engine that runs its steps operation by operation; all memory is allocated here.
+
+        Raises:
+            InvalidInputError: the limits do not fit the target.
+        """
+        step = parts.step(limits.num_slots, limits.max_len or parts.target.max_model_len)
+        loop = Loop(
+            parts=parts,
+            decode_step=step,
+            runner=EagerRunner(step),
+            prefill_tokens=limits.prefill_tokens,
+        )
+        return cls(loop)
+
+    def add_request(
+        self,
+        prompt: Prompt,
+        params: SamplingParams = PLAIN,
+        *,
+        on_progress: OnProgress = ignore,
+        **wishes: Unpack[Wishes],
+    ) -> int:
+        """Hand a request in; if it is unfit, that is how it ends, in the next step.
+
+        Returns:
+            The id that its `Progress` carries as `request_index`.
+        """
+        request, error = None, ""
+        try:
+            request = self._request(prompt, params, wishes)
+        except InvalidInputError as unfit:
+            error = str(unfit)
+        arrival = Arrival(
+            request_id=next(self._ids),
+            request=request,
+            params=params,
+            prompt_len=0 if request is None else len(request.prompt_token_ids),
+            on_progress=on_progress,
+            error=error,
+        )
+        self.loop.inbox.append(arrival)
+        return arrival.request_id
+
+    def cancel(self, request_id: int) -> None:
+        """End a request where it stands; one that has ended stays as it is."""
+        self.loop.unwanted.append(request_id)
+
+    def has_unfinished(self) -> bool:
+        """Whether another step has something to do or to tell."""
+        return self.loop.has_unfinished()
+
+    def step(self) -> list[Progress]:
+        """Let requests in and out, enter prompts, decode once; what each request gained."""
+        with torch.inference_mode():
+            self.loop.let_in_and_out()
+            self.loop.enter_prompts()
+            self.loop.decode()
+        return list(self.loop.tell())
+
+    def generate(
+        self,
+        prompts: Iterable[Prompt],
+        params: SamplingParams = PLAIN,
+        **wishes: Unpack[Wishes],
+    ) -> list[GenerationResult]:
+        """Decode prompts to their ends; the results are in the order of the prompts."""
+        ids = [self.add_request(prompt, params, **wishes) for prompt in prompts]
+        results: dict[int, GenerationResult] = {}
+        while not results.keys() >= set(ids):
+            for progress in self.step():
+                if progress.result is not None:
+                    results[progress.request_index] = progress.result
+        return [results[request_id] for request_id in ids]
+
+    async def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams = PLAIN,
+        **wishes: Unpack[Wishes],
+    ) -> AsyncIterator[Progress]:
+        """What a request gains, step by step; leaving the iteration early cancels it.
+
+        Any number of streams of one event loop run at once. The steps run in a worker thread; call
+        neither `step` nor `generate` meanwhile.
+        """
+
+        def add(on_progress: OnProgress) -> int:
+            return self.add_request(prompt, params, on_progress=on_progress, **wishes)
+
+        async for progress in self._streams.follow(add, self.cancel):
+            yield progress
+
+    def _request(self, prompt: Prompt, params: SamplingParams, wishes: Wishes) -> GenerationRequest:
+        if isinstance(prompt, GenerationRequest):
+            return prompt
+        token_ids = self.loop.parts.encode(prompt) if isinstance(prompt, str) else prompt
+        return GenerationRequest(prompt_token_ids=token_ids, params=params, **wishes)

@@ -1,0 +1,187 @@
+"""What an engine does in a step: let requests in and out, enter prompts, decode, tell.
+
+A slot is never shared: a request that finds none free waits. This module refuses to know who asks
+and who listens; see `acceptor.app.engine.engine`.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from time import perf_counter
+
+import torch
+from attrs import define, field
+
+from ...core.errors import InvalidInputError
+from ...core.token_counts import TokenCounts
+from ..admission import admit, check_request
+from ..decode import DecodeStep
+from ..frontier import Running
+from ..prefill import CHUNK_LEN, prefill
+from ..request import GenerationRequest, Progress
+from ..request_state import RequestState
+from .entry import Arrival, Entry, OnProgress
+from .parts import Parts
+from .runner import Runner
+from .schedule import Schedule
+
+
+@define(eq=False, kw_only=True)
+class Loop:
+    """The requests of an engine, and the parts of its step.
+
+    Attributes:
+        parts: what decodes.
+        decode_step: the same with the memory of the running requests.
+        runner: runs it.
+        prefill_tokens: how many tokens of prompts go between two decode steps.
+        inbox: requests that have come.
+        unwanted: ids of requests to be cancelled.
+        events: what is to be told, and whom.
+        schedule: requests that wait or run.
+        prefill_seconds: time spent on prompts.
+        decode_seconds: time spent on decode steps.
+    """
+
+    parts: Parts
+    decode_step: DecodeStep
+    runner: Runner
+    prefill_tokens: int
+    inbox: deque[Arrival] = field(factory=deque, init=False)
+    unwanted: deque[int] = field(factory=deque, init=False)
+    events: deque[tuple[OnProgress, Progress]] = field(factory=deque, init=False)
+    schedule: Schedule = field(init=False)
+    prefill_seconds: float = field(default=0.0, init=False)
+    decode_seconds: float = field(default=0.0, init=False)
+    _batch: list[Entry] = field(factory=list, init=False)
+    _running: Running | None = field(default=None, init=False)
+    _used_slots: set[int] = field(factory=set, init=False)
+    _token_counts: TokenCounts | None = field(default=None, init=False)
+
+    @schedule.default
+    def _make_schedule(self) -> Schedule:
+        return Schedule(self.decode_step.memory.num_slots)
+
+    @property
+    def device(self) -> torch.device:
+        """Of the target."""
+        return self.parts.target.device
+
+    def has_unfinished(self) -> bool:
+        """Whether there is something to do or to tell."""
+        return bool(self.inbox or self.schedule.entries or self.events)
+
+    def let_in_and_out(self) -> None:
+        """Take in what has come, end what is unwanted, and give free slots to who waits."""
+        # Counted first: what is unwanted by now has come in before.
+        num_unwanted = len(self.unwanted)
+        while self.inbox:
+            self._let_in(self.inbox.popleft())
+        for _ in range(num_unwanted):
+            entry = self.schedule.entries.get(self.unwanted.popleft())
+            if entry is not None:
+                self._note(entry, entry.cancel())
+        for entry in self.schedule.seat():
+            self._prepare_slot(entry.state)
+
+    def enter_prompts(self) -> None:
+        """Write the next chunks of prompts, oldest request first."""
+        waiting = [entry for entry in self.schedule.seated() if entry.num_to_enter]
+        if not waiting:
+            return
+        began, left = perf_counter(), self.prefill_tokens
+        for entry in waiting:
+            while entry.num_to_enter and left > 0:
+                left -= self._enter_chunk(entry)
+        if self.device.type == "cuda":
+            # So that the time is not taken for decoding's.
+            torch.cuda.synchronize(self.device)
+        self.prefill_seconds += perf_counter() - began
+
+    def decode(self) -> None:
+        """One step for every request whose prompt is entered."""
+        began = perf_counter()
+        running = self._gather()
+        if not running.states:
+            return
+        drafter = self.parts.drafter
+        rooms = [
+            state.room_for_draft(drafter.num_spec_tokens, drafter.max_model_len)
+            for state in running.states
+        ]
+        counts = None if running.params.penalties is None else self._token_counts
+        verdicts = self.runner.run(running, rooms, counts)
+        now = perf_counter()
+        for entry, verdict in zip(self._batch, verdicts, strict=True):
+            self._note(entry, entry.advance(verdict, now))
+        self.decode_seconds += perf_counter() - began
+
+    def tell(self) -> Iterable[Progress]:
+        """What each request gained since the last call; listeners hear it first."""
+        while self.events:
+            on_progress, progress = self.events.popleft()
+            on_progress(progress)
+            yield progress
+
+    def _let_in(self, arrival: Arrival) -> None:
+        request, error = arrival.request, arrival.error
+        if request is not None:
+            try:
+                check_request(request, self.parts.target, self.decode_step.memory.max_len)
+            except InvalidInputError as unfit:
+                error = str(unfit)
+            else:
+                self.schedule.add(self._admitted(arrival, request))
+                return
+        self.events.append((arrival.on_progress, arrival.refused(error)))
+
+    def _admitted(self, arrival: Arrival, request: GenerationRequest) -> Entry:
+        state = admit(
+            arrival.request_id,
+            request,
+            max_len=self.decode_step.memory.max_len,
+            eos_token_ids=self.parts.eos_token_ids,
+            new_detokenizer=self.parts.new_detokenizer,
+        )
+        return Entry(arrival=arrival, state=state)
+
+    def _prepare_slot(self, state: RequestState) -> None:
+        slot_id, memory = state.slot_id, self.decode_step.memory
+        if slot_id in self._used_slots:
+            # Behind its end, or in a rejected draft, the last sequence may have left NaN; attention
+            # multiplies what it masks by zero, and would pass it on.
+            self.parts.target.clear(memory.target_cache, slot_id)
+            self.parts.drafter.clear(memory.draft_memory, slot_id)
+        self._used_slots.add(slot_id)
+        if state.request.params.has_penalties:
+            self._counts().start(slot_id, state.request.prompt_token_ids)
+
+    def _counts(self) -> TokenCounts:
+        if self._token_counts is None:
+            num_slots, vocab_size = self.decode_step.memory.num_slots, self.parts.target.vocab_size
+            self._token_counts = TokenCounts.empty(num_slots, vocab_size, self.device)
+        return self._token_counts
+
+    def _enter_chunk(self, entry: Entry) -> int:
+        """A chunk begins and ends at the same places of a prompt, whatever else is in the step."""
+        start, num_tokens = entry.num_entered, min(entry.num_to_enter, CHUNK_LEN)
+        known = entry.state.token_ids[: start + num_tokens]
+        slot_id, memory = entry.state.slot_id, self.decode_step.memory
+        prefill(self.parts.target, memory.target_cache, slot_id, known, start)
+        self.parts.drafter.enter(memory.draft_memory, slot_id, known, start)
+        entry.num_entered += num_tokens
+        return num_tokens
+
+    def _gather(self) -> Running:
+        seated = self.schedule.seated()
+        batch = [entry for entry in seated if not entry.num_to_enter]
+        # In the order of the slots, which a cache then reads without copying.
+        batch.sort(key=lambda entry: entry.state.slot_id)
+        if self._running is None or batch != self._batch:
+            self._batch = batch
+            self._running = Running.gather([entry.state for entry in batch], self.device)
+        return self._running
+
+    def _note(self, entry: Entry, progress: Progress) -> None:
+        self.events.append((entry.arrival.on_progress, progress))
+        if progress.result is not None:
+            self.schedule.remove(entry)

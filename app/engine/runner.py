@@ -1,0 +1,55 @@
+"""How one step of a batch is run: at once, operation by operation.
+
+`acceptor.app.engine.cuda_graphs` runs the same step captured. This module refuses to know how
+requests came into the batch.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from attrs import frozen
+
+from ...core.token_counts import TokenCounts
+from ..decode import DecodeStep
+from ..frontier import Frontier, Running
+from ..request_state import Verdict
+from ..verdicts import pack, read_verdicts
+
+
+class Runner(Protocol):
+    """Runs steps."""
+
+    def run(
+        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
+    ) -> list[Verdict]:
+        """Draft, score and verify every request of a batch.
+
+        Args:
+            running: the batch.
+            rooms: how many draft tokens are of use to each request.
+            token_counts: None unless a request has penalties.
+
+        Returns:
+            One verdict per request, in the order of the batch.
+        """
+        ...
+
+
+@frozen(eq=False)
+class EagerRunner:
+    """Starts every operation when its turn comes.
+
+    Attributes:
+        step: what runs.
+    """
+
+    step: DecodeStep
+
+    def run(
+        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
+    ) -> list[Verdict]:
+        """See `Runner.run`."""
+        frontier = Frontier.of(running, rooms)
+        draft = self.step.draft(frontier)
+        output = self.step.decide(frontier, draft, token_counts)
+        return read_verdicts(pack(draft, output), output)

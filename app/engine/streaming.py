@@ -1,0 +1,76 @@
+"""Async iteration over what requests gain, for any number of them at once.
+
+One task drives the steps in a worker thread as long as there is something to do. This module
+refuses to be used from several event loops at a time.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from attrs import define, field
+
+from ..request import Progress
+from .entry import OnProgress
+
+Queue = asyncio.Queue[Progress | Exception]
+
+
+@define(eq=False)
+class Streams:
+    """The streams of one engine.
+
+    Attributes:
+        step: `Engine.step`.
+        has_unfinished: `Engine.has_unfinished`.
+    """
+
+    step: Callable[[], object]
+    has_unfinished: Callable[[], bool]
+    _queues: set[Queue] = field(factory=set, init=False)
+    _driver: asyncio.Task[None] | None = field(default=None, init=False)
+
+    async def follow(
+        self, add: Callable[[OnProgress], int], cancel: Callable[[int], None]
+    ) -> AsyncIterator[Progress]:
+        """Add a request and yield what it gains; cancels it if it is left early.
+
+        Raises:
+            Exception: whatever a step raised.
+        """
+        loop, queue = asyncio.get_running_loop(), Queue()
+
+        def tell(progress: Progress) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, progress)
+
+        request_id = add(tell)
+        self._queues.add(queue)
+        self._drive()
+        try:
+            async for progress in _until_result(queue):
+                yield progress
+        finally:
+            self._queues.discard(queue)
+            cancel(request_id)
+            self._drive()
+
+    def _drive(self) -> None:
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self.has_unfinished():
+                await asyncio.to_thread(self.step)
+        except Exception as error:  # noqa: BLE001, those who wait must hear of it, whatever it is
+            for queue in self._queues:
+                queue.put_nowait(error)
+
+
+async def _until_result(queue: Queue) -> AsyncIterator[Progress]:
+    while True:
+        item = await queue.get()
+        if isinstance(item, Exception):
+            raise item
+        yield item
+        if item.result is not None:
+            return
