@@ -52,7 +52,7 @@ class RelaxedTopN:
         return total_variation(view, self._accepted(view).to(torch.float64))
 
     def _accepted(self, view: DraftView) -> Tensor:
-        p = view.target_log_probs[: view.num_draft_tokens].exp()
-        largest = p.topk(min(self.top_n, p.shape[1]), dim=-1).values
-        near_best = p >= largest[:, :1] - self.delta
-        return near_best & (p >= largest[:, -1:]) & (p > 0)
+        log_p = view.target_log_probs[: view.num_draft_tokens]
+        largest = log_p.topk(min(self.top_n, log_p.shape[1]), dim=-1).values
+        near_best = log_p.exp() >= largest[:, :1].exp() - self.delta
+        return near_best & (log_p >= largest[:, -1:]) & (log_p > -torch.inf)

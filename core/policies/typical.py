@@ -55,4 +55,5 @@ class Typical:
     def _accepted(self, view: DraftView) -> Tensor:
         log_p = view.target_log_probs[: view.num_draft_tokens]
         threshold = (self.delta * (-entropy(log_p)).exp()).clamp(max=self.epsilon)
-        return log_p.exp() > threshold[:, None]
+        # As logarithms, because a probability can round to 0.
+        return log_p > threshold.log()[:, None]

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from acceptor.core import DraftView, Policy, Probabilistic, Rule, Stream, Strict, Synthetic
+from acceptor.core import (
+    DraftView,
+    Policy,
+    Probabilistic,
+    RelaxedTopN,
+    Rule,
+    Stream,
+    Strict,
+    Synthetic,
+    Typical,
+)
 
 INF = math.inf
 
@@ -150,3 +160,11 @@ def test_synthetic_thresholds_are_conditional_rates() -> None:
     thresholds = policy.log_thresholds(view([0] * 5, log_rows(*[[1.0]] * 6)))
     assert thresholds.exp().tolist() == pytest.approx([0.8, 0.5, 0.0, 0.0, 0.0], rel=1e-15)
     assert policy.log_residual(view([0], log_rows([1.0], [1.0])), 0) is None
+
+
+def test_a_probability_that_rounds_to_0_is_not_impossible() -> None:
+    row = torch.tensor([0.0, -1000.0, -1001.0, -INF], dtype=torch.float64)
+    drafted = view([0, 1, 2, 3], row.expand(5, -1), log_rows(*[[1.0, 0, 0, 0]] * 4))
+    assert Typical(epsilon=0.0).log_thresholds(drafted).tolist() == [0.0, 0.0, 0.0, -INF]
+    relaxed = RelaxedTopN(top_n=2, delta=1.0)
+    assert relaxed.log_thresholds(drafted).tolist() == [0.0, 0.0, -INF, -INF]

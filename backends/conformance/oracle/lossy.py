@@ -52,9 +52,9 @@ def typical_tokens(law: Law, policy: Typical) -> Accepted:
     def doubted(tolerance: float) -> Flags:
         bounds, width = law.bounds(tolerance), entropy_width(law, tolerance)
         low, high = edge(-width), max(edge(width), SMALLEST_FLOAT32)
-        return (np.exp(bounds.high) > low) & (np.exp(bounds.low) <= high)
+        return (bounds.high > _log(low)) & (bounds.low <= _log(high))
 
-    return Accepted(np.exp(law.log_p) > edge(0.0), doubted)
+    return Accepted(law.log_p > _log(edge(0.0)), doubted)
 
 
 def relaxed_tokens(law: Law, policy: RelaxedTopN) -> Accepted:
@@ -71,11 +71,15 @@ def relaxed_tokens(law: Law, policy: RelaxedTopN) -> Accepted:
             around_nth[:] = False
         around_edge = abs(p - edge) <= tolerance * p.max() + width
         around_edge &= ~((policy.delta == 0) & (p == p.max()))
-        tiny = (p > 0) & (p < SMALLEST_FLOAT32)
+        tiny = (law.log_p > -np.inf) & (p < SMALLEST_FLOAT32)
         doubted: Flags = around_nth | around_edge | tiny
         return doubted
 
     return Accepted((law.log_p >= nth) & (p >= edge) & (law.log_p > -np.inf), doubted)
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
 
 
 def total_variation(p: Law, q: Law, accepted: Flags) -> float:
