@@ -5,7 +5,7 @@ be captured in a CUDA graph.
 """
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 
 from ..core.checks import check_integer, check_tensor
@@ -57,6 +57,17 @@ class TransformerModel:
     def device(self) -> torch.device:
         """Where it computes."""
         return self.decoder.embedding.device
+
+    def first_layers(self, num_layers: int) -> "TransformerModel":
+        """The model that leaves after some layers, with the same weights, norm and LM head.
+
+        Raises:
+            InvalidInputError: num_layers is not in [1, the number of layers].
+        """
+        check_integer("num_layers", num_layers, 1, self.config.num_layers)
+        config = evolve(self.config, windows=self.config.windows[:num_layers])
+        decoder = evolve(self.decoder, layers=self.decoder.layers[:num_layers])
+        return TransformerModel(config, decoder, self.max_model_len)
 
     def new_cache(self, num_slots: int, max_len: int) -> KVCache:
         """Room for max_len positions in each of num_slots slots.

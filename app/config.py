@@ -9,6 +9,7 @@ from ..core.checks import check_integer
 from ..core.errors import InvalidInputError
 from ..core.policies import Probabilistic
 from ..core.sampling_params import SamplingParams
+from .engine.schedule import DEFAULT_NUM_SLOTS, DEFAULT_PREFILL_TOKENS, Limits
 from .policies import PolicySettings
 from .request import DEFAULT_MAX_TOKENS
 
@@ -17,6 +18,7 @@ MAX_NUM_SPEC_TOKENS = 256
 """Far beyond what pays off: a draft's logits are kept, and a slip must not fill the memory."""
 
 MAX_THREADS = 4096
+DRAFTERS = ("model", "ngram", "early-exit")
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -56,7 +58,7 @@ class DecodingConfig:
 
     Attributes:
         num_spec_tokens: tokens per draft, 0 for plain decoding; None for `DEFAULT_NUM_SPEC_TOKENS`
-            if there is a draft model.
+            if there is something to draft with.
         max_tokens: how many tokens may be emitted at most.
         stop: strings that end the text.
         stop_token_ids: tokens that end the output.
@@ -85,6 +87,68 @@ class DecodingConfig:
 
 
 @frozen(kw_only=True)
+class DrafterConfig:
+    """Where draft tokens come from.
+
+    Attributes:
+        name: model, ngram or early-exit; None for model if there is a draft model, else for no
+            drafts.
+        max_ngram: for ngram: how many last tokens are looked up at first.
+        min_ngram: for ngram: with how few it is content.
+        num_layers: for early-exit: how many of the target's layers draft; None for a quarter.
+
+    Raises:
+        InvalidInputError: a value is unknown or out of its range.
+    """
+
+    name: str | None = None
+    max_ngram: int = 3
+    min_ngram: int = 1
+    num_layers: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.name is not None and self.name not in DRAFTERS:
+            raise InvalidInputError(
+                f"name: expected one of {', '.join(DRAFTERS)}, got {self.name!r}"
+            )
+        check_integer("max_ngram", self.max_ngram, 1)
+        check_integer("min_ngram", self.min_ngram, 1, self.max_ngram)
+        if self.num_layers is not None:
+            check_integer("num_layers", self.num_layers, 1)
+
+
+@frozen(kw_only=True)
+class EngineConfig:
+    """How many requests are served at once, and how their steps run.
+
+    Attributes:
+        num_slots: how many requests run at once; more wait.
+        max_len: how many tokens one of them may have, prompt and output together; None for the
+            target's context. Memory is planned for all slots at this length.
+        prefill_tokens: about how many tokens of prompts go between two decode steps.
+        cuda_graphs: capture the decode step on a CUDA device.
+
+    Raises:
+        InvalidInputError: a number is below 1.
+    """
+
+    num_slots: int = DEFAULT_NUM_SLOTS
+    max_len: int | None = None
+    prefill_tokens: int = DEFAULT_PREFILL_TOKENS
+    cuda_graphs: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        self.limits  # noqa: B018, checks them
+
+    @property
+    def limits(self) -> Limits:
+        """The numbers."""
+        return Limits(
+            num_slots=self.num_slots, max_len=self.max_len, prefill_tokens=self.prefill_tokens
+        )
+
+
+@frozen(kw_only=True)
 class Config:
     """One run.
 
@@ -92,6 +156,8 @@ class Config:
         backend: a name from `acceptor.backends.BACKENDS`.
         policy: which draft tokens survive; in a file the table names it and holds its settings.
         models: which models.
+        drafter: where drafts come from.
+        engine: how many requests at once, and how.
         sampling: recipe, penalties, seed and logprobs.
         decoding: how far.
     """
@@ -99,5 +165,7 @@ class Config:
     backend: str = "reference"
     policy: PolicySettings = field(factory=Probabilistic)
     models: ModelsConfig = field(factory=ModelsConfig)
+    drafter: DrafterConfig = field(factory=DrafterConfig)
+    engine: EngineConfig = field(factory=EngineConfig)
     sampling: SamplingParams = field(factory=SamplingParams)
     decoding: DecodingConfig = field(factory=DecodingConfig)

@@ -3,10 +3,10 @@
 This module refuses to remember anything from one step to the next.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from ..core.sampling_tensors import SamplingTensors
@@ -51,7 +51,8 @@ class Frontier:
         num_spec_tokens: the same for the rooms.
         slot_ids: [num_reqs] int64.
         params: the requests' sampling parameters.
-        known: all known tokens of every request, on the host; empty where a drafter needs none.
+        known: slot -> all known tokens, in the order of the batch, for drafters that read them on
+            the host.
     """
 
     last_token_ids: Tensor
@@ -61,7 +62,7 @@ class Frontier:
     num_spec_tokens: int
     slot_ids: Tensor
     params: SamplingTensors
-    known: Sequence[Sequence[int]] = ()
+    known: Mapping[int, Sequence[int]] = field(factory=dict)
 
     @classmethod
     def of(cls, running: Running, rooms: Sequence[int]) -> "Frontier":
@@ -82,7 +83,7 @@ class Frontier:
             num_spec_tokens=max(rooms),
             slot_ids=running.slot_ids,
             params=running.params,
-            known=known,
+            known={state.slot_id: state.token_ids for state in running.states},
         )
 
     def positions(self, first: int, last: int) -> Tensor:

@@ -37,6 +37,12 @@ def _policies() -> Iterable[str]:
     return POLICIES
 
 
+def _drafters() -> Iterable[str]:
+    from .config import DRAFTERS  # noqa: PLC0415, imports torch
+
+    return DRAFTERS
+
+
 @frozen
 class Option:
     """One flag.
@@ -79,6 +85,12 @@ OPTIONS = (
         "policy.acceptance_rate",
         float,
         "Accept at this rate whatever the models say; the policy is then synthetic.",
+    ),
+    Option(
+        "--drafter",
+        "drafter.name",
+        Name(_drafters),
+        "Where drafts come from.  [default: model, if there is one]",
     ),
     Option(
         "--num-spec-tokens",

@@ -20,7 +20,10 @@ from .bundled import bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, ModelsConfig
 from .decoder import Decoder
 from .drafter import Drafter, NoDrafter
+from .engine.engine import Engine
+from .engine.runner import EagerRunner, new_runner
 from .model_drafter import ModelDrafter
+from .ngram_drafter import NgramDrafter
 from .policies import make_policy
 
 
@@ -39,6 +42,15 @@ class Wired:
     directory: Path
 
 
+def wire_engine(config: Config) -> Engine:
+    """Load and connect everything, and allocate the memory that requests will share.
+
+    Raises:
+        AcceptorError: a part is unknown, missing or damaged, or does not fit the others.
+    """
+    return Engine.of(wire(config).decoder, config.engine.limits)
+
+
 def wire(config: Config) -> Wired:
     """Load and connect everything.
 
@@ -46,16 +58,22 @@ def wire(config: Config) -> Wired:
         AcceptorError: a part is unknown, missing or damaged, or does not fit the others.
     """
     directory, draft_directory = _directories(config.models)
-    num_spec_tokens = _num_spec_tokens(config, has_draft=draft_directory is not None)
+    name = _drafter_name(config, has_draft=draft_directory is not None)
+    num_spec_tokens = _num_spec_tokens(config, has_drafter=name is not None)
     policy = make_policy(config.policy, num_spec_tokens)
     sampler = load_sampler(config.backend)
     target = _load(directory, config.models, config.models.max_model_len)
     tokenizer = Tokenizer.load(directory)
     tokenizer.check_fits(target.vocab_size)
     drafter: Drafter[Any] = NoDrafter()
-    if draft_directory is not None and num_spec_tokens:
-        draft = _load(draft_directory, config.models)
-        _check_same_vocabulary((directory, target), (draft_directory, draft))
+    if num_spec_tokens and name == "ngram":
+        drafter = NgramDrafter(
+            num_spec_tokens=num_spec_tokens,
+            max_ngram=config.drafter.max_ngram,
+            min_ngram=config.drafter.min_ngram,
+        )
+    elif num_spec_tokens:
+        draft = _draft_model(config, target, directory, draft_directory)
         drafter = ModelDrafter(
             model=draft, sampler=sampler, policy=policy, num_spec_tokens=num_spec_tokens
         )
@@ -66,8 +84,23 @@ def wire(config: Config) -> Wired:
         policy=policy,
         eos_token_ids=frozenset(target.config.eos_token_ids + tokenizer.eos_token_ids),
         new_detokenizer=tokenizer.stream,
+        encode=tokenizer.encode,
+        new_runner=new_runner if config.engine.cuda_graphs else EagerRunner,
     )
     return Wired(decoder, tokenizer, directory)
+
+
+def _draft_model(
+    config: Config, target: TransformerModel, directory: Path, draft_directory: Path | None
+) -> TransformerModel:
+    if draft_directory is None or config.drafter.name == "early-exit":
+        num_layers = config.drafter.num_layers
+        return target.first_layers(
+            max(target.config.num_layers // 4, 1) if num_layers is None else num_layers
+        )
+    draft = _load(draft_directory, config.models)
+    _check_same_vocabulary((directory, target), (draft_directory, draft))
+    return draft
 
 
 def _directories(models: ModelsConfig) -> tuple[Path, Path | None]:
@@ -79,12 +112,19 @@ def _directories(models: ModelsConfig) -> tuple[Path, Path | None]:
     return bundled_pair()
 
 
-def _num_spec_tokens(config: Config, *, has_draft: bool) -> int:
+def _drafter_name(config: Config, *, has_draft: bool) -> str | None:
+    name = config.drafter.name
+    if name == "model" and not has_draft:
+        raise ConfigError("drafter: expected ngram or early-exit without a draft model, got model")
+    return "model" if name is None and has_draft else name
+
+
+def _num_spec_tokens(config: Config, *, has_drafter: bool) -> int:
     wanted = config.decoding.num_spec_tokens
-    if wanted and not has_draft:
+    if wanted and not has_drafter:
         raise ConfigError(f"num_spec_tokens: expected 0 without a draft model, got {wanted}")
     if wanted is None:
-        return DEFAULT_NUM_SPEC_TOKENS if has_draft else 0
+        return DEFAULT_NUM_SPEC_TOKENS if has_drafter else 0
     return wanted
 
 

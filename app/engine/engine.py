@@ -18,7 +18,6 @@ from ..request import GenerationRequest, GenerationResult, Progress
 from .entry import Arrival, OnProgress, ignore
 from .loop import Loop
 from .parts import Parts
-from .runner import EagerRunner
 from .schedule import Limits
 from .streaming import Streams
 
@@ -62,7 +61,7 @@ class Engine:
 
     @classmethod
     def of(cls, parts: Parts, limits: Limits) -> "Engine":
-        """An engine that runs its steps operation by operation; all memory is allocated here.
+        """An engine of these parts; all of its memory is allocated here.
 
         Raises:
             InvalidInputError: the limits do not fit the target.
@@ -71,7 +70,7 @@ class Engine:
         loop = Loop(
             parts=parts,
             decode_step=step,
-            runner=EagerRunner(step),
+            runner=parts.new_runner(step),
             prefill_tokens=limits.prefill_tokens,
         )
         return cls(loop)

@@ -11,6 +11,7 @@ from ...core.ports import LanguageModel, Sampler
 from ..decode import DecodeStep, Memory
 from ..drafter import Drafter
 from ..request_state import Detokenizer
+from .runner import Runner, new_runner
 
 
 def refuse_text(text: str) -> Sequence[int]:
@@ -34,6 +35,7 @@ class Parts:
         eos_token_ids: tokens that end an output.
         new_detokenizer: makes what turns one output's tokens into text.
         encode: turns a text into token ids.
+        new_runner: makes what runs the steps.
     """
 
     target: LanguageModel[Any]
@@ -43,6 +45,7 @@ class Parts:
     eos_token_ids: frozenset[int]
     new_detokenizer: Callable[[], Detokenizer]
     encode: Callable[[str], Sequence[int]] = refuse_text
+    new_runner: Callable[[DecodeStep], Runner] = new_runner
 
     def step(self, num_slots: int, max_len: int) -> DecodeStep:
         """Allocate the memory for so many requests of so many tokens, and what works on it."""

@@ -53,3 +53,8 @@ class EagerRunner:
         draft = self.step.draft(frontier)
         output = self.step.decide(frontier, draft, token_counts)
         return read_verdicts(pack(draft, output), output)
+
+
+def new_runner(step: DecodeStep) -> Runner:
+    """What runs a step fastest where it is."""
+    return EagerRunner(step)

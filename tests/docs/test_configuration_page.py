@@ -9,13 +9,27 @@ from sybil import Example, Sybil
 from sybil.parsers.myst import CodeBlockParser
 
 from acceptor.app.cli import generate
-from acceptor.app.config import Config, DecodingConfig, ModelsConfig
+from acceptor.app.config import (
+    Config,
+    DecodingConfig,
+    DrafterConfig,
+    EngineConfig,
+    ModelsConfig,
+)
 from acceptor.app.policies import POLICIES
 from acceptor.app.settings import load_config
 from acceptor.core import SamplingParams
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
-TABLES = (Config, DecodingConfig, ModelsConfig, SamplingParams, *POLICIES.values())
+TABLES = (
+    Config,
+    DecodingConfig,
+    DrafterConfig,
+    EngineConfig,
+    ModelsConfig,
+    SamplingParams,
+    *POLICIES.values(),
+)
 
 
 def test_its_examples_are_valid() -> None:

@@ -1,0 +1,92 @@
+"""Drafts looked up in the request's own text: what followed the last few tokens before.
+
+Prompt lookup decoding (Saxena, 2023), also of the output. No model is asked, so drafts have no
+probabilities. This module refuses to guess: where nothing matches, there is no draft.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import torch
+from attrs import define, field, frozen
+
+from ..core.batch import PADDING_TOKEN_ID
+from ..core.checks import check_integer
+from .drafter import Draft
+from .frontier import Frontier
+
+
+@define(eq=False)
+class TextIndex:
+    """Where each sequence of a few tokens was last followed by another.
+
+    Attributes:
+        sizes: lengths of sequences that are looked up, longest first.
+    """
+
+    sizes: Sequence[int]
+    _followers: dict[tuple[int, ...], int] = field(factory=dict)
+    _num_indexed: int = 0
+
+    def follow(self, token_ids: Sequence[int], num_tokens: int) -> Sequence[int]:
+        """What followed the end of these tokens before; they only ever grow."""
+        for place in range(self._num_indexed, len(token_ids)):
+            for size in self.sizes:
+                if size <= place:
+                    self._followers[tuple(token_ids[place - size : place])] = place
+        self._num_indexed = len(token_ids)
+        for size in self.sizes:
+            # A text shorter than this is looked up whole, and was never followed.
+            follower = self._followers.get(tuple(token_ids[-size:]))
+            if follower is not None:
+                return token_ids[follower : follower + num_tokens]
+        return ()
+
+
+@frozen(eq=False, kw_only=True)
+class NgramDrafter:
+    """A `Drafter` without a model.
+
+    Attributes:
+        num_spec_tokens: how many tokens it drafts at most.
+        max_ngram: how many last tokens are looked up at first.
+        min_ngram: with how few it is content.
+
+    Raises:
+        InvalidInputError: min_ngram is below 1 or above max_ngram.
+    """
+
+    num_spec_tokens: int
+    max_ngram: int = 3
+    min_ngram: int = 1
+    max_model_len: int = field(default=sys.maxsize, init=False)
+    on_device: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        check_integer("min_ngram", self.min_ngram, 1, self.max_ngram)
+
+    def new_memory(self, num_slots: int, max_len: int) -> list[TextIndex]:  # noqa: ARG002, grows
+        """An empty index for every slot."""
+        return [self._new_index() for _ in range(num_slots)]
+
+    def enter(
+        self, memory: list[TextIndex], slot_id: int, prompt: Sequence[int], start: int
+    ) -> None:
+        """Nothing: the first draft reads the prompt."""
+
+    def clear(self, memory: list[TextIndex], slot_id: int) -> None:
+        """Forget a slot's text."""
+        memory[slot_id] = self._new_index()
+
+    def draft(self, memory: list[TextIndex], frontier: Frontier, num_tokens: int) -> Draft:
+        """Look every request's end up."""
+        rows = []
+        for slot_id, known in frontier.known.items():
+            found = memory[slot_id].follow(known, num_tokens)
+            rows.append([*found, *[PADDING_TOKEN_ID] * (num_tokens - len(found))])
+        device = frontier.lengths.device
+        token_ids = torch.tensor(rows, dtype=torch.int64, device=device)
+        return Draft(token_ids, torch.zeros_like(token_ids, dtype=torch.int32))
+
+    def _new_index(self) -> TextIndex:
+        return TextIndex(range(self.max_ngram, self.min_ngram - 1, -1))
