@@ -10,12 +10,13 @@ TO_RUN := $(VENV)/.ready-to-run
 TO_DEVELOP := $(VENV)/.ready-to-develop
 export PROMPT ?= ROMEO:
 export SEED ?= 2
+BACKEND ?= triton
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu prove check format docs clean
+.PHONY: help demo test test-gpu equivalence sanitize prove check format docs clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(TO_RUN) ## Watch speculative decoding on the bundled models (PROMPT="…" SEED=… to choose)
 	@$(BIN)/acceptor generate --compare-plain --temperature 0.7 --seed "$$SEED" --prompt "$$PROMPT"
@@ -25,6 +26,14 @@ test: $(TO_DEVELOP) ## Run the tests
 
 test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device
 	@$(BIN)/pytest -m gpu
+
+equivalence: $(TO_DEVELOP) ## Hold a fused backend to the oracle on a CUDA device (BACKEND=cupy)
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m kit.equivalence --backend $(BACKEND) \
+	  --json docs/data/equivalence-$(BACKEND).json
+
+sanitize: $(TO_DEVELOP) ## Watch a fused backend with compute-sanitizer (BACKEND=cupy)
+	@PYTHONPATH=tests $(BIN)/python -m kit.sanitize --backend $(BACKEND) \
+	  --json docs/data/sanitize-$(BACKEND).json
 
 prove: $(TO_DEVELOP) ## Prove the law of every policy, and write docs/proof.md's numbers (10 minutes)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m kit.proof $(PROVE)

@@ -1,7 +1,14 @@
 """What all tests agree on."""
 
+import pytest
+import torch
 from hypothesis import settings
 
 # The same examples every time, and no verdict that depends on how fast the machine is today.
 settings.register_profile("acceptor", derandomize=True, deadline=None)
 settings.load_profile("acceptor")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device, and a PyTorch that was built for it")

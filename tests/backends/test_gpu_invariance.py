@@ -1,0 +1,141 @@
+"""On a GPU, a request's tokens are the same bit for bit whatever is around it."""
+
+import pytest
+import torch
+
+from acceptor.backends.conformance.parts import Arrangement, put_together, take_apart
+from acceptor.core import Block, Policy, Probabilistic, SampleBatch, SamplingTensors, VerifyBatch
+from kit.on_gpu import (
+    Verification,
+    assert_identical,
+    every_fused_backend,
+    every_policy,
+    sampler_of,
+    verification,
+    wishes_of,
+)
+
+pytestmark = pytest.mark.gpu
+
+NUM_REQS = 10
+
+
+def arranged(step: Verification, order: list[int], arrangement: Arrangement) -> Verification:
+    """These requests of a batch in another place; what belongs to nobody is NaN."""
+    parts = take_apart(step.batch, step.wishes)
+    batch, params = put_together([parts[i] for i in order], step.batch, arrangement)
+    return Verification(batch, tuple(step.wishes[i] for i in order), params, step.policy)
+
+
+def assert_same_in(
+    backend: str, step: Verification, order: list[int], arrangement: Arrangement
+) -> None:
+    expected = step.by(backend)
+    got = arranged(step, order, arrangement).by(backend)
+    assert_identical(got, expected, torch.tensor(order, device="cuda"))
+
+
+@every_fused_backend
+@every_policy
+@pytest.mark.parametrize("copies", [1, 4, 24])
+def test_batch_size_order_and_slots_do_not_matter(
+    backend: str, policy: Policy, copies: int
+) -> None:
+    step = verification(policy, num_reqs=NUM_REQS)
+    order = [(7 * i + 3) % NUM_REQS for i in range(NUM_REQS * copies)]
+    num_slots = len(order) + 3
+    slots = tuple((11 * i + 5) % num_slots for i in range(len(order)))
+    assert len({*slots}) == len(slots)
+    assert_same_in(backend, step, order, Arrangement(slots, num_slots))
+
+
+@every_fused_backend
+@every_policy
+def test_a_request_alone_is_the_request_among_others(backend: str, policy: Policy) -> None:
+    step = verification(policy, num_reqs=NUM_REQS)
+    for request in range(5):
+        assert_same_in(backend, step, [request], Arrangement((0,), 1))
+
+
+@every_fused_backend
+@pytest.mark.parametrize("policy", [Probabilistic(), Block()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("gap", [1, 8])
+def test_strides_and_spare_room_do_not_matter(backend: str, policy: Policy, gap: int) -> None:
+    step = verification(policy, num_reqs=NUM_REQS)
+    order = [4, 2, 9]
+    spare = Arrangement((2, 0, 1), 4, more_places=2, more_rows=3, gap=gap)
+    assert_same_in(backend, step, order, spare)
+
+
+@every_fused_backend
+@every_policy
+def test_splitting_a_batch_does_not_matter(backend: str, policy: Policy) -> None:
+    step = verification(policy, num_reqs=NUM_REQS)
+    for half in ([*range(6)], [*range(6, NUM_REQS)]):
+        assert_same_in(backend, step, half, Arrangement(tuple(range(len(half))), len(half)))
+
+
+@every_fused_backend
+def test_neighbours_logits_do_not_matter(backend: str) -> None:
+    step = verification(Probabilistic(), num_reqs=NUM_REQS)
+    expected = step.by(backend)
+    keep = [1, 4, 6]
+    rows = torch.arange(NUM_REQS * 4, device="cuda").view(NUM_REQS, 4)
+    for request in set(range(NUM_REQS)) - {*keep}:
+        step.batch.target_logits[rows[request]] = torch.nan if request % 2 else 0.0
+        step.batch.draft_token_ids[request, request % 3 :] = -1
+    got = step.by(backend)
+    for name in ("token_ids", "num_accepted", "status"):
+        assert torch.equal(getattr(got, name)[keep], getattr(expected, name)[keep])
+    assert not torch.equal(got.token_ids, expected.token_ids)
+
+
+@every_fused_backend
+def test_two_runs_are_the_same(backend: str) -> None:
+    step = verification(Block(), num_reqs=64)
+    first, second = step.by(backend), step.by(backend)
+    assert_identical(second, first, torch.arange(64, device="cuda"))
+
+
+@every_fused_backend
+@pytest.mark.parametrize("draft_index", [None, 2])
+def test_a_draw_does_not_depend_on_the_batch(backend: str, draft_index: int | None) -> None:
+    logits = verification(Probabilistic(), num_reqs=40).batch.target_logits[::4]
+    wishes = wishes_of(len(logits))
+    positions = torch.arange(len(logits), device="cuda")
+    expected = drawn(backend, logits, positions, wishes, draft_index)
+    assert torch.equal(expected, drawn("reference", logits, positions, wishes, draft_index))
+    order = torch.randperm(len(logits), device="cuda", generator=torch.Generator("cuda"))
+    shuffled = tuple(wishes[i] for i in order.tolist())
+    got = drawn(backend, logits[order], positions[order], shuffled, draft_index)
+    assert torch.equal(got, expected[order])
+    alone = drawn(backend, logits[3:4], positions[3:4], wishes[3:4], draft_index)
+    assert torch.equal(alone, expected[3:4])
+
+
+def drawn(
+    backend: str,
+    logits: torch.Tensor,
+    positions: torch.Tensor,
+    wishes: tuple[object, ...],
+    draft_index: int | None,
+) -> torch.Tensor:
+    params = SamplingTensors.stack(wishes, "cuda")  # type: ignore[arg-type]
+    batch = SampleBatch(logits=logits, positions=positions, draft_index=draft_index)
+    return sampler_of(backend).sample(batch, params).token_ids
+
+
+@every_fused_backend
+def test_without_drafts_verification_is_plain_sampling(backend: str) -> None:
+    step = verification(Probabilistic(), num_reqs=8)
+    logits = step.batch.target_logits[::4].contiguous()
+    batch = VerifyBatch(
+        target_logits=logits,
+        cu_num_logits=torch.arange(9, device="cuda"),
+        draft_token_ids=torch.empty((8, 0), dtype=torch.int64, device="cuda"),
+        positions=step.batch.positions,
+    )
+    verified = sampler_of(backend).verify(batch, step.params, step.policy).token_ids
+    assert torch.equal(
+        verified[:, 0], drawn(backend, logits, step.batch.positions, step.wishes, None)
+    )

@@ -1,0 +1,109 @@
+"""A bounded number of kinds of batches, so that fused backends compile a bounded number of kernels.
+
+Everything that a kernel may be compiled for is fixed in a form; seeds, lengths, logits and recipes
+are Hypothesis's. It refuses to leave a policy out.
+"""
+
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+
+import numpy as np
+from attrs import frozen
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from acceptor.backends.conformance.case import DRAFTERS, FEATURES, LOGITS, Case
+from acceptor.backends.conformance.strategies import FLOAT_DTYPES
+from acceptor.core import (
+    Block,
+    Fly,
+    Policy,
+    Probabilistic,
+    RelaxedTopN,
+    Strict,
+    Synthetic,
+    Typical,
+)
+
+POLICIES: Sequence[Policy] = (
+    Strict(),
+    Strict(coupled=True),
+    Probabilistic(),
+    Block(),
+    Synthetic((0.9, 0.6, 0.4, 0.3)),
+    Typical(),
+    RelaxedTopN(),
+    Fly(),
+)
+VOCABULARIES = (
+    (2, 7, 100, 511, 512),
+    (513, 1025, 2048, 2500, 5001),
+    (32000, 50257, 151936, 200065),
+)
+"""Of each form one group."""
+TWISTS = ("none", "none", "repeat", "permute", "split", "slots")
+"""Those that keep the length of the longest draft."""
+REAL_VOCABULARY = 10_000
+
+
+@frozen
+class Form:
+    """One kind of batch: see `Case`; vocabularies and lengths vary up to what is named here."""
+
+    policy: Policy
+    vocab_sizes: tuple[int, ...]
+    max_spec_len: int
+    dtype: str
+    draft_dtype: str
+    id_dtype: str
+    drafter: str
+    features: frozenset[str]
+
+    @property
+    def cases(self) -> SearchStrategy[Case]:
+        """Batches of this form."""
+        case = st.sampled_from(self.vocab_sizes).flatmap(self._cases_of)
+        # Hypothesis leaves the elements of collections without duplicates alone; others it copies,
+        # and many batches would share a seed.
+        return st.lists(case, min_size=1, max_size=1, unique=True).map(itemgetter(0))
+
+    def _cases_of(self, vocab_size: int) -> SearchStrategy[Case]:
+        most = 1 if vocab_size > REAL_VOCABULARY else 4
+        others = st.lists(st.integers(0, self.max_spec_len), max_size=most)
+        return st.builds(
+            Case,
+            seed=st.integers(0, 2**64 - 1),
+            vocab_size=st.just(vocab_size),
+            num_draft_tokens=others.map(lambda lengths: (*lengths, self.max_spec_len)),
+            policy=st.just(self.policy),
+            logits=st.sampled_from(LOGITS),
+            drafter=st.just(self.drafter),
+            dtype=st.just(self.dtype),
+            draft_dtype=st.just(self.draft_dtype),
+            id_dtype=st.just(self.id_dtype),
+            features=st.just(self.features),
+            twist=st.sampled_from(TWISTS),
+        )
+
+
+def forms(per_policy: int) -> Iterator[Form]:
+    """So many of every policy, always the same ones."""
+    for number, policy in enumerate(POLICIES):
+        for place in range(per_policy):
+            yield _form(policy, place, np.random.default_rng((number, place)))
+
+
+def _form(policy: Policy, place: int, rng: np.random.Generator) -> Form:
+    group = place % len(VOCABULARIES)
+    longest = (5, 3, 2)[group]
+    some = rng.choice(FEATURES, size=rng.integers(4, 11), replace=False).tolist()
+    return Form(
+        policy=policy,
+        vocab_sizes=VOCABULARIES[group],
+        max_spec_len=int(rng.integers(1, longest + 1)),
+        dtype=str(rng.choice(FLOAT_DTYPES)),
+        draft_dtype=str(rng.choice(FLOAT_DTYPES)),
+        id_dtype=str(rng.choice(("int64", "int32"))),
+        drafter=str(rng.choice(DRAFTERS)),
+        features=frozenset((*some, "temperature")),
+    )

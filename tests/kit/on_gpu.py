@@ -1,0 +1,149 @@
+"""Batches of a real vocabulary on a CUDA device, and how fused backends are held to the reference.
+
+It refuses to tolerate a difference that the near-tie rule does not excuse.
+"""
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from acceptor.app.bench.kernels.inputs import Logits, draw_drafts
+from acceptor.app.bench.kernels.workload import Workload
+from acceptor.backends import load_sampler
+from acceptor.backends.conformance import judge_verify
+from acceptor.core import (
+    Block,
+    Fly,
+    Policy,
+    Probabilistic,
+    RelaxedTopN,
+    Sampler,
+    SamplingParams,
+    SamplingTensors,
+    Strict,
+    Synthetic,
+    Typical,
+    UnavailableError,
+    VerifyBatch,
+    VerifyOutput,
+)
+
+FUSED = ("triton", "cupy")
+POLICIES: tuple[Policy, ...] = (
+    Strict(),
+    Probabilistic(),
+    Block(),
+    Synthetic((0.9, 0.6, 0.4)),
+    Typical(),
+    RelaxedTopN(),
+    Fly(),
+)
+MIXED: tuple[dict[str, float], ...] = (
+    {"temperature": 0.8},
+    {"temperature": 0.8, "top_k": 50, "top_p": 0.9},
+    {"temperature": 0.0},
+    {"temperature": 1.3, "top_p": 0.95},
+    {"temperature": 0.7, "min_p": 0.05},
+)
+"""Recipes that alternate within one batch."""
+
+every_fused_backend = pytest.mark.parametrize("backend", FUSED)
+every_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+
+
+@frozen(eq=False)
+class Verification:
+    """The arguments of one `verify`, and what its parameters were made from."""
+
+    batch: VerifyBatch
+    wishes: tuple[SamplingParams, ...]
+    params: SamplingTensors
+    policy: Policy
+
+    def by(self, backend: str, **more: Any) -> VerifyOutput:
+        """Verify; skips the test if the backend lacks something."""
+        sampler: Any = sampler_of(backend)
+        try:
+            output: VerifyOutput = sampler.verify(self.batch, self.params, self.policy, **more)
+        except UnavailableError as error:
+            pytest.skip(str(error))
+        return output
+
+
+@cache
+def sampler_of(backend: str) -> Sampler:
+    """One sampler for all tests: it keeps its compiled kernels. Skips if something is missing."""
+    try:
+        return load_sampler(backend)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+
+
+def wishes_of(num_reqs: int, **changes: Any) -> tuple[SamplingParams, ...]:
+    """Recipes of every kind in turn, each request with its own seed."""
+    return tuple(
+        SamplingParams(seed=1000 + i, **{**MIXED[i % len(MIXED)], **changes})
+        for i in range(num_reqs)
+    )
+
+
+def verification(
+    policy: Policy,
+    *,
+    num_reqs: int = 10,
+    num_spec_tokens: int = 3,
+    vocab_size: int = 151_936,
+    dtype: str = "bfloat16",
+    **changes: Any,
+) -> Verification:
+    """A batch like a language model's, its drafts drawn at temperature 0.8."""
+    noise = torch.Generator("cuda").manual_seed(vocab_size + num_reqs)
+    workload = Workload(
+        num_reqs=num_reqs, num_spec_tokens=num_spec_tokens, vocab_size=vocab_size, dtype=dtype
+    )
+    logits = Logits.random(workload, noise)
+    batch = VerifyBatch.dense(
+        target_logits=logits.target,
+        draft_token_ids=draw_drafts(logits.draft, workload.recipe, noise),
+        positions=torch.arange(num_reqs, device="cuda"),
+        draft_logits=logits.draft,
+        slot_ids=torch.arange(num_reqs, device="cuda"),
+    )
+    wishes = wishes_of(num_reqs, **changes)
+    return Verification(batch, wishes, SamplingTensors.stack(wishes, "cuda"), policy)
+
+
+def assert_alike(step: Verification, got: VerifyOutput, expected: VerifyOutput) -> None:
+    """The same tokens, or differences that are near-ties of the contract's oracle."""
+    pairs = (
+        (got.token_ids, expected.token_ids),
+        (got.num_accepted, expected.num_accepted),
+        (got.status, expected.status),
+    )
+    if all(torch.equal(a, b) for a, b in pairs):
+        return
+    found = judge_verify(step.batch, step.params, step.policy, got)
+    assert not found.unexplained, "\n".join(map(str, found.unexplained))
+
+
+def assert_identical(got: VerifyOutput, expected: VerifyOutput, places: Tensor) -> None:
+    """Bit for bit: request i of `got` is request places[i] of `expected`."""
+    width = min(got.token_ids.shape[1], expected.token_ids.shape[1])
+    assert torch.equal(got.token_ids[:, :width], expected.token_ids[places, :width])
+    assert (got.token_ids[:, width:] == -1).all()
+    assert torch.equal(got.num_accepted, expected.num_accepted[places])
+    assert torch.equal(got.status, expected.status[places])
+
+
+def reserved(backend: str, step: Verification) -> dict[str, Any]:
+    """The `workspace` and `out` of a call that must not allocate; `out` holds a first result."""
+    sampler: Any = sampler_of(backend)
+    more: dict[str, Any] = {"out": step.by(backend)}
+    if hasattr(sampler, "verify_workspace_size"):
+        size = sampler.verify_workspace_size(step.batch, step.params, step.policy)
+        more["workspace"] = torch.zeros(size, device="cuda")
+    return more

@@ -1,0 +1,123 @@
+"""`python -m kit.sanitize`: compute-sanitizer's tools over a few calls of a fused backend.
+
+Writes each tool's outcome. It refuses to end with 0 unless every tool ran and found nothing.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import asdict, frozen
+
+from acceptor.app.bench.kernels.machine import describe
+from acceptor.core import UnavailableError
+
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+FINDINGS = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
+CALLS = re.compile(r"(\d+) calls, (\d+) differ")
+MOST_LINES = 40
+
+
+@frozen
+class Outcome:
+    """What one tool said.
+
+    Attributes:
+        tool: its name; "none" is the same run unwatched.
+        findings: errors or hazards; None if it did not come to its summary.
+        num_calls, num_different: of the run; None if it did not end.
+        seconds: how long it took.
+        said: the first lines of what it reported, if it found something.
+    """
+
+    tool: str
+    findings: int | None
+    num_calls: int | None
+    num_different: int | None
+    seconds: float
+    said: tuple[str, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether it ran to the end and found nothing."""
+        return self.findings == 0 and self.num_different == 0
+
+
+def watch(backend: str, tool: str, seconds: float) -> Outcome:
+    """Run the subset under a tool; "none" for no tool."""
+    command = [sys.executable, "-m", "kit.sanitize.subset", backend]
+    if tool != "none":
+        command = ["compute-sanitizer", "--tool", tool, *command]
+    # Without PyTorch's cache every tensor is an allocation of its own, whose edges tools know.
+    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OMP_NUM_THREADS": "1"}
+    start = time.monotonic()
+    try:
+        finished = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+        )
+        output = finished.stdout + finished.stderr
+    except subprocess.TimeoutExpired:
+        output = f"not done after {seconds:.0f} s"
+    return _judge(tool, output, time.monotonic() - start)
+
+
+def _judge(tool: str, output: str, seconds: float) -> Outcome:
+    calls, findings = CALLS.search(output), FINDINGS.findall(output)
+    found = int(findings[-1]) if findings else 0 if tool == "none" and calls else None
+    lines: Sequence[str] = [line for line in output.splitlines() if line.strip("= ")]
+    clean = found == 0 and calls is not None and calls[2] == "0"
+    return Outcome(
+        tool=tool,
+        findings=found,
+        num_calls=int(calls[1]) if calls else None,
+        num_different=int(calls[2]) if calls else None,
+        seconds=round(seconds, 1),
+        said=() if clean else tuple(lines[:MOST_LINES]),
+    )
+
+
+def main() -> int:
+    """Watch, print, write; 0 if all is clean."""
+    parser = argparse.ArgumentParser(prog="python -m kit.sanitize")
+    parser.add_argument("--backend", required=True, choices=["triton", "cupy"])
+    parser.add_argument("--tool", action="append", choices=TOOLS, help="repeatable; all of them")
+    parser.add_argument("--seconds", type=float, default=600, help="for each tool (default 600)")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    wanted = parser.parse_args()
+    if shutil.which("compute-sanitizer") is None:
+        raise UnavailableError("sanitize: needs compute-sanitizer, which comes with CUDA's toolkit")
+    # Unwatched first: it compiles the kernels, which tools would slow down.
+    outcomes = [watch(wanted.backend, "none", wanted.seconds)]
+    tools = wanted.tool or TOOLS
+    with ThreadPoolExecutor(len(tools)) as pool:
+        outcomes += pool.map(lambda tool: watch(wanted.backend, tool, wanted.seconds), tools)
+    for outcome in outcomes:
+        sys.stdout.write(f"{outcome.tool:>10}: {outcome.findings} found, {outcome.num_different} "
+                         f"of {outcome.num_calls} calls differ, {outcome.seconds} s\n")  # fmt: skip
+    if wanted.json is not None:
+        wanted.json.write_text(json.dumps(_record(wanted.backend, outcomes), indent=1) + "\n")
+    return 0 if all(outcome.is_clean for outcome in outcomes) else 1
+
+
+def _record(backend: str, outcomes: list[Outcome]) -> dict[str, Any]:
+    return {
+        "backend": backend,
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": describe(torch.device("cuda")),
+        "outcomes": [asdict(outcome) for outcome in outcomes],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""`python -m kit.sanitize.subset BACKEND`: small calls of every kind, to be watched by a tool.
+
+Everything is drawn and compared on the host. It refuses to be a test of tokens alone: tools watch
+it from outside.
+"""
+
+import sys
+from collections.abc import Iterator
+from itertools import product
+
+import torch
+from attrs import frozen
+
+from acceptor.backends import load_sampler
+from acceptor.core import (
+    Block,
+    Fly,
+    Policy,
+    Probabilistic,
+    RelaxedTopN,
+    SampleBatch,
+    SamplingParams,
+    SamplingTensors,
+    Strict,
+    Synthetic,
+    Typical,
+    UnavailableError,
+    VerifyBatch,
+)
+
+POLICIES: tuple[Policy, ...] = (
+    Probabilistic(),
+    Strict(),
+    Block(),
+    Synthetic((0.9, 0.6)),
+    Typical(),
+    RelaxedTopN(),
+    Fly(),
+)
+VOCABULARIES = (1025, 4096)
+RECIPES: tuple[dict[str, float], ...] = (
+    {"temperature": 0.8},
+    {"temperature": 0.8, "top_k": 20, "top_p": 0.9},
+    {"temperature": 0.0},
+    {"temperature": 1.2, "top_p": 0.8, "min_p": 0.001},
+)
+NUM_DRAFTS = 2
+
+
+@frozen(eq=False)
+class Inputs:
+    """One batch's numbers, on the host."""
+
+    target: torch.Tensor
+    draft: torch.Tensor
+    drafts: torch.Tensor
+    params: tuple[SamplingParams, ...]
+
+    @classmethod
+    def random(
+        cls, num_reqs: int, vocab_size: int, recipes: tuple[dict[str, float], ...]
+    ) -> "Inputs":
+        """Flat enough rows that filters have something to do."""
+        noise = torch.Generator().manual_seed(vocab_size)
+        target = 3 * torch.randn(num_reqs, NUM_DRAFTS + 1, vocab_size, generator=noise)
+        draft = target[:, :-1] + 0.7 * torch.randn(
+            num_reqs, NUM_DRAFTS, vocab_size, generator=noise
+        )
+        params = tuple(
+            SamplingParams(seed=i, **recipes[i % len(recipes)])  # type: ignore[arg-type]
+            for i in range(num_reqs)
+        )
+        return cls(target.bfloat16(), draft.bfloat16(), draft.argmax(-1), params)
+
+    def verify_batch(self, device: str) -> VerifyBatch:
+        """The batch on a device."""
+        return VerifyBatch.dense(
+            target_logits=self.target.to(device),
+            draft_token_ids=self.drafts.to(device),
+            positions=torch.arange(len(self.params), device=device),
+            draft_logits=self.draft.to(device),
+        )
+
+    def sample_batch(self, device: str) -> SampleBatch:
+        """Its first rows."""
+        return SampleBatch(
+            logits=self.target[:, 0].contiguous().to(device),
+            positions=torch.arange(len(self.params), device=device),
+        )
+
+
+def all_inputs() -> Iterator[Inputs]:
+    """Few and many requests, which are launched otherwise; plain, filtered, greedy."""
+    for vocab_size, recipes in product(VOCABULARIES, (RECIPES[:1], RECIPES)):
+        yield Inputs.random(4, vocab_size, recipes)
+    yield Inputs.random(3, 1025, RECIPES[2:3])
+    yield Inputs.random(60, 1025, RECIPES)
+
+
+def main(backend: str) -> int:
+    """Run everything; how many calls differ from the reference on the host."""
+    sampler, reference = load_sampler(backend), load_sampler("reference")
+    different = num_calls = 0
+    for inputs, policy in product(all_inputs(), POLICIES):
+        on_host, on_device = (SamplingTensors.stack(inputs.params, d) for d in ("cpu", "cuda"))
+        try:
+            got = sampler.verify(inputs.verify_batch("cuda"), on_device, policy)
+        except UnavailableError:
+            continue
+        num_calls += 1
+        expected = reference.verify(inputs.verify_batch("cpu"), on_host, policy)
+        different += not torch.equal(got.token_ids.cpu(), expected.token_ids)
+        if policy == POLICIES[0]:
+            drawn = sampler.sample(inputs.sample_batch("cuda"), on_device).token_ids.cpu()
+            want = reference.sample(inputs.sample_batch("cpu"), on_host).token_ids
+            different += not torch.equal(drawn, want)
+            num_calls += 1
+    torch.cuda.synchronize()
+    sys.stdout.write(f"{num_calls} calls, {different} differ\n")
+    return min(different, 1) if num_calls else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
