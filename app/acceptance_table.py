@@ -16,6 +16,7 @@ from attrs import asdict, frozen
 
 from ..core.sampling_params import SamplingParams
 from ..core.statistics import AcceptanceStatistics
+from .bench.builtin_prompts import PLAYS, PROSE
 from .config import Config, DecodingConfig
 from .policies import POLICIES
 from .request import GenerationRequest
@@ -26,24 +27,7 @@ TEMPERATURES = (1.0, 0.7)
 DRAFT_LENGTHS = (2, 4, 8)
 MAX_TOKENS = 64
 
-_SPEAKERS = ("ROMEO:\n", "KING RICHARD III:\n", "First Citizen:\n", "GLOUCESTER:\n")
-_PROSE = (
-    '"My dear fellow," said Sherlock Holmes, "',
-    '"I have no doubt," said he, "that ',
-    "It was late in the evening when ",
-    "The lady rose from her chair, and ",
-    "In the spring of that year ",
-    "The Constitution of the United States provided that ",
-    "The merchants and planters thought that ",
-    "Between the North and the South ",
-    "After the election of the President ",
-)
-_WORDS = ("what", "the", "we", "there", "in all", "it was not", "my good friend", "they who had")
-PROMPTS = (
-    *(speaker + words.capitalize() for speaker, words in product(_SPEAKERS, _WORDS)),
-    *(opening + words for opening, words in product(_PROSE, _WORDS)),
-)
-"""Beginnings in the manner of the texts that the pair has learned from; none is taken from them."""
+PROMPTS = (*PLAYS, *PROSE)
 
 
 @frozen(kw_only=True)

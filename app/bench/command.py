@@ -3,11 +3,31 @@
 This module refuses to import what only a run needs, so that help appears at once.
 """
 
+from typing import Any
+
 import click
 
 from .lazy_group import LazyGroup
+from .options import LOAD, MODELS, OUTPUT, SWEEP, with_options
 
 
-@click.group(cls=LazyGroup, lazy={"kernels": ".kernels.command:kernels"})
-def bench() -> None:
-    """Measure backends and decoding."""
+@click.group(
+    cls=LazyGroup, lazy={"kernels": ".kernels.command:kernels"}, invoke_without_command=True
+)
+@with_options(MODELS, SWEEP, LOAD, OUTPUT)
+@click.pass_context
+def bench(context: click.Context, /, **options: Any) -> None:
+    """Serve requests and measure throughput, latency and acceptance.
+
+    Policies, K, temperatures and backends take lists with commas; every combination is run with the
+    same requests.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from ...core.errors import AcceptorError  # noqa: PLC0415, imports torch
+    from . import main  # noqa: PLC0415, imports torch
+
+    try:
+        main.run(options)
+    except AcceptorError as error:
+        raise click.UsageError(str(error)) from None

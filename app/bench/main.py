@@ -1,0 +1,130 @@
+"""What `acceptor bench` does, once its flags are parsed; importing this imports everything.
+
+This module refuses to exit or to print errors; see `acceptor.app.cli`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, fields_dict
+from rich.console import Console
+
+from ...core.errors import ConfigError, UnavailableError
+from ...core.sampling_params import SamplingParams
+from ..config import ModelsConfig
+from ..policies import POLICIES, PolicySettings, SyntheticSettings
+from .comparison import print_comparison
+from .pair import Pair, load_pair, random_pair
+from .progress import progress_bars
+from .results import BenchResults, read_results, write_results
+from .run import Bench
+from .sweep import Load, Sweep
+from .tables import print_results
+
+Options = Mapping[str, Any]
+
+
+def run(options: Options) -> None:
+    """Run a benchmark, print its tables and write what is asked for.
+
+    Raises:
+        AcceptorError: an option, a model, a prompt file or an earlier result is unfit.
+    """
+    earlier = None if options["compare"] is None else read_results(options["compare"])
+    if options["plots"] is not None:
+        _plotting()
+    bench = make_bench(options)
+    with progress_bars(shown=True) as begin:
+        results = bench.run(begin)
+    console = Console(highlight=False)
+    _print_load(console, results)
+    print_results(console, results)
+    if earlier is not None:
+        print_comparison(console, results, earlier)
+    if options["json_file"] is not None:
+        write_results(results, options["json_file"])
+    if options["plots"] is not None:
+        for path in _plotting().draw_all(results, options["plots"]):
+            console.print(f"drawn: {path}")
+
+
+def make_bench(options: Options) -> Bench:
+    """Everything that options describe.
+
+    Raises:
+        AcceptorError: see `run`.
+    """
+    sweep = Sweep(**{**_some(options, Sweep), "policies": _policies(options)})
+    load = Load(prompts=_prompts_name(options), **_some(options, Load))
+    pair = load_models(options)
+    prompts = pair.reader.prompts(load, options["file"], options["categories"])
+    if pair.encode is None:
+        load = evolve(load, input_len=load.input_len or 1)
+    sampling = SamplingParams(**_some(options, SamplingParams))
+    return Bench(pair=pair, sweep=sweep, load=load, sampling=sampling, prompts=prompts)
+
+
+def load_models(options: Options) -> Pair:
+    """The models that options name.
+
+    Raises:
+        AcceptorError: see `run`.
+    """
+    models = ModelsConfig(**_some(options, ModelsConfig))
+    file, draft_file = options["random_weights"], options["draft_random_weights"]
+    if file is None:
+        if draft_file is not None:
+            raise ConfigError("--draft-random-weights: expected --random-weights beside it")
+        return load_pair(models)
+    for name in ("target", "draft"):
+        if options[name] is not None:
+            raise ConfigError(f"--{name}: expected none beside --random-weights")
+    return random_pair(file, draft_file, models)
+
+
+def _policies(options: Options) -> dict[str, PolicySettings]:
+    rates: Sequence[float] = options["synthetic_rates"] or ()
+    names = options["policies"] or (() if rates else ("probabilistic",))
+    policies: dict[str, PolicySettings] = {}
+    for name in names:
+        if name not in POLICIES or name == "synthetic":
+            known = ", ".join(known for known in POLICIES if known != "synthetic")
+            raise ConfigError(f"--policy: expected one of {known}, got {name!r}")
+        policies[name] = POLICIES[name]()
+    for rate in rates:
+        policies[f"synthetic {rate:g}"] = SyntheticSettings(acceptance_rate=rate)
+    return policies
+
+
+def _prompts_name(options: Options) -> str:
+    if options["file"] is not None:
+        return Path(options["file"]).name
+    by_length = options["input_len"] is not None or options["random_weights"] is not None
+    return "synthetic" if by_length else "built-in"
+
+
+def _some(options: Options, kind: type[Any]) -> dict[str, Any]:
+    """The options that are fields of a class, where they were given."""
+    return {name: options[name] for name in fields_dict(kind) if options.get(name) is not None}
+
+
+def _plotting() -> Any:
+    try:
+        from . import plots  # noqa: PLC0415, matplotlib is optional
+    except ImportError as error:
+        raise UnavailableError(
+            f"--plots: {error}; install with: pip install 'acceptor[bench]'"
+        ) from None
+    return plots
+
+
+def _print_load(console: Console, results: BenchResults) -> None:
+    load = results.load
+    models = " and ".join(results.models.values())
+    rate = "all at once" if load.request_rate is None else f"{load.request_rate:g} per second"
+    console.print(f"{models} on {results.machine['device']}, {results.date}")
+    console.print(
+        f"{load.num_requests} requests ({load.prompts} prompts), {rate}, at most "
+        f"{load.max_concurrency} at a time, {load.output_len} tokens each"
+    )

@@ -1,0 +1,68 @@
+"""A progress bar per run, with rates, on stderr; refuses to appear where there is no terminal."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from attrs import define
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from .load import Gain
+
+OnStep = Callable[[Gain], None]
+
+
+class _Rates(ProgressColumn):
+    """Tokens and requests per second since the run began."""
+
+    def render(self, task: Task) -> Text:
+        seconds = task.finished_time or task.elapsed
+        if not seconds:
+            return Text("")
+        tokens, requests = task.fields["num_tokens"] / seconds, task.completed / seconds
+        return Text(f"{tokens:,.0f} tok/s  {requests:.1f} req/s", style="cyan")
+
+
+@define
+class _Count:
+    """Feeds one bar."""
+
+    progress: Progress
+    task: Task
+
+    def __call__(self, gain: Gain) -> None:
+        num_tokens = self.task.fields["num_tokens"] + gain.num_tokens
+        self.progress.update(self.task.id, advance=gain.num_ended, num_tokens=num_tokens)
+
+
+@contextmanager
+def progress_bars(*, shown: bool) -> Iterator[Callable[[str, int], OnStep]]:
+    """While it is open, (name, number of requests) makes a bar and what feeds it."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        _Rates(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not (shown and console.is_terminal),
+    ) as progress:
+
+        def begin(name: str, num_requests: int) -> OnStep:
+            task_id = progress.add_task(name, total=num_requests, num_tokens=0)
+            (task,) = (task for task in progress.tasks if task.id == task_id)
+            return _Count(progress, task)
+
+        yield begin

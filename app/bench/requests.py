@@ -1,0 +1,99 @@
+"""From a load to the requests of a run: the same for every setting, but for its temperature.
+
+This module refuses to put them to an engine.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from ...core.sampling_params import SamplingParams
+from ..request import GenerationRequest
+from .load import Arrival, poisson_times
+from .prompts import (
+    Prompt,
+    builtin_texts,
+    choose,
+    of_categories,
+    read_texts,
+    spread_lengths,
+    synthetic_prompts,
+    tokenized,
+)
+from .sweep import Load
+
+
+@frozen(eq=False, kw_only=True)
+class Reader:
+    """What prompts must fit.
+
+    Attributes:
+        encode: from a text to token ids; None for models without a tokenizer.
+        vocab_size: of the target.
+        max_model_len: how many positions a sequence may have.
+    """
+
+    encode: Callable[[str], Sequence[int]] | None
+    vocab_size: int
+    max_model_len: int
+
+    def prompts(
+        self, load: Load, file: Path | None = None, categories: Sequence[str] | None = None
+    ) -> list[Prompt]:
+        """As many as a load has requests, warm-up included.
+
+        Args:
+            load: how many, and how long.
+            file: JSONL; None for the built-in prompts.
+            categories: only these; None for all.
+
+        Raises:
+            ConfigError: the file is unfit, has no such category, or no prompt leaves room for the
+                output.
+        """
+        count = load.warm_up + load.num_requests
+        if load.input_len is not None or self.encode is None:
+            length = 1 if load.input_len is None else load.input_len
+            lengths = spread_lengths(length, load.length_spread, count, load.seed)
+            drawn = synthetic_prompts(lengths, self.vocab_size, load.seed)
+        else:
+            texts = builtin_texts() if file is None else read_texts(file)
+            drawn = tokenized(of_categories(texts, categories), self.encode)
+        longest = max(1, self.max_model_len - self._longest_output(load))
+        return choose(drawn, count, longest, load.seed)
+
+    def _longest_output(self, load: Load) -> int:
+        return round(load.output_len * (1 + load.length_spread))
+
+
+@frozen
+class Arrivals:
+    """Requests of a run: those that warm it up, and those that are measured."""
+
+    warm_up: tuple[Arrival, ...]
+    measured: tuple[Arrival, ...]
+
+
+def make_arrivals(load: Load, prompts: Sequence[Prompt], params: SamplingParams) -> Arrivals:
+    """A request for each prompt, with seeds that count up."""
+    # Another seed than the prompts' lengths have, which would otherwise rise and fall together.
+    lengths = spread_lengths(load.output_len, load.length_spread, len(prompts), load.seed + 1)
+    requests = [
+        Arrival(
+            GenerationRequest(
+                prompt_token_ids=prompt.token_ids,
+                params=evolve(params, seed=load.seed + index),
+                max_tokens=length,
+                ignore_eos=load.ignore_eos,
+            ),
+            prompt.category,
+        )
+        for index, (prompt, length) in enumerate(zip(prompts, lengths, strict=True))
+    ]
+    times = poisson_times(load.num_requests, load.request_rate, load.seed)
+    measured = zip(requests[load.warm_up :], times, strict=True)
+    return Arrivals(
+        warm_up=tuple(requests[: load.warm_up]),
+        measured=tuple(evolve(arrival, at=at) for arrival, at in measured),
+    )

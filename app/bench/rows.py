@@ -1,0 +1,141 @@
+"""The rows of a benchmark's tables: what each is called, how it is computed and written.
+
+The words are those of the field, so that tables of several tools can be laid side by side. This
+module refuses to know columns.
+"""
+
+from collections.abc import Callable, Iterator
+
+from attrs import frozen
+
+from .figures import Figures
+
+Value = Callable[[Figures], float | None]
+
+
+@frozen
+class Row:
+    """One figure.
+
+    Attributes:
+        name: what it is called, with its unit.
+        value: of one run; None where the run has none.
+        digits: behind the decimal point.
+        differs: whether a difference to another run says something.
+        in_points: a percentage: differences are in points, not in percent of it.
+        more_is_better: what a rise means.
+    """
+
+    name: str
+    value: Value
+    digits: int = 2
+    differs: bool = True
+    in_points: bool = False
+    more_is_better: bool = True
+
+    def text(self, figures: Figures) -> str:
+        """The value of one run."""
+        value = self.value(figures)
+        return "–" if value is None else f"{value:,.{self.digits}f}"
+
+    def difference(self, figures: Figures, base: Figures) -> str:
+        """How far one run is from another; empty where that says nothing."""
+        value, before = self.value(figures), self.value(base)
+        if not self.differs or value is None or before is None:
+            return ""
+        if self.in_points:
+            return f"{value - before:+.1f}"
+        return f"{value / before - 1:+.1%}".replace("%", " %") if before else ""
+
+
+@frozen
+class Section:
+    """Rows under one heading."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+REQUESTS = Section(
+    "requests and tokens",
+    (
+        Row("successful requests", lambda f: f.num_successful, 0, differs=False),
+        Row("failed requests", lambda f: f.num_failed, 0, differs=False),
+        Row("duration (s)", lambda f: f.duration, more_is_better=False),
+        Row("input tokens", lambda f: f.num_input_tokens, 0, differs=False),
+        Row("generated tokens", lambda f: f.num_output_tokens, 0, differs=False),
+        Row("request throughput (req/s)", lambda f: f.request_throughput),
+        Row("output token throughput (tok/s)", lambda f: f.output_throughput),
+        Row("peak output throughput (tok/s)", lambda f: f.peak_output_throughput),
+        Row("peak concurrent requests", lambda f: f.peak_concurrency, 0, differs=False),
+        Row("total token throughput (tok/s)", lambda f: f.total_throughput),
+    ),
+)
+
+
+def _latency(title: str, name: str, letters: str) -> Section:
+    def row(what: str) -> Row:
+        return Row(
+            f"{what.replace('p99', 'P99')} {letters} (ms)",
+            lambda figures: getattr(getattr(figures, name), what),
+            more_is_better=False,
+        )
+
+    return Section(title, tuple(row(what) for what in ("mean", "median", "p99")))
+
+
+LATENCIES = (
+    _latency("time to first token", "ttft", "TTFT"),
+    _latency("time per output token, without the first", "tpot", "TPOT"),
+    _latency("inter-token latency", "itl", "ITL"),
+    _latency("end-to-end latency", "e2el", "E2EL"),
+)
+
+
+def _drafted(figures: Figures, value: float) -> float | None:
+    return value if figures.acceptance.num_drafts else None
+
+
+def _percent(figures: Figures) -> float | None:
+    return _drafted(figures, 100 * figures.acceptance.acceptance_rate)
+
+
+ACCEPTANCE = Section(
+    "speculative decoding",
+    (
+        Row("acceptance rate (%)", _percent, 1, in_points=True),
+        Row("acceptance length", lambda f: _drafted(f, f.acceptance.acceptance_length)),
+        Row("drafts", lambda f: f.acceptance.num_drafts, 0, differs=False),
+        Row("draft tokens", lambda f: f.acceptance.num_draft_tokens, 0, differs=False),
+        Row("accepted tokens", lambda f: f.acceptance.num_accepted_tokens, 0, differs=False),
+        Row("final tokens", lambda f: f.acceptance.num_final_tokens, 0, differs=False),
+    ),
+)
+
+
+def _rate_at(place: int) -> Value:
+    def value(figures: Figures) -> float | None:
+        rates = figures.acceptance.acceptance_rate_per_pos
+        return 100 * rates[place] if place < len(rates) else None
+
+    return value
+
+
+def positions(num_spec_tokens: int) -> Section:
+    """The share of drafts accepted through each place."""
+    return Section(
+        "acceptance per position (%)",
+        tuple(
+            Row(f"position {place}", _rate_at(place), 1, in_points=True)
+            for place in range(num_spec_tokens)
+        ),
+    )
+
+
+def sections(num_spec_tokens: int) -> Iterator[Section]:
+    """All of them, for drafts of at most this many tokens."""
+    yield REQUESTS
+    yield from LATENCIES
+    if num_spec_tokens:
+        yield ACCEPTANCE
+        yield positions(num_spec_tokens)

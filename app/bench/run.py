@@ -1,0 +1,105 @@
+"""Runs a benchmark: every setting of a sweep through a fresh engine, with the same load.
+
+This module refuses to print.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from attrs import evolve, frozen
+
+from ...core.sampling_params import SamplingParams
+from ..engine.engine import Engine
+from ..engine.schedule import Limits
+from .figures import figures_of
+from .kernels.machine import describe
+from .load import Gain, LoadRun
+from .pair import Pair
+from .prompts import Prompt
+from .requests import Arrivals, make_arrivals
+from .results import BenchResults, BenchRun
+from .served import ServedRequest
+from .sweep import PLAIN, Load, Setting, Sweep
+
+Begin = Callable[[str, int], Callable[[Gain], None]]
+
+
+def quietly(_: Gain) -> None:
+    """Nobody watches."""
+
+
+def silent(name: str, num_requests: int) -> Callable[[Gain], None]:  # noqa: ARG001, see `Begin`
+    """No progress bar."""
+    return quietly
+
+
+@frozen(eq=False, kw_only=True)
+class Bench:
+    """A sweep, ready to be run.
+
+    Attributes:
+        pair: the models.
+        sweep: what is varied.
+        load: what is not.
+        sampling: recipe of target and draft but for its temperature.
+        prompts: warm-up first.
+    """
+
+    pair: Pair
+    sweep: Sweep
+    load: Load
+    sampling: SamplingParams
+    prompts: Sequence[Prompt]
+
+    def run(self, begin: Begin = silent) -> BenchResults:
+        """Run every setting.
+
+        Args:
+            begin: told the name and number of requests of each run before it; what it returns is
+                told what each step brought.
+
+        Raises:
+            AcceptorError: a policy, backend or request does not fit.
+        """
+        runs = []
+        for setting in self.sweep:
+            on_step = begin(self.name(setting), self.load.num_requests)
+            runs.append(BenchRun(setting, figures_of(self.serve(setting, on_step))))
+        return BenchResults(
+            date=datetime.now(UTC).date().isoformat(),
+            machine=describe(self.pair.target.device),
+            models=self.pair.names,
+            load=self.load,
+            runs=tuple(runs),
+        )
+
+    def serve(self, setting: Setting, on_step: Callable[[Gain], None]) -> list[ServedRequest]:
+        """What became of each request under one setting."""
+        params = evolve(self.sampling, temperature=setting.temperature)
+        arrivals = make_arrivals(self.load, self.prompts, params)
+        engine = self.engine(setting, arrivals)
+        LoadRun(engine, self.load.max_concurrency, quietly).serve(arrivals.warm_up)
+        return LoadRun(engine, self.load.max_concurrency, on_step).serve(arrivals.measured)
+
+    def engine(self, setting: Setting, arrivals: Arrivals) -> Engine:
+        """A fresh one, with memory for just these requests."""
+        policies: dict[str, Any] = self.sweep.policies
+        # Without drafts every policy is the same.
+        name = next(iter(policies)) if setting.policy == PLAIN else setting.policy
+        parts = self.pair.parts(setting, policies[name])
+        everything = (*arrivals.warm_up, *arrivals.measured)
+        longest = max(
+            len(one.request.prompt_token_ids) + one.request.max_tokens for one in everything
+        )
+        max_len = min(longest, self.pair.target.max_model_len)
+        return Engine.of(parts, Limits(num_slots=self.load.max_concurrency, max_len=max_len))
+
+    def name(self, setting: Setting) -> str:
+        """Of a setting, with what the sweep varies."""
+        parts = [setting.label]
+        if len(self.sweep.temperatures) > 1:
+            parts.append(f"T={setting.temperature:g}")
+        if len(self.sweep.backends) > 1:
+            parts.append(setting.backend)
+        return ", ".join(parts)

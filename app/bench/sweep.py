@@ -1,0 +1,126 @@
+"""What is varied in a benchmark, and what stays the same over all of its runs.
+
+Plain decoding knows no policy, so K = 0 is one run and not one per policy. This module refuses to
+run anything.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from attrs import field, frozen, validators
+
+from ...core.checks import check_integer, check_number
+from ..config import MAX_NUM_SPEC_TOKENS
+from ..policies import PolicySettings
+
+PLAIN = "plain"
+
+
+@frozen(kw_only=True)
+class Setting:
+    """What tells one run from another.
+
+    Attributes:
+        policy: its name, `plain` without drafts.
+        num_spec_tokens: K.
+        temperature: of target and draft.
+        backend: what verifies.
+    """
+
+    policy: str
+    num_spec_tokens: int
+    temperature: float
+    backend: str
+
+    @property
+    def table(self) -> tuple[float, str]:
+        """What runs share that are compared with each other."""
+        return self.temperature, self.backend
+
+    @property
+    def label(self) -> str:
+        """The head of its column."""
+        if not self.num_spec_tokens:
+            return PLAIN
+        return f"{self.policy}, K={self.num_spec_tokens}"
+
+
+@frozen(kw_only=True)
+class Sweep:
+    """Every combination of these is one run.
+
+    Attributes:
+        policies: settings by the name that is shown.
+        num_spec_tokens: each K; 0 decodes plainly.
+        temperatures: of target and draft.
+        backends: names from `acceptor.backends.BACKENDS`.
+
+    Raises:
+        InvalidInputError: a K or a temperature is out of its range.
+    """
+
+    policies: dict[str, PolicySettings] = field(validator=validators.min_len(1))
+    num_spec_tokens: Sequence[int]
+    temperatures: Sequence[float]
+    backends: Sequence[str]
+
+    def __attrs_post_init__(self) -> None:
+        for num_spec_tokens in self.num_spec_tokens:
+            check_integer("num_spec_tokens", num_spec_tokens, 0, MAX_NUM_SPEC_TOKENS)
+        for temperature in self.temperatures:
+            check_number("temperature", temperature, 0)
+
+    def __iter__(self) -> Iterator[Setting]:
+        outer = product(self.backends, self.temperatures, self.num_spec_tokens)
+        for backend, temperature, num_spec_tokens in outer:
+            for name in self.policies if num_spec_tokens else (PLAIN,):
+                yield Setting(
+                    policy=name,
+                    num_spec_tokens=num_spec_tokens,
+                    temperature=temperature,
+                    backend=backend,
+                )
+
+
+@frozen(kw_only=True)
+class Load:
+    """What every run is given to do.
+
+    Attributes:
+        num_requests: how many requests.
+        max_concurrency: how many at once.
+        request_rate: mean arrivals per second, Poisson; None for all at once.
+        warm_up: requests before those that are measured.
+        seed: of the prompts' order, the arrivals and, counted up, the requests.
+        output_len: tokens emitted at most per request.
+        ignore_eos: go on after an end-of-sequence token.
+        prompts: a file's name, `built-in` or `synthetic`, for the record.
+        input_len: of synthetic prompts; None for others.
+        length_spread: lengths vary by this share in both directions.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+    """
+
+    num_requests: int = 32
+    max_concurrency: int = 8
+    request_rate: float | None = None
+    warm_up: int = 2
+    seed: int = 0
+    output_len: int = 64
+    ignore_eos: bool = False
+    prompts: str = "built-in"
+    input_len: int | None = None
+    length_spread: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        check_integer("num_requests", self.num_requests, 1)
+        check_integer("max_concurrency", self.max_concurrency, 1)
+        check_integer("warm_up", self.warm_up, 0)
+        check_integer("seed", self.seed, 0)
+        check_integer("output_len", self.output_len, 1)
+        check_number("length_spread", self.length_spread, 0, 1)
+        if self.request_rate is not None:
+            check_number("request_rate", self.request_rate, 0, open_below=True)
+        if self.input_len is not None:
+            check_integer("input_len", self.input_len, 1)

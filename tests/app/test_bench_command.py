@@ -1,0 +1,152 @@
+"""`acceptor bench` as people and machines meet it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acceptor.app.cli import main
+from kit.bench_sums import assert_figures_add_up
+
+Acceptor = Callable[..., tuple[int | str, str, str]]
+QUICK = ("--num-requests", 3, "--output-len", 8, "--max-concurrency", 2, "--warm-up", 0)
+SHAPE: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 61,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.fixture
+def bench(capsys: pytest.CaptureFixture[str]) -> Acceptor:
+    """Run `acceptor bench` in this process: arguments -> (exit code, stdout, stderr)."""
+
+    def run(*arguments: object) -> tuple[int | str, str, str]:
+        with pytest.raises(SystemExit) as exit_:
+            main(["bench", *(str(argument) for argument in arguments)])
+        captured = capsys.readouterr()
+        return exit_.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def shape(tmp_path: Path) -> Callable[..., Path]:
+    def write(name: str, **changes: int) -> Path:
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(SHAPE | changes), encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
+    bench: Acceptor, tmp_path: Path
+) -> None:
+    file, plots = tmp_path / "results.json", tmp_path / "plots"
+    sweep = (*QUICK, "--policy", "strict,block", "--num-spec-tokens", "0,2")
+    code, out, err = bench(*sweep, "--json", file, "--plots", plots)
+    assert (code, err) == (0, "")
+    for words in (
+        "bundled target and bundled draft",
+        "3 requests (built-in prompts), all at once, at most 2 at a time, 8 tokens each",
+        "strict, K=2",
+        "block, K=2",
+        "output token throughput (tok/s)",
+        "P99 TPOT (ms)",
+        "acceptance length by category",
+    ):
+        assert words in out
+    assert {path.name for path in plots.iterdir()} == {
+        "acceptance-per-position.svg",
+        "latency.svg",
+        "throughput.svg",
+    }
+    code, out, err = bench(*QUICK, "--policy", "block,typical", "--compare", file)
+    assert (code, err) == (0, "")
+    assert "not measured before: block, K=4, temperature 1, backend reference" in out
+    code, out, err = bench(*sweep, "--seed", 1, "--compare", file)
+    assert "not the same: seed: 0 before, 1 now" in out
+    assert "strict, K=2, temperature 1, backend reference" in out
+    assert "not measured before" not in out
+
+
+def test_a_sweep_is_every_combination(bench: Acceptor, tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    sweep = ("--num-spec-tokens", "1,2", "--temperature", "0,0.7")
+    code, out, err = bench(
+        *QUICK, *sweep, "--policy", "strict", "--synthetic-acceptance-rate", "0.5", "--json", file
+    )
+    assert (code, err) == (0, "")
+    runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
+    settings = [tuple(run["setting"].values()) for run in runs]
+    assert settings == [
+        (policy, length, temperature, "reference")
+        for temperature in (0.0, 0.7)
+        for length in (1, 2)
+        for policy in ("strict", "synthetic 0.5")
+    ]
+    assert "temperature 0, backend reference" in out
+    assert "temperature 0.7, backend reference" in out
+
+
+def test_random_weights_of_a_real_shape_decode_at_a_set_rate(
+    bench: Acceptor, shape: Callable[..., Path], tmp_path: Path
+) -> None:
+    from acceptor.app.bench.results import read_results  # noqa: PLC0415, imports torch
+
+    file = tmp_path / "results.json"
+    models = (
+        "--random-weights",
+        shape("large"),
+        "--draft-random-weights",
+        shape("small", num_hidden_layers=1),
+    )
+    load = ("--num-requests", 4, "--output-len", 40, "--input-len", 9)
+    rate = ("--synthetic-acceptance-rate", 1, "--num-spec-tokens", 3)
+    code, out, err = bench(*models, *load, *rate, "--json", file)
+    assert (code, err) == (0, "")
+    assert "large, random weights and small, random weights" in out
+    (run,) = read_results(file).runs
+    assert run.figures.num_input_tokens == 4 * 9
+    assert run.figures.acceptance.acceptance_rate == 1
+    assert_figures_add_up(run.figures)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--policy", "best"), "--policy: expected one of probabilistic,"),
+        (("--policy", "synthetic"), "--policy: expected one of"),
+        (("--backend", "fast"), "expected"),
+        (("--num-spec-tokens", "2,x"), "'x' is not a valid integer"),
+        (("--num-spec-tokens", "-1"), "num_spec_tokens: expected a number in [0, 256]"),
+        (("--prompts", "none.jsonl"), "none.jsonl: expected a UTF-8 text file"),
+        (("--compare", "none.json"), "none.json: expected JSON"),
+        (("--output-len", "1024"), "prompts: expected one of at most 1 tokens"),
+        (("--draft-random-weights", "x.json"), "expected --random-weights beside it"),
+        (("--target", "x", "--random-weights", "x.json"), "--target: expected none"),
+        (("--category", "rain"), "category: expected one of plays, prose, got 'rain'"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    bench: Acceptor, arguments: tuple[object, ...], problem: str
+) -> None:
+    code, out, err = bench(*arguments)
+    assert (code, out) == (2, "")
+    assert problem in err
+    assert err.count("\n") == 1
+
+
+def test_two_vocabularies_are_refused(bench: Acceptor, shape: Callable[..., Path]) -> None:
+    models = ("--random-weights", shape("large"), "--draft-random-weights")
+    code, _, err = bench(*models, shape("small", vocab_size=60))
+    assert code == 2
+    assert "vocab_size: expected 61, as the target has, got 60" in err

@@ -1,0 +1,124 @@
+"""The figures of a benchmark add up, and are what their names say."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acceptor.app.bench.figures import figures_of
+from acceptor.app.bench.latency import Distribution, Latencies
+from acceptor.app.bench.rows import sections
+from acceptor.app.bench.served import ServedRequest, ServedStep
+from acceptor.app.bench.throughput import peak_concurrency, peak_output_throughput
+from acceptor.app.engine.record import RequestRecord
+from acceptor.app.request import FinishReason
+from kit.bench_sums import assert_figures_add_up
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[int, int, int]:
+    """(num_tokens, num_draft_tokens, num_accepted); a stop may come before the final token."""
+    num_draft_tokens = draw(st.integers(0, 5))
+    num_accepted = draw(st.integers(0, num_draft_tokens))
+    has_final = draw(st.booleans()) or num_accepted == 0
+    return num_accepted + has_final, num_draft_tokens, num_accepted
+
+
+@st.composite
+def served(draw: st.DrawFn) -> ServedRequest:
+    began = draw(st.floats(0, 5))
+    made = draw(st.lists(steps(), min_size=1, max_size=8))
+    times = sorted(draw(st.lists(st.floats(5.5, 9), min_size=len(made), max_size=len(made))))
+    return ServedRequest(
+        category=draw(st.sampled_from(("verse", "prose"))),
+        prompt_len=draw(st.integers(1, 9)),
+        arrival_time=began,
+        finish_time=times[-1],
+        succeeded=draw(st.booleans()),
+        steps=tuple(ServedStep(time, *step) for time, step in zip(times, made, strict=True)),
+    )
+
+
+@given(st.lists(served(), min_size=1, max_size=6))
+def test_figures_add_up(requests: list[ServedRequest]) -> None:
+    figures = figures_of(requests)
+    assert figures.num_successful + figures.num_failed == len(requests)
+    assert_figures_add_up(figures)
+    for name in ("num_drafts", "num_accepted_tokens", "num_final_tokens"):
+        parts = figures.acceptance_by_category.values()
+        assert sum(getattr(part, name) for part in parts) == getattr(figures.acceptance, name)
+    assert figures.output_throughput * figures.duration == pytest.approx(figures.num_output_tokens)
+    assert figures.peak_concurrency <= len(requests)
+    assert figures.peak_output_throughput >= figures.output_throughput * 0.99
+
+
+def request(
+    arrival: float, *times: float, tokens: int = 1, succeeded: bool = True
+) -> ServedRequest:
+    return ServedRequest(
+        category="all",
+        prompt_len=3,
+        arrival_time=arrival,
+        finish_time=times[-1],
+        succeeded=succeeded,
+        steps=tuple(ServedStep(time, tokens, 0, 0) for time in times),
+    )
+
+
+def test_latencies_are_milliseconds_between_what_they_name() -> None:
+    latencies = Latencies.of([request(1.0, 1.5, 1.7, 2.1, tokens=2)])
+    assert latencies.ttft == pytest.approx((500.0,))
+    assert latencies.itl == pytest.approx((200.0, 400.0))
+    assert latencies.tpot == pytest.approx((150.0,))
+    assert latencies.e2el == pytest.approx((1100.0,))
+
+
+def test_latencies_leave_out_what_failed_and_what_has_no_rest() -> None:
+    latencies = Latencies.of([request(0, 1, 2, succeeded=False), request(0, 1)])
+    assert (latencies.ttft, latencies.tpot, latencies.itl) == ((1000.0,), (), ())
+
+
+def test_percentiles_are_interpolated() -> None:
+    spread = Distribution.of([float(value) for value in range(101)])
+    assert (spread.mean, spread.median, spread.p99) == pytest.approx((50, 50, 99))
+    assert Distribution.of([]) == Distribution()
+
+
+def test_the_peak_is_the_best_second() -> None:
+    slow_then_fast = request(0, 1, 2, 3, 3.2, 3.4, 3.6, 3.8, tokens=5)
+    assert peak_output_throughput([slow_then_fast]) == pytest.approx(25)
+    assert peak_output_throughput([request(0, 0.25, 0.5)]) == pytest.approx(4)
+
+
+def test_concurrency_counts_who_overlaps() -> None:
+    assert peak_concurrency([request(0, 2), request(1, 3), request(2, 4)]) == 2
+
+
+def test_a_request_that_failed_counts_as_failed_and_its_tokens_count() -> None:
+    record = RequestRecord(
+        request_id=7,
+        arrival_time=1.0,
+        first_token_time=2.0,
+        finish_time=4.0,
+        token_times=((2.0, 3), (3.0, 1)),
+        prompt_len=5,
+        output_len=4,
+        status=FinishReason.ERROR,
+        error="something was wrong",
+        acceptance=((4, 2), (4, 0), (4, 0)),
+    )
+    figures = figures_of([ServedRequest.of(record, "all")])
+    assert (figures.num_successful, figures.num_failed, figures.num_output_tokens) == (0, 1, 4)
+    assert figures.acceptance.num_drafts == 3
+    assert_figures_add_up(figures)
+
+
+def test_every_row_of_the_tables_can_be_written() -> None:
+    figures = figures_of([request(0, 1, 2)])
+    written = {
+        row.name: (row.text(figures), row.difference(figures, figures))
+        for section in sections(2)
+        for row in section.rows
+    }
+    assert written["output token throughput (tok/s)"] == ("1.00", "+0.0 %")
+    assert written["acceptance length"] == ("–", "")
+    assert written["position 1"] == ("–", "")

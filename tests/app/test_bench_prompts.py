@@ -1,0 +1,146 @@
+"""Prompts of a benchmark: files in the shape of MT-Bench and Spec-Bench, lengths, built-in ones."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from acceptor.app.bench.load import poisson_times
+from acceptor.app.bench.prompts import (
+    Prompt,
+    Text,
+    choose,
+    of_categories,
+    read_texts,
+    spread_lengths,
+    synthetic_prompts,
+)
+from acceptor.app.bench.requests import Reader, make_arrivals
+from acceptor.app.bench.sweep import Load
+from acceptor.core import ConfigError, InvalidInputError, SamplingParams
+
+QUESTIONS = (
+    {"question_id": 1, "category": "cooking", "turns": ["Name a soup.", "Name another one."]},
+    {"question_id": 2, "category": "cooking", "turns": ["What is salt?"], "reference": ["A salt."]},
+    {"question_id": 3, "category": "rain", "turns": ["Why does it rain so much here?"]},
+)
+READER = Reader(
+    encode=lambda text: [ord(letter) for letter in text], vocab_size=500, max_model_len=40
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "questions.jsonl"
+    lines = [json.dumps(question) for question in QUESTIONS]
+    path.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
+    return path
+
+
+def test_the_first_turn_of_every_question_is_asked(file: Path) -> None:
+    assert read_texts(file) == [
+        Text("cooking", "Name a soup."),
+        Text("cooking", "What is salt?"),
+        Text("rain", "Why does it rain so much here?"),
+    ]
+
+
+def test_a_prompt_may_stand_alone(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "Once"}', encoding="utf-8")
+    assert read_texts(path) == [Text("all", "Once")]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "expected a question per line, got none"),
+        ("{", r"questions.jsonl:1: expected JSON"),
+        ("[1]", r"questions.jsonl:1: expected an object, got list"),
+        ('{"turns": []}', r"questions.jsonl:1: expected turns"),
+        ('{"turns": [3]}', r"questions.jsonl:1: expected turns"),
+        ('{"prompt": ""}', r"questions.jsonl:1: expected turns"),
+    ],
+)
+def test_another_file_is_an_error_that_names_the_line(
+    tmp_path: Path, content: str, problem: str
+) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=problem):
+        read_texts(path)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected a UTF-8 text file"):
+        read_texts(tmp_path / "none.jsonl")
+
+
+def test_categories_choose_questions(file: Path) -> None:
+    assert [text.text[:3] for text in of_categories(read_texts(file), ["rain"])] == ["Why"]
+    with pytest.raises(ConfigError, match="expected one of cooking, rain, got 'snow'"):
+        of_categories(read_texts(file), ["snow"])
+
+
+def test_prompts_that_leave_no_room_are_left_out(file: Path) -> None:
+    load = Load(num_requests=5, warm_up=1, output_len=20)
+    prompts = READER.prompts(load, file)
+    assert len(prompts) == 6
+    assert {prompt.category for prompt in prompts} == {"cooking"}
+    with pytest.raises(ConfigError, match="at most 5 tokens"):
+        READER.prompts(Load(output_len=35), file)
+
+
+def test_all_prompts_come_before_any_comes_twice() -> None:
+    prompts = [Prompt("all", (number,)) for number in range(7)]
+    chosen = choose(prompts, 17, 9, seed=3)
+    assert set(chosen[:7]) == set(chosen[7:14]) == set(prompts)
+    assert chosen == choose(prompts, 17, 9, seed=3)
+    assert chosen != choose(prompts, 17, 9, seed=4)
+
+
+def test_lengths_spread_around_the_one_that_is_asked_for() -> None:
+    lengths = spread_lengths(20, 0.5, 400, seed=0)
+    assert (min(lengths), max(lengths)) == (10, 30)
+    assert set(spread_lengths(20, 0.0, 9, seed=0)) == {20}
+    drawn = synthetic_prompts([3, 1, 4], vocab_size=5, seed=0)
+    assert [len(prompt.token_ids) for prompt in drawn] == [3, 1, 4]
+    assert max(max(prompt.token_ids) for prompt in drawn) < 5
+
+
+def test_arrivals_come_at_their_rate() -> None:
+    times = poisson_times(4000, 8.0, seed=1)
+    assert times == sorted(times)
+    assert times[-1] == pytest.approx(500, rel=0.1)
+    assert poisson_times(3, None, seed=1) == [0, 0, 0]
+
+
+def test_a_load_gives_every_setting_the_same_requests() -> None:
+    load = Load(num_requests=3, warm_up=2, output_len=8, input_len=6, length_spread=0.5, seed=5)
+    prompts = READER.prompts(load)
+    one, other = (
+        make_arrivals(load, prompts, SamplingParams(temperature=temperature))
+        for temperature in (0.0, 1.0)
+    )
+    assert (len(one.warm_up), len(one.measured)) == (2, 3)
+    for mine, theirs in zip(one.measured, other.measured, strict=True):
+        assert mine.request.prompt_token_ids == theirs.request.prompt_token_ids
+        assert mine.request.params.seed == theirs.request.params.seed
+        assert mine.request.max_tokens == theirs.request.max_tokens
+    assert len({arrival.request.params.seed for arrival in one.warm_up + one.measured}) == 5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_requests": 0},
+        {"max_concurrency": 0},
+        {"request_rate": 0.0},
+        {"length_spread": 1.5},
+        {"input_len": 0},
+        {"output_len": 0},
+    ],
+)
+def test_a_load_out_of_range_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+        Load(**wrong)  # type: ignore[arg-type]

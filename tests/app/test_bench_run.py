@@ -1,0 +1,140 @@
+"""A benchmark through the engine: what it counts adds up, and set rates come out."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from acceptor.app.bench.load import Gain
+from acceptor.app.bench.pair import NoText
+from acceptor.app.bench.pair import Pair as BenchPair
+from acceptor.app.bench.results import BenchResults, read_results, write_results
+from acceptor.app.bench.run import Bench
+from acceptor.app.bench.sweep import PLAIN, Load, Sweep
+from acceptor.app.policies import CoupledSettings, PolicySettings, SyntheticSettings
+from acceptor.core import Block, ConfigError, Probabilistic, SamplingParams, Strict
+from kit.bench_sums import assert_figures_add_up
+from kit.toy_pair import Pair
+
+LOSSLESS: dict[str, PolicySettings] = {
+    "strict": Strict(),
+    "strict-coupled": CoupledSettings(),
+    "probabilistic": Probabilistic(),
+    "block": Block(),
+}
+LOAD = Load(
+    num_requests=12, max_concurrency=4, output_len=30, length_spread=0.5, input_len=5, warm_up=1
+)
+
+
+@pytest.fixture
+def make_bench(make_pair: Callable[..., Pair]) -> Callable[..., Bench]:
+    def make(
+        load: Load = LOAD,
+        policies: dict[str, PolicySettings] = LOSSLESS,
+        lengths: tuple[int, ...] = (0, 3),
+        temperatures: tuple[float, ...] = (1.0,),
+        max_model_len: int = 64,
+    ) -> Bench:
+        toys = make_pair(max_model_len=max_model_len)
+        pair = BenchPair(
+            target=toys.target,
+            draft=toys.draft,
+            encode=None,
+            new_detokenizer=NoText,
+            eos_token_ids=frozenset({3}),
+            names={"target": "toy"},
+        )
+        sweep = Sweep(
+            policies=policies,
+            num_spec_tokens=lengths,
+            temperatures=temperatures,
+            backends=("reference",),
+        )
+        return Bench(
+            pair=pair,
+            sweep=sweep,
+            load=load,
+            sampling=SamplingParams(),
+            prompts=pair.reader.prompts(load),
+        )
+
+    return make
+
+
+@pytest.fixture
+def results(make_bench: Callable[..., Bench]) -> BenchResults:
+    return make_bench().run()
+
+
+def test_every_setting_serves_all_requests_and_adds_up(results: BenchResults) -> None:
+    assert [run.setting.label for run in results.runs] == [
+        PLAIN,
+        *(f"{name}, K=3" for name in LOSSLESS),
+    ]
+    for run in results.runs:
+        assert (run.figures.num_successful, run.figures.num_failed) == (12, 0)
+        assert run.figures.peak_concurrency == 4
+        assert_figures_add_up(run.figures)
+    plain, strict, *_ = (run.figures for run in results.runs)
+    assert plain.acceptance.num_plain_tokens == plain.num_output_tokens
+    assert strict.acceptance.num_recovered_tokens > 0
+    assert strict.acceptance.num_bonus_tokens > 0
+
+
+def test_strict_emits_as_much_as_plain_decoding(results: BenchResults) -> None:
+    plain, strict, coupled, *_ = (run.figures.num_output_tokens for run in results.runs)
+    assert plain == strict == coupled
+
+
+def test_progress_counts_every_token_and_request(make_bench: Callable[..., Bench]) -> None:
+    gains: list[Gain] = []
+    results = make_bench(lengths=(3,), policies={"block": Block()}).run(lambda *_: gains.append)
+    assert sum(gain.num_ended for gain in gains) == 12
+    assert sum(gain.num_tokens for gain in gains) == results.runs[0].figures.num_output_tokens
+
+
+def test_arrivals_at_a_rate_are_served_one_after_the_other(
+    make_bench: Callable[..., Bench],
+) -> None:
+    load = Load(num_requests=3, output_len=3, input_len=2, request_rate=50.0, warm_up=0)
+    figures = make_bench(load, lengths=(0,)).run().runs[0].figures
+    assert figures.num_successful == 3
+    assert figures.duration > 0
+
+
+def test_results_are_the_same_after_a_file(results: BenchResults, tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "results.json"
+    write_results(results, path)
+    assert read_results(path) == results
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"runs": 3}', '{"runs": [{"setting": 1}]}'])
+def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match="expected"):
+        read_results(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.24, 0.6, 0.9])
+def test_a_set_rate_comes_out_within_half_a_point(
+    make_bench: Callable[..., Bench], rate: float
+) -> None:
+    # Not so short that the last drafts of each output, which are shorter and accepted at a higher
+    # rate, would count.
+    load = Load(
+        num_requests=100,
+        max_concurrency=50,
+        output_len=round(120 * (1 + 3 * rate)),
+        input_len=2,
+        warm_up=0,
+        ignore_eos=True,
+    )
+    policies = {"synthetic": SyntheticSettings(acceptance_rate=rate)}
+    bench = make_bench(load, policies, lengths=(3,), temperatures=(0.0,), max_model_len=480)
+    figures = bench.run().runs[0].figures
+    assert figures.acceptance.num_drafts > 11_500
+    assert figures.acceptance.acceptance_rate == pytest.approx(rate, abs=0.005)
+    assert_figures_add_up(figures)
