@@ -63,7 +63,8 @@ def _draw_ahead(log_weights: Tensor, batch: SampleBatch, draft_index: int, seed:
     def words(level: Level, candidates: Tensor) -> Tensor:
         made = blocks if level is Level.BLOCK else tokens
         start = int(candidates[0, 0])
-        return made[place : place + 1, start : start + candidates.shape[1]]
+        of_place = made[place : place + 1, start : start + candidates.shape[1]]
+        return of_place.to(candidates.device)
 
     return race(log_weights, words)
 

@@ -8,7 +8,15 @@ import pytest
 import torch
 from attrs import evolve
 
-from acceptor.core import Policy, Probabilistic, SamplingTensors, Strict, TokenCounts, VerifyBatch
+from acceptor.core import (
+    Policy,
+    Probabilistic,
+    SampleBatch,
+    SamplingTensors,
+    Strict,
+    TokenCounts,
+    VerifyBatch,
+)
 from kit.on_gpu import (
     FUSED,
     Verification,
@@ -17,6 +25,7 @@ from kit.on_gpu import (
     every_policy,
     sampler_of,
     verification,
+    wishes_of,
 )
 
 pytestmark = pytest.mark.gpu
@@ -134,6 +143,26 @@ def test_the_conformance_suite(backend: str) -> None:
         check=False,
     )
     assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-1000:]
+
+
+@pytest.mark.parametrize("num_reqs", [1, 3])
+@pytest.mark.parametrize("vocab_size", [300, 5000, 32_000])
+@pytest.mark.parametrize("draft_index", [None, 2])
+def test_the_reference_draws_alike_on_both_devices(
+    num_reqs: int, vocab_size: int, draft_index: int | None
+) -> None:
+    noise = torch.Generator().manual_seed(vocab_size)
+    logits = 3 * torch.randn(num_reqs, vocab_size, generator=noise)
+    drawn = []
+    for device in ("cpu", "cuda"):
+        batch = SampleBatch(
+            logits=logits.to(device),
+            positions=torch.arange(num_reqs, device=device),
+            draft_index=draft_index,
+        )
+        params = SamplingTensors.stack(wishes_of(num_reqs), device)
+        drawn.append(sampler_of("reference").sample(batch, params).token_ids.cpu())
+    assert torch.equal(*drawn)
 
 
 def test_strict_needs_no_draft_logits() -> None:
