@@ -1,14 +1,14 @@
-"""One decode step of a hundred thousand seeds at once: real drafting, real noise, real policies.
+"""One decode step of very many seeds at once: real drafting, real noise, real policies.
 
-Requests with the same context and the same draft share thresholds and residuals, so the policy is
-asked once for all of them. A test holds these steps against the sampler, token for token. This
-module refuses policies that look at the target's own samples: their output is plain sampling.
+Requests with the same text, draft and target samples share thresholds and residuals, so the policy
+is asked once for all of them. Tests hold these steps against the sampler, token for token. This
+module refuses vocabularies that are not tiny.
 """
 
 from collections.abc import Callable
 
 import torch
-from attrs import evolve
+from attrs import evolve, frozen
 from torch import Tensor
 
 from acceptor.backends import load_sampler
@@ -27,29 +27,32 @@ NextLogits = Callable[[Tensor], Tensor]
 """The logits after each of these tokens, -1 for none: [n] -> [n, vocab_size]."""
 
 
-def params_of(seeds: Tensor) -> SamplingTensors:
-    """Plain parameters for every seed."""
-    one = SamplingTensors.stack([SamplingParams(seed=0)])
+def params_of(seeds: Tensor, params: SamplingParams = SamplingParams(seed=0)) -> SamplingTensors:
+    """The same parameters for many seeds: [num_reqs] int64."""
+    one = SamplingTensors.stack([params], seeds.device)
     names = ("temperature", "min_p", "top_k", "top_p")
-    recipe = evolve(one.target, **{n: getattr(one.target, n).expand(len(seeds)) for n in names})
-    processed = one.logprobs_processed.expand(len(seeds))
-    return evolve(one, seeds=seeds, target=recipe, draft=recipe, logprobs_processed=processed)
+    target, draft = (
+        evolve(r, **{n: getattr(r, n).repeat(len(seeds)) for n in names})
+        for r in (one.target, one.draft)
+    )
+    processed = one.logprobs_processed.repeat(len(seeds))
+    return evolve(one, seeds=seeds, target=target, draft=draft, logprobs_processed=processed)
 
 
-def spread_seeds(num_reqs: int) -> Tensor:
+def spread_seeds(num_reqs: int, first: int = 0, device: torch.device | str = "cpu") -> Tensor:
     """Seeds that differ in all of their bits."""
-    return torch.arange(num_reqs) * -0x61C8864680B583EB
+    return torch.arange(first, first + num_reqs, device=device) * -0x61C8864680B583EB
 
 
 def drafts_of(
-    model: NextLogits, seeds: Tensor, last: Tensor, start: int, num_drafts: int, policy: Policy
+    model: NextLogits, seeds: Tensor, last: Tensor, start: Tensor, num_drafts: int, policy: Policy
 ) -> Tensor:
     """Draft with the sampler: [num_reqs, num_drafts]."""
     params, drafts = params_of(seeds), [last]
     for place in range(num_drafts):
         batch = SampleBatch(
             logits=model(drafts[-1]),
-            positions=torch.full_like(seeds, start + place),
+            positions=start + place,
             draft_index=place + 1,
             draft_stream=policy.draft_stream,
         )
@@ -61,7 +64,7 @@ def step(
     models: tuple[NextLogits, NextLogits],
     seeds: Tensor,
     last: Tensor,
-    start: int,
+    start: Tensor,
     num_drafts: int,
     policy: Policy,
 ) -> tuple[Tensor, Tensor]:
@@ -71,7 +74,7 @@ def step(
         models: target and draft.
         seeds: [num_reqs].
         last: [num_reqs] the token before, -1 for none.
-        start: the position that the first draft token is for.
+        start: [num_reqs] the position that the first draft token is for.
         num_drafts: K.
         policy: decides.
 
@@ -79,53 +82,114 @@ def step(
         Token ids [num_reqs, K + 1], -1 where nothing was emitted, and accepted ones [num_reqs].
     """
     drafts = drafts_of(models[1], seeds, last, start, num_drafts, policy)
-    token_ids = torch.full((len(seeds), num_drafts + 1), -1)
-    num_accepted = torch.zeros_like(seeds)
-    texts = torch.cat((last[:, None], drafts), dim=1)
-    for text in texts.unique(dim=0):
-        alike = (texts == text).all(dim=1)
-        view = _view(models, text)
-        accepted = _num_accepted(view, policy, seeds[alike], start)
-        token_ids[alike] = _emitted(view, policy, seeds[alike], start, accepted)
-        num_accepted[alike] = accepted
-    return token_ids, num_accepted
+    texts, keys = torch.cat((last[:, None], drafts), dim=1), _Keys(seeds, start)
+    answers = _ask(models, policy, texts, keys)
+    accepted = answers.num_accepted(policy.rule, keys)
+    final = _final_tokens(models[0], texts, keys, answers, accepted)
+    places = torch.arange(num_drafts + 1, device=seeds.device)
+    padded = torch.nn.functional.pad(drafts, (0, 1), value=-1)
+    emitted = torch.where(places < accepted[:, None], padded, -1)
+    return torch.where(places == accepted[:, None], final[:, None], emitted), accepted
 
 
-def _view(models: tuple[NextLogits, NextLogits], text: Tensor) -> DraftView:
+@frozen(eq=False)
+class _Keys:
+    """What noise is keyed by: [num_reqs] each."""
+
+    seeds: Tensor
+    start: Tensor
+
+    def draw(self, log_weights: Tensor, places: Tensor, stream: Stream) -> Tensor:
+        return draw(log_weights, self.seeds, self.start + places, places + 1, stream)
+
+    def uniforms(self, num_drafts: int) -> Tensor:
+        columns = [
+            acceptance_uniforms(self.seeds, self.start + place, torch.full_like(self.start, place + 1))
+            for place in range(num_drafts)
+        ]
+        return torch.stack(columns, dim=1)
+
+    def of(self, chosen: Tensor) -> "_Keys":
+        return _Keys(self.seeds[chosen], self.start[chosen])
+
+
+@frozen(eq=False)
+class _Answers:
+    """A policy's answers to all cases that occur.
+
+    Attributes:
+        cases: [num_reqs] which case each request is.
+        log_thresholds: [num_cases, K].
+        log_residuals: [num_cases, K, vocab_size]; None where the target's sample stands.
+    """
+
+    cases: Tensor
+    log_thresholds: Tensor
+    log_residuals: Tensor | None
+
+    def num_accepted(self, rule: Rule, keys: _Keys) -> Tensor:
+        num_drafts = self.log_thresholds.shape[1]
+        passed = (keys.uniforms(num_drafts).log() < self.log_thresholds[self.cases]).long()
+        if rule is Rule.FIRST_FAILURE:
+            return passed.cumprod(dim=1).sum(dim=1)
+        return (passed * torch.arange(1, num_drafts + 1, device=passed.device)).amax(dim=1)
+
+
+def _ask(
+    models: tuple[NextLogits, NextLogits], policy: Policy, texts: Tensor, keys: _Keys
+) -> _Answers:
+    seen = texts
+    if policy.uses_target_samples:
+        seen = torch.cat((texts, _target_samples(models[0], texts, keys)), dim=1)
+    rows, cases = _different_rows(seen)
+    num_tokens, device = texts.shape[1], texts.device
+    views = [_view(models, row[:num_tokens], row[num_tokens:]) for row in rows]
+    places = range(num_tokens - 1)
+    residuals = [[policy.log_residual(view, place) for place in places] for view in views]
+    stand = any(residual is None for residual in residuals[0])
+    return _Answers(
+        cases,
+        torch.stack([policy.log_thresholds(view) for view in views]).to(device),
+        None if stand else torch.stack([torch.stack(of_view) for of_view in residuals]).to(device),
+    )
+
+
+def _different_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The different ones, on the host, and for each row which of them it is."""
+    size = int(rows.max()) + 2
+    codes = torch.zeros_like(rows[:, 0])
+    for column in rows.T:
+        codes = codes * size + column + 1
+    codes, numbers = codes.unique(return_inverse=True)
+    columns = [codes // size**power % size - 1 for power in range(rows.shape[1])]
+    return torch.stack(columns[::-1], dim=1).cpu(), numbers
+
+
+def _view(models: tuple[NextLogits, NextLogits], text: Tensor, samples: Tensor) -> DraftView:
     target, draft = (model(text).double().log_softmax(dim=-1) for model in models)
-    return DraftView(text[1:], target, draft[:-1], None)
+    return DraftView(text[1:], target, draft[:-1], samples if len(samples) else None)
 
 
-def _num_accepted(view: DraftView, policy: Policy, seeds: Tensor, start: int) -> Tensor:
-    verdicts = torch.stack(
-        [
-            acceptance_uniforms(*_keys(seeds, start, place)).log() < threshold
-            for place, threshold in enumerate(policy.log_thresholds(view))
-        ],
-        dim=1,
-    ).long()
-    if policy.rule is Rule.FIRST_FAILURE:
-        return verdicts.cumprod(dim=1).sum(dim=1)
-    return (verdicts * torch.arange(1, verdicts.shape[1] + 1)).amax(dim=1)
+def _target_samples(model: NextLogits, texts: Tensor, keys: _Keys) -> Tensor:
+    rows = [
+        keys.draw(_law(model, last), torch.full_like(last, place), Stream.TARGET)
+        for place, last in enumerate(texts.T)
+    ]
+    return torch.stack(rows, dim=1)
 
 
-def _emitted(
-    view: DraftView, policy: Policy, seeds: Tensor, start: int, num_accepted: Tensor
+def _final_tokens(
+    model: NextLogits, texts: Tensor, keys: _Keys, answers: _Answers, accepted: Tensor
 ) -> Tensor:
-    num_drafts = view.num_draft_tokens
-    emitted = torch.full((len(seeds), num_drafts + 1), -1)
-    for accepted in num_accepted.unique().tolist():
-        chosen = num_accepted == accepted
-        weights, stream = view.target_log_probs[num_drafts], Stream.TARGET
-        if accepted < num_drafts:
-            residual = policy.log_residual(view, accepted)
-            assert residual is not None
-            weights, stream = residual, Stream.RECOVER
-        keys = _keys(seeds[chosen], start, accepted)
-        emitted[chosen, :accepted] = view.draft_token_ids[:accepted]
-        emitted[chosen, accepted] = draw(weights.expand(len(keys[0]), -1), *keys, stream)
-    return emitted
+    before = texts.gather(1, accepted[:, None]).squeeze(1)
+    final = keys.draw(_law(model, before), accepted, Stream.TARGET)
+    if answers.log_residuals is not None:
+        rejected = accepted < texts.shape[1] - 1
+        places = accepted[rejected]
+        weights = answers.log_residuals[answers.cases[rejected], places]
+        final[rejected] = keys.of(rejected).draw(weights, places, Stream.RECOVER)
+    return final
 
 
-def _keys(seeds: Tensor, start: int, place: int) -> tuple[Tensor, Tensor, Tensor]:
-    return seeds, torch.full_like(seeds, start + place), torch.full_like(seeds, place + 1)
+def _law(model: NextLogits, last: Tensor) -> Tensor:
+    return model(last).double().log_softmax(dim=-1)

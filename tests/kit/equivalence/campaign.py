@@ -34,10 +34,10 @@ class Campaign:
     num_workers: int
 
     def run(self) -> Iterator[Tally]:
-        """The corners, then rounds over the forms until enough batches were compared."""
+        """The corners beside rounds over the forms, until enough batches were compared."""
         spawn = get_context("spawn")
         with ProcessPoolExecutor(self.num_workers, spawn, initializer=_use_one_thread) as pool:
-            yield pool.submit(_corners, self.backend, self.device).result()
+            corners = pool.submit(_corners, self.backend, self.device)
             compared, numbers = 0, [*range(sum(1 for _ in forms(self.forms_per_policy)))]
             for turn in range(MOST_ROUNDS):
                 size = -(-(self.num_batches - compared) // max(len(numbers), 1))
@@ -48,6 +48,7 @@ class Campaign:
                 yield from tallies
                 compared += sum(tally.num_batches for tally in tallies)
                 numbers = [n for n, t in zip(numbers, tallies, strict=True) if t.num_batches]
+            yield corners.result()
 
 
 def _corners(backend: str, device: str) -> Tally:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from acceptor.core import Policy
 from kit.proof.goodness import Goodness, goodness
-from kit.proof.runs import Chain, Runs, Step, decode, spread_seeds
+from kit.many_seeds import spread_seeds
+from kit.proof.runs import Chain, Runs, Step, decode
 
 PARTS = 40
 """How many p-values one comparison gives beside that of the whole."""
@@ -72,7 +73,7 @@ def compare(
     counted: list[Frequencies] = []
     for begin in range(0, num_runs, chunk):
         num_reqs = min(chunk, num_runs - begin)
-        seeds = spread_seeds(begin, num_reqs, device)
+        seeds = spread_seeds(num_reqs, begin, device)
         runs = decode(here, policy, seeds, step)
         size = -(-num_reqs * PARTS // num_runs)
         counted += [_count(here, part) for part in runs.split(-(-num_reqs // size))]

@@ -1,15 +1,16 @@
-"""The reference's decode step for a hundred thousand requests: alike ones are decided together.
+"""The reference's decode step and draws for millions of requests: alike ones are decided together.
 
-Requests with the same context, draft and target samples share their thresholds, so the policy is
-asked once for all of them. A test holds it against the sampler, token for token.
+Tests hold both against the sampler, token for token. This module refuses parameters other than the
+plain ones.
 """
 
 import torch
-from attrs import evolve
 from torch import Tensor
 
-from acceptor.backends.reference.draw import draw
-from acceptor.core import Policy, Stream
+from acceptor.backends.reference import draw
+from acceptor.core import DraftView, Policy, Probabilistic, Stream
+from acceptor.core import race as core_race
+from acceptor.core.randomness import Level
 from kit import many_seeds
 from kit.proof.runs import Chain
 
@@ -18,55 +19,60 @@ def grouped_step(
     chain: Chain, policy: Policy, seeds: Tensor, positions: Tensor, before: Tensor
 ) -> tuple[Tensor, Tensor]:
     """A `kit.proof.runs.Step` for chains with plain parameters."""
-    token_ids = torch.full((len(seeds), chain.num_spec_tokens + 1), -1)
-    accepted = torch.zeros_like(seeds)
-    has_residual = policy.lossless and not policy.uses_target_samples
-    decide = _by_probabilities if has_residual else _by_target_samples
-    for start in positions.unique().tolist():
-        here = positions == start
-        token_ids[here], accepted[here] = decide(chain, policy, seeds[here], start, before[here])
-    return token_ids, accepted
+    models = _rows_of(chain.target), _rows_of(chain.draft)
+    return many_seeds.step(models, seeds, before, positions, chain.num_spec_tokens, policy)
 
 
-def _by_probabilities(
-    chain: Chain, policy: Policy, seeds: Tensor, start: int, before: Tensor
-) -> tuple[Tensor, Tensor]:
-    models = chain.target.__getitem__, chain.draft.__getitem__
-    return many_seeds.step(models, seeds, before, start, chain.num_spec_tokens, policy)
+def _rows_of(table: Tensor) -> many_seeds.NextLogits:
+    """On the host for tokens that lie there."""
+    on_host = table.cpu()
+    return lambda last: (on_host if last.device.type == "cpu" else table)[last]
 
 
-def _by_target_samples(
-    chain: Chain, policy: Policy, seeds: Tensor, start: int, before: Tensor
-) -> tuple[Tensor, Tensor]:
-    models = chain.target.__getitem__, chain.draft.__getitem__
-    num_drafts = chain.num_spec_tokens
-    drafts = many_seeds.drafts_of(models[1], seeds, before, start, num_drafts, policy)
-    texts = torch.cat((before[:, None], drafts), dim=1)
-    samples = _target_samples(chain, seeds, start, texts)
-    accepted = torch.zeros_like(seeds)
-    cases, numbers = torch.cat((texts, samples), dim=1).unique(dim=0, return_inverse=True)
-    for number, case in enumerate(cases):
-        alike = numbers == number
-        view = evolve(
-            many_seeds._view(models, case[: num_drafts + 1]),
-            target_token_ids=case[num_drafts + 1 :],
-        )
-        accepted[alike] = many_seeds._num_accepted(view, policy, seeds[alike], start)
-    places = torch.arange(num_drafts + 1)
-    padded = torch.nn.functional.pad(drafts, (0, 1), value=-1)
-    emitted = torch.where(places < accepted[:, None], padded, -1)
-    return torch.where(places == accepted[:, None], samples, emitted), accepted
+def grouped_sample(logits: Tensor, seeds: Tensor, position: int, place: int | None) -> Tensor:
+    """`Sampler.sample` for requests that share a row: [num_reqs] tokens.
+
+    Args:
+        logits: [vocab_size].
+        seeds: [num_reqs].
+        position: of all.
+        place: 1-based place in the draft, None for the target's own draw.
+    """
+    stream = Stream.TARGET if place is None else Stream.DRAFT
+    return _draw_alike(_law(logits), seeds, position, place or 0, stream)
 
 
-def _target_samples(chain: Chain, seeds: Tensor, start: int, texts: Tensor) -> Tensor:
-    rows = [
-        draw(
-            chain.target[texts[:, place]].double().log_softmax(dim=-1),
-            seeds,
-            torch.full_like(seeds, start + place),
-            torch.zeros_like(seeds),
-            Stream.TARGET,
-        )
-        for place in range(texts.shape[1])
-    ]
-    return torch.stack(rows, dim=1)
+def grouped_first_tokens(target: Tensor, draft: Tensor, seeds: Tensor, position: int) -> Tensor:
+    """The first token of each request that drafts one and verifies it: [num_reqs]."""
+    log_p, log_q = _law(target), _law(draft)
+    drafted = grouped_sample(draft, seeds, position, 1)
+    # As if all requests' drafts were one: its tokens are tested one by one, each on its row.
+    view = DraftView(
+        drafted, log_p.expand(len(seeds) + 1, -1), log_q.expand(len(seeds), -1), None
+    )
+    positions = torch.full_like(seeds, position)
+    uniforms = draw.acceptance_uniforms(seeds, positions, torch.ones_like(seeds))
+    accepted = uniforms.log() < Probabilistic().log_thresholds(view)
+    residual = Probabilistic().log_residual(view, 0)
+    recovered = _draw_alike(residual, seeds, position, 1, Stream.RECOVER)
+    return torch.where(accepted, drafted, recovered)
+
+
+def _law(logits: Tensor) -> Tensor:
+    return logits.double().log_softmax(dim=-1)
+
+
+def _draw_alike(
+    log_weights: Tensor, seeds: Tensor, position: int, draft_index: int, stream: Stream
+) -> Tensor:
+    """The draw of `acceptor.core.race` for rows that all have these weights: [vocab_size]."""
+    blocks = core_race._split_into_blocks(log_weights[None])[0]
+    num_blocks, block_size = blocks.shape
+    where = (torch.full_like(seeds, position), torch.full_like(seeds, draft_index), stream)
+    block_ids = torch.arange(num_blocks, device=seeds.device).expand(len(seeds), -1)
+    words = draw.random_words(seeds, *where, Level.BLOCK, block_ids)
+    winner = core_race._first_to_arrive(blocks.logsumexp(dim=-1), words)
+    first_id = winner * core_race.BLOCK_SIZE
+    token_ids = first_id[:, None] + torch.arange(block_size, device=seeds.device)
+    words = draw.random_words(seeds, *where, Level.TOKEN, token_ids)
+    return first_id + core_race._first_to_arrive(blocks[winner], words)

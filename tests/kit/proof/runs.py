@@ -15,9 +15,9 @@ from acceptor.core import (
     SampleBatch,
     Sampler,
     SamplingParams,
-    SamplingTensors,
     VerifyBatch,
 )
+from kit.many_seeds import params_of
 
 
 @frozen(eq=False)
@@ -109,7 +109,7 @@ def step_of(sampler: Sampler) -> Step:
     def step(
         chain: Chain, policy: Policy, seeds: Tensor, positions: Tensor, before: Tensor
     ) -> tuple[Tensor, Tensor]:
-        params = params_of(chain.params, seeds)
+        params = params_of(seeds, chain.params)
         contexts = [before]
         for place in range(chain.num_spec_tokens):
             batch = SampleBatch(
@@ -132,20 +132,3 @@ def step_of(sampler: Sampler) -> Step:
         return output.token_ids, output.num_accepted.long()
 
     return step
-
-
-def params_of(params: SamplingParams, seeds: Tensor) -> SamplingTensors:
-    """The same parameters for many seeds: [num_reqs] int64."""
-    one = SamplingTensors.stack([params], seeds.device)
-    names = ("temperature", "min_p", "top_k", "top_p")
-    target, draft = (
-        evolve(r, **{n: getattr(r, n).repeat(len(seeds)) for n in names})
-        for r in (one.target, one.draft)
-    )
-    processed = one.logprobs_processed.repeat(len(seeds))
-    return evolve(one, seeds=seeds, target=target, draft=draft, logprobs_processed=processed)
-
-
-def spread_seeds(first: int, num_reqs: int, device: torch.device) -> Tensor:
-    """Seeds that differ in all of their bits."""
-    return torch.arange(first, first + num_reqs, device=device) * -0x61C8864680B583EB

@@ -22,6 +22,7 @@ from attrs import asdict, frozen
 
 from acceptor.app.bench.kernels.machine import describe
 from acceptor.core import UnavailableError
+from kit.sanitize.subset import POLICIES
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 FINDINGS = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
@@ -54,9 +55,9 @@ class Outcome:
         return self.findings == 0 and self.num_different == 0
 
 
-def watch(backend: str, tool: str, seconds: float) -> Outcome:
+def watch(backend: str, tool: str, seconds: float, *policies: str) -> Outcome:
     """Run the subset under a tool; "none" for no tool."""
-    command = [sys.executable, "-m", "kit.sanitize.subset", backend]
+    command = [sys.executable, "-m", "kit.sanitize.subset", backend, *policies]
     if tool != "none":
         command = ["compute-sanitizer", "--tool", tool, *command]
     # Without PyTorch's cache every tensor is an allocation of its own, whose edges tools know.
@@ -97,10 +98,11 @@ def main() -> int:
     wanted = parser.parse_args()
     if shutil.which("compute-sanitizer") is None:
         raise UnavailableError("sanitize: needs compute-sanitizer, which comes with CUDA's toolkit")
-    # Unwatched first: it compiles the kernels, which tools would slow down.
-    outcomes = [watch(wanted.backend, "none", wanted.seconds)]
     tools = wanted.tool or TOOLS
-    with ThreadPoolExecutor(len(tools)) as pool:
+    with ThreadPoolExecutor(len(POLICIES)) as pool:
+        # Unwatched first: it compiles the kernels, which tools would slow down.
+        names = [policy.name for policy in POLICIES]
+        outcomes = [*pool.map(lambda n: watch(wanted.backend, "none", wanted.seconds, n), names)]
         outcomes += pool.map(lambda tool: watch(wanted.backend, tool, wanted.seconds), tools)
     for outcome in outcomes:
         sys.stdout.write(f"{outcome.tool:>10}: {outcome.findings} found, {outcome.num_different} "
