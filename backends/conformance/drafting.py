@@ -10,10 +10,11 @@ from torch import Tensor
 
 from ...core.batch import PADDING_TOKEN_ID, VerifyBatch
 from ...core.ports import Sampler
+from ...core.sampling_tensors import SamplingTensors
 from .case import Case
 from .findings import Findings
 from .inputs import Inputs
-from .sampling import draft_batch, draw
+from .sampling import draft_batch, draw, draw_once
 
 
 @frozen(eq=False)
@@ -29,10 +30,14 @@ def drafted_batch(case: Case, inputs: Inputs, sampler: Sampler) -> Drafted:
     if not _must_be_drawn(case):
         return Drafted(arbitrary_batch(case, inputs), Findings())
     token_ids = _no_drafts(case, inputs)
+    params = SamplingTensors.stack(inputs.wishes, token_ids.device)
     findings = Findings()
     for place in range(1, max(case.num_draft_tokens, default=0) + 1):
         batch = draft_batch(case, inputs, place)
-        drawn = draw(case, batch, inputs.wishes, sampler, twice=place == 1)
+        if place == 1:
+            drawn = draw(case, batch, inputs.wishes, sampler)
+        else:
+            drawn = draw_once(batch, params, sampler)
         token_ids[:, place - 1] = drawn.token_ids
         findings += drawn.findings
     return Drafted(_verify_batch(case, inputs, _finish(case, token_ids)), findings)
@@ -68,7 +73,7 @@ def _no_drafts(case: Case, inputs: Inputs) -> Tensor:
 def _finish(case: Case, token_ids: Tensor) -> Tensor:
     """End each draft, replace failed draws, damage ids if the case wants it."""
     rng = np.random.default_rng((case.seed, 5))
-    bad_ids = (-1, -2, case.vocab_size, case.vocab_size + 7, -(2**31), 2**31 - 1)
+    bad_ids = (-1, -1, -1, -2, case.vocab_size, case.vocab_size + 7, -(2**31), 2**31 - 1)
     rows = token_ids.tolist()
     for row, count in zip(rows, case.num_draft_tokens, strict=True):
         row[count:] = [PADDING_TOKEN_ID] * (len(row) - count)

@@ -36,8 +36,6 @@ def draw(
     batch: SampleBatch,
     wishes: Sequence[SamplingParams],
     sampler: Sampler,
-    *,
-    twice: bool = True,
 ) -> Drawn:
     """Draw, compare with the oracle, and perhaps draw again in another order."""
     params = SamplingTensors.stack(wishes, batch.logits.device)
@@ -46,9 +44,15 @@ def draw(
     modified = tuple(snapshot.differences())
     judged = judge_sample(batch, params, output)
     twisted: tuple[Difference, ...] = ()
-    if twice and case.twist != "none" and judged.is_well_formed:
+    if case.twist != "none" and judged.is_well_formed:
         twisted = tuple(_draw_again(case, batch, wishes, output, sampler))
     return Drawn(output.token_ids, judged + Findings(differences=modified + twisted))
+
+
+def draw_once(batch: SampleBatch, params: SamplingTensors, sampler: Sampler) -> Drawn:
+    """Draw, and compare with the oracle."""
+    output = sampler.sample(batch, params)
+    return Drawn(output.token_ids, judge_sample(batch, params, output))
 
 
 def plain_batch(inputs: Inputs) -> SampleBatch:

@@ -31,6 +31,9 @@ HUGE_VOCABULARIES = (50257, 128256, 151936)
 MOST_BY_MANY = 10_000
 """Larger vocabularies come with few requests and short drafts."""
 
+SHAPES = ((2, 5), (3, 4), (3, 3), (4, 4), (6, 5), (2, 12))
+"""(most requests, longest draft) of a batch."""
+
 FLOAT_DTYPES = ("float32", "bfloat16", "float16")
 
 _shares = st.floats(0, 1, width=16)
@@ -94,8 +97,9 @@ def _case(num_draft_tokens: list[int], vocab_size: int, **choices: Any) -> Case:
 
 
 def _draft_lengths() -> SearchStrategy[list[int]]:
-    longest = st.sampled_from([5, 5, 5, 5, 12])
-    return longest.flatmap(lambda most: st.lists(st.integers(0, most), max_size=6))
+    return st.sampled_from(SHAPES).flatmap(
+        lambda shape: st.lists(st.integers(0, shape[1]), max_size=shape[0])
+    )
 
 
 def _without_mutants(case: SearchStrategy[Case]) -> SearchStrategy[Case]:
