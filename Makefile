@@ -25,7 +25,7 @@ test: $(TO_DEVELOP) ## Run the tests
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4
 
 test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device
-	@$(BIN)/pytest -m gpu
+	@PYTHONPATH=tests $(BIN)/pytest -m gpu -p kit.gpu_record --gpu-record docs/data/gpu-tests.json
 
 equivalence: $(TO_DEVELOP) ## Hold a fused backend to the oracle on a CUDA device (BACKEND=cupy)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m kit.equivalence --backend $(BACKEND) \

@@ -1,11 +1,14 @@
 """A run as a figure: time over batch size, and the floor below it. It refuses to compute."""
 
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from ....core.errors import UnavailableError
 from .figures import backends, cold_time, label, labels
 from .results import Run
+
+TITLE_WIDTH = 36
 
 
 def plot(run: Run, path: Path) -> None:
@@ -43,4 +46,6 @@ def _draw(panel: Any, run: Run, name: str) -> None:
     for place, backend in enumerate(backends(run)):
         times = [cold_time(line.cells[place]) for line in lines]
         panel.loglog(num_reqs, [t or float("nan") for t in times], "o-", label=backend)
-    panel.set(title=name, xlabel="R", ylabel="µs, cold")
+    panel.set(title=fill(name, TITLE_WIDTH), xlabel="R", ylabel="µs, cold")
+    panel.set_xticks(num_reqs, [str(size) for size in num_reqs])
+    panel.minorticks_off()

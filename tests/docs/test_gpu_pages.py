@@ -1,0 +1,44 @@
+"""The pages about speed and GPU runs show what the records say."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from acceptor.app.bench.kernels.results import Run
+from acceptor.app.bench.kernels.table import markdown
+from kit.gpu_record import as_record
+from kit.gpu_runs import table
+
+DATA = Path(__file__).parents[2] / "docs" / "data"
+
+
+def test_the_table_of_gpu_runs_is_what_the_records_say() -> None:
+    assert (DATA / "gpu-runs.md").read_text(encoding="utf-8") == table(DATA)
+
+
+def test_the_tables_of_kernels_are_what_the_record_says() -> None:
+    run = Run.read(DATA / "kernels.json")
+    assert (DATA / "kernels.md").read_text(encoding="utf-8") == markdown(run)
+
+
+def test_a_run_of_tests_is_recorded_with_its_failures(tmp_path: Path) -> None:
+    failed = SimpleNamespace(nodeid="a.py::b", longreprtext="def b():\n>   x\nE   assert 1 == 2")
+    skipped = SimpleNamespace(longrepr=("a.py", 3, "Skipped: needs cupy"))
+    record = as_record({"passed": [0, 0], "failed": [failed], "skipped": [skipped] * 2}, 1.0)
+    assert record["counts"] == {"passed": 2, "failed": 1, "error": 0, "skipped": 2}
+    assert record["failures"] == {"a.py::b": "E   assert 1 == 2"}
+    assert record["skipped"] == {"Skipped: needs cupy": 2}
+    (tmp_path / "gpu-tests.json").write_text(json.dumps(record))
+    assert "2 passed, 1 failed, 2 skipped" in table(tmp_path)
+
+
+@pytest.mark.parametrize("findings", [0, 3, None])
+def test_a_sanitizer_that_did_not_end_is_not_clean(tmp_path: Path, findings: int | None) -> None:
+    outcomes = [{"tool": "none", "findings": 0}, {"tool": "racecheck", "findings": findings}]
+    machine = {"device": "a GPU", "torch": "2"}
+    record = {"backend": "cupy", "date": "2026-01-02", "machine": machine, "outcomes": outcomes}
+    (tmp_path / "sanitize-cupy.json").write_text(json.dumps(record))
+    expected = "did not end" if findings is None else str(findings)
+    assert f"racecheck {expected} |" in table(tmp_path)

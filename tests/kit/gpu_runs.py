@@ -1,0 +1,89 @@
+"""`python -m kit.gpu_runs`: one table of what ran on GPUs, from the records in docs/data.
+
+It refuses to know anything that no record says.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parents[2] / "docs" / "data"
+HEADER = "| what | command | where | when | outcome |\n|---|---|---|---|---|\n"
+
+
+def table(folder: Path) -> str:
+    """A row for each record that is there."""
+    return HEADER + "".join(f"| {' | '.join(row)} |\n" for row in _rows(folder))
+
+
+def _rows(folder: Path) -> Iterator[tuple[str, ...]]:
+    for path in sorted(folder.glob("gpu-tests*.json")):
+        record = _read(path)
+        yield "tests", "`make test-gpu`", *_machine(record), _tests(record)
+    for path in sorted(folder.glob("equivalence-*.json")):
+        record = _read(path)
+        command = f"`make equivalence BACKEND={record['backend']}`"
+        where = ", ".join(record["machines"])
+        yield f"equivalence, {record['backend']}", command, where, record["date"], _equal(record)
+    for path in sorted(folder.glob("sanitize-*.json")):
+        record = _read(path)
+        command = f"`make sanitize BACKEND={record['backend']}`"
+        what = f"compute-sanitizer, {record['backend']}"
+        yield what, command, *_machine(record), _sanitized(record)
+    for path in sorted(folder.glob("kernels*.json")):
+        record = _read(path)
+        command = "`acceptor bench kernels --headline`"
+        yield "speed", command, *_machine(record), _timed(record)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return record
+
+
+def _machine(record: dict[str, Any]) -> tuple[str, str]:
+    machine = record["machine"]
+    driver = f", driver {machine['driver']}" if "driver" in machine else ""
+    return f"{machine['device']}{driver}, torch {machine['torch']}", record["date"]
+
+
+def _tests(record: dict[str, Any]) -> str:
+    counts = record["counts"]
+    failed = counts["failed"] + counts["error"]
+    return f"{counts['passed']} passed, {failed} failed, {counts['skipped']} skipped"
+
+
+def _equal(record: dict[str, Any]) -> str:
+    tally = record["tally"]
+    return (
+        f"{tally['num_batches']:,} batches, {tally['num_requests']:,} requests, "
+        f"{tally['num_decisions']:,} decisions: {len(tally['failures'])} unexplained differences, "
+        f"{sum(tally['near_ties'].values())} near-ties"
+    )
+
+
+def _sanitized(record: dict[str, Any]) -> str:
+    found = {}
+    for outcome in record["outcomes"]:
+        if outcome["tool"] != "none":
+            count = outcome["findings"]
+            found[outcome["tool"]] = "did not end" if count is None else str(count)
+    return "findings: " + ", ".join(f"{tool} {count}" for tool, count in found.items())
+
+
+def _timed(record: dict[str, Any]) -> str:
+    cells = [cell for line in record["lines"] for cell in line["cells"]]
+    missing = sum(cell["times"] is None for cell in cells)
+    different = sum(cell["num_different"] for cell in cells)
+    checked = sum(cell["num_checked"] for cell in cells)
+    return (
+        f"{len(cells) - missing} of {len(cells)} cells; tokens of {different} of {checked} "
+        "compared requests differ from the reference's"
+    )
+
+
+if __name__ == "__main__":
+    (DATA / "gpu-runs.md").write_text(table(DATA), encoding="utf-8")
+    sys.stdout.write(table(DATA))
