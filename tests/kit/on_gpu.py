@@ -143,6 +143,7 @@ def reserved(backend: str, step: Verification) -> dict[str, Any]:
     """The `workspace` and `out` of a call that must not allocate; `out` holds a first result."""
     sampler: Any = sampler_of(backend)
     more: dict[str, Any] = {"out": step.by(backend)}
+    # Other backends keep one workspace for each stream.
     if hasattr(sampler, "verify_workspace_size"):
         size = sampler.verify_workspace_size(step.batch, step.params, step.policy)
         more["workspace"] = torch.zeros(size, device="cuda")

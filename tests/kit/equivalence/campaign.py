@@ -46,10 +46,13 @@ class Campaign:
                 if size <= 0:
                     break
                 waiting = [pool.submit(_chunk, self, number, turn, size) for number in numbers]
-                tallies = [found.result() for found in waiting]
-                yield from tallies
-                compared += sum(tally.num_batches for tally in tallies)
-                numbers = [n for n, t in zip(numbers, tallies, strict=True) if t.num_batches]
+                supported = []
+                for number, found in zip(numbers, waiting, strict=True):
+                    tally = found.result()
+                    yield tally
+                    compared += tally.num_batches
+                    supported += [number] * (tally.num_batches > 0)
+                numbers = supported
             yield corners.result()
 
 
