@@ -10,13 +10,18 @@ from torch import Tensor
 
 from ..core.checks import check_integer, check_tensor
 from ..core.errors import InvalidInputError
+from .fusion import fused_halves
 from .kv_cache import KVCache, Slots
 from .model_config import ModelConfig
-from .transformer import Decoder, Step
+from .spans import Spans
+from .transformer import PLAIN_HALVES, Decoder, Halves, Step
 
 GPU_LENGTH_STEP = 256
 """A GPU attends to a multiple of this many positions: its kernels are planned once per length, and
 are slower at odd ones."""
+
+MAX_FUSED_TOKENS = 512
+"""Decode steps are short and waited for; prompts are long, and of any length."""
 
 
 @frozen(eq=False)
@@ -32,8 +37,13 @@ class TransformerModel:
     config: ModelConfig
     decoder: Decoder
     max_model_len: int
+    _halves: Halves = field(init=False)
     _rope_table: Tensor = field(init=False)
     _all_positions: Tensor = field(init=False)
+
+    @_halves.default
+    def _make_halves(self) -> Halves:
+        return PLAIN_HALVES if self.device.type == "cpu" else fused_halves()
 
     @_rope_table.default
     def _make_rope_table(self) -> Tensor:
@@ -129,7 +139,7 @@ class TransformerModel:
         if num_reqs == 0:
             shape = (0, 1 if last_only else num_tokens, self.vocab_size)
             return self.decoder.embedding.new_empty(shape)
-        step = self._plan(positions, cache, slot_ids, max_position)
+        step = self._plan(positions, cache, slot_ids, max_position, last_only=last_only)
         return self.decoder(token_ids, step, cache, last_only=last_only)
 
     def _check(self, token_ids: Tensor, positions: Tensor, slot_ids: Tensor | None) -> None:
@@ -146,9 +156,12 @@ class TransformerModel:
         cache: KVCache,
         slot_ids: Tensor | None,
         max_position: int | None,
+        *,
+        last_only: bool,
     ) -> Step:
         num_positions = self._num_positions(positions, cache, max_position)
         slots, slot_ids = self._slots(slot_ids, len(positions), cache)
+        flash = Spans.can_be_used(self.device, self.dtype)
         rotation = self._rope_table.index_select(0, positions.flatten())
         cos, signed_sin = rotation.unsqueeze(2).unbind(1)
         return Step(
@@ -158,10 +171,16 @@ class TransformerModel:
             rows=cache.rows(slot_ids, positions),
             slots=slots,
             num_positions=num_positions,
-            biases={
+            biases={}
+            if flash
+            else {
                 window: self._bias(positions, num_positions, window)
                 for window in set(self.config.windows)
             },
+            spans=Spans.of(positions, slot_ids, cache.max_len, last_only=last_only)
+            if flash
+            else None,
+            halves=self._halves if positions.numel() <= MAX_FUSED_TOKENS else PLAIN_HALVES,
         )
 
     def _num_positions(self, positions: Tensor, cache: KVCache, max_position: int | None) -> int:

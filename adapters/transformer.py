@@ -4,6 +4,8 @@ Tokens of all requests are one flat list except inside attention. This module re
 weights' names, files and memory layouts: see `acceptor.adapters.weights`.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from .kv_cache import KVCache, LayerCache, Slots
 from .rope import rotate
+from .spans import Spans
 
 
 @frozen(eq=False)
@@ -49,6 +52,8 @@ class Step:
         num_positions: how many positions of them are read.
         biases: window -> [num_reqs, 1, tokens per request, num_positions]: 0 where a query may
             look, -inf elsewhere.
+        spans: where attention finds keys without copying slots; None to copy and add biases.
+        halves: how the layers are computed.
     """
 
     num_reqs: int
@@ -58,6 +63,8 @@ class Step:
     slots: Slots
     num_positions: int
     biases: dict[int | None, Tensor]
+    spans: Spans | None
+    halves: "Halves"
 
 
 @frozen(eq=False, kw_only=True)
@@ -80,13 +87,16 @@ class Attention:
     query_norm: RMSNorm | None
     key_norm: RMSNorm | None
 
-    def __call__(self, hidden: Tensor, step: Step, cache: LayerCache) -> Tensor:
-        """[num_tokens, hidden_size] -> the same, after writing this step's keys and values."""
+    def project(self, hidden: Tensor, step: Step, cache: LayerCache) -> Tensor:
+        """[num_tokens, hidden_size] -> queries [num_tokens, num_heads, head_dim].
+
+        Writes this step's keys and values.
+        """
         heads = self.qkv(hidden).view(len(hidden), -1, self.head_dim)
         num_turned = self.num_heads + self.num_kv_heads
         turned = rotate(self._normalise(heads[:, :num_turned]), step.cos, step.signed_sin)
         cache.write(step.rows, turned[:, self.num_heads :], heads[:, num_turned:])
-        return self.output(self._attend(turned[:, : self.num_heads], step, cache))
+        return turned[:, : self.num_heads]
 
     def _normalise(self, heads: Tensor) -> Tensor:
         if self.query_norm is None or self.key_norm is None:
@@ -94,7 +104,10 @@ class Attention:
         queries, keys = heads[:, : self.num_heads], heads[:, self.num_heads :]
         return torch.cat((self.query_norm(queries), self.key_norm(keys)), 1)
 
-    def _attend(self, queries: Tensor, step: Step, cache: LayerCache) -> Tensor:
+    def attend(self, queries: Tensor, step: Step, cache: LayerCache) -> Tensor:
+        """Queries [num_tokens, num_heads, head_dim] -> [num_tokens, num_heads * head_dim]."""
+        if step.spans is not None:
+            return step.spans.attend(queries, cache, self.window)
         keys, values = cache.read(step.slots, step.num_positions)
         attended = F.scaled_dot_product_attention(
             queries.view(step.num_reqs, -1, *queries.shape[1:]).transpose(1, 2),
@@ -128,10 +141,44 @@ class Layer:
     mlp_norm: RMSNorm
     mlp: MLP
 
-    def __call__(self, hidden: Tensor, step: Step, cache: LayerCache) -> Tensor:
-        """[num_tokens, hidden_size] -> the same."""
-        hidden = hidden + self.attention(self.attention_norm(hidden), step, cache)
-        return hidden + self.mlp(self.mlp_norm(hidden))
+    def begin(
+        self, hidden: Tensor, update: Tensor, step: Step, cache: LayerCache
+    ) -> tuple[Tensor, Tensor]:
+        """All before attention.
+
+        Args:
+            hidden: [num_tokens, hidden_size].
+            update: what the last layer adds to it, so that adding is fused with normalising.
+            step: of this forward.
+            cache: of this layer.
+
+        Returns:
+            The sum, and the queries [num_tokens, num_heads, head_dim].
+        """
+        hidden = hidden + update
+        return hidden, self.attention.project(self.attention_norm(hidden), step, cache)
+
+    def finish(self, hidden: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
+        """All behind attention: the hidden state, and what is to be added to it."""
+        hidden = hidden + self.attention.output(attended)
+        return hidden, self.mlp(self.mlp_norm(hidden))
+
+
+@frozen(eq=False)
+class Halves:
+    """What a layer does before and behind attention; somebody may fuse either.
+
+    Attributes:
+        begin: `Layer.begin`, or the same in other words.
+        finish: `Layer.finish`, likewise.
+    """
+
+    begin: Callable[[Layer, Tensor, Tensor, Step, LayerCache], tuple[Tensor, Tensor]]
+    finish: Callable[[Layer, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+PLAIN_HALVES = Halves(Layer.begin, Layer.finish)
+"""Operation by operation."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -150,8 +197,12 @@ class Decoder:
     def __call__(self, token_ids: Tensor, step: Step, cache: KVCache, *, last_only: bool) -> Tensor:
         """Token ids [num_reqs, num_tokens] -> logits [num_reqs, num_tokens or 1, vocab_size]."""
         hidden = F.embedding(token_ids.flatten(), self.embedding)
+        update = torch.zeros_like(hidden)
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
-            hidden = layer(hidden, step, layer_cache)
+            hidden, queries = step.halves.begin(layer, hidden, update, step, layer_cache)
+            attended = layer.attention.attend(queries, step, layer_cache)
+            hidden, update = step.halves.finish(layer, hidden, attended)
+        hidden = hidden + update
         if last_only:
             hidden = hidden.view(*token_ids.shape, -1)[:, -1]
         return self.lm_head(self.norm(hidden)).view(len(token_ids), -1, len(self.embedding))

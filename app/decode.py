@@ -25,7 +25,8 @@ class Memory:
     """What is remembered of the running requests, by slot.
 
     Attributes:
-        num_slots: how many requests fit.
+        num_slots: how many requests fit. There is one slot more, the last, that belongs to nobody:
+            batches of a fixed size fill up with it.
         max_len: how many positions each slot has.
         target_cache: of the target.
         draft_memory: of the drafter.
@@ -63,12 +64,26 @@ class DecodeStep:
         memory = self.memory.draft_memory
         return self.drafter.draft(memory, frontier, num_tokens).shortened(frontier.rooms)
 
-    def decide(
-        self, frontier: Frontier, draft: Draft, token_counts: TokenCounts | None
+    def score(self, frontier: Frontier, draft: Draft) -> Tensor:
+        """The target's logits at every draft token and behind: [num_reqs, num_tokens + 1, V]."""
+        drafts = draft.token_ids.clamp(0, self.target.vocab_size - 1)
+        # Behind a shortened draft any token at any later position will do: it is not looked at, and
+        # written over before it could be.
+        num_tokens, max_len = drafts.shape[1], self.memory.max_len
+        return self.target.forward(
+            torch.cat((frontier.last_token_ids[:, 1:], drafts), 1),
+            frontier.positions(-1, num_tokens - 1).clamp(max=max_len - 1),
+            self.memory.target_cache,
+            frontier.slot_ids,
+            max_position=frontier.last_position(num_tokens - 1, max_len),
+        )
+
+    def verify(
+        self, frontier: Frontier, draft: Draft, logits: Tensor, token_counts: TokenCounts | None
     ) -> VerifyOutput:
-        """Score a draft and verify it."""
+        """Decide which draft tokens survive, and what follows them."""
         batch = VerifyBatch.dense(
-            target_logits=self._score(frontier, draft),
+            target_logits=logits,
             draft_token_ids=draft.token_ids,
             positions=frontier.lengths,
             draft_logits=draft.logits,
@@ -79,16 +94,3 @@ class DecodeStep:
         if token_counts is not None:
             token_counts.add(frontier.slot_ids, output.token_ids)
         return output
-
-    def _score(self, frontier: Frontier, draft: Draft) -> Tensor:
-        drafts = draft.token_ids.clamp(0, self.target.vocab_size - 1)
-        # Behind a shortened draft any token at any later position will do: it is not looked at, and
-        # written over before it could be.
-        num_tokens, last = drafts.shape[1], self.memory.max_len - 1
-        return self.target.forward(
-            torch.cat((frontier.last_token_ids[:, 1:], drafts), 1),
-            frontier.positions(-1, num_tokens - 1).clamp(max=last),
-            self.memory.target_cache,
-            frontier.slot_ids,
-            max_position=min(frontier.max_length - 1 + num_tokens, last),
-        )

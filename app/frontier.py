@@ -20,7 +20,7 @@ class Running:
     Attributes:
         states: in the order of the batch.
         slot_ids: [num_reqs] int64.
-        params: their sampling parameters.
+        params: their sampling parameters, perhaps with more to fill up.
     """
 
     states: Sequence[RequestState]
@@ -28,13 +28,23 @@ class Running:
     params: SamplingTensors
 
     @classmethod
-    def gather(cls, states: Sequence[RequestState], device: torch.device) -> "Running":
-        """These requests, each of which has a slot."""
+    def gather(
+        cls, states: Sequence[RequestState], device: torch.device, num_rows: int = 0
+    ) -> "Running":
+        """These requests, each of which has a slot.
+
+        Args:
+            states: at least one if num_rows is larger than their number.
+            device: where the tensors are wanted.
+            num_rows: how many requests there shall be parameters for; the first one's fill up.
+        """
         slot_ids = [state.slot_id for state in states]
+        params = [state.request.params for state in states]
+        params += params[:1] * (num_rows - len(states))
         return cls(
             states=states,
             slot_ids=torch.tensor(slot_ids, dtype=torch.int64, device=device),
-            params=SamplingTensors.stack([state.request.params for state in states], device),
+            params=SamplingTensors.stack(params, device),
         )
 
 
@@ -47,8 +57,8 @@ class Frontier:
             is only one.
         lengths: [num_reqs] int64, how many tokens are known: the position decided next.
         rooms: [num_reqs] int64, how many draft tokens are of use at most.
-        max_length: the largest of the lengths, known without asking the device.
-        num_spec_tokens: the same for the rooms.
+        max_length: the largest of the lengths, where it is known without asking the device.
+        num_spec_tokens: the largest of the rooms, or more.
         slot_ids: [num_reqs] int64.
         params: the requests' sampling parameters.
         known: slot -> all known tokens, in the order of the batch, for drafters that read them on
@@ -58,7 +68,7 @@ class Frontier:
     last_token_ids: Tensor
     lengths: Tensor
     rooms: Tensor
-    max_length: int
+    max_length: int | None
     num_spec_tokens: int
     slot_ids: Tensor
     params: SamplingTensors
@@ -85,6 +95,10 @@ class Frontier:
             params=running.params,
             known={state.slot_id: state.token_ids for state in running.states},
         )
+
+    def last_position(self, ahead: int, limit: int) -> int | None:
+        """The highest of the positions `lengths + ahead` below a limit, where it is known."""
+        return None if self.max_length is None else min(self.max_length + ahead, limit - 1)
 
     def positions(self, first: int, last: int) -> Tensor:
         """Positions `lengths + first` to `lengths + last`: [num_reqs, last - first + 1]."""

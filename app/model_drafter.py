@@ -86,7 +86,7 @@ class ModelDrafter:
         token_ids, positions = frontier.last_token_ids, fed[:, :2]
         drawn = []
         for place in range(num_tokens):
-            last = min(frontier.max_length - 1 + place, memory.max_len - 1)
+            last = frontier.last_position(place - 1, memory.max_len)
             logits = self._score(memory, frontier, token_ids, positions, last)
             if memory.logits is not None:
                 memory.logits[frontier.slot_ids, place] = logits
@@ -105,7 +105,7 @@ class ModelDrafter:
         frontier: Frontier,
         token_ids: Tensor,
         positions: Tensor,
-        max_position: int,
+        max_position: int | None,
     ) -> Tensor:
         logits = self.model.forward(
             token_ids,

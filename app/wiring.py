@@ -20,8 +20,9 @@ from .bundled import bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, ModelsConfig
 from .decoder import Decoder
 from .drafter import Drafter, NoDrafter
+from .engine.cuda_graphs import new_runner
 from .engine.engine import Engine
-from .engine.runner import EagerRunner, new_runner
+from .engine.runner import EagerRunner
 from .model_drafter import ModelDrafter
 from .ngram_drafter import NgramDrafter
 from .policies import make_policy

@@ -108,7 +108,7 @@ class Loop:
             state.room_for_draft(drafter.num_spec_tokens, drafter.max_model_len)
             for state in running.states
         ]
-        counts = None if running.params.penalties is None else self._token_counts
+        counts = None if running.params.penalties is None else self._counts()
         verdicts = self.runner.run(running, rooms, counts)
         now = perf_counter()
         for entry, verdict in zip(self._batch, verdicts, strict=True):
@@ -158,7 +158,7 @@ class Loop:
     def _counts(self) -> TokenCounts:
         if self._token_counts is None:
             num_slots, vocab_size = self.decode_step.memory.num_slots, self.parts.target.vocab_size
-            self._token_counts = TokenCounts.empty(num_slots, vocab_size, self.device)
+            self._token_counts = TokenCounts.empty(num_slots + 1, vocab_size, self.device)
         return self._token_counts
 
     def _enter_chunk(self, entry: Entry) -> int:
@@ -178,7 +178,7 @@ class Loop:
         batch.sort(key=lambda entry: entry.state.slot_id)
         if self._running is None or batch != self._batch:
             self._batch = batch
-            self._running = Running.gather([entry.state for entry in batch], self.device)
+            self._running = self.runner.gather([entry.state for entry in batch])
         return self._running
 
     def _note(self, entry: Entry, progress: Progress) -> None:

@@ -11,7 +11,8 @@ from ...core.ports import LanguageModel, Sampler
 from ..decode import DecodeStep, Memory
 from ..drafter import Drafter
 from ..request_state import Detokenizer
-from .runner import Runner, new_runner
+from .cuda_graphs import new_runner
+from .runner import Runner
 
 
 def refuse_text(text: str) -> Sequence[int]:
@@ -57,7 +58,7 @@ class Parts:
             memory=Memory(
                 num_slots=num_slots,
                 max_len=max_len,
-                target_cache=self.target.new_cache(num_slots, max_len),
-                draft_memory=self.drafter.new_memory(num_slots, max_len),
+                target_cache=self.target.new_cache(num_slots + 1, max_len),
+                draft_memory=self.drafter.new_memory(num_slots + 1, max_len),
             ),
         )

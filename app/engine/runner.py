@@ -12,12 +12,16 @@ from attrs import frozen
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..frontier import Frontier, Running
-from ..request_state import Verdict
+from ..request_state import RequestState, Verdict
 from ..verdicts import pack, read_verdicts
 
 
 class Runner(Protocol):
     """Runs steps."""
+
+    def gather(self, states: Sequence[RequestState]) -> Running:
+        """A batch of these requests, for as many steps as it stays the same."""
+        ...
 
     def run(
         self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
@@ -45,16 +49,16 @@ class EagerRunner:
 
     step: DecodeStep
 
+    def gather(self, states: Sequence[RequestState]) -> Running:
+        """See `Runner.gather`."""
+        return Running.gather(states, self.step.target.device)
+
     def run(
         self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`."""
         frontier = Frontier.of(running, rooms)
         draft = self.step.draft(frontier)
-        output = self.step.decide(frontier, draft, token_counts)
+        logits = self.step.score(frontier, draft)
+        output = self.step.verify(frontier, draft, logits, token_counts)
         return read_verdicts(pack(draft, output), output)
-
-
-def new_runner(step: DecodeStep) -> Runner:
-    """What runs a step fastest where it is."""
-    return EagerRunner(step)

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
+from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult, Progress
@@ -49,6 +54,14 @@ requests = st.builds(
     stop=st.lists(st.text("abcdefghijkl", min_size=1, max_size=2), max_size=1),
     num_spec_tokens=st.none() | st.integers(0, 5),
 )
+
+
+def record(action: Callable[[], None]) -> Callable[[], None]:
+    """Stands for capturing: runs the step once, then again and again at the same addresses."""
+    action()
+    return action
+
+
 arrivals = st.lists(st.tuples(requests, st.integers(0, 12)), min_size=1, max_size=8)
 
 
@@ -59,6 +72,7 @@ arrivals = st.lists(st.tuples(requests, st.integers(0, 12)), min_size=1, max_siz
     num_slots=st.integers(1, 4),
     prefill_tokens=st.integers(1, 9),
     drafter=st.sampled_from(["model", "ngram"]),
+    runner=st.sampled_from([EagerRunner, partial(GraphRunner, record=record)]),
 )
 def test_a_request_gets_what_it_would_get_alone(
     pair: Pair,
@@ -67,10 +81,11 @@ def test_a_request_gets_what_it_would_get_alone(
     num_slots: int,
     prefill_tokens: int,
     drafter: str,
+    runner: Callable[[DecodeStep], Runner],
 ) -> None:
     decoder = decoder_of(pair, policy, drafter)
     limits = Limits(num_slots=num_slots, max_len=MAX_LEN, prefill_tokens=prefill_tokens)
-    results = serve(Engine.of(decoder, limits), arrivals)
+    results = serve(Engine.of(evolve(decoder, new_runner=runner), limits), arrivals)
     for place, (request, _) in enumerate(arrivals):
         (alone,) = decoder.generate([request])
         assert results[place] == alone

@@ -1,0 +1,80 @@
+"""Attention over slots where they lie, by torch's own flash attention: nothing is gathered.
+
+Each request's keys are a span of the cache, and their number is read on the device: one captured
+graph serves every length. This module refuses float32, which flash attention does not know.
+"""
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from .kv_cache import LayerCache
+
+
+@frozen(eq=False, kw_only=True)
+class Spans:
+    """Where each request's queries and keys lie.
+
+    Attributes:
+        query_starts: [num_reqs + 1] int32, among the tokens of the step.
+        key_starts: [num_reqs + 1] int32, among the rows of a layer's cache; the last is not used.
+        num_keys: [num_reqs] int32; the last query of a request sees them all, the one before it all
+            but one, and so on.
+        max_queries, max_keys: the largest of each request's numbers, or more.
+    """
+
+    query_starts: Tensor
+    key_starts: Tensor
+    num_keys: Tensor
+    max_queries: int
+    max_keys: int
+
+    @staticmethod
+    def can_be_used(device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether there is a kernel."""
+        return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
+
+    @classmethod
+    def of(cls, positions: Tensor, slot_ids: Tensor, max_len: int, *, last_only: bool) -> "Spans":
+        """The spans of requests whose positions follow each other.
+
+        Args:
+            positions: [num_reqs, num_tokens] int64. Where they were clamped they do not follow each
+                other: below only where the last token alone counts, above only behind all that
+                count.
+            slot_ids: [num_reqs] int64.
+            max_len: positions per slot.
+            last_only: whether the last token alone counts.
+        """
+        num_reqs, num_tokens = positions.shape
+        starts = torch.arange(num_reqs + 1, dtype=torch.int32, device=positions.device)
+        key_starts = torch.zeros_like(starts)
+        key_starts[:-1] = slot_ids * max_len
+        end = positions[:, -1] + 1 if last_only else positions[:, 0] + num_tokens
+        return cls(
+            query_starts=starts * num_tokens,
+            key_starts=key_starts,
+            num_keys=end.to(torch.int32),
+            max_queries=num_tokens,
+            max_keys=max_len,
+        )
+
+    def attend(self, queries: Tensor, cache: LayerCache, window: int | None) -> Tensor:
+        """Queries [num_tokens, num_heads, head_dim] -> [num_tokens, num_heads * head_dim]."""
+        # What varlen_attn calls, which in torch 2.11 does not pass the number of keys on.
+        attended: Tensor = torch.ops.aten._flash_attention_forward(  # noqa: SLF001
+            queries,
+            cache.keys.flatten(0, 1),
+            cache.values.flatten(0, 1),
+            self.query_starts,
+            self.key_starts,
+            self.max_queries,
+            self.max_keys,
+            0.0,
+            True,
+            False,
+            window_size_left=None if window is None else window - 1,
+            window_size_right=None if window is None else 0,
+            seqused_k=self.num_keys,
+        )[0]
+        return attended.flatten(1)

@@ -1,0 +1,183 @@
+"""The decode step as a CUDA graph: drafting, scoring and verifying are one launch.
+
+A graph has a fixed number of rows; what is left over is filled with rows that decode in a slot that
+belongs to nobody. This module refuses to know what a step computes.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from ...core.batch import PADDING_TOKEN_ID
+from ...core.output import VerifyOutput
+from ...core.sampling_tensors import SamplingTensors
+from ...core.token_counts import TokenCounts
+from ..decode import DecodeStep
+from ..drafter import Draft
+from ..frontier import Frontier, Running, last_two
+from ..request_state import RequestState, Verdict
+from ..verdicts import pack, read_verdicts
+from .fixed_params import copy_params, fixed_copy, kind_of
+from .runner import EagerRunner, Runner
+
+Record = Callable[[Callable[[], None]], Callable[[], None]]
+"""Runs an action once or more, and returns what repeats it."""
+
+_POWERS_UP_TO = 8
+
+
+@define(eq=False)
+class CapturedStep:
+    """A recorded step, and where it reads and writes.
+
+    Attributes:
+        numbers: [5, num_rows] int64: the last token but one, the last, the length, the room for
+            drafts, the slot.
+        params: of the requests.
+        drafts: [num_rows, num_spec_tokens] int64, where drafts go that are made on the host.
+        packed: see `acceptor.app.verdicts.pack`.
+        output: what was packed.
+        replay: runs it.
+        loaded: the batch whose parameters are in `params`.
+    """
+
+    numbers: Tensor
+    params: SamplingTensors
+    drafts: Tensor
+    packed: Tensor = field(init=False)
+    output: VerifyOutput = field(init=False)
+    replay: Callable[[], None] = field(init=False)
+    loaded: Running | None = field(default=None, init=False)
+
+    def frontier(self) -> Frontier:
+        """What the step reads; a graph does not know how long its sequences are."""
+        return Frontier(
+            last_token_ids=self.numbers[:2].t(),
+            lengths=self.numbers[2],
+            rooms=self.numbers[3],
+            slot_ids=self.numbers[4],
+            max_length=None,
+            num_spec_tokens=self.drafts.shape[1],
+            params=self.params,
+        )
+
+
+@frozen(eq=False)
+class GraphRunner:
+    """Records a step when a batch of its kind first comes, and replays it from then on.
+
+    Attributes:
+        step: what runs.
+        record: captures a graph.
+        captured: what has been recorded, by the kind of batch.
+    """
+
+    step: DecodeStep
+    record: Record
+    captured: dict[Hashable, CapturedStep] = field(factory=dict, init=False)
+
+    def gather(self, states: Sequence[RequestState]) -> Running:
+        """See `Runner.gather`; the parameters of the first request fill up the batch."""
+        return Running.gather(states, self.step.target.device, num_rows(len(states)))
+
+    def run(
+        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
+    ) -> list[Verdict]:
+        """See `Runner.run`."""
+        num_spec_tokens = self.step.drafter.num_spec_tokens if max(rooms) else 0
+        kind = (kind_of(running.params), num_spec_tokens, token_counts is None)
+        captured = self.captured.get(kind)
+        if captured is None:
+            captured = self.captured[kind] = self._capture(running, num_spec_tokens, token_counts)
+        self._load(captured, running, rooms)
+        captured.replay()
+        verdicts = read_verdicts(captured.packed, captured.output)
+        return verdicts[: len(running.states)]
+
+    def _capture(
+        self, running: Running, num_spec_tokens: int, token_counts: TokenCounts | None
+    ) -> CapturedStep:
+        device, rows = self.step.target.device, running.params.num_reqs
+        captured = CapturedStep(
+            numbers=self._idle_numbers(rows).to(device),
+            params=fixed_copy(running.params),
+            drafts=torch.full((rows, num_spec_tokens), PADDING_TOKEN_ID, device=device),
+        )
+
+        def run() -> None:
+            frontier = captured.frontier()
+            draft = self._draft(captured, frontier)
+            logits = self.step.score(frontier, draft)
+            captured.output = self.step.verify(frontier, draft, logits, token_counts)
+            captured.packed = pack(draft, captured.output)
+
+        captured.replay = self.record(run)
+        return captured
+
+    def _draft(self, captured: CapturedStep, frontier: Frontier) -> Draft:
+        if self.step.drafter.on_device:
+            return self.step.draft(frontier)
+        return Draft(captured.drafts, torch.zeros_like(captured.drafts, dtype=torch.int32))
+
+    def _load(self, captured: CapturedStep, running: Running, rooms: Sequence[int]) -> None:
+        if captured.loaded is not running:
+            copy_params(captured.params, running.params)
+            captured.loaded = running
+        known = [state.token_ids for state in running.states]
+        numbers = self._idle_numbers(captured.numbers.shape[1])
+        numbers[:, : len(known)] = torch.tensor(
+            [
+                [*two, len(token_ids), room, state.slot_id]
+                for two, token_ids, room, state in zip(
+                    last_two(known), known, rooms, running.states, strict=True
+                )
+            ]
+        ).t()
+        captured.numbers.copy_(numbers, non_blocking=True)
+        if captured.drafts.shape[1] and not self.step.drafter.on_device:
+            draft = self.step.draft(Frontier.of(running, rooms))
+            captured.drafts.fill_(PADDING_TOKEN_ID)
+            captured.drafts[: len(known), : draft.token_ids.shape[1]] = draft.token_ids
+
+    def _idle_numbers(self, rows: int) -> Tensor:
+        """Rows of a request of one token that is never asked for a draft."""
+        numbers = torch.zeros((5, rows), dtype=torch.int64)
+        numbers[2] = 1
+        numbers[4] = self.step.memory.num_slots
+        return numbers
+
+
+def num_rows(num_reqs: int) -> int:
+    """How many rows a graph for so many requests has: few sizes, and little left over."""
+    if num_reqs <= _POWERS_UP_TO:
+        return 1 << (num_reqs - 1).bit_length()
+    return -(-num_reqs // _POWERS_UP_TO) * _POWERS_UP_TO
+
+
+def cuda_recorder() -> Record:
+    """Captures CUDA graphs that share their memory, because they run one after the other."""
+    pool = torch.cuda.graph_pool_handle()
+
+    def record(action: Callable[[], None]) -> Callable[[], None]:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            # Compiles what is still to be compiled, which a capture could not.
+            action()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            action()
+        replay: Callable[[], None] = graph.replay
+        return replay
+
+    return record
+
+
+def new_runner(step: DecodeStep) -> Runner:
+    """What runs a step fastest where its target is."""
+    if step.target.device.type == "cuda":
+        return GraphRunner(step, cuda_recorder())
+    return EagerRunner(step)
