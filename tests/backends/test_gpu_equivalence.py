@@ -120,7 +120,7 @@ def test_the_conformance_suite(backend: str) -> None:
     sampler_of(backend)
     suite = ["--pyargs", "acceptor.backends.conformance.test_backend"]
     plugin = ["-p", "acceptor.backends.conformance.pytest_plugin", "--import-mode=importlib"]
-    wishes = ["--backend", backend, "--device", "cuda", "--batches", "3"]
+    wishes = ["--backend", backend, "--device", "cuda", "--batches", "2"]
     wishes += ["--max-vocab-size", "5001"] + ["--may-wait"] * (backend == "reference")
     finished = subprocess.run(
         [

@@ -1,6 +1,6 @@
 """Many batches of a backend on a device, form by form, over processes; refuses to print."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from multiprocessing import get_context
@@ -10,7 +10,7 @@ from attrs import frozen
 
 from acceptor.backends.conformance import Tally, load_backend, run_chunk, run_corners
 from acceptor.core import Sampler
-from kit.equivalence.forms import forms
+from kit.equivalence.forms import Form, forms
 
 MOST_ROUNDS = 4
 ROOM = 10_000
@@ -40,32 +40,39 @@ class Campaign:
         spawn = get_context("spawn")
         with ProcessPoolExecutor(self.num_workers, spawn, initializer=_use_one_thread) as pool:
             corners = pool.submit(_corners, self.backend, self.device)
-            compared, numbers = 0, [*range(sum(1 for _ in forms(self.forms_per_policy)))]
+            compared, left = 0, dict(enumerate(forms(self.forms_per_policy)))
             for turn in range(MOST_ROUNDS):
-                size = -(-(self.num_batches - compared) // max(len(numbers), 1))
-                if size <= 0:
-                    break
-                waiting = [pool.submit(_chunk, self, number, turn, size) for number in numbers]
-                supported = []
-                for number, found in zip(numbers, waiting, strict=True):
+                sizes = _sizes(left, self.num_batches - compared)
+                waiting = {
+                    number: pool.submit(_chunk, self, left[number], number + turn * ROOM, size)
+                    for number, size in sizes.items()
+                }
+                for number, found in waiting.items():
                     tally = found.result()
                     yield tally
                     compared += tally.num_batches
-                    supported += [number] * (tally.num_batches > 0)
-                numbers = supported
+                    if not tally.num_batches:
+                        del left[number]
             yield corners.result()
+
+
+def _sizes(left: Mapping[int, Form], num_batches: int) -> dict[int, int]:
+    """Batches of each form, those first that take longest."""
+    shares = sum(form.share for form in left.values())
+    order = sorted(left, key=lambda number: left[number].share)
+    sizes = {number: -(-num_batches * left[number].share // shares) for number in order}
+    return sizes if num_batches > 0 else {}
 
 
 def _corners(backend: str, device: str) -> Tally:
     return run_corners(_sampler(backend), torch.device(device))
 
 
-def _chunk(campaign: Campaign, number: int, turn: int, size: int) -> Tally:
-    form = [*forms(campaign.forms_per_policy)][number]
+def _chunk(campaign: Campaign, form: Form, chunk: int, size: int) -> Tally:
     run = partial(run_chunk, _sampler(campaign.backend), torch.device(campaign.device))
-    one = run(turn * ROOM + number + ROOM // 2, 1, form.cases)
+    one = run(chunk + ROOM // 2, 1, form.cases)
     # Whoever lacks the policy would draft every batch before saying so.
-    return one + run(turn * ROOM + number, size, form.cases) if one.num_batches else one
+    return one + run(chunk, size, form.cases) if one.num_batches else one
 
 
 @cache

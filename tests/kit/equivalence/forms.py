@@ -40,7 +40,7 @@ VOCABULARIES = (
     (513, 1025, 2048, 2500, 5001),
     (32000, 50257, 151936, 200065),
 )
-"""Of each form one group."""
+"""Of each form one group, and neighbours have different ones."""
 TWISTS = ("none", "none", "repeat", "permute", "split", "slots")
 """Those that keep the length of the longest draft."""
 REAL_VOCABULARY = 10_000
@@ -58,6 +58,11 @@ class Form:
     id_dtype: str
     drafter: str
     features: frozenset[str]
+
+    @property
+    def share(self) -> int:
+        """How many batches it gets, relative to others: large vocabularies take long to judge."""
+        return 1 if max(self.vocab_sizes) > REAL_VOCABULARY else 6
 
     @property
     def cases(self) -> SearchStrategy[Case]:
@@ -90,11 +95,11 @@ def forms(per_policy: int) -> Iterator[Form]:
     """So many of every policy, always the same ones."""
     for number, policy in enumerate(POLICIES):
         for place in range(per_policy):
-            yield _form(policy, place, np.random.default_rng((number, place)))
+            group = (number + place) % len(VOCABULARIES)
+            yield _form(policy, group, np.random.default_rng((number, place)))
 
 
-def _form(policy: Policy, place: int, rng: np.random.Generator) -> Form:
-    group = place % len(VOCABULARIES)
+def _form(policy: Policy, group: int, rng: np.random.Generator) -> Form:
     longest = (5, 3, 2)[group]
     some = rng.choice(FEATURES, size=rng.integers(4, 11), replace=False).tolist()
     return Form(
