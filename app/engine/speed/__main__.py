@@ -1,0 +1,90 @@
+"""`python -m acceptor.app.engine.speed`: serve random models on a GPU and write what it took."""
+
+import json
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from attrs import asdict
+
+from ....backends import load_sampler
+from ....core.policies import Synthetic
+from .hugging_face import load_copy, tokens_per_second
+from .served import PROMPT_LEN, Served, make_engine, serve
+from .shapes import DRAFT, SEEDS, TARGET, bytes_read, make_model
+from .table import as_markdown
+from .timing import bandwidth
+
+NUM_SPEC_TOKENS = 3
+ACCEPTANCE_RATE = 0.6
+CONCURRENCIES = (1, 16)
+
+
+def measure(backend: str) -> dict[str, Any]:
+    """Everything but Hugging Face."""
+    target = make_model(TARGET, SEEDS["target"], "cuda")
+    draft = make_model(DRAFT, SEEDS["draft"], "cuda")
+    sampler = load_sampler(backend)
+    policy = Synthetic.from_acceptance_rate(ACCEPTANCE_RATE, NUM_SPEC_TOKENS)
+    rows: list[Served] = []
+    for concurrency, num_spec_tokens in product(CONCURRENCIES, (NUM_SPEC_TOKENS, 0)):
+        engine = make_engine(
+            target,
+            draft if num_spec_tokens else None,
+            sampler,
+            policy,
+            num_spec_tokens,
+            concurrency,
+        )
+        rows.append(serve(engine, concurrency))
+        click.echo(rows[-1])
+    return {
+        "weight_bytes": {"target": bytes_read(target), "draft": bytes_read(draft)},
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def measure_hugging_face() -> dict[str, float]:
+    """Tokens per second of one prompt, plain and assisted."""
+    target, draft = load_copy(TARGET, SEEDS["target"]), load_copy(DRAFT, SEEDS["draft"])
+    generator = torch.Generator().manual_seed(0)
+    prompt = torch.randint(TARGET["vocab_size"], (1, PROMPT_LEN), generator=generator).cuda()
+    return {
+        "plain": tokens_per_second(target, None, prompt, NUM_SPEC_TOKENS),
+        "assisted": tokens_per_second(target, draft, prompt, NUM_SPEC_TOKENS),
+    }
+
+
+@click.command()
+@click.option("--backend", default="triton", show_default=True)
+@click.option("--hugging-face/--no-hugging-face", default=True, show_default=True)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("docs/data"),
+    show_default=True,
+)
+def main(backend: str, hugging_face: bool, out: Path) -> None:
+    """Needs a CUDA device with 60 GB; takes about two minutes."""
+    record = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "backend": backend,
+        "acceptance_rate": ACCEPTANCE_RATE,
+        "bandwidth": bandwidth(),
+        **measure(backend),
+    }
+    torch.cuda.empty_cache()
+    if hugging_face:
+        record["hugging_face"] = measure_hugging_face()
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "engine.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (out / "engine.md").write_text(as_markdown(record), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
