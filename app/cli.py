@@ -1,4 +1,4 @@
-"""The command line: `acceptor generate`, `acceptor bench` and `acceptor backends`.
+"""The command line: `acceptor generate`, `bench`, `tune` and `backends`.
 
 Errors are one line on stderr and exit code 2. This module refuses to import what only decoding
 needs, so that help appears at once.
@@ -14,6 +14,7 @@ import click
 
 from .bench.command import bench
 from .options import given, setting_options
+from .tuning.command import tune
 
 FAILED = 1
 INTERRUPTED = 130
@@ -64,6 +65,7 @@ def backends() -> None:
 
 
 cli.add_command(bench)
+cli.add_command(tune)
 
 
 @contextmanager

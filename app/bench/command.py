@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from .lazy_group import LazyGroup
-from .options import LOAD, MODELS, OUTPUT, SWEEP, with_options
+from .options import ARRIVALS, MODELS, OUTPUT, REQUESTS, SWEEP, with_options
 
 
 @click.group(
     cls=LazyGroup, lazy={"kernels": ".kernels.command:kernels"}, invoke_without_command=True
 )
-@with_options(MODELS, SWEEP, LOAD, OUTPUT)
+@with_options(MODELS, SWEEP, REQUESTS, ARRIVALS, OUTPUT)
 @click.pass_context
 def bench(context: click.Context, /, **options: Any) -> None:
     """Serve requests and measure throughput, latency and acceptance.

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ...core.errors import ConfigError, UnavailableError
 from ...core.sampling_params import SamplingParams
-from ..config import ModelsConfig
+from ..config import DrafterConfig, ModelsConfig
 from ..policies import POLICIES, PolicySettings, SyntheticSettings
 from .comparison import print_comparison
 from .pair import Pair, load_pair, random_pair
@@ -72,15 +72,16 @@ def load_models(options: Options) -> Pair:
         AcceptorError: see `run`.
     """
     models = ModelsConfig(**_some(options, ModelsConfig))
+    drafter = DrafterConfig(name=options["drafter"], num_layers=options["draft_layers"])
     file, draft_file = options["random_weights"], options["draft_random_weights"]
     if file is None:
         if draft_file is not None:
             raise ConfigError("--draft-random-weights: expected --random-weights beside it")
-        return load_pair(models)
+        return load_pair(models, drafter)
     for name in ("target", "draft"):
         if options[name] is not None:
             raise ConfigError(f"--{name}: expected none beside --random-weights")
-    return random_pair(file, draft_file, models)
+    return random_pair(file, draft_file, models, drafter)
 
 
 def _policies(options: Options) -> dict[str, PolicySettings]:

@@ -43,6 +43,8 @@ MODELS = (
     click.option("--draft", help="Draft: directory or hub id.  [default: bundled]"),
     click.option("--random-weights", type=_FILE, help="A config.json: its shape, random weights."),
     click.option("--draft-random-weights", type=_FILE, help="The same for the draft."),
+    click.option("--drafter", help="model, ngram or early-exit.  [default: model]"),
+    click.option("--draft-layers", type=int, help="Of the target, for an early exit."),
     click.option("--dtype", help="float32, bfloat16 or float16."),
     click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N."),
     click.option("--max-model-len", type=int, help="A context shorter than the target's own."),
@@ -83,7 +85,7 @@ SWEEP = (
     click.option("--min-p", type=float, help="Keep tokens at least this likely, relatively."),
 )
 
-LOAD = (
+REQUESTS = (
     click.option("--prompts", "file", type=_FILE, help="JSONL: MT-Bench's or Spec-Bench's format."),
     click.option("--category", "categories", type=NAMES, help="Of the prompts, only these."),
     click.option("--input-len", type=int, help="Random prompts of so many tokens."),
@@ -98,6 +100,10 @@ LOAD = (
     ),
     click.option("--ignore-eos", is_flag=True, help="Go on after an end-of-text token."),
     click.option("--num-requests", type=int, default=32, show_default=True),
+    click.option("--seed", type=int, default=0, show_default=True, help="Repeats a load."),
+)
+
+ARRIVALS = (
     click.option(
         "--max-concurrency",
         type=int,
@@ -111,7 +117,6 @@ LOAD = (
     click.option(
         "--warm-up", type=int, default=2, show_default=True, help="Requests before what counts."
     ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Repeats a load."),
 )
 
 OUTPUT = (

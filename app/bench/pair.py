@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ...adapters.language_model import TransformerModel
 from ...adapters.random_weights import random_model
 from ...backends import load_sampler
 from ...core.errors import CheckpointError, ConfigError
-from ...core.ports import LanguageModel
-from ..config import Config, ModelsConfig
+from ...core.policies import Policy
+from ...core.ports import LanguageModel, Sampler
+from ..config import Config, DrafterConfig, ModelsConfig
 from ..drafter import Drafter, NoDrafter
+from ..engine.cuda_graphs import new_runner
 from ..engine.parts import Parts
+from ..engine.runner import EagerRunner
 from ..model_drafter import ModelDrafter
+from ..ngram_drafter import NgramDrafter
 from ..policies import PolicySettings, make_policy
 from ..request_state import Detokenizer
 from ..threads import use_threads
@@ -50,7 +54,7 @@ class Pair:
 
     Attributes:
         target: whose law the output follows.
-        draft: proposes; None for plain decoding only.
+        draft: proposes: a model, or what looks drafts up; None for plain decoding only.
         encode: from a text to token ids; None without a tokenizer.
         new_detokenizer: makes what turns one output's tokens into text.
         eos_token_ids: tokens that end an output.
@@ -58,7 +62,7 @@ class Pair:
     """
 
     target: LanguageModel[Any]
-    draft: LanguageModel[Any] | None
+    draft: LanguageModel[Any] | NgramDrafter | None
     encode: Callable[[str], Sequence[int]] | None
     new_detokenizer: Callable[[], Detokenizer]
     eos_token_ids: frozenset[int]
@@ -80,41 +84,51 @@ class Pair:
             ConfigError: drafts are wanted, and there is no draft.
             AcceptorError: the backend or the policy is unfit.
         """
-        num_spec_tokens = setting.num_spec_tokens
-        policy = make_policy(policy_settings, num_spec_tokens)
+        policy = make_policy(policy_settings, setting.num_spec_tokens)
         sampler = load_sampler(setting.backend)
-        drafter: Drafter[Any] = NoDrafter()
-        if num_spec_tokens:
-            if self.draft is None:
-                raise ConfigError(
-                    f"num_spec_tokens: expected 0 without a draft model, got {num_spec_tokens}"
-                )
-            drafter = ModelDrafter(
-                model=self.draft, sampler=sampler, policy=policy, num_spec_tokens=num_spec_tokens
-            )
         return Parts(
             target=self.target,
-            drafter=drafter,
+            drafter=self._drafter(sampler, policy, setting.num_spec_tokens),
             sampler=sampler,
             policy=policy,
             eos_token_ids=self.eos_token_ids,
             new_detokenizer=self.new_detokenizer,
+            # The reference looks at its input, which a graph cannot.
+            new_runner=EagerRunner if setting.backend == "reference" else new_runner,
+        )
+
+    def _drafter(self, sampler: Sampler, policy: Policy, num_spec_tokens: int) -> Drafter[Any]:
+        if not num_spec_tokens:
+            return NoDrafter()
+        if self.draft is None:
+            raise ConfigError(
+                f"num_spec_tokens: expected 0 without a draft model, got {num_spec_tokens}"
+            )
+        if isinstance(self.draft, NgramDrafter):
+            return evolve(self.draft, num_spec_tokens=num_spec_tokens)
+        return ModelDrafter(
+            model=self.draft, sampler=sampler, policy=policy, num_spec_tokens=num_spec_tokens
         )
 
 
-def load_pair(models: ModelsConfig) -> Pair:
-    """The models that a config names.
+def load_pair(models: ModelsConfig, drafter: DrafterConfig) -> Pair:
+    """The models that a config names, and what drafts.
 
     Raises:
         AcceptorError: one of them is missing, damaged or does not fit the other.
     """
-    wired = wire(Config(models=models))
+    wired = wire(Config(models=models, drafter=drafter))
     use_threads(models.num_threads, wired.directory)
-    drafter = wired.decoder.drafter
-    draft = drafter.model if isinstance(drafter, ModelDrafter) else None
+    wired_drafter = wired.decoder.drafter
+    draft: LanguageModel[Any] | NgramDrafter | None = None
     names = {"target": _name(models.target, "bundled target")}
-    if draft is not None:
+    if isinstance(wired_drafter, ModelDrafter):
+        draft = wired_drafter.model
         names["draft"] = _name(models.draft, "bundled draft")
+    elif isinstance(wired_drafter, NgramDrafter):
+        draft = wired_drafter
+    if drafter.name in ("ngram", "early-exit"):
+        names["draft"] = drafter.name
     return Pair(
         target=wired.decoder.target,
         draft=draft,
@@ -129,24 +143,25 @@ def _name(given: str | None, bundled: str) -> str:
     return bundled if given is None else Path(given).name
 
 
-def random_pair(target_file: Path, draft_file: Path | None, models: ModelsConfig) -> Pair:
+def random_pair(
+    target_file: Path, draft_file: Path | None, models: ModelsConfig, drafter: DrafterConfig
+) -> Pair:
     """Models of the shapes that config files tell, with random weights.
 
     Raises:
+        ConfigError: the drafter needs another draft.
         CheckpointError: a file is unfit, or both have other vocabularies.
         InvalidInputError: the context is unfit.
     """
     target = _random("target", target_file, models, models.max_model_len)
     names = {"target": f"{target_file.stem}, random weights"}
-    draft = None
-    if draft_file is not None:
-        draft = _random("draft", draft_file, models, None)
+    draft: TransformerModel | NgramDrafter | None = None
+    if drafter.name in ("ngram", "early-exit"):
+        draft = _without_weights(drafter, target)
+        names["draft"] = drafter.name
+    elif draft_file is not None:
+        draft = _random_draft(draft_file, models, target)
         names["draft"] = f"{draft_file.stem}, random weights"
-        if draft.vocab_size != target.vocab_size:
-            raise CheckpointError(
-                f"{draft_file}: vocab_size: expected {target.vocab_size}, as the target has, got "
-                f"{draft.vocab_size}"
-            )
     _use_threads(models, target)
     return Pair(
         target=target,
@@ -156,6 +171,29 @@ def random_pair(target_file: Path, draft_file: Path | None, models: ModelsConfig
         eos_token_ids=frozenset(),
         names=names,
     )
+
+
+def _without_weights(
+    drafter: DrafterConfig, target: TransformerModel
+) -> TransformerModel | NgramDrafter:
+    if drafter.name == "ngram":
+        return NgramDrafter(
+            num_spec_tokens=1, max_ngram=drafter.max_ngram, min_ngram=drafter.min_ngram
+        )
+    num_layers = drafter.num_layers
+    return target.first_layers(
+        max(target.config.num_layers // 4, 1) if num_layers is None else num_layers
+    )
+
+
+def _random_draft(file: Path, models: ModelsConfig, target: TransformerModel) -> TransformerModel:
+    draft = _random("draft", file, models, None)
+    if draft.vocab_size != target.vocab_size:
+        raise CheckpointError(
+            f"{file}: vocab_size: expected {target.vocab_size}, as the target has, got "
+            f"{draft.vocab_size}"
+        )
+    return draft
 
 
 def _random(

@@ -1,0 +1,63 @@
+"""`acceptor tune`; this module refuses to import what only a run needs."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..bench.options import INTEGERS, MODELS, NAMES, REQUESTS, with_options
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_CHOICES = (
+    click.option(
+        "--policy",
+        "policies",
+        type=NAMES,
+        default="probabilistic,block",
+        show_default=True,
+        help="To choose from.",
+    ),
+    click.option(
+        "--num-spec-tokens",
+        type=INTEGERS,
+        default="0,1,2,4,8",
+        show_default=True,
+        help="Each K that is measured; all up to the largest are predicted.",
+    ),
+    click.option(
+        "--concurrency",
+        "concurrencies",
+        type=INTEGERS,
+        default="1,4",
+        show_default=True,
+        help="Requests under way at once.",
+    ),
+    click.option("--temperature", type=float, default=1.0, show_default=True),
+    click.option("--backend", default="reference", show_default=True, help="What verifies."),
+    click.option(
+        "--steps",
+        "num_steps",
+        type=click.IntRange(10),
+        default=200,
+        show_default=True,
+        help="Measured per concurrency.",
+    ),
+)
+_OUTPUT = (
+    click.option("--check", is_flag=True, help="Run what is predicted, and compare."),
+    click.option("--json", "json_file", type=_FILE, help="Write all figures."),
+    click.option("--curve", type=_FILE, help="Draw tokens per second against K."),
+)
+
+
+@click.command()
+@with_options(MODELS, _CHOICES, REQUESTS, _OUTPUT)
+def tune(**options: Any) -> None:
+    """Choose K and policy: measure one run, predict tokens per second, recommend."""
+    from ...core.errors import AcceptorError  # noqa: PLC0415, imports torch
+    from . import main  # noqa: PLC0415, imports torch
+
+    try:
+        main.run(options)
+    except AcceptorError as error:
+        raise click.UsageError(str(error)) from None

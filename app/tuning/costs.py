@@ -1,0 +1,133 @@
+"""What a decode step costs, by requests in it and tokens per draft.
+
+Measured at some of both and read off in between: straight lines in K from K = 1 on, where each
+draft token costs a forward of the draft and a row of everything else, and straight lines between
+the batch sizes that were measured. This module refuses to know how much is accepted.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+import numpy as np
+from attrs import field, fields, frozen
+
+from ...core.errors import InvalidInputError
+
+
+@frozen(kw_only=True)
+class StepTimes:
+    """Seconds of one step, by what they were spent on.
+
+    Attributes:
+        draft: drafting all K tokens.
+        target: scoring them.
+        verification: deciding.
+        host: everything else.
+    """
+
+    draft: float
+    target: float
+    verification: float
+    host: float
+
+    @property
+    def total(self) -> float:
+        """All of the step."""
+        return self.draft + self.target + self.verification + self.host
+
+
+MIN_STEPS = 5
+PARTS = tuple(part.name for part in fields(StepTimes))
+
+
+@frozen(kw_only=True)
+class StepSample:
+    """One measured step.
+
+    Attributes:
+        num_reqs: requests in it.
+        num_spec_tokens: tokens of the longest draft.
+        times: what it cost.
+    """
+
+    num_reqs: int
+    num_spec_tokens: int
+    times: StepTimes
+
+
+Key = tuple[int, int]
+
+
+@frozen
+class StepCosts:
+    """Costs for any batch and any K.
+
+    Attributes:
+        medians: (num_reqs, num_spec_tokens) -> the median of each part over the steps measured.
+
+    Raises:
+        InvalidInputError: nothing was measured.
+    """
+
+    medians: dict[Key, StepTimes] = field()
+    _num_reqs: Sequence[int] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.medians:
+            raise InvalidInputError("medians: expected a measured step, got none")
+
+    @_num_reqs.default
+    def _sorted_sizes(self) -> Sequence[int]:
+        return sorted({num_reqs for num_reqs, _ in self.medians})
+
+    @classmethod
+    def of(cls, samples: Iterable[StepSample]) -> "StepCosts":
+        """The medians, which a step that was disturbed does not move.
+
+        What was seen fewer than `MIN_STEPS` times, such as a K that no request has room for but at
+        its end, counts only where nothing else was seen.
+        """
+        grouped = defaultdict[Key, list[StepTimes]](list)
+        for sample in samples:
+            grouped[sample.num_reqs, sample.num_spec_tokens].append(sample.times)
+        often = {key: times for key, times in grouped.items() if len(times) >= MIN_STEPS}
+        return cls({key: _median_of(times) for key, times in sorted((often or grouped).items())})
+
+    def times(self, num_reqs: int, num_spec_tokens: int) -> StepTimes:
+        """What a step costs, part by part."""
+        return StepTimes(
+            **{
+                part: float(
+                    np.interp(
+                        num_reqs,
+                        self._num_reqs,
+                        [self._at(size, num_spec_tokens, part) for size in self._num_reqs],
+                    )
+                )
+                for part in PARTS
+            }
+        )
+
+    def seconds(self, num_reqs: int, num_spec_tokens: int) -> float:
+        """What a step costs."""
+        return self.times(num_reqs, num_spec_tokens).total
+
+    def _at(self, num_reqs: int, num_spec_tokens: int, part: str) -> float:
+        known = {
+            length: getattr(times, part)
+            for (size, length), times in self.medians.items()
+            if size == num_reqs
+        }
+        drafting = {length: cost for length, cost in known.items() if length}
+        # Nothing is drafted at K = 0, so it does not lie on the line of the others.
+        if num_spec_tokens in known and (num_spec_tokens == 0 or len(drafting) < 2):
+            return float(known[num_spec_tokens])
+        if len(drafting) < 2:
+            return float(max(known.values()))
+        slope, offset = np.polyfit(list(drafting), list(drafting.values()), 1)
+        return float(max(offset + slope * num_spec_tokens, 0.0))
+
+
+def _median_of(times: Sequence[StepTimes]) -> StepTimes:
+    return StepTimes(**{part: median(getattr(one, part) for one in times) for part in PARTS})

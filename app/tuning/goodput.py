@@ -1,0 +1,71 @@
+"""Tokens per second that a policy, a K and a concurrency will give, from one measured run.
+
+Goodput counts emitted tokens only, so it falls when drafts cost more than they bring. The model
+assumes that as many requests are under way as are allowed. This module refuses to measure.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import frozen
+
+from .costs import StepCosts
+from .profile import AcceptanceProfile, steps_for
+
+
+@frozen(kw_only=True)
+class Goodput:
+    """One policy under one kind of load.
+
+    Attributes:
+        profile: how far its drafts are accepted.
+        costs: of its steps.
+        prefill_seconds: of one prompt; nothing is decoded meanwhile.
+        output_len: tokens per request.
+    """
+
+    profile: AcceptanceProfile
+    costs: StepCosts
+    prefill_seconds: float
+    output_len: int
+
+    def tokens_per_second(self, num_spec_tokens: int, concurrency: int) -> float:
+        """Output tokens of all requests together."""
+        steps = steps_for(self.profile, num_spec_tokens, self.output_len)
+        decoding = steps * self.costs.seconds(concurrency, num_spec_tokens)
+        seconds = decoding + concurrency * self.prefill_seconds
+        return concurrency * self.output_len / seconds
+
+
+@frozen(kw_only=True, order=True)
+class Prediction:
+    """What the model says of one choice; the better one is larger."""
+
+    tokens_per_second: float
+    policy: str
+    num_spec_tokens: int
+    concurrency: int
+
+
+def predict(
+    models: Mapping[str, Goodput], lengths: Iterable[int], concurrencies: Sequence[int]
+) -> list[Prediction]:
+    """Of every policy, K and concurrency."""
+    return [
+        Prediction(
+            tokens_per_second=model.tokens_per_second(length, concurrency),
+            policy=policy,
+            num_spec_tokens=length,
+            concurrency=concurrency,
+        )
+        for length in lengths
+        for policy, model in models.items()
+        for concurrency in concurrencies
+    ]
+
+
+def recommend(predictions: Iterable[Prediction], concurrency: int) -> Prediction:
+    """The fastest choice at a concurrency; of equals the one with shorter drafts."""
+    return max(
+        (one for one in predictions if one.concurrency == concurrency),
+        key=lambda one: (one.tokens_per_second, -one.num_spec_tokens),
+    )

@@ -1,0 +1,83 @@
+"""What `acceptor tune` does, once its flags are parsed; importing this imports everything.
+
+This module refuses to exit or to print errors; see `acceptor.app.cli`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from ...core.checks import check_integer
+from ...core.errors import ConfigError, UnavailableError
+from ..bench.main import make_bench
+from ..bench.progress import progress_bars
+from .measure import Plan
+from .results import write_results
+from .tables import print_results
+from .tuner import Tuner
+
+Options = Mapping[str, Any]
+
+
+def run(options: Options) -> None:
+    """Measure, predict, print, and write what is asked for.
+
+    Raises:
+        AcceptorError: an option, a model or a prompt file is unfit.
+    """
+    draw_curve = None if options["curve"] is None else _curve()
+    tuner = make_tuner(options)
+    with progress_bars(shown=True) as begin:
+        results = tuner.run(begin, check=options["check"])
+    console = Console(highlight=False)
+    models = " and ".join(results.models.values())
+    console.print(f"{models} on {results.machine['device']}, {results.date}")
+    print_results(console, results)
+    if options["json_file"] is not None:
+        write_results(results, options["json_file"])
+    if draw_curve is not None:
+        draw_curve(results, options["curve"])
+        console.print(f"drawn: {options['curve']}")
+
+
+def make_tuner(options: Options) -> Tuner:
+    """Everything that options describe.
+
+    Raises:
+        AcceptorError: see `run`.
+    """
+    lengths, concurrencies = options["num_spec_tokens"], options["concurrencies"]
+    for length in lengths:
+        check_integer("num_spec_tokens", length, 0)
+    for concurrency in concurrencies:
+        check_integer("concurrency", concurrency, 1)
+    if max(lengths) == 0:
+        raise ConfigError("num_spec_tokens: expected one above 0 to choose from, got 0 only")
+    bench = make_bench(
+        {
+            **options,
+            "temperatures": (options["temperature"],),
+            "backends": (options["backend"],),
+            "synthetic_rates": None,
+            "max_concurrency": max(concurrencies),
+            "warm_up": 0,
+        }
+    )
+    plan = Plan(
+        lengths=sorted(lengths),
+        concurrencies=sorted(concurrencies),
+        num_steps=options["num_steps"],
+        seed=options["seed"],
+    )
+    return Tuner(bench=bench, plan=plan)
+
+
+def _curve() -> Any:
+    try:
+        from .curve import draw_curve  # noqa: PLC0415, matplotlib is optional
+    except ImportError as error:
+        raise UnavailableError(
+            f"--curve: {error}; install with: pip install 'acceptor[bench]'"
+        ) from None
+    return draw_curve

@@ -1,0 +1,79 @@
+"""How far drafts are accepted: one chance per place, and what follows from them.
+
+A draft's places are accepted in order, so the chance of each given those before it says everything
+about drafts of any length. Under block verification, too, the share of drafts accepted through a
+place does not depend on what is drafted behind it. This module refuses to know what a step costs.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from attrs import frozen
+
+
+@frozen
+class AcceptanceProfile:
+    """Chances of acceptance by place.
+
+    Attributes:
+        conditional: for each place, the chance of its token given that all before it were accepted.
+            Places behind the last one have its chance.
+        num_offered: for each place, how many drafts the chance was counted over.
+    """
+
+    conditional: tuple[float, ...]
+    num_offered: tuple[int, ...]
+
+    @classmethod
+    def of(cls, drafts: Iterable[tuple[int, int]]) -> "AcceptanceProfile":
+        """Count drafts of any lengths, each (num_draft_tokens, num_accepted).
+
+        A draft says something of a place only if it was that long and came so far.
+        """
+        offered: list[int] = []
+        accepted: list[int] = []
+        for num_draft_tokens, num_accepted in drafts:
+            reached = min(num_accepted + 1, num_draft_tokens)
+            for counts in (offered, accepted):
+                counts.extend([0] * (reached - len(counts)))
+            for place in range(reached):
+                offered[place] += 1
+                accepted[place] += place < num_accepted
+        return cls(
+            tuple(hits / tries for hits, tries in zip(accepted, offered, strict=True)),
+            tuple(offered),
+        )
+
+    def chance(self, place: int) -> float:
+        """Of the token at a place, the first being 0, given that all before it were accepted."""
+        return self.conditional[min(place, len(self.conditional) - 1)] if self.conditional else 0.0
+
+    def through(self, num_spec_tokens: int) -> list[float]:
+        """For each place of a draft of K tokens, the share of drafts accepted through it."""
+        rates, rate = [], 1.0
+        for place in range(num_spec_tokens):
+            rate *= self.chance(place)
+            rates.append(rate)
+        return rates
+
+    def law_of_accepted(self, num_spec_tokens: int) -> list[float]:
+        """The chances that 0, 1, …, K tokens of a draft are accepted."""
+        through = [1.0, *self.through(num_spec_tokens), 0.0]
+        return [here - behind for here, behind in pairwise(through)]
+
+    def acceptance_length(self, num_spec_tokens: int) -> float:
+        """Tokens per step, the final one included."""
+        return 1 + sum(self.through(num_spec_tokens))
+
+
+def steps_for(profile: AcceptanceProfile, num_spec_tokens: int, output_len: int) -> float:
+    """How many steps an output of this many tokens takes on average.
+
+    The last drafts of an output are shorter, because no more tokens are wanted.
+    """
+    laws = [profile.law_of_accepted(length) for length in range(num_spec_tokens + 1)]
+    steps = [0.0]
+    for left in range(1, output_len + 1):
+        law = laws[min(num_spec_tokens, left - 1)]
+        steps.append(1 + sum(share * steps[left - 1 - num] for num, share in enumerate(law)))
+    return steps[output_len]

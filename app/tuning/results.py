@@ -1,0 +1,143 @@
+"""What `acceptor tune` leaves behind: the measured run, what it predicts, and what came true.
+
+This module refuses to hold a machine's name or paths.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, frozen
+from cattrs import Converter
+from cattrs.errors import BaseValidationError
+
+from ...core.errors import ConfigError
+from ..bench.sweep import Load
+from .costs import PARTS, StepCosts, StepTimes
+from .goodput import Goodput, Prediction
+from .profile import AcceptanceProfile
+
+
+@frozen(kw_only=True)
+class MeasuredPolicy:
+    """What one policy's measured run has shown.
+
+    Attributes:
+        profile: how far its drafts were accepted.
+        costs: (num_reqs, num_spec_tokens, seconds for each of `PARTS`) of its steps.
+        prefill_seconds: of one prompt.
+        output_len: tokens per request.
+    """
+
+    profile: AcceptanceProfile
+    costs: tuple[tuple[float, ...], ...]
+    prefill_seconds: float
+    output_len: int
+
+    @classmethod
+    def of(cls, model: Goodput) -> "MeasuredPolicy":
+        """The figures of a model."""
+        return cls(
+            profile=model.profile,
+            costs=tuple(
+                (*key, *(getattr(times, part) for part in PARTS))
+                for key, times in model.costs.medians.items()
+            ),
+            prefill_seconds=model.prefill_seconds,
+            output_len=model.output_len,
+        )
+
+    def goodput(self) -> Goodput:
+        """The model again."""
+        medians = {
+            (int(num_reqs), int(length)): StepTimes(**dict(zip(PARTS, seconds, strict=True)))
+            for num_reqs, length, *seconds in self.costs
+        }
+        return Goodput(
+            profile=self.profile,
+            costs=StepCosts(medians),
+            prefill_seconds=self.prefill_seconds,
+            output_len=self.output_len,
+        )
+
+
+@frozen(kw_only=True)
+class Check:
+    """A prediction beside a run of the benchmark.
+
+    Attributes:
+        prediction: what the model said.
+        measured: tokens per second of the run.
+    """
+
+    prediction: Prediction
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """How much too high the prediction was, as a share of what was measured."""
+        return self.prediction.tokens_per_second / self.measured - 1
+
+
+@frozen(kw_only=True)
+class TuneResults:
+    """All of it.
+
+    Attributes:
+        date: of the day, in UTC.
+        machine: device and versions.
+        models: names of target and draft.
+        load: whose requests were served.
+        temperature, backend: of all runs.
+        policies: name -> what was measured.
+        predictions: for every policy, K and concurrency.
+        checks: of some of them; empty unless asked for.
+    """
+
+    date: str
+    machine: Mapping[str, str]
+    models: Mapping[str, str]
+    load: Load
+    temperature: float
+    backend: str
+    policies: Mapping[str, MeasuredPolicy]
+    predictions: tuple[Prediction, ...]
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def concurrencies(self) -> list[int]:
+        """Those that were predicted, rising."""
+        return sorted({one.concurrency for one in self.predictions})
+
+
+def write_results(results: TuneResults, path: Path) -> None:
+    """Write a file that `read_results` reads.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    text = json.dumps(asdict(results), indent=1, ensure_ascii=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: expected a file that can be written, got {error}") from None
+
+
+def read_results(path: Path) -> TuneResults:
+    """What an earlier run wrote.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds something else.
+    """
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: expected JSON, got {error}") from None
+    try:
+        return Converter().structure(content, TuneResults)
+    except (BaseValidationError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{path}: expected what --json writes, got {type(error).__name__}"
+        ) from None

@@ -1,0 +1,114 @@
+"""What `acceptor tune` prints; this module refuses to compute more than errors' means."""
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..bench.sweep import PLAIN
+from .costs import PARTS
+from .goodput import Prediction, recommend
+from .results import Check, TuneResults
+
+MILLISECONDS = 1e3
+
+
+def print_results(console: Console, results: TuneResults) -> None:
+    """Print what was measured, what follows and what to choose."""
+    console.print(acceptance_table(results))
+    for policy in results.policies:
+        console.print(cost_table(results, policy))
+    for concurrency in results.concurrencies:
+        console.print(prediction_table(results, concurrency))
+    if results.checks:
+        console.print(check_table(results.checks))
+        console.print(f"prediction error: {error_summary(results.checks)}")
+    for concurrency in results.concurrencies:
+        console.print(recommendation(results, concurrency), soft_wrap=True)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column(first, no_wrap=True)
+    for head in others:
+        table.add_column(head, justify="right", no_wrap=True)
+    return table
+
+
+def acceptance_table(results: TuneResults) -> Table:
+    """Rates through each position, for drafts as long as the longest measured ones."""
+    width = max(len(one.profile.conditional) for one in results.policies.values())
+    table = _table("drafts accepted through a position (%)", *map(str, range(width)))
+    for policy, measured in results.policies.items():
+        rates = measured.profile.through(width)
+        table.add_row(f"  {policy}", *(f"{100 * rate:.1f}" for rate in rates))
+    return table
+
+
+def cost_table(results: TuneResults, policy: str) -> Table:
+    """Milliseconds of a step, part by part."""
+    table = _table("  requests", "K", *PARTS, "total")
+    table.title = Text(f"milliseconds of a step under {policy}", style="bold not italic")
+    table.title_justify = "left"
+    for num_reqs, length, *seconds in results.policies[policy].costs:
+        parts = [f"{MILLISECONDS * part:.2f}" for part in (*seconds, sum(seconds))]
+        table.add_row(f"  {num_reqs:g}", f"{length:g}", *parts)
+    return table
+
+
+def prediction_table(results: TuneResults, concurrency: int) -> Table:
+    """Tokens per second by K and policy, the best one bold."""
+    policies = list(results.policies)
+    table = _table(f"predicted tok/s, {concurrency} at a time", *policies)
+    here = [one for one in results.predictions if one.concurrency == concurrency]
+    best = recommend(here, concurrency)
+    for length in sorted({one.num_spec_tokens for one in here}):
+        cells = {one.policy: _cell(one, best) for one in here if one.num_spec_tokens == length}
+        shown = [cells.get(policy, cells.get(PLAIN, Text())) for policy in policies]
+        table.add_row(f"  K={length}" if length else f"  {PLAIN}", *shown)
+    return table
+
+
+def _cell(prediction: Prediction, best: Prediction) -> Text:
+    style = "bold green" if prediction == best else ""
+    return Text(f"{prediction.tokens_per_second:,.1f}", style=style)
+
+
+def recommendation(results: TuneResults, concurrency: int) -> Text:
+    """One sentence."""
+    best = recommend(results.predictions, concurrency)
+    choice = f"policy {best.policy}, K={best.num_spec_tokens}" if best.num_spec_tokens else PLAIN
+    text = f"at {concurrency} at a time take {choice}: {best.tokens_per_second:,.1f} tok/s"
+    plain = [
+        one.tokens_per_second
+        for one in results.predictions
+        if one.policy == PLAIN and one.concurrency == concurrency
+    ]
+    if plain:
+        text += f", {best.tokens_per_second / plain[0]:.2f} times plain decoding"
+    return Text(text, style="bold")
+
+
+def check_table(checks: Iterable[Check]) -> Table:
+    """Predictions beside runs."""
+    table = _table("checked", "at a time", "predicted tok/s", "measured tok/s", "error")
+    for check in checks:
+        one = check.prediction
+        name = f"{one.policy}, K={one.num_spec_tokens}" if one.num_spec_tokens else PLAIN
+        table.add_row(
+            f"  {name}",
+            str(one.concurrency),
+            f"{one.tokens_per_second:,.1f}",
+            f"{check.measured:,.1f}",
+            f"{check.error:+.1%}".replace("%", " %"),
+        )
+    return table
+
+
+def error_summary(checks: Sequence[Check]) -> str:
+    """Mean and worst, without their signs."""
+    sizes = [abs(check.error) for check in checks]
+    return f"{fmean(sizes):.1%} on average, {max(sizes):.1%} at worst".replace("%", " %")

@@ -1,0 +1,111 @@
+"""From models and a load to predictions: measures every policy, predicts, and checks.
+
+This module refuses to print.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from attrs import evolve, frozen
+
+from ..bench.figures import figures_of
+from ..bench.kernels.machine import describe
+from ..bench.load import Gain
+from ..bench.requests import make_arrivals
+from ..bench.run import Bench
+from ..bench.sweep import PLAIN, Setting
+from .goodput import Goodput, Prediction, predict
+from .measure import Plan, measure
+from .results import Check, MeasuredPolicy, TuneResults
+
+CHECK_ROUNDS = 6
+"""A check serves at least so many requests one after the other, so that its end, where some have
+ended and others not, does not count."""
+
+Begin = Callable[[str, int], Callable[[Gain], None]]
+
+
+@frozen(eq=False, kw_only=True)
+class Tuner:
+    """Everything that is tuned.
+
+    Attributes:
+        bench: the models, the policies and the load; one temperature and one backend.
+        plan: what is measured.
+    """
+
+    bench: Bench
+    plan: Plan
+
+    def run(self, begin: Begin, *, check: bool) -> TuneResults:
+        """Measure and predict, and run what was predicted if asked to.
+
+        Args:
+            begin: told the name and length of each part; what it returns is told its progress.
+            check: whether to run every policy at every K and concurrency of the plan.
+
+        Raises:
+            AcceptorError: a policy, backend or request does not fit.
+        """
+        models = {name: self._measure(name, begin) for name in self.bench.sweep.policies}
+        predictions = self._predict(models)
+        return TuneResults(
+            date=datetime.now(UTC).date().isoformat(),
+            machine=describe(self.bench.pair.target.device),
+            models=self.bench.pair.names,
+            load=self.bench.load,
+            temperature=self.bench.sweep.temperatures[0],
+            backend=self.bench.sweep.backends[0],
+            policies={name: MeasuredPolicy.of(model) for name, model in models.items()},
+            predictions=tuple(predictions),
+            checks=tuple(self._checks(predictions, begin)) if check else (),
+        )
+
+    def _setting(self, policy: str, num_spec_tokens: int) -> Setting:
+        return Setting(
+            policy=policy,
+            num_spec_tokens=num_spec_tokens,
+            temperature=self.bench.sweep.temperatures[0],
+            backend=self.bench.sweep.backends[0],
+        )
+
+    def _measure(self, policy: str, begin: Begin) -> Goodput:
+        setting = self._setting(policy, max(self.plan.lengths))
+        params = evolve(self.bench.sampling, temperature=setting.temperature)
+        arrivals = make_arrivals(self.bench.load, self.bench.prompts, params)
+        on_step = begin(f"measure {policy}", self.plan.total_steps)
+        run = measure(
+            self.bench.engine(setting, arrivals),
+            self.plan,
+            arrivals.measured,
+            lambda num_steps: on_step(Gain(0, num_steps)),
+        )
+        return run.goodput()
+
+    def _predict(self, models: dict[str, Goodput]) -> list[Prediction]:
+        first = next(iter(models.values()))
+        concurrencies = self.plan.concurrencies
+        lengths = range(1, max(self.plan.lengths) + 1)
+        plain = predict({PLAIN: first}, [0], concurrencies) if 0 in self.plan.lengths else []
+        return [*plain, *predict(models, lengths, concurrencies)]
+
+    def _checks(self, predictions: Sequence[Prediction], begin: Begin) -> Iterator[Check]:
+        for prediction in predictions:
+            if prediction.num_spec_tokens in self.plan.lengths:
+                setting = self._setting(prediction.policy, prediction.num_spec_tokens)
+                bench = self._bench_for(prediction.concurrency)
+                name = f"check {setting.label} at {prediction.concurrency}"
+                served = bench.serve(setting, begin(name, bench.load.num_requests))
+                yield Check(prediction=prediction, measured=figures_of(served).output_throughput)
+
+    def _bench_for(self, concurrency: int) -> Bench:
+        load = evolve(
+            self.bench.load,
+            max_concurrency=concurrency,
+            num_requests=CHECK_ROUNDS * concurrency,
+            warm_up=1,
+        )
+        wanted = load.warm_up + load.num_requests
+        known = self.bench.prompts
+        prompts = [known[index % len(known)] for index in range(wanted)]
+        return evolve(self.bench, load=load, prompts=prompts)

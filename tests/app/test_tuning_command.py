@@ -1,0 +1,83 @@
+"""`acceptor tune` as people and machines meet it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from acceptor.app.cli import main
+from acceptor.app.tuning.results import read_results
+from acceptor.core import ConfigError
+
+Acceptor = Callable[..., tuple[int | str, str, str]]
+QUICK = ("--num-requests", 4, "--output-len", 12, "--steps", 20, "--num-spec-tokens", "0,1,3")
+
+
+@pytest.fixture
+def tune(capsys: pytest.CaptureFixture[str]) -> Acceptor:
+    """Run `acceptor tune` in this process: arguments -> (exit code, stdout, stderr)."""
+
+    def run(*arguments: object) -> tuple[int | str, str, str]:
+        with pytest.raises(SystemExit) as exit_:
+            main(["tune", *(str(argument) for argument in arguments)])
+        captured = capsys.readouterr()
+        return exit_.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+def test_it_measures_predicts_checks_and_recommends(tune: Acceptor, tmp_path: Path) -> None:
+    file, curve = tmp_path / "tuned.json", tmp_path / "curve.svg"
+    load = ("--policy", "block", "--concurrency", "1,2", "--check")
+    code, out, err = tune(*QUICK, *load, "--json", file, "--curve", curve)
+    assert (code, err) == (0, "")
+    for words in (
+        "drafts accepted through a position (%)",
+        "milliseconds of a step under block",
+        "predicted tok/s, 2 at a time",
+        "prediction error:",
+        "at 1 at a time take ",
+        "at 2 at a time take ",
+    ):
+        assert words in out
+    assert curve.read_text(encoding="utf-8").startswith("<?xml")
+    results = read_results(file)
+    assert results.concurrencies == [1, 2]
+    assert {(one.policy, one.num_spec_tokens) for one in results.predictions} == {
+        ("plain", 0),
+        ("block", 1),
+        ("block", 2),
+        ("block", 3),
+    }
+    assert len(results.checks) == 6
+    model = results.policies["block"].goodput()
+    for one in results.predictions:
+        again = model.tokens_per_second(one.num_spec_tokens, one.concurrency)
+        assert one.tokens_per_second == pytest.approx(again)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--num-spec-tokens", "0"), "num_spec_tokens: expected one above 0"),
+        (("--concurrency", "0"), "concurrency: expected a number in [1"),
+        (("--policy", "best"), "--policy: expected one of probabilistic,"),
+        (("--steps", "1"), "steps"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    tune: Acceptor, arguments: tuple[object, ...], problem: str
+) -> None:
+    code, out, err = tune(*arguments)
+    assert (code, out) == (2, "")
+    assert problem in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", ["{", json.dumps({"runs": []})])
+def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "tuned.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match="expected"):
+        read_results(path)

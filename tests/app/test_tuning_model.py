@@ -1,0 +1,148 @@
+"""The goodput model: what it is made of, and the steps of real runs that it foresees."""
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.schedule import Limits
+from acceptor.app.request import GenerationRequest
+from acceptor.app.tuning.costs import StepCosts, StepSample, StepTimes
+from acceptor.app.tuning.goodput import Goodput, predict, recommend
+from acceptor.app.tuning.profile import AcceptanceProfile, steps_for
+from acceptor.core import Block, InvalidInputError, Policy, Probabilistic, SamplingParams, Strict
+from kit.toy_pair import Pair
+
+chances = st.lists(st.floats(0, 1), min_size=1, max_size=5)
+
+
+def profile(*conditional: float) -> AcceptanceProfile:
+    return AcceptanceProfile(conditional, tuple(1 for _ in conditional))
+
+
+def test_a_place_is_counted_over_the_drafts_that_came_to_it() -> None:
+    drafts = [(3, 3), (3, 1), (3, 0), (1, 1), (0, 0)]
+    counted = AcceptanceProfile.of(drafts)
+    assert counted.num_offered == (4, 2, 1)
+    assert counted.conditional == (3 / 4, 1 / 2, 1 / 1)
+    assert AcceptanceProfile.of([]).through(2) == [0.0, 0.0]
+
+
+def test_places_behind_the_last_measured_one_have_its_chance() -> None:
+    assert profile(0.8, 0.5).through(4) == pytest.approx([0.8, 0.4, 0.2, 0.1])
+
+
+@given(chances, st.integers(0, 7))
+def test_the_law_of_accepted_tokens_is_a_law(conditional: list[float], length: int) -> None:
+    known = profile(*conditional)
+    law = known.law_of_accepted(length)
+    assert sum(law) == pytest.approx(1)
+    assert min(law) >= 0
+    mean = sum(num * share for num, share in enumerate(law))
+    assert known.acceptance_length(length) == pytest.approx(1 + mean)
+
+
+@pytest.mark.parametrize("output_len", [1, 2, 7, 12])
+def test_steps_at_both_ends(output_len: int) -> None:
+    assert steps_for(profile(0.0), 3, output_len) == output_len
+    assert steps_for(profile(1.0), 3, output_len) == -(-output_len // 4)
+    assert steps_for(profile(0.7), 0, output_len) == output_len
+
+
+def test_steps_are_the_mean_over_all_ways() -> None:
+    # K = 2 and three tokens: 0, 1 or 2 accepted first; then at most one more can be drafted.
+    first, second = 0.6, 0.5
+    none, one, two = 1 - first, first * (1 - second), first * second
+    two_left = 2 - first
+    assert steps_for(profile(first, second), 2, 3) == pytest.approx(
+        1 + none * two_left + one * 1 + two * 0
+    )
+
+
+def costs(draft: float, target: float, per_request: float = 0.0) -> StepCosts:
+    samples = [
+        StepSample(
+            num_reqs=num_reqs,
+            num_spec_tokens=length,
+            times=StepTimes(
+                draft=draft * length, target=target + per_request * num_reqs, verification=0, host=0
+            ),
+        )
+        for num_reqs, length in product((1, 5), (0, 1, 4))
+    ]
+    return StepCosts.of(samples)
+
+
+def test_costs_are_straight_lines_between_and_beyond_what_was_measured() -> None:
+    known = costs(draft=2.0, target=10.0, per_request=1.0)
+    assert known.seconds(1, 0) == pytest.approx(11)
+    assert known.seconds(1, 3) == pytest.approx(17)
+    assert known.seconds(3, 8) == pytest.approx(29)
+    assert known.times(5, 2).draft == pytest.approx(4)
+
+
+def test_costs_are_medians_and_rare_lengths_do_not_count() -> None:
+    def sample(length: int, seconds: float) -> StepSample:
+        times = StepTimes(draft=0, target=seconds, verification=0, host=0)
+        return StepSample(num_reqs=1, num_spec_tokens=length, times=times)
+
+    known = StepCosts.of([*(sample(2, value) for value in (1, 2, 3, 4, 99)), sample(3, 500)])
+    assert known.medians.keys() == {(1, 2)}
+    assert known.seconds(1, 2) == 3
+    with pytest.raises(InvalidInputError, match="expected a measured step"):
+        StepCosts.of([])
+
+
+def test_goodput_is_tokens_over_prompts_and_steps() -> None:
+    model = Goodput(profile=profile(1.0), costs=costs(1.0, 10.0), prefill_seconds=0.5, output_len=8)
+    # Two steps of 10 + 3 seconds for four requests, whose prompts take half a second each.
+    assert model.tokens_per_second(3, 4) == pytest.approx(32 / (2 * 13 + 2))
+
+
+@pytest.mark.parametrize(("draft_cost", "best"), [(0.01, 8), (50.0, 0)])
+def test_the_cheaper_the_drafts_the_longer_the_recommended_ones(
+    draft_cost: float, best: int
+) -> None:
+    model = Goodput(
+        profile=profile(0.9), costs=costs(draft_cost, 10.0), prefill_seconds=0.0, output_len=90
+    )
+    predictions = predict({"strict": model}, range(9), [1, 5])
+    assert recommend(predictions, 5).num_spec_tokens == best
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda one: one.name)
+def test_the_steps_of_other_draft_lengths_are_foreseen(
+    make_pair: Callable[..., Pair], policy: Policy
+) -> None:
+    measured = AcceptanceProfile.of(
+        (drafted, accepted)
+        for record in records(make_pair(), policy, 5)
+        for drafted, accepted in record
+    )
+    for length in (2, 7):
+        taken = [len(record) for record in records(make_pair(), policy, length)]
+        foreseen = steps_for(measured, length, OUTPUT_LEN)
+        assert foreseen == pytest.approx(sum(taken) / len(taken), rel=0.05)
+
+
+OUTPUT_LEN, NUM_REQUESTS = 40, 40
+
+
+def records(pair: Pair, policy: Policy, length: int) -> list[tuple[tuple[int, int], ...]]:
+    """(num_draft_tokens, num_accepted) of every step of every request."""
+    limits = Limits(num_slots=NUM_REQUESTS, max_len=OUTPUT_LEN + 2)
+    engine = Engine.of(pair.decoder(policy, length), limits)
+    for seed in range(NUM_REQUESTS):
+        params = SamplingParams(seed=seed)
+        request = GenerationRequest(
+            prompt_token_ids=[1 + seed % 9], params=params, max_tokens=OUTPUT_LEN, ignore_eos=True
+        )
+        engine.add_request(request)
+    ended = []
+    while engine.has_unfinished():
+        ended += [one.record for one in engine.step() if one.record is not None]
+    return [record.acceptance for record in ended]
