@@ -90,10 +90,12 @@ def decoded(policy: Policy, num_reqs: int) -> tuple[Tensor, Tensor, Tensor]:
     """
     seeds = spread_seeds(num_reqs)
     nothing = torch.full((num_reqs,), -1)
-    token_ids, num_accepted = step(MODELS, seeds, nothing, 0, 2, policy)
+    token_ids, num_accepted = step(MODELS, seeds, nothing, torch.zeros_like(seeds), 2, policy)
     first, second = token_ids[:, 0], token_ids[:, 1].clone()
     missing = second < 0
-    again, _ = step(MODELS, seeds[missing], first[missing], 1, 2, policy)
+    again, _ = step(
+        MODELS, seeds[missing], first[missing], torch.ones_like(seeds)[missing], 2, policy
+    )
     second[missing] = again[:, 0]
     return first, second, num_accepted
 
@@ -116,8 +118,8 @@ def test_after_a_rejection_the_next_token_is_independent_of_it() -> None:
 @by_policy
 def test_many_seeds_at_once_are_what_the_sampler_does(policy: Policy) -> None:
     seeds, nothing = spread_seeds(600), torch.full((600,), -1)
-    token_ids, num_accepted = step(MODELS, seeds, nothing, 0, 2, policy)
-    drafts = drafts_of(MODELS[1], seeds, nothing, 0, 2, policy)
+    token_ids, num_accepted = step(MODELS, seeds, nothing, torch.zeros_like(seeds), 2, policy)
+    drafts = drafts_of(MODELS[1], seeds, nothing, torch.zeros_like(seeds), 2, policy)
     texts = torch.cat((nothing[:, None], drafts), dim=1)
     batch = VerifyBatch.dense(
         target_logits=TARGET_TABLE[texts],
@@ -144,9 +146,9 @@ def test_shared_noise_makes_strict_accept_more() -> None:
     p, q = FIRST, DRAFT_TABLE[-1].double().softmax(-1)
     shared = float(torch.minimum(p, q).sum())
     seeds, nothing = spread_seeds(100_000), torch.full((100_000,), -1)
-    own = draw(seeds, 0, None)
+    own, start = draw(seeds, 0, None), torch.zeros_like(seeds)
     equal = [
-        int((drafts_of(MODELS[1], seeds, nothing, 0, 1, policy)[:, 0] == own).sum())
+        int((drafts_of(MODELS[1], seeds, nothing, start, 1, policy)[:, 0] == own).sum())
         for policy in (Strict(), Strict(coupled=True))
     ]
     chance = float((p * q).sum())

@@ -27,7 +27,10 @@ NextLogits = Callable[[Tensor], Tensor]
 """The logits after each of these tokens, -1 for none: [n] -> [n, vocab_size]."""
 
 
-def params_of(seeds: Tensor, params: SamplingParams = SamplingParams(seed=0)) -> SamplingTensors:
+PLAIN = SamplingParams(seed=0)
+
+
+def params_of(seeds: Tensor, params: SamplingParams = PLAIN) -> SamplingTensors:
     """The same parameters for many seeds: [num_reqs] int64."""
     one = SamplingTensors.stack([params], seeds.device)
     names = ("temperature", "min_p", "top_k", "top_p")
@@ -103,10 +106,8 @@ class _Keys:
         return draw(log_weights, self.seeds, self.start + places, places + 1, stream)
 
     def uniforms(self, num_drafts: int) -> Tensor:
-        columns = [
-            acceptance_uniforms(self.seeds, self.start + place, torch.full_like(self.start, place + 1))
-            for place in range(num_drafts)
-        ]
+        indices = (torch.full_like(self.start, place + 1) for place in range(num_drafts))
+        columns = [acceptance_uniforms(self.seeds, self.start + i - 1, i) for i in indices]
         return torch.stack(columns, dim=1)
 
     def of(self, chosen: Tensor) -> "_Keys":

@@ -7,13 +7,16 @@ from attrs import evolve
 from scipy import stats
 
 from acceptor.backends import load_sampler
-from acceptor.core import Policy, Probabilistic
-from kit.proof import samples
+from acceptor.core import Level, Policy, Probabilistic, Stream
+from acceptor.core.randomness import random_words
+from kit.many_seeds import spread_seeds
+from kit.proof import large, samples
 from kit.proof.cases import POLICIES
+from kit.proof.device_words import words_on_device
 from kit.proof.frequencies import compare, law_of, random_chain
 from kit.proof.goodness import ALPHA, POWER, effect_detectable, goodness
 from kit.proof.grouped import grouped_step
-from kit.proof.runs import decode, spread_seeds, step_of
+from kit.proof.runs import decode, step_of
 
 CPU = torch.device("cpu")
 SAMPLER = load_sampler("reference")
@@ -24,7 +27,7 @@ LIMIT = 1e-6
 
 @by_policy
 def test_grouped_steps_are_the_sampler_s(policy: Policy) -> None:
-    seeds = spread_seeds(0, 150, CPU)
+    seeds = spread_seeds(150)
     grouped, single = (
         decode(SMALL, policy, seeds, step) for step in (grouped_step, step_of(SAMPLER))
     )
@@ -49,13 +52,30 @@ def test_other_drafters_by_the_sampler_alone(policy: Policy, chain: str) -> None
     assert min(test.p_value for test in compared.tests.values()) > LIMIT
 
 
-@pytest.mark.slow
+def test_grouped_draws_are_the_sampler_s() -> None:
+    models, seeds = large.near_uniform_logits(CPU), spread_seeds(8)
+    grouped, single = large.grouped_ways(*models), large.sampler_ways(SAMPLER, *models)
+    for name, (drawing, _) in grouped.items():
+        assert torch.equal(drawing(seeds), single[name][0](seeds))
+
+
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("stream", Stream)
+def test_words_made_on_a_device_are_the_reference_s(stream: Stream, level: Level) -> None:
+    seeds = torch.cat((spread_seeds(50), torch.tensor([0, -1, 2**63 - 1, -(2**63)])))
+    positions = torch.arange(len(seeds)) * 123_456_789
+    candidates = torch.arange(8, 17).expand(len(seeds), -1)
+    given = (seeds, positions, positions % 7, stream, level, candidates)
+    assert torch.equal(words_on_device(*given), random_words(*given))
+
+
 def test_a_large_vocabulary() -> None:
-    size = evolve(samples.SHORT, draws=600)
-    tests = list(samples.near_uniform_draws(SAMPLER, CPU, size))
+    size = evolve(samples.SHORT, draws=20_000)
+    tests = list(large.near_uniform_draws("reference", CPU, size))
     assert len(tests) == 9
     assert min(test.p_value for *_, test in tests) > LIMIT
-    assert min(test.num_cells for *_, test in tests) > 30
+    assert min(test.num_cells for *_, test in tests) > 290
+    assert max(test.detectable for *_, test in tests) < 0.09
 
 
 @pytest.mark.gpu
@@ -98,7 +118,7 @@ def test_thin_cells_are_merged_and_lose_no_draw() -> None:
 
 def test_the_law_of_a_chain_is_the_law_of_plain_sampling() -> None:
     """Sampled without drafts, so that only the tables are tested."""
-    seeds = spread_seeds(0, 40_000, CPU)
+    seeds = spread_seeds(40_000)
     chain = evolve(SMALL, num_spec_tokens=1)
     runs = decode(chain, Probabilistic(), seeds[:300], step_of(SAMPLER))
     assert runs.token_ids.min() >= 0

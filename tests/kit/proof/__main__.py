@@ -1,9 +1,8 @@
 """The command behind `make prove`; see `--help`. It refuses to pass over a claim that fails."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import click
 import torch
@@ -20,52 +19,53 @@ DOCS = Path(__file__).parents[3] / "docs"
 @click.option("--backend", default="reference", help="Registered name or package.module:Class.")
 @click.option("--device", default="cpu", help="Where samples are drawn.")
 @click.option("--short", is_flag=True, help="Small samples.")
+@click.option("--part", multiple=True, help="Only this part, the rest as recorded; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path), default=DOCS, help="Folder of the page.")
-def main(backend: str, device: str, short: bool, out: Path) -> None:
+def main(backend: str, device: str, short: bool, part: tuple[str, ...], out: Path) -> None:
     """Prove the law of every policy, and write what was found for the documentation.
 
     Enumeration, planted bugs and the bundled pair concern the reference on a CPU; any other backend
-    or device repeats what is sampled.
+    or device repeats what is sampled. What was found until then stays if a run is stopped.
     """
     torch.set_num_threads(1)
     console, where = Console(highlight=False), torch.device(device)
     whole = backend == "reference" and where.type == "cpu"
     size = samples.SHORT if short else samples.FULL if where.type == "cpu" else samples.ON_A_GPU
-    found = _found(backend, where, size, console, whole=whole, short=short)
     name = "proof" if whole else f"proof-{backend.rpartition(':')[2]}-{where.type}"
-    record.write(out / "data" / f"{name}.json", found)
+    work = _sampled_parts(backend, where, size) | (_other_parts(short=short) if whole else {})
+    path = out / "data" / f"{name}.json"
+    found = {key: [] for key in work} | (record.read(path) if part and path.exists() else {})
+    found |= {"backend": backend, "machine": record.machine(where)}
+    for chosen in part or work:
+        found[chosen] = []
+        with console.status(f"{chosen} ..."):
+            for row in work[chosen]():
+                found[chosen].append(row)
+                record.write(path, found)
     _write_page(out)
     judged = claims(found)
     _print(console, judged)
     sys.exit(0 if all(claim.holds for claim in judged) else 1)
 
 
-def _found(
-    backend: str,
-    device: torch.device,
-    size: samples.Size,
-    console: Console,
-    *,
-    whole: bool,
-    short: bool,
-) -> dict[str, Any]:
-    work: dict[str, Callable[[], record.Rows]] = {
+Parts = dict[str, Callable[[], Iterable[record.Row]]]
+
+
+def _sampled_parts(backend: str, device: torch.device, size: samples.Size) -> Parts:
+    return {
         "edges": lambda: record.edge_rows(backend, device),
-        "samples": lambda: record.sample_rows(backend, device, size),
         "large": lambda: record.large_rows(backend, device, size),
+        "samples": lambda: record.sample_rows(backend, device, size),
     }
-    if whole:
-        work |= {
-            "exact": record.exact_rows,
-            "losses": record.loss_rows,
-            "mutants": record.mutant_rows,
-            "lengths": lambda: record.length_rows(24 if short else 256),
-        }
-    found: dict[str, Any] = {"backend": backend, "machine": record.machine(device)}
-    for name, measure in work.items():
-        with console.status(f"{name} ..."):
-            found[name] = measure()
-    return found
+
+
+def _other_parts(*, short: bool) -> Parts:
+    return {
+        "exact": record.exact_rows,
+        "losses": record.loss_rows,
+        "mutants": record.mutant_rows,
+        "lengths": lambda: record.length_rows(24 if short else 256),
+    }
 
 
 def _write_page(out: Path) -> None:

@@ -12,8 +12,8 @@ from attrs import frozen
 from torch import Tensor
 
 from acceptor.core import Policy
-from kit.proof.goodness import Goodness, goodness
 from kit.many_seeds import spread_seeds
+from kit.proof.goodness import Goodness, goodness
 from kit.proof.runs import Chain, Runs, Step, decode
 
 PARTS = 40

@@ -47,9 +47,7 @@ def grouped_first_tokens(target: Tensor, draft: Tensor, seeds: Tensor, position:
     log_p, log_q = _law(target), _law(draft)
     drafted = grouped_sample(draft, seeds, position, 1)
     # As if all requests' drafts were one: its tokens are tested one by one, each on its row.
-    view = DraftView(
-        drafted, log_p.expand(len(seeds) + 1, -1), log_q.expand(len(seeds), -1), None
-    )
+    view = DraftView(drafted, log_p.expand(len(seeds) + 1, -1), log_q.expand(len(seeds), -1), None)
     positions = torch.full_like(seeds, position)
     uniforms = draw.acceptance_uniforms(seeds, positions, torch.ones_like(seeds))
     accepted = uniforms.log() < Probabilistic().log_thresholds(view)

@@ -5,7 +5,7 @@ This module refuses to draw or to print: see `kit.proof.figures` and `kit.proof.
 
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ from kit.proof.cases import LOSSY, PAIRS
 from kit.proof.checks import EDGES
 from kit.proof.exact import law_error
 from kit.proof.frequencies import compare
+from kit.proof.large import near_uniform_draws
 from kit.proof.mutants import MUTANTS
 from kit.proof.reported import loss_of
 from kit.proof.runs import step_of
 
-Rows = list[dict[str, Any]]
-Say = Callable[[str], None]
+Row = dict[str, Any]
 
 MUTANT_RUNS = 2_000
 """Decode runs by which a mutant is shown to a sample, too."""
@@ -42,31 +42,26 @@ def machine(device: torch.device) -> dict[str, str]:
     }
 
 
-def exact_rows() -> Rows:
+def exact_rows() -> Iterator[Row]:
     """Every policy with every drafter, enumerated."""
-    return [
-        {
+    for pair in PAIRS:
+        yield {
             "policy": pair.policy.name,
             "drafter": pair.drafter,
             "lossless": pair.policy.lossless,
             "tokens": pair.num_tokens,
             **asdict(law_error(pair.setup, pair.num_tokens)),
         }
-        for pair in PAIRS
-    ]
 
 
-def loss_rows() -> Rows:
+def loss_rows() -> Iterator[Row]:
     """What lossy policies did, and what they said."""
-    return [
-        {"policy": pair.policy.name, "drafter": pair.drafter, **asdict(loss_of(pair.setup))}
-        for pair in LOSSY
-    ]
+    for pair in LOSSY:
+        yield {"policy": pair.policy.name, "drafter": pair.drafter, **asdict(loss_of(pair.setup))}
 
 
-def sample_rows(backend: str, device: torch.device, size: samples.Size) -> Rows:
+def sample_rows(backend: str, device: torch.device, size: samples.Size) -> Iterator[Row]:
     """Every policy, sampled; with the frequencies of sequences for the plain chain."""
-    rows = []
     for policy, chain, compared in samples.sampled_runs(backend, device, size):
         row = {
             "policy": policy.name,
@@ -78,33 +73,27 @@ def sample_rows(backend: str, device: torch.device, size: samples.Size) -> Rows:
         if chain == "draft model":
             row["observed"] = compared.observed.joint.tolist()
             row["expected"] = compared.expected.joint.tolist()
-        rows.append(row)
-    return rows
+        yield row
 
 
-def large_rows(backend: str, device: torch.device, size: samples.Size) -> Rows:
+def large_rows(backend: str, device: torch.device, size: samples.Size) -> Iterator[Row]:
     """151,936 nearly equal tokens."""
-    drawn = samples.near_uniform_draws(load_backend(backend), device, size)
-    return [{"way": way, "bins": bins, **asdict(test)} for way, bins, test in drawn]
+    for way, bins, test in near_uniform_draws(backend, device, size):
+        yield {"way": way, "bins": bins, **asdict(test)}
 
 
-def edge_rows(backend: str, device: torch.device) -> Rows:
+def edge_rows(backend: str, device: torch.device) -> Iterator[Row]:
     """What chance almost never asks."""
-    return [
-        {"edge": name, "wrong": count(load_backend(backend), device)}
-        for name, count in EDGES.items()
-    ]
+    for name, count in EDGES.items():
+        yield {"edge": name, "wrong": count(load_backend(backend), device)}
 
 
-def mutant_rows() -> Rows:
+def mutant_rows() -> Iterator[Row]:
     """Every planted bug: its check, what it measured, and whether a sample shows it, too."""
-    rows = []
     for mutant in MUTANTS:
-        found = mutant.evidence()
-        row = {"mutant": mutant.name, "check": mutant.check, **asdict(found)}
+        row = {"mutant": mutant.name, "check": mutant.check, **asdict(mutant.evidence())}
         row["p_value"] = None if mutant.policy is None else _sampled(mutant)
-        rows.append(row)
-    return rows
+        yield row
 
 
 def _sampled(mutant: Any) -> float:
@@ -114,13 +103,11 @@ def _sampled(mutant: Any) -> float:
     return min(test.p_value for test in compared.tests.values())
 
 
-def length_rows(num_tokens: int) -> Rows:
+def length_rows(num_tokens: int) -> Iterator[Row]:
     """Block beside probabilistic on the bundled pair."""
-    return [
-        asdict(lengths.bundled_lengths(num_spec_tokens, temperature, num_tokens))
-        for temperature in (1.0, 0.7)
-        for num_spec_tokens in (2, 4, 8)
-    ]
+    for temperature in (1.0, 0.7):
+        for num_spec_tokens in (2, 4, 8):
+            yield asdict(lengths.bundled_lengths(num_spec_tokens, temperature, num_tokens))
 
 
 def write(path: Path, record: dict[str, Any]) -> None:

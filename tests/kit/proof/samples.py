@@ -48,7 +48,7 @@ class Size:
 
 
 SHORT = Size(runs=20_000, runs_elsewhere=1_000, draws=1_000)
-FULL = Size(runs=1_000_000, runs_elsewhere=1_500, draws=100_000)
+FULL = Size(runs=200_000, runs_elsewhere=1_500, draws=50_000)
 ON_A_GPU = Size(
     runs=10_000_000,
     runs_elsewhere=500_000,
