@@ -145,14 +145,20 @@ def _ask(
     rows, cases = _different_rows(seen)
     num_tokens, device = texts.shape[1], texts.device
     views = [_view(models, row[:num_tokens], row[num_tokens:]) for row in rows]
-    places = range(num_tokens - 1)
-    residuals = [[policy.log_residual(view, place) for place in places] for view in views]
-    stand = any(residual is None for residual in residuals[0])
+    residuals = [_log_residuals(policy, view) for view in views]
+    known = [residual for residual in residuals if residual is not None]
     return _Answers(
         cases,
         torch.stack([policy.log_thresholds(view) for view in views]).to(device),
-        None if stand else torch.stack([torch.stack(of_view) for of_view in residuals]).to(device),
+        torch.stack(known).to(device) if known else None,
     )
+
+
+def _log_residuals(policy: Policy, view: DraftView) -> Tensor | None:
+    """After each number of accepted tokens: [K, vocab_size]."""
+    rows = [policy.log_residual(view, row) for row in range(view.num_draft_tokens)]
+    known = [row for row in rows if row is not None]
+    return torch.stack(known) if known else None
 
 
 def _different_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
