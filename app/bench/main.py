@@ -14,6 +14,8 @@ from ...core.errors import ConfigError, UnavailableError
 from ...core.sampling_params import SamplingParams
 from ..config import DrafterConfig, ModelsConfig
 from ..policies import POLICIES, PolicySettings, SyntheticSettings
+from ..tuning.goodput import Goodput
+from ..tuning.results import read_results as read_tuned
 from .comparison import print_comparison
 from .pair import Pair, load_pair, random_pair
 from .progress import progress_bars
@@ -55,14 +57,18 @@ def make_bench(options: Options) -> Bench:
     Raises:
         AcceptorError: see `run`.
     """
-    sweep = Sweep(**{**_some(options, Sweep), "policies": _policies(options)})
+    policies = _policies(options)
+    goodputs = _goodputs(options.get("tuned"), policies)
+    sweep = Sweep(**{**_some(options, Sweep), "policies": policies, "adaptive": bool(goodputs)})
     load = Load(prompts=_prompts_name(options), **_some(options, Load))
     pair = load_models(options)
     prompts = pair.reader.prompts(load, options["file"], options["categories"])
     if pair.encode is None:
         load = evolve(load, input_len=load.input_len or 1)
     sampling = SamplingParams(**_some(options, SamplingParams))
-    return Bench(pair=pair, sweep=sweep, load=load, sampling=sampling, prompts=prompts)
+    return Bench(
+        pair=pair, sweep=sweep, load=load, sampling=sampling, prompts=prompts, goodputs=goodputs
+    )
 
 
 def load_models(options: Options) -> Pair:
@@ -96,6 +102,19 @@ def _policies(options: Options) -> dict[str, PolicySettings]:
     for rate in rates:
         policies[f"synthetic {rate:g}"] = SyntheticSettings(acceptance_rate=rate)
     return policies
+
+
+def _goodputs(file: Path | None, policies: Mapping[str, PolicySettings]) -> dict[str, Goodput]:
+    """The models of these policies that a file holds; none without a file."""
+    if file is None:
+        return {}
+    tuned = read_tuned(file).policies
+    for policy in policies:
+        if policy not in tuned:
+            raise ConfigError(
+                f"{file}: expected a measured run of {policy}, got {', '.join(tuned)}"
+            )
+    return {policy: tuned[policy].goodput() for policy in policies}
 
 
 def _prompts_name(options: Options) -> str:

@@ -80,6 +80,12 @@ SWEEP = (
         show_default=True,
         help="What verifies.",
     ),
+    click.option(
+        "--adaptive",
+        "tuned",
+        type=_FILE,
+        help="Run with an adaptive K, too, by what `acceptor tune --json` wrote.",
+    ),
     click.option("--top-k", type=int, help="Keep the k most likely tokens."),
     click.option("--top-p", type=float, help="Keep the most likely tokens with this mass."),
     click.option("--min-p", type=float, help="Keep tokens at least this likely, relatively."),

@@ -3,15 +3,17 @@
 This module refuses to print.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from ...core.sampling_params import SamplingParams
 from ..engine.engine import Engine
 from ..engine.schedule import Limits
+from ..tuning.adaptive import AdaptiveRunner
+from ..tuning.goodput import Goodput
 from .figures import figures_of
 from .kernels.machine import describe
 from .load import Gain, LoadRun
@@ -44,6 +46,7 @@ class Bench:
         load: what is not.
         sampling: recipe of target and draft but for its temperature.
         prompts: warm-up first.
+        goodputs: policy -> the model by which an adaptive K is chosen.
     """
 
     pair: Pair
@@ -51,6 +54,7 @@ class Bench:
     load: Load
     sampling: SamplingParams
     prompts: Sequence[Prompt]
+    goodputs: Mapping[str, Goodput] = field(factory=dict)
 
     def run(self, begin: Begin = silent) -> BenchResults:
         """Run every setting.
@@ -93,7 +97,12 @@ class Bench:
             len(one.request.prompt_token_ids) + one.request.max_tokens for one in everything
         )
         max_len = min(longest, self.pair.target.max_model_len)
-        return Engine.of(parts, Limits(num_slots=self.load.max_concurrency, max_len=max_len))
+        engine = Engine.of(parts, Limits(num_slots=self.load.max_concurrency, max_len=max_len))
+        if setting.adaptive:
+            engine.loop.runner = AdaptiveRunner.of(
+                engine.loop.runner, self.goodputs[setting.policy], setting.num_spec_tokens
+            )
+        return engine
 
     def name(self, setting: Setting) -> str:
         """Of a setting, with what the sweep varies."""

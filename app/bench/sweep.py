@@ -25,12 +25,14 @@ class Setting:
         num_spec_tokens: K.
         temperature: of target and draft.
         backend: what verifies.
+        adaptive: whether K is chosen anew in each step, up to this one.
     """
 
     policy: str
     num_spec_tokens: int
     temperature: float
     backend: str
+    adaptive: bool = False
 
     @property
     def table(self) -> tuple[float, str]:
@@ -42,7 +44,7 @@ class Setting:
         """The head of its column."""
         if not self.num_spec_tokens:
             return PLAIN
-        return f"{self.policy}, K={self.num_spec_tokens}"
+        return f"{self.policy}, K{'≤' if self.adaptive else '='}{self.num_spec_tokens}"
 
 
 @frozen(kw_only=True)
@@ -54,6 +56,7 @@ class Sweep:
         num_spec_tokens: each K; 0 decodes plainly.
         temperatures: of target and draft.
         backends: names from `acceptor.backends.BACKENDS`.
+        adaptive: run policies once more with K chosen anew in each step, up to the largest.
 
     Raises:
         InvalidInputError: a K or a temperature is out of its range.
@@ -63,6 +66,7 @@ class Sweep:
     num_spec_tokens: Sequence[int]
     temperatures: Sequence[float]
     backends: Sequence[str]
+    adaptive: bool = False
 
     def __attrs_post_init__(self) -> None:
         for num_spec_tokens in self.num_spec_tokens:
@@ -71,15 +75,23 @@ class Sweep:
             check_number("temperature", temperature, 0)
 
     def __iter__(self) -> Iterator[Setting]:
-        outer = product(self.backends, self.temperatures, self.num_spec_tokens)
-        for backend, temperature, num_spec_tokens in outer:
-            for name in self.policies if num_spec_tokens else (PLAIN,):
+        for backend, temperature in product(self.backends, self.temperatures):
+            for policy, num_spec_tokens, adaptive in self._drafting():
                 yield Setting(
-                    policy=name,
+                    policy=policy,
                     num_spec_tokens=num_spec_tokens,
                     temperature=temperature,
                     backend=backend,
+                    adaptive=adaptive,
                 )
+
+    def _drafting(self) -> Iterator[tuple[str, int, bool]]:
+        for num_spec_tokens in self.num_spec_tokens:
+            for policy in self.policies if num_spec_tokens else (PLAIN,):
+                yield policy, num_spec_tokens, False
+        longest = max(self.num_spec_tokens)
+        if self.adaptive and longest:
+            yield from ((policy, longest, True) for policy in self.policies)
 
 
 @frozen(kw_only=True)

@@ -18,6 +18,7 @@ from ..engine.runner import Runner
 from ..frontier import Running
 from ..request_state import RequestState, Verdict
 from .costs import StepCosts
+from .goodput import Goodput
 from .profile import AcceptanceProfile
 
 PRIOR_DRAFTS = 4.0
@@ -82,6 +83,16 @@ class AdaptiveRunner:
         factory=WeakKeyDictionary, init=False
     )
     _seconds: dict[int, list[float]] = field(factory=dict, init=False)
+
+    @classmethod
+    def of(cls, runner: Runner, model: Goodput, max_spec_tokens: int) -> "AdaptiveRunner":
+        """One that goes by a measured run."""
+        return cls(
+            runner=runner,
+            costs=model.costs,
+            profile=model.profile,
+            max_spec_tokens=max_spec_tokens,
+        )
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """See `Runner.gather`."""

@@ -88,7 +88,7 @@ def test_a_sweep_is_every_combination(bench: Acceptor, tmp_path: Path) -> None:
     runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
     settings = [tuple(run["setting"].values()) for run in runs]
     assert settings == [
-        (policy, length, temperature, "reference")
+        (policy, length, temperature, "reference", False)
         for temperature in (0.0, 0.7)
         for length in (1, 2)
         for policy in ("strict", "synthetic 0.5")

@@ -57,6 +57,22 @@ def test_it_measures_predicts_checks_and_recommends(tune: Acceptor, tmp_path: Pa
         assert one.tokens_per_second == pytest.approx(again)
 
 
+def test_a_benchmark_adapts_k_by_what_was_tuned(
+    tune: Acceptor, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "tuned.json"
+    assert tune(*QUICK, "--policy", "block", "--concurrency", 2, "--json", file)[0] == 0
+    load = ["--num-requests", "2", "--output-len", "12", "--num-spec-tokens", "2"]
+    with pytest.raises(SystemExit) as exit_:
+        main(["bench", *load, "--policy", "block", "--adaptive", str(file)])
+    assert (exit_.value.code or 0) == 0
+    assert "block, K≤2" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as exit_:
+        main(["bench", *load, "--policy", "strict", "--adaptive", str(file)])
+    assert exit_.value.code == 2
+    assert "expected a measured run of strict, got block" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
