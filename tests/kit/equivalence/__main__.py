@@ -4,6 +4,7 @@ Writes the conformance kit's record. It refuses to end with 0 when something is 
 """
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -23,9 +24,13 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=10_000, help="default 10000")
     parser.add_argument("--forms", type=int, default=3, help="of each policy (default 3)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop early after so many")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
     wanted = parser.parse_args()
-    campaign = Campaign(wanted.backend, wanted.device, wanted.batches, wanted.forms, wanted.workers)
+    deadline = time.time() + wanted.seconds
+    campaign = Campaign(
+        wanted.backend, wanted.device, wanted.batches, wanted.forms, wanted.workers, deadline
+    )
     start = time.monotonic()
     record = Record(wanted.backend, wanted.device, 0, Tally())
     for found in campaign.run():

@@ -1,19 +1,22 @@
 """Many batches of a backend on a device, form by form, over processes; refuses to print."""
 
+import math
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
+from functools import cache
 from multiprocessing import get_context
 
 import torch
 from attrs import frozen
 
-from acceptor.backends.conformance import Tally, load_backend, run_chunk, run_corners
+from acceptor.backends.conformance import Case, Tally, load_backend, run_case, run_corners
+from acceptor.backends.conformance.run import each_case
 from acceptor.core import Sampler
 from kit.equivalence.forms import Form, forms
 
 MOST_ROUNDS = 4
-ROOM = 10_000
+ROUND = 1_000
 """Numbers of chunks that each round has to itself."""
 
 
@@ -27,6 +30,7 @@ class Campaign:
         num_batches: at least so many that the backend does not refuse.
         forms_per_policy: see `forms`.
         num_workers: processes.
+        deadline: when to stop early, by the system's clock.
     """
 
     backend: str
@@ -34,6 +38,7 @@ class Campaign:
     num_batches: int
     forms_per_policy: int
     num_workers: int
+    deadline: float = math.inf
 
     def run(self) -> Iterator[Tally]:
         """The corners beside rounds over the forms, until enough batches were compared."""
@@ -42,9 +47,11 @@ class Campaign:
             corners = pool.submit(_corners, self.backend, self.device)
             compared, left = 0, dict(enumerate(forms(self.forms_per_policy)))
             for turn in range(MOST_ROUNDS):
+                if time.time() > self.deadline:
+                    break
                 sizes = _sizes(left, self.num_batches - compared)
                 waiting = {
-                    number: pool.submit(_chunk, self, left[number], number + turn * ROOM, size)
+                    number: pool.submit(_chunk, self, left[number], number + turn * ROUND, size)
                     for number, size in sizes.items()
                 }
                 for number, found in waiting.items():
@@ -58,7 +65,7 @@ class Campaign:
 
 def _sizes(left: Mapping[int, Form], num_batches: int) -> dict[int, int]:
     """Batches of each form, those first that take longest."""
-    shares = sum(form.share for form in left.values())
+    shares = max(sum(form.share for form in left.values()), 1)
     order = sorted(left, key=lambda number: left[number].share)
     sizes = {number: -(-num_batches * left[number].share // shares) for number in order}
     return sizes if num_batches > 0 else {}
@@ -69,10 +76,17 @@ def _corners(backend: str, device: str) -> Tally:
 
 
 def _chunk(campaign: Campaign, form: Form, chunk: int, size: int) -> Tally:
-    run = partial(run_chunk, _sampler(campaign.backend), torch.device(campaign.device))
-    one = run(chunk + ROOM // 2, 1, form.cases)
-    # Whoever lacks the policy would draft every batch before saying so.
-    return one + run(chunk, size, form.cases) if one.num_batches else one
+    tally = Tally()
+    sampler, device = _sampler(campaign.backend), torch.device(campaign.device)
+
+    def compare(case: Case) -> None:
+        # Whoever lacks the policy would draft every batch before saying so.
+        lacks_policy = tally.num_unsupported > 0 and tally.num_batches == 0
+        if time.time() < campaign.deadline and not lacks_policy:
+            tally.add_case(case, run_case(case, sampler, device))
+
+    each_case(compare, chunk, size, form.cases)
+    return tally
 
 
 @cache

@@ -41,8 +41,8 @@ VOCABULARIES = (
     (32000, 50257, 151936, 200065),
 )
 """Of each form one group, and neighbours have different ones."""
-TWISTS = ("none", "none", "repeat", "permute", "split", "slots")
-"""Those that keep the length of the longest draft."""
+TWISTS = ("none", "none", "repeat", "permute", "slots")
+"""Those that keep the length of the longest draft, and every request."""
 REAL_VOCABULARY = 10_000
 
 
@@ -73,8 +73,10 @@ class Form:
         return st.lists(case, min_size=1, max_size=1, unique=True).map(itemgetter(0))
 
     def _cases_of(self, vocab_size: int) -> SearchStrategy[Case]:
-        most = 1 if vocab_size > REAL_VOCABULARY else 4
-        others = st.lists(st.integers(0, self.max_spec_len), max_size=most)
+        few = vocab_size > REAL_VOCABULARY
+        # With several requests hardly any batch lacks a feature of its form.
+        fewest, most = (1, 1) if few else (2, 4)
+        others = st.lists(st.integers(0, self.max_spec_len), min_size=fewest, max_size=most)
         return st.builds(
             Case,
             seed=st.integers(0, 2**64 - 1),
