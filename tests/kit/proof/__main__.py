@@ -16,36 +16,65 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 @click.command()
-@click.option("--backend", default="reference", help="Registered name or package.module:Class.")
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    default=["reference"],
+    help="Registered name or package.module:Class; repeatable.",
+)
 @click.option("--device", default="cpu", help="Where samples are drawn.")
 @click.option("--short", is_flag=True, help="Small samples.")
-@click.option("--part", multiple=True, help="Only this part, the rest as recorded; repeatable.")
+@click.option(
+    "--part", "parts", multiple=True, help="Only this part, the rest as recorded; repeatable."
+)
+@click.option("--pages", is_flag=True, help="Prove nothing: write the pages from the records.")
 @click.option("--out", type=click.Path(path_type=Path), default=DOCS, help="Folder of the page.")
-def main(backend: str, device: str, short: bool, part: tuple[str, ...], out: Path) -> None:
+def main(
+    backends: tuple[str, ...],
+    device: str,
+    short: bool,
+    parts: tuple[str, ...],
+    pages: bool,
+    out: Path,
+) -> None:
     """Prove the law of every policy, and write what was found for the documentation.
 
     Enumeration, planted bugs and the bundled pair concern the reference on a CPU; any other backend
     or device repeats what is sampled. What was found until then stays if a run is stopped.
     """
     torch.set_num_threads(1)
-    console, where = Console(highlight=False), torch.device(device)
-    whole = backend == "reference" and where.type == "cpu"
-    size = samples.SHORT if short else samples.FULL if where.type == "cpu" else samples.ON_A_GPU
-    name = "proof" if whole else f"proof-{backend.rpartition(':')[2]}-{where.type}"
-    work = _sampled_parts(backend, where, size) | (_other_parts(short=short) if whole else {})
-    path = out / "data" / f"{name}.json"
-    found = {key: [] for key in work} | (record.read(path) if part and path.exists() else {})
-    found |= {"backend": backend, "machine": record.machine(where)}
-    for chosen in part or work:
-        found[chosen] = []
-        with console.status(f"{chosen} ..."):
-            for row in work[chosen]():
-                found[chosen].append(row)
-                record.write(path, found)
+    console, judged = Console(highlight=False), list[Claim]()
+    for backend in () if pages else backends:
+        found = _prove(backend, torch.device(device), short, parts, out, console)
+        judged += claims(found)
+        console.print(f"{backend} on {device}", _table(claims(found)))
     _write_page(out)
-    judged = claims(found)
-    _print(console, judged)
     sys.exit(0 if all(claim.holds for claim in judged) else 1)
+
+
+def _prove(
+    backend: str,
+    device: torch.device,
+    short: bool,
+    parts: tuple[str, ...],
+    out: Path,
+    console: Console,
+) -> record.Row:
+    whole = backend == "reference" and device.type == "cpu"
+    size = samples.SHORT if short else samples.FULL if device.type == "cpu" else samples.ON_A_GPU
+    name = "proof" if whole else f"proof-{backend.rpartition(':')[2]}-{device.type}"
+    work = _sampled_parts(backend, device, size) | (_other_parts(short=short) if whole else {})
+    path = out / "data" / f"{name}.json"
+    found = {key: [] for key in work} | (record.read(path) if parts and path.exists() else {})
+    found |= {"backend": backend, "machine": record.machine(device)}
+    for part in parts or work:
+        found[part] = []
+        with console.status(f"{part} ..."):
+            for row in work[part]():
+                found[part].append(row)
+                record.write(path, found)
+    return found
 
 
 Parts = dict[str, Callable[[], Iterable[record.Row]]]
@@ -79,12 +108,12 @@ def _write_page(out: Path) -> None:
     figures.draw(main_record, out / "figures")
 
 
-def _print(console: Console, judged: list[Claim]) -> None:
+def _table(judged: list[Claim]) -> Table:
     table = Table("claim", "cases", "worst", "limit", "")
     for claim in judged:
         verdict = "holds" if claim.holds else "[bold red]fails[/]"
         table.add_row(claim.name, str(claim.cases), claim.worst, claim.limit, verdict)
-    console.print(table)
+    return table
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Size:
 
     Attributes:
         runs: decode runs for every lossless policy with the plain chain.
-        runs_elsewhere: with the other chains, and of lossy policies, which soon fail.
+        runs_elsewhere: with the other chains, and of lossy policies, which fail soon.
         draws: draws from the large vocabulary, on each way.
         chunk, draws_at_once: how many of either fit into memory together.
     """
@@ -61,24 +61,29 @@ ON_A_GPU = Size(
 def sampled_runs(
     backend: str, device: torch.device, size: Size
 ) -> Iterator[tuple[Policy, str, Comparison]]:
-    """Every policy that the backend has, with every chain; the reference in groups if it can."""
-    step = step_of(load_backend(backend))
-    is_reference = backend == "reference"
-    for name, chain in CHAINS.items():
-        if is_reference and chain is not PLAIN and device.type != "cpu":
+    """Every policy that the backend has, lossless ones first and with every chain.
+
+    The reference decides what is alike together where it can, and is not asked elsewhere on a GPU.
+    """
+    step, is_reference = step_of(load_backend(backend)), backend == "reference"
+    for policy, name, runs in _plan(size):
+        chain, grouped = CHAINS[name], is_reference and CHAINS[name] is PLAIN
+        if is_reference and not grouped and device.type != "cpu":
             continue
-        for policy in POLICIES:
-            much = chain is PLAIN and policy.lossless
-            compared = _compared(
-                chain,
-                policy,
-                grouped_step if is_reference and chain is PLAIN else step,
-                size.runs if much else size.runs_elsewhere,
-                device,
-                size.chunk,
-            )
-            if compared is not None:
-                yield policy, name, compared
+        chosen = grouped_step if grouped else step
+        compared = _compared(chain, policy, chosen, runs, device, size.chunk)
+        if compared is not None:
+            yield policy, name, compared
+
+
+def _plan(size: Size) -> Iterator[tuple[Policy, str, int]]:
+    lossless = [policy for policy in POLICIES if policy.lossless]
+    for name, chain in CHAINS.items():
+        for policy in lossless:
+            yield policy, name, size.runs if chain is PLAIN else size.runs_elsewhere
+    for policy in POLICIES:
+        if not policy.lossless:
+            yield policy, "draft model", size.runs_elsewhere
 
 
 def _compared(

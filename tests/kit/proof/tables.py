@@ -13,12 +13,12 @@ VIEWS = {"first": "first token", "joint": "sequence", "conditional": "after a re
 
 def fragments(record: Record, on_gpu: list[Record]) -> dict[str, str]:
     """File name -> Markdown, for the page to include."""
-    where = [("reference", record), *[(gpu["backend"], gpu) for gpu in on_gpu]]
     return {
         "proof-exact.md": _exact(record),
         "proof-losses.md": _losses(record),
-        "proof-samples.md": "\n".join(_samples(name, part) for name, part in where),
-        "proof-large.md": "\n".join(_large(name, part) for name, part in where),
+        "proof-samples.md": _samples(record),
+        "proof-large.md": _large(record),
+        "proof-gpu.md": "\n".join(map(_on_gpu, on_gpu)),
         "proof-mutants.md": _mutants(record),
         "proof-lengths.md": _lengths(record),
     }
@@ -56,7 +56,7 @@ def _losses(record: Record) -> str:
     )
 
 
-def _samples(backend: str, record: Record) -> str:
+def _samples(record: Record) -> str:
     head = ["policy", "drafter", "view", "draws", "cells", "p, χ²", "p, G", "would notice"]
     rows = [
         [
@@ -73,10 +73,10 @@ def _samples(backend: str, record: Record) -> str:
         for view, test in row["tests"].items()
         if row["lossless"] or (view == "joint" and row["chain"] == "draft model")
     ]
-    return f"{_where(backend, record)}\n\n{table(head, rows)}"
+    return f"{_where(record)}\n\n{table(head, rows)}"
 
 
-def _large(backend: str, record: Record) -> str:
+def _large(record: Record) -> str:
     head = ["drawn by", "binned by", "draws", "cells", "p, χ²", "p, G", "would notice"]
     rows = [
         [
@@ -91,12 +91,39 @@ def _large(backend: str, record: Record) -> str:
         for row in record["large"]
         if row["num_cells"] > 1
     ]
-    return f"{_where(backend, record)}\n\n{table(head, rows)}"
+    return f"{_where(record)}\n\n{table(head, rows)}"
 
 
-def _where(backend: str, record: Record) -> str:
+def _where(record: Record) -> str:
     machine = record["machine"]
-    return f"Backend `{backend}` on {machine['device']}, {machine['date']}:"
+    return f"Backend `{record['backend']}` on {machine['device']}, {machine['date']}:"
+
+
+def _on_gpu(record: Record) -> str:
+    """The smallest p-value of all views, bins and both tests, and the least power."""
+    head = ["what is drawn", "draws", "smallest p", "of", "would notice"]
+    groups = [
+        (f"{row['policy']}, {row['chain']}", list(row["tests"].values()))
+        for row in record["samples"]
+        if row["lossless"]
+    ]
+    ways = dict.fromkeys(row["way"] for row in record["large"])
+    for way in ways:
+        tests = [row for row in record["large"] if row["way"] == way and row["num_cells"] > 1]
+        groups.append((f"{way}, 151,936 tokens", tests))
+    rows = [_worst_of(name, tests) for name, tests in groups]
+    return f"{_where(record)}\n\n{table(head, rows)}"
+
+
+def _worst_of(name: str, tests: list[Record]) -> list[str]:
+    p_values = [test[kind] for test in tests for kind in ("p_chi_square", "p_g")]
+    return [
+        name,
+        f"{max(test['num_draws'] for test in tests):,}",
+        _probability(min(p_values)),
+        f"{len(p_values)} tests",
+        _share(max(test["detectable"] for test in tests)),
+    ]
 
 
 def _mutants(record: Record) -> str:
