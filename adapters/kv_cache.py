@@ -63,11 +63,15 @@ class KVCache:
         """
         check_integer("num_slots", num_slots, 1)
         check_integer("max_len", max_len, 1)
-        shape = (2, num_layers, num_slots, max_len, num_kv_heads, head_dim)
-        # Zeros, because positions not yet written are read and then masked: what is masked must be
-        # finite, since 0 times NaN is NaN.
-        keys, values = torch.zeros(shape, dtype=dtype, device=device)
-        return cls(tuple(map(LayerCache, keys, values)))
+
+        def empty() -> Tensor:
+            # Zeros, because positions not yet written are read and then masked: what is masked must
+            # be finite, since 0 times NaN is NaN. Each a tensor of its own: a compiler that sees
+            # views of one memory being written copies all of it.
+            shape = (num_slots, max_len, num_kv_heads, head_dim)
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        return cls(tuple(LayerCache(empty(), empty()) for _ in range(num_layers)))
 
     @property
     def num_slots(self) -> int:

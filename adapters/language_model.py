@@ -139,7 +139,7 @@ class TransformerModel:
         if num_reqs == 0:
             shape = (0, 1 if last_only else num_tokens, self.vocab_size)
             return self.decoder.embedding.new_empty(shape)
-        step = self._plan(positions, cache, slot_ids, max_position, last_only=last_only)
+        step = self._plan(positions, cache, slot_ids, max_position)
         return self.decoder(token_ids, step, cache, last_only=last_only)
 
     def _check(self, token_ids: Tensor, positions: Tensor, slot_ids: Tensor | None) -> None:
@@ -156,8 +156,6 @@ class TransformerModel:
         cache: KVCache,
         slot_ids: Tensor | None,
         max_position: int | None,
-        *,
-        last_only: bool,
     ) -> Step:
         num_positions = self._num_positions(positions, cache, max_position)
         slots, slot_ids = self._slots(slot_ids, len(positions), cache)
@@ -177,9 +175,7 @@ class TransformerModel:
                 window: self._bias(positions, num_positions, window)
                 for window in set(self.config.windows)
             },
-            spans=Spans.of(positions, slot_ids, cache.max_len, last_only=last_only)
-            if flash
-            else None,
+            spans=Spans.of(positions, slot_ids, cache.max_len) if flash else None,
             halves=self._halves if positions.numel() <= MAX_FUSED_TOKENS else PLAIN_HALVES,
         )
 

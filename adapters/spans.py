@@ -10,17 +10,23 @@ from torch import Tensor
 
 from .kv_cache import LayerCache
 
+FEW_TOKENS = 8
+"""Up to so many tokens per request are attended to one by one: the kernel for single queries shares
+keys between the heads of a group and splits long spans, which the one for several queries does not.
+"""
+
 
 @frozen(eq=False, kw_only=True)
 class Spans:
-    """Where each request's queries and keys lie.
+    """Where queries and the keys that they see lie.
+
+    A span's queries follow each other: the last one sees all keys, the one before all but one.
 
     Attributes:
-        query_starts: [num_reqs + 1] int32, among the tokens of the step.
-        key_starts: [num_reqs + 1] int32, among the rows of a layer's cache; the last is not used.
-        num_keys: [num_reqs] int32; the last query of a request sees them all, the one before it all
-            but one, and so on.
-        max_queries, max_keys: the largest of each request's numbers, or more.
+        query_starts: [num_spans + 1] int32, among the tokens of the step.
+        key_starts: [num_spans + 1] int32, among the rows of a layer's cache; the last is not used.
+        num_keys: [num_spans] int32.
+        max_queries, max_keys: the largest of each span's numbers, or more.
     """
 
     query_starts: Tensor
@@ -35,26 +41,25 @@ class Spans:
         return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
 
     @classmethod
-    def of(cls, positions: Tensor, slot_ids: Tensor, max_len: int, *, last_only: bool) -> "Spans":
-        """The spans of requests whose positions follow each other.
+    def of(cls, positions: Tensor, slot_ids: Tensor, max_len: int) -> "Spans":
+        """A span for each token or, where there are many of them, for each request.
 
         Args:
-            positions: [num_reqs, num_tokens] int64. Where they were clamped they do not follow each
-                other: below only where the last token alone counts, above only behind all that
-                count.
+            positions: [num_reqs, num_tokens] int64; many tokens must follow each other.
             slot_ids: [num_reqs] int64.
             max_len: positions per slot.
-            last_only: whether the last token alone counts.
         """
-        num_reqs, num_tokens = positions.shape
-        starts = torch.arange(num_reqs + 1, dtype=torch.int32, device=positions.device)
+        if positions.shape[1] <= FEW_TOKENS:
+            slot_ids = slot_ids[:, None].expand_as(positions).reshape(-1)
+            positions = positions.reshape(-1, 1)
+        num_spans, num_tokens = positions.shape
+        starts = torch.arange(num_spans + 1, dtype=torch.int32, device=positions.device)
         key_starts = torch.zeros_like(starts)
         key_starts[:-1] = slot_ids * max_len
-        end = positions[:, -1] + 1 if last_only else positions[:, 0] + num_tokens
         return cls(
             query_starts=starts * num_tokens,
             key_starts=key_starts,
-            num_keys=end.to(torch.int32),
+            num_keys=(positions[:, -1] + 1).to(torch.int32),
             max_queries=num_tokens,
             max_keys=max_len,
         )
