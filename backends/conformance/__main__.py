@@ -51,10 +51,9 @@ def _many_cases(wanted: argparse.Namespace) -> Tally:
         num_workers=wanted.workers,
     )
     record = _so_far(wanted, campaign)
-    first = wanted.first_chunk or record.num_chunks
-    numbers = range(first, first + -(-wanted.batches // CHUNK))
+    numbers = record.missing(wanted.first_chunk, -(-wanted.batches // CHUNK))
     for number, found in zip(numbers, campaign.chunks(numbers, wanted.batches), strict=True):
-        record = record.including(found)
+        record = record.including(number, found)
         if wanted.json is not None:
             record.write(wanted.json)
         if found.failures:
@@ -66,7 +65,7 @@ def _many_cases(wanted: argparse.Namespace) -> Tally:
 def _so_far(wanted: argparse.Namespace, campaign: Campaign) -> Record:
     if not wanted.resume:
         corners = Tally() if wanted.first_chunk else campaign.corners()
-        return Record(wanted.backend, wanted.device, 0, corners)
+        return Record(wanted.backend, wanted.device, (), corners)
     if wanted.json is None:
         raise InvalidInputError("--continue: expected --json FILE beside it, got none")
     record = Record.read(wanted.json)
@@ -96,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first-chunk", type=int, default=0, help="other random batches")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
     parser.add_argument(
-        "--continue", action="store_true", dest="resume", help="go on where FILE stopped"
+        "--continue", action="store_true", dest="resume", help="add chunks that FILE lacks"
     )
     parser.add_argument("--case", metavar="JSON", help="only this case, as a report printed it")
     return parser

@@ -1,6 +1,6 @@
 """A long run over processes, in chunks that each can be run again; refuses to print."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -38,7 +38,7 @@ class Campaign:
         """The fixed cases."""
         return run_corners(load_backend(self.backend), torch.device(self.device))
 
-    def chunks(self, numbers: range, num_batches: int) -> Iterator[Tally]:
+    def chunks(self, numbers: Sequence[int], num_batches: int) -> Iterator[Tally]:
         """Random cases, CHUNK or what is left of num_batches in each."""
         sizes = [min(CHUNK, num_batches - CHUNK * place) for place in range(len(numbers))]
         with self._mapper() as mapper:

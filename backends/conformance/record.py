@@ -7,6 +7,7 @@ import json
 import os
 import platform
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -29,23 +30,27 @@ class Record:
     Attributes:
         backend: its name.
         device: where it ran.
-        num_chunks: chunks 0 … num_chunks - 1 are in the tally.
+        chunks: the numbers of those in the tally.
         tally: the counts.
         machines: the kinds of machine that took part.
     """
 
     backend: str
     device: str
-    num_chunks: int
+    chunks: tuple[int, ...]
     tally: Tally
     machines: tuple[str, ...] = ()
 
-    def including(self, found: Tally) -> "Record":
+    def missing(self, first: int, count: int) -> list[int]:
+        """So many chunks from a number on that are not in it yet."""
+        candidates = range(first, first + count + len(self.chunks))
+        return [number for number in candidates if number not in self.chunks][:count]
+
+    def including(self, number: int, found: Tally) -> "Record":
         """One more chunk, which this machine ran."""
         machines = dict.fromkeys((*self.machines, _machine(self.device)))
-        return evolve(
-            self, num_chunks=self.num_chunks + 1, tally=self.tally + found, machines=(*machines,)
-        )
+        chunks = sorted((*self.chunks, number))
+        return evolve(self, chunks=(*chunks,), tally=self.tally + found, machines=(*machines,))
 
     def write(self, path: Path) -> None:
         """Write JSON, with the date and the versions that matter, and beside it a table as .md."""
@@ -61,7 +66,7 @@ class Record:
                 "python": platform.python_version(),
                 "torch": torch.__version__,
             },
-            "num_chunks": self.num_chunks,
+            "chunks": _as_ranges(self.chunks),
             "near_tie_rate": self.tally.near_tie_rate,
             "is_conformant": self.tally.is_conformant,
         }
@@ -84,12 +89,20 @@ class Record:
             counts["failures"] = [
                 (name, Difference(**difference)) for name, difference in counts["failures"]
             ]
-            of_file = (values["backend"], values["device"], values["num_chunks"])
+            chunks = tuple(n for first, last in values["chunks"] for n in range(first, last + 1))
+            of_file = (values["backend"], values["device"], chunks)
             return cls(*of_file, Tally(**counts), tuple(values["machines"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInputError(
                 f"{path}: expected the record of a conformance run, got {error!r}"
             ) from error
+
+
+def _as_ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of each run of neighbours."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    return list(zip(starts, ends, strict=True))
 
 
 def _machine(device: str) -> str:

@@ -9,7 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from acceptor.backends.conformance import Case, cases, first_failure, load_backend, run_case
+from acceptor.backends.conformance import (
+    Case,
+    Tally,
+    cases,
+    first_failure,
+    load_backend,
+    run_case,
+)
 from acceptor.backends.conformance.__main__ import main
 from acceptor.backends.conformance.record import Record
 from acceptor.backends.reference import ReferenceSampler
@@ -60,8 +67,17 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     before = Record.read(path)
     assert main([*REFERENCE, "--json", str(path), "--continue"]) == 0
     after = Record.read(path)
-    assert (before.num_chunks, after.num_chunks) == (1, 2)
+    assert (before.chunks, after.chunks) == ((0,), (0, 1))
     assert after.tally.num_batches == before.tally.num_batches + 12
+
+
+def test_a_run_adds_what_a_record_lacks(tmp_path: Path) -> None:
+    record = Record("reference", "cpu", (0, 1, 2, 5), Tally(num_batches=4000))
+    assert record.missing(0, 3) == [3, 4, 6]
+    assert record.missing(7, 2) == [7, 8]
+    path = tmp_path / "record.json"
+    record.write(path)
+    assert Record.read(path) == record
 
 
 def test_the_record_of_another_backend_is_not_continued(

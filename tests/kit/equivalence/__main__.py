@@ -32,9 +32,9 @@ def main() -> int:
         wanted.backend, wanted.device, wanted.batches, wanted.forms, wanted.workers, deadline
     )
     start = time.monotonic()
-    record = Record(wanted.backend, wanted.device, 0, Tally())
-    for found in campaign.run():
-        record = record.including(found)
+    record = Record(wanted.backend, wanted.device, (), Tally())
+    for number, found in enumerate(campaign.run()):
+        record = record.including(number, found)
         if wanted.json is not None:
             record.write(wanted.json)
     sys.stdout.write(table(record.tally))
