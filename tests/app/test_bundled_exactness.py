@@ -18,8 +18,10 @@ from torch import Tensor
 from acceptor.app.acceptance_table import PROMPTS
 from acceptor.app.config import Config, DecodingConfig
 from acceptor.app.drafter import NoDrafter
+from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.schedule import Limits
 from acceptor.app.model_drafter import ModelDrafter
-from acceptor.app.request import GenerationRequest, GenerationResult
+from acceptor.app.request import GenerationRequest, GenerationResult, Progress
 from acceptor.app.wiring import Wired, wire
 from acceptor.backends.reference.recipe import log_probs
 from acceptor.core import Level, SamplingParams, SamplingTensors, Stream, Strict
@@ -85,6 +87,43 @@ def test_strict_equals_plain(
     }
     # Shown by pytest -rP.
     sys.stdout.write(f"{num_excused} of {len(results)} outputs excused as near-ties\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_slots", [3, 5])
+def test_a_request_gets_what_it_would_get_alone(
+    wired: Wired, requests: list[GenerationRequest], num_slots: int
+) -> None:
+    policy = Strict(coupled=num_slots == 5)
+    assert isinstance(wired.decoder.drafter, ModelDrafter)
+    decoder = evolve(
+        wired.decoder, policy=policy, drafter=evolve(wired.decoder.drafter, policy=policy)
+    )
+    wanted = [
+        evolve(request, num_spec_tokens=index % 6, max_tokens=6 + index % 7)
+        for index, request in enumerate(requests[num_slots::13])
+    ]
+    engine = Engine.of(decoder, Limits(num_slots=num_slots, max_len=64, prefill_tokens=8))
+    results: dict[int, GenerationResult] = {}
+    for place, request in enumerate(wanted):
+        assert engine.add_request(request) == place
+        # They come one or two at a time.
+        for _ in range(place % 2):
+            results |= ended(engine.step())
+    while engine.has_unfinished():
+        results |= ended(engine.step())
+    num_excused = 0
+    for place, request in enumerate(wanted):
+        (alone,) = decoder.generate([request])
+        if results[place].token_ids != alone.token_ids:
+            num_excused += 1
+            assert is_near_tie(wired, request, alone.token_ids, results[place].token_ids)
+    assert len(results) == len(wanted) >= 20
+    sys.stdout.write(f"{num_excused} of {len(results)} outputs excused as near-ties\n")
+
+
+def ended(events: Sequence[Progress]) -> dict[int, GenerationResult]:
+    return {one.request_index: one.result for one in events if one.result is not None}
 
 
 def is_near_tie(

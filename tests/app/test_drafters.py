@@ -1,0 +1,124 @@
+"""Drafts without a second model, and how a config chooses where drafts come from."""
+
+from collections.abc import Sequence
+
+import pytest
+from attrs import evolve
+
+from acceptor.adapters.language_model import TransformerModel
+from acceptor.app.bundled import bundled_pair
+from acceptor.app.config import Config, DrafterConfig, EngineConfig
+from acceptor.app.drafter import NoDrafter
+from acceptor.app.model_drafter import ModelDrafter
+from acceptor.app.ngram_drafter import NgramDrafter, TextIndex
+from acceptor.app.policies import CoupledSettings
+from acceptor.app.request import GenerationRequest
+from acceptor.app.wiring import wire, wire_engine
+from acceptor.core import ConfigError, InvalidInputError, SamplingParams, Strict
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ([1, 2, 3, 9, 1, 2, 3], [9, 1]),  # the longest match
+        ([1, 2, 3, 9, 5, 2, 3, 7, 1, 2, 3], [9, 5]),  # longest before latest
+        ([2, 3, 9, 2, 3, 7, 2, 3], [7, 2]),  # the latest of equals
+        ([4, 4, 4], [4]),  # as far as the text goes
+        ([1, 2, 3], []),
+        ([5], []),
+    ],
+)
+def test_what_followed_before(text: list[int], found: list[int]) -> None:
+    index = TextIndex(range(3, 0, -1))
+    # It grows token by token, and all at once.
+    for length in range(1, len(text)):
+        index.follow(text[:length], 2)
+    assert list(index.follow(text, 2)) == found
+    assert list(TextIndex(range(3, 0, -1)).follow(text, 2)) == found
+
+
+def test_short_matches_can_be_ruled_out() -> None:
+    assert list(TextIndex(range(3, 1, -1)).follow([1, 9, 1], 2)) == []
+    with pytest.raises(InvalidInputError, match="min_ngram"):
+        NgramDrafter(num_spec_tokens=2, max_ngram=2, min_ngram=3)
+
+
+def request_for(encode: Sequence[int], seed: int = 3) -> GenerationRequest:
+    return GenerationRequest(
+        prompt_token_ids=encode, params=SamplingParams(seed=seed), max_tokens=16, ignore_eos=True
+    )
+
+
+def test_a_target_that_leaves_after_its_last_layer_agrees_with_itself() -> None:
+    # Drafting one token and scoring several differ in the last bits: coupled, a near-tie aside,
+    # every draft is the target's own choice.
+    drafter = DrafterConfig(name="early-exit", num_layers=num_layers_of_bundled())
+    wired = wire(Config(policy=CoupledSettings(), drafter=drafter))
+    (result,) = wired.decoder.generate([request_for(wired.tokenizer.encode("ROMEO:"))])
+    assert result.statistics.acceptance_rate == 1
+    plain = evolve(wired.decoder, drafter=NoDrafter())
+    (expected,) = plain.generate([request_for(wired.tokenizer.encode("ROMEO:"))])
+    assert result.token_ids == expected.token_ids
+
+
+def num_layers_of_bundled() -> int:
+    target = wire(Config()).decoder.target
+    assert isinstance(target, TransformerModel)
+    return target.config.num_layers
+
+
+@pytest.mark.parametrize("name", ["model", "ngram", "early-exit"])
+def test_strict_tokens_do_not_depend_on_the_drafter(name: str) -> None:
+    config = Config(policy=Strict(), drafter=DrafterConfig(name=name))
+    wired = wire(config)
+    request = request_for(wired.tokenizer.encode("To be or not to be, to be or not"))
+    (result,) = wired.decoder.generate([request])
+    (plain,) = evolve(wired.decoder, drafter=NoDrafter()).generate([request])
+    assert result.token_ids == plain.token_ids
+    assert result.statistics.num_drafts > 0
+
+
+def test_coupled_drafting_keeps_no_draft_logits() -> None:
+    for policy, keeps in ((CoupledSettings(), False), (Config().policy, True)):
+        drafter = wire(Config(policy=policy)).decoder.drafter
+        assert isinstance(drafter, ModelDrafter)
+        assert (drafter.new_memory(2, 8).logits is not None) == keeps
+
+
+def test_a_target_of_ones_own_can_draft_by_itself() -> None:
+    target, _ = bundled_pair()
+    alone = evolve(Config().models, target=str(target))
+    for name, kind in (("ngram", NgramDrafter), ("early-exit", ModelDrafter), (None, NoDrafter)):
+        config = Config(models=alone, drafter=DrafterConfig(name=name))
+        assert isinstance(wire(config).decoder.drafter, kind)
+    with pytest.raises(ConfigError, match="expected ngram or early-exit without a draft model"):
+        wire(Config(models=alone, drafter=DrafterConfig(name="model")))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"name": "magic"}, "name: expected one of model, ngram, early-exit, got 'magic'"),
+        ({"max_ngram": 0}, "max_ngram"),
+        ({"min_ngram": 4}, "min_ngram"),
+        ({"num_layers": 0}, "num_layers"),
+    ],
+)
+def test_settings_out_of_range(values: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        DrafterConfig(**values)  # type: ignore[arg-type]
+
+
+def test_more_layers_than_there_are() -> None:
+    with pytest.raises(InvalidInputError, match="num_layers"):
+        wire(Config(drafter=DrafterConfig(name="early-exit", num_layers=99)))
+
+
+def test_an_engine_from_a_config_takes_texts() -> None:
+    engine = wire_engine(Config(engine=EngineConfig(num_slots=2, max_len=64)))
+    first, second, long = engine.generate(
+        ["ROMEO:", "JULIET:", "word " * 99], SamplingParams(seed=1), max_tokens=4, ignore_eos=True
+    )
+    assert (len(first.token_ids), len(second.token_ids)) == (4, 4)
+    assert first.text
+    assert "expected fewer than the 64 tokens" in long.error
