@@ -13,7 +13,7 @@ export SEED ?= 2
 BACKEND ?= triton
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu equivalence sanitize prove check format docs clean
+.PHONY: help demo test test-gpu equivalence sanitize gpu prove check format docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +25,8 @@ test: $(TO_DEVELOP) ## Run the tests
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4
 
 test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device
-	@PYTHONPATH=tests $(BIN)/pytest -m gpu -p kit.gpu_record --gpu-record docs/data/gpu-tests.json
+	@PYTHONPATH=tests $(BIN)/pytest -m gpu -W default -p kit.gpu_record \
+	  --gpu-record docs/data/gpu-tests.json
 
 equivalence: $(TO_DEVELOP) ## Hold a fused backend to the oracle on a CUDA device (BACKEND=cupy)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m kit.equivalence --backend $(BACKEND) \
@@ -34,6 +35,9 @@ equivalence: $(TO_DEVELOP) ## Hold a fused backend to the oracle on a CUDA devic
 sanitize: $(TO_DEVELOP) ## Watch a fused backend with compute-sanitizer (BACKEND=cupy)
 	@PYTHONPATH=tests $(BIN)/python -m kit.sanitize --backend $(BACKEND) \
 	  --json docs/data/sanitize-$(BACKEND).json
+
+gpu: $(TO_DEVELOP) ## Run all that needs a CUDA device, and record it in docs/data (SESSION="--seconds 300")
+	@PYTHONPATH=tests $(BIN)/python -m kit.gpu_session $(SESSION)
 
 prove: $(TO_DEVELOP) ## Prove the law of every policy, and write docs/proof.md's numbers (10 minutes)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m kit.proof $(PROVE)

@@ -1,0 +1,76 @@
+"""What makes up a session on a GPU, as far as a host without one can tell."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kit.gpu_session.plan import benchmark, checks, compile_first
+from kit.gpu_session.steps import Step, run_together
+from kit.sanitize.__main__ import _judge
+
+TESTS = Path(__file__).parents[1]
+BACKENDS = ("triton", "cupy")
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules that can be run with `python -m`."""
+    (tmp_path / "fine.py").write_text("print('all is fine')\n")
+    (tmp_path / "broken.py").write_text("raise SystemExit(3)\n")
+    (tmp_path / "endless.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("commands")
+def test_steps_run_side_by_side_and_none_outlasts_its_time(tmp_path: Path) -> None:
+    steps = [Step(name, (name,)) for name in ("fine", "broken", "endless")]
+    outcomes = run_together(steps, 2.0, tmp_path)
+    assert [outcome.code for outcome in outcomes] == [0, 3, None]
+    assert (tmp_path / "fine.log").read_text() == "all is fine\n"
+    assert "KeyboardInterrupt" in (tmp_path / "endless.log").read_text()
+
+
+def test_a_session_covers_both_backends_and_every_kind_of_record(tmp_path: Path) -> None:
+    steps = [*benchmark(BACKENDS, tmp_path), *checks(BACKENDS, tmp_path, 100, 16)]
+    names = [step.name for step in steps]
+    assert len({*names}) == len(names) == 6
+    records = {Path(word).name for step in steps for word in step.arguments if ".json" in word}
+    assert records == {f"{name}.json" for name in names}
+
+
+@pytest.mark.slow
+def test_its_commands_know_their_arguments(tmp_path: Path) -> None:
+    everything = [*compile_first(BACKENDS), *benchmark(BACKENDS, tmp_path)]
+    everything += checks(BACKENDS, tmp_path, 100, 16)
+    firsts = {step.arguments[0]: step for step in everything}
+    for step in firsts.values():
+        command = [sys.executable, "-m", *step.arguments, "--help"]
+        finished = subprocess.run(
+            command, cwd=TESTS.parent, env={"PYTHONPATH": str(TESTS)}, capture_output=True,
+            text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert finished.returncode == 0, finished.stderr[-1000:]
+
+
+@pytest.mark.parametrize(
+    ("tool", "output", "findings", "clean"),
+    [
+        ("none", "12 calls, 0 differ\n", 0, True),
+        ("none", "12 calls, 1 differ\n", 0, False),
+        ("none", "Traceback", None, False),
+        ("memcheck", "12 calls, 0 differ\n========= ERROR SUMMARY: 0 errors\n", 0, True),
+        ("memcheck", "12 calls, 0 differ\n========= ERROR SUMMARY: 66 errors\n", 66, False),
+        ("memcheck", "========= ERROR SUMMARY: 0 errors\n", 0, False),
+        ("racecheck", "9 calls, 0 differ\n= RACECHECK SUMMARY: 2 hazards displayed", 2, False),
+        ("racecheck", "not done after 60 s", None, False),
+    ],
+)
+def test_a_tool_is_clean_only_if_it_ended_and_found_nothing(
+    tool: str, output: str, findings: int | None, *, clean: bool
+) -> None:
+    outcome = _judge(tool, output, 1.0)
+    assert outcome.findings == findings
+    assert outcome.is_clean is clean
+    assert bool(outcome.said) is not clean

@@ -1,0 +1,66 @@
+"""`python -m kit.gpu_session`: everything that needs a CUDA device, in one go, into docs/data.
+
+It refuses to end with 0 unless every part ran to its end and is content.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from kit.gpu_runs import DATA
+from kit.gpu_session.plan import benchmark, checks, compile_first
+from kit.gpu_session.steps import Outcome, Step, run_together
+
+PAGES = (
+    Step("gpu-runs", ("kit.gpu_runs",)),
+    Step(
+        "kernels-page",
+        (
+            "acceptor.app.bench.kernels",
+            *("--read", str(DATA / "kernels.json")),
+            *("--markdown", str(DATA / "kernels.md")),
+            *("--plot", str(DATA.parent / "figures" / "kernels.svg")),
+        ),
+    ),
+)
+
+
+def main() -> int:
+    """Run all parts; 0 if all are content."""
+    parser = argparse.ArgumentParser(prog="python -m kit.gpu_session")
+    parser.add_argument("--backend", action="append", choices=["triton", "cupy"])
+    parser.add_argument("--seconds", type=float, default=1800, help="in all (default 1800)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--folder", type=Path, default=DATA, help="for records (default docs/data)")
+    parser.add_argument("--logs", type=Path, default=Path("gpu-session.logs"))
+    wanted = parser.parse_args()
+    backends = wanted.backend or ["triton", "cupy"]
+    end = time.monotonic() + wanted.seconds
+    wanted.logs.mkdir(parents=True, exist_ok=True)
+
+    def run(steps: Iterable[Step]) -> bool:
+        outcomes = run_together([*steps], end - time.monotonic(), wanted.logs)
+        told = [_tell(outcome) for outcome in outcomes]
+        return all(told)
+
+    content = run(compile_first(backends))
+    content &= run(benchmark(backends, wanted.folder))
+    left = end - time.monotonic()
+    content &= run(checks(backends, wanted.folder, left, wanted.workers))
+    if wanted.folder == DATA:
+        end = time.monotonic() + 60
+        content &= run(PAGES)
+    return 0 if content else 1
+
+
+def _tell(outcome: Outcome) -> bool:
+    how = "interrupted" if outcome.code is None else f"exit code {outcome.code}"
+    sys.stdout.write(f"{outcome.name}: {how} after {outcome.seconds:.0f} s\n")
+    return outcome.code == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""What a session on a GPU runs, and in which order: what is timed first, alone on the device.
+
+It refuses to choose backends.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kit.gpu_session.steps import Step
+
+BENCH = "acceptor.app.bench.kernels"
+_HEADLINE_ROWS: Sequence[tuple[str, ...]] = (
+    (),
+    ("--top-k", "50", "--top-p", "0.9"),
+    ("--top-p", "0.9"),
+    ("--temperature", "0"),
+    ("--policy", "strict"),
+    ("--policy", "block"),
+)
+
+
+def compile_first(backends: Sequence[str]) -> list[Step]:
+    """Each row of the headline once, side by side: compiling takes most of a cold benchmark."""
+    once = ("--count", "1", "--sets", "1", "--no-check")
+    return [
+        Step(f"compile-{backend}-{number}", (BENCH, "--backend", backend, *once, *row))
+        for backend in backends
+        for number, row in enumerate(_HEADLINE_ROWS)
+    ]
+
+
+def benchmark(backends: Sequence[str], folder: Path) -> list[Step]:
+    """The headline."""
+    chosen = [word for backend in backends for word in ("--backend", backend)]
+    files = ("--json", str(folder / "kernels.json"))
+    return [Step("kernels", (BENCH, "--headline", *chosen, *files))]
+
+
+def checks(backends: Sequence[str], folder: Path, seconds: float, workers: int) -> list[Step]:
+    """Tests, equivalence and sanitizers, which share the device and all cores."""
+    each = str(max(workers // 3, 1))
+    record = ("-p", "kit.gpu_record", "--gpu-record", str(folder / "gpu-tests.json"))
+    # What else is installed beside a GPU may warn: pytest-benchmark does so about workers.
+    calm = ("-W", "default", "-p", "no:benchmark", "--continue-on-collection-errors")
+    pytest = ("pytest", "-m", "gpu", "-q", "-n", each, "--dist", "worksteal", *calm)
+    steps = [Step("gpu-tests", (*pytest, *record, "tests/backends"))]
+    for backend in backends:
+        file = str(folder / f"equivalence-{backend}.json")
+        most = ("--workers", each, "--seconds", f"{0.9 * seconds:.0f}")
+        steps.append(
+            Step(
+                f"equivalence-{backend}",
+                ("kit.equivalence", "--backend", backend, *most, "--json", file),
+            )
+        )
+        file = str(folder / f"sanitize-{backend}.json")
+        most = ("--seconds", f"{0.45 * seconds:.0f}")
+        steps.append(
+            Step(
+                f"sanitize-{backend}", ("kit.sanitize", "--backend", backend, *most, "--json", file)
+            )
+        )
+    return steps
