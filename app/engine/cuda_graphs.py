@@ -86,7 +86,7 @@ class GraphRunner:
         self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`."""
-        num_spec_tokens = self.step.drafter.num_spec_tokens if max(rooms) else 0
+        num_spec_tokens = max(rooms)
         kind = (kind_of(running.params), num_spec_tokens, token_counts is None)
         captured = self.captured.get(kind)
         if captured is None:
