@@ -46,18 +46,19 @@ def checks(backends: Sequence[str], folder: Path, seconds: float, workers: int) 
     steps = [Step("gpu-tests", (*pytest, *record, "tests/backends"))]
     for backend in backends:
         file = str(folder / f"equivalence-{backend}.json")
-        most = ("--workers", each, "--seconds", f"{0.9 * seconds:.0f}")
+        limits = ("--workers", each, "--seconds", f"{0.9 * seconds:.0f}")
         steps.append(
             Step(
                 f"equivalence-{backend}",
-                ("kit.equivalence", "--backend", backend, *most, "--json", file),
+                ("kit.equivalence", "--backend", backend, *limits, "--json", file),
             )
         )
         file = str(folder / f"sanitize-{backend}.json")
-        most = ("--seconds", f"{0.45 * seconds:.0f}")
+        limit = f"{0.45 * seconds:.0f}"
         steps.append(
             Step(
-                f"sanitize-{backend}", ("kit.sanitize", "--backend", backend, *most, "--json", file)
+                f"sanitize-{backend}",
+                ("kit.sanitize", "--backend", backend, "--seconds", limit, "--json", file),
             )
         )
     return steps
