@@ -104,6 +104,12 @@ REQUESTS = (
         default=0.0,
         help="Vary lengths by this share in both directions.",
     ),
+    click.option(
+        "--greedy-share",
+        type=float,
+        default=0.0,
+        help="Of the requests, those at temperature 0 whatever the setting.",
+    ),
     click.option("--ignore-eos", is_flag=True, help="Go on after an end-of-text token."),
     click.option("--num-requests", type=int, default=32, show_default=True),
     click.option("--seed", type=int, default=0, show_default=True, help="Repeats a load."),

@@ -76,19 +76,11 @@ class Arrivals:
 
 
 def make_arrivals(load: Load, prompts: Sequence[Prompt], params: SamplingParams) -> Arrivals:
-    """A request for each prompt, with seeds that count up."""
+    """A request for each prompt, with seeds that count up; greedy ones are spread evenly."""
     # Another seed than the prompts' lengths have, which would otherwise rise and fall together.
     lengths = spread_lengths(load.output_len, load.length_spread, len(prompts), load.seed + 1)
     requests = [
-        Arrival(
-            GenerationRequest(
-                prompt_token_ids=prompt.token_ids,
-                params=evolve(params, seed=load.seed + index),
-                max_tokens=length,
-                ignore_eos=load.ignore_eos,
-            ),
-            prompt.category,
-        )
+        _arrival(load, prompt, length, params, index)
         for index, (prompt, length) in enumerate(zip(prompts, lengths, strict=True))
     ]
     times = poisson_times(load.num_requests, load.request_rate, load.seed)
@@ -97,3 +89,20 @@ def make_arrivals(load: Load, prompts: Sequence[Prompt], params: SamplingParams)
         warm_up=tuple(requests[: load.warm_up]),
         measured=tuple(evolve(arrival, at=at) for arrival, at in measured),
     )
+
+
+def _arrival(
+    load: Load, prompt: Prompt, output_len: int, params: SamplingParams, index: int
+) -> Arrival:
+    greedy = int((index + 1) * load.greedy_share) > int(index * load.greedy_share)
+    params = evolve(params, seed=load.seed + index)
+    category = prompt.category
+    if load.greedy_share:
+        category = "greedy" if greedy else "sampled"
+    request = GenerationRequest(
+        prompt_token_ids=prompt.token_ids,
+        params=evolve(params, temperature=0.0) if greedy else params,
+        max_tokens=output_len,
+        ignore_eos=load.ignore_eos,
+    )
+    return Arrival(request, category)

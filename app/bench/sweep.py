@@ -109,6 +109,8 @@ class Load:
         prompts: a file's name, `built-in` or `synthetic`, for the record.
         input_len: of synthetic prompts; None for others.
         length_spread: lengths vary by this share in both directions.
+        greedy_share: of the requests, those at temperature 0 whatever the setting; where there are
+            any, categories are `greedy` and `sampled`.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -124,6 +126,7 @@ class Load:
     prompts: str = "built-in"
     input_len: int | None = None
     length_spread: float = 0.0
+    greedy_share: float = 0.0
 
     def __attrs_post_init__(self) -> None:
         check_integer("num_requests", self.num_requests, 1)
@@ -132,6 +135,7 @@ class Load:
         check_integer("seed", self.seed, 0)
         check_integer("output_len", self.output_len, 1)
         check_number("length_spread", self.length_spread, 0, 1)
+        check_number("greedy_share", self.greedy_share, 0, 1)
         if self.request_rate is not None:
             check_number("request_rate", self.request_rate, 0, open_below=True)
         if self.input_len is not None:

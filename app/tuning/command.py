@@ -46,6 +46,7 @@ _CHOICES = (
 _OUTPUT = (
     click.option("--check", is_flag=True, help="Run what is predicted, and compare."),
     click.option("--json", "json_file", type=_FILE, help="Write all figures."),
+    click.option("--markdown", "markdown_file", type=_FILE, help="Write tables for a document."),
     click.option("--curve", type=_FILE, help="Draw tokens per second against K."),
 )
 

@@ -23,18 +23,20 @@ class StepTimes:
         draft: drafting all K tokens.
         target: scoring them.
         verification: deciding.
+        graph: all of these, where they are captured as one and cannot be told apart.
         host: everything else.
     """
 
-    draft: float
-    target: float
-    verification: float
-    host: float
+    draft: float = 0.0
+    target: float = 0.0
+    verification: float = 0.0
+    graph: float = 0.0
+    host: float = 0.0
 
     @property
     def total(self) -> float:
         """All of the step."""
-        return self.draft + self.target + self.verification + self.host
+        return self.draft + self.target + self.verification + self.graph + self.host
 
 
 MIN_STEPS = 5

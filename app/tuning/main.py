@@ -12,6 +12,7 @@ from ...core.checks import check_integer
 from ...core.errors import ConfigError, UnavailableError
 from ..bench.main import make_bench
 from ..bench.progress import progress_bars
+from .markdown import as_markdown
 from .measure import Plan
 from .results import write_results
 from .tables import print_results
@@ -36,6 +37,8 @@ def run(options: Options) -> None:
     print_results(console, results)
     if options["json_file"] is not None:
         write_results(results, options["json_file"])
+    if options["markdown_file"] is not None:
+        options["markdown_file"].write_text(as_markdown(results), encoding="utf-8")
     if draw_curve is not None:
         draw_curve(results, options["curve"])
         console.print(f"drawn: {options['curve']}")

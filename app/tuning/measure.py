@@ -1,19 +1,20 @@
-"""The measured run: the requests of a load at several concurrencies, with K drawn anew per step.
+"""The measured run: the requests of a load at several concurrencies and several K.
 
 This module refuses to predict; see `acceptor.app.tuning.goodput`.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
+from statistics import fmean
 from time import perf_counter
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from ..bench.load import Arrival
 from ..engine.engine import Engine
-from .costs import StepCosts, StepSample, StepTimes
+from .costs import StepCosts, StepSample
 from .goodput import Goodput
-from .probe import Probe
+from .probe import Probe, new_probe
 from .profile import AcceptanceProfile
 
 WARM_UP_STEPS = 4
@@ -27,7 +28,7 @@ class Plan:
     """What is measured.
 
     Attributes:
-        lengths: K, drawn from these for each step; with 0 among them plain decoding is measured.
+        lengths: each K; with 0 among them plain decoding is measured.
         concurrencies: how many requests are under way.
         num_steps: per concurrency.
         seed: of the draws.
@@ -46,14 +47,22 @@ class Plan:
 
 @define(eq=False)
 class MeasuredRun:
-    """An engine with a probe, and what it has shown so far."""
+    """An engine with a probe, and what it has shown so far.
+
+    Attributes:
+        engine: runs the probe's steps.
+        probe: times them.
+        samples: of the steps that count.
+        num_prompts: that were entered.
+        output_lens: tokens of each request that has ended.
+    """
 
     engine: Engine
     probe: Probe
     samples: list[StepSample] = field(factory=list, init=False)
-    _num_prompts: int = field(default=0, init=False)
+    num_prompts: int = field(default=0, init=False)
+    output_lens: list[int] = field(factory=list, init=False)
     _under_way: set[int] = field(factory=set, init=False)
-    _output_lens: list[int] = field(factory=list, init=False)
 
     def at(self, concurrency: int, num_steps: int, arrivals: Sequence[Arrival]) -> None:
         """Take so many steps with as many requests under way; who ends is followed by another."""
@@ -61,44 +70,24 @@ class MeasuredRun:
         for number in range(num_steps + WARM_UP_STEPS):
             for arrival in islice(coming, concurrency - len(self._under_way)):
                 self._under_way.add(self.engine.add_request(arrival.request))
-                self._num_prompts += 1
+                self.num_prompts += 1
             self._step(counts=number >= WARM_UP_STEPS)
         self._drain()
-
-    def goodput(self, output_len: int | None = None) -> Goodput:
-        """The model that the run gives."""
-        mean_len = round(sum(self._output_lens) / max(len(self._output_lens), 1))
-        return Goodput(
-            profile=AcceptanceProfile.of(self.probe.drafts),
-            costs=StepCosts.of(self.samples),
-            prefill_seconds=self.engine.loop.prefill_seconds / max(self._num_prompts, 1),
-            output_len=max(mean_len, 1) if output_len is None else output_len,
-        )
 
     def _step(self, *, counts: bool) -> None:
         prefill, began = self.engine.loop.prefill_seconds, perf_counter()
         self._note_ends()
         seconds = perf_counter() - began - (self.engine.loop.prefill_seconds - prefill)
         seen = self.probe.take()
-        if seen is None or not counts:
-            return
-        known = seen.draft + seen.target + seen.verification
-        times = StepTimes(
-            draft=seen.draft,
-            target=seen.target,
-            verification=seen.verification,
-            host=max(seconds - known, 0.0),
-        )
-        sample = StepSample(
-            num_reqs=seen.num_reqs, num_spec_tokens=seen.num_spec_tokens, times=times
-        )
-        self.samples.append(sample)
+        if seen is not None and counts:
+            host = max(seconds - seen.times.total, 0.0)
+            self.samples.append(evolve(seen, times=evolve(seen.times, host=host)))
 
     def _note_ends(self) -> None:
         for progress in self.engine.step():
             if progress.result is not None:
                 self._under_way.discard(progress.request_index)
-                self._output_lens.append(len(progress.result.token_ids))
+                self.output_lens.append(len(progress.result.token_ids))
 
     def _drain(self) -> None:
         while self.engine.has_unfinished():
@@ -112,14 +101,25 @@ def measure(
 
     Args:
         engine: its runner is replaced by a probe.
-        plan: what to measure.
+        plan: what to measure; one K, the engine's own, where steps are captured.
         arrivals: the requests, over and over.
         on_steps: told how many steps each part took.
     """
-    probe = Probe.of(engine.loop.decode_step, plan.lengths, plan.seed)
+    probe = new_probe(engine, plan.lengths, plan.seed)
     engine.loop.runner = probe
     run = MeasuredRun(engine, probe)
     for concurrency in plan.concurrencies:
         run.at(concurrency, plan.num_steps, arrivals)
         on_steps(plan.num_steps)
     return run
+
+
+def goodput_of(runs: Sequence[MeasuredRun]) -> Goodput:
+    """The model that runs under one policy give together."""
+    num_prompts = sum(run.num_prompts for run in runs)
+    return Goodput(
+        profile=AcceptanceProfile.of(chain.from_iterable(run.probe.drafts for run in runs)),
+        costs=StepCosts.of(chain.from_iterable(run.samples for run in runs)),
+        prefill_seconds=sum(run.engine.loop.prefill_seconds for run in runs) / max(num_prompts, 1),
+        output_len=round(fmean(chain.from_iterable(run.output_lens for run in runs))),
+    )

@@ -1,23 +1,26 @@
-"""A runner that times the parts of each step, and draws a K for each.
+"""Runners that time each step, and keep what became of its drafts.
 
-One run so shows what steps cost at several K, and how far drafts are accepted. This module refuses
-to be used where speed counts: it waits for the device between the parts.
+This module refuses to be used where speed counts: it waits for the device.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
+from typing import Protocol
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
+from ..engine.engine import Engine
+from ..engine.runner import EagerRunner, Runner
 from ..frontier import Frontier, Running
 from ..request_state import RequestState, Verdict
 from ..verdicts import pack, read_verdicts
+from .costs import StepSample, StepTimes
 
 
 @define(eq=False)
@@ -49,42 +52,53 @@ class Stopwatch:
         return perf_counter()
 
 
-@frozen(kw_only=True)
-class ProbedStep:
-    """What a probe saw of one step.
+Drafts = list[tuple[int, int]]
+"""(num_draft_tokens, num_accepted) of every draft."""
 
-    Attributes:
-        num_reqs: requests in it.
-        num_spec_tokens: tokens of the longest draft.
-        draft, target, verification: seconds.
-    """
 
-    num_reqs: int
-    num_spec_tokens: int
-    draft: float
-    target: float
-    verification: float
+class Probe(Protocol):
+    """A `acceptor.app.engine.runner.Runner` that looks."""
+
+    @property
+    def drafts(self) -> Drafts:
+        """Of all steps."""
+        ...
+
+    def take(self) -> StepSample | None:
+        """What the last step cost, without the host's part, once."""
+        ...
+
+    def gather(self, states: Sequence[RequestState]) -> Running:
+        """See `Runner.gather`."""
+        ...
+
+    def run(
+        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
+    ) -> list[Verdict]:
+        """See `Runner.run`."""
+        ...
 
 
 @define(eq=False)
-class Probe:
-    """A `Runner` that looks.
+class PartsProbe:
+    """Runs a step part by part and times each, at a K that it draws anew for every step.
+
+    One run so shows what steps cost at several K, and how far drafts are accepted.
 
     Attributes:
         lengths: the K of a step is one of these.
-        last: what was seen of the last step, until it is taken.
-        drafts: (num_draft_tokens, num_accepted) of every draft.
+        drafts: of all steps.
     """
 
     lengths: Sequence[int]
     _step: DecodeStep
     _stopwatch: Stopwatch
     _generator: np.random.Generator
-    last: ProbedStep | None = field(default=None, init=False)
-    drafts: list[tuple[int, int]] = field(factory=list, init=False)
+    _last: StepSample | None = field(default=None, init=False)
+    drafts: Drafts = field(factory=list, init=False)
 
     @classmethod
-    def of(cls, step: DecodeStep, lengths: Sequence[int], seed: int) -> "Probe":
+    def of(cls, step: DecodeStep, lengths: Sequence[int], seed: int) -> "PartsProbe":
         """One that runs this step."""
         return cls(lengths, step, Stopwatch(step.target.device), np.random.default_rng(seed))
 
@@ -106,22 +120,67 @@ class Probe:
             logits = self._step.score(frontier, draft)
         with self._stopwatch.time("verification"):
             output = self._step.verify(frontier, draft, logits, token_counts)
-        self._note(len(shorter), max(shorter))
+        self._last = StepSample(
+            num_reqs=len(shorter),
+            num_spec_tokens=max(shorter),
+            times=StepTimes(**self._stopwatch.seconds),
+        )
         verdicts = read_verdicts(pack(draft, output), output)
-        self.drafts += [(one.num_draft_tokens, one.num_accepted) for one in verdicts]
+        self.drafts += _drafts_of(verdicts)
         return verdicts
 
-    def take(self) -> ProbedStep | None:
-        """The last step, once."""
-        last, self.last = self.last, None
+    def take(self) -> StepSample | None:
+        """See `Probe.take`."""
+        last, self._last = self._last, None
         return last
 
-    def _note(self, num_reqs: int, num_spec_tokens: int) -> None:
-        seconds = self._stopwatch.seconds
-        self.last = ProbedStep(
-            num_reqs=num_reqs,
-            num_spec_tokens=num_spec_tokens,
-            draft=seconds["draft"],
-            target=seconds["target"],
-            verification=seconds["verification"],
+
+@define(eq=False)
+class WholeProbe:
+    """Times the steps of another runner, which has one K and whose parts cannot be told apart.
+
+    Attributes:
+        runner: runs the steps.
+        num_spec_tokens: its K; a captured graph costs it whatever there is room for.
+        drafts: of all steps.
+    """
+
+    runner: Runner
+    num_spec_tokens: int
+    _last: StepSample | None = field(default=None, init=False)
+    drafts: Drafts = field(factory=list, init=False)
+
+    def gather(self, states: Sequence[RequestState]) -> Running:
+        """See `Runner.gather`."""
+        return self.runner.gather(states)
+
+    def run(
+        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
+    ) -> list[Verdict]:
+        """See `Runner.run`, which waits for the device itself."""
+        began = perf_counter()
+        verdicts = self.runner.run(running, rooms, token_counts)
+        self._last = StepSample(
+            num_reqs=len(rooms),
+            num_spec_tokens=self.num_spec_tokens if max(rooms) else 0,
+            times=StepTimes(graph=perf_counter() - began),
         )
+        self.drafts += _drafts_of(verdicts)
+        return verdicts
+
+    def take(self) -> StepSample | None:
+        """See `Probe.take`."""
+        last, self._last = self._last, None
+        return last
+
+
+def new_probe(engine: Engine, lengths: Sequence[int], seed: int) -> Probe:
+    """What can look at an engine's steps."""
+    loop = engine.loop
+    if isinstance(loop.runner, EagerRunner):
+        return PartsProbe.of(loop.decode_step, lengths, seed)
+    return WholeProbe(loop.runner, loop.decode_step.drafter.num_spec_tokens)
+
+
+def _drafts_of(verdicts: Sequence[Verdict]) -> Drafts:
+    return [(one.num_draft_tokens, one.num_accepted) for one in verdicts]

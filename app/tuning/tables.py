@@ -50,12 +50,16 @@ def acceptance_table(results: TuneResults) -> Table:
 
 def cost_table(results: TuneResults, policy: str) -> Table:
     """Milliseconds of a step, part by part."""
-    table = _table("  requests", "K", *PARTS, "total")
+    costs = results.policies[policy].costs
+    # What was never measured apart has no column.
+    places = [place for place in range(len(PARTS)) if any(row[2 + place] for row in costs)]
+    table = _table("  requests", "K", *(PARTS[place] for place in places), "total")
     table.title = Text(f"milliseconds of a step under {policy}", style="bold not italic")
     table.title_justify = "left"
-    for num_reqs, length, *seconds in results.policies[policy].costs:
-        parts = [f"{MILLISECONDS * part:.2f}" for part in (*seconds, sum(seconds))]
-        table.add_row(f"  {num_reqs:g}", f"{length:g}", *parts)
+    for num_reqs, length, *seconds in costs:
+        parts = [*(seconds[place] for place in places), sum(seconds)]
+        shown = [f"{MILLISECONDS * part:.2f}" for part in parts]
+        table.add_row(f"  {num_reqs:g}", f"{length:g}", *shown)
     return table
 
 

@@ -11,11 +11,13 @@ from attrs import evolve, frozen
 from ..bench.figures import figures_of
 from ..bench.kernels.machine import describe
 from ..bench.load import Gain
-from ..bench.requests import make_arrivals
+from ..bench.requests import Arrivals, make_arrivals
 from ..bench.run import Bench
 from ..bench.sweep import PLAIN, Setting
+from ..engine.engine import Engine
+from ..engine.runner import EagerRunner
 from .goodput import Goodput, Prediction, predict
-from .measure import Plan, measure
+from .measure import Plan, goodput_of, measure
 from .results import Check, MeasuredPolicy, TuneResults
 
 CHECK_ROUNDS = 6
@@ -70,17 +72,25 @@ class Tuner:
         )
 
     def _measure(self, policy: str, begin: Begin) -> Goodput:
-        setting = self._setting(policy, max(self.plan.lengths))
-        params = evolve(self.bench.sampling, temperature=setting.temperature)
+        params = evolve(self.bench.sampling, temperature=self.bench.sweep.temperatures[0])
         arrivals = make_arrivals(self.bench.load, self.bench.prompts, params)
-        on_step = begin(f"measure {policy}", self.plan.total_steps)
-        run = measure(
-            self.bench.engine(setting, arrivals),
-            self.plan,
-            arrivals.measured,
-            lambda num_steps: on_step(Gain(0, num_steps)),
+        engines, plan = self._engines(policy, arrivals)
+        on_step = begin(f"measure {policy}", len(engines) * plan.total_steps)
+        return goodput_of(
+            [
+                measure(engine, plan, arrivals.measured, lambda num: on_step(Gain(0, num)))
+                for engine in engines
+            ]
         )
-        return run.goodput()
+
+    def _engines(self, policy: str, arrivals: Arrivals) -> tuple[list[Engine], Plan]:
+        """One engine for every K, where steps are captured and so have one; else one for all."""
+        lengths = sorted(self.plan.lengths, reverse=True)
+        longest = self.bench.engine(self._setting(policy, lengths[0]), arrivals)
+        if isinstance(longest.loop.runner, EagerRunner):
+            return [longest], self.plan
+        others = [self.bench.engine(self._setting(policy, one), arrivals) for one in lengths[1:]]
+        return [longest, *others], self.plan
 
     def _predict(self, models: dict[str, Goodput]) -> list[Prediction]:
         first = next(iter(models.values()))

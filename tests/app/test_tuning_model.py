@@ -1,17 +1,22 @@
 """The goodput model: what it is made of, and the steps of real runs that it foresees."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acceptor.app.bench.load import Arrival
+from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import GenerationRequest
 from acceptor.app.tuning.costs import StepCosts, StepSample, StepTimes
 from acceptor.app.tuning.goodput import Goodput, predict, recommend
+from acceptor.app.tuning.measure import Plan, goodput_of, measure
 from acceptor.app.tuning.profile import AcceptanceProfile, steps_for
 from acceptor.core import Block, InvalidInputError, Policy, Probabilistic, SamplingParams, Strict
 from kit.toy_pair import Pair
@@ -146,3 +151,27 @@ def records(pair: Pair, policy: Policy, length: int) -> list[tuple[tuple[int, in
     while engine.has_unfinished():
         ended += [one.record for one in engine.step() if one.record is not None]
     return [record.acceptance for record in ended]
+
+
+def test_steps_that_are_captured_are_timed_whole(make_pair: Callable[..., Pair]) -> None:
+    def record(action: Callable[[], None]) -> Callable[[], None]:
+        action()
+        return action
+
+    arrivals = [
+        Arrival(GenerationRequest(prompt_token_ids=[1 + seed], max_tokens=9), "all")
+        for seed in range(3)
+    ]
+    plan = Plan(lengths=(0, 3), concurrencies=(1, 2), num_steps=12)
+    runs = []
+    for length in plan.lengths:
+        parts = make_pair().decoder(Probabilistic(), length)
+        runner = partial(GraphRunner, record=record)
+        engine = Engine.of(evolve(parts, new_runner=runner), Limits(num_slots=2, max_len=16))
+        runs.append(measure(engine, plan, arrivals))
+    model = goodput_of(runs)
+    assert {(2, 0), (2, 3)} <= model.costs.medians.keys() <= set(product((1, 2), (0, 3)))
+    for times in model.costs.medians.values():
+        assert times.graph > 0
+        assert times.draft == times.target == times.verification == 0
+    assert len(model.profile.conditional) == 3

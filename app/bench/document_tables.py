@@ -1,0 +1,170 @@
+"""The tables of docs/benchmark.md, from what was measured; this module refuses to measure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...core.policies import Synthetic
+from .markdown import side_by_side, table
+from .plots import draw_acceptance, draw_throughput, save
+from .results import BenchResults, BenchRun
+
+if TYPE_CHECKING:
+    from .document import Document, TimedStep
+
+SERVING = (
+    "output token throughput (tok/s)",
+    "mean TTFT (ms)",
+    "mean TPOT (ms)",
+    "P99 TPOT (ms)",
+    "acceptance rate (%)",
+    "acceptance length",
+)
+
+
+def write_tables(document: Document, name: str, out: Path) -> None:
+    """One Markdown file per table, and the pictures, all named after the pair."""
+    tables = {
+        "where": where(document.lengths),
+        "datasets": datasets(document.datasets),
+        "strict": against_strict(document.lengths),
+        "lengths": lengths(document.lengths),
+        "greedy": greedy(document.greedy),
+        "synthetic": synthetic(document.synthetic),
+        "steps": steps(document.steps),
+    }
+    for part, text in tables.items():
+        (out / f"benchmark-{name}-{part}.md").write_text(text, encoding="utf-8")
+    figures = out.parent / "figures"
+    figures.mkdir(exist_ok=True)
+    runs = document.lengths.runs
+    drafting = [run for run in runs if run.setting.num_spec_tokens]
+    save(draw_acceptance, drafting, figures / f"benchmark-{name}-acceptance.svg")
+    save(draw_throughput, runs, figures / f"benchmark-{name}-throughput.svg")
+
+
+def where(results: BenchResults) -> str:
+    """One sentence: the machine, the date and the load."""
+    machine, load = results.machine, results.load
+    setting = results.runs[0].setting
+    return (
+        f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "
+        f"{setting.backend}; {load.num_requests} requests of {load.output_len} tokens for each "
+        f"figure, at most {load.max_concurrency} at a time.\n"
+    )
+
+
+def datasets(measured: Mapping[str, BenchResults]) -> str:
+    """Acceptance lengths by set of prompts."""
+    head = ["prompts", *(run.setting.policy for run in next(iter(measured.values())).runs)]
+    rows = [
+        [name, *(f"{run.figures.acceptance.acceptance_length:.2f}" for run in results.runs)]
+        for name, results in measured.items()
+    ]
+    return table(head, rows)
+
+
+def against_strict(results: BenchResults) -> str:
+    """Policies at one K, compared with strict."""
+    known = sorted({run.setting.num_spec_tokens for run in results.runs if _drafts(run)})
+    # The middle one of those measured.
+    length = known[len(known) // 2]
+    runs = [run for run in results.runs if run.setting.num_spec_tokens == length]
+    places = tuple(f"position {place}" for place in range(length))
+    return side_by_side(runs, SERVING + places)
+
+
+def _drafts(run: BenchRun) -> bool:
+    return run.setting.num_spec_tokens > 0
+
+
+def lengths(results: BenchResults) -> str:
+    """Throughput and acceptance length at every K."""
+    plain = next(run for run in results.runs if not _drafts(run)).figures.output_throughput
+    head = ["policy", "K", "tok/s", "of plain", "acceptance rate (%)", "acceptance length"]
+    rows = [["plain", "0", f"{plain:.1f}", "1.00", "–", "–"]]
+    for run in filter(_drafts, results.runs):
+        speed, acceptance = run.figures.output_throughput, run.figures.acceptance
+        rows.append(
+            [
+                run.setting.policy,
+                str(run.setting.num_spec_tokens),
+                f"{speed:.1f}",
+                f"{speed / plain:.2f}",
+                f"{100 * acceptance.acceptance_rate:.1f}",
+                f"{acceptance.acceptance_length:.2f}",
+            ]
+        )
+    return table(head, rows)
+
+
+def greedy(measured: Mapping[str, BenchResults]) -> str:
+    """Acceptance of greedy and of sampled requests, alone and mixed."""
+    head = ["policy"]
+    for name in measured:
+        head += [f"{name}: greedy", "sampled", "tok/s"]
+    policies = [run.setting.policy for run in next(iter(measured.values())).runs]
+    rows = [
+        [policy, *(cell for one in measured.values() for cell in _greedy_cells(one.runs[place]))]
+        for place, policy in enumerate(policies)
+    ]
+    return table(head, rows)
+
+
+def _greedy_cells(run: BenchRun) -> list[str]:
+    by_kind = run.figures.acceptance_by_category
+    if not by_kind.keys() & {"greedy", "sampled"}:
+        by_kind = {"sampled": run.figures.acceptance}
+    shown = [by_kind.get(kind) for kind in ("greedy", "sampled")]
+    cells = ["–" if one is None else f"{one.acceptance_length:.2f}" for one in shown]
+    return [*cells, f"{run.figures.output_throughput:.1f}"]
+
+
+def steps(timed: Sequence[TimedStep]) -> str:
+    """Milliseconds of a step, by which requests are greedy."""
+    head = ["requests", "policy", "in a step", "draft", "target", "verification"]
+    return table(
+        head, [[one.requests, one.policy, str(one.num_reqs), *_parts(one)] for one in timed]
+    )
+
+
+def _parts(one: TimedStep) -> list[str]:
+    parts = (one.times.draft, one.times.target, one.times.verification)
+    return [f"{1000 * part:.2f}" for part in parts]
+
+
+def synthetic(results: BenchResults) -> str:
+    """Set rates and what came out, the mean and each position."""
+    head = [
+        "set rate (%)",
+        "measured (%)",
+        "standard error",
+        "drafts",
+        "set per position (%)",
+        "measured (%)",
+    ]
+    return table(head, [_synthetic_row(run) for run in results.runs])
+
+
+def _synthetic_row(run: BenchRun) -> list[str]:
+    rate = float(run.setting.policy.split()[1])
+    acceptance = run.figures.acceptance
+    rates = Synthetic.from_acceptance_rate(rate, run.setting.num_spec_tokens).rates
+    return [
+        f"{100 * rate:.0f}",
+        f"{100 * acceptance.acceptance_rate:.2f}",
+        f"{100 * _standard_error(rates, acceptance.num_drafts):.2f}",
+        f"{acceptance.num_drafts:,}",
+        " ".join(f"{100 * one:.2f}" for one in rates),
+        " ".join(f"{100 * one:.2f}" for one in acceptance.acceptance_rate_per_pos),
+    ]
+
+
+def _standard_error(rates: Sequence[float], num_drafts: int) -> float:
+    """Of the mean rate: the spread of the number accepted, which exceeds i with rates[i]."""
+    mean = sum(rates)
+    square = sum((2 * place + 1) * rate for place, rate in enumerate(rates))
+    return math.sqrt(max(square - mean**2, 0.0) / num_drafts) / len(rates)

@@ -1,0 +1,31 @@
+"""Tables of a benchmark for documents; this module refuses to compute figures."""
+
+from collections.abc import Iterable, Sequence
+
+from .results import BenchRun
+from .rows import Row, sections
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is text and whose others are numbers."""
+    lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def side_by_side(runs: Sequence[BenchRun], names: Iterable[str]) -> str:
+    """Some rows of the terminal's tables: runs as columns, each compared with the first."""
+    longest = max(run.setting.num_spec_tokens for run in runs)
+    known = {row.name: row for section in sections(longest) for row in section.rows}
+    base, *others = runs
+    head = ["", base.setting.label, *(run.setting.label for run in others)]
+    body = [
+        [name, known[name].text(base.figures), *(_cell(known[name], run, base) for run in others)]
+        for name in names
+    ]
+    return table(head, body)
+
+
+def _cell(row: Row, run: BenchRun, base: BenchRun) -> str:
+    difference = row.difference(run.figures, base.figures)
+    text = row.text(run.figures)
+    return f"{text} ({difference})" if difference else text

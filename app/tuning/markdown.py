@@ -1,0 +1,40 @@
+"""The tables of `acceptor tune` for documents; this module refuses to compute figures."""
+
+from collections.abc import Iterator
+
+from ..bench.markdown import table
+from ..bench.sweep import PLAIN
+from .results import Check, TuneResults
+from .tables import error_summary, recommendation
+
+
+def as_markdown(results: TuneResults) -> str:
+    """Where it was measured, what to choose, and predictions beside runs."""
+    return "\n".join(_parts(results))
+
+
+def _parts(results: TuneResults) -> Iterator[str]:
+    machine, load = results.machine, results.load
+    yield (
+        f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "
+        f"{results.backend}, temperature {results.temperature:g}, {load.output_len} tokens per "
+        "request.\n"
+    )
+    for concurrency in results.concurrencies:
+        yield f"- {recommendation(results, concurrency).plain}"
+    if results.checks:
+        head = ["", "K", "at a time", "predicted tok/s", "measured tok/s", "error"]
+        yield "\n" + table(head, map(_row, results.checks))
+        yield f"Prediction error: {error_summary(results.checks)}.\n"
+
+
+def _row(check: Check) -> list[str]:
+    one = check.prediction
+    return [
+        one.policy if one.num_spec_tokens else PLAIN,
+        str(one.num_spec_tokens),
+        str(one.concurrency),
+        f"{one.tokens_per_second:,.1f}",
+        f"{check.measured:,.1f}",
+        f"{check.error:+.1%}".replace("%", " %"),
+    ]
