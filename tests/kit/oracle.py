@@ -1,15 +1,16 @@
-"""From logits to the target's law once more: NumPy, float64, one row, by brute force.
+"""The target's law of single rows and of whole sequences, by the conformance kit's oracle.
 
-It sorts, cuts and renormalises as the contract reads, and says how close a call each cut was. This
-module refuses to import what it judges: of the package it knows only the parameters.
+That oracle shares only plain values with the samplers. This module refuses to filter or penalise
+by itself.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from attrs import frozen
+from attrs import fields_dict, frozen
 from numpy.typing import NDArray
 
+from acceptor.backends.conformance.oracle import law as oracle
 from acceptor.core import Recipe, SamplingParams
 
 Floats = NDArray[np.float64]
@@ -20,77 +21,49 @@ class Row:
     """One row's law.
 
     Attributes:
-        probs: [vocab_size].
-        margin: the smallest relative distance between what a cut compared; cuts with a margin near
-            0 may turn out either way in other arithmetic.
+        law: the oracle's.
     """
 
-    probs: Floats
-    margin: float = np.inf
+    law: oracle.Law
 
-    def keeping(self, kept: NDArray[np.bool_], margin: float) -> "Row":
-        """Cut the others and renormalise."""
-        probs = np.where(kept, self.probs, 0.0)
-        return Row(probs / probs.sum(), min(self.margin, margin))
+    @property
+    def probs(self) -> Floats:
+        """[vocab_size]."""
+        probs: Floats = np.exp(self.law.log_p)
+        return probs
+
+    @property
+    def margin(self) -> float:
+        """The smallest relative change of the logits after which a filter keeps other tokens."""
+        return self.law.support_margin
 
 
 def row_of(logits: Floats, recipe: Recipe) -> Row:
     """Temperature, min-p, top-k, top-p, in this order."""
-    if recipe.temperature == 0:
-        probs = np.zeros_like(logits)
-        probs[logits.tolist().index(logits.max())] = 1.0
-        return Row(probs)
-    scaled = logits / np.float64(np.float32(recipe.temperature))
-    weights = np.exp(scaled - scaled.max())
-    row = Row(weights / weights.sum())
-    if recipe.min_p > 0:
-        row = _min_p(row, float(np.float32(recipe.min_p)))
-    if recipe.top_k > 0:
-        row = _top_k(row, scaled, recipe.top_k)
-    top_p = float(np.float32(recipe.top_p))
-    return _top_p(row, scaled, top_p) if top_p < 1 else row
-
-
-def _min_p(row: Row, min_p: float) -> Row:
-    floor = min_p * row.probs.max()
-    distance = np.abs(row.probs[row.probs < row.probs.max()] / floor - 1)
-    return row.keeping(row.probs >= floor, float(distance.min(initial=np.inf)))
-
-
-def _top_k(row: Row, scaled: Floats, top_k: int) -> Row:
-    """What is tied with the k-th largest stays."""
-    left = sorted(scaled[row.probs > 0].tolist(), reverse=True)
-    last = left[min(top_k, len(left)) - 1]
-    return row.keeping(scaled >= last, np.inf)
-
-
-def _top_p(row: Row, scaled: Floats, top_p: float) -> Row:
-    """The fewest most likely tokens with enough mass, and what is tied with the last of them."""
-    order = np.argsort(-np.where(row.probs > 0, scaled, -np.inf), kind="stable")
-    masses = np.cumsum(row.probs[order])
-    last = int(np.argmax(masses >= top_p)) if masses[-1] >= top_p else len(order) - 1
-    margin = float(np.abs(masses[row.probs[order] > 0] / top_p - 1).min())
-    kept = (scaled >= scaled[order[last]]) & (row.probs > 0)
-    return row.keeping(kept, margin)
+    values = {name: getattr(recipe, name) for name in fields_dict(Recipe)}
+    rounded = {name: _as_float32(value) for name, value in values.items() if name != "top_k"}
+    return Row(oracle.law_of(oracle.Row.raw(logits), Recipe(**values | rounded)))
 
 
 def adjusted(
     logits: Floats, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
 ) -> Floats:
-    """Bias, then repetition, frequency and presence penalties, token by token."""
-    result = np.array(logits, dtype=np.float64)
-    for token_id, value in params.logit_bias:
-        if token_id < len(result):
-            result[token_id] += np.float64(np.float32(value))
-    repetition = np.float64(np.float32(params.repetition_penalty))
-    for token_id in {*prompt, *output}:
-        value = result[token_id]
-        result[token_id] = value / repetition if value > 0 else value * repetition
-    for token_id in set(output):
-        occurrences = list(output).count(token_id)
-        result[token_id] -= np.float64(np.float32(params.frequency_penalty)) * occurrences
-        result[token_id] -= np.float64(np.float32(params.presence_penalty))
-    return result
+    """Bias, then repetition, frequency and presence penalties."""
+    wanted = oracle.Adjustments(
+        {token_id: _as_float32(value) for token_id, value in params.logit_bias},
+        repetition=_as_float32(params.repetition_penalty),
+        presence=_as_float32(params.presence_penalty),
+        frequency=_as_float32(params.frequency_penalty),
+    )
+    in_prompt = np.zeros(len(logits), dtype=bool)
+    in_prompt[list(prompt)] = True
+    counts = np.bincount(np.array(output, dtype=np.int64), minlength=len(logits))
+    return oracle.adjust(logits, wanted, in_prompt, counts).logits
+
+
+def _as_float32(value: float) -> float:
+    """What samplers are given."""
+    return float(np.float32(value))
 
 
 def sequence_law(
