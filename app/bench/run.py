@@ -68,8 +68,8 @@ class Bench:
         """
         runs = []
         for setting in self.sweep:
-            on_step = begin(self.name(setting), self.load.num_requests)
-            runs.append(BenchRun(setting, figures_of(self.serve(setting, on_step))))
+            served = self.serve(setting, begin, self.name(setting))
+            runs.append(BenchRun(setting, figures_of(served)))
         return BenchResults(
             date=datetime.now(UTC).date().isoformat(),
             machine=describe(self.pair.target.device),
@@ -78,12 +78,13 @@ class Bench:
             runs=tuple(runs),
         )
 
-    def serve(self, setting: Setting, on_step: Callable[[Gain], None]) -> list[ServedRequest]:
-        """What became of each request under one setting."""
+    def serve(self, setting: Setting, begin: Begin, name: str) -> list[ServedRequest]:
+        """What became of each request under one setting; warming up comes before `begin`."""
         params = evolve(self.sampling, temperature=setting.temperature)
         arrivals = make_arrivals(self.load, self.prompts, params)
         engine = self.engine(setting, arrivals)
         LoadRun(engine, self.load.max_concurrency, quietly).serve(arrivals.warm_up)
+        on_step = begin(name, len(arrivals.measured))
         return LoadRun(engine, self.load.max_concurrency, on_step).serve(arrivals.measured)
 
     def engine(self, setting: Setting, arrivals: Arrivals) -> Engine:

@@ -105,7 +105,7 @@ class Tuner:
                 setting = self._setting(prediction.policy, prediction.num_spec_tokens)
                 bench = self._bench_for(prediction.concurrency)
                 name = f"check {setting.label} at {prediction.concurrency}"
-                served = bench.serve(setting, begin(name, bench.load.num_requests))
+                served = bench.serve(setting, begin, name)
                 yield Check(prediction=prediction, measured=figures_of(served).output_throughput)
 
     def _bench_for(self, concurrency: int) -> Bench:
