@@ -1,6 +1,7 @@
 """`python -m acceptor.app.engine.speed`: serve random models on a GPU and write what it took."""
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -13,8 +14,9 @@ from attrs import asdict
 from ....backends import load_sampler
 from ....core.policies import Synthetic
 from .hugging_face import load_copy, tokens_per_second
+from .operations import products, time_attention, time_products
 from .served import PROMPT_LEN, Served, make_engine, serve
-from .shapes import DRAFT, SEEDS, TARGET, bytes_read, make_model
+from .shapes import DRAFT, SEEDS, TARGET, make_model
 from .table import as_markdown
 from .timing import bandwidth
 
@@ -23,13 +25,12 @@ ACCEPTANCE_RATE = 0.6
 CONCURRENCIES = (1, 16)
 
 
-def measure(backend: str) -> dict[str, Any]:
-    """Everything but Hugging Face."""
+def measure(backend: str) -> Iterator[Served]:
+    """Every concurrency, with drafts and without."""
     target = make_model(TARGET, SEEDS["target"], "cuda")
     draft = make_model(DRAFT, SEEDS["draft"], "cuda")
     sampler = load_sampler(backend)
     policy = Synthetic.from_acceptance_rate(ACCEPTANCE_RATE, NUM_SPEC_TOKENS)
-    rows: list[Served] = []
     for concurrency, num_spec_tokens in product(CONCURRENCIES, (NUM_SPEC_TOKENS, 0)):
         engine = make_engine(
             target,
@@ -39,12 +40,7 @@ def measure(backend: str) -> dict[str, Any]:
             num_spec_tokens,
             concurrency,
         )
-        rows.append(serve(engine, concurrency))
-        click.echo(rows[-1])
-    return {
-        "weight_bytes": {"target": bytes_read(target), "draft": bytes_read(draft)},
-        "rows": [asdict(row) for row in rows],
-    }
+        yield serve(engine, concurrency)
 
 
 def measure_hugging_face() -> dict[str, float]:
@@ -69,19 +65,38 @@ def measure_hugging_face() -> dict[str, float]:
 )
 def main(backend: str, hugging_face: bool, out: Path) -> None:
     """Needs a CUDA device with 60 GB; takes about two minutes."""
-    record = {
+    out.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    record: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "backend": backend,
         "acceptance_rate": ACCEPTANCE_RATE,
         "bandwidth": bandwidth(),
-        **measure(backend),
+        "weight_bytes": {"target": _weight_bytes(TARGET), "draft": _weight_bytes(DRAFT)},
+        "rows": rows,
     }
+    record |= {"products": time_products(), "attention": time_attention()}
+    for served in measure(backend):
+        rows.append(asdict(served))
+        click.echo(served)
+        # After every row: what a failure leaves is still worth having.
+        _write(record, out)
     torch.cuda.empty_cache()
     if hugging_face:
         record["hugging_face"] = measure_hugging_face()
-    out.mkdir(parents=True, exist_ok=True)
+    _write(record, out)
+
+
+def _weight_bytes(shape: dict[str, Any]) -> int:
+    """What one forward reads: all weights; of the embedding, a few rows."""
+    *layer, head = products(shape).values()
+    num_layers: int = shape["num_hidden_layers"]
+    return 2 * (num_layers * sum(rows * columns for rows, columns in layer) + head[0] * head[1])
+
+
+def _write(record: dict[str, Any], out: Path) -> None:
     (out / "engine.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (out / "engine.md").write_text(as_markdown(record), encoding="utf-8")
 

@@ -33,14 +33,17 @@ class OneToken(LogitsProcessor):  # type: ignore[misc]
         return forced
 
 
-def load_copy(shape: dict[str, Any], seed: int) -> PreTrainedModel:
+def load_copy(
+    shape: dict[str, Any], seed: int, device: torch.device | str = "cuda"
+) -> PreTrainedModel:
     """The model of `shapes.make_model` as transformers has it."""
     config = LlamaConfig(**{name: shape[name] for name in shape if name != "architectures"})
-    with torch.device("cuda"):
+    device = torch.device(device)
+    with device:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
     state = model.state_dict()
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    tensors = RandomTensors(shapes, torch.bfloat16, torch.device("cuda"), seed)
+    tensors = RandomTensors(shapes, torch.bfloat16, device, seed)
     for name, tensor in state.items():
         if not (shape["tie_word_embeddings"] and name == "lm_head.weight"):
             tensor.copy_(tensors.tensor(name))
@@ -59,7 +62,6 @@ def tokens_per_second(
         how["assistant_model"] = draft
     seconds = 0.0
     for num_tokens in (8, NUM_TOKENS):
-        torch.cuda.synchronize()
         began = perf_counter()
         out = target.generate(
             prompt,
@@ -70,7 +72,8 @@ def tokens_per_second(
             logits_processor=LogitsProcessorList([OneToken()]),
             **how,
         )
-        torch.cuda.synchronize()
+        # Looking at the last token waits for it.
+        assert int(out[0, -1]) == _FORCED
         seconds = perf_counter() - began
         assert out.shape[1] == prompt.shape[1] + num_tokens
     return NUM_TOKENS / seconds

@@ -50,14 +50,3 @@ def make_model(shape: dict[str, Any], seed: int, device: torch.device | str) -> 
         file = Path(directory) / "config.json"
         file.write_text(json.dumps(shape), encoding="utf-8")
         return random_model(file, dtype=torch.bfloat16, device=device, seed=seed)
-
-
-def bytes_read(model: TransformerModel) -> int:
-    """What one forward reads of the weights: all of them, of the embedding a few rows."""
-    decoder = model.decoder
-    tensors = [decoder.lm_head.weight]
-    for layer in decoder.layers:
-        attention, mlp = layer.attention, layer.mlp
-        linears = (attention.qkv, attention.output, mlp.gate_up, mlp.down)
-        tensors += [linear.weight for linear in linears]
-    return sum(tensor.nbytes for tensor in tensors)

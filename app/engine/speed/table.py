@@ -9,7 +9,9 @@ from typing import Any
 
 def as_markdown(record: Mapping[str, Any]) -> str:
     """Tables of a record, with its machine and date."""
-    return "\n".join([*_steps(record), "", *_ratios(record), "", _source(record)]) + "\n"
+    parts = (_steps(record), _ratios(record), _products(record), _attention(record))
+    tables = ["\n".join(lines) for lines in map(list, parts) if lines]
+    return "\n\n".join([*tables, _source(record)]) + "\n"
 
 
 def _steps(record: Mapping[str, Any]) -> Iterator[str]:
@@ -38,17 +40,44 @@ def share_of_bandwidth(record: Mapping[str, Any], row: Mapping[str, Any]) -> flo
 
 
 def _ratios(record: Mapping[str, Any]) -> Iterator[str]:
-    speculative, plain = (
-        next(r for r in record["rows"] if r["concurrency"] == 1 and bool(r["num_spec_tokens"]) == k)
-        for k in (True, False)
-    )
-    speed = speculative["tokens_per_second"]
-    yield "| one request | tokens/s | this engine, speculative, against it |"
+    alone = {
+        bool(row["num_spec_tokens"]): row["tokens_per_second"]
+        for row in record["rows"]
+        if row["concurrency"] == 1
+    }
+    if len(alone) < 2:
+        return
+    yield "| one request | tokens/s | speculative against it |"
     yield "|---|---|---|"
-    others = {"this engine, plain": plain["tokens_per_second"]}
+    others = {"this engine, plain": alone[False]}
     others |= {f"Hugging Face, {how}": v for how, v in record.get("hugging_face", {}).items()}
     for name, other in others.items():
-        yield f"| {name} | {other:.0f} | {speed / other:.2f} × |"
+        yield f"| {name} | {other:.0f} | {alone[True] / other:.2f} × |"
+
+
+def _products(record: Mapping[str, Any]) -> Iterator[str]:
+    rows = record["products"]
+    sizes = sorted({row["tokens"] for row in rows})
+    heads = "".join(f" {size} token{'s' * (size > 1)} |" for size in sizes)
+    yield f"| product, µs (share of bandwidth) |{heads}"
+    yield "|---|" + "---|" * len(sizes)
+    named: dict[str, list[str]] = {}
+    for row in sorted(rows, key=lambda row: int(row["tokens"])):
+        share = row["bytes"] / record["bandwidth"] / (row["us"] * 1e-6)
+        cells = named.setdefault(f"{row['model']}, {row['product']}", [])
+        cells.append(f"{row['us']:.1f} ({share:.0%})")
+    for name, cells in named.items():
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _attention(record: Mapping[str, Any]) -> Iterator[str]:
+    yield "| attention of | requests | queries of each | positions | µs |"
+    yield "|---|---|---|---|---|"
+    for row in record["attention"]:
+        yield (
+            f"| {row['model']} | {row['requests']} | {row['queries']} | {row['positions']} | "
+            f"{row['us']:.1f} |"
+        )
 
 
 def _source(record: Mapping[str, Any]) -> str:

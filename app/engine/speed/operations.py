@@ -1,0 +1,97 @@
+"""What single operations of a step take: matrix products and attention at the shapes served.
+
+Each is repeated in a graph over several copies of its operands, so that none is still in a cache.
+This module refuses to add them up to a step: see `acceptor.app.engine.speed.served`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
+
+from ....adapters.kv_cache import LayerCache
+from ....adapters.spans import Spans
+from ..cuda_graphs import cuda_recorder
+from .shapes import DRAFT, TARGET
+from .timing import milliseconds
+
+NUM_TOKENS = (1, 4, 64)
+LENGTHS = (384, 2000)
+_OPERAND_BYTES = 400_000_000
+"""Several times what the caches hold."""
+
+
+def time_products() -> list[dict[str, Any]]:
+    """One row per model, product and number of tokens."""
+    return [
+        {"model": name, "product": product, "tokens": tokens, "us": us, "bytes": 2 * rows * columns}
+        for name, shape in (("target", TARGET), ("draft", DRAFT))
+        for product, (rows, columns) in products(shape).items()
+        for tokens, us in _product_times(rows, columns)
+    ]
+
+
+def products(shape: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Name -> (rows, columns) of the weights that a forward reads."""
+    hidden, inner = shape["hidden_size"], shape["intermediate_size"]
+    head_dim = hidden // shape["num_attention_heads"]
+    keys = head_dim * shape["num_key_value_heads"]
+    return {
+        "qkv": (hidden + 2 * keys, hidden),
+        "output": (hidden, hidden),
+        "gate and up": (2 * inner, hidden),
+        "down": (hidden, inner),
+        "LM head": (shape["vocab_size"], hidden),
+    }
+
+
+def _product_times(rows: int, columns: int) -> Iterator[tuple[int, float]]:
+    num_copies = max(2, min(24, _OPERAND_BYTES // (2 * rows * columns) + 1))
+    weights = [
+        torch.randn(rows, columns, dtype=torch.bfloat16, device="cuda") for _ in range(num_copies)
+    ]
+    for num_tokens in NUM_TOKENS:
+        hidden = torch.randn(num_tokens, columns, dtype=torch.bfloat16, device="cuda")
+
+        def multiply(hidden: torch.Tensor = hidden) -> None:
+            for weight in weights:
+                F.linear(hidden, weight)
+
+        yield num_tokens, _microseconds(multiply) / num_copies
+
+
+def time_attention() -> list[dict[str, Any]]:
+    """One row per model, number of requests, queries of each, and positions."""
+    return [
+        {"model": name, "requests": requests, "queries": queries, "positions": length, "us": us}
+        for name, shape in (("target", TARGET), ("draft", DRAFT))
+        for requests in (1, 16)
+        for queries in (1, 4)
+        for length in LENGTHS
+        for us in [_attention_time(shape, requests, queries, length)]
+    ]
+
+
+def _attention_time(shape: dict[str, Any], num_reqs: int, num_queries: int, length: int) -> float:
+    heads, kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
+    head_dim, max_len, repeats = shape["hidden_size"] // heads, length + 64, 10
+    size = (num_reqs, max_len, kv_heads, head_dim)
+    keys, values = (torch.randn(size, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    cache = LayerCache(keys, values)
+    queries = torch.randn(
+        num_reqs * num_queries, heads, head_dim, dtype=torch.bfloat16, device="cuda"
+    )
+    positions = torch.arange(length - num_queries, length, device="cuda").expand(num_reqs, -1)
+    spans = Spans.of(positions, torch.arange(num_reqs, device="cuda"), max_len)
+
+    def attend() -> None:
+        for _ in range(repeats):
+            spans.attend(queries, cache, None)
+
+    return _microseconds(attend) / repeats
+
+
+def _microseconds(action: Callable[[], None]) -> float:
+    with torch.inference_mode():
+        return 1000 * milliseconds(cuda_recorder()(action))

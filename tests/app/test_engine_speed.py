@@ -1,0 +1,101 @@
+"""What the engine's measurements rest on: the same weights elsewhere, and tables that add up."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from acceptor.app.engine.speed import hugging_face, shapes
+from acceptor.app.engine.speed.operations import products
+from acceptor.app.engine.speed.table import as_markdown, share_of_bandwidth
+
+SMALL = {
+    "vocab_size": 199,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+@pytest.mark.parametrize("shape", [shapes.TARGET, shapes.DRAFT], ids=["target", "draft"])
+def test_hugging_face_gets_the_same_weights(shape: dict[str, Any]) -> None:
+    shape = shape | SMALL
+    theirs, ours = hugging_face.load_copy(shape, 3, "cpu"), shapes.make_model(shape, 3, "cpu")
+    token_ids, positions = torch.randint(199, (1, 12)), torch.arange(12)[None]
+    with torch.inference_mode():
+        expected = theirs(token_ids).logits.float()
+        cache = ours.new_cache(1, 12)
+        got = ours.forward(token_ids, positions, cache, torch.tensor([0])).float()
+    assert (got - expected).abs().max() < 0.02 * expected.abs().max()
+
+
+def test_assisted_generation_accepts_every_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = hugging_face.load_copy(shapes.TARGET | SMALL, 0, "cpu")
+    draft = hugging_face.load_copy(shapes.DRAFT | SMALL, 1, "cpu")
+    num_forwards = [0]
+    forward = target.forward
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        num_forwards[0] += 1
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(target, "forward", counting)
+    prompt = torch.randint(199, (1, 5))
+    assert hugging_face.tokens_per_second(target, draft, prompt, 3) > 0
+    assert num_forwards[0] == (8 + hugging_face.NUM_TOKENS) / 4
+
+
+def test_a_forward_reads_fifteen_gigabytes() -> None:
+    *layer, head = (rows * columns for rows, columns in products(shapes.TARGET).values())
+    parameters = 32 * sum(layer) + head
+    embedding, norms = head, 65 * 4096
+    # Meta says 8.03 billion.
+    assert parameters + embedding + norms == 8_030_261_248
+
+
+RECORD = {
+    "date": "2000-01-01",
+    "device": "A GPU",
+    "torch": "1",
+    "backend": "triton",
+    "bandwidth": 4e12,
+    "weight_bytes": {"target": 8e9, "draft": 4e9},
+    "rows": [
+        {
+            "concurrency": 1,
+            "num_spec_tokens": k,
+            "tokens_per_second": speed,
+            "step_ms": 10.0,
+            "tokens_per_step": 1.5,
+            "parts_ms": {"draft": 4.0, "target": 5.0, "verification": 0.1, "host": 0.9},
+        }
+        for k, speed in ((3, 300.0), (0, 100.0))
+    ],
+    "products": [{"model": "target", "product": "qkv", "tokens": 1, "us": 10.0, "bytes": 2e7}],
+    "attention": [{"model": "draft", "requests": 1, "queries": 4, "positions": 9, "us": 3.25}],
+    "hugging_face": {"plain": 20.0, "assisted": 30.0},
+}
+
+
+def test_the_tables_say_what_was_recorded() -> None:
+    text = as_markdown(RECORD)
+    assert "| 1 | 3 | 300 | 1.50 | 10.00 | 4.00 | 5.00 | 0.100 (1.0%) | 0.90 | 50% |" in text
+    assert share_of_bandwidth(RECORD, RECORD["rows"][1]) == pytest.approx(0.2)  # type: ignore[index]
+    ratios = re.findall(r"\| ([\w ,]+) \| \d+ \| ([\d.]+) × \|", text)
+    assert ratios == [
+        ("this engine, plain", "3.00"),
+        ("Hugging Face, plain", "15.00"),
+        ("Hugging Face, assisted", "10.00"),
+    ]
+    assert "| target, qkv | 10.0 (50%) |" in text
+    assert "| draft | 1 | 4 | 9 | 3.2 |" in text
+    assert "A GPU" in text
+
+
+def test_what_a_broken_off_run_leaves_can_be_shown() -> None:
+    text = as_markdown(RECORD | {"rows": RECORD["rows"][:1], "hugging_face": {}})  # type: ignore[index]
+    assert "300" in text
+    assert "×" not in text
