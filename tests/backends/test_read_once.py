@@ -1,0 +1,54 @@
+"""The kernel of the floor reads every word exactly once, and compiles for the GPUs people have."""
+
+import os
+import subprocess
+import sys
+
+IN_THE_INTERPRETER = """
+import torch
+from acceptor.backends.triton_backend.read_once import SHAPES, ReadOnce
+
+first = torch.arange(20_001, dtype=torch.int32)
+second = torch.arange(7_000, dtype=torch.int32) + 100_000
+for shape in SHAPES:
+    alone = ReadOnce([first.view(torch.float32)], shape)()
+    assert alone.tolist() == [int(part.max()) for part in first.split(shape[0])]
+    both = ReadOnce([first, second], shape)()
+    assert both.tolist() == [int(p.max()) for t in (first, second) for p in t.split(shape[0])]
+    halves = ReadOnce([second.view(torch.bfloat16)], shape)()
+    assert halves.tolist() == [int(part.max()) for part in second.split(shape[0])]
+"""
+AHEAD_OF_TIME = """
+import itertools
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from acceptor.backends.triton_backend.read_once import SHAPES, read_once_kernel
+
+names = ("first", "second", "maxima", "first_words", "second_words")
+types = dict(zip(names, ("*i32", "*i32", "*i32", "i32", "i32")), SPAN="constexpr")
+aligned = {(place,): [["tt.divisibility", 16]] for place in range(5)}
+for capability, (span, num_warps) in itertools.product((80, 90, 100), SHAPES):
+    source = ASTSource(read_once_kernel, types, {"SPAN": span}, aligned)
+    target = GPUTarget("cuda", capability, 32)
+    compiled = triton.compile(source, target=target, options={"num_warps": num_warps})
+    loads = compiled.asm["ptx"].count("ld.global")
+    assert loads == compiled.asm["ptx"].count("ld.global.v4") > 0
+"""
+
+
+def run(program: str, *, interpret: str) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": interpret, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", program]
+    finished = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert finished.returncode == 0, finished.stderr[-2000:]
+
+
+def test_every_word_is_read_once() -> None:
+    run(IN_THE_INTERPRETER, interpret="1")
+
+
+def test_it_compiles_to_wide_loads() -> None:
+    run(AHEAD_OF_TIME, interpret="0")
