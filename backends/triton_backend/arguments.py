@@ -63,16 +63,50 @@ class Adjustments(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """The workspace, see `workspace`."""
+    """The workspace, see `workspace`; what several programs write to together comes first."""
 
     arrivals: Any
+    """[num_reqs, num_rows] int32, how many programs have finished a row."""
+    verdicts: Any
+    """[num_reqs, max_spec_len + 1] int32, 1 + why a row ends the draft; 0 while unknown."""
+    progress: Any
+    """[num_reqs, 2] int32, how many rows and residual parts are done; the first halt known."""
+    tokens: Any
+    """[num_reqs, max_spec_len + 1] int32, what a row draws where it ends the draft."""
+    ratios: Any
+    """[num_reqs, max_spec_len + 1, 2] float32, log p - log q and log p of each draft token."""
     statistics: Any
     summaries: Any
-    num_blocks: int
+    num_blocks: Any
     residual: Any
     thresholds: Any
     listed_blocks: Any
     candidates: Any
+
+
+class Variant(NamedTuple):
+    """What kernels are compiled for: constants all, see `plan.Plan`."""
+
+    policy: Any
+    tests: Any
+    """The policy tests p against q."""
+    rates: Any
+    num_drafts: Any
+    num_rows: Any
+    num_residuals: Any
+    any_greedy: Any
+    all_greedy: Any
+    with_masses: Any
+    """Block masses are wanted, not only maxima."""
+    reads: Any
+    """Rows are read in the kernel that judges them."""
+    invalid: Any
+    """The status of a request whose target row is unusable."""
+    tile: Any
+    """Blocks that a program reads at once."""
+    residual_tile: Any
+    width: Any
+    """Blocks of a row, rounded up to a power of 2."""
 
 
 class Outputs(NamedTuple):
@@ -81,6 +115,23 @@ class Outputs(NamedTuple):
     token_ids: Any
     num_accepted: Any
     status: Any
+    total_variation: Any = None
+
+
+class Call(NamedTuple):
+    """All that most kernels are given."""
+
+    target: TargetRows
+    draft: DraftRows
+    requests: Requests
+    adjust: Adjustments
+    target_recipe: RecipeArguments
+    draft_recipe: RecipeArguments
+    scratch: Scratch
+    outputs: Outputs
+    stream: int
+    draft_index: int
+    variant: Variant
 
 
 class LogprobOutputs(NamedTuple):
@@ -95,3 +146,4 @@ class LogprobOutputs(NamedTuple):
 NO_DRAFT = DraftRows(None, 0, 0, 0, None)
 NO_ADJUSTMENTS = Adjustments(None, None, 0, None, None, 0, None, None, None)
 NO_RECIPE = RecipeArguments(None, None, None, None)
+NO_SCRATCH = Scratch(*[None] * len(Scratch._fields))

@@ -4,6 +4,7 @@ This module refuses to launch anything.
 """
 
 import math
+from functools import cached_property
 
 import torch
 from attrs import frozen
@@ -12,11 +13,32 @@ from triton import next_power_of_2
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.errors import UnavailableError
-from ...core.policies import Block, Policy, Probabilistic, Strict, Synthetic
+from ...core.policies import (
+    Block,
+    Fly,
+    Policy,
+    Probabilistic,
+    RelaxedTopN,
+    Strict,
+    Synthetic,
+    Typical,
+)
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
+from .arguments import Scratch
 from .workspace import Layout, num_blocks
 
-CHUNK_ROWS = 4
+LOSSY = frozenset({"typical", "relaxed", "fly"})
+TESTS_DRAFT = frozenset({"probabilistic", "block"})
+
+
+@frozen
+class Leniency:
+    """The parameters of lossy policies, each under the policies that have it, see `lossy`."""
+
+    strictness: float = 0.0
+    delta: float = 0.0
+    top_n: int = 0
+    window: int = 0
 
 
 @frozen
@@ -24,8 +46,9 @@ class Plan:
     """The compile-time side of a call.
 
     Attributes:
-        policy: "strict", "rates", "probabilistic" or "block".
+        policy: "strict", "rates", "probabilistic", "block", or one of `LOSSY`.
         rates: conditional acceptance rates in units of 2**-23, for "rates".
+        leniency: what a lossy policy is called with, see `Leniency`.
         num_drafts: max_spec_len.
         reads_draft: draft logits are read.
         any_greedy, all_greedy: of the target's recipe.
@@ -35,6 +58,7 @@ class Plan:
 
     policy: str
     rates: tuple[int, ...]
+    leniency: "Leniency"
     num_drafts: int
     reads_draft: bool
     any_greedy: bool
@@ -43,9 +67,25 @@ class Plan:
     layout: Layout
 
     @property
-    def chunk(self) -> int:
-        """Rows that are decided at once."""
-        return int(min(next_power_of_2(self.num_drafts + 1), CHUNK_ROWS))
+    def reads_while_judging(self) -> bool:
+        """Rows are read by the kernel that judges them, since nothing must come in between."""
+        return not (self.layout.has_filters or self.is_lossy)
+
+    @cached_property
+    def scratch_offsets(self) -> tuple[Scratch, Scratch | None]:
+        """Bytes from the start of the workspace to each of its parts, and those for raw logits."""
+        raw = self.layout.raw_scratch(_offset) if self.layout.num_raw_rows else None
+        return self.layout.scratch(_offset), raw
+
+    @property
+    def tests_draft(self) -> bool:
+        """Whether its policy tests p against q."""
+        return self.policy in TESTS_DRAFT
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether it takes the kernels of lossy policies."""
+        return self.policy in LOSSY
 
     @property
     def width(self) -> int:
@@ -62,7 +102,8 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
     name, rates = _kernel_policy(policy)
     if params.target.all_greedy and policy.greedy_is_strict:
         name = "strict"
-    reads_draft = name in {"probabilistic", "block"} and batch.draft_logits is not None
+    tests_draft = name in TESTS_DRAFT
+    reads_draft = (tests_draft or name in LOSSY) and batch.draft_logits is not None
     reads_draft = reads_draft and not params.draft.all_greedy and batch.max_spec_len > 0
     vocab_size = batch.vocab_size
     if reads_draft and batch.draft_logits is not None:
@@ -70,6 +111,7 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
     return Plan(
         policy=name,
         rates=rates,
+        leniency=_leniency(policy, batch.vocab_size),
         num_drafts=batch.max_spec_len,
         reads_draft=reads_draft,
         any_greedy=params.target.any_greedy,
@@ -79,9 +121,14 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
             num_reqs=batch.num_reqs,
             num_rows=batch.max_spec_len + 1 + batch.max_spec_len * reads_draft,
             num_blocks=num_blocks(vocab_size),
-            num_residuals=reads_draft * (batch.max_spec_len if name == "block" else 1),
-            has_filters=has_filters(params.target) or (reads_draft and has_filters(params.draft)),
+            num_residuals=(reads_draft and tests_draft)
+            * (batch.max_spec_len if name == "block" else 1),
+            # Relaxed acceptance ranks tokens as filters do.
+            has_filters=name == "relaxed"
+            or has_filters(params.target)
+            or (reads_draft and has_filters(params.draft)),
             num_raw_rows=0 if params.num_logprobs is None else batch.max_spec_len + 1,
+            num_verdicts=batch.max_spec_len + 1,
         ),
     )
 
@@ -94,6 +141,7 @@ def plan_sample(batch: SampleBatch, params: SamplingTensors, recipe: RecipeTenso
     return Plan(
         policy="strict",
         rates=(),
+        leniency=Leniency(),
         num_drafts=0,
         reads_draft=False,
         any_greedy=recipe.any_greedy,
@@ -106,8 +154,13 @@ def plan_sample(batch: SampleBatch, params: SamplingTensors, recipe: RecipeTenso
             num_residuals=0,
             has_filters=has_filters(recipe),
             num_raw_rows=int(params.num_logprobs is not None and batch.draft_index is None),
+            num_verdicts=1,
         ),
     )
+
+
+def _offset(first_word: int, _size: int, _dtype: torch.dtype) -> int:
+    return 4 * first_word
 
 
 def _key_shift(params: SamplingTensors, logits: Tensor, draft_logits: Tensor | None) -> int:
@@ -135,7 +188,21 @@ def _kernel_policy(policy: Policy) -> tuple[str, tuple[int, ...]]:
             return "block", ()
         case Synthetic():
             return "rates", tuple(_in_uniform_steps(rate) for rate in policy.conditional_rates)
+        case Typical() | RelaxedTopN() | Fly():
+            return policy.name, ()
     raise UnavailableError(f"policy: backend triton has no kernels for {type(policy).__name__}")
+
+
+def _leniency(policy: Policy, vocab_size: int) -> Leniency:
+    match policy:
+        case Typical():
+            return Leniency(strictness=policy.epsilon, delta=policy.delta)
+        case RelaxedTopN():
+            return Leniency(top_n=policy.top_n, delta=policy.delta)
+        case Fly():
+            nats = policy.min_entropy * math.log(vocab_size)
+            return Leniency(strictness=nats, window=policy.window)
+    return Leniency()
 
 
 def _in_uniform_steps(rate: float) -> int:

@@ -1,8 +1,12 @@
 """The workspace: a few numbers per block of 512 logits, and nothing as large as the vocabulary.
 
-Its front counts how many programs have finished a row; it is zero between calls. This module
-refuses to hold a workspace: the caller does, or nobody.
+Its front is where programs meet; it is zero between calls. This module refuses to hold a
+workspace: the caller does, or nobody.
 """
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
 import torch
 from attrs import frozen
@@ -11,16 +15,21 @@ from torch import Tensor
 from ...core.checks import check_tensor
 from ...core.errors import InvalidInputError
 from ...core.race import BLOCK_SIZE
-from .arguments import Scratch
+from .arguments import NO_SCRATCH, Scratch
 
 MAX_CANDIDATES = 512
 """Logits per row that are ranked against each other; more are searched through."""
 
-MIN_ARRIVALS = 16384
-"""Arrival counters lie in front, so that batches of other shapes leave them alone."""
+MIN_FRONT = 16384
+"""The front is so long at least, so that batches of other shapes leave it alone."""
+
+INT_PARTS = frozenset({"arrivals", "verdicts", "progress", "tokens", "listed_blocks"})
+
+Place = Callable[[int, int, torch.dtype], Any]
+"""Makes something of a part's first word, its number of words and what they are."""
 
 
-@frozen
+@frozen(slots=False)
 class Layout:
     """How many words of 4 bytes a call needs, and where they lie.
 
@@ -31,6 +40,7 @@ class Layout:
         num_residuals: residuals per request that may be drawn from.
         has_filters: some request filters.
         num_raw_rows: rows per request whose raw logits are summed up for logprobs.
+        num_verdicts: rows per request that are judged.
     """
 
     num_reqs: int
@@ -39,72 +49,102 @@ class Layout:
     num_residuals: int
     has_filters: bool
     num_raw_rows: int
+    num_verdicts: int
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Words of each part, in the order of `_parts`."""
+    @cached_property
+    def front(self) -> dict[str, int]:
+        """Words of each part where programs meet."""
+        return {
+            "arrivals": aligned(self.num_reqs * self.num_rows),
+            "verdicts": aligned(self.num_reqs * self.num_verdicts),
+            "progress": aligned(2 * self.num_reqs),
+        }
+
+    @cached_property
+    def front_size(self) -> int:
+        """Words that must be zero when the workspace is first used."""
+        return max(sum(self.front.values()), MIN_FRONT)
+
+    @cached_property
+    def back(self) -> dict[str, int]:
+        """Words of each part behind the front; parts that a call does without have none."""
+        rows = self.num_reqs * self.num_rows
+        verdicts = self.num_reqs * self.num_verdicts
+        raw_rows = self.num_reqs * self.num_raw_rows
         per_row = 2 * self.num_blocks
-        num_rows = self.num_reqs * self.num_rows
-        return (
-            max(num_rows, MIN_ARRIVALS),
-            2 * num_rows,
-            num_rows * per_row,
-            self.num_reqs * self.num_residuals * per_row,
-            num_rows * self.has_filters,
-            num_rows * self.num_blocks * self.has_filters,
-            num_rows * MAX_CANDIDATES * self.has_filters,
-            2 * self.num_reqs * self.num_raw_rows,
-            self.num_reqs * self.num_raw_rows * per_row,
-        )
+        filtered_rows = rows * self.has_filters
+        sizes = {
+            "tokens": verdicts,
+            "ratios": 2 * verdicts,
+            "summaries": 2 * rows,
+            "statistics": rows * per_row,
+            "residual": self.num_reqs * self.num_residuals * per_row,
+            "thresholds": filtered_rows,
+            "listed_blocks": filtered_rows * self.num_blocks,
+            "candidates": filtered_rows * MAX_CANDIDATES,
+            "raw_summaries": 2 * raw_rows,
+            "raw_statistics": raw_rows * per_row,
+        }
+        return {name: aligned(size) for name, size in sizes.items()}
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Words in all."""
-        return sum(self.sizes)
+        return self.front_size + sum(self.back.values())
 
-    def cut(self, workspace: Tensor) -> Scratch:
-        """Name the parts of a workspace.
+    @cached_property
+    def parts(self) -> dict[str, tuple[int, int]]:
+        """First word and number of words of each part that is not empty."""
+        places = {}
+        for first, sizes in ((0, self.front), (self.front_size, self.back)):
+            start = first
+            for name, size in sizes.items():
+                if size:
+                    places[name] = (start, size)
+                start += size
+        return places
 
-        Raises:
-            InvalidInputError: it is too small, or not one-dimensional contiguous float32.
-        """
-        parts = self._parts(workspace)
-        arrivals, summaries, statistics, residual, thresholds, listed, candidates, *_ = parts
-        return Scratch(
-            arrivals=arrivals.view(torch.int32),
-            statistics=statistics,
-            summaries=summaries,
-            num_blocks=self.num_blocks,
-            residual=residual if self.num_residuals else None,
-            thresholds=thresholds if self.has_filters else None,
-            listed_blocks=listed.view(torch.int32) if self.has_filters else None,
-            candidates=candidates if self.has_filters else None,
-        )
+    def scratch(self, place: Place) -> Scratch:
+        """The parts that kernels work in."""
+        return self._scratch(place, {name: name for name in Scratch._fields})
 
-    def cut_raw(self, workspace: Tensor) -> Scratch:
+    def raw_scratch(self, place: Place) -> Scratch:
         """The same for statistics of raw logits."""
-        arrivals, *_, summaries, statistics = self._parts(workspace)
-        return Scratch(
-            arrivals.view(torch.int32), statistics, summaries, self.num_blocks, *[None] * 4
-        )
+        names = {"summaries": "raw_summaries", "statistics": "raw_statistics"}
+        return self._scratch(place, {"arrivals": "arrivals", **names})
 
-    def _parts(self, workspace: Tensor) -> tuple[Tensor, ...]:
+    def _scratch(self, place: Place, names: dict[str, str]) -> Scratch:
+        known = {field: self.parts[name] for field, name in names.items() if name in self.parts}
+        placed = {
+            field: place(*part, torch.int32 if field in INT_PARTS else torch.float32)
+            for field, part in known.items()
+        }
+        return NO_SCRATCH._replace(num_blocks=self.num_blocks, **placed)
+
+    def check(self, workspace: Tensor) -> None:
+        """Raise `InvalidInputError` unless it is large enough, float32, in one contiguous piece."""
         check_tensor("workspace", workspace, (None,), (torch.float32,))
         if workspace.shape[0] < self.size or not workspace.is_contiguous():
             raise InvalidInputError(
                 f"workspace: expected at least {self.size} contiguous float32, "
                 f"got {workspace.shape[0]}"
             )
-        parts: tuple[Tensor, ...] = workspace[: self.size].split(self.sizes)
-        if self.num_reqs * self.num_rows > MIN_ARRIVALS:
-            parts[0].zero_()
-        return parts
 
     def allocate(self, device: torch.device) -> Tensor:
         """A workspace for one call or many, one after the other on one stream."""
         workspace = torch.empty(self.size, dtype=torch.float32, device=device)
-        workspace[:MIN_ARRIVALS].zero_()
+        workspace[: self.front_size].zero_()
         return workspace
+
+
+def cut(workspace: Tensor) -> Place:
+    """Parts of a workspace as tensors."""
+    return lambda first, size, dtype: workspace[first : first + size].view(dtype)
+
+
+def aligned(num_words: int) -> int:
+    """So many words rounded up to 16 bytes, an alignment that kernels are compiled for."""
+    return -(-num_words // 4) * 4
 
 
 def num_blocks(vocab_size: int) -> int:
