@@ -1,8 +1,13 @@
 """The proof's checks by name: each holds for the code as it is, and fails for a planted bug."""
 
 import pytest
+from attrs import evolve
 
+from acceptor.core import Policy
+from kit.decode_law import random_model
+from kit.proof.cases import DRAFTERS, POLICIES
 from kit.proof.checks import CHECKS, EXACT_LAWS, HONEST_LOSSES, Check
+from kit.proof.exact import EXACT, law_error
 from kit.proof.mutants import MUTANTS, Mutant
 
 
@@ -13,6 +18,14 @@ def by_name(checks: tuple[Check, ...]) -> pytest.MarkDecorator:
 @by_name(EXACT_LAWS)
 def test_a_lossless_law_is_exact(check: Check) -> None:
     assert check.measure().passed
+
+
+@pytest.mark.parametrize("policy", [p for p in POLICIES if p.lossless], ids=lambda p: p.name)
+def test_a_draft_with_more_ids_than_the_target_draws_from_the_shared_ones(policy: Policy) -> None:
+    wide = random_model(5, seed=12)
+    setup = evolve(DRAFTERS["draft model"], policy=policy, draft=lambda text: wide(text)[:3])
+    error = law_error(setup, 2)
+    assert max(error.joint, error.conditional) <= EXACT
 
 
 @by_name(HONEST_LOSSES)
