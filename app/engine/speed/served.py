@@ -19,11 +19,11 @@ from ...model_drafter import ModelDrafter
 from ..cuda_graphs import GraphRunner
 from ..engine import Engine
 from ..parts import Parts
-from ..runner import Runner
 from ..schedule import Limits
 from .timing import milliseconds
 
 PROMPT_LEN, OUTPUT_LEN = 128, 256
+Span = tuple[torch.cuda.Event, torch.cuda.Event]
 
 
 @frozen(kw_only=True)
@@ -36,8 +36,8 @@ class Served:
         tokens_per_second: of all requests together, prompts left out.
         step_ms: wall time of a step, mean.
         tokens_per_step: for each request, mean.
-        parts_ms: device time of draft, target and verification, each captured alone, and host: what
-            of the step is not in its graph.
+        parts_ms: device time of draft, target and verification, each captured alone and run at the
+            lengths of the last step; and host: what of a step its graph does not run.
     """
 
     concurrency: int
@@ -76,20 +76,36 @@ def make_engine(
 
 def serve(engine: Engine, concurrency: int) -> Served:
     """Serve one request per slot until the first has ended, twice; the second time counts."""
+    runner = engine.loop.runner
+    assert isinstance(runner, GraphRunner)
     _run(engine, concurrency)
-    before = engine.loop.decode_seconds
+    before, spans = engine.loop.decode_seconds, list[Span]()
+    for captured in runner.captured.values():
+        captured.replay = _timed(captured.replay, spans)
     num_tokens, num_steps = _run(engine, concurrency)
     seconds = engine.loop.decode_seconds - before
     step_ms = 1000 * seconds / num_steps
-    parts = time_parts(engine.loop.decode_step, engine.loop.runner)
+    graph_ms = sum(start.elapsed_time(end) for start, end in spans) / num_steps
+    parts = time_parts(engine.loop.decode_step, runner)
     return Served(
         concurrency=concurrency,
         num_spec_tokens=engine.loop.parts.drafter.num_spec_tokens,
         tokens_per_second=num_tokens / seconds,
         step_ms=step_ms,
         tokens_per_step=num_tokens / num_steps / concurrency,
-        parts_ms={**parts, "host": step_ms - parts["graph"]},
+        parts_ms={**parts, "host": step_ms - graph_ms},
     )
+
+
+def _timed(replay: Callable[[], None], spans: list[Span]) -> Callable[[], None]:
+    def run() -> None:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        replay()
+        end.record()
+        spans.append((start, end))
+
+    return run
 
 
 def _run(engine: Engine, concurrency: int) -> tuple[int, int]:
@@ -117,9 +133,8 @@ def _run(engine: Engine, concurrency: int) -> tuple[int, int]:
     return num_tokens, num_steps
 
 
-def time_parts(step: DecodeStep, runner: Runner) -> dict[str, float]:
-    """Device milliseconds of a recorded step and of its parts, at the last batch's inputs."""
-    assert isinstance(runner, GraphRunner)
+def time_parts(step: DecodeStep, runner: GraphRunner) -> dict[str, float]:
+    """Device milliseconds of the parts of a recorded step, at its last inputs."""
     num_spec_tokens = step.drafter.num_spec_tokens
     captured = next(
         one for one in runner.captured.values() if one.drafts.shape[1] == num_spec_tokens
@@ -137,13 +152,6 @@ def time_parts(step: DecodeStep, runner: Runner) -> dict[str, float]:
         step.verify(frontier, made[0], made[1], None)
 
     with torch.inference_mode():
-        replays = {name: runner.record(part) for name, part in _named(draft, score, verify)}
-        return {"graph": milliseconds(captured.replay)} | {
-            name: milliseconds(replay) for name, replay in replays.items()
-        }
-
-
-def _named(
-    draft: Callable[[], None], score: Callable[[], None], verify: Callable[[], None]
-) -> list[tuple[str, Callable[[], None]]]:
-    return [("draft", draft), ("target", score), ("verification", verify)]
+        parts = {"draft": draft, "target": score, "verification": verify}
+        replays = {name: runner.record(part) for name, part in parts.items()}
+        return {name: milliseconds(replay) for name, replay in replays.items()}

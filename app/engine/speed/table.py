@@ -26,9 +26,13 @@ def _steps(record: Mapping[str, Any]) -> Iterator[str]:
             f"| {row['concurrency']} | {row['num_spec_tokens']} | {row['tokens_per_second']:.0f} | "
             f"{row['tokens_per_step']:.2f} | {row['step_ms']:.2f} | {parts['draft']:.2f} | "
             f"{parts['target']:.2f} | {parts['verification']:.3f} "
-            f"({parts['verification'] / row['step_ms']:.1%}) | {parts['host']:.2f} | "
+            f"({parts['verification'] / row['step_ms']:.1%}) | {_host(parts)} | "
             f"{share_of_bandwidth(record, row):.0%} |"
         )
+
+
+def _host(parts: Mapping[str, float]) -> str:
+    return f"{parts['host']:.2f}" if "host" in parts else "not measured"
 
 
 def share_of_bandwidth(record: Mapping[str, Any], row: Mapping[str, Any]) -> float:
