@@ -25,6 +25,9 @@ from .runner import EagerRunner, Runner
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 """Runs an action once or more, and returns what repeats it."""
 
+MAX_GRAPHS = 128
+"""Each keeps some megabytes; the oldest gives way when requests of ever new kinds come."""
+
 _POWERS_UP_TO = 8
 
 
@@ -90,6 +93,8 @@ class GraphRunner:
         kind = (kind_of(running.params), num_spec_tokens, token_counts is None)
         captured = self.captured.get(kind)
         if captured is None:
+            if len(self.captured) == MAX_GRAPHS:
+                del self.captured[next(iter(self.captured))]
             captured = self.captured[kind] = self._capture(running, num_spec_tokens, token_counts)
         self._load(captured, running, rooms)
         captured.replay()

@@ -36,6 +36,12 @@ def benchmark(backends: Sequence[str], folder: Path) -> list[Step]:
     return [Step("kernels", (BENCH, "--headline", *chosen, *files))]
 
 
+def engine(backends: Sequence[str], folder: Path) -> list[Step]:
+    """The engine under load, verified by the first of the backends."""
+    chosen = ("--backend", backends[0], "--out", str(folder))
+    return [Step("engine", ("acceptor.app.engine.speed", *chosen))]
+
+
 def checks(backends: Sequence[str], folder: Path, seconds: float, workers: int) -> list[Step]:
     """Tests, equivalence and sanitizers, which share the device and all cores."""
     each = str(max(workers // 3, 1))
@@ -43,7 +49,8 @@ def checks(backends: Sequence[str], folder: Path, seconds: float, workers: int) 
     # What else is installed beside a GPU may warn: pytest-benchmark does so about workers.
     calm = ("-W", "default", "-p", "no:benchmark", "--continue-on-collection-errors")
     pytest = ("pytest", "-m", "gpu", "-q", "-n", each, "--dist", "worksteal", *calm)
-    steps = [Step("gpu-tests", (*pytest, *record, "tests/backends"))]
+    tests = ("tests/backends", "tests/app/test_engine_on_gpu.py")
+    steps = [Step("gpu-tests", (*pytest, *record, *tests))]
     for backend in backends:
         file = str(folder / f"equivalence-{backend}.json")
         limits = ("--workers", each, "--seconds", f"{0.9 * seconds:.0f}")
