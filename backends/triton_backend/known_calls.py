@@ -53,7 +53,7 @@ class Recorder:
 
 def replay(compiled: Iterable[Any], device_index: int) -> Launcher:
     """A launcher for the same kernels in the same order, whose tensors are given as addresses."""
-    stream = driver.active.get_current_stream(device_index)
+    stream = current_stream(device_index)
     following = iter(compiled)
 
     def launch(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
@@ -74,6 +74,12 @@ def replay(compiled: Iterable[Any], device_index: int) -> Launcher:
         )
 
     return launch
+
+
+def current_stream(device_index: int) -> int:
+    """The stream that is current on a device, as the driver knows it."""
+    stream: int = driver.active.get_current_stream(device_index)
+    return stream
 
 
 def verify_kind(

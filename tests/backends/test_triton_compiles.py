@@ -7,7 +7,8 @@ import sys
 import pytest
 
 COMPILE_ALL = """
-import itertools, sys, torch
+import importlib, itertools, pkgutil, sys, torch
+from triton import JITFunction
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
@@ -17,33 +18,53 @@ class NoDriver:
     def get_current_stream(self, device): return 0
 
 driver.set_active(NoDriver())
-from acceptor.backends.triton_backend import TritonSampler
+from acceptor.backends import triton_backend
 from acceptor.core import *
+
+compiled = set()
 
 def compile_only(kernel, grid, *args, **options):
     assert kernel.warmup(*args, grid=grid, **options).asm["cubin"]
+    compiled.add(kernel.__name__)
 
-def batch(dtype, penalties, V=1000):
+def batch(dtype, V=1000, **wishes):
     return VerifyBatch.dense(
         target_logits=torch.zeros(2, 4, V, dtype=dtype),
         draft_token_ids=torch.zeros(2, 3, dtype=int),
-        positions=torch.zeros(2, dtype=int), draft_logits=torch.zeros(2, 3, V, dtype=dtype),
-        token_counts=TokenCounts.empty(2, V) if penalties else None)
+        positions=torch.zeros(2, dtype=int), **wishes)
 
-sampler = TritonSampler(launch=compile_only)
+def verify(policy, batch, *recipes):
+    params = SamplingTensors.stack([SamplingParams(seed=1, **recipe) for recipe in recipes])
+    sampler.verify(batch, params, policy)
+
+sampler = triton_backend.TritonSampler(launch=compile_only)
+sampled, greedy = dict(temperature=0.8), dict(temperature=0.0)
 full = dict(top_k=5, top_p=0.9, min_p=0.1, logit_bias={1: 2.0}, presence_penalty=0.5, logprobs=2)
-for dtype, wishes, policy in (
-    (torch.bfloat16, {}, Probabilistic()), (torch.float32, full, Probabilistic()),
-    (torch.float16, full, Strict()), (torch.bfloat16, dict(temperature=0.0), Strict()),
-    (torch.bfloat16, {}, Strict()), (torch.bfloat16, {}, Synthetic((0.9, 0.5))),
-):
-    plain = SamplingParams(seed=2, temperature=wishes.get("temperature", 1.0))
-    params = SamplingTensors.stack([SamplingParams(seed=1, **wishes), plain])
-    sampler.verify(batch(dtype, params.penalties is not None), params, policy)
+drafts = dict(draft_logits=torch.zeros(2, 3, 1000, dtype=torch.bfloat16))
+mapped = dict(draft_logits=torch.zeros(2, 3, 50, dtype=torch.float16), slot_ids=torch.arange(2),
+    draft_to_target=torch.arange(50), token_counts=TokenCounts.empty(2, 999))
+
+verify(Probabilistic(), batch(torch.bfloat16, **drafts), sampled, sampled)
+verify(Block(), batch(torch.float32, 999, **mapped), full, greedy)
+verify(Probabilistic(), batch(torch.bfloat16), sampled, greedy)
+verify(Strict(), batch(torch.bfloat16), sampled, sampled)
+verify(Strict(), batch(torch.float16), dict(sampled, top_k=5), greedy)
+verify(Strict(), batch(torch.bfloat16), greedy, greedy)
+verify(Synthetic((0.9, 0.5)), batch(torch.float32), sampled, greedy)
+for lossy in Typical(), RelaxedTopN(), Fly():
+    verify(lossy, batch(torch.bfloat16, **drafts), sampled, greedy)
 params = SamplingTensors.stack([SamplingParams(seed=1)] * 2)
 positions = torch.zeros(2, dtype=int)
 sampler.sample(SampleBatch(logits=torch.zeros(2, 50), positions=positions, draft_index=1,
     draft_to_target=torch.arange(50), target_vocab_size=99), params)
+
+kernels = {
+    value.__name__
+    for module in pkgutil.iter_modules(triton_backend.__path__, triton_backend.__name__ + ".")
+    for value in vars(importlib.import_module(module.name)).values()
+    if isinstance(value, JITFunction) and value.__name__.endswith("_kernel")
+}
+assert compiled | {"read_once_kernel"} == kernels, compiled ^ kernels
 """
 
 
@@ -54,6 +75,6 @@ def test_kernels_compile_for(capability: str, tmp_path: object) -> None:
     environment.pop("TRITON_INTERPRET", None)
     command = [sys.executable, "-c", COMPILE_ALL, capability]
     finished = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert finished.returncode == 0, finished.stderr[-2000:]

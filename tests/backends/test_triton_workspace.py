@@ -1,0 +1,102 @@
+"""What a Triton call needs: a few numbers per block, and nothing as large as a row."""
+
+import pytest
+import torch
+
+from acceptor.core import (
+    Block,
+    InvalidInputError,
+    Policy,
+    Probabilistic,
+    SamplingParams,
+    SamplingTensors,
+    Strict,
+    VerifyBatch,
+)
+
+pytest.importorskip("triton")
+
+from acceptor.backends.triton_backend import TritonSampler
+from acceptor.backends.triton_backend.workspace import (
+    MAX_CANDIDATES,
+    MIN_FRONT,
+)
+
+NUM_REQS, NUM_DRAFTS, VOCAB_SIZE = 3, 2, 5000
+NUM_BLOCKS = -(-VOCAB_SIZE // 512)
+POLICIES: list[Policy] = [Strict(), Probabilistic(), Block()]
+
+
+def batch() -> VerifyBatch:
+    target_logits = torch.zeros(NUM_REQS, NUM_DRAFTS + 1, VOCAB_SIZE)
+    return VerifyBatch.dense(
+        target_logits=target_logits,
+        draft_token_ids=torch.zeros(NUM_REQS, NUM_DRAFTS, dtype=torch.int64),
+        positions=torch.zeros(NUM_REQS, dtype=torch.int64),
+        draft_logits=target_logits[:, :NUM_DRAFTS].contiguous(),
+    )
+
+
+def params(top_p: float) -> SamplingTensors:
+    return SamplingTensors.stack([SamplingParams(seed=1, top_p=top_p, logprobs=1)] * NUM_REQS)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_the_workspace_holds_a_few_numbers_per_block(policy: Policy, top_p: float) -> None:
+    size = TritonSampler().verify_workspace_size(batch(), params(top_p), policy)
+    num_rows = NUM_REQS * (2 * NUM_DRAFTS + 1)
+    per_row = 7 * NUM_BLOCKS + 16 + (MAX_CANDIDATES if top_p < 1 else 0)
+    assert size <= MIN_FRONT + num_rows * per_row
+
+
+def test_a_short_workspace_is_refused_before_anything_is_launched() -> None:
+    launched: list[object] = []
+    sampler = TritonSampler(launch=lambda *args, **_: launched.append(args))
+    size = sampler.verify_workspace_size(batch(), params(0.9), Strict())
+    with pytest.raises(InvalidInputError, match=f"workspace: expected at least {size}"):
+        sampler.verify(batch(), params(0.9), Strict(), workspace=torch.zeros(size - 1))
+    assert not launched
+
+
+@pytest.mark.parametrize(
+    ("policy", "top_p", "num_launches"),
+    [
+        (Strict(), 1.0, 1),
+        (Probabilistic(), 1.0, 1),
+        (Block(), 1.0, 1),
+        (Block(), 0.9, 3),
+    ],
+)
+def test_verification_takes_few_launches(policy: Policy, top_p: float, num_launches: int) -> None:
+    launched: list[object] = []
+    sampler = TritonSampler(launch=lambda *args, **_: launched.append(args))
+    plain = SamplingTensors.stack([SamplingParams(seed=1, top_p=top_p)] * NUM_REQS)
+    sampler.verify(batch(), plain, policy)
+    assert len(launched) == num_launches
+
+
+def test_a_known_call_hands_addresses_to_the_compiled_kernel() -> None:
+    runs: list[tuple[object, ...]] = []
+
+    class Compiled:
+        function = packed_metadata = None
+
+        def run(self, *args: object) -> None:
+            runs.append(args)
+
+    sampler = TritonSampler(launch=lambda *_, **__: Compiled())
+    small, recipe = batch(), params(1.0)
+    workspace = torch.zeros(sampler.verify_workspace_size(small, recipe, Strict()))
+    out = sampler.verify(small, recipe, Strict(), workspace=workspace)
+    assert not runs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("acceptor.backends.triton_backend.known_calls.current_stream", lambda _: 7)
+        sampler.verify(small, recipe, Strict(), workspace=workspace, out=out)
+        sampler.verify(small, recipe, Strict(), workspace=workspace, out=out)
+    assert runs
+    grid_x, _, _, stream, *_, call, num_reqs, _parts, _tiles, _residual_parts = runs[0]
+    assert stream == 7
+    assert num_reqs == NUM_REQS
+    assert isinstance(grid_x, int)
+    assert call[0][0] == small.target_logits.data_ptr()  # type: ignore[index]
