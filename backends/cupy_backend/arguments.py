@@ -19,8 +19,8 @@ from .params import MAX_RATES
 from .variant import KernelPolicy, Variant, kernel_policy
 from .workspace import Extent, Workspace
 
-MAX_SPEC_LEN = 31
-"""A request's rows are bits of one word."""
+MAX_SPEC_LEN = 127
+"""A row is seven bits of a block's number."""
 
 Fields = dict[str, int]
 
@@ -42,7 +42,7 @@ class Job:
     extent: Extent
     fields: Fields
     numbers: tuple[float, float] = (0.0, 0.0)
-    rates: tuple[float, ...] = ()
+    rates: tuple[float, ...] = (0.0,)
     keep: tuple[Tensor, ...] = ()
 
 
@@ -77,7 +77,7 @@ def verify_job(
     extent = Extent(
         num_reqs=batch.num_reqs,
         max_spec_len=batch.max_spec_len,
-        num_logits=logits.shape[0],
+        num_logits=max(logits.shape[0], batch.num_reqs),
         vocab_size=batch.vocab_size,
         draft_vocab_size=0 if draft_logits is None else draft_logits.shape[-1],
     )
@@ -87,6 +87,7 @@ def verify_job(
         "draft_ids_stride": drafts.stride(0),
         "draft_ids_wide": drafts.dtype is torch.int64,
         "draft_ids_step": drafts.stride(1),
+        "rows_known": logits.shape[0] == batch.num_reqs * (batch.max_spec_len + 1),
         "stream": Stream.TARGET,
         "invalid_status": Status.TARGET_LOGITS_INVALID,
     }
@@ -126,6 +127,7 @@ def sample_job(batch: SampleBatch, params: SamplingTensors, target_map: Tensor |
     fields: Fields = {
         "target_elements": batch.logits.shape[1],
         "target_map": 0 if target_map is None else target_map.data_ptr(),
+        "rows_known": True,
         "stream": batch.stream,
         "draft_index": 0 if batch.stream is Stream.TARGET else batch.draft_index or 0,
         "invalid_status": invalid,
@@ -138,11 +140,13 @@ def sample_job(batch: SampleBatch, params: SamplingTensors, target_map: Tensor |
     return Job(variant, extent, fields, keep=tuple(keep))
 
 
-def place(fields: Fields, workspace: Workspace) -> None:
+def place(fields: Fields, extent: Extent, workspace: Workspace) -> None:
     """Enter where a launch may work."""
     fields["control"] = workspace.control.data_ptr()
-    fields["scratch"] = workspace.scratch.data_ptr()
-    fields["set_words"] = workspace.set_words
+    address = workspace.scratch.data_ptr()
+    for name, num_bytes in extent.areas:
+        fields[name] = address
+        address += num_bytes
 
 
 def _is_strict(policy: Policy, params: SamplingTensors) -> bool:
@@ -218,14 +222,16 @@ def _address(tensor: Tensor, keep: list[Tensor]) -> int:
 
 
 def _numbers(fields: Fields, policy: Policy) -> tuple[tuple[float, float], tuple[float, ...]]:
+    none = (0.0,)
     if isinstance(policy, Synthetic):
-        return (0.0, 0.0), policy.conditional_rates[:MAX_RATES]
+        rates = policy.conditional_rates[:MAX_RATES]
+        return (0.0, 0.0), (*rates, *none * (MAX_RATES - len(rates)))
     if isinstance(policy, Typical):
-        return (policy.epsilon, policy.delta), ()
+        return (policy.epsilon, policy.delta), none
     if isinstance(policy, RelaxedTopN):
         fields["top_n"] = policy.top_n
-        return (0.0, policy.delta), ()
+        return (0.0, policy.delta), none
     if isinstance(policy, Fly):
-        fields["window"] = min(policy.window, MAX_RATES)
-        return (policy.min_entropy, 0.0), ()
-    return (0.0, 0.0), ()
+        fields["window"] = policy.window
+        return (policy.min_entropy, 0.0), none
+    return (0.0, 0.0), none

@@ -55,24 +55,38 @@ def compile_kernel(kernel: str, macros: Sequence[str], architecture: int) -> Com
     Raises:
         UnavailableError: CuPy or NVRTC is missing, or NVRTC refuses.
     """
+    return _compile((kernel,), (f"-arch=sm_{architecture}", *OPTIONS, *macros), code=True)
+
+
+def check_kernels(kernels: Sequence[str], macros: Sequence[str], architecture: int) -> None:
+    """Check that kernels of one variant are valid, in one go and without making code.
+
+    Raises:
+        UnavailableError: CuPy or NVRTC is missing, or NVRTC refuses.
+    """
+    options = (f"-arch=compute_{architecture}", "-fdevice-syntax-only", *OPTIONS[:2], *macros)
+    _compile(kernels, options, code=False)
+
+
+def _compile(kernels: Sequence[str], options: Sequence[str], *, code: bool) -> Compiled:
     compiler_version()
     from cupy_backends.cuda.libs import nvrtc  # noqa: PLC0415 (heavy; it is there)
 
     headers = sources()
-    options = (f"-arch=sm_{architecture}", *OPTIONS, *macros)
     handle = nvrtc.createProgram(
-        program(kernel),
-        f"{kernel}.program.cu",
+        program(*kernels),
+        f"{kernels[0]}.program.cu",
         [text.encode() for text in headers.values()],
         [name.encode() for name in headers],
     )
     try:
         nvrtc.compileProgram(handle, options)
-        compiled = Compiled(nvrtc.getCUBIN(handle), nvrtc.getProgramLog(handle))
+        cubin = nvrtc.getCUBIN(handle) if code else b""
+        compiled = Compiled(cubin, nvrtc.getProgramLog(handle))
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(handle)
         raise UnavailableError(
-            f"backend cupy: NVRTC refuses {kernel}.cu: {error}\n{log}"
+            f"backend cupy: NVRTC refuses {', '.join(kernels)}: {error}\n{log}"
         ) from error
     finally:
         nvrtc.destroyProgram(handle)

@@ -3,7 +3,6 @@
 It refuses to run without a CUDA driver, and to choose a stream: the caller's current one is used.
 """
 
-import ctypes
 from collections.abc import Sequence
 
 import torch
@@ -14,7 +13,7 @@ from .cache import CompiledKernels
 from .compiler import INSTALL
 from .variant import Variant
 
-CTA_THREADS = 288
+CTA_THREADS = 512
 OLDEST_ARCHITECTURE = 80
 
 
@@ -24,22 +23,33 @@ class Kernel:
 
     Attributes:
         function: the driver's handle.
-        ctas_per_multiprocessor: how many fit.
+        room: how many of its CTAs fit on the device at once.
+        waits: whether its CTAs wait for each other, so that all must be there at once.
     """
 
     function: int
-    ctas_per_multiprocessor: int
+    room: int
+    waits: bool
 
-    def launch(self, num_ctas: int, threads: int, stream: int, params: bytes) -> None:
-        """Enqueue one launch; `params` is copied before this returns."""
+    def launch(self, num_ctas: int, stream: int, pointers: int) -> None:
+        """Enqueue one launch.
+
+        Args:
+            num_ctas: of CTA_THREADS threads each.
+            stream: the raw handle.
+            pointers: address of an array of one pointer, to the kernel's argument, which is copied
+                before this returns.
+        """
         from cupy_backends.cuda.api import driver  # noqa: PLC0415 (loaded by `Device.open`)
 
-        argument = ctypes.c_char_p(params)
-        address = ctypes.cast(argument, ctypes.c_void_p).value
-        pointers = (ctypes.c_void_p * 1)(address)
-        driver.launchKernel(
-            self.function, num_ctas, 1, 1, threads, 1, 1, 0, stream, ctypes.addressof(pointers), 0
-        )
+        if self.waits:
+            driver.launchCooperativeKernel(
+                self.function, num_ctas, 1, 1, CTA_THREADS, 1, 1, 0, stream, pointers
+            )
+        else:
+            driver.launchKernel(
+                self.function, num_ctas, 1, 1, CTA_THREADS, 1, 1, 0, stream, pointers, 0
+            )
 
 
 @frozen(eq=False)
@@ -57,7 +67,7 @@ class Device:
     architecture: int
     num_multiprocessors: int
     compiled: CompiledKernels
-    _kernels: dict[tuple[str, tuple[str, ...]], Kernel] = field(factory=dict, init=False)
+    _kernels: dict[tuple[str, Variant], Kernel] = field(factory=dict, init=False)
     _modules: list[int] = field(factory=list, init=False)
 
     @classmethod
@@ -80,26 +90,33 @@ class Device:
             )
         return cls(index, architecture, properties.multi_processor_count, compiled)
 
-    def verification(self, variant: Variant) -> Kernel:
-        """The verification kernel in one variant."""
-        return self.kernel("verify", variant.macros, CTA_THREADS)
-
-    def kernel(self, name: str, macros: Sequence[str], threads: int) -> Kernel:
-        """A kernel, compiled and loaded when first asked for."""
-        key = (name, tuple(macros))
+    def verification(self, name: str, variant: Variant) -> Kernel:
+        """A kernel of verification, "wide" or "narrow", compiled when first asked for."""
+        key = (name, variant)
         known = self._kernels.get(key)
         if known is None:
-            known = self._load(name, macros, threads)
-            self._kernels[key] = known
+            waits = name == "wide" and variant.waits
+            known = self._kernels[key] = self.kernel(name, variant.macros, waits=waits)
         return known
 
-    def _load(self, name: str, macros: Sequence[str], threads: int) -> Kernel:
+    def kernel(self, name: str, macros: Sequence[str], *, waits: bool = False) -> Kernel:
+        """Any kernel, compiled and loaded each time.
+
+        Raises:
+            UnavailableError: NVRTC is missing, or the driver cannot load what it made.
+        """
         from cupy_backends.cuda.api import driver  # noqa: PLC0415 (loaded by `open`)
 
         code = self.compiled.load(name, macros, self.architecture)
-        with torch.cuda.device(self.index):
-            module = driver.moduleLoadData(code)
-            function = driver.moduleGetFunction(module, name)
-            fit = driver.occupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0)
+        try:
+            with torch.cuda.device(self.index):
+                module = driver.moduleLoadData(code)
+                function = driver.moduleGetFunction(module, name)
+                fit = driver.occupancyMaxActiveBlocksPerMultiprocessor(function, CTA_THREADS, 0)
+        except RuntimeError as error:
+            raise UnavailableError(
+                f"backend cupy: the CUDA driver refuses kernel {name} for sm_{self.architecture}: "
+                f"{error}"
+            ) from error
         self._modules.append(module)
-        return Kernel(function, fit)
+        return Kernel(function, fit * self.num_multiprocessors, waits)

@@ -6,7 +6,7 @@ Field by field in the same order; this module refuses to know what the fields me
 import struct
 from collections.abc import Mapping, Sequence
 
-MAX_RATES = 32
+MAX_RATES = 127
 
 _INTEGERS = "{0} {0}_stride {0}_wide"
 _RECIPE = "{0}_temperature {0}_min_p {0}_top_k {0}_top_p"
@@ -23,35 +23,35 @@ FIELDS: tuple[str, ...] = tuple(
             _INTEGERS.format("positions"),
             _INTEGERS.format("slots"),
             _INTEGERS.format("draft_ids"),
-            "draft_ids_step token_ids num_accepted status variation control scratch",
-            "set_words num_logits num_reqs max_spec_len vocab_size target_elements",
-            "draft_vocab_size pair_chunks last_chunks chunk residual_chunks stream draft_index",
-            "invalid_status top_n window",
+            "draft_ids_step token_ids num_accepted status variation control",
+            "target_laws draft_laws target_stats draft_stats residuals",
+            "num_logits num_reqs max_spec_len vocab_size target_elements draft_vocab_size group",
+            "rows_known stream draft_index invalid_status top_n window",
         )
     ).split()
 )
 """The 64-bit fields before the policy's numbers."""
 
-_LAYOUT = struct.Struct(f"={len(FIELDS)}q2d{MAX_RATES}d")
-SIZE = _LAYOUT.size
+_FIXED = struct.Struct(f"={len(FIELDS)}q2d")
+
+
+def size(num_rates: int) -> int:
+    """Bytes of the struct of a kernel that knows so many rates."""
+    return _FIXED.size + 8 * num_rates
 
 
 def pack(
     fields: Mapping[str, int],
     numbers: tuple[float, float] = (0.0, 0.0),
-    rates: Sequence[float] = (),
-) -> bytes:
+    rates: Sequence[float] = (0.0,),
+) -> bytearray:
     """The struct; fields not named are 0, which is null for a pointer.
 
     Args:
         fields: integers and addresses by name.
         numbers: the policy's epsilon and delta.
-        rates: the synthetic policy's conditional rates, at most MAX_RATES.
+        rates: as many as the kernel knows: MAX_RATES of the synthetic policy, else one.
     """
     get = fields.get
-    padded = (*rates, *(0.0,) * (MAX_RATES - len(rates)))
-    return _LAYOUT.pack(
-        *[get(name, 0) for name in FIELDS],
-        *numbers,
-        *padded,
-    )
+    fixed = _FIXED.pack(*[get(name, 0) for name in FIELDS], *numbers)
+    return bytearray(fixed + struct.pack(f"={len(rates)}d", *rates))

@@ -4,20 +4,23 @@ It never waits for the device, except to compile a kernel that was never needed 
 tensors that are not on a CUDA device.
 """
 
+import ctypes
+
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
-from ...core.errors import InvalidInputError, UnavailableError
+from ...core.errors import InvalidInputError
 from ...core.fit import check_sample_fits, check_verify_fits
-from ...core.output import SampleOutput, VerifyOutput
+from ...core.output import Logprobs, SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from .arguments import Job, place, sample_job, verify_job
 from .cache import CompiledKernels, user_cache_directory
-from .device import CTA_THREADS, Device
-from .id_map import inverse_map
+from .device import Device
+from .id_map import InverseMaps
+from .logprobs import LogprobsLaunch, logprobs_variant
 from .params import pack
 from .shape import LaunchShape
 from .workspace import Extent, Workspace
@@ -38,6 +41,9 @@ class CupySampler:
     compiled: CompiledKernels = field(factory=_default_cache)
     _devices: dict[int, Device] = field(factory=dict, init=False)
     _workspaces: dict[tuple[int, int], Workspace] = field(factory=dict, init=False)
+    # CUDA graphs may still work in them.
+    _outgrown: list[Workspace] = field(factory=list, init=False)
+    _inverses: InverseMaps = field(factory=InverseMaps, init=False)
 
     def verify(
         self,
@@ -60,9 +66,8 @@ class CupySampler:
             shape: how to cut the launch; by default by the batch's size.
         """
         check_verify_fits(batch, params)
-        _check_no_logprobs(params)
         device = self._device(batch.target_logits)
-        draft_map = inverse_map(batch.draft_to_target, batch.vocab_size)
+        draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
         job = verify_job(batch, params, policy, draft_map)
         if out is None:
             out = _empty_output(batch, policy)
@@ -72,7 +77,9 @@ class CupySampler:
         if out.total_variation is not None:
             job.fields["variation"] = out.total_variation.data_ptr()
         self._launch(device, job, workspace, shape)
-        return out
+        if params.num_logprobs is None:
+            return out
+        return evolve(out, logprobs=self._logprobs(device, job, params, params.num_logprobs))
 
     def sample(
         self,
@@ -85,10 +92,8 @@ class CupySampler:
     ) -> SampleOutput:
         """See `Sampler.sample`; the other arguments as in `verify`."""
         check_sample_fits(batch, params)
-        if batch.draft_index is None:
-            _check_no_logprobs(params)
         device = self._device(batch.logits)
-        target_map = inverse_map(batch.draft_to_target, batch.target_vocab_size or 0)
+        target_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
         job = sample_job(batch, params, target_map)
         if out is None:
             integers = torch.empty(batch.num_reqs, dtype=torch.int32, device=batch.logits.device)
@@ -96,7 +101,9 @@ class CupySampler:
         job.fields["token_ids"] = out.token_ids.data_ptr()
         job.fields["status"] = out.status.data_ptr()
         self._launch(device, job, workspace, shape)
-        return out
+        if params.num_logprobs is None or batch.draft_index is not None:
+            return out
+        return evolve(out, logprobs=self._logprobs(device, job, params, params.num_logprobs))
 
     def workspace_extent(self, batch: VerifyBatch) -> Extent:
         """How large a workspace a batch needs: its `scratch_bytes` and `control_words`."""
@@ -123,33 +130,42 @@ class CupySampler:
         if job.extent.num_reqs == 0:
             return
         stream = _current_stream(device.index)
-        kernel = device.verification(job.variant)
         if shape is None:
-            shape = LaunchShape.choose(
-                job.extent, kernel.ctas_per_multiprocessor * device.num_multiprocessors
-            )
+            name = "wide" if job.variant.has_wide else "narrow"
+            room = device.verification(name, job.variant).room
+            choose = LaunchShape.choose if job.variant.has_wide else LaunchShape.narrow
+            shape = choose(job.extent, room)
+        kernel = device.verification(shape.kernel, job.variant)
         if workspace is None:
             workspace = self._workspace(device, stream, job.extent)
         fields = job.fields
-        place(fields, workspace)
-        fields["chunk"] = shape.chunk
-        fields["pair_chunks"] = shape.pair_chunks(job.extent)
-        fields["last_chunks"] = shape.last_chunks(job.extent)
-        fields["residual_chunks"] = shape.residual_chunks
+        place(fields, job.extent, workspace)
+        fields["group"] = max(shape.group, 1)
         packed = pack(fields, job.numbers, job.rates)
-        kernel.launch(shape.num_blocks(job.extent), CTA_THREADS, stream, packed)
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(ctypes.c_char.from_buffer(packed)))
+        kernel.launch(shape.num_ctas, stream, ctypes.addressof(pointers))
+
+    def _logprobs(
+        self, device: Device, job: Job, params: SamplingTensors, num_logprobs: int
+    ) -> Logprobs:
+        kernel = device.verification("logprobs", logprobs_variant(job))
+        where = torch.device("cuda", device.index)
+        launch = LogprobsLaunch.prepare(job, params, num_logprobs, kernel.room, where)
+        if launch.num_ctas > 0:
+            argument = (ctypes.c_char * len(launch.packed)).from_buffer(launch.packed)
+            pointers = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+            stream = _current_stream(device.index)
+            kernel.launch(launch.num_ctas, stream, ctypes.addressof(pointers))
+        return launch.logprobs
 
     def _workspace(self, device: Device, stream: int, extent: Extent) -> Workspace:
         known = self._workspaces.get((device.index, stream))
         if known is None or not known.holds(extent):
+            if known is not None:
+                self._outgrown.append(known)
             known = Workspace.for_extent(extent, torch.device("cuda", device.index))
             self._workspaces[device.index, stream] = known
         return known
-
-
-def _check_no_logprobs(params: SamplingTensors) -> None:
-    if params.num_logprobs is not None:
-        raise UnavailableError("logprobs: backend cupy does not report them yet")
 
 
 def _current_stream(index: int) -> int:

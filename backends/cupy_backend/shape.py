@@ -1,50 +1,51 @@
-"""How a launch is cut into tasks. Results do not depend on it, only time does."""
+"""How a launch is spread over the device. Results do not depend on it, only time does."""
 
 from attrs import frozen
 
 from .workspace import Extent
 
+_WARPS = 16
+_NARROW_FROM = 2
+
 
 @frozen
 class LaunchShape:
-    """One way to cut a launch.
+    """One way to spread a launch.
 
     Attributes:
-        chunk: blocks of one streaming task.
-        residual_chunks: tasks that share one request's residual; 0 leaves it to the CTA that
-            decides the request.
-        num_ctas: at most so many; all of them must fit on the device at once.
+        group: CTAs that share a request, all of which must fit on the device at once; 0 for the
+            kernel that gives each request one CTA.
+        num_ctas: of the launch.
     """
 
-    chunk: int
-    residual_chunks: int
+    group: int
     num_ctas: int
 
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return "wide" if self.group else "narrow"
+
     @classmethod
-    def choose(cls, extent: Extent, num_ctas: int) -> "LaunchShape":
-        """Small tasks when there is little to do, so that every multiprocessor has some."""
-        rows = extent.num_reqs * (extent.max_spec_len + 1)
-        blocks = rows * extent.target_blocks
-        blocks += extent.num_reqs * extent.max_spec_len * extent.draft_blocks
-        chunk = next((size for size in (64, 32, 16) if blocks >= 4 * size * num_ctas), 8)
-        residual_chunks = -(-extent.target_blocks // 8) if extent.num_reqs < 32 else 8
-        if extent.max_spec_len == 0:
-            residual_chunks = 0
-        return cls(chunk=chunk, residual_chunks=residual_chunks, num_ctas=num_ctas)
+    def narrow(cls, extent: Extent, room: int) -> "LaunchShape":
+        """One CTA a request; `room` is how many CTAs fit on the device."""
+        return cls(group=0, num_ctas=min(extent.num_reqs, room))
 
-    def pair_chunks(self, extent: Extent) -> int:
-        """Streaming tasks of a target row and its draft row."""
-        return -(-(extent.target_blocks + extent.draft_blocks) // self.chunk)
+    @classmethod
+    def wide(cls, extent: Extent, room: int) -> "LaunchShape":
+        """As many CTAs a request as fit, but none without a block for each of its warps."""
+        group = max(1, min(room // extent.num_reqs, -(-_blocks(extent) // _WARPS)))
+        return cls(group=group, num_ctas=group * extent.num_reqs)
 
-    def last_chunks(self, extent: Extent) -> int:
-        """Streaming tasks of a row without a draft row."""
-        return -(-extent.target_blocks // self.chunk)
+    @classmethod
+    def choose(cls, extent: Extent, room: int) -> "LaunchShape":
+        """Wide while requests are few."""
+        if room // extent.num_reqs < _NARROW_FROM:
+            return cls.narrow(extent, room)
+        return cls.wide(extent, room)
 
-    def num_blocks(self, extent: Extent) -> int:
-        """CTAs of the launch: never more than there are tasks."""
-        tasks = extent.num_reqs * (
-            extent.max_spec_len * self.pair_chunks(extent)
-            + self.last_chunks(extent)
-            + self.residual_chunks
-        )
-        return min(tasks, self.num_ctas)
+
+def _blocks(extent: Extent) -> int:
+    """Of one request's rows."""
+    rows = extent.max_spec_len + 1
+    return rows * extent.target_blocks + extent.max_spec_len * extent.draft_blocks

@@ -18,6 +18,6 @@ def sources() -> dict[str, str]:
     }
 
 
-def program(kernel: str) -> str:
-    """The translation unit of one `.cu` file."""
-    return f'#include "{PREAMBLE}"\n#include "{kernel}.cu"\n'
+def program(*kernels: str) -> str:
+    """The translation unit of `.cu` files."""
+    return "".join(f'#include "{name}"\n' for name in (PREAMBLE, *(f"{k}.cu" for k in kernels)))

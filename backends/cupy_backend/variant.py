@@ -44,6 +44,7 @@ _POLICIES: dict[type[Policy], KernelPolicy] = {
     RelaxedTopN: KernelPolicy.RELAXED,
     Fly: KernelPolicy.FLY,
 }
+_LOSSY = (KernelPolicy.TYPICAL, KernelPolicy.RELAXED, KernelPolicy.FLY)
 LOGIT_TYPES = {torch.bfloat16: "Bf16", torch.float16: "Fp16", torch.float32: "float"}
 
 
@@ -83,6 +84,21 @@ class Variant:
     greedy: bool = False
 
     @property
+    def has_wide(self) -> bool:
+        """Whether several CTAs may share a request; what lossy policies ask for needs one CTA."""
+        return self.policy not in _LOSSY
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The verification kernels that exist in this variant."""
+        return ("wide", "narrow") if self.has_wide else ("narrow",)
+
+    @property
+    def waits(self) -> bool:
+        """Whether CTAs of the wide kernel wait for each other."""
+        return self.policy in (KernelPolicy.PROBABILISTIC, KernelPolicy.BLOCK)
+
+    @property
     def macros(self) -> tuple[str, ...]:
         """Compiler options."""
         draft = self.target if self.draft is None else self.draft
@@ -105,15 +121,25 @@ class Variant:
         return " ".join((self.policy.value.lower(), "/".join(dtypes), *flags))
 
 
-def all_variants(dtypes: tuple[torch.dtype, ...] = tuple(LOGIT_TYPES)) -> tuple[Variant, ...]:
-    """Every variant whose models share a dtype."""
-    return tuple(
-        Variant(policy, dtype, dtype if dense else None, filtered, adjusted, greedy)
-        for policy, dtype, dense, filtered, adjusted, greedy in product(
-            KernelPolicy, dtypes, (False, True), (False, True), (False, True), (False, True)
-        )
-        if not (dense and (greedy or policy in _WITHOUT_DRAFT_LAWS)) and not (greedy and filtered)
+def all_variants() -> tuple[Variant, ...]:
+    """Every variant that a batch can ask for."""
+    dtypes, either = tuple(LOGIT_TYPES), (False, True)
+    drafts = (None, *dtypes)
+    combined = (
+        Variant(policy, target, draft, filtered, adjusted, greedy)
+        for policy in KernelPolicy
+        for target, draft in product(dtypes, drafts)
+        for filtered, adjusted, greedy in product(either, either, either)
     )
+    return tuple(variant for variant in combined if _can_be_asked_for(variant))
+
+
+def _can_be_asked_for(variant: Variant) -> bool:
+    # Under the policies that look at the draft's law, a batch of greedy requests is STRICT.
+    ignores_drafts = variant.policy in _WITHOUT_DRAFT_LAWS
+    if variant.greedy and (variant.filtered or not ignores_drafts):
+        return False
+    return variant.draft is None or not ignores_drafts
 
 
 _WITHOUT_DRAFT_LAWS = (KernelPolicy.STRICT, KernelPolicy.SYNTHETIC)

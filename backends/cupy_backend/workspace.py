@@ -10,13 +10,16 @@ from torch import Tensor
 
 from ...core.race import BLOCK_SIZE
 
-_HEAD_WORDS = 4
-_ROW_BYTES, _DRAFT_BYTES, _DECISION_BYTES, _MASS_BYTES, _FLOAT_BYTES = 32, 16, 32, 8, 4
+_HEAD_WORDS = 2
+_LAW_BYTES, _MASS_BYTES, _FLOAT_BYTES = 16, 8, 4
 
 
 @frozen
 class Extent:
-    """How large a batch is, as far as the workspace is concerned."""
+    """How large a batch is, as far as the workspace is concerned.
+
+    `num_logits` counts rows, or requests if some have none and there are fewer rows.
+    """
 
     num_reqs: int
     max_spec_len: int
@@ -35,26 +38,26 @@ class Extent:
         return -(-self.draft_vocab_size // BLOCK_SIZE)
 
     @property
-    def set_words(self) -> int:
-        """Words of one of the two sets of control words."""
-        words = self.num_reqs * (self.max_spec_len + 1 + 4)
-        return words + words % 2
+    def control_words(self) -> int:
+        """Control words, as cuda/workspace.cuh counts them."""
+        return _HEAD_WORDS + self.num_reqs * (2 + 2 * self.max_spec_len + 3)
 
     @property
-    def control_words(self) -> int:
-        """All control words."""
-        return _HEAD_WORDS + 2 * self.set_words
+    def areas(self) -> tuple[tuple[str, int], ...]:
+        """What is written and read inside one launch, in bytes: all multiples of what follows."""
+        draft_rows = self.num_reqs * self.max_spec_len
+        return (
+            ("target_laws", self.num_logits * _LAW_BYTES),
+            ("draft_laws", draft_rows * _LAW_BYTES),
+            ("target_stats", self.num_logits * self.target_blocks * _MASS_BYTES),
+            ("draft_stats", draft_rows * self.draft_blocks * _MASS_BYTES),
+            ("residuals", draft_rows * self.target_blocks * _FLOAT_BYTES),
+        )
 
     @property
     def scratch_bytes(self) -> int:
-        """What is written and read inside one launch."""
-        draft_rows = self.num_reqs * self.max_spec_len
-        return (
-            self.num_logits * (_ROW_BYTES + self.target_blocks * _MASS_BYTES)
-            + draft_rows * (_DRAFT_BYTES + self.draft_blocks * _MASS_BYTES)
-            + draft_rows * self.target_blocks * _FLOAT_BYTES
-            + self.num_reqs * _DECISION_BYTES
-        )
+        """All of them."""
+        return sum(num_bytes for _, num_bytes in self.areas)
 
 
 @frozen(eq=False)
@@ -64,12 +67,10 @@ class Workspace:
     Attributes:
         control: int32, zero when made.
         scratch: uint8, never cleared.
-        set_words: how many control words each of the two sets has room for.
     """
 
     control: Tensor
     scratch: Tensor
-    set_words: int
 
     @classmethod
     def for_extent(cls, extent: Extent, device: torch.device) -> "Workspace":
@@ -77,9 +78,11 @@ class Workspace:
         return cls(
             control=torch.zeros(extent.control_words, dtype=torch.int32, device=device),
             scratch=torch.empty(max(extent.scratch_bytes, 1), dtype=torch.uint8, device=device),
-            set_words=extent.set_words,
         )
 
     def holds(self, extent: Extent) -> bool:
         """Whether a batch fits."""
-        return extent.set_words <= self.set_words and extent.scratch_bytes <= self.scratch.numel()
+        return (
+            extent.control_words <= self.control.numel()
+            and extent.scratch_bytes <= self.scratch.numel()
+        )

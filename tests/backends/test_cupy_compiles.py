@@ -3,31 +3,51 @@
 import pytest
 import torch
 
-from acceptor.backends.cupy_backend.params import SIZE
-from acceptor.backends.cupy_backend.variant import KernelPolicy, Variant
+from acceptor.backends.cupy_backend.params import MAX_RATES, size
+from acceptor.backends.cupy_backend.variant import KernelPolicy, Variant, all_variants
 
 pytest.importorskip("cupy_backends")
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
-VARIANTS = [
-    (80, Variant(KernelPolicy.STRICT, FP16, greedy=True)),
-    (90, Variant(KernelPolicy.STRICT, FP32, filtered=True, adjusted=True)),
-    (100, Variant(KernelPolicy.PROBABILISTIC, BF16, FP32)),
-    (90, Variant(KernelPolicy.PROBABILISTIC, BF16, BF16, filtered=True)),
-    (100, Variant(KernelPolicy.BLOCK, FP16, FP16)),
-    (80, Variant(KernelPolicy.RELAXED, BF16, BF16)),
+ARCHITECTURES = (80, 90, 100)
+CODE = [
+    (80, "wide", Variant(KernelPolicy.STRICT, FP16, greedy=True)),
+    (100, "narrow", Variant(KernelPolicy.STRICT, FP32, adjusted=True)),
+    (90, "wide", Variant(KernelPolicy.PROBABILISTIC, BF16, BF16)),
+    (80, "narrow", Variant(KernelPolicy.PROBABILISTIC, BF16, FP32)),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("architecture", "variant"), VARIANTS)
-def test_a_variant_compiles(architecture: int, variant: Variant) -> None:
+@pytest.mark.parametrize("policy", KernelPolicy)
+def test_every_variant_is_valid(policy: KernelPolicy) -> None:
+    from acceptor.backends.cupy_backend.compiler import check_kernels  # noqa: PLC0415
+
+    variants = [variant for variant in all_variants() if variant.policy is policy]
+    for place, variant in enumerate(variants):
+        architecture = ARCHITECTURES[place % len(ARCHITECTURES)]
+        check_kernels(variant.kernels, variant.macros, architecture)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("architecture", "kernel", "variant"), CODE)
+def test_a_variant_becomes_code(architecture: int, kernel: str, variant: Variant) -> None:
     from acceptor.backends.cupy_backend.compiler import compile_kernel  # noqa: PLC0415
 
-    compiled = compile_kernel("verify", variant.macros, architecture)
+    compiled = compile_kernel(kernel, variant.macros, architecture)
     assert compiled.code.startswith(b"\x7fELF")
-    assert "Compiling entry function 'verify'" in compiled.log
+    assert f"Compiling entry function '{kernel}'" in compiled.log
+
+
+def test_an_invalid_variant_is_refused() -> None:
+    from acceptor.backends.cupy_backend.compiler import check_kernels  # noqa: PLC0415
+    from acceptor.core.errors import UnavailableError  # noqa: PLC0415
+
+    macros = Variant(KernelPolicy.STRICT, BF16).macros
+    broken = [macro.replace("STRICT", "UNHEARD_OF") for macro in macros]
+    with pytest.raises(UnavailableError, match="UNHEARD_OF"):
+        check_kernels(["wide"], broken, 90)
 
 
 def test_the_argument_fits_a_kernel_of_every_architecture() -> None:
-    assert SIZE <= 4096
+    assert size(MAX_RATES) <= 4096

@@ -18,6 +18,20 @@ __device__ inline float max_nan(float a, float b) {
     return y;
 }
 
+// Of two pairs.
+__device__ inline unsigned int max_nan_bf16x2(unsigned int a, unsigned int b) {
+    unsigned int y;
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+}
+
+// Of all lanes of a warp.
+__device__ inline int warp_max_signed(int value) {
+    int y;
+    asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(value));
+    return y;
+}
+
 __device__ inline float half_bits_to_float(unsigned short bits) {
     float y;
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));
@@ -34,12 +48,6 @@ __device__ inline unsigned int load_acquire(const unsigned int* address) {
     return value;
 }
 
-__device__ inline unsigned long long load_relaxed(const unsigned long long* address) {
-    unsigned long long value;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
-    return value;
-}
-
 __device__ inline unsigned int add_acq_rel(unsigned int* address, unsigned int value) {
     unsigned int before;
     asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
@@ -49,18 +57,9 @@ __device__ inline unsigned int add_acq_rel(unsigned int* address, unsigned int v
     return before;
 }
 
-__device__ inline unsigned long long or_acq_rel(
-    unsigned long long* address, unsigned long long value) {
-    unsigned long long before;
-    asm volatile("atom.or.acq_rel.gpu.global.b64 %0, [%1], %2;"
-                 : "=l"(before)
-                 : "l"(address), "l"(value)
-                 : "memory");
-    return before;
-}
-
-__device__ inline void store_release(unsigned int* address, unsigned int value) {
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+// The result is not waited for; made visible by a later release of the same thread.
+__device__ inline void max_relaxed(unsigned long long* address, unsigned long long value) {
+    asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
 // Streamed logits are not kept in the first-level cache.
@@ -70,6 +69,16 @@ __device__ inline uint4 load_once(const uint4* address) {
         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
         : "l"(address));
     return v;
+}
+
+// The same into registers that keep what they held if nothing is wanted. A branch around a load would
+// have its result copied, and so waited for.
+__device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+        "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+        : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 
 __device__ inline void pause() { __nanosleep(20); }

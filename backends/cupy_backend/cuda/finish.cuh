@@ -1,122 +1,96 @@
-// Stage 5: the last token is drawn and the request's outputs are written.
+// Stage 4: the last token is drawn and the request's outputs are written. By one team.
 #pragma once
-#include "decide.cuh"
+#include "judge.cuh"
 
-__device__ COLD void write_outputs(
-    const Params& p, const Workspace& w, const Request& request, const Decision& decision,
-    i64 token) {
-    const int place = threadIdx.x;
-    const i64 width = p.max_spec_len + 1;
+__device__ inline void write_outputs(
+    const Shared& shared, const Decision& decision, i64 token) {
+    const Params& p = shared.params;
+    const int place = static_cast<int>(threadIdx.x) % DrawTeam::THREADS;
+    const i64 width = p.max_spec_len + 1, request = shared.request.index;
     if (place >= width) return;
-    const bool accepted = place < decision.num_accepted;
-    const bool last = place == decision.num_accepted;
     i64 emitted = -1;
-    if (accepted) emitted = integer_at(drafts_of(p, request.index), place);
-    if (last) emitted = token;
-    p.token_ids[request.index * width + place] = emitted;
-    if (p.variation) {
-        const bool counts = emitted >= 0 && (decision.forgiven >> place & 1);
-        p.variation[request.index * width + place] =
-            counts ? load_fresh(w.rows + request.start + place).variation : 0.0f;
+    if (place < decision.num_accepted) emitted = shared.drafts[place];
+    if (place == decision.num_accepted) emitted = token;
+    p.token_ids[request * width + place] = emitted;
+    if (LOSSY_IN_Q && p.variation) {
+        const bool counts = emitted >= 0 && place < shared.request.num_drafts;
+        p.variation[request * width + place] =
+            counts && !shared.request.strict ? shared.variations[place] : 0.0f;
     }
     if (place > 0) return;
-    p.status[request.index] = decision.status;
-    if (p.num_accepted) p.num_accepted[request.index] = decision.num_accepted;
+    p.status[request] = decision.status;
+    if (p.num_accepted) p.num_accepted[request] = decision.num_accepted;
 }
 
-// The target's own sample at the first row that is not accepted.
-__device__ inline i64 last_token_from_target(
-    const Params& p, const Workspace& w, Shared& shared, const Request& request, int row) {
-    const RowResult result = load_fresh(w.rows + request.start + row);
-    if (result.token >= 0) return result.token;
-    const Adjustment adjustment =
-        ADJUSTED ? adjustment_of(p, request.index, request.slot, row) : Adjustment{};
-    const Row<TargetLogit> target =
-        target_row(p, request.start + row, ADJUSTED ? &adjustment : nullptr);
-    const Law law = law_of(result, target_scale(p, request.index));
-    return target_token(p, w, shared.slots, request, row, target, law);
+// The target's own sample at a row.
+__device__ COLD i64 target_token(
+    DrawTeam team, Shared& shared, int row, const Mass* stats, Law law) {
+    const Params& p = shared.params;
+    const Request& request = shared.request;
+    const AdjustedRow target(p, request, row);
+    if (request.greedy) return greedy_token(team, shared.slots, target.row, stats, law);
+    return draw_from_law(
+        team, shared.slots, target.row, stats, law, target_key(p, request, row));
 }
 
-__device__ inline float* residuals_of(
-    const Params& p, const Workspace& w, const Request& request, int row) {
-    return w.residuals +
-           (request.index * p.max_spec_len + row) * num_blocks_of(p.vocab_size);
+// After a decision that leaves no residual. `stats` are of the row behind what was accepted.
+__device__ inline void finish_from_target(
+    const DrawTeam& team, Shared& shared, const Decision& decision, const Mass* stats) {
+    i64 token = NO_TOKEN;
+    const int row = decision.num_accepted;
+    if (decision.ending == FROM_TARGET) {
+        if (SAMPLES_EVERY_ROW || (shared.request.strict && POLICY != SYNTHETIC))
+            token = shared.tokens[row];
+        else
+            token = target_token(team, shared, row, stats, shared.target_laws[row]);
+    }
+    write_outputs(shared, decision, token);
 }
 
-// A pair whose rows were judged; `adjustment` must outlive it.
-__device__ COLD Pair judged_pair(
-    const Params& p, const Workspace& w, const Request& request, int row, float log2_product,
-    Adjustment& adjustment) {
-    if (ADJUSTED) adjustment = adjustment_of(p, request.index, request.slot, row);
-    const Row<TargetLogit> target =
-        target_row(p, request.start + row, ADJUSTED ? &adjustment : nullptr);
-    const Law law = law_of(load_fresh(w.rows + request.start + row), target_scale(p, request.index));
-    Law draft_law = {};
-    if (request.dense)
-        draft_law = law_of(load_fresh(w.drafts + request.index * p.max_spec_len + row),
-                           draft_scale(p, request.index));
-    Pair pair = pair_of(p, request, row, target, law, draft_law);
-    pair.log2_product = log2_product;
+// Of a row whose laws are known. `adjustment` must outlive it; `stats` may be null.
+__device__ inline Pair pair_of(
+    const Shared& shared, int row, const Mass* stats, Adjustment* adjustment) {
+    const Params& p = shared.params;
+    Pair pair = {};
+    pair.target = target_row(p, shared.request, row);
+    if (ADJUSTED) {
+        *adjustment = adjustment_of(p, shared.request, row);
+        pair.target.adjustment = adjustment;
+    }
+    pair.target_law = shared.target_laws[row];
+    pair.dense = shared.request.dense;
+    if (pair.is_dense()) {
+        pair.draft = draft_row_in_target_ids(p, shared.request, row);
+        pair.draft_law = shared.draft_laws[row];
+    }
+    pair.drafted = shared.drafts[row];
+    if (POLICY == BLOCK) pair.log2_product = shared.products[row];
+    pair.stats = stats;
     return pair;
 }
 
-__device__ COLD void residual_of_row(
-    const Params& p, const Workspace& w, const Request& request, int row, float log2_product,
-    int begin, int end) {
-    Adjustment adjustment;
-    const Pair pair = judged_pair(p, w, request, row, log2_product, adjustment);
-    residual_masses(pair, target_stats(p, w, request.start + row),
-                    residuals_of(p, w, request, row), begin, end);
+// By one thread, between barriers.
+__device__ inline void set_pair(Shared& shared, int row, const Mass* stats) {
+    shared.pair = pair_of(shared, row, stats, &shared.pair_adjustment);
 }
 
-// Block verification's largest i with u_i < h_i, but for the whole draft, which failed before.
-// `complete`: all residuals are known; otherwise each is computed when it is asked for.
-__device__ inline int accepted_by_block(
-    const Params& p, const Workspace& w, Shared& shared, const Request& request, float products,
-    int kept, bool complete) {
-    const int num_blocks = num_blocks_of(p.vocab_size);
-    for (int row = kept - 1; row >= 0; --row) {
-        const float product = product_of_row(products, row);
-        if (!complete) {
-            residual_of_row(p, w, request, row, product, 0, num_blocks);
-            everyone().sync();
-        }
-        if (row == 0) break;
-        const float mass =
-            residual_sum(shared.slots, residuals_of(p, w, request, row), num_blocks);
-        const float threshold = log2_block_threshold(product, mass);
-        if (accepts(uniform_of(p, request.index, row - 1), threshold)) return row;
-    }
-    return 0;
+__device__ inline DrawKey recover_key(const Request& request, int row) {
+    return draw_key(request, row, RECOVER_STREAM, row + 1);
 }
 
+// `best` won the race among the blocks of the pair that is set.
 __device__ COLD void finish_from_residual(
-    const Params& p, const Workspace& w, Shared& shared, const Request& request,
-    Decision decision, bool complete) {
-    float product = 0.0f;
-    if (POLICY == BLOCK) {
-        const float products = block_products(w, request, decision.kept);
-        decision.num_accepted =
-            accepted_by_block(p, w, shared, request, products, decision.kept, complete);
-        product = product_of_row(products, decision.num_accepted);
-    } else if (!complete) {
-        residual_of_row(p, w, request, decision.first_row, 0.0f, 0, num_blocks_of(p.vocab_size));
-        everyone().sync();
-    }
-    const int row = decision.num_accepted;
-    Adjustment adjustment;
-    const Pair pair = judged_pair(p, w, request, row, product, adjustment);
-    const DrawKey key = draw_key(p, request.index, row, RECOVER_STREAM, row + 1);
-    const i64 token = draw_residual(shared.slots, pair, target_stats(p, w, request.start + row),
-                                    residuals_of(p, w, request, row), key);
-    write_outputs(p, w, request, decision, token);
+    DrawTeam team, Shared& shared, Decision decision, u64 best) {
+    const DrawKey key = recover_key(shared.request, decision.num_accepted);
+    const i64 token = draw_residual(team, shared.slots, shared.pair, best, key);
+    write_outputs(shared, decision, token);
 }
 
-__device__ COLD void finish_without_residual(
-    const Params& p, const Workspace& w, Shared& shared, const Request& request,
-    const Decision& decision) {
-    i64 token = NO_TOKEN;
-    if (decision.ending == FROM_TARGET)
-        token = last_token_from_target(p, w, shared, request, decision.num_accepted);
-    write_outputs(p, w, request, decision, token);
+// Whether block verification, which refused the whole draft, keeps `row` of its tokens, given the
+// residual masses of that row.
+__device__ inline bool block_keeps(
+    const DrawTeam& team, Shared& shared, const float* masses, int num_blocks, int row) {
+    if (row == 0) return true;
+    const float mass = residual_sum(team, shared.slots, masses, num_blocks);
+    return accepts(shared.uniforms[row - 1], log2_block_threshold(shared.products[row], mass));
 }

@@ -4,24 +4,35 @@
 #include "params.cuh"
 
 constexpr u32 ALL_LANES = 0xffffffffu;
-constexpr int COMPUTE_BARRIER = 1;
 
-// A group of warps that works on one row.
+// A group of warps that works on one row; `barrier` is not shared with another team at work.
+template <int NUM_WARPS>
 struct Team {
+    static constexpr int WARPS = NUM_WARPS;
+    static constexpr int THREADS = NUM_WARPS * LANES;
     int first_warp;
-    int num_warps;
     int barrier;
     __device__ int warp() const { return static_cast<int>(threadIdx.x) / LANES - first_warp; }
     __device__ int thread() const { return static_cast<int>(threadIdx.x) - first_warp * LANES; }
-    __device__ int threads() const { return num_warps * LANES; }
     __device__ void sync() const {
         __syncwarp();  // a warp must come to a named barrier whole
-        named_barrier(barrier, num_warps * LANES);
+        named_barrier(barrier, THREADS);
     }
 };
 
-__device__ inline int lane_id() { return threadIdx.x % LANES; }
-__device__ inline Team everyone() { return {0, WARPS, COMPUTE_BARRIER}; }
+using WholeCta = Team<CTA_WARPS>;
+using HalfCta = Team<CTA_WARPS / 2>;
+using DrawTeam = Team<4>;  // a thread per four tokens of a block
+
+__device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % LANES; }
+__device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / LANES; }
+
+template <typename TeamT>
+__device__ inline TeamT my_team() {
+    constexpr int count = CTA_WARPS / TeamT::WARPS;
+    const int index = warp_id() / TeamT::WARPS;
+    return {index * TeamT::WARPS, count == 1 ? 1 : 2 * count + index - 2};
+}
 
 template <typename T, typename Combine>
 __device__ inline T warp_reduce(T value, Combine combine) {
@@ -41,17 +52,26 @@ struct Max {
 };
 struct Min {
     __device__ float operator()(float a, float b) const { return fminf(a, b); }
+    __device__ u32 operator()(u32 a, u32 b) const { return a < b ? a : b; }
 };
 
+// A NaN wins, if it came out of max_nan.
+__device__ inline float warp_max(float value) {
+    const int bits = static_cast<int>(__float_as_uint(value));
+    const int largest = warp_max_signed(bits ^ ((bits >> 31) & 0x7fffffff));
+    return __uint_as_float(static_cast<u32>(largest ^ ((largest >> 31) & 0x7fffffff)));
+}
+
 // One slot per warp; every caller gets the result, and the slots may be used again at once.
-template <typename T, typename Combine>
-__device__ inline T team_reduce(const Team& team, u64* slots, T value, Combine combine) {
+template <typename TeamT, typename T, typename Combine>
+__device__ inline T team_reduce(const TeamT& team, u64* slots, T value, Combine combine) {
     u64* mine = slots + team.first_warp;
     value = warp_reduce(value, combine);
     if (lane_id() == 0) reinterpret_cast<T&>(mine[team.warp()]) = value;
     team.sync();
     T total = reinterpret_cast<T&>(mine[0]);
-    for (int warp = 1; warp < team.num_warps; ++warp)
+#pragma unroll
+    for (int warp = 1; warp < TeamT::WARPS; ++warp)
         total = combine(total, reinterpret_cast<T&>(mine[warp]));
     team.sync();
     return total;

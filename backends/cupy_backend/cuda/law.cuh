@@ -6,16 +6,17 @@ constexpr float LOG2_E = 1.44269504088896340736f;
 constexpr float LN_2 = 0.69314718055994530942f;
 
 // p(v) = 2^((logit - max) * scale - log2_sum) where logit >= threshold, else 0.
-struct Law {
+struct alignas(16) Law {
     float max;
     float threshold;
     float scale;
     float log2_sum;
-    int usable;  // the largest logit is finite: no NaN, no +inf, not only -inf
+    // No NaN, no +inf, not only -inf.
+    __device__ bool is_usable() const { return max > -INFINITY && max < INFINITY; }
 };
 
-// Running (largest logit, sum of 2^((logit - largest) * scale)).
-struct Mass {
+// Of a block or a row: the largest logit and the sum of 2^((logit - largest) * scale).
+struct alignas(8) Mass {
     float max;
     float sum;
 };
@@ -24,35 +25,22 @@ __device__ inline float logit_scale(float temperature) {
     return temperature == 0.0f ? LOG2_E : LOG2_E / temperature;
 }
 
+// Spelled out, here and where scores are made: no compiler may fuse it in one kernel and not in
+// another.
 __device__ inline float log2_weight(float logit, float max, float scale) {
-    return (logit - max) * scale;
+    return __fmul_rn(__fsub_rn(logit, max), scale);
 }
 
 __device__ inline float law_log2(const Law& law, float logit) {
-    if (!(logit >= law.threshold) || logit == -INFINITY) return -INFINITY;
-    return log2_weight(logit, law.max, law.scale) - law.log2_sum;
+    if (FILTERED && !(logit >= law.threshold)) return -INFINITY;
+    return __fsub_rn(log2_weight(logit, law.max, law.scale), law.log2_sum);
 }
 
 __device__ inline float law_p(const Law& law, float logit) {
-    return logit >= law.threshold
-               ? exp2_fast(log2_weight(logit, law.max, law.scale) - law.log2_sum)
-               : 0.0f;
+    return exp2_fast(law_log2(law, logit));
 }
 
-__device__ inline Mass load_mass(const Mass* address) {
-    const float2 loaded = __ldcg(reinterpret_cast<const float2*>(address));
-    return {loaded.x, loaded.y};
-}
-
-// NaN wins over everything, so that one bad logit marks its row.
-__device__ inline Mass add_masses(const Mass& a, const Mass& b, float scale) {
-    const float max = max_nan(a.max, b.max);
-    if (max == -INFINITY) return {max, 0.0f};
-    return {max, a.sum * exp2_fast(log2_weight(a.max, max, scale)) +
-                     b.sum * exp2_fast(log2_weight(b.max, max, scale))};
-}
-
-__device__ inline float log2_mass(const Mass& block, float row_max, float scale) {
+__device__ inline float log2_mass(const Mass& block, const Law& law) {
     if (block.max == -INFINITY) return -INFINITY;
-    return log2_weight(block.max, row_max, scale) + log2f(block.sum);
+    return __fadd_rn(log2_weight(block.max, law.max, law.scale), log2f(block.sum));
 }

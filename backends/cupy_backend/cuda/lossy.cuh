@@ -1,9 +1,8 @@
 // What the lossy policies ask of a row beyond its law: entropy, near-best tokens, and how far they
 // move the law of what is emitted.
 #pragma once
-#include "acceptance.cuh"
+#include "finish.cuh"
 #include "recipe.cuh"
-#include "residual.cuh"
 
 // The tokens that a lossy policy accepts at a row.
 struct Leniency {
@@ -20,7 +19,7 @@ __device__ inline bool forgives(const Leniency& leniency, const Law& law, float 
 __device__ COLD float entropy_of(
     u64* slots, const Row<TargetLogit>& row, const Mass* stats, const Law& law) {
     float sum = 0.0f;
-    visit_blocks(everyone(), row, stats, law.threshold, [&](int, const float(&logits)[PER_LANE]) {
+    visit_blocks(my_team<WholeCta>(), row, stats, law.threshold, [&](int, const float(&logits)[PER_LANE]) {
         float terms[PER_LANE];
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
@@ -29,26 +28,26 @@ __device__ COLD float entropy_of(
         }
         sum += lane_sum(terms);
     });
-    return LN_2 * team_reduce(everyone(), slots, sum, Add{});
+    return LN_2 * team_reduce(my_team<WholeCta>(), slots, sum, Add{});
 }
 
 // The n-th largest logit that the law keeps, -inf if it keeps fewer.
 __device__ inline float nth_largest(
     Scratch& scratch, const Row<TargetLogit>& row, const Mass* stats, const Law& law, i64 n) {
     if (n >= row.vocab_size) return -INFINITY;
-    return radix_select(everyone(), scratch, row, stats, law.threshold, static_cast<u64>(n),
+    return radix_select(my_team<WholeCta>(), scratch, row, stats, law.threshold, static_cast<u64>(n),
                         [](float) { return static_cast<u64>(1); });
 }
 
 __device__ COLD Leniency leniency_of(
     const Params& p, u64* slots, Scratch* scratch, const Row<TargetLogit>& row, const Mass* stats,
     const Law& law) {
-    if (POLICY == TYPICAL) {
+    if constexpr (POLICY == TYPICAL) {
         const float threshold =
             typical_threshold(entropy_of(slots, row, stats, law), p.epsilon, p.delta);
         return {nextafterf(threshold, INFINITY), -INFINITY};
     }
-    if (POLICY == RELAXED)
+    if constexpr (POLICY == RELAXED)
         return {exp2_fast(-law.log2_sum) - static_cast<float>(p.delta),
                 nth_largest(*scratch, row, stats, law, p.top_n)};
     return {0.0f, -INFINITY};
@@ -60,9 +59,10 @@ __device__ inline float sum_over_pair(
     u64* slots, const Pair& pair, const Leniency& leniency, bool always, Term term) {
     float sum = 0.0f;
     const int num_blocks = pair.target.num_blocks();
-    for (int block = static_cast<int>(threadIdx.x) / LANES; block < num_blocks; block += WARPS) {
+    for (int block = warp_id(); block < num_blocks; block += CTA_WARPS) {
         float target[PER_LANE], draft[PER_LANE];
-        load_pair(pair, block, target, draft);
+        load_block(pair.target, block, target);
+        load_block(pair.draft, block, draft);
         float terms[PER_LANE];
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
@@ -72,13 +72,13 @@ __device__ inline float sum_over_pair(
         }
         sum += lane_sum(terms);
     }
-    return team_reduce(everyone(), slots, sum, Add{});
+    return team_reduce(my_team<WholeCta>(), slots, sum, Add{});
 }
 
 // Between p and q a + p (1 - sum(q a)), the law of what the row emits.
 __device__ COLD float variation_of(
     u64* slots, const Pair& pair, const Leniency& leniency, bool always) {
-    if (!pair.dense) {
+    if (!pair.is_dense()) {
         const float logit = load_logit(pair.target, pair.drafted);
         const bool survives = always || forgives(leniency, pair.target_law, logit);
         return survives ? 1.0f - law_p(pair.target_law, logit) : 0.0f;
@@ -88,4 +88,41 @@ __device__ COLD float variation_of(
     return 0.5f * sum_over_pair(slots, pair, leniency, always, [=](float p, float q, float a) {
                return fabsf(q * a - p * survived);
            });
+}
+
+// Judges a row's draft token by the policy's own rule, by all threads of a CTA; notes what
+// `finish` and `accept_by_fly` ask for.
+__device__ inline bool forgives_draft(
+    const Params& p, Shared& shared, Scratch* scratch, int row, const Mass* stats) {
+    Adjustment adjustment;
+    const Pair pair = pair_of(shared, row, stats, &adjustment);
+    const Law& law = pair.target_law;
+    if (POLICY == FLY) {
+        const float entropy = entropy_of(shared.slots, pair.target, stats, law);
+        if (threadIdx.x == 0) shared.entropies[row] = entropy;
+    }
+    const Leniency leniency = leniency_of(p, shared.slots, scratch, pair.target, stats, law);
+    const float variation = variation_of(shared.slots, pair, leniency, POLICY == FLY);
+    if (threadIdx.x == 0) shared.variations[row] = variation;
+    return POLICY == FLY || forgives(leniency, law, load_logit(pair.target, pair.drafted));
+}
+
+// A mismatch is forgiven where the target is undecided and the next `window` tokens match. By one
+// warp; returns how many tokens survive.
+__device__ inline int accepted_by_fly(const Params& p, Shared& shared, int kept) {
+    const float least = static_cast<float>(p.epsilon) * logf(static_cast<float>(p.vocab_size));
+    const auto matches = [&](i64 row) { return shared.tokens[row] == shared.drafts[row]; };
+    int failed = kept;
+    for (int row = lane_id(); row < kept; row += LANES) {
+        bool pardoned = row + p.window < kept && shared.entropies[row] >= least;
+        for (i64 next = row + 1; pardoned && next <= row + p.window; ++next)
+            pardoned = matches(next);
+        if (!pardoned) shared.variations[row] = 0.0f;
+        if (!pardoned && !matches(row) && row < failed) failed = row;
+    }
+    for (int distance = LANES / 2; distance; distance /= 2) {
+        const int other = __shfl_xor_sync(ALL_LANES, failed, distance);
+        failed = other < failed ? other : failed;
+    }
+    return failed;
 }

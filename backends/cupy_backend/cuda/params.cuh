@@ -1,6 +1,7 @@
 // What a launch is told, as one struct passed by value. Mirrored field by field in params.py.
 // Nothing here computes; a pointer may be null where its comment says so.
 #pragma once
+#include "variant.cuh"
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -9,11 +10,12 @@ typedef long long i64;
 constexpr int BLOCK_SIZE = 512;  // token ids per block, as in core/race.py
 constexpr int LANES = 32;
 constexpr int PER_LANE = BLOCK_SIZE / LANES;
-constexpr int WARPS = 8;  // that compute; one more schedules
-constexpr int THREADS = WARPS * LANES;
-constexpr int CTA_THREADS = THREADS + LANES;
-constexpr int CTAS_PER_MULTIPROCESSOR = 3;
-constexpr int MAX_RATES = 32;
+constexpr int CTA_WARPS = 16;
+constexpr int CTA_THREADS = CTA_WARPS * LANES;
+constexpr int CTAS_PER_MULTIPROCESSOR = 2;
+constexpr int MAX_DRAFTS = 127;
+constexpr int MAX_ROWS = MAX_DRAFTS + 1;
+constexpr int MAX_RATES = POLICY == SYNTHETIC ? MAX_DRAFTS : 1;
 
 enum Stream { TARGET_STREAM, DRAFT_STREAM, ACCEPT_STREAM, RECOVER_STREAM };
 enum Level { BLOCK_LEVEL, TOKEN_LEVEL };
@@ -32,6 +34,9 @@ struct Recipe {
     const int* top_k;
     const float* top_p;
 };
+
+struct Law;
+struct Mass;
 
 struct Params {
     const void* target_logits;  // [num_logits, vocab_size]
@@ -63,19 +68,20 @@ struct Params {
     int* num_accepted;  // or null
     int* status;
     float* variation;  // [num_reqs, max_spec_len + 1] or null
-    u32* control;
-    void* scratch;
-    i64 set_words;  // of one of the two sets of control words
+    u32* control;   // 0 everywhere before and after every launch
+    Law* target_laws;    // [num_logits]
+    Law* draft_laws;     // [num_reqs * max_spec_len]
+    Mass* target_stats;  // [num_logits, target blocks]
+    Mass* draft_stats;   // [num_reqs * max_spec_len, draft blocks]
+    float* residuals;           // [num_reqs * max_spec_len, target blocks], under BLOCK
     i64 num_logits;
     i64 num_reqs;
     i64 max_spec_len;
     i64 vocab_size;
     i64 target_elements;  // of a row of target_logits
     i64 draft_vocab_size;
-    i64 pair_chunks;    // streaming tasks of a row and its draft row
-    i64 last_chunks;    // of a row without a draft row
-    i64 chunk;  // blocks of one streaming task
-    i64 residual_chunks;  // tasks of one request's residual; 0: its decider computes it alone
+    i64 group;      // CTAs that share a request; 1 in narrow launches
+    i64 rows_known;  // every request has max_spec_len + 1 rows, unless row_starts says otherwise
     i64 stream;  // of the bonus token
     i64 draft_index;  // of the bonus token
     i64 invalid_status;  // what a bad row of target_logits is called

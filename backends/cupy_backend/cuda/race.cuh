@@ -21,7 +21,30 @@ __device__ inline u64 racer(float score, u32 id) {
 
 __device__ inline u32 racer_id(u64 racer) { return ~static_cast<u32>(racer); }
 
-__device__ inline u64 enter_race(const DrawKey& key, u32 level, u32 id, float log2_weight) {
+__device__ COLD float log2_exponential(u32 word) { return log2f(exponential(word)); }
+
+__device__ inline u64 enter_race(u32 word, u32 id, float log2_weight) {
     if (log2_weight == -INFINITY) return 0;
-    return racer(log2_weight - log2f(exponential(random_word(key, level, id))), id);
+    return racer(__fsub_rn(log2_weight, log2_exponential(word)), id);
+}
+
+// The best of one level: threads `place`, `place` + `step`, ... take four candidates each below
+// `count`; `first_id` is a multiple of four.
+template <typename Weight>
+__device__ inline u64 race_quads(
+    const DrawKey& key, u32 level, u32 first_id, u32 count, u32 place, u32 step, Weight log2_weight) {
+    u64 best = 0;
+    for (u32 quad = place; 4 * quad < count; quad += step) {
+        float weights[4];
+#pragma unroll
+        for (u32 i = 0; i < 4; ++i)
+            weights[i] = 4 * quad + i < count ? log2_weight(first_id + 4 * quad + i) : -INFINITY;
+        const uint4 words = random_words(key, level, first_id / 4 + quad);
+#pragma unroll
+        for (u32 i = 0; i < 4; ++i) {
+            const u64 entered = enter_race(word_of(words, i), first_id + 4 * quad + i, weights[i]);
+            best = entered > best ? entered : best;
+        }
+    }
+    return best;
 }

@@ -1,19 +1,31 @@
 // One request of a batch: its rows, its draft up to the first bad id, its keys. Decides nothing.
 #pragma once
 #include "rows.cuh"
-#include "workspace.cuh"
+#include "statistics.cuh"
 
 struct Request {
-    i64 index;
     i64 start;
     i64 slot;
+    u64 seed;
+    u32 position;
+    int index;
     int num_drafts;  // up to the first bad id
     int num_rows;    // num_drafts + 1, or 0 for a request without rows
     int status;
+    float temperature;
+    float scale;
+    float draft_temperature;
+    float draft_scale;
     bool greedy;  // the target's law is one-hot
     bool strict;  // so drafts are judged by equality
     bool dense;   // draft rows are read
+
+    __device__ bool has_draft_row(int row) const { return DENSE && dense && row < num_drafts; }
 };
+
+__device__ inline int num_blocks_of(i64 vocab_size) {
+    return static_cast<int>((vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE);
+}
 
 // A request's draft ids.
 __device__ inline Integers drafts_of(const Params& p, i64 request) {
@@ -21,95 +33,130 @@ __device__ inline Integers drafts_of(const Params& p, i64 request) {
     return {static_cast<const char*>(p.draft_ids.data) + bytes, p.draft_ids_step, p.draft_ids.wide};
 }
 
-// By a whole warp, a lane per draft token.
-__device__ inline Request read_request(const Params& p, i64 index) {
-    Request request;
-    request.index = index;
+// Its first drafts, up to the first that is no id of the vocabulary, go to `ids`. By a warp.
+__device__ inline void read_drafts(const Params& p, i64 room, int* ids, Request& request) {
+    const Integers drafts = drafts_of(p, request.index);
+    if (room > p.max_spec_len) room = p.max_spec_len;
+    for (int first = 0; first < room; first += LANES) {
+        const int place = first + lane_id();
+        const i64 id = place < room ? integer_at(drafts, place) : 0;
+        const bool bad = id < 0 || id >= p.vocab_size;
+        if (place < room) ids[place] = static_cast<int>(id);
+        const u32 all_bad = __ballot_sync(ALL_LANES, bad);
+        const int lane = __ffs(static_cast<int>(all_bad)) - 1;
+        if (lane < 0) continue;
+        request.num_drafts = first + lane;
+        const bool padding = __shfl_sync(ALL_LANES, static_cast<int>(id == -1), lane);
+        request.status = padding ? STATUS_OK : DRAFT_TOKEN_INVALID;
+        return;
+    }
+    request.num_drafts = room > 0 ? static_cast<int>(room) : 0;
+}
+
+// By a whole warp; the same in every lane.
+__device__ inline Request read_request(const Params& p, i64 index, int* ids) {
+    Request request = {};
+    request.index = static_cast<int>(index);
     const bool one_row = p.row_starts.data == nullptr;
     request.start = one_row ? index : integer_at(p.row_starts, index);
     const i64 end = one_row ? index + 1 : integer_at(p.row_starts, index + 1);
     request.slot = p.slots.data ? integer_at(p.slots, index) : index;
-    const float temperature = p.target.temperature[index];
-    const bool draft_sampled = DENSE && p.draft.temperature[index] != 0.0f;
-    const int lane = lane_id();
-    const i64 id = lane < p.max_spec_len ? integer_at(drafts_of(p, index), lane) : -1;
-    i64 room = end - request.start - 1;
-    if (room > p.max_spec_len) room = p.max_spec_len;
-    const bool usable = lane < room && id >= 0 && id < p.vocab_size;
-    request.num_drafts = __ffs(static_cast<int>(~__ballot_sync(ALL_LANES, usable))) - 1;
-    const i64 first_bad = __shfl_sync(ALL_LANES, id, request.num_drafts);
-    const bool flagged = request.num_drafts < room && first_bad != -1;
-    request.status = flagged ? DRAFT_TOKEN_INVALID : STATUS_OK;
+    request.seed = static_cast<u64>(p.seeds[index]);
+    request.position = static_cast<u32>(integer_at(p.positions, index));
+    request.temperature = p.target.temperature[index];
+    if (DENSE) request.draft_temperature = p.draft.temperature[index];
+    request.scale = logit_scale(request.temperature);
+    request.draft_scale = logit_scale(request.draft_temperature);
+    const i64 room = end - request.start - 1;
+    read_drafts(p, room, ids, request);
     request.num_rows = room < 0 ? 0 : request.num_drafts + 1;
-    request.greedy = temperature == 0.0f;
+    request.greedy = GREEDY || request.temperature == 0.0f;
     request.strict = POLICY == STRICT || (request.greedy && POLICY != SYNTHETIC);
-    request.dense = draft_sampled && !request.strict;
+    request.dense = DENSE && request.draft_temperature != 0.0f && !request.strict;
     return request;
 }
 
-__device__ inline float target_scale(const Params& p, i64 request) {
-    return logit_scale(p.target.temperature[request]);
+// What a request most likely looks like, known before anything is loaded; rows outside the batch
+// are never named.
+__device__ inline bool guess_request(const Params& p, i64 index, Request& guess) {
+    guess = {};
+    guess.start = index * (p.max_spec_len + 1);
+    guess.slot = index;
+    guess.num_drafts = static_cast<int>(p.max_spec_len);
+    guess.num_rows = guess.num_drafts + 1;
+    guess.dense = DENSE;
+    return p.rows_known && !(DENSE && p.slots.data);
 }
 
-__device__ inline float draft_scale(const Params& p, i64 request) {
-    return logit_scale(p.draft.temperature[request]);
+__device__ inline bool has_rows_of(const Request& a, const Request& b) {
+    return a.start == b.start && a.num_rows == b.num_rows && a.dense == b.dense &&
+           (!DENSE || a.slot == b.slot);
 }
 
-__device__ inline Adjustment adjustment_of(const Params& p, i64 request, i64 slot, int row) {
+__device__ inline Adjustment adjustment_of(const Params& p, const Request& request, int row) {
     Adjustment a = {};
     if (p.bias_ids) {
-        a.bias_ids = p.bias_ids + request * p.num_bias;
-        a.bias_values = p.bias_values + request * p.num_bias;
+        a.bias_ids = p.bias_ids + request.index * p.num_bias;
+        a.bias_values = p.bias_values + request.index * p.num_bias;
         a.num_bias = static_cast<int>(p.num_bias);
     }
     if (p.output_counts) {
-        a.prompt_mask = p.prompt_mask + slot * p.prompt_stride;
-        a.output_counts = p.output_counts + slot * p.counts_stride;
-        a.repetition = p.repetition[request];
-        a.presence = p.presence[request];
-        a.frequency = p.frequency[request];
-        a.drafts = drafts_of(p, request);
+        a.prompt_mask = p.prompt_mask + request.slot * p.prompt_stride;
+        a.output_counts = p.output_counts + request.slot * p.counts_stride;
+        a.repetition = p.repetition[request.index];
+        a.presence = p.presence[request.index];
+        a.frequency = p.frequency[request.index];
+        a.drafts = drafts_of(p, request.index);
         a.num_before = row;
     }
     return a;
 }
 
-__device__ inline Row<TargetLogit> target_row(
-    const Params& p, i64 row, const Adjustment* adjustment) {
-    const TargetLogit* data = static_cast<const TargetLogit*>(p.target_logits) + row * p.target_stride;
-    return {data, p.target_elements, p.vocab_size, p.target_map, adjustment};
+// Without its adjustment.
+__device__ inline Row<TargetLogit> target_row(const Params& p, const Request& request, int row) {
+    const TargetLogit* logits = static_cast<const TargetLogit*>(p.target_logits);
+    return {logits + (request.start + row) * p.target_stride, p.target_elements, p.vocab_size,
+            p.target_map, nullptr};
 }
 
+// With it; what is copied out of this must not outlive it.
+struct AdjustedRow {
+    Adjustment adjustment;
+    Row<TargetLogit> row;
+    __device__ AdjustedRow(const Params& p, const Request& request, int index)
+        : row(target_row(p, request, index)) {
+        if (!ADJUSTED) return;
+        adjustment = adjustment_of(p, request, index);
+        row.adjustment = &adjustment;
+    }
+    AdjustedRow(const AdjustedRow&) = delete;
+};
+
 // In the draft's own ids.
-__device__ inline Row<DraftLogit> draft_row(const Params& p, i64 slot, int row) {
-    const DraftLogit* data = static_cast<const DraftLogit*>(p.draft_logits) +
-                             slot * p.draft_slot_stride + row * p.draft_row_stride;
-    return {data, p.draft_vocab_size, p.draft_vocab_size, nullptr, nullptr};
+__device__ inline Row<DraftLogit> draft_row(const Params& p, const Request& request, int row) {
+    const DraftLogit* logits = static_cast<const DraftLogit*>(p.draft_logits);
+    return {logits + request.slot * p.draft_slot_stride + row * p.draft_row_stride,
+            p.draft_vocab_size, p.draft_vocab_size, nullptr, nullptr};
 }
 
 // The same in the target's ids.
-__device__ inline Row<DraftLogit> draft_row_in_target_ids(const Params& p, i64 slot, int row) {
-    Row<DraftLogit> in_target = draft_row(p, slot, row);
+__device__ inline Row<DraftLogit> draft_row_in_target_ids(
+    const Params& p, const Request& request, int row) {
+    Row<DraftLogit> in_target = draft_row(p, request, row);
     in_target.vocab_size = p.vocab_size;
     in_target.inverse_map = p.draft_map;
     return in_target;
 }
 
-__device__ inline DrawKey draw_key(
-    const Params& p, i64 request, int row, u32 stream, u32 draft_index) {
-    const u32 position = static_cast<u32>(integer_at(p.positions, request)) + row;
-    return {static_cast<u64>(p.seeds[request]), position, stream, draft_index};
+__device__ inline DrawKey draw_key(const Request& request, int row, u32 stream, u32 draft_index) {
+    return {request.seed, request.position + static_cast<u32>(row), stream, draft_index};
 }
 
-__device__ inline float uniform_of(const Params& p, i64 request, int row) {
-    const DrawKey key = draw_key(p, request, row, ACCEPT_STREAM, row + 1);
+__device__ inline DrawKey target_key(const Params& p, const Request& request, int row) {
+    return draw_key(request, row, static_cast<u32>(p.stream), static_cast<u32>(p.draft_index));
+}
+
+__device__ inline float uniform_of(const Request& request, int row) {
+    const DrawKey key = draw_key(request, row, ACCEPT_STREAM, row + 1);
     return acceptance_uniform(random_word(key, BLOCK_LEVEL, 0));
-}
-
-__device__ inline Law law_of(const RowResult& row, float scale) {
-    return {row.max, row.threshold, scale, row.log2_sum, row.usable};
-}
-
-__device__ inline Law law_of(const DraftResult& row, float scale) {
-    return {row.max, row.threshold, scale, row.log2_sum, row.usable};
 }

@@ -2,7 +2,6 @@
 // row's alignment. A row never says which request it belongs to, except through its adjustment.
 #pragma once
 #include "adjust.cuh"
-#include "variant.cuh"
 
 struct Bf16 {
     unsigned short bits;
@@ -24,7 +23,19 @@ constexpr int IDLE_KEY_BITS = 0;
 template <>
 constexpr int IDLE_KEY_BITS<Bf16> = 16;
 template <>
-constexpr int IDLE_KEY_BITS<Fp16> = 8;
+constexpr int IDLE_KEY_BITS<Fp16> = 13;
+
+// The bits of -inf in two bytes.
+template <typename T>
+constexpr u32 NOTHING = 0;
+template <>
+constexpr u32 NOTHING<Bf16> = 0xff80;
+template <>
+constexpr u32 NOTHING<Fp16> = 0xfc00;
+
+// How many logits a 16-byte load brings.
+template <typename T>
+constexpr int PER_VECTOR = sizeof(uint4) / sizeof(T);
 
 // inverse_map null: id v of [0, vocab_size) is element v, if v < num_elements. Otherwise element
 // inverse_map[v], unless that is -1. Ids without an element have logit -inf.
@@ -54,36 +65,66 @@ __device__ inline i64 id_of(int block, int lane, int j) {
     return static_cast<i64>(block) * BLOCK_SIZE + (j / 8) * (BLOCK_SIZE / 2) + lane * 8 + j % 8;
 }
 
+// A lane's share of a block as it lies in memory.
 template <typename T>
 struct RawBlock {
-    uint4 words[PER_LANE * sizeof(T) / sizeof(uint4)];
+    uint4 words[PER_LANE / PER_VECTOR<T>];
 };
 
 template <typename T>
-__device__ inline RawBlock<T> load_raw(const T* data, int block, int lane) {
-    constexpr int vectors = 8 * sizeof(T) / sizeof(uint4);
+__device__ inline RawBlock<T> load_raw(const T* block, int lane) {
+    constexpr int vectors = 8 / PER_VECTOR<T>;
     RawBlock<T> raw;
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll
         for (int i = 0; i < vectors; ++i)
-            raw.words[half * vectors + i] =
-                load_once(reinterpret_cast<const uint4*>(data + id_of(block, lane, 8 * half)) + i);
+            raw.words[half * vectors + i] = load_once(
+                reinterpret_cast<const uint4*>(block + half * (BLOCK_SIZE / 2) + lane * 8) + i);
     return raw;
 }
 
+// The same for vectors that begin before `wanted`, counted from the lane's first logit in the block.
+template <typename T>
+__device__ inline void load_raw_if(int wanted, const char* lane_data, uint4* words) {
+    constexpr int vectors = 8 / PER_VECTOR<T>;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int i = 0; i < vectors; ++i)
+            load_once_if(half * (BLOCK_SIZE / 2) < wanted,
+                         reinterpret_cast<const uint4*>(
+                             lane_data + half * (BLOCK_SIZE / 2) * sizeof(T)) + i,
+                         words[half * vectors + i]);
+}
+
+// A lane's share of a block's first `valid` elements, -inf instead of the others.
+template <typename T>
+__device__ inline void cut_off(RawBlock<T>& raw, int valid) {
+    constexpr int vectors = 8 / PER_VECTOR<T>;
+    constexpr u32 word = sizeof(T) == 4 ? 0xff800000u : NOTHING<T> * 0x10001u;
+#pragma unroll
+    for (int i = 0; i < 2 * vectors; ++i)
+        if (i / vectors * (BLOCK_SIZE / 2) + lane_id() * 8 >= valid)
+            raw.words[i] = uint4{word, word, word, word};
+}
+
+__device__ inline u32 word_at(const uint4& words, int i) {
+    return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
+}
+
 __device__ inline float unpack(const RawBlock<Bf16>& raw, int j) {
-    const u32 word = (&raw.words[j / 8].x)[j % 8 / 2];
+    const u32 word = word_at(raw.words[j / 8], j % 8 / 2);
     return __uint_as_float(j % 2 ? word & 0xffff0000u : word << 16);
 }
 
 __device__ inline float unpack(const RawBlock<Fp16>& raw, int j) {
-    const u32 word = (&raw.words[j / 8].x)[j % 8 / 2];
+    const u32 word = word_at(raw.words[j / 8], j % 8 / 2);
     return half_bits_to_float(static_cast<unsigned short>(j % 2 ? word >> 16 : word));
 }
 
 __device__ inline float unpack(const RawBlock<float>& raw, int j) {
-    return __uint_as_float((&raw.words[j / 4].x)[j % 4]);
+    return __uint_as_float(word_at(raw.words[j / 4], j % 4));
 }
 
 template <typename T>
@@ -93,26 +134,64 @@ __device__ inline void unpack_all(const RawBlock<T>& raw, float (&logits)[PER_LA
 }
 
 template <typename T>
+__device__ inline float lane_max(const RawBlock<T>& raw) {
+    float largest = unpack(raw, 0);
+#pragma unroll
+    for (int j = 1; j < PER_LANE; ++j) largest = max_nan(largest, unpack(raw, j));
+    return largest;
+}
+
+__device__ inline float lane_max(const RawBlock<Bf16>& raw) {
+    u32 pair = max_nan_bf16x2(raw.words[0].x, raw.words[1].x);
+#pragma unroll
+    for (int i = 1; i < 8; ++i) pair = max_nan_bf16x2(pair, word_at(raw.words[i / 4], i % 4));
+    return max_nan(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
+template <typename T>
 __device__ inline bool is_full_block(const Row<T>& row, int block) {
     return static_cast<i64>(block + 1) * BLOCK_SIZE <=
            (row.num_elements < row.vocab_size ? row.num_elements : row.vocab_size);
 }
 
+// Whether all of a row can be loaded by whole vectors.
 template <typename T>
-__device__ COLD void load_piecewise(const Row<T>& row, int block, float (&logits)[PER_LANE]) {
+__device__ inline bool is_direct(const Row<T>& row) {
+    return row.is_vector_loadable() && row.vocab_size % 8 == 0 &&
+           row.num_elements >= row.vocab_size;
+}
+
+// Whether a block can.
+template <typename T>
+__device__ inline bool is_direct(const Row<T>& row, int block) {
+    return row.is_vector_loadable() && is_full_block(row, block);
+}
+
+struct Logits {
+    float of[PER_LANE];
+};
+
+// By value, so that what is rarely asked for keeps nobody's row in memory.
+template <typename T>
+__device__ COLD Logits load_piecewise(Row<T> row, int block) {
+    Logits logits;
 #pragma unroll 4
     for (int j = 0; j < PER_LANE; ++j) {
         const i64 element = row.element_of(id_of(block, lane_id(), j));
-        logits[j] = element < 0 ? -INFINITY : to_float(row.data[element]);
+        logits.of[j] = element < 0 ? -INFINITY : to_float(row.data[element]);
     }
+    return logits;
 }
 
 template <typename T>
 __device__ inline void load_block(const Row<T>& row, int block, float (&logits)[PER_LANE]) {
-    if (row.is_vector_loadable() && is_full_block(row, block))
-        unpack_all(load_raw(row.data, block, lane_id()), logits);
-    else
-        load_piecewise(row, block, logits);
+    if (is_direct(row, block)) {
+        unpack_all(load_raw(row.data + static_cast<i64>(block) * BLOCK_SIZE, lane_id()), logits);
+    } else {
+        const Logits loaded = load_piecewise(row, block);
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j) logits[j] = loaded.of[j];
+    }
     if (ADJUSTED && row.adjustment) adjust_block(*row.adjustment, block, row.vocab_size, logits);
 }
 

@@ -12,6 +12,7 @@ constexpr bool DENSE = VARIANT_DENSE;        // drafts come with logits that the
 constexpr bool LOSSY_IN_Q = POLICY == TYPICAL || POLICY == RELAXED || POLICY == FLY;
 constexpr bool SAMPLES_EVERY_ROW = POLICY == STRICT || POLICY == FLY;
 constexpr bool HAS_RESIDUAL = POLICY == PROBABILISTIC || POLICY == BLOCK;
+constexpr bool TESTS_RATIO = HAS_RESIDUAL;  // p against q at each draft token
 // Whether a row's verdict waits for the whole draft.
 constexpr bool JUDGES_WHOLE_DRAFT = POLICY == BLOCK || POLICY == FLY;
 constexpr bool SELECTS = FILTERED || POLICY == RELAXED;

@@ -193,7 +193,20 @@ T atomicAdd(T* address, T value) { return __atomic_fetch_add(address, value, __A
 template <typename T>
 T add_acq_rel(T* address, T value) { return atomicAdd(address, value); }
 template <typename T>
-T or_acq_rel(T* address, T value) { return __atomic_fetch_or(address, value, __ATOMIC_SEQ_CST); }
+void max_relaxed(T* address, T value) {
+    T known = __atomic_load_n(address, __ATOMIC_SEQ_CST);
+    while (known < value &&
+           !__atomic_compare_exchange_n(
+               address, &known, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    }
+}
+inline int warp_max_signed(int value) {
+    const uint64_t* all = host::exchange(host::to_bits(value));
+    int largest = host::from_bits<int>(all[0]);
+    for (int lane = 1; lane < host::WARP; ++lane)
+        if (host::from_bits<int>(all[lane]) > largest) largest = host::from_bits<int>(all[lane]);
+    return largest;
+}
 template <typename T>
 T __ldcg(const T* address) { return *address; }
 template <typename T>
@@ -205,6 +218,9 @@ void store_release(T* address, T value) { __atomic_store_n(address, value, __ATO
 inline void pause_on_host() { std::this_thread::yield(); host::yield(); }
 #define pause pause_on_host
 inline uint4 load_once(const uint4* address) { return *address; }
+inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
+    if (wanted) value = *address;
+}
 
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
@@ -214,6 +230,7 @@ inline float __uint_as_float(unsigned x) { return host::from_bits<float>(x); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fmaf_rn(float a, float b, float c) { return std::fmaf(a, b, c); }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __double2float_ru(double x) {
     const float nearest = static_cast<float>(x);
@@ -223,10 +240,51 @@ inline float exp2_fast(float x) { return std::exp2f(x); }
 inline float max_nan(float a, float b) {
     return std::isnan(a) || std::isnan(b) ? NAN : a > b ? a : b;
 }
+inline unsigned max_nan_bf16x2(unsigned a, unsigned b) {
+    const auto of = [](unsigned bits) { return host::from_bits<float>(bits & 0xffff0000u); };
+    const unsigned high = __float_as_uint(max_nan(of(a), of(b)));
+    const unsigned low = __float_as_uint(max_nan(of(a << 16), of(b << 16)));
+    return (high & 0xffff0000u) | low >> 16;
+}
 inline float half_bits_to_float(unsigned short bits) {
     const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
     const float sign = bits >> 15 ? -1.0f : 1.0f;
     if (exponent == 31) return mantissa ? NAN : sign * INFINITY;
     if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
     return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+}
+
+template <typename Combine>
+unsigned reduce_on_host(unsigned value, Combine combine) {
+    const uint64_t* values = host::exchange(value);
+    unsigned result = static_cast<unsigned>(values[0]);
+    for (int lane = 1; lane < host::WARP; ++lane)
+        result = combine(result, static_cast<unsigned>(values[lane]));
+    return result;
+}
+inline unsigned __reduce_add_sync(unsigned, unsigned value) {
+    return reduce_on_host(value, [](unsigned a, unsigned b) { return a + b; });
+}
+inline unsigned __reduce_min_sync(unsigned, unsigned value) {
+    return reduce_on_host(value, [](unsigned a, unsigned b) { return a < b ? a : b; });
+}
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+    return reduce_on_host(value, [](unsigned a, unsigned b) { return a > b ? a : b; });
+}
+inline bool __any_sync(unsigned mask, bool flag) { return __ballot_sync(mask, flag) != 0; }
+inline void atomicMin(unsigned* address, unsigned value) {
+    if (value < *address) *address = value;
+}
+inline void atomicMax(unsigned* address, unsigned value) {
+    if (value > *address) *address = value;
+}
+inline float round_down_on_host(double x) {
+    const float nearest = static_cast<float>(x);
+    return nearest > x ? std::nextafterf(nearest, -INFINITY) : nearest;
+}
+inline float __fadd_rd(float a, float b) {
+    return round_down_on_host(static_cast<double>(a) + static_cast<double>(b));
+}
+inline float __fdiv_rd(float a, float b) {
+    return round_down_on_host(static_cast<double>(a) / static_cast<double>(b));
 }

@@ -1,11 +1,15 @@
-// The verification kernel as a function of the host.
+// The verification kernels as functions of the host.
 #include "host_builtins.h"
-#include "verify.cu"
+#include "narrow.cu"
+#include "wide.cu"
 
-extern "C" void run(const void* packed, int blocks) {
+template <typename Kernel>
+void start(const void* packed, int blocks, Kernel kernel) {
     Params params;
     std::memcpy(&params, packed, sizeof params);
-    host::launch(blocks, CTA_THREADS, [&params] { verify(params); });
+    host::launch(blocks, CTA_THREADS, [&] { kernel(params); });
 }
 
+extern "C" void run_wide(const void* packed, int blocks) { start(packed, blocks, wide); }
+extern "C" void run_narrow(const void* packed, int blocks) { start(packed, blocks, narrow); }
 extern "C" int params_size() { return sizeof(Params); }

@@ -1,0 +1,212 @@
+// Verification by one CTA a request, for batches that fill the device with requests. Rows are read
+// one after the other, and none behind a rejection; another CTA of the same multiprocessor reads
+// while a row is judged.
+#include "lossy.cuh"
+#include "stream.cuh"
+
+constexpr int MAX_SHARED_BLOCKS = 1024;
+
+// Where the statistics of the rows at hand are: in shared memory if they fit.
+struct LocalPlaces {
+    Mass* target;
+    Mass* draft;
+    __device__ Mass* target_stats(int) const { return target; }
+    __device__ Mass* draft_stats(int) const { return draft; }
+    // Over the statistics, which are no longer needed then.
+    __device__ float* residuals() const { return reinterpret_cast<float*>(target); }
+};
+
+__device__ inline LocalPlaces local_places(const Params& p, Mass* shared_stats, i64 request) {
+    const i64 target_blocks = num_blocks_of(p.vocab_size);
+    const i64 draft_blocks = num_blocks_of(p.draft_vocab_size);
+    LocalPlaces places = {shared_stats, shared_stats + MAX_SHARED_BLOCKS};
+    if (target_blocks > MAX_SHARED_BLOCKS) {
+        places.target = p.target_stats + request * target_blocks;
+        if (DENSE) places.draft = p.draft_stats + request * p.max_spec_len * draft_blocks;
+    }
+    return places;
+}
+
+__device__ inline void find_laws(
+    const Params& p, Shared& shared, Scratch* scratch, const LocalPlaces& places, int row) {
+    const Request& request = shared.request;
+    const int half = warp_id() / HalfCta::WARPS;
+    const bool draft = half == 1;
+    if (draft && !request.has_draft_row(row)) return;
+    Law law = {};
+    if (FILTERED) {
+        const HalfCta team = my_team<HalfCta>();
+        if (draft) {
+            law = row_law(team, shared.slots, scratch[half], draft_row(p, request, row),
+                          places.draft, p.draft, request.index);
+        } else {
+            const AdjustedRow target(p, request, row);
+            law = row_law(team, shared.slots, scratch[half], target.row, places.target, p.target,
+                          request.index);
+        }
+    } else if (warp_id() % HalfCta::WARPS == 0) {
+        law = draft ? plain_law(places.draft, num_blocks_of(p.draft_vocab_size),
+                                request.draft_temperature)
+                    : plain_law(places.target, num_blocks_of(p.vocab_size), request.temperature);
+    }
+    if (threadIdx.x % HalfCta::THREADS != 0) return;
+    if (DENSE && draft)
+        shared.draft_laws[row] = law;
+    else
+        shared.target_laws[row] = law;
+}
+
+// By all threads, and the same for all.
+__device__ inline Verdict judge_row(
+    const Params& p, Shared& shared, Scratch* scratch, const LocalPlaces& places, int row) {
+    const Request& request = shared.request;
+    __syncthreads();
+    find_laws(p, shared, scratch, places, row);
+    __syncthreads();
+    if (SAMPLES_EVERY_ROW || request.strict) {
+        const Law law = shared.target_laws[row];
+        if (warp_id() < DrawTeam::WARPS && law.is_usable()) {
+            const i64 token =
+                target_token(my_team<DrawTeam>(), shared, row, places.target, law);
+            if (threadIdx.x == 0) shared.tokens[row] = static_cast<int>(token);
+        }
+        __syncthreads();
+    }
+    Verdict verdict = verdict_of(p, shared, row);
+    if (LOSSY_IN_Q && !request.strict && row < request.num_drafts && verdict == PASSES) {
+        if (!forgives_draft(p, shared, scratch, row, places.target)) verdict = FAILS;
+        __syncthreads();
+    }
+    return verdict;
+}
+
+// Statistics of a target row and the draft row beside it.
+__device__ inline void read_row(
+    const Params& p, const Request& request, const LocalPlaces& places, int row) {
+    Flow flow;
+    flow.open(p, request, stretch_of_row(p, request, row));
+    flow.drain(p, request, places);
+}
+
+// Reads and judges rows up to the first that does not pass.
+__device__ inline int judge_rows(
+    const Params& p, Shared& shared, Scratch* scratch, const LocalPlaces& places,
+    Verdict& verdict) {
+    const Request& request = shared.request;
+    if (warp_id() == 0) gather_evidence(p, shared);
+    verdict = PASSES;
+    for (int row = 0; row < request.num_rows; ++row) {
+        read_row(p, request, places, row);
+        verdict = judge_row(p, shared, scratch, places, row);
+        if (verdict != PASSES) return row;
+    }
+    return request.num_rows;
+}
+
+__device__ inline void decide_alone(
+    const Params& p, Shared& shared, int first, Verdict verdict) {
+    if (warp_id() == 0) {
+        Decision decision = decide(p, shared, first, verdict);
+        if (POLICY == FLY && !shared.request.strict) {
+            const int accepted = accepted_by_fly(p, shared, decision.kept);
+            if (accepted < decision.kept)
+                decision = {FROM_TARGET, accepted, decision.kept, shared.request.status};
+        }
+        __syncwarp();
+        if (lane_id() == 0) shared.decision = decision;
+    }
+    __syncthreads();
+}
+
+// Residual masses of one row, known to all.
+__device__ inline void find_residual(Shared& shared, const LocalPlaces& places, int row) {
+    __syncthreads();
+    if (threadIdx.x == 0) set_pair(shared, row, nullptr);
+    __syncthreads();
+    visit_residual(&shared.pair, warp_id(), CTA_WARPS, num_blocks_of(shared.params.vocab_size),
+                   [&](int block, float mass) {
+                       places.residuals()[block] = mass;
+                   });
+    __syncthreads();
+}
+
+__device__ COLD void finish_block(Shared& shared, LocalPlaces places) {
+    const Params& p = shared.params;
+    const DrawTeam team = my_team<DrawTeam>();
+    const int num_blocks = num_blocks_of(p.vocab_size);
+    Decision decision = shared.decision;
+    for (int row = decision.kept - 1;; --row) {
+        find_residual(shared, places, row);
+        if (warp_id() < DrawTeam::WARPS) {
+            const bool keeps = block_keeps(team, shared, places.residuals(), num_blocks, row);
+            if (threadIdx.x == 0) shared.flags[0] = keeps;
+        }
+        __syncthreads();
+        decision.num_accepted = row;
+        if (shared.flags[0]) break;
+    }
+    if (warp_id() >= DrawTeam::WARPS) return;
+    const u64 best = best_residual(team, shared.slots, places.residuals(), num_blocks,
+                                   recover_key(shared.request, decision.num_accepted));
+    finish_from_residual(team, shared, decision, best);
+}
+
+__device__ COLD void finish_row(Shared& shared, LocalPlaces places) {
+    const int row = shared.decision.kept;
+    if (threadIdx.x == 0) set_pair(shared, row, places.target);
+    __syncthreads();
+    const u64 mine =
+        race_residual(&shared.pair, recover_key(shared.request, row), warp_id(), CTA_WARPS,
+                      num_blocks_of(shared.params.vocab_size));
+    if (lane_id() == 0) shared.slots[warp_id()] = mine;
+    __syncthreads();
+    if (warp_id() >= DrawTeam::WARPS) return;
+    const u64 best =
+        warp_reduce(lane_id() < CTA_WARPS ? shared.slots[lane_id()] : 0, Max{});
+    const DrawTeam team = my_team<DrawTeam>();
+    team.sync();
+    finish_from_residual(team, shared, shared.decision, best);
+}
+
+__device__ inline void verify_request(
+    const Params& p, Shared& shared, Scratch* scratch, Mass* stats, i64 index) {
+    if (warp_id() == 0) {
+        const Request request = read_request(p, index, shared.drafts);
+        if (lane_id() == 0) shared.request = request;
+    }
+    __syncthreads();
+    const LocalPlaces places = local_places(p, stats, index);
+    Verdict verdict;
+    const int first = judge_rows(p, shared, scratch, places, verdict);
+    decide_alone(p, shared, first, verdict);
+    if (HAS_RESIDUAL && shared.decision.ending == FROM_RESIDUAL) {
+        if (POLICY == BLOCK)
+            finish_block(shared, places);
+        else
+            finish_row(shared, places);
+    } else if (warp_id() < DrawTeam::WARPS) {
+        finish_from_target(my_team<DrawTeam>(), shared, shared.decision, places.target);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSOR)
+    narrow(const __grid_constant__ Params p) {
+    __shared__ Shared shared;
+    __shared__ Mass stats[(DENSE ? 2 : 1) * MAX_SHARED_BLOCKS];
+    __shared__ u64 scratch[SELECTS ? 2 * ((sizeof(Scratch) + 7) / 8) : 1];
+    __shared__ u32 drawn;
+    const bool queues = gridDim.x < p.num_reqs;
+    copy_params(p, shared);
+    for (i64 index = blockIdx.x; index < p.num_reqs;) {
+        // Who draws the last number puts the counter back.
+        if (threadIdx.x == 0 && queues) {
+            drawn = atomicAdd(p.control, 1u);
+            if (drawn == p.num_reqs - 1) *p.control = 0;
+        }
+        verify_request(p, shared, reinterpret_cast<Scratch*>(scratch), stats, index);
+        if (!queues) return;
+        __syncthreads();
+        index = static_cast<i64>(gridDim.x) + drawn;
+        __syncthreads();
+    }
+}

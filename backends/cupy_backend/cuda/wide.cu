@@ -1,0 +1,239 @@
+// Verification by several CTAs a request, for batches with fewer requests than the device has room
+// for CTAs. All rows are read at once; whoever arrives last goes on, and where a residual may be
+// wanted everyone waits for that moment and comes to the same decision.
+#include "finish.cuh"
+#include "meeting.cuh"
+#include "recipe.cuh"
+
+__device__ inline Stretch stretch_of(
+    const Params& p, const Request& request, const Member& member) {
+    const int total = length_of_request(p, request);
+    return stretch(p, request, member.first(total), member.next(total));
+}
+
+// Statistics of this CTA's share. The request is guessed at first, so that logits are on their way
+// while it is read.
+__device__ inline void read_share(
+    const Params& p, const GlobalPlaces& places, Shared& shared, const Member& member, i64 index) {
+    Flow flow;
+    Request request;
+    const bool guessed = guess_request(p, index, request);
+    if (!guessed) request.num_rows = 0;
+    flow.open(p, request, stretch_of(p, request, member));
+    if (warp_id() == 0) {
+        const Request known = read_request(p, index, shared.drafts);
+        if (lane_id() == 0) shared.request = known;
+    }
+    __syncthreads();
+    if (!guessed || !has_rows_of(request, shared.request))
+        flow.open(p, shared.request, stretch_of(p, shared.request, member));
+    flow.drain(p, shared.request, places);
+}
+
+// Of the rows that this CTA was the last to read.
+__device__ inline void find_filtered_laws(
+    const Params& p, const GlobalPlaces& places, Shared& shared, Scratch& scratch) {
+    const Request& request = shared.request;
+    const Parts parts(p, request);
+    const WholeCta team = my_team<WholeCta>();
+    for (int part = 0; part < parts.count; ++part) {
+        if (!(shared.flags[part / LANES] >> part % LANES & 1)) continue;
+        const int row = parts.row(part);
+        Law law;
+        if (parts.draft(part)) {
+            law = row_law(team, shared.slots, scratch, draft_row(p, request, row),
+                          places.draft_stats(row), p.draft, request.index);
+        } else {
+            const AdjustedRow target(p, request, row);
+            law = row_law(team, shared.slots, scratch, target.row, places.target_stats(row),
+                          p.target, request.index);
+        }
+        if (threadIdx.x == 0) *places.law(row, parts.draft(part)) = law;
+    }
+}
+
+// By one warp.
+__device__ inline Law find_law(
+    const Params& p, const GlobalPlaces& places, const Request& request, int row, bool draft) {
+    if (FILTERED) return *places.law(row, draft);
+    return draft ? plain_law(places.draft_stats(row), num_blocks_of(p.draft_vocab_size),
+                             request.draft_temperature)
+                 : plain_law(places.target_stats(row), num_blocks_of(p.vocab_size),
+                             request.temperature);
+}
+
+// Every warp another row.
+__device__ inline void find_laws(const Params& p, const GlobalPlaces& places, Shared& shared) {
+    const Parts parts(p, shared.request);
+    for (int part = warp_id(); part < parts.count; part += CTA_WARPS) {
+        const int row = parts.row(part);
+        const bool draft = parts.draft(part);
+        const Law law = find_law(p, places, shared.request, row, draft);
+        if (lane_id() > 0) continue;
+        if (DENSE && draft)
+            shared.draft_laws[row] = law;
+        else
+            shared.target_laws[row] = law;
+    }
+}
+
+// The target's own samples, a team a row, up to the first that differs from the draft.
+__device__ inline int sample_rows(
+    const Params& p, const GlobalPlaces& places, Shared& shared, Verdict& verdict) {
+    const DrawTeam team = my_team<DrawTeam>();
+    constexpr int teams = CTA_WARPS / DrawTeam::WARPS;
+    const int num_rows = shared.request.num_rows;
+    int failed = 0;
+    for (int first = 0; first < num_rows; first += teams) {
+        const int row = first + warp_id() / DrawTeam::WARPS;
+        if (row < num_rows) {
+            const Law law = find_law(p, places, shared.request, row, false);
+            i64 token = NO_TOKEN;
+            if (law.is_usable())
+                token = target_token(team, shared, row, places.target_stats(row), law);
+            if (team.thread() == 0) {
+                shared.target_laws[row] = law;
+                shared.tokens[row] = static_cast<int>(token);
+            }
+        }
+        __syncthreads();
+        const int end = first + teams < num_rows ? first + teams : num_rows;
+        failed = first_failure(p, shared, first, end, verdict);
+        if (failed < end) return failed;
+    }
+    return num_rows;
+}
+
+__device__ inline void decide_by_one_warp(
+    const Params& p, Shared& shared, int first, Verdict verdict) {
+    if (warp_id() == 0) {
+        const Decision decision = decide(p, shared, first, verdict);
+        if (lane_id() == 0) shared.decision = decision;
+    }
+    __syncthreads();
+}
+
+// This CTA's share of one row's residual masses.
+__device__ COLD void find_masses(Shared& shared, Member member, int row, float* masses) {
+    const int num_blocks = num_blocks_of(shared.params.vocab_size);
+    visit_residual(&shared.pair, member.index + member.count * warp_id(),
+                   member.count * CTA_WARPS, num_blocks, [&](int block, float mass) {
+                       masses[block] = mass;
+                   });
+}
+
+// The best block of this CTA's share.
+__device__ COLD u64 race_share(Shared& shared, Member member) {
+    return race_residual(&shared.pair, recover_key(shared.request, shared.decision.kept),
+                         member.index + member.count * warp_id(), member.count * CTA_WARPS,
+                         num_blocks_of(shared.params.vocab_size));
+}
+
+// The share of the residual of this CTA. True for the last.
+__device__ inline bool find_residual(
+    const GlobalPlaces& places, Shared& shared, const Control& control, const Member& member) {
+    const int kept = shared.decision.kept;
+    for (int row = POLICY == BLOCK ? 0 : kept; row < (POLICY == BLOCK ? kept : kept + 1); ++row) {
+        if (threadIdx.x == 0) set_pair(shared, row, places.target_stats(row));
+        __syncthreads();
+        if (POLICY == BLOCK) {
+            find_masses(shared, member, row, places.residuals(row));
+            __syncthreads();
+        } else {
+            const u64 best = race_share(shared, member);
+            if (lane_id() == 0) shared.slots[warp_id()] = best;
+        }
+    }
+    if (POLICY != BLOCK) {
+        __syncthreads();
+        if (warp_id() == 0) {
+            const u64 best =
+                warp_reduce(lane_id() < CTA_WARPS ? shared.slots[lane_id()] : 0, Max{});
+            if (lane_id() == 0 && best) max_relaxed(control.best, best);
+        }
+    }
+    return arrive(shared, control.left, member.count);
+}
+
+__device__ inline void finish_residual(
+    const Params& p, const GlobalPlaces& places, Shared& shared, const Control& control) {
+    // No one but this team is left.
+    const DrawTeam team = my_team<DrawTeam>();
+    Decision decision = shared.decision;
+    u64 best = 0;
+    if (POLICY == BLOCK) {
+        const int num_blocks = num_blocks_of(p.vocab_size);
+        int row = decision.kept - 1;
+        while (!block_keeps(team, shared, places.residuals(row), num_blocks, row)) --row;
+        decision.num_accepted = row;
+        if (threadIdx.x == 0) set_pair(shared, row, places.target_stats(row));
+        best = best_residual(team, shared.slots, places.residuals(row), num_blocks,
+                             recover_key(shared.request, row));
+    } else {
+        best = __ldcg(control.best);
+        team.sync();
+        if (threadIdx.x == 0) *control.best = 0;
+    }
+    finish_from_residual(team, shared, decision, best);
+}
+
+__device__ inline void forget(const Control& control) {
+    *control.arrived = 0;
+    *control.left = 0;
+}
+
+extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSOR)
+    wide(const __grid_constant__ Params p) {
+    __shared__ Shared shared;
+    __shared__ u64 scratch[FILTERED ? (sizeof(Scratch) + 7) / 8 : 1];
+    const Member member = {static_cast<int>(blockIdx.x % static_cast<u32>(p.group)),
+                           static_cast<int>(p.group)};
+    const i64 index = blockIdx.x / static_cast<u32>(p.group);
+    const GlobalPlaces places = {p, shared.request};
+    copy_params(p, shared);
+    read_share(p, places, shared, member, index);
+    const Control control = control_of(p, shared.request.index);
+    if (FILTERED) {
+        arrive_at_rows(p, shared, control.rows, member);
+        find_filtered_laws(p, places, shared, reinterpret_cast<Scratch&>(scratch));
+    }
+    const bool waits = HAS_RESIDUAL && !shared.request.strict;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        u32 arrived = add_acq_rel(control.arrived, 1u) + 1;
+        const u32 expected = static_cast<u32>(member.count);
+        shared.flags[0] = arrived == expected;
+        if (!waits && arrived == expected) forget(control);
+        while (waits && arrived != expected) arrived = load_acquire(control.arrived);
+    } else if (warp_id() == 1) {
+        gather_evidence(p, shared);
+    }
+    __syncthreads();
+    const bool last = shared.flags[0];
+    if (!waits && !last) return;
+    Verdict verdict = PASSES;
+    int first;
+    if (shared.request.strict) {
+        first = sample_rows(p, places, shared, verdict);
+    } else {
+        find_laws(p, places, shared);
+        __syncthreads();
+        first = first_failure(p, shared, 0, shared.request.num_rows, verdict);
+    }
+    decide_by_one_warp(p, shared, first, verdict);
+    if (waits) {
+        if (shared.decision.ending == FROM_RESIDUAL) {
+            if (!find_residual(places, shared, control, member)) return;
+            if (threadIdx.x == 0) forget(control);
+            if (warp_id() < DrawTeam::WARPS) finish_residual(p, places, shared, control);
+            return;
+        }
+        if (threadIdx.x == 0 &&
+            add_acq_rel(control.left, 1u) + 1 == static_cast<u32>(member.count))
+            forget(control);
+        if (!last) return;
+    }
+    if (warp_id() < DrawTeam::WARPS)
+        finish_from_target(my_team<DrawTeam>(), shared, shared.decision,
+                           places.target_stats(shared.decision.num_accepted));
+}

@@ -1,0 +1,204 @@
+"""The CUDA functions that make a filtered row's law, on the CPU, against the reference.
+
+Every row is filtered by teams of eight and of sixteen warps, which must agree bit for bit.
+"""
+
+import ctypes
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from acceptor.backends.cupy_backend.variant import KernelPolicy, Variant
+from acceptor.backends.reference.recipe import log_probs
+from acceptor.core import SamplingParams, SamplingTensors
+from acceptor.core.race import BLOCK_SIZE
+from acceptor.tests.kit.cuda_on_host import GXX, build_on_host
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(GXX is None, reason="builds the kernels with g++"),
+]
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+LN_2 = 0.6931471805599453
+
+
+class Filters(ctypes.Structure):
+    """As cuda/filters.cuh declares them."""
+
+    _fields_ = (
+        ("temperature", ctypes.c_float),
+        ("min_p", ctypes.c_float),
+        ("top_k", ctypes.c_int),
+        ("top_p", ctypes.c_float),
+    )
+
+
+@frozen(eq=False)
+class HostLaw:
+    """What the kernels find of a row: kept ids, log2 of their mass, log-masses of blocks."""
+
+    kept: Tensor
+    log2_sum: float
+    masses: Tensor
+    raw: tuple[Tensor, Tensor]
+
+
+Recipe = tuple[float, float, int, float]
+Build = Callable[[torch.dtype], ctypes.CDLL]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    folder = tmp_path_factory.mktemp("laws")
+
+    @cache
+    def built(dtype: torch.dtype) -> ctypes.CDLL:
+        variant = Variant(KernelPolicy.STRICT, dtype, filtered=True)
+        return build_on_host("law_on_host", variant, folder)
+
+    return built
+
+
+@pytest.fixture
+def bf16(build: Build) -> ctypes.CDLL:
+    return build(BF16)
+
+
+def host_law(library: ctypes.CDLL, row: Tensor, recipe: Recipe, warps: int) -> HostLaw:
+    stats = torch.empty(-(-len(row) // BLOCK_SIZE), 2)
+    law = torch.full((4,), torch.nan)
+    function = getattr(library, f"law_by_{warps}_warps")
+    function.argtypes = [
+        ctypes.c_void_p, ctypes.c_longlong, Filters, ctypes.c_void_p, ctypes.c_void_p,
+    ]  # fmt: skip
+    function(row.data_ptr(), len(row), Filters(*recipe), stats.data_ptr(), law.data_ptr())
+    largest, threshold, scale, log2_sum = (float(x) for x in law)
+    masses = (stats[:, 0].double() - largest) * scale * LN_2 + stats[:, 1].double().log()
+    kept = (row.float() >= threshold) & (row > -torch.inf)
+    return HostLaw(kept, log2_sum, masses - log2_sum * LN_2, (law, stats))
+
+
+def reference_law(row: Tensor, recipe: Recipe) -> Tensor:
+    temperature, min_p, top_k, top_p = recipe
+    params = SamplingTensors.stack(
+        [SamplingParams(seed=0, temperature=temperature, min_p=min_p, top_k=top_k, top_p=top_p)]
+    )
+    return log_probs(row.double()[None], params.target, torch.tensor([0]))[0]
+
+
+def near_tie(row: Tensor, recipe: Recipe, kept: Tensor) -> Tensor:
+    """The law that a hardly different top-p makes: sums of floats may decide so."""
+    for nearby in (recipe[3] * (1 - 2e-6), recipe[3] * (1 + 2e-6)):
+        law = reference_law(row, (*recipe[:3], min(nearby, 1.0)))
+        if recipe[3] < 1 and torch.equal(kept, law > -torch.inf):
+            return law
+    raise AssertionError((recipe, kept.sum()))
+
+
+def check_row(library: ctypes.CDLL, row: Tensor, recipe: Recipe) -> None:
+    expected = reference_law(row, recipe)
+    got = host_law(library, row, recipe, 8)
+    wider = host_law(library, row, recipe, 16)
+    assert all(torch.equal(a, b) for a, b in zip(got.raw, wider.raw, strict=True)), recipe
+    if not torch.equal(got.kept, expected > -torch.inf):
+        expected = near_tie(row, recipe, got.kept)
+    largest = expected.amax()
+    assert got.log2_sum == pytest.approx(float(-largest) / LN_2, abs=1e-5), recipe
+    padded = torch.full((len(got.masses) * BLOCK_SIZE,), -torch.inf, dtype=torch.float64)
+    padded[: len(row)] = expected
+    masses = padded.view(-1, BLOCK_SIZE).logsumexp(dim=1)
+    torch.testing.assert_close(got.masses, masses, rtol=0, atol=3e-5)
+
+
+def random_rows(seed: int, count: int) -> Iterator[Tensor]:
+    """Peaked and flat rows, rounded ones with many ties, and some with impossible tokens."""
+    noise = torch.Generator().manual_seed(seed)
+    sizes = (1, 2, 31, 511, 512, 513, 700, 1301, 5000)
+    for index in range(count):
+        size = sizes[index % len(sizes)]
+        row = torch.randn(size, generator=noise) * (2.0, 0.01, 1.0, 5.0, 0.0)[index % 5]
+        if index % 3 == 0:
+            peaks = torch.randint(size, (8,), generator=noise)
+            row[peaks] += 6 + 14 * torch.rand(8, generator=noise)
+        if index % 7 == 0:
+            row = row.round()
+        if index % 4 == 0:
+            row[torch.rand(size, generator=noise) < 0.5] = -torch.inf
+            row[index % size] = 1.0
+        yield row
+
+
+def recipes(seed: int, count: int) -> Iterator[Recipe]:
+    noise = torch.Generator().manual_seed(seed)
+    for index in range(count):
+        chance = [float(x) for x in torch.rand(4, generator=noise)]
+        temperature = (0.8, 0.3 + 2 * chance[0])[index % 2]
+        min_p = (0.0, 0.0, chance[1] ** 4)[index % 3]
+        top_k = (0, 1, 5, 50, 300, 2000, 10_000)[int(7 * chance[2])]
+        top_p = (1.0, 0.9, 0.95, chance[3], 1e-6, 0.999)[(index + 1) % 6]
+        yield temperature, min_p, top_k or int(top_p == 1.0 and min_p == 0.0), top_p
+
+
+@pytest.mark.parametrize("part", range(20))
+def test_random_rows_of_bf16(bf16: ctypes.CDLL, part: int) -> None:
+    for row, recipe in zip(random_rows(part, 60), recipes(part, 60), strict=True):
+        check_row(bf16, row.to(BF16), recipe)
+
+
+@pytest.mark.parametrize("dtype", [FP16, FP32], ids=str)
+def test_random_rows_of_other_dtypes(build: Build, dtype: torch.dtype) -> None:
+    for row, recipe in zip(random_rows(9, 40), recipes(9, 40), strict=True):
+        check_row(build(dtype), row.to(dtype), recipe)
+
+
+REAL_RECIPES: tuple[Recipe, ...] = (
+    (0.8, 0.0, 50, 0.9),
+    (0.8, 0.0, 0, 0.9),
+    (0.8, 0.0, 50, 1.0),
+    (0.8, 0.05, 0, 1.0),
+    (0.8, 0.01, 200, 0.95),
+    (1.3, 0.0, 0, 0.99),
+)
+
+
+@pytest.mark.parametrize("recipe", REAL_RECIPES, ids=str)
+@pytest.mark.parametrize("peaked", [True, False], ids=["peaked", "flat"])
+@pytest.mark.parametrize("vocab_size", [70_000, 151_936, 300_001])
+def test_real_vocabularies(
+    bf16: ctypes.CDLL, vocab_size: int, peaked: bool, recipe: Recipe
+) -> None:
+    noise = torch.Generator().manual_seed(vocab_size)
+    row = torch.randn(vocab_size, generator=noise) * 2
+    if peaked:
+        peaks = torch.randint(vocab_size, (8,), generator=noise)
+        row[peaks] += 6 + 14 * torch.rand(8, generator=noise)
+    check_row(bf16, row.to(BF16), recipe)
+
+
+def test_rows_that_are_not_aligned(bf16: ctypes.CDLL) -> None:
+    noise = torch.Generator().manual_seed(3)
+    rows = (4 * torch.randn(2, 5001, generator=noise)).to(BF16)
+    for row in rows:
+        for recipe in REAL_RECIPES:
+            check_row(bf16, row, recipe)
+    assert any(row.data_ptr() % 16 for row in rows)
+
+
+def test_ties_at_the_threshold_stay_together(bf16: ctypes.CDLL) -> None:
+    row = torch.full((2000,), -3.0)
+    row[::100] = 2.0
+    for recipe in ((1.0, 0.0, 3, 1.0), (1.0, 0.0, 0, 0.1), (1.0, 0.0, 5, 0.5)):
+        kept = host_law(bf16, row.to(BF16), recipe, 8).kept
+        assert torch.equal(kept, row == 2.0)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_rows_that_are_not_usable_say_so(bf16: ctypes.CDLL, bad: float) -> None:
+    row = torch.zeros(1500)
+    row[700 if bad != -torch.inf else slice(None)] = bad
+    largest = host_law(bf16, row.to(BF16), (1.0, 0.0, 5, 0.9), 8).raw[0][0]
+    assert not largest.isfinite()
