@@ -133,7 +133,12 @@ class Measurement:
             yield name, self._run(load, lengths, self.policies, file=file)
 
     def _steps(self) -> Iterator[TimedStep]:
-        plan = Plan(lengths=(NUM_SPEC_TOKENS,), concurrencies=TIMED_BATCHES, num_steps=TIMED_STEPS)
+        plan = Plan(
+            lengths=(NUM_SPEC_TOKENS,),
+            concurrencies=TIMED_BATCHES,
+            num_steps=TIMED_STEPS,
+            cpu_time=self.pair.target.device.type == "cpu",
+        )
         for (name, share), policy in product(GREEDY_SHARES.items(), ("strict", "probabilistic")):
             load = evolve(self.load, greedy_share=share, max_concurrency=max(TIMED_BATCHES))
             bench = self._bench(load, (NUM_SPEC_TOKENS,), {policy: self.policies[policy]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,10 @@ from .results import BenchResults, BenchRun
 if TYPE_CHECKING:
     from .document import Document, TimedStep
 
-SERVING = (
-    "output token throughput (tok/s)",
-    "mean TTFT (ms)",
-    "mean TPOT (ms)",
-    "P99 TPOT (ms)",
+SERVING = ("output token throughput (tok/s)", "mean TTFT (ms)", "mean TPOT (ms)", "P99 TPOT (ms)")
+# A CPU is rarely alone: its figures count processor time, and leave out latencies.
+SERVING_ON_CPU = ("output tokens per CPU second",)
+ACCEPTED = (
     "acceptance rate (%)",
     "acceptance length",
 )
@@ -43,7 +43,8 @@ def write_tables(document: Document, name: str, out: Path) -> None:
     runs = document.lengths.runs
     drafting = [run for run in runs if run.setting.num_spec_tokens]
     save(draw_acceptance, drafting, figures / f"benchmark-{name}-acceptance.svg")
-    save(draw_throughput, runs, figures / f"benchmark-{name}-throughput.svg")
+    draw = partial(draw_throughput, cpu_time=_on_cpu(document.lengths))
+    save(draw, runs, figures / f"benchmark-{name}-throughput.svg")
 
 
 def where(results: BenchResults) -> str:
@@ -74,7 +75,21 @@ def against_strict(results: BenchResults) -> str:
     length = known[len(known) // 2]
     runs = [run for run in results.runs if run.setting.num_spec_tokens == length]
     places = tuple(f"position {place}" for place in range(length))
-    return side_by_side(runs, SERVING + places)
+    serving = SERVING_ON_CPU if _on_cpu(results) else SERVING
+    return side_by_side(runs, serving + ACCEPTED + places)
+
+
+def _on_cpu(results: BenchResults) -> bool:
+    return results.machine["device"].startswith("CPU")
+
+
+def _speed(run: BenchRun, *, cpu_time: bool) -> float:
+    per_cpu_second = run.figures.tokens_per_cpu_second
+    return per_cpu_second if cpu_time and per_cpu_second else run.figures.output_throughput
+
+
+def _unit(*, cpu_time: bool) -> str:
+    return "tokens per CPU second" if cpu_time else "tok/s"
 
 
 def _drafts(run: BenchRun) -> bool:
@@ -83,11 +98,13 @@ def _drafts(run: BenchRun) -> bool:
 
 def lengths(results: BenchResults) -> str:
     """Throughput and acceptance length at every K."""
-    plain = next(run for run in results.runs if not _drafts(run)).figures.output_throughput
-    head = ["policy", "K", "tok/s", "of plain", "acceptance rate (%)", "acceptance length"]
+    cpu_time = _on_cpu(results)
+    plain = _speed(next(run for run in results.runs if not _drafts(run)), cpu_time=cpu_time)
+    unit = _unit(cpu_time=cpu_time)
+    head = ["policy", "K", unit, "of plain", "acceptance rate (%)", "acceptance length"]
     rows = [["plain", "0", f"{plain:.1f}", "1.00", "–", "–"]]
     for run in filter(_drafts, results.runs):
-        speed, acceptance = run.figures.output_throughput, run.figures.acceptance
+        speed, acceptance = _speed(run, cpu_time=cpu_time), run.figures.acceptance
         rows.append(
             [
                 run.setting.policy,
@@ -104,23 +121,24 @@ def lengths(results: BenchResults) -> str:
 def greedy(measured: Mapping[str, BenchResults]) -> str:
     """Acceptance of greedy and of sampled requests, alone and mixed."""
     head = ["policy"]
-    for name in measured:
-        head += [f"{name}: greedy", "sampled", "tok/s"]
+    for name, results in measured.items():
+        head += [f"{name}: greedy", "sampled", _unit(cpu_time=_on_cpu(results))]
     policies = [run.setting.policy for run in next(iter(measured.values())).runs]
     rows = [
-        [policy, *(cell for one in measured.values() for cell in _greedy_cells(one.runs[place]))]
+        [policy, *(cell for one in measured.values() for cell in _greedy_cells(one, place))]
         for place, policy in enumerate(policies)
     ]
     return table(head, rows)
 
 
-def _greedy_cells(run: BenchRun) -> list[str]:
+def _greedy_cells(results: BenchResults, place: int) -> list[str]:
+    run = results.runs[place]
     by_kind = run.figures.acceptance_by_category
     if not by_kind.keys() & {"greedy", "sampled"}:
         by_kind = {"sampled": run.figures.acceptance}
     shown = [by_kind.get(kind) for kind in ("greedy", "sampled")]
     cells = ["–" if one is None else f"{one.acceptance_length:.2f}" for one in shown]
-    return [*cells, f"{run.figures.output_throughput:.1f}"]
+    return [*cells, f"{_speed(run, cpu_time=_on_cpu(results)):.1f}"]
 
 
 def steps(timed: Sequence[TimedStep]) -> str:

@@ -80,6 +80,7 @@ class Figures:
     Attributes:
         num_successful, num_failed: requests by how they ended.
         duration: seconds from the first arrival to the last end.
+        cpu_seconds: processor time of this process meanwhile, of all its threads; 0 if not taken.
         num_input_tokens: of all prompts.
         num_output_tokens: emitted, by failed requests too.
         request_throughput: successful requests per second.
@@ -95,6 +96,7 @@ class Figures:
     num_successful: int
     num_failed: int
     duration: float
+    cpu_seconds: float
     num_input_tokens: int
     num_output_tokens: int
     request_throughput: float
@@ -109,8 +111,13 @@ class Figures:
     acceptance: Acceptance
     acceptance_by_category: dict[str, Acceptance]
 
+    @property
+    def tokens_per_cpu_second(self) -> float | None:
+        """Output tokens per second of processor time, which other work hardly disturbs."""
+        return self.num_output_tokens / self.cpu_seconds if self.cpu_seconds else None
 
-def figures_of(requests: Sequence[ServedRequest]) -> Figures:
+
+def figures_of(requests: Sequence[ServedRequest], cpu_seconds: float = 0.0) -> Figures:
     """Compute all figures; without requests they are 0."""
     duration = duration_of(requests)
     # A duration of 0 has no requests, and then every count is 0, too.
@@ -123,6 +130,7 @@ def figures_of(requests: Sequence[ServedRequest]) -> Figures:
         num_successful=num_successful,
         num_failed=len(requests) - num_successful,
         duration=duration,
+        cpu_seconds=cpu_seconds,
         num_input_tokens=num_input,
         num_output_tokens=num_output,
         request_throughput=num_successful / seconds,

@@ -139,32 +139,42 @@ def draw_latencies(figure: Figure, runs: Sequence[BenchRun]) -> None:
     panels[-1].legend(fontsize=7)
 
 
-def draw_throughput(figure: Figure, runs: Sequence[BenchRun]) -> None:
-    """Output tokens per second against K, one line per policy, plain decoding as a level."""
+def draw_throughput(figure: Figure, runs: Sequence[BenchRun], *, cpu_time: bool = False) -> None:
+    """Output tokens per second against K, one line per policy, plain decoding as a level.
+
+    With `cpu_time` the seconds are of processor time.
+    """
     looks, groups = Looks.of(runs), list(comparable(runs))
     longest = max(run.setting.num_spec_tokens for run in runs)
     panels = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
     for axes, group in zip(panels, groups, strict=True):
-        _draw_throughput(axes, group, looks)
+        _draw_throughput(axes, group, looks, cpu_time=cpu_time)
         axes.set(xlabel="K, tokens per draft", xlim=(0, longest + 1), title=_title(group[0]))
         axes.set_ylim(0, None)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    panels[0].set_ylabel("output tokens per second")
+    panels[0].set_ylabel(f"output tokens per {'CPU ' if cpu_time else ''}second")
     panels[-1].legend()
 
 
-def _draw_throughput(axes: Axes, runs: Sequence[BenchRun], looks: Looks) -> None:
+def _draw_throughput(axes: Axes, runs: Sequence[BenchRun], looks: Looks, *, cpu_time: bool) -> None:
     for run in runs:
         if not run.setting.num_spec_tokens:
-            level = run.figures.output_throughput
+            level = _speed(run, cpu_time=cpu_time)
             axes.axhline(level, color="black", linestyle="--", linewidth=1, label="plain")
-    for policy, lengths, values in _lines(runs):
+    for policy, lengths, values in _lines(runs, cpu_time=cpu_time):
         axes.plot(lengths, values, label=policy, **looks.points(policy))
 
 
-def _lines(runs: Sequence[BenchRun]) -> Iterator[tuple[str, list[int], list[float]]]:
+def _speed(run: BenchRun, *, cpu_time: bool) -> float:
+    figures = run.figures
+    return (figures.tokens_per_cpu_second or 0.0) if cpu_time else figures.output_throughput
+
+
+def _lines(
+    runs: Sequence[BenchRun], *, cpu_time: bool
+) -> Iterator[tuple[str, list[int], list[float]]]:
     drafting = sorted(_drafting(runs), key=lambda run: run.setting.policy)
     for policy, group in groupby(drafting, key=lambda run: run.setting.policy):
         members = sorted(group, key=lambda run: run.setting.num_spec_tokens)
         lengths = [run.setting.num_spec_tokens for run in members]
-        yield policy, lengths, [run.figures.output_throughput for run in members]
+        yield policy, lengths, [_speed(run, cpu_time=cpu_time) for run in members]

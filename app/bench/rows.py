@@ -62,6 +62,8 @@ REQUESTS = Section(
         Row("successful requests", lambda f: f.num_successful, 0, differs=False),
         Row("failed requests", lambda f: f.num_failed, 0, differs=False),
         Row("duration (s)", lambda f: f.duration, more_is_better=False),
+        Row("processor time (s)", lambda f: f.cpu_seconds or None, more_is_better=False),
+        Row("output tokens per CPU second", lambda f: f.tokens_per_cpu_second),
         Row("input tokens", lambda f: f.num_input_tokens, 0, differs=False),
         Row("generated tokens", lambda f: f.num_output_tokens, 0, differs=False),
         Row("request throughput (req/s)", lambda f: f.request_throughput),

@@ -5,6 +5,7 @@ This module refuses to print.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from time import process_time
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -14,14 +15,13 @@ from ..engine.engine import Engine
 from ..engine.schedule import Limits
 from ..tuning.adaptive import AdaptiveRunner
 from ..tuning.goodput import Goodput
-from .figures import figures_of
+from .figures import Figures, figures_of
 from .kernels.machine import describe
 from .load import Gain, LoadRun
 from .pair import Pair
 from .prompts import Prompt
 from .requests import Arrivals, make_arrivals
 from .results import BenchResults, BenchRun
-from .served import ServedRequest
 from .sweep import PLAIN, Load, Setting, Sweep
 
 Begin = Callable[[str, int], Callable[[Gain], None]]
@@ -66,26 +66,28 @@ class Bench:
         Raises:
             AcceptorError: a policy, backend or request does not fit.
         """
-        runs = []
-        for setting in self.sweep:
-            served = self.serve(setting, begin, self.name(setting))
-            runs.append(BenchRun(setting, figures_of(served)))
+        runs = tuple(
+            BenchRun(setting, self.serve(setting, begin, self.name(setting)))
+            for setting in self.sweep
+        )
         return BenchResults(
             date=datetime.now(UTC).date().isoformat(),
             machine=describe(self.pair.target.device),
             models=self.pair.names,
             load=self.load,
-            runs=tuple(runs),
+            runs=runs,
         )
 
-    def serve(self, setting: Setting, begin: Begin, name: str) -> list[ServedRequest]:
-        """What became of each request under one setting; warming up comes before `begin`."""
+    def serve(self, setting: Setting, begin: Begin, name: str) -> Figures:
+        """The figures of one setting; warming up comes before `begin`."""
         params = evolve(self.sampling, temperature=setting.temperature)
         arrivals = make_arrivals(self.load, self.prompts, params)
         engine = self.engine(setting, arrivals)
         LoadRun(engine, self.load.max_concurrency, quietly).serve(arrivals.warm_up)
         on_step = begin(name, len(arrivals.measured))
-        return LoadRun(engine, self.load.max_concurrency, on_step).serve(arrivals.measured)
+        cpu_began = process_time()
+        served = LoadRun(engine, self.load.max_concurrency, on_step).serve(arrivals.measured)
+        return figures_of(served, process_time() - cpu_began)
 
     def engine(self, setting: Setting, arrivals: Arrivals) -> Engine:
         """A fresh one, with memory for just these requests."""

@@ -44,6 +44,11 @@ _CHOICES = (
     ),
 )
 _OUTPUT = (
+    click.option(
+        "--cpu-time",
+        is_flag=True,
+        help="Count processor time: for a CPU that has other work, too.",
+    ),
     click.option("--check", is_flag=True, help="Run what is predicted, and compare."),
     click.option("--json", "json_file", type=_FILE, help="Write all figures."),
     click.option("--markdown", "markdown_file", type=_FILE, help="Write tables for a document."),

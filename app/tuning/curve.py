@@ -25,7 +25,8 @@ def draw_curve(results: TuneResults, path: Path) -> None:
         panels = figure.subplots(1, len(concurrencies), squeeze=False)[0]
         for axes, concurrency in zip(panels, concurrencies, strict=True):
             _draw(axes, results, concurrency)
-        panels[0].set_ylabel("output tokens per second")
+        unit = "second of processor time" if results.cpu_time else "second"
+        panels[0].set_ylabel(f"output tokens per {unit}")
         panels[-1].legend(fontsize=7)
         metadata = {"Date": None} if path.suffix == ".svg" else None
         figure.savefig(path, metadata=metadata, dpi=150)

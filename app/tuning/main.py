@@ -57,6 +57,8 @@ def make_tuner(options: Options) -> Tuner:
         check_integer("concurrency", concurrency, 1)
     if max(lengths) == 0:
         raise ConfigError("num_spec_tokens: expected one above 0 to choose from, got 0 only")
+    if options["cpu_time"] and options["device"] != "cpu":
+        raise ConfigError(f"--cpu-time: expected the device cpu, got {options['device']}")
     bench = make_bench(
         {
             **options,
@@ -72,6 +74,7 @@ def make_tuner(options: Options) -> Tuner:
         concurrencies=sorted(concurrencies),
         num_steps=options["num_steps"],
         seed=options["seed"],
+        cpu_time=options["cpu_time"],
     )
     return Tuner(bench=bench, plan=plan)
 

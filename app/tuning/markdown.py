@@ -18,7 +18,7 @@ def _parts(results: TuneResults) -> Iterator[str]:
     yield (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "
         f"{results.backend}, temperature {results.temperature:g}, {load.output_len} tokens per "
-        "request.\n"
+        f"request{', seconds of processor time' if results.cpu_time else ''}.\n"
     )
     for concurrency in results.concurrencies:
         yield f"- {recommendation(results, concurrency).plain}"

@@ -6,7 +6,7 @@ This module refuses to predict; see `acceptor.app.tuning.goodput`.
 from collections.abc import Callable, Sequence
 from itertools import chain, cycle, islice
 from statistics import fmean
-from time import perf_counter
+from time import perf_counter, process_time
 
 from attrs import define, evolve, field, frozen
 
@@ -32,12 +32,20 @@ class Plan:
         concurrencies: how many requests are under way.
         num_steps: per concurrency.
         seed: of the draws.
+        cpu_time: count processor time, which other work on the machine hardly disturbs; of use only
+            where the models run on the CPU.
     """
 
     lengths: Sequence[int]
     concurrencies: Sequence[int]
     num_steps: int
     seed: int = 0
+    cpu_time: bool = False
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds so far."""
+        return process_time if self.cpu_time else perf_counter
 
     @property
     def total_steps(self) -> int:
@@ -52,13 +60,17 @@ class MeasuredRun:
     Attributes:
         engine: runs the probe's steps.
         probe: times them.
+        clock: seconds so far.
         samples: of the steps that count.
+        prefill_seconds: time spent on prompts.
         num_prompts: that were entered.
         output_lens: tokens of each request that has ended.
     """
 
     engine: Engine
     probe: Probe
+    clock: Callable[[], float]
+    prefill_seconds: float = field(default=0.0, init=False)
     samples: list[StepSample] = field(factory=list, init=False)
     num_prompts: int = field(default=0, init=False)
     output_lens: list[int] = field(factory=list, init=False)
@@ -75,13 +87,14 @@ class MeasuredRun:
         self._drain()
 
     def _step(self, *, counts: bool) -> None:
-        prefill, began = self.engine.loop.prefill_seconds, perf_counter()
+        prefill, began = self.engine.loop.prefill_seconds, self.clock()
         self._note_ends()
-        seconds = perf_counter() - began - (self.engine.loop.prefill_seconds - prefill)
-        seen = self.probe.take()
-        if seen is not None and counts:
-            host = max(seconds - seen.times.total, 0.0)
-            self.samples.append(evolve(seen, times=evolve(seen.times, host=host)))
+        seen, seconds = self.probe.take(), self.clock() - began
+        rest = max(seconds - (0.0 if seen is None else seen.times.total), 0.0)
+        if self.engine.loop.prefill_seconds > prefill:
+            self.prefill_seconds += rest
+        elif seen is not None and counts:
+            self.samples.append(evolve(seen, times=evolve(seen.times, host=rest)))
 
     def _note_ends(self) -> None:
         for progress in self.engine.step():
@@ -105,9 +118,9 @@ def measure(
         arrivals: the requests, over and over.
         on_steps: told how many steps each part took.
     """
-    probe = new_probe(engine, plan.lengths, plan.seed)
+    probe = new_probe(engine, plan.lengths, plan.seed, plan.clock)
     engine.loop.runner = probe
-    run = MeasuredRun(engine, probe)
+    run = MeasuredRun(engine, probe, plan.clock)
     for concurrency in plan.concurrencies:
         run.at(concurrency, plan.num_steps, arrivals)
         on_steps(plan.num_steps)
@@ -120,6 +133,6 @@ def goodput_of(runs: Sequence[MeasuredRun]) -> Goodput:
     return Goodput(
         profile=AcceptanceProfile.of(chain.from_iterable(run.probe.drafts for run in runs)),
         costs=StepCosts.of(chain.from_iterable(run.samples for run in runs)),
-        prefill_seconds=sum(run.engine.loop.prefill_seconds for run in runs) / max(num_prompts, 1),
+        prefill_seconds=sum(run.prefill_seconds for run in runs) / max(num_prompts, 1),
         output_len=round(fmean(chain.from_iterable(run.output_lens for run in runs))),
     )

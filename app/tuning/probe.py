@@ -4,9 +4,8 @@ This module refuses to be used where speed counts: it waits for the device.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from time import perf_counter
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +21,8 @@ from ..request_state import RequestState, Verdict
 from ..verdicts import pack, read_verdicts
 from .costs import StepSample, StepTimes
 
+Clock = Callable[[], float]
+
 
 @define(eq=False)
 class Stopwatch:
@@ -29,10 +30,12 @@ class Stopwatch:
 
     Attributes:
         device: waited for before each reading.
+        clock: seconds so far.
         seconds: name -> what it took since `reset`.
     """
 
     device: torch.device
+    clock: Clock
     seconds: dict[str, float] = field(factory=lambda: defaultdict(float))
 
     @contextmanager
@@ -49,7 +52,7 @@ class Stopwatch:
     def _now(self) -> float:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        return perf_counter()
+        return self.clock()
 
 
 Drafts = list[tuple[int, int]]
@@ -98,9 +101,10 @@ class PartsProbe:
     drafts: Drafts = field(factory=list, init=False)
 
     @classmethod
-    def of(cls, step: DecodeStep, lengths: Sequence[int], seed: int) -> "PartsProbe":
+    def of(cls, step: DecodeStep, lengths: Sequence[int], seed: int, clock: Clock) -> "PartsProbe":
         """One that runs this step."""
-        return cls(lengths, step, Stopwatch(step.target.device), np.random.default_rng(seed))
+        stopwatch = Stopwatch(step.target.device, clock)
+        return cls(lengths, step, stopwatch, np.random.default_rng(seed))
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """See `acceptor.app.engine.runner.Runner.gather`."""
@@ -142,11 +146,13 @@ class WholeProbe:
     Attributes:
         runner: runs the steps.
         num_spec_tokens: its K; a captured graph costs it whatever there is room for.
+        clock: seconds so far.
         drafts: of all steps.
     """
 
     runner: Runner
     num_spec_tokens: int
+    clock: Clock
     _last: StepSample | None = field(default=None, init=False)
     drafts: Drafts = field(factory=list, init=False)
 
@@ -158,12 +164,12 @@ class WholeProbe:
         self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`, which waits for the device itself."""
-        began = perf_counter()
+        began = self.clock()
         verdicts = self.runner.run(running, rooms, token_counts)
         self._last = StepSample(
             num_reqs=len(rooms),
             num_spec_tokens=self.num_spec_tokens if max(rooms) else 0,
-            times=StepTimes(graph=perf_counter() - began),
+            times=StepTimes(graph=self.clock() - began),
         )
         self.drafts += _drafts_of(verdicts)
         return verdicts
@@ -174,12 +180,12 @@ class WholeProbe:
         return last
 
 
-def new_probe(engine: Engine, lengths: Sequence[int], seed: int) -> Probe:
+def new_probe(engine: Engine, lengths: Sequence[int], seed: int, clock: Clock) -> Probe:
     """What can look at an engine's steps."""
     loop = engine.loop
     if isinstance(loop.runner, EagerRunner):
-        return PartsProbe.of(loop.decode_step, lengths, seed)
-    return WholeProbe(loop.runner, loop.decode_step.drafter.num_spec_tokens)
+        return PartsProbe.of(loop.decode_step, lengths, seed, clock)
+    return WholeProbe(loop.runner, loop.decode_step.drafter.num_spec_tokens, clock)
 
 
 def _drafts_of(verdicts: Sequence[Verdict]) -> Drafts:

@@ -90,6 +90,7 @@ class TuneResults:
         models: names of target and draft.
         load: whose requests were served.
         temperature, backend: of all runs.
+        cpu_time: whether all seconds are of processor time.
         policies: name -> what was measured.
         predictions: for every policy, K and concurrency.
         checks: of some of them; empty unless asked for.
@@ -101,6 +102,7 @@ class TuneResults:
     load: Load
     temperature: float
     backend: str
+    cpu_time: bool
     policies: Mapping[str, MeasuredPolicy]
     predictions: tuple[Prediction, ...]
     checks: tuple[Check, ...] = ()

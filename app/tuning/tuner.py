@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 from attrs import evolve, frozen
 
-from ..bench.figures import figures_of
 from ..bench.kernels.machine import describe
 from ..bench.load import Gain
 from ..bench.requests import Arrivals, make_arrivals
@@ -58,6 +57,7 @@ class Tuner:
             load=self.bench.load,
             temperature=self.bench.sweep.temperatures[0],
             backend=self.bench.sweep.backends[0],
+            cpu_time=self.plan.cpu_time,
             policies={name: MeasuredPolicy.of(model) for name, model in models.items()},
             predictions=tuple(predictions),
             checks=tuple(self._checks(predictions, begin)) if check else (),
@@ -105,8 +105,9 @@ class Tuner:
                 setting = self._setting(prediction.policy, prediction.num_spec_tokens)
                 bench = self._bench_for(prediction.concurrency)
                 name = f"check {setting.label} at {prediction.concurrency}"
-                served = bench.serve(setting, begin, name)
-                yield Check(prediction=prediction, measured=figures_of(served).output_throughput)
+                figures = bench.serve(setting, begin, name)
+                seconds = figures.cpu_seconds if self.plan.cpu_time else figures.duration
+                yield Check(prediction=prediction, measured=figures.num_output_tokens / seconds)
 
     def _bench_for(self, concurrency: int) -> Bench:
         load = evolve(

@@ -112,6 +112,12 @@ def test_a_request_that_failed_counts_as_failed_and_its_tokens_count() -> None:
     assert_figures_add_up(figures)
 
 
+def test_processor_time_is_shown_where_it_was_taken() -> None:
+    served = [request(0, 1, 2, tokens=3)]
+    assert figures_of(served, cpu_seconds=1.5).tokens_per_cpu_second == pytest.approx(4)
+    assert figures_of(served).tokens_per_cpu_second is None
+
+
 def test_every_row_of_the_tables_can_be_written() -> None:
     figures = figures_of([request(0, 1, 2)])
     written = {

@@ -29,8 +29,10 @@ def tune(capsys: pytest.CaptureFixture[str]) -> Acceptor:
 
 def test_it_measures_predicts_checks_and_recommends(tune: Acceptor, tmp_path: Path) -> None:
     file, curve = tmp_path / "tuned.json", tmp_path / "curve.svg"
-    load = ("--policy", "block", "--concurrency", "1,2", "--check")
-    code, out, err = tune(*QUICK, *load, "--json", file, "--curve", curve)
+    load = ("--policy", "block", "--concurrency", "1,2", "--check", "--cpu-time")
+    markdown = tmp_path / "tuned.md"
+    files = ("--json", file, "--curve", curve, "--markdown", markdown)
+    code, out, err = tune(*QUICK, *load, *files)
     assert (code, err) == (0, "")
     for words in (
         "drafts accepted through a position (%)",
@@ -42,6 +44,7 @@ def test_it_measures_predicts_checks_and_recommends(tune: Acceptor, tmp_path: Pa
     ):
         assert words in out
     assert curve.read_text(encoding="utf-8").startswith("<?xml")
+    assert "seconds of processor time" in markdown.read_text(encoding="utf-8")
     results = read_results(file)
     assert results.concurrencies == [1, 2]
     assert {(one.policy, one.num_spec_tokens) for one in results.predictions} == {
@@ -80,6 +83,7 @@ def test_a_benchmark_adapts_k_by_what_was_tuned(
         (("--concurrency", "0"), "concurrency: expected a number in [1"),
         (("--policy", "best"), "--policy: expected one of probabilistic,"),
         (("--steps", "1"), "steps"),
+        (("--cpu-time", "--device", "cuda"), "--cpu-time: expected the device cpu, got cuda"),
     ],
 )
 def test_what_does_not_fit_is_one_line(
