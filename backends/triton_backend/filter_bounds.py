@@ -10,7 +10,9 @@ import triton.language as tl
 from .mass_units import in_units, mass_of
 from .race import BLOCK, NEVER
 
-ROUNDS = tl.constexpr(8)
+ROUNDS = tl.constexpr(10)
+CLOSE = tl.constexpr(0.05)
+"""Nats, to which a bound is searched for."""
 
 
 @triton.jit
@@ -30,7 +32,9 @@ def mass_bound(largest, masses, row_max, inverse, cut_mass, vocab_size):
     beside_largest = masses - tl.exp((largest - row_max) * inverse)
     start = row_max + tl.log(cut_mass / vocab_size) / inverse
     high = row_max
-    for _ in range(ROUNDS):
+    rounds = 0
+    while ((high - start) * inverse > CLOSE) & (rounds < ROUNDS):
+        rounds += 1
         guess = start + (high - start) * 0.5
         just_below = (BLOCK - 1.0) * tl.exp((guess - row_max) * inverse)
         below = tl.minimum(beside_largest, just_below)
@@ -42,13 +46,15 @@ def mass_bound(largest, masses, row_max, inverse, cut_mass, vocab_size):
 
 
 @triton.jit
-def rank_bound(largest, row_max, top_k):
+def rank_bound(largest, row_max, inverse, top_k):
     """A logit that is certainly not above the k-th largest: k blocks reach it; -inf if too few."""
     finite = largest > NEVER
     start = tl.min(tl.where(finite, largest, row_max), 0)
     enough = tl.sum(finite.to(tl.int32), 0) >= top_k
     high = row_max
-    for _ in range(ROUNDS):
+    rounds = 0
+    while ((high - start) * inverse > CLOSE) & (rounds < ROUNDS):
+        rounds += 1
         guess = start + (high - start) * 0.5
         holds = tl.sum((largest >= guess).to(tl.int32), 0) >= top_k
         start = tl.where(holds, guess, start)
@@ -74,7 +80,9 @@ def next_mass_limits(largest, masses, bound, row_max, inverse, num_tokens, besid
     most = beside + tl.sum(units, 0)
     start = tl.min(tl.where(below_bound, largest, bound), 0)
     high = bound
-    for _ in range(ROUNDS):
+    rounds = 0
+    while ((high - start) * inverse > CLOSE) & (rounds < ROUNDS):
+        rounds += 1
         level = start + (high - start) * 0.5
         above = below_bound & (largest >= level)
         fits = tl.sum(above.to(tl.int32), 0) <= num_tokens

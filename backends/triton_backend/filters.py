@@ -79,7 +79,7 @@ def row_threshold(
         bound = tl.maximum(bound, mass_bound(largest, masses, row_max, inverse, cut, vocab_size))
     if by_rank:
         if tl.sum(((largest >= bound) & (largest > NEVER)).to(tl.int32), 0) >= top_k:
-            bound = tl.maximum(bound, rank_bound(largest, row_max, top_k))
+            bound = tl.maximum(bound, rank_bound(largest, row_max, inverse, top_k))
     threshold = bound
     if by_rank | by_mass:
         proven = False
@@ -131,7 +131,7 @@ def row_threshold(
                 # The mass that top-p refers to is not known: a longer list tells it.
                 bound = least_logit
                 if by_rank:
-                    bound = tl.maximum(bound, rank_bound(largest, row_max, top_k))
+                    bound = tl.maximum(bound, rank_bound(largest, row_max, inverse, top_k))
             else:
                 tries_left = 0
         if proven == 0:
