@@ -88,23 +88,13 @@ class Variant(NamedTuple):
     """What kernels are compiled for: constants all, see `plan.Plan`."""
 
     policy: Any
-    tests: Any
-    """The policy tests p against q."""
-    rates: Any
     num_drafts: Any
     num_rows: Any
-    num_residuals: Any
-    any_greedy: Any
     all_greedy: Any
     with_masses: Any
     """Block masses are wanted, not only maxima."""
-    reads: Any
-    """Rows are read in the kernel that judges them."""
     invalid: Any
     """The status of a request whose target row is unusable."""
-    tile: Any
-    """Blocks that a program reads at once."""
-    residual_tile: Any
     width: Any
     """Blocks of a row, rounded up to a power of 2."""
 
@@ -119,7 +109,7 @@ class Outputs(NamedTuple):
 
 
 class Call(NamedTuple):
-    """All that most kernels are given."""
+    """All that the kernels of lossy policies are given."""
 
     target: TargetRows
     draft: DraftRows

@@ -8,9 +8,9 @@ import triton.language as tl
 
 from .candidates import CAPACITY
 from .filters import row_threshold
+from .laws import log_probs, row_log_probs
 from .listed_rows import listed, load_blocks, next_blocks
 from .race import BLOCK, NEVER
-from .recover import log_probs, row_log_probs
 
 TILE = tl.constexpr(4)
 

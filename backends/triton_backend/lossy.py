@@ -7,12 +7,12 @@ module refuses to be fast at the price of another kernel: it reads rows again.
 import triton
 import triton.language as tl
 
-from .judge import log_target_prob
+from .arguments import Adjustments, Call, DraftRows, Requests, Scratch, TargetRows
+from .laws import law_of_slot, log_target_prob
 from .leniency import accepts, entropy, near_best, variation
 from .outputs import write_outputs
-from .recover import law_of_slot
 from .request import drafted_token, open_request
-from .row_draw import block_values, draw_from_row, summarise
+from .row_draw import block_values, draw_from_row, summary_of
 from .verdicts import GOES_ON, NOWHERE, REJECTED, STOP_TARGET, at_row, reset, verdict_of
 
 
@@ -27,6 +27,20 @@ def lossy_rows_kernel(call, strictness, delta, top_n, KEY_SHIFT: tl.constexpr):
         top_n: of relaxed acceptance.
         KEY_SHIFT: see `filter_kernel`.
     """
+    # Loops of Triton 3.6 lose integers that are 1, hence constants, from tuples not made in here.
+    call = Call(
+        TargetRows(*call.target),
+        DraftRows(*call.draft),
+        Requests(*call.requests),
+        Adjustments(*call.adjust),
+        call.target_recipe,
+        call.draft_recipe,
+        Scratch(*call.scratch),
+        call.outputs,
+        call.stream,
+        call.draft_index,
+        call.variant,
+    )
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
     row = tl.program_id(0) % (NUM_DRAFTS + 1)
     request = open_request(call, tl.program_id(0) // (NUM_DRAFTS + 1))
@@ -37,10 +51,8 @@ def lossy_rows_kernel(call, strictness, delta, top_n, KEY_SHIFT: tl.constexpr):
     if (row <= request.num_drafts) & (row < request.num_rows):
         slot = request.index.to(tl.int64) * call.variant.num_rows + row
         largest, masses = block_values(call, slot)
-        _row_max, _log_total, usable = summarise(call, slot, largest, masses, request.inverse)
-        token = draw_from_row(
-            call, request, row, largest, masses, call.stream, call.draft_index, None
-        )
+        _row_max, _log_total, usable = summary_of(call, slot)
+        token = draw_from_row(call, request, row, largest, masses, call.stream, call.draft_index)
         accepted = token == drafted_token(call, request, row)
         draft_usable = row >= 0
         if usable & (row < request.num_drafts) & (request.greedy == 0):
@@ -112,6 +124,20 @@ def lossy_requests_kernel(call, window):
         call: see `arguments`.
         window: how many tokens must equal the target's samples behind one that FLy forgives.
     """
+    # Loops of Triton 3.6 lose integers that are 1, hence constants, from tuples not made in here.
+    call = Call(
+        TargetRows(*call.target),
+        DraftRows(*call.draft),
+        Requests(*call.requests),
+        Adjustments(*call.adjust),
+        call.target_recipe,
+        call.draft_recipe,
+        Scratch(*call.scratch),
+        call.outputs,
+        call.stream,
+        call.draft_index,
+        call.variant,
+    )
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
     request = open_request(call, tl.program_id(0))
     row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))

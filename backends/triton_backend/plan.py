@@ -4,7 +4,6 @@ This module refuses to launch anything.
 """
 
 import math
-from functools import cached_property
 
 import torch
 from attrs import frozen
@@ -24,9 +23,9 @@ from ...core.policies import (
     Typical,
 )
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
-from .arguments import Scratch
 from .workspace import Layout, num_blocks
 
+CHUNK_ROWS = 4
 LOSSY = frozenset({"typical", "relaxed", "fly"})
 TESTS_DRAFT = frozenset({"probabilistic", "block"})
 
@@ -67,20 +66,9 @@ class Plan:
     layout: Layout
 
     @property
-    def reads_while_judging(self) -> bool:
-        """Rows are read by the kernel that judges them, since nothing must come in between."""
-        return not (self.layout.has_filters or self.is_lossy)
-
-    @cached_property
-    def scratch_offsets(self) -> tuple[Scratch, Scratch | None]:
-        """Bytes from the start of the workspace to each of its parts, and those for raw logits."""
-        raw = self.layout.raw_scratch(_offset) if self.layout.num_raw_rows else None
-        return self.layout.scratch(_offset), raw
-
-    @property
-    def tests_draft(self) -> bool:
-        """Whether its policy tests p against q."""
-        return self.policy in TESTS_DRAFT
+    def chunk(self) -> int:
+        """Rows that are decided at once."""
+        return int(min(next_power_of_2(self.num_drafts + 1), CHUNK_ROWS))
 
     @property
     def is_lossy(self) -> bool:
@@ -157,10 +145,6 @@ def plan_sample(batch: SampleBatch, params: SamplingTensors, recipe: RecipeTenso
             num_verdicts=1,
         ),
     )
-
-
-def _offset(first_word: int, _size: int, _dtype: torch.dtype) -> int:
-    return 4 * first_word
 
 
 def _key_shift(params: SamplingTensors, logits: Tensor, draft_logits: Tensor | None) -> int:

@@ -7,7 +7,6 @@ import triton
 import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
-from .fast_log import fast_log
 from .random_bits import BLOCK_LEVEL, TOKEN_LEVEL, log_exponential, random_words
 
 BLOCK = tl.constexpr(BLOCK_SIZE)
@@ -37,7 +36,7 @@ def block_winner(largest, masses, inverse_temperature, greedy, seed, position, d
     first = position * 0
     words = random_words(seed, position, draft_index, stream, BLOCK_LEVEL, first, NUM_BLOCKS)
     relative = largest - tl.max(largest, 1)[:, None]
-    log_mass = relative * inverse_temperature + fast_log(masses)
+    log_mass = relative * inverse_temperature + tl.log(masses)
     scores = tl.where(masses > 0.0, log_mass - log_exponential(words), NEVER)
     return lowest_argmax(tl.where(greedy, largest, scores), tl.broadcast_to(block, largest.shape))
 

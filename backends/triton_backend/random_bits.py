@@ -7,7 +7,6 @@ import triton
 import triton.language as tl
 
 from ...core.randomness import Level, Stream
-from .fast_log import fast_log
 
 TARGET = tl.constexpr(int(Stream.TARGET))
 ACCEPT = tl.constexpr(int(Stream.ACCEPT))
@@ -61,22 +60,17 @@ def acceptance_bits(seed, position, draft_index):
 
 
 @triton.jit
-def exponential(words):
-    """Standard exponentials made of random words, to a few float32 ulps.
+def log_exponential(words):
+    """Log of the standard exponentials made of random words, to a few float32 ulps.
 
-    -log1p(-u) is a series where u is small and the fast logarithm would lose digits, and computed
-    with the complement of u where u is large.
+    -log1p(-u) is computed with the complement of u where u is large, and as
+    u * log(1 - u) / ((1 - u) - 1) where it is small: the rounding of 1 - u cancels.
     """
     u = (words.to(tl.float32) + 0.5) * 2.3283064365386963e-10
     complement = ((words ^ 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10
-    series = u * 0.0 + 1.0 / 12.0
-    for term in tl.static_range(1, 12):
-        series = series * u + 1.0 / (12 - term)
-    rest = tl.where(u < 0.5, 1.0 - u, complement)
-    return tl.where(u < 0.25, u * series, -fast_log(rest))
-
-
-@triton.jit
-def log_exponential(words):
-    """Log of the standard exponentials made of random words."""
-    return fast_log(exponential(words))
+    small = u < 0.5
+    rest = tl.where(small, 1.0 - u, complement)
+    log_rest = -tl.log(rest)
+    lost = 1.0 - rest
+    corrected = tl.where(lost > 0.0, log_rest * (u / tl.where(lost > 0.0, lost, 1.0)), u)
+    return tl.log(tl.where(small, corrected, log_rest))

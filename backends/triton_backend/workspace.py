@@ -121,14 +121,21 @@ class Layout:
         }
         return NO_SCRATCH._replace(num_blocks=self.num_blocks, **placed)
 
-    def check(self, workspace: Tensor) -> None:
-        """Raise `InvalidInputError` unless it is large enough, float32, in one contiguous piece."""
+    def prepare(self, workspace: Tensor) -> None:
+        """Make a caller's workspace ready for a call.
+
+        Raises:
+            InvalidInputError: it is too small, or not one-dimensional contiguous float32.
+        """
         check_tensor("workspace", workspace, (None,), (torch.float32,))
         if workspace.shape[0] < self.size or not workspace.is_contiguous():
             raise InvalidInputError(
                 f"workspace: expected at least {self.size} contiguous float32, "
                 f"got {workspace.shape[0]}"
             )
+        if self.front_size > MIN_FRONT:
+            # Batches of other shapes do not leave as much alone.
+            workspace[: self.front_size].zero_()
 
     def allocate(self, device: torch.device) -> Tensor:
         """A workspace for one call or many, one after the other on one stream."""

@@ -1,0 +1,194 @@
+"""Stages 3 to 5 of block verification: products of ratios, residuals of rows, the last success.
+
+This module refuses one thing: to stop at the first failure.
+"""
+
+import triton
+import triton.language as tl
+
+from .accept import draft_ratios
+from .race import NEVER
+from .random_bits import log_acceptance_uniform
+from .recipe import (
+    first_row,
+    load_draft_at,
+    load_target,
+    num_usable_drafts,
+    request_slot,
+    temperature_of,
+)
+from .residual import law_of_row, log_probs, residual_statistics
+from .rows import load_statistics
+from .statistics import block_token_ids
+from .verdicts import BONUS, REJECTED, STOP_DRAFT, STOP_TARGET, at_row
+
+
+@triton.jit
+def log_products(log_ratios, row, NUM_DRAFTS: tl.constexpr):
+    """log P_i before each row: [rows] float32, P_0 = 1, cut at 1 after every factor."""
+    products = row.to(tl.float32) * 0.0
+    product = tl.max(products, 0) * 0.0
+    for place in tl.static_range(NUM_DRAFTS):
+        ratio = at_row(log_ratios, row, place)
+        # Once 0, a product stays 0, also when the next token had no draft probability.
+        product = tl.where(product > NEVER, tl.minimum(product + ratio, 0.0), product)
+        products = tl.where(row == place + 1, product, products)
+    return products
+
+
+@triton.jit
+def kept_drafts(row, num_drafts, target_usable, draft_usable):
+    """The draft up to the first unusable row, and why it ends there."""
+    bad = (target_usable == 0) | ((draft_usable == 0) & (row < num_drafts))
+    first_bad = tl.min(tl.where(bad, row, 2147483647), 0)
+    num_kept = tl.minimum(num_drafts, first_bad)
+    target_good = at_row(target_usable.to(tl.int32), row, num_kept) != 0
+    kind = tl.where(num_kept < num_drafts, STOP_DRAFT, BONUS)
+    return num_kept, tl.where(target_good, kind, STOP_TARGET)
+
+
+@triton.jit
+def block_residual_kernel(
+    target,
+    draft,
+    requests,
+    adjust,
+    target_recipe,
+    draft_recipe,
+    scratch,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Block statistics of max(P p - q, 0) at every row: programs (request and row, part)."""
+    request = tl.program_id(0) // NUM_DRAFTS
+    place = tl.program_id(0) % NUM_DRAFTS
+    inverse, greedy = temperature_of(target_recipe, request)
+    draft_inverse, one_hot = temperature_of(draft_recipe, request)
+    start, num_rows = first_row(target, request)
+    num_drafts, _flagged = num_usable_drafts(target, requests, request, num_rows, NUM_DRAFTS)
+    row, log_ratios, _log_p, target_usable, draft_usable = draft_ratios(
+        target,
+        draft,
+        requests,
+        adjust,
+        scratch,
+        request,
+        start,
+        num_rows,
+        num_drafts,
+        inverse,
+        draft_inverse,
+        one_hot,
+        NUM_DRAFTS,
+        ROWS,
+    )
+    num_kept, _kind = kept_drafts(row, num_drafts, target_usable, draft_usable)
+    products = log_products(log_ratios, row, NUM_DRAFTS)
+    log_product = at_row(products, row, place)
+    if (place < num_kept) & (one_hot == 0) & (greedy == 0):
+        target_slot = request.to(tl.int64) * ROWS + place
+        target_law = law_of_row(scratch, target_slot, inverse)
+        draft_law = law_of_row(scratch, target_slot + NUM_DRAFTS + 1, draft_inverse)
+        slot = request_slot(requests, request)
+        out = scratch.residual + tl.program_id(0).to(tl.int64) * 2 * scratch.num_blocks
+        num_tiles = tl.cdiv(scratch.num_blocks, TILE)
+        for tile in range(tl.program_id(1), num_tiles, tl.num_programs(1)):
+            block = tile * TILE + tl.arange(0, TILE)
+            token_id = block_token_ids(block)
+            logits = load_target(
+                target, adjust, requests, request, start, place, token_id, NUM_DRAFTS
+            )
+            log_p = log_probs(logits, target_law) + log_product
+            logits = load_draft_at(draft, slot, place, token_id, target.vocab_size)
+            largest, mass = residual_statistics(log_p, log_probs(logits, draft_law))
+            inside = block < scratch.num_blocks
+            tl.store(out + block, largest, mask=inside)
+            tl.store(out + scratch.num_blocks + block, mass, mask=inside)
+
+
+@triton.jit
+def residual_masses(
+    scratch,
+    request,
+    row,
+    num_kept,
+    products,
+    log_p,
+    dense,
+    NUM_DRAFTS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """The mass Z of max(P p - q, 0) at each row: [rows], 0 outside the draft."""
+    masses = tl.where(row < num_kept, tl.exp(products) * (1.0 - tl.exp(log_p)), 0.0)
+    if scratch.residual is not None:
+        for place in tl.static_range(NUM_DRAFTS):
+            slot = (request * NUM_DRAFTS + place).to(tl.int64) + tl.zeros([1], tl.int64)
+            valid = dense & (slot * 0 + place < num_kept)
+            largest, shares = load_statistics(
+                scratch.residual + slot * 2 * scratch.num_blocks,
+                scratch.num_blocks,
+                scratch.num_blocks,
+                valid,
+                True,
+                WIDTH,
+            )
+            mass = tl.sum(tl.sum((tl.exp(largest) * shares).to(tl.float64), 1), 0)
+            masses = tl.where(dense & (row == place), mass.to(tl.float32), masses)
+    return masses
+
+
+@triton.jit
+def decide_block(
+    target,
+    draft,
+    requests,
+    adjust,
+    scratch,
+    request,
+    start,
+    num_rows,
+    num_drafts,
+    inverse_temperature,
+    draft_inverse,
+    one_hot,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """The whole draft is judged together: (row, why it ended, log P there)."""
+    row, log_ratios, log_p, target_usable, draft_usable = draft_ratios(
+        target,
+        draft,
+        requests,
+        adjust,
+        scratch,
+        request,
+        start,
+        num_rows,
+        num_drafts,
+        inverse_temperature,
+        draft_inverse,
+        one_hot,
+        NUM_DRAFTS,
+        ROWS,
+    )
+    num_kept, kind = kept_drafts(row, num_drafts, target_usable, draft_usable)
+    products = log_products(log_ratios, row, NUM_DRAFTS)
+    dense = False
+    if draft.logits is not None:
+        dense = one_hot == 0
+    masses = residual_masses(
+        scratch, request, row, num_kept, products, log_p, dense, NUM_DRAFTS, WIDTH
+    )
+    # Row i decides whether the draft survives through token i, so row 0 is never asked.
+    rest = 1.0 - tl.exp(products)
+    both = masses + rest
+    log_h = tl.where(both > 0.0, tl.log(masses) - tl.log(both), 0.0)
+    threshold = tl.where(row == num_kept, products, log_h)
+    seed = tl.load(requests.seeds + request)
+    position = tl.load(requests.positions + request).to(tl.int32) + row - 1
+    log_u = log_acceptance_uniform(seed, position, row)
+    success = (log_u < threshold) & (row > 0) & (row <= num_kept)
+    halt = tl.max(tl.where(success, row, 0), 0)
+    return halt, tl.where(halt == num_kept, kind, REJECTED), at_row(products, row, halt)
