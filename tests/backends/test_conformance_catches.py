@@ -7,7 +7,8 @@ from hypothesis.strategies import SearchStrategy
 
 from acceptor.backends.conformance import Case, cases, first_failure, policies, run_corners
 from acceptor.backends.conformance.strategies import POLICIES
-from kit.wrong_backends import WRONG_BATCHES, WRONG_DRAWS, WRONG_LAWS, WRONG_POLICIES, WrongSampler
+from kit.wrong_backends import WRONG_DRAWS, WRONG_LAWS, WrongSampler
+from kit.wrong_decisions import WRONG_BATCHES, WRONG_POLICIES
 
 CPU = torch.device("cpu")
 ONLY_CORNERS_SHOW = {"u rounds to 1", "u <= threshold with u from 0"}
