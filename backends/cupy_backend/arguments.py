@@ -101,7 +101,7 @@ def verify_job(
         params.target,
     )  # fmt: skip
     _enter_recipe(fields, "draft", params.draft, keep)
-    keep += [] if draft_map is None else [draft_map]
+    keep += [draft_map] if dense and draft_map is not None else []
     numbers, rates = _numbers(fields, policy)
     return Job(variant, extent, fields, numbers, rates, tuple(keep))
 

@@ -18,10 +18,11 @@ from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from .arguments import Job, place, sample_job, verify_job
 from .cache import CompiledKernels, user_cache_directory
-from .device import Device
+from .device import Device, Kernel
 from .id_map import InverseMaps
 from .logprobs import LogprobsLaunch, logprobs_variant
 from .params import pack
+from .plan import Plan, Plans
 from .shape import LaunchShape
 from .workspace import Extent, Workspace
 
@@ -43,6 +44,7 @@ class CupySampler:
     _workspaces: dict[tuple[int, int], Workspace] = field(factory=dict, init=False)
     # CUDA graphs may still work in them.
     _outgrown: list[Workspace] = field(factory=list, init=False)
+    _plans: Plans = field(factory=Plans, init=False)
     _inverses: InverseMaps = field(factory=InverseMaps, init=False)
 
     def verify(
@@ -68,18 +70,19 @@ class CupySampler:
         check_verify_fits(batch, params)
         device = self._device(batch.target_logits)
         draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
-        job = verify_job(batch, params, policy, draft_map)
         if out is None:
             out = _empty_output(batch, policy)
-        job.fields["token_ids"] = out.token_ids.data_ptr()
-        job.fields["num_accepted"] = out.num_accepted.data_ptr()
-        job.fields["status"] = out.status.data_ptr()
-        if out.total_variation is not None:
-            job.fields["variation"] = out.total_variation.data_ptr()
-        self._launch(device, job, workspace, shape)
+        plan = self._plans.find(batch, params, policy) if shape is None else None
+        if plan is None:
+            job = verify_job(batch, params, policy, draft_map)
+            plan = Plan.of(job, shape or self._shape(device, job))
+            if shape is None:
+                self._plans.keep(batch, params, policy, plan)
+        self._start(device, plan, batch, draft_map, out, workspace)
         if params.num_logprobs is None:
             return out
-        return evolve(out, logprobs=self._logprobs(device, job, params, params.num_logprobs))
+        plan.job.fields["token_ids"] = out.token_ids.data_ptr()
+        return evolve(out, logprobs=self._logprobs(device, plan.job, params, params.num_logprobs))
 
     def sample(
         self,
@@ -130,20 +133,39 @@ class CupySampler:
         if job.extent.num_reqs == 0:
             return
         stream = _current_stream(device.index)
-        if shape is None:
-            name = "wide" if job.variant.has_wide else "narrow"
-            room = device.verification(name, job.variant).room
-            choose = LaunchShape.choose if job.variant.has_wide else LaunchShape.narrow
-            shape = choose(job.extent, room)
-        kernel = device.verification(shape.kernel, job.variant)
+        shape = shape or self._shape(device, job)
         if workspace is None:
             workspace = self._workspace(device, stream, job.extent)
         fields = job.fields
         place(fields, job.extent, workspace)
         fields["group"] = max(shape.group, 1)
         packed = pack(fields, job.numbers, job.rates)
-        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(ctypes.c_char.from_buffer(packed)))
-        kernel.launch(shape.num_ctas, stream, ctypes.addressof(pointers))
+        _enqueue(device.verification(shape.kernel, job.variant), shape.num_ctas, stream, packed)
+
+    def _start(
+        self,
+        device: Device,
+        plan: Plan,
+        batch: VerifyBatch,
+        draft_map: Tensor | None,
+        out: VerifyOutput,
+        workspace: Workspace | None,
+    ) -> None:
+        if batch.num_reqs == 0:
+            return
+        stream = _current_stream(device.index)
+        if workspace is None:
+            workspace = self._workspace(device, stream, plan.job.extent)
+        packed = plan.argument(batch, draft_map, out, workspace)
+        kernel = device.verification(plan.shape.kernel, plan.job.variant)
+        _enqueue(kernel, plan.shape.num_ctas, stream, packed)
+
+    def _shape(self, device: Device, job: Job) -> LaunchShape:
+        if job.extent.num_reqs == 0:
+            return LaunchShape(group=0, num_ctas=0)
+        if not job.variant.has_wide:
+            return LaunchShape.narrow(job.extent, device.verification("narrow", job.variant).room)
+        return LaunchShape.choose(job.extent, device.verification("wide", job.variant).room)
 
     def _logprobs(
         self, device: Device, job: Job, params: SamplingTensors, num_logprobs: int
@@ -152,10 +174,7 @@ class CupySampler:
         where = torch.device("cuda", device.index)
         launch = LogprobsLaunch.prepare(job, params, num_logprobs, kernel.room, where)
         if launch.num_ctas > 0:
-            argument = (ctypes.c_char * len(launch.packed)).from_buffer(launch.packed)
-            pointers = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
-            stream = _current_stream(device.index)
-            kernel.launch(launch.num_ctas, stream, ctypes.addressof(pointers))
+            _enqueue(kernel, launch.num_ctas, _current_stream(device.index), launch.packed)
         return launch.logprobs
 
     def _workspace(self, device: Device, stream: int, extent: Extent) -> Workspace:
@@ -166,6 +185,11 @@ class CupySampler:
             known = Workspace.for_extent(extent, torch.device("cuda", device.index))
             self._workspaces[device.index, stream] = known
         return known
+
+
+def _enqueue(kernel: Kernel, num_ctas: int, stream: int, packed: bytearray) -> None:
+    pointers = (ctypes.c_void_p * 1)(ctypes.addressof(ctypes.c_char.from_buffer(packed)))
+    kernel.launch(num_ctas, stream, ctypes.addressof(pointers))
 
 
 def _current_stream(index: int) -> int:

@@ -13,8 +13,7 @@ ARCHITECTURES = (80, 90, 100)
 CODE = [
     (80, "wide", Variant(KernelPolicy.STRICT, FP16, greedy=True)),
     (100, "narrow", Variant(KernelPolicy.STRICT, FP32, adjusted=True)),
-    (90, "wide", Variant(KernelPolicy.PROBABILISTIC, BF16, BF16)),
-    (80, "narrow", Variant(KernelPolicy.PROBABILISTIC, BF16, FP32)),
+    (90, "wide", Variant(KernelPolicy.PROBABILISTIC, BF16, FP32)),
 ]
 
 

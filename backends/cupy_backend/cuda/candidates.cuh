@@ -80,7 +80,7 @@ __device__ inline Rank rank_of(const Candidates& found, int count, float logit) 
     return rank;
 }
 
-// Decides by the listed candidates, at most MAX_RANKED of them; false if more must be known.
+// Decides by the listed candidates, at most MAX_CANDIDATES; false if more must be known.
 // `row_sum` is the row's mass. `cut`: something is cut off before top-p; `complete`: all that this
 // leaves is listed.
 template <typename TeamT>

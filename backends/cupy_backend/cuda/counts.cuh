@@ -2,7 +2,21 @@
 // ones: each has a counter, and one reading of the candidates tells everything.
 #pragma once
 #include "candidates.cuh"
-#include "sources.cuh"
+
+// A row's logits, among them all that may be kept, which are those from `bound` on.
+template <typename T>
+struct Survivors {
+    const Row<T>& row;
+    const Mass* stats;
+    float bound;
+    template <typename TeamT, typename Visit>
+    __device__ void each(const TeamT& team, Visit visit) const {
+        visit_blocks(team, row, stats, bound, [&](int, const float(&logits)[PER_LANE]) {
+#pragma unroll
+            for (int j = 0; j < PER_LANE; ++j) visit(logits[j]);
+        });
+    }
+};
 
 // The order of logits as integers without the bits that are the same for all logits of a sign.
 __device__ inline u32 short_key(float logit, int idle) { return float_key(logit) >> idle; }
@@ -90,19 +104,19 @@ __device__ inline void each_in_top_k(
     });
 }
 
-// What the filters keep of a source whose logits are countable and which holds all that top-k and
-// min-p leave. `row_sum` is the row's mass, `cut` as for rank_candidates.
-template <typename TeamT, typename Source>
+// What the filters keep of countable logits, among which are all that top-k and min-p leave.
+// `row_sum` is the row's mass, `cut` as for rank_candidates.
+template <typename TeamT, typename T>
 __device__ COLD Kept filter_by_counts(
-    TeamT team, Scratch& scratch, Source source, int idle, Law law, Filters filters, u64 row_sum,
-    bool cut, float bound) {
+    TeamT team, Scratch& scratch, const Survivors<T>& logits, int idle, Law law, Filters filters,
+    u64 row_sum, bool cut) {
     u32* counts = scratch.found.counts;
-    const u32 low = lowest_short_key(bound, idle);
+    const u32 low = lowest_short_key(logits.bound, idle);
     for (int i = team.thread(); i < MAX_COUNTED; i += TeamT::THREADS) counts[i] = 0;
     team.sync();
     // What is below the bound is counted too, in vain: that is cheaper than to branch.
     const u32 vain = MAX_COUNTED + lane_id();
-    source.each(team, [&](float logit) {
+    logits.each(team, [&](float logit) {
         const u32 place = short_key(logit, idle) - low;
         atomicAdd(&counts[place < vain ? place : vain], 1u);
     });

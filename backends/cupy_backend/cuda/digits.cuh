@@ -1,5 +1,5 @@
-// Thresholds by radix selection, for more candidates than are compared all with all and more
-// distinct logits than have counters. Every digit of the threshold visits all candidates.
+// Thresholds by radix selection, where more logits than have counters can occur. Every digit of the
+// threshold reads all candidates.
 #pragma once
 #include "counts.cuh"
 
@@ -37,14 +37,14 @@ __device__ inline int first_shift(u32 span) {
     return bits > 8 ? bits - 8 : 0;
 }
 
-// The lowest logit of a source with less than `target` above it, all of them from `bound` to `max`;
-// `weigh` gives each logit's share.
-template <typename TeamT, typename Source, typename Weigh>
+// The lowest of these logits, none larger than `max`, with less than `target` above it; `weigh` gives
+// each one's share.
+template <typename TeamT, typename T, typename Weigh>
 __device__ COLD float select_by_digits(
-    TeamT team, Scratch& scratch, Source source, int idle, float bound, float max, u64 target,
+    TeamT team, Scratch& scratch, const Survivors<T>& logits, int idle, float max, u64 target,
     Weigh weigh) {
     u64* bins = scratch.found.bins;
-    u32 low = lowest_short_key(bound, idle);  // where the threshold lies: from here on, `width` keys
+    u32 low = lowest_short_key(logits.bound, idle);  // the threshold is here or above, by less than
     u32 width = short_key(max, idle) - low + 1;
     u64 above = 0;
     int shift = first_shift(width - 1);
@@ -52,7 +52,7 @@ __device__ COLD float select_by_digits(
     for (;; shift = shift > 8 ? shift - 8 : 0) {
         for (int bin = team.thread(); bin < NUM_BINS; bin += TeamT::THREADS) bins[bin] = 0;
         team.sync();
-        source.each(team, [&](float logit) {
+        logits.each(team, [&](float logit) {
             const u32 distance = short_key(logit, idle) - low;
             if (distance < width) atomicAdd(&bins[distance >> shift], weigh(logit));
         });
@@ -68,11 +68,11 @@ __device__ COLD float select_by_digits(
     }
 }
 
-template <typename TeamT, typename Source>
+template <typename TeamT, typename T>
 __device__ inline u64 mass_from(
-    const TeamT& team, Scratch& scratch, const Source& source, const Law& law, float floor) {
+    const TeamT& team, Scratch& scratch, const Survivors<T>& logits, const Law& law, float floor) {
     u64 mine = 0;
-    source.each(team, [&](float logit) {
+    logits.each(team, [&](float logit) {
         if (logit >= floor) mine += fixed_weight(log2_weight(logit, law.max, law.scale));
     });
     const u64 sum = team_sum(team, scratch, mine, TeamT::WARPS);
@@ -81,34 +81,25 @@ __device__ inline u64 mass_from(
 }
 
 // As filter_by_counts.
-template <typename TeamT, typename Source>
+template <typename TeamT, typename T>
 __device__ COLD Kept filter_by_digits(
-    TeamT team, Scratch& scratch, Source source, int idle, Law law, Filters filters, u64 row_sum,
-    bool cut, float bound) {
-    float floor = bound;
+    TeamT team, Scratch& scratch, const Survivors<T>& logits, int idle, Law law, Filters filters,
+    u64 row_sum, bool cut) {
+    float floor = logits.bound;
     if (filters.top_k > 0) {
         const auto one = [](float) { return static_cast<u64>(1); };
-        floor = select_by_digits(
-            team, scratch, source, idle, bound, law.max, filters.top_k, one);
+        floor = select_by_digits(team, scratch, logits, idle, law.max, filters.top_k, one);
     }
-    u64 sum = cut ? mass_from(team, scratch, source, law, floor) : row_sum;
+    u64 sum = cut ? mass_from(team, scratch, logits, law, floor) : row_sum;
     if (filters.top_p < 1.0f) {
         const auto weigh = [=](float logit) {
             return fixed_weight(log2_weight(logit, law.max, law.scale));
         };
         const u64 target = static_cast<u64>(ceil(filters.top_p * static_cast<double>(sum)));
-        floor = fmaxf(floor, select_by_digits(team, scratch, source, idle, bound, law.max, target,
-                                              weigh));
-        sum = mass_from(team, scratch, source, law, floor);
+        const float last =
+            select_by_digits(team, scratch, logits, idle, law.max, target, weigh);
+        floor = fmaxf(floor, last);
+        sum = mass_from(team, scratch, logits, law, floor);
     }
     return {floor, sum};
-}
-
-template <typename TeamT, typename Source>
-__device__ inline Kept filter_many(
-    const TeamT& team, Scratch& scratch, const Source& source, int idle, const Law& law,
-    const Filters& filters, u64 row_sum, bool cut, float bound) {
-    if (are_countable(bound, law.max, idle))
-        return filter_by_counts(team, scratch, source, idle, law, filters, row_sum, cut, bound);
-    return filter_by_digits(team, scratch, source, idle, law, filters, row_sum, cut, bound);
 }

@@ -3,10 +3,9 @@
 #include "statistics.cuh"
 
 constexpr int MAX_BLOCKS = 512;  // of a row whose blocks are looked through for bounds
-constexpr int MAX_CANDIDATES = 1024;
-constexpr int MAX_RANKED = 128;  // candidates that are compared all with all
+constexpr int MAX_CANDIDATES = 128;  // that are listed and compared all with all
 constexpr int MAX_WARPS = 16;    // of a team
-constexpr int MAX_COUNTED = 1024;  // distinct logits that are counted
+constexpr int MAX_COUNTED = 2048;  // distinct logits that are counted
 constexpr int NUM_BINS = 256;
 constexpr float FIXED_ONE = 1099511627776.0f;  // 2^40
 constexpr float LEAST_LOGIT = -3.402823466e38f;
@@ -48,7 +47,7 @@ struct Candidates {
     float logits[MAX_CANDIDATES];
     u32 places[MAX_BLOCKS];  // where a listed block's candidates start, and how many << 16
     union {
-        u64 weights[MAX_RANKED];
+        u64 weights[MAX_CANDIDATES];
         u64 bins[NUM_BINS];
         u32 counts[MAX_COUNTED + LANES];
     };

@@ -21,7 +21,6 @@ __device__ inline float radix_select(
     const TeamT& team, Scratch& scratch, const Row<T>& row, const Mass* stats, float floor,
     u64 target, Weigh weigh) {
     constexpr int idle = ADJUSTED ? 0 : IDLE_KEY_BITS<T>;
-    const FromRow<T> source = {row, stats, fmaxf(floor, LEAST_LOGIT)};
-    return select_by_digits(
-        team, scratch, source, idle, source.floor, -LEAST_LOGIT, target, weigh);
+    const Survivors<T> logits = {row, stats, fmaxf(floor, LEAST_LOGIT)};
+    return select_by_digits(team, scratch, logits, idle, -LEAST_LOGIT, target, weigh);
 }

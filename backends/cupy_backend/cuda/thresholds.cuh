@@ -26,27 +26,11 @@ __device__ inline u64 survey_masses(
     return team_sum(team, scratch, sum, TeamT::WARPS);
 }
 
-// Decides by the listed candidates; false if they are too few for that, or too many.
-template <typename TeamT>
-__device__ inline bool filter_candidates(
-    const TeamT& team, Scratch& scratch, int idle, const Law& law, const Filters& filters,
-    u64 row_sum, bool cut, bool complete, float floor, Kept& kept) {
-    const int count = static_cast<int>(scratch.num_candidates);
-    complete = complete || (filters.top_k > 0 && count >= filters.top_k);
-    if (count > MAX_CANDIDATES || (count > MAX_RANKED && !complete)) return false;
-    if (count <= MAX_RANKED)
-        return rank_candidates(team, scratch, law, filters, row_sum, cut, complete, kept);
-    const FromList source = {scratch.found, count};
-    kept = filter_many(team, scratch, source, idle, law, filters, row_sum, cut, floor);
-    return true;
-}
-
 // False if more candidates than can be listed reach `bound`, which all that is kept does.
 template <typename TeamT, typename T>
 __device__ inline bool filter_listed(
     const TeamT& team, Scratch& scratch, const Row<T>& row, const Mass* stats, const Law& law,
     const Filters& filters, u64 row_sum, float& bound, Kept& kept) {
-    constexpr int idle = ADJUSTED ? 0 : IDLE_KEY_BITS<T>;
     const int num_blocks = row.num_blocks();
     const bool cut = filters.top_k > 0 || filters.min_p > 0.0f;
     const float floor = bound;
@@ -65,8 +49,10 @@ __device__ inline bool filter_listed(
                          scratch.num_listed >= static_cast<u32>(filters.top_k);
         if (!low) {
             list_candidates(team, scratch, row, bound);
-            if (filter_candidates(team, scratch, idle, law, filters, row_sum, cut, complete, bound,
-                                  kept))
+            const int count = static_cast<int>(scratch.num_candidates);
+            const bool all = complete || (filters.top_k > 0 && count >= filters.top_k);
+            if (count <= MAX_CANDIDATES &&
+                rank_candidates(team, scratch, law, filters, row_sum, cut, all, kept))
                 return true;
             if (complete) return false;
         }
@@ -89,16 +75,18 @@ __device__ COLD void store_masses(TeamT team, Row<T> row, Mass* stats, Law law) 
     cut_blocks(team, stats, row.num_blocks(), law.threshold);
 }
 
-// For rows of more blocks or candidates than there is room for: every digit reads the row again.
+// For rows of more blocks or candidates than there is room for: they are read again.
 template <typename TeamT, typename T>
 __device__ COLD Kept filter_unlisted(
     TeamT team, Scratch& scratch, Row<T> row, const Mass* stats, Law law, Filters filters,
     u64 row_sum, float bound) {
     constexpr int idle = ADJUSTED ? 0 : IDLE_KEY_BITS<T>;
     const bool cut = filters.top_k > 0 || filters.min_p > 0.0f;
-    const FromRow<T> source = {row, stats, bound};
+    const Survivors<T> logits = {row, stats, bound};
     team.sync();
-    return filter_many(team, scratch, source, idle, law, filters, row_sum, cut, bound);
+    if (are_countable(bound, law.max, idle))
+        return filter_by_counts(team, scratch, logits, idle, law, filters, row_sum, cut);
+    return filter_by_digits(team, scratch, logits, idle, law, filters, row_sum, cut);
 }
 
 // The law of a row that is not peaked, or of recipes that need more than a row's peaks.
