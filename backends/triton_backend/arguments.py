@@ -80,7 +80,6 @@ class Scratch(NamedTuple):
     num_blocks: Any
     residual: Any
     thresholds: Any
-    listed_blocks: Any
     candidates: Any
 
 

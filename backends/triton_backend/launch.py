@@ -177,7 +177,7 @@ def launch_filters(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
         ROWS=layout.num_rows,
         WIDTH=plan.width,
         KEY_SHIFT=plan.key_shift,
-        num_warps=8,
+        num_warps=4,
     )
 
 

@@ -17,13 +17,13 @@ from ...core.errors import InvalidInputError
 from ...core.race import BLOCK_SIZE
 from .arguments import NO_SCRATCH, Scratch
 
-MAX_CANDIDATES = 512
-"""Logits per row that are ranked against each other; more are searched through."""
+MAX_CANDIDATES = 1024
+"""Logits per row that may be listed as possible thresholds; more are searched through."""
 
 MIN_FRONT = 16384
 """The front is so long at least, so that batches of other shapes leave it alone."""
 
-INT_PARTS = frozenset({"arrivals", "verdicts", "progress", "tokens", "listed_blocks"})
+INT_PARTS = frozenset({"arrivals", "verdicts", "progress", "tokens"})
 
 Place = Callable[[int, int, torch.dtype], Any]
 """Makes something of a part's first word, its number of words and what they are."""
@@ -80,7 +80,6 @@ class Layout:
             "statistics": rows * per_row,
             "residual": self.num_reqs * self.num_residuals * per_row,
             "thresholds": filtered_rows,
-            "listed_blocks": filtered_rows * self.num_blocks,
             "candidates": filtered_rows * MAX_CANDIDATES,
             "raw_summaries": 2 * raw_rows,
             "raw_statistics": raw_rows * per_row,
