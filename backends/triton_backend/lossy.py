@@ -27,20 +27,31 @@ def lossy_rows_kernel(call, strictness, delta, top_n, KEY_SHIFT: tl.constexpr):
         top_n: of relaxed acceptance.
         KEY_SHIFT: see `filter_kernel`.
     """
-    # Loops of Triton 3.6 lose integers that are 1, hence constants, from tuples not made in here.
-    call = Call(
-        TargetRows(*call.target),
-        DraftRows(*call.draft),
-        Requests(*call.requests),
-        Adjustments(*call.adjust),
-        call.target_recipe,
-        call.draft_recipe,
-        Scratch(*call.scratch),
-        call.outputs,
-        call.stream,
-        call.draft_index,
-        call.variant,
+    # Loops of Triton 3.6 lose integers that are 1, hence constants, from tuples made elsewhere.
+    judge_leniently(
+        Call(
+            TargetRows(*call.target),
+            DraftRows(*call.draft),
+            Requests(*call.requests),
+            Adjustments(*call.adjust),
+            call.target_recipe,
+            call.draft_recipe,
+            Scratch(*call.scratch),
+            call.outputs,
+            call.stream,
+            call.draft_index,
+            call.variant,
+        ),
+        strictness,
+        delta,
+        top_n,
+        KEY_SHIFT,
     )
+
+
+@triton.jit
+def judge_leniently(call, strictness, delta, top_n, KEY_SHIFT: tl.constexpr):
+    """Judge the row of this program, and draw what follows if the draft ends there."""
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
     row = tl.program_id(0) % (NUM_DRAFTS + 1)
     request = open_request(call, tl.program_id(0) // (NUM_DRAFTS + 1))
@@ -124,20 +135,27 @@ def lossy_requests_kernel(call, window):
         call: see `arguments`.
         window: how many tokens must equal the target's samples behind one that FLy forgives.
     """
-    # Loops of Triton 3.6 lose integers that are 1, hence constants, from tuples not made in here.
-    call = Call(
-        TargetRows(*call.target),
-        DraftRows(*call.draft),
-        Requests(*call.requests),
-        Adjustments(*call.adjust),
-        call.target_recipe,
-        call.draft_recipe,
-        Scratch(*call.scratch),
-        call.outputs,
-        call.stream,
-        call.draft_index,
-        call.variant,
+    conclude(
+        Call(
+            TargetRows(*call.target),
+            DraftRows(*call.draft),
+            Requests(*call.requests),
+            Adjustments(*call.adjust),
+            call.target_recipe,
+            call.draft_recipe,
+            Scratch(*call.scratch),
+            call.outputs,
+            call.stream,
+            call.draft_index,
+            call.variant,
+        ),
+        window,
     )
+
+
+@triton.jit
+def conclude(call, window):
+    """Decide how much of the draft of this program's request stands, and write it all."""
     NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
     request = open_request(call, tl.program_id(0))
     row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
@@ -156,7 +174,18 @@ def lossy_requests_kernel(call, window):
         kind = tl.where(forgiven & (kind == REJECTED), GOES_ON, kind)
         caused = tl.where(forgiven, caused, 0.0)
     halt = tl.min(tl.where(kind != GOES_ON, row, NOWHERE), 0)
-    write_outputs(call, request, halt, at_row(kind, row, halt), at_row(token, row, halt))
+    write_outputs(
+        call.outputs,
+        call.requests,
+        request.index,
+        halt,
+        at_row(kind, row, halt),
+        at_row(token, row, halt),
+        request.flagged,
+        request.num_drafts,
+        NUM_DRAFTS,
+        call.variant.invalid,
+    )
     decided = (row <= halt) & ((kind == GOES_ON) | (kind == REJECTED))
     tl.store(call.outputs.total_variation + place, tl.where(decided, caused, 0.0), mask=inside)
     tl.debug_barrier()
