@@ -13,7 +13,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..core.checks import check_integer
+from ..core.checks import check_integer, check_number
 from .checkpoint import Entry, Shape
 from .language_model import TransformerModel
 from .model_config import ModelConfig
@@ -21,6 +21,8 @@ from .weights import WeightReader, expected_tensors
 
 STANDARD_DEVIATION = 0.02
 """As Llama's are initialised: activations and logits stay of the order of 1."""
+
+_ADDED_TO_HIDDEN = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
 
 
 @frozen
@@ -31,12 +33,15 @@ class RandomTensors:
         shapes: of all tensors.
         dtype, device: what they are made in.
         seed: other seeds give other weights.
+        layer_decay: each layer adds so much of what the one before adds to the hidden state. Below
+            1 the first layers say nearly what all of them say, as in trained models.
     """
 
     shapes: Mapping[str, Shape]
     dtype: torch.dtype
     device: torch.device
     seed: int
+    layer_decay: float = 1.0
 
     @property
     def entries(self) -> Mapping[str, Entry]:
@@ -51,7 +56,13 @@ class RandomTensors:
         generator = torch.Generator(self.device)
         generator.manual_seed(zlib.crc32(f"{self.seed} {name}".encode()))
         drawn = torch.empty(shape, dtype=self.dtype, device=self.device)
-        return drawn.normal_(std=STANDARD_DEVIATION, generator=generator)
+        return drawn.normal_(std=STANDARD_DEVIATION * self._share(name), generator=generator)
+
+    def _share(self, name: str) -> float:
+        _, _, rest = name.partition("model.layers.")
+        if not rest.endswith(_ADDED_TO_HIDDEN):
+            return 1.0
+        return float(self.layer_decay ** int(rest.partition(".")[0]))
 
 
 def random_model(
@@ -61,6 +72,7 @@ def random_model(
     device: torch.device | str = "cpu",
     max_model_len: int | None = None,
     seed: int = 0,
+    layer_decay: float = 1.0,
 ) -> TransformerModel:
     """A model of the shape that a config.json tells.
 
@@ -71,10 +83,11 @@ def random_model(
         device: where to compute.
         max_model_len: a context shorter than the model's own.
         seed: of the weights.
+        layer_decay: in (0, 1], see `RandomTensors`.
 
     Raises:
         CheckpointError: the file is missing, damaged or unsupported.
-        InvalidInputError: max_model_len is unfit.
+        InvalidInputError: max_model_len or layer_decay is unfit.
     """
     device = torch.device(device)
     config = ModelConfig.read(config_file)
@@ -83,6 +96,7 @@ def random_model(
     check_integer("max_model_len", max_model_len, 1, longest)
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else config.dtype or torch.bfloat16
-    tensors = RandomTensors(expected_tensors(config), dtype, device, seed)
+    check_number("layer_decay", layer_decay, 0, 1, open_below=True)
+    tensors = RandomTensors(expected_tensors(config), dtype, device, seed, layer_decay)
     decoder = WeightReader(tensors, config, dtype, device).decoder()
     return TransformerModel(config, decoder, max_model_len)
