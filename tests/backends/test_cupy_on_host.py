@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from acceptor.backends import load_sampler
-from acceptor.backends.cupy_backend.arguments import Job, place, verify_job
+from acceptor.backends.cupy_backend.arguments import MAX_SPEC_LEN, Job, place, verify_job
 from acceptor.backends.cupy_backend.params import pack
 from acceptor.backends.cupy_backend.shape import LaunchShape
 from acceptor.backends.cupy_backend.variant import KernelPolicy, Variant, kernel_policy
@@ -33,6 +33,7 @@ from acceptor.core import (
     Typical,
     VerifyBatch,
 )
+from acceptor.core.errors import UnavailableError
 from acceptor.core.output import VerifyOutput
 
 GXX = shutil.which("g++")
@@ -73,7 +74,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
             options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread"]
             includes = [f"-I{SOURCES}", f"-I{HERE}"]
             source = str(HERE / "verify_on_host.cpp")
-            command = [str(GXX), *options, *includes, *variant.macros, source, "-o", str(library)]
+            macros = [*variant.macros, *["-DHAS_WIDE"] * variant.has_wide]
+            command = [str(GXX), *options, *includes, *macros, source, "-o", str(library)]
             subprocess.run(command, check=True)
             known[variant] = ctypes.CDLL(str(library))
         return known[variant]
@@ -87,7 +89,7 @@ def test_tokens_are_the_reference_s_in_every_shape(
     build: Build, policy: Policy, filtered: bool
 ) -> None:
     torch.set_num_threads(1)
-    for seed in range(3):
+    for seed in range(2):
         batch, params = random_batch(seed, filtered)
         expected = load_sampler("reference").verify(batch, params, policy)
         for shape in SHAPES if kernel_policy(policy) not in LOSSY else SHAPES[:2]:
@@ -99,6 +101,42 @@ def test_tokens_are_the_reference_s_in_every_shape(
                 torch.testing.assert_close(
                     got.total_variation, expected.total_variation, rtol=0, atol=2e-5
                 )
+
+
+@pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block(), Fly(0.2, 1)])
+def test_a_draft_may_be_longer_than_a_warp(build: Build, policy: Policy) -> None:
+    torch.set_num_threads(1)
+    noise = torch.Generator().manual_seed(0)
+    num_drafts, vocab_size = 40, 700
+    target = torch.randn(2, num_drafts + 1, vocab_size, generator=noise)
+    drafts = torch.randint(vocab_size, (2, num_drafts), generator=noise)
+    target[:, :-1].scatter_(2, drafts[:, :, None], 16.0)
+    target[1, 36] = torch.randn(vocab_size, generator=noise)
+    draft = target[:, :-1] + torch.randn(2, num_drafts, vocab_size, generator=noise) / 2
+    batch = VerifyBatch.dense(
+        target_logits=target.to(torch.bfloat16),
+        draft_token_ids=drafts,
+        positions=torch.tensor([3, 4]),
+        draft_logits=draft.to(torch.bfloat16),
+    )
+    params = SamplingTensors.stack([SamplingParams(seed=i, temperature=0.8) for i in range(2)])
+    expected = load_sampler("reference").verify(batch, params, policy)
+    assert expected.num_accepted.tolist()[0] == num_drafts
+    assert 32 < expected.num_accepted.tolist()[1] <= num_drafts
+    for group in (0, 2) if kernel_policy(policy) not in LOSSY else (0,):
+        got = run(build, batch, params, policy, LaunchShape(group, 2 * max(group, 1)))
+        assert torch.equal(got.token_ids, expected.token_ids)
+
+
+def test_the_longest_draft_is_a_typed_limit() -> None:
+    batch = VerifyBatch.dense(
+        target_logits=torch.zeros(1, MAX_SPEC_LEN + 2, 5),
+        draft_token_ids=torch.zeros(1, MAX_SPEC_LEN + 1, dtype=torch.int64),
+        positions=torch.zeros(1, dtype=torch.int64),
+    )
+    params = SamplingTensors.stack([SamplingParams(seed=1)])
+    with pytest.raises(UnavailableError, match=r"at most 127 draft tokens, got 128"):
+        verify_job(batch, params, Strict(), None)
 
 
 def random_batch(seed: int, filtered: bool) -> tuple[VerifyBatch, SamplingTensors]:

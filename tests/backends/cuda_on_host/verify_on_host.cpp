@@ -1,7 +1,9 @@
 // The verification kernels as functions of the host.
 #include "host_builtins.h"
 #include "narrow.cu"
+#ifdef HAS_WIDE
 #include "wide.cu"
+#endif
 
 template <typename Kernel>
 void start(const void* packed, int blocks, Kernel kernel) {
@@ -10,6 +12,8 @@ void start(const void* packed, int blocks, Kernel kernel) {
     host::launch(blocks, CTA_THREADS, [&] { kernel(params); });
 }
 
+#ifdef HAS_WIDE
 extern "C" void run_wide(const void* packed, int blocks) { start(packed, blocks, wide); }
+#endif
 extern "C" void run_narrow(const void* packed, int blocks) { start(packed, blocks, narrow); }
 extern "C" int params_size() { return sizeof(Params); }
