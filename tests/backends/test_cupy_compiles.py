@@ -14,6 +14,7 @@ CODE = [
     (80, "wide", Variant(KernelPolicy.STRICT, FP16, greedy=True)),
     (100, "narrow", Variant(KernelPolicy.STRICT, FP32, adjusted=True)),
     (90, "wide", Variant(KernelPolicy.PROBABILISTIC, BF16, FP32)),
+    (90, "logprobs", Variant(KernelPolicy.STRICT, BF16, filtered=True)),
 ]
 
 

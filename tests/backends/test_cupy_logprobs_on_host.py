@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -60,9 +61,9 @@ def run(build: Build, job: Job, params: SamplingTensors, token_ids: Tensor) -> L
 
 def assert_same(got: Logprobs, expected: Logprobs | None) -> None:
     assert expected is not None
-    close = {"rtol": 1e-5, "atol": 2e-6}
-    torch.testing.assert_close(got.emitted.view_as(expected.emitted), expected.emitted, **close)
-    torch.testing.assert_close(got.top.view_as(expected.top), expected.top, **close)
+    close = partial(torch.testing.assert_close, rtol=1e-5, atol=2e-6)
+    close(got.emitted.view_as(expected.emitted), expected.emitted)
+    close(got.top.view_as(expected.top), expected.top)
     assert torch.equal(got.top_token_ids.view_as(expected.top_token_ids), expected.top_token_ids)
 
 

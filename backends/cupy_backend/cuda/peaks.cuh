@@ -4,7 +4,7 @@
 #pragma once
 #include "filters.cuh"
 
-constexpr int MAX_PEAKS = LANES;
+constexpr int MAX_PEAKS = 16;  // each costs as much as reading half a block
 
 // The maxima of a row's blocks, in a warp's registers.
 struct Maxima {
@@ -123,7 +123,8 @@ __device__ COLD PeakedRow filter_peaks(
     const Mass whole = survey_row(stats, num_blocks, scale, maxima);
     PeakedRow result = {{}, whole.max, false};
     const Law law = {whole.max, -INFINITY, scale, 0.0f};
-    if (!law.is_usable()) return result;
+    // Without top-p, top-k is only reached by as many peaks.
+    if (!law.is_usable() || (filters.top_p >= 1.0f && filters.top_k > MAX_PEAKS)) return result;
     const bool cut = filters.top_k > 0 || filters.min_p > 0.0f;
     // The mass before top-p; what is cut before that is not known, only that it is something.
     double mass = static_cast<double>(whole.sum) * FIXED_ONE;
