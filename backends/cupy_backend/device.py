@@ -75,13 +75,19 @@ class Device:
         """Look a device up.
 
         Raises:
-            UnavailableError: CuPy is missing, or the device is too old.
+            UnavailableError: CuPy, the driver or the device is missing, or the device is too old.
         """
         try:
             import cupy_backends.cuda.api.driver  # noqa: F401, PLC0415 (may be missing)
         except ImportError as error:
             raise UnavailableError(f"backend cupy: {error}; install with: {INSTALL}") from error
-        properties = torch.cuda.get_device_properties(index)
+        try:
+            properties = torch.cuda.get_device_properties(index)
+        except (AssertionError, RuntimeError) as error:  # what torch raises without CUDA or driver
+            raise UnavailableError(
+                f"backend cupy: expected an NVIDIA driver and device {index}, got: {error}; "
+                f"install a driver for CUDA 13 or newer, then: {INSTALL}"
+            ) from error
         architecture = 10 * properties.major + properties.minor
         if architecture < OLDEST_ARCHITECTURE:
             raise UnavailableError(

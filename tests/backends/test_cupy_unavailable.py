@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from acceptor.backends.cupy_backend import cache
 from acceptor.backends.cupy_backend.cache import CompiledKernels
@@ -27,6 +28,20 @@ def test_missing_cupy_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.api.driver", None)
     with pytest.raises(UnavailableError, match=INSTALL):
         Device.open(0, CompiledKernels(tmp_path))
+
+
+@pytest.mark.parametrize("error", [RuntimeError, AssertionError])
+def test_a_missing_driver_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: type[Exception]
+) -> None:
+    pytest.importorskip("cupy_backends")
+
+    def properties(index: int) -> None:
+        raise error(f"no driver for {index}")
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    with pytest.raises(UnavailableError, match=r"driver for CUDA 13 or newer, then: pip install"):
+        Device.open(3, CompiledKernels(tmp_path))
 
 
 def test_a_driver_that_cannot_load_a_kernel_is_a_typed_error(
