@@ -17,6 +17,7 @@ from ..policies import POLICIES, PolicySettings, SyntheticSettings
 from ..tuning.goodput import Goodput
 from ..tuning.results import read_results as read_tuned
 from .comparison import print_comparison
+from .markdown import as_markdown
 from .pair import Pair, load_pair, random_pair
 from .progress import progress_bars
 from .results import BenchResults, read_results, write_results
@@ -46,6 +47,8 @@ def run(options: Options) -> None:
         print_comparison(console, results, earlier)
     if options["json_file"] is not None:
         write_results(results, options["json_file"])
+    if options["markdown_file"] is not None:
+        options["markdown_file"].write_text(as_markdown(results), encoding="utf-8")
     if options["plots"] is not None:
         for path in _plotting().draw_all(results, options["plots"]):
             console.print(f"drawn: {path}")

@@ -1,15 +1,35 @@
 """Tables of a benchmark for documents; this module refuses to compute figures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from .results import BenchRun
+from .results import BenchResults, BenchRun
 from .rows import Row, sections
+from .tables import comparable
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table whose first column is text and whose others are numbers."""
     lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def as_markdown(results: BenchResults) -> str:
+    """Where and what was measured, and the tables of the terminal."""
+    return "\n".join(_parts(results))
+
+
+def _parts(results: BenchResults) -> Iterator[str]:
+    machine, load = results.machine, results.load
+    yield (
+        f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}; "
+        f"{load.num_requests} requests of {load.output_len} tokens ({load.prompts} prompts), at "
+        f"most {load.max_concurrency} at a time.\n"
+    )
+    for runs in comparable(results.runs):
+        temperature, backend = runs[0].setting.table
+        yield f"Temperature {temperature:g}, backend {backend}:\n"
+        longest = max(run.setting.num_spec_tokens for run in runs)
+        yield side_by_side(runs, [row.name for part in sections(longest) for row in part.rows])
 
 
 def side_by_side(runs: Sequence[BenchRun], names: Iterable[str]) -> str:

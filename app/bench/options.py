@@ -133,6 +133,7 @@ ARRIVALS = (
 
 OUTPUT = (
     click.option("--json", "json_file", type=_FILE, help="Write all figures."),
+    click.option("--markdown", "markdown_file", type=_FILE, help="Write tables for a document."),
     click.option("--compare", type=_FILE, help="An earlier run's JSON to compare with."),
     click.option("--plots", type=_DIRECTORY, help="Draw pictures into this directory."),
 )

@@ -25,7 +25,7 @@ def draw_curve(results: TuneResults, path: Path) -> None:
         panels = figure.subplots(1, len(concurrencies), squeeze=False)[0]
         for axes, concurrency in zip(panels, concurrencies, strict=True):
             _draw(axes, results, concurrency)
-        unit = "second of processor time" if results.cpu_time else "second"
+        unit = "CPU second" if results.cpu_time else "second"
         panels[0].set_ylabel(f"output tokens per {unit}")
         panels[-1].legend(fontsize=7)
         metadata = {"Date": None} if path.suffix == ".svg" else None
@@ -45,7 +45,7 @@ def _draw(axes: Axes, results: TuneResults, concurrency: int) -> None:
         axes.axhline(level, color="black", linestyle="--", linewidth=1, label=PLAIN)
     axes.plot([0] * len(checked), checked, "kx")
     axes.set(title=f"{concurrency} at a time", xlabel="K, tokens per draft")
-    axes.set_ylim(0, None)
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 

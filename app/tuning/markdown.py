@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ..bench.markdown import table
 from ..bench.sweep import PLAIN
 from .results import Check, TuneResults
-from .tables import error_summary, recommendation
+from .tables import error_summary, recommendation, unit
 
 
 def as_markdown(results: TuneResults) -> str:
@@ -23,7 +23,7 @@ def _parts(results: TuneResults) -> Iterator[str]:
     for concurrency in results.concurrencies:
         yield f"- {recommendation(results, concurrency).plain}"
     if results.checks:
-        head = ["", "K", "at a time", "predicted tok/s", "measured tok/s", "error"]
+        head = ["", "K", "at a time", f"predicted {unit(results)}", "measured", "error"]
         yield "\n" + table(head, map(_row, results.checks))
         yield f"Prediction error: {error_summary(results.checks)}.\n"
 

@@ -18,8 +18,10 @@ MILLISECONDS = 1e3
 
 def print_results(console: Console, results: TuneResults) -> None:
     """Print what was measured, what follows and what to choose."""
+    _print_title(console, "drafts accepted through a position (%)")
     console.print(acceptance_table(results))
     for policy in results.policies:
+        _print_title(console, f"milliseconds of a step under {policy}")
         console.print(cost_table(results, policy))
     for concurrency in results.concurrencies:
         console.print(prediction_table(results, concurrency))
@@ -28,6 +30,11 @@ def print_results(console: Console, results: TuneResults) -> None:
         console.print(f"prediction error: {error_summary(results.checks)}")
     for concurrency in results.concurrencies:
         console.print(recommendation(results, concurrency), soft_wrap=True)
+
+
+def _print_title(console: Console, title: str) -> None:
+    # Not the table's own title, which would be broken to its width.
+    console.print(Text(title, style="bold"), soft_wrap=True)
 
 
 def _table(first: str, *others: str) -> Table:
@@ -41,7 +48,7 @@ def _table(first: str, *others: str) -> Table:
 def acceptance_table(results: TuneResults) -> Table:
     """Rates through each position, for drafts as long as the longest measured ones."""
     width = max(len(one.profile.conditional) for one in results.policies.values())
-    table = _table("drafts accepted through a position (%)", *map(str, range(width)))
+    table = _table("  position", *map(str, range(width)))
     for policy, measured in results.policies.items():
         rates = measured.profile.through(width)
         table.add_row(f"  {policy}", *(f"{100 * rate:.1f}" for rate in rates))
@@ -54,8 +61,6 @@ def cost_table(results: TuneResults, policy: str) -> Table:
     # What was never measured apart has no column.
     places = [place for place in range(len(PARTS)) if any(row[2 + place] for row in costs)]
     table = _table("  requests", "K", *(PARTS[place] for place in places), "total")
-    table.title = Text(f"milliseconds of a step under {policy}", style="bold not italic")
-    table.title_justify = "left"
     for num_reqs, length, *seconds in costs:
         parts = [*(seconds[place] for place in places), sum(seconds)]
         shown = [f"{MILLISECONDS * part:.2f}" for part in parts]
@@ -63,10 +68,15 @@ def cost_table(results: TuneResults, policy: str) -> Table:
     return table
 
 
+def unit(results: TuneResults) -> str:
+    """What a speed is given in."""
+    return "tokens per CPU second" if results.cpu_time else "tok/s"
+
+
 def prediction_table(results: TuneResults, concurrency: int) -> Table:
     """Tokens per second by K and policy, the best one bold."""
     policies = list(results.policies)
-    table = _table(f"predicted tok/s, {concurrency} at a time", *policies)
+    table = _table(f"predicted {unit(results)}, {concurrency} at a time", *policies)
     here = [one for one in results.predictions if one.concurrency == concurrency]
     best = recommend(here, concurrency)
     for length in sorted({one.num_spec_tokens for one in here}):
@@ -85,7 +95,8 @@ def recommendation(results: TuneResults, concurrency: int) -> Text:
     """One sentence."""
     best = recommend(results.predictions, concurrency)
     choice = f"policy {best.policy}, K={best.num_spec_tokens}" if best.num_spec_tokens else PLAIN
-    text = f"at {concurrency} at a time take {choice}: {best.tokens_per_second:,.1f} tok/s"
+    speed = f"{best.tokens_per_second:,.1f} {unit(results)}"
+    text = f"at {concurrency} at a time take {choice}: {speed}"
     plain = [
         one.tokens_per_second
         for one in results.predictions
@@ -98,7 +109,7 @@ def recommendation(results: TuneResults, concurrency: int) -> Text:
 
 def check_table(checks: Iterable[Check]) -> Table:
     """Predictions beside runs."""
-    table = _table("checked", "at a time", "predicted tok/s", "measured tok/s", "error")
+    table = _table("checked", "at a time", "predicted", "measured", "error")
     for check in checks:
         one = check.prediction
         name = f"{one.policy}, K={one.num_spec_tokens}" if one.num_spec_tokens else PLAIN

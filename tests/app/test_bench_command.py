@@ -52,7 +52,8 @@ def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
 ) -> None:
     file, plots = tmp_path / "results.json", tmp_path / "plots"
     sweep = (*QUICK, "--policy", "strict,block", "--num-spec-tokens", "0,2")
-    code, out, err = bench(*sweep, "--json", file, "--plots", plots)
+    markdown = tmp_path / "results.md"
+    code, out, err = bench(*sweep, "--json", file, "--plots", plots, "--markdown", markdown)
     assert (code, err) == (0, "")
     for words in (
         "bundled target and bundled draft",
@@ -64,6 +65,7 @@ def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
         "acceptance length by category",
     ):
         assert words in out
+    assert "| output token throughput (tok/s) |" in markdown.read_text(encoding="utf-8")
     assert {path.name for path in plots.iterdir()} == {
         "acceptance-per-position.svg",
         "latency.svg",

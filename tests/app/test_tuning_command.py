@@ -37,7 +37,7 @@ def test_it_measures_predicts_checks_and_recommends(tune: Acceptor, tmp_path: Pa
     for words in (
         "drafts accepted through a position (%)",
         "milliseconds of a step under block",
-        "predicted tok/s, 2 at a time",
+        "predicted tokens per CPU second, 2 at a time",
         "prediction error:",
         "at 1 at a time take ",
         "at 2 at a time take ",
