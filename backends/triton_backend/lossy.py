@@ -27,16 +27,21 @@ def lossy_rows_kernel(call, strictness, delta, top_n, KEY_SHIFT: tl.constexpr):
         top_n: of relaxed acceptance.
         KEY_SHIFT: see `filter_kernel`.
     """
-    # Loops of Triton 3.6 lose integers that are 1, hence constants, from tuples made elsewhere.
+    # Loops of Triton 3.6 lose integers that are 1, hence constants, unless stored anew.
+    target = TargetRows(*call.target)
+    draft = DraftRows(*call.draft)
+    requests = Requests(*call.requests)
+    adjust = Adjustments(*call.adjust)
+    scratch = Scratch(*call.scratch)
     judge_leniently(
         Call(
-            TargetRows(*call.target),
-            DraftRows(*call.draft),
-            Requests(*call.requests),
-            Adjustments(*call.adjust),
+            target,
+            draft,
+            requests,
+            adjust,
             call.target_recipe,
             call.draft_recipe,
-            Scratch(*call.scratch),
+            scratch,
             call.outputs,
             call.stream,
             call.draft_index,
@@ -135,15 +140,20 @@ def lossy_requests_kernel(call, window):
         call: see `arguments`.
         window: how many tokens must equal the target's samples behind one that FLy forgives.
     """
+    target = TargetRows(*call.target)
+    draft = DraftRows(*call.draft)
+    requests = Requests(*call.requests)
+    adjust = Adjustments(*call.adjust)
+    scratch = Scratch(*call.scratch)
     conclude(
         Call(
-            TargetRows(*call.target),
-            DraftRows(*call.draft),
-            Requests(*call.requests),
-            Adjustments(*call.adjust),
+            target,
+            draft,
+            requests,
+            adjust,
             call.target_recipe,
             call.draft_recipe,
-            Scratch(*call.scratch),
+            scratch,
             call.outputs,
             call.stream,
             call.draft_index,
