@@ -186,6 +186,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     wide(const __grid_constant__ Params p) {
     __shared__ Shared shared;
     __shared__ u64 scratch[FILTERED ? (sizeof(Scratch) + 7) / 8 : 1];
+    static_assert(sizeof(shared) + sizeof(scratch) <= STATIC_SHARED_BYTES);
     const Member member = {static_cast<int>(blockIdx.x % static_cast<u32>(p.group)),
                            static_cast<int>(p.group)};
     const i64 index = blockIdx.x / static_cast<u32>(p.group);
