@@ -101,7 +101,7 @@ def draw_acceptance(figure: Figure, runs: Sequence[BenchRun]) -> None:
     for axes, group in zip(panels, groups, strict=True):
         for run in group:
             rates = run.figures.acceptance.acceptance_rate_per_pos
-            places = range(1, len(rates) + 1)
+            places = range(len(rates))
             shares = [100 * rate for rate in rates]
             axes.plot(places, shares, label=run.setting.label, **looks.points(run.setting.policy))
         axes.set(xlabel="position in the draft", ylim=(0, 102), title=_title(group[0]))
