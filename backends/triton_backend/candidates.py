@@ -6,6 +6,7 @@ This module refuses lists that are cut short: whoever finds more than fit must s
 import triton
 import triton.language as tl
 
+from ...core.race import BLOCK_SIZE
 from .filter_bounds import next_mass_limits
 from .listed_rows import load_blocks, next_blocks
 from .mass_units import as_key, from_key, in_units, mass_of
@@ -13,6 +14,8 @@ from .race import NEVER
 from .workspace import MAX_CANDIDATES
 
 CAPACITY = tl.constexpr(MAX_CANDIDATES)
+FEW = tl.constexpr(MAX_CANDIDATES // BLOCK_SIZE)
+"""So many blocks are looked at without making a list: they hold no more logits."""
 
 
 @triton.jit

@@ -7,18 +7,14 @@ few that can be the threshold are ranked. This module refuses to sort a row.
 import triton
 import triton.language as tl
 
-from ...core.race import BLOCK_SIZE
-from .candidates import CAPACITY, collect, selected_threshold
+from .candidates import CAPACITY, FEW, collect, selected_threshold
 from .filter_bounds import mass_bound, rank_bound
 from .filter_search import searched_threshold
-from .listed_rows import listed, load_blocks, load_row, next_blocks
+from .kept_statistics import keep_from
+from .listed_rows import listed, load_blocks, next_blocks
 from .mass_units import UNITS, in_units
 from .race import NEVER
 from .recipe import first_row, temperature_of
-from .statistics import block_statistics, block_token_ids
-from .workspace import MAX_CANDIDATES
-
-FEW = tl.constexpr(MAX_CANDIDATES // BLOCK_SIZE)
 
 
 @triton.jit
@@ -154,99 +150,6 @@ def row_threshold(
                 KEY_SHIFT,
             )
     return threshold
-
-
-@triton.jit
-def keep_listed(
-    target,
-    draft,
-    adjust,
-    requests,
-    at,
-    out,
-    places,
-    num_listed,
-    num_blocks,
-    threshold,
-    row_max,
-    inverse,
-    TILE: tl.constexpr,
-    NUM_DRAFTS: tl.constexpr,
-):
-    """Write the statistics of listed blocks as if they had no more than what reaches a threshold.
-
-    Returns:
-        Their mass relative to the row's largest logit, in units.
-    """
-    total = tl.zeros([TILE], tl.int64)
-    for first in range(0, num_listed, TILE):
-        block = next_blocks(places, first, num_blocks, TILE)
-        logits = load_row(target, draft, adjust, requests, at, block_token_ids(block), NUM_DRAFTS)
-        largest, mass = block_statistics(tl.where(logits >= threshold, logits, NEVER), inverse)
-        tl.store(out + block, largest, mask=block < num_blocks)
-        tl.store(out + num_blocks + block, mass, mask=block < num_blocks)
-        total += in_units(mass * tl.exp((largest - row_max) * inverse))
-    return tl.sum(total, 0)
-
-
-@triton.jit
-def keep_from(
-    target,
-    draft,
-    adjust,
-    requests,
-    at,
-    out,
-    largest,
-    num_blocks,
-    threshold,
-    row_max,
-    inverse,
-    MANY: tl.constexpr,
-    NUM_DRAFTS: tl.constexpr,
-):
-    """Make a row's block statistics those of what reaches a threshold: the log of its total."""
-    block = tl.arange(0, largest.shape[0])
-    kept = (largest >= threshold) & (largest > NEVER)
-    places, num_listed = listed(kept)
-    gone = (kept == 0) & (block < num_blocks)
-    tl.store(out + block, NEVER, mask=gone)
-    tl.store(out + num_blocks + block, 0.0, mask=gone)
-    if num_listed <= FEW:
-        total = keep_listed(
-            target,
-            draft,
-            adjust,
-            requests,
-            at,
-            out,
-            places,
-            num_listed,
-            num_blocks,
-            threshold,
-            row_max,
-            inverse,
-            FEW,
-            NUM_DRAFTS,
-        )
-    else:
-        total = keep_listed(
-            target,
-            draft,
-            adjust,
-            requests,
-            at,
-            out,
-            places,
-            num_listed,
-            num_blocks,
-            threshold,
-            row_max,
-            inverse,
-            MANY,
-            NUM_DRAFTS,
-        )
-    return tl.log(total.to(tl.float32) / UNITS)
 
 
 @triton.jit

@@ -1,0 +1,106 @@
+"""Stage 2: the block statistics of a row without what its filters cut off.
+
+This module refuses to decide what that is.
+"""
+
+import triton
+import triton.language as tl
+
+from .candidates import FEW
+from .listed_rows import listed, load_row, next_blocks
+from .mass_units import UNITS, in_units
+from .race import NEVER
+from .statistics import block_statistics, block_token_ids
+
+
+@triton.jit
+def keep_listed(
+    target,
+    draft,
+    adjust,
+    requests,
+    at,
+    out,
+    places,
+    num_listed,
+    num_blocks,
+    threshold,
+    row_max,
+    inverse,
+    TILE: tl.constexpr,
+    NUM_DRAFTS: tl.constexpr,
+):
+    """Write the statistics of listed blocks as if they had no more than what reaches a threshold.
+
+    Returns:
+        Their mass relative to the row's largest logit, in units.
+    """
+    total = tl.zeros([TILE], tl.int64)
+    for first in range(0, num_listed, TILE):
+        block = next_blocks(places, first, num_blocks, TILE)
+        logits = load_row(target, draft, adjust, requests, at, block_token_ids(block), NUM_DRAFTS)
+        largest, mass = block_statistics(tl.where(logits >= threshold, logits, NEVER), inverse)
+        tl.store(out + block, largest, mask=block < num_blocks)
+        tl.store(out + num_blocks + block, mass, mask=block < num_blocks)
+        total += in_units(mass * tl.exp((largest - row_max) * inverse))
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def keep_from(
+    target,
+    draft,
+    adjust,
+    requests,
+    at,
+    out,
+    largest,
+    num_blocks,
+    threshold,
+    row_max,
+    inverse,
+    MANY: tl.constexpr,
+    NUM_DRAFTS: tl.constexpr,
+):
+    """Make a row's block statistics those of what reaches a threshold: the log of its total."""
+    block = tl.arange(0, largest.shape[0])
+    kept = (largest >= threshold) & (largest > NEVER)
+    places, num_listed = listed(kept)
+    gone = (kept == 0) & (block < num_blocks)
+    tl.store(out + block, NEVER, mask=gone)
+    tl.store(out + num_blocks + block, 0.0, mask=gone)
+    if num_listed <= FEW:
+        total = keep_listed(
+            target,
+            draft,
+            adjust,
+            requests,
+            at,
+            out,
+            places,
+            num_listed,
+            num_blocks,
+            threshold,
+            row_max,
+            inverse,
+            FEW,
+            NUM_DRAFTS,
+        )
+    else:
+        total = keep_listed(
+            target,
+            draft,
+            adjust,
+            requests,
+            at,
+            out,
+            places,
+            num_listed,
+            num_blocks,
+            threshold,
+            row_max,
+            inverse,
+            MANY,
+            NUM_DRAFTS,
+        )
+    return tl.log(total.to(tl.float32) / UNITS)
