@@ -178,8 +178,10 @@ def test_help_names_every_policy_and_backend(acceptor: Acceptor) -> None:
 
 def test_an_interrupt_ends_it_cleanly() -> None:
     program = (
-        "import signal, threading, os\nfrom acceptor.app import commands, generate\n"
+        "import os, signal\nfrom acceptor.app import generate\n"
         "from acceptor.app.cli import main\n"
+        # A shell's background jobs are born ignoring interrupts.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "real = generate.Decoder.start\n"
         "def start(*a):\n    os.kill(os.getpid(), signal.SIGINT)\n    return real(*a)\n"
         "generate.Decoder.start = start\n"

@@ -19,7 +19,11 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules that can be run with `python -m`."""
     (tmp_path / "fine.py").write_text("print('all is fine')\n")
     (tmp_path / "broken.py").write_text("raise SystemExit(3)\n")
-    (tmp_path / "endless.py").write_text("import time\ntime.sleep(600)\n")
+    # A shell's background jobs are born ignoring interrupts.
+    (tmp_path / "endless.py").write_text(
+        "import signal, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\ntime.sleep(600)\n"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
