@@ -109,7 +109,7 @@ def test_no_such_command(complaint: Complaint) -> None:
     [
         (
             "temperature = 1",
-            "temperature: expected backend, policy, models, drafter, engine, sampling, decoding here",
+            "temperature: expected backend, policy, models, drafter, engine, sampling, decoding ",
         ),
         ("[sampling]\nwarmth = 1", "sampling.warmth: expected temperature, min_p, "),
         (
