@@ -5,7 +5,8 @@ refuses to be used from several event loops at a time.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 
 from attrs import define, field
 
@@ -37,21 +38,31 @@ class Streams:
         Raises:
             Exception: whatever a step raised.
         """
+        with self._listening() as (queue, tell):
+            request_id = add(tell)
+            self._drive()
+            try:
+                async for progress in _until_result(queue):
+                    yield progress
+            finally:
+                cancel(request_id)
+                self._drive()
+
+    @contextmanager
+    def _listening(self) -> Iterator[tuple[Queue, OnProgress]]:
+        """A queue, and what fills it from any thread until it is left."""
         loop, queue = asyncio.get_running_loop(), Queue()
 
         def tell(progress: Progress) -> None:
-            loop.call_soon_threadsafe(queue.put_nowait, progress)
+            # A step may find out later that a request was left, when its loop is closed.
+            if queue in self._queues:
+                loop.call_soon_threadsafe(queue.put_nowait, progress)
 
-        request_id = add(tell)
         self._queues.add(queue)
-        self._drive()
         try:
-            async for progress in _until_result(queue):
-                yield progress
+            yield queue, tell
         finally:
             self._queues.discard(queue)
-            cancel(request_id)
-            self._drive()
 
     def _drive(self) -> None:
         if self._driver is None or self._driver.done():

@@ -17,8 +17,10 @@ from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.entry import OnProgress
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.engine.schedule import Limits
+from acceptor.app.engine.streaming import Streams
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult, Progress
 from acceptor.core import (
@@ -328,6 +330,22 @@ def test_streams_run_together_and_one_left_early_is_cancelled(pair: Pair) -> Non
     # Its cancellation came in, so nothing is left to do.
     run(engine)
     assert engine.generate(wanted) == alone
+
+
+def test_a_stream_left_early_hears_nothing_after_its_event_loop_has_closed(pair: Pair) -> None:
+    engine, heard = engine_of(pair), list[OnProgress]()
+
+    async def leave() -> None:
+        def add(on_progress: OnProgress) -> int:
+            heard.append(on_progress)
+            return engine.add_request([1], SamplingParams(seed=1), on_progress=on_progress)
+
+        stream = Streams(engine.step, engine.has_unfinished).follow(add, engine.cancel)
+        await anext(stream)
+        await stream.aclose()
+
+    asyncio.run(leave())
+    heard[0](Progress(request_index=0, token_ids=(), kinds=(), fragments=(), result=None))
 
 
 def test_whoever_waits_for_a_stream_hears_of_a_step_that_raised(pair: Pair) -> None:
