@@ -340,9 +340,9 @@ def test_a_stream_left_early_hears_nothing_after_its_event_loop_has_closed(pair:
             heard.append(on_progress)
             return engine.add_request([1], SamplingParams(seed=1), on_progress=on_progress)
 
-        stream = Streams(engine.step, engine.has_unfinished).follow(add, engine.cancel)
-        await anext(stream)
-        await stream.aclose()
+        streams = Streams(engine.step, engine.has_unfinished)
+        async for _ in streams.follow(add, engine.cancel):
+            return
 
     asyncio.run(leave())
     heard[0](Progress(request_index=0, token_ids=(), kinds=(), fragments=(), result=None))
