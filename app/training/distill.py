@@ -17,8 +17,9 @@ from transformers import LlamaForCausalLM
 from .data import TokenStream
 from .measure import cold_prompts, held_out_loss, measure_agreement, sample_rows
 from .models import as_shipped, build_model, learner, logits_of
+from .pace import Budget, Pace
 from .recipe import Recipe
-from .train import Point, Report, autocast
+from .train import Keep, Point, Report, autocast
 
 _COOL = 0.7
 
@@ -36,18 +37,39 @@ class Pool:
 
 
 def sample_pools(
-    target: LlamaForCausalLM, recipe: Recipe, device: torch.device
+    target: LlamaForCausalLM, recipe: Recipe, device: torch.device, budget: Budget
 ) -> tuple[Pool, Pool]:
-    """A pool at temperature 1 and one, a quarter of its size, at 0.7."""
+    """A pool at temperature 1 and one, a quarter of its size, at 0.7.
+
+    When the budget is over no more rows are begun, but for those of a first part.
+    """
     # bf16 halves the cache; what the rows are drawn from need not be exact, only close.
     writer = deepcopy(target).to(torch.bfloat16) if device.type == "cuda" else target
+    temperatures = _temperatures(recipe).to(device)
+    parts: list[Tensor] = []
+    for part in temperatures.split(_rows_at_once(recipe)):
+        if parts and budget.share >= 1:
+            break
+        prompts = cold_prompts(len(part), device)
+        parts.append(sample_rows(writer, prompts, part, recipe.context_length))
+    rows = torch.cat(parts)
+    is_warm = temperatures[: len(rows)] == 1.0
     unseen = recipe.evaluation_rows
-    sizes = [recipe.sampled_rows + unseen, recipe.sampled_rows // 4 + unseen]
-    temperatures = torch.ones(sum(sizes), device=device)
-    temperatures[sizes[0] :] = _COOL
-    prompts = cold_prompts(len(temperatures), device)
-    warm, cool = sample_rows(writer, prompts, temperatures, recipe.context_length).split(sizes)
+    warm, cool = rows[is_warm], rows[~is_warm]
     return Pool(1.0, warm[unseen:], warm[:unseen]), Pool(_COOL, cool[unseen:], cool[:unseen])
+
+
+def _temperatures(recipe: Recipe) -> Tensor:
+    """Of all rows: what is for measuring, then what is learned from, warm ones first in fives."""
+    measured = torch.tensor([1.0, _COOL]).repeat_interleave(recipe.evaluation_rows)
+    fives = torch.tensor([1.0, 1.0, _COOL, 1.0, 1.0])
+    learned = fives.repeat(-(-recipe.sampled_rows // 4))
+    return torch.cat([measured, learned])
+
+
+def _rows_at_once(recipe: Recipe) -> int:
+    # The first part has rows of both pools to learn from.
+    return max(recipe.sampled_at_once, 2 * recipe.evaluation_rows + 5)
 
 
 def distillation_loss(
@@ -66,9 +88,9 @@ def distillation_loss(
     return (1 - variation_share) * divergence + variation_share * variation
 
 
-def variation_share(step: int, num_steps: int) -> float:
-    """0 for the first third of the steps, then a straight line to 1 at half of them."""
-    return min(max(6 * step / num_steps - 2, 0.0), 1.0)
+def variation_share(progress: float) -> float:
+    """0 for the first third, then a straight line to 1 at the half."""
+    return min(max(6 * progress - 2, 0.0), 1.0)
 
 
 def distill_draft(
@@ -77,29 +99,42 @@ def distill_draft(
     pools: tuple[Pool, Pool],
     held_out: Tensor,
     recipe: Recipe,
+    budget: Budget,
+    keep: Keep,
     report: Report,
 ) -> tuple[LlamaForCausalLM, list[Point]]:
-    """The averaged draft after the last step, as shipped, and its curve."""
+    """The averaged draft after the last step, as shipped, and its curve.
+
+    `keep` is given each one that was evaluated.
+    """
     device = held_out.device
     generator = torch.Generator().manual_seed(recipe.seed + 1)
     draft = build_model(recipe.draft, recipe, device)
-    learning = learner(draft, recipe.draft_learning_rate, recipe.draft_steps, recipe)
+    learning = learner(draft, recipe.draft_learning_rate, recipe)
+    pace = Pace(recipe.draft_steps, recipe.evaluate_every, budget)
     curve: list[Point] = []
-    for step in range(1, recipe.draft_steps + 1):
+
+    def evaluate(loss: Tensor) -> None:
+        candidate = as_shipped(learning.average.module)
+        overlap = measure_agreement(target, candidate, pools[0].unseen, 1.0).overlap
+        curve.append(Point(pace.step, loss.item(), held_out_loss(candidate, held_out), overlap))
+        report(curve[-1].text("draft", pace))
+        keep(candidate)
+        pace.note_evaluation()
+
+    for progress in pace:
         rows, temperatures = _mixed_rows(training, pools, recipe, generator)
         with autocast(device):
             with torch.no_grad():
                 target_logits = logits_of(target, rows)
             draft_logits = logits_of(draft, rows)
-        share = variation_share(step, recipe.draft_steps)
+        share = variation_share(progress)
         loss = distillation_loss(target_logits, draft_logits, temperatures, share)
-        learning.step(loss)
-        if step % recipe.evaluate_every == 0:
-            candidate = as_shipped(learning.average.module)
-            overlap = measure_agreement(target, candidate, pools[0].unseen, 1.0).overlap
-            held_out_now = held_out_loss(candidate, held_out)
-            curve.append(Point(step, loss.item(), held_out_now, overlap))
-            report(f"draft {curve[-1]}")
+        learning.step(loss, progress)
+        if pace.is_due():
+            evaluate(loss)
+    if pace.is_last_due():
+        evaluate(loss)
     return as_shipped(learning.average.module), curve
 
 

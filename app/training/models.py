@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from attrs import frozen
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from transformers import LlamaConfig, LlamaForCausalLM, get_cosine_with_min_lr_schedule_with_warmup
+from transformers import LlamaConfig, LlamaForCausalLM
 
+from .pace import rate_share
 from .recipe import Recipe, Shape
 from .tokenizer import END_OF_TEXT_ID
 
@@ -70,22 +71,21 @@ class Learner:
     model: LlamaForCausalLM
     average: AveragedModel
     optimizer: torch.optim.Optimizer
-    schedule: LRScheduler
+    learning_rate: float
 
-    def step(self, loss: Tensor) -> None:
-        """One update from `loss`, then one step of the average."""
+    def step(self, loss: Tensor, progress: float) -> None:
+        """One update from `loss`, at the learning rate of this progress; then the average's."""
         self.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate * rate_share(progress)
         self.optimizer.step()
-        self.schedule.step()
         self.average.update_parameters(self.model)
 
 
-def learner(
-    model: LlamaForCausalLM, learning_rate: float, num_steps: int, recipe: Recipe
-) -> Learner:
-    """AdamW with a warm-up and a cosine to a twentieth; matrices decay, norms do not."""
+def learner(model: LlamaForCausalLM, learning_rate: float, recipe: Recipe) -> Learner:
+    """AdamW at a rate that follows the progress; matrices decay, norms do not."""
     matrices = [p for p in model.parameters() if p.ndim > 1]
     norms = [p for p in model.parameters() if p.ndim <= 1]
     optimizer = torch.optim.AdamW(
@@ -95,12 +95,10 @@ def learner(
         ],
         lr=learning_rate,
         betas=(0.9, 0.95),
-    )
-    schedule = get_cosine_with_min_lr_schedule_with_warmup(
-        optimizer, num_steps // 20, num_steps, min_lr_rate=0.05
+        fused=model.device.type == "cuda",
     )
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(recipe.average_decay))
-    return Learner(model, average, optimizer, schedule)
+    return Learner(model, average, optimizer, learning_rate)
 
 
 def as_shipped(model: LlamaForCausalLM) -> LlamaForCausalLM:
@@ -109,5 +107,10 @@ def as_shipped(model: LlamaForCausalLM) -> LlamaForCausalLM:
 
 
 def save_model(model: LlamaForCausalLM, directory: Path) -> None:
-    """Write config.json, generation_config.json and model.safetensors in bf16."""
-    deepcopy(model).to("cpu", torch.bfloat16).save_pretrained(directory)
+    """Write config.json, generation_config.json and model.safetensors in bf16, each at once."""
+    directory.mkdir(parents=True, exist_ok=True)
+    # A run that is killed meanwhile leaves the weights that were there before.
+    with TemporaryDirectory(dir=directory) as new:
+        deepcopy(model).to("cpu", torch.bfloat16).save_pretrained(new)
+        for file in Path(new).iterdir():
+            file.replace(directory / file.name)

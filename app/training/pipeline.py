@@ -6,6 +6,7 @@ Decides nothing itself: every number is the recipe's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from .data import Source, TokenStream, encode, read_source
 from .distill import Pool, distill_draft, sample_pools
 from .measure import measure_agreement
 from .models import save_model
+from .pace import Budget
 from .recipe import Recipe
 from .record import (
     describe_agreements,
@@ -29,6 +31,9 @@ from .record import (
 )
 from .tokenizer import save_tokenizer, train_tokenizer
 from .train import Report, train_target
+
+TARGET_ENDS, SAMPLING_ENDS, DRAFT_ENDS = 0.45, 0.6, 0.93
+"""Shares of the time limit; the rest is for measuring what came out."""
 
 _SAMPLE_TOKENS = 300
 
@@ -61,28 +66,53 @@ def read_corpus(paths: Sequence[Path], recipe: Recipe, device: torch.device) -> 
 
 
 def train_pair(
-    paths: Sequence[Path], out: Path, recipe: Recipe, device: torch.device, report: Report
+    paths: Sequence[Path],
+    out: Path,
+    recipe: Recipe,
+    device: torch.device,
+    budget: Budget,
+    report: Report,
 ) -> None:
-    """Train both models on the texts and write `out`/target, `out`/draft and `out`/record.json."""
+    """Train both models on the texts and write `out`/target, `out`/draft and `out`/record.json.
+
+    Models are written whenever a better one is known.
+    """
     torch.manual_seed(recipe.seed)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # What the clock ends cannot be repeated anyway.
+    torch.use_deterministic_algorithms(budget.seconds is None, warn_only=True)
     # Filling fresh memory would only cost launches: nothing here reads what it has not written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     corpus = read_corpus(paths, recipe, device)
-    report(f"{len(corpus.training.tokens)} training tokens")
-    target, target_curve = train_target(corpus.training, corpus.held_out, recipe, device, report)
-    _save(target, corpus.tokenizer, out / "target", recipe)
-    pools = sample_pools(target, recipe, device)
-    draft, draft_curve = distill_draft(
-        target, corpus.training, pools, corpus.held_out, recipe, report
+    report(f"{len(corpus.training.tokens):,} training tokens after {budget.elapsed:.1f} s")
+    keep_target, keep_draft = (
+        partial(_save, tokenizer=corpus.tokenizer, directory=out / name, recipe=recipe)
+        for name in ("target", "draft")
     )
-    _save(draft, corpus.tokenizer, out / "draft", recipe)
+    learned = train_target(
+        corpus.training, corpus.held_out, recipe, budget.part(TARGET_ENDS), keep_target, report
+    )
+    target, target_curve = learned
+    pools = sample_pools(target, recipe, device, budget.part(SAMPLING_ENDS))
+    num_rows = sum(len(pool.seen) for pool in pools)
+    report(f"{num_rows:,} rows written by the target after {budget.elapsed:.1f} s")
+    draft, draft_curve = distill_draft(
+        target,
+        corpus.training,
+        pools,
+        corpus.held_out,
+        recipe,
+        budget.part(DRAFT_ENDS),
+        keep_draft,
+        report,
+    )
+    keep_draft(draft)
     record = {
-        **describe_run(recipe, device),
+        **describe_run(recipe, device, budget),
         **_outcome(corpus, target, draft, pools),
         "curves": describe_curves(target=target_curve, draft=draft_curve),
     }
     write_record(record, out / "record.json")
+    report(f"done after {budget.elapsed:.1f} s")
 
 
 def _save(model: LlamaForCausalLM, tokenizer: Tokenizer, directory: Path, recipe: Recipe) -> None:

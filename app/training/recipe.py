@@ -1,11 +1,12 @@
-"""Every setting of a training run; the defaults made the bundled pair.
+"""Every setting of a training run: what made the bundled pair, and what makes a larger one.
 
 Holds numbers only: nothing here reads a file or knows a device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from attrs import asdict, evolve, field, frozen
@@ -44,8 +45,34 @@ class Recipe:
     draft_steps: int = 6000
     draft_learning_rate: float = 4e-3
     sampled_rows: int = 4096
+    sampled_at_once: int = 8192
     evaluation_rows: int = 64
     evaluate_every: int = 200
+    # Evaluations without a lower held-out loss before the target is done; 0 goes on to the end.
+    patience: int = 0
+
+
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {
+        "bundled": Recipe(),
+        # For a GPU, where a layer's launches count more than its width: one wide layer drafts.
+        "large": Recipe(
+            target=Shape(512, 12, 8, 2, 1536),
+            draft=Shape(384, 1, 6, 2, 1152),
+            dropout=0.3,
+            weight_decay=0.3,
+            target_rows_per_step=32,
+            target_steps=2000,
+            target_learning_rate=1e-3,
+            draft_steps=5000,
+            draft_learning_rate=3e-3,
+            sampled_rows=2048,
+            evaluate_every=100,
+            patience=3,
+        ),
+    }
+)
+"""By the names that `--recipe` takes."""
 
 
 def with_settings(recipe: Recipe, settings: Iterable[str]) -> Recipe:

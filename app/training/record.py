@@ -20,6 +20,7 @@ from transformers import LlamaForCausalLM
 
 from .data import SPLIT, Source
 from .measure import Agreement, bits_per_byte, held_out_loss
+from .pace import Budget
 from .recipe import Recipe
 from .train import Point
 
@@ -46,12 +47,14 @@ def describe_model(model: LlamaForCausalLM, rows: Tensor, num_bytes: int) -> dic
     }
 
 
-def describe_run(recipe: Recipe, device: torch.device) -> dict[str, Any]:
-    """Settings, versions, date and kind of device."""
+def describe_run(recipe: Recipe, device: torch.device, budget: Budget) -> dict[str, Any]:
+    """Settings, versions, date and kind of device, and how long it took before the measures."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "device": name,
+        "seconds_limit": budget.seconds,
+        "seconds": round(budget.elapsed, 1),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "split": SPLIT,

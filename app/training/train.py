@@ -5,7 +5,7 @@ Looks at the held-out text only to choose when to stop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from attrs import frozen
@@ -16,9 +16,11 @@ from transformers import LlamaForCausalLM
 from .data import TokenStream
 from .measure import held_out_loss
 from .models import as_shipped, build_model, dropout, learner, logits_of
+from .pace import Budget, Pace
 from .recipe import Recipe
 
 Report = Callable[[str], None]
+Keep = Callable[[LlamaForCausalLM], None]
 
 
 @frozen
@@ -29,6 +31,17 @@ class Point:
     training_loss: float
     held_out_loss: float
     overlap: float | None = None
+
+    def text(self, name: str, pace: Pace) -> str:
+        """One line about the model of this name."""
+        parts = [
+            f"{name}: step {self.step} of {pace.num_steps}, {pace.budget.elapsed:.1f} s",
+            f"training loss {self.training_loss:.3f}",
+            f"held-out loss {self.held_out_loss:.3f}",
+        ]
+        if self.overlap is not None:
+            parts.append(f"overlap {self.overlap:.3f}")
+        return ", ".join(parts)
 
 
 def next_token_loss(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -44,25 +57,55 @@ def autocast(device: torch.device) -> torch.autocast:
 
 
 def train_target(
-    training: TokenStream, held_out: Tensor, recipe: Recipe, device: torch.device, report: Report
+    training: TokenStream,
+    held_out: Tensor,
+    recipe: Recipe,
+    budget: Budget,
+    keep: Keep,
+    report: Report,
 ) -> tuple[LlamaForCausalLM, list[Point]]:
-    """The averaged target with the lowest held-out loss, as shipped, and the loss curve."""
+    """The averaged target with the lowest held-out loss, as shipped, and the loss curve.
+
+    `keep` is given each one that is better than all before it.
+    """
+    device = held_out.device
     generator = torch.Generator().manual_seed(recipe.seed)
     model = build_model(recipe.target, recipe, device)
-    learning = learner(model, recipe.target_learning_rate, recipe.target_steps, recipe)
+    learning = learner(model, recipe.target_learning_rate, recipe)
+    pace = Pace(recipe.target_steps, recipe.evaluate_every, budget)
     curve: list[Point] = []
-    best = as_shipped(model)
+    best = model
+
+    def evaluate(loss: Tensor) -> None:
+        nonlocal best
+        candidate = as_shipped(learning.average.module)
+        curve.append(Point(pace.step, loss.item(), held_out_loss(candidate, held_out)))
+        report(curve[-1].text("target", pace))
+        if curve[-1] is best_of(curve):
+            best = candidate
+            keep(best)
+        pace.note_evaluation()
+
     with dropout(model, recipe.dropout):
-        for step in range(1, recipe.target_steps + 1):
+        for progress in pace:
             rows = training.rows(recipe.target_rows_per_step, recipe.context_length, generator)
             with autocast(device):
                 loss = next_token_loss(logits_of(model, rows), rows)
-            learning.step(loss)
-            if step % recipe.evaluate_every == 0:
-                candidate = as_shipped(learning.average.module)
-                point = Point(step, loss.item(), held_out_loss(candidate, held_out))
-                if point.held_out_loss <= min((p.held_out_loss for p in curve), default=torch.inf):
-                    best = candidate
-                curve.append(point)
-                report(f"target {point}")
+            learning.step(loss, progress)
+            if pace.is_due():
+                evaluate(loss)
+                if recipe.patience and evaluations_since_best(curve) >= recipe.patience:
+                    break
+    if pace.is_last_due():
+        evaluate(loss)
     return best, curve
+
+
+def best_of(curve: Sequence[Point]) -> Point:
+    """The point with the lowest held-out loss."""
+    return min(curve, key=lambda point: point.held_out_loss)
+
+
+def evaluations_since_best(curve: Sequence[Point]) -> int:
+    """How many have come after it."""
+    return len(curve) - 1 - curve.index(best_of(curve))

@@ -12,14 +12,20 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
-from transformers import AutoTokenizer, LlamaForCausalLM
+from transformers import (
+    AutoTokenizer,
+    LlamaForCausalLM,
+    get_cosine_with_min_lr_schedule_with_warmup,
+)
 
 from acceptor.app.training.__main__ import main
 from acceptor.app.training.data import encode, read_source
 from acceptor.app.training.distill import distillation_loss, variation_share
 from acceptor.app.training.measure import bits_per_byte, held_out_loss
-from acceptor.app.training.recipe import Recipe, with_settings
+from acceptor.app.training.pace import Budget, Pace, rate_share
+from acceptor.app.training.recipe import RECIPES, Recipe, with_settings
 from acceptor.app.training.tokenizer import END_OF_TEXT_ID, train_tokenizer
+from acceptor.app.training.train import Point, evaluations_since_best
 from acceptor.core.errors import ConfigError, InvalidInputError
 
 MINIATURE = {
@@ -107,6 +113,68 @@ def test_the_record_says_what_was_run(record: dict[str, Any]) -> None:
 
 def test_the_curves_are_drawn(out: Path) -> None:
     assert "</svg>" in (out / "losses.svg").read_text(encoding="utf-8")
+
+
+def test_a_run_within_a_time_writes_the_same(tmp_path: Path) -> None:
+    endless = {"target_steps": 10**9, "draft_steps": 10**9, "sampled_rows": 10**6}
+    changes = MINIATURE | endless | {"sampled_at_once": 8}
+    settings = [f"--set={name}={value}" for name, value in changes.items()]
+    text = write_text(tmp_path / "text.txt")
+    result = run("--text", str(text), "--out", str(tmp_path), "--seconds", "2", *settings)
+    assert result.exit_code == 0, result.output
+    record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    assert record["seconds_limit"] == 2
+    for name in ("target", "draft"):
+        assert f"{name}: step {record['curves'][name][-1]['step']} of" in result.output
+        model = LlamaForCausalLM.from_pretrained(tmp_path / name)
+        assert sum(p.numel() for p in model.parameters()) == record["models"][name]["parameters"]
+
+
+def test_time_and_steps_both_end_a_pace_and_anneal_it() -> None:
+    now = [100.0]
+    assert list(Pace(4, 2, Budget())) == [0, 0.25, 0.5, 0.75]
+    whole = Budget(10, lambda: now[0])
+    now[0] += 2
+    timed = Pace(100, 30, whole.part(0.5))
+    shares, due = [], []
+    for progress in timed:
+        shares.append(progress)
+        now[0] += 0.7
+        if timed.is_due():
+            due.append(timed.step)
+            timed.note_evaluation()
+    assert shares == pytest.approx([0, 0.7 / 3, 1.4 / 3, 2.1 / 3, 2.8 / 3])
+    assert due == [1, 2, 3, 4, 5]
+    assert list(Pace(3, 1, whole.part(0.5))) == [1.0]
+
+
+def test_what_was_never_evaluated_is_at_the_end() -> None:
+    short = Pace(3, 10, Budget())
+    assert [short.is_due() for _ in short] == [False] * 3
+    assert short.is_last_due()
+    short.note_evaluation()
+    assert not short.is_last_due()
+
+
+def test_learning_rates_are_those_of_the_usual_schedule() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    usual = get_cosine_with_min_lr_schedule_with_warmup(optimizer, 65, 1300, min_lr_rate=0.05)
+    for step in range(0, 1300, 10):
+        (factor,) = (rate(step) for rate in usual.lr_lambdas)
+        assert rate_share(step / 1300) == pytest.approx(factor)
+
+
+def test_patience_counts_from_the_best_evaluation() -> None:
+    losses = (3.0, 2.0, 2.5, 2.0, 4.0)
+    curve = [Point(step, 0.0, loss) for step, loss in enumerate(losses)]
+    assert [evaluations_since_best(curve[:end]) for end in range(1, 6)] == [0, 0, 1, 2, 3]
+
+
+def test_every_recipe_is_a_shape_that_can_be_built() -> None:
+    for recipe in RECIPES.values():
+        for shape in (recipe.target, recipe.draft):
+            assert shape.hidden_size % (2 * shape.num_heads) == 0
+            assert shape.num_heads % shape.num_kv_heads == 0
 
 
 def test_the_split_is_fixed_whole_and_without_overlap(tmp_path: Path) -> None:
@@ -199,7 +267,8 @@ def test_the_distillation_loss_is_least_at_the_target() -> None:
         best = distillation_loss(target, target, temperatures, share)
         assert best < distillation_loss(target, other, temperatures, share)
     assert distillation_loss(target, target, temperatures, 1.0) == pytest.approx(0, abs=1e-6)
-    assert [variation_share(step, 12) for step in (1, 4, 5, 6, 12)] == [0, 0, 0.5, 1, 1]
+    shares = [variation_share(step / 12) for step in (1, 4, 5, 6, 12)]
+    assert shares == pytest.approx([0, 0, 0.5, 1, 1], abs=1e-9)
 
 
 def small_tokenizer() -> Tokenizer:
