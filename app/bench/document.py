@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import click
@@ -18,8 +19,8 @@ from ...core.sampling_params import SamplingParams
 from ..config import DrafterConfig, ModelsConfig
 from ..ngram_drafter import NgramDrafter
 from ..policies import POLICIES, PolicySettings, SyntheticSettings
-from ..tuning.costs import StepTimes
-from ..tuning.measure import Plan, goodput_of, measure
+from ..tuning.measure import Plan
+from .document_page import record_file, write_page
 from .document_tables import write_tables
 from .pair import Pair, load_pair
 from .progress import progress_bars
@@ -27,6 +28,7 @@ from .requests import make_arrivals
 from .results import BenchResults
 from .run import Begin, Bench
 from .sweep import Load, Sweep
+from .timed_steps import TimedStep, step_times
 
 LOSSLESS = ("strict", "strict-coupled", "probabilistic", "block")
 SET_RATES = (0.24, 0.6, 0.69, 0.9)
@@ -39,23 +41,6 @@ SYNTHETIC_LOAD = Load(
 TIMED_BATCHES = (1, 8)
 TIMED_STEPS = 60
 GREEDY_SHARES = {"all greedy": 1.0, "half greedy": 0.5, "all sampled": 0.0}
-
-
-@frozen(kw_only=True)
-class TimedStep:
-    """Medians over many steps of one batch.
-
-    Attributes:
-        requests: which of them are greedy.
-        policy: its name.
-        num_reqs: in a step.
-        times: seconds.
-    """
-
-    requests: str
-    policy: str
-    num_reqs: int
-    times: StepTimes
 
 
 @frozen(kw_only=True)
@@ -142,12 +127,8 @@ class Measurement:
         for (name, share), policy in product(GREEDY_SHARES.items(), ("strict", "probabilistic")):
             load = evolve(self.load, greedy_share=share, max_concurrency=max(TIMED_BATCHES))
             bench = self._bench(load, (NUM_SPEC_TOKENS,), {policy: self.policies[policy]})
-            (setting,) = bench.sweep
             arrivals = make_arrivals(load, bench.prompts, SamplingParams())
-            run = measure(bench.engine(setting, arrivals), plan, arrivals.measured)
-            costs = goodput_of([run]).costs
-            for num_reqs in TIMED_BATCHES:
-                times = costs.times(num_reqs, NUM_SPEC_TOKENS)
+            for num_reqs, times in step_times(bench, arrivals, plan):
                 yield TimedStep(requests=name, policy=policy, num_reqs=num_reqs, times=times)
 
     def _run(
@@ -203,6 +184,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--output-len", type=int, default=48, show_default=True)
 @click.option("--max-concurrency", type=int, default=8, show_default=True)
 @click.option("--k", "lengths", type=int, multiple=True, default=(2, 4, 8), show_default=True)
+@click.option("--record", type=_FILE, help="What training wrote: makes a page of this pair.")
 @click.option("--read", is_flag=True, help="Write the tables of an earlier measurement again.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("docs/data"))
 def main(
@@ -210,12 +192,16 @@ def main(
     files: tuple[tuple[str, Path], ...],
     lengths: tuple[int, ...],
     backend: str,
+    record: Path | None,
     read: bool,
     out: Path,
     **options: Any,
 ) -> None:
     """Measure one pair and write its tables."""
-    record = out / f"benchmark-{name}.json"
+    out.mkdir(parents=True, exist_ok=True)
+    if record is not None:
+        copyfile(record, record_file(name, out))
+    measured = out / f"benchmark-{name}.json"
     if not read:
         models = ModelsConfig(**{role: options[role] for role in ("target", "draft", "device")})
         load = Load(
@@ -231,10 +217,11 @@ def main(
                 lengths=lengths,
                 begin=begin,
             ).document()
-        out.mkdir(parents=True, exist_ok=True)
         text = json.dumps(asdict(document), ensure_ascii=False)
-        record.write_text(text + "\n", encoding="utf-8")
-    write_tables(read_document(record), name, out)
+        measured.write_text(text + "\n", encoding="utf-8")
+    write_tables(read_document(measured), name, out)
+    if record_file(name, out).exists():
+        write_page(name, out)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from .plots import draw_acceptance, draw_throughput, save
 from .results import BenchResults, BenchRun
 
 if TYPE_CHECKING:
-    from .document import Document, TimedStep
+    from .document import Document
+    from .timed_steps import TimedStep
 
 SERVING = ("output token throughput (tok/s)", "mean TTFT (ms)", "mean TPOT (ms)", "P99 TPOT (ms)")
 # A CPU is rarely alone: its figures count processor time, and leave out latencies.

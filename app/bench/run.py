@@ -79,15 +79,26 @@ class Bench:
         )
 
     def serve(self, setting: Setting, begin: Begin, name: str) -> Figures:
-        """The figures of one setting; warming up comes before `begin`."""
+        """The figures of one setting; warming up comes before the last `begin`."""
         params = evolve(self.sampling, temperature=setting.temperature)
         arrivals = make_arrivals(self.load, self.prompts, params)
         engine = self.engine(setting, arrivals)
         LoadRun(engine, self.load.max_concurrency, quietly).serve(arrivals.warm_up)
+        if self.rehearses:
+            watch = begin(f"{name}, rehearsal", len(arrivals.measured))
+            LoadRun(engine, self.load.max_concurrency, watch).serve(arrivals.measured)
         on_step = begin(name, len(arrivals.measured))
         cpu_began = process_time()
         served = LoadRun(engine, self.load.max_concurrency, on_step).serve(arrivals.measured)
         return figures_of(served, process_time() - cpu_began)
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether every load is served once before it counts.
+
+        On a GPU a step is compiled and captured when a batch of its size first comes.
+        """
+        return bool(self.pair.target.device.type == "cuda")
 
     def engine(self, setting: Setting, arrivals: Arrivals) -> Engine:
         """A fresh one, with memory for just these requests."""

@@ -1,20 +1,29 @@
 """The tables of docs/benchmark.md say what was measured."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from attrs import asdict
+from attrs import asdict, evolve
 
 from acceptor.app.bench import document as module
+from acceptor.app.bench import pair as pair_module
 from acceptor.app.bench.document import LOSSLESS, Document, Measurement, read_document
 from acceptor.app.bench.document_tables import write_tables
 from acceptor.app.bench.markdown import side_by_side
 from acceptor.app.bench.pair import NoText
 from acceptor.app.bench.pair import Pair as BenchPair
-from acceptor.app.bench.run import silent
-from acceptor.app.bench.sweep import Load
+from acceptor.app.bench.requests import make_arrivals
+from acceptor.app.bench.run import Bench, silent
+from acceptor.app.bench.sweep import Load, Sweep
+from acceptor.app.bench.timed_steps import step_times
+from acceptor.app.engine.cuda_graphs import GraphRunner
+from acceptor.app.engine.speed import served as served_module
+from acceptor.app.tuning.costs import StepTimes
+from acceptor.app.tuning.measure import Plan
+from acceptor.core import Block, SamplingParams
 from kit.bench_sums import assert_figures_add_up
 from kit.toy_pair import Pair
 
@@ -22,10 +31,9 @@ pytestmark = pytest.mark.slow
 LOAD = Load(num_requests=6, max_concurrency=3, output_len=12, input_len=3, warm_up=0)
 
 
-@pytest.fixture(scope="module")
-def document() -> Iterator[Document]:
+def toy_pair() -> BenchPair:
     toys = Pair.make(max_model_len=32)
-    pair = BenchPair(
+    return BenchPair(
         target=toys.target,
         draft=toys.draft,
         encode=None,
@@ -33,6 +41,11 @@ def document() -> Iterator[Document]:
         eos_token_ids=frozenset(),
         names={"target": "toy"},
     )
+
+
+@pytest.fixture(scope="module")
+def document() -> Iterator[Document]:
+    pair = toy_pair()
     measurement = Measurement(
         pair=pair, backend="reference", load=LOAD, files={}, lengths=(1, 2), begin=silent
     )
@@ -74,6 +87,33 @@ def test_every_policy_is_one_rule_for_greedy_requests(document: Document) -> Non
             assert_figures_add_up(other)
             greedy = other.acceptance_by_category["greedy"]
             assert greedy == first.acceptance_by_category["greedy"]
+
+
+def test_captured_steps_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(action: Callable[[], None]) -> Callable[[], None]:
+        action()
+        return action
+
+    def milliseconds(replay: Callable[[], None]) -> float:
+        replay()
+        return 1.5
+
+    monkeypatch.setattr(pair_module, "EagerRunner", partial(GraphRunner, record=record))
+    monkeypatch.setattr(served_module, "milliseconds", milliseconds)
+    pair = toy_pair()
+    load = evolve(LOAD, greedy_share=0.5)
+    sweep = Sweep(
+        policies={"block": Block()},
+        num_spec_tokens=(3,),
+        temperatures=(1.0,),
+        backends=("reference",),
+    )
+    prompts = pair.reader.prompts(load)
+    bench = Bench(pair=pair, sweep=sweep, load=load, sampling=SamplingParams(), prompts=prompts)
+    plan = Plan(lengths=(3,), concurrencies=(1, 3), num_steps=10)
+    arrivals = make_arrivals(load, prompts, SamplingParams())
+    times = StepTimes(draft=0.0015, target=0.0015, verification=0.0015)
+    assert dict(step_times(bench, arrivals, plan)) == {1: times, 3: times}
 
 
 def test_columns_are_compared_with_the_first(document: Document) -> None:

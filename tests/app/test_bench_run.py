@@ -9,7 +9,7 @@ from acceptor.app.bench.load import Gain
 from acceptor.app.bench.pair import NoText
 from acceptor.app.bench.pair import Pair as BenchPair
 from acceptor.app.bench.results import BenchResults, read_results, write_results
-from acceptor.app.bench.run import Bench
+from acceptor.app.bench.run import Bench, quietly
 from acceptor.app.bench.sweep import PLAIN, Load, Sweep
 from acceptor.app.policies import CoupledSettings, PolicySettings, SyntheticSettings
 from acceptor.core import Block, ConfigError, Probabilistic, SamplingParams, Strict
@@ -92,6 +92,24 @@ def test_progress_counts_every_token_and_request(make_bench: Callable[..., Bench
     results = make_bench(lengths=(3,), policies={"block": Block()}).run(lambda *_: gains.append)
     assert sum(gain.num_ended for gain in gains) == 12
     assert sum(gain.num_tokens for gain in gains) == results.runs[0].figures.num_output_tokens
+
+
+def test_a_rehearsal_counts_for_nothing(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(lengths=(3,), policies={"block": Block()})
+    (once,) = bench.run().runs
+    assert not bench.rehearses
+    monkeypatch.setattr(Bench, "rehearses", True)
+    names: list[str] = []
+
+    def begin(name: str, num_requests: int) -> Callable[[Gain], None]:
+        names.append(f"{name}: {num_requests}")
+        return quietly
+
+    (again,) = bench.run(begin).runs
+    assert names == ["block, K=3, rehearsal: 12", "block, K=3: 12"]
+    assert again.figures.acceptance == once.figures.acceptance
 
 
 def test_arrivals_at_a_rate_are_served_one_after_the_other(

@@ -1,0 +1,65 @@
+"""The words of a page of tables; this module refuses to hold a figure."""
+
+PAGE = """\
+# Benchmark of the {name} pair
+
+The lossless policies on a pair trained for this comparison, which does not come with the package.
+[Benchmark](benchmark.md) tells what the figures mean and what the tables are modelled on, and
+[the bundled pair](bundled-pair.md) how such pairs are trained.
+
+## The pair
+
+{how}
+
+{sizes}
+
+Held-out loss and agreement are measured as for [the bundled pair](bundled-pair.md):
+
+{measures}
+
+{agreement}
+
+```{{include}} data/benchmark-{name}-where.md
+```
+
+## Against strict
+
+In parentheses the difference to strict, in points for rates.
+
+```{{include}} data/benchmark-{name}-strict.md
+```
+
+Acceptance lengths by prompts, K = 3:
+
+```{{include}} data/benchmark-{name}-datasets.md
+```
+
+![Acceptance per position](figures/benchmark-{name}-acceptance.svg)
+
+## Against K
+
+```{{include}} data/benchmark-{name}-lengths.md
+```
+
+![Throughput against K](figures/benchmark-{name}-throughput.svg)
+
+## Greedy and sampled requests in one batch
+
+Acceptance lengths, K = 3:
+
+```{{include}} data/benchmark-{name}-greedy.md
+```
+
+Milliseconds of a step's parts, K = 3, medians; where steps are captured as a graph, each part was
+captured alone:
+
+```{{include}} data/benchmark-{name}-steps.md
+```
+
+## Set rates
+
+Synthetic acceptance, K = 3:
+
+```{{include}} data/benchmark-{name}-synthetic.md
+```
+"""
