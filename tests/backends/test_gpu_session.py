@@ -1,12 +1,13 @@
 """What makes up a session on a GPU, as far as a host without one can tell."""
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kit.gpu_session.plan import benchmark, checks, compile_first
+from kit.gpu_session.plan import benchmark, checks, compile_first, proof
 from kit.gpu_session.steps import Step, run_together
 from kit.sanitize.__main__ import _judge
 
@@ -47,7 +48,7 @@ def test_a_session_covers_both_backends_and_every_kind_of_record(tmp_path: Path)
 @pytest.mark.slow
 def test_its_commands_know_their_arguments(tmp_path: Path) -> None:
     everything = [*compile_first(BACKENDS), *benchmark(BACKENDS, tmp_path)]
-    everything += checks(BACKENDS, tmp_path, 100, 16)
+    everything += [*proof(BACKENDS, tmp_path, 300), *checks(BACKENDS, tmp_path, 100, 16)]
     firsts = {step.arguments[0]: step for step in everything}
     for step in firsts.values():
         command = [sys.executable, "-m", *step.arguments, "--help"]
@@ -78,3 +79,11 @@ def test_a_tool_is_clean_only_if_it_ended_and_found_nothing(
     assert outcome.findings == findings
     assert outcome.is_clean is clean
     assert bool(outcome.said) is not clean
+
+
+def test_the_law_is_sampled_for_each_backend_within_a_share_of_the_time(tmp_path: Path) -> None:
+    [long], [short] = (proof(BACKENDS, tmp_path, seconds) for seconds in (1000, 100))
+    for backend in BACKENDS:
+        assert ("--backend", backend) in itertools.pairwise(long.arguments)
+    assert ("--seconds", "60") in itertools.pairwise(long.arguments)
+    assert ("--seconds", "20") in itertools.pairwise(short.arguments)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kit.gpu_runs import DATA
-from kit.gpu_session.plan import benchmark, checks, compile_first, engine
+from kit.gpu_session.plan import benchmark, checks, compile_first, engine, proof
 from kit.gpu_session.steps import Outcome, Step, run_together
 
 PAGES = (
@@ -49,6 +49,8 @@ def main() -> int:
     content = run(compile_first(backends))
     content &= run(benchmark(backends, wanted.folder))
     content &= run(engine(backends, wanted.folder))
+    out = DATA.parent if wanted.folder == DATA else wanted.folder
+    content &= run(proof(backends, out, end - time.monotonic()))
     left = end - time.monotonic()
     content &= run(checks(backends, wanted.folder, left, wanted.workers))
     if wanted.folder == DATA:

@@ -42,6 +42,13 @@ def engine(backends: Sequence[str], folder: Path) -> list[Step]:
     return [Step("engine", ("acceptor.app.engine.speed", *chosen))]
 
 
+def proof(backends: Sequence[str], out: Path, seconds: float) -> list[Step]:
+    """The law, sampled: one backend after the other, so that each has the device for itself."""
+    chosen = [word for backend in backends for word in ("--backend", backend)]
+    limits = ("--device", "cuda", "--seconds", f"{min(60.0, 0.2 * seconds):.0f}")
+    return [Step("proof", ("kit.proof", *chosen, *limits, "--out", str(out)))]
+
+
 def checks(backends: Sequence[str], folder: Path, seconds: float, workers: int) -> list[Step]:
     """Tests, equivalence and sanitizers, which share the device and all cores."""
     each = str(max(workers // 3, 1))

@@ -14,6 +14,7 @@ from torch import Tensor
 from acceptor.core import Policy
 from kit.many_seeds import spread_seeds
 from kit.proof.goodness import Goodness, goodness
+from kit.proof.pace import UNHURRIED, Pace
 from kit.proof.runs import Chain, Runs, Step, decode
 
 PARTS = 40
@@ -67,12 +68,12 @@ def compare(
     num_runs: int,
     device: torch.device,
     chunk: int = 1 << 16,
+    pace: Pace = UNHURRIED,
 ) -> Comparison:
-    """Run num_runs requests and test what they emit."""
+    """Run num_runs requests, or as many as there is time for, and test what they emit."""
     here, expected = chain.to(device), law_of(chain)
     counted: list[Frequencies] = []
-    for begin in range(0, num_runs, chunk):
-        num_reqs = min(chunk, num_runs - begin)
+    for begin, num_reqs in pace.batches(num_runs, chunk, policy.name):
         seeds = spread_seeds(num_reqs, begin, device)
         runs = decode(here, policy, seeds, step)
         size = -(-num_reqs * PARTS // num_runs)

@@ -16,6 +16,7 @@ from kit.many_seeds import params_of, spread_seeds
 from kit.proof.device_words import words_made_on
 from kit.proof.goodness import Goodness, goodness
 from kit.proof.grouped import grouped_first_tokens, grouped_sample
+from kit.proof.pace import UNHURRIED, Pace
 from kit.proof.samples import Size
 
 LARGE_VOCABULARY = 151_936
@@ -30,15 +31,15 @@ Ways = dict[str, tuple[Drawing, Tensor]]
 
 
 def near_uniform_draws(
-    backend: str, device: torch.device, size: Size
+    backend: str, device: torch.device, size: Size, pace: Pace = UNHURRIED
 ) -> Iterator[tuple[str, str, Goodness]]:
     """What draws, how the tokens are binned, and the tests."""
     target, draft = near_uniform_logits(device)
     ways = grouped_ways if backend == "reference" else partial(sampler_ways, load_backend(backend))
     for name, (drawing, logits) in ways(target, draft).items():
         counts = torch.zeros(LARGE_VOCABULARY, dtype=torch.int64, device=device)
-        for begin in range(0, size.draws, size.draws_at_once):
-            seeds = spread_seeds(min(size.draws_at_once, size.draws - begin), begin, device)
+        for begin, num_reqs in pace.batches(size.draws, size.draws_at_once, name):
+            seeds = spread_seeds(num_reqs, begin, device)
             with words_made_on(device):
                 counts += drawing(seeds).bincount(minlength=LARGE_VOCABULARY)
         law = logits.cpu().double().softmax(dim=0)

@@ -14,13 +14,14 @@ import torch
 from attrs import asdict
 
 from acceptor.backends.conformance.loading import load_backend
-from kit.proof import lengths, samples
+from kit.proof import samples
 from kit.proof.cases import LOSSY, PAIRS
 from kit.proof.checks import EDGES
 from kit.proof.exact import law_error
 from kit.proof.frequencies import compare
 from kit.proof.large import near_uniform_draws
 from kit.proof.mutants import MUTANTS
+from kit.proof.pace import UNHURRIED, Pace
 from kit.proof.reported import loss_of
 from kit.proof.runs import step_of
 
@@ -60,9 +61,11 @@ def loss_rows() -> Iterator[Row]:
         yield {"policy": pair.policy.name, "drafter": pair.drafter, **asdict(loss_of(pair.setup))}
 
 
-def sample_rows(backend: str, device: torch.device, size: samples.Size) -> Iterator[Row]:
+def sample_rows(
+    backend: str, device: torch.device, size: samples.Size, pace: Pace = UNHURRIED
+) -> Iterator[Row]:
     """Every policy, sampled; with the frequencies of sequences for the plain chain."""
-    for policy, chain, compared in samples.sampled_runs(backend, device, size):
+    for policy, chain, compared in samples.sampled_runs(backend, device, size, pace):
         row = {
             "policy": policy.name,
             "chain": chain,
@@ -76,9 +79,11 @@ def sample_rows(backend: str, device: torch.device, size: samples.Size) -> Itera
         yield row
 
 
-def large_rows(backend: str, device: torch.device, size: samples.Size) -> Iterator[Row]:
+def large_rows(
+    backend: str, device: torch.device, size: samples.Size, pace: Pace = UNHURRIED
+) -> Iterator[Row]:
     """151,936 nearly equal tokens."""
-    for way, bins, test in near_uniform_draws(backend, device, size):
+    for way, bins, test in near_uniform_draws(backend, device, size, pace):
         yield {"way": way, "bins": bins, **asdict(test)}
 
 
@@ -105,6 +110,9 @@ def _sampled(mutant: Any) -> float:
 
 def length_rows(num_tokens: int) -> Iterator[Row]:
     """Block beside probabilistic on the bundled pair."""
+    # It needs the application and its libraries; samples on a GPU do without.
+    from kit.proof import lengths  # noqa: PLC0415
+
     for temperature in (1.0, 0.7):
         for num_spec_tokens in (2, 4, 8):
             yield asdict(lengths.bundled_lengths(num_spec_tokens, temperature, num_tokens))
@@ -127,6 +135,13 @@ def read(path: Path) -> dict[str, Any]:
     """What `write` wrote."""
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return record
+
+
+def name_of(row: Row) -> str:
+    """What a row is about, and how much was counted."""
+    words = [value for value in row.values() if isinstance(value, str)]
+    tests = row.get("tests", {"": row}).values()
+    return ", ".join([*words, *(f"{test['num_draws']:,}" for test in tests if "num_draws" in test)])
 
 
 def _rounded(value: Any) -> Any:

@@ -15,6 +15,7 @@ from kit.proof.cases import POLICIES
 from kit.proof.device_words import words_made_on
 from kit.proof.frequencies import Comparison, compare, random_chain
 from kit.proof.grouped import grouped_step
+from kit.proof.pace import UNHURRIED, Pace
 from kit.proof.runs import Chain, Step, step_of
 
 PLAIN = random_chain(4)
@@ -46,6 +47,13 @@ class Size:
     chunk: int = 1 << 17
     draws_at_once: int = 256
 
+    def at_most(self, draws: int | None, runs: int | None) -> "Size":
+        """The same with other numbers; None leaves them."""
+        runs = self.runs if runs is None else runs
+        elsewhere = min(runs, self.runs_elsewhere)
+        draws = self.draws if draws is None else draws
+        return evolve(self, runs=runs, runs_elsewhere=elsewhere, draws=draws)
+
 
 SHORT = Size(runs=20_000, runs_elsewhere=1_000, draws=1_000)
 FULL = Size(runs=200_000, runs_elsewhere=1_500, draws=50_000)
@@ -53,13 +61,21 @@ ON_A_GPU = Size(
     runs=10_000_000,
     runs_elsewhere=500_000,
     draws=10_000_000,
-    chunk=1 << 21,
+    # Filters list up to 1,024 candidates for each row of a request: 5 GB.
+    chunk=1 << 18,
     draws_at_once=1 << 15,
 )
 
 
+def size_for(device: torch.device, *, short: bool) -> Size:
+    """What a device can draw in a few minutes."""
+    if short:
+        return SHORT
+    return FULL if device.type == "cpu" else ON_A_GPU
+
+
 def sampled_runs(
-    backend: str, device: torch.device, size: Size
+    backend: str, device: torch.device, size: Size, pace: Pace = UNHURRIED
 ) -> Iterator[tuple[Policy, str, Comparison]]:
     """Every policy that the backend has, lossless ones first and with every chain.
 
@@ -71,7 +87,7 @@ def sampled_runs(
         if is_reference and not grouped and device.type != "cpu":
             continue
         chosen = grouped_step if grouped else step
-        compared = _compared(chain, policy, chosen, runs, device, size.chunk)
+        compared = _compared(chain, policy, chosen, runs, device, size.chunk, pace)
         if compared is not None:
             yield policy, name, compared
 
@@ -87,10 +103,16 @@ def _plan(size: Size) -> Iterator[tuple[Policy, str, int]]:
 
 
 def _compared(
-    chain: Chain, policy: Policy, step: Step, runs: int, device: torch.device, chunk: int
+    chain: Chain,
+    policy: Policy,
+    step: Step,
+    runs: int,
+    device: torch.device,
+    chunk: int,
+    pace: Pace,
 ) -> Comparison | None:
     try:
         with words_made_on(device):
-            return compare(chain, policy, step, runs, device, chunk)
+            return compare(chain, policy, step, runs, device, chunk, pace)
     except UnavailableError:
         return None
