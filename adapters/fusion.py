@@ -1,46 +1,71 @@
-"""The halves of a layer with everything between matrix products fused by torch.compile.
+"""The pieces between matrix products, each compiled to one or two kernels by torch.compile.
 
 The number of tokens is left open, so that a model is compiled for one token and for several, and
-not for every batch. This module refuses to compile attention, and anything on a CPU.
+not for every batch. This module refuses to compile attention, matrix products, and anything on a
+CPU.
 """
 
+import shutil
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
-from .kv_cache import LayerCache
-from .transformer import Halves, Layer, Step
+from .pieces import PLAIN_PIECES, Pieces, RMSNorm
 
 VARIANTS = 64
-"""Compiled forms of a half that are kept: models of any shape, for one token and for several."""
+"""Compiled forms of a piece that are kept: models of any shape, for one token and for several."""
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def can_compile(device: torch.device) -> bool:
+    """Whether there is a GPU to compile for, and what compiles for it: Triton and a C compiler."""
+    has_compiler = any(map(shutil.which, ("cc", "gcc", "clang")))
+    return device.type == "cuda" and find_spec("triton") is not None and has_compiler
 
 
 @cache
-def fused_halves() -> Halves:
+def fused_pieces() -> Pieces:
     """Compiled when they are first called."""
-    begin, finish = _compiled(Layer.begin), _compiled(Layer.finish)
+    add_and_normalise = _compiled(PLAIN_PIECES.add_and_normalise)
+    turn_and_store = _compiled(PLAIN_PIECES.turn_and_store)
+    gate = _compiled(PLAIN_PIECES.gate)
 
-    def begin_any(
-        layer: Layer, hidden: Tensor, update: Tensor, step: Step, layer_cache: LayerCache
+    def add_and_normalise_any(
+        hidden: Tensor, update: Tensor, norm: RMSNorm
     ) -> tuple[Tensor, Tensor]:
-        _leave_open(hidden, update, step.cos, step.signed_sin, step.rows)
-        return begin(layer, hidden, update, step, layer_cache)
+        _leave_open(hidden, update)
+        return add_and_normalise(hidden, update, norm)
 
-    def finish_any(layer: Layer, hidden: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
-        _leave_open(hidden, attended)
-        return finish(layer, hidden, attended)
+    def turn_and_store_any(
+        heads: Tensor,
+        head_norms: tuple[RMSNorm, RMSNorm] | None,
+        cos: Tensor,
+        signed_sin: Tensor,
+        rows: Tensor,
+        cache_rows: Tensor,
+    ) -> Tensor:
+        _leave_open(heads, cos, signed_sin, rows)
+        return turn_and_store(heads, head_norms, cos, signed_sin, rows, cache_rows)
 
-    return Halves(begin_any, finish_any)
+    def gate_any(gate_and_up: Tensor) -> Tensor:
+        _leave_open(gate_and_up)
+        return gate(gate_and_up)
+
+    return Pieces(add_and_normalise_any, turn_and_store_any, gate_any)
 
 
-def _compiled(half: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
-    compiled: Callable[..., tuple[Tensor, Tensor]] = torch.compile(half, dynamic=False)
+def _compiled(piece: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    compiled: Callable[Arguments, Result] = torch.compile(piece, dynamic=False)
 
-    def call(*args: object) -> tuple[Tensor, Tensor]:
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         with torch._dynamo.config.patch(recompile_limit=VARIANTS):  # noqa: SLF001, has no other name
-            return compiled(*args)
+            return compiled(*args, **kwargs)
 
     return call
 

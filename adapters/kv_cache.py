@@ -15,23 +15,37 @@ Slots = slice | Tensor
 
 @frozen(eq=False)
 class LayerCache:
-    """Keys and values of one layer, each [num_slots, max_len, num_kv_heads, head_dim]."""
+    """Keys and values of one layer.
 
-    keys: Tensor
-    values: Tensor
+    Attributes:
+        memory: [num_slots, max_len, 2 * num_kv_heads, head_dim], a position's keys before its
+            values: what a step adds is written at once.
+    """
 
-    def write(self, rows: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Store keys and values [num_tokens, num_kv_heads, head_dim] at rows of `KVCache.rows`."""
-        self.keys.flatten(0, 1).index_copy_(0, rows, keys)
-        self.values.flatten(0, 1).index_copy_(0, rows, values)
+    memory: Tensor
+
+    @property
+    def keys(self) -> Tensor:
+        """[num_slots, max_len, num_kv_heads, head_dim], a view."""
+        return self.memory[:, :, : self.memory.shape[2] // 2]
+
+    @property
+    def values(self) -> Tensor:
+        """[num_slots, max_len, num_kv_heads, head_dim], a view."""
+        return self.memory[:, :, self.memory.shape[2] // 2 :]
+
+    @property
+    def rows(self) -> Tensor:
+        """[num_slots * max_len, 2 * num_kv_heads, head_dim], a view; see `KVCache.rows`."""
+        return self.memory.flatten(0, 1)
 
     def read(self, slots: Slots, num_positions: int) -> tuple[Tensor, Tensor]:
         """The first positions of some slots, [num_reqs, num_kv_heads, num_positions, head_dim].
 
         Views when slots is a slice, gathered copies when it is a tensor.
         """
-        keys, values = self.keys[slots, :num_positions], self.values[slots, :num_positions]
-        return keys.transpose(1, 2), values.transpose(1, 2)
+        keys, values = self.memory[slots, :num_positions].transpose(1, 2).chunk(2, 1)
+        return keys, values
 
 
 @frozen(eq=False)
@@ -64,27 +78,27 @@ class KVCache:
         check_integer("num_slots", num_slots, 1)
         check_integer("max_len", max_len, 1)
 
-        def empty() -> Tensor:
+        def empty() -> LayerCache:
             # Zeros, because positions not yet written are read and then masked: what is masked must
-            # be finite, since 0 times NaN is NaN. Each a tensor of its own: a compiler that sees
-            # views of one memory being written copies all of it.
-            shape = (num_slots, max_len, num_kv_heads, head_dim)
-            return torch.zeros(shape, dtype=dtype, device=device)
+            # be finite, since 0 times NaN is NaN. Each layer's a tensor of its own: a compiler that
+            # sees several views of one memory being written copies all of it.
+            shape = (num_slots, max_len, 2 * num_kv_heads, head_dim)
+            return LayerCache(torch.zeros(shape, dtype=dtype, device=device))
 
-        return cls(tuple(LayerCache(empty(), empty()) for _ in range(num_layers)))
+        return cls(tuple(empty() for _ in range(num_layers)))
 
     @property
     def num_slots(self) -> int:
         """How many sequences fit."""
-        return self.layers[0].keys.shape[0]
+        return self.layers[0].memory.shape[0]
 
     @property
     def max_len(self) -> int:
         """How many positions each slot has."""
-        return self.layers[0].keys.shape[1]
+        return self.layers[0].memory.shape[1]
 
     def rows(self, slot_ids: Tensor, positions: Tensor) -> Tensor:
-        """Where `LayerCache.write` stores tokens.
+        """Which of `LayerCache.rows` belong to tokens.
 
         Args:
             slot_ids: [num_reqs] int64.
@@ -93,10 +107,9 @@ class KVCache:
         Returns:
             [num_reqs * num_tokens] int64.
         """
-        return (slot_ids[:, None] * self.max_len + positions).flatten()
+        return torch.add(positions, slot_ids[:, None], alpha=self.max_len).flatten()
 
     def clear(self, slot: int) -> None:
         """Forget a slot; needed before reuse only when its last sequence held NaN or infinity."""
         for layer in self.layers:
-            layer.keys[slot].zero_()
-            layer.values[slot].zero_()
+            layer.memory[slot].zero_()

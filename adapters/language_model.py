@@ -10,11 +10,12 @@ from torch import Tensor
 
 from ..core.checks import check_integer, check_tensor
 from ..core.errors import InvalidInputError
-from .fusion import fused_halves
+from .fusion import can_compile, fused_pieces
 from .kv_cache import KVCache, Slots
 from .model_config import ModelConfig
-from .spans import Spans
-from .transformer import PLAIN_HALVES, Decoder, Halves, Step
+from .pieces import PLAIN_PIECES, Pieces
+from .spans import FEW_TOKENS, Spans
+from .transformer import Decoder, Step
 
 GPU_LENGTH_STEP = 256
 """A GPU attends to a multiple of this many positions: its kernels are planned once per length, and
@@ -37,13 +38,13 @@ class TransformerModel:
     config: ModelConfig
     decoder: Decoder
     max_model_len: int
-    _halves: Halves = field(init=False)
+    _pieces: Pieces = field(init=False)
     _rope_table: Tensor = field(init=False)
     _all_positions: Tensor = field(init=False)
 
-    @_halves.default
-    def _make_halves(self) -> Halves:
-        return PLAIN_HALVES if self.device.type == "cpu" else fused_halves()
+    @_pieces.default
+    def _make_pieces(self) -> Pieces:
+        return fused_pieces() if can_compile(self.device) else PLAIN_PIECES
 
     @_rope_table.default
     def _make_rope_table(self) -> Tensor:
@@ -176,7 +177,7 @@ class TransformerModel:
                 for window in set(self.config.windows)
             },
             spans=Spans.of(positions, slot_ids, cache.max_len) if flash else None,
-            halves=self._halves if positions.numel() <= MAX_FUSED_TOKENS else PLAIN_HALVES,
+            pieces=self._pieces if positions.numel() <= MAX_FUSED_TOKENS else PLAIN_PIECES,
         )
 
     def _num_positions(self, positions: Tensor, cache: KVCache, max_position: int | None) -> int:
@@ -215,4 +216,8 @@ class TransformerModel:
         if window is not None:
             hidden |= keys <= queries - window
         # Added to scores, not a boolean mask, which attention would turn into this in every layer.
-        return self._rope_table.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
+        bias = self._rope_table.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
+        if positions.shape[1] > FEW_TOKENS:
+            return bias
+        group = self.config.num_heads // self.config.num_kv_heads
+        return bias.repeat(1, 1, group, 1)

@@ -49,17 +49,21 @@ class Spans:
             slot_ids: [num_reqs] int64.
             max_len: positions per slot.
         """
-        if positions.shape[1] <= FEW_TOKENS:
-            slot_ids = slot_ids[:, None].expand_as(positions).reshape(-1)
-            positions = positions.reshape(-1, 1)
-        num_spans, num_tokens = positions.shape
-        starts = torch.arange(num_spans + 1, dtype=torch.int32, device=positions.device)
-        key_starts = torch.zeros_like(starts)
-        key_starts[:-1] = slot_ids * max_len
+        num_tokens = 1 if positions.shape[1] <= FEW_TOKENS else positions.shape[1]
+        last = positions[:, num_tokens - 1 :]
+        device = positions.device
+        key_starts = torch.empty(last.numel() + 1, dtype=torch.int32, device=device)
+        starts = key_starts[:-1].view(last.shape)
+        torch.mul(slot_ids[:, None].expand_as(last), max_len, out=starts)
+        num_keys = torch.empty(last.shape, dtype=torch.int32, device=device)
+        torch.add(last, 1, out=num_keys)
+        query_starts = torch.arange(
+            0, positions.numel() + 1, num_tokens, dtype=torch.int32, device=device
+        )
         return cls(
-            query_starts=starts * num_tokens,
+            query_starts=query_starts,
             key_starts=key_starts,
-            num_keys=(positions[:, -1] + 1).to(torch.int32),
+            num_keys=num_keys.flatten(),
             max_queries=num_tokens,
             max_keys=max_len,
         )

@@ -14,7 +14,8 @@ from torch import Tensor
 from ..core.errors import CheckpointError
 from .checkpoint import Entry, Shape
 from .model_config import ModelConfig
-from .transformer import MLP, Attention, Decoder, Layer, Linear, RMSNorm
+from .pieces import RMSNorm
+from .transformer import MLP, Attention, Decoder, Layer, Linear
 
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
@@ -118,18 +119,13 @@ class WeightReader:
     def _attention(self, prefix: str, window: int | None) -> Attention:
         config = self.config
         qkv = [f"{prefix}{side}_proj" for side in "qkv"]
-        query_norm, key_norm = (
-            self._norm(f"{prefix}{side}_norm.weight") if config.qk_norm else None for side in "qk"
-        )
+        norms = [self._norm(f"{prefix}{side}_norm.weight") for side in "qk" if config.qk_norm]
         return Attention(
-            num_heads=config.num_heads,
-            num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             window=window,
             qkv=self._linear(qkv, bias=config.qkv_bias),
             output=self._linear((prefix + "o_proj",), bias=config.output_bias),
-            query_norm=query_norm,
-            key_norm=key_norm,
+            head_norms=(norms[0], norms[1]) if norms else None,
         )
 
     def _lm_head(self) -> Linear:

@@ -1,4 +1,4 @@
-"""Fused halves compute what plain ones do, and are compiled once for any number of tokens."""
+"""Fused pieces compute what plain ones do, and are compiled once for any number of tokens."""
 
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from attrs import evolve
 
 from acceptor.adapters import fusion
 from acceptor.adapters.loader import load_model
-from acceptor.adapters.transformer import Halves
+from acceptor.adapters.pieces import Pieces
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def test_any_number_of_tokens_is_compiled_twice_at_most(
 ) -> None:
     plain = load_model(tiny_llama)
     fused = evolve(plain)
-    halves: Halves = fusion.fused_halves.__wrapped__()
-    object.__setattr__(fused, "_halves", halves)
+    pieces: Pieces = fusion.fused_pieces.__wrapped__()
+    object.__setattr__(fused, "_pieces", pieces)
     caches = [model.new_cache(4, 16) for model in (plain, fused)]
     for num_reqs, num_tokens in ((1, 1), (1, 4), (1, 2), (4, 1), (3, 4), (4, 2)):
         token_ids = torch.randint(0, 61, (num_reqs, num_tokens))
@@ -46,5 +46,5 @@ def test_any_number_of_tokens_is_compiled_twice_at_most(
                 for model, cache in zip((plain, fused), caches, strict=True)
             )
         assert torch.equal(got, expected)
-    # Either half, for one token and for several; all layers share them.
-    assert len(graphs) == 4
+    # Each of three pieces, for one token and for several; all layers share them.
+    assert len(graphs) == 6

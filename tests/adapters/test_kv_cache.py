@@ -24,7 +24,8 @@ def test_writing_again_replaces(cache: KVCache) -> None:
     rows = cache.rows(slot_ids, positions)
     assert rows.tolist() == [13, 14, 0, 1]
     for value in (7.0, 8.0):
-        layer.write(rows, torch.full((4, 2, 4), value), torch.full((4, 2, 4), -value))
+        keys = torch.full((4, 2, 4), value)
+        layer.rows[rows] = torch.cat((keys, -keys), 1)
     keys, values = layer.read(slice(3), 5)
     assert keys.shape == (3, 2, 5, 4)
     written = torch.zeros(3, 5, dtype=torch.bool)

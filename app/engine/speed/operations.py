@@ -76,9 +76,8 @@ def time_attention() -> list[dict[str, Any]]:
 def _attention_time(shape: dict[str, Any], num_reqs: int, num_queries: int, length: int) -> float:
     heads, kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
     head_dim, max_len, repeats = shape["hidden_size"] // heads, length + 64, 10
-    size = (num_reqs, max_len, kv_heads, head_dim)
-    keys, values = (torch.randn(size, dtype=torch.bfloat16, device="cuda") for _ in range(2))
-    cache = LayerCache(keys, values)
+    size = (num_reqs, max_len, 2 * kv_heads, head_dim)
+    cache = LayerCache(torch.randn(size, dtype=torch.bfloat16, device="cuda"))
     queries = torch.randn(
         num_reqs * num_queries, heads, head_dim, dtype=torch.bfloat16, device="cuda"
     )

@@ -1,0 +1,208 @@
+"""How many operations a decode step starts on a GPU: each costs microseconds, whatever it does.
+
+The models are on torch's meta device, which computes nothing and takes every branch of a GPU.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attrs import field, frozen
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from acceptor.adapters import language_model
+from acceptor.adapters.language_model import TransformerModel
+from acceptor.adapters.model_config import ModelConfig
+from acceptor.adapters.pieces import PLAIN_PIECES, Pieces
+from acceptor.adapters.spans import Spans
+from acceptor.adapters.weights import WeightReader, expected_tensors
+from acceptor.app.decode import DecodeStep, Memory
+from acceptor.app.engine.speed.shapes import DRAFT, TARGET
+from acceptor.app.frontier import Frontier
+from acceptor.app.model_drafter import ModelDrafter
+from acceptor.core import (
+    Policy,
+    Probabilistic,
+    SampleBatch,
+    SampleOutput,
+    SamplingParams,
+    Strict,
+    VerifyBatch,
+    VerifyOutput,
+)
+from acceptor.core.sampling_tensors import SamplingTensors
+
+META = torch.device("meta")
+NUM_REQS, NUM_SPEC_TOKENS, MAX_LEN = 2, 3, 64
+
+LAYER = Counter(
+    {"linear": 4, "_flash_attention_forward": 1, "add_and_normalise": 2}
+    | dict.fromkeys(("turn_and_store", "gate"), 1)
+)
+"""What one layer may start. Fused, the pieces are one kernel each, `turn_and_store` two."""
+
+FORWARD = Counter(
+    {"embedding": 1, "rms_norm": 1, "linear": 1, "index_select": 1, "add": 2, "mul": 1, "arange": 1}
+)
+"""What a forward may start beside its layers: embedding, LM head, rotations, and where keys are."""
+
+
+class Started(TorchDispatchMode):
+    """Counts operations that compute something; a piece counts as one."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[str] = Counter()
+        self.in_piece: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if not self.in_piece and not name.startswith("empty") and not is_view(out, func, args):
+            self.counts[name] += 1
+        return out
+
+    def pieces(self) -> Pieces:
+        """The plain ones, counted."""
+        names = ("add_and_normalise", "turn_and_store", "gate")
+        return Pieces(*(self._counted(name, getattr(PLAIN_PIECES, name)) for name in names))
+
+    def _counted(self, name: str, piece: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            self.counts[name] += 1
+            self.in_piece.append(name)
+            try:
+                return piece(*args)
+            finally:
+                self.in_piece.pop()
+
+        return call
+
+
+def is_view(out: Any, func: Any, args: Any) -> bool:
+    """Whether an operation only looks at its first argument's memory in another way."""
+    if func._schema.is_mutable or not args or not isinstance(args[0], torch.Tensor):
+        return False
+    outs = out if isinstance(out, list | tuple) else [out]
+    memory = args[0].untyped_storage()._cdata
+    return all(one.untyped_storage()._cdata == memory for one in outs)
+
+
+@frozen
+class MetaTensors:
+    """Weights without values."""
+
+    shapes: dict[str, tuple[int, ...]]
+    entries: dict[str, Any] = field(factory=dict)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        return torch.empty(self.shapes[name], dtype=torch.bfloat16, device=META)
+
+
+@frozen(eq=False)
+class MetaSampler:
+    """Draws nothing."""
+
+    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:  # noqa: ARG002
+        empty = torch.empty(NUM_REQS, dtype=torch.int64, device=META)
+        return SampleOutput(empty, torch.empty_like(empty, dtype=torch.int32), None)
+
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Started:
+    counting = Started()
+    monkeypatch.setattr(Spans, "can_be_used", lambda device, dtype: True)  # noqa: ARG005
+    monkeypatch.setattr(language_model, "can_compile", lambda device: True)  # noqa: ARG005
+    monkeypatch.setattr(language_model, "fused_pieces", counting.pieces)
+    return counting
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2, NUM_SPEC_TOKENS + 1])
+def test_a_forward_starts_these_operations(
+    tmp_path: Path, started: Started, num_tokens: int
+) -> None:
+    for num_layers in (1, 3):
+        model = model_of(tmp_path, TARGET, num_layers)
+        ids = torch.empty(NUM_REQS, num_tokens, dtype=torch.int64, device=META)
+        cache = model.new_cache(NUM_REQS, MAX_LEN)
+        started.counts.clear()
+        with torch.inference_mode(), started:
+            model.forward(ids, ids, cache, ids[:, 0], last_only=True)
+        assert started.counts == FORWARD + times(LAYER, num_layers)
+
+
+def test_one_that_starts_more_is_seen(
+    tmp_path: Path, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(tmp_path, TARGET, 1)
+    monkeypatch.setattr(
+        "acceptor.adapters.transformer.Linear.__call__",
+        lambda linear, hidden: (hidden @ linear.weight.t()).clone(),
+    )
+    ids = torch.empty(NUM_REQS, 1, dtype=torch.int64, device=META)
+    with torch.inference_mode(), started:
+        model.forward(ids, ids, model.new_cache(NUM_REQS, MAX_LEN), ids[:, 0])
+    assert started.counts["clone"] == 5
+
+
+@pytest.mark.parametrize(
+    ("policy", "num_beside"), [(Strict(coupled=True), 21), (Probabilistic(), 24)]
+)
+def test_a_step_starts_few_operations_beside_its_forwards(
+    tmp_path: Path, started: Started, policy: Policy, num_beside: int
+) -> None:
+    target, draft = model_of(tmp_path, TARGET, 1), model_of(tmp_path, DRAFT, 1)
+    step, frontier = step_of(target, draft, policy), make_frontier()
+    with torch.inference_mode(), started:
+        step.score(frontier, step.draft(frontier))
+    forwards = times(FORWARD + LAYER, NUM_SPEC_TOKENS + 1)
+    assert (started.counts - forwards).total() <= num_beside
+    assert not forwards - started.counts
+
+
+def times(counts: Counter[str], number: int) -> Counter[str]:
+    return Counter({name: number * count for name, count in counts.items()})
+
+
+def model_of(folder: Path, shape: dict[str, Any], num_layers: int) -> TransformerModel:
+    file = folder / "config.json"
+    file.write_text(json.dumps(shape | {"num_hidden_layers": num_layers}), encoding="utf-8")
+    config = ModelConfig.read(file)
+    tensors = MetaTensors(expected_tensors(config))
+    decoder = WeightReader(tensors, config, torch.bfloat16, META).decoder()
+    return TransformerModel(config, decoder, MAX_LEN)
+
+
+def step_of(target: TransformerModel, draft: TransformerModel, policy: Policy) -> DecodeStep:
+    drafter = ModelDrafter(
+        model=draft, sampler=MetaSampler(), policy=policy, num_spec_tokens=NUM_SPEC_TOKENS
+    )
+    memory = Memory(
+        num_slots=NUM_REQS,
+        max_len=MAX_LEN,
+        target_cache=target.new_cache(NUM_REQS + 1, MAX_LEN),
+        draft_memory=drafter.new_memory(NUM_REQS + 1, MAX_LEN),
+    )
+    return DecodeStep(
+        target=target, drafter=drafter, sampler=MetaSampler(), policy=policy, memory=memory
+    )
+
+
+def make_frontier() -> Frontier:
+    numbers = torch.empty((5, NUM_REQS), dtype=torch.int64, device=META)
+    return Frontier(
+        last_token_ids=numbers[:2].t(),
+        lengths=numbers[2],
+        rooms=numbers[3],
+        max_length=None,
+        num_spec_tokens=NUM_SPEC_TOKENS,
+        slot_ids=numbers[4],
+        params=SamplingTensors.stack([SamplingParams(seed=1)] * NUM_REQS),
+    )
