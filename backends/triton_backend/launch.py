@@ -59,9 +59,9 @@ class Arguments:
     raw: Scratch
 
 
-def start(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
-    """Launch on the current stream."""
-    kernel[grid](*args, **options)
+def start(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> Any:
+    """Launch on the current stream; what Triton compiled for it, None in the interpreter."""
+    return kernel[grid](*args, **options)
 
 
 def launch_all(plan: Plan, arguments: Arguments, launch: Launcher) -> None:

@@ -123,9 +123,7 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
 
 def plan_sample(batch: SampleBatch, params: SamplingTensors, recipe: RecipeTensors) -> Plan:
     """The plan of `sample`: strict verification of a draft of no tokens."""
-    vocab_size = batch.logits.shape[1]
-    if batch.draft_to_target is not None and batch.target_vocab_size is not None:
-        vocab_size = batch.target_vocab_size
+    vocab_size = sampled_vocab_size(batch)
     return Plan(
         policy="strict",
         rates=(),
@@ -145,6 +143,13 @@ def plan_sample(batch: SampleBatch, params: SamplingTensors, recipe: RecipeTenso
             num_verdicts=1,
         ),
     )
+
+
+def sampled_vocab_size(batch: SampleBatch) -> int:
+    """How many ids the drawn tokens belong to."""
+    if batch.draft_to_target is not None and batch.target_vocab_size is not None:
+        return batch.target_vocab_size
+    return batch.logits.shape[1]
 
 
 def _key_shift(params: SamplingTensors, logits: Tensor, draft_logits: Tensor | None) -> int:

@@ -120,25 +120,28 @@ class Layout:
         }
         return NO_SCRATCH._replace(num_blocks=self.num_blocks, **placed)
 
-    def prepare(self, workspace: Tensor) -> None:
-        """Make a caller's workspace ready for a call.
+    def check(self, workspace: Tensor | None) -> None:
+        """Refuse a caller's workspace that is of no use.
 
         Raises:
             InvalidInputError: it is too small, or not one-dimensional contiguous float32.
         """
+        if workspace is None:
+            return
         check_tensor("workspace", workspace, (None,), (torch.float32,))
         if workspace.shape[0] < self.size or not workspace.is_contiguous():
             raise InvalidInputError(
                 f"workspace: expected at least {self.size} contiguous float32, "
                 f"got {workspace.shape[0]}"
             )
-        if self.front_size > MIN_FRONT:
-            # Batches of other shapes do not leave as much alone.
-            workspace[: self.front_size].zero_()
 
-    def allocate(self, device: torch.device) -> Tensor:
-        """A workspace for one call or many, one after the other on one stream."""
-        workspace = torch.empty(self.size, dtype=torch.float32, device=device)
+    def ready(self, workspace: Tensor | None, device: torch.device) -> Tensor:
+        """The caller's workspace ready for a call, or one that serves any on one stream."""
+        if workspace is None:
+            workspace = torch.empty(self.size, dtype=torch.float32, device=device)
+        elif self.front_size <= MIN_FRONT:
+            return workspace
+        # Batches of other shapes do not leave as much of a front alone.
         workspace[: self.front_size].zero_()
         return workspace
 
