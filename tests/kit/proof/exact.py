@@ -38,10 +38,10 @@ def law_error(setup: DecodeSetup, num_tokens: int) -> LawError:
     emitted, expected = emitted_law(setup, num_tokens), target_law(setup, num_tokens)
     first, first_expected = shortened(emitted, 1), shortened(expected, 1)
     return LawError(
-        first=_largest(first, first_expected),
-        joint=_largest(emitted, expected),
+        first=largest(first, first_expected),
+        joint=largest(emitted, expected),
         conditional=max(
-            _largest(conditional(emitted, length), conditional(expected, length))
+            largest(conditional(emitted, length), conditional(expected, length))
             for length in range(1, num_tokens + 1)
         ),
         variation=variation(emitted, expected),
@@ -81,7 +81,8 @@ def variation(law: Law, other: Law) -> float:
     return sum(_differences(law, other)) / 2
 
 
-def _largest(law: Law, other: Law) -> float:
+def largest(law: Law, other: Law) -> float:
+    """Of all differences."""
     return max(_differences(law, other))
 
 

@@ -1,0 +1,145 @@
+"""The law of what the application decodes, its own drafters included, enumerated in float64."""
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import pytest
+import torch
+from attrs import evolve, frozen
+
+from acceptor.app.decoder import Decoder
+from acceptor.app.drafter import Draft
+from acceptor.app.frontier import Frontier
+from acceptor.app.model_drafter import ModelDrafter, ModelMemory
+from acceptor.app.ngram_drafter import NgramDrafter
+from acceptor.app.request import GenerationRequest
+from acceptor.core import (
+    Block,
+    Policy,
+    Probabilistic,
+    Recipe,
+    SampleBatch,
+    SampleOutput,
+    Sampler,
+    SamplingParams,
+    SamplingTensors,
+    Stream,
+    Strict,
+    VerifyBatch,
+    VerifyOutput,
+)
+from kit.branches import Branch, branches
+from kit.decode_law import Law, Tokens
+from kit.hidden_noise import HiddenNoise, replaced_by
+from kit.oracle import Floats, sequence_law
+from kit.proof.exact import EXACT, conditional, largest
+from kit.toy_pair import Pair
+
+PROMPT = (1, 0, 1)
+PAIR = Pair.make(seed=4, vocab_size=2)
+LOSSLESS = (Strict(), Strict(coupled=True), Probabilistic(), Block())
+PARAMS = SamplingParams(seed=5, temperature=1.3, draft=Recipe(temperature=0.6))
+ARGMAX = evolve(PARAMS, draft=Recipe(temperature=0))
+
+
+def emitted_law(decoder: Decoder, params: SamplingParams, num_tokens: int) -> Law:
+    """Every way a request can be decoded, with its probability."""
+    request = GenerationRequest(prompt_token_ids=PROMPT, params=params, max_tokens=num_tokens)
+    noise, law = HiddenNoise(horizon=len(PROMPT) + num_tokens), defaultdict[Tokens, float](float)
+
+    def run(branch: Branch) -> Tokens:
+        noise.begin(branch, ())
+        return decoder.generate([request])[0].token_ids
+
+    with replaced_by(noise):
+        for probability, tokens in branches(run):
+            law[tokens] += probability
+    return dict(law)
+
+
+def next_logits(output: Tokens) -> Floats:
+    known, target = torch.tensor([[*PROMPT, *output]]), PAIR.target
+    cache, places = target.new_cache(1, known.shape[1]), torch.arange(known.shape[1])[None]
+    return target.forward(known, places, cache, torch.tensor([0]))[0, -1].double().numpy()
+
+
+def error_of(decoder: Decoder, params: SamplingParams, num_tokens: int) -> float:
+    """The largest of all conditional probabilities, compared with plain sampling's."""
+    emitted = emitted_law(decoder, params, num_tokens)
+    expected = sequence_law(next_logits, params, num_tokens, PROMPT)
+    assert sum(emitted.values()) == pytest.approx(1.0)
+    return max(
+        largest(conditional(emitted, n), conditional(expected, n)) for n in range(1, num_tokens + 1)
+    )
+
+
+@pytest.mark.parametrize("params", [PARAMS, ARGMAX], ids=["draft model", "argmax"])
+@pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
+def test_decoding_with_a_draft_model_is_exact(policy: Policy, params: SamplingParams) -> None:
+    assert error_of(PAIR.decoder(policy, 2), params, 3) <= EXACT
+
+
+@pytest.mark.parametrize("policy", [LOSSLESS[1], LOSSLESS[3]], ids=lambda policy: policy.name)
+def test_decoding_with_drafts_of_three_is_exact(policy: Policy) -> None:
+    assert error_of(PAIR.decoder(policy, 3), PARAMS, 4) <= EXACT
+
+
+@pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
+def test_decoding_with_an_ngram_drafter_is_exact(policy: Policy) -> None:
+    decoder = evolve(PAIR.decoder(policy, 0), drafter=NgramDrafter(num_spec_tokens=2))
+    assert error_of(decoder, evolve(PARAMS, draft=None), 3) <= EXACT
+
+
+def without_draft_index(batch: SampleBatch) -> SampleBatch:
+    return evolve(batch, draft_index=1)
+
+
+def with_the_targets_noise(batch: SampleBatch) -> SampleBatch:
+    return evolve(batch, draft_stream=Stream.TARGET)
+
+
+def from_tempered_logits(batch: SampleBatch) -> SampleBatch:
+    return evolve(batch, logits=batch.logits / 0.6)
+
+
+@frozen
+class Changed:
+    """A sampler whose draft draws are not what the drafter asked for."""
+
+    change: Callable[[SampleBatch], SampleBatch]
+    sampler: Sampler
+
+    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+        return self.sampler.sample(self.change(batch), params)
+
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        return self.sampler.verify(batch, params, policy)
+
+
+@pytest.mark.parametrize(
+    "change", [without_draft_index, with_the_targets_noise, from_tempered_logits]
+)
+def test_a_bug_in_drafting_is_caught(change: Callable[[SampleBatch], SampleBatch]) -> None:
+    """Block looks at later positions, so that it minds all of them."""
+    decoder = PAIR.decoder(Block(), 2)
+    assert isinstance(decoder.drafter, ModelDrafter)
+    wrong = evolve(decoder.drafter, sampler=Changed(change, decoder.sampler))
+    assert error_of(evolve(decoder, drafter=wrong), PARAMS, 3) > 1e-4
+
+
+@frozen(eq=False)
+class Forgetful(ModelDrafter):
+    """Keeps the last logits of a draft for all of its places."""
+
+    def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Draft:
+        draft = super().draft(memory, frontier, num_tokens)
+        assert draft.logits is not None
+        return evolve(draft, logits=draft.logits[:, num_tokens - 1 :].expand_as(draft.logits))
+
+
+def test_logits_of_another_place_are_caught() -> None:
+    decoder = PAIR.decoder(Probabilistic(), 2)
+    drafter = Forgetful(
+        model=PAIR.draft, sampler=decoder.sampler, policy=decoder.policy, num_spec_tokens=2
+    )
+    assert error_of(evolve(decoder, drafter=drafter), PARAMS, 3) > 1e-3
