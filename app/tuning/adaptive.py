@@ -1,17 +1,19 @@
-"""K chosen anew in each step, from what became of each request's own drafts.
+"""K of every request chosen anew in each step, from what became of its own drafts.
 
-A step costs what its longest draft costs, so the requests of a step share one K: that which brings
-the most tokens per second, counting what each of them is likely to accept. Off unless asked for:
-under policies other than strict a request's tokens depend on its K, and so on its neighbours. This
-module refuses to touch the models; see `acceptor.app.engine.runner`.
+Drafting and scoring run as long as a step's longest draft, whoever needs it; each further draft
+token of a request costs its verification. Chosen are the drafts that bring the most tokens per
+second. What is chosen depends on past steps and on costs, never on a draft that is still to be
+verified, so the law of the output stays what the policy makes it. Off unless asked for: under
+policies other than strict a request's tokens depend on its K, and so on its neighbours. This module
+refuses to touch the models; see `acceptor.app.engine.runner`.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
 from operator import mul
 from weakref import WeakKeyDictionary
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from ...core.token_counts import TokenCounts
 from ..engine.runner import Runner
@@ -64,6 +66,33 @@ class DraftRecord:
             yield chance
 
 
+@frozen
+class Prices:
+    """What a step of some requests costs.
+
+    Attributes:
+        shared: seconds by the length of the longest draft, from 0 on, without what follows.
+        token: seconds for each draft token of each request, on top.
+    """
+
+    shared: Sequence[float]
+    token: float
+
+    @classmethod
+    def of(cls, costs: StepCosts, num_reqs: int, max_spec_tokens: int) -> "Prices":
+        """Taken apart from steps in which all drafts were of one length."""
+        longest = max_spec_tokens
+        verification = [costs.times(num_reqs, one).verification for one in (longest > 1, longest)]
+        num_more = num_reqs * (longest - (longest > 1))
+        token = max(verification[1] - verification[0], 0.0) / num_more
+        seconds = (costs.seconds(num_reqs, length) for length in range(longest + 1))
+        return cls([one - token * num_reqs * i for i, one in enumerate(seconds)], token)
+
+
+Offer = tuple[float, int, int]
+"""The chance that a draft token is accepted, minus its place, its request: the best is largest."""
+
+
 @define(eq=False, kw_only=True)
 class AdaptiveRunner:
     """A `Runner` that shortens drafts before another one runs the step.
@@ -72,7 +101,7 @@ class AdaptiveRunner:
         runner: runs the step.
         costs: of its steps.
         profile: how far drafts are accepted before anything is known of a request.
-        max_spec_tokens: the largest K.
+        max_spec_tokens: the largest K, above 0.
     """
 
     runner: Runner
@@ -82,7 +111,7 @@ class AdaptiveRunner:
     _records: WeakKeyDictionary[RequestState, DraftRecord] = field(
         factory=WeakKeyDictionary, init=False
     )
-    _seconds: dict[int, list[float]] = field(factory=dict, init=False)
+    _prices: dict[int, Prices] = field(factory=dict, init=False)
 
     @classmethod
     def of(cls, runner: Runner, model: Goodput, max_spec_tokens: int) -> "AdaptiveRunner":
@@ -102,33 +131,32 @@ class AdaptiveRunner:
         self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`."""
-        num_spec_tokens = self.choose(running.states, rooms)
-        shorter = [min(room, num_spec_tokens) for room in rooms]
-        verdicts = self.runner.run(running, shorter, token_counts)
+        verdicts = self.runner.run(running, self.choose(running.states, rooms), token_counts)
         for state, verdict in zip(running.states, verdicts, strict=True):
             self._record(state).observe(verdict.num_draft_tokens, verdict.num_accepted)
         return verdicts
 
-    def choose(self, states: Sequence[RequestState], rooms: Sequence[int]) -> int:
-        """The K that promises the most tokens per second in this step."""
-        longest = min(max(rooms), self.max_spec_tokens)
-        seconds = self._step_seconds(len(states))
-        gain, best, best_rate = float(len(states)), 0, len(states) / seconds[0]
-        reaches = zip(*self._reaches(states, rooms), strict=True)
-        for length, reach in enumerate(islice(reaches, longest), 1):
-            gain += sum(reach)
-            if gain / seconds[length] > best_rate:
-                best, best_rate = length, gain / seconds[length]
-        return best
+    def choose(self, states: Sequence[RequestState], rooms: Sequence[int]) -> list[int]:
+        """For each request the K that promises the most tokens per second of this step."""
+        prices, num_reqs = self._prices_of(len(states)), len(states)
+        # Most likely tokens first; a request's own are in order, since each needs those before it.
+        offers = sorted(self._offers(states, rooms), reverse=True)
+        best: list[Offer] = []
+        best_rate = num_reqs / prices.shared[0]
+        for longest in range(1, max((-place for _, place, _ in offers), default=0) + 1):
+            taken, rate = _take(offers, longest, num_reqs, prices)
+            if rate > best_rate:
+                best, best_rate = taken, rate
+        lengths = [0] * num_reqs
+        for _, _, request in best:
+            lengths[request] += 1
+        return lengths
 
-    def _reaches(
-        self, states: Sequence[RequestState], rooms: Sequence[int]
-    ) -> Iterator[list[float]]:
-        """For each request the chances that a draft is accepted through each place."""
-        for state, room in zip(states, rooms, strict=True):
-            chances = list(self._record(state).chances(self.profile))
-            # Behind its room there is no draft.
-            yield list(accumulate([*chances[:room], *(0.0 for _ in chances[room:])], mul))
+    def _offers(self, states: Sequence[RequestState], rooms: Sequence[int]) -> Iterator[Offer]:
+        for request, (state, room) in enumerate(zip(states, rooms, strict=True)):
+            chances = self._record(state).chances(self.profile)
+            for place, reach in zip(range(1, room + 1), accumulate(chances, mul), strict=False):
+                yield reach, -place, request
 
     def _record(self, state: RequestState) -> DraftRecord:
         if state not in self._records:
@@ -136,9 +164,24 @@ class AdaptiveRunner:
             self._records[state] = DraftRecord(empty, empty)
         return self._records[state]
 
-    def _step_seconds(self, num_reqs: int) -> list[float]:
-        if num_reqs not in self._seconds:
-            self._seconds[num_reqs] = [
-                self.costs.seconds(num_reqs, length) for length in range(self.max_spec_tokens + 1)
-            ]
-        return self._seconds[num_reqs]
+    def _prices_of(self, num_reqs: int) -> Prices:
+        if num_reqs not in self._prices:
+            self._prices[num_reqs] = Prices.of(self.costs, num_reqs, self.max_spec_tokens)
+        return self._prices[num_reqs]
+
+
+def _take(
+    offers: Sequence[Offer], longest: int, num_reqs: int, prices: Prices
+) -> tuple[list[Offer], float]:
+    """Take offers, best first, while one brings more tokens per second than all so far."""
+    taken: list[Offer] = []
+    gain, seconds = float(num_reqs), prices.shared[longest]
+    for offer in offers:
+        if -offer[1] > longest:
+            continue
+        if offer[0] * seconds <= gain * prices.token:
+            break
+        taken.append(offer)
+        gain += offer[0]
+        seconds += prices.token
+    return taken, gain / seconds

@@ -1,13 +1,18 @@
-"""K chosen anew in each step."""
+"""K of each request chosen anew in each step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from itertools import product
+from math import prod
 
 import pytest
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
+from acceptor.app.decode import DecodeStep
+from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.runner import Runner
+from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.frontier import Running
 from acceptor.app.request import GenerationRequest, GenerationResult
@@ -15,18 +20,27 @@ from acceptor.app.request_state import RequestState, Verdict
 from acceptor.app.tuning.adaptive import AdaptiveRunner
 from acceptor.app.tuning.costs import StepCosts, StepTimes
 from acceptor.app.tuning.profile import AcceptanceProfile
-from acceptor.core import Policy, SamplingParams, Strict, TokenCounts
-from kit.toy_pair import Pair, TableModel
+from acceptor.core import (
+    Block,
+    Policy,
+    Probabilistic,
+    Recipe,
+    SamplingParams,
+    Strict,
+    TokenCounts,
+)
+from kit.decode_law import DecodeSetup, Steps, emitted_law, random_model
+from kit.toy_pair import Letters, Pair, TableModel
 
 MAX_SPEC_TOKENS = 6
 PROFILE = AcceptanceProfile((0.6,), (100,))
 
 
-def costs(draft: float) -> StepCosts:
+def costs(draft: float, token: float = 0.0) -> StepCosts:
     return StepCosts(
         {
             (num_reqs, length): StepTimes(
-                draft=draft * length, target=1.0, verification=0.0, host=0.0
+                draft=draft * length, target=1.0, verification=token * num_reqs * length
             )
             for num_reqs in (1, 8)
             for length in (0, 1, MAX_SPEC_TOKENS)
@@ -34,8 +48,14 @@ def costs(draft: float) -> StepCosts:
     )
 
 
-def engine(pair: Pair, policy: Policy, known: StepCosts) -> tuple[Engine, AdaptiveRunner]:
-    made = Engine.of(pair.decoder(policy, MAX_SPEC_TOKENS), Limits(num_slots=4, max_len=128))
+def engine(
+    pair: Pair,
+    policy: Policy,
+    known: StepCosts,
+    new_runner: Callable[[DecodeStep], Runner] = EagerRunner,
+) -> tuple[Engine, AdaptiveRunner]:
+    decoder = evolve(pair.decoder(policy, MAX_SPEC_TOKENS), new_runner=new_runner)
+    made = Engine.of(decoder, Limits(num_slots=4, max_len=128))
     runner = AdaptiveRunner(
         runner=made.loop.runner, costs=known, profile=PROFILE, max_spec_tokens=MAX_SPEC_TOKENS
     )
@@ -59,8 +79,22 @@ def mean_draft_len(results: list[GenerationResult]) -> float:
     return drafted / finals
 
 
-def test_strict_output_does_not_change(pair: Pair) -> None:
-    made, _ = engine(pair, Strict(), costs(draft=0.1))
+def record(action: Callable[[], None]) -> Callable[[], None]:
+    """Stands for capturing."""
+    action()
+    return action
+
+
+RUNNERS = pytest.mark.parametrize(
+    "new_runner", [EagerRunner, partial(GraphRunner, record=record)], ids=["eager", "graphs"]
+)
+
+
+@RUNNERS
+def test_strict_output_does_not_change(
+    pair: Pair, new_runner: Callable[[DecodeStep], Runner]
+) -> None:
+    made, _ = engine(pair, Strict(), costs(draft=0.1, token=0.02), new_runner)
     fixed = Engine.of(pair.decoder(Strict(), 3), Limits(num_slots=4, max_len=128))
     assert [one.token_ids for one in generate(made)] == [one.token_ids for one in generate(fixed)]
 
@@ -75,10 +109,14 @@ def test_what_drafts_cost_decides(
 
 @frozen(eq=False)
 class Watched:
-    """A runner that notes the longest draft of each step."""
+    """A runner that notes the draft lengths of each step."""
 
     runner: Runner
-    drafted: list[int] = field(factory=list)
+    lengths: list[Sequence[int]] = field(factory=list)
+
+    @property
+    def drafted(self) -> list[int]:
+        return [max(lengths) for lengths in self.lengths]
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         return self.runner.gather(states)
@@ -86,7 +124,7 @@ class Watched:
     def run(
         self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
-        self.drafted.append(max(rooms))
+        self.lengths.append(rooms)
         return self.runner.run(running, rooms, token_counts)
 
 
@@ -109,3 +147,93 @@ def test_a_draft_that_is_always_right_grows(pair: Pair) -> None:
     generate(made, 1)
     assert watched.drafted[0] < MAX_SPEC_TOKENS
     assert watched.drafted.count(MAX_SPEC_TOKENS) > len(watched.drafted) / 2
+
+
+@RUNNERS
+def test_each_request_of_a_batch_has_its_own_length(
+    pair: Pair, new_runner: Callable[[DecodeStep], Runner]
+) -> None:
+    twins = Pair(pair.target, pair.target)
+    made, runner = engine(twins, Probabilistic(), costs(draft=0.05, token=0.05), new_runner)
+    runner.runner = watched = Watched(runner.runner)
+    blurred = Recipe(temperature=50.0)
+    params = SamplingParams(seed=1), SamplingParams(seed=2, draft=blurred)
+    good, bad = made.generate(
+        GenerationRequest(prompt_token_ids=[1], params=one, max_tokens=60) for one in params
+    )
+    assert good.statistics.acceptance_rate == 1.0
+    assert bad.statistics.acceptance_rate < 0.7
+    together = [lengths for lengths in watched.lengths if len(lengths) == 2][3:-2]
+    assert {of_good for of_good, _ in together} == {MAX_SPEC_TOKENS}
+    assert max(of_bad for _, of_bad in together) < MAX_SPEC_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("token", "rooms", "expected"),
+    [
+        # What nobody pays for is taken along as far as there is room.
+        (0.0, (6, 6), [6, 6]),
+        (0.0, (4, 2), [4, 2]),
+        (0.1, (6, 6), [6, 0]),
+        (0.1, (0, 6), [0, 0]),
+        (2.0, (6, 6), [0, 0]),
+    ],
+)
+def test_what_a_token_costs_decides_whose_drafts_are_long(
+    pair: Pair, token: float, rooms: tuple[int, int], expected: list[int]
+) -> None:
+    _, runner = engine(pair, Strict(), costs(draft=0.1, token=token))
+    states = [make_state(), make_state()]
+    for state, num_accepted in zip(states, (MAX_SPEC_TOKENS, 0), strict=True):
+        for _ in range(100):
+            runner._record(state).observe(MAX_SPEC_TOKENS, num_accepted)
+    assert runner.choose(states, rooms) == expected
+
+
+def make_state() -> RequestState:
+    return RequestState(
+        index=0,
+        request=GenerationRequest(prompt_token_ids=[1]),
+        end_token_ids=frozenset(),
+        max_len=99,
+        detokenizer=Letters(),
+    )
+
+
+def test_nothing_adapts_unless_asked_for(pair: Pair) -> None:
+    made = Engine.of(pair.decoder(Strict(), MAX_SPEC_TOKENS), Limits(num_slots=4, max_len=128))
+    made.loop.runner = watched = Watched(made.loop.runner)
+    generate(made, 1)
+    assert set(watched.drafted[:8]) == {MAX_SPEC_TOKENS}
+
+
+@pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda p: p.name)
+def test_the_law_of_the_output_is_the_targets(pair: Pair, policy: Policy) -> None:
+    _, runner = engine(pair, policy, costs(draft=0.2, token=0.05))
+    chosen = set()
+
+    @cache
+    def adapts(steps: Steps) -> int:
+        state = make_state()
+        # Often enough to matter within a few tokens.
+        for num_draft_tokens, num_accepted in 8 * steps:
+            runner._record(state).observe(num_draft_tokens, num_accepted)
+        (length,) = runner.choose([state], [2])
+        chosen.add((len(steps), length))
+        return length
+
+    setup = DecodeSetup(
+        target=random_model(2, seed=1),
+        draft=random_model(2, seed=2),
+        policy=policy,
+        num_spec_tokens=2,
+        adapts=adapts,
+    )
+    law = emitted_law(setup, 4)
+    for text in product(range(2), repeat=4):
+        expected = prod(
+            setup.target(text[:place]).double().softmax(0)[token].item()
+            for place, token in enumerate(text)
+        )
+        assert law[text] == pytest.approx(expected, abs=1e-12)
+    assert chosen >= {(0, 2), (1, 1), (1, 0)}

@@ -26,6 +26,7 @@ from kit.branches import Branch, branches
 from kit.hidden_noise import Counter, HiddenNoise, Interval, replaced_by
 
 Tokens = tuple[int, ...]
+Steps = tuple[tuple[int, int], ...]
 Law = dict[Tokens, float]
 Stage = tuple[int, int, bool]
 
@@ -43,6 +44,8 @@ class DecodeSetup:
         num_spec_tokens: the longest draft; drafts end where the run does.
         draft_to_target: target id of each draft id.
         ends_early: whether the drafter gives up after these tokens.
+        adapts: the longest draft of a step, by how many tokens were drafted and accepted in each
+            step before; None for the longest of all.
         prompt: for penalties.
     """
 
@@ -54,6 +57,7 @@ class DecodeSetup:
     guess: Callable[[Tokens], Sequence[float]] | None = None
     draft_to_target: Tokens | None = None
     ends_early: Callable[[Tokens], bool] = lambda _: False
+    adapts: Callable[[Steps], int] | None = None
     prompt: Tokens = ()
 
     @property
@@ -69,10 +73,14 @@ class DecodeSetup:
 
 @frozen
 class State:
-    """Where a run stands: what is out, what is drafted, and what is known of the noise."""
+    """Where a run stands: what is out, what is drafted, and what is known of the noise.
+
+    Steps are remembered only where drafts adapt to them.
+    """
 
     tokens: Tokens
     drafts: Tokens = ()
+    steps: Steps = ()
     drafted: bool = False
     known: frozenset[tuple[Counter, Interval]] = frozenset()
 
@@ -135,7 +143,8 @@ def _move(setup: DecodeSetup, state: State, noise: HiddenNoise) -> Move:
 
 def _draft_one(setup: DecodeSetup, state: State, num_tokens: int) -> Move:
     text, drafts = state.text, state.drafts
-    room = min(setup.num_spec_tokens - len(drafts), num_tokens - len(text))
+    longest = setup.num_spec_tokens if setup.adapts is None else setup.adapts(state.steps)
+    room = min(longest - len(drafts), num_tokens - len(text))
     if room == 0 or setup.ends_early(text):
         return lambda _: evolve(state, drafted=True)
     guess = setup.guess
@@ -161,8 +170,11 @@ def _verify(setup: DecodeSetup, state: State) -> Move:
     def move(_: Branch) -> State:
         output = sampler.verify(batch, params, setup.policy)
         assert output.status.tolist() == [0]
-        emitted = output.token_ids[0, : int(output.num_accepted) + 1].tolist()
-        return State((*state.tokens, *emitted))
+        num_accepted = int(output.num_accepted)
+        emitted = output.token_ids[0, : num_accepted + 1].tolist()
+        step = (len(state.drafts), num_accepted)
+        steps = () if setup.adapts is None else (*state.steps, step)
+        return State((*state.tokens, *emitted), steps=steps)
 
     return move
 
