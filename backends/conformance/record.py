@@ -7,7 +7,7 @@ import json
 import os
 import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -24,22 +24,54 @@ from .tally import Tally
 
 
 @frozen
+class Share:
+    """What was run in one place.
+
+    Attributes:
+        machine: its kind.
+        versions: of what decides which batches a chunk has, and what is computed.
+        chunks: their numbers, in order.
+    """
+
+    machine: str
+    versions: Mapping[str, str]
+    chunks: tuple[int, ...] = ()
+
+    @classmethod
+    def here(cls, device: str) -> "Share":
+        """Nothing yet, on this machine."""
+        return cls(_machine(device), _versions())
+
+    def including(self, number: int) -> "Share":
+        """One more chunk."""
+        return evolve(self, chunks=(*sorted((*self.chunks, number)),))
+
+
+@frozen
 class Record:
     """A run's outcome.
 
     Attributes:
         backend: its name.
         device: where it ran.
-        chunks: the numbers of those in the tally.
+        shares: which chunks are in the tally, by where they were run.
         tally: the counts.
-        machines: the kinds of machine that took part.
     """
 
     backend: str
     device: str
-    chunks: tuple[int, ...]
+    shares: tuple[Share, ...]
     tally: Tally
-    machines: tuple[str, ...] = ()
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The numbers of all chunks."""
+        return (*sorted(number for share in self.shares for number in share.chunks),)
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """The kinds of machine that took part."""
+        return (*dict.fromkeys(share.machine for share in self.shares),)
 
     def missing(self, first: int, count: int) -> list[int]:
         """So many chunks from a number on that are not in it yet."""
@@ -48,25 +80,21 @@ class Record:
 
     def including(self, number: int, found: Tally) -> "Record":
         """One more chunk, which this machine ran."""
-        machines = dict.fromkeys((*self.machines, _machine(self.device)))
-        chunks = sorted((*self.chunks, number))
-        return evolve(self, chunks=(*chunks,), tally=self.tally + found, machines=(*machines,))
+        here = Share.here(self.device)
+        others = [share for share in self.shares if evolve(share, chunks=()) != here]
+        known = [share for share in self.shares if share not in others] or [here]
+        shares = (*others, *(share.including(number) for share in known))
+        return evolve(self, shares=shares, tally=self.tally + found)
 
     def write(self, path: Path) -> None:
         """Write JSON, with the date and the versions that matter, and beside it a table as .md."""
+        shares = [attrs.asdict(share) for share in self.shares]
         about = {
             "backend": self.backend,
             "device": self.device,
             "date": datetime.now(UTC).date().isoformat(),
             "machines": self.machines,
-            "versions": {
-                "acceptor": version("acceptor"),
-                "hypothesis": version("hypothesis"),
-                "numpy": version("numpy"),
-                "python": platform.python_version(),
-                "torch": torch.__version__,
-            },
-            "chunks": _as_ranges(self.chunks),
+            "shares": [share | {"chunks": _as_ranges(share["chunks"])} for share in shares],
             "near_tie_rate": self.tally.near_tie_rate,
             "is_conformant": self.tally.is_conformant,
         }
@@ -86,12 +114,14 @@ class Record:
             values = json.loads(path.read_text(encoding="utf-8"))
             counts: dict[str, Any] = values["tally"]
             counts["near_ties"] = Counter(counts["near_ties"])
-            counts["failures"] = [
-                (name, Difference(**difference)) for name, difference in counts["failures"]
-            ]
-            chunks = tuple(n for first, last in values["chunks"] for n in range(first, last + 1))
-            of_file = (values["backend"], values["device"], chunks)
-            return cls(*of_file, Tally(**counts), tuple(values["machines"]))
+            for differences in ("excuses", "failures"):
+                counts[differences] = [
+                    (name, Difference(**difference)) for name, difference in counts[differences]
+                ]
+            shares = tuple(
+                Share(**share | {"chunks": _numbers(share["chunks"])}) for share in values["shares"]
+            )
+            return cls(values["backend"], values["device"], shares, Tally(**counts))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInputError(
                 f"{path}: expected the record of a conformance run, got {error!r}"
@@ -103,6 +133,21 @@ def _as_ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
     starts = [n for n in numbers if n - 1 not in numbers]
     ends = [n for n in numbers if n + 1 not in numbers]
     return list(zip(starts, ends, strict=True))
+
+
+def _numbers(ranges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """What `_as_ranges` was given."""
+    return tuple(number for first, last in ranges for number in range(first, last + 1))
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "acceptor": version("acceptor"),
+        "hypothesis": version("hypothesis"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
 
 
 def _machine(device: str) -> str:

@@ -5,13 +5,17 @@ from collections.abc import Iterator
 from .tally import MOST_NEAR_TIES, Tally
 
 MOST_FAILURES = 5
+MOST_EXCUSES = 20
 
 
 def table(tally: Tally) -> str:
-    """Counts, near-ties by decision, and the first unexplained differences."""
+    """Counts, near-ties by decision and one by one, and the first unexplained differences.
+
+    Those that are left out are in the record.
+    """
     lines = [f"{name:<42}{count:>14,}" for name, count in _counts(tally)]
-    for name, difference in tally.failures[:MOST_FAILURES]:
-        lines.append(f"  {difference}\n    {name}")
+    told = tally.excuses[:MOST_EXCUSES] + tally.failures[:MOST_FAILURES]
+    lines += [f"  {difference}\n    {name}" for name, difference in told]
     lines.append(f"near-ties per decision: {_rate(tally)}")
     lines.append("conformant" if tally.is_conformant else "NOT conformant")
     return "\n".join(lines) + "\n"

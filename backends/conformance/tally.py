@@ -25,6 +25,7 @@ class Tally:
         num_requests: compared requests, draws included.
         num_decisions: tests of draft tokens and races.
         near_ties: excused differences by decision.
+        excuses: each of them, with the name of what shows it.
         failures: what is unexplained, with the name of what shows it.
     """
 
@@ -33,6 +34,7 @@ class Tally:
     num_requests: int = 0
     num_decisions: int = 0
     near_ties: Counter[str] = field(factory=Counter)
+    excuses: list[tuple[str, Difference]] = field(factory=list)
     failures: list[tuple[str, Difference]] = field(factory=list)
 
     def add(self, name: str, findings: Findings) -> None:
@@ -40,7 +42,9 @@ class Tally:
         self.num_batches += 1
         self.num_requests += findings.num_requests
         self.num_decisions += findings.num_decisions
-        self.near_ties.update(d.decision for d in findings.differences if d.excused)
+        excused = [difference for difference in findings.differences if difference.excused]
+        self.near_ties.update(difference.decision for difference in excused)
+        self.excuses += [(name, difference) for difference in excused]
         self.failures += [(name, difference) for difference in findings.unexplained]
 
     def add_case(self, case: Case, findings: Findings | None) -> None:
@@ -64,6 +68,7 @@ class Tally:
             self.num_requests + other.num_requests,
             self.num_decisions + other.num_decisions,
             self.near_ties + other.near_ties,
+            self.excuses + other.excuses,
             self.failures + other.failures,
         )
 

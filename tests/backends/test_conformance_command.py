@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from attrs import evolve
 from hypothesis import given, settings
 
 from acceptor.backends.conformance import (
@@ -18,7 +19,7 @@ from acceptor.backends.conformance import (
     run_case,
 )
 from acceptor.backends.conformance.__main__ import main
-from acceptor.backends.conformance.record import Record
+from acceptor.backends.conformance.record import Record, Share
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch, VerifyOutput
 
@@ -72,7 +73,11 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_a_run_adds_what_a_record_lacks(tmp_path: Path) -> None:
-    record = Record("reference", "cpu", (0, 1, 2, 5), Tally(num_batches=4000))
+    elsewhere = Share("a toaster", {"hypothesis": "0.1"}, (1, 5))
+    record = Record("reference", "cpu", (elsewhere,), Tally(num_batches=4000))
+    record = record.including(2, Tally()).including(0, Tally())
+    # A chunk's number stands for its batches only under the same version of Hypothesis.
+    assert record.shares == (elsewhere, evolve(Share.here("cpu"), chunks=(0, 2)))
     assert record.missing(0, 3) == [3, 4, 6]
     assert record.missing(7, 2) == [7, 8]
     path = tmp_path / "record.json"

@@ -11,8 +11,10 @@ from torch import Tensor
 from acceptor.backends.conformance import Tally, judge_sample, judge_verify
 from acceptor.backends.conformance.oracle import TOLERANCE, RequestOracle, split_verify
 from acceptor.backends.conformance.oracle.noise import TARGET, TOKEN_LEVEL, Noise
+from acceptor.backends.conformance.table import table
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
+    Fly,
     Probabilistic,
     SampleBatch,
     SampleOutput,
@@ -122,6 +124,25 @@ def test_every_excuse_is_counted_and_too_many_fail() -> None:
         tally.add("a near-tie", judge_sample(batch, PARAMS, turned))
     assert tally.near_ties == {"drawn token, token race": 5}
     assert tally.failures == []
+    assert [name for name, _ in tally.excuses] == ["a near-tie"] * 5
+    assert table(tally).count("(near-tie)\n    a near-tie\n") == 5
+
+
+def test_a_whole_even_law_lies_on_the_edge_of_fly() -> None:
+    """Its entropy is log V, but for rounding: one answer for all requests, whichever it is."""
+    for vocab_size in (2, 7, 8200):
+        batch = VerifyBatch.dense(
+            target_logits=torch.zeros(1, 2, vocab_size),
+            draft_token_ids=torch.tensor([[0]]),
+            positions=torch.tensor([POSITION]),
+        )
+        (inputs,) = split_verify(batch, PARAMS)
+        on_edge, below = (
+            RequestOracle(inputs, Fly(min_entropy=share, window=0)).verdicts[0].margin
+            for share in (1.0, 0.99)
+        )
+        assert on_edge < 1e-13
+        assert below > 1e-4
 
 
 def test_margins_are_told_for_every_decision() -> None:
