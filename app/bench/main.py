@@ -82,15 +82,29 @@ def load_models(options: Options) -> Pair:
     """
     models = ModelsConfig(**_some(options, ModelsConfig))
     drafter = DrafterConfig(name=options["drafter"], num_layers=options["draft_layers"])
-    file, draft_file = options["random_weights"], options["draft_random_weights"]
+    _check_models(options)
+    file = options["random_weights"]
     if file is None:
-        if draft_file is not None:
-            raise ConfigError("--draft-random-weights: expected --random-weights beside it")
         return load_pair(models, drafter)
+    return random_pair(
+        file, options["draft_random_weights"], models, drafter, options["layer_decay"]
+    )
+
+
+def _check_models(options: Options) -> None:
+    """Refuse options that would say nothing beside the others."""
+    is_random = options["random_weights"] is not None
+    for name, shown in (
+        ("draft_random_weights", "--draft-random-weights"),
+        ("layer_decay", "--layer-decay"),
+    ):
+        if options[name] is not None and not is_random:
+            raise ConfigError(f"{shown}: expected --random-weights beside it")
     for name in ("target", "draft"):
-        if options[name] is not None:
+        if options[name] is not None and is_random:
             raise ConfigError(f"--{name}: expected none beside --random-weights")
-    return random_pair(file, draft_file, models, drafter)
+    if options["draft_layers"] is not None and options["drafter"] != "early-exit":
+        raise ConfigError("--draft-layers: expected --drafter early-exit beside it")
 
 
 def _policies(options: Options) -> dict[str, PolicySettings]:

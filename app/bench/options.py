@@ -43,8 +43,18 @@ MODELS = (
     click.option("--draft", help="Draft: directory or hub id.  [default: bundled]"),
     click.option("--random-weights", type=_FILE, help="A config.json: its shape, random weights."),
     click.option("--draft-random-weights", type=_FILE, help="The same for the draft."),
-    click.option("--drafter", help="model, ngram or early-exit.  [default: model]"),
-    click.option("--draft-layers", type=int, help="Of the target, for an early exit."),
+    click.option(
+        "--drafter", help="model, ngram or early-exit.  [default: model, if there is a draft]"
+    ),
+    click.option(
+        "--draft-layers", type=int, help="Of the target, for an early exit.  [default: a quarter]"
+    ),
+    click.option(
+        "--layer-decay",
+        type=float,
+        help="Of random weights: each layer adds so much of what the one before adds.  "
+        "[default: 1; less for an early exit]",
+    ),
     click.option("--dtype", help="float32, bfloat16 or float16."),
     click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N."),
     click.option("--max-model-len", type=int, help="A context shorter than the target's own."),

@@ -12,6 +12,7 @@ import torch
 from attrs import evolve, frozen
 
 from ...adapters.language_model import TransformerModel
+from ...adapters.model_config import ModelConfig
 from ...adapters.random_weights import random_model
 from ...backends import load_sampler
 from ...core.errors import CheckpointError, ConfigError
@@ -34,6 +35,9 @@ from .sweep import Setting
 _SEEDS = {"target": 0, "draft": 1}
 _SMALL_BYTES = 64 * 2**20
 """An LM head below this is worth one thread, see `acceptor.app.threads`."""
+
+ADDED_BEHIND_EXIT = 0.1
+"""Of what all layers of a random target add, about what those behind an early exit add."""
 
 
 class NoText:
@@ -128,7 +132,7 @@ def load_pair(models: ModelsConfig, drafter: DrafterConfig) -> Pair:
     elif isinstance(wired_drafter, NgramDrafter):
         draft = wired_drafter
     if drafter.name in ("ngram", "early-exit"):
-        names["draft"] = drafter.name
+        names["draft"] = _what_drafts(draft)
     return Pair(
         target=wired.decoder.target,
         draft=draft,
@@ -143,22 +147,45 @@ def _name(given: str | None, bundled: str) -> str:
     return bundled if given is None else Path(given).name
 
 
+def _what_drafts(draft: LanguageModel[Any] | NgramDrafter | None) -> str:
+    if isinstance(draft, TransformerModel):
+        return f"early exit after layer {draft.config.num_layers}"
+    return "n-gram"
+
+
 def random_pair(
-    target_file: Path, draft_file: Path | None, models: ModelsConfig, drafter: DrafterConfig
+    target_file: Path,
+    draft_file: Path | None,
+    models: ModelsConfig,
+    drafter: DrafterConfig,
+    layer_decay: float | None = None,
 ) -> Pair:
     """Models of the shapes that config files tell, with random weights.
 
+    Args:
+        target_file: config.json of the target.
+        draft_file: of the draft, for the drafter `model`.
+        models: where and how precise.
+        drafter: where drafts come from.
+        layer_decay: of the target, see `RandomTensors`; None for 1, or, with an early exit, for one
+            that leaves `ADDED_BEHIND_EXIT` to the layers behind it.
+
     Raises:
-        ConfigError: the drafter needs another draft.
+        ConfigError: a draft's shape is missing or not wanted.
         CheckpointError: a file is unfit, or both have other vocabularies.
-        InvalidInputError: the context is unfit.
+        InvalidInputError: the context, the early exit or the decay is unfit.
     """
-    target = _random("target", target_file, models, models.max_model_len)
+    _check_drafter(drafter, draft_file)
+    if layer_decay is None:
+        layer_decay = _usual_decay(target_file, drafter)
+    target = _random("target", target_file, models, models.max_model_len, layer_decay)
     names = {"target": f"{target_file.stem}, random weights"}
+    if layer_decay != 1:
+        names["target"] += f" with decay {layer_decay:.3g}"
     draft: TransformerModel | NgramDrafter | None = None
     if drafter.name in ("ngram", "early-exit"):
         draft = _without_weights(drafter, target)
-        names["draft"] = drafter.name
+        names["draft"] = _what_drafts(draft)
     elif draft_file is not None:
         draft = _random_draft(draft_file, models, target)
         names["draft"] = f"{draft_file.stem}, random weights"
@@ -180,10 +207,25 @@ def _without_weights(
         return NgramDrafter(
             num_spec_tokens=1, max_ngram=drafter.max_ngram, min_ngram=drafter.min_ngram
         )
-    num_layers = drafter.num_layers
-    return target.first_layers(
-        max(target.config.num_layers // 4, 1) if num_layers is None else num_layers
-    )
+    return target.first_layers(_exit_layer(drafter, target.config))
+
+
+def _exit_layer(drafter: DrafterConfig, config: ModelConfig) -> int:
+    return max(config.num_layers // 4, 1) if drafter.num_layers is None else drafter.num_layers
+
+
+def _usual_decay(target_file: Path, drafter: DrafterConfig) -> float:
+    if drafter.name != "early-exit":
+        return 1.0
+    # The sum of a geometric series is cut there by this share of it.
+    return float(ADDED_BEHIND_EXIT ** (1 / _exit_layer(drafter, ModelConfig.read(target_file))))
+
+
+def _check_drafter(drafter: DrafterConfig, draft_file: Path | None) -> None:
+    if drafter.name == "model" and draft_file is None:
+        raise ConfigError("drafter: expected --draft-random-weights beside model, got none")
+    if drafter.name in ("ngram", "early-exit") and draft_file is not None:
+        raise ConfigError(f"--draft-random-weights: expected none beside {drafter.name}")
 
 
 def _random_draft(file: Path, models: ModelsConfig, target: TransformerModel) -> TransformerModel:
@@ -197,7 +239,11 @@ def _random_draft(file: Path, models: ModelsConfig, target: TransformerModel) ->
 
 
 def _random(
-    role: str, file: Path, models: ModelsConfig, max_model_len: int | None
+    role: str,
+    file: Path,
+    models: ModelsConfig,
+    max_model_len: int | None,
+    layer_decay: float = 1.0,
 ) -> TransformerModel:
     return random_model(
         file,
@@ -205,6 +251,7 @@ def _random(
         device=models.device,
         max_model_len=max_model_len,
         seed=_SEEDS[role],
+        layer_decay=layer_decay,
     )
 
 

@@ -123,8 +123,54 @@ def test_random_weights_of_a_real_shape_decode_at_a_set_rate(
 
 
 @pytest.mark.parametrize(
+    ("drafter", "names"),
+    [
+        (("--drafter", "ngram"), "large, random weights and n-gram"),
+        (
+            ("--drafter", "early-exit"),
+            "large, random weights with decay 0.1 and early exit after layer 1",
+        ),
+        (
+            ("--drafter", "early-exit", "--draft-layers", 2, "--layer-decay", 0.7),
+            "large, random weights with decay 0.7 and early exit after layer 2",
+        ),
+    ],
+)
+def test_random_weights_need_no_draft_model(
+    bench: Acceptor, shape: Callable[..., Path], drafter: tuple[object, ...], names: str
+) -> None:
+    models = ("--random-weights", shape("large", num_hidden_layers=4), *drafter)
+    policies = ("--policy", "strict,strict-coupled,probabilistic", "--temperature", 0.1)
+    code, out, err = bench(*models, *QUICK, *policies)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{names} on CPU")
+    assert "strict-coupled, K=4" in out
+
+
+def test_an_early_exit_from_random_weights_agrees_as_a_trained_draft_would(
+    bench: Acceptor, shape: Callable[..., Path], tmp_path: Path
+) -> None:
+    from acceptor.app.bench.results import read_results  # noqa: PLC0415, imports torch
+
+    file = tmp_path / "results.json"
+    sizes = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 8}
+    models = ("--random-weights", shape("deep", vocab_size=2000, **sizes), "--drafter", "early-exit")
+    load = ("--num-requests", 6, "--output-len", 24, "--input-len", 8, "--temperature", 0)
+    rates = []
+    for decay in ((), ("--layer-decay", 1)):
+        code, _, err = bench(*models, *load, *decay, "--json", file)
+        assert (code, err) == (0, "")
+        rates.append(read_results(file).runs[0].figures.acceptance.acceptance_rate)
+    usual, flat = rates
+    assert 0.25 < usual < 0.95
+    assert flat < 0.1
+
+
+@pytest.mark.parametrize(
     ("arguments", "problem"),
     [
+        (("--layer-decay", "0.5"), "--layer-decay: expected --random-weights beside it"),
+        (("--draft-layers", "2"), "--draft-layers: expected --drafter early-exit beside it"),
         (("--policy", "best"), "--policy: expected one of probabilistic,"),
         (("--policy", "synthetic"), "--policy: expected one of"),
         (("--backend", "fast"), "expected"),
@@ -145,6 +191,31 @@ def test_what_does_not_fit_is_one_line(
     assert (code, out) == (2, "")
     assert problem in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--drafter", "model"), "drafter: expected --draft-random-weights beside model"),
+        (("--drafter", "early-exit", "--layer-decay", 0), "layer_decay: expected"),
+        (("--drafter", "early-exit", "--draft-layers", 9), "num_layers: expected"),
+        (("--num-spec-tokens", 2), "num_spec_tokens: expected 0 without a draft model"),
+    ],
+)
+def test_a_draft_of_random_weights_that_cannot_be(
+    bench: Acceptor, shape: Callable[..., Path], arguments: tuple[object, ...], problem: str
+) -> None:
+    code, out, err = bench("--random-weights", shape("large"), *arguments)
+    assert (code, out) == (2, "")
+    assert problem in err
+    assert err.count("\n") == 1
+
+
+def test_an_early_exit_wants_no_second_shape(bench: Acceptor, shape: Callable[..., Path]) -> None:
+    models = ("--random-weights", shape("large"), "--draft-random-weights", shape("small"))
+    code, _, err = bench(*models, "--drafter", "early-exit")
+    assert code == 2
+    assert "--draft-random-weights: expected none beside early-exit" in err
 
 
 def test_two_vocabularies_are_refused(bench: Acceptor, shape: Callable[..., Path]) -> None:
