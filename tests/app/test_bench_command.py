@@ -154,7 +154,8 @@ def test_an_early_exit_from_random_weights_agrees_as_a_trained_draft_would(
 
     file = tmp_path / "results.json"
     sizes = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 8}
-    models = ("--random-weights", shape("deep", vocab_size=2000, **sizes), "--drafter", "early-exit")
+    deep = shape("deep", vocab_size=2000, **sizes)
+    models = ("--random-weights", deep, "--drafter", "early-exit")
     load = ("--num-requests", 6, "--output-len", 24, "--input-len", 8, "--temperature", 0)
     rates = []
     for decay in ((), ("--layer-decay", 1)):
