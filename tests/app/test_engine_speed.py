@@ -1,12 +1,17 @@
 """What the engine's measurements rest on: the same weights elsewhere, and tables that add up."""
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner, Result
 
-from acceptor.app.engine.speed import hugging_face, shapes
+from acceptor.adapters.spans import Spans
+from acceptor.app.engine.speed import __main__ as command
+from acceptor.app.engine.speed import hugging_face, milestones, operations, shapes
 from acceptor.app.engine.speed.operations import products
 from acceptor.app.engine.speed.table import as_markdown, share_of_bandwidth
 
@@ -99,3 +104,80 @@ def test_what_a_broken_off_run_leaves_can_be_shown() -> None:
     text = as_markdown(RECORD | {"rows": RECORD["rows"][:1], "hugging_face": {}})  # type: ignore[index]
     assert "300" in text
     assert "×" not in text
+
+
+def rehearse(out: Path, *options: str) -> Result:
+    return CliRunner().invoke(
+        command.main, ["--rehearse", "--backend", "reference", "--out", str(out), *options]
+    )
+
+
+PARTS = [one.name for one in milestones.milestones(3, hugging_face=True)]
+
+
+@pytest.mark.slow
+def test_a_rehearsal_reaches_every_part(tmp_path: Path) -> None:
+    result = rehearse(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert [line.partition(", ")[0] for line in PARTS] == [
+        line.partition(", ")[0] for line in result.output.splitlines()[: len(PARTS)]
+    ]
+    record = json.loads((tmp_path / "engine.json").read_text())
+    kinds = [(row["concurrency"], row["num_spec_tokens"]) for row in record["rows"]]
+    assert kinds == [(1, 3), (1, 0), (3, 3), (3, 0)]
+    for row in record["rows"]:
+        assert row["parts_ms"].keys() == {"draft", "target", "verification", "host"}
+        assert row["num_steps"] > 1
+    assert record["hugging_face"].keys() == {"plain", "assisted"}
+    assert record["missing"] == {}
+    assert (tmp_path / "engine.md").read_text() == as_markdown(record)
+
+
+def test_a_part_that_fails_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no kernel\nimage")
+
+    written: list[Any] = []
+
+    def serve(subject: Any, record: dict[str, Any]) -> object:  # noqa: ARG001, as its siblings
+        record.setdefault("rows", []).append(RECORD["rows"][0])  # type: ignore[index]
+        return "served"
+
+    def look(subject: Any, record: dict[str, Any]) -> object:  # noqa: ARG001, as its siblings
+        written.append(json.loads((tmp_path / "engine.json").read_text()))
+        return "looked"
+
+    parts = [
+        milestones.Milestone("broken", fail),
+        milestones.Milestone("one request", serve),
+        milestones.Milestone("last", look),
+    ]
+    monkeypatch.setattr(command, "milestones", lambda *_, **__: parts)
+    result = rehearse(tmp_path)
+    assert result.exit_code == 1
+    assert "- Not measured: broken (RuntimeError: no kernel)." in result.output
+    # What was measured has been written by the time the next part begins.
+    assert [len(record["rows"]) for record in written] == [1]
+
+
+def test_nothing_begins_when_no_time_is_left(tmp_path: Path) -> None:
+    result = rehearse(tmp_path, "--seconds", "-1")
+    assert result.exit_code == 1
+    assert result.output.count("no time left") == 2 * len(PARTS)
+    # The figures of an earlier run stay.
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_rehearsal_leaves_the_figures_alone() -> None:
+    result = CliRunner().invoke(command.main, ["--rehearse"])
+    assert result.exit_code == 2
+    assert "--rehearse: expected an --out" in result.output
+
+
+def test_attention_is_timed_at_every_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Spans, "attend", lambda spans, queries, *_: queries.flatten(1))  # noqa: ARG005
+    rows = operations.time_attention(shapes.REHEARSAL, torch.device("cpu"))
+    assert len(rows) == 8
+    assert all(row["us"] > 0 for row in rows)

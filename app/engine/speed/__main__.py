@@ -1,102 +1,93 @@
 """`python -m acceptor.app.engine.speed`: serve random models on a GPU and write what it took."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import product
+from math import inf
 from pathlib import Path
+from time import monotonic
+from traceback import format_exc
 from typing import Any
 
 import click
 import torch
-from attrs import asdict
 
-from ....backends import load_sampler
-from ....core.policies import Synthetic
-from .hugging_face import load_copy, tokens_per_second
-from .operations import products, time_attention, time_products
-from .served import PROMPT_LEN, Served, make_engine, serve
-from .shapes import DRAFT, SEEDS, TARGET, make_model
+from .milestones import ACCEPTANCE_RATE, Milestone, Subject, milestones
+from .shapes import LARGE, REHEARSAL
 from .table import as_markdown
-from .timing import bandwidth
 
-NUM_SPEC_TOKENS = 3
-ACCEPTANCE_RATE = 0.6
-CONCURRENCIES = (1, 16)
-
-
-def measure(backend: str) -> Iterator[Served]:
-    """Every concurrency, with drafts and without."""
-    target = make_model(TARGET, SEEDS["target"], "cuda")
-    draft = make_model(DRAFT, SEEDS["draft"], "cuda")
-    sampler = load_sampler(backend)
-    policy = Synthetic.from_acceptance_rate(ACCEPTANCE_RATE, NUM_SPEC_TOKENS)
-    for concurrency, num_spec_tokens in product(CONCURRENCIES, (NUM_SPEC_TOKENS, 0)):
-        engine = make_engine(
-            target,
-            draft if num_spec_tokens else None,
-            sampler,
-            policy,
-            num_spec_tokens,
-            concurrency,
-        )
-        yield serve(engine, concurrency)
-
-
-def measure_hugging_face() -> dict[str, float]:
-    """Tokens per second of one prompt, plain and assisted."""
-    target, draft = load_copy(TARGET, SEEDS["target"]), load_copy(DRAFT, SEEDS["draft"])
-    generator = torch.Generator().manual_seed(0)
-    prompt = torch.randint(TARGET["vocab_size"], (1, PROMPT_LEN), generator=generator).cuda()
-    return {
-        "plain": tokens_per_second(target, None, prompt, NUM_SPEC_TOKENS),
-        "assisted": tokens_per_second(target, draft, prompt, NUM_SPEC_TOKENS),
-    }
+DATA = Path("docs/data")
 
 
 @click.command()
 @click.option("--backend", default="triton", show_default=True)
 @click.option("--hugging-face/--no-hugging-face", default=True, show_default=True)
+@click.option("--seconds", type=float, help="Begin nothing after this long, and serve no longer.")
+@click.option(
+    "--rehearse", is_flag=True, help="Tiny models on the CPU: whether it runs, not how fast."
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("docs/data"),
+    default=DATA,
     show_default=True,
 )
-def main(backend: str, hugging_face: bool, out: Path) -> None:
-    """Needs a CUDA device with 60 GB; takes about two minutes."""
+def main(
+    backend: str, hugging_face: bool, seconds: float | None, rehearse: bool, out: Path
+) -> None:
+    """Needs a CUDA device with 60 GB; takes about two minutes.
+
+    The most important comes first, and what has been measured is written after every part. A part
+    that fails does not keep the others from running.
+    """
+    if rehearse and out == DATA:
+        raise click.UsageError("--rehearse: expected an --out beside the documentation's figures")
     out.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, Any]] = []
+    device = torch.device("cpu" if rehearse else "cuda")
+    subject = Subject(
+        sizes=REHEARSAL if rehearse else LARGE,
+        device=device,
+        backend=backend,
+        deadline=inf if seconds is None else monotonic() + seconds,
+    )
     record: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
-        "device": torch.cuda.get_device_name(),
+        "device": "CPU, rehearsal" if rehearse else torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "backend": backend,
         "acceptance_rate": ACCEPTANCE_RATE,
-        "bandwidth": bandwidth(),
-        "weight_bytes": {"target": _weight_bytes(TARGET), "draft": _weight_bytes(DRAFT)},
-        "rows": rows,
+        "missing": {},
     }
-    record |= {"products": time_products(), "attention": time_attention()}
-    for served in measure(backend):
-        rows.append(asdict(served))
-        click.echo(served)
-        # After every row: what a failure leaves is still worth having.
+    for milestone in milestones(subject.sizes.several, hugging_face=hugging_face):
+        _reach(milestone, subject, record)
         _write(record, out)
-    torch.cuda.empty_cache()
-    if hugging_face:
-        record["hugging_face"] = measure_hugging_face()
-    _write(record, out)
+    click.echo(as_markdown(record))
+    if record["missing"]:
+        raise SystemExit(1)
 
 
-def _weight_bytes(shape: dict[str, Any]) -> int:
-    """What one forward reads: all weights; of the embedding, a few rows."""
-    *layer, head = products(shape).values()
-    num_layers: int = shape["num_hidden_layers"]
-    return 2 * (num_layers * sum(rows * columns for rows, columns in layer) + head[0] * head[1])
+def _reach(milestone: Milestone, subject: Subject, record: dict[str, Any]) -> None:
+    began = monotonic()
+    if began > subject.deadline:
+        _miss(milestone, record, "no time left")
+        return
+    try:
+        found = milestone.measure(subject, record)
+    except Exception as error:  # noqa: BLE001, the next part is worth having, whatever broke this
+        click.echo(format_exc(), err=True)
+        _miss(milestone, record, f"{type(error).__name__}: {error}")
+        return
+    click.echo(f"{milestone.name}, {monotonic() - began:.1f} s: {found}")
+
+
+def _miss(milestone: Milestone, record: dict[str, Any], why: str) -> None:
+    record["missing"][milestone.name] = why
+    click.echo(f"{milestone.name}: {why}", err=True)
 
 
 def _write(record: dict[str, Any], out: Path) -> None:
+    if "rows" not in record:
+        # What an earlier run left says more.
+        return
     (out / "engine.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (out / "engine.md").write_text(as_markdown(record), encoding="utf-8")
 

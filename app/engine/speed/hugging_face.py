@@ -33,9 +33,7 @@ class OneToken(LogitsProcessor):  # type: ignore[misc]
         return forced
 
 
-def load_copy(
-    shape: dict[str, Any], seed: int, device: torch.device | str = "cuda"
-) -> PreTrainedModel:
+def load_copy(shape: dict[str, Any], seed: int, device: torch.device | str) -> PreTrainedModel:
     """The model of `shapes.make_model` as transformers has it."""
     config = LlamaConfig(**{name: shape[name] for name in shape if name != "architectures"})
     device = torch.device(device)

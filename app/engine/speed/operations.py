@@ -12,23 +12,21 @@ import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 
 from ....adapters.kv_cache import LayerCache
 from ....adapters.spans import Spans
-from ..cuda_graphs import cuda_recorder
-from .shapes import DRAFT, TARGET
-from .timing import milliseconds
+from .shapes import Sizes
+from .timing import milliseconds, recorder
 
 NUM_TOKENS = (1, 4, 64)
-LENGTHS = (384, 2000)
 _OPERAND_BYTES = 400_000_000
 """Several times what the caches hold."""
 
 
-def time_products() -> list[dict[str, Any]]:
+def time_products(sizes: Sizes, device: torch.device) -> list[dict[str, Any]]:
     """One row per model, product and number of tokens."""
     return [
         {"model": name, "product": product, "tokens": tokens, "us": us, "bytes": 2 * rows * columns}
-        for name, shape in (("target", TARGET), ("draft", DRAFT))
+        for name, shape in sizes.shapes
         for product, (rows, columns) in products(shape).items()
-        for tokens, us in _product_times(rows, columns)
+        for tokens, us in _product_times(rows, columns, sizes.num_copies, device)
     ]
 
 
@@ -46,51 +44,55 @@ def products(shape: dict[str, Any]) -> dict[str, tuple[int, int]]:
     }
 
 
-def _product_times(rows: int, columns: int) -> Iterator[tuple[int, float]]:
-    num_copies = max(2, min(24, _OPERAND_BYTES // (2 * rows * columns) + 1))
+def _product_times(
+    rows: int, columns: int, most_copies: int, device: torch.device
+) -> Iterator[tuple[int, float]]:
+    num_copies = max(2, min(most_copies, _OPERAND_BYTES // (2 * rows * columns) + 1))
     weights = [
-        torch.randn(rows, columns, dtype=torch.bfloat16, device="cuda") for _ in range(num_copies)
+        torch.randn(rows, columns, dtype=torch.bfloat16, device=device) for _ in range(num_copies)
     ]
     for num_tokens in NUM_TOKENS:
-        hidden = torch.randn(num_tokens, columns, dtype=torch.bfloat16, device="cuda")
+        hidden = torch.randn(num_tokens, columns, dtype=torch.bfloat16, device=device)
 
         def multiply(hidden: torch.Tensor = hidden) -> None:
             for weight in weights:
                 F.linear(hidden, weight)
 
-        yield num_tokens, _microseconds(multiply) / num_copies
+        yield num_tokens, _microseconds(multiply, device) / num_copies
 
 
-def time_attention() -> list[dict[str, Any]]:
+def time_attention(sizes: Sizes, device: torch.device) -> list[dict[str, Any]]:
     """One row per model, number of requests, queries of each, and positions."""
     return [
         {"model": name, "requests": requests, "queries": queries, "positions": length, "us": us}
-        for name, shape in (("target", TARGET), ("draft", DRAFT))
+        for name, shape in sizes.shapes
         for requests in (1, 16)
         for queries in (1, 4)
-        for length in LENGTHS
-        for us in [_attention_time(shape, requests, queries, length)]
+        for length in sizes.lengths
+        for us in [_attention_time(shape, requests, queries, length, device)]
     ]
 
 
-def _attention_time(shape: dict[str, Any], num_reqs: int, num_queries: int, length: int) -> float:
+def _attention_time(
+    shape: dict[str, Any], num_reqs: int, num_queries: int, length: int, device: torch.device
+) -> float:
     heads, kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
     head_dim, max_len, repeats = shape["hidden_size"] // heads, length + 64, 10
     size = (num_reqs, max_len, 2 * kv_heads, head_dim)
-    cache = LayerCache(torch.randn(size, dtype=torch.bfloat16, device="cuda"))
+    cache = LayerCache(torch.randn(size, dtype=torch.bfloat16, device=device))
     queries = torch.randn(
-        num_reqs * num_queries, heads, head_dim, dtype=torch.bfloat16, device="cuda"
+        num_reqs * num_queries, heads, head_dim, dtype=torch.bfloat16, device=device
     )
-    positions = torch.arange(length - num_queries, length, device="cuda").expand(num_reqs, -1)
-    spans = Spans.of(positions, torch.arange(num_reqs, device="cuda"), max_len)
+    positions = torch.arange(length - num_queries, length, device=device).expand(num_reqs, -1)
+    spans = Spans.of(positions, torch.arange(num_reqs, device=device), max_len)
 
     def attend() -> None:
         for _ in range(repeats):
             spans.attend(queries, cache, None)
 
-    return _microseconds(attend) / repeats
+    return _microseconds(attend, device) / repeats
 
 
-def _microseconds(action: Callable[[], None]) -> float:
+def _microseconds(action: Callable[[], None], device: torch.device) -> float:
     with torch.inference_mode():
-        return 1000 * milliseconds(cuda_recorder()(action))
+        return 1000 * milliseconds(recorder(device)(action), device)

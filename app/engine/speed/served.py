@@ -4,6 +4,8 @@ This module refuses to know what the numbers are compared with.
 """
 
 from collections.abc import Callable
+from functools import partial
+from time import monotonic
 from typing import Any
 
 import torch
@@ -20,10 +22,8 @@ from ..cuda_graphs import GraphRunner
 from ..engine import Engine
 from ..parts import Parts
 from ..schedule import Limits
-from .timing import milliseconds
-
-PROMPT_LEN, OUTPUT_LEN = 128, 256
-Span = tuple[torch.cuda.Event, torch.cuda.Event]
+from .shapes import Sizes
+from .timing import milliseconds, recorder, stopwatch
 
 
 @frozen(kw_only=True)
@@ -38,6 +38,7 @@ class Served:
         tokens_per_step: for each request, mean.
         parts_ms: device time of draft, target and verification, each captured alone and run at the
             lengths of the last step; and host: what of a step its graph does not run.
+        num_steps: that the figures rest on.
     """
 
     concurrency: int
@@ -46,6 +47,22 @@ class Served:
     step_ms: float
     tokens_per_step: float
     parts_ms: dict[str, float]
+    num_steps: int
+
+
+@frozen(kw_only=True)
+class Load:
+    """What is served.
+
+    Attributes:
+        sizes: of the requests.
+        concurrency: how many at once.
+        deadline: when to stop although none has ended, by the monotonic clock.
+    """
+
+    sizes: Sizes
+    concurrency: int
+    deadline: float
 
 
 def make_engine(
@@ -54,9 +71,9 @@ def make_engine(
     sampler: Sampler,
     policy: Policy,
     num_spec_tokens: int,
-    num_slots: int,
+    load: Load,
 ) -> Engine:
-    """An engine for a load."""
+    """An engine for a load, whose steps are captured where they can be."""
     drafter: Drafter[Any] = NoDrafter()
     if draft is not None:
         drafter = ModelDrafter(
@@ -69,63 +86,67 @@ def make_engine(
         policy=policy,
         eos_token_ids=frozenset(),
         new_detokenizer=NoText,
+        new_runner=partial(GraphRunner, record=recorder(target.device)),
     )
-    max_len = min(target.max_model_len, PROMPT_LEN + OUTPUT_LEN + num_spec_tokens + 1)
-    return Engine.of(parts, Limits(num_slots=num_slots, max_len=max_len))
+    wanted = load.sizes.prompt_len + load.sizes.output_len + num_spec_tokens + 1
+    max_len = min(target.max_model_len, wanted)
+    return Engine.of(parts, Limits(num_slots=load.concurrency, max_len=max_len))
 
 
-def serve(engine: Engine, concurrency: int) -> Served:
+def serve(engine: Engine, load: Load) -> Served:
     """Serve one request per slot until the first has ended, twice; the second time counts."""
-    runner = engine.loop.runner
+    runner, device = engine.loop.runner, engine.loop.device
     assert isinstance(runner, GraphRunner)
-    _run(engine, concurrency)
-    before, spans = engine.loop.decode_seconds, list[Span]()
+    _run(engine, load)
+    before, watches = engine.loop.decode_seconds, list[Callable[[], float]]()
     for captured in runner.captured.values():
-        captured.replay = _timed(captured.replay, spans)
-    num_tokens, num_steps = _run(engine, concurrency)
+        captured.replay = _timed(captured.replay, device, watches)
+    num_tokens, num_steps = _run(engine, load)
     seconds = engine.loop.decode_seconds - before
     step_ms = 1000 * seconds / num_steps
-    graph_ms = sum(start.elapsed_time(end) for start, end in spans) / num_steps
+    graph_ms = sum(read() for read in watches) / num_steps
     parts = time_parts(engine.loop.decode_step, runner)
     return Served(
-        concurrency=concurrency,
+        concurrency=load.concurrency,
         num_spec_tokens=engine.loop.parts.drafter.num_spec_tokens,
         tokens_per_second=num_tokens / seconds,
         step_ms=step_ms,
-        tokens_per_step=num_tokens / num_steps / concurrency,
+        tokens_per_step=num_tokens / num_steps / load.concurrency,
         parts_ms={**parts, "host": step_ms - graph_ms},
+        num_steps=num_steps,
     )
 
 
-def _timed(replay: Callable[[], None], spans: list[Span]) -> Callable[[], None]:
-    def run() -> None:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        replay()
-        end.record()
-        spans.append((start, end))
-
-    return run
+def _timed(
+    replay: Callable[[], None], device: torch.device, watches: list[Callable[[], float]]
+) -> Callable[[], None]:
+    return lambda: watches.append(stopwatch(replay, device))
 
 
-def _run(engine: Engine, concurrency: int) -> tuple[int, int]:
+def prompt_of(sizes: Sizes, generator: torch.Generator) -> list[int]:
+    """The next prompt."""
+    vocab_size: int = sizes.target["vocab_size"]
+    prompt: list[int] = torch.randint(vocab_size, (sizes.prompt_len,), generator=generator).tolist()
+    return prompt
+
+
+def _run(engine: Engine, load: Load) -> tuple[int, int]:
     generator = torch.Generator().manual_seed(0)
-    vocab_size = engine.loop.parts.target.vocab_size
     ids = [
         engine.add_request(
-            torch.randint(vocab_size, (PROMPT_LEN,), generator=generator).tolist(),
+            prompt_of(load.sizes, generator),
             SamplingParams(seed=seed),
-            max_tokens=OUTPUT_LEN,
+            max_tokens=load.sizes.output_len,
         )
-        for seed in range(concurrency)
+        for seed in range(load.concurrency)
     ]
     num_tokens = num_steps = 0
     ended = False
     while not ended:
         progress = engine.step()
-        ended = any(one.result is not None for one in progress)
         num_tokens += sum(len(one.token_ids) for one in progress)
         num_steps += 1
+        ended = monotonic() > load.deadline or any(one.result is not None for one in progress)
     for request_id in ids:
         engine.cancel(request_id)
     while engine.has_unfinished():
@@ -154,4 +175,5 @@ def time_parts(step: DecodeStep, runner: GraphRunner) -> dict[str, float]:
     with torch.inference_mode():
         parts = {"draft": draft, "target": score, "verification": verify}
         replays = {name: runner.record(part) for name, part in parts.items()}
-        return {name: milliseconds(replay) for name, replay in replays.items()}
+        device = step.target.device
+        return {name: milliseconds(replay, device) for name, replay in replays.items()}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from attrs import frozen
 
 from ....adapters.language_model import TransformerModel
 from ....adapters.random_weights import random_model
@@ -42,6 +43,65 @@ DRAFT: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 SEEDS = {"target": 0, "draft": 1}
+
+_TINY: dict[str, Any] = {
+    "vocab_size": 211,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+@frozen(kw_only=True)
+class Sizes:
+    """What is measured.
+
+    Attributes:
+        target, draft: shapes of the models, as config.json has them.
+        prompt_len, output_len: tokens of each request.
+        several: requests at once, besides one.
+        lengths: of what attention is timed over.
+        num_copies: of an operand at most, so that none is still in a cache.
+        bandwidth_mib: how much memory is read to see how fast.
+    """
+
+    target: dict[str, Any]
+    draft: dict[str, Any]
+    prompt_len: int
+    output_len: int
+    several: int
+    lengths: tuple[int, ...]
+    num_copies: int
+    bandwidth_mib: int
+
+    @property
+    def shapes(self) -> tuple[tuple[str, dict[str, Any]], ...]:
+        """Of both models, with their names."""
+        return ("target", self.target), ("draft", self.draft)
+
+
+LARGE = Sizes(
+    target=TARGET,
+    draft=DRAFT,
+    prompt_len=128,
+    output_len=256,
+    several=16,
+    lengths=(384, 2000),
+    num_copies=24,
+    bandwidth_mib=4096,
+)
+REHEARSAL = Sizes(
+    target=TARGET | _TINY,
+    draft=DRAFT | _TINY,
+    prompt_len=8,
+    output_len=12,
+    several=3,
+    lengths=(16,),
+    num_copies=2,
+    bandwidth_mib=1,
+)
 
 
 def make_model(shape: dict[str, Any], seed: int, device: torch.device | str) -> TransformerModel:

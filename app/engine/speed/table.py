@@ -9,7 +9,13 @@ from typing import Any
 
 def as_markdown(record: Mapping[str, Any]) -> str:
     """Tables of a record, with its machine and date."""
-    parts = (_steps(record), _ratios(record), _products(record), _attention(record))
+    parts = (
+        _steps(record),
+        _ratios(record),
+        _products(record),
+        _attention(record),
+        _missing(record),
+    )
     tables = ["\n".join(lines) for lines in map(list, parts) if lines]
     return "\n\n".join([*tables, _source(record)]) + "\n"
 
@@ -20,15 +26,19 @@ def _steps(record: Mapping[str, Any]) -> Iterator[str]:
         "| host | share of bandwidth |"
     )
     yield "|---|---|---|---|---|---|---|---|---|---|"
-    for row in record["rows"]:
+    for row in record.get("rows", []):
         parts = row["parts_ms"]
         yield (
             f"| {row['concurrency']} | {row['num_spec_tokens']} | {row['tokens_per_second']:.0f} | "
             f"{row['tokens_per_step']:.2f} | {row['step_ms']:.2f} | {parts['draft']:.2f} | "
             f"{parts['target']:.2f} | {parts['verification']:.3f} "
             f"({parts['verification'] / row['step_ms']:.1%}) | {_host(parts)} | "
-            f"{share_of_bandwidth(record, row):.0%} |"
+            f"{_share(record, row)} |"
         )
+
+
+def _share(record: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    return f"{share_of_bandwidth(record, row):.0%}" if "bandwidth" in record else "not measured"
 
 
 def _host(parts: Mapping[str, float]) -> str:
@@ -46,21 +56,24 @@ def share_of_bandwidth(record: Mapping[str, Any], row: Mapping[str, Any]) -> flo
 def _ratios(record: Mapping[str, Any]) -> Iterator[str]:
     alone = {
         bool(row["num_spec_tokens"]): row["tokens_per_second"]
-        for row in record["rows"]
+        for row in record.get("rows", [])
         if row["concurrency"] == 1
     }
-    if len(alone) < 2:
+    others = {f"Hugging Face, {how}": v for how, v in record.get("hugging_face", {}).items()}
+    if False in alone:
+        others = {"this engine, plain": alone[False]} | others
+    if True not in alone or not others:
         return
     yield "| one request | tokens/s | speculative against it |"
     yield "|---|---|---|"
-    others = {"this engine, plain": alone[False]}
-    others |= {f"Hugging Face, {how}": v for how, v in record.get("hugging_face", {}).items()}
     for name, other in others.items():
         yield f"| {name} | {other:.0f} | {alone[True] / other:.2f} × |"
 
 
 def _products(record: Mapping[str, Any]) -> Iterator[str]:
-    rows = record["products"]
+    rows = record.get("products", [])
+    if not rows or "bandwidth" not in record:
+        return
     sizes = sorted({row["tokens"] for row in rows})
     heads = "".join(f" {size} token{'s' * (size > 1)} |" for size in sizes)
     yield f"| product, µs (share of bandwidth) |{heads}"
@@ -75,18 +88,29 @@ def _products(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _attention(record: Mapping[str, Any]) -> Iterator[str]:
+    rows = record.get("attention", [])
+    if not rows:
+        return
     yield "| attention of | requests | queries of each | positions | µs |"
     yield "|---|---|---|---|---|"
-    for row in record["attention"]:
+    for row in rows:
         yield (
             f"| {row['model']} | {row['requests']} | {row['queries']} | {row['positions']} | "
             f"{row['us']:.1f} |"
         )
 
 
+def _missing(record: Mapping[str, Any]) -> Iterator[str]:
+    for name, why in record.get("missing", {}).items():
+        yield f"- Not measured: {name} ({why.splitlines()[0]})."
+
+
 def _source(record: Mapping[str, Any]) -> str:
+    memory = ""
+    if "bandwidth" in record:
+        speed = record["bandwidth"] / 1e12
+        memory = f"; memory delivers {speed:.2f} TB/s at best, copied or read"
     return (
         f"{record['device']}, torch {record['torch']}, backend {record['backend']}, "
-        f"{record['date']}; memory delivers {record['bandwidth'] / 1e12:.2f} TB/s at best, copied "
-        "or read."
+        f"{record['date']}{memory}."
     )

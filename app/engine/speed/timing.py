@@ -1,33 +1,61 @@
-"""Times on a GPU, by its own clock; this module refuses to time single runs."""
+"""Times on a GPU, by its own clock; this module refuses to time single runs.
+
+On a CPU, where nothing runs behind the caller's back, the caller's clock serves: so a run can be
+rehearsed where there is no GPU.
+"""
 
 from collections.abc import Callable
 from statistics import median
+from time import perf_counter
 
 import torch
+
+from ..cuda_graphs import Record, cuda_recorder
 
 _MIB = 2**20
 
 
-def milliseconds(action: Callable[[], object], repeats: int = 20) -> float:
+def milliseconds(action: Callable[[], object], device: torch.device, repeats: int = 20) -> float:
     """The median time of an action that has been run before."""
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
+    return float(median(stopwatch(action, device)() for _ in range(repeats)))
+
+
+def stopwatch(action: Callable[[], object], device: torch.device) -> Callable[[], float]:
+    """Run an action; what is returned waits for its end and says how many milliseconds it took."""
+    if device.type == "cpu":
+        began = perf_counter()
         action()
-        end.record()
+        taken = 1000 * (perf_counter() - began)
+        return lambda: taken
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    action()
+    end.record()
+
+    def read() -> float:
         end.synchronize()
-        times.append(start.elapsed_time(end))
-    return float(median(times))
+        return float(start.elapsed_time(end))
+
+    return read
 
 
-def bandwidth(device: torch.device | str = "cuda") -> float:
-    """Bytes per second that memory delivers: the better of copying and of reading 4 GiB."""
-    source = torch.ones(2048 * _MIB, dtype=torch.bfloat16, device=device)
+def recorder(device: torch.device) -> Record:
+    """What captures a CUDA graph or, on a CPU, repeats the action itself."""
+    return cuda_recorder() if device.type == "cuda" else _repeating
+
+
+def _repeating(action: Callable[[], None]) -> Callable[[], None]:
+    action()
+    return action
+
+
+def bandwidth(device: torch.device, num_mib: int = 4096) -> float:
+    """Bytes per second that memory delivers: the better of copying and of reading so much."""
+    source = torch.ones(num_mib * _MIB // 2, dtype=torch.bfloat16, device=device)
     goal = torch.empty_like(source)
     for _ in range(3):
         goal.copy_(source)
         source.view(torch.int32).amax()
-    copying = 2 * source.nbytes / milliseconds(lambda: goal.copy_(source))
-    reading = source.nbytes / milliseconds(lambda: source.view(torch.int32).amax())
+    copying = 2 * source.nbytes / milliseconds(lambda: goal.copy_(source), device)
+    reading = source.nbytes / milliseconds(lambda: source.view(torch.int32).amax(), device)
     return 1000.0 * max(copying, reading)
