@@ -54,7 +54,7 @@ def generate(
         measured = measure(run, partial(print_fragment, console))
     plain = measure_plain(wired.decoder, request) if compare_plain else None
     if json_only:
-        sys.stdout.write(json.dumps(as_json(measured, plain)) + "\n")
+        sys.stdout.write(json.dumps(as_json(measured, plain, wired.decoder.policy)) + "\n")
     else:
         print_summary(console, config.backend, wired.decoder, measured, plain)
     return measured.result.finish_reason is not FinishReason.ERROR

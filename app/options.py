@@ -78,7 +78,8 @@ OPTIONS = (
         "--policy",
         "policy.name",
         Name(_policies),
-        "Which draft tokens survive.  [default: probabilistic]",
+        "Which draft tokens survive; typical, relaxed, fly and synthetic are lossy.  "
+        "[default: probabilistic]",
     ),
     Option(
         "--synthetic-acceptance-rate",

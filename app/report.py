@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..backends.registry import Backend
+from ..core.policies import Policy
 from .decoder import Decoder
 from .generate import Measured
 from .request import FinishReason, Fragment, TokenKind
@@ -85,8 +86,12 @@ def _ending(measured: Measured) -> str:
     return f"{result.finish_reason}: {str(result.status.name).lower().replace('_', ' ')}"
 
 
-def as_json(measured: Measured, plain: Measured | None) -> dict[str, Any]:
-    """What machines read; `logprobs` and the plain speed are there only if they were asked for."""
+def as_json(measured: Measured, plain: Measured | None, policy: Policy) -> dict[str, Any]:
+    """What machines read.
+
+    `logprobs` and the plain speed are there only if they were asked for; the total variation is
+    null where the policy reports none.
+    """
     result, figures = measured.result, measured.result.statistics
     stats = {
         "num_drafts": figures.num_drafts,
@@ -96,6 +101,9 @@ def as_json(measured: Measured, plain: Measured | None) -> dict[str, Any]:
         "acceptance_length": figures.acceptance_length,
         "acceptance_rate_per_pos": list(figures.acceptance_rate_per_pos),
         "tokens_per_second": measured.tokens_per_second,
+        "policy": policy.name,
+        "lossless": policy.lossless,
+        "total_variation": result.total_variation,
     }
     if plain is not None:
         stats["plain_tokens_per_second"] = plain.tokens_per_second

@@ -20,7 +20,11 @@ STATS = {
     "acceptance_length",
     "acceptance_rate_per_pos",
     "tokens_per_second",
+    "policy",
+    "lossless",
+    "total_variation",
 }
+LOSSY = {"typical", "relaxed", "fly", "synthetic"}
 Acceptor = Callable[..., tuple[int | str, str, str]]
 QUICK = ["generate", "--prompt", "The old house stood", "--max-tokens", "24", "--seed", "7"]
 
@@ -91,7 +95,17 @@ def test_every_policy_can_be_chosen(acceptor: Acceptor, name: str) -> None:
     rate = ["--synthetic-acceptance-rate", "0.5"] if name == "synthetic" else []
     code, out, _ = acceptor(*QUICK, "--max-tokens", "8", "--policy", name, *rate)
     assert code == 0
-    assert f"{name} (" in out
+    assert f"{name} ({'lossy' if name in LOSSY else 'lossless'})" in out
+    assert ("total variation" in out) == (name in LOSSY - {"synthetic"})
+
+
+def test_a_lossy_policy_tells_machines_what_it_did(acceptor: Acceptor) -> None:
+    stats = json.loads(acceptor(*QUICK, "--json", "--policy", "typical")[1])["stats"]
+    assert (stats["policy"], stats["lossless"]) == ("typical", False)
+    assert 0.01 < stats["total_variation"] < 1
+    exact = json.loads(acceptor(*QUICK, "--json", "--policy", "block")[1])["stats"]
+    assert (exact["policy"], exact["lossless"]) == ("block", True)
+    assert exact["total_variation"] is None
 
 
 def test_a_synthetic_rate_alone_names_the_policy(acceptor: Acceptor) -> None:
@@ -173,6 +187,7 @@ def test_no_arguments_show_help(acceptor: Acceptor) -> None:
 def test_help_names_every_policy_and_backend(acceptor: Acceptor) -> None:
     _, out, _ = acceptor("generate", "--help")
     assert "|".join(POLICIES) in out
+    assert "typical, relaxed, fly and synthetic are lossy." in " ".join(out.split())
     assert "[reference" in out
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from acceptor.app.decoder import Decoder
 from acceptor.app.drafter import Draft
@@ -25,6 +25,7 @@ from acceptor.core import (
     SamplingTensors,
     Stream,
     Strict,
+    Typical,
     VerifyBatch,
     VerifyOutput,
 )
@@ -143,3 +144,30 @@ def test_logits_of_another_place_are_caught() -> None:
         model=PAIR.draft, sampler=decoder.sampler, policy=decoder.policy, num_spec_tokens=2
     )
     assert error_of(evolve(decoder, drafter=drafter), PARAMS, 3) > 1e-3
+
+
+@frozen
+class Noting:
+    """A sampler that notes what it reported for each emitted token."""
+
+    sampler: Sampler
+    reports: list[float] = field(factory=list)
+
+    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+        return self.sampler.sample(batch, params)
+
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        output = self.sampler.verify(batch, params, policy)
+        assert output.total_variation is not None
+        self.reports.extend(output.total_variation[output.token_ids >= 0].tolist())
+        return output
+
+
+def test_a_text_reports_the_mean_of_what_was_done_to_its_tokens() -> None:
+    decoder = PAIR.decoder(Typical(epsilon=0.2, delta=0.5), 3)
+    noting = Noting(decoder.sampler)
+    request = GenerationRequest(prompt_token_ids=PROMPT, params=PARAMS, max_tokens=40)
+    (result,) = evolve(decoder, sampler=noting).generate([request])
+    assert len(noting.reports) >= 40
+    assert len({*noting.reports}) > 10
+    assert result.total_variation == pytest.approx(sum(noting.reports[:40]) / 40)
