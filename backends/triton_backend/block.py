@@ -7,19 +7,17 @@ import triton
 import triton.language as tl
 
 from .accept import draft_ratios
+from .quarters import draft_quarters_at, target_quarters
 from .race import NEVER
 from .random_bits import log_acceptance_uniform
 from .recipe import (
     first_row,
-    load_draft_at,
-    load_target,
     num_usable_drafts,
     request_slot,
     temperature_of,
 )
-from .residual import law_of_row, log_probs, residual_statistics
+from .residual import law_of_row, residual_statistics
 from .rows import load_statistics
-from .statistics import block_token_ids
 from .verdicts import BONUS, REJECTED, STOP_DRAFT, STOP_TARGET, at_row
 
 
@@ -95,13 +93,13 @@ def block_residual_kernel(
         num_tiles = tl.cdiv(scratch.num_blocks, TILE)
         for tile in range(tl.program_id(1), num_tiles, tl.num_programs(1)):
             block = tile * TILE + tl.arange(0, TILE)
-            token_id = block_token_ids(block)
-            logits = load_target(
-                target, adjust, requests, request, start, place, token_id, NUM_DRAFTS
+            target_logits = target_quarters(
+                target, adjust, requests, request, start, place, block, NUM_DRAFTS
             )
-            log_p = log_probs(logits, target_law) + log_product
-            logits = load_draft_at(draft, slot, place, token_id, target.vocab_size)
-            largest, mass = residual_statistics(log_p, log_probs(logits, draft_law))
+            draft_logits = draft_quarters_at(draft, slot, place, block, target.vocab_size)
+            largest, mass = residual_statistics(
+                target_logits, target_law, log_product, draft_logits, draft_law
+            )
             inside = block < scratch.num_blocks
             tl.store(out + block, largest, mask=inside)
             tl.store(out + scratch.num_blocks + block, mass, mask=inside)

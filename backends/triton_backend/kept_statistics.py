@@ -9,8 +9,9 @@ import triton.language as tl
 from .candidates import FEW
 from .listed_rows import listed, load_row, next_blocks
 from .mass_units import UNITS, in_units
+from .quarters import QUARTER, quarter_token_ids
 from .race import NEVER
-from .statistics import block_statistics, block_token_ids
+from .statistics import block_statistics
 
 
 @triton.jit
@@ -36,10 +37,20 @@ def keep_listed(
         Their mass relative to the row's largest logit, in units.
     """
     total = tl.zeros([TILE], tl.int64)
-    for first in range(0, num_listed, TILE):
-        block = next_blocks(places, first, num_blocks, TILE)
-        logits = load_row(target, draft, adjust, requests, at, block_token_ids(block), NUM_DRAFTS)
-        largest, mass = block_statistics(tl.where(logits >= threshold, logits, NEVER), inverse)
+    for place in range(0, num_listed, TILE):
+        block = next_blocks(places, place, num_blocks, TILE)
+        token_id = quarter_token_ids(block)
+        first = load_row(target, draft, adjust, requests, at, token_id, NUM_DRAFTS)
+        second = load_row(target, draft, adjust, requests, at, token_id + QUARTER, NUM_DRAFTS)
+        third = load_row(target, draft, adjust, requests, at, token_id + 2 * QUARTER, NUM_DRAFTS)
+        fourth = load_row(target, draft, adjust, requests, at, token_id + 3 * QUARTER, NUM_DRAFTS)
+        kept = (
+            tl.where(first >= threshold, first, NEVER),
+            tl.where(second >= threshold, second, NEVER),
+            tl.where(third >= threshold, third, NEVER),
+            tl.where(fourth >= threshold, fourth, NEVER),
+        )
+        largest, mass = block_statistics(kept, inverse)
         tl.store(out + block, largest, mask=block < num_blocks)
         tl.store(out + num_blocks + block, mass, mask=block < num_blocks)
         total += in_units(mass * tl.exp((largest - row_max) * inverse))

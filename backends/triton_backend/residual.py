@@ -7,16 +7,14 @@ import triton
 import triton.language as tl
 
 from .accept import decide_probabilistic
+from .quarters import draft_quarters_at, quarters_max, quarters_sum, target_quarters
 from .race import NEVER
 from .recipe import (
     first_row,
-    load_draft_at,
-    load_target,
     num_usable_drafts,
     request_slot,
     temperature_of,
 )
-from .statistics import block_sum, block_token_ids
 from .verdicts import REJECTED
 
 
@@ -29,14 +27,40 @@ def log_difference(log_p, log_q):
 
 
 @triton.jit
-def residual_statistics(log_p, log_q):
-    """Per block, the largest log p that counts and the mass of p - q relative to it."""
+def residual_statistics(target_logits, target_law, log_product, draft_logits, draft_law):
+    """Per block, the largest log P p that exceeds log q, and the mass of P p - q relative to it.
+
+    Args:
+        target_logits, draft_logits: quarters of the same blocks.
+        target_law, draft_law: see `log_probs`.
+        log_product: log P; None for 0.
+    """
+    target_0, target_1, target_2, target_3 = target_logits
+    draft_0, draft_1, draft_2, draft_3 = draft_logits
+    log_p_0, share_0 = _excess(target_0, target_law, log_product, draft_0, draft_law)
+    log_p_1, share_1 = _excess(target_1, target_law, log_product, draft_1, draft_law)
+    log_p_2, share_2 = _excess(target_2, target_law, log_product, draft_2, draft_law)
+    log_p_3, share_3 = _excess(target_3, target_law, log_product, draft_3, draft_law)
+    largest = quarters_max((log_p_0, log_p_1, log_p_2, log_p_3))
+    reference = tl.where(largest == NEVER, 0.0, largest)[:, None]
+    weights = (
+        tl.exp(log_p_0 - reference) * share_0,
+        tl.exp(log_p_1 - reference) * share_1,
+        tl.exp(log_p_2 - reference) * share_2,
+        tl.exp(log_p_3 - reference) * share_3,
+    )
+    return largest, quarters_sum(weights)
+
+
+@triton.jit
+def _excess(target_logits, target_law, log_product, draft_logits, draft_law):
+    log_p = log_probs(target_logits, target_law)
+    if log_product is not None:
+        log_p += log_product
+    log_q = log_probs(draft_logits, draft_law)
     larger = log_p > log_q
-    counted = tl.where(larger, log_p, NEVER)
-    largest = tl.max(tl.max(counted, 2), 0)
-    reference = tl.where(largest == NEVER, 0.0, largest)
     share = 1.0 - tl.exp(tl.where(larger, log_q - log_p, 0.0))
-    return largest, block_sum(tl.exp(counted - reference[None, :, None]) * share)
+    return tl.where(larger, log_p, NEVER), share
 
 
 @triton.jit
@@ -111,12 +135,12 @@ def residual_kernel(
             largest = tl.full([TILE], NEVER, tl.float32)
             mass = tl.zeros([TILE], tl.float32)
             if alive:
-                token_id = block_token_ids(block)
-                logits = load_target(
-                    target, adjust, requests, request, start, halt, token_id, NUM_DRAFTS
+                target_logits = target_quarters(
+                    target, adjust, requests, request, start, halt, block, NUM_DRAFTS
                 )
-                log_p = log_probs(logits, target_law)
-                logits = load_draft_at(draft, slot, halt, token_id, target.vocab_size)
-                largest, mass = residual_statistics(log_p, log_probs(logits, draft_law))
+                draft_logits = draft_quarters_at(draft, slot, halt, block, target.vocab_size)
+                largest, mass = residual_statistics(
+                    target_logits, target_law, None, draft_logits, draft_law
+                )
             tl.store(out + block, largest, mask=inside)
             tl.store(out + scratch.num_blocks + block, mass, mask=inside)

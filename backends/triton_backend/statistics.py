@@ -7,11 +7,9 @@ module refuses to know about drafts and policies.
 import triton
 import triton.language as tl
 
-from .race import BLOCK, NEVER
-from .recipe import LOG2_E, first_row, load_draft, load_target, request_slot, temperature_of
-
-SPAN = tl.constexpr(128)
-PARTS = tl.constexpr(4)
+from .quarters import draft_quarters, quarters_max, quarters_sum, target_quarters
+from .race import NEVER
+from .recipe import LOG2_E, first_row, request_slot, temperature_of
 
 
 @triton.jit
@@ -52,16 +50,15 @@ def statistics_kernel(
     if present:
         for tile in range(first_tile, tl.minimum(first_tile + tiles_per_part, num_tiles)):
             block = tile * TILE + tl.arange(0, TILE)
-            token_id = block_token_ids(block)
             if row <= NUM_DRAFTS:
-                logits = load_target(
-                    target, adjust, requests, request, start, row, token_id, NUM_DRAFTS
+                quarters = target_quarters(
+                    target, adjust, requests, request, start, row, block, NUM_DRAFTS
                 )
-                _store(out, scratch.num_blocks, block, logits, inverse, WITH_MASSES)
+                _store(out, scratch.num_blocks, block, quarters, inverse, WITH_MASSES)
             elif draft.logits is not None:
                 draft_slot = request_slot(requests, request)
-                logits = load_draft(draft, draft_slot, row - NUM_DRAFTS - 1, token_id)
-                _store(out, scratch.num_blocks, block, logits, inverse, WITH_MASSES)
+                quarters = draft_quarters(draft, draft_slot, row - NUM_DRAFTS - 1, block)
+                _store(out, scratch.num_blocks, block, quarters, inverse, WITH_MASSES)
         tl.debug_barrier()
         if tl.atomic_add(scratch.arrivals + slot, 1) == parts - 1:
             _summarise(out, scratch, slot, inverse, WITH_MASSES, WIDTH)
@@ -69,58 +66,41 @@ def statistics_kernel(
 
 
 @triton.jit
-def block_token_ids(block):
-    """Token ids of blocks: [PARTS, blocks, SPAN].
-
-    A span is what 16 lanes of 8 logits read at once. A few lanes own a whole block, so that little
-    is left to be summed between lanes, and nothing between warps.
-    """
-    part = tl.arange(0, PARTS)[:, None, None] * SPAN
-    return block[None, :, None] * BLOCK + part + tl.arange(0, SPAN)[None, None, :]
-
-
-@triton.jit
-def _store(out, num_blocks, block, logits, inverse_temperature, WITH_MASSES: tl.constexpr):
+def _store(out, num_blocks, block, quarters, inverse_temperature, WITH_MASSES: tl.constexpr):
     if WITH_MASSES:
-        largest, mass = block_statistics(logits, inverse_temperature)
+        largest, mass = block_statistics(quarters, inverse_temperature)
         tl.store(out + num_blocks + block, mass, mask=block < num_blocks)
     else:
-        # NaN and +inf must not hide behind a maximum.
-        finite = tl.where(logits < float("inf"), logits, float("inf"))
-        largest = tl.max(tl.max(finite, 2), 0)
+        first, second, third, fourth = quarters
+        finite = _nan_as_inf(first), _nan_as_inf(second), _nan_as_inf(third), _nan_as_inf(fourth)
+        largest = quarters_max(finite)
     tl.store(out + block, largest, mask=block < num_blocks)
 
 
 @triton.jit
-def block_statistics(logits, inverse_temperature):
-    """Largest logit and mass relative to it: [PARTS, blocks, SPAN] -> [blocks], [blocks].
-
-    A NaN or +inf makes the mass NaN. Additions are paired in one fixed order, so the mass does not
-    depend on the launch shape or on what else the kernel was compiled for.
-    """
-    largest = tl.max(tl.max(logits, 2), 0)
-    reference = tl.where(largest == NEVER, 0.0, largest)
-    # Scaled after the difference: a large logit times a large scale would overflow.
-    scaled = (logits - reference[None, :, None]) * (inverse_temperature * LOG2_E)
-    return largest, block_sum(tl.exp2(scaled))
+def _nan_as_inf(logits):
+    # NaN must not hide behind a maximum.
+    return tl.where(logits < float("inf"), logits, float("inf"))
 
 
 @triton.jit
-def block_sum(weights):
-    """Sum of each block in one fixed order: [PARTS, blocks, SPAN] -> [blocks]."""
-    for _ in tl.static_range(9):
-        if weights.shape[2] > 1:
-            weights = tl.sum(
-                tl.reshape(weights, [weights.shape[0], weights.shape[1], weights.shape[2] // 2, 2]),
-                3,
-            )
-    for _ in tl.static_range(9):
-        if weights.shape[0] > 1:
-            weights = tl.sum(
-                tl.reshape(weights, [2, weights.shape[0] // 2, weights.shape[1], weights.shape[2]]),
-                0,
-            )
-    return tl.sum(tl.sum(weights, 2), 0)
+def block_statistics(quarters, inverse_temperature):
+    """Largest logit of each block and mass relative to it, see `quarters`: [blocks], [blocks].
+
+    A NaN or +inf makes the mass NaN.
+    """
+    largest = quarters_max(quarters)
+    reference = tl.where(largest == NEVER, 0.0, largest)[:, None]
+    scale = inverse_temperature * LOG2_E
+    first, second, third, fourth = quarters
+    # Scaled after the difference: a large logit times a large scale would overflow.
+    weights = (
+        tl.exp2((first - reference) * scale),
+        tl.exp2((second - reference) * scale),
+        tl.exp2((third - reference) * scale),
+        tl.exp2((fourth - reference) * scale),
+    )
+    return largest, quarters_sum(weights)
 
 
 @triton.jit
