@@ -3,12 +3,16 @@
 import pytest
 from attrs import evolve
 
-from acceptor.core import Policy
+from acceptor.core import Policy, RelaxedTopN, Typical
 from kit.decode_law import random_model
-from kit.proof.cases import DRAFTERS, POLICIES
+from kit.proof.cases import DRAFTERS, POLICIES, Pair
 from kit.proof.checks import CHECKS, EXACT_LAWS, HONEST_LOSSES, Check
 from kit.proof.exact import EXACT, law_error
 from kit.proof.mutants import MUTANTS, Mutant
+from kit.proof.reported import later_losses
+
+# FLy accepts by what follows, so what it accepted tells of the tokens behind.
+BY_MEMBERSHIP = [p for p in POLICIES if isinstance(p, Typical | RelaxedTopN)]
 
 
 def by_name(checks: tuple[Check, ...]) -> pytest.MarkDecorator:
@@ -33,6 +37,14 @@ def test_a_lossy_policy_reports_what_it_does(check: Check) -> None:
     found = check.measure()
     assert found.passed
     assert found.parts["enumerated"] > 1e-3
+
+
+@pytest.mark.parametrize("drafter", ["draft model", "other recipe", "mapped"])
+@pytest.mark.parametrize("policy", BY_MEMBERSHIP, ids=lambda policy: policy.name)
+def test_the_report_holds_behind_accepted_drafts(policy: Policy, drafter: str) -> None:
+    losses = later_losses(Pair(policy, drafter).setup)
+    assert max(abs(loss.enumerated - loss.reported) for loss in losses.values()) <= EXACT
+    assert max(loss.enumerated for loss in losses.values()) > 1e-3
 
 
 @by_name(tuple(check for check in CHECKS.values() if check.name.startswith("edge")))

@@ -42,11 +42,13 @@ _DENSE = DecodeSetup(target=TARGET, draft=DRAFT, policy=Strict(), num_spec_token
 _RECIPES = SamplingParams(
     seed=5, temperature=1.2, top_p=0.85, draft=Recipe(temperature=0.5, min_p=0.05)
 )
+_ARGMAX = SamplingParams(seed=5, temperature=1.2, draft=Recipe(temperature=0.0))
 _PENALTIES = SamplingParams(seed=5, repetition_penalty=1.6, presence_penalty=0.4)
 
 DRAFTERS: dict[str, DecodeSetup] = {
     "draft model": _DENSE,
     "n-gram": evolve(_DENSE, draft=None, guess=_next_in_line),
+    "argmax": evolve(_DENSE, draft=random_model(3, seed=9), params=_ARGMAX),
     "other recipe": evolve(_DENSE, params=_RECIPES),
     "penalties": evolve(_DENSE, params=_PENALTIES),
     "narrower": evolve(_DENSE, draft=random_model(2, seed=8)),
@@ -86,4 +88,6 @@ class Pair:
 
 PAIRS = tuple(Pair(policy, drafter) for policy in POLICIES for drafter in DRAFTERS)
 LOSSLESS = tuple(pair for pair in PAIRS if pair.policy.lossless)
+ONE_HOT = ("n-gram", "argmax")
+"""Drafters that are certain of their drafts."""
 LOSSY = tuple(pair for pair in PAIRS if not pair.policy.lossless)

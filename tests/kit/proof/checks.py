@@ -12,7 +12,7 @@ from attrs import frozen
 from acceptor.backends import load_sampler
 from acceptor.core import Fly, Sampler
 from kit.proof import edges
-from kit.proof.cases import LOSSLESS, LOSSY, Pair
+from kit.proof.cases import LOSSLESS, LOSSY, ONE_HOT, Pair
 from kit.proof.exact import EXACT, law_error
 from kit.proof.reported import loss_of
 
@@ -80,7 +80,7 @@ def _edge(name: str, count: Callable[[Sampler, torch.device], int]) -> Check:
 
 def reports_exactly(pair: Pair) -> bool:
     """FLy judges a draft by what follows it, so its report is exact only for one-hot drafts."""
-    return not isinstance(pair.policy, Fly) or pair.drafter == "n-gram"
+    return not isinstance(pair.policy, Fly) or pair.drafter in ONE_HOT
 
 
 EDGES: dict[str, Callable[[Sampler, torch.device], int]] = {

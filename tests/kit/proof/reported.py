@@ -1,9 +1,11 @@
-"""What a lossy policy says it did to the first token, beside what it did.
+"""What a lossy policy says it did to a token, beside what it did.
 
 Both are exact expectations over all drafts and all noise. This module refuses lossless policies.
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
+from itertools import chain, repeat
 from typing import Any, cast
 
 from attrs import evolve, frozen
@@ -13,9 +15,9 @@ from acceptor.backends import load_sampler
 from acceptor.core import DraftView, Policy, Probabilistic, SamplingTensors, Synthetic
 from kit import decode_law
 from kit.branches import Branch, branches
-from kit.decode_law import DecodeSetup, Law, State
+from kit.decode_law import DecodeSetup, Law, State, Tokens
 from kit.hidden_noise import HiddenNoise, replaced_by
-from kit.proof.exact import shortened, target_law, variation
+from kit.proof.exact import conditional, shortened, target_law, variation
 
 IN_FLOAT32 = 1e-6
 """Outputs carry in float32 what policies say in float64."""
@@ -23,7 +25,7 @@ IN_FLOAT32 = 1e-6
 
 @frozen
 class Loss:
-    """Of the first token of a run.
+    """Of one token, given the ones before it.
 
     Attributes:
         enumerated: total variation between its law and the target's.
@@ -32,6 +34,21 @@ class Loss:
 
     enumerated: float
     reported: float
+
+
+@frozen
+class FirstStep:
+    """How the first step of a run went.
+
+    Attributes:
+        tokens: emitted ones.
+        num_accepted: drafts among them.
+        caused: what the policy reported for each.
+    """
+
+    tokens: Tokens
+    num_accepted: int
+    caused: tuple[float, ...]
 
 
 class Recorder:
@@ -56,24 +73,47 @@ def loss_of(setup: DecodeSetup) -> Loss:
     A synthetic policy reports nothing, but its first rate says it: with that chance a draft token
     takes the place of the target's, so it is the rate times the variation between the two models.
     """
-    law: defaultdict[tuple[int, ...], float] = defaultdict(float)
-    reported = 0.0
-    for probability, (token, caused) in _first_steps(setup):
-        law[token,] += probability
-        reported += probability * caused
+    loss = _loss_behind((), setup, _first_steps(setup))
     target = shortened(target_law(setup, 1), 1)
     if isinstance(setup.policy, Synthetic):
-        reported = setup.policy.rates[0] * variation(_law_of_drafts(setup), target)
-    return Loss(variation(dict(law), target), reported)
+        rate = setup.policy.rates[0]
+        loss = evolve(loss, reported=rate * variation(_law_of_drafts(setup), target))
+    return loss
 
 
-def _first_steps(setup: DecodeSetup) -> list[tuple[float, tuple[int, float]]]:
+def later_losses(setup: DecodeSetup) -> dict[Tokens, Loss]:
+    """Of the draft's later places: by the drafts that were accepted before."""
+    steps = _first_steps(setup)
+    accepted = {step.tokens[: step.num_accepted] for _, step in steps}
+    begun = {tokens[:length] for tokens in accepted for length in range(1, len(tokens) + 1)}
+    judged = [tokens for tokens in begun if len(tokens) < setup.num_spec_tokens]
+    return {tokens: _loss_behind(tokens, setup, steps) for tokens in judged}
+
+
+def _loss_behind(
+    accepted: Tokens, setup: DecodeSetup, steps: Iterable[tuple[float, FirstStep]]
+) -> Loss:
+    place = len(accepted)
+    law: defaultdict[Tokens, float] = defaultdict(float)
+    reported = 0.0
+    for probability, step in steps:
+        if step.num_accepted >= place and step.tokens[:place] == accepted:
+            law[step.tokens[: place + 1]] += probability
+            reported += probability * step.caused[place]
+    mass = sum(law.values())
+    given = {tokens: part / mass for tokens, part in law.items()}
+    target = conditional(target_law(setup, place + 1), place + 1)
+    wanted = {tokens: part for tokens, part in target.items() if tokens[:place] == accepted}
+    return Loss(variation(given, wanted), reported / mass)
+
+
+def _first_steps(setup: DecodeSetup) -> list[tuple[float, FirstStep]]:
     recorder = Recorder(setup.policy)
     recorded = evolve(setup, policy=cast("Policy", recorder))
     horizon = setup.num_spec_tokens + 1
     noise = HiddenNoise(horizon)
 
-    def step(branch: Branch) -> tuple[int, float]:
+    def step(branch: Branch) -> FirstStep:
         state = State(())
         noise.begin(branch, ())
         while not state.drafted:
@@ -81,10 +121,16 @@ def _first_steps(setup: DecodeSetup) -> list[tuple[float, tuple[int, float]]]:
         batch = decode_law._verify_batch(recorded, state)
         params = SamplingTensors.stack([setup.params])
         output = load_sampler("reference").verify(batch, params, recorded.policy)
-        caused = 0.0 if recorder.last is None else float(recorder.last[0])
+        num_accepted = int(output.num_accepted)
+        tokens = tuple(output.token_ids[0, : num_accepted + 1].tolist())
+        of_drafts = () if recorder.last is None else recorder.last.tolist()
+        said = chain(of_drafts, repeat(0.0))
+        caused = tuple(report for report, _ in zip(said, tokens, strict=False))
         if output.total_variation is not None:
-            assert abs(float(output.total_variation[0, 0]) - caused) < IN_FLOAT32
-        return int(output.token_ids[0, 0]), caused
+            told = output.total_variation[0].tolist()
+            assert max(abs(a - b) for a, b in zip(told, caused, strict=False)) < IN_FLOAT32
+            assert not any(told[len(tokens) :])
+        return FirstStep(tokens, num_accepted, caused)
 
     with replaced_by(noise):
         return list(branches(step))

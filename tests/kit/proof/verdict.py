@@ -5,6 +5,7 @@ from typing import Any
 
 from attrs import frozen
 
+from kit.proof.cases import ONE_HOT
 from kit.proof.exact import EXACT
 from kit.proof.goodness import ALPHA
 
@@ -44,7 +45,7 @@ def _losses(record: Record) -> Iterator[Claim]:
     gaps = [
         abs(row["enumerated"] - row["reported"])
         for row in record.get("losses", ())
-        if row["policy"] != "fly" or row["drafter"] == "n-gram"
+        if row["policy"] != "fly" or row["drafter"] in ONE_HOT
     ]
     if gaps:
         # The record has four digits.
