@@ -41,7 +41,7 @@ def run(program: str, *, interpret: str) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": interpret, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", program]
     finished = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert finished.returncode == 0, finished.stderr[-2000:]
 

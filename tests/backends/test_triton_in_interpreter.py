@@ -19,7 +19,7 @@ def test_the_interpreted_kernels_agree_with_the_reference() -> None:
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-1000:]
