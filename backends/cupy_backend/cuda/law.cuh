@@ -22,7 +22,7 @@ struct alignas(8) Mass {
 };
 
 __device__ inline float logit_scale(float temperature) {
-    return temperature == 0.0f ? LOG2_E : LOG2_E / temperature;
+    return temperature == 0.0f ? LOG2_E : fminf(LOG2_E / temperature, 3e38f);
 }
 
 // Spelled out, here and where scores are made: no compiler may fuse it in one kernel and not in

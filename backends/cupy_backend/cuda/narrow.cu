@@ -84,7 +84,8 @@ __device__ inline Verdict judge_row(
 __device__ inline void read_row(
     const Params& p, const Request& request, const LocalPlaces& places, int row) {
     Flow flow;
-    flow.open(p, request, stretch_of_row(p, request, row));
+    flow.open(p, request, places, stretch_of_row(p, request, row));
+    flow.fetch_all();
     flow.drain(p, request, places);
 }
 

@@ -25,13 +25,13 @@ constexpr int IDLE_KEY_BITS<Bf16> = 16;
 template <>
 constexpr int IDLE_KEY_BITS<Fp16> = 13;
 
-// The bits of -inf in two bytes.
+// The bits of -inf, as often as they fit into a word.
 template <typename T>
-constexpr u32 NOTHING = 0;
+constexpr u32 NOTHING = 0xff800000u;
 template <>
-constexpr u32 NOTHING<Bf16> = 0xff80;
+constexpr u32 NOTHING<Bf16> = 0xff80ff80u;
 template <>
-constexpr u32 NOTHING<Fp16> = 0xfc00;
+constexpr u32 NOTHING<Fp16> = 0xfc00fc00u;
 
 // How many logits a 16-byte load brings.
 template <typename T>
@@ -96,17 +96,6 @@ __device__ inline void load_raw_if(int wanted, const char* lane_data, uint4* wor
                          reinterpret_cast<const uint4*>(
                              lane_data + half * (BLOCK_SIZE / 2) * sizeof(T)) + i,
                          words[half * vectors + i]);
-}
-
-// A lane's share of a block's first `valid` elements, -inf instead of the others.
-template <typename T>
-__device__ inline void cut_off(RawBlock<T>& raw, int valid) {
-    constexpr int vectors = 8 / PER_VECTOR<T>;
-    constexpr u32 word = sizeof(T) == 4 ? 0xff800000u : NOTHING<T> * 0x10001u;
-#pragma unroll
-    for (int i = 0; i < 2 * vectors; ++i)
-        if (i / vectors * (BLOCK_SIZE / 2) + lane_id() * 8 >= valid)
-            raw.words[i] = uint4{word, word, word, word};
 }
 
 __device__ inline u32 word_at(const uint4& words, int i) {

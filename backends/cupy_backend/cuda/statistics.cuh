@@ -29,23 +29,65 @@ __device__ inline float block_sum(
     return warp_reduce(lane_sum(terms), Add{});
 }
 
-// `logit_at`(j) is a lane's j-th logit.
-template <typename LogitAt>
-__device__ inline Mass mass_below(float max, float scale, LogitAt logit_at) {
-    if (GREEDY || max == -INFINITY) return {max, 0.0f};
+constexpr float LARGE_OFFSET = 1048576.0f;  // 2^20, below which offsets serve logits of all types
+
+// logit * scale - offset, one instruction a logit.
+struct Exponents {
+    float scale;
+    float offset;
+    __device__ float of(float logit) const { return __fmaf_rn(logit, scale, -offset); }
+};
+
+// For logits of 16 bits, next to each other so far apart at such scales that only the largest has a
+// weight, which is exactly 1.
+__device__ inline Exponents steep_exponents(float max) {
+    if (!(fabsf(max) < INFINITY)) return {1.0f, 0.0f};
+    const u32 exponent = __float_as_uint(max) >> 23 & 255;
+    const float scale = __uint_as_float((274 - (exponent < 64 ? 64 : exponent)) << 23);
+    return {scale, __fmul_rn(max, scale)};
+}
+
+// What the offset's rounding has added to every exponent, to be multiplied with their sum.
+__device__ inline float correction_of(float max, float scale) {
+    const Exponents exponents = {scale, __fmul_rn(max, scale)};
+    return fabsf(exponents.offset) < LARGE_OFFSET ? exp2_fast(-exponents.of(max)) : 1.0f;
+}
+
+template <typename Exponent>
+__device__ inline float lane_weights(Exponent exponent_at) {
     float terms[PER_LANE];
 #pragma unroll
-    for (int j = 0; j < PER_LANE; ++j) terms[j] = exp2_fast(log2_weight(logit_at(j), max, scale));
-    return {max, warp_reduce(lane_sum(terms), Add{})};
+    for (int j = 0; j < PER_LANE; ++j) terms[j] = exp2_fast(exponent_at(j));
+    return lane_sum(terms);
+}
+
+// A lane's share of a block's mass, without the correction.
+template <typename T>
+__device__ inline float lane_mass(const RawBlock<T>& raw, float max, float scale) {
+    Exponents exponents = {scale, __fmul_rn(max, scale)};
+    if (!(fabsf(exponents.offset) < LARGE_OFFSET)) exponents = steep_exponents(max);
+    return lane_weights([&](int j) { return exponents.of(unpack(raw, j)); });
+}
+
+__device__ inline float lane_mass(const float (&logits)[PER_LANE], float max, float scale) {
+    const Exponents exponents = {scale, __fmul_rn(max, scale)};
+    if (fabsf(exponents.offset) < LARGE_OFFSET)
+        return lane_weights([&](int j) { return exponents.of(logits[j]); });
+    if (!(fabsf(max) < INFINITY)) return 0.0f;
+    return lane_weights([&](int j) { return log2_weight(logits[j], max, scale); });
+}
+
+__device__ inline float lane_mass(const RawBlock<float>& raw, float max, float scale) {
+    float logits[PER_LANE];
+    unpack_all(raw, logits);
+    return lane_mass(logits, max, scale);
 }
 
 __device__ inline Mass block_mass(const float (&logits)[PER_LANE], float scale) {
-    return mass_below(block_max(logits), scale, [&](int j) { return logits[j]; });
-}
-
-template <typename T>
-__device__ inline Mass block_mass(const RawBlock<T>& raw, float scale) {
-    return mass_below(warp_max(lane_max(raw)), scale, [&](int j) { return unpack(raw, j); });
+    const float max = block_max(logits);
+    if (GREEDY) return {max, 0.0f};
+    const float sum = warp_reduce(lane_mass(logits, max, scale), Add{});
+    return {max, __fmul_rn(sum, correction_of(max, scale))};
 }
 
 // A row's statistics from its blocks', by one warp, in one order.

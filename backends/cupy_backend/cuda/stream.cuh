@@ -1,7 +1,7 @@
-// Reading a request's rows: each warp takes every sixteenth block of a stretch and keeps several on
-// their way while it looks at one. Results do not depend on how rows are cut into stretches.
+// Reading a request's rows: a warp takes a batch of blocks of one row after the other, and fetches the
+// next one while it looks at one. Results do not depend on how rows are cut into stretches.
 #pragma once
-#include "workspace.cuh"
+#include "stretch.cuh"
 
 template <typename A, typename B>
 constexpr bool SAME = false;
@@ -12,195 +12,68 @@ constexpr bool SAME_LOGITS = SAME<TargetLogit, DraftLogit>;
 constexpr int LARGEST_LOGIT =
     sizeof(TargetLogit) > sizeof(DraftLogit) ? sizeof(TargetLogit) : sizeof(DraftLogit);
 constexpr int RAW_WORDS = PER_LANE * LARGEST_LOGIT / 16;
-constexpr int DEPTH = RAW_WORDS > 2 || POLICY == BLOCK ? 2 : 3;  // blocks on their way
+constexpr int DEPTH = 2;  // blocks of a batch
+constexpr int STEP = CTA_WARPS * BLOCK_SIZE;  // elements between a warp's blocks
 
 // A block on its way, a lane's share.
 struct Slot {
     uint4 words[RAW_WORDS];
 };
 
-// Before anything was fetched.
-__device__ inline void clear(Slot (&ring)[DEPTH]) {
+__device__ inline void fill(Slot& slot, u32 word) {
 #pragma unroll
-    for (int i = 0; i < DEPTH; ++i)
-#pragma unroll
-        for (int word = 0; word < RAW_WORDS; ++word) ring[i].words[word] = uint4{0, 0, 0, 0};
+    for (int i = 0; i < RAW_WORDS; ++i) slot.words[i] = uint4{word, word, word, word};
+    __syncwarp();  // keeps what is rare a branch
 }
 
-__device__ inline int length_of_pair(const Params& p, const Request& request) {
-    return num_blocks_of(p.vocab_size) +
-           (DENSE && request.dense ? num_blocks_of(p.draft_vocab_size) : 0);
-}
-
-__device__ inline int length_of_request(const Params& p, const Request& request) {
-    if (request.num_rows == 0) return 0;
-    return request.num_drafts * length_of_pair(p, request) + num_blocks_of(p.vocab_size);
-}
-
-// Parts are rows: 2 * i is the request's i-th target row, 2 * i + 1 the draft row beside it.
-__device__ inline int next_part(const Request& request, int part) {
-    return part % 2 == 0 && request.has_draft_row(part / 2) ? part + 1 : part / 2 * 2 + 2;
-}
-
-// Of a request's blocks, rows one behind the other, those in [begin, end), which lie in parts up to
-// `end_part`.
-struct Stretch {
-    int begin;
-    int end;
-    int first_part;
-    int end_part;
-};
-
-__device__ inline Stretch stretch(const Params& p, const Request& request, int begin, int end) {
-    if (begin >= end) return {0, 0, 0, 0};
-    const int pair = length_of_pair(p, request);
-    const int first = begin / pair, last = (end - 1) / pair;
-    return {begin, end, 2 * (first < request.num_drafts ? first : request.num_drafts),
-            2 * (last < request.num_drafts ? last : request.num_drafts) + 2};
-}
-
-// A target row and the draft row beside it.
-__device__ inline Stretch stretch_of_row(const Params& p, const Request& request, int row) {
-    const int begin = row * length_of_pair(p, request);
-    return {begin, 0x7fffffff, 2 * row, row < request.num_rows ? 2 * row + 2 : 2 * row};
-}
-
-// A warp's blocks of a part: every sixteenth from the first, the last one of `rest` elements.
-struct Share {
-    int first;
-    int count;
-    int rest;
-};
-
-template <typename T>
-__device__ inline Share share_of(const Row<T>& row, int part_begin, const Stretch& stretch) {
-    const int length = row.num_blocks();
-    int low = stretch.begin - part_begin, high = stretch.end - part_begin;
-    if (low < 0) low = 0;
-    if (high > length) high = length;
-    Share share;
-    share.first = low + ((warp_id() - (part_begin + low - stretch.begin)) & (CTA_WARPS - 1));
-    share.count = high > share.first ? (high - share.first + CTA_WARPS - 1) / CTA_WARPS : 0;
-    share.rest = BLOCK_SIZE;
-    const int last = share.first + (share.count - 1) * CTA_WARPS;
-    if (last == length - 1) share.rest = static_cast<int>(row.vocab_size - (length - 1ll) * BLOCK_SIZE);
-    return share;
-}
-
-__device__ inline int begin_of_part(const Params& p, const Request& request, int part) {
-    return part / 2 * length_of_pair(p, request) + (part % 2 ? num_blocks_of(p.vocab_size) : 0);
-}
-
-// A part that a warp reads: where its next block is, and where that one's statistics go.
-struct Place {
-    int part;
-    int left;  // blocks of the part
-    int rest;
-};
-
-// To a part that has a block for this warp and can be read by whole vectors (or cannot, if so
-// asked), if there is one left; hands it on.
-template <typename Enter>
-__device__ inline void settle(
-    const Params& p, const Request& request, const Stretch& stretch, bool direct, Place& place,
-    Enter enter) {
-    while (place.left == 0 && place.part < stretch.end_part) {
-        const int row = place.part / 2, begin = begin_of_part(p, request, place.part);
-        if (place.part % 2) {
-            const Row<DraftLogit> part = draft_row(p, request, row);
-            const Share share = share_of(part, begin, stretch);
-            if (is_direct(part) == direct && share.count > 0) {
-                place = {place.part, share.count, share.rest};
-                enter(part, share.first, row, true);
-                return;
-            }
-        } else {
-            const Row<TargetLogit> part = target_row(p, request, row);
-            const Share share = share_of(part, begin, stretch);
-            if ((is_direct(part) && !ADJUSTED) == direct && share.count > 0) {
-                place = {place.part, share.count, share.rest};
-                enter(part, share.first, row, false);
-                return;
-            }
-        }
-        place.part = next_part(request, place.part);
-    }
-}
-
-// Where a warp fetches.
-struct Source {
-    Place place;
-    const char* data;  // the lane's first logit of the next block
-
-    __device__ void settle_in(const Params& p, const Request& request, const Stretch& stretch) {
-        settle(p, request, stretch, true, place, [&](const auto& row, int first, int, bool) {
-            const i64 element = static_cast<i64>(first) * BLOCK_SIZE + lane_id() * 8;
-            data = reinterpret_cast<const char*>(row.data + element);
-        });
-    }
-    __device__ void finish_part(const Request& request) {
-        if (--place.left == 0) place.part = next_part(request, place.part);
-    }
-};
-
-__device__ inline void fetch(
-    const Params& p, const Request& request, const Stretch& stretch, Source& source, Slot& slot) {
-    source.settle_in(p, request, stretch);
-    const Place& place = source.place;
-    const int valid = place.left == 1 ? place.rest : BLOCK_SIZE;
-    const int wanted = place.left > 0 ? valid - lane_id() * 8 : 0;
-    const bool draft = place.part % 2;
-    if (SAME_LOGITS || !draft) load_raw_if<TargetLogit>(wanted, source.data, slot.words);
-    if (!SAME_LOGITS && draft) load_raw_if<DraftLogit>(wanted, source.data, slot.words);
-    if (place.left == 0) return;
-    const int size = SAME_LOGITS || !draft ? sizeof(TargetLogit) : sizeof(DraftLogit);
-    source.data += CTA_WARPS * BLOCK_SIZE * size;
-    source.finish_part(request);
-}
-
-// Where a warp's statistics go.
-struct Sink {
-    Place place;
-    Mass* stats;
+// What is needed of a batch when it has come.
+struct Batch {
+    Mass* stats;  // of its first block
     float scale;
+    int count;
+    bool draft;
+};
 
-    template <typename Places>
-    __device__ void settle_in(
-        const Params& p, const Request& request, const Places& places, const Stretch& stretch) {
-        settle(p, request, stretch, true, place,
-               [&](const auto&, int first, int row, bool draft) {
-                   scale = draft ? request.draft_scale : request.scale;
-                   stats = (draft ? places.draft_stats(row) : places.target_stats(row)) + first;
-               });
-    }
+// Of a block: its largest logit, and a lane's share of its mass.
+struct Partial {
+    float max;
+    float sum;
 };
 
 template <typename T>
-__device__ inline Mass mass_of(const Slot& slot, int valid, float scale) {
+__device__ inline Partial partial_of(const Slot& slot, float scale) {
     RawBlock<T> raw;
 #pragma unroll
     for (int i = 0; i < PER_LANE / PER_VECTOR<T>; ++i) raw.words[i] = slot.words[i];
-    if (valid < BLOCK_SIZE) cut_off(raw, valid);
-    return block_mass(raw, scale);
+    const float max = warp_max(lane_max(raw));
+    return {max, GREEDY ? 0.0f : lane_mass(raw, max, scale)};
 }
 
-// Statistics of a block that has come, if there is one left.
-template <typename Places>
-__device__ inline void consume(
-    const Params& p, const Request& request, const Places& places, const Stretch& stretch,
-    Sink& sink, const Slot& slot) {
-    Place& place = sink.place;
-    if (place.left == 0) return;
-    const int valid = place.left == 1 ? place.rest : BLOCK_SIZE;
-    const Mass mass = SAME_LOGITS || place.part % 2 == 0
-                          ? mass_of<TargetLogit>(slot, valid, sink.scale)
-                          : mass_of<DraftLogit>(slot, valid, sink.scale);
-    if (lane_id() == 0) *sink.stats = mass;
-    sink.stats += CTA_WARPS;
-    if (--place.left == 0) {
-        place.part = next_part(request, place.part);
-        sink.settle_in(p, request, places, stretch);
+__device__ inline Partial partial_of(const Batch& batch, const Slot& slot) {
+    return SAME_LOGITS || !batch.draft ? partial_of<TargetLogit>(slot, batch.scale)
+                                       : partial_of<DraftLogit>(slot, batch.scale);
+}
+
+// Halves of a warp add up different values: lanes without the bit `distance` the first one.
+__device__ inline float add_halves(float first, float second, int distance) {
+    const bool takes_second = lane_id() & distance;
+    const float kept = takes_second ? second : first;
+    return kept + __shfl_xor_sync(ALL_LANES, takes_second ? first : second, distance);
+}
+
+// Both blocks' statistics, the first half of the warp the first one's; sums as warp_reduce adds them.
+__device__ inline void store(const Batch& batch, const Partial (&partials)[DEPTH]) {
+    const int block = lane_id() / 16;
+    const float max = block ? partials[1].max : partials[0].max;
+    float sum = 0.0f;
+    if (!GREEDY) {
+        sum = add_halves(partials[0].sum, partials[1].sum, 16);
+#pragma unroll
+        for (int distance = 8; distance; distance /= 2)
+            sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+        sum = __fmul_rn(sum, correction_of(max, batch.scale));
     }
+    if (lane_id() % 16 == 0 && block < batch.count) batch.stats[block * CTA_WARPS] = {max, sum};
 }
 
 template <typename T>
@@ -214,51 +87,109 @@ __device__ COLD Mass load_mass(Row<T> row, int block, float scale) {
 template <typename Places>
 __device__ inline void read_piecewise(
     const Params& p, const Request& request, const Places& places, const Stretch& stretch) {
-    Place place = {stretch.first_part, 0, 0};
-    while (true) {
-        settle(p, request, stretch, false, place,
-               [&](const auto& row, int first, int index, bool draft) {
-                   const float scale = draft ? request.draft_scale : request.scale;
-                   Mass* stats = draft ? places.draft_stats(index) : places.target_stats(index);
-                   AdjustedRow target(p, request, index);
-                   for (int i = 0; i < place.left; ++i) {
-                       const int block = first + i * CTA_WARPS;
-                       const Mass mass = draft ? load_mass(row, block, scale)
-                                               : load_mass(target.row, block, scale);
-                       if (lane_id() == 0) stats[block] = mass;
-                   }
-               });
-        if (place.left == 0) return;
-        place = {next_part(request, place.part), 0, 0};
+    const int warp = warp_id();
+    Place place = find_part(p, request, stretch, stretch.first_part, warp, false);
+    while (place.left > 0) {
+        const int row = place.part / 2;
+        const bool draft = is_draft(place.part);
+        const AdjustedRow target(p, request, row);
+        Mass* stats = draft ? places.draft_stats(row) : places.target_stats(row);
+        for (int i = 0; i < place.left; ++i) {
+            const int block = place.first + i * CTA_WARPS;
+            const Mass mass = draft
+                ? load_mass(draft_row(p, request, row), block, request.draft_scale)
+                : load_mass(target.row, block, request.scale);
+            if (lane_id() == 0) stats[block] = mass;
+        }
+        place = find_part(p, request, stretch, next_part(request, place.part), warp, false);
     }
 }
 
-// The blocks that are on their way.
+// What a warp has on its way, and what lies behind that.
 struct Flow {
     Stretch stretch;
-    Source source;
+    int warp;
+    Place place;       // of the batch on its way
+    const char* data;  // its first block's, the lane's first logit
+    Mass* stats;
+    float scale;
     Slot ring[DEPTH];
 
-    __device__ void open(const Params& p, const Request& request, const Stretch& of) {
-        stretch = of;
-        source = {{of.first_part, 0, 0}, nullptr};
-        clear(ring);
-#pragma unroll
-        for (int i = 0; i < DEPTH; ++i) fetch(p, request, stretch, source, ring[i]);
+    template <typename Places>
+    __device__ void enter(
+        const Params& p, const Request& request, const Places& places, int part) {
+        place = find_part(p, request, stretch, part, warp, true);
+        if (place.left == 0) return;
+        const int row = place.part / 2;
+        const i64 element = static_cast<i64>(place.first) * BLOCK_SIZE + lane_id() * 8;
+        if (is_draft(place.part)) {
+            data = reinterpret_cast<const char*>(draft_row(p, request, row).data + element);
+            stats = places.draft_stats(row) + place.first;
+            scale = request.draft_scale;
+        } else {
+            data = reinterpret_cast<const char*>(target_row(p, request, row).data + element);
+            stats = places.target_stats(row) + place.first;
+            scale = request.scale;
+        }
     }
 
-    // All that was opened. No function may be called while blocks are on their way: they would have
-    // to be waited for to be saved.
+    __device__ Batch batch() const {
+        return {stats, scale, place.left < DEPTH ? place.left : DEPTH, is_draft(place.part)};
+    }
+
+    template <typename Places>
+    __device__ void advance(const Params& p, const Request& request, const Places& places) {
+        place.left -= DEPTH;
+        const bool target = SAME_LOGITS || !is_draft(place.part);
+        data += DEPTH * STEP * (target ? sizeof(TargetLogit) : sizeof(DraftLogit));
+        stats += DEPTH * CTA_WARPS;
+        if (place.left <= 0) enter(p, request, places, next_part(request, place.part));
+    }
+
+    // The batch's i-th block, if it has so many. What a row's last block lacks is nothing.
+    __device__ void fetch(int i) {
+        const bool draft = is_draft(place.part);
+        if (place.left == i + 1 && place.rest < BLOCK_SIZE)
+            fill(ring[i], draft ? NOTHING<DraftLogit> : NOTHING<TargetLogit>);
+        const int wanted = (place.left - 1 - i) * STEP + place.rest - lane_id() * 8;
+        if (SAME_LOGITS || !draft)
+            load_raw_if<TargetLogit>(wanted, data + i * STEP * sizeof(TargetLogit), ring[i].words);
+        if (!SAME_LOGITS && draft)
+            load_raw_if<DraftLogit>(wanted, data + i * STEP * sizeof(DraftLogit), ring[i].words);
+    }
+
+    template <typename Places>
+    __device__ void open(
+        const Params& p, const Request& request, const Places& places, const Stretch& of) {
+        stretch = of;
+        warp = warp_id();
+        enter(p, request, places, of.first_part);
+    }
+
+    // Nothing was fetched before.
+    __device__ void fetch_all() {
+#pragma unroll
+        for (int i = 0; i < DEPTH; ++i) {
+#pragma unroll
+            for (int word = 0; word < RAW_WORDS; ++word) ring[i].words[word] = uint4{0, 0, 0, 0};
+            fetch(i);
+        }
+    }
+
+    // All that was opened and fetched. No function may be called while blocks are on their way: they
+    // would have to be waited for to be saved.
     template <typename Places>
     __device__ void drain(const Params& p, const Request& request, const Places& places) {
-        Sink sink = {{stretch.first_part, 0, 0}, nullptr, 0.0f};
-        sink.settle_in(p, request, places, stretch);
-        while (sink.place.left > 0) {
+        while (place.left > 0) {
+            const Batch come = batch();
+            advance(p, request, places);
+            Partial partials[DEPTH] = {};
 #pragma unroll
             for (int i = 0; i < DEPTH; ++i) {
-                consume(p, request, places, stretch, sink, ring[i]);
-                fetch(p, request, stretch, source, ring[i]);
+                if (i == 0 || come.count > 1) partials[i] = partial_of(come, ring[i]);
+                fetch(i);
             }
+            store(come, partials);
         }
         read_piecewise(p, request, places, stretch);
     }

@@ -15,18 +15,23 @@ __device__ inline Stretch stretch_of(
 // while it is read.
 __device__ inline void read_share(
     const Params& p, const GlobalPlaces& places, Shared& shared, const Member& member, i64 index) {
-    Flow flow;
+    Flow flow = {};
     Request request;
     const bool guessed = guess_request(p, index, request);
     if (!guessed) request.num_rows = 0;
-    flow.open(p, request, stretch_of(p, request, member));
-    if (warp_id() == 0) {
-        const Request known = read_request(p, index, shared.drafts);
-        if (lane_id() == 0) shared.request = known;
+#pragma unroll 1
+    for (bool known = false, fetches = true;; known = true) {
+        flow.open(p, request, GlobalPlaces{p, request}, stretch_of(p, request, member));
+        if (fetches) flow.fetch_all();
+        if (known) break;
+        if (warp_id() == 0) {
+            const Request truth = read_request(p, index, shared.drafts);
+            if (lane_id() == 0) shared.request = truth;
+        }
+        __syncthreads();
+        fetches = !guessed || !has_rows_of(request, shared.request);
+        request = shared.request;
     }
-    __syncthreads();
-    if (!guessed || !has_rows_of(request, shared.request))
-        flow.open(p, shared.request, stretch_of(p, shared.request, member));
     flow.drain(p, shared.request, places);
 }
 
