@@ -21,6 +21,8 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+LEAST_SHARE = 1e-5
+"""Rarer sequences are drawn as if they were as frequent as this."""
 BLUE, RED, ORANGE, GREY = "#2b6cb0", "#c53030", "#dd8a1b", "#999999"
 
 
@@ -42,10 +44,11 @@ def _frequencies(record: Record) -> Figure:
     axes = figure.subplots(2, -(-len(rows) // 2), sharex=True, sharey=True)
     for axis, row in zip(axes.flat, rows, strict=False):
         observed = np.array(row["observed"]) / sum(row["observed"])
+        observed = observed.clip(LEAST_SHARE)
         axis.plot([1e-4, 0.3], [1e-4, 0.3], color=GREY, linewidth=0.8)
         color = BLUE if row["lossless"] else RED
         axis.scatter(row["expected"], observed, s=6, color=color, linewidths=0)
-        axis.set(xscale="log", yscale="log", xlim=(1e-4, 0.3), ylim=(1e-4, 0.3))
+        axis.set(xscale="log", yscale="log", xlim=(1e-4, 0.3), ylim=(LEAST_SHARE / 2, 0.3))
         axis.set_xticks([1e-3, 1e-2, 1e-1])
         axis.set_title(row["policy"] + ("" if row["lossless"] else " (lossy)"))
     figure.supxlabel("expected share of the sequence")

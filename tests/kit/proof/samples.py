@@ -35,8 +35,8 @@ class Size:
     """How much is drawn.
 
     Attributes:
-        runs: decode runs for every lossless policy with the plain chain.
-        runs_elsewhere: with the other chains, and of lossy policies, which fail soon.
+        runs: decode runs of every policy with the plain chain.
+        runs_elsewhere: of lossless ones with the other chains.
         draws: draws from the large vocabulary, on each way.
         chunk, draws_at_once: how many of either fit into memory together.
     """
@@ -99,7 +99,7 @@ def _plan(size: Size) -> Iterator[tuple[Policy, str, int]]:
             yield policy, name, size.runs if chain is PLAIN else size.runs_elsewhere
     for policy in POLICIES:
         if not policy.lossless:
-            yield policy, "draft model", size.runs_elsewhere
+            yield policy, "draft model", size.runs
 
 
 def _compared(

@@ -161,7 +161,7 @@ def _small(value: float) -> str:
 
 
 def _probability(value: float) -> str:
-    return f"{value:.3f}" if value >= 1e-3 else "0" if value == 0 else f"{value:.0e}"
+    return f"{value:.3f}" if value >= 1e-3 else "< 1e-300" if value < 1e-300 else f"{value:.0e}"
 
 
 def _share(value: float) -> str:
