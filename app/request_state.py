@@ -120,7 +120,8 @@ class RequestState:
             if self.finish_reason is not None:
                 break
         else:
-            self._note(verdict.status)
+            if verdict.status is not Status.OK:
+                self._note(verdict.status)
         num_emitted = len(self.kinds) - num_before
         self.logprobs.extend(verdict.logprobs[:num_emitted])
         self.total_variation.extend(verdict.total_variation[:num_emitted])

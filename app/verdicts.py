@@ -59,7 +59,7 @@ def _verdict(
         token_ids=token_ids[: _num_before_padding(token_ids)],
         num_draft_tokens=_num_before_padding(numbers[:num_tokens]),
         num_accepted=num_accepted,
-        status=Status(status),
+        status=_status(status),
         logprobs=logprobs,
         total_variation=total_variation,
     )
@@ -69,10 +69,15 @@ def _verdict(
 def _stop_where_draft_broke_off(verdict: Verdict, draft_status: list[int]) -> Verdict:
     # The sampler saw a shorter draft and went on behind it; the request must stop there instead.
     place = verdict.num_draft_tokens
-    broke_off = Status(draft_status[place] if place < len(draft_status) else Status.OK)
+    broke_off = _status(draft_status[place] if place < len(draft_status) else 0)
     if not broke_off or verdict.num_accepted < place:
         return verdict
     return evolve(verdict, token_ids=verdict.token_ids[:place], status=verdict.status | broke_off)
+
+
+def _status(bits: int) -> Status:
+    # Making a flag costs more than all else here, and nearly all are this one.
+    return Status(bits) if bits else Status.OK
 
 
 def _num_before_padding(token_ids: list[int]) -> int:

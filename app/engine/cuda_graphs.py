@@ -5,6 +5,7 @@ belongs to nobody. This module refuses to know what a step computes.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from weakref import WeakKeyDictionary
 
 import torch
 from attrs import define, field, frozen
@@ -80,6 +81,7 @@ class GraphRunner:
     step: DecodeStep
     record: Record
     captured: dict[Hashable, CapturedStep] = field(factory=dict, init=False)
+    _kinds: WeakKeyDictionary[Running, Hashable] = field(factory=WeakKeyDictionary, init=False)
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """See `Runner.gather`; the parameters of the first request fill up the batch."""
@@ -90,7 +92,9 @@ class GraphRunner:
     ) -> list[Verdict]:
         """See `Runner.run`."""
         num_spec_tokens = max(rooms)
-        kind = (kind_of(running.params), num_spec_tokens, token_counts is None)
+        if running not in self._kinds:
+            self._kinds[running] = kind_of(running.params)
+        kind = (self._kinds[running], num_spec_tokens, token_counts is None)
         captured = self.captured.get(kind)
         if captured is None:
             if len(self.captured) == MAX_GRAPHS:
