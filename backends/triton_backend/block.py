@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from .accept import draft_ratios
+from .overlap import let_next_stage_start, wait_for_stage_before
 from .quarters import draft_quarters_at, target_quarters
 from .race import NEVER
 from .random_bits import log_acceptance_uniform
@@ -57,14 +58,17 @@ def block_residual_kernel(
     NUM_DRAFTS: tl.constexpr,
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """Block statistics of max(P p - q, 0) at every row: programs (request and row, part)."""
+    let_next_stage_start(OVERLAPS)
     request = tl.program_id(0) // NUM_DRAFTS
     place = tl.program_id(0) % NUM_DRAFTS
     inverse, greedy = temperature_of(target_recipe, request)
     draft_inverse, one_hot = temperature_of(draft_recipe, request)
     start, num_rows = first_row(target, request)
     num_drafts, _flagged = num_usable_drafts(target, requests, request, num_rows, NUM_DRAFTS)
+    wait_for_stage_before(OVERLAPS)
     row, log_ratios, _log_p, target_usable, draft_usable = draft_ratios(
         target,
         draft,

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from .accept import decide_at_rates, decide_strict
 from .outputs import write_outputs
+from .overlap import wait_for_stage_before
 from .random_bits import TARGET
 from .recipe import first_row, num_usable_drafts, temperature_of
 from .rows import load_statistics, target_samples
@@ -92,12 +93,14 @@ def draw_kernel(
     INVALID: tl.constexpr,
     CHUNK: tl.constexpr,
     WIDTH: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """One program per request; a greedy request is strict, except under set rates."""
     request = tl.program_id(0)
     inverse, greedy = temperature_of(target_recipe, request)
     start, num_rows = first_row(target, request)
     num_drafts, flagged = num_usable_drafts(target, requests, request, num_rows, NUM_DRAFTS)
+    wait_for_stage_before(OVERLAPS)
     halt = num_drafts * 0
     kind = halt
     token = halt

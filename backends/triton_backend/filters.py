@@ -13,6 +13,7 @@ from .filter_search import searched_threshold
 from .kept_statistics import keep_from
 from .listed_rows import listed, load_blocks, next_blocks
 from .mass_units import UNITS, in_units
+from .overlap import let_next_stage_start, wait_for_stage_before
 from .race import NEVER
 from .recipe import first_row, temperature_of
 
@@ -235,9 +236,11 @@ def filter_kernel(
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
     KEY_SHIFT: tl.constexpr,
+    OVERLAPS: tl.constexpr,
     MANY: tl.constexpr = 4,
 ):
     """One program per row, as in `statistics_kernel`; MANY blocks are read at once."""
+    let_next_stage_start(OVERLAPS)
     slot = tl.program_id(0)
     request = slot // ROWS
     row = slot % ROWS
@@ -250,6 +253,7 @@ def filter_kernel(
         inverse, greedy, min_p, top_k, top_p = recipe_of(draft_recipe, request)
         place = row - NUM_DRAFTS
         vocab_size = row * 0 + draft.vocab_size
+    wait_for_stage_before(OVERLAPS)
     threshold = NEVER
     if (place < num_rows) & (greedy == 0):
         threshold = filter_row(

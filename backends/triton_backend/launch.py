@@ -115,8 +115,14 @@ def read_rows(
         WITH_MASSES=with_masses,
         TILE=TILE_BLOCKS,
         WIDTH=plan.width,
+        OVERLAPS=plan.overlaps,
         num_warps=2,
     )
+
+
+def _behind_another(plan: Plan) -> dict[str, bool]:
+    """Options of a stage that may start before the one before it ends."""
+    return {"OVERLAPS": True, "launch_pdl": True} if plan.overlaps else {"OVERLAPS": False}
 
 
 def launch_logprobs(
@@ -178,6 +184,7 @@ def launch_filters(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
         WIDTH=plan.width,
         KEY_SHIFT=plan.key_shift,
         num_warps=4,
+        **_behind_another(plan),
     )
 
 
@@ -250,6 +257,7 @@ def launch_residual(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
         ROWS=layout.num_rows,
         TILE=RESIDUAL_TILE_BLOCKS,
         num_warps=2,
+        **_behind_another(plan),
     )
 
 
@@ -278,4 +286,5 @@ def launch_draw(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
         CHUNK=plan.chunk,
         WIDTH=plan.width,
         num_warps=16 if plan.policy == "strict" else 4,
+        **_behind_another(plan),
     )

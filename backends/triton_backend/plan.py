@@ -53,6 +53,7 @@ class Plan:
         any_greedy, all_greedy: of the target's recipe.
         key_shift: how many low bits of every logit's key are the same.
         layout: of the workspace.
+        overlaps: see `overlap`.
     """
 
     policy: str
@@ -64,6 +65,7 @@ class Plan:
     all_greedy: bool
     key_shift: int
     layout: Layout
+    overlaps: bool = False
 
     @property
     def chunk(self) -> int:

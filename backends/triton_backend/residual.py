@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from .accept import decide_probabilistic
+from .overlap import let_next_stage_start, wait_for_stage_before
 from .quarters import draft_quarters_at, quarters_max, quarters_sum, target_quarters
 from .race import NEVER
 from .recipe import (
@@ -94,13 +95,16 @@ def residual_kernel(
     NUM_DRAFTS: tl.constexpr,
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """Programs (request, part of the row's tiles)."""
+    let_next_stage_start(OVERLAPS)
     request = tl.program_id(0)
     inverse, greedy = temperature_of(target_recipe, request)
     draft_inverse, one_hot = temperature_of(draft_recipe, request)
     start, num_rows = first_row(target, request)
     num_drafts, _flagged = num_usable_drafts(target, requests, request, num_rows, NUM_DRAFTS)
+    wait_for_stage_before(OVERLAPS)
     halt, kind = decide_probabilistic(
         target,
         draft,

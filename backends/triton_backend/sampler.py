@@ -6,6 +6,7 @@ It refuses to wait for the device or to look at a value.
 from functools import partial
 
 import torch
+from attrs import evolve
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
@@ -18,7 +19,8 @@ from .call_tensors import sample_kind, sample_tensors, verify_kind, verify_tenso
 from .inverse_maps import InverseMaps
 from .known_calls import KnownCalls
 from .launch import Launcher, start
-from .plan import plan_sample, plan_verify, sampled_vocab_size
+from .overlap import OVERLAP, can_overlap
+from .plan import Plan, plan_sample, plan_verify, sampled_vocab_size
 from .replay import addresses_of
 
 
@@ -27,9 +29,12 @@ class TritonSampler:
 
     Args:
         launch: starts a kernel; something else than `start` only compiles it, or counts launches.
+        overlap: let the programs of a stage start before the stage before it ends, on devices that
+            can. Results are the same.
     """
 
-    def __init__(self, launch: Launcher = start) -> None:
+    def __init__(self, launch: Launcher = start, *, overlap: bool = OVERLAP) -> None:
+        self._overlap = overlap
         self._known = KnownCalls(launch)
         self._inverses = InverseMaps()
 
@@ -58,7 +63,7 @@ class TritonSampler:
         known = self._known.find(kind)
         if known is None:
             check_verify_fits(batch, params)
-            plan = plan_verify(batch, params, policy)
+            plan = self._overlapping(plan_verify(batch, params, policy))
             plan.layout.check(workspace)
         else:
             plan = known.plan
@@ -90,7 +95,7 @@ class TritonSampler:
         if known is None:
             check_sample_fits(batch, params)
             recipe = params.target if batch.draft_index is None else params.draft
-            plan = plan_sample(batch, params, recipe)
+            plan = self._overlapping(plan_sample(batch, params, recipe))
             plan.layout.check(workspace)
         else:
             plan = known.plan
@@ -100,6 +105,9 @@ class TritonSampler:
             build = partial(sample_arguments, plan, batch, params)
             self._known.launch(kind, plan, build, tensors, inverse_map, scratch)
         return out
+
+    def _overlapping(self, plan: Plan) -> Plan:
+        return evolve(plan, overlaps=True) if self._overlap and can_overlap() else plan
 
     def verify_workspace_size(
         self, batch: VerifyBatch, params: SamplingTensors, policy: Policy

@@ -7,6 +7,7 @@ module refuses to know about drafts and policies.
 import triton
 import triton.language as tl
 
+from .overlap import let_next_stage_start
 from .quarters import draft_quarters, quarters_max, quarters_sum, target_quarters
 from .race import NEVER
 from .recipe import LOG2_E, first_row, request_slot, temperature_of
@@ -28,11 +29,13 @@ def statistics_kernel(
     WITH_MASSES: tl.constexpr,
     TILE: tl.constexpr,
     WIDTH: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """A program per part of a row; rows of a request: the target's, then the draft's.
 
     Neighbours read neighbouring memory.
     """
+    let_next_stage_start(OVERLAPS)
     slot = tl.program_id(0) // parts
     first_tile = tl.program_id(0) % parts * tiles_per_part
     request = slot // ROWS

@@ -58,6 +58,20 @@ positions = torch.zeros(2, dtype=int)
 sampler.sample(SampleBatch(logits=torch.zeros(2, 50), positions=positions, draft_index=1,
     draft_to_target=torch.arange(50), target_vocab_size=99), params)
 
+waits = {}
+
+def compile_and_look(kernel, grid, *args, **options):
+    text = kernel.warmup(*args, grid=grid, **options).asm["ptx"]
+    waits[kernel.__name__] = [f"griddepcontrol.{word}" in text for word in ("launch", "wait")]
+
+sampler = triton_backend.TritonSampler(launch=compile_and_look, overlap=True)
+verify(Probabilistic(), batch(torch.bfloat16, **drafts), sampled, sampled)
+verify(Block(), batch(torch.bfloat16, **drafts), dict(sampled, top_p=0.9), sampled)
+able = int(sys.argv[1]) >= 90
+assert waits == {
+    "statistics_kernel": [able, False], "draw_kernel": [False, able], **dict.fromkeys(
+        ("filter_kernel", "residual_kernel", "block_residual_kernel"), [able, able])}, waits
+
 kernels = {
     value.__name__
     for module in pkgutil.iter_modules(triton_backend.__path__, triton_backend.__name__ + ".")

@@ -189,11 +189,41 @@ else:
     raise AssertionError("parameters of another batch were taken")
 """
 
+OVERLAP = """
+from kit.triton_launches import NoDevice
+usual = dict(top_p=0.9, logprobs=1)
+stages = {
+    "strict": (Strict(), {}, [False, True]),
+    "probabilistic": (Probabilistic(), {}, [False, True, True]),
+    "block": (Block(), usual, [False, True, True, True, False, False]),
+    "typical": (Typical(), usual, [False, True, False, False, False, False]),
+}
+for capability in 80, 90, 100:
+    NoDevice.capability = capability
+    for policy, wishes, behind_another in stages.values():
+        call = verify(policy=policy, **wishes)
+        for overlap in False, True:
+            counter = Counter()
+            sampler = TritonSampler(launch=counter, overlap=overlap)
+            for _ in range(2):
+                got = [launch.behind_another for launch in launched(sampler, call)]
+                can = overlap and capability >= 90
+                assert got == [can and behind for behind in behind_another], (capability, policy)
+            assert counter.count == len(behind_another)
+            kernels = {launch.kernel for launch in launches}
+            if overlap:
+                assert bool(kernels - without) == can
+            without = kernels
+    from acceptor.backends.triton_backend import launch
+    for name in "statistics", "filter", "block_residual", "residual", "draw":
+        getattr(launch, name + "_kernel").device_caches.clear()
+"""
+
 
 @pytest.mark.parametrize(
     "script",
-    [pytest.param(PAIRS, marks=pytest.mark.slow), ALIGNMENT, HOOKS, ALLOCATED],
-    ids=["pairs of kinds", "alignment", "hooks", "allocated"],
+    [pytest.param(PAIRS, marks=pytest.mark.slow), ALIGNMENT, HOOKS, ALLOCATED, OVERLAP],
+    ids=["pairs of kinds", "alignment", "hooks", "allocated", "overlap"],
 )
 def test_later_calls_launch_what_triton_would(script: str) -> None:
     environment = {**os.environ, "PYTHONPATH": "tests", "OMP_NUM_THREADS": "1"}

@@ -25,6 +25,8 @@ class Launch:
     grid: tuple[int, ...]
     stream: int
     arguments: tuple[object, ...]
+    behind_another: bool
+    """Whether it may start before the launch before it ends."""
 
 
 launches: list[Launch] = []
@@ -33,8 +35,9 @@ launches: list[Launch] = []
 class NotCompiled(CompiledKernel):  # type: ignore[misc] # Triton has no types
     """What Triton keeps of a kernel, except for the kernel."""
 
-    def __init__(self, src: Any, **_: object) -> None:
+    def __init__(self, src: Any, *, options: dict[str, Any], **_: object) -> None:
         self.src = src
+        self.behind_another = bool(options["launch_pdl"])
         self.function = id(self)
         self.packed_metadata = ()
 
@@ -47,17 +50,20 @@ class NotCompiled(CompiledKernel):  # type: ignore[misc] # Triton has no types
 
         def keep(x: int, y: int, z: int, stream: int, function: int, *rest: Any) -> None:
             assert rest[0] == self.packed_metadata
-            launches.append(Launch(function, (x, y, z), stream, tuple(_leaves(rest[4:]))))
+            arguments = tuple(_leaves(rest[4:]))
+            launches.append(Launch(function, (x, y, z), stream, arguments, self.behind_another))
 
         return keep
 
 
 class NoDevice:
-    """Device 0, of compute capability 9.0, and its stream 7."""
+    """Device 0 and its stream 7."""
+
+    capability = 90
 
     def get_current_target(self) -> GPUTarget:
         """What kernels would be compiled for."""
-        return GPUTarget("cuda", 90, 32)
+        return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self) -> int:
         """The first."""
