@@ -6,20 +6,25 @@ import numpy as np
 import pytest
 import torch
 from attrs import evolve
+from hypothesis import strategies as st
 from torch import Tensor
 
-from acceptor.backends.conformance import Tally, judge_sample, judge_verify
+from acceptor.backends.conformance import Case, Tally, cases, judge_sample, judge_verify
+from acceptor.backends.conformance.case import LOGITS
 from acceptor.backends.conformance.oracle import TOLERANCE, RequestOracle, split_verify
 from acceptor.backends.conformance.oracle.noise import TARGET, TOKEN_LEVEL, Noise
+from acceptor.backends.conformance.run import each_case
 from acceptor.backends.conformance.table import table
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
     Fly,
+    Policy,
     Probabilistic,
     SampleBatch,
     SampleOutput,
     SamplingParams,
     SamplingTensors,
+    Typical,
     VerifyBatch,
     VerifyOutput,
 )
@@ -143,6 +148,17 @@ def test_a_whole_even_law_lies_on_the_edge_of_fly() -> None:
         )
         assert on_edge < 1e-13
         assert below > 1e-4
+
+
+@pytest.mark.parametrize("policy", [Fly(min_entropy=1.0), Typical(delta=1.0)])
+def test_batches_leave_such_edges_out(policy: Policy) -> None:
+    drawn = set()
+
+    def note(case: Case) -> None:
+        drawn.add(case.logits)
+
+    each_case(note, 0, 60, cases(st.just(policy), 100))
+    assert drawn == {*LOGITS} - {"constant"}
 
 
 def test_margins_are_told_for_every_decision() -> None:
