@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 from attrs import frozen
 
+from ...core.errors import InvalidInputError
 from .served import ServedRequest
 
 MILLISECONDS = 1e3
@@ -23,10 +24,19 @@ class Distribution:
     Attributes:
         mean: of all values.
         percentiles: one for each of `PERCENTILES`, interpolated linearly.
+
+    Raises:
+        InvalidInputError: there is another number of percentiles.
     """
 
     mean: float = 0.0
     percentiles: tuple[float, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        if len(self.percentiles) not in (0, len(PERCENTILES)):
+            raise InvalidInputError(
+                f"percentiles: expected {len(PERCENTILES)} or none, got {len(self.percentiles)}"
+            )
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Distribution":

@@ -17,6 +17,7 @@ from ..policies import POLICIES, PolicySettings, SyntheticSettings
 from ..tuning.goodput import Goodput
 from ..tuning.results import read_results as read_tuned
 from .comparison import print_comparison
+from .files import make_room, write_file
 from .markdown import as_markdown
 from .pair import Pair, load_pair, random_pair
 from .progress import progress_bars
@@ -26,6 +27,7 @@ from .sweep import Load, Sweep
 from .tables import print_results
 
 Options = Mapping[str, Any]
+OUTPUT_FILES = ("json_file", "markdown_file")
 
 
 def run(options: Options) -> None:
@@ -34,9 +36,12 @@ def run(options: Options) -> None:
     Raises:
         AcceptorError: an option, a model, a prompt file or an earlier result is unfit.
     """
+    for name in OUTPUT_FILES:
+        make_room(options[name])
     earlier = None if options["compare"] is None else read_results(options["compare"])
     if options["plots"] is not None:
         _plotting()
+        make_room(options["plots"] / "picture")
     bench = make_bench(options)
     with progress_bars(shown=True) as begin:
         results = bench.run(begin)
@@ -48,10 +53,10 @@ def run(options: Options) -> None:
     if options["json_file"] is not None:
         write_results(results, options["json_file"])
     if options["markdown_file"] is not None:
-        options["markdown_file"].write_text(as_markdown(results), encoding="utf-8")
+        write_file(options["markdown_file"], as_markdown(results))
     if options["plots"] is not None:
         for path in _plotting().draw_all(results, options["plots"]):
-            console.print(f"drawn: {path}")
+            console.print(f"drawn: {path}", soft_wrap=True)
 
 
 def make_bench(options: Options) -> Bench:
@@ -136,9 +141,13 @@ def _goodputs(file: Path | None, policies: Mapping[str, PolicySettings]) -> dict
 
 def _prompts_name(options: Options) -> str:
     if options["file"] is not None:
-        return Path(options["file"]).name
+        return _file_name(options["file"], options["categories"])
     by_length = options["input_len"] is not None or options["random_weights"] is not None
     return "synthetic" if by_length else "built-in"
+
+
+def _file_name(file: Path, categories: Sequence[str] | None) -> str:
+    return f"{file.name} ({', '.join(categories)})" if categories else file.name
 
 
 def _some(options: Options, kind: type[Any]) -> dict[str, Any]:
@@ -160,8 +169,14 @@ def _print_load(console: Console, results: BenchResults) -> None:
     load = results.load
     models = " and ".join(results.models.values())
     rate = "all at once" if load.request_rate is None else f"{load.request_rate:g} per second"
-    console.print(f"{models} on {results.machine['device']}, {results.date}")
+    console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)
     console.print(
-        f"{load.num_requests} requests ({load.prompts} prompts), {rate}, at most "
-        f"{load.max_concurrency} at a time, {load.output_len} tokens each"
+        f"{load.num_requests} requests ({load.prompts} prompts) of {_output_len(load)} tokens, "
+        f"{rate}, at most {load.max_concurrency} at a time",
+        soft_wrap=True,
     )
+
+
+def _output_len(load: Load) -> str:
+    spread = f" ± {100 * load.length_spread:g} %" if load.length_spread else ""
+    return f"{'' if load.ignore_eos else 'up to '}{load.output_len}{spread}"

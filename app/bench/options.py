@@ -41,8 +41,8 @@ NUMBERS = Several(click.FLOAT, "X")
 MODELS = (
     click.option("--target", help="Target: directory or hub id.  [default: bundled]"),
     click.option("--draft", help="Draft: directory or hub id.  [default: bundled]"),
-    click.option("--random-weights", type=_FILE, help="A config.json: its shape, random weights."),
-    click.option("--draft-random-weights", type=_FILE, help="The same for the draft."),
+    click.option("--random-weights", type=_FILE, help="A target of a config.json's shape."),
+    click.option("--draft-random-weights", type=_FILE, help="A draft of the same kind."),
     click.option(
         "--drafter", help="model, ngram or early-exit.  [default: model, if there is a draft]"
     ),
@@ -66,7 +66,8 @@ SWEEP = (
         "--policy",
         "policies",
         type=NAMES,
-        help="Which draft tokens survive.  [default: probabilistic]",
+        help="Which draft tokens survive: probabilistic, block, strict, strict-coupled, typical, "
+        "relaxed or fly.  [default: probabilistic]",
     ),
     click.option(
         "--synthetic-acceptance-rate",
@@ -81,7 +82,14 @@ SWEEP = (
         show_default=True,
         help="Tokens per draft; 0 decodes plainly.",
     ),
-    click.option("--temperature", "temperatures", type=NUMBERS, default="1.0", show_default=True),
+    click.option(
+        "--temperature",
+        "temperatures",
+        type=NUMBERS,
+        default="1.0",
+        show_default=True,
+        help="0 is greedy.",
+    ),
     click.option(
         "--backend",
         "backends",
@@ -112,16 +120,20 @@ REQUESTS = (
         "--length-spread",
         type=float,
         default=0.0,
+        show_default=True,
         help="Vary lengths by this share in both directions.",
     ),
     click.option(
         "--greedy-share",
         type=float,
         default=0.0,
+        show_default=True,
         help="Of the requests, those at temperature 0 whatever the setting.",
     ),
     click.option("--ignore-eos", is_flag=True, help="Go on after an end-of-text token."),
-    click.option("--num-requests", type=int, default=32, show_default=True),
+    click.option(
+        "--num-requests", type=int, default=32, show_default=True, help="How many are measured."
+    ),
     click.option("--seed", type=int, default=0, show_default=True, help="Repeats a load."),
 )
 

@@ -4,7 +4,6 @@ The suffix of a file chooses its format. This module refuses to compute figures.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from .files import make_room
 from .latency import PERCENTILES, Distribution
 from .results import BenchResults, BenchRun
 from .tables import comparable
@@ -28,14 +28,19 @@ STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_MARKERS = "osD^vPX*"
+_MARKERS = "osD^vPXh"
+_ADAPTIVE = "*"
 _DASHES = ("-", "--", ":", "-.")
 _LATENCIES = (("ttft", "time to first token"), ("tpot", "time per output token"))
 
 
 def draw_all(results: BenchResults, directory: Path, suffix: str = ".svg") -> list[Path]:
-    """Draw what the runs have; the files are named after what they show."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Draw what the runs have; the files are named after what they show.
+
+    Raises:
+        ConfigError: the directory cannot be made.
+    """
+    make_room(directory / "picture")
     drawn = []
     for name, draw, wanted in (
         ("acceptance-per-position", draw_acceptance, _drafting(results.runs)),
@@ -87,11 +92,14 @@ class Looks:
         return {"color": f"C{place}", "marker": marker, "markersize": 4}
 
     def line(self, run: BenchRun) -> dict[str, Any]:
-        """Colour by policy, dashes by K."""
+        """Colour by policy, dashes by K; stars for an adaptive one."""
         if not run.setting.num_spec_tokens:
             return {"color": "black"}
+        look: dict[str, Any] = {"color": f"C{self.policies.index(run.setting.policy)}"}
+        if run.setting.adaptive:
+            return {**look, "marker": _ADAPTIVE, "markevery": 4}
         dashes = _DASHES[self.lengths.index(run.setting.num_spec_tokens) % len(_DASHES)]
-        return {"color": f"C{self.policies.index(run.setting.policy)}", "linestyle": dashes}
+        return {**look, "linestyle": dashes}
 
 
 def draw_acceptance(figure: Figure, runs: Sequence[BenchRun]) -> None:
@@ -107,7 +115,7 @@ def draw_acceptance(figure: Figure, runs: Sequence[BenchRun]) -> None:
         axes.set(xlabel="position in the draft", ylim=(0, 102), title=_title(group[0]))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].set_ylabel("drafts accepted through it, %")
-    panels[-1].legend()
+    put_legend(figure, panels[-1])
 
 
 def _longest_drafts(runs: Sequence[BenchRun]) -> list[BenchRun]:
@@ -121,7 +129,7 @@ def _longest_drafts(runs: Sequence[BenchRun]) -> list[BenchRun]:
 
 def _title(run: BenchRun) -> str:
     temperature, backend = run.setting.table
-    return f"temperature {temperature:g}, {backend}"
+    return f"temperature {temperature:g}, backend {backend}"
 
 
 def draw_latencies(figure: Figure, runs: Sequence[BenchRun]) -> None:
@@ -136,7 +144,7 @@ def draw_latencies(figure: Figure, runs: Sequence[BenchRun]) -> None:
                 axes.plot(spread.percentiles, PERCENTILES, label=label, **looks.line(run))
         axes.set(xlabel=f"{title}, ms", ylim=(0, 101), xlim=(0, None))
     panels[0].set_ylabel("requests within it, %")
-    panels[-1].legend(fontsize=7)
+    put_legend(figure, panels[-1])
 
 
 def draw_throughput(figure: Figure, runs: Sequence[BenchRun], *, cpu_time: bool = False) -> None:
@@ -147,13 +155,19 @@ def draw_throughput(figure: Figure, runs: Sequence[BenchRun], *, cpu_time: bool 
     looks, groups = Looks.of(runs), list(comparable(runs))
     longest = max(run.setting.num_spec_tokens for run in runs)
     panels = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
+    fastest = max(_speed(run, cpu_time=cpu_time) for run in runs)
     for axes, group in zip(panels, groups, strict=True):
         _draw_throughput(axes, group, looks, cpu_time=cpu_time)
         axes.set(xlabel="K, tokens per draft", xlim=(0, longest + 1), title=_title(group[0]))
-        axes.set_ylim(0, None)
+        axes.set_ylim(0, 1.05 * fastest or 1.0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].set_ylabel(f"output tokens per {'CPU ' if cpu_time else ''}second")
-    panels[-1].legend()
+    put_legend(figure, panels[-1])
+
+
+def put_legend(figure: Figure, axes: Axes) -> None:
+    """Beside all panels, where it hides nothing."""
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=8)
 
 
 def _draw_throughput(axes: Axes, runs: Sequence[BenchRun], looks: Looks, *, cpu_time: bool) -> None:
@@ -163,6 +177,10 @@ def _draw_throughput(axes: Axes, runs: Sequence[BenchRun], looks: Looks, *, cpu_
             axes.axhline(level, color="black", linestyle="--", linewidth=1, label="plain")
     for policy, lengths, values in _lines(runs, cpu_time=cpu_time):
         axes.plot(lengths, values, label=policy, **looks.points(policy))
+    for run in filter(_is_adaptive, runs):
+        look = {**looks.points(run.setting.policy), "marker": _ADAPTIVE, "markersize": 9}
+        place, value = run.setting.num_spec_tokens, _speed(run, cpu_time=cpu_time)
+        axes.plot([place], [value], linestyle="", label=run.setting.label, **look)
 
 
 def _speed(run: BenchRun, *, cpu_time: bool) -> float:
@@ -173,8 +191,15 @@ def _speed(run: BenchRun, *, cpu_time: bool) -> float:
 def _lines(
     runs: Sequence[BenchRun], *, cpu_time: bool
 ) -> Iterator[tuple[str, list[int], list[float]]]:
-    drafting = sorted(_drafting(runs), key=lambda run: run.setting.policy)
-    for policy, group in groupby(drafting, key=lambda run: run.setting.policy):
-        members = sorted(group, key=lambda run: run.setting.num_spec_tokens)
+    fixed = [run for run in _drafting(runs) if not _is_adaptive(run)]
+    for policy in dict.fromkeys(run.setting.policy for run in fixed):
+        members = sorted(
+            (run for run in fixed if run.setting.policy == policy),
+            key=lambda run: run.setting.num_spec_tokens,
+        )
         lengths = [run.setting.num_spec_tokens for run in members]
         yield policy, lengths, [_speed(run, cpu_time=cpu_time) for run in members]
+
+
+def _is_adaptive(run: BenchRun) -> bool:
+    return run.setting.adaptive

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, frozen
-from cattrs import Converter
+from attrs import asdict, field, frozen
+from cattrs import Converter, transform_error
 from cattrs.errors import BaseValidationError
+from cattrs.v import format_exception
 
-from ...core.errors import ConfigError
+from ...core.errors import AcceptorError, ConfigError
 from .figures import Figures
+from .files import write_file
 from .sweep import Load, Setting
 
 
@@ -31,10 +33,11 @@ class BenchResults:
 
     Attributes:
         date: of the day, in UTC.
-        machine: device and versions.
+        machine: device, versions and the target's dtype.
         models: names of target and draft.
         load: what every run was given to do.
         runs: in the order of the sweep.
+        sampling: what shapes the target's law beside the temperature, where it is not the default.
     """
 
     date: str
@@ -42,6 +45,7 @@ class BenchResults:
     models: Mapping[str, str]
     load: Load
     runs: tuple[BenchRun, ...]
+    sampling: Mapping[str, float] = field(factory=dict)
 
 
 def write_results(results: BenchResults, path: Path) -> None:
@@ -50,12 +54,7 @@ def write_results(results: BenchResults, path: Path) -> None:
     Raises:
         ConfigError: the file cannot be written.
     """
-    text = json.dumps(asdict(results), indent=1, ensure_ascii=False)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: expected a file that can be written, got {error}") from None
+    write_file(path, json.dumps(asdict(results), indent=1, ensure_ascii=False) + "\n")
 
 
 def read_results(path: Path) -> BenchResults:
@@ -71,6 +70,14 @@ def read_results(path: Path) -> BenchResults:
     try:
         return Converter().structure(content, BenchResults)
     except (BaseValidationError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{path}: expected what --json writes, got {type(error).__name__}"
-        ) from None
+        problem = first_problem(error)
+        raise ConfigError(f"{path}: expected what bench --json writes: {problem}") from None
+
+
+def first_problem(error: Exception) -> str:
+    """What is wrong, and where, in an error that cattrs raised."""
+    return str(transform_error(error, format_exception=_text)[0]).replace(" @ $", " at ")
+
+
+def _text(error: BaseException, kind: type | None) -> str:
+    return str(error) if isinstance(error, AcceptorError) else format_exception(error, kind)

@@ -20,7 +20,7 @@ class Row:
     Attributes:
         name: what it is called, with its unit.
         value: of one run; None where the run has none.
-        digits: behind the decimal point.
+        digits: behind the decimal point; from 1,000 on at most one.
         differs: whether a difference to another run says something.
         in_points: a percentage: differences are in points, not in percent of it.
         more_is_better: what a rise means.
@@ -36,7 +36,10 @@ class Row:
     def text(self, figures: Figures) -> str:
         """The value of one run."""
         value = self.value(figures)
-        return "–" if value is None else f"{value:,.{self.digits}f}"
+        if value is None:
+            return "–"
+        digits = min(self.digits, 1) if abs(value) >= 1000 else self.digits
+        return f"{value:,.{digits}f}"
 
     def difference(self, figures: Figures, base: Figures) -> str:
         """How far one run is from another; empty where that says nothing."""
@@ -88,7 +91,7 @@ def _latency(title: str, name: str, letters: str) -> Section:
 
 LATENCIES = (
     _latency("time to first token", "ttft", "TTFT"),
-    _latency("time per output token, without the first", "tpot", "TPOT"),
+    _latency("time per output token", "tpot", "TPOT"),
     _latency("inter-token latency", "itl", "ITL"),
     _latency("end-to-end latency", "e2el", "E2EL"),
 )

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from time import process_time
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from ...core.sampling_params import SamplingParams
 from ..engine.engine import Engine
@@ -23,6 +23,9 @@ from .prompts import Prompt
 from .requests import Arrivals, make_arrivals
 from .results import BenchResults, BenchRun
 from .sweep import PLAIN, Load, Setting, Sweep
+
+SHAPING = ("top_k", "top_p", "min_p")
+"""Settings that are the same in every run, and not a load's."""
 
 Begin = Callable[[str, int], Callable[[Gain], None]]
 
@@ -72,11 +75,21 @@ class Bench:
         )
         return BenchResults(
             date=datetime.now(UTC).date().isoformat(),
-            machine=describe(self.pair.target.device),
+            machine=describe(self.pair.target.device) | {"dtype": self._dtype},
             models=self.pair.names,
             load=self.load,
             runs=runs,
+            sampling=self._sampling(),
         )
+
+    @property
+    def _dtype(self) -> str:
+        return str(self.pair.target.dtype).removeprefix("torch.")
+
+    def _sampling(self) -> dict[str, float]:
+        usual = asdict(SamplingParams(), recurse=False)
+        chosen = asdict(self.sampling, recurse=False)
+        return {name: chosen[name] for name in SHAPING if chosen[name] != usual[name]}
 
     def serve(self, setting: Setting, begin: Begin, name: str) -> Figures:
         """The figures of one setting; warming up comes before the last `begin`."""

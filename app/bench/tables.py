@@ -9,14 +9,14 @@ from itertools import groupby
 
 from attrs import frozen
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from .results import BenchResults, BenchRun
 from .rows import Row, Section, sections
 
-_DIFFERENCE_WIDTH = 10
+_DIFFERENCE_WIDTH = 9
 _PADDING = 2
 
 
@@ -30,7 +30,8 @@ class Column:
     @property
     def width(self) -> int:
         """In characters, with the space around."""
-        return max(len(self.head), *(cell.cell_len for cell in self.cells)) + _PADDING
+        heads = map(len, self.head.splitlines())
+        return max(*heads, *(cell.cell_len for cell in self.cells), 0) + _PADDING
 
 
 def print_results(console: Console, results: BenchResults) -> None:
@@ -40,9 +41,10 @@ def print_results(console: Console, results: BenchResults) -> None:
         heading = f"temperature {temperature:g}, backend {backend}"
         console.print(Text(f"\n{heading}", style="bold"))
         for table in _tables(console.width, runs):
-            console.print(table)
+            console.print(table, "")
         if len(runs[0].figures.acceptance_by_category) > 1 and any(map(_drafts, runs)):
-            console.print(_category_table(runs))
+            for table in _category_tables(console.width, runs):
+                console.print(table, "")
 
 
 def comparable(runs: Sequence[BenchRun]) -> Iterator[Sequence[BenchRun]]:
@@ -53,29 +55,57 @@ def comparable(runs: Sequence[BenchRun]) -> Iterator[Sequence[BenchRun]]:
 
 
 def _tables(width: int, runs: Sequence[BenchRun]) -> Iterator[Table]:
-    num_spec_tokens = max(len(run.figures.acceptance.acceptance_rate_per_pos) for run in runs)
-    shown = list(sections(num_spec_tokens))
-    names, first = Column("", list(_names(shown))), _column(runs[0], None, shown)
-    others = [_column(run, runs[0], shown) for run in runs[1:]]
-    left = width - names.width - first.width
-    widest = max((column.width for column in others), default=1)
-    count = max(left // widest, 1)
-    for start in range(0, max(len(others), 1), count):
-        yield _table([names, first, *others[start : start + count]])
+    base, *others = runs
+    for group in _fitting(width, base, others):
+        shown = list(sections(max(run.setting.num_spec_tokens for run in (base, *group))))
+        yield as_table(
+            [
+                names_column(shown),
+                figures_column(base, None, shown),
+                *(figures_column(run, base, shown) for run in group),
+            ]
+        )
 
 
-def _names(shown: Iterable[Section]) -> Iterator[Text]:
+def _fitting(
+    width: int, base: BenchRun, others: Sequence[BenchRun]
+) -> Iterator[Sequence[BenchRun]]:
+    """The other runs, as many at once as stand beside the names and the first."""
+    shown = list(sections(max(run.setting.num_spec_tokens for run in (base, *others))))
+    left = width + _PADDING - names_column(shown).width
+    left -= figures_column(base, None, shown).width
+    widest = max((figures_column(run, base, shown).width for run in others), default=1)
+    yield from _in_groups(others, max(left // widest, 1))
+
+
+def _in_groups(runs: Sequence[BenchRun], count: int) -> Iterator[Sequence[BenchRun]]:
+    for start in range(0, max(len(runs), 1), count):
+        yield runs[start : start + count]
+
+
+def names_column(shown: Iterable[Section], head: str = "") -> Column:
+    """What the rows of sections are called."""
+    cells: list[Text] = []
     for section in shown:
-        yield Text(section.title, style="bold")
-        yield from (Text(f"  {row.name}") for row in section.rows)
+        cells.append(Text(section.title, style="bold"))
+        cells += [Text(f"  {row.name}") for row in section.rows]
+    return Column(head, cells)
 
 
-def _column(run: BenchRun, base: BenchRun | None, shown: Iterable[Section]) -> Column:
+def figures_column(
+    run: BenchRun, base: BenchRun | None, shown: Iterable[Section], head: str | None = None
+) -> Column:
+    """One run's figures, with differences where there is another run to compare with."""
     cells: list[Text] = []
     for section in shown:
         cells.append(Text())
         cells += [_cell(row, run, base) for row in section.rows]
-    return Column(run.setting.label, cells)
+    return Column(_head(run) if head is None else head, cells)
+
+
+def _head(run: BenchRun) -> str:
+    """Policy and K, one below the other."""
+    return run.setting.label.replace(", ", "\n")
 
 
 def _cell(row: Row, run: BenchRun, base: BenchRun | None) -> Text:
@@ -86,10 +116,12 @@ def _cell(row: Row, run: BenchRun, base: BenchRun | None) -> Text:
     return Text.assemble(row.text(run.figures), (padded, _style(row, difference)))
 
 
-def _table(columns: Sequence[Column]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+def as_table(columns: Sequence[Column]) -> Table:
+    """Columns side by side, the first one text."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
     for place, column in enumerate(columns):
-        table.add_column(column.head, justify="right" if place else "left", no_wrap=True)
+        justify: JustifyMethod = "right" if place else "left"
+        table.add_column(column.head, justify=justify, no_wrap=True, vertical="bottom")
     for cells in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*cells)
     return table
@@ -106,13 +138,18 @@ def _drafts(run: BenchRun) -> bool:
     return run.figures.acceptance.num_drafts > 0
 
 
-def _category_table(runs: Iterable[BenchRun]) -> Table:
+def _category_tables(width: int, runs: Iterable[BenchRun]) -> Iterator[Table]:
     drafting = [run for run in runs if _drafts(run)]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("acceptance length by category", no_wrap=True)
-    for run in drafting:
-        table.add_column(run.setting.label, justify="right")
-    for category in sorted(drafting[0].figures.acceptance_by_category):
-        lengths = [run.figures.acceptance_by_category[category] for run in drafting]
-        table.add_row(f"  {category}", *(f"{one.acceptance_length:.2f}" for one in lengths))
-    return table
+    categories = sorted(drafting[0].figures.acceptance_by_category)
+    names = Column("acceptance length by category", [Text(f"  {name}") for name in categories])
+    columns = [_lengths(run, categories) for run in drafting]
+    left = width + _PADDING - names.width
+    count = max(left // max(column.width for column in columns), 1)
+    for start in range(0, len(columns), count):
+        yield as_table([names, *columns[start : start + count]])
+
+
+def _lengths(run: BenchRun, categories: Iterable[str]) -> Column:
+    known = run.figures.acceptance_by_category
+    cells = [Text(f"{known[category].acceptance_length:.2f}") for category in categories]
+    return Column(_head(run), cells)

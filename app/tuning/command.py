@@ -32,7 +32,7 @@ _CHOICES = (
         show_default=True,
         help="Requests under way at once.",
     ),
-    click.option("--temperature", type=float, default=1.0, show_default=True),
+    click.option("--temperature", type=float, default=1.0, show_default=True, help="0 is greedy."),
     click.option("--backend", default="reference", show_default=True, help="What verifies."),
     click.option(
         "--steps",

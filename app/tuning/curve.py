@@ -11,23 +11,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..bench.plots import STYLE
+from ..bench.files import make_room
+from ..bench.plots import STYLE, put_legend
 from ..bench.sweep import PLAIN
 from .results import TuneResults
 
 
 def draw_curve(results: TuneResults, path: Path) -> None:
     """One panel per concurrency, one line per policy."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_room(path)
     concurrencies = results.concurrencies
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.2 * len(concurrencies) + 1.2, 3.2), layout="constrained")
+        figure = Figure(figsize=(3.2 * len(concurrencies) + 1.8, 3.2), layout="constrained")
         panels = figure.subplots(1, len(concurrencies), squeeze=False)[0]
         for axes, concurrency in zip(panels, concurrencies, strict=True):
             _draw(axes, results, concurrency)
         unit = "CPU second" if results.cpu_time else "second"
         panels[0].set_ylabel(f"output tokens per {unit}")
-        panels[-1].legend(fontsize=7)
+        put_legend(figure, panels[-1])
         metadata = {"Date": None} if path.suffix == ".svg" else None
         figure.savefig(path, metadata=metadata, dpi=150)
 
@@ -44,6 +45,8 @@ def _draw(axes: Axes, results: TuneResults, concurrency: int) -> None:
     for level in plain:
         axes.axhline(level, color="black", linestyle="--", linewidth=1, label=PLAIN)
     axes.plot([0] * len(checked), checked, "kx")
+    if results.checks:
+        axes.plot([], [], "x", color="grey", label="measured")
     axes.set(title=f"{concurrency} at a time", xlabel="K, tokens per draft")
     axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from ...core.checks import check_integer
 from ...core.errors import ConfigError, UnavailableError
-from ..bench.main import make_bench
+from ..bench.files import make_room, write_file
+from ..bench.main import OUTPUT_FILES, make_bench
 from ..bench.progress import progress_bars
 from .markdown import as_markdown
 from .measure import Plan
@@ -27,21 +28,23 @@ def run(options: Options) -> None:
     Raises:
         AcceptorError: an option, a model or a prompt file is unfit.
     """
+    for name in (*OUTPUT_FILES, "curve"):
+        make_room(options[name])
     draw_curve = None if options["curve"] is None else _curve()
     tuner = make_tuner(options)
     with progress_bars(shown=True) as begin:
         results = tuner.run(begin, check=options["check"])
     console = Console(highlight=False)
     models = " and ".join(results.models.values())
-    console.print(f"{models} on {results.machine['device']}, {results.date}")
+    console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)
     print_results(console, results)
     if options["json_file"] is not None:
         write_results(results, options["json_file"])
     if options["markdown_file"] is not None:
-        options["markdown_file"].write_text(as_markdown(results), encoding="utf-8")
+        write_file(options["markdown_file"], as_markdown(results))
     if draw_curve is not None:
         draw_curve(results, options["curve"])
-        console.print(f"drawn: {options['curve']}")
+        console.print(f"drawn: {options['curve']}", soft_wrap=True)
 
 
 def make_tuner(options: Options) -> Tuner:

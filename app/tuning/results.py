@@ -13,6 +13,8 @@ from cattrs import Converter
 from cattrs.errors import BaseValidationError
 
 from ...core.errors import ConfigError
+from ..bench.files import write_file
+from ..bench.results import first_problem
 from ..bench.sweep import Load
 from .costs import PARTS, StepCosts, StepTimes
 from .goodput import Goodput, Prediction
@@ -119,12 +121,7 @@ def write_results(results: TuneResults, path: Path) -> None:
     Raises:
         ConfigError: the file cannot be written.
     """
-    text = json.dumps(asdict(results), indent=1, ensure_ascii=False)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: expected a file that can be written, got {error}") from None
+    write_file(path, json.dumps(asdict(results), indent=1, ensure_ascii=False) + "\n")
 
 
 def read_results(path: Path) -> TuneResults:
@@ -140,6 +137,5 @@ def read_results(path: Path) -> TuneResults:
     try:
         return Converter().structure(content, TuneResults)
     except (BaseValidationError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{path}: expected what --json writes, got {type(error).__name__}"
-        ) from None
+        problem = first_problem(error)
+        raise ConfigError(f"{path}: expected what tune --json writes: {problem}") from None

@@ -1,10 +1,14 @@
 """A benchmark through the engine: what it counts adds up, and set rates come out."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from attrs import evolve
 
+from acceptor.app.bench.comparison import differences
 from acceptor.app.bench.load import Gain
 from acceptor.app.bench.pair import NoText
 from acceptor.app.bench.pair import Pair as BenchPair
@@ -67,6 +71,12 @@ def results(make_bench: Callable[..., Bench]) -> BenchResults:
     return make_bench().run()
 
 
+@pytest.fixture
+def few(make_bench: Callable[..., Bench]) -> BenchResults:
+    load = evolve(LOAD, num_requests=2, output_len=4)
+    return make_bench(load, policies={"block": Block()}).run()
+
+
 def test_every_setting_serves_all_requests_and_adds_up(results: BenchResults) -> None:
     assert [run.setting.label for run in results.runs] == [
         PLAIN,
@@ -121,18 +131,95 @@ def test_arrivals_at_a_rate_are_served_one_after_the_other(
     assert figures.duration > 0
 
 
-def test_results_are_the_same_after_a_file(results: BenchResults, tmp_path: Path) -> None:
+def test_results_are_the_same_after_a_file(few: BenchResults, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "results.json"
-    write_results(results, path)
-    assert read_results(path) == results
+    write_results(few, path)
+    assert read_results(path) == few
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"runs": 3}', '{"runs": [{"setting": 1}]}'])
-def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "expected JSON"),
+        ("[]", "expected what bench --json writes"),
+        ('{"runs": 3}', "required field missing at .date"),
+        ('{"runs": [{"setting": 1}]}', "expected what bench --json writes"),
+    ],
+)
+def test_a_file_that_holds_something_else_is_refused(
+    tmp_path: Path, content: str, problem: str
+) -> None:
     path = tmp_path / "results.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError, match="expected"):
+    with pytest.raises(ConfigError, match=f"results.json: .*{problem}"):
         read_results(path)
+
+
+def without(content: dict[str, Any], *path: str | int) -> None:
+    *way, last = path
+    inner: Any = content
+    for step in way:
+        inner = inner[step]
+    del inner[last]
+
+
+def cut_percentiles(content: dict[str, Any]) -> None:
+    content["runs"][0]["figures"]["ttft"]["percentiles"] = [1.0, 2.0]
+
+
+def ask_for_nothing(content: dict[str, Any]) -> None:
+    content["load"]["num_requests"] = 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda content: without(content, "load"), "required field missing at .load"),
+        (
+            lambda content: without(content, "runs", 1, "figures", "acceptance", "num_drafts"),
+            "required field missing at .runs[1].figures.acceptance.num_drafts",
+        ),
+        (cut_percentiles, "percentiles: expected 22 or none, got 2 at .runs[0].figures.ttft"),
+        (ask_for_nothing, "num_requests: expected a number in [1, inf), got 0 at .load"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_one_sentence(
+    few: BenchResults, tmp_path: Path, damage: Callable[[Any], None], problem: str
+) -> None:
+    path = tmp_path / "results.json"
+    write_results(few, path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    damage(content)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        read_results(path)
+    assert str(caught.value) == f"{path}: expected what bench --json writes: {problem}"
+
+
+def test_a_file_from_before_sampling_was_written_is_read(few: BenchResults, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    write_results(few, path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    without(content, "sampling")
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert read_results(path) == few
+
+
+def test_a_comparison_names_what_was_not_the_same(few: BenchResults) -> None:
+    other = evolve(
+        few,
+        load=evolve(few.load, request_rate=2.0),
+        sampling={"top_k": 5},
+        models={"target": "other"},
+        machine={**few.machine, "torch": "1"},
+    )
+    assert list(differences(few, few)) == []
+    assert list(differences(other, few)) == [
+        "request_rate: not set before, 2.0 now",
+        "top_k: not set before, 5 now",
+        "target: toy before, other now",
+        f"torch: {few.machine['torch']} before, 1 now",
+    ]
 
 
 @pytest.mark.slow

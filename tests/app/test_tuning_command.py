@@ -69,7 +69,7 @@ def test_a_benchmark_adapts_k_by_what_was_tuned(
     with pytest.raises(SystemExit) as exit_:
         main(["bench", *load, "--policy", "block", "--adaptive", str(file)])
     assert (exit_.value.code or 0) == 0
-    assert "block, K≤2" in capsys.readouterr().out
+    assert "K≤2" in capsys.readouterr().out
     with pytest.raises(SystemExit) as exit_:
         main(["bench", *load, "--policy", "strict", "--adaptive", str(file)])
     assert exit_.value.code == 2
@@ -83,6 +83,7 @@ def test_a_benchmark_adapts_k_by_what_was_tuned(
         (("--concurrency", "0"), "concurrency: expected a number in [1"),
         (("--policy", "best"), "--policy: expected one of probabilistic,"),
         (("--steps", "1"), "steps"),
+        (("--curve", "/dev/null/curve.svg"), "expected a file that can be written"),
         (("--cpu-time", "--device", "cuda"), "--cpu-time: expected the device cpu, got cuda"),
     ],
 )
