@@ -25,6 +25,20 @@ __device__ inline unsigned int max_nan_bf16x2(unsigned int a, unsigned int b) {
     return y;
 }
 
+// Of this CTA; never remembered.
+__device__ inline unsigned int thread_id() {
+    unsigned int y;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(y));
+    return y;
+}
+
+// Of this thread in its warp; never remembered.
+__device__ inline unsigned int lane_of_warp() {
+    unsigned int y;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(y));
+    return y;
+}
+
 // Of all lanes of a warp.
 __device__ inline int warp_max_signed(int value) {
     int y;

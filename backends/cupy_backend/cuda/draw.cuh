@@ -11,8 +11,9 @@ __device__ inline i64 draw_inside(
     TokenWeight log2_weight) {
     const i64 first = static_cast<i64>(block) * BLOCK_SIZE, rest = vocab_size - first;
     const u32 count = rest < BLOCK_SIZE ? static_cast<u32>(rest) : BLOCK_SIZE;
-    u64 best = race_quads(key, TOKEN_LEVEL, static_cast<u32>(first), count, team.thread(),
-                          DrawTeam::THREADS, log2_weight);
+    static_assert(4 * DrawTeam::THREADS == BLOCK_SIZE);
+    u64 best = race_quad(
+        key, TOKEN_LEVEL, static_cast<u32>(first), count, team.thread(), log2_weight);
     best = team_reduce(team, slots, best, Max{});
     return best == 0 ? NO_TOKEN : static_cast<i64>(racer_id(best));
 }
@@ -41,30 +42,6 @@ __device__ inline i64 draw_from_law(
     return draw_among(
         team, slots, row.vocab_size, key, [&](u32 block) { return log2_mass(stats[block], law); },
         [&](u32 id) { return kept_log2_weight(law, load_logit(row, id)); });
-}
-
-// The same, maybe without one token, where no statistics are at hand: the row is read again.
-template <typename T>
-__device__ COLD i64 draw_from_row(
-    DrawTeam team, u64* slots, Row<T> row, Law law, DrawKey key, i64 without) {
-    const auto weight = [&](i64 id, float logit) {
-        return id == without ? -INFINITY : kept_log2_weight(law, logit);
-    };
-    u64 best = 0;
-    for (int block = team.warp(); block < row.num_blocks(); block += DrawTeam::WARPS) {
-        float logits[PER_LANE], terms[PER_LANE];
-        load_block(row, block, logits);
-#pragma unroll
-        for (int j = 0; j < PER_LANE; ++j)
-            terms[j] = exp2_fast(weight(id_of(block, lane_id(), j), logits[j]));
-        const float sum = warp_reduce(lane_sum(terms), Add{});
-        const u64 entered = enter_race(random_word(key, BLOCK_LEVEL, block), block, log2f(sum));
-        best = Max{}(best, entered);
-    }
-    best = team_reduce(team, slots, best, Max{});
-    if (best == 0) return NO_TOKEN;
-    return draw_inside(team, slots, racer_id(best), row.vocab_size, key,
-                       [&](u32 id) { return weight(id, load_logit(row, id)); });
 }
 
 // The first element of the row that is as large as its largest.

@@ -3,9 +3,10 @@
 #include "judge.cuh"
 
 __device__ inline void write_outputs(
-    const Shared& shared, const Decision& decision, i64 token) {
+    const Shared& shared, i64 token) {
+    const Decision& decision = shared.decision;
     const Params& p = shared.params;
-    const int place = static_cast<int>(threadIdx.x) % DrawTeam::THREADS;
+    const int place = static_cast<int>(thread_id()) % DrawTeam::THREADS;
     const i64 width = p.max_spec_len + 1, request = shared.request.index;
     if (place >= width) return;
     i64 emitted = -1;
@@ -22,29 +23,30 @@ __device__ inline void write_outputs(
     if (p.num_accepted) p.num_accepted[request] = decision.num_accepted;
 }
 
-// The target's own sample at a row.
-__device__ COLD i64 target_token(
-    DrawTeam team, Shared& shared, int row, const Mass* stats, Law law) {
-    const Params& p = shared.params;
-    const Request& request = shared.request;
-    const AdjustedRow target(p, request, row);
-    if (request.greedy) return greedy_token(team, shared.slots, target.row, stats, law);
-    return draw_from_law(
-        team, shared.slots, target.row, stats, law, target_key(p, request, row));
+// The target's own sample at a row whose law is known, to be read behind a barrier of the team.
+__device__ COLD void target_token(Shared& shared, int row, const Mass* stats) {
+    const DrawTeam team = my_team<DrawTeam>();
+    u64* slots = shared.slots;
+    const AdjustedRow target(shared.params, shared.request, row);
+    const Law& law = shared.target_laws[row];
+    const i64 token = shared.request.greedy
+        ? greedy_token(team, slots, target.row, stats, law)
+        : draw_from_law(team, slots, target.row, stats, law,
+                        target_key(shared.params, shared.request, row));
+    if (team.thread() == 0) shared.tokens[row] = static_cast<int>(token);
 }
 
 // After a decision that leaves no residual. `stats` are of the row behind what was accepted.
-__device__ inline void finish_from_target(
-    const DrawTeam& team, Shared& shared, const Decision& decision, const Mass* stats) {
-    i64 token = NO_TOKEN;
-    const int row = decision.num_accepted;
-    if (decision.ending == FROM_TARGET) {
-        if (SAMPLES_EVERY_ROW || (shared.request.strict && POLICY != SYNTHETIC))
-            token = shared.tokens[row];
-        else
-            token = target_token(team, shared, row, stats, shared.target_laws[row]);
+__device__ inline void finish_from_target(Shared& shared, const Mass* stats) {
+    const Decision& decision = shared.decision;
+    const bool known = SAMPLES_EVERY_ROW || (shared.request.strict && POLICY != SYNTHETIC);
+    if (decision.ending == FROM_TARGET && !known) {
+        target_token(shared, decision.num_accepted, stats);
+        my_team<DrawTeam>().sync();
     }
-    write_outputs(shared, decision, token);
+    write_outputs(shared, decision.ending == FROM_TARGET
+                              ? static_cast<i64>(shared.tokens[decision.num_accepted])
+                              : NO_TOKEN);
 }
 
 // Of a row whose laws are known. `adjustment` must outlive it; `stats` may be null.
@@ -69,21 +71,30 @@ __device__ inline Pair pair_of(
     return pair;
 }
 
-// By one thread, between barriers.
-__device__ inline void set_pair(Shared& shared, int row, const Mass* stats) {
-    shared.pair = pair_of(shared, row, stats, &shared.pair_adjustment);
-}
-
 __device__ inline DrawKey recover_key(const Request& request, int row) {
     return draw_key(request, row, RECOVER_STREAM, row + 1);
 }
 
-// `best` won the race among the blocks of the pair that is set.
-__device__ COLD void finish_from_residual(
-    DrawTeam team, Shared& shared, Decision decision, u64 best) {
-    const DrawKey key = recover_key(shared.request, decision.num_accepted);
-    const i64 token = draw_residual(team, shared.slots, shared.pair, best, key);
-    write_outputs(shared, decision, token);
+// By one thread, between barriers.
+__device__ inline void set_pair(Shared& shared, int row, const Mass* stats) {
+    Adjustment* adjustment = reinterpret_cast<Adjustment*>(shared.pair_adjustment);
+    shared.pair = pair_of(shared, row, stats, adjustment);
+    shared.pair_row = row;
+    shared.recover_key = recover_key(shared.request, row);
+    shared.best = 0;
+}
+
+// The pair is set, and its best block known.
+__device__ COLD void finish_from_residual(Shared& shared) {
+    write_outputs(shared, draw_residual(shared.slots, shared.pair, shared.best, shared.recover_key));
+}
+
+// Of the pair that is set, from its blocks' masses. To be read behind a barrier of the team.
+__device__ inline void find_best_residual(Shared& shared, const float* masses, int num_blocks) {
+    const DrawTeam team = my_team<DrawTeam>();
+    team.sync();
+    const u64 best = best_residual(team, shared.slots, masses, num_blocks, shared.recover_key);
+    if (team.thread() == 0) shared.best = best;
 }
 
 // Whether block verification, which refused the whole draft, keeps `row` of its tokens, given the

@@ -3,7 +3,7 @@
 #pragma once
 #include "acceptance.cuh"
 #include "residual.cuh"
-#include "workspace.cuh"
+#include "stretch.cuh"
 
 enum Verdict { PASSES, FAILS, TARGET_FLAWED, DRAFT_FLAWED };
 enum Ending { STOPPED, FROM_TARGET, FROM_RESIDUAL };
@@ -15,14 +15,38 @@ struct Decision {
     int status;
 };
 
+// One of a request's CTAs.
+struct Member {
+    int index;
+    int count;
+    // Of so many places [first, next) are this member's; the first members have one more.
+    __device__ int first(int total) const { return first_of(index, total); }
+    __device__ int next(int total) const { return first_of(index + 1, total); }
+    // Whose a place is.
+    __device__ int owner(int total, int place) const {
+        const int share = total / count, larger = total - share * count;
+        const int border = larger * (share + 1);
+        return place < border ? place / (share + 1) : larger + (place - border) / share;
+    }
+    __device__ int first_of(int member, int total) const {
+        const int share = total / count, larger = total - share * count;
+        return member * share + (member < larger ? member : larger);
+    }
+};
+
 // What a CTA knows of its request. Places that a variant does not use hold nothing.
 struct Shared {
     Params params;
     Request request;
-    Request guess;
+    Member member;
+    Control control;
     Decision decision;
     Pair pair;  // whose residual is looked at
-    Adjustment pair_adjustment;
+    u64 best;   // the pair's racer for the recovered token's block
+    DrawKey recover_key;
+    alignas(8) char pair_adjustment[ADJUSTED ? sizeof(Adjustment) : 8];
+    int pair_row;
+    Cursor cursors[CTA_WARPS];
     u64 slots[CTA_WARPS];
     u32 flags[MAX_ROWS / 16];
     Law target_laws[MAX_ROWS];
@@ -40,7 +64,7 @@ struct Shared {
 // Functions that are not inlined cannot read a launch's argument where it is.
 __device__ inline void copy_params(const Params& from, Shared& shared) {
     constexpr int words = sizeof(Params) / sizeof(u64);
-    for (int i = threadIdx.x; i < words; i += CTA_THREADS)
+    for (int i = thread_id(); i < words; i += CTA_THREADS)
         reinterpret_cast<u64*>(&shared.params)[i] = reinterpret_cast<const u64*>(&from)[i];
 }
 

@@ -5,6 +5,10 @@
 
 constexpr u32 ALL_LANES = 0xffffffffu;
 
+// Asked for anew each time: a register that holds it would be missing elsewhere.
+__device__ inline int lane_id() { return static_cast<int>(lane_of_warp()); }
+__device__ inline int warp_id() { return static_cast<int>(thread_id()) / LANES; }
+
 // A group of warps that works on one row; `barrier` is not shared with another team at work.
 template <int NUM_WARPS>
 struct Team {
@@ -12,8 +16,8 @@ struct Team {
     static constexpr int THREADS = NUM_WARPS * LANES;
     int first_warp;
     int barrier;
-    __device__ int warp() const { return static_cast<int>(threadIdx.x) / LANES - first_warp; }
-    __device__ int thread() const { return static_cast<int>(threadIdx.x) - first_warp * LANES; }
+    __device__ int warp() const { return warp_id() - first_warp; }
+    __device__ int thread() const { return static_cast<int>(thread_id()) - first_warp * LANES; }
     __device__ void sync() const {
         __syncwarp();  // a warp must come to a named barrier whole
         named_barrier(barrier, THREADS);
@@ -23,9 +27,6 @@ struct Team {
 using WholeCta = Team<CTA_WARPS>;
 using HalfCta = Team<CTA_WARPS / 2>;
 using DrawTeam = Team<4>;  // a thread per four tokens of a block
-
-__device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % LANES; }
-__device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / LANES; }
 
 template <typename TeamT>
 __device__ inline TeamT my_team() {

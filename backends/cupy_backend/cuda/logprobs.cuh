@@ -72,7 +72,7 @@ __device__ inline u64 next_in_group(
 __device__ inline void bound_groups(
     Groups& groups, int num_groups, int size, const Row<TargetLogit>& row, const Mass* stats,
     const Law& law) {
-    for (int group = static_cast<int>(threadIdx.x); group < num_groups; group += CTA_THREADS) {
+    for (int group = static_cast<int>(thread_id()); group < num_groups; group += CTA_THREADS) {
         float max = -INFINITY;
         for (int block = group * size; block < (group + 1) * size; ++block)
             if (block < row.num_blocks()) max = fmaxf(max, stats[block].max);
@@ -109,8 +109,8 @@ __device__ inline void write_most_likely(
 }
 
 __device__ inline void write_nothing(const LogprobParams& p, i64 place) {
-    if (threadIdx.x == 0) p.emitted[place] = -INFINITY;
-    for (i64 rank = threadIdx.x; rank < p.top_n; rank += CTA_THREADS) {
+    if (thread_id() == 0) p.emitted[place] = -INFINITY;
+    for (i64 rank = thread_id(); rank < p.top_n; rank += CTA_THREADS) {
         p.top_token_ids[place * p.top_n + rank] = -1;
         p.top[place * p.top_n + rank] = -INFINITY;
     }
@@ -138,7 +138,7 @@ __device__ inline void write_logprobs(
     const int num_groups = (num_blocks + size - 1) / size;
     bound_groups(groups, num_groups, size, row, stats, law);
     __syncthreads();
-    if (threadIdx.x == 0) p.emitted[place] = logprob_of(law, load_logit(row, token));
+    if (thread_id() == 0) p.emitted[place] = logprob_of(law, load_logit(row, token));
     if (warp_id() == 0)
         write_most_likely(groups, num_groups, size, row, law, p.top_n,
                           p.top_token_ids + place * p.top_n, p.top + place * p.top_n);

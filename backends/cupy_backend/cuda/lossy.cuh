@@ -99,11 +99,11 @@ __device__ inline bool forgives_draft(
     const Law& law = pair.target_law;
     if (POLICY == FLY) {
         const float entropy = entropy_of(shared.slots, pair.target, stats, law);
-        if (threadIdx.x == 0) shared.entropies[row] = entropy;
+        if (thread_id() == 0) shared.entropies[row] = entropy;
     }
     const Leniency leniency = leniency_of(p, shared.slots, scratch, pair.target, stats, law);
     const float variation = variation_of(shared.slots, pair, leniency, POLICY == FLY);
-    if (threadIdx.x == 0) shared.variations[row] = variation;
+    if (thread_id() == 0) shared.variations[row] = variation;
     return POLICY == FLY || forgives(leniency, law, load_logit(pair.target, pair.drafted));
 }
 

@@ -3,23 +3,6 @@
 #include "judge.cuh"
 #include "stream.cuh"
 
-// One of a request's CTAs.
-struct Member {
-    int index;
-    int count;
-    // Of so many places [first, next) are this member's.
-    __device__ int first(int total) const {
-        return static_cast<int>(static_cast<i64>(total) * index / count);
-    }
-    __device__ int next(int total) const {
-        return static_cast<int>(static_cast<i64>(total) * (index + 1) / count);
-    }
-    // Whose a place is.
-    __device__ int owner(int total, int place) const {
-        return static_cast<int>((static_cast<i64>(place + 1) * count - 1) / total);
-    }
-};
-
 // Where a request's results are, which all of its CTAs see.
 struct GlobalPlaces {
     const Params& p;
@@ -43,7 +26,7 @@ struct GlobalPlaces {
 // What the CTA wrote is visible to whom the counter tells so. By all threads; true for the last.
 __device__ inline bool arrive(Shared& shared, u32* counter, u32 expected) {
     __syncthreads();
-    if (threadIdx.x == 0) shared.flags[0] = add_acq_rel(counter, 1u) + 1 == expected;
+    if (thread_id() == 0) shared.flags[0] = add_acq_rel(counter, 1u) + 1 == expected;
     __syncthreads();
     return shared.flags[0];
 }
@@ -72,7 +55,9 @@ struct Parts {
 // Arrives at every row that this CTA has read a share of. By all threads; afterwards bit i of
 // `flags` says that it was the last at part i, whose counter is 0 again.
 __device__ inline void arrive_at_rows(
-    const Params& p, Shared& shared, u32* counters, const Member& member) {
+    const Params& p, Shared& shared) {
+    const Member& member = shared.member;
+    u32* counters = shared.control.rows;
     const Parts parts(p, shared.request);
     const int total = length_of_request(p, shared.request);
     const int first = member.first(total), next = member.next(total);

@@ -49,7 +49,7 @@ __device__ inline void find_laws(
                                 request.draft_temperature)
                     : plain_law(places.target, num_blocks_of(p.vocab_size), request.temperature);
     }
-    if (threadIdx.x % HalfCta::THREADS != 0) return;
+    if (thread_id() % HalfCta::THREADS != 0) return;
     if (DENSE && draft)
         shared.draft_laws[row] = law;
     else
@@ -64,12 +64,8 @@ __device__ inline Verdict judge_row(
     find_laws(p, shared, scratch, places, row);
     __syncthreads();
     if (SAMPLES_EVERY_ROW || request.strict) {
-        const Law law = shared.target_laws[row];
-        if (warp_id() < DrawTeam::WARPS && law.is_usable()) {
-            const i64 token =
-                target_token(my_team<DrawTeam>(), shared, row, places.target, law);
-            if (threadIdx.x == 0) shared.tokens[row] = static_cast<int>(token);
-        }
+        if (warp_id() < DrawTeam::WARPS && shared.target_laws[row].is_usable())
+            target_token(shared, row, places.target);
         __syncthreads();
     }
     Verdict verdict = verdict_of(p, shared, row);
@@ -82,11 +78,12 @@ __device__ inline Verdict judge_row(
 
 // Statistics of a target row and the draft row beside it.
 __device__ inline void read_row(
-    const Params& p, const Request& request, const LocalPlaces& places, int row) {
-    Flow flow;
-    flow.open(p, request, places, stretch_of_row(p, request, row));
+    const Params& p, Shared& shared, const LocalPlaces& places, int row) {
+    const Request& request = shared.request;
+    Flow flow = {};
+    flow.open(p, request, places, shared.cursors, stretch_of_row(p, request, row));
     flow.fetch_all();
-    flow.drain(p, request, places);
+    flow.drain(p, request, places, shared.cursors);
 }
 
 // Reads and judges rows up to the first that does not pass.
@@ -97,7 +94,7 @@ __device__ inline int judge_rows(
     if (warp_id() == 0) gather_evidence(p, shared);
     verdict = PASSES;
     for (int row = 0; row < request.num_rows; ++row) {
-        read_row(p, request, places, row);
+        read_row(p, shared, places, row);
         verdict = judge_row(p, shared, scratch, places, row);
         if (verdict != PASSES) return row;
     }
@@ -122,7 +119,7 @@ __device__ inline void decide_alone(
 // Residual masses of one row, known to all.
 __device__ inline void find_residual(Shared& shared, const LocalPlaces& places, int row) {
     __syncthreads();
-    if (threadIdx.x == 0) set_pair(shared, row, nullptr);
+    if (thread_id() == 0) set_pair(shared, row, nullptr);
     __syncthreads();
     visit_residual(&shared.pair, warp_id(), CTA_WARPS, num_blocks_of(shared.params.vocab_size),
                    [&](int block, float mass) {
@@ -132,41 +129,33 @@ __device__ inline void find_residual(Shared& shared, const LocalPlaces& places, 
 }
 
 __device__ COLD void finish_block(Shared& shared, LocalPlaces places) {
-    const Params& p = shared.params;
-    const DrawTeam team = my_team<DrawTeam>();
-    const int num_blocks = num_blocks_of(p.vocab_size);
-    Decision decision = shared.decision;
-    for (int row = decision.kept - 1;; --row) {
+    const int num_blocks = num_blocks_of(shared.params.vocab_size);
+    int row = shared.decision.kept - 1;
+    for (;; --row) {
         find_residual(shared, places, row);
         if (warp_id() < DrawTeam::WARPS) {
-            const bool keeps = block_keeps(team, shared, places.residuals(), num_blocks, row);
-            if (threadIdx.x == 0) shared.flags[0] = keeps;
+            const bool keeps =
+                block_keeps(my_team<DrawTeam>(), shared, places.residuals(), num_blocks, row);
+            if (thread_id() == 0) shared.flags[0] = keeps;
         }
         __syncthreads();
-        decision.num_accepted = row;
         if (shared.flags[0]) break;
     }
     if (warp_id() >= DrawTeam::WARPS) return;
-    const u64 best = best_residual(team, shared.slots, places.residuals(), num_blocks,
-                                   recover_key(shared.request, decision.num_accepted));
-    finish_from_residual(team, shared, decision, best);
+    if (thread_id() == 0) shared.decision.num_accepted = row;
+    find_best_residual(shared, places.residuals(), num_blocks);
+    my_team<DrawTeam>().sync();
+    finish_from_residual(shared);
 }
 
 __device__ COLD void finish_row(Shared& shared, LocalPlaces places) {
     const int row = shared.decision.kept;
-    if (threadIdx.x == 0) set_pair(shared, row, places.target);
+    if (thread_id() == 0) set_pair(shared, row, places.target);
     __syncthreads();
-    const u64 mine =
-        race_residual(&shared.pair, recover_key(shared.request, row), warp_id(), CTA_WARPS,
-                      num_blocks_of(shared.params.vocab_size));
-    if (lane_id() == 0) shared.slots[warp_id()] = mine;
+    race_residual(&shared.pair, shared.recover_key, warp_id(), CTA_WARPS,
+                  num_blocks_of(shared.params.vocab_size), &shared.best);
     __syncthreads();
-    if (warp_id() >= DrawTeam::WARPS) return;
-    const u64 best =
-        warp_reduce(lane_id() < CTA_WARPS ? shared.slots[lane_id()] : 0, Max{});
-    const DrawTeam team = my_team<DrawTeam>();
-    team.sync();
-    finish_from_residual(team, shared, shared.decision, best);
+    if (warp_id() < DrawTeam::WARPS) finish_from_residual(shared);
 }
 
 __device__ inline void verify_request(
@@ -186,7 +175,7 @@ __device__ inline void verify_request(
         else
             finish_row(shared, places);
     } else if (warp_id() < DrawTeam::WARPS) {
-        finish_from_target(my_team<DrawTeam>(), shared, shared.decision, places.target);
+        finish_from_target(shared, places.target);
     }
 }
 
@@ -201,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     copy_params(p, shared);
     for (i64 index = blockIdx.x; index < p.num_reqs;) {
         // Who draws the last number puts the counter back.
-        if (threadIdx.x == 0 && queues) {
+        if (thread_id() == 0 && queues) {
             drawn = atomicAdd(p.control, 1u);
             if (drawn == p.num_reqs - 1) *p.control = 0;
         }

@@ -28,23 +28,33 @@ __device__ inline u64 enter_race(u32 word, u32 id, float log2_weight) {
     return racer(__fsub_rn(log2_weight, log2_exponential(word)), id);
 }
 
-// The best of one level: threads `place`, `place` + `step`, ... take four candidates each below
-// `count`; `first_id` is a multiple of four.
+// The best of four candidates, those of a quad that are below `count`; `first_id` is a multiple of
+// four.
+template <typename Weight>
+__device__ inline u64 race_quad(
+    const DrawKey& key, u32 level, u32 first_id, u32 count, u32 quad, Weight log2_weight) {
+    u64 best = 0;
+    float weights[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i)
+        weights[i] = 4 * quad + i < count ? log2_weight(first_id + 4 * quad + i) : -INFINITY;
+    const uint4 words = random_words(key, level, first_id / 4 + quad);
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+        const u64 entered = enter_race(word_of(words, i), first_id + 4 * quad + i, weights[i]);
+        best = entered > best ? entered : best;
+    }
+    return best;
+}
+
+// The best of one level: threads `place`, `place` + `step`, ... take a quad each.
 template <typename Weight>
 __device__ inline u64 race_quads(
     const DrawKey& key, u32 level, u32 first_id, u32 count, u32 place, u32 step, Weight log2_weight) {
     u64 best = 0;
     for (u32 quad = place; 4 * quad < count; quad += step) {
-        float weights[4];
-#pragma unroll
-        for (u32 i = 0; i < 4; ++i)
-            weights[i] = 4 * quad + i < count ? log2_weight(first_id + 4 * quad + i) : -INFINITY;
-        const uint4 words = random_words(key, level, first_id / 4 + quad);
-#pragma unroll
-        for (u32 i = 0; i < 4; ++i) {
-            const u64 entered = enter_race(word_of(words, i), first_id + 4 * quad + i, weights[i]);
-            best = entered > best ? entered : best;
-        }
+        const u64 entered = race_quad(key, level, first_id, count, quad, log2_weight);
+        best = entered > best ? entered : best;
     }
     return best;
 }

@@ -36,65 +36,78 @@ __device__ inline float residual_of_token(const Pair& pair, i64 id) {
     return residual_weight(pair, load_logit(pair.target, id), draft_p(pair, id, draft_logit));
 }
 
-template <typename TargetAt, typename TakenAt>
-__device__ inline float residual_sum_of_block(const Pair& pair, TargetAt target_at, TakenAt taken) {
-    float terms[PER_LANE];
+// A lane's share of a block's mass as lane_sum adds it, token by token.
+__device__ inline float lane_residual(const Pair& pair, int block) {
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+        float part = 0.0f;
+#pragma unroll 1
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            float terms[4];
 #pragma unroll
-    for (int j = 0; j < PER_LANE; ++j) terms[j] = residual_weight(pair, target_at(j), taken(j));
-    return warp_reduce(lane_sum(terms), Add{});
+            for (int j = 0; j < 4; ++j) {
+                const i64 id = id_of(block, lane_id(), i + 4 * j);
+                terms[j] = id < pair.target.vocab_size ? residual_of_token(pair, id) : 0.0f;
+            }
+            part += (terms[0] + terms[1]) + (terms[2] + terms[3]);
+        }
+        sum += part;
+    }
+    return sum;
+}
+
+// The same where tokens are adjusted, which is cheaper for whole blocks.
+__device__ inline float lane_residual_adjusted(const Pair& pair, int block) {
+    float target[PER_LANE], draft[PER_LANE] = {}, terms[PER_LANE];
+    load_block(pair.target, block, target);
+    if (pair.is_dense()) load_block(pair.draft, block, draft);
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j)
+        terms[j] = residual_weight(
+            pair, target[j], draft_p(pair, id_of(block, lane_id(), j), draft[j]));
+    return lane_sum(terms);
 }
 
 __device__ COLD float residual_piecewise(const Pair* pair, int block) {
-    float target[PER_LANE], draft[PER_LANE] = {};
-    load_block(pair->target, block, target);
-    if (pair->is_dense()) load_block(pair->draft, block, draft);
-    return residual_sum_of_block(
-        *pair, [&](int j) { return target[j]; },
-        [&](int j) { return draft_p(*pair, id_of(block, lane_id(), j), draft[j]); });
+    const float mine =
+        ADJUSTED ? lane_residual_adjusted(*pair, block) : lane_residual(*pair, block);
+    return warp_reduce(mine, Add{});
 }
 
-// A lane's share of a block of both rows, on its way.
-struct PairSlot {
-    uint4 target[PER_LANE / PER_VECTOR<TargetLogit>];
-    uint4 draft[PER_LANE / PER_VECTOR<DraftLogit>];
+// Eight logits a lane of both rows, on their way: half of a block.
+struct HalfPair {
+    uint4 target[8 / PER_VECTOR<TargetLogit>];
+    uint4 draft[8 / PER_VECTOR<DraftLogit>];
 };
-
-constexpr int PAIR_DEPTH = sizeof(TargetLogit) + sizeof(DraftLogit) <= 4 ? 2 : 1;
 
 template <typename T>
-__device__ inline float unpack_from(const uint4* words, int j) {
-    RawBlock<T> raw;
+__device__ inline void fetch_eight(bool wanted, const T* data, uint4* words) {
 #pragma unroll
-    for (int i = 0; i < PER_LANE / PER_VECTOR<T>; ++i) raw.words[i] = words[i];
-    return unpack(raw, j);
+    for (int i = 0; i < 8 / PER_VECTOR<T>; ++i)
+        load_once_if(wanted, reinterpret_cast<const uint4*>(data) + i, words[i]);
 }
 
-// What a warp's blocks are read from.
-struct PairFlow {
-    const char* target;  // the lane's first logit of the next block
-    const char* draft;
-    i64 step;  // in elements
+// From an element on; nothing from `end` on.
+__device__ inline void fetch_half(const Pair& pair, i64 element, i64 end, HalfPair& half) {
+    fetch_eight(element < end, pair.target.data + element, half.target);
+    if (DENSE) fetch_eight(element < end, pair.draft.data + element, half.draft);
+}
 
-    __device__ void fetch(int wanted, PairSlot& slot) {
-        load_raw_if<TargetLogit>(wanted, target, slot.target);
-        if (DENSE) load_raw_if<DraftLogit>(wanted, draft, slot.draft);
-        target += step * sizeof(TargetLogit);
-        draft += step * sizeof(DraftLogit);
+// The half's share of the terms that lane_sum adds, a half block from `element` on.
+__device__ inline void add_half(
+    const Pair& pair, const HalfPair& half, i64 element, float (&sums)[4]) {
+    float terms[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+        const float taken = DENSE
+            ? law_p(pair.draft_law, unpack_at<DraftLogit>(half.draft, j))
+            : draft_p(pair, element + j, 0.0f);
+        terms[j] = residual_weight(pair, unpack_at<TargetLogit>(half.target, j), taken);
     }
-};
-
-__device__ inline float residual_of_slot(
-    const Pair& pair, const PairSlot& slot, int block, int valid) {
-    return residual_sum_of_block(
-        pair,
-        [&](int j) {
-            const bool inside = j / 8 * (BLOCK_SIZE / 2) + lane_id() * 8 < valid;
-            return inside ? unpack_from<TargetLogit>(slot.target, j) : -INFINITY;
-        },
-        [&](int j) {
-            return DENSE ? law_p(pair.draft_law, unpack_from<DraftLogit>(slot.draft, j))
-                         : draft_p(pair, id_of(block, lane_id(), j), 0.0f);
-        });
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        sums[i] = element < pair.target.vocab_size ? sums[i] + (terms[i] + terms[i + 4]) : sums[i];
 }
 
 // Whether a pair can be read by whole vectors.
@@ -103,48 +116,39 @@ __device__ inline bool is_direct(const Pair& pair) {
            !(ADJUSTED && pair.target.adjustment) && (!DENSE || is_direct(pair.draft));
 }
 
-// Masses of `count` blocks from `first`, `step` apart, one a lane. No function may be called while
-// blocks are on their way.
-__device__ inline float direct_residuals(const Pair* shared_pair, int first, int step, int count) {
-    Pair pair = {};
-    pair.target_law = shared_pair->target_law;
-    pair.draft_law = shared_pair->draft_law;
-    pair.log2_product = shared_pair->log2_product;
-    pair.drafted = shared_pair->drafted;
-    pair.dense = DENSE;
-    const i64 element = static_cast<i64>(first) * BLOCK_SIZE + lane_id() * 8;
-    PairFlow flow = {reinterpret_cast<const char*>(shared_pair->target.data + element),
-                     reinterpret_cast<const char*>(shared_pair->draft.data + element),
-                     static_cast<i64>(step) * BLOCK_SIZE};
-    const i64 vocab_size = shared_pair->target.vocab_size;
-    const auto valid_of = [&](int i) {
-        const int block = first + i * step;
-        if (i >= count || shared_pair->is_empty(block)) return 0;
-        const i64 rest = vocab_size - static_cast<i64>(block) * BLOCK_SIZE;
-        return rest < BLOCK_SIZE ? static_cast<int>(rest) : BLOCK_SIZE;
+// Masses of the blocks `first` + i * `step` for the bits i of `wanted`, each in lane i. No function
+// may be called while blocks are on their way.
+__device__ inline float direct_residuals(const Pair& pair, int first, int step, u32 wanted) {
+    const auto element_of = [&](u32 blocks, int half) {
+        const int block = first + (__ffs(static_cast<int>(blocks)) - 1) * step;
+        return static_cast<i64>(block) * BLOCK_SIZE + half * (BLOCK_SIZE / 2) + lane_id() * 8;
     };
-    PairSlot ring[PAIR_DEPTH] = {};
+    HalfPair halves[2] = {};
 #pragma unroll
-    for (int i = 0; i < PAIR_DEPTH; ++i) flow.fetch(valid_of(i) - lane_id() * 8, ring[i]);
+    for (int half = 0; half < 2; ++half)
+        fetch_half(pair, element_of(wanted, half), pair.target.vocab_size, halves[half]);
     float mine = 0.0f;
-    for (int round = 0; round < count; round += PAIR_DEPTH) {
+    while (wanted) {
+        const u32 others = wanted & (wanted - 1);
+        float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-        for (int i = 0; i < PAIR_DEPTH; ++i) {
-            const int place = round + i, valid = valid_of(place);
-            if (valid > 0) {
-                const float mass = residual_of_slot(pair, ring[i], first + place * step, valid);
-                if (lane_id() == place) mine = mass;
-            }
-            flow.fetch(valid_of(place + PAIR_DEPTH) - lane_id() * 8, ring[i]);
+        for (int half = 0; half < 2; ++half) {
+            add_half(pair, halves[half], element_of(wanted, half), sums);
+            fetch_half(pair, element_of(others, half), others ? pair.target.vocab_size : 0,
+                       halves[half]);
         }
+        const float sum = warp_reduce((sums[0] + sums[1]) + (sums[2] + sums[3]), Add{});
+        if (1u << lane_id() == (wanted ^ others)) mine = sum;
+        wanted = others;
     }
     return mine;
 }
 
-__device__ inline float piecewise_residuals(const Pair* pair, int first, int step, int count) {
+// The same for any rows.
+__device__ inline float piecewise_residuals(const Pair* pair, int first, int step, u32 wanted) {
     float mine = 0.0f;
-    for (int i = 0; i < count; ++i) {
-        if (pair->is_empty(first + i * step)) continue;
+    for (; wanted; wanted &= wanted - 1) {
+        const int i = __ffs(static_cast<int>(wanted)) - 1;
         const float mass = residual_piecewise(pair, first + i * step);
         if (lane_id() == i) mine = mass;
     }
@@ -157,37 +161,57 @@ template <typename Visit>
 __device__ inline void visit_residual(const Pair* pair, int first, int step, int end, Visit visit) {
     const bool direct = is_direct(*pair);
     for (; first < end; first += LANES * step) {
-        int count = (end - first + step - 1) / step;
-        if (count > LANES) count = LANES;
-        const float mine = direct ? direct_residuals(pair, first, step, count)
-                                  : piecewise_residuals(pair, first, step, count);
-        if (lane_id() < count) visit(first + lane_id() * step, mine);
+        const int block = first + lane_id() * step;
+        const u32 wanted = __ballot_sync(ALL_LANES, block < end && !pair->is_empty(block));
+        const float mine = direct ? direct_residuals(*pair, first, step, wanted)
+                                  : piecewise_residuals(pair, first, step, wanted);
+        if (block < end) visit(block, mine);
         __syncwarp();
     }
 }
 
-// The best of such blocks in the race for the recovered token's, in every lane.
-__device__ inline u64 race_residual(
-    const Pair* pair, const DrawKey& key, int first, int step, int end) {
-    u64 best = 0;
+// Such blocks enter the race for the recovered token's; `best` is in shared memory, too.
+__device__ inline void race_residual(
+    const Pair* pair, const DrawKey& key, int first, int step, int end, u64* best) {
     visit_residual(pair, first, step, end, [&](int block, float mass) {
-        best = Max{}(best, enter_race(random_word(key, BLOCK_LEVEL, block), block, log2f(mass)));
+        const u64 mine = enter_race(random_word(key, BLOCK_LEVEL, block), block, log2f(mass));
+        if (mine != 0) atomicMax(best, mine);
     });
-    return warp_reduce(best, Max{});
+}
+
+// A draw from a pair's target row, read again, maybe without one token.
+__device__ COLD i64 draw_from_target(u64* slots, const Pair& pair, const DrawKey& key, i64 without) {
+    const DrawTeam team = my_team<DrawTeam>();
+    const auto weight = [&](i64 id, float logit) {
+        return id == without ? -INFINITY : kept_log2_weight(pair.target_law, logit);
+    };
+    u64 best = 0;
+    for (int block = team.warp(); block < pair.target.num_blocks(); block += DrawTeam::WARPS) {
+        float logits[PER_LANE], terms[PER_LANE];
+        load_block(pair.target, block, logits);
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j)
+            terms[j] = exp2_fast(weight(id_of(block, lane_id(), j), logits[j]));
+        const float sum = warp_reduce(lane_sum(terms), Add{});
+        const u64 entered = enter_race(random_word(key, BLOCK_LEVEL, block), block, log2f(sum));
+        best = Max{}(best, entered);
+    }
+    best = team_reduce(team, slots, best, Max{});
+    if (best == 0) return NO_TOKEN;
+    return draw_inside(team, slots, racer_id(best), pair.target.vocab_size, key,
+                       [&](u32 id) { return weight(id, load_logit(pair.target, id)); });
 }
 
 // Rounding can leave nothing where p and q agree: then the target's law without the rejected token
 // is drawn from, and only if nothing else is left, with it. `best` is the winning block.
-__device__ inline i64 draw_residual(
-    const DrawTeam& team, u64* slots, const Pair& pair, u64 best, const DrawKey& key) {
+__device__ inline i64 draw_residual(u64* slots, const Pair& pair, u64 best, const DrawKey& key) {
     i64 token = NO_TOKEN;
     if (best != 0)
-        token = draw_inside(team, slots, racer_id(best), pair.target.vocab_size, key,
+        token = draw_inside(my_team<DrawTeam>(), slots, racer_id(best), pair.target.vocab_size, key,
                             [&](u32 id) { return log2f(residual_of_token(pair, id)); });
-    if (token == NO_TOKEN)
-        token = draw_from_row(team, slots, pair.target, pair.target_law, key, pair.drafted);
-    if (token == NO_TOKEN)
-        token = draw_from_row(team, slots, pair.target, pair.target_law, key, NO_TOKEN);
+#pragma unroll 1
+    for (int attempt = 0; attempt < 2 && token == NO_TOKEN; ++attempt)
+        token = draw_from_target(slots, pair, key, attempt == 0 ? pair.drafted : NO_TOKEN);
     return token;
 }
 

@@ -13,6 +13,12 @@ struct Fp16 {
 using TargetLogit = VARIANT_TARGET;
 using DraftLogit = VARIANT_DRAFT;
 
+template <typename A, typename B>
+constexpr bool SAME = false;
+template <typename A>
+constexpr bool SAME<A, A> = true;
+constexpr bool SAME_LOGITS = SAME<TargetLogit, DraftLogit>;
+
 __device__ inline float to_float(Bf16 x) { return __uint_as_float(static_cast<u32>(x.bits) << 16); }
 __device__ inline float to_float(Fp16 x) { return half_bits_to_float(x.bits); }
 __device__ inline float to_float(float x) { return x; }
@@ -102,18 +108,18 @@ __device__ inline u32 word_at(const uint4& words, int i) {
     return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
 }
 
-__device__ inline float unpack(const RawBlock<Bf16>& raw, int j) {
-    const u32 word = word_at(raw.words[j / 8], j % 8 / 2);
-    return __uint_as_float(j % 2 ? word & 0xffff0000u : word << 16);
-}
-
-__device__ inline float unpack(const RawBlock<Fp16>& raw, int j) {
-    const u32 word = word_at(raw.words[j / 8], j % 8 / 2);
+// The j-th of the logits that lie in `words`.
+template <typename T>
+__device__ inline float unpack_at(const uint4* words, int j) {
+    if constexpr (sizeof(T) == 4) return __uint_as_float(word_at(words[j / 4], j % 4));
+    const u32 word = word_at(words[j / 8], j % 8 / 2);
+    if constexpr (SAME<T, Bf16>) return __uint_as_float(j % 2 ? word & 0xffff0000u : word << 16);
     return half_bits_to_float(static_cast<unsigned short>(j % 2 ? word >> 16 : word));
 }
 
-__device__ inline float unpack(const RawBlock<float>& raw, int j) {
-    return __uint_as_float(word_at(raw.words[j / 4], j % 4));
+template <typename T>
+__device__ inline float unpack(const RawBlock<T>& raw, int j) {
+    return unpack_at<T>(raw.words, j);
 }
 
 template <typename T>

@@ -3,12 +3,6 @@
 #pragma once
 #include "stretch.cuh"
 
-template <typename A, typename B>
-constexpr bool SAME = false;
-template <typename A>
-constexpr bool SAME<A, A> = true;
-constexpr bool SAME_LOGITS = SAME<TargetLogit, DraftLogit>;
-
 constexpr int LARGEST_LOGIT =
     sizeof(TargetLogit) > sizeof(DraftLogit) ? sizeof(TargetLogit) : sizeof(DraftLogit);
 constexpr int RAW_WORDS = PER_LANE * LARGEST_LOGIT / 16;
@@ -28,9 +22,9 @@ __device__ inline void fill(Slot& slot, u32 word) {
 
 // What is needed of a batch when it has come.
 struct Batch {
-    Mass* stats;  // of its first block
+    Mass* stats;  // the lane's
     float scale;
-    int count;
+    int left;  // blocks of the row, its own among them
     bool draft;
 };
 
@@ -63,7 +57,7 @@ __device__ inline float add_halves(float first, float second, int distance) {
 
 // Both blocks' statistics, the first half of the warp the first one's; sums as warp_reduce adds them.
 __device__ inline void store(const Batch& batch, const Partial (&partials)[DEPTH]) {
-    const int block = lane_id() / 16;
+    const int lane = lane_id(), block = lane / 16;
     const float max = block ? partials[1].max : partials[0].max;
     float sum = 0.0f;
     if (!GREEDY) {
@@ -73,7 +67,7 @@ __device__ inline void store(const Batch& batch, const Partial (&partials)[DEPTH
             sum += __shfl_xor_sync(ALL_LANES, sum, distance);
         sum = __fmul_rn(sum, correction_of(max, batch.scale));
     }
-    if (lane_id() % 16 == 0 && block < batch.count) batch.stats[block * CTA_WARPS] = {max, sum};
+    if (lane % 16 == 0 && block < batch.left) *batch.stats = {max, sum};
 }
 
 template <typename T>
@@ -88,7 +82,7 @@ template <typename Places>
 __device__ inline void read_piecewise(
     const Params& p, const Request& request, const Places& places, const Stretch& stretch) {
     const int warp = warp_id();
-    Place place = find_part(p, request, stretch, stretch.first_part, warp, false);
+    Place place = find_part(p, request, stretch, first_part(p, request, stretch), warp, false);
     while (place.left > 0) {
         const int row = place.part / 2;
         const bool draft = is_draft(place.part);
@@ -107,51 +101,58 @@ __device__ inline void read_piecewise(
 
 // What a warp has on its way, and what lies behind that.
 struct Flow {
-    Stretch stretch;
-    int warp;
-    Place place;       // of the batch on its way
-    const char* data;  // its first block's, the lane's first logit
-    Mass* stats;
+    int left;          // blocks of the row, from the batch on its way on
+    int partial;       // the same if the last of them is not whole, else none
+    int reach;         // the lane's elements from its first one on, gaps between blocks among them
+    const char* data;  // of the batch's first block, the lane's first logit
+    Mass* stats;       // the lane's of the batch
     float scale;
+    bool draft;
     Slot ring[DEPTH];
 
     template <typename Places>
     __device__ void enter(
-        const Params& p, const Request& request, const Places& places, int part) {
-        place = find_part(p, request, stretch, part, warp, true);
-        if (place.left == 0) return;
+        const Params& p, const Request& request, const Places& places, Cursor& cursor, int part) {
+        const Place place = find_part(p, request, cursor.stretch, part, warp_id(), true);
+        left = place.left;
+        reach = partial = 0;
+        if (left == 0) return;
+        const int lane = lane_id();
+        partial = place.rest < BLOCK_SIZE ? left : -1;
+        reach = (left - 1) * STEP + place.rest - lane * 8;
+        draft = is_draft(place.part);
         const int row = place.part / 2;
-        const i64 element = static_cast<i64>(place.first) * BLOCK_SIZE + lane_id() * 8;
-        if (is_draft(place.part)) {
-            data = reinterpret_cast<const char*>(draft_row(p, request, row).data + element);
-            stats = places.draft_stats(row) + place.first;
-            scale = request.draft_scale;
-        } else {
-            data = reinterpret_cast<const char*>(target_row(p, request, row).data + element);
-            stats = places.target_stats(row) + place.first;
-            scale = request.scale;
-        }
+        const i64 element = static_cast<i64>(place.first) * BLOCK_SIZE + lane * 8;
+        data = draft ? reinterpret_cast<const char*>(draft_row(p, request, row).data + element)
+                     : reinterpret_cast<const char*>(target_row(p, request, row).data + element);
+        stats = draft ? places.draft_stats(row) : places.target_stats(row);
+        stats += place.first + lane / 16 * CTA_WARPS;
+        scale = draft ? request.draft_scale : request.scale;
+        __syncwarp();
+        if (lane == 0) cursor.part = place.part;
+        __syncwarp();
     }
 
-    __device__ Batch batch() const {
-        return {stats, scale, place.left < DEPTH ? place.left : DEPTH, is_draft(place.part)};
-    }
+    __device__ Batch batch() const { return {stats, scale, left, draft}; }
 
     template <typename Places>
-    __device__ void advance(const Params& p, const Request& request, const Places& places) {
-        place.left -= DEPTH;
-        const bool target = SAME_LOGITS || !is_draft(place.part);
-        data += DEPTH * STEP * (target ? sizeof(TargetLogit) : sizeof(DraftLogit));
+    __device__ void advance(
+        const Params& p, const Request& request, const Places& places, Cursor* cursors) {
+        left -= DEPTH;
+        partial -= DEPTH;
+        reach -= DEPTH * STEP;
+        data += DEPTH * STEP *
+                (SAME_LOGITS || !draft ? sizeof(TargetLogit) : sizeof(DraftLogit));
         stats += DEPTH * CTA_WARPS;
-        if (place.left <= 0) enter(p, request, places, next_part(request, place.part));
+        if (left > 0) return;
+        Cursor& cursor = cursors[warp_id()];
+        enter(p, request, places, cursor, next_part(request, cursor.part));
     }
 
     // The batch's i-th block, if it has so many. What a row's last block lacks is nothing.
     __device__ void fetch(int i) {
-        const bool draft = is_draft(place.part);
-        if (place.left == i + 1 && place.rest < BLOCK_SIZE)
-            fill(ring[i], draft ? NOTHING<DraftLogit> : NOTHING<TargetLogit>);
-        const int wanted = (place.left - 1 - i) * STEP + place.rest - lane_id() * 8;
+        if (partial == i + 1) fill(ring[i], draft ? NOTHING<DraftLogit> : NOTHING<TargetLogit>);
+        const int wanted = reach - i * STEP;
         if (SAME_LOGITS || !draft)
             load_raw_if<TargetLogit>(wanted, data + i * STEP * sizeof(TargetLogit), ring[i].words);
         if (!SAME_LOGITS && draft)
@@ -160,10 +161,13 @@ struct Flow {
 
     template <typename Places>
     __device__ void open(
-        const Params& p, const Request& request, const Places& places, const Stretch& of) {
-        stretch = of;
-        warp = warp_id();
-        enter(p, request, places, of.first_part);
+        const Params& p, const Request& request, const Places& places, Cursor* cursors,
+        const Stretch& stretch) {
+        Cursor& cursor = cursors[warp_id()];
+        __syncwarp();
+        if (lane_id() == 0) cursor.stretch = stretch;
+        __syncwarp();
+        enter(p, request, places, cursor, first_part(p, request, stretch));
     }
 
     // Nothing was fetched before.
@@ -179,18 +183,19 @@ struct Flow {
     // All that was opened and fetched. No function may be called while blocks are on their way: they
     // would have to be waited for to be saved.
     template <typename Places>
-    __device__ void drain(const Params& p, const Request& request, const Places& places) {
-        while (place.left > 0) {
+    __device__ void drain(
+        const Params& p, const Request& request, const Places& places, Cursor* cursors) {
+        while (left > 0) {
             const Batch come = batch();
-            advance(p, request, places);
+            advance(p, request, places, cursors);
             Partial partials[DEPTH] = {};
 #pragma unroll
             for (int i = 0; i < DEPTH; ++i) {
-                if (i == 0 || come.count > 1) partials[i] = partial_of(come, ring[i]);
+                if (i == 0 || come.left > 1) partials[i] = partial_of(come, ring[i]);
                 fetch(i);
             }
             store(come, partials);
         }
-        read_piecewise(p, request, places, stretch);
+        read_piecewise(p, request, places, cursors[warp_id()].stretch);
     }
 };

@@ -29,23 +29,35 @@ __device__ inline int begin_of_part(const Params& p, const Request& request, int
 struct Stretch {
     int begin;
     int end;
-    int first_part;
     int end_part;
 };
 
+// The target row that a block, or the draft row beside it, belongs to.
+__device__ inline int row_of_block(const Params& p, const Request& request, int block) {
+    const int row = block / length_of_pair(p, request);
+    return row < request.num_drafts ? row : request.num_drafts;
+}
+
 __device__ inline Stretch stretch(const Params& p, const Request& request, int begin, int end) {
-    if (begin >= end) return {0, 0, 0, 0};
-    const int pair = length_of_pair(p, request);
-    const int first = begin / pair, last = (end - 1) / pair;
-    return {begin, end, 2 * (first < request.num_drafts ? first : request.num_drafts),
-            2 * (last < request.num_drafts ? last : request.num_drafts) + 2};
+    if (begin >= end) return {0, 0, 0};
+    return {begin, end, 2 * row_of_block(p, request, end - 1) + 2};
 }
 
 // A target row and the draft row beside it.
 __device__ inline Stretch stretch_of_row(const Params& p, const Request& request, int row) {
     const int begin = row * length_of_pair(p, request);
-    return {begin, 0x7fffffff, 2 * row, row < request.num_rows ? 2 * row + 2 : 2 * row};
+    return {begin, 0x7fffffff, row < request.num_rows ? 2 * row + 2 : 2 * row};
 }
+
+__device__ inline int first_part(const Params& p, const Request& request, const Stretch& stretch) {
+    return 2 * row_of_block(p, request, stretch.begin);
+}
+
+// Where a warp is, in shared memory: asked for only when a row ends.
+struct Cursor {
+    Stretch stretch;
+    int part;
+};
 
 // A warp's blocks of a part, every sixteenth from the first.
 struct Place {

@@ -21,18 +21,23 @@ __device__ inline void read_share(
     if (!guessed) request.num_rows = 0;
 #pragma unroll 1
     for (bool known = false, fetches = true;; known = true) {
-        flow.open(p, request, GlobalPlaces{p, request}, stretch_of(p, request, member));
+        flow.open(p, request, GlobalPlaces{p, request}, shared.cursors,
+                  stretch_of(p, request, member));
         if (fetches) flow.fetch_all();
         if (known) break;
         if (warp_id() == 0) {
             const Request truth = read_request(p, index, shared.drafts);
-            if (lane_id() == 0) shared.request = truth;
+            if (lane_id() == 0) {
+                shared.request = truth;
+                shared.member = member;
+                shared.control = control_of(p, index);
+            }
         }
         __syncthreads();
         fetches = !guessed || !has_rows_of(request, shared.request);
         request = shared.request;
     }
-    flow.drain(p, shared.request, places);
+    flow.drain(p, shared.request, places, shared.cursors);
 }
 
 // Of the rows that this CTA was the last to read.
@@ -53,7 +58,7 @@ __device__ inline void find_filtered_laws(
             law = row_law(team, shared.slots, scratch, target.row, places.target_stats(row),
                           p.target, request.index);
         }
-        if (threadIdx.x == 0) *places.law(row, parts.draft(part)) = law;
+        if (thread_id() == 0) *places.law(row, parts.draft(part)) = law;
     }
 }
 
@@ -93,13 +98,9 @@ __device__ inline int sample_rows(
         const int row = first + warp_id() / DrawTeam::WARPS;
         if (row < num_rows) {
             const Law law = find_law(p, places, shared.request, row, false);
-            i64 token = NO_TOKEN;
-            if (law.is_usable())
-                token = target_token(team, shared, row, places.target_stats(row), law);
-            if (team.thread() == 0) {
-                shared.target_laws[row] = law;
-                shared.tokens[row] = static_cast<int>(token);
-            }
+            if (team.thread() == 0) shared.target_laws[row] = law;
+            team.sync();
+            if (law.is_usable()) target_token(shared, row, places.target_stats(row));
         }
         __syncthreads();
         const int end = first + teams < num_rows ? first + teams : num_rows;
@@ -119,67 +120,61 @@ __device__ inline void decide_by_one_warp(
 }
 
 // This CTA's share of one row's residual masses.
-__device__ COLD void find_masses(Shared& shared, Member member, int row, float* masses) {
-    const int num_blocks = num_blocks_of(shared.params.vocab_size);
+__device__ inline void find_masses(Shared& shared) {
+    const Member member = shared.member;
     visit_residual(&shared.pair, member.index + member.count * warp_id(),
-                   member.count * CTA_WARPS, num_blocks, [&](int block, float mass) {
-                       masses[block] = mass;
+                   member.count * CTA_WARPS, num_blocks_of(shared.params.vocab_size),
+                   [&](int block, float mass) {
+                       const GlobalPlaces places = {shared.params, shared.request};
+                       places.residuals(shared.pair_row)[block] = mass;
                    });
 }
 
-// The best block of this CTA's share.
-__device__ COLD u64 race_share(Shared& shared, Member member) {
-    return race_residual(&shared.pair, recover_key(shared.request, shared.decision.kept),
-                         member.index + member.count * warp_id(), member.count * CTA_WARPS,
-                         num_blocks_of(shared.params.vocab_size));
+// This CTA's share of the race for the recovered token's block.
+__device__ inline void race_share(Shared& shared) {
+    const Member member = shared.member;
+    race_residual(&shared.pair, shared.recover_key, member.index + member.count * warp_id(),
+                  member.count * CTA_WARPS, num_blocks_of(shared.params.vocab_size), &shared.best);
 }
 
 // The share of the residual of this CTA. True for the last.
-__device__ inline bool find_residual(
-    const GlobalPlaces& places, Shared& shared, const Control& control, const Member& member) {
+__device__ COLD bool find_residual(Shared& shared) {
+    const GlobalPlaces places = {shared.params, shared.request};
     const int kept = shared.decision.kept;
+#pragma unroll 1
     for (int row = POLICY == BLOCK ? 0 : kept; row < (POLICY == BLOCK ? kept : kept + 1); ++row) {
-        if (threadIdx.x == 0) set_pair(shared, row, places.target_stats(row));
+        if (thread_id() == 0) set_pair(shared, row, places.target_stats(row));
         __syncthreads();
-        if (POLICY == BLOCK) {
-            find_masses(shared, member, row, places.residuals(row));
-            __syncthreads();
-        } else {
-            const u64 best = race_share(shared, member);
-            if (lane_id() == 0) shared.slots[warp_id()] = best;
-        }
-    }
-    if (POLICY != BLOCK) {
+        if (POLICY == BLOCK)
+            find_masses(shared);
+        else
+            race_share(shared);
         __syncthreads();
-        if (warp_id() == 0) {
-            const u64 best =
-                warp_reduce(lane_id() < CTA_WARPS ? shared.slots[lane_id()] : 0, Max{});
-            if (lane_id() == 0 && best) max_relaxed(control.best, best);
-        }
     }
-    return arrive(shared, control.left, member.count);
+    if (POLICY != BLOCK && thread_id() == 0 && shared.best != 0)
+        max_relaxed(shared.control.best, shared.best);
+    return arrive(shared, shared.control.left, shared.member.count);
 }
 
-__device__ inline void finish_residual(
-    const Params& p, const GlobalPlaces& places, Shared& shared, const Control& control) {
-    // No one but this team is left.
+// By the only team that is left.
+__device__ COLD void finish_residual(Shared& shared) {
+    const GlobalPlaces places = {shared.params, shared.request};
     const DrawTeam team = my_team<DrawTeam>();
-    Decision decision = shared.decision;
-    u64 best = 0;
     if (POLICY == BLOCK) {
-        const int num_blocks = num_blocks_of(p.vocab_size);
-        int row = decision.kept - 1;
+        const int num_blocks = num_blocks_of(shared.params.vocab_size);
+        int row = shared.decision.kept - 1;
         while (!block_keeps(team, shared, places.residuals(row), num_blocks, row)) --row;
-        decision.num_accepted = row;
-        if (threadIdx.x == 0) set_pair(shared, row, places.target_stats(row));
-        best = best_residual(team, shared.slots, places.residuals(row), num_blocks,
-                             recover_key(shared.request, row));
-    } else {
-        best = __ldcg(control.best);
-        team.sync();
-        if (threadIdx.x == 0) *control.best = 0;
+        if (thread_id() == 0) {
+            set_pair(shared, row, places.target_stats(row));
+            shared.decision.num_accepted = row;
+        }
+        find_best_residual(shared, places.residuals(row), num_blocks);
+    } else if (thread_id() == 0) {
+        shared.best = __ldcg(shared.control.best);
+        *shared.control.best = 0;
     }
-    finish_from_residual(team, shared, decision, best);
+    team.sync();
+    finish_from_residual(shared);
 }
 
 __device__ inline void forget(const Control& control) {
@@ -192,22 +187,22 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     __shared__ Shared shared;
     __shared__ u64 scratch[FILTERED ? (sizeof(Scratch) + 7) / 8 : 1];
     static_assert(sizeof(shared) + sizeof(scratch) <= STATIC_SHARED_BYTES);
-    const Member member = {static_cast<int>(blockIdx.x % static_cast<u32>(p.group)),
-                           static_cast<int>(p.group)};
     const i64 index = blockIdx.x / static_cast<u32>(p.group);
     const GlobalPlaces places = {p, shared.request};
+    const Member member = {static_cast<int>(blockIdx.x % static_cast<u32>(p.group)),
+                           static_cast<int>(p.group)};
     copy_params(p, shared);
     read_share(p, places, shared, member, index);
-    const Control control = control_of(p, shared.request.index);
     if (FILTERED) {
-        arrive_at_rows(p, shared, control.rows, member);
+        arrive_at_rows(p, shared);
         find_filtered_laws(p, places, shared, reinterpret_cast<Scratch&>(scratch));
     }
     const bool waits = HAS_RESIDUAL && !shared.request.strict;
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (thread_id() == 0) {
+        const Control& control = shared.control;
         u32 arrived = add_acq_rel(control.arrived, 1u) + 1;
-        const u32 expected = static_cast<u32>(member.count);
+        const u32 expected = static_cast<u32>(shared.member.count);
         shared.flags[0] = arrived == expected;
         if (!waits && arrived == expected) forget(control);
         while (waits && arrived != expected) arrived = load_acquire(control.arrived);
@@ -229,17 +224,16 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     decide_by_one_warp(p, shared, first, verdict);
     if (waits) {
         if (shared.decision.ending == FROM_RESIDUAL) {
-            if (!find_residual(places, shared, control, member)) return;
-            if (threadIdx.x == 0) forget(control);
-            if (warp_id() < DrawTeam::WARPS) finish_residual(p, places, shared, control);
+            if (!find_residual(shared)) return;
+            if (thread_id() == 0) forget(shared.control);
+            if (warp_id() < DrawTeam::WARPS) finish_residual(shared);
             return;
         }
-        if (threadIdx.x == 0 &&
-            add_acq_rel(control.left, 1u) + 1 == static_cast<u32>(member.count))
-            forget(control);
+        if (thread_id() == 0 && add_acq_rel(shared.control.left, 1u) + 1 ==
+                                    static_cast<u32>(shared.member.count))
+            forget(shared.control);
         if (!last) return;
     }
     if (warp_id() < DrawTeam::WARPS)
-        finish_from_target(my_team<DrawTeam>(), shared, shared.decision,
-                           places.target_stats(shared.decision.num_accepted));
+        finish_from_target(shared, places.target_stats(shared.decision.num_accepted));
 }

@@ -163,6 +163,8 @@ T from_bits(uint64_t bits) {
 #define blockIdx host::block_index
 #define gridDim host::grid_size
 
+inline unsigned thread_id() { return host::thread_index.x; }
+inline unsigned lane_of_warp() { return host::thread_index.x % host::WARP; }
 inline int lane_of_host() { return host::cta->current % host::WARP; }
 inline void __syncthreads() { host::wait_at(0, static_cast<int>(host::cta->fibers.size())); }
 inline void named_barrier(int id, int threads) { host::wait_at(id, threads); }
@@ -275,7 +277,8 @@ inline bool __any_sync(unsigned mask, bool flag) { return __ballot_sync(mask, fl
 inline void atomicMin(unsigned* address, unsigned value) {
     if (value < *address) *address = value;
 }
-inline void atomicMax(unsigned* address, unsigned value) {
+template <typename T>
+void atomicMax(T* address, T value) {
     if (value > *address) *address = value;
 }
 inline float round_down_on_host(double x) {
