@@ -78,7 +78,8 @@ class Figures:
     """All of a run.
 
     Attributes:
-        num_successful, num_failed: requests by how they ended.
+        num_successful: requests that ended as they should.
+        num_failed: requests that ended with an error, or were cancelled.
         duration: seconds from the first arrival to the last end.
         cpu_seconds: processor time of this process meanwhile, of all its threads; 0 if not taken.
         num_input_tokens: of all prompts.
@@ -88,7 +89,10 @@ class Figures:
         total_throughput: input and output tokens per second.
         peak_output_throughput: output tokens per second in the best second.
         peak_concurrency: requests under way at once, at most.
-        ttft, tpot, itl, e2el: milliseconds, see `Latencies`.
+        ttft: time to first token, milliseconds.
+        tpot: time per output token, milliseconds.
+        itl: inter-token latency, milliseconds.
+        e2el: end-to-end latency, milliseconds.
         acceptance: over all prompts.
         acceptance_by_category: for each category of prompts.
     """

@@ -91,7 +91,8 @@ class TuneResults:
         machine: device and versions.
         models: names of target and draft.
         load: whose requests were served.
-        temperature, backend: of all runs.
+        temperature: of all runs.
+        backend: what verified.
         cpu_time: whether all seconds are of processor time.
         policies: name -> what was measured.
         predictions: for every policy, K and concurrency.
