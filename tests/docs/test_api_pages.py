@@ -11,9 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
 _DESCRIBED = re.compile(
-    r"^\.\. (?:py:)?(currentmodule|autoclass|autofunction|autoexception|autodata):: ([\w.]+)", re.M
+    r"^\.\. (?:py:)?(currentmodule|autoclass|autofunction|autoexception|autodata):: ([\w.]+)",
+    re.MULTILINE,
 )
-_IMPORTED = re.compile(r"^from (acceptor[\w.]*) import (\([^)]*\)|[^\n(]+)", re.M)
+_IMPORTED = re.compile(r"^from (acceptor[\w.]*) import (\([^)]*\)|[^\n(]+)", re.MULTILINE)
 _DOTTED = re.compile(r"`(acceptor(?:\.\w+)+)")
 
 
