@@ -1,4 +1,4 @@
-"""`python -m acceptor.backends.cupy_backend`: registers, memory and spills of compiled variants.
+"""`python -m acceptor.backends.cupy_backend`: registers, memory, spills and code of variants.
 
 Needs NVRTC but no GPU, except to say what a driver alone knows; it refuses to run kernels.
 """
@@ -7,14 +7,14 @@ import argparse
 import logging
 import re
 import sys
-import time
 
 from ...core.errors import UnavailableError
-from .compiler import compile_kernel
+from .assembly import Assembly, find_disassembler, spilled_bytes
+from .compiler import Compiled, compile_kernel
 from .variant import KernelPolicy, Variant, all_variants
 
-_COLUMNS = ("registers", "spilled", "stack", "shared")
-_HEADER = " ".join([f"{'kernel and variant':58}", *(f"{name:>9}" for name in _COLUMNS), "    s"])
+_COLUMNS = ("registers", "spilled", "stack", "shared", "code", "per logit")
+_HEADER = " ".join([f"{'kernel and variant':50}", *(f"{name:>9}" for name in _COLUMNS)])
 
 
 def main() -> int:
@@ -32,31 +32,35 @@ def main() -> int:
         for kernel in variant.kernels:
             name = f"{kernel:6} {variant.name}"
             if re.search(chosen.matching, name):
-                sys.stdout.write(f"{name:58} {_measure(kernel, variant, chosen.architecture)}\n")
+                sys.stdout.write(f"{name:50} {_measure(kernel, variant, chosen.architecture)}\n")
                 sys.stdout.flush()
     return 0
 
 
 def _measure(kernel: str, variant: Variant, architecture: int) -> str:
-    started = time.monotonic()
     compiled = compile_kernel(kernel, variant.macros, architecture)
-    seconds = time.monotonic() - started
-    return f"{_resources(compiled.log, kernel)} {seconds:5.1f}"
+    values = (*_resources(compiled.log, kernel), *_code(compiled))
+    return " ".join(f"{value:>9}" for value in values)
 
 
-def _resources(log: str, kernel: str) -> str:
+def _resources(log: str, kernel: str) -> tuple[str, ...]:
     entry = log[log.index(f"Compiling entry function '{kernel}'") :]
-    # Functions that are not inlined follow; what they save counts, too.
-    spilled = sum(int(count) for count in re.findall(r"(\d+) bytes spill stores", entry))
     found = (
         re.search(r"Used (\d+) registers", entry),
-        None,
         re.search(r"(\d+) bytes cumulative stack size", entry),
         re.search(r"(\d+) bytes smem", entry),
     )
-    values = [match.group(1) if match else "0" for match in found]
-    values[1] = str(spilled)
-    return " ".join(f"{value:>9}" for value in values)
+    registers, stack, shared = (match.group(1) if match else "0" for match in found)
+    # Functions that are not inlined follow; what they save counts, too.
+    return registers, str(spilled_bytes(log, kernel)), stack, shared
+
+
+def _code(compiled: Compiled) -> tuple[str, str]:
+    disassembler = find_disassembler()
+    if disassembler is None:
+        return "-", "-"
+    assembly = Assembly.of(compiled.code, disassembler)
+    return str(assembly.code_bytes), f"{assembly.instructions_per_logit():.2f}"
 
 
 if __name__ == "__main__":

@@ -81,7 +81,8 @@ def _compile(kernels: Sequence[str], options: Sequence[str], *, code: bool) -> C
     )
     try:
         nvrtc.compileProgram(handle, options)
-        cubin = nvrtc.getCUBIN(handle) if code else b""
+        # CuPy takes off the last byte, as if it ended a string; disassemblers miss it.
+        cubin = nvrtc.getCUBIN(handle) + bytes(1) if code else b""
         compiled = Compiled(cubin, nvrtc.getProgramLog(handle))
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(handle)

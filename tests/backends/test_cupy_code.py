@@ -1,0 +1,46 @@
+"""What the assembler makes of the kernels that speed depends on: nothing spilled, short loops."""
+
+import pytest
+import torch
+
+from acceptor.backends.cupy_backend.assembly import Assembly, find_disassembler, spilled_bytes
+from acceptor.backends.cupy_backend.variant import KernelPolicy, Variant
+
+pytest.importorskip("cupy_backends")
+pytestmark = pytest.mark.slow
+
+BF16 = torch.bfloat16
+HOT = [
+    Variant(KernelPolicy.STRICT, BF16),
+    Variant(KernelPolicy.STRICT, BF16, greedy=True),
+    Variant(KernelPolicy.PROBABILISTIC, BF16, BF16),
+    Variant(KernelPolicy.BLOCK, BF16, BF16),
+]
+MOST_INSTRUCTIONS_PER_LOGIT = 7.75
+LOADS_ON_THEIR_WAY = 4
+
+
+@pytest.mark.parametrize("variant", HOT, ids=lambda variant: variant.name)
+@pytest.mark.parametrize("kernel", ["wide", "narrow"])
+def test_hot_kernels_spill_nothing_and_stream_cheaply(kernel: str, variant: Variant) -> None:
+    from acceptor.backends.cupy_backend.compiler import compile_kernel  # noqa: PLC0415
+
+    compiled = compile_kernel(kernel, variant.macros, 90)
+    assert spilled_bytes(compiled.log, kernel) == 0
+    disassembler = find_disassembler()
+    if disassembler is None:
+        pytest.skip("the disassembler comes with CUDA or the Triton wheel")
+    assembly = Assembly.of(compiled.code, disassembler)
+    assert 2 < assembly.instructions_per_logit() < MOST_INSTRUCTIONS_PER_LOGIT
+    assert assembly.vector_loads() >= LOADS_ON_THEIR_WAY
+
+
+def test_the_shortest_way_round_a_loop_is_counted() -> None:
+    texts = (
+        "S2R R0, SR_TID.X", "LDG.E.NA.128.CONSTANT R4, [R2]", "@P0 BRA 0x0040", "FADD R1, R1, R1",
+        "REDUX.MAX.S32 UR4, R2", "@!P1 BRA 0x0010", "EXIT",
+    )  # fmt: skip
+    assembly = Assembly(tuple(range(0, 0x70, 16)), texts)
+    assert assembly.instructions_per_logit() == 4 / 16
+    assert assembly.vector_loads() == 1
+    assert assembly.code_bytes == 7 * 16
