@@ -15,7 +15,9 @@ from .rows import sections
 from .tables import as_table, figures_column, names_column
 
 
-def print_comparison(console: Console, now: BenchResults, before: BenchResults) -> None:
+def print_comparison(
+    console: Console, now: BenchResults, before: BenchResults, *, cpu_time: bool = False
+) -> None:
     """Print every setting that both have measured, and what else is different."""
     console.print(Text(f"\ncompared with {before.date}", style="bold"))
     for difference in differences(now, before):
@@ -23,7 +25,7 @@ def print_comparison(console: Console, now: BenchResults, before: BenchResults) 
     earlier = {run.setting: run for run in before.runs}
     for run in now.runs:
         if run.setting in earlier:
-            console.print("", _table(run, earlier[run.setting]), sep="\n")
+            console.print("", _table(run, earlier[run.setting], cpu_time=cpu_time), sep="\n")
         else:
             console.print(f"  not measured before: {_name(run)}")
 
@@ -50,8 +52,8 @@ def _name(run: BenchRun) -> str:
     return f"{run.setting.label}, temperature {temperature:g}, backend {backend}"
 
 
-def _table(run: BenchRun, earlier: BenchRun) -> Table:
-    shown = list(sections(run.setting.num_spec_tokens))
+def _table(run: BenchRun, earlier: BenchRun, *, cpu_time: bool) -> Table:
+    shown = list(sections(run.setting.num_spec_tokens, cpu_time=cpu_time))
     return as_table(
         [
             names_column(shown, _name(run)),

@@ -36,6 +36,7 @@ def run(options: Options) -> None:
     Raises:
         AcceptorError: an option, a model, a prompt file or an earlier result is unfit.
     """
+    check_cpu_time(options)
     for name in OUTPUT_FILES:
         make_room(options[name])
     earlier = None if options["compare"] is None else read_results(options["compare"])
@@ -47,15 +48,16 @@ def run(options: Options) -> None:
         results = bench.run(begin)
     console = Console(highlight=False)
     _print_load(console, results)
-    print_results(console, results)
+    cpu_time: bool = options["cpu_time"]
+    print_results(console, results, cpu_time=cpu_time)
     if earlier is not None:
-        print_comparison(console, results, earlier)
+        print_comparison(console, results, earlier, cpu_time=cpu_time)
     if options["json_file"] is not None:
         write_results(results, options["json_file"])
     if options["markdown_file"] is not None:
-        write_file(options["markdown_file"], as_markdown(results))
+        write_file(options["markdown_file"], as_markdown(results, cpu_time=cpu_time))
     if options["plots"] is not None:
-        for path in _plotting().draw_all(results, options["plots"]):
+        for path in _plotting().draw_all(results, options["plots"], cpu_time=cpu_time):
             console.print(f"drawn: {path}", soft_wrap=True)
 
 
@@ -77,6 +79,16 @@ def make_bench(options: Options) -> Bench:
     return Bench(
         pair=pair, sweep=sweep, load=load, sampling=sampling, prompts=prompts, goodputs=goodputs
     )
+
+
+def check_cpu_time(options: Options) -> None:
+    """Refuse to leave out the wall's clock where most work is not the processor's.
+
+    Raises:
+        ConfigError: processor time is asked for, and the models are not on the CPU.
+    """
+    if options["cpu_time"] and options["device"] != "cpu":
+        raise ConfigError(f"--cpu-time: expected the device cpu, got {options['device']}")
 
 
 def load_models(options: Options) -> Pair:

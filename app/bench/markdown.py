@@ -13,12 +13,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def as_markdown(results: BenchResults) -> str:
+def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
     """Where and what was measured, and the tables of the terminal."""
-    return "\n".join(_parts(results))
+    return "\n".join(_parts(results, cpu_time=cpu_time))
 
 
-def _parts(results: BenchResults) -> Iterator[str]:
+def _parts(results: BenchResults, *, cpu_time: bool) -> Iterator[str]:
     machine, load = results.machine, results.load
     yield (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}; "
@@ -29,7 +29,8 @@ def _parts(results: BenchResults) -> Iterator[str]:
         temperature, backend = runs[0].setting.table
         yield f"Temperature {temperature:g}, backend {backend}:\n"
         longest = max(run.setting.num_spec_tokens for run in runs)
-        yield side_by_side(runs, [row.name for part in sections(longest) for row in part.rows])
+        shown = sections(longest, cpu_time=cpu_time)
+        yield side_by_side(runs, [row.name for section in shown for row in section.rows])
 
 
 def side_by_side(runs: Sequence[BenchRun], names: Iterable[str]) -> str:

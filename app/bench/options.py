@@ -153,7 +153,13 @@ ARRIVALS = (
     ),
 )
 
+CPU_TIME = click.option(
+    "--cpu-time",
+    is_flag=True,
+    help="Show processor time and nothing by the wall's clock: for a CPU that has other work.",
+)
 OUTPUT = (
+    CPU_TIME,
     click.option("--json", "json_file", type=_FILE, help="Write all figures."),
     click.option("--markdown", "markdown_file", type=_FILE, help="Write tables for a document."),
     click.option("--compare", type=_FILE, help="An earlier run's JSON to compare with."),

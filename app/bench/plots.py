@@ -4,6 +4,7 @@ The suffix of a file chooses its format. This module refuses to compute figures.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,12 @@ _DASHES = ("-", "--", ":", "-.")
 _LATENCIES = (("ttft", "time to first token"), ("tpot", "time per output token"))
 
 
-def draw_all(results: BenchResults, directory: Path, suffix: str = ".svg") -> list[Path]:
+def draw_all(
+    results: BenchResults, directory: Path, suffix: str = ".svg", *, cpu_time: bool = False
+) -> list[Path]:
     """Draw what the runs have; the files are named after what they show.
+
+    With `cpu_time` there are no latencies, and throughput is per second of processor time.
 
     Raises:
         ConfigError: the directory cannot be made.
@@ -44,8 +49,8 @@ def draw_all(results: BenchResults, directory: Path, suffix: str = ".svg") -> li
     drawn = []
     for name, draw, wanted in (
         ("acceptance-per-position", draw_acceptance, _drafting(results.runs)),
-        ("latency", draw_latencies, results.runs),
-        ("throughput", draw_throughput, results.runs),
+        ("latency", draw_latencies, () if cpu_time else results.runs),
+        ("throughput", partial(draw_throughput, cpu_time=cpu_time), results.runs),
     ):
         if wanted:
             drawn.append(directory / f"{name}{suffix}")

@@ -24,6 +24,7 @@ class Row:
         differs: whether a difference to another run says something.
         in_points: a percentage: differences are in points, not in percent of it.
         more_is_better: what a rise means.
+        by_the_wall: whether other work on the machine moves it.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Row:
     differs: bool = True
     in_points: bool = False
     more_is_better: bool = True
+    by_the_wall: bool = False
 
     def text(self, figures: Figures) -> str:
         """The value of one run."""
@@ -64,16 +66,16 @@ REQUESTS = Section(
     (
         Row("successful requests", lambda f: f.num_successful, 0, differs=False),
         Row("failed requests", lambda f: f.num_failed, 0, differs=False),
-        Row("duration (s)", lambda f: f.duration, more_is_better=False),
+        Row("duration (s)", lambda f: f.duration, more_is_better=False, by_the_wall=True),
         Row("processor time (s)", lambda f: f.cpu_seconds or None, more_is_better=False),
         Row("output tokens per CPU second", lambda f: f.tokens_per_cpu_second),
         Row("input tokens", lambda f: f.num_input_tokens, 0, differs=False),
         Row("generated tokens", lambda f: f.num_output_tokens, 0, differs=False),
-        Row("request throughput (req/s)", lambda f: f.request_throughput),
-        Row("output token throughput (tok/s)", lambda f: f.output_throughput),
-        Row("peak output throughput (tok/s)", lambda f: f.peak_output_throughput),
+        Row("request throughput (req/s)", lambda f: f.request_throughput, by_the_wall=True),
+        Row("output token throughput (tok/s)", lambda f: f.output_throughput, by_the_wall=True),
+        Row("peak output throughput (tok/s)", lambda f: f.peak_output_throughput, by_the_wall=True),
         Row("peak concurrent requests", lambda f: f.peak_concurrency, 0, differs=False),
-        Row("total token throughput (tok/s)", lambda f: f.total_throughput),
+        Row("total token throughput (tok/s)", lambda f: f.total_throughput, by_the_wall=True),
     ),
 )
 
@@ -84,6 +86,7 @@ def _latency(title: str, name: str, letters: str) -> Section:
             f"{what.replace('p99', 'P99')} {letters} (ms)",
             lambda figures: getattr(getattr(figures, name), what),
             more_is_better=False,
+            by_the_wall=True,
         )
 
     return Section(title, tuple(row(what) for what in ("mean", "median", "p99")))
@@ -137,10 +140,15 @@ def positions(num_spec_tokens: int) -> Section:
     )
 
 
-def sections(num_spec_tokens: int) -> Iterator[Section]:
-    """All of them, for drafts of at most this many tokens."""
-    yield REQUESTS
-    yield from LATENCIES
+def sections(num_spec_tokens: int, *, cpu_time: bool = False) -> Iterator[Section]:
+    """All of them, for drafts of at most this many tokens.
+
+    With `cpu_time` rows that go by the wall's clock are left out.
+    """
+    shown = [REQUESTS, *LATENCIES]
     if num_spec_tokens:
-        yield ACCEPTANCE
-        yield positions(num_spec_tokens)
+        shown += [ACCEPTANCE, positions(num_spec_tokens)]
+    for section in shown:
+        rows = tuple(row for row in section.rows if not (cpu_time and row.by_the_wall))
+        if rows:
+            yield Section(section.title, rows)

@@ -34,13 +34,13 @@ class Column:
         return max(*heads, *(cell.cell_len for cell in self.cells), 0) + _PADDING
 
 
-def print_results(console: Console, results: BenchResults) -> None:
-    """Print everything that a benchmark measured."""
+def print_results(console: Console, results: BenchResults, *, cpu_time: bool = False) -> None:
+    """Print everything that a benchmark measured, or all but what goes by the wall's clock."""
     for runs in comparable(results.runs):
         temperature, backend = runs[0].setting.table
         heading = f"temperature {temperature:g}, backend {backend}"
         console.print(Text(f"\n{heading}", style="bold"))
-        for table in _tables(console.width, runs):
+        for table in _tables(console.width, runs, cpu_time=cpu_time):
             console.print(table, "")
         if len(runs[0].figures.acceptance_by_category) > 1 and any(map(_drafts, runs)):
             for table in _category_tables(console.width, runs):
@@ -54,10 +54,11 @@ def comparable(runs: Sequence[BenchRun]) -> Iterator[Sequence[BenchRun]]:
         yield list(members)
 
 
-def _tables(width: int, runs: Sequence[BenchRun]) -> Iterator[Table]:
+def _tables(width: int, runs: Sequence[BenchRun], *, cpu_time: bool) -> Iterator[Table]:
     base, *others = runs
     for group in _fitting(width, base, others):
-        shown = list(sections(max(run.setting.num_spec_tokens for run in (base, *group))))
+        longest = max(run.setting.num_spec_tokens for run in (base, *group))
+        shown = list(sections(longest, cpu_time=cpu_time))
         yield as_table(
             [
                 names_column(shown),

@@ -11,7 +11,7 @@ from rich.console import Console
 from ...core.checks import check_integer
 from ...core.errors import ConfigError, UnavailableError
 from ..bench.files import make_room, write_file
-from ..bench.main import OUTPUT_FILES, make_bench
+from ..bench.main import OUTPUT_FILES, check_cpu_time, make_bench
 from ..bench.progress import progress_bars
 from .markdown import as_markdown
 from .measure import Plan
@@ -60,8 +60,7 @@ def make_tuner(options: Options) -> Tuner:
         check_integer("concurrency", concurrency, 1)
     if max(lengths) == 0:
         raise ConfigError("num_spec_tokens: expected one above 0 to choose from, got 0 only")
-    if options["cpu_time"] and options["device"] != "cpu":
-        raise ConfigError(f"--cpu-time: expected the device cpu, got {options['device']}")
+    check_cpu_time(options)
     bench = make_bench(
         {
             **options,

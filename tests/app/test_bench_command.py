@@ -83,6 +83,21 @@ def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
     assert "not measured before" not in out
 
 
+def test_processor_time_leaves_out_the_clock_on_the_wall(bench: Acceptor, tmp_path: Path) -> None:
+    file, plots = tmp_path / "results.json", tmp_path / "plots"
+    markdown = tmp_path / "results.md"
+    quick = (*QUICK, "--num-spec-tokens", 2, "--cpu-time")
+    code, out, err = bench(*quick, "--json", file, "--plots", plots, "--markdown", markdown)
+    assert (code, err) == (0, "")
+    code, compared, err = bench(*quick, "--compare", file)
+    assert (code, err) == (0, "")
+    for text in (out, compared, markdown.read_text(encoding="utf-8")):
+        assert "output tokens per CPU second" in text
+        assert not any(words in text for words in ("TTFT", "TPOT", "duration", "tok/s"))
+    assert not (plots / "latency.svg").exists()
+    assert "per CPU second" in (plots / "throughput.svg").read_text(encoding="utf-8")
+
+
 def test_a_sweep_is_every_combination(bench: Acceptor, tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     sweep = ("--num-spec-tokens", "1,2", "--temperature", "0,0.7")
@@ -182,6 +197,7 @@ def test_an_early_exit_from_random_weights_agrees_as_a_trained_draft_would(
         (("--num-spec-tokens", "-1"), "num_spec_tokens: expected a number in [0, 256]"),
         (("--prompts", "none.jsonl"), "none.jsonl: expected a UTF-8 text file"),
         (("--compare", "none.json"), "none.json: expected JSON"),
+        (("--cpu-time", "--device", "cuda"), "--cpu-time: expected the device cpu, got cuda"),
         (("--json", "/dev/null/a.json"), "a.json: expected a file that can be written"),
         (("--markdown", "/dev/null/a.md"), "expected a file that can be written"),
         (("--plots", "/dev/null/plots"), "expected a file that can be written"),
