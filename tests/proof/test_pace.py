@@ -36,9 +36,9 @@ def test_a_sample_cut_short_is_tested_with_what_was_drawn() -> None:
     compared = compare(chain, Probabilistic(), grouped_step, 9_000, CPU, 3_000, late)
     assert compared.tests["joint"].num_draws == 3_000
     assert compared.tests["joint"].p_value > 1e-6
-    size = evolve(samples.SHORT, draws=2_000, draws_at_once=500)
+    size = evolve(samples.SHORT, draws=400, draws_at_once=100)
     drawn = [test.num_draws for *_, test in large.near_uniform_draws("reference", CPU, size, late)]
-    assert drawn == [500] * 9
+    assert drawn == [100] * 9
 
 
 def test_sizes_are_cut_on_request() -> None:
