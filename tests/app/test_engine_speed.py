@@ -96,7 +96,7 @@ def test_the_tables_say_what_was_recorded() -> None:
         ("Hugging Face, assisted", "10.00"),
     ]
     assert "| target, qkv | 10.0 (50%) |" in text
-    assert "| draft | 1 | 4 | 9 | 3.2 |" in text
+    assert "| draft | 1 | 4 | 9 | 3.2 | – |" in text
     assert "A GPU" in text
 
 
@@ -181,3 +181,4 @@ def test_attention_is_timed_at_every_shape(monkeypatch: pytest.MonkeyPatch) -> N
     rows = operations.time_attention(shapes.REHEARSAL, torch.device("cpu"))
     assert len(rows) == 8
     assert all(row["us"] > 0 for row in rows)
+    assert [row.get("together_us", 0) > 0 for row in rows] == [row["queries"] > 1 for row in rows]

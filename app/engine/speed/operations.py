@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 
 from ....adapters.kv_cache import LayerCache
-from ....adapters.spans import Spans
+from ....adapters.spans import FEW_TOKENS, Spans
 from .shapes import Sizes
 from .timing import milliseconds, recorder
 
@@ -62,19 +62,37 @@ def _product_times(
 
 
 def time_attention(sizes: Sizes, device: torch.device) -> list[dict[str, Any]]:
-    """One row per model, number of requests, queries of each, and positions."""
+    """One row per model, number of requests, queries of each, and positions.
+
+    Where a request has several queries, attended to one by one and together.
+    """
     return [
-        {"model": name, "requests": requests, "queries": queries, "positions": length, "us": us}
+        {"model": name, "requests": requests, "queries": queries, "positions": length, **times}
         for name, shape in sizes.shapes
         for requests in (1, 16)
         for queries in (1, 4)
         for length in sizes.lengths
-        for us in [_attention_time(shape, requests, queries, length, device)]
+        for times in [_attention_times(shape, requests, queries, length, device)]
     ]
 
 
-def _attention_time(
+def _attention_times(
     shape: dict[str, Any], num_reqs: int, num_queries: int, length: int, device: torch.device
+) -> dict[str, float]:
+    ways = {"us": FEW_TOKENS} | ({"together_us": 0} if num_queries > 1 else {})
+    return {
+        way: _attention_time(shape, num_reqs, num_queries, length, few_tokens, device)
+        for way, few_tokens in ways.items()
+    }
+
+
+def _attention_time(
+    shape: dict[str, Any],
+    num_reqs: int,
+    num_queries: int,
+    length: int,
+    few_tokens: int,
+    device: torch.device,
 ) -> float:
     heads, kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
     head_dim, max_len, repeats = shape["hidden_size"] // heads, length + 64, 10
@@ -84,7 +102,8 @@ def _attention_time(
         num_reqs * num_queries, heads, head_dim, dtype=torch.bfloat16, device=device
     )
     positions = torch.arange(length - num_queries, length, device=device).expand(num_reqs, -1)
-    spans = Spans.of(positions, torch.arange(num_reqs, device=device), max_len)
+    slot_ids = torch.arange(num_reqs, device=device)
+    spans = Spans.of(positions, slot_ids, max_len, few_tokens)
 
     def attend() -> None:
         for _ in range(repeats):

@@ -91,12 +91,13 @@ def _attention(record: Mapping[str, Any]) -> Iterator[str]:
     rows = record.get("attention", [])
     if not rows:
         return
-    yield "| attention of | requests | queries of each | positions | µs |"
-    yield "|---|---|---|---|---|"
+    yield "| attention of | requests | queries of each | positions | µs, one by one | together |"
+    yield "|---|---|---|---|---|---|"
     for row in rows:
+        times = (f"{row[way]:.1f}" if way in row else "–" for way in ("us", "together_us"))
         yield (
             f"| {row['model']} | {row['requests']} | {row['queries']} | {row['positions']} | "
-            f"{row['us']:.1f} |"
+            f"{' | '.join(times)} |"
         )
 
 
