@@ -1,4 +1,4 @@
-"""What machine code a kernel became: spills, size, and how many instructions a streamed logit takes.
+"""What machine code a kernel became: spills, size, and instructions a streamed logit.
 
 Needs a disassembler, which CUDA and the Triton wheel bring along, but no GPU. This module refuses
 to say how long anything takes.

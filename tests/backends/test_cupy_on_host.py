@@ -1,12 +1,11 @@
 """The CUDA kernels, built by g++ and run on the CPU, return what the reference returns.
 
 A fiber per CUDA thread and an operating system thread per CTA: barriers, shuffles, atomics and the
-queue are real; races inside a warp are not found here.
+meeting of a request's CTAs are real. Threads also run in random order between barriers, so that a
+barrier that is missing shows as wrong tokens.
 """
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,14 +34,12 @@ from acceptor.core import (
 )
 from acceptor.core.errors import UnavailableError
 from acceptor.core.output import VerifyOutput
+from acceptor.tests.kit.cuda_on_host import GXX, build_on_host
 
-GXX = shutil.which("g++")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(GXX is None, reason="builds the kernels with g++"),
 ]
-HERE = Path(__file__).parent / "cuda_on_host"
-SOURCES = Path(__file__).parents[2] / "backends" / "cupy_backend" / "cuda"
 SHAPES = (
     LaunchShape(group=0, num_ctas=5),
     LaunchShape(group=0, num_ctas=2),
@@ -70,14 +67,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
     def built(variant: Variant) -> ctypes.CDLL:
         if variant not in known:
-            library = folder / f"{len(known)}.so"
-            options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread"]
-            includes = [f"-I{SOURCES}", f"-I{HERE}"]
-            source = str(HERE / "verify_on_host.cpp")
-            macros = [*variant.macros, *["-DHAS_WIDE"] * variant.has_wide]
-            command = [str(GXX), *options, *includes, *macros, source, "-o", str(library)]
-            subprocess.run(command, check=True)
-            known[variant] = ctypes.CDLL(str(library))
+            macros = ["-DHAS_WIDE"] * variant.has_wide
+            known[variant] = build_on_host("verify_on_host", variant, folder, macros)
         return known[variant]
 
     return built
@@ -101,6 +92,40 @@ def test_tokens_are_the_reference_s_in_every_shape(
                 torch.testing.assert_close(
                     got.total_variation, expected.total_variation, rtol=0, atol=2e-5
                 )
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda p: p.name)
+def test_tokens_do_not_depend_on_which_thread_is_first(
+    build: Build, policy: Policy, filtered: bool
+) -> None:
+    torch.set_num_threads(1)
+    batch, params = random_batch(1, filtered)
+    expected = load_sampler("reference").verify(batch, params, policy)
+    library = build(verify_job(batch, params, policy, None).variant)
+    for seed in (1, 2, 3):
+        library.set_schedule(seed)
+        for shape in SHAPES[1::2]:
+            got = run(build, batch, params, policy, shape)
+            assert torch.equal(got.token_ids, expected.token_ids), (seed, shape)
+            assert torch.equal(got.status, expected.status)
+    library.set_schedule(0)
+
+
+def test_a_missing_barrier_shows_in_some_order(tmp_path: Path) -> None:
+    library = build_on_host(
+        "barrier_on_host", Variant(KernelPolicy.STRICT, torch.float32), tmp_path
+    )
+    expected = [(i + 37) % 64 + 1 for i in range(64)]
+    wrong = 0
+    for seed in range(1, 6):
+        library.set_schedule(seed)
+        out = (ctypes.c_int * 64)()
+        library.pass_on_with_barrier(out)
+        assert list(out) == expected
+        library.pass_on_without_barrier(out)
+        wrong += list(out) != expected
+    assert wrong == 5
 
 
 @pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block(), Fly(0.2, 1)])

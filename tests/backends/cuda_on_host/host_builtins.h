@@ -1,9 +1,11 @@
 // CUDA for the host: a fiber per CUDA thread, an operating system thread per CTA, so that g++ runs
-// the kernels as they are. It finds no race inside a warp, and its expf differs in the last digits.
+// the kernels as they are. Between barriers, shuffles and ballots a fiber runs alone; a seed has them
+// take turns in any order, so that a barrier that is missing shows. expf differs in the last digits.
 #pragma once
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -12,6 +14,8 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -64,6 +68,7 @@ struct Cta {
 inline thread_local Cta* cta;
 inline thread_local Index thread_index, block_index;
 inline Index grid_size;
+inline unsigned schedule = 0;  // a seed; 0: one fiber after the other
 
 inline void yield() {
     const int me = cta->current;
@@ -93,6 +98,26 @@ inline void resume(int index) {
     setcontext(&fiber.start);
 }
 
+// The order in which fibers take turns. By chance whole warps are left out, and so fall behind.
+class Turns {
+  public:
+    Turns(int threads, int block) : order(threads), random(schedule + 7919u * block) {
+        std::iota(order.begin(), order.end(), 0);
+    }
+    const std::vector<int>& next() {
+        if (schedule == 0) return order;
+        std::shuffle(order.begin(), order.end(), random);
+        waiting = random() & random();
+        return order;
+    }
+    bool skips(int fiber) const { return waiting >> fiber / WARP % WARP & 1; }
+
+  private:
+    std::vector<int> order;
+    std::mt19937 random;
+    unsigned waiting = 0;
+};
+
 inline void run_cta(int block, int threads, const std::function<void()>& body) {
     Cta mine;
     mine.fibers.resize(threads);
@@ -100,12 +125,13 @@ inline void run_cta(int block, int threads, const std::function<void()>& body) {
     mine.body = body;
     cta = &mine;
     block_index.x = block;
+    Turns turns(threads, block);
     for (bool running = true; running;) {
         running = false;
-        for (int i = 0; i < threads; ++i)
+        for (int i : turns.next())
             if (!mine.fibers[i].done) {
                 running = true;
-                resume(i);
+                if (!turns.skips(i)) resume(i);
             }
     }
 }
@@ -158,6 +184,9 @@ T from_bits(uint64_t bits) {
 }
 
 }  // namespace host
+
+// From now on, in every launch.
+extern "C" void set_schedule(unsigned seed) { host::schedule = seed; }
 
 #define threadIdx host::thread_index
 #define blockIdx host::block_index
