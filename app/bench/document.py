@@ -1,20 +1,25 @@
 """The figures of docs/benchmark.md: policies on one pair, in the tables in which the field reports.
 
-`python -m acceptor.app.bench.document` measures and writes docs/data/benchmark-NAME.json and the
-tables beside it. This module refuses to write what it has not measured, but for `--read`.
+`python -m acceptor.app.bench.document` measures and writes docs/data/benchmark-NAME.json, part by
+part, and the tables beside it. This module refuses to write what it has not measured, but for
+`--read`.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from shutil import copyfile
+from time import perf_counter
 from typing import Any
 
 import click
-from attrs import asdict, evolve, field, frozen
+from attrs import evolve, field, frozen
 from cattrs import Converter
+from cattrs.errors import BaseValidationError
 
+from ...core.errors import AcceptorError, ConfigError
 from ...core.sampling_params import SamplingParams
 from ..config import DrafterConfig, ModelsConfig
 from ..ngram_drafter import NgramDrafter
@@ -22,10 +27,11 @@ from ..policies import POLICIES, PolicySettings, SyntheticSettings
 from ..tuning.measure import Plan
 from .document_page import record_file, write_page
 from .document_tables import write_tables
+from .files import make_room, read_object, write_file
 from .pair import Pair, load_pair
 from .progress import progress_bars
 from .requests import make_arrivals
-from .results import BenchResults
+from .results import BenchResults, first_problem
 from .run import Begin, Bench
 from .sweep import Load, Sweep
 from .timed_steps import TimedStep, step_times
@@ -87,20 +93,20 @@ class Measurement:
     def _make_policies(self) -> dict[str, PolicySettings]:
         return {name: POLICIES[name]() for name in LOSSLESS}
 
-    def document(self) -> Document:
-        """All of it, one part after the other."""
-        return Document(
-            datasets=dict(self._datasets()),
-            lengths=self._run(self.load, (0, *self.lengths), self.policies),
-            greedy={
-                name: self._run(
-                    evolve(self.load, greedy_share=share), (NUM_SPEC_TOKENS,), self.policies
-                )
-                for name, share in GREEDY_SHARES.items()
-            },
-            synthetic=self._synthetic(),
-            steps=tuple(self._steps()),
-        )
+    def parts(self) -> dict[str, Callable[[], Any]]:
+        """What measures each field of a `Document`, what matters most first."""
+        return {
+            "lengths": lambda: self._run(self.load, (0, *self.lengths), self.policies),
+            "datasets": lambda: dict(self._datasets()),
+            "greedy": lambda: dict(self._greedy()),
+            "steps": lambda: tuple(self._steps()),
+            "synthetic": self._synthetic,
+        }
+
+    def _greedy(self) -> Iterator[tuple[str, BenchResults]]:
+        for name, share in GREEDY_SHARES.items():
+            load = evolve(self.load, greedy_share=share)
+            yield name, self._run(load, (NUM_SPEC_TOKENS,), self.policies)
 
     def _synthetic(self) -> BenchResults:
         # A set rate does not depend on the models: the draft verifies itself, as it is cheaper.
@@ -165,9 +171,33 @@ def _synthetic() -> dict[str, PolicySettings]:
     return {f"synthetic {rate:g}": SyntheticSettings(acceptance_rate=rate) for rate in SET_RATES}
 
 
+def measure_into(file: Path, measurement: Measurement, report: Callable[[str], None]) -> None:
+    """Measure every part that a file does not hold yet, and write it after each.
+
+    Raises:
+        AcceptorError: a model, a policy or the backend is unfit, or the file holds something else.
+    """
+    known = read_object(file) if file.exists() else {}
+    for name, measure in measurement.parts().items():
+        if name not in known:
+            began = perf_counter()
+            known[name] = Converter().unstructure(measure())
+            write_file(file, json.dumps(known, ensure_ascii=False) + "\n")
+            report(f"{name}: {perf_counter() - began:.0f} s")
+
+
 def read_document(path: Path) -> Document:
-    """What was measured before."""
-    return Converter().structure(json.loads(path.read_text(encoding="utf-8")), Document)
+    """What was measured before.
+
+    Raises:
+        ConfigError: the file cannot be read, or does not hold all parts.
+    """
+    content = read_object(path)
+    try:
+        return Converter().structure(content, Document)
+    except (BaseValidationError, TypeError, ValueError) as error:
+        problem = first_problem(error)
+        raise ConfigError(f"{path}: expected a measured document: {problem}") from None
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -186,42 +216,53 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--k", "lengths", type=int, multiple=True, default=(2, 4, 8), show_default=True)
 @click.option("--record", type=_FILE, help="What training wrote: makes a page of this pair.")
 @click.option("--read", is_flag=True, help="Write the tables of an earlier measurement again.")
+@click.option("--resume", is_flag=True, help="Measure only what an earlier call did not come to.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("docs/data"))
 def main(
     name: str,
-    files: tuple[tuple[str, Path], ...],
-    lengths: tuple[int, ...],
-    backend: str,
     record: Path | None,
     read: bool,
+    resume: bool,
     out: Path,
     **options: Any,
 ) -> None:
     """Measure one pair and write its tables."""
-    out.mkdir(parents=True, exist_ok=True)
-    if record is not None:
-        copyfile(record, record_file(name, out))
     measured = out / f"benchmark-{name}.json"
-    if not read:
-        models = ModelsConfig(**{role: options[role] for role in ("target", "draft", "device")})
-        load = Load(
-            **{key: options[key] for key in ("num_requests", "output_len", "max_concurrency")},
-            ignore_eos=True,
-        )
-        with progress_bars(shown=True) as begin:
-            document = Measurement(
-                pair=load_pair(models, DrafterConfig()),
-                backend=backend,
-                load=load,
-                files=dict(files),
-                lengths=lengths,
-                begin=begin,
-            ).document()
-        text = json.dumps(asdict(document), ensure_ascii=False)
-        measured.write_text(text + "\n", encoding="utf-8")
-    write_tables(read_document(measured), name, out)
+    try:
+        make_room(measured)
+        if record is not None:
+            copyfile(record, record_file(name, out))
+        if not (read or resume):
+            measured.unlink(missing_ok=True)
+        if not read:
+            with progress_bars(shown=True) as begin:
+                measure_into(measured, _measurement(begin, **options), click.echo)
+        write_tables(read_document(measured), name, out)
+    except AcceptorError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
     if record_file(name, out).exists():
         write_page(name, out)
+
+
+def _measurement(
+    begin: Begin,
+    *,
+    files: tuple[tuple[str, Path], ...],
+    lengths: tuple[int, ...],
+    backend: str,
+    **options: Any,
+) -> Measurement:
+    models = ModelsConfig(**{role: options[role] for role in ("target", "draft", "device")})
+    amount = {key: options[key] for key in ("num_requests", "output_len", "max_concurrency")}
+    return Measurement(
+        pair=load_pair(models, DrafterConfig()),
+        backend=backend,
+        load=Load(**amount, ignore_eos=True),
+        files=dict(files),
+        lengths=lengths,
+        begin=begin,
+    )
 
 
 if __name__ == "__main__":

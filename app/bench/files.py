@@ -1,6 +1,11 @@
-"""Files that a run leaves behind; this module refuses to end a run in a traceback."""
+"""Files that a run leaves behind and a later one reads.
 
+This module refuses to end a run in a traceback.
+"""
+
+import json
 from pathlib import Path
+from typing import Any
 
 from ...core.errors import ConfigError
 
@@ -30,3 +35,18 @@ def write_file(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: expected a file that can be written, got {error}") from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """What a JSON file holds.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds no JSON object.
+    """
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: expected JSON, got {error}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    return content

@@ -6,7 +6,6 @@ As JSON it can be compared with a later one. This module refuses to hold a machi
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from attrs import asdict, field, frozen
 from cattrs import Converter, transform_error
@@ -15,7 +14,7 @@ from cattrs.v import format_exception
 
 from ...core.errors import AcceptorError, ConfigError
 from .figures import Figures
-from .files import write_file
+from .files import read_object, write_file
 from .sweep import Load, Setting
 
 
@@ -63,10 +62,7 @@ def read_results(path: Path) -> BenchResults:
     Raises:
         ConfigError: the file cannot be read, or holds something else.
     """
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: expected JSON, got {error}") from None
+    content = read_object(path)
     try:
         return Converter().structure(content, BenchResults)
     except (BaseValidationError, TypeError, ValueError) as error:

@@ -6,14 +6,13 @@ This module refuses to hold a machine's name or paths.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from attrs import asdict, frozen
 from cattrs import Converter
 from cattrs.errors import BaseValidationError
 
 from ...core.errors import ConfigError
-from ..bench.files import write_file
+from ..bench.files import read_object, write_file
 from ..bench.results import first_problem
 from ..bench.sweep import Load
 from .costs import PARTS, StepCosts, StepTimes
@@ -131,10 +130,7 @@ def read_results(path: Path) -> TuneResults:
     Raises:
         ConfigError: the file cannot be read, or holds something else.
     """
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: expected JSON, got {error}") from None
+    content = read_object(path)
     try:
         return Converter().structure(content, TuneResults)
     except (BaseValidationError, TypeError, ValueError) as error:

@@ -1,16 +1,22 @@
 """The tables of docs/benchmark.md say what was measured."""
 
 import json
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from attrs import asdict, evolve
+import torch
+from attrs import evolve
 
 from acceptor.app.bench import document as module
 from acceptor.app.bench import pair as pair_module
-from acceptor.app.bench.document import LOSSLESS, Document, Measurement, read_document
+from acceptor.app.bench.document import (
+    LOSSLESS,
+    Document,
+    Measurement,
+    measure_into,
+    read_document,
+)
 from acceptor.app.bench.document_tables import write_tables
 from acceptor.app.bench.markdown import side_by_side
 from acceptor.app.bench.pair import NoText
@@ -20,10 +26,9 @@ from acceptor.app.bench.run import Bench, silent
 from acceptor.app.bench.sweep import Load, Sweep
 from acceptor.app.bench.timed_steps import step_times
 from acceptor.app.engine.cuda_graphs import GraphRunner
-from acceptor.app.engine.speed import served as served_module
-from acceptor.app.tuning.costs import StepTimes
+from acceptor.app.engine.speed.timing import recorder
 from acceptor.app.tuning.measure import Plan
-from acceptor.core import Block, SamplingParams
+from acceptor.core import Block, ConfigError, SamplingParams
 from kit.bench_sums import assert_figures_add_up
 from kit.toy_pair import Pair
 
@@ -44,21 +49,44 @@ def toy_pair() -> BenchPair:
 
 
 @pytest.fixture(scope="module")
-def document() -> Iterator[Document]:
-    pair = toy_pair()
-    measurement = Measurement(
-        pair=pair, backend="reference", load=LOAD, files={}, lengths=(1, 2), begin=silent
+def measurement() -> Measurement:
+    return Measurement(
+        pair=toy_pair(), backend="reference", load=LOAD, files={}, lengths=(1, 2), begin=silent
     )
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory, measurement: Measurement) -> Path:
+    path = tmp_path_factory.mktemp("document") / "document.json"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SYNTHETIC_LOAD", LOAD)
         patch.setattr(module, "TIMED_STEPS", 10)
-        yield measurement.document()
+        measure_into(path, measurement, lambda _: None)
+    return path
 
 
-def test_a_document_is_the_same_after_its_file(document: Document, tmp_path: Path) -> None:
-    path = tmp_path / "document.json"
-    path.write_text(json.dumps(asdict(document)), encoding="utf-8")
-    assert read_document(path) == document
+@pytest.fixture(scope="module")
+def document(file: Path) -> Document:
+    return read_document(file)
+
+
+def test_a_measurement_goes_on_where_it_was_broken_off(
+    file: Path, measurement: Measurement, tmp_path: Path
+) -> None:
+    content = json.loads(file.read_text(encoding="utf-8"))
+    assert list(content) == list(measurement.parts())
+    del content["steps"]
+    broken = tmp_path / "document.json"
+    broken.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ConfigError, match="a measured document: required field missing"):
+        read_document(broken)
+    reported: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "TIMED_STEPS", 10)
+        measure_into(broken, measurement, reported.append)
+    assert [line.partition(":")[0] for line in reported] == ["steps"]
+    whole, again = read_document(file), read_document(broken)
+    assert evolve(again, steps=whole.steps) == whole
 
 
 def test_its_tables_hold_every_policy(document: Document, tmp_path: Path) -> None:
@@ -90,16 +118,8 @@ def test_every_policy_is_one_rule_for_greedy_requests(document: Document) -> Non
 
 
 def test_captured_steps_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    def record(action: Callable[[], None]) -> Callable[[], None]:
-        action()
-        return action
-
-    def milliseconds(replay: Callable[[], None]) -> float:
-        replay()
-        return 1.5
-
-    monkeypatch.setattr(pair_module, "EagerRunner", partial(GraphRunner, record=record))
-    monkeypatch.setattr(served_module, "milliseconds", milliseconds)
+    runner = partial(GraphRunner, record=recorder(torch.device("cpu")))
+    monkeypatch.setattr(pair_module, "EagerRunner", runner)
     pair = toy_pair()
     load = evolve(LOAD, greedy_share=0.5)
     sweep = Sweep(
@@ -112,8 +132,11 @@ def test_captured_steps_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None
     bench = Bench(pair=pair, sweep=sweep, load=load, sampling=SamplingParams(), prompts=prompts)
     plan = Plan(lengths=(3,), concurrencies=(1, 3), num_steps=10)
     arrivals = make_arrivals(load, prompts, SamplingParams())
-    times = StepTimes(draft=0.0015, target=0.0015, verification=0.0015)
-    assert dict(step_times(bench, arrivals, plan)) == {1: times, 3: times}
+    measured = dict(step_times(bench, arrivals, plan))
+    assert list(measured) == [1, 3]
+    for times in measured.values():
+        assert min(times.draft, times.target, times.verification) > 0
+        assert times.graph == times.host == 0
 
 
 def test_columns_are_compared_with_the_first(document: Document) -> None:

@@ -141,7 +141,7 @@ def test_results_are_the_same_after_a_file(few: BenchResults, tmp_path: Path) ->
     ("content", "problem"),
     [
         ("{", "expected JSON"),
-        ("[]", "expected what bench --json writes"),
+        ("[]", "expected a JSON object, got list"),
         ('{"runs": 3}', "required field missing at .date"),
         ('{"runs": [{"setting": 1}]}', "expected what bench --json writes"),
     ],
