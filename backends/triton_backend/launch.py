@@ -11,8 +11,6 @@ from triton.language import constexpr
 
 from .arguments import (
     NO_ADJUSTMENTS,
-    NO_DRAFT,
-    NO_RECIPE,
     Adjustments,
     Call,
     DraftRows,
@@ -35,8 +33,10 @@ from .statistics import statistics_kernel
 
 Launcher = Callable[..., Any]
 TILE_BLOCKS = 4
+TILE_WARPS = 2
 PROGRAMS = 132 * 64
 RESIDUAL_TILE_BLOCKS = 4
+RESIDUAL_WARPS = 2
 RESIDUAL_PROGRAMS = 132 * 32
 
 
@@ -81,9 +81,13 @@ def launch_all(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
 
 def launch_statistics(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
     """Stage 1."""
-    read_rows(
-        plan,
-        launch,
+    num_rows = plan.layout.num_reqs * plan.layout.num_rows
+    tiles = -(-plan.layout.num_blocks // TILE_BLOCKS)
+    tiles_per_part = -(-tiles // max(1, min(tiles, -(-PROGRAMS // num_rows))))
+    parts = -(-tiles // tiles_per_part)
+    launch(
+        statistics_kernel,
+        (parts * num_rows,),
         arguments.target,
         arguments.draft,
         arguments.requests,
@@ -91,32 +95,17 @@ def launch_statistics(plan: Plan, arguments: Arguments, launch: Launcher) -> Non
         arguments.target_recipe,
         arguments.draft_recipe,
         arguments.scratch,
-        rows=plan.layout.num_rows,
-        with_masses=arguments.logprobs is not None or not plan.all_greedy,
-    )
-
-
-def read_rows(
-    plan: Plan, launch: Launcher, *arguments: object, rows: int, with_masses: bool
-) -> None:
-    """Launch the kernel that reads whole rows, so many of each request."""
-    num_rows = plan.layout.num_reqs * rows
-    tiles = -(-plan.layout.num_blocks // TILE_BLOCKS)
-    tiles_per_part = -(-tiles // max(1, min(tiles, -(-PROGRAMS // num_rows))))
-    parts = -(-tiles // tiles_per_part)
-    launch(
-        statistics_kernel,
-        (parts * num_rows,),
-        *arguments,
+        NO_ADJUSTMENTS,
+        arguments.raw,
         parts,
         tiles_per_part,
         NUM_DRAFTS=plan.num_drafts,
-        ROWS=rows,
-        WITH_MASSES=with_masses,
+        ROWS=plan.layout.num_rows,
+        WITH_MASSES=arguments.logprobs is not None or not plan.all_greedy,
         TILE=TILE_BLOCKS,
         WIDTH=plan.width,
         OVERLAPS=plan.overlaps,
-        num_warps=2,
+        num_warps=TILE_WARPS,
     )
 
 
@@ -128,21 +117,8 @@ def _behind_another(plan: Plan) -> dict[str, bool]:
 def launch_logprobs(
     plan: Plan, arguments: Arguments, outputs: LogprobOutputs, launch: Launcher
 ) -> None:
-    """Stage 6; raw logits are read once more."""
+    """Stage 6."""
     rows = plan.num_drafts + 1
-    read_rows(
-        plan,
-        launch,
-        arguments.target,
-        NO_DRAFT,
-        arguments.requests,
-        NO_ADJUSTMENTS,
-        NO_RECIPE,
-        NO_RECIPE,
-        arguments.raw,
-        rows=rows,
-        with_masses=True,
-    )
     launch(
         logprobs_kernel,
         (plan.layout.num_reqs * rows,),
@@ -256,7 +232,7 @@ def launch_residual(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
         NUM_DRAFTS=plan.num_drafts,
         ROWS=layout.num_rows,
         TILE=RESIDUAL_TILE_BLOCKS,
-        num_warps=2,
+        num_warps=RESIDUAL_WARPS,
         **_behind_another(plan),
     )
 

@@ -8,6 +8,7 @@ the first stage, which is launched as usual. This module refuses to decide who o
 
 import triton
 import triton.language as tl
+from triton import knobs
 from triton.runtime import driver
 
 OVERLAP = False
@@ -17,7 +18,9 @@ LEAST_CAPABILITY = 90
 
 
 def can_overlap() -> bool:
-    """Whether the current device knows how to."""
+    """Whether the current device knows how to; the interpreter does not."""
+    if knobs.runtime.interpret:
+        return False
     target = driver.active.get_current_target()
     return bool(target.backend == "cuda" and target.arch >= LEAST_CAPABILITY)
 
