@@ -134,5 +134,4 @@ class LogprobOutputs(NamedTuple):
 
 NO_DRAFT = DraftRows(None, 0, 0, 0, None)
 NO_ADJUSTMENTS = Adjustments(None, None, 0, None, None, 0, None, None, None)
-NO_RECIPE = RecipeArguments(None, None, None, None)
 NO_SCRATCH = Scratch(*[None] * len(Scratch._fields))

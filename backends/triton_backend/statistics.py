@@ -1,7 +1,8 @@
 """Stage 1: read every row once and keep, per block of 512 tokens, its maximum and its mass.
 
-Whoever finishes a row last combines its blocks. Everything later stands on these numbers. This
-module refuses to know about drafts and policies.
+Whoever finishes a row last combines its blocks. Everything later stands on these numbers. For
+logprobs of raw logits the same reading keeps both numbers of the target's rows as they came, too.
+This module refuses to know about drafts and policies.
 """
 
 import triton
@@ -22,6 +23,8 @@ def statistics_kernel(
     target_recipe,
     draft_recipe,
     scratch,
+    plain,
+    raw,
     parts,
     tiles_per_part,
     NUM_DRAFTS: tl.constexpr,
@@ -33,7 +36,8 @@ def statistics_kernel(
 ):
     """A program per part of a row; rows of a request: the target's, then the draft's.
 
-    Neighbours read neighbouring memory.
+    Neighbours read neighbouring memory. `plain` are no adjustments; `raw` is where statistics of
+    raw logits go, if it has any.
     """
     let_next_stage_start(OVERLAPS)
     slot = tl.program_id(0) // parts
@@ -42,6 +46,7 @@ def statistics_kernel(
     row = slot % ROWS
     num_tiles = tl.cdiv(scratch.num_blocks, TILE)
     out = scratch.statistics + slot.to(tl.int64) * 2 * scratch.num_blocks
+    raw_slot = request.to(tl.int64) * (NUM_DRAFTS + 1) + row
     start, num_rows = first_row(target, request)
     inverse = 1.0
     present = row < num_rows
@@ -58,6 +63,13 @@ def statistics_kernel(
                     target, adjust, requests, request, start, row, block, NUM_DRAFTS
                 )
                 _store(out, scratch.num_blocks, block, quarters, inverse, WITH_MASSES)
+                if raw.statistics is not None:
+                    if adjust.bias_ids is not None or adjust.prompt_mask is not None:
+                        quarters = target_quarters(
+                            target, plain, requests, request, start, row, block, NUM_DRAFTS
+                        )
+                    raw_out = raw.statistics + raw_slot * 2 * raw.num_blocks
+                    _store(raw_out, raw.num_blocks, block, quarters, 1.0, True)
             elif draft.logits is not None:
                 draft_slot = request_slot(requests, request)
                 quarters = draft_quarters(draft, draft_slot, row - NUM_DRAFTS - 1, block)
@@ -65,6 +77,10 @@ def statistics_kernel(
         tl.debug_barrier()
         if tl.atomic_add(scratch.arrivals + slot, 1) == parts - 1:
             _summarise(out, scratch, slot, inverse, WITH_MASSES, WIDTH)
+            if raw.statistics is not None:
+                if row <= NUM_DRAFTS:
+                    raw_out = raw.statistics + raw_slot * 2 * raw.num_blocks
+                    _summarise(raw_out, raw, raw_slot, 1.0, True, WIDTH)
             tl.store(scratch.arrivals + slot, 0)
 
 
