@@ -51,9 +51,11 @@ def test_two_commands_make_a_page_of_a_larger_pair(
     pair, docs = tmp_path / "pair", tmp_path / "docs"
     settings = [f"--set={name}={value}" for name, value in MINIATURE.items()]
     text = write_text(tmp_path / "text.txt")
-    run(train, "--recipe", "large", "--seconds", 2, "--text", text, "--out", pair, *settings)
+    run(train, "--recipe", "large", "--seconds", 1, "--text", text, "--out", pair, *settings)
 
     load = Load(num_requests=2, max_concurrency=2, output_len=8, warm_up=0, ignore_eos=True)
+    monkeypatch.setattr(document, "LOSSLESS", ("strict", "probabilistic"))
+    monkeypatch.setattr(document, "SET_RATES", (0.6,))
     monkeypatch.setattr(document, "SYNTHETIC_LOAD", load)
     monkeypatch.setattr(document, "TIMED_STEPS", 10)
     models = ("--target", pair / "target", "--draft", pair / "draft", "--name", "miniature")
