@@ -55,7 +55,9 @@ class KnownCalls:
             if len(self._known) == MOST_KNOWN:
                 self._known.clear()
             device = driver.active.get_current_device()
-            self._known[device, kind] = replay_of(plan, build, tensors, inverse_map, kernels)
+            self._known[device, kind] = replay_of(
+                plan, build, tensors, inverse_map, kernels, device
+            )
 
     def _first(self, plan: Plan, arguments: Arguments) -> list[CompiledKernel]:
         launched: list[object] = []

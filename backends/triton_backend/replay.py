@@ -52,6 +52,7 @@ class Replay:
 
     Attributes:
         plan: what is launched.
+        device: where.
         offsets: bytes from the workspace to each of its parts.
         constants: every argument that is not a tensor.
         tuples: what each tuple of arguments holds.
@@ -59,6 +60,7 @@ class Replay:
     """
 
     plan: Plan
+    device: int
     offsets: Sequence[int]
     constants: Sequence[object]
     tuples: Sequence[Pick]
@@ -78,8 +80,7 @@ class Replay:
         values += self.constants
         for pick in self.tuples:
             values.append(pick(values))
-        active = driver.active
-        stream = active.get_current_stream(active.get_current_device())
+        stream = driver.active.get_current_stream(self.device)
         for start, pick in self.launches:
             start(stream, *pick(values))
         return True
@@ -114,6 +115,7 @@ def replay_of(
     tensors: CallTensors,
     inverse_map: Tensor | None,
     kernels: Sequence[CompiledKernel],
+    device: int,
 ) -> Replay:
     """What a call like this one launches: these kernels, in the order in which it did."""
     order = iter(range(len(tensors)))
@@ -130,7 +132,7 @@ def replay_of(
         (partial(kernel.run, *(*grid, 1, 1)[:3]), itemgetter(*map(picks.index_of, arguments)))
         for kernel, (grid, arguments) in zip(kernels, calls, strict=True)
     ]
-    return Replay(plan, tuple(parts), picks.constants, picks.tuples, launches)
+    return Replay(plan, device, tuple(parts), picks.constants, picks.tuples, launches)
 
 
 Launched = tuple[tuple[int, ...], Sequence[object]]
