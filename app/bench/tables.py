@@ -1,7 +1,7 @@
 """A benchmark's tables on a terminal: runs side by side, each compared with the first.
 
-Where they are wider than the terminal, they go on below, the first run repeated. This module
-refuses to compute figures.
+Where they are wider than the terminal, they go on below, the first run repeated if it fits. This
+module refuses to compute figures.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,8 +16,8 @@ from rich.text import Text
 from .results import BenchResults, BenchRun
 from .rows import Row, Section, sections
 
-_DIFFERENCE_WIDTH = 9
-_PADDING = 2
+_DIFFERENCE_WIDTH = 8
+_PADDING = 3
 
 
 @frozen(eq=False)
@@ -29,7 +29,7 @@ class Column:
 
     @property
     def width(self) -> int:
-        """In characters, with the space around."""
+        """In characters, with the space between columns."""
         heads = map(len, self.head.splitlines())
         return max(*heads, *(cell.cell_len for cell in self.cells), 0) + _PADDING
 
@@ -55,33 +55,30 @@ def comparable(runs: Sequence[BenchRun]) -> Iterator[Sequence[BenchRun]]:
 
 
 def _tables(width: int, runs: Sequence[BenchRun], *, cpu_time: bool) -> Iterator[Table]:
+    base = runs[0]
+    for group in _groups(width, runs):
+        shown = list(sections(_longest(group), cpu_time=cpu_time))
+        columns = [figures_column(run, None if run is base else base, shown) for run in group]
+        yield as_table([names_column(shown), *columns])
+
+
+def _groups(width: int, runs: Sequence[BenchRun]) -> Iterator[Sequence[BenchRun]]:
+    """As many runs at once as fit, the first one always among them if it leaves room."""
     base, *others = runs
-    for group in _fitting(width, base, others):
-        longest = max(run.setting.num_spec_tokens for run in (base, *group))
-        shown = list(sections(longest, cpu_time=cpu_time))
-        yield as_table(
-            [
-                names_column(shown),
-                figures_column(base, None, shown),
-                *(figures_column(run, base, shown) for run in group),
-            ]
-        )
-
-
-def _fitting(
-    width: int, base: BenchRun, others: Sequence[BenchRun]
-) -> Iterator[Sequence[BenchRun]]:
-    """The other runs, as many at once as stand beside the names and the first."""
-    shown = list(sections(max(run.setting.num_spec_tokens for run in (base, *others))))
+    shown = list(sections(_longest(runs)))
     left = width + _PADDING - names_column(shown).width
     left -= figures_column(base, None, shown).width
-    widest = max((figures_column(run, base, shown).width for run in others), default=1)
-    yield from _in_groups(others, max(left // widest, 1))
+    widest = max((figures_column(run, base, shown).width for run in others), default=0)
+    if left < widest:
+        yield from ([run] for run in runs)
+        return
+    count = max(left // max(widest, 1), 1)
+    for start in range(0, max(len(others), 1), count):
+        yield [base, *others[start : start + count]]
 
 
-def _in_groups(runs: Sequence[BenchRun], count: int) -> Iterator[Sequence[BenchRun]]:
-    for start in range(0, max(len(runs), 1), count):
-        yield runs[start : start + count]
+def _longest(runs: Iterable[BenchRun]) -> int:
+    return max(run.setting.num_spec_tokens for run in runs)
 
 
 def names_column(shown: Iterable[Section], head: str = "") -> Column:
@@ -113,7 +110,7 @@ def _cell(row: Row, run: BenchRun, base: BenchRun | None) -> Text:
     if base is None:
         return Text(row.text(run.figures))
     difference = row.difference(run.figures, base.figures)
-    padded = f"{difference:>{_DIFFERENCE_WIDTH}}"
+    padded = f" {difference:>{_DIFFERENCE_WIDTH}}"
     return Text.assemble(row.text(run.figures), (padded, _style(row, difference)))
 
 

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
+from rich.console import Console
 
 from acceptor.app.bench.comparison import differences
 from acceptor.app.bench.load import Gain
@@ -15,6 +17,7 @@ from acceptor.app.bench.pair import Pair as BenchPair
 from acceptor.app.bench.results import BenchResults, read_results, write_results
 from acceptor.app.bench.run import Bench, quietly
 from acceptor.app.bench.sweep import PLAIN, Load, Sweep
+from acceptor.app.bench.tables import print_results
 from acceptor.app.policies import CoupledSettings, PolicySettings, SyntheticSettings
 from acceptor.core import Block, ConfigError, Probabilistic, SamplingParams, Strict
 from kit.bench_sums import assert_figures_add_up
@@ -203,6 +206,15 @@ def test_a_file_from_before_sampling_was_written_is_read(few: BenchResults, tmp_
     without(content, "sampling")
     path.write_text(json.dumps(content), encoding="utf-8")
     assert read_results(path) == few
+
+
+@pytest.mark.parametrize("width", [52, 60, 80, 100, 200])
+def test_tables_cut_nothing_off(few: BenchResults, width: int) -> None:
+    out = StringIO()
+    print_results(Console(file=out, width=width), evolve(few, runs=few.runs * 3))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert not any("…" in line for line in lines)
 
 
 def test_a_comparison_names_what_was_not_the_same(few: BenchResults) -> None:
