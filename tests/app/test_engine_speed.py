@@ -96,7 +96,7 @@ def test_the_tables_say_what_was_recorded() -> None:
         ("Hugging Face, assisted", "10.00"),
     ]
     assert "| target, qkv | 10.0 (50%) |" in text
-    assert "| draft | 1 | 4 | 9 | 3.2 | – |" in text
+    assert "| draft | 1 | 4 | 9 | 3.2 | – | – |" in text
     assert "A GPU" in text
 
 
@@ -176,9 +176,17 @@ def test_a_rehearsal_leaves_the_figures_alone() -> None:
     assert "--rehearse: expected an --out" in result.output
 
 
+# Uncompiled it computes all scores, and says so.
+@pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 def test_attention_is_timed_at_every_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Spans, "attend", lambda spans, queries, *_: queries.flatten(1))  # noqa: ARG005
     rows = operations.time_attention(shapes.REHEARSAL, torch.device("cpu"))
     assert len(rows) == 8
     assert all(row["us"] > 0 for row in rows)
     assert [row.get("together_us", 0) > 0 for row in rows] == [row["queries"] > 1 for row in rows]
+    record: dict[str, Any] = {"attention": rows[:1]}
+    subject = milestones.Subject(
+        sizes=shapes.REHEARSAL, device=torch.device("cpu"), backend="reference", deadline=0
+    )
+    milestones._flex_attention(lambda attend: attend, subject, record)
+    assert record["attention"][0]["flex_us"] > 0

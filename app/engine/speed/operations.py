@@ -9,15 +9,20 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
+from torch import Tensor
 
 from ....adapters.kv_cache import LayerCache
 from ....adapters.spans import FEW_TOKENS, Spans
+from .flex import BLOCK_LEN, SlotBlocks
 from .shapes import Sizes
 from .timing import milliseconds, recorder
 
 NUM_TOKENS = (1, 4, 64)
 _OPERAND_BYTES = 400_000_000
 """Several times what the caches hold."""
+
+Attend = Callable[[Tensor, LayerCache], Tensor]
+Compiler = Callable[[Attend], Attend]
 
 
 def time_products(sizes: Sizes, device: torch.device) -> list[dict[str, Any]]:
@@ -94,22 +99,47 @@ def _attention_time(
     few_tokens: int,
     device: torch.device,
 ) -> float:
-    heads, kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
-    head_dim, max_len, repeats = shape["hidden_size"] // heads, length + 64, 10
-    size = (num_reqs, max_len, 2 * kv_heads, head_dim)
-    cache = LayerCache(torch.randn(size, dtype=torch.bfloat16, device=device))
-    queries = torch.randn(
-        num_reqs * num_queries, heads, head_dim, dtype=torch.bfloat16, device=device
-    )
-    positions = torch.arange(length - num_queries, length, device=device).expand(num_reqs, -1)
-    slot_ids = torch.arange(num_reqs, device=device)
+    cache, queries, positions = _operands(shape, num_reqs, num_queries, length, device)
+    slot_ids, max_len = torch.arange(num_reqs, device=device), cache.memory.shape[1]
     spans = Spans.of(positions, slot_ids, max_len, few_tokens)
+    return _each_us(lambda: spans.attend(queries, cache, None), device)
 
-    def attend() -> None:
+
+def time_flex_attention(
+    sizes: Sizes, row: dict[str, Any], device: torch.device, compiler: Compiler
+) -> float:
+    """The candidate's microseconds for a row of `time_attention`."""
+    shape = dict(sizes.shapes)[row["model"]]
+    num_reqs = row["requests"]
+    cache, queries, positions = _operands(shape, num_reqs, row["queries"], row["positions"], device)
+    slot_ids, max_len = torch.arange(num_reqs, device=device), cache.memory.shape[1]
+    attend = compiler(SlotBlocks.of(positions, slot_ids, max_len).attend)
+    return _each_us(lambda: attend(queries, cache), device)
+
+
+def _operands(
+    shape: dict[str, Any], num_reqs: int, num_queries: int, length: int, device: torch.device
+) -> tuple[LayerCache, Tensor, Tensor]:
+    """A filled cache, queries at its end, and their positions."""
+    heads, kv_heads = shape["num_attention_heads"], shape["num_key_value_heads"]
+    head_dim, max_len = shape["hidden_size"] // heads, (length // BLOCK_LEN + 1) * BLOCK_LEN
+    memory = (num_reqs, max_len, 2 * kv_heads, head_dim)
+    asked = (num_reqs * num_queries, heads, head_dim)
+    cache, queries = (
+        torch.randn(size, dtype=torch.bfloat16, device=device) for size in (memory, asked)
+    )
+    positions = torch.arange(length - num_queries, length, device=device)
+    return LayerCache(cache), queries, positions.repeat(num_reqs, 1)
+
+
+def _each_us(attend: Callable[[], Tensor], device: torch.device) -> float:
+    repeats = 10
+
+    def attend_often() -> None:
         for _ in range(repeats):
-            spans.attend(queries, cache, None)
+            attend()
 
-    return _microseconds(attend, device) / repeats
+    return _microseconds(attend_often, device) / repeats
 
 
 def _microseconds(action: Callable[[], None], device: torch.device) -> float:

@@ -6,6 +6,8 @@ This module refuses to measure.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+ATTENTION_WAYS = ("us", "together_us", "flex_us")
+
 
 def as_markdown(record: Mapping[str, Any]) -> str:
     """Tables of a record, with its machine and date."""
@@ -91,10 +93,13 @@ def _attention(record: Mapping[str, Any]) -> Iterator[str]:
     rows = record.get("attention", [])
     if not rows:
         return
-    yield "| attention of | requests | queries of each | positions | µs, one by one | together |"
-    yield "|---|---|---|---|---|---|"
+    yield (
+        "| attention of | requests | queries of each | positions | µs, one by one | together "
+        "| flex_attention |"
+    )
+    yield "|---|---|---|---|---|---|---|"
     for row in rows:
-        times = (f"{row[way]:.1f}" if way in row else "–" for way in ("us", "together_us"))
+        times = (f"{row[way]:.1f}" if way in row else "–" for way in ATTENTION_WAYS)
         yield (
             f"| {row['model']} | {row['requests']} | {row['queries']} | {row['positions']} | "
             f"{' | '.join(times)} |"
