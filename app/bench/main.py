@@ -22,7 +22,7 @@ from .markdown import as_markdown
 from .pair import Pair, load_pair, random_pair
 from .progress import progress_bars
 from .results import BenchResults, read_results, write_results
-from .run import Bench
+from .run import SHAPING, Bench
 from .sweep import Load, Sweep
 from .tables import print_results
 
@@ -75,7 +75,9 @@ def make_bench(options: Options) -> Bench:
     prompts = pair.reader.prompts(load, options["file"], options["categories"])
     if pair.encode is None:
         load = evolve(load, input_len=load.input_len or 1)
-    sampling = SamplingParams(**_some(options, SamplingParams))
+    # Not by `_some`: a recipe of the draft's and the path of the draft share a name.
+    shaping = {name: options[name] for name in SHAPING if options.get(name) is not None}
+    sampling = SamplingParams(**shaping)
     return Bench(
         pair=pair, sweep=sweep, load=load, sampling=sampling, prompts=prompts, goodputs=goodputs
     )
@@ -152,14 +154,12 @@ def _goodputs(file: Path | None, policies: Mapping[str, PolicySettings]) -> dict
 
 
 def _prompts_name(options: Options) -> str:
+    categories: Sequence[str] = options["categories"] or ()
+    of_these = f" ({', '.join(categories)})" if categories else ""
     if options["file"] is not None:
-        return _file_name(options["file"], options["categories"])
+        return f"{options['file'].name}{of_these}"
     by_length = options["input_len"] is not None or options["random_weights"] is not None
-    return "synthetic" if by_length else "built-in"
-
-
-def _file_name(file: Path, categories: Sequence[str] | None) -> str:
-    return f"{file.name} ({', '.join(categories)})" if categories else file.name
+    return "synthetic" if by_length else f"built-in{of_these}"
 
 
 def _some(options: Options, kind: type[Any]) -> dict[str, Any]:

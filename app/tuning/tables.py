@@ -102,7 +102,7 @@ def recommendation(results: TuneResults, concurrency: int) -> Text:
         for one in results.predictions
         if one.policy == PLAIN and one.concurrency == concurrency
     ]
-    if plain:
+    if plain and best.num_spec_tokens:
         text += f", {best.tokens_per_second / plain[0]:.2f} times plain decoding"
     return Text(text, style="bold")
 

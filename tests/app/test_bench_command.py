@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from acceptor.app.bundled import bundled_pair
 from acceptor.app.cli import main
 from kit.bench_sums import assert_figures_add_up
 
@@ -81,6 +82,16 @@ def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
     assert out.count("position 1") == 3
     assert "strict, K=2, temperature 1, backend reference" in out
     assert "not measured before" not in out
+
+
+def test_models_are_named_by_their_directories(bench: Acceptor) -> None:
+    target, draft = bundled_pair()
+    code, out, err = bench("--target", target, "--draft", draft, *QUICK, "--top-p", 0.9)
+    assert (code, err) == (0, "")
+    assert out.startswith("target and draft on CPU")
+    code, out, err = bench("--target", target, *QUICK, "--num-spec-tokens", 0)
+    assert (code, err) == (0, "")
+    assert out.startswith("target on CPU")
 
 
 def test_processor_time_leaves_out_the_clock_on_the_wall(bench: Acceptor, tmp_path: Path) -> None:
