@@ -155,7 +155,7 @@ def _goodputs(file: Path | None, policies: Mapping[str, PolicySettings]) -> dict
 
 def _prompts_name(options: Options) -> str:
     categories: Sequence[str] = options["categories"] or ()
-    of_these = f" ({', '.join(categories)})" if categories else ""
+    of_these = f"/{','.join(categories)}" if categories else ""
     if options["file"] is not None:
         return f"{options['file'].name}{of_these}"
     by_length = options["input_len"] is not None or options["random_weights"] is not None

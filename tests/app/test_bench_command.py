@@ -89,9 +89,11 @@ def test_models_are_named_by_their_directories(bench: Acceptor) -> None:
     code, out, err = bench("--target", target, "--draft", draft, *QUICK, "--top-p", 0.9)
     assert (code, err) == (0, "")
     assert out.startswith("target and draft on CPU")
-    code, out, err = bench("--target", target, *QUICK, "--num-spec-tokens", 0)
+    plain = ("--num-spec-tokens", 0, "--category", "plays")
+    code, out, err = bench("--target", target, *QUICK, *plain)
     assert (code, err) == (0, "")
     assert out.startswith("target on CPU")
+    assert "(built-in/plays prompts)" in out
 
 
 def test_processor_time_leaves_out_the_clock_on_the_wall(bench: Acceptor, tmp_path: Path) -> None:
