@@ -36,7 +36,7 @@ from acceptor.core import (
 
 SOURCE = Path(__file__).parents[1] / "backends" / "cuda_on_host" / "no_device.c"
 NUM_DRAFTS, VOCAB_SIZE = 3, 151_936
-COUNT, CALLS = 300, 10
+COUNT, CALLS = 1000, 10
 """Times that are taken, and calls in each."""
 
 Call = Callable[[], object]
