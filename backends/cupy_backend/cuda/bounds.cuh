@@ -31,8 +31,9 @@ __device__ inline float least_bound_of_top_p(int num_blocks, float sum, float to
 // A logit that top-p's threshold is not below. Of a block's mass at least mass - 512 y is carried by
 // logits of weight y or more, and at least its largest logit's weight if that is y or more.
 template <typename TeamT>
-__device__ inline float bound_of_top_p(
-    const TeamT& team, Scratch& scratch, const Law& law, int num_blocks, float sum, float top_p) {
+__device__ inline float bound_of_top_p(const TeamT& team, Scratch& scratch, int num_blocks) {
+    const RowAtHand& at = scratch.at_hand;
+    const float sum = from_fixed(at.sum), top_p = at.filters.top_p;
     const float least = least_bound_of_top_p(num_blocks, sum, top_p);
     const float mine = least * (1.0f - lane_id() / static_cast<float>(LANES - 1));
     const float weight = exp2_fast(mine);
@@ -45,24 +46,27 @@ __device__ inline float bound_of_top_p(
     if (best < 0) return LEAST_LOGIT;
     // A little lower, for the rounding on the way from logarithms to logits.
     const float log2_bound = __shfl_sync(ALL_LANES, mine, best) - 1e-3f;
-    return __fadd_rd(law.max, __fdiv_rd(log2_bound, law.scale));
+    return __fadd_rd(at.law.max, __fdiv_rd(log2_bound, at.law.scale));
 }
 
 // A logit that k blocks reach, so that the k-th largest logit is not below it. First by distances
 // from the largest in octaves, then the best octave in equal steps.
 template <typename TeamT>
-__device__ COLD float bound_of_top_k(
-    TeamT team, Scratch& scratch, const Mass* stats, int num_blocks, float max, int k) {
-    if (k > num_blocks) return LEAST_LOGIT;
+__device__ COLD float bound_of_top_k(Scratch& scratch, int num_blocks) {
+    const TeamT team = my_team<TeamT>();
+    const RowAtHand& at = scratch.at_hand;
+    if (at.filters.top_k > num_blocks) return LEAST_LOGIT;
     team.sync();
+    const float enough = static_cast<float>(at.filters.top_k);
     const float distance = exp2_fast(21.0f - lane_id());
-    float bound = max - distance;
+    float bound = at.law.max - distance;
+    const Mass* stats = at.stats;
     const auto reaches = [&](int i) { return stats[i].max >= bound ? 1.0f : 0.0f; };
-    int best = highest_bound(team, scratch, num_blocks, static_cast<float>(k), reaches);
+    int best = highest_bound(team, scratch, num_blocks, enough, reaches);
     if (best < 0) return LEAST_LOGIT;
     const float outer = __shfl_sync(ALL_LANES, distance, best);
-    bound = max - outer * (1.0f - lane_id() / static_cast<float>(2 * LANES));
+    bound = at.law.max - outer * (1.0f - lane_id() / static_cast<float>(2 * LANES));
     team.sync();
-    best = highest_bound(team, scratch, num_blocks, static_cast<float>(k), reaches);
+    best = highest_bound(team, scratch, num_blocks, enough, reaches);
     return __shfl_sync(ALL_LANES, bound, best);
 }

@@ -81,12 +81,14 @@ __device__ inline Rank rank_of(const Candidates& found, int count, float logit) 
 }
 
 // Decides by the listed candidates, at most MAX_CANDIDATES; false if more must be known.
-// `row_sum` is the row's mass. `cut`: something is cut off before top-p; `complete`: all that this
-// leaves is listed.
+// `complete`: all that top-k and min-p leave is listed.
 template <typename TeamT>
 __device__ inline bool rank_candidates(
-    const TeamT& team, Scratch& scratch, const Law& law, const Filters& filters, u64 row_sum,
-    bool cut, bool complete, Kept& result) {
+    const TeamT& team, Scratch& scratch, bool complete, Kept& result) {
+    const Law& law = scratch.at_hand.law;
+    const Filters& filters = scratch.at_hand.filters;
+    const u64 row_sum = scratch.at_hand.sum;
+    const bool cut = cuts_before_top_p(filters);
     const int count = static_cast<int>(scratch.num_candidates), mine = team.thread();
     const int num_warps = (count + LANES - 1) / LANES;
     const bool inside = mine < count;
@@ -122,7 +124,9 @@ __device__ inline bool rank_candidates(
 // Masses of what a threshold keeps, from the listed candidates. Blocks that keep nothing have none.
 template <typename TeamT>
 __device__ inline void store_listed_masses(
-    const TeamT& team, const Scratch& scratch, Mass* stats, int num_blocks, const Law& law) {
+    const TeamT& team, const Scratch& scratch, int num_blocks) {
+    const Law& law = scratch.at_hand.law;
+    Mass* stats = scratch.at_hand.stats;
     const int count = static_cast<int>(scratch.num_listed);
 #pragma unroll 1
     for (int listed = team.warp(); listed < count; listed += TeamT::WARPS) {

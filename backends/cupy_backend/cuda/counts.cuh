@@ -7,8 +7,8 @@
 template <typename T>
 struct Survivors {
     const Row<T>& row;
-    const Mass* stats;
-    float bound;
+    Mass* const& stats;
+    const float& bound;
     template <typename TeamT, typename Visit>
     __device__ void each(const TeamT& team, Visit visit) const {
         visit_blocks(team, row, stats, bound, [&](int, const float(&logits)[PER_LANE]) {
@@ -17,6 +17,11 @@ struct Survivors {
         });
     }
 };
+
+template <typename T>
+__device__ inline Survivors<T> survivors_of(const Scratch& scratch) {
+    return {row_of<T>(scratch), scratch.at_hand.stats, scratch.at_hand.bound};
+}
 
 // The order of logits as integers without the bits that are the same for all logits of a sign.
 __device__ inline u32 short_key(float logit, int idle) { return float_key(logit) >> idle; }
@@ -105,11 +110,13 @@ __device__ inline void each_in_top_k(
 }
 
 // What the filters keep of countable logits, among which are all that top-k and min-p leave.
-// `row_sum` is the row's mass, `cut` as for rank_candidates.
 template <typename TeamT, typename T>
-__device__ COLD Kept filter_by_counts(
-    TeamT team, Scratch& scratch, const Survivors<T>& logits, int idle, Law law, Filters filters,
-    u64 row_sum, bool cut) {
+__device__ COLD Kept filter_by_counts(Scratch& scratch) {
+    constexpr int idle = ADJUSTED ? 0 : IDLE_KEY_BITS<T>;
+    const TeamT team = my_team<TeamT>();
+    const Survivors<T> logits = survivors_of<T>(scratch);
+    const Law& law = scratch.at_hand.law;
+    const Filters& filters = scratch.at_hand.filters;
     u32* counts = scratch.found.counts;
     const u32 low = lowest_short_key(logits.bound, idle);
     for (int i = team.thread(); i < MAX_COUNTED; i += TeamT::THREADS) counts[i] = 0;
@@ -124,8 +131,8 @@ __device__ COLD Kept filter_by_counts(
     const u32 top = low + MAX_COUNTED - 1 - team.thread() * Counters<TeamT>::PER_THREAD;
     const Counters<TeamT> counters = {counts, low, top, idle, law.max, law.scale};
     const Above above = above_counters(team, scratch, counters);
-    u64 whole = row_sum;
-    if (cut) {
+    u64 whole = scratch.at_hand.sum;
+    if (cuts_before_top_p(filters)) {
         u64 mine = 0;
         each_in_top_k(counters, above, filters.top_k, [&](u32, u64, u64 mass) { mine += mass; });
         whole = team_sum(team, scratch, mine, TeamT::WARPS);

@@ -40,9 +40,10 @@ __device__ inline int first_shift(u32 span) {
 // The lowest of these logits, none larger than `max`, with less than `target` above it; `weigh` gives
 // each one's share.
 template <typename TeamT, typename T, typename Weigh>
-__device__ COLD float select_by_digits(
-    TeamT team, Scratch& scratch, const Survivors<T>& logits, int idle, float max, u64 target,
-    Weigh weigh) {
+__device__ COLD float select_by_digits(Scratch& scratch, float max, u64 target, Weigh weigh) {
+    constexpr int idle = ADJUSTED ? 0 : IDLE_KEY_BITS<T>;
+    const TeamT team = my_team<TeamT>();
+    const Survivors<T> logits = survivors_of<T>(scratch);
     u64* bins = scratch.found.bins;
     u32 low = lowest_short_key(logits.bound, idle);  // the threshold is here or above, by less than
     u32 width = short_key(max, idle) - low + 1;
@@ -82,22 +83,25 @@ __device__ inline u64 mass_from(
 
 // As filter_by_counts.
 template <typename TeamT, typename T>
-__device__ COLD Kept filter_by_digits(
-    TeamT team, Scratch& scratch, const Survivors<T>& logits, int idle, Law law, Filters filters,
-    u64 row_sum, bool cut) {
+__device__ COLD Kept filter_by_digits(Scratch& scratch) {
+    const TeamT team = my_team<TeamT>();
+    const Survivors<T> logits = survivors_of<T>(scratch);
+    const Law& law = scratch.at_hand.law;
+    const Filters& filters = scratch.at_hand.filters;
     float floor = logits.bound;
     if (filters.top_k > 0) {
         const auto one = [](float) { return static_cast<u64>(1); };
-        floor = select_by_digits(team, scratch, logits, idle, law.max, filters.top_k, one);
+        floor = select_by_digits<TeamT, T>(scratch, law.max, filters.top_k, one);
     }
-    u64 sum = cut ? mass_from(team, scratch, logits, law, floor) : row_sum;
+    u64 sum = scratch.at_hand.sum;
+    if (cuts_before_top_p(filters)) sum = mass_from(team, scratch, logits, law, floor);
     if (filters.top_p < 1.0f) {
+        const Law* known = &law;
         const auto weigh = [=](float logit) {
-            return fixed_weight(log2_weight(logit, law.max, law.scale));
+            return fixed_weight(log2_weight(logit, known->max, known->scale));
         };
         const u64 target = static_cast<u64>(ceil(filters.top_p * static_cast<double>(sum)));
-        const float last =
-            select_by_digits(team, scratch, logits, idle, law.max, target, weigh);
+        const float last = select_by_digits<TeamT, T>(scratch, law.max, target, weigh);
         floor = fmaxf(floor, last);
         sum = mass_from(team, scratch, logits, law, floor);
     }

@@ -53,8 +53,23 @@ struct Candidates {
     };
 };
 
+// The row that a team filters, and what is known of it. Functions that are not inlined find it in
+// shared memory: arguments would hold registers while others are called.
+struct RowAtHand {
+    Row<TargetLogit> target;
+    Row<DraftLogit> draft;
+    Mass* stats;
+    Filters filters;
+    Law law;
+    u64 sum;      // the row's mass
+    float bound;  // what is kept is not below
+    Kept kept;
+    alignas(8) char adjustment[ADJUSTED ? sizeof(Adjustment) : 8];
+};
+
 // What a team shares while it filters a row.
 struct Scratch {
+    RowAtHand at_hand;
     unsigned short listed[MAX_BLOCKS];
     union {
         Bounding bounding;
@@ -71,6 +86,34 @@ struct Scratch {
     u32 bin;
     PeakedRow peaked;
 };
+
+template <typename T>
+__device__ inline const Row<T>& row_of(const Scratch& scratch) {
+    if constexpr (SAME<T, TargetLogit>) return scratch.at_hand.target;
+    else return scratch.at_hand.draft;
+}
+
+// By one thread, between barriers.
+template <typename T>
+__device__ inline void set_row(
+    Scratch& scratch, const Row<T>& row, Mass* stats, const Filters& filters) {
+    RowAtHand& at = scratch.at_hand;
+    Row<T>& known = const_cast<Row<T>&>(row_of<T>(scratch));
+    known = row;
+    if (ADJUSTED && row.adjustment) {
+        Adjustment* adjustment = reinterpret_cast<Adjustment*>(at.adjustment);
+        *adjustment = *row.adjustment;
+        known.adjustment = adjustment;
+    }
+    at.stats = stats;
+    at.filters = filters;
+    if (filters.top_k >= row.vocab_size) at.filters.top_k = 0;
+    at.law = {-INFINITY, -INFINITY, logit_scale(filters.temperature), 0.0f};
+}
+
+__device__ inline bool cuts_before_top_p(const Filters& filters) {
+    return filters.top_k > 0 || filters.min_p > 0.0f;
+}
 
 // 2^log2_weight as an integer: addition of these has no order.
 __device__ inline u64 fixed_weight(float log2_weight) {

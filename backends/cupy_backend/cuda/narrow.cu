@@ -4,7 +4,7 @@
 #include "lossy.cuh"
 #include "stream.cuh"
 
-constexpr int MAX_SHARED_BLOCKS = LOSSY_IN_Q ? 512 : 1024;  // of a row
+constexpr int MAX_SHARED_BLOCKS = LOSSY_IN_Q ? 512 : FILTERED ? 960 : 1024;  // of a row
 
 // Where the statistics of the rows at hand are: in shared memory if they fit.
 struct LocalPlaces {
@@ -183,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     narrow(const __grid_constant__ Params p) {
     __shared__ Shared shared;
     __shared__ Mass stats[(DENSE ? 2 : 1) * MAX_SHARED_BLOCKS];
-    __shared__ u64 scratch[SELECTS ? 2 * ((sizeof(Scratch) + 7) / 8) : 1];
+    alignas(16) __shared__ u64 scratch[SELECTS ? 2 * ((sizeof(Scratch) + 7) / 8) : 1];
     __shared__ u32 drawn;
     static_assert(sizeof(shared) + sizeof(stats) + sizeof(scratch) + 16 <= STATIC_SHARED_BYTES);
     const bool queues = gridDim.x < p.num_reqs;

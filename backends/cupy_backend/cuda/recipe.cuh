@@ -20,7 +20,10 @@ template <typename TeamT, typename T, typename Weigh>
 __device__ inline float radix_select(
     const TeamT& team, Scratch& scratch, const Row<T>& row, const Mass* stats, float floor,
     u64 target, Weigh weigh) {
-    constexpr int idle = ADJUSTED ? 0 : IDLE_KEY_BITS<T>;
-    const Survivors<T> logits = {row, stats, fmaxf(floor, LEAST_LOGIT)};
-    return select_by_digits(team, scratch, logits, idle, -LEAST_LOGIT, target, weigh);
+    if (team.thread() == 0) {
+        set_row(scratch, row, const_cast<Mass*>(stats), Filters{});
+        scratch.at_hand.bound = fmaxf(floor, LEAST_LOGIT);
+    }
+    team.sync();
+    return select_by_digits<TeamT, T>(scratch, -LEAST_LOGIT, target, weigh);
 }

@@ -185,7 +185,7 @@ __device__ inline void forget(const Control& control) {
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSOR)
     wide(const __grid_constant__ Params p) {
     __shared__ Shared shared;
-    __shared__ u64 scratch[FILTERED ? (sizeof(Scratch) + 7) / 8 : 1];
+    alignas(16) __shared__ u64 scratch[FILTERED ? (sizeof(Scratch) + 7) / 8 : 1];
     static_assert(sizeof(shared) + sizeof(scratch) <= STATIC_SHARED_BYTES);
     const i64 index = blockIdx.x / static_cast<u32>(p.group);
     const GlobalPlaces places = {p, shared.request};
