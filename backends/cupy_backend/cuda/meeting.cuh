@@ -23,9 +23,9 @@ struct GlobalPlaces {
     }
 };
 
-// What the CTA wrote is visible to whom the counter tells so. By all threads; true for the last.
+// What the CTA wrote before a barrier is visible to whom the counter tells so. By all threads behind
+// that barrier; true for the last.
 __device__ inline bool arrive(Shared& shared, u32* counter, u32 expected) {
-    __syncthreads();
     if (thread_id() == 0) shared.flags[0] = add_acq_rel(counter, 1u) + 1 == expected;
     __syncthreads();
     return shared.flags[0];

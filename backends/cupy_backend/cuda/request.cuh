@@ -33,13 +33,21 @@ __device__ inline Integers drafts_of(const Params& p, i64 request) {
     return {static_cast<const char*>(p.draft_ids.data) + bytes, p.draft_ids_step, p.draft_ids.wide};
 }
 
-// Its first drafts, up to the first that is no id of the vocabulary, go to `ids`. By a warp.
-__device__ inline void read_drafts(const Params& p, i64 room, int* ids, Request& request) {
-    const Integers drafts = drafts_of(p, request.index);
+// A lane's draft of 32 from `first` on, whether or not the request has so many.
+__device__ inline i64 load_draft(const Params& p, i64 request, int first) {
+    const int place = first + lane_id();
+    return place < p.max_spec_len ? integer_at(drafts_of(p, request), place) : 0;
+}
+
+// Its first drafts, up to the first that is no id of the vocabulary, go to `ids`; `loaded` are those
+// of load_draft from 0 on. By a warp.
+__device__ inline void read_drafts(
+    const Params& p, i64 room, i64 loaded, int* ids, Request& request) {
     if (room > p.max_spec_len) room = p.max_spec_len;
     for (int first = 0; first < room; first += LANES) {
         const int place = first + lane_id();
-        const i64 id = place < room ? integer_at(drafts, place) : 0;
+        const i64 here = first == 0 ? loaded : load_draft(p, request.index, first);
+        const i64 id = place < room ? here : 0;
         const bool bad = id < 0 || id >= p.vocab_size;
         if (place < room) ids[place] = static_cast<int>(id);
         const u32 all_bad = __ballot_sync(ALL_LANES, bad);
@@ -57,6 +65,8 @@ __device__ inline void read_drafts(const Params& p, i64 room, int* ids, Request&
 __device__ inline Request read_request(const Params& p, i64 index, int* ids) {
     Request request = {};
     request.index = static_cast<int>(index);
+    // Not behind the number of rows, which it would wait for.
+    const i64 loaded = load_draft(p, index, 0);
     const bool one_row = p.row_starts.data == nullptr;
     request.start = one_row ? index : integer_at(p.row_starts, index);
     const i64 end = one_row ? index + 1 : integer_at(p.row_starts, index + 1);
@@ -68,7 +78,7 @@ __device__ inline Request read_request(const Params& p, i64 index, int* ids) {
     request.scale = logit_scale(request.temperature);
     request.draft_scale = logit_scale(request.draft_temperature);
     const i64 room = end - request.start - 1;
-    read_drafts(p, room, ids, request);
+    read_drafts(p, room, loaded, ids, request);
     request.num_rows = room < 0 ? 0 : request.num_drafts + 1;
     request.greedy = GREEDY || request.temperature == 0.0f;
     request.strict = POLICY == STRICT || (request.greedy && POLICY != SYNTHETIC);
