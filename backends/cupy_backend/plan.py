@@ -22,6 +22,7 @@ from .shape import LaunchShape
 from .workspace import Workspace
 
 _enter = struct.Struct("=q").pack_into
+_enter_outputs = struct.Struct("=4q").pack_into
 _OFFSETS = {name: 8 * place for place, name in enumerate(FIELDS)}
 _MOST_PLANS = 64
 
@@ -41,6 +42,8 @@ class Plan:
     shape: LaunchShape
     template: bytes
     areas: tuple[tuple[int, int], ...]
+    # The latest workspace, and the template with its addresses.
+    _latest: list[tuple["weakref.ref[Workspace]", bytes]] = field(factory=list, init=False)
 
     @classmethod
     def of(cls, job: Job, shape: LaunchShape) -> "Plan":
@@ -56,26 +59,38 @@ class Plan:
         self, batch: VerifyBatch, draft_map: Tensor | None, out: VerifyOutput, workspace: Workspace
     ) -> bytearray:
         """The argument of a launch for a batch that looks like the plan's."""
-        packed = bytearray(self.template)
+        packed = bytearray(self._template_in(workspace))
         for offset, address in _addresses(batch, self.job.variant.draft is not None):
             _enter(packed, offset, address)
         if draft_map is not None and self.job.variant.draft is not None:
             _enter(packed, _OFFSETS["draft_map"], draft_map.data_ptr())
-        _enter(packed, _TOKEN_IDS, out.token_ids.data_ptr())
-        _enter(packed, _NUM_ACCEPTED, out.num_accepted.data_ptr())
-        _enter(packed, _STATUS, out.status.data_ptr())
-        if out.total_variation is not None:
-            _enter(packed, _VARIATION, out.total_variation.data_ptr())
-        _enter(packed, _CONTROL, workspace.control.data_ptr())
-        scratch = workspace.scratch.data_ptr()
-        for offset, begin in self.areas:
-            _enter(packed, offset, scratch + begin)
+        caused = out.total_variation
+        _enter_outputs(
+            packed,
+            _TOKEN_IDS,
+            out.token_ids.data_ptr(),
+            out.num_accepted.data_ptr(),
+            out.status.data_ptr(),
+            0 if caused is None else caused.data_ptr(),
+        )
         return packed
 
+    def fits(self, workspace: Workspace) -> bool:
+        """Whether a workspace is the latest one, which is known to be large enough."""
+        return bool(self._latest) and self._latest[0][0]() is workspace
 
-_TOKEN_IDS, _NUM_ACCEPTED, _STATUS, _VARIATION, _CONTROL = (
-    _OFFSETS[name] for name in ("token_ids", "num_accepted", "status", "variation", "control")
-)
+    def _template_in(self, workspace: Workspace) -> bytes:
+        if not self.fits(workspace):
+            packed = bytearray(self.template)
+            _enter(packed, _OFFSETS["control"], workspace.control.data_ptr())
+            scratch = workspace.scratch.data_ptr()
+            for offset, begin in self.areas:
+                _enter(packed, offset, scratch + begin)
+            self._latest[:] = [(weakref.ref(workspace), bytes(packed))]
+        return self._latest[0][1]
+
+
+_TOKEN_IDS = _OFFSETS["token_ids"]  # num_accepted, status and variation follow
 _TARGET, _DRAFTS, _POSITIONS, _STARTS, _SLOTS, _DRAFT = (
     _OFFSETS[name]
     for name in (

@@ -155,7 +155,9 @@ class CupySampler:
             return
         stream = _current_stream(device.index)
         if workspace is None:
-            workspace = self._workspace(device, stream, plan.job.extent)
+            workspace = self._workspaces.get((device.index, stream))
+            if workspace is None or not plan.fits(workspace):
+                workspace = self._workspace(device, stream, plan.job.extent)
         packed = plan.argument(batch, draft_map, out, workspace)
         kernel = device.verification(plan.shape.kernel, plan.job.variant)
         _enqueue(kernel, plan.shape.num_ctas, stream, packed)
