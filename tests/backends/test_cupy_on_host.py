@@ -96,19 +96,28 @@ def test_tokens_are_the_reference_s_in_every_shape(
 
 @pytest.mark.parametrize("filtered", [False, True])
 @pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda p: p.name)
-def test_tokens_do_not_depend_on_which_thread_is_first(
+def test_rows_of_whole_vectors_are_read_alike_whichever_thread_is_first(
     build: Build, policy: Policy, filtered: bool
 ) -> None:
     torch.set_num_threads(1)
-    batch, params = random_batch(1, filtered)
+    batch, params = random_batch(1, filtered, aligned=True)
     expected = load_sampler("reference").verify(batch, params, policy)
     library = build(verify_job(batch, params, policy, None).variant)
-    for seed in (1, 2, 3):
+    for which, logits in enumerate((batch.target_logits, batch.draft_logits)):
+        assert logits is not None
+        storage = logits.untyped_storage()
+        begin = ctypes.c_size_t(storage.data_ptr())
+        library.set_readable(which, begin, ctypes.c_size_t(begin.value + storage.nbytes()))
+    library.take_num_outside()
+    for seed in range(3):
         library.set_schedule(seed)
         for shape in SHAPES[1::2]:
+            library.take_num_vectors()
             got = run(build, batch, params, policy, shape)
             assert torch.equal(got.token_ids, expected.token_ids), (seed, shape)
             assert torch.equal(got.status, expected.status)
+            assert library.take_num_vectors() > 1000
+            assert library.take_num_outside() == 0
     library.set_schedule(0)
 
 
@@ -164,12 +173,18 @@ def test_the_longest_draft_is_a_typed_limit() -> None:
         verify_job(batch, params, Strict(), None)
 
 
-def random_batch(seed: int, filtered: bool) -> tuple[VerifyBatch, SamplingTensors]:
-    """Five ragged requests with a bad id, a NaN, a padded stride and a narrower draft."""
+def random_batch(
+    seed: int, filtered: bool, *, aligned: bool = False
+) -> tuple[VerifyBatch, SamplingTensors]:
+    """Five ragged requests with a bad id, a NaN, a padded stride and a narrower draft.
+
+    `aligned` ones can be read by whole vectors, and some warps read three blocks of a row.
+    """
     noise = torch.Generator().manual_seed(seed)
-    vocab_size, narrow, num_draft_tokens = 1301, 1100, (3, 0, 4, 2, 4)
+    vocab_size, narrow, pad = (17_160, 16_904, 8) if aligned else (1301, 1100, 3)
+    num_draft_tokens = (3, 0, 4, 2, 4)
     starts = torch.tensor([0, *(k + 1 for k in num_draft_tokens)]).cumsum(0)
-    logits = torch.randn(int(starts[-1]), vocab_size + 3, generator=noise) * 2.5
+    logits = torch.randn(int(starts[-1]), vocab_size + pad, generator=noise) * 2.5
     logits = logits.to(torch.bfloat16)[:, :vocab_size]
     near = torch.randn(7, 4, narrow, generator=noise)
     slots = torch.tensor([4, 0, 6, 1, 3])

@@ -88,10 +88,11 @@ __device__ inline void fetch_eight(bool wanted, const T* data, uint4* words) {
         load_once_if(wanted, reinterpret_cast<const uint4*>(data) + i, words[i]);
 }
 
-// From an element on; nothing from `end` on.
-__device__ inline void fetch_half(const Pair& pair, i64 element, i64 end, HalfPair& half) {
-    fetch_eight(element < end, pair.target.data + element, half.target);
-    if (DENSE) fetch_eight(element < end, pair.draft.data + element, half.draft);
+// From an element of the rows on, if there is one to be wanted.
+__device__ inline void fetch_half(const Pair& pair, i64 element, bool wanted, HalfPair& half) {
+    wanted = wanted && element < pair.target.vocab_size;
+    fetch_eight(wanted, pair.target.data + element, half.target);
+    if (DENSE) fetch_eight(wanted, pair.draft.data + element, half.draft);
 }
 
 // The half's share of the terms that lane_sum adds, a half block from `element` on.
@@ -126,7 +127,7 @@ __device__ inline float direct_residuals(const Pair& pair, int first, int step, 
     HalfPair halves[2] = {};
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-        fetch_half(pair, element_of(wanted, half), pair.target.vocab_size, halves[half]);
+        fetch_half(pair, element_of(wanted, half), wanted != 0, halves[half]);
     float mine = 0.0f;
     while (wanted) {
         const u32 others = wanted & (wanted - 1);
@@ -134,8 +135,7 @@ __device__ inline float direct_residuals(const Pair& pair, int first, int step, 
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             add_half(pair, halves[half], element_of(wanted, half), sums);
-            fetch_half(pair, element_of(others, half), others ? pair.target.vocab_size : 0,
-                       halves[half]);
+            fetch_half(pair, element_of(others, half), others != 0, halves[half]);
         }
         const float sum = warp_reduce((sums[0] + sums[1]) + (sums[2] + sums[3]), Add{});
         if (1u << lane_id() == (wanted ^ others)) mine = sum;

@@ -183,7 +183,28 @@ T from_bits(uint64_t bits) {
     return value;
 }
 
+// Where vectors of logits may be loaded; how many were, and how many of them elsewhere.
+struct Range {
+    uintptr_t begin, end;
+};
+inline Range readable[2];
+inline std::atomic<int> num_vectors, num_outside;
+
+inline void check_vector(const void* address) {
+    const auto begin = reinterpret_cast<uintptr_t>(address);
+    ++num_vectors;
+    for (const Range& range : readable)
+        if (begin >= range.begin && begin + 16 <= range.end) return;
+    ++num_outside;
+}
+
 }  // namespace host
+
+extern "C" void set_readable(int place, uintptr_t begin, uintptr_t end) {
+    host::readable[place] = {begin, end};
+}
+extern "C" int take_num_vectors() { return host::num_vectors.exchange(0); }
+extern "C" int take_num_outside() { return host::num_outside.exchange(0); }
 
 // From now on, in every launch.
 extern "C" void set_schedule(unsigned seed) { host::schedule = seed; }
@@ -248,9 +269,12 @@ template <typename T>
 void store_release(T* address, T value) { __atomic_store_n(address, value, __ATOMIC_SEQ_CST); }
 inline void pause_on_host() { std::this_thread::yield(); host::yield(); }
 #define pause pause_on_host
-inline uint4 load_once(const uint4* address) { return *address; }
+inline uint4 load_once(const uint4* address) {
+    host::check_vector(address);
+    return *address;
+}
 inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
-    if (wanted) value = *address;
+    if (wanted) value = load_once(address);
 }
 
 inline int __ffs(int x) { return __builtin_ffs(x); }
