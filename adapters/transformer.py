@@ -95,7 +95,7 @@ class Attention:
         attended = F.scaled_dot_product_attention(
             rows, keys, values, bias, enable_gqa=rows.shape[1] != keys.shape[1]
         )
-        by_group: Tensor = attended.unflatten(2, (-1, by_request.shape[2]))
+        by_group = attended.view(*attended.shape[:2], -1, *by_request.shape[2:])
         return by_group.permute(0, 3, 1, 2, 4).reshape(len(queries), -1)
 
 
