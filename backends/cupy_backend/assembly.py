@@ -15,8 +15,8 @@ from pathlib import Path
 from attrs import frozen
 
 LOGITS_PER_LANE = 16
-_STREAMED = re.compile(r"LDG\.E\.NA\.128")
-_BLOCK_DONE = re.compile(r"\bREDUX\b")
+_STREAMED = re.compile(r"@!?P\d LDG\.E\.NA\.128")
+_BLOCK_DONE = re.compile(r"\bREDUX\.MAX\.S32\b")
 _LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")
 _BRANCH = re.compile(r"(@!?U?P\d+\s+)?BRA\s+(U?!?U?P\d+,\s*|!?UP\d+,\s*)?0x([0-9a-f]+)$")
 _LEAVES = re.compile(r"(@!?U?P\d+\s+)?(EXIT|RET)\b")
@@ -73,7 +73,7 @@ class Assembly:
         begin, end = self._streaming_loop()
         done = [i for i in range(begin, end + 1) if _BLOCK_DONE.search(self.texts[i])]
         steps = zip(done, [*done[1:], done[0]], strict=True)
-        passed = sum(self._distance(a, b, range(begin, end + 1)) for a, b in steps)
+        passed = sum(self._distance(a, b) for a, b in steps)
         return passed / len(done) / LOGITS_PER_LANE
 
     def vector_loads(self) -> int:
@@ -104,14 +104,14 @@ class Assembly:
         target = self.addresses.index(int(branch[3], 16))
         return [target] if branch[1] is None and branch[2] is None else [target, place + 1]
 
-    def _distance(self, begin: int, end: int, inside: range) -> int:
+    def _distance(self, begin: int, end: int) -> int:
         seen, queue = {begin}, deque([(begin, 0)])
         while queue:
             place, distance = queue.popleft()
             for following in self._next(place):
                 if following == end:
                     return distance + 1
-                if following in inside and following not in seen:
+                if following not in seen and following < len(self.texts):
                     seen.add(following)
                     queue.append((following, distance + 1))
         raise ValueError("expected a loop around the streaming loads, found none")

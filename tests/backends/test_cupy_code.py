@@ -37,7 +37,7 @@ def test_hot_kernels_spill_nothing_and_stream_cheaply(kernel: str, variant: Vari
 
 def test_the_shortest_way_round_a_loop_is_counted() -> None:
     texts = (
-        "S2R R0, SR_TID.X", "LDG.E.NA.128.CONSTANT R4, [R2]", "@P0 BRA 0x0040", "FADD R1, R1, R1",
+        "S2R R0, SR_TID.X", "@P1 LDG.E.NA.128 R4, [R2]", "@P0 BRA 0x0040", "FADD R1, R1, R1",
         "REDUX.MAX.S32 UR4, R2", "@!P1 BRA 0x0010", "EXIT",
     )  # fmt: skip
     assembly = Assembly(tuple(range(0, 0x70, 16)), texts)
