@@ -22,7 +22,7 @@ demo: $(TO_RUN) ## Watch speculative decoding on the bundled models (PROMPT="…
 	@$(BIN)/acceptor generate --compare-plain --temperature 0.7 --seed "$$SEED" --prompt "$$PROMPT"
 
 test: $(TO_DEVELOP) ## Run the tests
-	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device
 	@PYTHONPATH=tests $(BIN)/pytest -m gpu -W default -p kit.gpu_record \
