@@ -96,7 +96,7 @@ class Variant:
     @property
     def waits(self) -> bool:
         """Whether CTAs of the wide kernel wait for each other."""
-        return self.policy in (KernelPolicy.PROBABILISTIC, KernelPolicy.BLOCK)
+        return self.policy is KernelPolicy.BLOCK
 
     @property
     def macros(self) -> tuple[str, ...]:

@@ -170,13 +170,38 @@ __device__ inline void visit_residual(const Pair* pair, int first, int step, int
     }
 }
 
-// Such blocks enter the race for the recovered token's; `best` is in shared memory, too.
+// Of the log2 mass of a block's residual, which takes away from the target's.
+constexpr float RESIDUAL_SLACK = 0.015625f;  // more than sums of floats are wrong by
+
+__device__ inline float most_of_residual(const Pair& pair, int block) {
+    return __fadd_rn(log2_mass(pair.stats[block], pair.target_law), RESIDUAL_SLACK);
+}
+
+// The residual's blocks, first, first + step, ... below end, enter the race for the recovered token's,
+// by one warp. A block is read only if it can still win: with the most that it may weigh, its score is
+// above the best so far. That is a few blocks out of hundreds. `pair` and `best` are in shared memory.
 __device__ inline void race_residual(
     const Pair* pair, const DrawKey& key, int first, int step, int end, u64* best) {
-    visit_residual(pair, first, step, end, [&](int block, float mass) {
-        const u64 mine = enter_race(random_word(key, BLOCK_LEVEL, block), block, log2f(mass));
-        if (mine != 0) atomicMax(best, mine);
-    });
+    const bool direct = is_direct(*pair);
+    for (; first < end; first += LANES * step) {
+        const int block = first + lane_id() * step;
+        const u32 word = random_word(key, BLOCK_LEVEL, block);
+        u64 most = block < end ? enter_race(word, block, most_of_residual(*pair, block)) : 0;
+        for (;;) {
+            u64 known = 0;
+            if (lane_id() == 0) known = atomicCAS(best, 0ull, 0ull);
+            known = __shfl_sync(ALL_LANES, known, 0);
+            const u64 next = warp_reduce(most, Max{});
+            if (next <= known) break;
+            const u32 wanted = __ballot_sync(ALL_LANES, most == next);
+            const float mass = direct ? direct_residuals(*pair, first, step, wanted)
+                                      : piecewise_residuals(pair, first, step, wanted);
+            if (most != next) continue;
+            most = 0;
+            const u64 mine = enter_race(word, block, log2f(mass));
+            if (mine != 0) atomicMax(best, mine);
+        }
+    }
 }
 
 // A draw from a pair's target row, read again, maybe without one token.

@@ -1,6 +1,6 @@
 // Verification by several CTAs a request, for batches with fewer requests than the device has room
-// for CTAs. All rows are read at once; whoever arrives last goes on, and where a residual may be
-// wanted everyone waits for that moment and comes to the same decision.
+// for CTAs. All rows are read at once; whoever arrives last goes on. Under block verification, which
+// needs residuals of many rows, everyone waits for that moment and comes to the same decision.
 #include "finish.cuh"
 #include "meeting.cuh"
 #include "recipe.cuh"
@@ -130,51 +130,45 @@ __device__ inline void find_masses(Shared& shared) {
                    });
 }
 
-// This CTA's share of the race for the recovered token's block.
-__device__ inline void race_share(Shared& shared) {
-    const Member member = shared.member;
-    race_residual(&shared.pair, shared.recover_key, member.index + member.count * warp_id(),
-                  member.count * CTA_WARPS, num_blocks_of(shared.params.vocab_size), &shared.best);
-}
-
-// The share of the residual of this CTA. True for the last.
-__device__ COLD bool find_residual(Shared& shared) {
+// The share of the residuals of this CTA. True for the last.
+__device__ COLD bool find_residuals(Shared& shared) {
     const GlobalPlaces places = {shared.params, shared.request};
-    const int kept = shared.decision.kept;
 #pragma unroll 1
-    for (int row = POLICY == BLOCK ? 0 : kept; row < (POLICY == BLOCK ? kept : kept + 1); ++row) {
+    for (int row = 0; row < shared.decision.kept; ++row) {
         if (thread_id() == 0) set_pair(shared, row, places.target_stats(row));
         __syncthreads();
-        if (POLICY == BLOCK)
-            find_masses(shared);
-        else
-            race_share(shared);
+        find_masses(shared);
         __syncthreads();
     }
-    if (POLICY != BLOCK && thread_id() == 0 && shared.best != 0)
-        max_relaxed(shared.control.best, shared.best);
     return arrive(shared, shared.control.left, shared.member.count);
 }
 
-// By the only team that is left.
-__device__ COLD void finish_residual(Shared& shared) {
+// By the only team that is left, under block verification.
+__device__ COLD void finish_block(Shared& shared) {
     const GlobalPlaces places = {shared.params, shared.request};
     const DrawTeam team = my_team<DrawTeam>();
-    if (POLICY == BLOCK) {
-        const int num_blocks = num_blocks_of(shared.params.vocab_size);
-        int row = shared.decision.kept - 1;
-        while (!block_keeps(team, shared, places.residuals(row), num_blocks, row)) --row;
-        if (thread_id() == 0) {
-            set_pair(shared, row, places.target_stats(row));
-            shared.decision.num_accepted = row;
-        }
-        find_best_residual(shared, places.residuals(row), num_blocks);
-    } else if (thread_id() == 0) {
-        shared.best = __ldcg(shared.control.best);
-        *shared.control.best = 0;
+    const int num_blocks = num_blocks_of(shared.params.vocab_size);
+    int row = shared.decision.kept - 1;
+    while (!block_keeps(team, shared, places.residuals(row), num_blocks, row)) --row;
+    if (thread_id() == 0) {
+        set_pair(shared, row, places.target_stats(row));
+        shared.decision.num_accepted = row;
     }
+    find_best_residual(shared, places.residuals(row), num_blocks);
     team.sync();
     finish_from_residual(shared);
+}
+
+// By the only CTA that is left.
+__device__ COLD void finish_row(Shared& shared) {
+    const int row = shared.decision.kept;
+    if (thread_id() == 0)
+        set_pair(shared, row, GlobalPlaces{shared.params, shared.request}.target_stats(row));
+    __syncthreads();
+    race_residual(&shared.pair, shared.recover_key, warp_id(), CTA_WARPS,
+                  num_blocks_of(shared.params.vocab_size), &shared.best);
+    __syncthreads();
+    if (warp_id() < DrawTeam::WARPS) finish_from_residual(shared);
 }
 
 __device__ inline void forget(const Control& control) {
@@ -197,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
         arrive_at_rows(p, shared);
         find_filtered_laws(p, places, shared, reinterpret_cast<Scratch&>(scratch));
     }
-    const bool waits = HAS_RESIDUAL && !shared.request.strict;
+    const bool waits = POLICY == BLOCK && !shared.request.strict;
     __syncthreads();
     if (thread_id() == 0) {
         const Control& control = shared.control;
@@ -224,15 +218,19 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     decide_by_one_warp(p, shared, first, verdict);
     if (waits) {
         if (shared.decision.ending == FROM_RESIDUAL) {
-            if (!find_residual(shared)) return;
+            if (!find_residuals(shared)) return;
             if (thread_id() == 0) forget(shared.control);
-            if (warp_id() < DrawTeam::WARPS) finish_residual(shared);
+            if (warp_id() < DrawTeam::WARPS) finish_block(shared);
             return;
         }
         if (thread_id() == 0 && add_acq_rel(shared.control.left, 1u) + 1 ==
                                     static_cast<u32>(shared.member.count))
             forget(shared.control);
         if (!last) return;
+    }
+    if (POLICY == PROBABILISTIC && shared.decision.ending == FROM_RESIDUAL) {
+        finish_row(shared);
+        return;
     }
     if (warp_id() < DrawTeam::WARPS)
         finish_from_target(shared, places.target_stats(shared.decision.num_accepted));

@@ -331,6 +331,12 @@ inline void atomicMin(unsigned* address, unsigned value) {
     if (value < *address) *address = value;
 }
 template <typename T>
+T atomicCAS(T* address, T expected, T wanted) {
+    const T before = *address;
+    if (before == expected) *address = wanted;
+    return before;
+}
+template <typename T>
 void atomicMax(T* address, T value) {
     if (value > *address) *address = value;
 }
