@@ -3,13 +3,21 @@
 Chunks behind the one that decides are not looked at. This module refuses to draw recovered tokens.
 """
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
 from .race import NEVER
 from .random_bits import acceptance_bits, log_acceptance_uniform
 from .recipe import load_draft_at, load_target, request_slot
-from .rows import load_statistics, load_summaries, target_samples, thresholds_of
+from .rows import (
+    are_usable,
+    load_statistics,
+    load_summaries,
+    target_samples,
+    thresholds_of,
+)
 from .verdicts import GOES_ON, NOWHERE, at_row, verdict_of
 
 
@@ -42,13 +50,17 @@ def decide_strict(
     greedy,
     stream,
     draft_index,
+    arrivals,
     NUM_DRAFTS: tl.constexpr,
     ROWS: tl.constexpr,
     ALL_GREEDY: tl.constexpr,
     CHUNK: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """A draft token survives iff it is the target's own sample: (row, why it ended, token)."""
+    """A draft token survives iff it is the target's own sample: (row, why it ended, token).
+
+    `arrivals` are the `block_arrivals` of all rows; None where rows take several chunks, or none.
+    """
     halt = num_drafts * 0 + NOWHERE
     kind = num_drafts * 0
     token = num_drafts * 0
@@ -61,7 +73,10 @@ def decide_strict(
             largest, masses = load_statistics(
                 pointers, scratch.num_blocks, scratch.num_blocks, valid, not ALL_GREEDY, WIDTH
             )
-            _row_max, _log_total, usable = load_summaries(scratch, slot, valid)
+            if scratch.summaries is None:
+                usable = are_usable(largest, masses)
+            else:
+                _row_max, _log_total, usable = load_summaries(scratch, slot, valid)
             samples = target_samples(
                 target,
                 adjust,
@@ -78,6 +93,7 @@ def decide_strict(
                 stream,
                 row * 0 + draft_index,
                 None,
+                arrivals,
                 NUM_DRAFTS,
                 ROWS,
                 ALL_GREEDY,
@@ -115,161 +131,139 @@ def decide_at_rates(
     return first_halt(row, num_drafts, usable & valid, row >= 0, accepted)
 
 
-@triton.jit
-def log_target_prob(
-    target,
-    adjust,
-    requests,
-    scratch,
-    request,
-    start,
-    row,
-    valid,
-    drafted,
-    row_max,
-    log_total,
-    inverse_temperature,
-    NUM_DRAFTS: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """log p of each row's draft token: [rows]."""
-    token_id = tl.where(valid, drafted, target.vocab_size)
-    logits = load_target(target, adjust, requests, request, start, row, token_id, NUM_DRAFTS)
-    threshold = thresholds_of(scratch, request * ROWS + row, valid)
-    log_p = (logits - row_max) * inverse_temperature - log_total
-    return tl.where(logits >= threshold, log_p, NEVER)
+class Drafted(NamedTuple):
+    """What the caller says about a request's draft, per row, see `open_draft`."""
+
+    row: Any
+    """[rows] int32."""
+    valid: Any
+    """Whether the request has the row."""
+    tested: Any
+    """Whether the row tests a draft token."""
+    dense: Any
+    """The same, and that its law is in the draft logits."""
+    target_logits: Any
+    """Its draft token's logits, in the target and, where dense, in the draft: [rows] float32."""
+    draft_logits: Any
+    log_uniform: Any
+    """Log of the row's acceptance uniform: [rows] float32."""
+
+
+class Laws(NamedTuple):
+    """What turns logits of rows into log-probabilities: [rows] float32 each."""
+
+    row_max: Any
+    log_total: Any
+    threshold: Any
 
 
 @triton.jit
-def log_draft_prob(
-    draft,
-    target,
-    requests,
-    scratch,
-    request,
-    row,
-    valid,
-    drafted,
-    row_max,
-    log_total,
-    inverse_temperature,
-    NUM_DRAFTS: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """log q of each row's draft token: [rows], 0 where its law is one-hot."""
-    token_id = tl.where(valid, drafted, -1)
-    slot = request_slot(requests, request)
-    logits = load_draft_at(draft, slot, row, token_id, target.vocab_size)
-    threshold = thresholds_of(scratch, request * ROWS + NUM_DRAFTS + 1 + row, valid)
-    log_q = (logits - row_max) * inverse_temperature - log_total
-    return tl.where(valid, tl.where(logits >= threshold, log_q, NEVER), 0.0)
-
-
-@triton.jit
-def draft_ratios(
+def open_draft(
     target,
     draft,
     requests,
     adjust,
-    scratch,
     request,
     start,
     num_rows,
     num_drafts,
+    one_hot,
+    FIRST: tl.constexpr,
+    NUM_DRAFTS: tl.constexpr,
+):
+    """All that policies that test p against q go by and need not wait for.
+
+    FIRST is the draft index of row 0: 1 where row i tests token i + 1, 0 where it tells whether the
+    draft survives through token i.
+    """
+    row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
+    valid = (row <= num_drafts) & (row < num_rows)
+    tested = valid & (row < num_drafts)
+    token_id = drafted_tokens(requests, request, row, num_drafts)
+    target_logits = load_target(
+        target,
+        adjust,
+        requests,
+        request,
+        start,
+        row,
+        tl.where(tested, token_id, target.vocab_size),
+        NUM_DRAFTS,
+    )
+    dense = row < 0
+    draft_logits = row * 0.0
+    if draft.logits is not None:
+        dense = tested & (one_hot == 0)
+        slot = request_slot(requests, request)
+        known_id = tl.where(dense, token_id, -1)
+        draft_logits = load_draft_at(draft, slot, row, known_id, target.vocab_size)
+    seed = tl.load(requests.seeds + request)
+    position = tl.load(requests.positions + request).to(tl.int32) + row + (FIRST - 1)
+    log_uniform = log_acceptance_uniform(seed, position, row + FIRST)
+    return Drafted(row, valid, tested, dense, target_logits, draft_logits, log_uniform)
+
+
+@triton.jit
+def log_probs_at(laws, logits, inverse_temperature):
+    """Log-probability of one logit per row: [rows]."""
+    log_prob = (logits - laws.row_max) * inverse_temperature - laws.log_total
+    return tl.where(logits >= laws.threshold, log_prob, NEVER)
+
+
+@triton.jit
+def draft_ratios(
+    draft,
+    scratch,
+    request,
+    drafted,
     inverse_temperature,
     draft_inverse,
-    one_hot,
     NUM_DRAFTS: tl.constexpr,
     ROWS: tl.constexpr,
 ):
     """What policies that test p against q go by, per row of a request.
 
     Returns:
-        (row, log p - log q of its draft token, log p, target row usable, draft row usable), each
-        [rows]; the ratio is -inf where p is 0 and +inf where only q is.
+        (log p - log q of its draft token, log p, target row usable, draft row usable), each
+        [rows]; the ratio is -inf where p is 0 and +inf where only q is. Then the target's and the
+        draft's `Laws`.
     """
-    row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
-    valid = (row <= num_drafts) & (row < num_rows)
-    tested = valid & (row < num_drafts)
-    slot = (request * ROWS + row).to(tl.int64)
-    row_max, log_total, usable = load_summaries(scratch, slot, valid)
-    drafted = drafted_tokens(requests, request, row, num_drafts)
-    log_p = log_target_prob(
-        target,
-        adjust,
-        requests,
-        scratch,
-        request,
-        start,
-        row,
-        tested,
-        drafted,
-        row_max,
-        log_total,
-        inverse_temperature,
-        NUM_DRAFTS,
-        ROWS,
-    )
-    log_q = row.to(tl.float32) * 0.0
-    draft_usable = row >= 0
+    slot = (request * ROWS + drafted.row).to(tl.int64)
+    row_max, log_total, usable = load_summaries(scratch, slot, drafted.valid)
+    laws = Laws(row_max, log_total, thresholds_of(scratch, slot, drafted.valid))
+    draft_laws = laws
+    log_p = log_probs_at(laws, drafted.target_logits, inverse_temperature)
+    log_p = tl.where(drafted.tested, log_p, NEVER)
+    draft_usable = drafted.row >= 0
     if draft.logits is not None:
-        dense = tested & (one_hot == 0)
-        draft_max, draft_total, row_usable = load_summaries(scratch, slot + NUM_DRAFTS + 1, dense)
-        log_q = log_draft_prob(
-            draft,
-            target,
-            requests,
-            scratch,
-            request,
-            row,
-            dense,
-            drafted,
-            draft_max,
-            draft_total,
-            draft_inverse,
-            NUM_DRAFTS,
-            ROWS,
-        )
-        draft_usable = row_usable | (dense == 0)
+        slot += NUM_DRAFTS + 1
+        draft_max, draft_total, row_usable = load_summaries(scratch, slot, drafted.dense)
+        draft_laws = Laws(draft_max, draft_total, thresholds_of(scratch, slot, drafted.dense))
+        log_q = log_probs_at(draft_laws, drafted.draft_logits, draft_inverse)
+        log_q = tl.where(drafted.dense, log_q, 0.0)
+        draft_usable = row_usable | (drafted.dense == 0)
+    else:
+        log_q = tl.zeros_like(log_p)
     log_ratio = tl.where(log_p > NEVER, log_p - log_q, NEVER)
-    return row, log_ratio, log_p, usable & valid, draft_usable
+    return log_ratio, log_p, usable & drafted.valid, draft_usable, laws, draft_laws
 
 
 @triton.jit
 def decide_probabilistic(
-    target,
     draft,
-    requests,
-    adjust,
     scratch,
     request,
-    start,
-    num_rows,
+    drafted,
     num_drafts,
     inverse_temperature,
     draft_inverse,
-    one_hot,
     NUM_DRAFTS: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """A draft token survives iff log u < log p - log q: (row, why it ended)."""
-    row, log_ratio, _log_p, target_usable, draft_usable = draft_ratios(
-        target,
-        draft,
-        requests,
-        adjust,
-        scratch,
-        request,
-        start,
-        num_rows,
-        num_drafts,
-        inverse_temperature,
-        draft_inverse,
-        one_hot,
-        NUM_DRAFTS,
-        ROWS,
+    """A draft token survives iff log u < log p - log q: (row, why it ended, both laws)."""
+    log_ratio, _log_p, target_usable, draft_usable, laws, draft_laws = draft_ratios(
+        draft, scratch, request, drafted, inverse_temperature, draft_inverse, NUM_DRAFTS, ROWS
     )
-    seed = tl.load(requests.seeds + request)
-    position = tl.load(requests.positions + request).to(tl.int32) + row
-    log_u = log_acceptance_uniform(seed, position, row + 1)
-    return first_halt(row, num_drafts, target_usable, draft_usable, log_u < log_ratio)
+    accepted = drafted.log_uniform < log_ratio
+    halt, kind = first_halt(drafted.row, num_drafts, target_usable, draft_usable, accepted)
+    return halt, kind, laws, draft_laws

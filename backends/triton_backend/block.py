@@ -6,20 +6,22 @@ This module refuses one thing: to stop at the first failure.
 import triton
 import triton.language as tl
 
-from .accept import draft_ratios
+from .accept import draft_ratios, open_draft
 from .overlap import let_next_stage_start, wait_for_stage_before
 from .quarters import draft_quarters_at, target_quarters
 from .race import NEVER
-from .random_bits import log_acceptance_uniform
 from .recipe import (
     first_row,
     num_usable_drafts,
     request_slot,
     temperature_of,
 )
-from .residual import law_of_row, residual_statistics
+from .residual import law_at, residual_statistics
 from .rows import load_statistics
 from .verdicts import BONUS, REJECTED, STOP_DRAFT, STOP_TARGET, at_row
+
+SLACK = tl.constexpr(1e-4)
+"""More than rounding changes in a logarithm of a sum of probabilities."""
 
 
 @triton.jit
@@ -47,6 +49,20 @@ def kept_drafts(row, num_drafts, target_usable, draft_usable):
 
 
 @triton.jit
+def may_halt(drafted, num_kept, products):
+    """Where the draft may end before its end, so that the residual is asked for: [rows].
+
+    A row's threshold is not above its product, as p and q sum up to 1; and nobody asks if the whole
+    draft survives. What a rounded sum may change is left open.
+    """
+    row = drafted.row
+    whole = (row == num_kept) & (drafted.log_uniform < products - SLACK)
+    survives = (num_kept > 0) & (tl.max(whole.to(tl.int32), 0) != 0)
+    possible = (row == 0) | (drafted.log_uniform < products + SLACK)
+    return possible & (row < num_kept) & (survives == 0)
+
+
+@triton.jit
 def block_residual_kernel(
     target,
     draft,
@@ -68,35 +84,39 @@ def block_residual_kernel(
     draft_inverse, one_hot = temperature_of(draft_recipe, request)
     start, num_rows = first_row(target, request)
     num_drafts, _flagged = num_usable_drafts(target, requests, request, num_rows, NUM_DRAFTS)
-    wait_for_stage_before(OVERLAPS)
-    row, log_ratios, _log_p, target_usable, draft_usable = draft_ratios(
+    drafted = open_draft(
         target,
         draft,
         requests,
         adjust,
-        scratch,
         request,
         start,
         num_rows,
         num_drafts,
-        inverse,
-        draft_inverse,
         one_hot,
+        0,
         NUM_DRAFTS,
-        ROWS,
     )
+    slot = request_slot(requests, request)
+    wait_for_stage_before(OVERLAPS)
+    log_ratios, _log_p, target_usable, draft_usable, laws, draft_laws = draft_ratios(
+        draft, scratch, request, drafted, inverse, draft_inverse, NUM_DRAFTS, ROWS
+    )
+    row = drafted.row
     num_kept, _kind = kept_drafts(row, num_drafts, target_usable, draft_usable)
     products = log_products(log_ratios, row, NUM_DRAFTS)
     log_product = at_row(products, row, place)
-    if (place < num_kept) & (one_hot == 0) & (greedy == 0):
-        target_slot = request.to(tl.int64) * ROWS + place
-        target_law = law_of_row(scratch, target_slot, inverse)
-        draft_law = law_of_row(scratch, target_slot + NUM_DRAFTS + 1, draft_inverse)
-        slot = request_slot(requests, request)
-        out = scratch.residual + tl.program_id(0).to(tl.int64) * 2 * scratch.num_blocks
-        num_tiles = tl.cdiv(scratch.num_blocks, TILE)
-        for tile in range(tl.program_id(1), num_tiles, tl.num_programs(1)):
-            block = tile * TILE + tl.arange(0, TILE)
+    possible = at_row(may_halt(drafted, num_kept, products).to(tl.int32), row, place)
+    asked = (possible != 0) & (one_hot == 0) & (greedy == 0)
+    target_law = law_at(laws, row, place, inverse)
+    draft_law = law_at(draft_laws, row, place, draft_inverse)
+    out = scratch.residual + tl.program_id(0).to(tl.int64) * 2 * scratch.num_blocks
+    num_tiles = tl.cdiv(scratch.num_blocks, TILE)
+    for tile in range(tl.program_id(1), num_tiles, tl.num_programs(1)):
+        block = tile * TILE + tl.arange(0, TILE)
+        largest = tl.full([TILE], NEVER, tl.float32)
+        mass = tl.zeros([TILE], tl.float32)
+        if asked:
             target_logits = target_quarters(
                 target, adjust, requests, request, start, place, block, NUM_DRAFTS
             )
@@ -104,9 +124,9 @@ def block_residual_kernel(
             largest, mass = residual_statistics(
                 target_logits, target_law, log_product, draft_logits, draft_law
             )
-            inside = block < scratch.num_blocks
-            tl.store(out + block, largest, mask=inside)
-            tl.store(out + scratch.num_blocks + block, mass, mask=inside)
+        inside = block < scratch.num_blocks
+        tl.store(out + block, largest, mask=inside)
+        tl.store(out + scratch.num_blocks + block, mass, mask=inside)
 
 
 @triton.jit
@@ -126,30 +146,26 @@ def residual_masses(
     if scratch.residual is not None:
         for place in tl.static_range(NUM_DRAFTS):
             slot = (request * NUM_DRAFTS + place).to(tl.int64) + tl.zeros([1], tl.int64)
-            valid = dense & (slot * 0 + place < num_kept)
             largest, shares = load_statistics(
                 scratch.residual + slot * 2 * scratch.num_blocks,
                 scratch.num_blocks,
                 scratch.num_blocks,
-                valid,
+                slot >= 0,
                 True,
                 WIDTH,
             )
             mass = tl.sum(tl.sum((tl.exp(largest) * shares).to(tl.float64), 1), 0)
+            mass = tl.where(place < num_kept, mass, 0.0)
             masses = tl.where(dense & (row == place), mass.to(tl.float32), masses)
     return masses
 
 
 @triton.jit
 def decide_block(
-    target,
     draft,
-    requests,
-    adjust,
     scratch,
     request,
-    start,
-    num_rows,
+    drafted,
     num_drafts,
     inverse_temperature,
     draft_inverse,
@@ -158,22 +174,10 @@ def decide_block(
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """The whole draft is judged together: (row, why it ended, log P there)."""
-    row, log_ratios, log_p, target_usable, draft_usable = draft_ratios(
-        target,
-        draft,
-        requests,
-        adjust,
-        scratch,
-        request,
-        start,
-        num_rows,
-        num_drafts,
-        inverse_temperature,
-        draft_inverse,
-        one_hot,
-        NUM_DRAFTS,
-        ROWS,
+    """The whole draft is judged together: (row, why it ended, log P there, both laws)."""
+    row = drafted.row
+    log_ratios, log_p, target_usable, draft_usable, laws, draft_laws = draft_ratios(
+        draft, scratch, request, drafted, inverse_temperature, draft_inverse, NUM_DRAFTS, ROWS
     )
     num_kept, kind = kept_drafts(row, num_drafts, target_usable, draft_usable)
     products = log_products(log_ratios, row, NUM_DRAFTS)
@@ -188,9 +192,7 @@ def decide_block(
     both = masses + rest
     log_h = tl.where(both > 0.0, tl.log(masses) - tl.log(both), 0.0)
     threshold = tl.where(row == num_kept, products, log_h)
-    seed = tl.load(requests.seeds + request)
-    position = tl.load(requests.positions + request).to(tl.int32) + row - 1
-    log_u = log_acceptance_uniform(seed, position, row)
-    success = (log_u < threshold) & (row > 0) & (row <= num_kept)
+    success = (drafted.log_uniform < threshold) & (row > 0) & (row <= num_kept)
     halt = tl.max(tl.where(success, row, 0), 0)
-    return halt, tl.where(halt == num_kept, kind, REJECTED), at_row(products, row, halt)
+    kind = tl.where(halt == num_kept, kind, REJECTED)
+    return halt, kind, at_row(products, row, halt), laws, draft_laws

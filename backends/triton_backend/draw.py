@@ -6,9 +6,10 @@ This module refuses to read a row twice: of each it needs one block.
 import triton
 import triton.language as tl
 
-from .accept import decide_at_rates, decide_strict
+from .accept import decide_at_rates, decide_strict, open_draft
 from .outputs import write_outputs
 from .overlap import wait_for_stage_before
+from .race import block_arrivals
 from .random_bits import TARGET
 from .recipe import first_row, num_usable_drafts, temperature_of
 from .rows import load_statistics, target_samples
@@ -65,6 +66,7 @@ def rated_draft(
         TARGET,
         row * 0,
         None,
+        None,
         NUM_DRAFTS,
         ROWS,
         ALL_GREEDY,
@@ -100,6 +102,27 @@ def draw_kernel(
     inverse, greedy = temperature_of(target_recipe, request)
     start, num_rows = first_row(target, request)
     num_drafts, flagged = num_usable_drafts(target, requests, request, num_rows, NUM_DRAFTS)
+    arrivals = None
+    if POLICY == "probabilistic" or POLICY == "block":
+        draft_inverse, one_hot = temperature_of(draft_recipe, request)
+        drafted = open_draft(
+            target,
+            draft,
+            requests,
+            adjust,
+            request,
+            start,
+            num_rows,
+            num_drafts,
+            one_hot,
+            0 if POLICY == "block" else 1,
+            NUM_DRAFTS,
+        )
+    elif POLICY == "strict" and not ALL_GREEDY and NUM_DRAFTS < CHUNK:
+        row = tl.arange(0, CHUNK)
+        seed = tl.load(requests.seeds + request)
+        position = tl.load(requests.positions + request).to(tl.int32) + row
+        arrivals = block_arrivals(seed, position, row * 0 + draft_index, stream, WIDTH)
     wait_for_stage_before(OVERLAPS)
     halt = num_drafts * 0
     kind = halt
@@ -140,6 +163,7 @@ def draw_kernel(
                 greedy,
                 stream,
                 draft_index,
+                arrivals,
                 NUM_DRAFTS,
                 ROWS,
                 ALL_GREEDY,
@@ -152,13 +176,15 @@ def draw_kernel(
                 draft,
                 requests,
                 adjust,
-                draft_recipe,
                 scratch,
                 request,
                 start,
                 num_rows,
                 num_drafts,
+                drafted,
                 inverse,
+                draft_inverse,
+                one_hot,
                 POLICY,
                 NUM_DRAFTS,
                 ROWS,

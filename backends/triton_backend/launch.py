@@ -42,6 +42,8 @@ RESIDUAL_PROGRAMS = 132 * 32
 
 @frozen
 class Arguments:
+DRAW_WARPS = 4
+STRICT_DRAW_WARPS = 16
     """Everything that kernels are given."""
 
     target: TargetRows
@@ -261,6 +263,6 @@ def launch_draw(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
         INVALID=arguments.invalid,
         CHUNK=plan.chunk,
         WIDTH=plan.width,
-        num_warps=16 if plan.policy == "strict" else 4,
+        num_warps=STRICT_DRAW_WARPS if plan.policy == "strict" else DRAW_WARPS,
         **_behind_another(plan),
     )

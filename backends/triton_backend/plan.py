@@ -98,6 +98,12 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
     vocab_size = batch.vocab_size
     if reads_draft and batch.draft_logits is not None:
         vocab_size = max(vocab_size, batch.draft_logits.shape[-1])
+    # Relaxed acceptance ranks tokens as filters do.
+    filtered = (
+        name == "relaxed"
+        or has_filters(params.target)
+        or (reads_draft and has_filters(params.draft))
+    )
     return Plan(
         policy=name,
         rates=rates,
@@ -113,10 +119,8 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
             num_blocks=num_blocks(vocab_size),
             num_residuals=(reads_draft and tests_draft)
             * (batch.max_spec_len if name == "block" else 1),
-            # Relaxed acceptance ranks tokens as filters do.
-            has_filters=name == "relaxed"
-            or has_filters(params.target)
-            or (reads_draft and has_filters(params.draft)),
+            has_filters=filtered,
+            has_summaries=name != "strict" or filtered or params.num_logprobs is not None,
             num_raw_rows=0 if params.num_logprobs is None else batch.max_spec_len + 1,
             num_verdicts=batch.max_spec_len + 1,
         ),
@@ -126,6 +130,7 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
 def plan_sample(batch: SampleBatch, params: SamplingTensors, recipe: RecipeTensors) -> Plan:
     """The plan of `sample`: strict verification of a draft of no tokens."""
     vocab_size = sampled_vocab_size(batch)
+    filtered = has_filters(recipe)
     return Plan(
         policy="strict",
         rates=(),
@@ -140,7 +145,8 @@ def plan_sample(batch: SampleBatch, params: SamplingTensors, recipe: RecipeTenso
             num_rows=1,
             num_blocks=num_blocks(vocab_size),
             num_residuals=0,
-            has_filters=has_filters(recipe),
+            has_filters=filtered,
+            has_summaries=filtered or params.num_logprobs is not None,
             num_raw_rows=int(params.num_logprobs is not None and batch.draft_index is None),
             num_verdicts=1,
         ),

@@ -6,7 +6,15 @@ This module refuses to read more of a row's logits than the block that wins.
 import triton
 import triton.language as tl
 
-from .race import BLOCK, NEVER, block_winner, lowest_argmax, token_noise
+from .race import (
+    BLOCK,
+    NEVER,
+    block_arrivals,
+    block_winner,
+    lowest_argmax,
+    token_arrivals,
+    token_winner,
+)
 from .recipe import load_target
 from .request import noise_key
 
@@ -79,23 +87,18 @@ def draw_from_row(call, request, row, largest, masses, stream, draft_index):
         block = tl.arange(0, call.variant.width)[None, :]
         winner = lowest_argmax(largest[None, :], block)
     else:
+        arrivals = block_arrivals(seed, position, draft_index, stream, call.variant.width)
         winner = block_winner(
-            largest[None, :],
-            masses[None, :],
-            request.inverse,
-            request.greedy,
-            seed,
-            position,
-            draft_index,
-            stream,
+            largest[None, :], masses[None, :], request.inverse, request.greedy, arrivals
         )
     # An unusable row has no winner; what it draws is thrown away.
     winner = tl.minimum(winner, call.scratch.num_blocks - 1)
     logits, token_id = block_logits(call, request, row, winner[:, None])
     if call.variant.all_greedy:
-        scores = logits
+        winners = lowest_argmax(logits, token_id)
     else:
-        noise = token_noise(seed, position, draft_index, stream, winner)
-        relative = logits - tl.max(logits, 1)[:, None]
-        scores = tl.where(request.greedy, logits, relative * request.inverse - noise)
-    return tl.min(lowest_argmax(scores, token_id), 0)
+        arrivals = token_arrivals(seed, position, draft_index, stream, winner)
+        winners = token_winner(
+            logits, logits > NEVER, token_id, request.inverse, request.greedy, arrivals
+        )
+    return tl.min(winners, 0)

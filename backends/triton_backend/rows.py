@@ -6,7 +6,15 @@ This module refuses to decide: see `accept`.
 import triton
 import triton.language as tl
 
-from .race import BLOCK, NEVER, block_winner, lowest_argmax, token_noise
+from .race import (
+    BLOCK,
+    NEVER,
+    block_arrivals,
+    block_winner,
+    lowest_argmax,
+    token_arrivals,
+    token_winner,
+)
 from .recipe import load_target
 
 
@@ -39,6 +47,14 @@ def load_summaries(scratch, slot, valid):
     row_max = tl.load(place, mask=valid, other=0.0)
     log_total = tl.load(place + 1, mask=valid, other=float("inf"))
     return row_max, log_total, (log_total > NEVER) & (log_total < float("inf"))
+
+
+@triton.jit
+def are_usable(largest, masses):
+    """What `load_summaries` says of rows, from their block statistics: [rows]."""
+    row_max = tl.max(largest, 1)
+    lost = tl.max((masses != masses).to(tl.int32), 1)
+    return (row_max > NEVER) & (row_max < float("inf")) & (lost == 0)
 
 
 @triton.jit
@@ -107,6 +123,7 @@ def target_samples(
     stream,
     draft_index,
     excluded,
+    arrivals,
     NUM_DRAFTS: tl.constexpr,
     ROWS: tl.constexpr,
     ALL_GREEDY: tl.constexpr,
@@ -121,6 +138,7 @@ def target_samples(
         inverse_temperature, greedy, stream: scalars.
         draft_index: [rows], what the noise is keyed by.
         excluded: [rows], a token that must not be drawn, -1 for none; None if no row has one.
+        arrivals: [rows, num_blocks], see `block_arrivals`; None to make them here.
         NUM_DRAFTS, ROWS, ALL_GREEDY: see `statistics_kernel`.
     """
     block = tl.arange(0, largest.shape[1])[None, :]
@@ -145,9 +163,9 @@ def target_samples(
     if ALL_GREEDY:
         winner = lowest_argmax(largest, tl.broadcast_to(block, largest.shape))
     else:
-        winner = block_winner(
-            largest, masses, inverse_temperature, greedy, seed, position, draft_index, stream
-        )
+        if arrivals is None:
+            arrivals = block_arrivals(seed, position, draft_index, stream, largest.shape[1])
+        winner = block_winner(largest, masses, inverse_temperature, greedy, arrivals)
     # An unusable row has no winner; what it draws is thrown away.
     winner = tl.minimum(winner, scratch.num_blocks - 1)
     token_id = winner[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -164,11 +182,9 @@ def target_samples(
     if excluded is not None:
         logits = tl.where(token_id == excluded[:, None], NEVER, logits)
     if ALL_GREEDY:
-        scores = logits
+        winners = lowest_argmax(logits, token_id)
     else:
-        kept = (logits >= threshold[:, None]) & (logits > NEVER)
-        logits = tl.where(kept, logits, NEVER)
-        noise = token_noise(seed, position, draft_index, stream, winner)
-        relative = logits - tl.max(logits, 1)[:, None]
-        scores = tl.where(greedy, logits, relative * inverse_temperature - noise)
-    return lowest_argmax(scores, token_id)
+        kept = logits >= threshold[:, None]
+        noise = token_arrivals(seed, position, draft_index, stream, winner)
+        winners = token_winner(logits, kept, token_id, inverse_temperature, greedy, noise)
+    return winners

@@ -1,6 +1,7 @@
 """Stage 1: read every row once and keep, per block of 512 tokens, its maximum and its mass.
 
-Whoever finishes a row last combines its blocks. Everything later stands on these numbers. For
+Whoever finishes a row last combines its blocks, unless the draw can do without. Everything later
+stands on these numbers. For
 logprobs of raw logits the same reading keeps both numbers of the target's rows as they came, too.
 This module refuses to know about drafts and policies.
 """
@@ -74,14 +75,15 @@ def statistics_kernel(
                 draft_slot = request_slot(requests, request)
                 quarters = draft_quarters(draft, draft_slot, row - NUM_DRAFTS - 1, block)
                 _store(out, scratch.num_blocks, block, quarters, inverse, WITH_MASSES)
-        tl.debug_barrier()
-        if tl.atomic_add(scratch.arrivals + slot, 1) == parts - 1:
-            _summarise(out, scratch, slot, inverse, WITH_MASSES, WIDTH)
-            if raw.statistics is not None:
-                if row <= NUM_DRAFTS:
-                    raw_out = raw.statistics + raw_slot * 2 * raw.num_blocks
-                    _summarise(raw_out, raw, raw_slot, 1.0, True, WIDTH)
-            tl.store(scratch.arrivals + slot, 0)
+        if scratch.summaries is not None:
+            tl.debug_barrier()
+            if tl.atomic_add(scratch.arrivals + slot, 1) == parts - 1:
+                _summarise(out, scratch, slot, inverse, WITH_MASSES, WIDTH)
+                if raw.statistics is not None:
+                    if row <= NUM_DRAFTS:
+                        raw_out = raw.statistics + raw_slot * 2 * raw.num_blocks
+                        _summarise(raw_out, raw, raw_slot, 1.0, True, WIDTH)
+                tl.store(scratch.arrivals + slot, 0)
 
 
 @triton.jit

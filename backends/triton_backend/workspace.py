@@ -39,6 +39,7 @@ class Layout:
         num_blocks: blocks of 512 tokens in the larger of both vocabularies.
         num_residuals: residuals per request that may be drawn from.
         has_filters: some request filters.
+        has_summaries: rows are summed up as wholes.
         num_raw_rows: rows per request whose raw logits are summed up for logprobs.
         num_verdicts: rows per request that are judged.
     """
@@ -48,6 +49,7 @@ class Layout:
     num_blocks: int
     num_residuals: int
     has_filters: bool
+    has_summaries: bool
     num_raw_rows: int
     num_verdicts: int
 
@@ -76,7 +78,7 @@ class Layout:
         sizes = {
             "tokens": verdicts,
             "ratios": 2 * verdicts,
-            "summaries": 2 * rows,
+            "summaries": 2 * rows * self.has_summaries,
             "statistics": rows * per_row,
             "residual": self.num_reqs * self.num_residuals * per_row,
             "thresholds": filtered_rows,
