@@ -52,7 +52,7 @@ class Plan:
         for name, num_bytes in job.extent.areas:
             areas.append((_OFFSETS[name], begin))
             begin += num_bytes
-        fields = {**job.fields, "group": max(shape.group, 1)}
+        fields = {**job.fields, **shape.fields(job.extent)}
         return cls(job, shape, bytes(pack(fields, job.numbers, job.rates)), tuple(areas))
 
     def argument(

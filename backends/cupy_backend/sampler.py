@@ -138,7 +138,7 @@ class CupySampler:
             workspace = self._workspace(device, stream, job.extent)
         fields = job.fields
         place(fields, job.extent, workspace)
-        fields["group"] = max(shape.group, 1)
+        fields.update(shape.fields(job.extent))
         packed = pack(fields, job.numbers, job.rates)
         _enqueue(device.verification(shape.kernel, job.variant), shape.num_ctas, stream, packed)
 

@@ -26,6 +26,16 @@ class LaunchShape:
         """The kernel's name."""
         return "wide" if self.group else "narrow"
 
+    def fields(self, extent: Extent) -> dict[str, int]:
+        """What a launch for a batch is told of it, by the names of params.FIELDS."""
+        group = max(self.group, 1)
+        pair = extent.target_blocks + extent.draft_blocks
+        return {
+            "group": group,
+            "share": -(-_blocks(extent) // group),
+            "inverse": (2**32 - 1) // max(pair, 1),
+        }
+
     @classmethod
     def narrow(cls, extent: Extent, room: int) -> "LaunchShape":
         """One CTA a request; `room` is how many CTAs fit on the device."""

@@ -240,7 +240,7 @@ def launch_twice(library: ctypes.CDLL, job: Job, shape: LaunchShape) -> None:
     scratch = torch.full((job.extent.scratch_bytes + 64,), 0xAB, dtype=torch.uint8)
     control[-8:] = 77
     place(job.fields, job.extent, Workspace(control, scratch))
-    job.fields["group"] = max(shape.group, 1)
+    job.fields.update(shape.fields(job.extent))
     packed = bytes(pack(job.fields, job.numbers, job.rates))
     assert library.params_size() == len(packed)
     for _ in range(2):

@@ -72,7 +72,7 @@ def test_a_plan_packs_what_a_job_would(policy: Policy) -> None:
                 plan = Plan.of(job, SHAPE)
                 plans.keep(batch, params, policy, plan)
             place(job.fields, job.extent, workspace)
-            job.fields["group"] = SHAPE.group
+            job.fields.update(SHAPE.fields(job.extent))
             job.fields["token_ids"] = out.token_ids.data_ptr()
             job.fields["num_accepted"] = out.num_accepted.data_ptr()
             job.fields["status"] = out.status.data_ptr()

@@ -19,19 +19,14 @@ struct Decision {
 struct Member {
     int index;
     int count;
-    // Of so many places [first, next) are this member's; the first members have one more.
-    __device__ int first(int total) const { return first_of(index, total); }
-    __device__ int next(int total) const { return first_of(index + 1, total); }
+    // Of so many places, each has a share; the last members have fewer, or none.
+    __device__ int share(int total) const { return (total + count - 1) / count; }
+    __device__ Stretch stretch(int share, int total) const {
+        const int begin = index * share, end = begin + share;
+        return {begin < total ? begin : total, end < total ? end : total};
+    }
     // Whose a place is.
-    __device__ int owner(int total, int place) const {
-        const int share = total / count, larger = total - share * count;
-        const int border = larger * (share + 1);
-        return place < border ? place / (share + 1) : larger + (place - border) / share;
-    }
-    __device__ int first_of(int member, int total) const {
-        const int share = total / count, larger = total - share * count;
-        return member * share + (member < larger ? member : larger);
-    }
+    __device__ int owner(int total, int place) const { return place / share(total); }
 };
 
 // What a CTA knows of its request. Places that a variant does not use hold nothing.

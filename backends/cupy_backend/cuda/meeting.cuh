@@ -60,12 +60,12 @@ __device__ inline void arrive_at_rows(
     u32* counters = shared.control.rows;
     const Parts parts(p, shared.request);
     const int total = length_of_request(p, shared.request);
-    const int first = member.first(total), next = member.next(total);
+    const Stretch mine = member.stretch(member.share(total), total);
     __syncthreads();
     for (int base = 0; warp_id() == 0 && base < parts.count; base += LANES) {
         const int part = base + lane_id();
         bool last = false;
-        if (part < parts.count && parts.begin(part) < next && first < parts.end(part)) {
+        if (part < parts.count && parts.begin(part) < mine.end && mine.begin < parts.end(part)) {
             const int expected = member.owner(total, parts.end(part) - 1) -
                                  member.owner(total, parts.begin(part)) + 1;
             last = add_acq_rel(counters + part, 1u) + 1 == static_cast<u32>(expected);

@@ -4,7 +4,7 @@
 #include "lossy.cuh"
 #include "stream.cuh"
 
-constexpr int MAX_SHARED_BLOCKS = LOSSY_IN_Q ? 512 : FILTERED ? 960 : 1024;  // of a row
+constexpr int MAX_SHARED_BLOCKS = LOSSY_IN_Q ? 512 : FILTERED ? 944 : 1024;  // of a row
 
 // Where the statistics of the rows at hand are: in shared memory if they fit.
 struct LocalPlaces {
@@ -80,10 +80,14 @@ __device__ inline Verdict judge_row(
 __device__ inline void read_row(
     const Params& p, Shared& shared, const LocalPlaces& places, int row) {
     const Request& request = shared.request;
+    const Stretch stretch = stretch_of_row(p, request, row);
+    const u32 inverse = inverse_of(length_of_pair(p, request));
+    const Rows rows = Rows::of(p, request, places, inverse, false);
     Flow flow = {};
-    flow.open(p, request, places, shared.cursors, stretch_of_row(p, request, row));
+    flow.open(p, rows, stretch, shared.cursors);
     flow.fetch_all();
-    flow.drain(p, request, places, shared.cursors);
+    flow.drain(p, shared.cursors);
+    if (!rows.whole()) read_piecewise(p, request, rows, stretch);
 }
 
 // Reads and judges rows up to the first that does not pass.

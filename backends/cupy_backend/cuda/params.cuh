@@ -82,6 +82,8 @@ struct Params {
     i64 target_elements;  // of a row of target_logits
     i64 draft_vocab_size;
     i64 group;      // CTAs that share a request; 1 in narrow launches
+    i64 share;      // blocks of each, of a request with all its rows
+    i64 inverse;    // 2^32 by the blocks of such a request's target row and the draft row beside it
     i64 rows_known;  // every request has max_spec_len + 1 rows, unless row_starts says otherwise
     i64 stream;  // of the bonus token
     i64 draft_index;  // of the bonus token

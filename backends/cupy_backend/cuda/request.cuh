@@ -90,6 +90,7 @@ __device__ inline Request read_request(const Params& p, i64 index, int* ids) {
 // are never named.
 __device__ inline bool guess_request(const Params& p, i64 index, Request& guess) {
     guess = {};
+    guess.index = static_cast<int>(index);
     guess.start = index * (p.max_spec_len + 1);
     guess.slot = index;
     guess.num_drafts = static_cast<int>(p.max_spec_len);
@@ -98,9 +99,18 @@ __device__ inline bool guess_request(const Params& p, i64 index, Request& guess)
     return p.rows_known && !(DENSE && p.slots.data);
 }
 
-__device__ inline bool has_rows_of(const Request& a, const Request& b) {
-    return a.start == b.start && a.num_rows == b.num_rows && a.dense == b.dense &&
-           (!DENSE || a.slot == b.slot);
+// Whether a request is as guess_request took it to be, as far as its rows are concerned. By a warp.
+__device__ inline bool is_as_guessed(const Params& p, const Request& guess, i64 index) {
+    bool good = true;
+    if (p.row_starts.data)
+        good = integer_at(p.row_starts, index) == guess.start &&
+               integer_at(p.row_starts, index + 1) == guess.start + guess.num_rows;
+    for (int first = 0; first < guess.num_drafts; first += LANES) {
+        const i64 id = load_draft(p, index, first);
+        good = good && (first + lane_id() >= guess.num_drafts || (id >= 0 && id < p.vocab_size));
+    }
+    if (DENSE) good = good && guess.temperature != 0.0f && guess.draft_temperature != 0.0f;
+    return __all_sync(ALL_LANES, good);
 }
 
 __device__ inline Adjustment adjustment_of(const Params& p, const Request& request, int row) {

@@ -77,25 +77,18 @@ __device__ COLD Mass load_mass(Row<T> row, int block, float scale) {
     return block_mass(logits, scale);
 }
 
-// Parts whose rows cannot be read by whole vectors, or are adjusted.
-template <typename Places>
+// What of a stretch cannot be read by whole vectors, or is adjusted: a warp's every sixteenth block.
 __device__ inline void read_piecewise(
-    const Params& p, const Request& request, const Places& places, const Stretch& stretch) {
-    const int warp = warp_id();
-    Place place = find_part(p, request, stretch, first_part(p, request, stretch), warp, false);
-    while (place.left > 0) {
-        const int row = place.part / 2;
-        const bool draft = is_draft(place.part);
-        const AdjustedRow target(p, request, row);
-        Mass* stats = draft ? places.draft_stats(row) : places.target_stats(row);
-        for (int i = 0; i < place.left; ++i) {
-            const int block = place.first + i * CTA_WARPS;
-            const Mass mass = draft
-                ? load_mass(draft_row(p, request, row), block, request.draft_scale)
-                : load_mass(target.row, block, request.scale);
-            if (lane_id() == 0) stats[block] = mass;
-        }
-        place = find_part(p, request, stretch, next_part(request, place.part), warp, false);
+    const Params& p, const Request& request, const Rows& rows, const Stretch& stretch) {
+#pragma unroll 1
+    for (int block = stretch.begin + warp_id(); block < stretch.end; block += CTA_WARPS) {
+        const Spot spot = rows.spot_of(p, block);
+        if (rows.whole(spot.draft)) continue;
+        const AdjustedRow target(p, request, spot.row);
+        const Mass mass = spot.draft
+            ? load_mass(draft_row(p, request, spot.row), spot.place, rows.draft_scale)
+            : load_mass(target.row, spot.place, rows.scale);
+        if (lane_id() == 0) *rows.stats_of(p, spot) = mass;
     }
 }
 
@@ -110,34 +103,35 @@ struct Flow {
     bool draft;
     Slot ring[DEPTH];
 
-    template <typename Places>
-    __device__ void enter(
-        const Params& p, const Request& request, const Places& places, Cursor& cursor, int part) {
-        const Place place = find_part(p, request, cursor.stretch, part, warp_id(), true);
-        left = place.left;
-        reach = partial = 0;
+    // The blocks from `next` on that are in one row; those behind them are next.
+    __device__ void enter(const Params& p, const Rows& rows, int& next, int end) {
+        left = reach = partial = 0;
+        Spot spot = {};
+        int rest = 0;
+        while (left == 0 && next < end) {
+            spot = rows.spot_of(p, next);
+            const i64 vocab_size = spot.draft ? p.draft_vocab_size : p.vocab_size;
+            int behind = num_blocks_of(vocab_size) - spot.place;
+            if (behind > end - next) behind = end - next;
+            const int turns = (behind + CTA_WARPS - 1) / CTA_WARPS;
+            next += turns * CTA_WARPS;
+            if (rows.whole(spot.draft)) left = turns;
+            rest = static_cast<int>(vocab_size) - (spot.place + (turns - 1) * CTA_WARPS) * BLOCK_SIZE;
+        }
         if (left == 0) return;
         const int lane = lane_id();
-        partial = place.rest < BLOCK_SIZE ? left : -1;
-        reach = (left - 1) * STEP + place.rest - lane * 8;
-        draft = is_draft(place.part);
-        const int row = place.part / 2;
-        const i64 element = static_cast<i64>(place.first) * BLOCK_SIZE + lane * 8;
-        data = draft ? reinterpret_cast<const char*>(draft_row(p, request, row).data + element)
-                     : reinterpret_cast<const char*>(target_row(p, request, row).data + element);
-        stats = draft ? places.draft_stats(row) : places.target_stats(row);
-        stats += place.first + lane / 16 * CTA_WARPS;
-        scale = draft ? request.draft_scale : request.scale;
-        __syncwarp();
-        if (lane == 0) cursor.part = place.part;
-        __syncwarp();
+        partial = rest < BLOCK_SIZE ? left : -1;
+        reach = (left - 1) * STEP + (rest < BLOCK_SIZE ? rest : BLOCK_SIZE) - lane * 8;
+        draft = spot.draft;
+        data = rows.data_of(p, spot) +
+               lane * 8 * static_cast<int>(draft ? sizeof(DraftLogit) : sizeof(TargetLogit));
+        stats = rows.stats_of(p, spot) + lane / 16 * CTA_WARPS;
+        scale = draft ? rows.draft_scale : rows.scale;
     }
 
     __device__ Batch batch() const { return {stats, scale, left, draft}; }
 
-    template <typename Places>
-    __device__ void advance(
-        const Params& p, const Request& request, const Places& places, Cursor* cursors) {
+    __device__ void advance(const Params& p, Cursor* cursors) {
         left -= DEPTH;
         partial -= DEPTH;
         reach -= DEPTH * STEP;
@@ -146,7 +140,12 @@ struct Flow {
         stats += DEPTH * CTA_WARPS;
         if (left > 0) return;
         Cursor& cursor = cursors[warp_id()];
-        enter(p, request, places, cursor, next_part(request, cursor.part));
+        int next = cursor.next;
+        if (next >= cursor.end) return;
+        enter(p, cursor.rows, next, cursor.end);
+        __syncwarp();
+        if (lane_id() == 0) cursor.next = next;
+        __syncwarp();
     }
 
     // The batch's i-th block, if it has so many. What a row's last block lacks is nothing.
@@ -159,15 +158,27 @@ struct Flow {
             load_raw_if<DraftLogit>(wanted, data + i * STEP * sizeof(DraftLogit), ring[i].words);
     }
 
-    template <typename Places>
+    // A warp's blocks of a stretch, every sixteenth.
     __device__ void open(
-        const Params& p, const Request& request, const Places& places, Cursor* cursors,
-        const Stretch& stretch) {
+        const Params& p, const Rows& rows, const Stretch& stretch, Cursor* cursors) {
         Cursor& cursor = cursors[warp_id()];
+        int next = stretch.begin + warp_id();
+        enter(p, rows, next, stretch.end);
         __syncwarp();
-        if (lane_id() == 0) cursor.stretch = stretch;
+        if (lane_id() == 0) cursor = {rows, next, stretch.end};
         __syncwarp();
-        enter(p, request, places, cursor, first_part(p, request, stretch));
+    }
+
+    // What was not known when rows were opened.
+    __device__ void weigh(Cursor* cursors, float target_scale, float draft_scale) {
+        scale = draft ? draft_scale : target_scale;
+        Rows& rows = cursors[warp_id()].rows;
+        __syncwarp();
+        if (lane_id() == 0) {
+            rows.scale = target_scale;
+            rows.draft_scale = draft_scale;
+        }
+        __syncwarp();
     }
 
     // Nothing was fetched before.
@@ -182,12 +193,10 @@ struct Flow {
 
     // All that was opened and fetched. No function may be called while blocks are on their way: they
     // would have to be waited for to be saved.
-    template <typename Places>
-    __device__ void drain(
-        const Params& p, const Request& request, const Places& places, Cursor* cursors) {
+    __device__ void drain(const Params& p, Cursor* cursors) {
         while (left > 0) {
             const Batch come = batch();
-            advance(p, request, places, cursors);
+            advance(p, cursors);
             Partial partials[DEPTH] = {};
 #pragma unroll
             for (int i = 0; i < DEPTH; ++i) {
@@ -196,6 +205,5 @@ struct Flow {
             }
             store(come, partials);
         }
-        read_piecewise(p, request, places, cursors[warp_id()].stretch);
     }
 };

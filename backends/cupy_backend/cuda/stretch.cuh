@@ -1,4 +1,5 @@
-// Which blocks of a request a CTA reads, and which of those a warp: every sixteenth. Loads nothing.
+// Where the blocks of a request's rows are. Its rows lie one behind the other, a draft row behind its
+// target row; blocks are numbered through. Loads nothing.
 #pragma once
 #include "workspace.cuh"
 
@@ -12,89 +13,96 @@ __device__ inline int length_of_request(const Params& p, const Request& request)
     return request.num_drafts * length_of_pair(p, request) + num_blocks_of(p.vocab_size);
 }
 
-// Parts are rows: 2 * i is the request's i-th target row, 2 * i + 1 the draft row beside it.
-__device__ inline bool is_draft(int part) { return DENSE && part % 2; }
-
-__device__ inline int next_part(const Request& request, int part) {
-    return part % 2 == 0 && request.has_draft_row(part / 2) ? part + 1 : part / 2 * 2 + 2;
-}
-
-__device__ inline int begin_of_part(const Params& p, const Request& request, int part) {
-    return part / 2 * length_of_pair(p, request) +
-           (is_draft(part) ? num_blocks_of(p.vocab_size) : 0);
-}
-
-// Of a request's blocks, rows one behind the other, those in [begin, end), which lie in parts up to
-// `end_part`.
+// Of a request's blocks, those in [begin, end).
 struct Stretch {
     int begin;
     int end;
-    int end_part;
 };
-
-// The target row that a block, or the draft row beside it, belongs to.
-__device__ inline int row_of_block(const Params& p, const Request& request, int block) {
-    const int row = block / length_of_pair(p, request);
-    return row < request.num_drafts ? row : request.num_drafts;
-}
-
-__device__ inline Stretch stretch(const Params& p, const Request& request, int begin, int end) {
-    if (begin >= end) return {0, 0, 0};
-    return {begin, end, 2 * row_of_block(p, request, end - 1) + 2};
-}
 
 // A target row and the draft row beside it.
 __device__ inline Stretch stretch_of_row(const Params& p, const Request& request, int row) {
-    const int begin = row * length_of_pair(p, request);
-    return {begin, 0x7fffffff, row < request.num_rows ? 2 * row + 2 : 2 * row};
+    const int begin = row * length_of_pair(p, request), total = length_of_request(p, request);
+    const int end = begin + length_of_pair(p, request);
+    return {begin, end < total ? end : total};
 }
 
-__device__ inline int first_part(const Params& p, const Request& request, const Stretch& stretch) {
-    return 2 * row_of_block(p, request, stretch.begin);
-}
+__device__ inline u32 inverse_of(int pair_blocks) { return ~0u / static_cast<u32>(pair_blocks); }
+
+// Where a block is.
+struct Spot {
+    int row;
+    int place;  // among the row's blocks
+    bool draft;
+};
+
+// What finding a request's blocks takes, statistics included.
+struct Rows {
+    const char* target;  // the first row
+    const char* draft;
+    Mass* target_stats;
+    Mass* draft_stats;
+    int pair_blocks;
+    u32 inverse;  // 2^32 / pair_blocks, rounded down
+    float scale;
+    float draft_scale;
+    bool target_whole;  // whole vectors can be read
+    bool draft_whole;
+    bool apart;  // each row has its own statistics, else all have the same
+
+    template <typename Places>
+    __device__ static Rows of(
+        const Params& p, const Request& request, const Places& places, u32 inverse, bool apart) {
+        Rows rows = {};
+        const Row<TargetLogit> first = target_row(p, request, 0);
+        rows.target = reinterpret_cast<const char*>(first.data);
+        rows.target_stats = places.target_stats(0);
+        rows.apart = apart;
+        rows.pair_blocks = length_of_pair(p, request);
+        rows.inverse = inverse;
+        rows.scale = request.scale;
+        rows.target_whole =
+            !ADJUSTED && is_direct(first) && p.target_stride % PER_VECTOR<TargetLogit> == 0;
+        if (!DENSE) return rows;
+        const Row<DraftLogit> beside = draft_row(p, request, 0);
+        rows.draft = reinterpret_cast<const char*>(beside.data);
+        rows.draft_stats = places.draft_stats(0);
+        rows.draft_scale = request.draft_scale;
+        rows.draft_whole = is_direct(beside) && p.draft_row_stride % PER_VECTOR<DraftLogit> == 0;
+        return rows;
+    }
+
+    __device__ bool whole() const { return target_whole && (!DENSE || draft_whole); }
+    __device__ bool whole(bool in_draft) const { return in_draft ? draft_whole : target_whole; }
+
+    __device__ Spot spot_of(const Params& p, int block) const {
+        int row = static_cast<int>(__umulhi(static_cast<u32>(block), inverse));
+        int place = block - row * pair_blocks;
+        if (place >= pair_blocks) {  // the inverse was rounded
+            ++row;
+            place -= pair_blocks;
+        }
+        const int target_blocks = num_blocks_of(p.vocab_size);
+        const bool beside = DENSE && place >= target_blocks;
+        return {row, beside ? place - target_blocks : place, beside};
+    }
+
+    __device__ Mass* stats_of(const Params& p, const Spot& spot) const {
+        const int row = apart ? spot.row : 0;
+        return spot.draft ? draft_stats + row * num_blocks_of(p.draft_vocab_size) + spot.place
+                          : target_stats + row * num_blocks_of(p.vocab_size) + spot.place;
+    }
+
+    __device__ const char* data_of(const Params& p, const Spot& spot) const {
+        const i64 place = static_cast<i64>(spot.place) * BLOCK_SIZE;
+        return spot.draft
+            ? draft + (spot.row * p.draft_row_stride + place) * static_cast<i64>(sizeof(DraftLogit))
+            : target + (spot.row * p.target_stride + place) * static_cast<i64>(sizeof(TargetLogit));
+    }
+};
 
 // Where a warp is, in shared memory: asked for only when a row ends.
 struct Cursor {
-    Stretch stretch;
-    int part;
+    Rows rows;
+    int next;  // block
+    int end;
 };
-
-// A warp's blocks of a part, every sixteenth from the first.
-struct Place {
-    int part;
-    int first;
-    int left;  // blocks
-    int rest;  // elements of the last of them
-};
-
-__device__ inline Place place_in(
-    const Params& p, const Request& request, const Stretch& stretch, int part, int warp) {
-    const i64 vocab_size = is_draft(part) ? p.draft_vocab_size : p.vocab_size;
-    const int begin = begin_of_part(p, request, part), length = num_blocks_of(vocab_size);
-    int low = stretch.begin - begin, high = stretch.end - begin;
-    if (low < 0) low = 0;
-    if (high > length) high = length;
-    // Warps take turns from the stretch's first block on, not from each part's.
-    const int first = low + ((warp - (begin + low - stretch.begin)) & (CTA_WARPS - 1));
-    const int left = high > first ? (high - first + CTA_WARPS - 1) / CTA_WARPS : 0;
-    const int last = first + (left - 1) * CTA_WARPS;
-    const i64 rest = vocab_size - static_cast<i64>(last) * BLOCK_SIZE;
-    return {part, first, left, rest < BLOCK_SIZE ? static_cast<int>(rest) : BLOCK_SIZE};
-}
-
-__device__ inline bool is_direct_part(const Params& p, const Request& request, int part) {
-    if (is_draft(part)) return is_direct(draft_row(p, request, part / 2));
-    return !ADJUSTED && is_direct(target_row(p, request, part / 2));
-}
-
-// The first part from `part` on that has a block for this warp and can be read by whole vectors, or
-// cannot, if so asked; nothing is left if there is none.
-__device__ inline Place find_part(
-    const Params& p, const Request& request, const Stretch& stretch, int part, int warp,
-    bool direct) {
-    for (; part < stretch.end_part; part = next_part(request, part)) {
-        const Place place = place_in(p, request, stretch, part, warp);
-        if (place.left > 0 && is_direct_part(p, request, part) == direct) return place;
-    }
-    return {part, 0, 0, 0};
-}

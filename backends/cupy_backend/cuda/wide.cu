@@ -5,39 +5,52 @@
 #include "meeting.cuh"
 #include "recipe.cuh"
 
-__device__ inline Stretch stretch_of(
-    const Params& p, const Request& request, const Member& member) {
-    const int total = length_of_request(p, request);
-    return stretch(p, request, member.first(total), member.next(total));
+__device__ inline void publish_request(
+    const Params& p, Shared& shared, const Member& member, i64 index) {
+    const Request truth = read_request(p, index, shared.drafts);
+    if (lane_id() > 0) return;
+    shared.request = truth;
+    shared.member = member;
+    shared.control = control_of(p, index);
 }
 
-// Statistics of this CTA's share. The request is guessed at first, so that logits are on their way
-// while it is read.
+// Statistics of this CTA's share. The request is guessed, so that logits are on their way while it is
+// read; a wrong guess is noticed by all warps.
 __device__ inline void read_share(
-    const Params& p, const GlobalPlaces& places, Shared& shared, const Member& member, i64 index) {
-    Flow flow = {};
+    const Params& p, Shared& shared, const Member& member, i64 index) {
+    constexpr int reader = CTA_WARPS - 1;  // no warp has fewer blocks
     Request request;
-    const bool guessed = guess_request(p, index, request);
-    if (!guessed) request.num_rows = 0;
+    bool right = guess_request(p, index, request);
+    u32 inverse = static_cast<u32>(p.inverse);
+    int share = static_cast<int>(p.share);
+    Rows rows;
+    Stretch stretch;
+    Flow flow = {};
 #pragma unroll 1
-    for (bool known = false, fetches = true;; known = true) {
-        flow.open(p, request, GlobalPlaces{p, request}, shared.cursors,
-                  stretch_of(p, request, member));
-        if (fetches) flow.fetch_all();
+    for (bool known = false;; known = true) {
+        const int total = length_of_request(p, request);
+        stretch = member.stretch(share, total);
+        rows = Rows::of(p, request, GlobalPlaces{p, request}, inverse, true);
+        flow.open(p, rows, right || known ? stretch : Stretch{}, shared.cursors);
+        flow.fetch_all();
         if (known) break;
-        if (warp_id() == 0) {
-            const Request truth = read_request(p, index, shared.drafts);
-            if (lane_id() == 0) {
-                shared.request = truth;
-                shared.member = member;
-                shared.control = control_of(p, index);
-            }
-        }
+        request.temperature = p.target.temperature[index];
+        if (DENSE) request.draft_temperature = p.draft.temperature[index];
+        right = right && is_as_guessed(p, request, index);
+        if (warp_id() == reader) publish_request(p, shared, member, index);
+        if (right) break;
         __syncthreads();
-        fetches = !guessed || !has_rows_of(request, shared.request);
         request = shared.request;
+        inverse = inverse_of(length_of_pair(p, request));
+        share = member.share(length_of_request(p, request));
     }
-    flow.drain(p, shared.request, places, shared.cursors);
+    if (right)
+        flow.weigh(shared.cursors, logit_scale(request.temperature),
+                   logit_scale(request.draft_temperature));
+    flow.drain(p, shared.cursors);
+    if (rows.whole()) return;
+    __syncthreads();
+    read_piecewise(p, shared.request, shared.cursors[warp_id()].rows, stretch);
 }
 
 // Of the rows that this CTA was the last to read.
@@ -186,13 +199,13 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     const Member member = {static_cast<int>(blockIdx.x % static_cast<u32>(p.group)),
                            static_cast<int>(p.group)};
     copy_params(p, shared);
-    read_share(p, places, shared, member, index);
+    read_share(p, shared, member, index);
     if (FILTERED) {
         arrive_at_rows(p, shared);
         find_filtered_laws(p, places, shared, reinterpret_cast<Scratch&>(scratch));
     }
-    const bool waits = POLICY == BLOCK && !shared.request.strict;
     __syncthreads();
+    const bool waits = POLICY == BLOCK && !shared.request.strict;
     if (thread_id() == 0) {
         const Control& control = shared.control;
         u32 arrived = add_acq_rel(control.arrived, 1u) + 1;

@@ -278,6 +278,7 @@ inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
 }
 
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline unsigned __umulhi(unsigned a, unsigned b) { return uint64_t(a) * b >> 32; }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
 inline unsigned __float_as_uint(float x) { return host::from_bits<unsigned>(host::to_bits(x)); }
@@ -326,6 +327,7 @@ inline unsigned __reduce_min_sync(unsigned, unsigned value) {
 inline unsigned __reduce_max_sync(unsigned, unsigned value) {
     return reduce_on_host(value, [](unsigned a, unsigned b) { return a > b ? a : b; });
 }
+inline bool __all_sync(unsigned mask, bool flag) { return ~__ballot_sync(mask, flag) == 0; }
 inline bool __any_sync(unsigned mask, bool flag) { return __ballot_sync(mask, flag) != 0; }
 inline void atomicMin(unsigned* address, unsigned value) {
     if (value < *address) *address = value;
