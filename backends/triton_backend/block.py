@@ -50,7 +50,7 @@ def kept_drafts(row, num_drafts, target_usable, draft_usable):
 
 @triton.jit
 def may_halt(drafted, num_kept, products):
-    """Where the draft may end before its end, so that the residual is asked for: [rows].
+    """Where the draft may end before its end, which the residual's mass decides: [rows].
 
     A row's threshold is not above its product, as p and q sum up to 1; and nobody asks if the whole
     draft survives. What a rounded sum may change is left open.
@@ -58,7 +58,7 @@ def may_halt(drafted, num_kept, products):
     row = drafted.row
     whole = (row == num_kept) & (drafted.log_uniform < products - SLACK)
     survives = (num_kept > 0) & (tl.max(whole.to(tl.int32), 0) != 0)
-    possible = (row == 0) | (drafted.log_uniform < products + SLACK)
+    possible = (row > 0) & (drafted.log_uniform < products + SLACK)
     return possible & (row < num_kept) & (survives == 0)
 
 
@@ -76,10 +76,13 @@ def block_residual_kernel(
     TILE: tl.constexpr,
     OVERLAPS: tl.constexpr,
 ):
-    """Block statistics of max(P p - q, 0) at every row: programs (request and row, part)."""
+    """Block statistics of max(P p - q, 0) behind every row but the first.
+
+    Programs (request and row, part). Row 0 is not asked whether the draft may end there.
+    """
     let_next_stage_start(OVERLAPS)
-    request = tl.program_id(0) // NUM_DRAFTS
-    place = tl.program_id(0) % NUM_DRAFTS
+    request = tl.program_id(0) // (NUM_DRAFTS - 1)
+    place = tl.program_id(0) % (NUM_DRAFTS - 1) + 1
     inverse, greedy = temperature_of(target_recipe, request)
     draft_inverse, one_hot = temperature_of(draft_recipe, request)
     start, num_rows = first_row(target, request)
@@ -144,8 +147,8 @@ def residual_masses(
     """The mass Z of max(P p - q, 0) at each row: [rows], 0 outside the draft."""
     masses = tl.where(row < num_kept, tl.exp(products) * (1.0 - tl.exp(log_p)), 0.0)
     if scratch.residual is not None:
-        for place in tl.static_range(NUM_DRAFTS):
-            slot = (request * NUM_DRAFTS + place).to(tl.int64) + tl.zeros([1], tl.int64)
+        for place in tl.static_range(1, NUM_DRAFTS):
+            slot = (request * (NUM_DRAFTS - 1) + place - 1).to(tl.int64) + tl.zeros([1], tl.int64)
             largest, shares = load_statistics(
                 scratch.residual + slot * 2 * scratch.num_blocks,
                 scratch.num_blocks,

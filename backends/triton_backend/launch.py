@@ -28,7 +28,6 @@ from .filters import filter_kernel
 from .logprobs import logprobs_kernel
 from .lossy import lossy_requests_kernel, lossy_rows_kernel
 from .plan import Plan
-from .residual import residual_kernel
 from .statistics import statistics_kernel
 
 Launcher = Callable[..., Any]
@@ -168,7 +167,7 @@ def launch_filters(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
 
 def launch_verification(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
     """Stages 3 to 5 of lossless policies and of set rates."""
-    if plan.reads_draft:
+    if plan.layout.num_residuals:
         launch_residual(plan, arguments, launch)
     launch_draw(plan, arguments, launch)
 
@@ -216,13 +215,13 @@ def call_of(plan: Plan, arguments: Arguments) -> Call:
 
 
 def launch_residual(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
-    """Stages 2 to 4, for policies that test p against q."""
+    """Stages 2 to 4 of block verification."""
     layout = plan.layout
     num_residuals = layout.num_reqs * layout.num_residuals
     tiles = -(-layout.num_blocks // RESIDUAL_TILE_BLOCKS)
     parts = max(1, min(tiles, -(-RESIDUAL_PROGRAMS // num_residuals)))
     launch(
-        block_residual_kernel if plan.policy == "block" else residual_kernel,
+        block_residual_kernel,
         (num_residuals, parts),
         arguments.target,
         arguments.draft,

@@ -117,8 +117,7 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
             num_reqs=batch.num_reqs,
             num_rows=batch.max_spec_len + 1 + batch.max_spec_len * reads_draft,
             num_blocks=num_blocks(vocab_size),
-            num_residuals=(reads_draft and tests_draft)
-            * (batch.max_spec_len if name == "block" else 1),
+            num_residuals=(reads_draft and name == "block") * (batch.max_spec_len - 1),
             has_filters=filtered,
             has_summaries=name != "strict" or filtered or params.num_logprobs is not None,
             num_raw_rows=0 if params.num_logprobs is None else batch.max_spec_len + 1,

@@ -8,9 +8,10 @@ import triton.language as tl
 
 from .accept import decide_probabilistic, drafted_tokens
 from .block import decide_block
-from .race import BLOCK, NEVER, block_arrivals, block_winner, lowest_argmax, token_arrivals
+from .race import BLOCK, NEVER, block_arrivals, lowest_argmax, token_arrivals
 from .random_bits import RECOVER, TARGET
-from .recipe import load_draft_at, load_target, request_slot
+from .recipe import LOG2_E, load_draft_at, load_target, request_slot
+from .recovered import recovered_block
 from .residual import excess, law_at
 from .rows import load_statistics, target_samples
 from .verdicts import BONUS, REJECTED
@@ -27,12 +28,12 @@ def drawn_token(
     start,
     row,
     recover,
-    largest,
-    masses,
     target_law,
     draft_law,
     log_product,
     NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):
     """A draw from max(P p - q, 0), or from p: scalar int32, -1 where nothing has any mass.
 
@@ -40,21 +41,47 @@ def drawn_token(
         target, draft, requests, adjust, scratch: see `arguments`.
         request, start, row: scalars, the request, its first row of logits and which of its rows.
         recover: whether q is subtracted.
-        largest, masses: [1, num_blocks], block statistics of what is drawn from.
         target_law, draft_law: see `law_at`.
         log_product: log P.
-        NUM_DRAFTS: see `statistics_kernel`.
+        NUM_DRAFTS, ROWS: see `statistics_kernel`.
+        WIDTH: at least as many as blocks.
     """
-    seed = tl.load(requests.seeds + request)
     only = row + tl.zeros([1], tl.int32)
+    largest, masses = load_statistics(
+        scratch.statistics + (request * ROWS + only).to(tl.int64) * 2 * scratch.num_blocks,
+        scratch.num_blocks,
+        scratch.num_blocks,
+        only >= 0,
+        True,
+        WIDTH,
+    )
+    seed = tl.load(requests.seeds + request)
     position = tl.load(requests.positions + request).to(tl.int32) + only
     index = tl.where(recover, only + 1, 0)
     stream = tl.where(recover, RECOVER, TARGET)
-    _row_max, _log_total, inverse_temperature, _threshold = target_law
-    arrivals = block_arrivals(seed, position, index, stream, largest.shape[1])
-    scale = tl.where(recover, 1.0, inverse_temperature)
-    winner = block_winner(largest, masses, scale, False, arrivals)
-    winner = tl.minimum(winner, scratch.num_blocks - 1)
+    arrivals = block_arrivals(seed, position, index, stream, WIDTH)
+    scores = block_scores(largest, masses, target_law, arrivals)
+    block = tl.broadcast_to(tl.arange(0, WIDTH)[None, :], scores.shape)
+    winner = tl.max(lowest_argmax(scores, block), 0)
+    if recover:
+        _row_max, log_total, _inverse, _threshold = target_law
+        winner = recovered_block(
+            target,
+            draft,
+            requests,
+            adjust,
+            request,
+            start,
+            row,
+            scores * tl.exp(log_product - log_total),
+            arrivals,
+            target_law,
+            draft_law,
+            log_product,
+            NUM_DRAFTS,
+        )
+    found = winner < scratch.num_blocks
+    winner = only * 0 + tl.where(found, winner, 0)
     token_id = winner[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     target_logits = load_target(target, adjust, requests, request, start, row, token_id, NUM_DRAFTS)
     slot = request_slot(requests, request)
@@ -65,7 +92,15 @@ def drawn_token(
     weights = tl.exp(log_p - tl.max(log_p, 1)[:, None]) * share
     scores = tl.where(log_p > NEVER, weights / arrivals, NEVER)
     token = tl.max(lowest_argmax(scores, token_id), 0)
-    return tl.where(tl.max(tl.max(masses, 1), 0) > 0.0, token, -1)
+    return tl.where(found, token, -1)
+
+
+@triton.jit
+def block_scores(largest, masses, law, arrivals):
+    """What blocks of p score, relative to the row's largest logit; -1 where p is 0."""
+    row_max, _log_total, inverse_temperature, _threshold = law
+    weights = masses * tl.exp2((largest - row_max) * (inverse_temperature * LOG2_E))
+    return tl.where(masses > 0.0, weights / arrivals, -1.0)
 
 
 @triton.jit
@@ -141,27 +176,6 @@ def tested_draft(
     WIDTH: tl.constexpr,
 ):
     """A policy that tests p against q: (row, why it ended, token); see `open_draft`."""
-    blocks, only = scratch.num_blocks, tl.zeros([1], tl.int64)
-    if scratch.residual is not None:
-        # Read what may be needed before it is known, rather than wait twice.
-        slot = only + request * ROWS + num_drafts
-        largest, masses = load_statistics(
-            scratch.statistics + slot * 2 * blocks,
-            blocks,
-            blocks,
-            num_drafts < num_rows,
-            True,
-            WIDTH,
-        )
-        if POLICY != "block":
-            recovered, recovered_masses = load_statistics(
-                scratch.residual + (only + request) * 2 * blocks,
-                blocks,
-                blocks,
-                only >= 0,
-                True,
-                WIDTH,
-            )
     if POLICY == "block":
         halt, kind, log_product, laws, draft_laws = decide_block(
             draft,
@@ -176,11 +190,6 @@ def tested_draft(
             ROWS,
             WIDTH,
         )
-        if scratch.residual is not None:
-            slot = only + request * NUM_DRAFTS + tl.minimum(halt, NUM_DRAFTS - 1)
-            recovered, recovered_masses = load_statistics(
-                scratch.residual + slot * 2 * blocks, blocks, blocks, only >= 0, True, WIDTH
-            )
     else:
         halt, kind, laws, draft_laws = decide_probabilistic(
             draft,
@@ -193,10 +202,10 @@ def tested_draft(
             NUM_DRAFTS,
             ROWS,
         )
-        log_product = 0.0
+        log_product = halt * 0.0
     token = halt * 0 - 1
     recover = kind == REJECTED
-    if scratch.residual is not None:
+    if draft.logits is not None:
         if (kind == BONUS) | (recover & (one_hot == 0)):
             token = drawn_token(
                 target,
@@ -208,12 +217,12 @@ def tested_draft(
                 start,
                 halt,
                 recover,
-                tl.where(recover, recovered, largest),
-                tl.where(recover, recovered_masses, masses),
                 law_at(laws, drafted.row, halt, inverse_temperature),
                 law_at(draft_laws, drafted.row, halt, draft_inverse),
                 log_product,
                 NUM_DRAFTS,
+                ROWS,
+                WIDTH,
             )
     if (token < 0) & (kind <= BONUS):
         # The draft is one-hot, or rounding left nothing of p - q.
