@@ -11,6 +11,8 @@ from torch import Tensor
 from ...core.race import BLOCK_SIZE
 
 _HEAD_WORDS = 2
+_REQUEST_WORDS = 3
+_MAX_COUNTED, _MAX_SHARED_ROWS, _MAX_SHARING = 1024, 8, 160
 _LAW_BYTES, _MASS_BYTES, _FLOAT_BYTES = 16, 8, 4
 
 
@@ -40,7 +42,8 @@ class Extent:
     @property
     def control_words(self) -> int:
         """Control words, as cuda/workspace.cuh counts them."""
-        return _HEAD_WORDS + self.num_reqs * (2 + 2 * self.max_spec_len + 3)
+        counts = min(self.num_reqs, _MAX_SHARING) * _MAX_SHARED_ROWS * _MAX_COUNTED
+        return _HEAD_WORDS + self.num_reqs * _REQUEST_WORDS + counts
 
     @property
     def areas(self) -> tuple[tuple[str, int], ...]:

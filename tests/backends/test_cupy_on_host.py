@@ -121,6 +121,57 @@ def test_rows_of_whole_vectors_are_read_alike_whichever_thread_is_first(
     library.set_schedule(0)
 
 
+FLAT_RECIPES: tuple[dict[str, Any], ...] = (
+    {"temperature": 0.8, "top_p": 0.9},
+    {"temperature": 0.8, "top_k": 4, "top_p": 0.9},
+    {"temperature": 1.0, "min_p": 0.02, "top_p": 0.95},
+)
+
+
+@pytest.mark.parametrize("num_drafts", [2, 6])
+@pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda p: p.name)
+def test_rows_that_statistics_leave_open_are_counted_by_all_of_a_request_s_ctas(
+    build: Build, policy: Policy, num_drafts: int
+) -> None:
+    torch.set_num_threads(1)
+    batch = flat_batch(num_drafts)
+    seen = set()
+    for recipe in FLAT_RECIPES:
+        params = SamplingTensors.stack([SamplingParams(seed=i, **recipe) for i in range(3)])
+        expected = load_sampler("reference").verify(batch, params, policy)
+        seen |= set(expected.num_accepted.tolist())
+        library = build(verify_job(batch, params, policy, None).variant)
+        for group in (0, 1, 3):
+            library.set_schedule(group % 2)
+            got = run(build, batch, params, policy, LaunchShape(group, 3 * max(group, 1)))
+            assert torch.equal(got.token_ids, expected.token_ids), (recipe, group)
+            assert torch.equal(got.num_accepted, expected.num_accepted)
+        library.set_schedule(0)
+    # Both endings occurred: a token from the last row's law, and one from what a row leaves.
+    if isinstance(policy, Strict):
+        return
+    assert num_drafts in seen
+    assert len(seen) > 1
+
+
+def flat_batch(num_drafts: int) -> VerifyBatch:
+    """Rows whose nuclei are hundreds of tokens; the first request's draft agrees with the target."""
+    noise = torch.Generator().manual_seed(num_drafts)
+    target = 2 * torch.randn(3, num_drafts + 1, 2624, generator=noise)
+    apart = torch.randn(3, num_drafts, 2624, generator=noise)
+    draft = target[:, :-1] + apart * torch.tensor([0.0, 0.7, 0.7])[:, None, None]
+    target, draft = target.to(torch.bfloat16), draft.to(torch.bfloat16)
+    likely = (draft.float() / 0.8).softmax(-1)
+    likely = torch.where(likely < likely.topk(4).values[..., -1:], 0, likely)
+    drafts = torch.multinomial(likely.flatten(0, 1), 1, generator=noise).view(3, num_drafts)
+    return VerifyBatch.dense(
+        target_logits=target,
+        draft_token_ids=drafts,
+        positions=torch.tensor([3, 4, 5]),
+        draft_logits=draft,
+    )
+
+
 def test_a_missing_barrier_shows_in_some_order(tmp_path: Path) -> None:
     library = build_on_host(
         "barrier_on_host", Variant(KernelPolicy.STRICT, torch.float32), tmp_path

@@ -1,72 +1,79 @@
 // Bounds that a row's threshold cannot be below, from its blocks' statistics alone: only blocks that
-// reach one are read again. 32 bounds are tried at once, a lane each.
+// reach one are read again. By all threads of a CTA, the same in each.
 #pragma once
 #include "filters.cuh"
 
-// Ascending bounds are the lanes': the last whose total `amount` over `count` things is enough, -1
-// if none. By a whole team, uniform in it; two of these need a barrier between.
-template <typename TeamT, typename Amount>
+// The row's mass.
+__device__ inline u64 fixed_mass(Scratch& scratch, const Mass* stats, int num_blocks) {
+    const Law& law = scratch.at_hand.known.law;
+    u64 sum = 0;
+    for (int block = thread_id(); block < num_blocks; block += CTA_THREADS) {
+        const Mass mass = stats[block];
+        const float weight = exp2_fast(log2_weight(mass.max, law.max, law.scale));
+        sum += static_cast<u64>(mass.sum * weight * FIXED_ONE);
+    }
+    return cta_sum(scratch, sum);
+}
+
+// A logit that top-p's threshold is not below: all logits that weigh less than it does have less than
+// 1 - top_p of the mass together. A little lower, for rounding.
+__device__ inline float bound_of_top_p(const Law& law, float top_p, float sum, i64 vocab_size) {
+    const float share = (1.0f - top_p - MASS_SLACK) * sum / static_cast<float>(vocab_size);
+    if (!(share > 0.0f)) return LEAST_LOGIT;
+    return __fadd_rd(law.max, __fdiv_rd(fminf(log2f(share), 0.0f) - 1e-3f, law.scale));
+}
+
+// Ascending bounds are the lanes': the last that `enough` blocks reach, -1 if none.
 __device__ inline int highest_bound(
-    const TeamT& team, Scratch& scratch, int count, float enough, Amount amount) {
+    Scratch& scratch, const Mass* stats, int num_blocks, float enough, float bound) {
     float mine = 0.0f;
 #pragma unroll 4
-    for (int i = team.warp(); i < count; i += TeamT::WARPS) mine += amount(i);
-    scratch.bounding.amounts[team.warp()][lane_id()] = mine;
-    team.sync();
+    for (int block = warp_id(); block < num_blocks; block += CTA_WARPS)
+        mine += stats[block].max >= bound ? 1.0f : 0.0f;
+    scratch.amounts[warp_id()][lane_id()] = mine;
+    __syncthreads();
     float total = 0.0f;
 #pragma unroll
-    for (int warp = 0; warp < TeamT::WARPS; ++warp)
-        total += scratch.bounding.amounts[warp][lane_id()];
+    for (int warp = 0; warp < CTA_WARPS; ++warp) total += scratch.amounts[warp][lane_id()];
+    __syncthreads();
     const u32 reached = __ballot_sync(ALL_LANES, total >= enough);
     return LANES - 1 - __clz(static_cast<int>(reached));
 }
 
-// The log2 weight at which even a row that weighs so much everywhere has too little mass for top-p
-// to reach below. A row's mass is at least 1.
-__device__ inline float least_bound_of_top_p(int num_blocks, float sum, float top_p) {
-    const float most = num_blocks * static_cast<float>(BLOCK_SIZE);
-    return fminf(log2f((1.0f - top_p) * sum / most) - 1.0f, -1.0f);
-}
-
-// A logit that top-p's threshold is not below. Of a block's mass at least mass - 512 y is carried by
-// logits of weight y or more, and at least its largest logit's weight if that is y or more.
-template <typename TeamT>
-__device__ inline float bound_of_top_p(const TeamT& team, Scratch& scratch, int num_blocks) {
-    const RowAtHand& at = scratch.at_hand;
-    const float sum = from_fixed(at.sum), top_p = at.filters.top_p;
-    const float least = least_bound_of_top_p(num_blocks, sum, top_p);
-    const float mine = least * (1.0f - lane_id() / static_cast<float>(LANES - 1));
-    const float weight = exp2_fast(mine);
-    const int best = highest_bound(
-        team, scratch, static_cast<int>(scratch.num_heavy), (top_p + MASS_SLACK) * sum,
-        [&](int i) {
-            const HeavyBlock block = scratch.bounding.heavy[i];
-            return fmaxf(block.mass - BLOCK_SIZE * weight, block.peak >= weight ? block.peak : 0.0f);
-        });
-    if (best < 0) return LEAST_LOGIT;
-    // A little lower, for the rounding on the way from logarithms to logits.
-    const float log2_bound = __shfl_sync(ALL_LANES, mine, best) - 1e-3f;
-    return __fadd_rd(at.law.max, __fdiv_rd(log2_bound, at.law.scale));
-}
-
 // A logit that k blocks reach, so that the k-th largest logit is not below it. First by distances
 // from the largest in octaves, then the best octave in equal steps.
-template <typename TeamT>
-__device__ COLD float bound_of_top_k(Scratch& scratch, int num_blocks) {
-    const TeamT team = my_team<TeamT>();
-    const RowAtHand& at = scratch.at_hand;
-    if (at.filters.top_k > num_blocks) return LEAST_LOGIT;
-    team.sync();
-    const float enough = static_cast<float>(at.filters.top_k);
+__device__ inline float bound_of_top_k(
+    Scratch& scratch, const Mass* stats, int num_blocks, float max, int top_k) {
+    if (top_k > num_blocks) return LEAST_LOGIT;
+    const float enough = static_cast<float>(top_k);
     const float distance = exp2_fast(21.0f - lane_id());
-    float bound = at.law.max - distance;
-    const Mass* stats = at.stats;
-    const auto reaches = [&](int i) { return stats[i].max >= bound ? 1.0f : 0.0f; };
-    int best = highest_bound(team, scratch, num_blocks, enough, reaches);
+    int best = highest_bound(scratch, stats, num_blocks, enough, max - distance);
     if (best < 0) return LEAST_LOGIT;
     const float outer = __shfl_sync(ALL_LANES, distance, best);
-    bound = at.law.max - outer * (1.0f - lane_id() / static_cast<float>(2 * LANES));
-    team.sync();
-    best = highest_bound(team, scratch, num_blocks, enough, reaches);
+    const float bound = max - outer * (1.0f - lane_id() / static_cast<float>(2 * LANES));
+    best = highest_bound(scratch, stats, num_blocks, enough, bound);
     return __shfl_sync(ALL_LANES, bound, best);
+}
+
+// Completes what is known of the row at hand: its mass, and a bound from which on there is all that
+// top-k and min-p leave, or all that top-p keeps if it is alone.
+template <typename T>
+__device__ COLD void bound_row(Scratch& scratch) {
+    const Known& known = scratch.at_hand.known;
+    const Filters& filters = known.filters;
+    const Mass* stats = scratch.at_hand.stats;
+    const Row<T>& row = row_of<T>(scratch);
+    const u64 sum = fixed_mass(scratch, stats, row.num_blocks());
+    float bound = floor_of_min_p(reach_of_min_p(filters), known.law.max);
+    if (filters.top_k > 0)
+        bound = fmaxf(bound, bound_of_top_k(scratch, stats, row.num_blocks(), known.law.max,
+                                            filters.top_k));
+    if (!cuts_before_top_p(filters))
+        bound = bound_of_top_p(known.law, filters.top_p, from_fixed(sum), row.vocab_size);
+    __syncthreads();
+    if (thread_id() == 0) {
+        scratch.at_hand.known.sum = sum;
+        scratch.at_hand.known.bound = bound;
+    }
+    __syncthreads();
 }

@@ -1,27 +1,7 @@
 // Thresholds where few distinct logits can occur between a bound and the largest, as among 16-bit
-// ones: each has a counter, and one reading of the candidates tells everything.
+// ones: each has a counter, and one reading of the row tells everything.
 #pragma once
-#include "candidates.cuh"
-
-// A row's logits, among them all that may be kept, which are those from `bound` on.
-template <typename T>
-struct Survivors {
-    const Row<T>& row;
-    Mass* const& stats;
-    const float& bound;
-    template <typename TeamT, typename Visit>
-    __device__ void each(const TeamT& team, Visit visit) const {
-        visit_blocks(team, row, stats, bound, [&](int, const float(&logits)[PER_LANE]) {
-#pragma unroll
-            for (int j = 0; j < PER_LANE; ++j) visit(logits[j]);
-        });
-    }
-};
-
-template <typename T>
-__device__ inline Survivors<T> survivors_of(const Scratch& scratch) {
-    return {row_of<T>(scratch), scratch.at_hand.stats, scratch.at_hand.bound};
-}
+#include "bounds.cuh"
 
 // The order of logits as integers without the bits that are the same for all logits of a sign.
 __device__ inline u32 short_key(float logit, int idle) { return float_key(logit) >> idle; }
@@ -37,8 +17,77 @@ __device__ inline float from_short_key(u32 key, int idle) {
     return key_float(whole & 0x80000000u ? whole : whole | ((1u << idle) - 1));
 }
 
-__device__ inline bool are_countable(float bound, float max, int idle) {
-    return short_key(max, idle) - lowest_short_key(bound, idle) < MAX_COUNTED;
+template <typename T>
+constexpr int IDLE_BITS = ADJUSTED ? 0 : IDLE_KEY_BITS<T>;
+
+// Whether every logit from the bound on has a counter of its own.
+template <typename T>
+__device__ inline bool is_countable(const Known& known) {
+    constexpr int idle = IDLE_BITS<T>;
+    return idle > 0 &&
+           short_key(known.law.max, idle) - lowest_short_key(known.bound, idle) < MAX_COUNTED;
+}
+
+constexpr int COUNTED_AT_ONCE = 3;  // blocks of a warp, on their way
+
+// A worker's blocks that reach the bound, the first COUNTED_AT_ONCE of `wanted`, whose i-th bit is
+// block first + i * step.
+template <typename T, typename Visit>
+__device__ inline void visit_direct(
+    const Row<T>& row, int first, int step, u32 wanted, Visit visit) {
+    RawBlock<T> raw[COUNTED_AT_ONCE];
+    while (wanted) {
+#pragma unroll
+        for (int i = 0; i < COUNTED_AT_ONCE; ++i) {
+            const i64 block = first + (__ffs(static_cast<int>(wanted)) - 1) * step;
+            const i64 element = block * BLOCK_SIZE + lane_id() * 8;
+            const int rest = wanted ? static_cast<int>(row.vocab_size - element) : 0;
+#pragma unroll
+            for (uint4& word : raw[i].words)
+                word = uint4{NOTHING<T>, NOTHING<T>, NOTHING<T>, NOTHING<T>};
+            load_raw_if<T>(rest, reinterpret_cast<const char*>(row.data + element), raw[i].words);
+            wanted &= wanted - 1;
+        }
+#pragma unroll
+        for (int i = 0; i < COUNTED_AT_ONCE; ++i)
+#pragma unroll
+            for (int j = 0; j < PER_LANE; ++j) visit(unpack(raw[i], j));
+    }
+}
+
+// Visits a worker's share of the row's logits, among them all that reach `floor`.
+template <typename T, typename Visit>
+__device__ inline void visit_logits(
+    const Worker& worker, const Row<T>& row, const Mass* stats, float floor, Visit visit) {
+    if (!is_direct(row) || (ADJUSTED && row.adjustment)) {
+        visit_blocks(worker, row, stats, floor, [&](int, const float(&logits)[PER_LANE]) {
+#pragma unroll
+            for (int j = 0; j < PER_LANE; ++j) visit(logits[j]);
+        });
+        return;
+    }
+    for (int first = worker.index; first < row.num_blocks(); first += worker.count * LANES) {
+        const int mine = first + lane_id() * worker.count;
+        const u32 wanted =
+            __ballot_sync(ALL_LANES, mine < row.num_blocks() && stats[mine].max >= floor);
+        visit_direct(row, first, worker.count, wanted, visit);
+    }
+}
+
+// Counts a share of the row at hand.
+template <typename T>
+__device__ COLD void count_share(Scratch& scratch, Worker worker) {
+    constexpr int idle = IDLE_BITS<T>;
+    const Known& known = scratch.at_hand.known;
+    u32* counts = scratch.counts;
+    const u32 low = lowest_short_key(known.bound, idle);
+    for (int i = thread_id(); i < MAX_COUNTED; i += CTA_THREADS) counts[i] = 0;
+    __syncthreads();
+    visit_logits(worker, row_of<T>(scratch), scratch.at_hand.stats, known.bound, [&](float logit) {
+        const u32 place = short_key(logit, idle) - low;
+        if (place < MAX_COUNTED) atomicAdd(&counts[place], 1u);
+    });
+    __syncthreads();
 }
 
 // How many logits are larger than those of a counter, and their mass.
@@ -48,35 +97,33 @@ struct Above {
 };
 
 // The counters of one thread: `each` visits them from the largest logit on, as (key, number of
-// logits, the mass of one).
-template <typename TeamT>
+// logits, their mass).
 struct Counters {
-    static constexpr int PER_THREAD = MAX_COUNTED / TeamT::THREADS;
-    const u32* counts;
-    u32 low;  // key of the first counter
-    u32 top;  // and of this thread's last
-    int idle;
-    float max;
-    float scale;
-    template <typename Visit>
-    __device__ void each(Visit visit) const {
-        for (u32 i = 0; i < PER_THREAD; ++i) {
-            const u32 key = top - i, number = counts[key - low];
-            if (number == 0) continue;
-            visit(key, number, fixed_weight(log2_weight(from_short_key(key, idle), max, scale)));
+    static constexpr int PER_THREAD = MAX_COUNTED / CTA_THREADS;
+    u32 numbers[PER_THREAD];
+    u64 masses[PER_THREAD];
+    u32 top;  // key of the first
+    __device__ Counters(const Scratch& scratch, u32 low, int idle) {
+        const int place = MAX_COUNTED - 1 - static_cast<int>(thread_id()) * PER_THREAD;
+        top = low + place;
+#pragma unroll
+        for (int i = 0; i < PER_THREAD; ++i) {
+            numbers[i] = scratch.counts[place - i];
+            const float logit = from_short_key(top - i, idle);
+            masses[i] =
+                numbers[i] ? numbers[i] * fixed_weight(scratch.at_hand.known.law, logit) : 0;
         }
     }
 };
 
-// What lies above a thread's counters: exclusive prefix sums over a team.
-template <typename TeamT>
-__device__ inline Above above_counters(
-    const TeamT& team, Scratch& scratch, const Counters<TeamT>& counters) {
+// What lies above a thread's counters: exclusive prefix sums over the CTA.
+__device__ inline Above above_counters(Scratch& scratch, const Counters& counters) {
     Above mine = {0, 0};
-    counters.each([&](u32, u32 number, u64 weight) {
-        mine.number += number;
-        mine.mass += number * weight;
-    });
+#pragma unroll
+    for (int i = 0; i < Counters::PER_THREAD; ++i) {
+        mine.number += counters.numbers[i];
+        mine.mass += counters.masses[i];
+    }
     Above end = mine;
 #pragma unroll
     for (int distance = 1; distance < LANES; distance *= 2) {
@@ -85,69 +132,56 @@ __device__ inline Above above_counters(
         if (lane_id() >= distance) end = {end.number + number, end.mass + mass};
     }
     if (lane_id() == LANES - 1) {
-        scratch.sums[team.warp()] = end.mass;
-        scratch.numbers[team.warp()] = end.number;
+        scratch.sums[warp_id()] = end.mass;
+        scratch.numbers[warp_id()] = end.number;
     }
-    team.sync();
-    for (int warp = 0; warp < team.warp(); ++warp) {
+    __syncthreads();
+    for (int warp = 0; warp < warp_id(); ++warp) {
         end.mass += scratch.sums[warp];
         end.number += scratch.numbers[warp];
     }
-    team.sync();
+    __syncthreads();
     return {end.number - mine.number, end.mass - mine.mass};
 }
 
-// Visits what top-k keeps of a thread's counters as (key, mass above, mass).
-template <typename TeamT, typename Visit>
-__device__ inline void each_in_top_k(
-    const Counters<TeamT>& counters, Above above, int top_k, Visit visit) {
-    counters.each([&](u32 key, u32 number, u64 weight) {
-        const u64 mass = number * weight;
-        if (top_k == 0 || above.number < static_cast<u32>(top_k)) visit(key, above.mass, mass);
-        above.number += number;
-        above.mass += mass;
-    });
-}
-
-// What the filters keep of countable logits, among which are all that top-k and min-p leave.
-template <typename TeamT, typename T>
+// What the filters keep, from the counts of all that reaches the bound.
+template <typename T>
 __device__ COLD Kept filter_by_counts(Scratch& scratch) {
-    constexpr int idle = ADJUSTED ? 0 : IDLE_KEY_BITS<T>;
-    const TeamT team = my_team<TeamT>();
-    const Survivors<T> logits = survivors_of<T>(scratch);
-    const Law& law = scratch.at_hand.law;
-    const Filters& filters = scratch.at_hand.filters;
-    u32* counts = scratch.found.counts;
-    const u32 low = lowest_short_key(logits.bound, idle);
-    for (int i = team.thread(); i < MAX_COUNTED; i += TeamT::THREADS) counts[i] = 0;
-    team.sync();
-    // What is below the bound is counted too, in vain: that is cheaper than to branch.
-    const u32 vain = MAX_COUNTED + lane_id();
-    logits.each(team, [&](float logit) {
-        const u32 place = short_key(logit, idle) - low;
-        atomicAdd(&counts[place < vain ? place : vain], 1u);
-    });
-    team.sync();
-    const u32 top = low + MAX_COUNTED - 1 - team.thread() * Counters<TeamT>::PER_THREAD;
-    const Counters<TeamT> counters = {counts, low, top, idle, law.max, law.scale};
-    const Above above = above_counters(team, scratch, counters);
-    u64 whole = scratch.at_hand.sum;
+    constexpr int idle = IDLE_BITS<T>;
+    const Known& known = scratch.at_hand.known;
+    const Filters& filters = known.filters;
+    const u32 low = lowest_short_key(known.bound, idle);
+    Counters counters(scratch, low, idle);
+    Above above = above_counters(scratch, counters);
+    // What top-k cuts off is gone.
+    u64 mine = 0;
+    u32 number = above.number;
+#pragma unroll
+    for (int i = 0; i < Counters::PER_THREAD; ++i) {
+        const bool kept = filters.top_k == 0 || number < static_cast<u32>(filters.top_k);
+        number += counters.numbers[i];
+        if (!kept) counters.numbers[i] = 0;
+        if (kept) mine += counters.masses[i];
+    }
+    u64 whole = known.sum;
     if (cuts_before_top_p(filters)) {
-        u64 mine = 0;
-        each_in_top_k(counters, above, filters.top_k, [&](u32, u64, u64 mass) { mine += mass; });
-        whole = team_sum(team, scratch, mine, TeamT::WARPS);
-        team.sync();
+        whole = cta_sum(scratch, mine);
+        __syncthreads();
     }
     const double wanted = filters.top_p * static_cast<double>(whole);
     u32 least = ~0u;
     u64 sum = 0;
-    each_in_top_k(counters, above, filters.top_k, [&](u32 key, u64 larger, u64 mass) {
-        if (filters.top_p < 1.0f && !(static_cast<double>(larger) < wanted)) return;
-        least = key;
-        sum += mass;
-    });
+#pragma unroll
+    for (int i = 0; i < Counters::PER_THREAD; ++i) {
+        const bool kept = counters.numbers[i] > 0 &&
+                          (filters.top_p >= 1.0f || static_cast<double>(above.mass) < wanted);
+        above.mass += counters.masses[i];
+        if (!kept) continue;
+        least = counters.top - i;
+        sum += counters.masses[i];
+    }
     least = __reduce_min_sync(ALL_LANES, least);
     if (lane_id() == 0) atomicMin(&scratch.threshold_key, least);
-    sum = team_sum(team, scratch, sum, TeamT::WARPS);
+    sum = cta_sum(scratch, sum);
     return {from_short_key(scratch.threshold_key, idle), sum};
 }

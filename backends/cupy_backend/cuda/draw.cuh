@@ -38,9 +38,10 @@ __device__ inline float kept_log2_weight(const Law& law, float logit) {
 template <typename T>
 __device__ inline i64 draw_from_law(
     const DrawTeam& team, u64* slots, const Row<T>& row, const Mass* stats, const Law& law,
-    const DrawKey& key) {
+    bool is_lone, const DrawKey& key) {
     return draw_among(
-        team, slots, row.vocab_size, key, [&](u32 block) { return log2_mass(stats[block], law); },
+        team, slots, row.vocab_size, key,
+        [&](u32 block) { return log2_mass(kept_of(stats[block], law, is_lone), law); },
         [&](u32 id) { return kept_log2_weight(law, load_logit(row, id)); });
 }
 

@@ -1,11 +1,9 @@
-// What a recipe cuts off, masses as integers, and one team's shared memory for finding thresholds.
+// What a recipe cuts off, masses as integers, and a CTA's shared memory for finding thresholds.
 #pragma once
-#include "statistics.cuh"
+#include "workspace.cuh"
 
-constexpr int MAX_BLOCKS = 512;  // of a row whose blocks are looked through for bounds
+constexpr int MAX_BLOCKS = 512;  // of a row whose blocks one warp looks through
 constexpr int MAX_CANDIDATES = 128;  // that are listed and compared all with all
-constexpr int MAX_WARPS = 16;    // of a team
-constexpr int MAX_COUNTED = 2048;  // distinct logits that are counted
 constexpr int NUM_BINS = 256;
 constexpr float FIXED_ONE = 1099511627776.0f;  // 2^40
 constexpr float LEAST_LOGIT = -3.402823466e38f;
@@ -25,66 +23,46 @@ struct Kept {
     u64 sum;
 };
 
-// What one warp finds out about a row.
-struct PeakedRow {
-    Kept kept;
-    float max;
-    bool is_decided;
-};
-
-// A block that may matter to top-p's bound: its mass and its largest logit's.
-struct HeavyBlock {
-    float mass;
-    float peak;
-};
-
-struct Bounding {
-    HeavyBlock heavy[MAX_BLOCKS];
-    float amounts[MAX_WARPS][LANES];
-};
-
 struct Candidates {
     float logits[MAX_CANDIDATES];
-    u32 places[MAX_BLOCKS];  // where a listed block's candidates start, and how many << 16
-    union {
-        u64 weights[MAX_CANDIDATES];
-        u64 bins[NUM_BINS];
-        u32 counts[MAX_COUNTED + LANES];
-    };
+    u64 weights[MAX_CANDIDATES];
 };
 
-// The row that a team filters, and what is known of it. Functions that are not inlined find it in
+// What decides about a row besides its logits.
+struct Known {
+    Filters filters;
+    Law law;
+    u64 sum;      // the row's mass
+    float bound;  // what is kept is not below
+};
+
+// The row that a CTA filters, and what is known of it. Functions that are not inlined find it in
 // shared memory: arguments would hold registers while others are called.
 struct RowAtHand {
     Row<TargetLogit> target;
     Row<DraftLogit> draft;
     Mass* stats;
-    Filters filters;
-    Law law;
-    u64 sum;      // the row's mass
-    float bound;  // what is kept is not below
-    Kept kept;
+    Known known;
     alignas(8) char adjustment[ADJUSTED ? sizeof(Adjustment) : 8];
 };
 
-// What a team shares while it filters a row.
+// What a CTA shares while it filters a row.
 struct Scratch {
     RowAtHand at_hand;
-    unsigned short listed[MAX_BLOCKS];
     union {
-        Bounding bounding;
+        float amounts[CTA_WARPS][LANES];
+        u32 counts[MAX_COUNTED];
+        u64 bins[NUM_BINS];
         Candidates found;
     };
-    u64 sums[MAX_WARPS];  // one a warp, as the next
-    u32 numbers[MAX_WARPS];
-    u32 max_key;
-    u32 num_heavy;
-    u32 num_listed;
+    u64 sums[CTA_WARPS];  // one a warp, as the next
+    u32 numbers[CTA_WARPS];
     u32 num_candidates;
     u32 threshold_key;
-    u32 undecided;
     u32 bin;
-    PeakedRow peaked;
+    Known counted[MAX_SHARED_ROWS];
+    int places[MAX_SHARED_ROWS];
+    int num_counted;
 };
 
 template <typename T>
@@ -96,7 +74,7 @@ __device__ inline const Row<T>& row_of(const Scratch& scratch) {
 // By one thread, between barriers.
 template <typename T>
 __device__ inline void set_row(
-    Scratch& scratch, const Row<T>& row, Mass* stats, const Filters& filters) {
+    Scratch& scratch, const Row<T>& row, const Mass* stats, const Filters& filters, float max) {
     RowAtHand& at = scratch.at_hand;
     Row<T>& known = const_cast<Row<T>&>(row_of<T>(scratch));
     known = row;
@@ -105,10 +83,10 @@ __device__ inline void set_row(
         *adjustment = *row.adjustment;
         known.adjustment = adjustment;
     }
-    at.stats = stats;
-    at.filters = filters;
-    if (filters.top_k >= row.vocab_size) at.filters.top_k = 0;
-    at.law = {-INFINITY, -INFINITY, logit_scale(filters.temperature), 0.0f};
+    at.stats = const_cast<Mass*>(stats);
+    at.known = {filters, {max, -INFINITY, logit_scale(filters.temperature), 0.0f}, 0, LEAST_LOGIT};
+    scratch.num_candidates = 0;
+    scratch.threshold_key = ~0u;
 }
 
 __device__ inline bool cuts_before_top_p(const Filters& filters) {
@@ -120,30 +98,36 @@ __device__ inline u64 fixed_weight(float log2_weight) {
     return static_cast<u64>(exp2_fast(log2_weight) * FIXED_ONE);
 }
 
+__device__ inline u64 fixed_weight(const Law& law, float logit) {
+    return fixed_weight(log2_weight(logit, law.max, law.scale));
+}
+
 __device__ inline float from_fixed(u64 mass) {
     return static_cast<float>(static_cast<double>(mass) / FIXED_ONE);
 }
 
-__device__ inline Filters filters_of(const Recipe& recipe, i64 request) {
-    return {recipe.temperature[request], recipe.min_p[request], recipe.top_k[request],
+__device__ inline Filters filters_of(const Recipe& recipe, i64 request, i64 vocab_size) {
+    const int top_k = recipe.top_k[request];
+    return {recipe.temperature[request], recipe.min_p[request], top_k < vocab_size ? top_k : 0,
             recipe.top_p[request]};
 }
 
-__device__ inline bool has_filters(const Filters& filters, i64 vocab_size) {
-    const bool by_rank = filters.top_k > 0 && filters.top_k < vocab_size;
-    return filters.min_p > 0.0f || by_rank || filters.top_p < 1.0f;
+__device__ inline bool has_filters(const Filters& filters) {
+    return filters.temperature > 0.0f &&
+           (filters.min_p > 0.0f || filters.top_k > 0 || filters.top_p < 1.0f);
 }
 
-// Below which logit min-p keeps nothing.
-__device__ COLD float floor_of_min_p(float min_p, float temperature, float max) {
-    const double log_min_p = log(static_cast<double>(min_p));
-    const double exact = max + static_cast<double>(temperature) * log_min_p;
-    return fmaxf(__double2float_ru(exact), LEAST_LOGIT);
+// How far below a row's largest logit min-p keeps something.
+__device__ COLD double log_of_min_p(float min_p) { return log(static_cast<double>(min_p)); }
+
+__device__ inline double reach_of_min_p(const Filters& filters) {
+    if (filters.min_p == 0.0f) return -INFINITY;
+    return static_cast<double>(filters.temperature) * log_of_min_p(filters.min_p);
 }
 
-__device__ inline float bound_of_min_p(const Filters& filters, float max) {
-    if (filters.min_p == 0.0f) return LEAST_LOGIT;
-    return floor_of_min_p(filters.min_p, filters.temperature, max);
+// Below which logit nothing is kept.
+__device__ inline float floor_of_min_p(double reach, float max) {
+    return fmaxf(__double2float_ru(max + reach), LEAST_LOGIT);
 }
 
 // A lane's places in a shared list: `count` of them from the returned one on. By a whole warp.
@@ -159,15 +143,6 @@ __device__ inline u32 take_places(u32* length, u32 count) {
     return __shfl_sync(ALL_LANES, first, LANES - 1) + end - count;
 }
 
-// The same for lanes that want one place or none.
-__device__ inline u32 take_place(u32* length, bool wanted) {
-    const u32 takers = __ballot_sync(ALL_LANES, wanted);
-    if (takers == 0) return 0;
-    u32 first = 0;
-    if (lane_id() == 0) first = atomicAdd(length, static_cast<u32>(__popc(takers)));
-    return __shfl_sync(ALL_LANES, first, 0) + __popc(takers & ((1u << lane_id()) - 1));
-}
-
 // Of values below 2^58, by a whole warp.
 __device__ inline u64 warp_sum(u64 value) {
     constexpr u32 low_bits = (1u << 22) - 1;
@@ -177,13 +152,12 @@ __device__ inline u64 warp_sum(u64 value) {
     return low + (middle << 22) + (high << 44);
 }
 
-// The same by the first warps of a team, known to all of it. Two of these need a barrier between.
-template <typename TeamT>
-__device__ inline u64 team_sum(const TeamT& team, Scratch& scratch, u64 value, int num_warps) {
-    const u64 mine = team.warp() < num_warps ? warp_sum(value) : 0;
-    if (lane_id() == 0 && team.warp() < num_warps) scratch.sums[team.warp()] = mine;
-    team.sync();
+// The same by a CTA, known to all of it. Two of these need a barrier between.
+__device__ inline u64 cta_sum(Scratch& scratch, u64 value) {
+    const u64 mine = warp_sum(value);
+    if (lane_id() == 0) scratch.sums[warp_id()] = mine;
+    __syncthreads();
     u64 sum = 0;
-    for (int warp = 0; warp < num_warps; ++warp) sum += scratch.sums[warp];
+    for (int warp = 0; warp < CTA_WARPS; ++warp) sum += scratch.sums[warp];
     return sum;
 }

@@ -31,7 +31,7 @@ __device__ COLD void target_token(Shared& shared, int row, const Mass* stats) {
     const Law& law = shared.target_laws[row];
     const i64 token = shared.request.greedy
         ? greedy_token(team, slots, target.row, stats, law)
-        : draw_from_law(team, slots, target.row, stats, law,
+        : draw_from_law(team, slots, target.row, stats, law, FILTERED && shared.is_lone[row],
                         target_key(shared.params, shared.request, row));
     if (team.thread() == 0) shared.tokens[row] = static_cast<int>(token);
 }

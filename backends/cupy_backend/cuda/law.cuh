@@ -40,6 +40,14 @@ __device__ inline float law_p(const Law& law, float logit) {
     return exp2_fast(law_log2(law, logit));
 }
 
+// What a law keeps of a block, or more where that must be read first. `is_lone`: its largest logit at
+// most.
+__device__ inline Mass kept_of(const Mass& block, const Law& law, bool is_lone) {
+    if (!FILTERED) return block;
+    if (!(block.max >= law.threshold)) return {-INFINITY, 0.0f};
+    return {block.max, is_lone ? 1.0f : block.sum};
+}
+
 __device__ inline float log2_mass(const Mass& block, const Law& law) {
     if (block.max == -INFINITY) return -INFINITY;
     return __fadd_rn(log2_weight(block.max, law.max, law.scale), log2f(block.sum));

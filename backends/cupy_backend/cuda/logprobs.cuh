@@ -46,8 +46,7 @@ __device__ inline Law reported_law(
         if (lane_id() == 0) stats[block] = mass;
     }
     team.sync();
-    if (filters.temperature > 0.0f && has_filters(filters, row.vocab_size))
-        return filtered_law(team, scratch, row, stats, filters);
+    if (has_filters(filters)) return row_law(scratch, row, stats, filters).law;
     const Mass whole = row_mass(stats, row.num_blocks(), scale);
     return {whole.max, -INFINITY, scale, log2f(whole.sum)};
 }
@@ -130,7 +129,7 @@ __device__ inline void write_logprobs(
     Row<TargetLogit> row = adjusted.row;
     if (!processed) row.adjustment = nullptr;
     const Filters filters =
-        processed ? filters_of(p.batch.target, request.index) : Filters{0.0f, 0.0f, 0, 1.0f};
+        processed ? filters_of(p.batch.target, request.index, p.batch.vocab_size) : Filters{0.0f, 0.0f, 0, 1.0f};
     const int num_blocks = row.num_blocks();
     Mass* stats = p.stats + static_cast<i64>(blockIdx.x) * num_blocks;
     const Law law = reported_law(WholeCta{0, 1}, scratch, row, stats, filters);

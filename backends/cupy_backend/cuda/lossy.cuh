@@ -19,7 +19,7 @@ __device__ inline bool forgives(const Leniency& leniency, const Law& law, float 
 __device__ COLD float entropy_of(
     u64* slots, const Row<TargetLogit>& row, const Mass* stats, const Law& law) {
     float sum = 0.0f;
-    visit_blocks(my_team<WholeCta>(), row, stats, law.threshold, [&](int, const float(&logits)[PER_LANE]) {
+    visit_blocks(whole_cta(), row, stats, law.threshold, [&](int, const float(&logits)[PER_LANE]) {
         float terms[PER_LANE];
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
@@ -35,7 +35,7 @@ __device__ COLD float entropy_of(
 __device__ inline float nth_largest(
     Scratch& scratch, const Row<TargetLogit>& row, const Mass* stats, const Law& law, i64 n) {
     if (n >= row.vocab_size) return -INFINITY;
-    return radix_select(my_team<WholeCta>(), scratch, row, stats, law.threshold, static_cast<u64>(n),
+    return radix_select(scratch, row, stats, law.threshold, static_cast<u64>(n),
                         [](float) { return static_cast<u64>(1); });
 }
 

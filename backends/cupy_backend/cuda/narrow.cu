@@ -2,6 +2,7 @@
 // one after the other, and none behind a rejection; another CTA of the same multiprocessor reads
 // while a row is judged.
 #include "lossy.cuh"
+#include "settle.cuh"
 #include "stream.cuh"
 
 constexpr int MAX_SHARED_BLOCKS = LOSSY_IN_Q ? 512 : FILTERED ? 944 : 1024;  // of a row
@@ -28,23 +29,18 @@ __device__ inline LocalPlaces local_places(const Params& p, Mass* shared_stats, 
 }
 
 __device__ inline void find_laws(
-    const Params& p, Shared& shared, Scratch* scratch, const LocalPlaces& places, int row) {
+    const Params& p, Shared& shared, const LocalPlaces& places, int row) {
     const Request& request = shared.request;
     const int half = warp_id() / HalfCta::WARPS;
     const bool draft = half == 1;
     if (draft && !request.has_draft_row(row)) return;
     Law law = {};
     if (FILTERED) {
-        const HalfCta team = my_team<HalfCta>();
-        if (draft) {
-            law = row_law(team, shared.slots, scratch[half], draft_row(p, request, row),
-                          places.draft, p.draft, request.index);
-        } else {
-            const AdjustedRow target(p, request, row);
-            law = row_law(team, shared.slots, scratch[half], target.row, places.target, p.target,
-                          request.index);
-        }
-    } else if (warp_id() % HalfCta::WARPS == 0) {
+        if (warp_id() % HalfCta::WARPS == 0)
+            note_law(shared, draft ? places.draft : places.target, row, draft);
+        return;
+    }
+    if (warp_id() % HalfCta::WARPS == 0) {
         law = draft ? plain_law(places.draft, num_blocks_of(p.draft_vocab_size),
                                 request.draft_temperature)
                     : plain_law(places.target, num_blocks_of(p.vocab_size), request.temperature);
@@ -61,8 +57,12 @@ __device__ inline Verdict judge_row(
     const Params& p, Shared& shared, Scratch* scratch, const LocalPlaces& places, int row) {
     const Request& request = shared.request;
     __syncthreads();
-    find_laws(p, shared, scratch, places, row);
+    find_laws(p, shared, places, row);
     __syncthreads();
+    if (FILTERED && is_open(shared, place_of(row, false)))
+        settle_row(shared, *scratch, places.target, row, false);
+    if (FILTERED && DENSE && is_open(shared, place_of(row, true)))
+        settle_row(shared, *scratch, places.draft, row, true);
     if (SAMPLES_EVERY_ROW || request.strict) {
         if (warp_id() < DrawTeam::WARPS && shared.target_laws[row].is_usable())
             target_token(shared, row, places.target);
@@ -168,6 +168,7 @@ __device__ inline void verify_request(
         const Request request = read_request(p, index, shared.drafts);
         if (lane_id() == 0) shared.request = request;
     }
+    if (FILTERED) close_all(shared);
     __syncthreads();
     const LocalPlaces places = local_places(p, stats, index);
     Verdict verdict;
@@ -187,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     narrow(const __grid_constant__ Params p) {
     __shared__ Shared shared;
     __shared__ Mass stats[(DENSE ? 2 : 1) * MAX_SHARED_BLOCKS];
-    alignas(16) __shared__ u64 scratch[SELECTS ? 2 * ((sizeof(Scratch) + 7) / 8) : 1];
+    alignas(16) __shared__ u64 scratch[SELECTS ? (sizeof(Scratch) + 7) / 8 : 1];
     __shared__ u32 drawn;
     static_assert(sizeof(shared) + sizeof(stats) + sizeof(scratch) + 16 <= STATIC_SHARED_BYTES);
     const bool queues = gridDim.x < p.num_reqs;

@@ -15,7 +15,7 @@ struct Pair {
     const Mass* stats;    // the target row's, null where they are not at hand
 
     __device__ bool is_empty(int block) const {
-        return FILTERED && stats != nullptr && stats[block].max == -INFINITY;
+        return FILTERED && stats != nullptr && !(stats[block].max >= target_law.threshold);
     }
     __device__ bool is_dense() const { return DENSE && dense; }
 };
@@ -174,7 +174,8 @@ __device__ inline void visit_residual(const Pair* pair, int first, int step, int
 constexpr float RESIDUAL_SLACK = 0.015625f;  // more than sums of floats are wrong by
 
 __device__ inline float most_of_residual(const Pair& pair, int block) {
-    return __fadd_rn(log2_mass(pair.stats[block], pair.target_law), RESIDUAL_SLACK);
+    const Mass kept = kept_of(pair.stats[block], pair.target_law, false);
+    return __fadd_rn(log2_mass(kept, pair.target_law), RESIDUAL_SLACK);
 }
 
 // The residual's blocks, first, first + step, ... below end, enter the race for the recovered token's,

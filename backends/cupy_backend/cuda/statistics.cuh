@@ -124,21 +124,29 @@ __device__ inline Law plain_law(const Mass* stats, int num_blocks, float tempera
     return {mass.max, greedy ? mass.max : -INFINITY, scale, greedy ? 0.0f : log2f(mass.sum)};
 }
 
-// Loads every block that reaches `floor` and hands it on as (block, logits), by whole warps; two
+// A warp among those that share a row's blocks: it has every `count`-th.
+struct Worker {
+    int index;
+    int count;
+};
+
+__device__ inline Worker whole_cta() { return {warp_id(), CTA_WARPS}; }
+
+// Loads a worker's blocks that reach `floor` and hands each on as (block, logits), by whole warps; two
 // at a time, so that the second is on its way while the first is looked at.
-template <typename TeamT, typename T, typename Visit>
+template <typename T, typename Visit>
 __device__ inline void visit_blocks(
-    const TeamT& team, const Row<T>& row, const Mass* stats, float floor, Visit visit) {
-    const int num_blocks = row.num_blocks();
-    for (int first = team.warp(); first < num_blocks; first += TeamT::WARPS * LANES) {
-        const int mine = first + lane_id() * TeamT::WARPS;
+    const Worker& worker, const Row<T>& row, const Mass* stats, float floor, Visit visit) {
+    const int num_blocks = row.num_blocks(), step = worker.count;
+    for (int first = worker.index; first < num_blocks; first += step * LANES) {
+        const int mine = first + lane_id() * step;
         const float largest = mine < num_blocks ? stats[mine].max : -INFINITY;
         u32 wanted = __ballot_sync(ALL_LANES, largest >= floor && largest > -INFINITY);
         while (wanted) {
-            const int near = first + (__ffs(static_cast<int>(wanted)) - 1) * TeamT::WARPS;
+            const int near = first + (__ffs(static_cast<int>(wanted)) - 1) * step;
             wanted &= wanted - 1;
             const bool two = wanted != 0;
-            const int far = first + (__ffs(static_cast<int>(wanted)) - 1) * TeamT::WARPS;
+            const int far = first + (__ffs(static_cast<int>(wanted)) - 1) * step;
             wanted &= wanted - 1;
             float logits[PER_LANE], more[PER_LANE] = {};
             load_block(row, near, logits);

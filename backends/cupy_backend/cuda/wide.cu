@@ -3,7 +3,7 @@
 // needs residuals of many rows, everyone waits for that moment and comes to the same decision.
 #include "finish.cuh"
 #include "meeting.cuh"
-#include "recipe.cuh"
+#include "together.cuh"
 
 __device__ inline void publish_request(
     const Params& p, Shared& shared, const Member& member, i64 index) {
@@ -53,32 +53,9 @@ __device__ inline void read_share(
     read_piecewise(p, shared.request, shared.cursors[warp_id()].rows, stretch);
 }
 
-// Of the rows that this CTA was the last to read.
-__device__ inline void find_filtered_laws(
-    const Params& p, const GlobalPlaces& places, Shared& shared, Scratch& scratch) {
-    const Request& request = shared.request;
-    const Parts parts(p, request);
-    const WholeCta team = my_team<WholeCta>();
-    for (int part = 0; part < parts.count; ++part) {
-        if (!(shared.flags[part / LANES] >> part % LANES & 1)) continue;
-        const int row = parts.row(part);
-        Law law;
-        if (parts.draft(part)) {
-            law = row_law(team, shared.slots, scratch, draft_row(p, request, row),
-                          places.draft_stats(row), p.draft, request.index);
-        } else {
-            const AdjustedRow target(p, request, row);
-            law = row_law(team, shared.slots, scratch, target.row, places.target_stats(row),
-                          p.target, request.index);
-        }
-        if (thread_id() == 0) *places.law(row, parts.draft(part)) = law;
-    }
-}
-
 // By one warp.
 __device__ inline Law find_law(
     const Params& p, const GlobalPlaces& places, const Request& request, int row, bool draft) {
-    if (FILTERED) return *places.law(row, draft);
     return draft ? plain_law(places.draft_stats(row), num_blocks_of(p.draft_vocab_size),
                              request.draft_temperature)
                  : plain_law(places.target_stats(row), num_blocks_of(p.vocab_size),
@@ -87,10 +64,14 @@ __device__ inline Law find_law(
 
 // Every warp another row.
 __device__ inline void find_laws(const Params& p, const GlobalPlaces& places, Shared& shared) {
-    const Parts parts(p, shared.request);
+    const Parts parts(shared.request);
     for (int part = warp_id(); part < parts.count; part += CTA_WARPS) {
         const int row = parts.row(part);
         const bool draft = parts.draft(part);
+        if (FILTERED) {
+            note_law(shared, stats_of(places, row, draft), row, draft);
+            continue;
+        }
         const Law law = find_law(p, places, shared.request, row, draft);
         if (lane_id() > 0) continue;
         if (DENSE && draft)
@@ -110,8 +91,9 @@ __device__ inline int sample_rows(
     for (int first = 0; first < num_rows; first += teams) {
         const int row = first + warp_id() / DrawTeam::WARPS;
         if (row < num_rows) {
-            const Law law = find_law(p, places, shared.request, row, false);
-            if (team.thread() == 0) shared.target_laws[row] = law;
+            const Law law = FILTERED ? shared.target_laws[row]
+                                     : find_law(p, places, shared.request, row, false);
+            if (!FILTERED && team.thread() == 0) shared.target_laws[row] = law;
             team.sync();
             if (law.is_usable()) target_token(shared, row, places.target_stats(row));
         }
@@ -186,6 +168,7 @@ __device__ COLD void finish_row(Shared& shared) {
 
 __device__ inline void forget(const Control& control) {
     *control.arrived = 0;
+    *control.counted = 0;
     *control.left = 0;
 }
 
@@ -199,13 +182,11 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     const Member member = {static_cast<int>(blockIdx.x % static_cast<u32>(p.group)),
                            static_cast<int>(p.group)};
     copy_params(p, shared);
+    if (FILTERED) close_all(shared);
     read_share(p, shared, member, index);
-    if (FILTERED) {
-        arrive_at_rows(p, shared);
-        find_filtered_laws(p, places, shared, reinterpret_cast<Scratch&>(scratch));
-    }
     __syncthreads();
-    const bool waits = POLICY == BLOCK && !shared.request.strict;
+    const bool waits =
+        (POLICY == BLOCK || (FILTERED && POLICY == PROBABILISTIC)) && !shared.request.strict;
     if (thread_id() == 0) {
         const Control& control = shared.control;
         u32 arrived = add_acq_rel(control.arrived, 1u) + 1;
@@ -221,25 +202,39 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     if (!waits && !last) return;
     Verdict verdict = PASSES;
     int first;
+    bool open = false;
+    if (FILTERED) {
+        find_laws(p, places, shared);
+        __syncthreads();
+        open = settle_open(shared, reinterpret_cast<Scratch&>(scratch), waits);
+    }
     if (shared.request.strict) {
         first = sample_rows(p, places, shared, verdict);
     } else {
-        find_laws(p, places, shared);
-        __syncthreads();
+        if (!FILTERED) {
+            find_laws(p, places, shared);
+            __syncthreads();
+        }
         first = first_failure(p, shared, 0, shared.request.num_rows, verdict);
     }
     decide_by_one_warp(p, shared, first, verdict);
     if (waits) {
-        if (shared.decision.ending == FROM_RESIDUAL) {
+        if (POLICY == BLOCK && shared.decision.ending == FROM_RESIDUAL) {
             if (!find_residuals(shared)) return;
+            if (open) forget_counts(shared, reinterpret_cast<Scratch&>(scratch));
             if (thread_id() == 0) forget(shared.control);
             if (warp_id() < DrawTeam::WARPS) finish_block(shared);
             return;
         }
-        if (thread_id() == 0 && add_acq_rel(shared.control.left, 1u) + 1 ==
-                                    static_cast<u32>(shared.member.count))
-            forget(shared.control);
-        if (!last) return;
+        if (open) {
+            if (!leave_open(shared, reinterpret_cast<Scratch&>(scratch))) return;
+            if (thread_id() == 0) forget(shared.control);
+        } else {
+            if (thread_id() == 0 && add_acq_rel(shared.control.left, 1u) + 1 ==
+                                        static_cast<u32>(shared.member.count))
+                forget(shared.control);
+            if (!last) return;
+        }
     }
     if (POLICY == PROBABILISTIC && shared.decision.ending == FROM_RESIDUAL) {
         finish_row(shared);

@@ -242,6 +242,9 @@ inline void __syncwarp() { host::exchange(0); }
 
 template <typename T>
 T atomicAdd(T* address, T value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
+inline unsigned atomicOr(unsigned* address, unsigned value) {
+    return __atomic_fetch_or(address, value, __ATOMIC_SEQ_CST);
+}
 template <typename T>
 T add_acq_rel(T* address, T value) { return atomicAdd(address, value); }
 template <typename T>
@@ -293,6 +296,7 @@ inline float __double2float_ru(double x) {
     return nearest < x ? std::nextafterf(nearest, INFINITY) : nearest;
 }
 inline float exp2_fast(float x) { return std::exp2f(x); }
+inline float log2_fast(float x) { return std::log2f(x); }
 inline float max_nan(float a, float b) {
     return std::isnan(a) || std::isnan(b) ? NAN : a > b ? a : b;
 }
@@ -348,6 +352,9 @@ inline float round_down_on_host(double x) {
 }
 inline float __fadd_rd(float a, float b) {
     return round_down_on_host(static_cast<double>(a) + static_cast<double>(b));
+}
+inline float __fadd_ru(float a, float b) {
+    return -round_down_on_host(-static_cast<double>(a) - static_cast<double>(b));
 }
 inline float __fdiv_rd(float a, float b) {
     return round_down_on_host(static_cast<double>(a) / static_cast<double>(b));

@@ -1,34 +1,65 @@
 // The law of filtered rows as a function of the host.
 #include "host_builtins.h"
-#include "thresholds.cuh"
+#include "recipe.cuh"
 
-// stats: [num_blocks] of the row, in and out; law: max, threshold, scale, log2_sum.
-template <int NUM_WARPS>
-void find_law(const TargetLogit* row, i64 vocab_size, Filters filters, Mass* stats, float* law) {
+using LogitRow = Row<TargetLogit>;
+
+__device__ void find_statistics(const LogitRow& row, float scale, Mass* stats) {
+    for (int block = warp_id(); block < row.num_blocks(); block += CTA_WARPS) {
+        float logits[PER_LANE];
+        load_block(row, block, logits);
+        const Mass mass = block_mass(logits, scale);
+        if (lane_id() == 0) stats[block] = mass;
+    }
+    __syncthreads();
+}
+
+// As several CTAs, each of which counts a share, find it. False if the row cannot be counted.
+__device__ bool settle_by_shares(Scratch& scratch, int num_shares, u32* counts, Law& law) {
+    bound_row<TargetLogit>(scratch);
+    if (!is_countable<TargetLogit>(scratch.at_hand.known)) return false;
+    for (int share = 0; share < num_shares; ++share) {
+        const Worker worker = {share + num_shares * warp_id(), num_shares * CTA_WARPS};
+        if constexpr (IDLE_BITS<TargetLogit> > 0) count_share<TargetLogit>(scratch, worker);
+        for (int i = thread_id(); i < MAX_COUNTED; i += CTA_THREADS) counts[i] += scratch.counts[i];
+        __syncthreads();
+    }
+    for (int i = thread_id(); i < MAX_COUNTED; i += CTA_THREADS) scratch.counts[i] = counts[i];
+    __syncthreads();
+    law = filter_row<TargetLogit>(scratch, true);
+    return true;
+}
+
+// stats: [num_blocks], of what is kept in the end; law: max, threshold, scale, log2_sum. With shares
+// the law alone is found, and statistics stay. Returns whether the row was open, and shared.
+extern "C" int find_law(
+    const void* data, i64 size, Filters filters, int num_shares, Mass* stats, float* law) {
     static Scratch scratch;
-    const Row<TargetLogit> whole = {row, vocab_size, vocab_size, nullptr, nullptr};
-    host::launch(1, NUM_WARPS * LANES, [&] {
-        const Team<NUM_WARPS> team = {0, 1};
-        for (int block = team.warp(); block < whole.num_blocks(); block += NUM_WARPS) {
-            float logits[PER_LANE];
-            load_block(whole, block, logits);
-            const Mass mass = block_mass(logits, logit_scale(filters.temperature));
-            if (lane_id() == 0) stats[block] = mass;
+    static u32 counts[MAX_COUNTED];
+    std::memset(counts, 0, sizeof counts);
+    const LogitRow row = {static_cast<const TargetLogit*>(data), size, size, nullptr, nullptr};
+    if (filters.top_k >= size) filters.top_k = 0;
+    int result = 0;
+    host::launch(1, CTA_THREADS, [&] {
+        find_statistics(row, logit_scale(filters.temperature), stats);
+        FoundLaw found = {};
+        bool shared = false;
+        if (num_shares == 0) {
+            found = row_law(scratch, row, stats, filters);
+            __syncthreads();
+            for (int block = thread_id(); block < row.num_blocks(); block += CTA_THREADS)
+                if (found.law.is_usable())
+                    stats[block] = kept_of(stats[block], found.law, found.is_lone);
+        } else {
+            found = find_row_law(stats, row.num_blocks(), filters);
+            __syncthreads();
+            if (thread_id() == 0) set_row(scratch, row, stats, filters, found.law.max);
+            __syncthreads();
+            if (found.is_open) shared = settle_by_shares(scratch, num_shares, counts, found.law);
         }
-        team.sync();
-        const Law found = filtered_law(team, scratch, whole, stats, filters);
-        if (team.thread() != 37) return;
-        law[0] = found.max;
-        law[1] = found.threshold;
-        law[2] = found.scale;
-        law[3] = found.log2_sum;
+        if (thread_id() != 37) return;
+        std::memcpy(law, &found.law, sizeof found.law);
+        result = found.is_open + 2 * shared;
     });
-}
-
-extern "C" void law_by_8_warps(const void* row, i64 size, Filters f, void* stats, float* law) {
-    find_law<8>(static_cast<const TargetLogit*>(row), size, f, static_cast<Mass*>(stats), law);
-}
-
-extern "C" void law_by_16_warps(const void* row, i64 size, Filters f, void* stats, float* law) {
-    find_law<16>(static_cast<const TargetLogit*>(row), size, f, static_cast<Mass*>(stats), law);
+    return result;
 }
