@@ -94,13 +94,13 @@ def test_tokens_are_the_reference_s_in_every_shape(
                 )
 
 
-@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize(("filtered", "ragged"), [(False, False), (False, True), (True, True)])
 @pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda p: p.name)
 def test_rows_of_whole_vectors_are_read_alike_whichever_thread_is_first(
-    build: Build, policy: Policy, filtered: bool
+    build: Build, policy: Policy, filtered: bool, ragged: bool
 ) -> None:
     torch.set_num_threads(1)
-    batch, params = random_batch(1, filtered, aligned=True)
+    batch, params = random_batch(1, filtered, aligned=True, ragged=ragged)
     expected = load_sampler("reference").verify(batch, params, policy)
     library = build(verify_job(batch, params, policy, None).variant)
     for which, logits in enumerate((batch.target_logits, batch.draft_logits)):
@@ -225,20 +225,21 @@ def test_the_longest_draft_is_a_typed_limit() -> None:
 
 
 def random_batch(
-    seed: int, filtered: bool, *, aligned: bool = False
+    seed: int, filtered: bool, *, aligned: bool = False, ragged: bool = True
 ) -> tuple[VerifyBatch, SamplingTensors]:
-    """Five ragged requests with a bad id, a NaN, a padded stride and a narrower draft.
+    """Five requests with a bad id, a NaN, a padded stride and a narrower draft.
 
-    `aligned` ones can be read by whole vectors, and some warps read three blocks of a row.
+    `aligned` ones can be read by whole vectors, and some warps read three blocks of a row. Unless
+    `ragged`, all have the same number of rows, and the draft's are where the request's place says.
     """
     noise = torch.Generator().manual_seed(seed)
     vocab_size, narrow, pad = (17_160, 16_904, 8) if aligned else (1301, 1100, 3)
-    num_draft_tokens = (3, 0, 4, 2, 4)
+    num_draft_tokens = (3, 0, 4, 2, 4) if ragged else (4,) * 5
     starts = torch.tensor([0, *(k + 1 for k in num_draft_tokens)]).cumsum(0)
     logits = torch.randn(int(starts[-1]), vocab_size + pad, generator=noise) * 2.5
     logits = logits.to(torch.bfloat16)[:, :vocab_size]
-    near = torch.randn(7, 4, narrow, generator=noise)
-    slots = torch.tensor([4, 0, 6, 1, 3])
+    near = torch.randn(7 if ragged else 5, 4, narrow, generator=noise)
+    slots = torch.tensor([4, 0, 6, 1, 3] if ragged else [0, 1, 2, 3, 4])
     drafts = torch.full((5, 4), -1)
     for request, length in enumerate(num_draft_tokens):
         for i in range(length):
@@ -261,7 +262,7 @@ def random_batch(
         draft_token_ids=drafts,
         positions=torch.tensor([5, 99, 0, 1234, 77], dtype=torch.int32),
         draft_logits=near.to(torch.bfloat16),
-        slot_ids=slots,
+        slot_ids=slots if ragged else None,
     )
     return batch, SamplingTensors.stack(params)
 
