@@ -96,7 +96,8 @@ class Variant:
     @property
     def waits(self) -> bool:
         """Whether CTAs of the wide kernel wait for each other."""
-        return self.policy is KernelPolicy.BLOCK
+        waits_for_counts = self.filtered and self.policy is KernelPolicy.PROBABILISTIC
+        return self.policy is KernelPolicy.BLOCK or waits_for_counts
 
     @property
     def macros(self) -> tuple[str, ...]:
