@@ -34,6 +34,7 @@ Launcher = Callable[..., Any]
 TILE_BLOCKS = 4
 TILE_WARPS = 2
 PROGRAMS = 132 * 64
+STAGES = 2
 RESIDUAL_TILE_BLOCKS = 4
 RESIDUAL_WARPS = 2
 RESIDUAL_PROGRAMS = 132 * 32
@@ -110,6 +111,8 @@ def launch_statistics(plan: Plan, arguments: Arguments, launch: Launcher) -> Non
     )
 
 
+        PLAIN=plan.is_plain,
+        STAGES=STAGES,
 def _behind_another(plan: Plan) -> dict[str, bool]:
     """Options of a stage that may start before the one before it ends."""
     return {"OVERLAPS": True, "launch_pdl": True} if plan.overlaps else {"OVERLAPS": False}

@@ -53,6 +53,7 @@ class Plan:
         any_greedy, all_greedy: of the target's recipe.
         key_shift: how many low bits of every logit's key are the same.
         layout: of the workspace.
+        is_plain: all rows are of one dtype and taken as they are.
         overlaps: see `overlap`.
     """
 
@@ -65,6 +66,7 @@ class Plan:
     all_greedy: bool
     key_shift: int
     layout: Layout
+    is_plain: bool
     overlaps: bool = False
 
     @property
@@ -113,6 +115,9 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         any_greedy=params.target.any_greedy,
         all_greedy=params.target.all_greedy,
         key_shift=_key_shift(params, batch.target_logits, batch.draft_logits),
+        is_plain=_is_plain(
+            params, batch.target_logits, batch.draft_logits if reads_draft else None
+        ),
         layout=Layout(
             num_reqs=batch.num_reqs,
             num_rows=batch.max_spec_len + 1 + batch.max_spec_len * reads_draft,
@@ -139,6 +144,7 @@ def plan_sample(batch: SampleBatch, params: SamplingTensors, recipe: RecipeTenso
         any_greedy=recipe.any_greedy,
         all_greedy=recipe.all_greedy,
         key_shift=_key_shift(params, batch.logits, None),
+        is_plain=batch.draft_to_target is None and _is_plain(params, batch.logits, None),
         layout=Layout(
             num_reqs=batch.num_reqs,
             num_rows=1,
@@ -167,6 +173,12 @@ def _key_shift(params: SamplingTensors, logits: Tensor, draft_logits: Tensor | N
     shifts = {torch.bfloat16: 16, torch.float16: 13, torch.float32: 0}
     tensors = [logits] if draft_logits is None else [logits, draft_logits]
     return min(shifts[tensor.dtype] for tensor in tensors)
+
+
+def _is_plain(params: SamplingTensors, logits: Tensor, draft_logits: Tensor | None) -> bool:
+    adjusted = params.bias is not None or params.penalties is not None
+    same_dtype = draft_logits is None or draft_logits.dtype == logits.dtype
+    return same_dtype and not adjusted and params.num_logprobs is None
 
 
 def has_filters(recipe: RecipeTensors) -> bool:

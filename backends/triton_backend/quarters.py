@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from .race import BLOCK
-from .recipe import load_draft, load_draft_at, load_target
+from .recipe import load_draft, load_draft_at, load_plain, load_target
 
 QUARTER = tl.constexpr(BLOCK.value // 4)
 """What 16 lanes of 8 logits read at once."""
@@ -30,6 +30,18 @@ def target_quarters(target, adjust, requests, request, start, row, block, NUM_DR
         load_target(target, adjust, requests, request, start, row, ids + QUARTER, NUM_DRAFTS),
         load_target(target, adjust, requests, request, start, row, ids + 2 * QUARTER, NUM_DRAFTS),
         load_target(target, adjust, requests, request, start, row, ids + 3 * QUARTER, NUM_DRAFTS),
+    )
+
+
+@triton.jit
+def plain_quarters(base, vocab_size, block):
+    """The same of a row that is taken as it is, target's or draft's."""
+    ids = quarter_token_ids(block)
+    return (
+        load_plain(base, vocab_size, ids),
+        load_plain(base, vocab_size, ids + QUARTER),
+        load_plain(base, vocab_size, ids + 2 * QUARTER),
+        load_plain(base, vocab_size, ids + 3 * QUARTER),
     )
 
 

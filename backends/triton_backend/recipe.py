@@ -99,6 +99,13 @@ def _penalise(logits, adjust, requests, request, row, token_ids, inside, NUM_DRA
 
 
 @triton.jit
+def load_plain(base, vocab_size, token_ids):
+    """Logits of a row as they are, float32."""
+    inside = token_ids < vocab_size
+    return tl.load(base + token_ids, mask=inside, other=float("-inf")).to(tl.float32)
+
+
+@triton.jit
 def load_draft(draft, slot, row, draft_ids):
     """Raw draft logits by draft id, float32."""
     base = draft.logits + slot * draft.slot_stride + row.to(tl.int64) * draft.row_stride

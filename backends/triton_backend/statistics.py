@@ -10,7 +10,13 @@ import triton
 import triton.language as tl
 
 from .overlap import let_next_stage_start
-from .quarters import draft_quarters, quarters_max, quarters_sum, target_quarters
+from .quarters import (
+    draft_quarters,
+    plain_quarters,
+    quarters_max,
+    quarters_sum,
+    target_quarters,
+)
 from .race import NEVER
 from .recipe import LOG2_E, first_row, request_slot, temperature_of
 
@@ -33,6 +39,8 @@ def statistics_kernel(
     WITH_MASSES: tl.constexpr,
     TILE: tl.constexpr,
     WIDTH: tl.constexpr,
+    PLAIN: tl.constexpr,
+    STAGES: tl.constexpr,
     OVERLAPS: tl.constexpr,
 ):
     """A program per part of a row; rows of a request: the target's, then the draft's.
@@ -41,11 +49,13 @@ def statistics_kernel(
     raw logits go, if it has any.
     """
     let_next_stage_start(OVERLAPS)
-    slot = tl.program_id(0) // parts
     first_tile = tl.program_id(0) % parts * tiles_per_part
-    request = slot // ROWS
-    row = slot % ROWS
+    num_reqs = tl.num_programs(0) // (ROWS * parts)
+    request = tl.program_id(0) // parts % num_reqs
+    row = tl.program_id(0) // parts // num_reqs
+    slot = request * ROWS + row
     num_tiles = tl.cdiv(scratch.num_blocks, TILE)
+    last_tile = tl.minimum(first_tile + tiles_per_part, num_tiles)
     out = scratch.statistics + slot.to(tl.int64) * 2 * scratch.num_blocks
     raw_slot = request.to(tl.int64) * (NUM_DRAFTS + 1) + row
     start, num_rows = first_row(target, request)
@@ -57,24 +67,37 @@ def statistics_kernel(
         inverse, one_hot = temperature_of(draft_recipe, request)
         present = (row - NUM_DRAFTS < num_rows) & (one_hot == 0)
     if present:
-        for tile in range(first_tile, tl.minimum(first_tile + tiles_per_part, num_tiles)):
-            block = tile * TILE + tl.arange(0, TILE)
-            if row <= NUM_DRAFTS:
-                quarters = target_quarters(
-                    target, adjust, requests, request, start, row, block, NUM_DRAFTS
-                )
+        if PLAIN:
+            base = target.logits + (start + row) * target.row_stride
+            vocab_size = target.vocab_size
+            if draft.logits is not None:
+                if row > NUM_DRAFTS:
+                    base = draft.logits + request_slot(requests, request) * draft.slot_stride
+                    base += (row - NUM_DRAFTS - 1).to(tl.int64) * draft.row_stride
+                    vocab_size = draft.vocab_size
+            for tile in tl.range(first_tile, last_tile, num_stages=STAGES):
+                block = tile * TILE + tl.arange(0, TILE)
+                quarters = plain_quarters(base, vocab_size, block)
                 _store(out, scratch.num_blocks, block, quarters, inverse, WITH_MASSES)
-                if raw.statistics is not None:
-                    if adjust.bias_ids is not None or adjust.prompt_mask is not None:
-                        quarters = target_quarters(
-                            target, plain, requests, request, start, row, block, NUM_DRAFTS
-                        )
-                    raw_out = raw.statistics + raw_slot * 2 * raw.num_blocks
-                    _store(raw_out, raw.num_blocks, block, quarters, 1.0, True)
-            elif draft.logits is not None:
-                draft_slot = request_slot(requests, request)
-                quarters = draft_quarters(draft, draft_slot, row - NUM_DRAFTS - 1, block)
-                _store(out, scratch.num_blocks, block, quarters, inverse, WITH_MASSES)
+        else:
+            for tile in range(first_tile, last_tile):
+                block = tile * TILE + tl.arange(0, TILE)
+                if row <= NUM_DRAFTS:
+                    quarters = target_quarters(
+                        target, adjust, requests, request, start, row, block, NUM_DRAFTS
+                    )
+                    _store(out, scratch.num_blocks, block, quarters, inverse, WITH_MASSES)
+                    if raw.statistics is not None:
+                        if adjust.bias_ids is not None or adjust.prompt_mask is not None:
+                            quarters = target_quarters(
+                                target, plain, requests, request, start, row, block, NUM_DRAFTS
+                            )
+                        raw_out = raw.statistics + raw_slot * 2 * raw.num_blocks
+                        _store(raw_out, raw.num_blocks, block, quarters, 1.0, True)
+                elif draft.logits is not None:
+                    draft_slot = request_slot(requests, request)
+                    quarters = draft_quarters(draft, draft_slot, row - NUM_DRAFTS - 1, block)
+                    _store(out, scratch.num_blocks, block, quarters, inverse, WITH_MASSES)
         if scratch.summaries is not None:
             tl.debug_barrier()
             if tl.atomic_add(scratch.arrivals + slot, 1) == parts - 1:
