@@ -30,12 +30,12 @@ __device__ inline bool is_countable(const Known& known) {
 
 constexpr int COUNTED_AT_ONCE = 3;  // blocks of a warp, on their way
 
-// A worker's blocks that reach the bound, the first COUNTED_AT_ONCE of `wanted`, whose i-th bit is
-// block first + i * step.
+// Hands on the blocks first + i * step for the bits i of `wanted`.
 template <typename T, typename Visit>
 __device__ inline void visit_direct(
     const Row<T>& row, int first, int step, u32 wanted, Visit visit) {
     RawBlock<T> raw[COUNTED_AT_ONCE];
+#pragma unroll 1
     while (wanted) {
 #pragma unroll
         for (int i = 0; i < COUNTED_AT_ONCE; ++i) {
@@ -49,44 +49,54 @@ __device__ inline void visit_direct(
             wanted &= wanted - 1;
         }
 #pragma unroll
-        for (int i = 0; i < COUNTED_AT_ONCE; ++i)
-#pragma unroll
-            for (int j = 0; j < PER_LANE; ++j) visit(unpack(raw[i], j));
+        for (int i = 0; i < COUNTED_AT_ONCE; ++i) visit(raw[i]);
     }
 }
 
-// Visits a worker's share of the row's logits, among them all that reach `floor`.
-template <typename T, typename Visit>
-__device__ inline void visit_logits(
-    const Worker& worker, const Row<T>& row, const Mass* stats, float floor, Visit visit) {
-    if (!is_direct(row) || (ADJUSTED && row.adjustment)) {
-        visit_blocks(worker, row, stats, floor, [&](int, const float(&logits)[PER_LANE]) {
+// Counts the logits of a block from the one on whose key is `low`.
+template <typename T>
+__device__ inline void count_block(
+    const SharedCounters& counters, const RawBlock<T>& raw, u32 low) {
+    if constexpr (SAME<T, Bf16>) {
 #pragma unroll
-            for (int j = 0; j < PER_LANE; ++j) visit(logits[j]);
-        });
-        return;
-    }
-    for (int first = worker.index; first < row.num_blocks(); first += worker.count * LANES) {
-        const int mine = first + lane_id() * worker.count;
-        const u32 wanted =
-            __ballot_sync(ALL_LANES, mine < row.num_blocks() && stats[mine].max >= floor);
-        visit_direct(row, first, worker.count, wanted, visit);
+        for (int i = 0; i < PER_LANE / 2; ++i) {
+            const u32 pair = word_at(raw.words[i / 4], i % 4);
+            const u32 keys = pair ^ (halves_of_signs(pair) | 0x80008000u);
+            counters.add((keys & 0xffffu) - low, MAX_COUNTED);
+            counters.add((keys >> 16) - low, MAX_COUNTED);
+        }
+    } else {
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j)
+            counters.add(short_key(unpack(raw, j), IDLE_BITS<T>) - low, MAX_COUNTED);
     }
 }
 
 // Counts a share of the row at hand.
 template <typename T>
 __device__ COLD void count_share(Scratch& scratch, Worker worker) {
-    constexpr int idle = IDLE_BITS<T>;
-    const Known& known = scratch.at_hand.known;
-    u32* counts = scratch.counts;
-    const u32 low = lowest_short_key(known.bound, idle);
-    for (int i = thread_id(); i < MAX_COUNTED; i += CTA_THREADS) counts[i] = 0;
+    const Row<T>& row = row_of<T>(scratch);
+    const Mass* stats = scratch.at_hand.stats;
+    const float bound = scratch.at_hand.known.bound;
+    const u32 low = lowest_short_key(bound, IDLE_BITS<T>);
+    for (int i = thread_id(); i < MAX_COUNTED; i += CTA_THREADS) scratch.counts[i] = 0;
     __syncthreads();
-    visit_logits(worker, row_of<T>(scratch), scratch.at_hand.stats, known.bound, [&](float logit) {
-        const u32 place = short_key(logit, idle) - low;
-        if (place < MAX_COUNTED) atomicAdd(&counts[place], 1u);
-    });
+    const SharedCounters counters(scratch.counts);
+    if (is_direct(row)) {
+        for (int first = worker.index; first < row.num_blocks(); first += worker.count * LANES) {
+            const int mine = first + lane_id() * worker.count;
+            const u32 wanted =
+                __ballot_sync(ALL_LANES, mine < row.num_blocks() && stats[mine].max >= bound);
+            visit_direct(row, first, worker.count, wanted,
+                         [&](const RawBlock<T>& raw) { count_block(counters, raw, low); });
+        }
+    } else {
+        visit_blocks(worker, row, stats, bound, [&](int, const float(&logits)[PER_LANE]) {
+#pragma unroll
+            for (int j = 0; j < PER_LANE; ++j)
+                counters.add(short_key(logits[j], IDLE_BITS<T>) - low, MAX_COUNTED);
+        });
+    }
     __syncthreads();
 }
 

@@ -38,6 +38,16 @@ __device__ inline int first_shift(u32 span) {
     return bits > 8 ? bits - 8 : 0;
 }
 
+// Visits the logits of the row at hand, among them all that reach its bound.
+template <typename T, typename Visit>
+__device__ inline void visit_logits(Scratch& scratch, Visit visit) {
+    visit_blocks(whole_cta(), row_of<T>(scratch), scratch.at_hand.stats,
+                 scratch.at_hand.known.bound, [&](int, const float(&logits)[PER_LANE]) {
+#pragma unroll
+                     for (int j = 0; j < PER_LANE; ++j) visit(logits[j]);
+                 });
+}
+
 // The lowest logit of the row at hand, none larger than `max`, from its bound on with less than `target`
 // above it; `weigh` gives each one's share.
 template <typename T, typename Weigh>
@@ -53,11 +63,10 @@ __device__ COLD float select_by_digits(Scratch& scratch, float max, u64 target, 
     for (;; shift = shift > 8 ? shift - 8 : 0) {
         for (int bin = thread_id(); bin < NUM_BINS; bin += CTA_THREADS) bins[bin] = 0;
         __syncthreads();
-        visit_logits(whole_cta(), row_of<T>(scratch), scratch.at_hand.stats, bound,
-                     [&](float logit) {
-                         const u32 distance = short_key(logit, idle) - low;
-                         if (distance < width) atomicAdd(&bins[distance >> shift], weigh(logit));
-                     });
+        visit_logits<T>(scratch, [&](float logit) {
+            const u32 distance = short_key(logit, idle) - low;
+            if (distance < width) atomicAdd(&bins[distance >> shift], weigh(logit));
+        });
         __syncthreads();
         if (warp_id() == 0) {
             const u32 bin = find_bin(bins, target, &above);
@@ -73,10 +82,9 @@ __device__ COLD float select_by_digits(Scratch& scratch, float max, u64 target, 
 template <typename T>
 __device__ inline u64 mass_from(Scratch& scratch, const Law& law, float floor) {
     u64 mine = 0;
-    visit_logits(whole_cta(), row_of<T>(scratch), scratch.at_hand.stats,
-                 scratch.at_hand.known.bound, [&](float logit) {
-                     if (logit >= floor) mine += fixed_weight(law, logit);
-                 });
+    visit_logits<T>(scratch, [&](float logit) {
+        if (logit >= floor) mine += fixed_weight(law, logit);
+    });
     const u64 sum = cta_sum(scratch, mine);
     __syncthreads();
     return sum;

@@ -51,7 +51,7 @@ struct Scratch {
     RowAtHand at_hand;
     union {
         float amounts[CTA_WARPS][LANES];
-        u32 counts[MAX_COUNTED];
+        u32 counts[MAX_COUNTED + 1];  // the last one counts in vain
         u64 bins[NUM_BINS];
         Candidates found;
     };

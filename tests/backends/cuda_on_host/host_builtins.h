@@ -144,14 +144,17 @@ inline void launch(int blocks, int threads, const std::function<void()>& body) {
     for (std::thread& one : ctas) one.join();
 }
 
-inline void wait_at(int id, int threads) {
+inline void arrive_at(int id, int threads) {
     Barrier& barrier = cta->barriers[id];
-    const unsigned generation = barrier.generation;
-    if (++barrier.arrived == threads) {
-        barrier.arrived = 0;
-        ++barrier.generation;
-    }
-    while (barrier.generation == generation) yield();
+    if (++barrier.arrived < threads) return;
+    barrier.arrived = 0;
+    ++barrier.generation;
+}
+
+inline void wait_at(int id, int threads) {
+    const unsigned generation = cta->barriers[id].generation;
+    arrive_at(id, threads);
+    while (cta->barriers[id].generation == generation) yield();
 }
 
 // Every lane gives a value and gets all of the warp's.
@@ -218,6 +221,7 @@ inline unsigned lane_of_warp() { return host::thread_index.x % host::WARP; }
 inline int lane_of_host() { return host::cta->current % host::WARP; }
 inline void __syncthreads() { host::wait_at(0, static_cast<int>(host::cta->fibers.size())); }
 inline void named_barrier(int id, int threads) { host::wait_at(id, threads); }
+inline void named_arrive(int id, int threads) { host::arrive_at(id, threads); }
 
 template <typename T>
 T __shfl_sync(unsigned, T value, int lane) {
@@ -280,6 +284,17 @@ inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
     if (wanted) value = load_once(address);
 }
 
+inline unsigned halves_of_signs(unsigned word) {
+    return (word >> 31 ? 0xffff0000u : 0) | (word >> 15 & 1 ? 0xffffu : 0);
+}
+struct SharedCounters {
+    unsigned* counts;
+    explicit SharedCounters(unsigned* counts) : counts(counts) {}
+    void add(unsigned place, unsigned end) const {
+        atomicAdd(&counts[std::min(place, end)], 1u);
+    }
+};
+
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return uint64_t(a) * b >> 32; }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
@@ -336,6 +351,8 @@ inline bool __any_sync(unsigned mask, bool flag) { return __ballot_sync(mask, fl
 inline void atomicMin(unsigned* address, unsigned value) {
     if (value < *address) *address = value;
 }
+template <typename T>
+T atomicExch(T* address, T value) { return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST); }
 template <typename T>
 T atomicCAS(T* address, T expected, T wanted) {
     const T before = *address;
