@@ -5,7 +5,7 @@
 #include "residual.cuh"
 #include "stretch.cuh"
 
-enum Verdict { PASSES, FAILS, TARGET_FLAWED, DRAFT_FLAWED };
+enum Verdict { PASSES, FAILS, TARGET_FLAWED, DRAFT_FLAWED, OPEN };
 enum Ending { STOPPED, FROM_TARGET, FROM_RESIDUAL };
 
 struct Decision {
@@ -36,6 +36,8 @@ struct Shared {
     Member member;
     Control control;
     Decision decision;
+    int judged;   // the row at which judging has ended, NOT_JUDGED before
+    int verdict;  // on it
     Pair pair;  // whose residual is looked at
     u64 best;   // the pair's racer for the recovered token's block
     DrawKey recover_key;

@@ -7,7 +7,6 @@ constexpr int LARGEST_LOGIT =
     sizeof(TargetLogit) > sizeof(DraftLogit) ? sizeof(TargetLogit) : sizeof(DraftLogit);
 constexpr int RAW_WORDS = PER_LANE * LARGEST_LOGIT / 16;
 constexpr int DEPTH = 2;  // blocks of a batch
-constexpr int STEP = CTA_WARPS * BLOCK_SIZE;  // elements between a warp's blocks
 
 // A block on its way, a lane's share.
 struct Slot {
@@ -77,11 +76,14 @@ __device__ COLD Mass load_mass(Row<T> row, int block, float scale) {
     return block_mass(logits, scale);
 }
 
-// What of a stretch cannot be read by whole vectors, or is adjusted: a warp's every sixteenth block.
+// What of a stretch cannot be read by whole vectors, or is adjusted. By the CTA's last warps, which take
+// turns.
+template <int READERS = CTA_WARPS>
 __device__ inline void read_piecewise(
     const Params& p, const Request& request, const Rows& rows, const Stretch& stretch) {
+    const int reader = warp_id() - (CTA_WARPS - READERS);
 #pragma unroll 1
-    for (int block = stretch.begin + warp_id(); block < stretch.end; block += CTA_WARPS) {
+    for (int block = stretch.begin + reader; block < stretch.end; block += READERS) {
         const Spot spot = rows.spot_of(p, block);
         if (rows.whole(spot.draft)) continue;
         const AdjustedRow target(p, request, spot.row);
@@ -92,8 +94,14 @@ __device__ inline void read_piecewise(
     }
 }
 
-// What a warp has on its way, and what lies behind that.
+struct Never {
+    __device__ bool operator()() const { return false; }
+};
+
+// What a warp has on its way, and what lies behind that. The CTA's last warps take turns.
+template <int READERS = CTA_WARPS>
 struct Flow {
+    static constexpr int STEP = READERS * BLOCK_SIZE;  // elements between a warp's blocks
     int left;          // blocks of the row, from the batch on its way on
     int partial;       // the same if the last of them is not whole, else none
     int reach;         // the lane's elements from its first one on, gaps between blocks among them
@@ -113,10 +121,10 @@ struct Flow {
             const i64 vocab_size = spot.draft ? p.draft_vocab_size : p.vocab_size;
             int behind = num_blocks_of(vocab_size) - spot.place;
             if (behind > end - next) behind = end - next;
-            const int turns = (behind + CTA_WARPS - 1) / CTA_WARPS;
-            next += turns * CTA_WARPS;
+            const int turns = (behind + READERS - 1) / READERS;
+            next += turns * READERS;
             if (rows.whole(spot.draft)) left = turns;
-            rest = static_cast<int>(vocab_size) - (spot.place + (turns - 1) * CTA_WARPS) * BLOCK_SIZE;
+            rest = static_cast<int>(vocab_size) - (spot.place + (turns - 1) * READERS) * BLOCK_SIZE;
         }
         if (left == 0) return;
         const int lane = lane_id();
@@ -125,7 +133,7 @@ struct Flow {
         draft = spot.draft;
         data = rows.data_of(p, spot) +
                lane * 8 * static_cast<int>(draft ? sizeof(DraftLogit) : sizeof(TargetLogit));
-        stats = rows.stats_of(p, spot) + lane / 16 * CTA_WARPS;
+        stats = rows.stats_of(p, spot) + lane / 16 * READERS;
         scale = draft ? rows.draft_scale : rows.scale;
     }
 
@@ -137,7 +145,7 @@ struct Flow {
         reach -= DEPTH * STEP;
         data += DEPTH * STEP *
                 (SAME_LOGITS || !draft ? sizeof(TargetLogit) : sizeof(DraftLogit));
-        stats += DEPTH * CTA_WARPS;
+        stats += DEPTH * READERS;
         if (left > 0) return;
         Cursor& cursor = cursors[warp_id()];
         int next = cursor.next;
@@ -158,11 +166,11 @@ struct Flow {
             load_raw_if<DraftLogit>(wanted, data + i * STEP * sizeof(DraftLogit), ring[i].words);
     }
 
-    // A warp's blocks of a stretch, every sixteenth.
+    // A warp's blocks of a stretch.
     __device__ void open(
         const Params& p, const Rows& rows, const Stretch& stretch, Cursor* cursors) {
         Cursor& cursor = cursors[warp_id()];
-        int next = stretch.begin + warp_id();
+        int next = stretch.begin + warp_id() - (CTA_WARPS - READERS);
         enter(p, rows, next, stretch.end);
         __syncwarp();
         if (lane_id() == 0) cursor = {rows, next, stretch.end};
@@ -191,10 +199,11 @@ struct Flow {
         }
     }
 
-    // All that was opened and fetched. No function may be called while blocks are on their way: they
-    // would have to be waited for to be saved.
-    __device__ void drain(const Params& p, Cursor* cursors) {
-        while (left > 0) {
+    // All that was opened and fetched, unless it is `stopped`. No function may be called while blocks
+    // are on their way: they would have to be waited for to be saved.
+    template <typename Stopped = Never>
+    __device__ void drain(const Params& p, Cursor* cursors, Stopped stopped = {}) {
+        while (left > 0 && !stopped()) {
             const Batch come = batch();
             advance(p, cursors);
             Partial partials[DEPTH] = {};

@@ -47,16 +47,16 @@ struct Rows {
     float draft_scale;
     bool target_whole;  // whole vectors can be read
     bool draft_whole;
-    bool apart;  // each row has its own statistics, else all have the same
+    int kept;  // rows have statistics of their own as far as these bits of their number differ
 
     template <typename Places>
     __device__ static Rows of(
-        const Params& p, const Request& request, const Places& places, u32 inverse, bool apart) {
+        const Params& p, const Request& request, const Places& places, u32 inverse, int kept) {
         Rows rows = {};
         const Row<TargetLogit> first = target_row(p, request, 0);
         rows.target = reinterpret_cast<const char*>(first.data);
         rows.target_stats = places.target_stats(0);
-        rows.apart = apart;
+        rows.kept = kept;
         rows.pair_blocks = length_of_pair(p, request);
         rows.inverse = inverse;
         rows.scale = request.scale;
@@ -87,7 +87,7 @@ struct Rows {
     }
 
     __device__ Mass* stats_of(const Params& p, const Spot& spot) const {
-        const int row = apart ? spot.row : 0;
+        const int row = spot.row & kept;
         return spot.draft ? draft_stats + row * num_blocks_of(p.draft_vocab_size) + spot.place
                           : target_stats + row * num_blocks_of(p.vocab_size) + spot.place;
     }

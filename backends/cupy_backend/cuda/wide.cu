@@ -30,7 +30,7 @@ __device__ inline void read_share(
     for (bool known = false;; known = true) {
         const int total = length_of_request(p, request);
         stretch = member.stretch(share, total);
-        rows = Rows::of(p, request, GlobalPlaces{p, request}, inverse, true);
+        rows = Rows::of(p, request, GlobalPlaces{p, request}, inverse, ~0);
         flow.open(p, rows, right || known ? stretch : Stretch{}, shared.cursors);
         flow.fetch_all();
         if (known) break;
