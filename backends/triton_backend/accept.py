@@ -11,6 +11,7 @@ import triton.language as tl
 from .race import NEVER
 from .random_bits import acceptance_bits, log_acceptance_uniform
 from .recipe import load_draft_at, load_target, request_slot
+from .rivals import first_end
 from .rows import (
     are_usable,
     load_statistics,
@@ -64,10 +65,14 @@ def decide_strict(
     halt = num_drafts * 0 + NOWHERE
     kind = num_drafts * 0
     token = num_drafts * 0
+    last_row = tl.minimum(num_drafts, num_rows - 1)
+    if scratch.rivals is not None:
+        # Rows behind it may not have been read.
+        last_row = tl.minimum(last_row, first_end(scratch, request, NUM_DRAFTS, NUM_DRAFTS))
     for first in range(0, NUM_DRAFTS + 1, CHUNK):
         if halt == NOWHERE:
             row = first + tl.arange(0, CHUNK)
-            valid = (row <= num_drafts) & (row < num_rows)
+            valid = row <= last_row
             slot = (request * ROWS + row).to(tl.int64)
             pointers = scratch.statistics + slot * 2 * scratch.num_blocks
             largest, masses = load_statistics(

@@ -71,6 +71,10 @@ class Scratch(NamedTuple):
     """[num_reqs, max_spec_len + 1] int32, 1 + why a row ends the draft; 0 while unknown."""
     progress: Any
     """[num_reqs, 2] int32, how many rows and residual parts are done; the first halt known."""
+    listing: Any
+    """[4] int32, how many rows are on the list, tickets taken, programs that are through with it."""
+    rivals: Any
+    """[num_reqs, max_spec_len + 1, 2] int32, see `rivals`."""
     tokens: Any
     """[num_reqs, max_spec_len + 1] int32, what a row draws where it ends the draft."""
     ratios: Any

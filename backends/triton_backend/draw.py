@@ -12,6 +12,7 @@ from .overlap import wait_for_stage_before
 from .race import block_arrivals
 from .random_bits import TARGET
 from .recipe import first_row, num_usable_drafts, temperature_of
+from .rivals import forget_rivals
 from .rows import load_statistics, target_samples
 from .tested import tested_draft
 from .verdicts import BONUS
@@ -190,6 +191,9 @@ def draw_kernel(
                 ROWS,
                 WIDTH,
             )
+    if scratch.rivals is not None:
+        tl.debug_barrier()
+        forget_rivals(scratch, request, NUM_DRAFTS)
     write_outputs(
         outputs, requests, request, halt, kind, token, flagged, num_drafts, NUM_DRAFTS, INVALID
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
+from triton import next_power_of_2
 from triton.language import constexpr
 
 from .arguments import (
@@ -106,11 +107,16 @@ def launch_statistics(plan: Plan, arguments: Arguments, launch: Launcher) -> Non
         WITH_MASSES=arguments.logprobs is not None or not plan.all_greedy,
         TILE=TILE_BLOCKS,
         WIDTH=plan.width,
+        arguments.stream,
+        arguments.draft_index,
         OVERLAPS=plan.overlaps,
         num_warps=TILE_WARPS,
     )
 
 
+        PART_WIDTH=next_power_of_2(tiles_per_part * TILE_BLOCKS),
+        PLAIN=plan.is_plain,
+        STAGES=STAGES,
         PLAIN=plan.is_plain,
         STAGES=STAGES,
 def _behind_another(plan: Plan) -> dict[str, bool]:

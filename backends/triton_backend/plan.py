@@ -26,6 +26,8 @@ from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .workspace import Layout, num_blocks
 
 CHUNK_ROWS = 4
+SKIPPING_REQS = 32
+"""Fewer requests are read at once, so that nobody can tell anybody anything in time."""
 LOSSY = frozenset({"typical", "relaxed", "fly"})
 TESTS_DRAFT = frozenset({"probabilistic", "block"})
 
@@ -106,6 +108,8 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         or has_filters(params.target)
         or (reads_draft and has_filters(params.draft))
     )
+    has_summaries = name != "strict" or filtered or params.num_logprobs is not None
+    is_plain = _is_plain(params, batch.target_logits, batch.draft_logits if reads_draft else None)
     return Plan(
         policy=name,
         rates=rates,
@@ -115,16 +119,15 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         any_greedy=params.target.any_greedy,
         all_greedy=params.target.all_greedy,
         key_shift=_key_shift(params, batch.target_logits, batch.draft_logits),
-        is_plain=_is_plain(
-            params, batch.target_logits, batch.draft_logits if reads_draft else None
-        ),
+        is_plain=is_plain,
         layout=Layout(
             num_reqs=batch.num_reqs,
             num_rows=batch.max_spec_len + 1 + batch.max_spec_len * reads_draft,
             num_blocks=num_blocks(vocab_size),
             num_residuals=(reads_draft and name == "block") * (batch.max_spec_len - 1),
             has_filters=filtered,
-            has_summaries=name != "strict" or filtered or params.num_logprobs is not None,
+            has_summaries=has_summaries,
+            skips_rows=is_plain and not has_summaries and batch.num_reqs >= SKIPPING_REQS,
             num_raw_rows=0 if params.num_logprobs is None else batch.max_spec_len + 1,
             num_verdicts=batch.max_spec_len + 1,
         ),
@@ -152,6 +155,7 @@ def plan_sample(batch: SampleBatch, params: SamplingTensors, recipe: RecipeTenso
             num_residuals=0,
             has_filters=filtered,
             has_summaries=filtered or params.num_logprobs is not None,
+            skips_rows=False,
             num_raw_rows=int(params.num_logprobs is not None and batch.draft_index is None),
             num_verdicts=1,
         ),

@@ -40,13 +40,14 @@ def block_winner(largest, masses, inverse_temperature, greedy, arrivals):
 
 
 @triton.jit
-def block_arrivals(seed, position, draft_index, stream, NUM_BLOCKS: tl.constexpr):
-    """Exponentials of all blocks per row: [rows, NUM_BLOCKS].
+def block_arrivals(seed, position, draft_index, stream, NUM_BLOCKS: tl.constexpr, first=None):
+    """Exponentials of blocks per row: [rows, NUM_BLOCKS], from the first, divisible by 4, if any.
 
     The largest ratio of weight to exponential wins: the logarithm of this is the score of
     `acceptor.core.race`.
     """
-    first = position * 0
+    if first is None:
+        first = position * 0
     words = random_words(seed, position, draft_index, stream, BLOCK_LEVEL, first, NUM_BLOCKS)
     return exponential(words)
 

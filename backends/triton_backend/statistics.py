@@ -19,6 +19,7 @@ from .quarters import (
 )
 from .race import NEVER
 from .recipe import LOG2_E, first_row, request_slot, temperature_of
+from .rivals import first_end, tell_rivals
 
 
 @triton.jit
@@ -34,11 +35,14 @@ def statistics_kernel(
     raw,
     parts,
     tiles_per_part,
+    stream,
+    draft_index,
     NUM_DRAFTS: tl.constexpr,
     ROWS: tl.constexpr,
     WITH_MASSES: tl.constexpr,
     TILE: tl.constexpr,
     WIDTH: tl.constexpr,
+    PART_WIDTH: tl.constexpr,
     PLAIN: tl.constexpr,
     STAGES: tl.constexpr,
     OVERLAPS: tl.constexpr,
@@ -61,11 +65,14 @@ def statistics_kernel(
     start, num_rows = first_row(target, request)
     inverse = 1.0
     present = row < num_rows
+    greedy = row < 0
     if row <= NUM_DRAFTS:
-        inverse, _greedy = temperature_of(target_recipe, request)
+        inverse, greedy = temperature_of(target_recipe, request)
     elif draft.logits is not None:
         inverse, one_hot = temperature_of(draft_recipe, request)
         present = (row - NUM_DRAFTS < num_rows) & (one_hot == 0)
+    if scratch.rivals is not None:
+        present = present & (first_end(scratch, request, row, NUM_DRAFTS) == row)
     if present:
         if PLAIN:
             base = target.logits + (start + row) * target.row_stride
@@ -79,6 +86,28 @@ def statistics_kernel(
                 block = tile * TILE + tl.arange(0, TILE)
                 quarters = plain_quarters(base, vocab_size, block)
                 _store(out, scratch.num_blocks, block, quarters, inverse, WITH_MASSES)
+            if scratch.rivals is not None:
+                tl.debug_barrier()
+                if row < NUM_DRAFTS:
+                    tell_rivals(
+                        base,
+                        out,
+                        scratch,
+                        requests,
+                        request,
+                        row,
+                        num_rows,
+                        vocab_size,
+                        inverse,
+                        greedy,
+                        first_tile * TILE,
+                        tl.minimum(last_tile * TILE, scratch.num_blocks),
+                        stream,
+                        draft_index,
+                        WITH_MASSES,
+                        NUM_DRAFTS,
+                        PART_WIDTH,
+                    )
         else:
             for tile in range(first_tile, last_tile):
                 block = tile * TILE + tl.arange(0, TILE)

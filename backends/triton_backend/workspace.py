@@ -23,7 +23,9 @@ MAX_CANDIDATES = 1024
 MIN_FRONT = 16384
 """The front is so long at least, so that batches of other shapes leave it alone."""
 
-INT_PARTS = frozenset({"arrivals", "verdicts", "progress", "tokens"})
+INT_PARTS = frozenset(
+    {"arrivals", "verdicts", "progress", "rivals", "listing", "tokens", "open_rows"}
+)
 
 Place = Callable[[int, int, torch.dtype], Any]
 """Makes something of a part's first word, its number of words and what they are."""
@@ -46,6 +48,7 @@ class Layout:
 
     num_reqs: int
     num_rows: int
+        skips_rows: programs tell each other which rows need not be read, see `rivals`.
     num_blocks: int
     num_residuals: int
     has_filters: bool
@@ -56,6 +59,7 @@ class Layout:
     @cached_property
     def front(self) -> dict[str, int]:
         """Words of each part where programs meet."""
+    skips_rows: bool
         return {
             "arrivals": aligned(self.num_reqs * self.num_rows),
             "verdicts": aligned(self.num_reqs * self.num_verdicts),
@@ -66,6 +70,8 @@ class Layout:
     def front_size(self) -> int:
         """Words that must be zero when the workspace is first used."""
         return max(sum(self.front.values()), MIN_FRONT)
+            "rivals": aligned(2 * self.num_reqs * self.num_verdicts * self.skips_rows),
+            "listing": 4 * self.has_filters,
 
     @cached_property
     def back(self) -> dict[str, int]:

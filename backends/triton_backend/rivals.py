@@ -1,0 +1,106 @@
+"""Rows at which a draft certainly ends, told to programs that have not begun to read later rows.
+
+Each program says what the best of its blocks scores in the row's race, and one what the draft
+token's own block does. Nobody waits: who comes too early reads in vain. This module refuses to
+decide where a draft ends: see `accept`.
+"""
+
+import triton
+import triton.language as tl
+
+from .race import BLOCK, NEVER, block_arrivals
+from .random_bits import quick_log
+
+
+@triton.jit
+def rival_keys(scratch, request, row, there, NUM_DRAFTS: tl.constexpr):
+    """What was said about rows so far, 0 for nothing: the best score's key, the draft token's."""
+    word = scratch.rivals + (request * (NUM_DRAFTS + 1) + row).to(tl.int64) * 2
+    # Past the cache that programs on other multiprocessors do not write to.
+    best = tl.load(word, mask=there, other=0, cache_modifier=".cg")
+    return best, tl.load(word + 1, mask=there, other=0, cache_modifier=".cg")
+
+
+@triton.jit
+def first_end(scratch, request, before, NUM_DRAFTS: tl.constexpr):
+    """The first of the rows before one that certainly ends the draft, or that one if none is known."""
+    row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
+    best, own = rival_keys(scratch, request, row, row < before, NUM_DRAFTS)
+    return tl.min(tl.where((own > 0) & (own < best), row, before), 0)
+
+
+@triton.jit
+def tell_rivals(
+    base,
+    out,
+    scratch,
+    requests,
+    request,
+    row,
+    num_rows,
+    vocab_size,
+    inverse_temperature,
+    greedy,
+    first_block,
+    last_block,
+    stream,
+    draft_index,
+    WITH_MASSES: tl.constexpr,
+    NUM_DRAFTS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Say what a program's blocks score, once it has stored their statistics.
+
+    Args:
+        base: where the row's logits begin.
+        out: where its statistics begin.
+        scratch, requests: see `arguments`.
+        request, row, num_rows, vocab_size: scalars, which row, and how many the request has.
+        inverse_temperature, greedy: scalars, of the request.
+        first_block, last_block: scalars, the program's blocks are from the first to the last but 1.
+        stream, draft_index: scalars, what the row's noise is keyed by.
+        WITH_MASSES, NUM_DRAFTS: see `statistics_kernel`.
+        WIDTH: at least as many as blocks.
+    """
+    block = first_block + tl.arange(0, WIDTH)
+    inside = block < last_block
+    scores = tl.load(out + block, mask=inside, other=NEVER)
+    ids = requests.draft_token_ids + request.to(tl.int64) * requests.draft_stride
+    drafted = tl.load(ids + row, mask=row + 1 < num_rows, other=-1).to(tl.int64)
+    mine = (drafted >= first_block * BLOCK) & (drafted < last_block * BLOCK)
+    mine = mine & (drafted < vocab_size)
+    own = tl.load(base + drafted, mask=mine, other=NEVER).to(tl.float32)
+    if WITH_MASSES:
+        masses = tl.load(out + scratch.num_blocks + block, mask=inside, other=0.0)
+        only = tl.zeros([1], tl.int32)
+        seed = tl.load(requests.seeds + request)
+        position = tl.load(requests.positions + request).to(tl.int32) + row + only
+        index = draft_index + only
+        arrivals = block_arrivals(seed, position, index, stream, WIDTH, first_block + only)
+        arrivals = tl.reshape(arrivals, [WIDTH])
+        sampled = scores * inverse_temperature + quick_log(masses / arrivals)
+        sampled = tl.where(masses > 0.0, sampled, NEVER)
+        sampled_own = tl.max(tl.where(block == drafted // BLOCK, sampled, NEVER), 0)
+        # More than rounding: these scores are not the draw's.
+        sampled_own += 0.01 + 1e-5 * tl.abs(sampled_own)
+        scores = tl.where(greedy, scores, sampled)
+        own = tl.where(greedy, own, sampled_own)
+    word = scratch.rivals + (request * (NUM_DRAFTS + 1) + row).to(tl.int64) * 2
+    tl.atomic_max(word, ordered_key(tl.max(scores, 0)), sem="relaxed")
+    tl.store(word + 1, ordered_key(own), mask=mine)
+
+
+@triton.jit
+def forget_rivals(scratch, request, NUM_DRAFTS: tl.constexpr):
+    """Make what was said about a request zero again, as the next call expects it."""
+    place = tl.arange(0, 2 * triton.next_power_of_2(NUM_DRAFTS + 1))
+    word = scratch.rivals + request.to(tl.int64) * (2 * (NUM_DRAFTS + 1)) + place
+    tl.store(word, 0, mask=place < 2 * (NUM_DRAFTS + 1))
+
+
+@triton.jit
+def ordered_key(score):
+    """A positive int32 that is not larger than another's unless the score is: int32."""
+    bits = score.to(tl.int32, bitcast=True)
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return tl.maximum((ordered >> 1) + 0x40000000, 1)
