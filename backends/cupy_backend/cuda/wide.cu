@@ -230,8 +230,10 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
             if (!leave_open(shared, reinterpret_cast<Scratch&>(scratch))) return;
             if (thread_id() == 0) forget(shared.control);
         } else {
-            if (thread_id() == 0 && add_acq_rel(shared.control.left, 1u) + 1 ==
-                                        static_cast<u32>(shared.member.count))
+            // Whoever came last waits for nobody, so the others clear up.
+            const u32 others = static_cast<u32>(shared.member.count) - 1;
+            if (thread_id() == 0 &&
+                (last ? others == 0 : add_acq_rel(shared.control.left, 1u) + 1 == others))
                 forget(shared.control);
             if (!last) return;
         }
