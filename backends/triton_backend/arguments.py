@@ -84,6 +84,10 @@ class Scratch(NamedTuple):
     num_blocks: Any
     residual: Any
     thresholds: Any
+    open_rows: Any
+    """[num_reqs * num_rows, 4] int32, the list: a row, what its threshold is not below, its mass."""
+    counts: Any
+    """[rows, COUNT_COPIES, MAX_CANDIDATES], where the logits of the first rows on it are counted."""
     candidates: Any
 
 

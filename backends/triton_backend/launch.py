@@ -28,23 +28,28 @@ from .draw import draw_kernel
 from .filters import filter_kernel
 from .logprobs import logprobs_kernel
 from .lossy import lossy_requests_kernel, lossy_rows_kernel
+from .open_rows import open_rows_kernel
 from .plan import Plan
 from .statistics import statistics_kernel
 
 Launcher = Callable[..., Any]
 TILE_BLOCKS = 4
 TILE_WARPS = 2
-PROGRAMS = 132 * 64
 STAGES = 2
+PROGRAMS = 132 * 64
+FILTERED_BLOCKS_PER_WARP = 128
+OPEN_ROWS_PROGRAMS = 132 * 4
+OPEN_ROWS_TILE_BLOCKS = 4
+OPEN_ROWS_WARPS = 4
 RESIDUAL_TILE_BLOCKS = 4
 RESIDUAL_WARPS = 2
 RESIDUAL_PROGRAMS = 132 * 32
+DRAW_WARPS = 8
+STRICT_DRAW_WARPS = 16
 
 
 @frozen
 class Arguments:
-DRAW_WARPS = 4
-STRICT_DRAW_WARPS = 16
     """Everything that kernels are given."""
 
     target: TargetRows
@@ -102,23 +107,21 @@ def launch_statistics(plan: Plan, arguments: Arguments, launch: Launcher) -> Non
         arguments.raw,
         parts,
         tiles_per_part,
+        arguments.stream,
+        arguments.draft_index,
         NUM_DRAFTS=plan.num_drafts,
         ROWS=plan.layout.num_rows,
         WITH_MASSES=arguments.logprobs is not None or not plan.all_greedy,
         TILE=TILE_BLOCKS,
         WIDTH=plan.width,
-        arguments.stream,
-        arguments.draft_index,
+        PART_WIDTH=next_power_of_2(tiles_per_part * TILE_BLOCKS),
+        PLAIN=plan.is_plain,
+        STAGES=STAGES,
         OVERLAPS=plan.overlaps,
         num_warps=TILE_WARPS,
     )
 
 
-        PART_WIDTH=next_power_of_2(tiles_per_part * TILE_BLOCKS),
-        PLAIN=plan.is_plain,
-        STAGES=STAGES,
-        PLAIN=plan.is_plain,
-        STAGES=STAGES,
 def _behind_another(plan: Plan) -> dict[str, bool]:
     """Options of a stage that may start before the one before it ends."""
     return {"OVERLAPS": True, "launch_pdl": True} if plan.overlaps else {"OVERLAPS": False}
@@ -155,9 +158,11 @@ def launch_logprobs(
 def launch_filters(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
     """Stage 2, if some request filters."""
     layout = plan.layout
+    num_rows = layout.num_reqs * layout.num_rows
+    tiles = -(-layout.num_blocks // OPEN_ROWS_TILE_BLOCKS)
     launch(
         filter_kernel,
-        (layout.num_reqs * layout.num_rows,),
+        (num_rows,),
         arguments.target,
         arguments.draft,
         arguments.requests,
@@ -169,7 +174,25 @@ def launch_filters(plan: Plan, arguments: Arguments, launch: Launcher) -> None:
         ROWS=layout.num_rows,
         WIDTH=plan.width,
         KEY_SHIFT=plan.key_shift,
-        num_warps=4,
+        num_warps=max(plan.width // FILTERED_BLOCKS_PER_WARP, 1),
+        **_behind_another(plan),
+    )
+    launch(
+        open_rows_kernel,
+        (min(OPEN_ROWS_PROGRAMS, num_rows * tiles),),
+        arguments.target,
+        arguments.draft,
+        arguments.requests,
+        arguments.adjust,
+        arguments.target_recipe,
+        arguments.draft_recipe,
+        arguments.scratch,
+        NUM_DRAFTS=plan.num_drafts,
+        ROWS=layout.num_rows,
+        WIDTH=plan.width,
+        KEY_SHIFT=plan.key_shift,
+        TILE=OPEN_ROWS_TILE_BLOCKS,
+        num_warps=OPEN_ROWS_WARPS,
         **_behind_another(plan),
     )
 

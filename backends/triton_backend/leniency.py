@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 
 from .candidates import CAPACITY
-from .filters import row_threshold
 from .laws import log_probs, row_log_probs
 from .listed_rows import listed, load_blocks, next_blocks
+from .listed_threshold import row_threshold
 from .race import BLOCK, NEVER
 
 TILE = tl.constexpr(4)

@@ -29,6 +29,13 @@ def as_key(value):
 
 
 @triton.jit
+def as_short_key(value, KEY_SHIFT: tl.constexpr):
+    """An int32 that orders like the float32; so many low bits tell no two of them apart."""
+    bits = value.to(tl.int32, bitcast=True)
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits) >> KEY_SHIFT
+
+
+@triton.jit
 def from_key(key):
     """The float32 of a key."""
     bits = key.to(tl.int32)

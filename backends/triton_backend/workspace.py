@@ -20,6 +20,12 @@ from .arguments import NO_SCRATCH, Scratch
 MAX_CANDIDATES = 1024
 """Logits per row that may be listed as possible thresholds; more are searched through."""
 
+COUNT_COPIES = 4
+"""Logits of a row are counted in so many places, as additions to one place wait for each other."""
+
+MAX_COPIED_ROWS = 32
+"""So many rows are; further ones are counted in one place each."""
+
 MIN_FRONT = 16384
 """The front is so long at least, so that batches of other shapes leave it alone."""
 
@@ -42,36 +48,36 @@ class Layout:
         num_residuals: residuals per request that may be drawn from.
         has_filters: some request filters.
         has_summaries: rows are summed up as wholes.
+        skips_rows: programs tell each other which rows need not be read, see `rivals`.
         num_raw_rows: rows per request whose raw logits are summed up for logprobs.
         num_verdicts: rows per request that are judged.
     """
 
     num_reqs: int
     num_rows: int
-        skips_rows: programs tell each other which rows need not be read, see `rivals`.
     num_blocks: int
     num_residuals: int
     has_filters: bool
     has_summaries: bool
+    skips_rows: bool
     num_raw_rows: int
     num_verdicts: int
 
     @cached_property
     def front(self) -> dict[str, int]:
         """Words of each part where programs meet."""
-    skips_rows: bool
         return {
             "arrivals": aligned(self.num_reqs * self.num_rows),
             "verdicts": aligned(self.num_reqs * self.num_verdicts),
             "progress": aligned(2 * self.num_reqs),
+            "rivals": aligned(2 * self.num_reqs * self.num_verdicts * self.skips_rows),
+            "listing": 4 * self.has_filters,
         }
 
     @cached_property
     def front_size(self) -> int:
         """Words that must be zero when the workspace is first used."""
         return max(sum(self.front.values()), MIN_FRONT)
-            "rivals": aligned(2 * self.num_reqs * self.num_verdicts * self.skips_rows),
-            "listing": 4 * self.has_filters,
 
     @cached_property
     def back(self) -> dict[str, int]:
@@ -88,6 +94,8 @@ class Layout:
             "statistics": rows * per_row,
             "residual": self.num_reqs * self.num_residuals * per_row,
             "thresholds": filtered_rows,
+            "open_rows": 4 * filtered_rows,
+            "counts": min(filtered_rows, MAX_COPIED_ROWS) * COUNT_COPIES * MAX_CANDIDATES,
             "candidates": filtered_rows * MAX_CANDIDATES,
             "raw_summaries": 2 * raw_rows,
             "raw_statistics": raw_rows * per_row,
