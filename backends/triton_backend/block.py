@@ -20,6 +20,7 @@ from .residual import law_at, residual_statistics
 from .rows import load_statistics
 from .verdicts import BONUS, REJECTED, STOP_DRAFT, STOP_TARGET, at_row
 
+ROWS_AT_ONCE = tl.constexpr(4)
 SLACK = tl.constexpr(1e-4)
 """More than rounding changes in a logarithm of a sum of probabilities."""
 
@@ -133,34 +134,27 @@ def block_residual_kernel(
 
 
 @triton.jit
-def residual_masses(
-    scratch,
-    request,
-    row,
-    num_kept,
-    products,
-    log_p,
-    dense,
-    NUM_DRAFTS: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
-    """The mass Z of max(P p - q, 0) at each row: [rows], 0 outside the draft."""
-    masses = tl.where(row < num_kept, tl.exp(products) * (1.0 - tl.exp(log_p)), 0.0)
-    if scratch.residual is not None:
-        for place in tl.static_range(1, NUM_DRAFTS):
-            slot = (request * (NUM_DRAFTS - 1) + place - 1).to(tl.int64) + tl.zeros([1], tl.int64)
-            largest, shares = load_statistics(
-                scratch.residual + slot * 2 * scratch.num_blocks,
-                scratch.num_blocks,
-                scratch.num_blocks,
-                slot >= 0,
-                True,
-                WIDTH,
-            )
-            mass = tl.sum(tl.sum((tl.exp(largest) * shares).to(tl.float64), 1), 0)
-            mass = tl.where(place < num_kept, mass, 0.0)
-            masses = tl.where(dense & (row == place), mass.to(tl.float32), masses)
-    return masses
+def residual_rows(scratch, request, first, NUM_DRAFTS: tl.constexpr, WIDTH: tl.constexpr):
+    """Block statistics of the residuals of rows from the first: two [ROWS_AT_ONCE, WIDTH]."""
+    row = first + tl.arange(0, ROWS_AT_ONCE)
+    slot = (request * (NUM_DRAFTS - 1) + row - 1).to(tl.int64)
+    return load_statistics(
+        scratch.residual + slot * 2 * scratch.num_blocks,
+        scratch.num_blocks,
+        scratch.num_blocks,
+        (row > 0) & (row < NUM_DRAFTS),
+        True,
+        WIDTH,
+    )
+
+
+@triton.jit
+def residual_masses(statistics, row, first):
+    """The mass Z of max(P p - q, 0) at rows from the first, 0 at others: [rows]."""
+    largest, shares = statistics
+    masses = tl.sum((tl.exp(largest) * shares).to(tl.float64), 1).to(tl.float32)
+    place = first + tl.arange(0, ROWS_AT_ONCE)
+    return tl.sum(tl.where(row[:, None] == place[None, :], masses[None, :], 0.0), 1)
 
 
 @triton.jit
@@ -179,17 +173,21 @@ def decide_block(
 ):
     """The whole draft is judged together: (row, why it ended, log P there, both laws)."""
     row = drafted.row
+    if scratch.residual is not None:
+        residuals = residual_rows(scratch, request, 0, NUM_DRAFTS, WIDTH)
     log_ratios, log_p, target_usable, draft_usable, laws, draft_laws = draft_ratios(
         draft, scratch, request, drafted, inverse_temperature, draft_inverse, NUM_DRAFTS, ROWS
     )
     num_kept, kind = kept_drafts(row, num_drafts, target_usable, draft_usable)
     products = log_products(log_ratios, row, NUM_DRAFTS)
-    dense = False
-    if draft.logits is not None:
-        dense = one_hot == 0
-    masses = residual_masses(
-        scratch, request, row, num_kept, products, log_p, dense, NUM_DRAFTS, WIDTH
-    )
+    masses = tl.exp(products) * (1.0 - tl.exp(log_p))
+    if scratch.residual is not None:
+        dense_masses = residual_masses(residuals, row, 0)
+        for first in tl.static_range(ROWS_AT_ONCE, NUM_DRAFTS, ROWS_AT_ONCE):
+            residuals = residual_rows(scratch, request, first, NUM_DRAFTS, WIDTH)
+            dense_masses += residual_masses(residuals, row, first)
+        masses = tl.where(one_hot == 0, dense_masses, masses)
+    masses = tl.where(row < num_kept, masses, 0.0)
     # Row i decides whether the draft survives through token i, so row 0 is never asked.
     rest = 1.0 - tl.exp(products)
     both = masses + rest

@@ -14,8 +14,11 @@ from .random_bits import TARGET
 from .recipe import first_row, num_usable_drafts, temperature_of
 from .rivals import forget_rivals
 from .rows import load_statistics, target_samples
-from .tested import tested_draft
+from .tested import arrivals_of_rows, tested_draft
 from .verdicts import BONUS
+
+MOST_AHEAD = tl.constexpr(4)
+"""Rows that are read before it is known which of them is drawn from."""
 
 
 @triton.jit
@@ -119,6 +122,8 @@ def draw_kernel(
             0 if POLICY == "block" else 1,
             NUM_DRAFTS,
         )
+        if draft.logits is not None and NUM_DRAFTS < MOST_AHEAD:
+            arrivals = arrivals_of_rows(requests, request, num_drafts, NUM_DRAFTS, WIDTH)
     elif POLICY == "strict" and not ALL_GREEDY and NUM_DRAFTS < CHUNK:
         row = tl.arange(0, CHUNK)
         seed = tl.load(requests.seeds + request)
@@ -164,7 +169,7 @@ def draw_kernel(
                 greedy,
                 stream,
                 draft_index,
-                arrivals,
+                arrivals if POLICY == "strict" else None,
                 NUM_DRAFTS,
                 ROWS,
                 ALL_GREEDY,
@@ -183,6 +188,7 @@ def draw_kernel(
                 num_rows,
                 num_drafts,
                 drafted,
+                arrivals,
                 inverse,
                 draft_inverse,
                 one_hot,

@@ -23,7 +23,7 @@ def rival_keys(scratch, request, row, there, NUM_DRAFTS: tl.constexpr):
 
 @triton.jit
 def first_end(scratch, request, before, NUM_DRAFTS: tl.constexpr):
-    """The first of the rows before one that certainly ends the draft, or that one if none is known."""
+    """The first row before one that certainly ends the draft; that one if none is known."""
     row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
     best, own = rival_keys(scratch, request, row, row < before, NUM_DRAFTS)
     return tl.min(tl.where((own > 0) & (own < best), row, before), 0)

@@ -31,6 +31,8 @@ def drawn_token(
     target_law,
     draft_law,
     log_product,
+    all_statistics,
+    all_arrivals,
     NUM_DRAFTS: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -43,23 +45,31 @@ def drawn_token(
         recover: whether q is subtracted.
         target_law, draft_law: see `law_at`.
         log_product: log P.
+        all_statistics, all_arrivals: of all rows, see `statistics_of_rows` and `arrivals_of_rows`;
+            None to get the row's here.
         NUM_DRAFTS, ROWS: see `statistics_kernel`.
         WIDTH: at least as many as blocks.
     """
     only = row + tl.zeros([1], tl.int32)
-    largest, masses = load_statistics(
-        scratch.statistics + (request * ROWS + only).to(tl.int64) * 2 * scratch.num_blocks,
-        scratch.num_blocks,
-        scratch.num_blocks,
-        only >= 0,
-        True,
-        WIDTH,
-    )
     seed = tl.load(requests.seeds + request)
     position = tl.load(requests.positions + request).to(tl.int32) + only
     index = tl.where(recover, only + 1, 0)
     stream = tl.where(recover, RECOVER, TARGET)
-    arrivals = block_arrivals(seed, position, index, stream, WIDTH)
+    if all_arrivals is None:
+        largest, masses = load_statistics(
+            scratch.statistics + (request * ROWS + only).to(tl.int64) * 2 * scratch.num_blocks,
+            scratch.num_blocks,
+            scratch.num_blocks,
+            only >= 0,
+            True,
+            WIDTH,
+        )
+        arrivals = block_arrivals(seed, position, index, stream, WIDTH)
+    else:
+        all_largest, all_masses = all_statistics
+        largest = row_of(all_largest, row)
+        masses = row_of(all_masses, row)
+        arrivals = row_of(all_arrivals, row)
     scores = block_scores(largest, masses, target_law, arrivals)
     block = tl.broadcast_to(tl.arange(0, WIDTH)[None, :], scores.shape)
     winner = tl.max(lowest_argmax(scores, block), 0)
@@ -93,6 +103,47 @@ def drawn_token(
     scores = tl.where(log_p > NEVER, weights / arrivals, NEVER)
     token = tl.max(lowest_argmax(scores, token_id), 0)
     return tl.where(found, token, -1)
+
+
+@triton.jit
+def row_of(values, row):
+    """One row of many: [1, N]."""
+    rows = tl.arange(0, values.shape[0])[:, None]
+    return tl.sum(tl.where(rows == row, values, 0.0), 0)[None, :]
+
+
+@triton.jit
+def statistics_of_rows(
+    scratch,
+    request,
+    num_drafts,
+    num_rows,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Block statistics of all rows that may be drawn from, before it is known which one is."""
+    row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
+    return load_statistics(
+        scratch.statistics + (request * ROWS + row).to(tl.int64) * 2 * scratch.num_blocks,
+        scratch.num_blocks,
+        scratch.num_blocks,
+        (row <= num_drafts) & (row < num_rows),
+        True,
+        WIDTH,
+    )
+
+
+@triton.jit
+def arrivals_of_rows(requests, request, num_drafts, NUM_DRAFTS: tl.constexpr, WIDTH: tl.constexpr):
+    """What their blocks race against, for recovered tokens and for the bonus token."""
+    row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
+    seed = tl.load(requests.seeds + request)
+    position = tl.load(requests.positions + request).to(tl.int32) + row
+    tested = row < num_drafts
+    index = tl.where(tested, row + 1, 0)
+    stream = tl.where(tested, RECOVER, TARGET)
+    return block_arrivals(seed, position, index, stream[:, None], WIDTH)
 
 
 @triton.jit
@@ -167,6 +218,7 @@ def tested_draft(
     num_rows,
     num_drafts,
     drafted,
+    all_arrivals,
     inverse_temperature,
     draft_inverse,
     one_hot,
@@ -175,7 +227,15 @@ def tested_draft(
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """A policy that tests p against q: (row, why it ended, token); see `open_draft`."""
+    """A policy that tests p against q: (row, why it ended, token).
+
+    `drafted` is what `open_draft` returns, `all_arrivals` what `arrivals_of_rows` does, or None.
+    """
+    all_statistics = None
+    if all_arrivals is not None:
+        all_statistics = statistics_of_rows(
+            scratch, request, num_drafts, num_rows, NUM_DRAFTS, ROWS, WIDTH
+        )
     if POLICY == "block":
         halt, kind, log_product, laws, draft_laws = decide_block(
             draft,
@@ -220,6 +280,8 @@ def tested_draft(
                 law_at(laws, drafted.row, halt, inverse_temperature),
                 law_at(draft_laws, drafted.row, halt, draft_inverse),
                 log_product,
+                all_statistics,
+                all_arrivals,
                 NUM_DRAFTS,
                 ROWS,
                 WIDTH,
