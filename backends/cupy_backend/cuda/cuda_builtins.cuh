@@ -106,6 +106,17 @@ __device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 
+// The same where lines are not read again: in the second-level cache they make room for each other
+// before they do for what else is there.
+__device__ inline void load_last_if(bool wanted, const uint4* address, uint4& v) {
+    asm volatile(
+        "{ .reg .pred p; .reg .b64 policy; setp.ne.u32 p, %5, 0;"
+        "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
+        "@p ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], policy; }"
+        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+        : "l"(address), "r"(static_cast<unsigned int>(wanted)));
+}
+
 // Every half of a word as its highest bit.
 __device__ inline unsigned int halves_of_signs(unsigned int word) {
     unsigned int y;

@@ -283,6 +283,9 @@ inline uint4 load_once(const uint4* address) {
 inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
     if (wanted) value = load_once(address);
 }
+inline void load_last_if(bool wanted, const uint4* address, uint4& value) {
+    load_once_if(wanted, address, value);
+}
 
 inline unsigned halves_of_signs(unsigned word) {
     return (word >> 31 ? 0xffff0000u : 0) | (word >> 15 & 1 ? 0xffffu : 0);
