@@ -11,7 +11,7 @@ import triton.language as tl
 from .candidates import CAPACITY, largest_with
 from .filter_search import amounts_from, searched
 from .listed_rows import listed, load_blocks, next_blocks
-from .mass_units import as_short_key, from_key, mass_of
+from .mass_units import as_short_key, from_short_key, mass_of
 from .race import NEVER
 
 BINS = tl.constexpr(CAPACITY.value // 4)
@@ -106,7 +106,7 @@ def threshold_of_keys(
     place = tl.arange(0, CAPACITY)
     number = summed(counts.to(tl.pointer_type(tl.int32), bitcast=True) + place, copies, CAPACITY)
     low = as_short_key(bound, KEY_SHIFT).to(tl.int64)
-    logits = from_key((low + place) << KEY_SHIFT)
+    logits = from_short_key(low + place, KEY_SHIFT)
     found = top_k * 0
     if by_rank:
         found = last_enough(number, top_k.to(tl.float64))
@@ -117,7 +117,7 @@ def threshold_of_keys(
         whole = tl.where(by_rank | by_min_p, mass, total)
         found = tl.maximum(found, last_enough(masses, top_p.to(tl.float64) * whole.to(tl.float64)))
         mass = tl.sum(tl.where(place >= found, masses, 0), 0)
-    return tl.maximum(from_key((low + found) << KEY_SHIFT), bound), mass
+    return tl.maximum(from_short_key(low + found, KEY_SHIFT), bound), mass
 
 
 @triton.jit

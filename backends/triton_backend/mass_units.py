@@ -40,3 +40,11 @@ def from_key(key):
     """The float32 of a key."""
     bits = key.to(tl.int32)
     return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def from_short_key(key, KEY_SHIFT: tl.constexpr):
+    """The float32 of an `as_short_key` of a logit."""
+    bits = key.to(tl.int32) << KEY_SHIFT
+    bits = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    return ((bits >> KEY_SHIFT) << KEY_SHIFT).to(tl.float32, bitcast=True)

@@ -7,7 +7,7 @@ tells all. This module refuses to read a logit.
 import triton
 import triton.language as tl
 
-from .mass_units import as_short_key, from_key, mass_of
+from .mass_units import as_short_key, from_short_key, mass_of
 from .race import NEVER
 
 MOST_LEVELS = tl.constexpr(16)
@@ -38,7 +38,7 @@ def peak_of_rank(largest, keys, rank, KEY_SHIFT: tl.constexpr):
             high = tl.where(reached < rank, middle, high)
             high = tl.where(reached == rank, middle + 1, high)
         lowest = tl.min(tl.where(keys >= low.to(tl.int32), keys, 0x7FFFFFFF), 0)
-        peak = from_key(lowest.to(tl.int64) << KEY_SHIFT)
+        peak = from_short_key(lowest, KEY_SHIFT)
     return peak
 
 
@@ -102,13 +102,13 @@ def largest_with_enough(
             equal = (first == key).to(tl.int32) + (second == key).to(tl.int32)
             equal += (third == key).to(tl.int32) + (fourth == key).to(tl.int32)
             number += tl.sum(tl.sum(equal, 1), 0)
-        logit = from_key(key.to(tl.int64) << KEY_SHIFT)
+        logit = from_short_key(key, KEY_SHIFT)
         before = amount
         amount += number.to(tl.int64) * tl.where(by_mass, mass_of(logit, row_max, inverse), 1)
         levels += 1
     reached = amount.to(tl.float64) >= enough
     agreed = reached & (before.to(tl.float64) < fewest)
-    return from_key(key.to(tl.int64) << KEY_SHIFT), reached, agreed
+    return from_short_key(key, KEY_SHIFT), reached, agreed
 
 
 @triton.jit
