@@ -35,7 +35,7 @@ __device__ inline void read_row(const Params& p, Shared& shared, const Places& p
     const Stretch stretch = stretch_of_row(p, request, row);
     const u32 inverse = inverse_of(length_of_pair(p, request));
     const Rows rows = Rows::of(p, request, places, inverse, KEPT_ROWS - 1);
-    Flow<READERS> flow = {};
+    Flow<READERS, false> flow = {};
     flow.open(p, rows, stretch, shared.cursors);
     flow.fetch_all();
     flow.drain(p, shared.cursors, [&] { return judged_row(shared) != NOT_JUDGED; });
@@ -135,10 +135,7 @@ __device__ inline int follow(
 // What statistics leave open of a row. By all threads.
 template <typename Places>
 __device__ COLD void settle(Shared& shared, Scratch& scratch, Places places, int row) {
-    if (is_open(shared, place_of(row, false)))
-        settle_row(shared, scratch, places.target_stats(row), row, false);
-    if (DENSE && is_open(shared, place_of(row, true)))
-        settle_row(shared, scratch, places.draft_stats(row), row, true);
+    settle_alone(shared, scratch, places);
     const int place = place_of(row, false);
     __syncthreads();
     if (thread_id() == 0) shared.open[place / LANES] &= ~(3u << place % LANES);

@@ -1,18 +1,18 @@
 // Bounds that a row's threshold cannot be below, from its blocks' statistics alone: only blocks that
-// reach one are read again. By all threads of a CTA, the same in each.
+// reach one are read again. By a warp.
 #pragma once
 #include "filters.cuh"
 
 // The row's mass.
-__device__ inline u64 fixed_mass(Scratch& scratch, const Mass* stats, int num_blocks) {
-    const Law& law = scratch.at_hand.known.law;
+__device__ inline u64 fixed_mass(const Mass* stats, int num_blocks, const Law& law) {
     u64 sum = 0;
-    for (int block = thread_id(); block < num_blocks; block += CTA_THREADS) {
+#pragma unroll 4
+    for (int block = lane_id(); block < num_blocks; block += LANES) {
         const Mass mass = stats[block];
         const float weight = exp2_fast(log2_weight(mass.max, law.max, law.scale));
         sum += static_cast<u64>(mass.sum * weight * FIXED_ONE);
     }
-    return cta_sum(scratch, sum);
+    return warp_sum(sum);
 }
 
 // A logit that top-p's threshold is not below: all logits that weigh less than it does have less than
@@ -23,57 +23,44 @@ __device__ inline float bound_of_top_p(const Law& law, float top_p, float sum, i
     return __fadd_rd(law.max, __fdiv_rd(fminf(log2f(share), 0.0f) - 1e-3f, law.scale));
 }
 
-// Ascending bounds are the lanes': the last that `enough` blocks reach, -1 if none.
-__device__ inline int highest_bound(
-    Scratch& scratch, const Mass* stats, int num_blocks, float enough, float bound) {
-    float mine = 0.0f;
-#pragma unroll 4
-    for (int block = warp_id(); block < num_blocks; block += CTA_WARPS)
-        mine += stats[block].max >= bound ? 1.0f : 0.0f;
-    scratch.amounts[warp_id()][lane_id()] = mine;
-    __syncthreads();
-    float total = 0.0f;
-#pragma unroll
-    for (int warp = 0; warp < CTA_WARPS; ++warp) total += scratch.amounts[warp][lane_id()];
-    __syncthreads();
-    const u32 reached = __ballot_sync(ALL_LANES, total >= enough);
-    return LANES - 1 - __clz(static_cast<int>(reached));
-}
-
-// A logit that k blocks reach, so that the k-th largest logit is not below it. First by distances
-// from the largest in octaves, then the best octave in equal steps.
-__device__ inline float bound_of_top_k(
-    Scratch& scratch, const Mass* stats, int num_blocks, float max, int top_k) {
+// A logit that k blocks reach, so that the k-th largest logit is not below it: the k-th of their
+// largest, with the lower half of its bits cut off.
+__device__ inline float bound_of_top_k(const Mass* stats, int num_blocks, float max, int top_k) {
     if (top_k > num_blocks) return LEAST_LOGIT;
-    const float enough = static_cast<float>(top_k);
-    const float distance = exp2_fast(21.0f - lane_id());
-    int best = highest_bound(scratch, stats, num_blocks, enough, max - distance);
-    if (best < 0) return LEAST_LOGIT;
-    const float outer = __shfl_sync(ALL_LANES, distance, best);
-    const float bound = max - outer * (1.0f - lane_id() / static_cast<float>(2 * LANES));
-    best = highest_bound(scratch, stats, num_blocks, enough, bound);
-    return __shfl_sync(ALL_LANES, bound, best);
+    constexpr int cut = 16;
+    u32 low = 0, high = float_key(max) >> cut;  // as many reach the lower one
+#pragma unroll 1
+    while (low < high) {
+        const u32 middle = (low + high + 1) / 2;
+        u32 reach = 0;
+#pragma unroll 4
+        for (int block = lane_id(); block < num_blocks; block += LANES)
+            reach += float_key(stats[block].max) >> cut >= middle;
+        const bool enough = __reduce_add_sync(ALL_LANES, reach) >= static_cast<u32>(top_k);
+        if (enough) low = middle;
+        if (!enough) high = middle - 1;
+    }
+    return fmaxf(key_float(low << cut), LEAST_LOGIT);
 }
 
-// Completes what is known of the row at hand: its mass, and a bound from which on there is all that
-// top-k and min-p leave, or all that top-p keeps if it is alone.
+// Completes what is known of a row: its mass, and a bound from which on there is all that top-k and
+// min-p leave, or all that top-p keeps if it is alone.
 template <typename T>
-__device__ COLD void bound_row(Scratch& scratch) {
-    const Known& known = scratch.at_hand.known;
-    const Filters& filters = known.filters;
-    const Mass* stats = scratch.at_hand.stats;
-    const Row<T>& row = row_of<T>(scratch);
-    const u64 sum = fixed_mass(scratch, stats, row.num_blocks());
-    float bound = floor_of_min_p(reach_of_min_p(filters), known.law.max);
+__device__ COLD void bound_row(OpenRow& open) {
+    const Law law = open.known.law;
+    const Filters filters = open.known.filters;
+    const i64 vocab_size = row_of<T>(open).vocab_size;
+    const int num_blocks = row_of<T>(open).num_blocks();
+    const u64 sum = fixed_mass(open.stats, num_blocks, law);
+    float bound = floor_of_min_p(reach_of_min_p(filters), law.max);
     if (filters.top_k > 0)
-        bound = fmaxf(bound, bound_of_top_k(scratch, stats, row.num_blocks(), known.law.max,
-                                            filters.top_k));
+        bound = fmaxf(bound, bound_of_top_k(open.stats, num_blocks, law.max, filters.top_k));
     if (!cuts_before_top_p(filters))
-        bound = bound_of_top_p(known.law, filters.top_p, from_fixed(sum), row.vocab_size);
-    __syncthreads();
-    if (thread_id() == 0) {
-        scratch.at_hand.known.sum = sum;
-        scratch.at_hand.known.bound = bound;
+        bound = bound_of_top_p(law, filters.top_p, from_fixed(sum), vocab_size);
+    if (lane_id() == 0) {
+        open.known.sum = sum;
+        open.known.bound = bound;
+        open.counted = is_countable<T>(open.known);
     }
-    __syncthreads();
+    __syncwarp();
 }

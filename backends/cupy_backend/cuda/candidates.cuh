@@ -34,39 +34,44 @@ __device__ inline Rank rank_of(const Candidates& found, int count, float logit) 
     return rank;
 }
 
-__device__ inline Kept rank_candidates(Scratch& scratch, int count) {
-    const Known& known = scratch.at_hand.known;
+__device__ inline Kept rank_candidates(Scratch& scratch, const Known& known, int count) {
+    const WholeCta team = my_team<WholeCta>();
     const Filters& filters = known.filters;
-    const int mine = static_cast<int>(thread_id());
+    const int mine = team.thread();
     const bool inside = mine < count;
     const float logit = inside ? scratch.found.logits[mine] : 0.0f;
     const u64 weight = inside ? fixed_weight(known.law, logit) : 0;
     if (inside) scratch.found.weights[mine] = weight;
-    __syncthreads();
+    team.sync();
     const Rank rank = inside ? rank_of(scratch.found, count, logit) : Rank{0, 0};
     bool kept = inside && (filters.top_k == 0 || rank.larger < filters.top_k);
     u64 whole = known.sum;
-    if (cuts_before_top_p(filters)) whole = cta_sum(scratch, kept ? weight : 0);
+    if (cuts_before_top_p(filters)) whole = team_sum(team, scratch, kept ? weight : 0);
     if (filters.top_p < 1.0f)
         kept = kept && static_cast<double>(rank.above) < filters.top_p * static_cast<double>(whole);
     const u32 key = __reduce_min_sync(ALL_LANES, kept ? float_key(logit) : ~0u);
-    if (lane_id() == 0) atomicMin(&scratch.threshold_key, key);
-    __syncthreads();
-    const u64 sum = cta_sum(scratch, kept ? weight : 0);
-    return {key_float(scratch.threshold_key), sum};
+    if (lane_id() == 0) atomicMin(&scratch.threshold_keys[0], key);
+    team.sync();
+    const u64 sum = team_sum(team, scratch, kept ? weight : 0);
+    return {key_float(scratch.threshold_keys[0]), sum};
 }
 
 // False if there are too many.
 template <typename T>
-__device__ COLD bool filter_listed(Scratch& scratch, Kept& kept) {
-    const float bound = scratch.at_hand.known.bound;
-    visit_blocks(whole_cta(), row_of<T>(scratch), scratch.at_hand.stats, bound,
+__device__ COLD bool filter_listed(Scratch& scratch, OpenRow& open, Kept& kept) {
+    if (thread_id() == 0) {
+        scratch.num_candidates = 0;
+        scratch.threshold_keys[0] = ~0u;
+    }
+    __syncthreads();
+    const float bound = open.known.bound;
+    visit_blocks(whole_cta(), row_of<T>(open), open.stats, bound,
                  [&](int, const float(&logits)[PER_LANE]) {
                      append_candidates(scratch, logits, bound);
                  });
     __syncthreads();
     const int count = static_cast<int>(scratch.num_candidates);
-    if (count <= MAX_CANDIDATES) kept = rank_candidates(scratch, count);
+    if (count <= MAX_CANDIDATES) kept = rank_candidates(scratch, open.known, count);
     __syncthreads();
     return count <= MAX_CANDIDATES;
 }

@@ -3,31 +3,6 @@
 #pragma once
 #include "bounds.cuh"
 
-// The order of logits as integers without the bits that are the same for all logits of a sign.
-__device__ inline u32 short_key(float logit, int idle) { return float_key(logit) >> idle; }
-
-// Of the lowest logit that reaches a bound, which may have more bits than logits.
-__device__ inline u32 lowest_short_key(float bound, int idle) {
-    const u32 key = float_key(bound);
-    return (key & 0x80000000u ? key + ((1u << idle) - 1) : key) >> idle;
-}
-
-__device__ inline float from_short_key(u32 key, int idle) {
-    const u32 whole = key << idle;
-    return key_float(whole & 0x80000000u ? whole : whole | ((1u << idle) - 1));
-}
-
-template <typename T>
-constexpr int IDLE_BITS = ADJUSTED ? 0 : IDLE_KEY_BITS<T>;
-
-// Whether every logit from the bound on has a counter of its own.
-template <typename T>
-__device__ inline bool is_countable(const Known& known) {
-    constexpr int idle = IDLE_BITS<T>;
-    return idle > 0 &&
-           short_key(known.law.max, idle) - lowest_short_key(known.bound, idle) < MAX_COUNTED;
-}
-
 constexpr int COUNTED_AT_ONCE = 3;  // blocks of a warp, on their way
 
 // Hands on the blocks first + i * step for the bits i of `wanted`.
@@ -72,32 +47,29 @@ __device__ inline void count_block(
     }
 }
 
-// Counts a share of the row at hand.
+// Counts a worker's share of a row.
 template <typename T>
-__device__ COLD void count_share(Scratch& scratch, Worker worker) {
-    const Row<T>& row = row_of<T>(scratch);
-    const Mass* stats = scratch.at_hand.stats;
-    const float bound = scratch.at_hand.known.bound;
+__device__ COLD void count_share(OpenRow& open, u32* counts, Worker worker) {
+    const Row<T>& row = row_of<T>(open);
+    const Mass* stats = open.stats;
+    const float bound = open.known.bound;
     const u32 low = lowest_short_key(bound, IDLE_BITS<T>);
-    for (int i = thread_id(); i < MAX_COUNTED; i += CTA_THREADS) scratch.counts[i] = 0;
-    __syncthreads();
-    const SharedCounters counters(scratch.counts);
-    if (is_direct(row)) {
-        for (int first = worker.index; first < row.num_blocks(); first += worker.count * LANES) {
-            const int mine = first + lane_id() * worker.count;
-            const u32 wanted =
-                __ballot_sync(ALL_LANES, mine < row.num_blocks() && stats[mine].max >= bound);
-            visit_direct(row, first, worker.count, wanted,
-                         [&](const RawBlock<T>& raw) { count_block(counters, raw, low); });
-        }
-    } else {
+    const SharedCounters counters(counts);
+    if (!is_direct(row)) {
         visit_blocks(worker, row, stats, bound, [&](int, const float(&logits)[PER_LANE]) {
 #pragma unroll
             for (int j = 0; j < PER_LANE; ++j)
                 counters.add(short_key(logits[j], IDLE_BITS<T>) - low, MAX_COUNTED);
         });
+        return;
     }
-    __syncthreads();
+    for (int first = worker.index; first < row.num_blocks(); first += worker.count * LANES) {
+        const int mine = first + lane_id() * worker.count;
+        const u32 wanted =
+            __ballot_sync(ALL_LANES, mine < row.num_blocks() && stats[mine].max >= bound);
+        visit_direct(row, first, worker.count, wanted,
+                     [&](const RawBlock<T>& raw) { count_block(counters, raw, low); });
+    }
 }
 
 // How many logits are larger than those of a counter, and their mass.
@@ -106,28 +78,33 @@ struct Above {
     u64 mass;
 };
 
-// The counters of one thread: `each` visits them from the largest logit on, as (key, number of
-// logits, their mass).
+// How many there are of a logit, -0 being 0.
+__device__ inline u32 number_at(const u32* counts, u32 place, u32 place_of_zero) {
+    if (place + 1 == place_of_zero) return 0;
+    return counts[place] + (place == place_of_zero && place > 0 ? counts[place - 1] : 0);
+}
+
+// The counters of one thread, from the largest logit on.
 struct Counters {
-    static constexpr int PER_THREAD = MAX_COUNTED / CTA_THREADS;
+    static constexpr int PER_THREAD = MAX_COUNTED / DrawTeam::THREADS;
     u32 numbers[PER_THREAD];
     u64 masses[PER_THREAD];
     u32 top;  // key of the first
-    __device__ Counters(const Scratch& scratch, u32 low, int idle) {
-        const int place = MAX_COUNTED - 1 - static_cast<int>(thread_id()) * PER_THREAD;
+    __device__ Counters(const u32* counts, const Law& law, int thread, u32 low, int idle) {
+        const int place = MAX_COUNTED - 1 - thread * PER_THREAD;
         top = low + place;
 #pragma unroll
         for (int i = 0; i < PER_THREAD; ++i) {
-            numbers[i] = scratch.counts[place - i];
+            numbers[i] = number_at(counts, place - i, short_key(0.0f, idle) - low);
             const float logit = from_short_key(top - i, idle);
-            masses[i] =
-                numbers[i] ? numbers[i] * fixed_weight(scratch.at_hand.known.law, logit) : 0;
+            masses[i] = numbers[i] ? numbers[i] * fixed_weight(law, logit) : 0;
         }
     }
 };
 
-// What lies above a thread's counters: exclusive prefix sums over the CTA.
-__device__ inline Above above_counters(Scratch& scratch, const Counters& counters) {
+// What lies above a thread's counters: exclusive prefix sums over the team.
+__device__ inline Above above_counters(
+    const DrawTeam& team, Scratch& scratch, const Counters& counters) {
     Above mine = {0, 0};
 #pragma unroll
     for (int i = 0; i < Counters::PER_THREAD; ++i) {
@@ -145,24 +122,28 @@ __device__ inline Above above_counters(Scratch& scratch, const Counters& counter
         scratch.sums[warp_id()] = end.mass;
         scratch.numbers[warp_id()] = end.number;
     }
-    __syncthreads();
-    for (int warp = 0; warp < warp_id(); ++warp) {
+    team.sync();
+    for (int warp = team.first_warp; warp < warp_id(); ++warp) {
         end.mass += scratch.sums[warp];
         end.number += scratch.numbers[warp];
     }
-    __syncthreads();
+    team.sync();
     return {end.number - mine.number, end.mass - mine.mass};
 }
 
-// What the filters keep, from the counts of all that reaches the bound.
+// What the filters keep of the row of a team, from the counts of all that reaches the bound.
 template <typename T>
 __device__ COLD Kept filter_by_counts(Scratch& scratch) {
     constexpr int idle = IDLE_BITS<T>;
-    const Known& known = scratch.at_hand.known;
+    const DrawTeam team = my_team<DrawTeam>();
+    const int place = warp_id() / DrawTeam::WARPS;
+    const Known& known = scratch.rows[place].known;
     const Filters& filters = known.filters;
+    u32& threshold_key = scratch.threshold_keys[place];
+    if (team.thread() == 0) threshold_key = ~0u;
     const u32 low = lowest_short_key(known.bound, idle);
-    Counters counters(scratch, low, idle);
-    Above above = above_counters(scratch, counters);
+    Counters counters(scratch.counts[place], known.law, team.thread(), low, idle);
+    Above above = above_counters(team, scratch, counters);
     // What top-k cuts off is gone.
     u64 mine = 0;
     u32 number = above.number;
@@ -175,8 +156,8 @@ __device__ COLD Kept filter_by_counts(Scratch& scratch) {
     }
     u64 whole = known.sum;
     if (cuts_before_top_p(filters)) {
-        whole = cta_sum(scratch, mine);
-        __syncthreads();
+        whole = team_sum(team, scratch, mine);
+        team.sync();
     }
     const double wanted = filters.top_p * static_cast<double>(whole);
     u32 least = ~0u;
@@ -191,7 +172,7 @@ __device__ COLD Kept filter_by_counts(Scratch& scratch) {
         sum += counters.masses[i];
     }
     least = __reduce_min_sync(ALL_LANES, least);
-    if (lane_id() == 0) atomicMin(&scratch.threshold_key, least);
-    sum = cta_sum(scratch, sum);
-    return {from_short_key(scratch.threshold_key, idle), sum};
+    if (lane_id() == 0) atomicMin(&threshold_key, least);
+    sum = team_sum(team, scratch, sum);
+    return {from_short_key(threshold_key, idle), sum};
 }

@@ -38,22 +38,23 @@ __device__ inline int first_shift(u32 span) {
     return bits > 8 ? bits - 8 : 0;
 }
 
-// Visits the logits of the row at hand, among them all that reach its bound.
+// Visits the logits of a row, among them all that reach its bound.
 template <typename T, typename Visit>
-__device__ inline void visit_logits(Scratch& scratch, Visit visit) {
-    visit_blocks(whole_cta(), row_of<T>(scratch), scratch.at_hand.stats,
-                 scratch.at_hand.known.bound, [&](int, const float(&logits)[PER_LANE]) {
+__device__ inline void visit_logits(OpenRow& open, Visit visit) {
+    visit_blocks(whole_cta(), row_of<T>(open), open.stats, open.known.bound,
+                 [&](int, const float(&logits)[PER_LANE]) {
 #pragma unroll
                      for (int j = 0; j < PER_LANE; ++j) visit(logits[j]);
                  });
 }
 
-// The lowest logit of the row at hand, none larger than `max`, from its bound on with less than `target`
-// above it; `weigh` gives each one's share.
+// The lowest logit of a row, none larger than `max`, from its bound on with less than `target` above
+// it; `weigh` gives each one's share.
 template <typename T, typename Weigh>
-__device__ COLD float select_by_digits(Scratch& scratch, float max, u64 target, Weigh weigh) {
+__device__ COLD float select_by_digits(
+    Scratch& scratch, OpenRow& open, float max, u64 target, Weigh weigh) {
     constexpr int idle = IDLE_BITS<T>;
-    const float bound = scratch.at_hand.known.bound;
+    const float bound = open.known.bound;
     u64* bins = scratch.bins;
     u32 low = lowest_short_key(bound, idle);  // the threshold is here or above, by less than
     u32 width = short_key(max, idle) - low + 1;
@@ -63,7 +64,7 @@ __device__ COLD float select_by_digits(Scratch& scratch, float max, u64 target, 
     for (;; shift = shift > 8 ? shift - 8 : 0) {
         for (int bin = thread_id(); bin < NUM_BINS; bin += CTA_THREADS) bins[bin] = 0;
         __syncthreads();
-        visit_logits<T>(scratch, [&](float logit) {
+        visit_logits<T>(open, [&](float logit) {
             const u32 distance = short_key(logit, idle) - low;
             if (distance < width) atomicAdd(&bins[distance >> shift], weigh(logit));
         });
@@ -80,35 +81,36 @@ __device__ COLD float select_by_digits(Scratch& scratch, float max, u64 target, 
 }
 
 template <typename T>
-__device__ inline u64 mass_from(Scratch& scratch, const Law& law, float floor) {
+__device__ inline u64 mass_from(Scratch& scratch, OpenRow& open, float floor) {
     u64 mine = 0;
-    visit_logits<T>(scratch, [&](float logit) {
+    const Law law = open.known.law;
+    visit_logits<T>(open, [&](float logit) {
         if (logit >= floor) mine += fixed_weight(law, logit);
     });
-    const u64 sum = cta_sum(scratch, mine);
+    const u64 sum = team_sum(my_team<WholeCta>(), scratch, mine);
     __syncthreads();
     return sum;
 }
 
-// As filter_by_counts.
+// What the filters keep of a row.
 template <typename T>
-__device__ COLD Kept filter_by_digits(Scratch& scratch) {
-    const Law& law = scratch.at_hand.known.law;
-    const Filters& filters = scratch.at_hand.known.filters;
-    float floor = scratch.at_hand.known.bound;
+__device__ COLD Kept filter_by_digits(Scratch& scratch, OpenRow& open) {
+    const Law& law = open.known.law;
+    const Filters& filters = open.known.filters;
+    float floor = open.known.bound;
     if (filters.top_k > 0) {
         const auto one = [](float) { return static_cast<u64>(1); };
-        floor = select_by_digits<T>(scratch, law.max, filters.top_k, one);
+        floor = select_by_digits<T>(scratch, open, law.max, filters.top_k, one);
     }
-    u64 sum = scratch.at_hand.known.sum;
-    if (cuts_before_top_p(filters)) sum = mass_from<T>(scratch, law, floor);
+    u64 sum = open.known.sum;
+    if (cuts_before_top_p(filters)) sum = mass_from<T>(scratch, open, floor);
     if (filters.top_p < 1.0f) {
         const Law* known = &law;
         const auto weigh = [=](float logit) { return fixed_weight(*known, logit); };
         const u64 target = static_cast<u64>(ceil(filters.top_p * static_cast<double>(sum)));
-        const float last = select_by_digits<T>(scratch, law.max, target, weigh);
+        const float last = select_by_digits<T>(scratch, open, law.max, target, weigh);
         floor = fmaxf(floor, last);
-        sum = mass_from<T>(scratch, law, floor);
+        sum = mass_from<T>(scratch, open, floor);
     }
     return {floor, sum};
 }

@@ -5,6 +5,7 @@
 constexpr int MAX_BLOCKS = 512;  // of a row whose blocks one warp looks through
 constexpr int MAX_CANDIDATES = 128;  // that are listed and compared all with all
 constexpr int NUM_BINS = 256;
+constexpr int ROWS_AT_ONCE = CTA_WARPS / DrawTeam::WARPS;  // that are looked through together
 constexpr float FIXED_ONE = 1099511627776.0f;  // 2^40
 constexpr float LEAST_LOGIT = -3.402823466e38f;
 constexpr float MASS_SLACK = 1e-5f;  // of a row's mass: more than sums of floats are wrong by
@@ -36,57 +37,57 @@ struct Known {
     float bound;  // what is kept is not below
 };
 
-// The row that a CTA filters, and what is known of it. Functions that are not inlined find it in
-// shared memory: arguments would hold registers while others are called.
-struct RowAtHand {
+// A row whose law is looked for among its logits. In shared memory: arguments of functions would hold
+// registers while others are called.
+struct OpenRow {
     Row<TargetLogit> target;
     Row<DraftLogit> draft;
-    Mass* stats;
+    const Mass* stats;
     Known known;
+    int place;      // see place_of
+    bool is_draft;  // which of the two it is
+    bool counted;   // each logit that may be kept has a counter
+    bool shared;    // by the CTAs of a request
     alignas(8) char adjustment[ADJUSTED ? sizeof(Adjustment) : 8];
 };
 
-// What a CTA shares while it filters a row.
+// What a CTA shares while it filters rows.
 struct Scratch {
-    RowAtHand at_hand;
+    OpenRow rows[ROWS_AT_ONCE];
     union {
-        float amounts[CTA_WARPS][LANES];
-        u32 counts[MAX_COUNTED + 1];  // the last one counts in vain
+        u32 counts[ROWS_AT_ONCE][MAX_COUNTED + 4];  // behind the last what counts in vain
         u64 bins[NUM_BINS];
         Candidates found;
     };
     u64 sums[CTA_WARPS];  // one a warp, as the next
     u32 numbers[CTA_WARPS];
+    u32 threshold_keys[ROWS_AT_ONCE];
     u32 num_candidates;
-    u32 threshold_key;
     u32 bin;
-    Known counted[MAX_SHARED_ROWS];
-    int places[MAX_SHARED_ROWS];
-    int num_counted;
 };
 
 template <typename T>
-__device__ inline const Row<T>& row_of(const Scratch& scratch) {
-    if constexpr (SAME<T, TargetLogit>) return scratch.at_hand.target;
-    else return scratch.at_hand.draft;
+__device__ inline Row<T>& row_of(OpenRow& open) {
+    if constexpr (SAME<T, TargetLogit>) return open.target;
+    else return open.draft;
 }
 
-// By one thread, between barriers.
+// By one thread.
 template <typename T>
 __device__ inline void set_row(
-    Scratch& scratch, const Row<T>& row, const Mass* stats, const Filters& filters, float max) {
-    RowAtHand& at = scratch.at_hand;
-    Row<T>& known = const_cast<Row<T>&>(row_of<T>(scratch));
-    known = row;
+    OpenRow& open, const Row<T>& row, const Mass* stats, const Filters& filters, float max) {
+    row_of<T>(open) = row;
     if (ADJUSTED && row.adjustment) {
-        Adjustment* adjustment = reinterpret_cast<Adjustment*>(at.adjustment);
+        Adjustment* adjustment = reinterpret_cast<Adjustment*>(open.adjustment);
         *adjustment = *row.adjustment;
-        known.adjustment = adjustment;
+        row_of<T>(open).adjustment = adjustment;
     }
-    at.stats = const_cast<Mass*>(stats);
-    at.known = {filters, {max, -INFINITY, logit_scale(filters.temperature), 0.0f}, 0, LEAST_LOGIT};
-    scratch.num_candidates = 0;
-    scratch.threshold_key = ~0u;
+    open.stats = stats;
+    open.known.filters = filters;
+    open.known.law = {max, -INFINITY, logit_scale(filters.temperature), 0.0f};
+    open.known.bound = LEAST_LOGIT;
+    open.is_draft = !SAME<T, TargetLogit>;
+    open.shared = false;
 }
 
 __device__ inline bool cuts_before_top_p(const Filters& filters) {
@@ -130,6 +131,31 @@ __device__ inline float floor_of_min_p(double reach, float max) {
     return fmaxf(__double2float_ru(max + reach), LEAST_LOGIT);
 }
 
+// The order of logits as integers without the bits that are the same for all logits of a sign.
+__device__ inline u32 short_key(float logit, int idle) { return float_key(logit) >> idle; }
+
+// Of the lowest logit that reaches a bound, which may have more bits than logits.
+__device__ inline u32 lowest_short_key(float bound, int idle) {
+    const u32 key = float_key(bound == 0.0f ? -0.0f : bound);
+    return (key & 0x80000000u ? key + ((1u << idle) - 1) : key) >> idle;
+}
+
+__device__ inline float from_short_key(u32 key, int idle) {
+    const u32 whole = key << idle;
+    return key_float(whole & 0x80000000u ? whole : whole | ((1u << idle) - 1));
+}
+
+template <typename T>
+constexpr int IDLE_BITS = ADJUSTED ? 0 : IDLE_KEY_BITS<T>;
+
+// Whether every logit from the bound on has a counter of its own.
+template <typename T>
+__device__ inline bool is_countable(const Known& known) {
+    constexpr int idle = IDLE_BITS<T>;
+    return idle > 0 &&
+           short_key(known.law.max, idle) - lowest_short_key(known.bound, idle) < MAX_COUNTED;
+}
+
 // A lane's places in a shared list: `count` of them from the returned one on. By a whole warp.
 __device__ inline u32 take_places(u32* length, u32 count) {
     u32 end = count;
@@ -152,12 +178,14 @@ __device__ inline u64 warp_sum(u64 value) {
     return low + (middle << 22) + (high << 44);
 }
 
-// The same by a CTA, known to all of it. Two of these need a barrier between.
-__device__ inline u64 cta_sum(Scratch& scratch, u64 value) {
+// The same by a team, known to all of it. Two of these need a barrier between.
+template <typename TeamT>
+__device__ inline u64 team_sum(const TeamT& team, Scratch& scratch, u64 value) {
     const u64 mine = warp_sum(value);
     if (lane_id() == 0) scratch.sums[warp_id()] = mine;
-    __syncthreads();
+    team.sync();
     u64 sum = 0;
-    for (int warp = 0; warp < CTA_WARPS; ++warp) sum += scratch.sums[warp];
+#pragma unroll
+    for (int warp = 0; warp < TeamT::WARPS; ++warp) sum += scratch.sums[team.first_warp + warp];
     return sum;
 }

@@ -39,12 +39,13 @@ struct Parts {
     __device__ bool draft(int part) const { return dense && part % 2; }
 };
 
-// Waits for the whole request. What a CTA wrote before is visible to all.
+// Waits for the whole request, or, from the second meeting at a counter on, until so many have come in
+// all. What a CTA wrote before is visible to all.
 __device__ inline void meet(u32* counter, u32 expected) {
     __syncthreads();
     if (thread_id() == 0) {
         u32 arrived = add_acq_rel(counter, 1u) + 1;
-        while (arrived != expected) arrived = load_acquire(counter);
+        while (arrived < expected) arrived = load_acquire(counter);
     }
     __syncthreads();
 }

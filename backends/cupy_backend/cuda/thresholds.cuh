@@ -1,42 +1,75 @@
-// Laws of rows that their blocks' statistics leave open, by reading them again. By a whole CTA.
+// Laws of rows that their blocks' statistics leave open, by reading them again: up to ROWS_AT_ONCE,
+// whose bounds are known. By a whole CTA.
 #pragma once
 #include "digits.cuh"
 #include "peaks.cuh"
 
+__device__ inline void clear_counts(Scratch& scratch, int num_rows) {
+    for (int i = 0; i < num_rows; ++i)
+        for (int j = thread_id(); j < MAX_COUNTED; j += CTA_THREADS) scratch.counts[i][j] = 0;
+}
+
+// Counts rows, the CTA's share of those that are shared. Warps divide the rows among themselves.
+__device__ COLD void count_rows(Scratch& scratch, int num_rows, Worker cta) {
+    const int warps = num_rows == 1 ? CTA_WARPS : num_rows == 2 ? CTA_WARPS / 2 : CTA_WARPS / 4;
+    const int place = warp_id() / warps, warp = warp_id() % warps;
+    if (place < num_rows && scratch.rows[place].counted) {
+        OpenRow& open = scratch.rows[place];
+        Worker worker = {warp, warps};
+        if (open.shared) worker = {cta.index + cta.count * warp, cta.count * warps};
+        if constexpr (IDLE_BITS<TargetLogit> > 0)
+            if (SAME_LOGITS || !open.is_draft)
+                count_share<TargetLogit>(open, scratch.counts[place], worker);
+        if constexpr (!SAME_LOGITS && IDLE_BITS<DraftLogit> > 0)
+            if (open.is_draft) count_share<DraftLogit>(open, scratch.counts[place], worker);
+    }
+    __syncthreads();
+}
+
 // Where a row's logits cannot be counted one by one.
 template <typename T>
-__device__ COLD Kept filter_uncounted(Scratch& scratch) {
+__device__ COLD Kept filter_uncounted(Scratch& scratch, OpenRow& open) {
     if constexpr (IDLE_BITS<T> == 0) {
         Kept kept;
-        if (filter_listed<T>(scratch, kept)) return kept;
+        if (filter_listed<T>(scratch, open, kept)) return kept;
     }
-    return filter_by_digits<T>(scratch);
+    return filter_by_digits<T>(scratch, open);
 }
 
-// The law of the row at hand. To be read before the next barrier but one.
-template <typename T>
-__device__ inline Law filter_row(Scratch& scratch, bool counted) {
-    const Kept kept = IDLE_BITS<T> > 0 && counted ? filter_by_counts<T>(scratch)
-                                                  : filter_uncounted<T>(scratch);
-    Law law = scratch.at_hand.known.law;
+__device__ inline void set_kept(Law& law, const Kept& kept) {
     law.threshold = kept.threshold;
     law.log2_sum = log2f(from_fixed(kept.sum));
-    return law;
 }
 
-// The same of a row whose largest logit is known, read by this CTA alone.
-template <typename T>
-__device__ COLD Law settle_alone(Scratch& scratch) {
-    bound_row<T>(scratch);
-    const bool counted = is_countable<T>(scratch.at_hand.known);
-    if (IDLE_BITS<T> > 0 && counted) count_share<T>(scratch, whole_cta());
-    return filter_row<T>(scratch, counted);
+// Laws of rows that are counted, a team a row, and of the others one after the other.
+__device__ COLD void filter_rows(Scratch& scratch, int num_rows) {
+    const int place = warp_id() / DrawTeam::WARPS;
+    if (place < num_rows && scratch.rows[place].counted) {
+        OpenRow& open = scratch.rows[place];
+        Kept kept = {};
+        if constexpr (IDLE_BITS<TargetLogit> > 0)
+            if (SAME_LOGITS || !open.is_draft) kept = filter_by_counts<TargetLogit>(scratch);
+        if constexpr (!SAME_LOGITS && IDLE_BITS<DraftLogit> > 0)
+            if (open.is_draft) kept = filter_by_counts<DraftLogit>(scratch);
+        if (my_team<DrawTeam>().thread() == 0) set_kept(open.known.law, kept);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int i = 0; i < num_rows; ++i) {
+        OpenRow& open = scratch.rows[i];
+        if (open.counted) continue;
+        const Kept kept = SAME_LOGITS || !open.is_draft
+            ? filter_uncounted<TargetLogit>(scratch, open)
+            : filter_uncounted<DraftLogit>(scratch, open);
+        __syncthreads();
+        if (thread_id() == 0) set_kept(open.known.law, kept);
+        __syncthreads();
+    }
 }
 
 // Masses of what a law keeps of a worker's share of the blocks, for those that keep something.
 template <typename T>
-__device__ inline void keep_masses(
-    const Worker& worker, const Row<T>& row, Mass* stats, const Law& law) {
+__device__ COLD void keep_masses(Row<T>& row, Mass* stats, const Law& law, Worker worker) {
     visit_blocks(worker, row, stats, law.threshold,
                  [&](int block, const float(&logits)[PER_LANE]) {
                      const float sum = block_sum(logits, stats[block].max, law.scale, law.threshold);

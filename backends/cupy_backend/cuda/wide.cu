@@ -69,7 +69,7 @@ __device__ inline void find_laws(const Params& p, const GlobalPlaces& places, Sh
         const int row = parts.row(part);
         const bool draft = parts.draft(part);
         if (FILTERED) {
-            note_law(shared, stats_of(places, row, draft), row, draft);
+            note_law(shared, stats_of(places, place_of(row, draft)), row, draft);
             continue;
         }
         const Law law = find_law(p, places, shared.request, row, draft);
@@ -221,13 +221,13 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     if (waits) {
         if (POLICY == BLOCK && shared.decision.ending == FROM_RESIDUAL) {
             if (!find_residuals(shared)) return;
-            if (open) forget_counts(shared, reinterpret_cast<Scratch&>(scratch));
+            if (open) forget_counts(shared);
             if (thread_id() == 0) forget(shared.control);
             if (warp_id() < DrawTeam::WARPS) finish_block(shared);
             return;
         }
         if (open) {
-            if (!leave_open(shared, reinterpret_cast<Scratch&>(scratch))) return;
+            if (!leave_open(shared)) return;
             if (thread_id() == 0) forget(shared.control);
         } else {
             // Whoever came last waits for nobody, so the others clear up.

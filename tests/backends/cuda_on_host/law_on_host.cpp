@@ -16,17 +16,23 @@ __device__ void find_statistics(const LogitRow& row, float scale, Mass* stats) {
 
 // As several CTAs, each of which counts a share, find it. False if the row cannot be counted.
 __device__ bool settle_by_shares(Scratch& scratch, int num_shares, u32* counts, Law& law) {
-    bound_row<TargetLogit>(scratch);
-    if (!is_countable<TargetLogit>(scratch.at_hand.known)) return false;
+    OpenRow& open = scratch.rows[0];
+    if (warp_id() == 0) bound_row<TargetLogit>(open);
+    __syncthreads();
+    if (!open.counted) return false;
+    if (thread_id() == 0) open.shared = true;
     for (int share = 0; share < num_shares; ++share) {
-        const Worker worker = {share + num_shares * warp_id(), num_shares * CTA_WARPS};
-        if constexpr (IDLE_BITS<TargetLogit> > 0) count_share<TargetLogit>(scratch, worker);
-        for (int i = thread_id(); i < MAX_COUNTED; i += CTA_THREADS) counts[i] += scratch.counts[i];
+        clear_counts(scratch, 1);
+        __syncthreads();
+        count_rows(scratch, 1, {share, num_shares});
+        for (int i = thread_id(); i < MAX_COUNTED; i += CTA_THREADS)
+            counts[i] += scratch.counts[0][i];
         __syncthreads();
     }
-    for (int i = thread_id(); i < MAX_COUNTED; i += CTA_THREADS) scratch.counts[i] = counts[i];
+    for (int i = thread_id(); i < MAX_COUNTED; i += CTA_THREADS) scratch.counts[0][i] = counts[i];
     __syncthreads();
-    law = filter_row<TargetLogit>(scratch, true);
+    filter_rows(scratch, 1);
+    law = open.known.law;
     return true;
 }
 
@@ -53,7 +59,7 @@ extern "C" int find_law(
         } else {
             found = find_row_law(stats, row.num_blocks(), filters);
             __syncthreads();
-            if (thread_id() == 0) set_row(scratch, row, stats, filters, found.law.max);
+            if (thread_id() == 0) set_row(scratch.rows[0], row, stats, filters, found.law.max);
             __syncthreads();
             if (found.is_open) shared = settle_by_shares(scratch, num_shares, counts, found.law);
         }
