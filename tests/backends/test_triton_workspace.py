@@ -63,7 +63,7 @@ def test_a_short_workspace_is_refused_before_anything_is_launched() -> None:
     ("policy", "top_p", "num_launches"),
     [
         (Strict(), 1.0, 2),
-        (Probabilistic(), 1.0, 3),
+        (Probabilistic(), 1.0, 2),
         (Block(), 1.0, 3),
         (Block(), 0.9, 4),
     ],
