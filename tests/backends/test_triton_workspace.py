@@ -52,7 +52,7 @@ def test_the_workspace_holds_a_few_numbers_per_block(policy: Policy, top_p: floa
 
 def test_a_short_workspace_is_refused_before_anything_is_launched() -> None:
     launched: list[object] = []
-    sampler = TritonSampler(launch=lambda *args, **_: launched.append(args))
+    sampler = TritonSampler(launch=lambda *args, **_: launched.append(args), overlap=False)
     size = sampler.verify_workspace_size(batch(), params(0.9), Strict())
     with pytest.raises(InvalidInputError, match=f"workspace: expected at least {size}"):
         sampler.verify(batch(), params(0.9), Strict(), workspace=torch.zeros(size - 1))
@@ -70,7 +70,7 @@ def test_a_short_workspace_is_refused_before_anything_is_launched() -> None:
 )
 def test_verification_takes_few_launches(policy: Policy, top_p: float, num_launches: int) -> None:
     launched: list[object] = []
-    sampler = TritonSampler(launch=lambda *args, **_: launched.append(args))
+    sampler = TritonSampler(launch=lambda *args, **_: launched.append(args), overlap=False)
     plain = SamplingTensors.stack([SamplingParams(seed=1, top_p=top_p)] * NUM_REQS)
     sampler.verify(batch(), plain, policy)
     assert len(launched) == num_launches
