@@ -20,10 +20,10 @@ from .arguments import NO_SCRATCH, Scratch
 MAX_CANDIDATES = 1024
 """Logits per row that may be listed as possible thresholds; more are searched through."""
 
-COUNT_COPIES = 4
+COUNT_COPIES = 8
 """Logits of a row are counted in so many places, as additions to one place wait for each other."""
 
-MAX_COPIED_ROWS = 32
+MAX_COPIED_ROWS = 16
 """So many rows are; further ones are counted in one place each."""
 
 MIN_FRONT = 16384
