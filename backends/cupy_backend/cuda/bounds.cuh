@@ -17,10 +17,13 @@ __device__ inline u64 fixed_mass(const Mass* stats, int num_blocks, const Law& l
 
 // A logit that top-p's threshold is not below: all logits that weigh less than it does have less than
 // 1 - top_p of the mass together. A little lower, for rounding.
-__device__ inline float bound_of_top_p(const Law& law, float top_p, float sum, i64 vocab_size) {
-    const float share = (1.0f - top_p - MASS_SLACK) * sum / static_cast<float>(vocab_size);
-    if (!(share > 0.0f)) return LEAST_LOGIT;
-    return __fadd_rd(law.max, __fdiv_rd(fminf(log2f(share), 0.0f) - 1e-3f, law.scale));
+__device__ inline float bound_of_top_p(
+    const Known& known, float sum, float log2_vocab_size) {
+    const float rest = 1.0f - known.filters.top_p - MASS_SLACK;
+    if (!(rest > 0.0f)) return LEAST_LOGIT;
+    const float log2_share = fminf(log2_fast(rest * sum) - log2_vocab_size, 0.0f) - 2e-3f;
+    const float distance = log2_share * 1.00001f * LN_2 * fmaxf(known.filters.temperature, 1e-37f);
+    return __fadd_rd(known.law.max, distance);
 }
 
 // A logit that k blocks reach, so that the k-th largest logit is not below it: the k-th of their
@@ -49,14 +52,14 @@ template <typename T>
 __device__ COLD void bound_row(OpenRow& open) {
     const Law law = open.known.law;
     const Filters filters = open.known.filters;
-    const i64 vocab_size = row_of<T>(open).vocab_size;
+    const float vocab_size = static_cast<float>(row_of<T>(open).vocab_size);
     const int num_blocks = row_of<T>(open).num_blocks();
     const u64 sum = fixed_mass(open.stats, num_blocks, law);
     float bound = floor_of_min_p(reach_of_min_p(filters), law.max);
     if (filters.top_k > 0)
         bound = fmaxf(bound, bound_of_top_k(open.stats, num_blocks, law.max, filters.top_k));
     if (!cuts_before_top_p(filters))
-        bound = bound_of_top_p(law, filters.top_p, from_fixed(sum), vocab_size);
+        bound = bound_of_top_p(open.known, from_fixed(sum), log2_fast(vocab_size));
     if (lane_id() == 0) {
         open.known.sum = sum;
         open.known.bound = bound;

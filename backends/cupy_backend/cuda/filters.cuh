@@ -10,14 +10,6 @@ constexpr float FIXED_ONE = 1099511627776.0f;  // 2^40
 constexpr float LEAST_LOGIT = -3.402823466e38f;
 constexpr float MASS_SLACK = 1e-5f;  // of a row's mass: more than sums of floats are wrong by
 
-// What one row's recipe says.
-struct Filters {
-    float temperature;
-    float min_p;  // 0: off
-    int top_k;    // 0: off
-    float top_p;  // 1: off
-};
-
 // What filters keep: logits from a threshold on, and their mass relative to the row's largest.
 struct Kept {
     float threshold;
@@ -105,12 +97,6 @@ __device__ inline u64 fixed_weight(const Law& law, float logit) {
 
 __device__ inline float from_fixed(u64 mass) {
     return static_cast<float>(static_cast<double>(mass) / FIXED_ONE);
-}
-
-__device__ inline Filters filters_of(const Recipe& recipe, i64 request, i64 vocab_size) {
-    const int top_k = recipe.top_k[request];
-    return {recipe.temperature[request], recipe.min_p[request], top_k < vocab_size ? top_k : 0,
-            recipe.top_p[request]};
 }
 
 __device__ inline bool has_filters(const Filters& filters) {

@@ -47,6 +47,7 @@ struct Shared {
     u64 slots[CTA_WARPS];
     u32 flags[MAX_ROWS / 16];
     Law target_laws[MAX_ROWS];
+    Filters filters[FILTERED ? 2 : 1];                 // of the target and of the draft
     bool is_lone[FILTERED ? MAX_ROWS : 1];             // target rows, see FoundLaw
     u32 open[FILTERED ? 2 * MAX_ROWS / LANES : 1];     // bits: laws that statistics leave open
     Law draft_laws[DENSE ? MAX_DRAFTS : 1];

@@ -15,6 +15,20 @@ struct alignas(16) Law {
     __device__ bool is_usable() const { return max > -INFINITY && max < INFINITY; }
 };
 
+// What one row's recipe says.
+struct Filters {
+    float temperature;
+    float min_p;  // 0: off
+    int top_k;    // 0: off
+    float top_p;  // 1: off
+};
+
+__device__ inline Filters filters_of(const Recipe& recipe, i64 request, i64 vocab_size) {
+    const int top_k = recipe.top_k[request];
+    return {recipe.temperature[request], recipe.min_p[request], top_k < vocab_size ? top_k : 0,
+            recipe.top_p[request]};
+}
+
 // Of a block or a row: the largest logit and the sum of 2^((logit - largest) * scale).
 struct alignas(8) Mass {
     float max;

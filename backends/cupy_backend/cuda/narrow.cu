@@ -95,6 +95,7 @@ __device__ inline void verify_request(
         if (lane_id() == 0) shared.request = request;
     }
     if (FILTERED) close_all(shared);
+    if (FILTERED && warp_id() == 1) gather_filters(p, shared, index);
     __syncthreads();
     const LocalPlaces places = local_places(p, stats, shared.request);
     Verdict verdict;

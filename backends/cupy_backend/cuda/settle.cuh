@@ -31,17 +31,19 @@ __device__ inline Law& law_of(Shared& shared, int row, bool draft) {
     return DENSE && draft ? shared.draft_laws[row] : shared.target_laws[row];
 }
 
-__device__ inline Filters filters_of(const Shared& shared, bool draft) {
-    const Params& p = shared.params;
-    return draft ? filters_of(p.draft, shared.request.index, p.draft_vocab_size)
-                 : filters_of(p.target, shared.request.index, p.vocab_size);
+// By two threads, before a barrier.
+__device__ inline void gather_filters(const Params& p, Shared& shared, i64 index) {
+    const int draft = lane_id();
+    if (draft <= DENSE)
+        shared.filters[draft] = draft ? filters_of(p.draft, index, p.draft_vocab_size)
+                                      : filters_of(p.target, index, p.vocab_size);
 }
 
 // Notes what statistics tell of a row. By a warp.
 __device__ inline void note_law(Shared& shared, const Mass* stats, int row, bool draft) {
     const Params& p = shared.params;
     const int num_blocks = num_blocks_of(draft ? p.draft_vocab_size : p.vocab_size);
-    const FoundLaw found = find_row_law(stats, num_blocks, filters_of(shared, draft));
+    const FoundLaw found = find_row_law(stats, num_blocks, shared.filters[draft]);
     if (lane_id() > 0) return;
     law_of(shared, row, draft) = found.law;
     if (!draft) shared.is_lone[row] = found.is_lone;
@@ -67,10 +69,9 @@ __device__ COLD void show_row(Shared& shared, OpenRow& open, const Mass* stats, 
     if (lane_id() == 0) {
         const float max = law_of(shared, row, draft).max;
         if (draft)
-            set_row(open, draft_row(p, shared.request, row), stats, filters_of(shared, true), max);
+            set_row(open, draft_row(p, shared.request, row), stats, shared.filters[1], max);
         else
-            set_row(open, AdjustedRow(p, shared.request, row).row, stats,
-                    filters_of(shared, false), max);
+            set_row(open, AdjustedRow(p, shared.request, row).row, stats, shared.filters[0], max);
         open.place = place;
     }
     __syncwarp();

@@ -196,6 +196,8 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
         while (waits && arrived != expected) arrived = load_acquire(control.arrived);
     } else if (warp_id() == 1) {
         gather_evidence(p, shared);
+    } else if (FILTERED && warp_id() == 2) {
+        gather_filters(p, shared, index);
     }
     __syncthreads();
     const bool last = shared.flags[0];
