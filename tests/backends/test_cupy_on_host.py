@@ -155,7 +155,7 @@ def test_rows_that_statistics_leave_open_are_counted_by_all_of_a_request_s_ctas(
 
 
 def flat_batch(num_drafts: int) -> VerifyBatch:
-    """Rows whose nuclei are hundreds of tokens; the first request's draft agrees with the target."""
+    """Rows whose nuclei are hundreds of tokens; the first draft agrees with the target."""
     noise = torch.Generator().manual_seed(num_drafts)
     target = 2 * torch.randn(3, num_drafts + 1, 2624, generator=noise)
     apart = torch.randn(3, num_drafts, 2624, generator=noise)
