@@ -209,6 +209,15 @@ def test_ties_at_the_threshold_stay_together(bf16: ctypes.CDLL) -> None:
         assert torch.equal(kept, row == 2.0)
 
 
+def test_zeros_of_both_signs_are_one_logit(bf16: ctypes.CDLL) -> None:
+    row = torch.zeros(2000)
+    row[::2] = -0.0
+    row[::20] = 1.0
+    row[::7] = -1.0
+    for recipe in ((1.0, 0.0, 150, 1.0), (1.0, 0.0, 0, 0.5), (0.5, 0.3, 400, 0.7)):
+        check_row(bf16, row.to(BF16), recipe)
+
+
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_rows_that_are_not_usable_say_so(bf16: ctypes.CDLL, bad: float) -> None:
     row = torch.zeros(1500)
