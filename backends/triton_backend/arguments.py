@@ -72,7 +72,7 @@ class Scratch(NamedTuple):
     progress: Any
     """[num_reqs, 2] int32, how many rows and residual parts are done; the first halt known."""
     listing: Any
-    """[4] int32, how many rows are on the list, tickets taken, programs that are through with it."""
+    """[4] int32: rows on the list, tickets taken, programs that are through with it."""
     rivals: Any
     """[num_reqs, max_spec_len + 1, 2] int32, see `rivals`."""
     tokens: Any
@@ -85,9 +85,9 @@ class Scratch(NamedTuple):
     residual: Any
     thresholds: Any
     open_rows: Any
-    """[num_reqs * num_rows, 4] int32, the list: a row, what its threshold is not below, its mass."""
+    """[num_reqs * num_rows, 4] int32, the list: row, what its threshold is not below, mass."""
     counts: Any
-    """[rows, COUNT_COPIES, MAX_CANDIDATES], where the logits of the first rows on it are counted."""
+    """[rows, COUNT_COPIES, MAX_CANDIDATES], the counts of logits of the first rows on it."""
     candidates: Any
 
 

@@ -1,4 +1,4 @@
-"""Stage 2: the few logits that can be a row's threshold, and which of them is.
+"""Filters: the few logits that can be a row's threshold, and which of them is.
 
 This module refuses lists that are cut short: whoever finds more than fit must search the row.
 """
@@ -7,9 +7,8 @@ import triton
 import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
-from .filter_bounds import next_mass_limits
 from .listed_rows import load_blocks, next_blocks
-from .mass_units import as_key, from_key, in_units, mass_of
+from .mass_units import as_key, from_key
 from .race import NEVER
 from .workspace import MAX_CANDIDATES
 
@@ -74,78 +73,3 @@ def largest_with(logits, weights, needed, row_max, KEY_SHIFT: tl.constexpr):
         high = tl.where(enough, high, middle)
     reached = (logits >= from_key(low << KEY_SHIFT)) & (logits > NEVER)
     return tl.min(tl.where(reached, logits, row_max), 0)
-
-
-@triton.jit
-def mass_threshold(logits, masses, share, less, more, row_max, KEY_SHIFT: tl.constexpr):
-    """Where a share of a mass is reached, and whether it is the same for all masses in between."""
-    threshold = largest_with(logits, masses, share * more.to(tl.float64), row_max, KEY_SHIFT)
-    above = tl.sum(tl.where(logits > threshold, masses, 0), 0)
-    held = tl.sum(masses, 0)
-    agree = above.to(tl.float64) < share * less.to(tl.float64)
-    return threshold, agree & (held.to(tl.float64) >= share * more.to(tl.float64))
-
-
-@triton.jit
-def selected_threshold(
-    logits,
-    num_found,
-    bound,
-    largest,
-    masses,
-    row_max,
-    total,
-    inverse,
-    filters,
-    KEY_SHIFT: tl.constexpr,
-):
-    """The threshold, and whether these logits prove it.
-
-    Args:
-        logits: [N], all of a row that reach the bound, and -inf.
-        num_found, bound: scalars, how many there are.
-        largest, masses: [WIDTH], see `row_threshold`.
-        row_max, total, inverse: scalars, the row's largest logit, its mass in units, and
-            1 / temperature.
-        filters: (least logit for min-p, whether it cuts, top_k, whether it cuts, top_p, whether it
-            cuts).
-        KEY_SHIFT: see `largest_with`.
-
-    Top-p refers to the mass that min-p and top-k leave. Where their thresholds lie below the bound,
-    that mass is known only within limits, which mostly agree on the threshold.
-    """
-    least_logit, by_min_p, top_k, by_rank, top_p, by_mass = filters
-    threshold = tl.maximum(least_logit, bound)
-    enough = by_rank & (num_found >= top_k)
-    if enough:
-        ones = (logits > NEVER).to(tl.int32)
-        threshold = largest_with(logits, ones, top_k.to(tl.float64), row_max, KEY_SHIFT)
-        threshold = tl.maximum(threshold, least_logit)
-    proven = True
-    if by_mass:
-        logits = tl.where(logits >= threshold, logits, NEVER)
-        units = mass_of(logits, row_max, inverse)
-        held = tl.sum(units, 0)
-        less = held
-        more = held
-        missing = (bound > least_logit) & (enough == 0)
-        if missing:
-            more = tl.maximum(total, held)
-            less = tl.where(by_rank | by_min_p, held, more)
-        share = top_p.to(tl.float64)
-        threshold, proven = mass_threshold(logits, units, share, less, more, row_max, KEY_SHIFT)
-        if missing & by_rank & (proven == 0):
-            in_listed = tl.sum(tl.where(largest >= bound, in_units(masses), 0), 0)
-            least, most = next_mass_limits(
-                largest,
-                masses,
-                bound,
-                row_max,
-                inverse,
-                top_k - num_found,
-                tl.maximum(in_listed - held, 0),
-            )
-            more = tl.minimum(more, held + most)
-            less = tl.where(by_min_p, held, held + least)
-            threshold, proven = mass_threshold(logits, units, share, less, more, row_max, KEY_SHIFT)
-    return threshold, proven

@@ -1,4 +1,4 @@
-"""Stage 2: the threshold of a row whose candidates are too many to list, searched key by key.
+"""Filters: the threshold of a row whose candidates are too many to list, searched key by key.
 
 Every pass over the row tries several keys and leaves a fraction of those between. This module
 refuses to be used where a list does.
@@ -94,82 +94,3 @@ def searched(
         low = tl.max(tl.where(enough, keys, low), 0)
         high = above
     return tl.maximum(from_key(low << KEY_SHIFT), bound)
-
-
-@triton.jit
-def searched_threshold(
-    target,
-    draft,
-    adjust,
-    requests,
-    at,
-    places,
-    num_listed,
-    num_blocks,
-    bound,
-    row_max,
-    total,
-    inverse,
-    filters,
-    NUM_DRAFTS: tl.constexpr,
-    KEY_SHIFT: tl.constexpr,
-):
-    """The threshold, from all blocks that reach a bound; arguments as in `selected_threshold`."""
-    _least_logit, by_min_p, top_k, by_rank, top_p, by_mass = filters
-    threshold = tl.maximum(bound, LOWEST_FINITE)
-    if by_rank:
-        threshold = searched(
-            target,
-            draft,
-            adjust,
-            requests,
-            at,
-            places,
-            num_listed,
-            num_blocks,
-            threshold,
-            row_max,
-            inverse,
-            top_k.to(tl.float64),
-            True,
-            NUM_DRAFTS,
-            KEY_SHIFT,
-        )
-    if by_mass:
-        mass = total
-        if by_rank | by_min_p:
-            only = threshold + tl.zeros([1], tl.float32)
-            amounts = amounts_from(
-                target,
-                draft,
-                adjust,
-                requests,
-                at,
-                places,
-                num_listed,
-                num_blocks,
-                only,
-                row_max,
-                inverse,
-                False,
-                NUM_DRAFTS,
-            )
-            mass = tl.sum(amounts, 0)
-        threshold = searched(
-            target,
-            draft,
-            adjust,
-            requests,
-            at,
-            places,
-            num_listed,
-            num_blocks,
-            threshold,
-            row_max,
-            inverse,
-            top_p.to(tl.float64) * mass.to(tl.float64),
-            False,
-            NUM_DRAFTS,
-            KEY_SHIFT,
-        )
-    return threshold

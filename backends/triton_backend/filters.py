@@ -7,6 +7,7 @@ open are put on a list: see `open_rows`. This module refuses to read a logit.
 import triton
 import triton.language as tl
 
+from .filter_search import LOWEST_FINITE
 from .kept_statistics import keep, load_quarters
 from .listed_rows import listed, next_blocks
 from .mass_units import UNITS, as_short_key, in_units
@@ -24,7 +25,6 @@ FEW = tl.constexpr(4)
 
 UNDECIDED = tl.constexpr(0x7FC00000)
 """A NaN's bits, in place of a threshold."""
-LOWEST_FINITE = tl.constexpr(-3.4028234663852886e38)
 
 
 @triton.jit
@@ -141,7 +141,7 @@ def put_on_list(scratch, slot, floor, row_max, recipe, by_rank, most, vocab_size
     tl.store(record + 1, bound.to(tl.int32, bitcast=True))
     tl.store(record.to(tl.pointer_type(tl.int64), bitcast=True) + 1, most)
     counts, copies = counts_of(scratch, number, slot)
-    for copy in range(0, copies):
+    for copy in range(copies):
         tl.store(counts + copy * CAPACITY + tl.arange(0, CAPACITY), 0.0)
 
 

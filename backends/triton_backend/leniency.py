@@ -9,7 +9,7 @@ import triton.language as tl
 from .candidates import CAPACITY
 from .laws import log_probs, row_log_probs
 from .listed_rows import listed, load_blocks, next_blocks
-from .listed_threshold import row_threshold
+from .listed_threshold import ranked_threshold
 from .race import BLOCK, NEVER
 
 TILE = tl.constexpr(4)
@@ -38,7 +38,7 @@ def entropy(call, request, row, largest, law):
 
 
 @triton.jit
-def near_best(call, request, row, largest, masses, law, top_n, delta, KEY_SHIFT: tl.constexpr):
+def near_best(call, request, row, largest, law, top_n, delta, KEY_SHIFT: tl.constexpr):
     """The least log p among the n most likely tokens that are within delta of the most likely.
 
     They are what min-p and top-k would leave of the law. Arguments as in `least_accepted`.
@@ -47,23 +47,18 @@ def near_best(call, request, row, largest, masses, law, top_n, delta, KEY_SHIFT:
     share = 1.0 - delta * tl.exp(law.log_total)
     reach = tl.log(tl.maximum(share, 0.0)) / law.inverse
     least_logit = tl.maximum(tl.minimum(law.row_max + reach, law.row_max), law.threshold)
-    vocab_size = row * 0 + call.target.vocab_size
-    rank = row * 0 + top_n
-    filters = (least_logit, least_logit > NEVER, rank, rank < vocab_size, row * 0.0 + 1.0, row < 0)
-    level = row_threshold(
+    level = ranked_threshold(
         call.target,
         call.draft,
         call.adjust,
         call.requests,
         (request.index, request.start, row),
         largest,
-        masses * tl.exp((largest - law.row_max) * law.inverse),
         call.scratch.candidates + slot * CAPACITY,
         call.scratch.num_blocks,
         law.row_max,
-        law.inverse,
-        filters,
-        vocab_size.to(tl.float32),
+        least_logit,
+        row * 0 + top_n,
         TILE,
         call.variant.num_drafts,
         KEY_SHIFT,

@@ -75,7 +75,7 @@ def judge_leniently(call, strictness, delta, top_n, KEY_SHIFT: tl.constexpr):
             draft_usable = is_draft_usable(call, request, row)
             if draft_usable:
                 lenient, undecided, caused = leniency_of_row(
-                    call, request, row, largest, masses, strictness, delta, top_n, KEY_SHIFT
+                    call, request, row, largest, strictness, delta, top_n, KEY_SHIFT
                 )
                 if call.variant.policy != "fly":
                     accepted = lenient
@@ -101,9 +101,7 @@ def is_draft_usable(call, request, row):
 
 
 @triton.jit
-def leniency_of_row(
-    call, request, row, largest, masses, strictness, delta, top_n, KEY_SHIFT: tl.constexpr
-):
+def leniency_of_row(call, request, row, largest, strictness, delta, top_n, KEY_SHIFT: tl.constexpr):
     """Whether a row's draft token survives, whether FLy may forgive it, and the variation caused.
 
     Under FLy, survival is for others to decide, and the variation is that of forgiveness.
@@ -114,7 +112,7 @@ def leniency_of_row(
     least = row * 0.0 - float("inf")
     undecided = row * 0.0
     if POLICY == "relaxed":
-        least = near_best(call, request, row, largest, masses, target_law, top_n, delta, KEY_SHIFT)
+        least = near_best(call, request, row, largest, target_law, top_n, delta, KEY_SHIFT)
     else:
         nats = entropy(call, request, row, largest, target_law)
         if POLICY == "typical":

@@ -56,6 +56,60 @@ for number, (name, row) in enumerate(rows.items()):
     assert got.tolist() == ReferenceSampler().sample(batch, params).token_ids.tolist(), name
 """
 
+OPEN_ROWS = """
+import torch, triton.language as tl
+from acceptor.backends.reference.recipe import log_probs
+from acceptor.backends.triton_backend import TritonSampler, filters, launch
+from acceptor.backends.triton_backend.plan import plan_sample
+from acceptor.core import *
+
+V = 2600
+noise = torch.Generator().manual_seed(7)
+normal = 2 * torch.randn(V, generator=noise)
+pairs = normal.clone()
+pairs[torch.tensor([3, 4, 600, 601, 602, 2000, 2599])] = torch.tensor([12.0, 11, 11, 10, 13, 9, 9])
+ties = normal.clone()
+ties[::2] = 2.5
+half, brain = torch.float16, torch.bfloat16
+rows = [(normal, brain), (normal, half), (normal - 40, brain), (pairs, brain), (pairs, half),
+    (ties, None), (ties, brain), (torch.zeros(V), brain), (normal * 1e-3, half),
+    (normal * 1e-3, None), (normal * 1e30, brain), (normal * 1e30, None)]
+recipes = [Recipe(temperature=t, **filters) for t, filters in (
+    (0.8, dict(top_p=0.9)), (0.8, dict(top_k=50, top_p=0.9)), (1.0, dict(top_k=2500, top_p=0.999)),
+    (1.5, dict(min_p=0.05, top_k=200, top_p=0.8)), (0.8, dict(min_p=1e-3)),
+)]
+params = SamplingTensors.stack([SamplingParams(seed=i, temperature=r.temperature, min_p=r.min_p,
+    top_k=r.top_k, top_p=r.top_p) for i, r in enumerate(recipes)])
+listed = []
+
+def count_listed(kernel, grid, *args, **options):
+    kernel[grid](*args, **options)
+    if kernel.fn.__name__ == "filter_kernel":
+        listed.append(int(args[6].listing[0]))
+
+for row, dtype in rows:
+    logits = row.to(dtype or torch.float32)
+    batch = SampleBatch(logits=logits.repeat(len(recipes), 1), positions=torch.arange(len(recipes)))
+    layout = plan_sample(batch, params, params.target).layout
+    kept = {}
+    for num_programs, most_copied in (1, 2), (99, 9):
+        launch.OPEN_ROWS_PROGRAMS = num_programs
+        filters.MOST_COPIED = tl.constexpr(most_copied)
+        workspace = torch.zeros(layout.size)
+        TritonSampler(count_listed).sample(batch, params, workspace=workspace)
+        assert not workspace[: layout.front_size].any()
+        kept[num_programs] = [workspace[start:start + size].clone() for start, size in (
+            layout.parts[part] for part in ("thresholds", "statistics", "summaries"))]
+    assert all(map(torch.equal, kept[1], kept[99])), (row, dtype)
+    law = log_probs(batch.logits.double(), params.target, torch.arange(len(recipes)))
+    reached = batch.logits.float() >= kept[1][0][:len(recipes), None]
+    assert torch.equal(reached & (batch.logits > -torch.inf), law > -torch.inf), (row, dtype)
+    totals = torch.where(law > -torch.inf, batch.logits.float().sub(logits.max()), -torch.inf)
+    totals = totals.div(params.target.temperature[:, None]).logsumexp(1)
+    assert torch.allclose(kept[1][2].view(-1, 2)[:len(recipes), 1], totals, atol=1e-5), (row, dtype)
+assert listed[:2] == [5, 5] and listed[6] < 5, listed
+"""
+
 LOSSY = """
 import torch
 from acceptor.backends.reference import ReferenceSampler
@@ -90,7 +144,9 @@ assert accepted > 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", [FILTERS, LOSSY], ids=["filters", "lossy policies"])
+@pytest.mark.parametrize(
+    "script", [FILTERS, OPEN_ROWS, LOSSY], ids=["filters", "open rows", "lossy policies"]
+)
 def test_the_interpreted_kernels_agree_with_the_reference(script: str) -> None:
     finished = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script],
