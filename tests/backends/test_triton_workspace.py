@@ -18,7 +18,9 @@ pytest.importorskip("triton")
 
 from acceptor.backends.triton_backend import TritonSampler
 from acceptor.backends.triton_backend.workspace import (
+    COUNT_COPIES,
     MAX_CANDIDATES,
+    MAX_COPIED_ROWS,
     MIN_FRONT,
 )
 
@@ -46,8 +48,12 @@ def params(top_p: float) -> SamplingTensors:
 def test_the_workspace_holds_a_few_numbers_per_block(policy: Policy, top_p: float) -> None:
     size = TritonSampler().verify_workspace_size(batch(), params(top_p), policy)
     num_rows = NUM_REQS * (2 * NUM_DRAFTS + 1)
-    per_row = 7 * NUM_BLOCKS + 16 + (MAX_CANDIDATES if top_p < 1 else 0)
-    assert size <= MIN_FRONT + num_rows * per_row
+    per_row = 7 * NUM_BLOCKS + 16
+    counts = 0
+    if top_p < 1:
+        per_row += MAX_CANDIDATES + 8
+        counts = min(num_rows, MAX_COPIED_ROWS) * COUNT_COPIES * MAX_CANDIDATES
+    assert size <= MIN_FRONT + num_rows * per_row + counts
 
 
 def test_a_short_workspace_is_refused_before_anything_is_launched() -> None:
@@ -65,7 +71,7 @@ def test_a_short_workspace_is_refused_before_anything_is_launched() -> None:
         (Strict(), 1.0, 2),
         (Probabilistic(), 1.0, 2),
         (Block(), 1.0, 3),
-        (Block(), 0.9, 4),
+        (Block(), 0.9, 5),
     ],
 )
 def test_verification_takes_few_launches(policy: Policy, top_p: float, num_launches: int) -> None:
