@@ -6,7 +6,7 @@
 // The row's mass.
 __device__ inline u64 fixed_mass(const Mass* stats, int num_blocks, const Law& law) {
     u64 sum = 0;
-#pragma unroll 4
+#pragma unroll 2
     for (int block = lane_id(); block < num_blocks; block += LANES) {
         const Mass mass = stats[block];
         const float weight = exp2_fast(log2_weight(mass.max, law.max, law.scale));
@@ -29,16 +29,21 @@ __device__ inline float bound_of_top_p(
 // A logit that k blocks reach, so that the k-th largest logit is not below it: the k-th of their
 // largest, with the lower half of its bits cut off.
 __device__ inline float bound_of_top_k(const Mass* stats, int num_blocks, float max, int top_k) {
-    if (top_k > num_blocks) return LEAST_LOGIT;
-    constexpr int cut = 16;
+    if (top_k > num_blocks || num_blocks > MAX_BLOCKS) return LEAST_LOGIT;
+    constexpr int cut = 16, per_lane = MAX_BLOCKS / LANES;
+    u32 keys[per_lane];
+#pragma unroll
+    for (int i = 0; i < per_lane; ++i) {
+        const int block = lane_id() + i * LANES;
+        keys[i] = block < num_blocks ? float_key(stats[block].max) >> cut : 0;
+    }
     u32 low = 0, high = float_key(max) >> cut;  // as many reach the lower one
 #pragma unroll 1
     while (low < high) {
         const u32 middle = (low + high + 1) / 2;
         u32 reach = 0;
-#pragma unroll 4
-        for (int block = lane_id(); block < num_blocks; block += LANES)
-            reach += float_key(stats[block].max) >> cut >= middle;
+#pragma unroll
+        for (int i = 0; i < per_lane; ++i) reach += keys[i] >= middle;
         const bool enough = __reduce_add_sync(ALL_LANES, reach) >= static_cast<u32>(top_k);
         if (enough) low = middle;
         if (!enough) high = middle - 1;

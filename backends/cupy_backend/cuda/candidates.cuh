@@ -35,25 +35,23 @@ __device__ inline Rank rank_of(const Candidates& found, int count, float logit) 
 }
 
 __device__ inline Kept rank_candidates(Scratch& scratch, const Known& known, int count) {
-    const WholeCta team = my_team<WholeCta>();
     const Filters& filters = known.filters;
-    const int mine = team.thread();
+    const int mine = static_cast<int>(thread_id());
     const bool inside = mine < count;
     const float logit = inside ? scratch.found.logits[mine] : 0.0f;
     const u64 weight = inside ? fixed_weight(known.law, logit) : 0;
     if (inside) scratch.found.weights[mine] = weight;
-    team.sync();
+    __syncthreads();
     const Rank rank = inside ? rank_of(scratch.found, count, logit) : Rank{0, 0};
     bool kept = inside && (filters.top_k == 0 || rank.larger < filters.top_k);
     u64 whole = known.sum;
-    if (cuts_before_top_p(filters)) whole = team_sum(team, scratch, kept ? weight : 0);
+    if (cuts_before_top_p(filters)) whole = cta_sum(scratch, kept ? weight : 0);
     if (filters.top_p < 1.0f)
         kept = kept && static_cast<double>(rank.above) < filters.top_p * static_cast<double>(whole);
     const u32 key = __reduce_min_sync(ALL_LANES, kept ? float_key(logit) : ~0u);
-    if (lane_id() == 0) atomicMin(&scratch.threshold_keys[0], key);
-    team.sync();
-    const u64 sum = team_sum(team, scratch, kept ? weight : 0);
-    return {key_float(scratch.threshold_keys[0]), sum};
+    if (lane_id() == 0) atomicMin(&scratch.threshold_key, key);
+    const u64 sum = cta_sum(scratch, kept ? weight : 0);
+    return {key_float(scratch.threshold_key), sum};
 }
 
 // False if there are too many.
@@ -61,7 +59,7 @@ template <typename T>
 __device__ COLD bool filter_listed(Scratch& scratch, OpenRow& open, Kept& kept) {
     if (thread_id() == 0) {
         scratch.num_candidates = 0;
-        scratch.threshold_keys[0] = ~0u;
+        scratch.threshold_key = ~0u;
     }
     __syncthreads();
     const float bound = open.known.bound;

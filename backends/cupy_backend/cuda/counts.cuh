@@ -3,15 +3,17 @@
 #pragma once
 #include "bounds.cuh"
 
-constexpr int COUNTED_AT_ONCE = 3;  // blocks of a warp, on their way
+constexpr int COUNTED_AT_ONCE = 4;  // blocks of a warp, on their way
 
-// Hands on the blocks first + i * step for the bits i of `wanted`.
+// Hands on the blocks first + i * step for the bits i of `wanted`. As little code as can be: it is run
+// once, and comes from memory.
 template <typename T, typename Visit>
 __device__ inline void visit_direct(
     const Row<T>& row, int first, int step, u32 wanted, Visit visit) {
     RawBlock<T> raw[COUNTED_AT_ONCE];
 #pragma unroll 1
     while (wanted) {
+        const int count = __popc(wanted) < COUNTED_AT_ONCE ? __popc(wanted) : COUNTED_AT_ONCE;
 #pragma unroll
         for (int i = 0; i < COUNTED_AT_ONCE; ++i) {
             const i64 block = first + (__ffs(static_cast<int>(wanted)) - 1) * step;
@@ -23,8 +25,12 @@ __device__ inline void visit_direct(
             load_raw_if<T>(rest, reinterpret_cast<const char*>(row.data + element), raw[i].words);
             wanted &= wanted - 1;
         }
+#pragma unroll 1
+        for (int i = 0; i < count; ++i) {
+            visit(raw[0]);
 #pragma unroll
-        for (int i = 0; i < COUNTED_AT_ONCE; ++i) visit(raw[i]);
+            for (int j = 1; j < COUNTED_AT_ONCE; ++j) raw[j - 1] = raw[j];
+        }
     }
 }
 
@@ -86,12 +92,12 @@ __device__ inline u32 number_at(const u32* counts, u32 place, u32 place_of_zero)
 
 // The counters of one thread, from the largest logit on.
 struct Counters {
-    static constexpr int PER_THREAD = MAX_COUNTED / DrawTeam::THREADS;
+    static constexpr int PER_THREAD = MAX_COUNTED / CTA_THREADS;
     u32 numbers[PER_THREAD];
     u64 masses[PER_THREAD];
     u32 top;  // key of the first
-    __device__ Counters(const u32* counts, const Law& law, int thread, u32 low, int idle) {
-        const int place = MAX_COUNTED - 1 - thread * PER_THREAD;
+    __device__ Counters(const u32* counts, const Law& law, u32 low, int idle) {
+        const int place = MAX_COUNTED - 1 - static_cast<int>(thread_id()) * PER_THREAD;
         top = low + place;
 #pragma unroll
         for (int i = 0; i < PER_THREAD; ++i) {
@@ -102,9 +108,8 @@ struct Counters {
     }
 };
 
-// What lies above a thread's counters: exclusive prefix sums over the team.
-__device__ inline Above above_counters(
-    const DrawTeam& team, Scratch& scratch, const Counters& counters) {
+// What lies above a thread's counters: exclusive prefix sums over the CTA.
+__device__ inline Above above_counters(Scratch& scratch, const Counters& counters) {
     Above mine = {0, 0};
 #pragma unroll
     for (int i = 0; i < Counters::PER_THREAD; ++i) {
@@ -112,7 +117,7 @@ __device__ inline Above above_counters(
         mine.mass += counters.masses[i];
     }
     Above end = mine;
-#pragma unroll
+#pragma unroll 1
     for (int distance = 1; distance < LANES; distance *= 2) {
         const u32 number = __shfl_up_sync(ALL_LANES, end.number, distance);
         const u64 mass = __shfl_up_sync(ALL_LANES, end.mass, distance);
@@ -122,28 +127,24 @@ __device__ inline Above above_counters(
         scratch.sums[warp_id()] = end.mass;
         scratch.numbers[warp_id()] = end.number;
     }
-    team.sync();
-    for (int warp = team.first_warp; warp < warp_id(); ++warp) {
-        end.mass += scratch.sums[warp];
-        end.number += scratch.numbers[warp];
-    }
-    team.sync();
+    __syncthreads();
+    const bool before = lane_id() < warp_id();
+    end.mass += warp_sum(before ? scratch.sums[lane_id()] : 0);
+    end.number += __reduce_add_sync(ALL_LANES, before ? scratch.numbers[lane_id()] : 0);
+    __syncthreads();
     return {end.number - mine.number, end.mass - mine.mass};
 }
 
-// What the filters keep of the row of a team, from the counts of all that reaches the bound.
+// What the filters keep of a row, from the counts of all that reaches its bound.
 template <typename T>
-__device__ COLD Kept filter_by_counts(Scratch& scratch) {
+__device__ COLD Kept filter_by_counts(Scratch& scratch, int place) {
     constexpr int idle = IDLE_BITS<T>;
-    const DrawTeam team = my_team<DrawTeam>();
-    const int place = warp_id() / DrawTeam::WARPS;
     const Known& known = scratch.rows[place].known;
     const Filters& filters = known.filters;
-    u32& threshold_key = scratch.threshold_keys[place];
-    if (team.thread() == 0) threshold_key = ~0u;
+    if (thread_id() == 0) scratch.threshold_key = ~0u;
     const u32 low = lowest_short_key(known.bound, idle);
-    Counters counters(scratch.counts[place], known.law, team.thread(), low, idle);
-    Above above = above_counters(team, scratch, counters);
+    Counters counters(scratch.counts[place], known.law, low, idle);
+    Above above = above_counters(scratch, counters);
     // What top-k cuts off is gone.
     u64 mine = 0;
     u32 number = above.number;
@@ -155,10 +156,7 @@ __device__ COLD Kept filter_by_counts(Scratch& scratch) {
         if (kept) mine += counters.masses[i];
     }
     u64 whole = known.sum;
-    if (cuts_before_top_p(filters)) {
-        whole = team_sum(team, scratch, mine);
-        team.sync();
-    }
+    if (cuts_before_top_p(filters)) whole = cta_sum(scratch, mine);
     const double wanted = filters.top_p * static_cast<double>(whole);
     u32 least = ~0u;
     u64 sum = 0;
@@ -172,7 +170,7 @@ __device__ COLD Kept filter_by_counts(Scratch& scratch) {
         sum += counters.masses[i];
     }
     least = __reduce_min_sync(ALL_LANES, least);
-    if (lane_id() == 0) atomicMin(&threshold_key, least);
-    sum = team_sum(team, scratch, sum);
-    return {from_short_key(threshold_key, idle), sum};
+    if (lane_id() == 0) atomicMin(&scratch.threshold_key, least);
+    sum = cta_sum(scratch, sum);
+    return {from_short_key(scratch.threshold_key, idle), sum};
 }

@@ -87,9 +87,7 @@ __device__ inline u64 mass_from(Scratch& scratch, OpenRow& open, float floor) {
     visit_logits<T>(open, [&](float logit) {
         if (logit >= floor) mine += fixed_weight(law, logit);
     });
-    const u64 sum = team_sum(my_team<WholeCta>(), scratch, mine);
-    __syncthreads();
-    return sum;
+    return cta_sum(scratch, mine);
 }
 
 // What the filters keep of a row.

@@ -53,7 +53,7 @@ struct Scratch {
     };
     u64 sums[CTA_WARPS];  // one a warp, as the next
     u32 numbers[CTA_WARPS];
-    u32 threshold_keys[ROWS_AT_ONCE];
+    u32 threshold_key;
     u32 num_candidates;
     u32 bin;
 };
@@ -164,14 +164,12 @@ __device__ inline u64 warp_sum(u64 value) {
     return low + (middle << 22) + (high << 44);
 }
 
-// The same by a team, known to all of it. Two of these need a barrier between.
-template <typename TeamT>
-__device__ inline u64 team_sum(const TeamT& team, Scratch& scratch, u64 value) {
+// The same by a CTA, known to all of it; what was stored before is visible to all then.
+__device__ inline u64 cta_sum(Scratch& scratch, u64 value) {
     const u64 mine = warp_sum(value);
     if (lane_id() == 0) scratch.sums[warp_id()] = mine;
-    team.sync();
-    u64 sum = 0;
-#pragma unroll
-    for (int warp = 0; warp < TeamT::WARPS; ++warp) sum += scratch.sums[team.first_warp + warp];
+    __syncthreads();
+    const u64 sum = warp_sum(lane_id() < CTA_WARPS ? scratch.sums[lane_id()] : 0);
+    __syncthreads();
     return sum;
 }

@@ -15,6 +15,7 @@ constexpr int NO_PLACE = 2 * MAX_ROWS;
 
 __device__ inline int next_open(const Shared& shared, int place) {
     u32 mask = ~0u << place % LANES;
+#pragma unroll 1
     for (int word = place / LANES; word < NO_PLACE / LANES; ++word, mask = ~0u) {
         const u32 bits = shared.open[word] & mask;
         if (bits) return word * LANES + __ffs(static_cast<int>(bits)) - 1;
@@ -88,6 +89,7 @@ __device__ inline int show_rows(
     Shared& shared, Scratch& scratch, const Places& places, int& place) {
     clear_counts(scratch, ROWS_AT_ONCE);
     int num_rows = 0;
+#pragma unroll 1
     for (int open = next_open(shared, place); open < NO_PLACE && num_rows < ROWS_AT_ONCE;
          open = next_open(shared, place)) {
         if (warp_id() == num_rows)

@@ -5,6 +5,7 @@
 #include "peaks.cuh"
 
 __device__ inline void clear_counts(Scratch& scratch, int num_rows) {
+#pragma unroll 1
     for (int i = 0; i < num_rows; ++i)
         for (int j = thread_id(); j < MAX_COUNTED; j += CTA_THREADS) scratch.counts[i][j] = 0;
 }
@@ -41,27 +42,22 @@ __device__ inline void set_kept(Law& law, const Kept& kept) {
     law.log2_sum = log2f(from_fixed(kept.sum));
 }
 
-// Laws of rows that are counted, a team a row, and of the others one after the other.
+template <typename T>
+__device__ inline Kept filter_row(Scratch& scratch, int place) {
+    if constexpr (IDLE_BITS<T> > 0)
+        if (scratch.rows[place].counted) return filter_by_counts<T>(scratch, place);
+    return filter_uncounted<T>(scratch, scratch.rows[place]);
+}
+
+// Their laws. Rows that are not counted come last: they use the counters' place.
 __device__ COLD void filter_rows(Scratch& scratch, int num_rows) {
-    const int place = warp_id() / DrawTeam::WARPS;
-    if (place < num_rows && scratch.rows[place].counted) {
-        OpenRow& open = scratch.rows[place];
-        Kept kept = {};
-        if constexpr (IDLE_BITS<TargetLogit> > 0)
-            if (SAME_LOGITS || !open.is_draft) kept = filter_by_counts<TargetLogit>(scratch);
-        if constexpr (!SAME_LOGITS && IDLE_BITS<DraftLogit> > 0)
-            if (open.is_draft) kept = filter_by_counts<DraftLogit>(scratch);
-        if (my_team<DrawTeam>().thread() == 0) set_kept(open.known.law, kept);
-    }
-    __syncthreads();
 #pragma unroll 1
-    for (int i = 0; i < num_rows; ++i) {
-        OpenRow& open = scratch.rows[i];
-        if (open.counted) continue;
-        const Kept kept = SAME_LOGITS || !open.is_draft
-            ? filter_uncounted<TargetLogit>(scratch, open)
-            : filter_uncounted<DraftLogit>(scratch, open);
-        __syncthreads();
+    for (int i = 0; i < 2 * num_rows; ++i) {
+        const int place = i % num_rows;
+        OpenRow& open = scratch.rows[place];
+        if (open.counted != (i < num_rows)) continue;
+        const Kept kept = SAME_LOGITS || !open.is_draft ? filter_row<TargetLogit>(scratch, place)
+                                                        : filter_row<DraftLogit>(scratch, place);
         if (thread_id() == 0) set_kept(open.known.law, kept);
         __syncthreads();
     }

@@ -5,6 +5,7 @@
 
 // Of the CTA's counts and those of all: [MAX_SHARED_ROWS, MAX_COUNTED] words of the request's.
 __device__ inline void add_counts(const Scratch& scratch, int num_rows, u32* counts) {
+#pragma unroll 1
     for (int i = 0; i < num_rows; ++i)
         for (int j = thread_id(); j < MAX_COUNTED; j += CTA_THREADS)
             if (scratch.rows[i].shared && scratch.counts[i][j] > 0)
@@ -12,6 +13,7 @@ __device__ inline void add_counts(const Scratch& scratch, int num_rows, u32* cou
 }
 
 __device__ inline void load_counts(Scratch& scratch, int num_rows, const u32* counts) {
+#pragma unroll 1
     for (int i = 0; i < num_rows; ++i)
         for (int j = thread_id(); j < MAX_COUNTED; j += CTA_THREADS)
             if (scratch.rows[i].shared) scratch.counts[i][j] = __ldcg(&counts[i * MAX_COUNTED + j]);
@@ -58,6 +60,7 @@ __device__ inline void forget_counts(const Shared& shared) {
     u32* counts = shared.control.counts;
     if (counts == nullptr || shared.member.count == 1) return;
     int num_rows = 0;
+#pragma unroll 1
     for (int word = 0; word < NO_PLACE / LANES; ++word) num_rows += __popc(shared.open[word]);
     if (num_rows > MAX_SHARED_ROWS) num_rows = MAX_SHARED_ROWS;
     for (int i = thread_id(); i < num_rows * MAX_COUNTED; i += CTA_THREADS) counts[i] = 0;
