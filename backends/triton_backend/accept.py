@@ -209,6 +209,21 @@ def open_draft(
 
 
 @triton.jit
+def rows_of(drafted, num_rows):
+    """The same of no more than so many rows."""
+    there = drafted.row < num_rows
+    return Drafted(
+        drafted.row,
+        drafted.valid & there,
+        drafted.tested & there,
+        drafted.dense & there,
+        drafted.target_logits,
+        drafted.draft_logits,
+        drafted.log_uniform,
+    )
+
+
+@triton.jit
 def log_probs_at(laws, logits, inverse_temperature):
     """Log-probability of one logit per row: [rows]."""
     log_prob = (logits - laws.row_max) * inverse_temperature - laws.log_total

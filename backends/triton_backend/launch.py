@@ -35,10 +35,13 @@ from .statistics import statistics_kernel
 Launcher = Callable[..., Any]
 TILE_BLOCKS = 4
 TILE_WARPS = 2
-STAGES = 2
-PROGRAMS = 132 * 64
+WAVE = 132 * 16
+"""Programs of stage 1 that a large device runs at once."""
+WAVES = 8
+MAXIMA_WAVES = 16
+"""Waves that large batches take: programs of one must end before those of later rows begin."""
 FILTERED_BLOCKS_PER_WARP = 128
-OPEN_ROWS_PROGRAMS = 132 * 4
+OPEN_ROWS_PROGRAMS = 132 * 2
 OPEN_ROWS_TILE_BLOCKS = 4
 OPEN_ROWS_WARPS = 4
 RESIDUAL_TILE_BLOCKS = 4
@@ -91,7 +94,7 @@ def launch_statistics(plan: Plan, arguments: Arguments, launch: Launcher) -> Non
     """Stage 1."""
     num_rows = plan.layout.num_reqs * plan.layout.num_rows
     tiles = -(-plan.layout.num_blocks // TILE_BLOCKS)
-    tiles_per_part = -(-tiles // max(1, min(tiles, -(-PROGRAMS // num_rows))))
+    tiles_per_part = -(-tiles // min(tiles, -(-_most_programs(plan) // num_rows)))
     parts = -(-tiles // tiles_per_part)
     launch(
         statistics_kernel,
@@ -116,10 +119,17 @@ def launch_statistics(plan: Plan, arguments: Arguments, launch: Launcher) -> Non
         WIDTH=plan.width,
         PART_WIDTH=next_power_of_2(tiles_per_part * TILE_BLOCKS),
         PLAIN=plan.is_plain,
-        STAGES=STAGES,
         OVERLAPS=plan.overlaps,
         num_warps=TILE_WARPS,
     )
+
+
+def _most_programs(plan: Plan) -> int:
+    """Programs of stage 1; one wave, unless it would end unevenly or rows are skipped."""
+    layout = plan.layout
+    if not layout.skips_rows and layout.num_reqs * layout.num_rows <= WAVE // 4:
+        return WAVE
+    return WAVE * (MAXIMA_WAVES if plan.all_greedy else WAVES)
 
 
 def _behind_another(plan: Plan) -> dict[str, bool]:

@@ -26,7 +26,7 @@ from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .workspace import Layout, num_blocks
 
 CHUNK_ROWS = 4
-SKIPPING_REQS = 32
+SKIPPING_REQS = {"strict": 32, "probabilistic": 128}
 """Fewer requests are read at once, so that nobody can tell anybody anything in time."""
 LOSSY = frozenset({"typical", "relaxed", "fly"})
 TESTS_DRAFT = frozenset({"probabilistic", "block"})
@@ -127,7 +127,10 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
             num_residuals=(reads_draft and name == "block") * (batch.max_spec_len - 1),
             has_filters=filtered,
             has_summaries=has_summaries,
-            skips_rows=is_plain and not has_summaries and batch.num_reqs >= SKIPPING_REQS,
+            skips_rows=is_plain
+            and not filtered
+            and name in SKIPPING_REQS
+            and batch.num_reqs >= SKIPPING_REQS[name],
             num_raw_rows=0 if params.num_logprobs is None else batch.max_spec_len + 1,
             num_verdicts=batch.max_spec_len + 1,
         ),

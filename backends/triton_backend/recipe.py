@@ -102,7 +102,11 @@ def _penalise(logits, adjust, requests, request, row, token_ids, inside, NUM_DRA
 def load_plain(base, vocab_size, token_ids):
     """Logits of a row as they are, float32."""
     inside = token_ids < vocab_size
-    return tl.load(base + token_ids, mask=inside, other=float("-inf")).to(tl.float32)
+    # Little of a row is read twice, so it may leave the caches first.
+    logits = tl.load(
+        base + token_ids, mask=inside, other=float("-inf"), eviction_policy="evict_first"
+    )
+    return logits.to(tl.float32)
 
 
 @triton.jit

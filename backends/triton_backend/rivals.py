@@ -9,7 +9,11 @@ import triton
 import triton.language as tl
 
 from .race import BLOCK, NEVER, block_arrivals
-from .random_bits import quick_log
+from .random_bits import log_acceptance_uniform, quick_log
+from .recipe import load_draft_at, request_slot, temperature_of
+
+SLACK = tl.constexpr(0.01)
+"""More than rounding changes in a logarithm: these scores and ratios are not those that decide."""
 
 
 @triton.jit
@@ -81,8 +85,7 @@ def tell_rivals(
         sampled = scores * inverse_temperature + quick_log(masses / arrivals)
         sampled = tl.where(masses > 0.0, sampled, NEVER)
         sampled_own = tl.max(tl.where(block == drafted // BLOCK, sampled, NEVER), 0)
-        # More than rounding: these scores are not the draw's.
-        sampled_own += 0.01 + 1e-5 * tl.abs(sampled_own)
+        sampled_own += SLACK + 1e-5 * tl.abs(sampled_own)
         scores = tl.where(greedy, scores, sampled)
         own = tl.where(greedy, own, sampled_own)
     word = scratch.rivals + (request * (NUM_DRAFTS + 1) + row).to(tl.int64) * 2
@@ -91,8 +94,71 @@ def tell_rivals(
 
 
 @triton.jit
+def tell_rejection(
+    target,
+    draft,
+    requests,
+    target_recipe,
+    draft_recipe,
+    scratch,
+    request,
+    start,
+    row,
+    num_rows,
+    NUM_DRAFTS: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Say that a row certainly rejects its draft token, once p and q are summed up.
+
+    Args:
+        target, draft, requests, target_recipe, draft_recipe, scratch: see `arguments`.
+        request, start, num_rows: scalars, the request, its first row of logits, how many it has.
+        row: scalar, the row that tests the draft token.
+        NUM_DRAFTS, ROWS: see `statistics_kernel`.
+    """
+    inverse, greedy = temperature_of(target_recipe, request)
+    draft_inverse = inverse
+    dense = row < 0
+    if draft.logits is not None:
+        draft_inverse, one_hot = temperature_of(draft_recipe, request)
+        dense = one_hot == 0
+    place = (request * (NUM_DRAFTS + 1) + row).to(tl.int64)
+    last = tl.where(dense, 1, 0)
+    if tl.atomic_add(scratch.verdicts + place, 1) == last:
+        ids = requests.draft_token_ids + request.to(tl.int64) * requests.draft_stride
+        drafted = tl.load(ids + row, mask=row + 1 < num_rows, other=-1).to(tl.int64)
+        good = (drafted >= 0) & (drafted < target.vocab_size)
+        base = target.logits + (start + row) * target.row_stride
+        logit = tl.load(base + drafted, mask=good, other=NEVER).to(tl.float32)
+        slot = (request * ROWS + row).to(tl.int64)
+        log_ratio = _log_prob(scratch, slot, logit, inverse)
+        if draft.logits is not None:
+            if dense:
+                draft_slot = request_slot(requests, request)
+                known = tl.where(good, drafted, -1)
+                logit = load_draft_at(draft, draft_slot, row, known, target.vocab_size)
+                log_ratio -= _log_prob(scratch, slot + NUM_DRAFTS + 1, logit, draft_inverse)
+        seed = tl.load(requests.seeds + request)
+        position = tl.load(requests.positions + request).to(tl.int32) + row
+        log_uniform = log_acceptance_uniform(seed, position, row + 1)
+        if good & (greedy == 0) & (log_uniform > log_ratio + SLACK):
+            tl.store(scratch.rivals + place * 2, 2)
+            tl.store(scratch.rivals + place * 2 + 1, 1)
+
+
+@triton.jit
+def _log_prob(scratch, slot, logit, inverse_temperature):
+    row_max = tl.load(scratch.summaries + slot * 2, cache_modifier=".cg")
+    log_total = tl.load(scratch.summaries + slot * 2 + 1, cache_modifier=".cg")
+    return (logit - row_max) * inverse_temperature - log_total
+
+
+@triton.jit
 def forget_rivals(scratch, request, NUM_DRAFTS: tl.constexpr):
     """Make what was said about a request zero again, as the next call expects it."""
+    row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
+    told = scratch.verdicts + request * (NUM_DRAFTS + 1) + row
+    tl.store(told, 0, mask=row <= NUM_DRAFTS)
     place = tl.arange(0, 2 * triton.next_power_of_2(NUM_DRAFTS + 1))
     word = scratch.rivals + request.to(tl.int64) * (2 * (NUM_DRAFTS + 1)) + place
     tl.store(word, 0, mask=place < 2 * (NUM_DRAFTS + 1))

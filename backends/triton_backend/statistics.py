@@ -19,7 +19,7 @@ from .quarters import (
 )
 from .race import NEVER
 from .recipe import LOG2_E, first_row, request_slot, temperature_of
-from .rivals import first_end, tell_rivals
+from .rivals import first_end, tell_rejection, tell_rivals
 
 
 @triton.jit
@@ -44,7 +44,6 @@ def statistics_kernel(
     WIDTH: tl.constexpr,
     PART_WIDTH: tl.constexpr,
     PLAIN: tl.constexpr,
-    STAGES: tl.constexpr,
     OVERLAPS: tl.constexpr,
 ):
     """A program per part of a row; rows of a request: the target's, then the draft's.
@@ -57,6 +56,11 @@ def statistics_kernel(
     num_reqs = tl.num_programs(0) // (ROWS * parts)
     request = tl.program_id(0) // parts % num_reqs
     row = tl.program_id(0) // parts // num_reqs
+    tested = row
+    if draft.logits is not None:
+        # A target's row, its draft's row, the target's next.
+        tested = row // 2
+        row = tested + row % 2 * (NUM_DRAFTS + 1)
     slot = request * ROWS + row
     num_tiles = tl.cdiv(scratch.num_blocks, TILE)
     last_tile = tl.minimum(first_tile + tiles_per_part, num_tiles)
@@ -71,9 +75,10 @@ def statistics_kernel(
     elif draft.logits is not None:
         inverse, one_hot = temperature_of(draft_recipe, request)
         present = (row - NUM_DRAFTS < num_rows) & (one_hot == 0)
+    reached = True
     if scratch.rivals is not None:
-        present = present & (first_end(scratch, request, row, NUM_DRAFTS) == row)
-    if present:
+        reached = first_end(scratch, request, tested, NUM_DRAFTS) == tested
+    if present & reached:
         if PLAIN:
             base = target.logits + (start + row) * target.row_stride
             vocab_size = target.vocab_size
@@ -82,11 +87,11 @@ def statistics_kernel(
                     base = draft.logits + request_slot(requests, request) * draft.slot_stride
                     base += (row - NUM_DRAFTS - 1).to(tl.int64) * draft.row_stride
                     vocab_size = draft.vocab_size
-            for tile in tl.range(first_tile, last_tile, num_stages=STAGES):
+            for tile in range(first_tile, last_tile):
                 block = tile * TILE + tl.arange(0, TILE)
                 quarters = plain_quarters(base, vocab_size, block)
                 _store(out, scratch.num_blocks, block, quarters, inverse, WITH_MASSES)
-            if scratch.rivals is not None:
+            if scratch.rivals is not None and scratch.summaries is None:
                 tl.debug_barrier()
                 if row < NUM_DRAFTS:
                     tell_rivals(
@@ -127,15 +132,34 @@ def statistics_kernel(
                     draft_slot = request_slot(requests, request)
                     quarters = draft_quarters(draft, draft_slot, row - NUM_DRAFTS - 1, block)
                     _store(out, scratch.num_blocks, block, quarters, inverse, WITH_MASSES)
-        if scratch.summaries is not None:
+    if scratch.summaries is not None:
+        if present:
             tl.debug_barrier()
             if tl.atomic_add(scratch.arrivals + slot, 1) == parts - 1:
-                _summarise(out, scratch, slot, inverse, WITH_MASSES, WIDTH)
-                if raw.statistics is not None:
-                    if row <= NUM_DRAFTS:
-                        raw_out = raw.statistics + raw_slot * 2 * raw.num_blocks
-                        _summarise(raw_out, raw, raw_slot, 1.0, True, WIDTH)
                 tl.store(scratch.arrivals + slot, 0)
+                if reached:
+                    _summarise(out, scratch, slot, inverse, WITH_MASSES, WIDTH)
+                    if raw.statistics is not None:
+                        if row <= NUM_DRAFTS:
+                            raw_out = raw.statistics + raw_slot * 2 * raw.num_blocks
+                            _summarise(raw_out, raw, raw_slot, 1.0, True, WIDTH)
+                    if scratch.rivals is not None:
+                        if tested < NUM_DRAFTS:
+                            tl.debug_barrier()
+                            tell_rejection(
+                                target,
+                                draft,
+                                requests,
+                                target_recipe,
+                                draft_recipe,
+                                scratch,
+                                request,
+                                start,
+                                tested,
+                                num_rows,
+                                NUM_DRAFTS,
+                                ROWS,
+                            )
 
 
 @triton.jit

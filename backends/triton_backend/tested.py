@@ -6,13 +6,14 @@ This module refuses to know about greedy requests: they are strict.
 import triton
 import triton.language as tl
 
-from .accept import decide_probabilistic, drafted_tokens
+from .accept import decide_probabilistic, drafted_tokens, rows_of
 from .block import decide_block
 from .race import BLOCK, NEVER, block_arrivals, lowest_argmax, token_arrivals
 from .random_bits import RECOVER, TARGET
 from .recipe import LOG2_E, load_draft_at, load_target, request_slot
 from .recovered import recovered_block
 from .residual import excess, law_at
+from .rivals import first_end
 from .rows import load_statistics, target_samples
 from .verdicts import BONUS, REJECTED
 
@@ -231,6 +232,10 @@ def tested_draft(
 
     `drafted` is what `open_draft` returns, `all_arrivals` what `arrivals_of_rows` does, or None.
     """
+    if scratch.rivals is not None:
+        # Rows behind it may not have been read.
+        num_rows = tl.minimum(num_rows, 1 + first_end(scratch, request, NUM_DRAFTS, NUM_DRAFTS))
+        drafted = rows_of(drafted, num_rows)
     all_statistics = None
     if all_arrivals is not None:
         all_statistics = statistics_of_rows(

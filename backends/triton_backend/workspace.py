@@ -26,7 +26,7 @@ COUNT_COPIES = 8
 MAX_COPIED_ROWS = 16
 """So many rows are; further ones are counted in one place each."""
 
-MIN_FRONT = 16384
+MIN_FRONT = 32768
 """The front is so long at least, so that batches of other shapes leave it alone."""
 
 INT_PARTS = frozenset(

@@ -158,7 +158,7 @@ for hook in knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook:
 ALLOCATED = """
 counter = Counter()
 sampler = TritonSampler(launch=counter)
-for R in 2, 3000:
+for R in 2, 6000:
     name, args, _ = verify(R=R, K=1, V=4)
     first = sampler.verify(*args)
     asked = counter.count
@@ -166,12 +166,12 @@ for R in 2, 3000:
     assert counter.count == asked and again.token_ids.data_ptr() != first.token_ids.data_ptr()
     assert again.token_ids.shape == (R, 2) and launches[-1].grid == (R, 1, 1)
 
-name, args, kept = verify(R=3000, K=1, V=4)
+name, args, kept = verify(R=6000, K=1, V=4)
 sampler.verify(*args, **kept)
 asked = counter.count
 kept["workspace"].fill_(1)
 sampler.verify(*args, **kept)
-assert counter.count == asked and not kept["workspace"][:3000].any(), "a large front is cleared"
+assert counter.count == asked and not kept["workspace"][:6000].any(), "a large front is cleared"
 
 batch, params, policy = args
 try:

@@ -13,11 +13,15 @@ SKIP = """
 import sys, torch
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.backends.triton_backend import TritonSampler
-from acceptor.backends.triton_backend.plan import SKIPPING_REQS
+from acceptor.backends.triton_backend import plan
 from acceptor.backends.triton_backend.workspace import MIN_FRONT, Layout
 from acceptor.core import *
 
-R, K, V = SKIPPING_REQS, 3, 1100
+plan.SKIPPING_REQS["probabilistic"] = R = plan.SKIPPING_REQS["strict"]
+K, V = 3, 1100
+policy, with_draft = {
+    "strict": (Strict(), False), "dense": (Probabilistic(), True),
+    "one-hot": (Probabilistic(), False)}[sys.argv[2]]
 temperatures = {"sampled": (0.8,), "greedy": (0.0,), "mixed": (0.0, 0.8)}[sys.argv[1]]
 torch.manual_seed(5)
 target = torch.randn(R, K + 1, V)
@@ -25,15 +29,18 @@ peaks = torch.randint(V, (R, K + 1, 1))
 target.scatter_(2, peaks, 12.0)
 drafts = torch.where(torch.rand(R, K) < 0.6, peaks[:, :K, 0], torch.randint(V, (R, K)))
 target[0, 1, 5], target[1, 0, 5], drafts[2, 1], drafts[3, 0] = float("nan"), float("inf"), -1, V
-batch = VerifyBatch.dense(target_logits=target, draft_token_ids=drafts, positions=torch.arange(R))
+draft = target[:, :K] + torch.randn(R, K, V)
+draft[4, 0, 9] = float("inf")
+batch = VerifyBatch.dense(target_logits=target, draft_token_ids=drafts, positions=torch.arange(R),
+    draft_logits=draft if with_draft else None)
 params = SamplingTensors.stack([
     SamplingParams(seed=i, temperature=temperatures[i % len(temperatures)]) for i in range(R)])
-expected = ReferenceSampler().verify(batch, params, Strict())
+expected = ReferenceSampler().verify(batch, params, policy)
 
 sampler = TritonSampler()
-workspace = torch.full([sampler.verify_workspace_size(batch, params, Strict())], float("nan"))
+workspace = torch.full([sampler.verify_workspace_size(batch, params, policy)], float("nan"))
 workspace[:MIN_FRONT] = 0
-got = sampler.verify(batch, params, Strict(), workspace=workspace)
+got = sampler.verify(batch, params, policy, workspace=workspace)
 for name in "token_ids", "num_accepted", "status":
     assert torch.equal(getattr(got, name), getattr(expected, name)), name
 assert not workspace[:MIN_FRONT].any(), "what programs told each other is not forgotten"
@@ -43,10 +50,20 @@ assert 0.1 < written.float().mean() < 0.9, "no row was skipped, or all were"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["sampled", "greedy", "mixed"])
-def test_rows_behind_a_rejection_are_skipped(recipe: str) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "case"),
+    [
+        ("sampled", "strict"),
+        ("greedy", "strict"),
+        ("mixed", "strict"),
+        ("sampled", "dense"),
+        ("mixed", "dense"),
+        ("sampled", "one-hot"),
+    ],
+)
+def test_rows_behind_a_rejection_are_skipped(recipe: str, case: str) -> None:
     finished = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SKIP, recipe],
+        [sys.executable, "-W", "ignore", "-c", SKIP, recipe, case],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
