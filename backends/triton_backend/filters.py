@@ -8,20 +8,23 @@ import triton
 import triton.language as tl
 
 from .filter_search import LOWEST_FINITE
+from .histogram import COPIES
 from .kept_statistics import keep, load_quarters
 from .listed_rows import listed, next_blocks
 from .mass_units import UNITS, as_short_key, in_units
 from .overlap import let_next_stage_start, wait_for_stage_before
-from .peaks import largest_with_enough, mass_limits, may_hold_two, peak_of_rank
+from .peaks import beside_largest, largest_with_enough, least_mass, may_hold_two, peak_of_rank
 from .race import NEVER
 from .recipe import first_row, temperature_of
-from .workspace import COUNT_COPIES, MAX_CANDIDATES, MAX_COPIED_ROWS
+from .workspace import MAX_CANDIDATES, MAX_COPIED_ROWS
 
 CAPACITY = tl.constexpr(MAX_CANDIDATES)
-COPIES = tl.constexpr(COUNT_COPIES)
 MOST_COPIED = tl.constexpr(MAX_COPIED_ROWS)
 FEW = tl.constexpr(4)
 """So many blocks of a row are read where their largest logits do not settle it."""
+
+HEAVY = tl.constexpr(0.125)
+"""Blocks with more beside their largest logit than so much of what top-p cuts may be read first."""
 
 UNDECIDED = tl.constexpr(0x7FC00000)
 """A NaN's bits, in place of a threshold."""
@@ -100,9 +103,11 @@ def first_guess(largest, masses, row_max, recipe, by_rank, KEY_SHIFT: tl.constex
     if top_p < 1.0:
         weight = tl.exp((largest - row_max) * inverse)
         own = in_units(weight)
-        least, most = mass_limits(
-            largest, own, in_units(masses * weight), peak, top_k, least_logit, row_max, inverse
-        )
+        units = in_units(masses * weight)
+        most = tl.sum(tl.where(largest >= floor, units, 0), 0)
+        least = most
+        if by_rank | (min_p > 0.0):
+            least = least_mass(largest, own, peak, top_k, least_logit, row_max, inverse)
         fewest = top_p.to(tl.float64) * least.to(tl.float64)
         enough = top_p.to(tl.float64) * most.to(tl.float64)
         sound = tl.sum(own, 0).to(tl.float64) >= enough
@@ -181,10 +186,13 @@ def filter_row(
             largest, masses, row_max, recipe, by_rank, KEY_SHIFT
         )
         unclear = may_hold_two(largest, masses, threshold, row_max, inverse)
+        if not sound:
+            cut = (1.0 - top_p) * (most.to(tl.float32) / UNITS)
+            unclear = beside_largest(largest, masses, row_max, inverse) > cut * HEAVY
         num_unclear = tl.sum(unclear.to(tl.int32), 0)
         settled = right & (num_unclear == 0)
         read = row_max.to(tl.int64) * 0
-        if sound & (num_unclear > 0) & (num_unclear <= FEW):
+        if (num_unclear > 0) & (num_unclear <= FEW):
             places, _ = listed(unclear)
             few = next_blocks(places, 0, scratch.num_blocks, FEW)
             quarters = load_quarters(target, draft, adjust, requests, at, few, NUM_DRAFTS)
@@ -202,6 +210,9 @@ def filter_row(
                     keys, more_keys, fewest, enough, top_p < 1.0, row_max, inverse, KEY_SHIFT
                 )
                 threshold = tl.maximum(logit, floor)
+            still_unclear = may_hold_two(largest, masses, threshold, row_max, inverse)
+            still_unclear = still_unclear & (unclear == 0)
+            settled = settled & (tl.sum(still_unclear.to(tl.int32), 0) == 0)
             if settled:
                 few_largest, few_masses = keep(
                     quarters, out, few, scratch.num_blocks, threshold, inverse

@@ -13,7 +13,9 @@ from .filter_search import amounts_from, searched
 from .listed_rows import listed, load_blocks, next_blocks
 from .mass_units import as_short_key, from_short_key, mass_of
 from .race import NEVER
+from .workspace import COUNT_COPIES
 
+COPIES = tl.constexpr(COUNT_COPIES)
 BINS = tl.constexpr(CAPACITY.value // 4)
 """Of equal width; a mass takes two words and a count one."""
 
@@ -92,8 +94,8 @@ def last_enough(amounts, needed):
 def summed(places, copies, STRIDE: tl.constexpr):
     """What several copies hold together."""
     amounts = tl.load(places)
-    for copy in range(1, copies):
-        amounts += tl.load(places + copy * STRIDE)
+    for copy in tl.static_range(1, COPIES):
+        amounts += tl.load(places + copy * STRIDE, mask=copy < copies, other=0)
     return amounts
 
 

@@ -43,27 +43,23 @@ def peak_of_rank(largest, keys, rank, KEY_SHIFT: tl.constexpr):
 
 
 @triton.jit
-def mass_limits(largest, own, units, peak, rank, least_logit, row_max, inverse):
-    """Least and greatest mass that min-p and top-k can leave, in units.
+def least_mass(largest, own, peak, rank, least_logit, row_max, inverse):
+    """The least mass that min-p and top-k can leave, in units: as many largest logits have it.
 
     Args:
-        largest: [WIDTH].
-        own, units: [WIDTH] int64, the mass of the largest logit of each block, and of all of it.
+        largest: [WIDTH], per block the largest logit.
+        own: [WIDTH] int64, the mass of that logit, in units.
         peak: scalar, see `peak_of_rank`; -inf where top-k does not cut.
         rank: scalar, top_k.
         least_logit: scalar, of min-p; -inf where that does not cut.
         row_max, inverse: scalars, the row's largest logit and 1 / temperature.
-
-    What is left lies in blocks that reach both; and so many largest logits are in it.
     """
-    floor = tl.maximum(peak, least_logit)
     above = (largest > peak) & (largest >= least_logit)
     least = tl.sum(tl.where(above, own, 0), 0)
     if (peak > NEVER) & (peak >= least_logit):
         others = rank - tl.sum(above.to(tl.int32), 0)
         least += others.to(tl.int64) * mass_of(peak, row_max, inverse)
-    most = tl.sum(tl.where(largest >= floor, units, 0), 0)
-    return least, most
+    return least
 
 
 @triton.jit
@@ -77,7 +73,7 @@ def largest_with_enough(
         read: four [M, QUARTER], keys of more of them, or None.
         fewest, enough: scalars float64, least and greatest of what is needed.
         by_mass: whether that is a mass in units, or a number of logits.
-        row_max, inverse: as in `mass_limits`.
+        row_max, inverse: as in `least_mass`.
         KEY_SHIFT: see `as_short_key`.
 
     Returns:
@@ -118,13 +114,21 @@ def below(keys, key):
 
 
 @triton.jit
-def may_hold_two(largest, masses, threshold, row_max, inverse):
-    """Which blocks have mass enough for a second logit that reaches a threshold: [WIDTH].
+def beside_largest(largest, masses, row_max, inverse):
+    """At most so much mass has each block without its largest logit: [WIDTH].
 
     Args:
         largest, masses: [WIDTH], per block the largest logit and the mass relative to it.
-        threshold, row_max, inverse: scalars.
+        row_max, inverse: scalars.
     """
-    weight = tl.exp((largest - row_max) * inverse)
-    rest = (masses - 1.0 + masses * LOOSE) * weight
+    return (masses - 1.0 + masses * LOOSE) * tl.exp((largest - row_max) * inverse)
+
+
+@triton.jit
+def may_hold_two(largest, masses, threshold, row_max, inverse):
+    """Which blocks have mass enough for a second logit that reaches a threshold: [WIDTH].
+
+    Arguments as in `beside_largest`.
+    """
+    rest = beside_largest(largest, masses, row_max, inverse)
     return (largest >= threshold) & (rest >= tl.exp((threshold - row_max) * inverse))
