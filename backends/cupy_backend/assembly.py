@@ -70,11 +70,12 @@ class Assembly:
 
     def instructions_per_logit(self) -> float:
         """Of the streaming loop: the fewest, once around it, that finish every block of a batch."""
-        begin, end = self._streaming_loop()
-        done = [i for i in range(begin, end + 1) if _BLOCK_DONE.search(self.texts[i])]
+        done = self._blocks_done(*self._streaming_loop())
         steps = zip(done, [*done[1:], done[0]], strict=True)
-        passed = sum(self._distance(a, b) for a, b in steps)
-        return passed / len(done) / LOGITS_PER_LANE
+        passed = [self._distance(a, b) for a, b in steps]
+        if None in passed:
+            raise ValueError("expected one loop around the streaming loads, found several")
+        return sum(filter(None, passed)) / len(done) / LOGITS_PER_LANE
 
     def vector_loads(self) -> int:
         """How many 16-byte loads a turn of the streaming loop issues, none of which waits."""
@@ -82,7 +83,7 @@ class Assembly:
         return sum(bool(_STREAMED.search(text)) for text in self.texts[begin : end + 1])
 
     def _streaming_loop(self) -> tuple[int, int]:
-        """The smallest loop that loads blocks and finishes some."""
+        """The smallest loop that loads blocks and finishes some, again and again."""
         loops = []
         for last, (address, text) in enumerate(zip(self.addresses, self.texts, strict=True)):
             branch = _BRANCH.search(text)
@@ -90,10 +91,15 @@ class Assembly:
                 continue
             first = self.addresses.index(int(branch[3], 16))
             body = self.texts[first : last + 1]
-            if any(map(_STREAMED.search, body)) and any(map(_BLOCK_DONE.search, body)):
+            if any(map(_STREAMED.search, body)) and self._blocks_done(first, last):
                 loops.append((last - first, first, last))
         _, first, last = min(loops)
         return first, last
+
+    def _blocks_done(self, first: int, last: int) -> list[int]:
+        """Where a block is finished on a way that comes back; out-of-line code may lie between."""
+        found = (i for i in range(first, last + 1) if _BLOCK_DONE.search(self.texts[i]))
+        return [i for i in found if self._distance(i, i) is not None]
 
     def _next(self, place: int) -> list[int]:
         text = self.texts[place]
@@ -104,7 +110,7 @@ class Assembly:
         target = self.addresses.index(int(branch[3], 16))
         return [target] if branch[1] is None and branch[2] is None else [target, place + 1]
 
-    def _distance(self, begin: int, end: int) -> int:
+    def _distance(self, begin: int, end: int) -> int | None:
         seen, queue = {begin}, deque([(begin, 0)])
         while queue:
             place, distance = queue.popleft()
@@ -114,4 +120,4 @@ class Assembly:
                 if following not in seen and following < len(self.texts):
                     seen.add(following)
                     queue.append((following, distance + 1))
-        raise ValueError("expected a loop around the streaming loads, found none")
+        return None

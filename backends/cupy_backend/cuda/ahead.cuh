@@ -1,16 +1,12 @@
-// Reading goes on while rows are judged: the first team of a CTA judges one row after the other, all other
-// warps read the next ones, at most two ahead of what is judged, until they are told to stop.
+// Reading goes on while rows are judged: in every step the first team of a CTA judges a row, and all other
+// warps read the next one until they are told to stop.
 #pragma once
 #include "lossy.cuh"
 #include "settle.cuh"
 #include "stream.cuh"
 
 constexpr int READERS = CTA_WARPS - DrawTeam::WARPS;  // warps
-constexpr int KEPT_ROWS = 2;  // whose statistics are there at once
-// Named barriers, one for every row that is kept.
-constexpr int ROW_READ = 10;
-constexpr int ROW_JUDGED = ROW_READ + KEPT_ROWS;
-constexpr int NOT_JUDGED = 0x7ffffff0;
+constexpr int KEPT_ROWS = 2;  // whose statistics are there at once: one is judged, one is read
 
 // What is read and judged in one go: rows from `first` on up to `end`, whose first may have a law.
 struct Course {
@@ -19,13 +15,16 @@ struct Course {
     bool known;
 };
 
-__device__ inline int row_barrier(int id, int row) { return id + row % KEPT_ROWS; }
+// What judging a row has left to say. Rows take turns, so that nobody asks for a row's when the next
+// one's is written.
+__device__ inline int* verdict_on(Shared& shared, int row) { return shared.verdicts + (row & (KEPT_ROWS - 1)); }
 
-// By a whole warp.
-__device__ inline int judged_row(Shared& shared) {
-    int row = 0;
-    if (lane_id() == 0) row = atomicCAS(&shared.judged, NOT_JUDGED, NOT_JUDGED);
-    return __shfl_sync(ALL_LANES, row, 0);
+// Whether it is over while it is being judged. By a whole warp.
+__device__ inline bool is_stopped(Shared& shared, int judged) {
+    constexpr int passes = PASSES;
+    int verdict = passes;
+    if (lane_id() == 0) verdict = atomicCAS(verdict_on(shared, judged), passes, passes);
+    return __shfl_sync(ALL_LANES, verdict, 0) != passes;
 }
 
 // Statistics of a target row and the draft row beside it, by the readers.
@@ -35,27 +34,11 @@ __device__ inline void read_row(const Params& p, Shared& shared, const Places& p
     const Stretch stretch = stretch_of_row(p, request, row);
     const u32 inverse = inverse_of(length_of_pair(p, request));
     const Rows rows = Rows::of(p, request, places, inverse, KEPT_ROWS - 1);
-    Flow<READERS, false> flow = {};
+    Flow<READERS> flow = {};
     flow.open(p, rows, stretch, shared.cursors);
     flow.fetch_all();
-    flow.drain(p, shared.cursors, [&] { return judged_row(shared) != NOT_JUDGED; });
+    flow.drain(p, shared.cursors, [&] { return is_stopped(shared, row - 1); });
     if (!rows.whole()) read_piecewise<READERS>(p, request, rows, stretch);
-}
-
-// Judging ends at some row: whoever was told to read the next one comes to its barrier all the same.
-template <typename Places>
-__device__ inline void read_rows(
-    const Params& p, Shared& shared, const Places& places, const Course& course) {
-#pragma unroll 1
-    for (int row = course.first + course.known; row < course.end; ++row) {
-        if (row >= course.first + KEPT_ROWS)
-            named_barrier(row_barrier(ROW_JUDGED, row), CTA_THREADS);
-        const int judged = judged_row(shared);
-        if (row > judged + 1) return;
-        if (judged == NOT_JUDGED) read_row(p, shared, places, row);
-        __syncwarp();
-        named_arrive(row_barrier(ROW_READ, row), CTA_THREADS);
-    }
 }
 
 // By the first team, a warp a law.
@@ -76,60 +59,49 @@ __device__ inline void find_laws(
     if (lane_id() == 0) law_of(shared, row, draft) = law;
 }
 
-// Of a row whose laws are known. By the first team, the same in all its threads.
+// By the first team. A row that statistics leave open is not judged any further.
 template <typename Places>
-__device__ inline Verdict judge_row(
-    const Params& p, Shared& shared, const Places& places, int row) {
-    if (SAMPLES_EVERY_ROW || shared.request.strict) {
-        if (shared.target_laws[row].is_usable())
-            target_token(shared, row, places.target_stats(row));
-        my_team<DrawTeam>().sync();
-    }
-    return verdict_of(p, shared, row);
-}
-
-// By the first team: up to the first row that does not pass, or is open.
-template <typename Places>
-__device__ inline void judge_rows(
-    const Params& p, Shared& shared, const Places& places, const Course& course) {
+__device__ inline void judge_row(
+    const Params& p, Shared& shared, const Places& places, int row, bool known) {
     const DrawTeam team = my_team<DrawTeam>();
-    Verdict verdict = PASSES;
-    int row = course.first;
-#pragma unroll 1
-    for (; row < course.end && verdict == PASSES; ++row) {
-        if (row > course.first || !course.known) {
-            named_barrier(row_barrier(ROW_READ, row), CTA_THREADS);
-            find_laws(p, shared, places, row);
+    if (!known) {
+        find_laws(p, shared, places, row);
+        team.sync();
+    }
+    Verdict verdict = OPEN;
+    if (!FILTERED || !(is_open(shared, place_of(row, false)) || is_open(shared, place_of(row, true)))) {
+        if (SAMPLES_EVERY_ROW || shared.request.strict) {
+            if (shared.target_laws[row].is_usable())
+                target_token(shared, row, places.target_stats(row));
             team.sync();
         }
-        const bool open = FILTERED && (is_open(shared, place_of(row, false)) ||
-                                       (DENSE && is_open(shared, place_of(row, true))));
-        verdict = open ? OPEN : judge_row(p, shared, places, row);
-        if (verdict != PASSES && team.thread() == 0) atomicExch(&shared.judged, row);
-        __syncwarp();
-        if (row + KEPT_ROWS < course.end)
-            named_arrive(row_barrier(ROW_JUDGED, row), CTA_THREADS);
-        if (verdict != PASSES && row + 1 < course.end)
-            named_barrier(row_barrier(ROW_READ, row + 1), CTA_THREADS);
+        verdict = verdict_of(p, shared, row);
     }
-    if (team.thread() > 0) return;
-    if (verdict == PASSES) shared.judged = row;
-    shared.verdict = verdict;
+    if (verdict != PASSES && team.thread() == 0)
+        atomicExch(verdict_on(shared, row), static_cast<int>(verdict));
 }
 
-// Reads and judges by all threads; tells the row that judging ended at.
+// Reads and judges by all threads, up to the row that is returned: the first that does not pass.
 template <typename Places>
 __device__ inline int follow(
-    const Params& p, Shared& shared, const Places& places, const Course& course) {
+    const Params& p, Shared& shared, const Places& places, const Course& course,
+    Verdict& verdict) {
     __syncthreads();
-    if (thread_id() == 0) shared.judged = NOT_JUDGED;
+    if (thread_id() < KEPT_ROWS) shared.verdicts[thread_id()] = PASSES;
     __syncthreads();
-    if (warp_id() < DrawTeam::WARPS)
-        judge_rows(p, shared, places, course);
-    else
-        read_rows(p, shared, places, course);
-    __syncthreads();
-    return shared.judged;
+#pragma unroll 1
+    for (int row = course.known ? course.first : course.first - 1; row < course.end; ++row) {
+        if (warp_id() >= DrawTeam::WARPS) {
+            if (row + 1 < course.end) read_row(p, shared, places, row + 1);
+        } else if (row >= course.first) {
+            judge_row(p, shared, places, row, course.known && row == course.first);
+        }
+        __syncthreads();
+        if (row < course.first) continue;
+        verdict = static_cast<Verdict>(*verdict_on(shared, row));
+        if (verdict != PASSES) return row;
+    }
+    return course.end;
 }
 
 // What statistics leave open of a row. By all threads.
@@ -154,8 +126,7 @@ __device__ inline int judge_all(
     while (course.first < num_rows) {
         // All warps are needed again behind every row that a lossy policy may forgive.
         if (LOSSY_IN_Q) course.end = course.first + 1;
-        const int row = follow(p, shared, places, course);
-        verdict = static_cast<Verdict>(shared.verdict);
+        const int row = follow(p, shared, places, course, verdict);
         course = {row, num_rows, false};
         if (FILTERED && verdict == OPEN) {
             settle(shared, *scratch, places, row);

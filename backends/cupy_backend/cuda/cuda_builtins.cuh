@@ -62,11 +62,6 @@ __device__ inline void named_barrier(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// The same without waiting.
-__device__ inline void named_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
 __device__ inline unsigned int load_acquire(const unsigned int* address) {
     unsigned int value;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
@@ -105,35 +100,5 @@ __device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v)
         : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
-
-// The same where lines are not read again: in the second-level cache they make room for each other
-// before they do for what else is there.
-__device__ inline void load_last_if(bool wanted, const uint4* address, uint4& v) {
-    asm volatile(
-        "{ .reg .pred p; .reg .b64 policy; setp.ne.u32 p, %5, 0;"
-        "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
-        "@p ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], policy; }"
-        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-        : "l"(address), "r"(static_cast<unsigned int>(wanted)));
-}
-
-// Every half of a word as its highest bit.
-__device__ inline unsigned int halves_of_signs(unsigned int word) {
-    unsigned int y;
-    asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(y) : "r"(word));
-    return y;
-}
-
-// Counters in shared memory.
-struct SharedCounters {
-    unsigned int address;
-    __device__ explicit SharedCounters(const unsigned int* counts)
-        : address(static_cast<unsigned int>(__cvta_generic_to_shared(counts))) {}
-    // Counts at a place, or at the end if that is before it: a branch would cost more.
-    __device__ void add(unsigned int place, unsigned int end) const {
-        const unsigned int nearer = place < end ? place : end;
-        asm volatile("red.shared.add.u32 [%0], 1;" ::"r"(address + 4 * nearer) : "memory");
-    }
-};
 
 __device__ inline void pause() { __nanosleep(20); }

@@ -36,8 +36,7 @@ struct Shared {
     Member member;
     Control control;
     Decision decision;
-    int judged;   // the row at which judging has ended, NOT_JUDGED before
-    int verdict;  // on it
+    int verdicts[2];  // see verdict_on
     Pair pair;  // whose residual is looked at
     u64 best;   // the pair's racer for the recovered token's block
     DrawKey recover_key;

@@ -91,20 +91,17 @@ __device__ inline RawBlock<T> load_raw(const T* block, int lane) {
 }
 
 // The same for vectors that begin before `wanted`, counted from the lane's first logit in the block.
-template <typename T, bool READ_AGAIN = true>
+template <typename T>
 __device__ inline void load_raw_if(int wanted, const char* lane_data, uint4* words) {
     constexpr int vectors = 8 / PER_VECTOR<T>;
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll
-        for (int i = 0; i < vectors; ++i) {
-            const char* address = lane_data + half * (BLOCK_SIZE / 2) * sizeof(T) + i * sizeof(uint4);
-            const bool begins = half * (BLOCK_SIZE / 2) < wanted;
-            if (READ_AGAIN)
-                load_once_if(begins, reinterpret_cast<const uint4*>(address), words[half * vectors + i]);
-            else
-                load_last_if(begins, reinterpret_cast<const uint4*>(address), words[half * vectors + i]);
-        }
+        for (int i = 0; i < vectors; ++i)
+            load_once_if(half * (BLOCK_SIZE / 2) < wanted,
+                         reinterpret_cast<const uint4*>(
+                             lane_data + half * (BLOCK_SIZE / 2) * sizeof(T)) + i,
+                         words[half * vectors + i]);
 }
 
 __device__ inline u32 word_at(const uint4& words, int i) {

@@ -99,8 +99,7 @@ struct Never {
 };
 
 // What a warp has on its way, and what lies behind that. The CTA's last warps take turns.
-// `READ_AGAIN`: soon, so that lines are worth keeping in the second-level cache.
-template <int READERS = CTA_WARPS, bool READ_AGAIN = POLICY == BLOCK>
+template <int READERS = CTA_WARPS>
 struct Flow {
     static constexpr int STEP = READERS * BLOCK_SIZE;  // elements between a warp's blocks
     int left;          // blocks of the row, from the batch on its way on
@@ -162,9 +161,9 @@ struct Flow {
         if (partial == i + 1) fill(ring[i], draft ? NOTHING<DraftLogit> : NOTHING<TargetLogit>);
         const int wanted = reach - i * STEP;
         if (SAME_LOGITS || !draft)
-            load_raw_if<TargetLogit, READ_AGAIN>(wanted, data + i * STEP * sizeof(TargetLogit), ring[i].words);
+            load_raw_if<TargetLogit>(wanted, data + i * STEP * sizeof(TargetLogit), ring[i].words);
         if (!SAME_LOGITS && draft)
-            load_raw_if<DraftLogit, READ_AGAIN>(wanted, data + i * STEP * sizeof(DraftLogit), ring[i].words);
+            load_raw_if<DraftLogit>(wanted, data + i * STEP * sizeof(DraftLogit), ring[i].words);
     }
 
     // A warp's blocks of a stretch.

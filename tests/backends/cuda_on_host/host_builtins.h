@@ -144,17 +144,14 @@ inline void launch(int blocks, int threads, const std::function<void()>& body) {
     for (std::thread& one : ctas) one.join();
 }
 
-inline void arrive_at(int id, int threads) {
-    Barrier& barrier = cta->barriers[id];
-    if (++barrier.arrived < threads) return;
-    barrier.arrived = 0;
-    ++barrier.generation;
-}
-
 inline void wait_at(int id, int threads) {
-    const unsigned generation = cta->barriers[id].generation;
-    arrive_at(id, threads);
-    while (cta->barriers[id].generation == generation) yield();
+    Barrier& barrier = cta->barriers[id];
+    const unsigned generation = barrier.generation;
+    if (++barrier.arrived == threads) {
+        barrier.arrived = 0;
+        ++barrier.generation;
+    }
+    while (barrier.generation == generation) yield();
 }
 
 // Every lane gives a value and gets all of the warp's.
@@ -221,7 +218,6 @@ inline unsigned lane_of_warp() { return host::thread_index.x % host::WARP; }
 inline int lane_of_host() { return host::cta->current % host::WARP; }
 inline void __syncthreads() { host::wait_at(0, static_cast<int>(host::cta->fibers.size())); }
 inline void named_barrier(int id, int threads) { host::wait_at(id, threads); }
-inline void named_arrive(int id, int threads) { host::arrive_at(id, threads); }
 
 template <typename T>
 T __shfl_sync(unsigned, T value, int lane) {
@@ -282,9 +278,6 @@ inline uint4 load_once(const uint4* address) {
 }
 inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
     if (wanted) value = load_once(address);
-}
-inline void load_last_if(bool wanted, const uint4* address, uint4& value) {
-    load_once_if(wanted, address, value);
 }
 
 inline unsigned halves_of_signs(unsigned word) {
