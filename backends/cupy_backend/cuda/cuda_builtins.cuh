@@ -101,4 +101,23 @@ __device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 
+// Every half of a word as its highest bit.
+__device__ inline unsigned int halves_of_signs(unsigned int word) {
+    unsigned int y;
+    asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(y) : "r"(word));
+    return y;
+}
+
+// Counters in shared memory.
+struct SharedCounters {
+    unsigned int address;
+    __device__ explicit SharedCounters(const unsigned int* counts)
+        : address(static_cast<unsigned int>(__cvta_generic_to_shared(counts))) {}
+    // Counts at a place, or at the end if that is before it: a branch would cost more.
+    __device__ void add(unsigned int place, unsigned int end) const {
+        const unsigned int nearer = place < end ? place : end;
+        asm volatile("red.shared.add.u32 [%0], 1;" ::"r"(address + 4 * nearer) : "memory");
+    }
+};
+
 __device__ inline void pause() { __nanosleep(20); }
