@@ -4,18 +4,25 @@ This module refuses to look at what a tensor on a GPU holds, so a forward there 
 be captured in a CUDA graph.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
 from ..core.checks import check_integer, check_tensor
 from ..core.errors import InvalidInputError
+from .attention import AttendInSteps
 from .fusion import can_compile, fused_pieces
 from .kv_cache import KVCache, Slots
 from .model_config import ModelConfig
 from .pieces import PLAIN_PIECES, Pieces
+from .slot_blocks import SlotBlocks, padded
 from .spans import FEW_TOKENS, Spans
 from .transformer import Decoder, Step
+
+if TYPE_CHECKING:
+    from .few_tokens.forward import FewTokens
 
 GPU_LENGTH_STEP = 256
 """A GPU attends to a multiple of this many positions: its kernels are planned once per length, and
@@ -40,6 +47,7 @@ class TransformerModel:
     max_model_len: int
     _pieces: Pieces = field(init=False)
     _rope_table: Tensor = field(init=False)
+    _kernels: "FewTokens | None" = field(init=False)
     _all_positions: Tensor = field(init=False)
 
     @_pieces.default
@@ -49,6 +57,15 @@ class TransformerModel:
     @_rope_table.default
     def _make_rope_table(self) -> Tensor:
         return self.config.rope.table(self.max_model_len).to(self.device, self.dtype)
+
+    @_kernels.default
+    def _make_kernels(self) -> "FewTokens | None":
+        if not (can_compile(self.device) and Spans.can_be_used(self.device, self.dtype)):
+            return None
+        # Triton is not installed everywhere.
+        from .few_tokens.forward import FewTokens  # noqa: PLC0415
+
+        return FewTokens.of(self.decoder, self._rope_table)
 
     @_all_positions.default
     def _make_all_positions(self) -> Tensor:
@@ -81,7 +98,7 @@ class TransformerModel:
         return TransformerModel(config, decoder, self.max_model_len)
 
     def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots.
+        """Room for max_len positions in each of num_slots slots, on a GPU for a few more.
 
         Raises:
             InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].
@@ -90,7 +107,7 @@ class TransformerModel:
         return KVCache.allocate(
             num_layers=self.config.num_layers,
             num_slots=num_slots,
-            max_len=max_len,
+            max_len=max_len if self.device.type == "cpu" else padded(max_len),
             num_kv_heads=self.config.num_kv_heads,
             head_dim=self.config.head_dim,
             dtype=self.dtype,
@@ -140,7 +157,11 @@ class TransformerModel:
         if num_reqs == 0:
             shape = (0, 1 if last_only else num_tokens, self.vocab_size)
             return self.decoder.embedding.new_empty(shape)
-        step = self._plan(positions, cache, slot_ids, max_position)
+        num_positions = self._num_positions(positions, cache, max_position)
+        slots, slot_ids = self._slots(slot_ids, num_reqs, cache)
+        if self._kernels is not None and self._kernels.take_all(positions):
+            return self._kernels.forward(token_ids, positions, slot_ids, cache, last_only=last_only)
+        step = self._plan(positions, cache, slots, slot_ids, num_positions)
         return self.decoder(token_ids, step, cache, last_only=last_only)
 
     def _check(self, token_ids: Tensor, positions: Tensor, slot_ids: Tensor | None) -> None:
@@ -155,15 +176,16 @@ class TransformerModel:
         self,
         positions: Tensor,
         cache: KVCache,
-        slot_ids: Tensor | None,
-        max_position: int | None,
+        slots: Slots,
+        slot_ids: Tensor,
+        num_positions: int,
     ) -> Step:
-        num_positions = self._num_positions(positions, cache, max_position)
-        slots, slot_ids = self._slots(slot_ids, len(positions), cache)
         flash = Spans.can_be_used(self.device, self.dtype)
+        flex = flash and can_compile(self.device) and positions.shape[1] <= FEW_TOKENS
         rotation = self._rope_table.index_select(0, positions.flatten())
         cos, signed_sin = rotation.unsqueeze(2).unbind(1)
-        return Step(
+        pieces = self._pieces if positions.numel() <= MAX_FUSED_TOKENS else PLAIN_PIECES
+        attend = AttendInSteps(
             num_reqs=len(positions),
             cos=cos,
             signed_sin=signed_sin,
@@ -176,9 +198,11 @@ class TransformerModel:
                 window: self._bias(positions, num_positions, window)
                 for window in set(self.config.windows)
             },
-            spans=Spans.of(positions, slot_ids, cache.max_len) if flash else None,
-            pieces=self._pieces if positions.numel() <= MAX_FUSED_TOKENS else PLAIN_PIECES,
+            blocks=SlotBlocks.of(positions, slot_ids, cache.max_len) if flex else None,
+            spans=Spans.of(positions, slot_ids, cache.max_len) if flash and not flex else None,
+            pieces=pieces,
         )
+        return Step(attend=attend, pieces=pieces)
 
     def _num_positions(self, positions: Tensor, cache: KVCache, max_position: int | None) -> int:
         if max_position is not None:

@@ -4,13 +4,14 @@ Tokens of all requests are one flat list except inside attention. This module re
 weights' names, files and memory layouts: see `acceptor.adapters.weights`.
 """
 
+from collections.abc import Callable
+
 import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen
 from torch import Tensor
 
-from .kv_cache import KVCache, LayerCache, Slots
+from .kv_cache import KVCache, LayerCache
 from .pieces import Pieces, RMSNorm
-from .spans import Spans
 
 
 @frozen(eq=False)
@@ -25,31 +26,21 @@ class Linear:
         return F.linear(hidden, self.weight, self.bias)
 
 
+Attend = Callable[["Attention", Tensor, LayerCache], Tensor]
+"""Of a layer, its queries, keys and values as projected, [num_tokens, …], and its cache, which it
+writes: what queries find, [num_tokens, num_heads * head_dim]."""
+
+
 @frozen(eq=False, kw_only=True)
 class Step:
     """What all layers of one forward share.
 
     Attributes:
-        num_reqs: how many requests the tokens belong to, the same number each.
-        cos, signed_sin: [num_tokens, 1, head_dim], see `acceptor.adapters.rope`.
-        rows: [num_tokens], where keys and values are written.
-        slots: which slots are read.
-        num_positions: how many positions of them are read.
-        biases: window -> [num_reqs, 1, rows, num_positions]: 0 where a query may look, -inf
-            elsewhere. Rows are the tokens of a request, or those for each query head of a group in
-            turn.
-        spans: where attention finds keys without copying slots; None to copy and add biases.
-        pieces: computes what lies between matrix products and attention.
+        attend: rotates, stores and attends.
+        pieces: computes what lies between matrix products elsewhere.
     """
 
-    num_reqs: int
-    cos: Tensor
-    signed_sin: Tensor
-    rows: Tensor
-    slots: Slots
-    num_positions: int
-    biases: dict[int | None, Tensor]
-    spans: Spans | None
+    attend: Attend
     pieces: Pieces
 
 
@@ -72,31 +63,7 @@ class Attention:
 
     def __call__(self, hidden: Tensor, step: Step, cache: LayerCache) -> Tensor:
         """[num_tokens, hidden_size] -> the same; writes this step's keys and values."""
-        queries = step.pieces.turn_and_store(
-            self.qkv(hidden).view(len(hidden), -1, self.head_dim),
-            self.head_norms,
-            step.cos,
-            step.signed_sin,
-            step.rows,
-            cache.rows,
-        )
-        return self.output(self._attend(queries, step, cache))
-
-    def _attend(self, queries: Tensor, step: Step, cache: LayerCache) -> Tensor:
-        """Queries [num_tokens, num_heads, head_dim] -> [num_tokens, num_heads * head_dim]."""
-        if step.spans is not None:
-            return step.spans.attend(queries, cache, self.window)
-        keys, values = cache.read(step.slots, step.num_positions)
-        by_request = queries.view(step.num_reqs, -1, *queries.shape[1:]).transpose(1, 2)
-        bias = step.biases[self.window]
-        # The heads of a group become rows of one head where the bias has been made for that:
-        # nothing then repeats keys for them.
-        rows = by_request.reshape(step.num_reqs, -1, bias.shape[2], self.head_dim)
-        attended = F.scaled_dot_product_attention(
-            rows, keys, values, bias, enable_gqa=rows.shape[1] != keys.shape[1]
-        )
-        by_group = attended.view(*attended.shape[:2], -1, *by_request.shape[2:])
-        return by_group.permute(0, 3, 1, 2, 4).reshape(len(queries), -1)
+        return self.output(step.attend(self, self.qkv(hidden), cache))
 
 
 @frozen(eq=False)

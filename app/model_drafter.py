@@ -17,6 +17,7 @@ from ..core.policies import Policy
 from ..core.ports import LanguageModel, Sampler
 from .drafter import Draft
 from .frontier import Frontier
+from .graph_parts import cut_here
 from .prefill import prefill
 
 
@@ -86,6 +87,8 @@ class ModelDrafter:
         token_ids, positions = frontier.last_token_ids, fed[:, :2]
         drawn = []
         for place in range(num_tokens):
+            if place:
+                cut_here()
             last = frontier.last_position(place - 1, memory.max_len)
             logits = self._score(memory, frontier, token_ids, positions, last)
             if memory.logits is not None:

@@ -5,6 +5,7 @@ belongs to nobody. This module refuses to know what a step computes.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,6 +19,7 @@ from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft
 from ..frontier import Frontier, Running, last_two
+from ..graph_parts import cut_here, cutting
 from ..request_state import RequestState, Verdict
 from ..verdicts import pack, read_verdicts
 from .fixed_params import copy_params, fixed_copy, kind_of
@@ -118,6 +120,7 @@ class GraphRunner:
         def run() -> None:
             frontier = captured.frontier()
             draft = self._draft(captured, frontier)
+            cut_here()
             logits = self.step.score(frontier, draft)
             captured.output = self.step.verify(frontier, draft, logits, token_counts)
             captured.packed = pack(draft, captured.output)
@@ -165,6 +168,38 @@ def num_rows(num_reqs: int) -> int:
     return -(-num_reqs // _POWERS_UP_TO) * _POWERS_UP_TO
 
 
+@define(eq=False)
+class _GraphParts:
+    """Graphs of one action, as many as it is cut into.
+
+    Attributes:
+        pool: the memory that they share.
+        graphs: in their order.
+    """
+
+    pool: Any
+    graphs: list[torch.cuda.CUDAGraph] = field(factory=list)
+
+    def __enter__(self) -> None:
+        torch.cuda.synchronize()
+        self._begin()
+
+    def __exit__(self, *reason: object) -> None:
+        self.graphs[-1].capture_end()
+
+    def cut(self) -> None:
+        self.graphs[-1].capture_end()
+        self._begin()
+
+    def replay(self) -> None:
+        for graph in self.graphs:
+            graph.replay()
+
+    def _begin(self) -> None:
+        self.graphs.append(torch.cuda.CUDAGraph())
+        self.graphs[-1].capture_begin(pool=self.pool, capture_error_mode="thread_local")
+
+
 def cuda_recorder() -> Record:
     """Captures CUDA graphs that share their memory, because they run one after the other."""
     pool = torch.cuda.graph_pool_handle()
@@ -176,11 +211,10 @@ def cuda_recorder() -> Record:
             # Compiles what is still to be compiled, which a capture could not.
             action()
         torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        parts = _GraphParts(pool)
+        with torch.cuda.stream(stream), parts, cutting(parts.cut):
             action()
-        replay: Callable[[], None] = graph.replay
-        return replay
+        return parts.replay
 
     return record
 

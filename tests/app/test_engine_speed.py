@@ -188,5 +188,5 @@ def test_attention_is_timed_at_every_shape(monkeypatch: pytest.MonkeyPatch) -> N
     subject = milestones.Subject(
         sizes=shapes.REHEARSAL, device=torch.device("cpu"), backend="reference", deadline=0
     )
-    milestones._flex_attention(lambda attend: attend, subject, record)
+    milestones._flex_attention(subject, record)
     assert record["attention"][0]["flex_us"] > 0

@@ -15,9 +15,11 @@ from attrs import field, frozen
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from acceptor.adapters import language_model
+from acceptor.adapters.few_tokens import forward as few_tokens
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
 from acceptor.adapters.pieces import PLAIN_PIECES, Pieces
+from acceptor.adapters.slot_blocks import SlotBlocks
 from acceptor.adapters.spans import Spans
 from acceptor.adapters.weights import WeightReader, expected_tensors
 from acceptor.app.decode import DecodeStep, Memory
@@ -39,16 +41,24 @@ from acceptor.core.sampling_tensors import SamplingTensors
 META = torch.device("meta")
 NUM_REQS, NUM_SPEC_TOKENS, MAX_LEN = 2, 3, 64
 
-LAYER = Counter(
-    {"linear": 4, "_flash_attention_forward": 1, "add_and_normalise": 2}
-    | dict.fromkeys(("turn_and_store", "gate"), 1)
-)
-"""What one layer may start. Fused, the pieces are one kernel each, `turn_and_store` two."""
+NUM_SEVERAL = 16
 
-FORWARD = Counter(
-    {"embedding": 1, "rms_norm": 1, "linear": 1, "index_select": 1, "add": 2, "mul": 1, "arange": 1}
+LAYER = Counter({"product": 4, "attention_kernel": 1})
+"""What one layer may start."""
+
+FORWARD = Counter({"embedding_kernel": 1, "product": 1})
+"""What a forward may start beside its layers."""
+
+LAYER_OF_SEVERAL = Counter(
+    {"linear": 4, "flex_attention": 1, "add_and_normalise": 2, "gate": 1, "turn_and_store": 1}
 )
-"""What a forward may start beside its layers: embedding, LM head, rotations, and where keys are."""
+"""The same with more tokens. Fused, the pieces are one kernel each, `turn_and_store` two."""
+
+FORWARD_OF_SEVERAL = Counter(
+    {"embedding": 1, "rms_norm": 1, "linear": 1, "index_select": 1, "floor_divide": 1}
+    | {"add": 3, "to": 2, "mul": 1, "arange": 1}
+)
+"""Embedding, LM head, rotations, and where keys are."""
 
 
 class Started(TorchDispatchMode):
@@ -62,9 +72,28 @@ class Started(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if not self.in_piece and not name.startswith("empty") and not is_view(out, func, args):
+        if (
+            not self.in_piece
+            and not name.startswith(("empty", "new_empty"))
+            and not is_view(out, func, args)
+        ):
             self.counts[name] += 1
         return out
+
+    def kernel(self, name: str) -> Any:
+        """Counts its launches, and starts nothing."""
+
+        class Kernel:
+            def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+                return lambda *args, **options: counts.update([name])  # noqa: ARG005
+
+        counts = self.counts
+        return Kernel()
+
+    def flex_attention(self, queries: torch.Tensor, *args: Any) -> torch.Tensor:  # noqa: ARG002
+        """Counts a call, and computes nothing."""
+        self.counts.update(["flex_attention"])
+        return queries.flatten(1)
 
     def pieces(self) -> Pieces:
         """The plain ones, counted."""
@@ -115,27 +144,48 @@ class MetaSampler:
         raise NotImplementedError
 
 
+KERNELS = {
+    "vector_kernel": "product",
+    "matrix_kernel": "product",
+    "attention_kernel": "attention_kernel",
+    "embedding_kernel": "embedding_kernel",
+}
+
+
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     counting = Started()
     monkeypatch.setattr(Spans, "can_be_used", lambda device, dtype: True)  # noqa: ARG005
     monkeypatch.setattr(language_model, "can_compile", lambda device: True)  # noqa: ARG005
     monkeypatch.setattr(language_model, "fused_pieces", counting.pieces)
+    monkeypatch.setattr(SlotBlocks, "attend", counting.flex_attention)
+    for kernel, name in KERNELS.items():
+        monkeypatch.setattr(few_tokens, kernel, counting.kernel(name))
     return counting
 
 
 @pytest.mark.parametrize("num_tokens", [1, 2, NUM_SPEC_TOKENS + 1])
+@pytest.mark.parametrize(
+    ("num_reqs", "forward", "layer"),
+    [(NUM_REQS, FORWARD, LAYER), (NUM_SEVERAL, FORWARD_OF_SEVERAL, LAYER_OF_SEVERAL)],
+    ids=["few", "several"],
+)
 def test_a_forward_starts_these_operations(
-    tmp_path: Path, started: Started, num_tokens: int
+    tmp_path: Path,
+    started: Started,
+    num_tokens: int,
+    num_reqs: int,
+    forward: Counter[str],
+    layer: Counter[str],
 ) -> None:
     for num_layers in (1, 3):
         model = model_of(tmp_path, TARGET, num_layers)
-        ids = torch.empty(NUM_REQS, num_tokens, dtype=torch.int64, device=META)
-        cache = model.new_cache(NUM_REQS, MAX_LEN)
+        ids = torch.empty(num_reqs, num_tokens, dtype=torch.int64, device=META)
+        cache = model.new_cache(num_reqs, MAX_LEN)
         started.counts.clear()
         with torch.inference_mode(), started:
             model.forward(ids, ids, cache, ids[:, 0], last_only=True)
-        assert started.counts == FORWARD + times(LAYER, num_layers)
+        assert started.counts == forward + times(layer, num_layers)
 
 
 def test_one_that_starts_more_is_seen(
@@ -146,9 +196,9 @@ def test_one_that_starts_more_is_seen(
         "acceptor.adapters.transformer.Linear.__call__",
         lambda linear, hidden: (hidden @ linear.weight.t()).clone(),
     )
-    ids = torch.empty(NUM_REQS, 1, dtype=torch.int64, device=META)
+    ids = torch.empty(NUM_SEVERAL, 1, dtype=torch.int64, device=META)
     with torch.inference_mode(), started:
-        model.forward(ids, ids, model.new_cache(NUM_REQS, MAX_LEN), ids[:, 0])
+        model.forward(ids, ids, model.new_cache(NUM_SEVERAL, MAX_LEN), ids[:, 0])
     assert started.counts["clone"] == 5
 
 
@@ -157,7 +207,6 @@ BESIDE_FORWARDS = Counter(
         "clamp": 6,
         "arange": 4,
         "add": 3,
-        "flatten": 2,
         "stack": 2,
         "masked_fill": 2,
         "ge": 1,

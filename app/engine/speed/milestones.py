@@ -15,7 +15,7 @@ from ....adapters.spans import Spans
 from ....backends import load_sampler
 from ....core.policies import Synthetic
 from .hugging_face import load_copy, tokens_per_second
-from .operations import Compiler, products, time_attention, time_flex_attention, time_products
+from .operations import products, time_attention, time_flex_attention, time_products
 from .served import Load, make_engine, prompt_of, serve
 from .shapes import SEEDS, Sizes, make_model
 from .timing import bandwidth
@@ -80,9 +80,7 @@ def milestones(several: int, *, hugging_face: bool) -> Iterator[Milestone]:
     yield Milestone(f"{several} requests, plain", partial(_serve, several, 0))
     yield Milestone("products", _products)
     yield Milestone("attention", _attention)
-    yield Milestone(
-        "flex_attention", partial(_flex_attention, partial(torch.compile, dynamic=False))
-    )
+    yield Milestone("flex_attention", _flex_attention)
 
 
 def _bandwidth(subject: Subject, record: Record) -> object:
@@ -131,12 +129,12 @@ def _attention(subject: Subject, record: Record) -> object:
     return f"{len(record['attention'])} rows"
 
 
-def _flex_attention(compiler: Compiler, subject: Subject, record: Record) -> object:
+def _flex_attention(subject: Subject, record: Record) -> object:
     # Each shape is compiled, so not all of them.
     shortest = min(subject.sizes.lengths)
     rows = [row for row in record.get("attention", []) if row["positions"] == shortest]
     for row in rows:
-        row["flex_us"] = time_flex_attention(subject.sizes, row, subject.device, compiler)
+        row["flex_us"] = time_flex_attention(subject.sizes, row, subject.device)
     return f"{len(rows)} rows"
 
 

@@ -12,17 +12,14 @@ import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from torch import Tensor
 
 from ....adapters.kv_cache import LayerCache
+from ....adapters.slot_blocks import BLOCK_LEN, SlotBlocks
 from ....adapters.spans import FEW_TOKENS, Spans
-from .flex import BLOCK_LEN, SlotBlocks
 from .shapes import Sizes
 from .timing import milliseconds, recorder
 
 NUM_TOKENS = (1, 4, 64)
 _OPERAND_BYTES = 400_000_000
 """Several times what the caches hold."""
-
-Attend = Callable[[Tensor, LayerCache], Tensor]
-Compiler = Callable[[Attend], Attend]
 
 
 def time_products(sizes: Sizes, device: torch.device) -> list[dict[str, Any]]:
@@ -106,15 +103,15 @@ def _attention_time(
 
 
 def time_flex_attention(
-    sizes: Sizes, row: dict[str, Any], device: torch.device, compiler: Compiler
+    sizes: Sizes, row: dict[str, Any], device: torch.device
 ) -> float:
-    """The candidate's microseconds for a row of `time_attention`."""
+    """flex_attention's microseconds for a row of `time_attention`."""
     shape = dict(sizes.shapes)[row["model"]]
     num_reqs = row["requests"]
     cache, queries, positions = _operands(shape, num_reqs, row["queries"], row["positions"], device)
     slot_ids, max_len = torch.arange(num_reqs, device=device), cache.memory.shape[1]
-    attend = compiler(SlotBlocks.of(positions, slot_ids, max_len).attend)
-    return _each_us(lambda: attend(queries, cache), device)
+    blocks = SlotBlocks.of(positions, slot_ids, max_len)
+    return _each_us(lambda: blocks.attend(queries, cache, None), device)
 
 
 def _operands(

@@ -1,0 +1,324 @@
+"""A forward of few tokens through a decoder: what is launched, in which order, how large.
+
+This module refuses to compute what a kernel computes.
+"""
+
+import math
+
+import torch
+from attrs import evolve, frozen
+from torch import Tensor
+from triton import next_power_of_2
+
+from ..kv_cache import KVCache, LayerCache
+from ..pieces import RMSNorm
+from ..transformer import Attention, Decoder, Linear
+from .attention import attention_kernel
+from .products import embedding_kernel, matrix_kernel, vector_kernel
+
+MOST_TOKENS = 8
+"""Of a forward. With more, cuBLAS was faster on an H200."""
+
+MOST_TOKENS_OF_REQUEST = 8
+"""Whose queries one program attends to."""
+
+VECTOR_TOKENS = 2
+"""With more, float32 arithmetic takes longer than reading weights."""
+
+VECTOR_ROWS = 8
+VECTOR_ROWS_TO_GATE = 16
+VECTOR_WARPS = 4
+VECTOR_WARPS_TO_ADD = 8
+MATRIX_ROWS = 16
+MATRIX_WARPS = 4
+MATRIX_DEPTH = 256
+MATRIX_STAGES = 3
+MATRIX_AHEAD = 512
+ATTENTION_BLOCK = 64
+ATTENTION_WARPS = 4
+ATTENTION_STAGES = 2
+FEW_PROGRAMS = 32
+FEW_PROGRAMS_BLOCK = 128
+FEW_PROGRAMS_WARPS = 8
+PROGRAMS = 400
+"""Attention splits positions until there are about so many, three for each of an H200's processors.
+"""
+
+DIVISOR = 16
+HEAD_DIMS = (32, 64, 128, 256)
+
+
+@frozen(eq=False)
+class Attend:
+    """Attention of decode steps, with the rotation and the cache's write.
+
+    Attributes:
+        angles: see `Rope.table`, in the model's dtype.
+        overlaps: whether kernels are started early.
+        parts, counts: see `attention_kernel`; used by one kernel after the other.
+    """
+
+    angles: Tensor
+    overlaps: bool
+    parts: Tensor
+    counts: Tensor
+
+    @classmethod
+    def of(cls, angles: Tensor, group: int, *, overlaps: bool) -> "Attend":
+        """With scratch memory for any batch, for groups of so many heads."""
+        part = _num_rows(MOST_TOKENS_OF_REQUEST, group) * (angles.shape[-1] + 2)
+        device = angles.device
+        parts = torch.empty(PROGRAMS * part, device=device)
+        counts = torch.zeros(PROGRAMS, dtype=torch.int32, device=device)
+        return cls(angles, overlaps, parts, counts)
+
+    def __call__(
+        self,
+        attention: Attention,
+        qkv: Tensor,
+        cache: LayerCache,
+        *,
+        positions: Tensor,
+        slot_ids: Tensor,
+    ) -> Tensor:
+        """Queries, keys and values [num_tokens, …] -> [num_tokens, num_heads * head_dim].
+
+        Args:
+            attention: of the layer.
+            qkv: as its projection made them.
+            cache: of the layer, written at these positions.
+            positions: [num_reqs, num_tokens] int64, each the one before or following it.
+            slot_ids: [num_reqs] int64.
+        """
+        num_reqs, num_tokens = positions.shape
+        positions = positions if positions.stride(1) == 1 else positions.contiguous()
+        _, max_len, twice_key_heads, head_dim = cache.memory.shape
+        key_heads = twice_key_heads // 2
+        group = qkv.shape[1] // (head_dim * key_heads) - 2
+        out = qkv.new_empty(len(qkv), group * key_heads * head_dim)
+        programs = num_reqs * key_heads
+        few = programs <= FEW_PROGRAMS
+        block = FEW_PROGRAMS_BLOCK if few else ATTENTION_BLOCK
+        splits = min(PROGRAMS // programs, -(-max_len // block))
+        norms = attention.head_norms
+        attention_kernel[(programs, max(1, splits))](
+            qkv,
+            qkv.stride(0),
+            cache.memory,
+            max_len,
+            self.angles,
+            positions,
+            positions.stride(0),
+            slot_ids,
+            out,
+            self.parts,
+            self.counts,
+            norms[0].weight if norms else qkv,
+            norms[1].weight if norms else qkv,
+            norms[0].eps if norms else 0.0,
+            math.log2(math.e) / math.sqrt(head_dim),
+            TOKENS=num_tokens,
+            GROUP=group,
+            KEY_HEADS=key_heads,
+            HEAD_DIM=head_dim,
+            ROWS=_num_rows(num_tokens, group),
+            BLOCK=block,
+            WINDOW=attention.window or 0,
+            NORMS=norms is not None,
+            OVERLAPS=self.overlaps,
+            num_warps=FEW_PROGRAMS_WARPS if few else ATTENTION_WARPS,
+            num_stages=ATTENTION_STAGES,
+            **launch_options(overlaps=self.overlaps),
+        )
+        return out
+
+
+@frozen(eq=False, kw_only=True)
+class Hidden:
+    """What layers hand on.
+
+    Attributes:
+        sums: [num_tokens, size], hidden states.
+        scaled: the same times the weight of the norm that comes next.
+        squares: [parts, num_tokens] float32, of which the first add up to each token's squares.
+        num_parts: how many first ones.
+    """
+
+    sums: Tensor
+    scaled: Tensor
+    squares: Tensor
+    num_parts: int
+
+
+@frozen(eq=False)
+class FewTokens:
+    """The forward of a decoder.
+
+    Attributes:
+        decoder: the weights.
+        attend: attention.
+    """
+
+    decoder: Decoder
+    attend: Attend
+
+    @classmethod
+    def of(cls, decoder: Decoder, angles: Tensor) -> "FewTokens | None":
+        """For a decoder on a GPU, if kernels know its sizes."""
+        attention, head_dim = decoder.layers[0].attention, angles.shape[-1]
+        num_heads = attention.output.weight.shape[1] // head_dim
+        key_heads = (len(attention.qkv.weight) // head_dim - num_heads) // 2
+        sizes = [len(decoder.lm_head.weight)]
+        for layer in decoder.layers:
+            products = (layer.attention.qkv, layer.attention.output, layer.mlp.down)
+            sizes += [size for product in products for size in product.weight.shape]
+        if any(size % DIVISOR for size in sizes) or head_dim not in HEAD_DIMS:
+            return None
+        overlaps = can_overlap(decoder.embedding.device)
+        return cls(decoder, Attend.of(angles, num_heads // key_heads, overlaps=overlaps))
+
+    def take_all(self, positions: Tensor) -> bool:
+        """Whether to call `forward` for tokens at these positions, [num_reqs, num_tokens]."""
+        return positions.numel() <= MOST_TOKENS
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        slot_ids: Tensor,
+        cache: KVCache,
+        *,
+        last_only: bool,
+    ) -> Tensor:
+        """Token ids [num_reqs, num_tokens] -> logits [num_reqs, num_tokens or 1, vocab_size]."""
+        decoder = self.decoder
+        hidden = self._embed(token_ids, decoder.layers[0].attention_norm)
+        next_norms = (*(layer.attention_norm for layer in decoder.layers[1:]), decoder.norm)
+        for layer, layer_cache, norm in zip(decoder.layers, cache.layers, next_norms, strict=True):
+            qkv = self._read(hidden, layer.attention.qkv, layer.attention_norm)
+            attended = self.attend(
+                layer.attention, qkv, layer_cache, positions=positions, slot_ids=slot_ids
+            )
+            hidden = self._add(attended, layer.attention.output, hidden, layer.mlp_norm)
+            gated = self._read(hidden, layer.mlp.gate_up, layer.mlp_norm, gate=True)
+            hidden = self._add(gated, layer.mlp.down, hidden, norm)
+        every = token_ids.shape[1] if last_only else 1
+        logits = self._read(hidden, decoder.lm_head, decoder.norm, every=every)
+        return logits.view(len(token_ids), -1, logits.shape[1])
+
+    def _embed(self, token_ids: Tensor, norm: RMSNorm) -> Hidden:
+        embedding = self.decoder.embedding
+        num_tokens, size = token_ids.numel(), embedding.shape[1]
+        hidden = Hidden(
+            sums=embedding.new_empty(num_tokens, size),
+            scaled=embedding.new_empty(num_tokens, size),
+            squares=embedding.new_empty(size // VECTOR_ROWS, num_tokens, dtype=torch.float32),
+            num_parts=1,
+        )
+        embedding_kernel[(num_tokens,)](
+            token_ids,
+            *token_ids.stride(),
+            token_ids.shape[1],
+            embedding,
+            norm.weight,
+            hidden.sums,
+            hidden.scaled,
+            hidden.squares,
+            size,
+            SIZE=next_power_of_2(size),
+        )
+        return hidden
+
+    def _read(
+        self, hidden: Hidden, linear: Linear, norm: RMSNorm, *, gate: bool = False, every: int = 1
+    ) -> Tensor:
+        """The product with normalised hidden states, of every so manieth token."""
+        num_rows = len(linear.weight) // (2 if gate else 1)
+        out = hidden.sums.new_empty(len(hidden.sums) // every, num_rows)
+        self._multiply(hidden.scaled, linear, out, hidden, norm, gate=gate, every=every)
+        return out
+
+    def _add(self, x: Tensor, linear: Linear, hidden: Hidden, next_norm: RMSNorm) -> Hidden:
+        """Add a product to hidden states, in place."""
+        parts = self._multiply(x, linear, hidden.sums, hidden, next_norm, add=True)
+        return evolve(hidden, num_parts=parts)
+
+    def _multiply(
+        self,
+        x: Tensor,
+        linear: Linear,
+        out: Tensor,
+        hidden: Hidden,
+        norm: RMSNorm,
+        *,
+        gate: bool = False,
+        add: bool = False,
+        every: int = 1,
+    ) -> int:
+        """Launch a product; how many tiles it has."""
+        num_tokens, num_rows = out.shape
+        shapes, options = _tile(num_tokens, add=add, gate=gate)
+        num_tiles = len(linear.weight) // shapes["ROWS"]
+        kernel = vector_kernel if num_tokens <= VECTOR_TOKENS else matrix_kernel
+        kernel[(num_tiles,)](
+            x,
+            x.stride(0),
+            linear.weight,
+            x if linear.bias is None else linear.bias,
+            out,
+            out.stride(0),
+            hidden.scaled,
+            norm.weight,
+            hidden.squares,
+            hidden.num_parts,
+            hidden.squares,
+            hidden.squares.stride(0),
+            num_rows,
+            x.shape[1],
+            *(() if num_tokens <= VECTOR_TOKENS else (num_tokens,)),
+            every,
+            norm.eps,
+            SQUARES=0 if add else next_power_of_2(len(hidden.squares)),
+            BIAS=linear.bias is not None,
+            GATE=gate,
+            ADD=add,
+            OVERLAPS=self.attend.overlaps,
+            **shapes,
+            **options,
+            **launch_options(overlaps=self.attend.overlaps),
+        )
+        return num_tiles
+
+
+def _num_rows(num_tokens: int, group: int) -> int:
+    """Of queries that one program attends to."""
+    return max(16, int(next_power_of_2(num_tokens * group)))
+
+
+def _tile(num_tokens: int, *, add: bool, gate: bool) -> tuple[dict[str, int], dict[str, int]]:
+    """A kernel's sizes, and how Triton is to compile it."""
+    if num_tokens <= VECTOR_TOKENS:
+        warps = VECTOR_WARPS_TO_ADD if add else VECTOR_WARPS
+        rows = VECTOR_ROWS_TO_GATE if gate else VECTOR_ROWS
+        sizes = {"TOKENS": num_tokens, "ROWS": rows, "DEPTH": 256 * warps}
+        return sizes, {"num_warps": warps}
+    sizes = {
+        "TOKENS": next_power_of_2(num_tokens),
+        "ROWS": MATRIX_ROWS,
+        "DEPTH": MATRIX_DEPTH,
+        "PARTS": MATRIX_WARPS,
+        "AHEAD": MATRIX_AHEAD,
+    }
+    return sizes, {"num_warps": MATRIX_WARPS, "num_stages": MATRIX_STAGES}
+
+
+def can_overlap(device: torch.device) -> bool:
+    """Whether kernels on a device may start before those before them have ended."""
+    if device.type != "cuda":
+        return False
+    return torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def launch_options(*, overlaps: bool) -> dict[str, bool]:
+    """What a launch is told for a kernel to be started early."""
+    return {"launch_pdl": True} if overlaps else {}

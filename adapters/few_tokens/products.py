@@ -1,0 +1,290 @@
+"""Products of few tokens with a matrix, and what lies between two of them.
+
+Reading weights is all that these products cost, so a program takes a few rows of the matrix whole,
+asks for them before the tokens are there, and adds, gates or normalises what comes out in place of
+further kernels. A norm's root mean square is left to who reads next: a product writes what it has
+added up times the norm's weight, and sums of squares; the next one divides. This module refuses to
+know models.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def vector_kernel(
+    x_ptr,
+    x_stride,
+    weight_ptr,
+    bias_ptr,
+    out_ptr,
+    out_stride,
+    scaled_ptr,
+    gamma_ptr,
+    squares_ptr,
+    num_squares,
+    new_squares_ptr,
+    squares_stride,
+    num_rows,
+    size,
+    every,
+    eps,
+    TOKENS: tl.constexpr,
+    ROWS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    SQUARES: tl.constexpr,
+    BIAS: tl.constexpr,
+    GATE: tl.constexpr,
+    ADD: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+):
+    """One token or two, in float32 arithmetic.
+
+    Args:
+        x_ptr: [tokens, size]; every `every`-th is taken, the last of each.
+        weight_ptr: [num_rows, size], or with GATE twice as many rows, gates first.
+        bias_ptr: as many; with BIAS.
+        out_ptr: [TOKENS, num_rows]; ADD adds to it.
+        scaled_ptr: like out, times gamma [num_rows]; with ADD.
+        squares_ptr: [num_squares, squares_stride] float32: their sum over the first axis is the sum
+            of x squared before it was scaled; with SQUARES, at least as many, else 0.
+        new_squares_ptr: the same of out; with ADD.
+        eps: of the norm.
+        ROWS: of the matrix at a time.
+        DEPTH: columns at a time, 256 for each warp.
+    """
+    if OVERLAPS:
+        tl.extra.cuda.gdc_launch_dependents()
+    rows = _rows_of_tile(num_rows, ROWS, GATE)
+    column = tl.arange(0, DEPTH)
+    weights = weight_ptr + rows.to(tl.int64)[:, None] * size + column[None, :]
+    ahead = tl.load(weights, mask=(column < size)[None, :], other=0.0)
+    if OVERLAPS:
+        tl.extra.cuda.gdc_wait()
+    beside = _load_beside(
+        rows, out_ptr, out_stride, gamma_ptr, squares_ptr, num_squares, squares_stride, TOKENS,
+        every, TOKENS, SQUARES, ADD,
+    )  # fmt: skip
+    x_ptr += (every - 1) * x_stride + column
+    first = tl.zeros((ROWS, DEPTH // 8), tl.float32)
+    second = tl.zeros((ROWS, DEPTH // 8), tl.float32)
+    for start in tl.range(0, size, DEPTH):
+        weight = ahead.to(tl.float32)
+        ahead = tl.load(
+            weights + start + DEPTH, mask=(column < size - DEPTH - start)[None, :], other=0.0
+        )
+        there = column < size - start
+        first += _by_eights(weight, x_ptr + start, there, ROWS, DEPTH)
+        if TOKENS == 2:
+            second += _by_eights(weight, x_ptr + every * x_stride + start, there, ROWS, DEPTH)
+    out = tl.sum(first, 1)[:, None]
+    if TOKENS == 2:
+        out = tl.join(tl.sum(first, 1), tl.sum(second, 1))
+    _finish(
+        out, beside, rows, bias_ptr, out_ptr, out_stride, scaled_ptr, new_squares_ptr,
+        squares_stride, size, TOKENS, eps, TOKENS, ROWS, SQUARES, BIAS, GATE, ADD,
+    )  # fmt: skip
+
+
+@triton.jit
+def _by_eights(weight, x_ptr, there, ROWS: tl.constexpr, DEPTH: tl.constexpr):
+    """Products with a token, eight of one thread added up: [ROWS, DEPTH / 8]."""
+    x = tl.load(x_ptr, mask=there, other=0.0).to(tl.float32)
+    return tl.sum(tl.reshape(weight * x[None, :], (ROWS, DEPTH // 8, 8)), 2)
+
+
+@triton.jit
+def matrix_kernel(
+    x_ptr,
+    x_stride,
+    weight_ptr,
+    bias_ptr,
+    out_ptr,
+    out_stride,
+    scaled_ptr,
+    gamma_ptr,
+    squares_ptr,
+    num_squares,
+    new_squares_ptr,
+    squares_stride,
+    num_rows,
+    size,
+    num_tokens,
+    every,
+    eps,
+    TOKENS: tl.constexpr,
+    ROWS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    PARTS: tl.constexpr,
+    AHEAD: tl.constexpr,
+    SQUARES: tl.constexpr,
+    BIAS: tl.constexpr,
+    GATE: tl.constexpr,
+    ADD: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+):
+    """Up to TOKENS tokens, a power of two, on tensor cores; each warp takes its own columns.
+
+    Args:
+        num_tokens: of out.
+        DEPTH: columns at a time, of each warp.
+        PARTS: as many as there are warps.
+        AHEAD: columns of a row to be fetched into the level-2 cache before the tokens are there.
+
+    The others are those of `vector_kernel`.
+    """
+    if OVERLAPS:
+        tl.extra.cuda.gdc_launch_dependents()
+    rows = _rows_of_tile(num_rows, ROWS, GATE)
+    column = tl.arange(0, PARTS)[:, None] * DEPTH + tl.arange(0, DEPTH)[None, :]
+    if AHEAD > 0:
+        lines = weight_ptr + rows.to(tl.int64)[:, None] * size + tl.arange(0, AHEAD // 64) * 64
+        _fetch(lines)
+    if OVERLAPS:
+        tl.extra.cuda.gdc_wait()
+    beside = _load_beside(
+        rows, out_ptr, out_stride, gamma_ptr, squares_ptr, num_squares, squares_stride, num_tokens,
+        every, TOKENS, SQUARES, ADD,
+    )  # fmt: skip
+    weights = weight_ptr + rows.to(tl.int64)[None, :, None] * size + column[:, None, :]
+    place = tl.arange(0, TOKENS)
+    token = (tl.minimum(place, num_tokens - 1) + 1) * every - 1
+    tokens = x_ptr + token[None, None, :] * x_stride + column[:, :, None]
+    real = (place < num_tokens)[None, None, :]
+    acc = tl.zeros((PARTS, ROWS, TOKENS), tl.float32)
+    for start in tl.range(0, size, PARTS * DEPTH):
+        there = column < size - start
+        weight = tl.load(weights + start, mask=there[:, None, :], other=0.0)
+        x = tl.load(tokens + start, mask=there[:, :, None] & real, other=0.0)
+        acc = tl.dot(weight, x, acc)
+    _finish(
+        tl.sum(acc, 0), beside, rows, bias_ptr, out_ptr, out_stride, scaled_ptr, new_squares_ptr,
+        squares_stride, size, num_tokens, eps, TOKENS, ROWS, SQUARES, BIAS, GATE, ADD,
+    )  # fmt: skip
+
+
+@triton.jit
+def _rows_of_tile(num_rows, ROWS: tl.constexpr, GATE: tl.constexpr):
+    """With GATE half of them are gates, and half what the gates are for."""
+    WIDTH: tl.constexpr = ROWS // 2 if GATE else ROWS
+    row = tl.arange(0, ROWS)
+    return tl.program_id(0) * WIDTH + row % WIDTH + row // WIDTH * num_rows
+
+
+@triton.jit
+def _fetch(pointers):
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
+        "=r,l",
+        [pointers],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@triton.jit
+def _load_beside(
+    rows,
+    out_ptr,
+    out_stride,
+    gamma_ptr,
+    squares_ptr,
+    num_squares,
+    squares_stride,
+    num_tokens,
+    every,
+    TOKENS: tl.constexpr,
+    SQUARES: tl.constexpr,
+    ADD: tl.constexpr,
+):
+    """What `_finish` needs besides products, asked for before them: squares, sums, gamma."""
+    place = tl.arange(0, TOKENS)
+    real = (place < num_tokens)[None, :]
+    squares, old, gamma = 0.0, 0.0, 0.0
+    if SQUARES > 0:
+        part, token = tl.arange(0, SQUARES)[:, None], (place + 1) * every - 1
+        lines = squares_ptr + part * squares_stride + token[None, :]
+        squares = tl.load(lines, mask=(part < num_squares) & real, other=0.0)
+    if ADD:
+        old = tl.load(out_ptr + place[None, :] * out_stride + rows[:, None], mask=real, other=0.0)
+        gamma = tl.load(gamma_ptr + rows)
+    return squares, old, gamma
+
+
+@triton.jit
+def _finish(
+    out,
+    beside,
+    rows,
+    bias_ptr,
+    out_ptr,
+    out_stride,
+    scaled_ptr,
+    new_squares_ptr,
+    squares_stride,
+    size,
+    num_tokens,
+    eps,
+    TOKENS: tl.constexpr,
+    ROWS: tl.constexpr,
+    SQUARES: tl.constexpr,
+    BIAS: tl.constexpr,
+    GATE: tl.constexpr,
+    ADD: tl.constexpr,
+):
+    """Normalise, add, gate and store a tile [ROWS, TOKENS]."""
+    squares, old, gamma = beside
+    place = tl.arange(0, TOKENS)
+    real = place < num_tokens
+    if SQUARES > 0:
+        out *= tl.rsqrt(tl.sum(squares, 0) / size + eps)[None, :]
+    if BIAS:
+        out += tl.load(bias_ptr + rows).to(tl.float32)[:, None]
+    if GATE:
+        halves = tl.permute(tl.reshape(out, (2, ROWS // 2, TOKENS)), (1, 2, 0))
+        gate, up = tl.split(halves)
+        out = gate * tl.sigmoid(gate) * up
+        rows = tl.program_id(0) * (ROWS // 2) + tl.arange(0, ROWS // 2)
+    goal = place[None, :] * out_stride + rows[:, None]
+    dtype = out_ptr.dtype.element_ty
+    if ADD:
+        out = (out + old.to(tl.float32)).to(dtype).to(tl.float32)
+        scaled = out * gamma.to(tl.float32)[:, None]
+        tl.store(scaled_ptr + goal, scaled.to(dtype), mask=real[None, :])
+        squares_goal = new_squares_ptr + tl.program_id(0) * squares_stride + place
+        tl.store(squares_goal, tl.sum(out * out, 0), mask=real)
+    tl.store(out_ptr + goal, out.to(dtype), mask=real[None, :])
+
+
+@triton.jit
+def embedding_kernel(
+    token_ids_ptr,
+    request_stride,
+    token_stride,
+    num_tokens,
+    embedding_ptr,
+    gamma_ptr,
+    out_ptr,
+    scaled_ptr,
+    squares_ptr,
+    size,
+    SIZE: tl.constexpr,
+):
+    """A token's row of the embedding, [size], as `vector_kernel` writes its own output.
+
+    Args:
+        token_ids_ptr: [num_reqs, num_tokens] int64, with these strides.
+        embedding_ptr: [vocab_size, size].
+        SIZE: size or more, a power of two.
+    """
+    token, place = tl.program_id(0), tl.arange(0, SIZE)
+    real = place < size
+    request, of_request = token // num_tokens, token % num_tokens
+    row = tl.load(token_ids_ptr + request * request_stride + of_request * token_stride)
+    out = tl.load(embedding_ptr + row * size + place, mask=real, other=0.0)
+    gamma = tl.load(gamma_ptr + place, mask=real, other=0.0).to(tl.float32)
+    wide = out.to(tl.float32)
+    tl.store(out_ptr + token * size + place, out, mask=real)
+    tl.store(scaled_ptr + token * size + place, (wide * gamma).to(out.dtype), mask=real)
+    tl.store(squares_ptr + token, tl.sum(wide * wide, 0))

@@ -1,0 +1,130 @@
+"""What the kernels for few tokens compute, in Triton's interpreter, beside torch's operations.
+
+`TRITON_INTERPRET=1 python -m kit.few_tokens` prints the largest differences and fails on any that
+rounding does not explain. A process of its own, because the interpreter must be chosen before
+Triton is imported.
+"""
+
+import sys
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from acceptor.adapters.checkpoint import Entry
+from acceptor.adapters.few_tokens import forward as few
+from acceptor.adapters.language_model import TransformerModel
+from acceptor.adapters.model_config import ModelConfig
+from acceptor.adapters.rope import Rope
+from acceptor.adapters.weights import WeightReader, expected_tensors
+
+MAX_LEN = 96
+NUM_SLOTS = 5
+TOLERANCE = 2e-5
+SIZES = {
+    "MATRIX_DEPTH": 16,
+    "MATRIX_AHEAD": 0,
+    "ATTENTION_BLOCK": 16,
+    "FEW_PROGRAMS_BLOCK": 16,
+}
+"""Small, so that small models have several of everything."""
+
+
+@frozen
+class Weights:
+    """Random ones, of a size at which all of them matter."""
+
+    shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        return {}
+
+    def tensor(self, name: str) -> Tensor:
+        shape = self.shapes[name]
+        spread = 0.3 if len(shape) == 1 else shape[1] ** -0.5
+        return torch.randn(shape) * spread + (1.0 if name.endswith("norm.weight") else 0.0)
+
+
+def model_of(
+    architecture: str, window: int | None, dtype: torch.dtype = torch.float32
+) -> TransformerModel:
+    """Two layers; its matrices lie as on a GPU."""
+    biases = architecture == "biased"
+    config = ModelConfig(
+        architecture=architecture,
+        vocab_size=48,
+        hidden_size=48,
+        intermediate_size=64,
+        num_heads=4,
+        num_kv_heads=2,
+        max_position_embeddings=MAX_LEN,
+        rms_norm_eps=1e-5,
+        rope=Rope(head_dim=32, theta=1e4),
+        windows=(None, window),
+        qkv_bias=biases,
+        output_bias=biases,
+        mlp_bias=biases,
+        qk_norm=architecture == "normalised heads",
+        tie_word_embeddings=False,
+        dtype=None,
+        eos_token_ids=(),
+    )
+    cpu = torch.device("cpu")
+    with patch.object(WeightReader, "_empty", lambda _, *shape: torch.empty(shape, dtype=dtype)):
+        decoder = WeightReader(Weights(expected_tensors(config)), config, dtype, cpu).decoder()
+    return TransformerModel(config, decoder, MAX_LEN)
+
+
+def difference(model: TransformerModel, starts: list[int], num_tokens: int, splits: int) -> float:
+    """The largest, of logits and of what the cache holds afterwards."""
+    caches = [model.new_cache(NUM_SLOTS, MAX_LEN) for _ in range(2)]
+    for layers in zip(*(cache.layers for cache in caches), strict=True):
+        layers[0].memory.normal_()
+        layers[1].memory.copy_(layers[0].memory)
+    positions = torch.tensor(starts)[:, None] + torch.arange(num_tokens)
+    positions.clamp_(max=MAX_LEN - 1)
+    # Not contiguous, as a step's first tokens are not.
+    token_ids = torch.randint(0, 48, (num_tokens, len(starts))).t()
+    slot_ids = torch.randperm(NUM_SLOTS)[: len(starts)]
+    programs = splits * len(starts) * 2
+    sizes: dict[str, Any] = SIZES | {"PROGRAMS": programs}
+    with patch.multiple(few, **sizes), torch.inference_mode():
+        kernels = few.FewTokens.of(model.decoder, model.config.rope.table(MAX_LEN))
+        assert kernels is not None
+        worst = 0.0
+        for last_only in (False, True):
+            want = model.forward(token_ids, positions, caches[0], slot_ids, last_only=last_only)
+            got = kernels.forward(token_ids, positions, slot_ids, caches[1], last_only=last_only)
+            assert got.shape == want.shape
+            worst = max(worst, float((got - want).abs().max() / want.abs().max()))
+        assert not kernels.attend.counts.any()
+    for one, other in zip(*(cache.layers for cache in caches), strict=True):
+        worst = max(worst, float((one.memory - other.memory).abs().max()))
+    return worst
+
+
+CASES: tuple[tuple[str, int | None, list[int], int, int], ...] = (
+    ("plain", None, [0], 1, 1),
+    ("biased", 20, [70], 2, 3),
+    ("normalised heads", None, [5, 64, 90], 2, 3),
+    ("biased", 20, [0, 33], 3, 1),
+)
+"""Architecture, window of the second layer, first positions, tokens of each, parts of attention."""
+
+
+def main() -> int:
+    """All cases; the number of those that differ."""
+    torch.manual_seed(0)
+    failures = 0
+    for architecture, window, starts, num_tokens, splits in CASES:
+        found = difference(model_of(architecture, window), starts, num_tokens, splits)
+        sys.stdout.write(f"{architecture}, {window}, {starts}, {num_tokens}: {found:.1e}\n")
+        failures += found > TOLERANCE
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())
