@@ -18,7 +18,7 @@ from acceptor.backends.triton_backend.workspace import MIN_FRONT, Layout
 from acceptor.core import *
 
 plan.SKIPPING_REQS["probabilistic"] = R = plan.SKIPPING_REQS["strict"]
-K, V = 3, 1100
+K, V = 2, 600
 policy, with_draft = {
     "strict": (Strict(), False), "dense": (Probabilistic(), True),
     "one-hot": (Probabilistic(), False)}[sys.argv[2]]
@@ -53,10 +53,8 @@ assert 0.1 < written.float().mean() < 0.9, "no row was skipped, or all were"
 @pytest.mark.parametrize(
     ("recipe", "case"),
     [
-        ("sampled", "strict"),
         ("greedy", "strict"),
         ("mixed", "strict"),
-        ("sampled", "dense"),
         ("mixed", "dense"),
         ("sampled", "one-hot"),
     ],
