@@ -87,8 +87,6 @@ class ModelDrafter:
         token_ids, positions = frontier.last_token_ids, fed[:, :2]
         drawn = []
         for place in range(num_tokens):
-            if place:
-                cut_here()
             last = frontier.last_position(place - 1, memory.max_len)
             logits = self._score(memory, frontier, token_ids, positions, last)
             if memory.logits is not None:
@@ -96,6 +94,7 @@ class ModelDrafter:
             drawn.append(self._draw(logits, frontier, decided[:, place], place))
             token_ids = drawn[-1].token_ids[:, None].clamp(min=0)
             positions = fed[:, place + 2 : place + 3]
+            cut_here()
         return Draft(
             token_ids=torch.stack([output.token_ids for output in drawn], 1),
             status=torch.stack([output.status for output in drawn], 1),

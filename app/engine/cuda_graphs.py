@@ -19,7 +19,7 @@ from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft
 from ..frontier import Frontier, Running, last_two
-from ..graph_parts import cut_here, cutting
+from ..graph_parts import cutting
 from ..request_state import RequestState, Verdict
 from ..verdicts import pack, read_verdicts
 from .fixed_params import copy_params, fixed_copy, kind_of
@@ -120,7 +120,6 @@ class GraphRunner:
         def run() -> None:
             frontier = captured.frontier()
             draft = self._draft(captured, frontier)
-            cut_here()
             logits = self.step.score(frontier, draft)
             captured.output = self.step.verify(frontier, draft, logits, token_counts)
             captured.packed = pack(draft, captured.output)
