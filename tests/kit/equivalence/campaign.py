@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import cache
 from multiprocessing import get_context
 
@@ -82,11 +83,18 @@ def _chunk(campaign: Campaign, form: Form, chunk: int, size: int) -> Tally:
     def compare(case: Case) -> None:
         # Whoever lacks the policy would draft every batch before saying so.
         lacks_policy = tally.num_unsupported > 0 and tally.num_batches == 0
-        if time.time() < campaign.deadline and not lacks_policy:
-            tally.add_case(case, run_case(case, sampler, device))
+        if time.time() > campaign.deadline or lacks_policy:
+            raise _EnoughError
+        tally.add_case(case, run_case(case, sampler, device))
 
-    each_case(compare, chunk, size, form.cases)
+    # Otherwise Hypothesis would go on to make batches that nobody compares.
+    with suppress(_EnoughError):
+        each_case(compare, chunk, size, form.cases)
     return tally
+
+
+class _EnoughError(Exception):
+    """Ends a chunk."""
 
 
 @cache

@@ -62,7 +62,7 @@ class Form:
     @property
     def share(self) -> int:
         """How many batches it gets, relative to others: large vocabularies take long to judge."""
-        return 1 if max(self.vocab_sizes) > REAL_VOCABULARY else 6
+        return 1 if max(self.vocab_sizes) > REAL_VOCABULARY else 16
 
     @property
     def cases(self) -> SearchStrategy[Case]:
