@@ -86,6 +86,10 @@ class TransformerModel:
         """Where it computes."""
         return self.decoder.embedding.device
 
+    @property
+    def _has_blocks(self) -> bool:
+        return can_compile(self.device) and SlotBlocks.can_be_used(self.config.head_dim)
+
     def first_layers(self, num_layers: int) -> "TransformerModel":
         """The model that leaves after some layers, with the same weights, norm and LM head.
 
@@ -181,7 +185,7 @@ class TransformerModel:
         num_positions: int,
     ) -> Step:
         flash = Spans.can_be_used(self.device, self.dtype)
-        flex = flash and can_compile(self.device) and positions.shape[1] <= FEW_TOKENS
+        flex = flash and self._has_blocks and positions.shape[1] <= FEW_TOKENS
         rotation = self._rope_table.index_select(0, positions.flatten())
         cos, signed_sin = rotation.unsqueeze(2).unbind(1)
         pieces = self._pieces if positions.numel() <= MAX_FUSED_TOKENS else PLAIN_PIECES

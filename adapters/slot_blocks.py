@@ -17,6 +17,8 @@ from .kv_cache import LayerCache
 BLOCK_LEN = 128
 """Positions of a block."""
 
+HEAD_DIMS = (16, 32, 64, 128, 256)
+
 VARIANTS = 64
 """Compiled forms that are kept: numbers of requests and tokens, for models of any shape."""
 
@@ -36,6 +38,11 @@ class SlotBlocks:
     starts: Tensor
     num_blocks: Tensor
     blocks: Tensor
+
+    @staticmethod
+    def can_be_used(head_dim: int) -> bool:
+        """Whether what torch compiles for a GPU knows heads of this size."""
+        return head_dim in HEAD_DIMS
 
     @classmethod
     def of(cls, positions: Tensor, slot_ids: Tensor, max_len: int) -> "SlotBlocks":
