@@ -40,21 +40,47 @@ __device__ inline void gather_filters(const Params& p, Shared& shared, i64 index
                                       : filters_of(p.target, index, p.vocab_size);
 }
 
-// Notes what statistics tell of a row. By a warp.
+// Whether the row's token may be drawn from its own law.
+__device__ inline bool may_be_drawn_from(const Shared& shared, int row) {
+    return !HAS_RESIDUAL || shared.request.strict || row == shared.request.num_drafts;
+}
+
+// By a warp.
+__device__ COLD void note_open(Shared& shared, const Mass* stats, int row, bool draft) {
+    __syncwarp();
+    Law law = law_of(shared, row, draft);
+    __syncwarp();
+    if (draft || !may_be_drawn_from(shared, row)) {
+        const Params& p = shared.params;
+        const Filters filters = shared.filters[draft];
+        bool settled = false;
+        if (SAME_LOGITS || !draft) {
+            const Row<TargetLogit> target = target_row(p, shared.request, row);
+            const Row<DraftLogit> beside = draft_row(p, shared.request, row);
+            Row<TargetLogit> either = target;
+            if constexpr (SAME_LOGITS)
+                if (draft) either = beside;
+            settled = (draft || !ADJUSTED) && look_behind(either, stats, filters, law);
+        } else {
+            settled = look_behind(draft_row(p, shared.request, row), stats, filters, law);
+        }
+        if (lane_id() == 0 && settled) law_of(shared, row, draft) = law;
+        if (settled) return;
+    }
+    const int place = place_of(row, draft);
+    if (lane_id() == 0) atomicOr(&shared.open[place / LANES], 1u << place % LANES);
+}
+
+// Notes what statistics tell of a row, and at most one of its blocks. By a warp.
 __device__ inline void note_law(Shared& shared, const Mass* stats, int row, bool draft) {
     const Params& p = shared.params;
     const int num_blocks = num_blocks_of(draft ? p.draft_vocab_size : p.vocab_size);
     const FoundLaw found = find_row_law(stats, num_blocks, shared.filters[draft]);
-    if (lane_id() > 0) return;
-    law_of(shared, row, draft) = found.law;
-    if (!draft) shared.is_lone[row] = found.is_lone;
-    const int place = place_of(row, draft);
-    if (found.is_open) atomicOr(&shared.open[place / LANES], 1u << place % LANES);
-}
-
-// Whether the row's token may be drawn from its own law.
-__device__ inline bool may_be_drawn_from(const Shared& shared, int row) {
-    return !HAS_RESIDUAL || shared.request.strict || row == shared.request.num_drafts;
+    if (lane_id() == 0) {
+        law_of(shared, row, draft) = found.law;
+        if (!draft) shared.is_lone[row] = found.is_lone;
+    }
+    if (found.is_open) note_open(shared, stats, row, draft);
 }
 
 template <typename Places>

@@ -36,8 +36,9 @@ __device__ bool settle_by_shares(Scratch& scratch, int num_shares, u32* counts, 
     return true;
 }
 
-// stats: [num_blocks], of what is kept in the end; law: max, threshold, scale, log2_sum. With shares
-// the law alone is found, and statistics stay. Returns whether the row was open, and shared.
+// stats: [num_blocks], of what is kept in the end; law: max, threshold, scale, log2_sum. With shares, or
+// -1 for looking into one block, the law alone is found, and statistics stay. Returns whether the row was
+// open, and settled so.
 extern "C" int find_law(
     const void* data, i64 size, Filters filters, int num_shares, Mass* stats, float* law) {
     static Scratch scratch;
@@ -56,6 +57,9 @@ extern "C" int find_law(
             for (int block = thread_id(); block < row.num_blocks(); block += CTA_THREADS)
                 if (found.law.is_usable())
                     stats[block] = kept_of(stats[block], found.law, found.is_lone);
+        } else if (num_shares < 0) {
+            found = find_row_law(stats, row.num_blocks(), filters);
+            if (found.is_open) shared = look_behind(row, stats, filters, found.law);
         } else {
             found = find_row_law(stats, row.num_blocks(), filters);
             __syncthreads();
