@@ -48,3 +48,8 @@ def test_slots_are_padded_to_whole_blocks() -> None:
         BLOCK_LEN,
         2 * BLOCK_LEN,
     ]
+
+
+def test_small_heads_are_not_for_blocks() -> None:
+    assert SlotBlocks.can_be_used(16)
+    assert not SlotBlocks.can_be_used(8)

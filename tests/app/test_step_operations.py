@@ -15,7 +15,6 @@ from attrs import field, frozen
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from acceptor.adapters import language_model
-from acceptor.adapters.few_tokens import forward as few_tokens
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
 from acceptor.adapters.pieces import PLAIN_PIECES, Pieces
@@ -145,10 +144,10 @@ class MetaSampler:
 
 
 KERNELS = {
-    "vector_kernel": "product",
-    "matrix_kernel": "product",
-    "attention_kernel": "attention_kernel",
-    "embedding_kernel": "embedding_kernel",
+    "forward.vector_kernel": "product",
+    "forward.matrix_kernel": "product",
+    "forward.embedding_kernel": "embedding_kernel",
+    "attend.attention_kernel": "attention_kernel",
 }
 
 
@@ -160,7 +159,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     monkeypatch.setattr(language_model, "fused_pieces", counting.pieces)
     monkeypatch.setattr(SlotBlocks, "attend", counting.flex_attention)
     for kernel, name in KERNELS.items():
-        monkeypatch.setattr(few_tokens, kernel, counting.kernel(name))
+        monkeypatch.setattr(f"acceptor.adapters.few_tokens.{kernel}", counting.kernel(name))
     return counting
 
 

@@ -14,6 +14,7 @@ from attrs import frozen
 from torch import Tensor
 
 from acceptor.adapters.checkpoint import Entry
+from acceptor.adapters.few_tokens import attend
 from acceptor.adapters.few_tokens import forward as few
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
@@ -23,12 +24,8 @@ from acceptor.adapters.weights import WeightReader, expected_tensors
 MAX_LEN = 96
 NUM_SLOTS = 5
 TOLERANCE = 2e-5
-SIZES = {
-    "MATRIX_DEPTH": 16,
-    "MATRIX_AHEAD": 0,
-    "ATTENTION_BLOCK": 16,
-    "FEW_PROGRAMS_BLOCK": 16,
-}
+SIZES = {"MATRIX_DEPTH": 16, "MATRIX_AHEAD": 0}
+ATTENTION_SIZES = {"BLOCK": 16, "FEW_PROGRAMS_BLOCK": 16}
 """Small, so that small models have several of everything."""
 
 
@@ -90,8 +87,13 @@ def difference(model: TransformerModel, starts: list[int], num_tokens: int, spli
     token_ids = torch.randint(0, 48, (num_tokens, len(starts))).t()
     slot_ids = torch.randperm(NUM_SLOTS)[: len(starts)]
     programs = splits * len(starts) * 2
-    sizes: dict[str, Any] = SIZES | {"PROGRAMS": programs}
-    with patch.multiple(few, **sizes), torch.inference_mode():
+    sizes: dict[str, Any] = ATTENTION_SIZES | {"PROGRAMS": programs}
+    products: dict[str, Any] = dict(SIZES)
+    with (
+        patch.multiple(few, **products),
+        patch.multiple(attend, **sizes),
+        torch.inference_mode(),
+    ):
         kernels = few.FewTokens.of(model.decoder, model.config.rope.table(MAX_LEN))
         assert kernels is not None
         worst = 0.0
