@@ -120,4 +120,18 @@ struct SharedCounters {
     }
 };
 
+// To be kept in the first-level cache.
+__device__ inline void load_if(bool wanted, const uint4* address, uint4& v) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+        "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+        : "l"(address), "r"(static_cast<unsigned int>(wanted)));
+}
+
+// Into the first-level cache, without waiting.
+__device__ inline void prefetch(const void* address) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
+}
+
 __device__ inline void pause() { __nanosleep(20); }

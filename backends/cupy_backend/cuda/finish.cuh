@@ -24,7 +24,9 @@ __device__ inline void write_outputs(
 }
 
 // The target's own sample at a row whose law is known, to be read behind a barrier of the team.
-__device__ COLD void target_token(Shared& shared, int row, const Mass* stats) {
+// `noise` is that of the row's blocks or null.
+__device__ COLD void target_token(
+    Shared& shared, int row, const Mass* stats, const Noise* noise = nullptr) {
     const DrawTeam team = my_team<DrawTeam>();
     u64* slots = shared.slots;
     const AdjustedRow target(shared.params, shared.request, row);
@@ -32,16 +34,17 @@ __device__ COLD void target_token(Shared& shared, int row, const Mass* stats) {
     const i64 token = shared.request.greedy
         ? greedy_token(team, slots, target.row, stats, law)
         : draw_from_law(team, slots, target.row, stats, law, FILTERED && shared.is_lone[row],
-                        target_key(shared.params, shared.request, row));
+                        target_key(shared.params, shared.request, row), noise);
     if (team.thread() == 0) shared.tokens[row] = static_cast<int>(token);
 }
 
-// After a decision that leaves no residual. `stats` are of the row behind what was accepted.
-__device__ inline void finish_from_target(Shared& shared, const Mass* stats) {
+// After a decision that leaves no residual. `stats` and `noise` are of the row behind what was accepted.
+__device__ inline void finish_from_target(
+    Shared& shared, const Mass* stats, const Noise* noise = nullptr) {
     const Decision& decision = shared.decision;
     const bool known = SAMPLES_EVERY_ROW || (shared.request.strict && POLICY != SYNTHETIC);
     if (decision.ending == FROM_TARGET && !known) {
-        target_token(shared, decision.num_accepted, stats);
+        target_token(shared, decision.num_accepted, stats, noise);
         my_team<DrawTeam>().sync();
     }
     write_outputs(shared, decision.ending == FROM_TARGET
@@ -75,25 +78,60 @@ __device__ inline DrawKey recover_key(const Request& request, int row) {
     return draw_key(request, row, RECOVER_STREAM, row + 1);
 }
 
-// By one thread, between barriers.
+// By one thread.
 __device__ inline void set_pair(Shared& shared, int row, const Mass* stats) {
     Adjustment* adjustment = reinterpret_cast<Adjustment*>(shared.pair_adjustment);
     shared.pair = pair_of(shared, row, stats, adjustment);
     shared.pair_row = row;
     shared.recover_key = recover_key(shared.request, row);
-    shared.best = 0;
 }
 
 // The pair is set, and its best block known.
 __device__ COLD void finish_from_residual(Shared& shared) {
-    write_outputs(shared, draw_residual(shared.slots, shared.pair, shared.best, shared.recover_key));
+    i64 token = draw_in_residual(shared.slots, shared.pair, shared.best, shared.recover_key);
+    if (token == NO_TOKEN)
+        token = draw_without_residual(shared.slots, shared.pair, shared.recover_key);
+    write_outputs(shared, token);
+}
+
+// Draws from the residual of a row that was rejected, whose statistics are at hand. By a whole CTA, all
+// of whose threads know the row; `shared.best` is 0, and the decision to be read behind a barrier.
+__device__ inline void finish_row(Shared& shared, int row, const Mass* stats) {
+    if (thread_id() == 0) set_pair(shared, row, stats);
+    __syncthreads();
+    race_any_residual(&shared.pair, shared.recover_key, num_blocks_of(shared.params.vocab_size),
+                      &shared.best);
+    __syncthreads();
+    if (warp_id() < DrawTeam::WARPS) finish_from_residual(shared);
+}
+
+// The same with the noise of the row's blocks. Each warp makes its own pair, so that none is waited for;
+// no function is called while it is there.
+__device__ inline void finish_row(Shared& shared, int row, const Mass* stats, const Noise* noise) {
+    if (ADJUSTED || noise == nullptr) return finish_row(shared, row, stats);
+    {
+        const Pair pair = pair_of(shared, row, stats, nullptr);
+        if (!is_direct(pair)) return finish_row(shared, row, stats);
+        if (thread_id() == 0) {
+            shared.pair = pair;
+            shared.recover_key = recover_key(shared.request, row);
+        }
+        race_residual(
+            pair, num_blocks_of(shared.params.vocab_size), &shared.best,
+            [&](int block) { return noise[block / 4].of[block % 4]; },
+            [&](int block) { return direct_residual(pair, block); });
+    }
+    __syncthreads();
+    if (warp_id() < DrawTeam::WARPS) finish_from_residual(shared);
 }
 
 // Of the pair that is set, from its blocks' masses. To be read behind a barrier of the team.
-__device__ inline void find_best_residual(Shared& shared, const float* masses, int num_blocks) {
+__device__ inline void find_best_residual(
+    Shared& shared, const float* masses, int num_blocks, const Noise* noise = nullptr) {
     const DrawTeam team = my_team<DrawTeam>();
     team.sync();
-    const u64 best = best_residual(team, shared.slots, masses, num_blocks, shared.recover_key);
+    const u64 best = best_residual(
+        team, shared.slots, masses, num_blocks, shared.recover_key, noise);
     if (team.thread() == 0) shared.best = best;
 }
 

@@ -55,6 +55,7 @@ struct Shared {
     float target_logits[MAX_DRAFTS];                    // of the draft tokens
     float draft_logits[DENSE ? MAX_DRAFTS : 1];         // the same
     float uniforms[MAX_DRAFTS];
+    float log2_uniforms[POLICY == PROBABILISTIC ? MAX_DRAFTS : 1];
     float products[POLICY == BLOCK ? MAX_ROWS : 1];     // log2 of P_i
     float entropies[POLICY == FLY ? MAX_DRAFTS : 1];
     float variations[LOSSY_IN_Q ? MAX_ROWS : 1];
@@ -80,7 +81,9 @@ __device__ inline void gather_evidence(const Params& p, Shared& shared) {
         if (TESTS_RATIO && DENSE && request.dense)
             shared.draft_logits[row] =
                 load_logit(draft_row_in_target_ids(p, request, row), drafted);
-        if (!LOSSY_IN_Q) shared.uniforms[row] = uniform_of(request, row);
+        if (LOSSY_IN_Q) continue;
+        shared.uniforms[row] = uniform_of(request, row);
+        if (POLICY == PROBABILISTIC) shared.log2_uniforms[row] = log2f(shared.uniforms[row]);
     }
 }
 
@@ -105,7 +108,7 @@ __device__ inline Verdict verdict_of(const Params& p, const Shared& shared, int 
     else if (POLICY == SYNTHETIC)
         passes = shared.uniforms[row] < p.rates[row];
     else if (POLICY == PROBABILISTIC)
-        passes = accepts(shared.uniforms[row], log2_ratio_of(shared, row));
+        passes = shared.log2_uniforms[row] < log2_ratio_of(shared, row);
     return passes ? PASSES : FAILS;
 }
 

@@ -63,6 +63,14 @@ __device__ inline float warp_max(float value) {
     return __uint_as_float(static_cast<u32>(largest ^ ((largest >> 31) & 0x7fffffff)));
 }
 
+// By halves, which the hardware compares among lanes.
+__device__ inline u64 warp_reduce(u64 value, Max) {
+    const u32 high = static_cast<u32>(value >> 32);
+    const u32 highest = __reduce_max_sync(ALL_LANES, high);
+    const u32 low = high == highest ? static_cast<u32>(value) : 0;
+    return static_cast<u64>(highest) << 32 | __reduce_max_sync(ALL_LANES, low);
+}
+
 // One slot per warp; every caller gets the result, and the slots may be used again at once.
 template <typename TeamT, typename T, typename Combine>
 __device__ inline T team_reduce(const TeamT& team, u64* slots, T value, Combine combine) {

@@ -78,21 +78,14 @@ __device__ COLD void finish_block(Shared& shared, LocalPlaces places) {
     finish_from_residual(shared);
 }
 
-__device__ COLD void finish_row(Shared& shared, LocalPlaces places) {
-    const int row = shared.decision.kept;
-    if (thread_id() == 0) set_pair(shared, row, places.target_stats(row));
-    __syncthreads();
-    race_residual(&shared.pair, shared.recover_key, warp_id(), CTA_WARPS,
-                  num_blocks_of(shared.params.vocab_size), &shared.best);
-    __syncthreads();
-    if (warp_id() < DrawTeam::WARPS) finish_from_residual(shared);
-}
-
 __device__ inline void verify_request(
     const Params& p, Shared& shared, Scratch* scratch, Mass* stats, i64 index) {
     if (warp_id() == 0) {
         const Request request = read_request(p, index, shared.drafts);
-        if (lane_id() == 0) shared.request = request;
+        if (lane_id() == 0) {
+            shared.request = request;
+            shared.best = 0;
+        }
     }
     if (FILTERED) close_all(shared);
     if (FILTERED && warp_id() == 1) gather_filters(p, shared, index);
@@ -105,7 +98,8 @@ __device__ inline void verify_request(
         if (POLICY == BLOCK)
             finish_block(shared, places);
         else
-            finish_row(shared, places);
+            finish_row(shared, shared.decision.kept,
+                       places.target_stats(shared.decision.kept));
     } else if (warp_id() < DrawTeam::WARPS) {
         finish_from_target(shared, places.target_stats(shared.decision.num_accepted));
     }

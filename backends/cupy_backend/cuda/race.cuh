@@ -21,39 +21,57 @@ __device__ inline u64 racer(float score, u32 id) {
 
 __device__ inline u32 racer_id(u64 racer) { return ~static_cast<u32>(racer); }
 
-__device__ COLD float log2_exponential(u32 word) { return log2f(exponential(word)); }
+__device__ inline float log2_exponential(u32 word) { return log2_fast(exponential(word)); }
+
+// Of four neighbouring candidates.
+struct alignas(16) Noise {
+    float of[4];
+};
+
+// The four side by side: one is a long chain.
+__device__ inline Noise noise_of(const DrawKey& key, u32 level, u32 quad) {
+    const uint4 words = random_words(key, level, quad);
+    Noise noise;
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) noise.of[i] = log2_exponential(word_of(words, i));
+    return noise;
+}
+
+__device__ inline u64 racer_with(float noise, u32 id, float log2_weight) {
+    return log2_weight == -INFINITY ? 0 : racer(__fsub_rn(log2_weight, noise), id);
+}
 
 __device__ inline u64 enter_race(u32 word, u32 id, float log2_weight) {
     if (log2_weight == -INFINITY) return 0;
-    return racer(__fsub_rn(log2_weight, log2_exponential(word)), id);
+    return racer_with(log2_exponential(word), id, log2_weight);
 }
 
-// The best of four candidates, those of a quad that are below `count`; `first_id` is a multiple of
-// four.
-template <typename Weight>
-__device__ inline u64 race_quad(
-    const DrawKey& key, u32 level, u32 first_id, u32 count, u32 quad, Weight log2_weight) {
+// The best of four candidates.
+__device__ inline u64 race_four(
+    const Noise& noise, const float (&log2_weights)[4], u32 first_id) {
     u64 best = 0;
-    float weights[4];
-#pragma unroll
-    for (u32 i = 0; i < 4; ++i)
-        weights[i] = 4 * quad + i < count ? log2_weight(first_id + 4 * quad + i) : -INFINITY;
-    const uint4 words = random_words(key, level, first_id / 4 + quad);
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) {
-        const u64 entered = enter_race(word_of(words, i), first_id + 4 * quad + i, weights[i]);
+        const u64 entered = racer_with(noise.of[i], first_id + i, log2_weights[i]);
         best = entered > best ? entered : best;
     }
     return best;
 }
 
-// The best of one level: threads `place`, `place` + `step`, ... take a quad each.
+// The best of one level: threads `place`, `place` + `step`, ... take a quad each. `known` is all
+// quads' noise or null.
 template <typename Weight>
 __device__ inline u64 race_quads(
-    const DrawKey& key, u32 level, u32 first_id, u32 count, u32 place, u32 step, Weight log2_weight) {
+    const DrawKey& key, u32 level, u32 first_id, u32 count, u32 place, u32 step, Weight log2_weight,
+    const Noise* known = nullptr) {
     u64 best = 0;
     for (u32 quad = place; 4 * quad < count; quad += step) {
-        const u64 entered = race_quad(key, level, first_id, count, quad, log2_weight);
+        const Noise noise = known ? known[quad] : noise_of(key, level, first_id / 4 + quad);
+        float weights[4];
+#pragma unroll
+        for (u32 i = 0; i < 4; ++i)
+            weights[i] = 4 * quad + i < count ? log2_weight(first_id + 4 * quad + i) : -INFINITY;
+        const u64 entered = race_four(noise, weights, first_id + 4 * quad);
         best = entered > best ? entered : best;
     }
     return best;

@@ -31,6 +31,18 @@ __device__ inline float residual_weight(const Pair& pair, float target_logit, fl
     return fmaxf(__fsub_rn(exp2_fast(log2_p), taken), 0.0f);
 }
 
+// log2 of those of four tokens.
+__device__ inline void weigh_residuals(const Pair& pair, i64 id, float (&weights)[4]) {
+    float logits[4], draft_logits[4] = {};
+    load_four(pair.target, id, logits);
+    if (pair.is_dense()) load_four(pair.draft, id, draft_logits);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        const float taken = draft_p(pair, id + j, draft_logits[j]);
+        weights[j] = log2f(residual_weight(pair, logits[j], taken));
+    }
+}
+
 __device__ inline float residual_of_token(const Pair& pair, i64 id) {
     const float draft_logit = pair.is_dense() ? load_logit(pair.draft, id) : 0.0f;
     return residual_weight(pair, load_logit(pair.target, id), draft_p(pair, id, draft_logit));
@@ -85,7 +97,7 @@ template <typename T>
 __device__ inline void fetch_eight(bool wanted, const T* data, uint4* words) {
 #pragma unroll
     for (int i = 0; i < 8 / PER_VECTOR<T>; ++i)
-        load_once_if(wanted, reinterpret_cast<const uint4*>(data) + i, words[i]);
+        load_if(wanted, reinterpret_cast<const uint4*>(data) + i, words[i]);
 }
 
 // From an element of the rows on, if there is one to be wanted.
@@ -144,6 +156,20 @@ __device__ inline float direct_residuals(const Pair& pair, int first, int step, 
     return mine;
 }
 
+// Mass of one block.
+__device__ inline float direct_residual(const Pair& pair, int block) {
+    const i64 element = static_cast<i64>(block) * BLOCK_SIZE + lane_id() * 8;
+    HalfPair halves[2] = {};
+    float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+        fetch_half(pair, element + half * (BLOCK_SIZE / 2), true, halves[half]);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+        add_half(pair, halves[half], element + half * (BLOCK_SIZE / 2), sums);
+    return warp_reduce((sums[0] + sums[1]) + (sums[2] + sums[3]), Add{});
+}
+
 // The same for any rows.
 __device__ inline float piecewise_residuals(const Pair* pair, int first, int step, u32 wanted) {
     float mine = 0.0f;
@@ -178,31 +204,47 @@ __device__ inline float most_of_residual(const Pair& pair, int block) {
     return __fadd_rn(log2_mass(kept, pair.target_law), RESIDUAL_SLACK);
 }
 
-// The residual's blocks, first, first + step, ... below end, enter the race for the recovered token's,
-// by one warp. A block is read only if it can still win: with the most that it may weigh, its score is
-// above the best so far. That is a few blocks out of hundreds. `pair` and `best` are in shared memory.
+// The residual's blocks enter the race for the recovered token's, a warp's every sixteenth. A block is
+// read only if it can still win: with the most that it may weigh, its score is above the best so far.
+// That is a few blocks out of hundreds. Where blocks' noise and masses come from is told; `best` is in
+// shared memory.
+template <typename BlockNoise, typename BlockMass>
 __device__ inline void race_residual(
-    const Pair* pair, const DrawKey& key, int first, int step, int end, u64* best) {
-    const bool direct = is_direct(*pair);
-    for (; first < end; first += LANES * step) {
-        const int block = first + lane_id() * step;
-        const u32 word = random_word(key, BLOCK_LEVEL, block);
-        u64 most = block < end ? enter_race(word, block, most_of_residual(*pair, block)) : 0;
-        for (;;) {
-            u64 known = 0;
-            if (lane_id() == 0) known = atomicCAS(best, 0ull, 0ull);
-            known = __shfl_sync(ALL_LANES, known, 0);
+    const Pair& pair, int num_blocks, u64* best, BlockNoise noise_at, BlockMass mass_of) {
+    for (int first = warp_id(); first < num_blocks; first += LANES * CTA_WARPS) {
+        const int block = first + lane_id() * CTA_WARPS;
+        float noise = 0.0f;
+        u64 most = 0;
+        if (block < num_blocks) {
+            noise = noise_at(block);
+            most = racer_with(noise, block, most_of_residual(pair, block));
+        }
+        for (u64 known = 0;; known = __shfl_sync(ALL_LANES, known, 0)) {
             const u64 next = warp_reduce(most, Max{});
             if (next <= known) break;
-            const u32 wanted = __ballot_sync(ALL_LANES, most == next);
-            const float mass = direct ? direct_residuals(*pair, first, step, wanted)
-                                      : piecewise_residuals(pair, first, step, wanted);
-            if (most != next) continue;
-            most = 0;
-            const u64 mine = enter_race(word, block, log2f(mass));
-            if (mine != 0) atomicMax(best, mine);
+            const int read = static_cast<int>(racer_id(next));
+            const float mass = mass_of(read);
+            if (read == block) {
+                most = 0;
+                const u64 entered = racer_with(noise, block, log2f(mass));
+                if (entered != 0) atomicMax(best, entered);
+            }
+            __syncwarp();
+            if (lane_id() == 0) known = atomicCAS(best, 0ull, 0ull);
         }
     }
+}
+
+// Any pair in shared memory.
+__device__ COLD void race_any_residual(
+    const Pair* pair, const DrawKey& key, int num_blocks, u64* best) {
+    const bool direct = is_direct(*pair);
+    race_residual(
+        *pair, num_blocks, best,
+        [&](int block) { return log2_exponential(random_word(key, BLOCK_LEVEL, block)); },
+        [&](int block) {
+            return direct ? direct_residual(*pair, block) : residual_piecewise(pair, block);
+        });
 }
 
 // A draw from a pair's target row, read again, maybe without one token.
@@ -224,21 +266,32 @@ __device__ COLD i64 draw_from_target(u64* slots, const Pair& pair, const DrawKey
     }
     best = team_reduce(team, slots, best, Max{});
     if (best == 0) return NO_TOKEN;
-    return draw_inside(team, slots, racer_id(best), pair.target.vocab_size, key,
-                       [&](u32 id) { return weight(id, load_logit(pair.target, id)); });
+    const auto weigh = [&](i64 id, float (&weights)[4]) {
+        load_four(pair.target, id, weights);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) weights[j] = weight(id + j, weights[j]);
+    };
+    return draw_inside(
+        team, slots, racer_id(best), key, [&](i64 id) { prefetch_logit(pair.target, id); }, weigh);
+}
+
+// `best` is the winning block.
+__device__ inline i64 draw_in_residual(u64* slots, const Pair& pair, u64 best, const DrawKey& key) {
+    if (best == 0) return NO_TOKEN;
+    const auto prefetch_four = [&](i64 id) {
+        prefetch_logit(pair.target, id);
+        if (pair.is_dense()) prefetch_logit(pair.draft, id);
+    };
+    return draw_inside(
+        my_team<DrawTeam>(), slots, racer_id(best), key, prefetch_four,
+        [&](i64 id, float (&weights)[4]) { weigh_residuals(pair, id, weights); });
 }
 
 // Rounding can leave nothing where p and q agree: then the target's law without the rejected token
-// is drawn from, and only if nothing else is left, with it. `best` is the winning block.
-__device__ inline i64 draw_residual(u64* slots, const Pair& pair, u64 best, const DrawKey& key) {
-    i64 token = NO_TOKEN;
-    if (best != 0)
-        token = draw_inside(my_team<DrawTeam>(), slots, racer_id(best), pair.target.vocab_size, key,
-                            [&](u32 id) { return log2f(residual_of_token(pair, id)); });
-#pragma unroll 1
-    for (int attempt = 0; attempt < 2 && token == NO_TOKEN; ++attempt)
-        token = draw_from_target(slots, pair, key, attempt == 0 ? pair.drafted : NO_TOKEN);
-    return token;
+// is drawn from, and only if nothing else is left, with it.
+__device__ COLD i64 draw_without_residual(u64* slots, const Pair& pair, const DrawKey& key) {
+    const i64 token = draw_from_target(slots, pair, key, pair.drafted);
+    return token == NO_TOKEN ? draw_from_target(slots, pair, key, NO_TOKEN) : token;
 }
 
 // In one order whoever asks.
@@ -251,9 +304,10 @@ __device__ inline float residual_sum(
 }
 
 __device__ inline u64 best_residual(
-    const DrawTeam& team, u64* slots, const float* masses, int num_blocks, const DrawKey& key) {
+    const DrawTeam& team, u64* slots, const float* masses, int num_blocks, const DrawKey& key,
+    const Noise* noise) {
     const u64 best =
         race_quads(key, BLOCK_LEVEL, 0, num_blocks, team.thread(), DrawTeam::THREADS,
-                   [&](u32 block) { return log2f(masses[block]); });
+                   [&](u32 block) { return log2f(masses[block]); }, noise);
     return team_reduce(team, slots, best, Max{});
 }

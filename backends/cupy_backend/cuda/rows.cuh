@@ -191,6 +191,35 @@ __device__ inline void load_block(const Row<T>& row, int block, float (&logits)[
 }
 
 template <typename T>
+struct alignas(4 * sizeof(T)) FourLogits {
+    T of[4];
+};
+
+// Those from `id` on, a multiple of four; -inf where there is none.
+template <typename T>
+__device__ inline void load_four(const Row<T>& row, i64 id, float (&logits)[4]) {
+    if (is_direct(row) && !(ADJUSTED && row.adjustment)) {
+        if (id < row.vocab_size) {
+            const FourLogits<T> four = *reinterpret_cast<const FourLogits<T>*>(row.data + id);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) logits[j] = to_float(four.of[j]);
+        } else {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) logits[j] = -INFINITY;
+        }
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) logits[j] = load_logit(row, id + j);
+}
+
+// What load_logit is about to load, if that is known without loading anything.
+template <typename T>
+__device__ inline void prefetch_logit(const Row<T>& row, i64 id) {
+    if (!row.inverse_map && id < row.num_elements) prefetch(row.data + id);
+}
+
+template <typename T>
 __device__ inline float load_logit(const Row<T>& row, i64 id) {
     const i64 element = row.element_of(id);
     if (element < 0) return -INFINITY;

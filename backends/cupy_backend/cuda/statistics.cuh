@@ -90,38 +90,85 @@ __device__ inline Mass block_mass(const float (&logits)[PER_LANE], float scale) 
     return {max, __fmul_rn(sum, correction_of(max, scale))};
 }
 
-// A row's statistics from its blocks', by one warp, in one order.
-__device__ inline Mass row_mass(const Mass* stats, int num_blocks, float scale) {
-    constexpr int batch = 10;  // loads on their way at once
-    float largest = -INFINITY;
-    for (int first = lane_id(); first < num_blocks; first += batch * LANES) {
+// A lane's of a row's blocks' statistics, those from `first` on; nothing where there is no block.
+struct Statistics {
+    static constexpr int COUNT = 10;  // on their way at once
+    Mass of[COUNT];
+    __device__ void load(const Mass* stats, int num_blocks, int first) {
 #pragma unroll
-        for (int i = 0; i < batch; ++i) {
+        for (int i = 0; i < COUNT; ++i) {
             const int block = first + i * LANES;
-            largest = max_nan(largest, block < num_blocks ? stats[block].max : -INFINITY);
+            of[i] = {-INFINITY, 0.0f};
+            if (block < num_blocks) of[i] = stats[block];
         }
     }
-    largest = warp_max(largest);
-    float sum = 0.0f;
-    if (GREEDY || largest == -INFINITY) return {largest, sum};
-    for (int first = lane_id(); first < num_blocks; first += batch * LANES) {
+    __device__ float max() const {
+        float largest = of[0].max;
 #pragma unroll
-        for (int i = 0; i < batch; ++i) {
-            const int block = first + i * LANES;
-            if (block >= num_blocks) continue;
-            const Mass mass = stats[block];
-            sum = __fmaf_rn(mass.sum, exp2_fast(log2_weight(mass.max, largest, scale)), sum);
-        }
+        for (int i = 1; i < COUNT; ++i) largest = max_nan(largest, of[i].max);
+        return largest;
+    }
+    __device__ float add_to(float sum, float largest, float scale) const {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i)
+            sum = __fmaf_rn(of[i].sum, exp2_fast(log2_weight(of[i].max, largest, scale)), sum);
+        return sum;
+    }
+};
+
+// A row's statistics from its blocks', by one warp, in one order.
+__device__ inline Mass row_mass(const Mass* stats, int num_blocks, float scale) {
+    constexpr int step = Statistics::COUNT * LANES;
+    Statistics mine;
+    float largest = -INFINITY, sum = 0.0f;
+    for (int first = lane_id(); first < num_blocks; first += step) {
+        mine.load(stats, num_blocks, first);
+        largest = max_nan(largest, mine.max());
+    }
+    largest = warp_max(largest);
+    if (GREEDY || largest == -INFINITY) return {largest, sum};
+    for (int first = lane_id(); first < num_blocks; first += step) {
+        mine.load(stats, num_blocks, first);
+        sum = mine.add_to(sum, largest, scale);
     }
     return {largest, warp_reduce(sum, Add{})};
 }
 
-// The law of a row without filters, by one warp.
+// The same of a row with few blocks, which are looked at once.
+__device__ inline Mass row_mass_at_once(const Mass* stats, int num_blocks, float scale) {
+    Statistics mine;
+    mine.load(stats, num_blocks, lane_id());
+    const float largest = warp_max(mine.max());
+    if (GREEDY || largest == -INFINITY) return {largest, 0.0f};
+    return {largest, warp_reduce(mine.add_to(0.0f, largest, scale), Add{})};
+}
+
+// The law of a row without filters, by one warp. `FAR`: statistics are in device memory.
+template <bool FAR = false>
 __device__ inline Law plain_law(const Mass* stats, int num_blocks, float temperature) {
     const float scale = logit_scale(temperature);
-    const Mass mass = row_mass(stats, num_blocks, scale);
+    const Mass mass = FAR && num_blocks <= Statistics::COUNT * LANES
+        ? row_mass_at_once(stats, num_blocks, scale)
+        : row_mass(stats, num_blocks, scale);
     const bool greedy = GREEDY || temperature == 0.0f;
     return {mass.max, greedy ? mass.max : -INFINITY, scale, greedy ? 0.0f : log2f(mass.sum)};
+}
+
+// What a row's token is drawn by, whose weights need no sum. By a team.
+template <typename TeamT>
+__device__ inline Law sampling_law(
+    const TeamT& team, u64* slots, const Mass* stats, int num_blocks, float temperature) {
+    constexpr int batch = 4;  // loads on their way at once
+    float max = -INFINITY;
+    for (int first = team.thread(); first < num_blocks; first += batch * TeamT::THREADS) {
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            const int block = first + i * TeamT::THREADS;
+            max = max_nan(max, block < num_blocks ? stats[block].max : -INFINITY);
+        }
+    }
+    max = team_reduce(team, slots, max, Max{});
+    return {max, GREEDY || temperature == 0.0f ? max : -INFINITY, logit_scale(temperature), 0.0f};
 }
 
 // A warp among those that share a row's blocks: it has every `count`-th.

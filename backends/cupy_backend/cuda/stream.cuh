@@ -158,7 +158,8 @@ struct Flow {
 
     // The batch's i-th block, if it has so many. What a row's last block lacks is nothing.
     __device__ void fetch(int i) {
-        if (partial == i + 1) fill(ring[i], draft ? NOTHING<DraftLogit> : NOTHING<TargetLogit>);
+        if (partial == i + 1)
+            fill(ring[i], SAME_LOGITS || !draft ? NOTHING<TargetLogit> : NOTHING<DraftLogit>);
         const int wanted = reach - i * STEP;
         if (SAME_LOGITS || !draft)
             load_raw_if<TargetLogit>(wanted, data + i * STEP * sizeof(TargetLogit), ring[i].words);
@@ -178,9 +179,11 @@ struct Flow {
     }
 
     // What was not known when rows were opened.
-    __device__ void weigh(Cursor* cursors, float target_scale, float draft_scale) {
-        scale = draft ? draft_scale : target_scale;
+    __device__ void weigh(
+        const Params& p, Cursor* cursors, float target_scale, float draft_scale) {
         Rows& rows = cursors[warp_id()].rows;
+        const int entered = cursors[warp_id()].next - READERS;
+        scale = rows.spot_of(p, entered).draft ? draft_scale : target_scale;
         __syncwarp();
         if (lane_id() == 0) {
             rows.scale = target_scale;

@@ -3,6 +3,7 @@
 // needs residuals of many rows, everyone waits for that moment and comes to the same decision.
 #include "finish.cuh"
 #include "meeting.cuh"
+#include "noise.cuh"
 #include "together.cuh"
 
 __device__ inline void publish_request(
@@ -10,6 +11,7 @@ __device__ inline void publish_request(
     const Request truth = read_request(p, index, shared.drafts);
     if (lane_id() > 0) return;
     shared.request = truth;
+    shared.best = 0;
     shared.member = member;
     shared.control = control_of(p, index);
 }
@@ -23,48 +25,52 @@ __device__ inline void read_share(
     bool right = guess_request(p, index, request);
     u32 inverse = static_cast<u32>(p.inverse);
     int share = static_cast<int>(p.share);
-    Rows rows;
-    Stretch stretch;
     Flow flow = {};
 #pragma unroll 1
     for (bool known = false;; known = true) {
         const int total = length_of_request(p, request);
-        stretch = member.stretch(share, total);
-        rows = Rows::of(p, request, GlobalPlaces{p, request}, inverse, ~0);
-        flow.open(p, rows, right || known ? stretch : Stretch{}, shared.cursors);
+        const Stretch stretch = right || known ? member.stretch(share, total) : Stretch{};
+        flow.open(p, Rows::of(p, request, GlobalPlaces{p, request}, inverse, ~0), stretch,
+                  shared.cursors);
         flow.fetch_all();
         if (known) break;
+        if (warp_id() == reader) publish_request(p, shared, member, index);
         request.temperature = p.target.temperature[index];
         if (DENSE) request.draft_temperature = p.draft.temperature[index];
         right = right && is_as_guessed(p, request, index);
-        if (warp_id() == reader) publish_request(p, shared, member, index);
-        if (right) break;
+        if (right) {
+            flow.weigh(p, shared.cursors, logit_scale(request.temperature),
+                       logit_scale(request.draft_temperature));
+            break;
+        }
         __syncthreads();
         request = shared.request;
         inverse = inverse_of(length_of_pair(p, request));
         share = member.share(length_of_request(p, request));
     }
-    if (right)
-        flow.weigh(shared.cursors, logit_scale(request.temperature),
-                   logit_scale(request.draft_temperature));
+    copy_params(p, shared);
     flow.drain(p, shared.cursors);
-    if (rows.whole()) return;
+    if (shared.cursors[warp_id()].rows.whole()) return;
     __syncthreads();
-    read_piecewise(p, shared.request, shared.cursors[warp_id()].rows, stretch);
+    const int all = length_of_request(p, shared.request);
+    const Member& known = shared.member;
+    read_piecewise(p, shared.request, shared.cursors[warp_id()].rows,
+                   known.stretch(known.share(all), all));
 }
 
 // By one warp.
 __device__ inline Law find_law(
     const Params& p, const GlobalPlaces& places, const Request& request, int row, bool draft) {
-    return draft ? plain_law(places.draft_stats(row), num_blocks_of(p.draft_vocab_size),
-                             request.draft_temperature)
-                 : plain_law(places.target_stats(row), num_blocks_of(p.vocab_size),
-                             request.temperature);
+    return draft ? plain_law<true>(places.draft_stats(row), num_blocks_of(p.draft_vocab_size),
+                                   request.draft_temperature)
+                 : plain_law<true>(places.target_stats(row), num_blocks_of(p.vocab_size),
+                                   request.temperature);
 }
 
 // Every warp another row.
 __device__ inline void find_laws(const Params& p, const GlobalPlaces& places, Shared& shared) {
     const Parts parts(shared.request);
+#pragma unroll 1
     for (int part = warp_id(); part < parts.count; part += CTA_WARPS) {
         const int row = parts.row(part);
         const bool draft = parts.draft(part);
@@ -83,7 +89,8 @@ __device__ inline void find_laws(const Params& p, const GlobalPlaces& places, Sh
 
 // The target's own samples, a team a row, up to the first that differs from the draft.
 __device__ inline int sample_rows(
-    const Params& p, const GlobalPlaces& places, Shared& shared, Verdict& verdict) {
+    const Params& p, const GlobalPlaces& places, Shared& shared, const KnownNoise& noise,
+    Verdict& verdict) {
     const DrawTeam team = my_team<DrawTeam>();
     constexpr int teams = CTA_WARPS / DrawTeam::WARPS;
     const int num_rows = shared.request.num_rows;
@@ -92,10 +99,13 @@ __device__ inline int sample_rows(
         const int row = first + warp_id() / DrawTeam::WARPS;
         if (row < num_rows) {
             const Law law = FILTERED ? shared.target_laws[row]
-                                     : find_law(p, places, shared.request, row, false);
+                                     : sampling_law(team, shared.slots, places.target_stats(row),
+                                                    num_blocks_of(p.vocab_size),
+                                                    shared.request.temperature);
             if (!FILTERED && team.thread() == 0) shared.target_laws[row] = law;
             team.sync();
-            if (law.is_usable()) target_token(shared, row, places.target_stats(row));
+            if (law.is_usable())
+                target_token(shared, row, places.target_stats(row), noise.of_row(p, row));
         }
         __syncthreads();
         const int end = first + teams < num_rows ? first + teams : num_rows;
@@ -105,13 +115,17 @@ __device__ inline int sample_rows(
     return num_rows;
 }
 
-__device__ inline void decide_by_one_warp(
+// Which all warps come to, from the first row that does not pass. In shared memory it is to be read
+// behind a barrier.
+__device__ inline Decision decide_together(
     const Params& p, Shared& shared, int first, Verdict verdict) {
-    if (warp_id() == 0) {
-        const Decision decision = decide(p, shared, first, verdict);
-        if (lane_id() == 0) shared.decision = decision;
-    }
+    constexpr bool leaves_notes = POLICY == BLOCK;
+    Decision decision;
+    if (!leaves_notes || warp_id() == 0) decision = decide(p, shared, first, verdict);
+    if (thread_id() == 0) shared.decision = decision;
+    if (!leaves_notes && !FILTERED) return decision;
     __syncthreads();
+    return shared.decision;
 }
 
 // This CTA's share of one row's residual masses.
@@ -129,17 +143,18 @@ __device__ inline void find_masses(Shared& shared) {
 __device__ COLD bool find_residuals(Shared& shared) {
     const GlobalPlaces places = {shared.params, shared.request};
 #pragma unroll 1
-    for (int row = 0; row < shared.decision.kept; ++row) {
+    for (int row = 0; row < shared.decision.kept;) {
         if (thread_id() == 0) set_pair(shared, row, places.target_stats(row));
         __syncthreads();
         find_masses(shared);
+        row = shared.pair_row + 1;
         __syncthreads();
     }
     return arrive(shared, shared.control.left, shared.member.count);
 }
 
 // By the only team that is left, under block verification.
-__device__ COLD void finish_block(Shared& shared) {
+__device__ COLD void finish_block(Shared& shared, const KnownNoise& noise) {
     const GlobalPlaces places = {shared.params, shared.request};
     const DrawTeam team = my_team<DrawTeam>();
     const int num_blocks = num_blocks_of(shared.params.vocab_size);
@@ -149,21 +164,9 @@ __device__ COLD void finish_block(Shared& shared) {
         set_pair(shared, row, places.target_stats(row));
         shared.decision.num_accepted = row;
     }
-    find_best_residual(shared, places.residuals(row), num_blocks);
+    find_best_residual(shared, places.residuals(row), num_blocks, noise.of_row(shared.params, row));
     team.sync();
     finish_from_residual(shared);
-}
-
-// By the only CTA that is left.
-__device__ COLD void finish_row(Shared& shared) {
-    const int row = shared.decision.kept;
-    if (thread_id() == 0)
-        set_pair(shared, row, GlobalPlaces{shared.params, shared.request}.target_stats(row));
-    __syncthreads();
-    race_residual(&shared.pair, shared.recover_key, warp_id(), CTA_WARPS,
-                  num_blocks_of(shared.params.vocab_size), &shared.best);
-    __syncthreads();
-    if (warp_id() < DrawTeam::WARPS) finish_from_residual(shared);
 }
 
 __device__ inline void forget(const Control& control) {
@@ -172,46 +175,51 @@ __device__ inline void forget(const Control& control) {
     *control.left = 0;
 }
 
+// Whether all of a request's CTAs go on together.
+__device__ inline bool waits_for_all(const Shared& shared) {
+    return (POLICY == BLOCK || (FILTERED && POLICY == PROBABILISTIC)) && !shared.request.strict;
+}
+
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSOR)
     wide(const __grid_constant__ Params p) {
     __shared__ Shared shared;
+    __shared__ KnownNoise noise;
     alignas(16) __shared__ u64 scratch[FILTERED ? (sizeof(Scratch) + 7) / 8 : 1];
-    static_assert(sizeof(shared) + sizeof(scratch) <= STATIC_SHARED_BYTES);
+    static_assert(sizeof(shared) + sizeof(noise) + sizeof(scratch) <= STATIC_SHARED_BYTES);
     const i64 index = blockIdx.x / static_cast<u32>(p.group);
     const GlobalPlaces places = {p, shared.request};
     const Member member = {static_cast<int>(blockIdx.x % static_cast<u32>(p.group)),
                            static_cast<int>(p.group)};
-    copy_params(p, shared);
     if (FILTERED) close_all(shared);
     read_share(p, shared, member, index);
     __syncthreads();
-    const bool waits =
-        (POLICY == BLOCK || (FILTERED && POLICY == PROBABILISTIC)) && !shared.request.strict;
-    if (thread_id() == 0) {
+    // The last warps of teams: the noise of few blocks is none of theirs.
+    if (thread_id() == CTA_THREADS - LANES) {
         const Control& control = shared.control;
+        const bool waits = waits_for_all(shared);
         u32 arrived = add_acq_rel(control.arrived, 1u) + 1;
         const u32 expected = static_cast<u32>(shared.member.count);
         shared.flags[0] = arrived == expected;
         if (!waits && arrived == expected) forget(control);
         while (waits && arrived != expected) arrived = load_acquire(control.arrived);
-    } else if (warp_id() == 1) {
+    } else if (warp_id() == CTA_WARPS - 1 - DrawTeam::WARPS) {
         gather_evidence(p, shared);
     } else if (FILTERED && warp_id() == 2) {
         gather_filters(p, shared, index);
     }
+    find_noise(p, shared.request, noise);
     __syncthreads();
-    const bool last = shared.flags[0];
-    if (!waits && !last) return;
+    if (!waits_for_all(shared) && !shared.flags[0]) return;
     Verdict verdict = PASSES;
     int first;
     bool open = false;
     if (FILTERED) {
         find_laws(p, places, shared);
         __syncthreads();
-        open = settle_open(shared, reinterpret_cast<Scratch&>(scratch), waits);
+        open = settle_open(shared, reinterpret_cast<Scratch&>(scratch), waits_for_all(shared));
     }
     if (shared.request.strict) {
-        first = sample_rows(p, places, shared, verdict);
+        first = sample_rows(p, places, shared, noise, verdict);
     } else {
         if (!FILTERED) {
             find_laws(p, places, shared);
@@ -219,13 +227,13 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
         }
         first = first_failure(p, shared, 0, shared.request.num_rows, verdict);
     }
-    decide_by_one_warp(p, shared, first, verdict);
-    if (waits) {
-        if (POLICY == BLOCK && shared.decision.ending == FROM_RESIDUAL) {
+    const Decision decision = decide_together(p, shared, first, verdict);
+    if (waits_for_all(shared)) {
+        if (POLICY == BLOCK && decision.ending == FROM_RESIDUAL) {
             if (!find_residuals(shared)) return;
             if (open) forget_counts(shared);
             if (thread_id() == 0) forget(shared.control);
-            if (warp_id() < DrawTeam::WARPS) finish_block(shared);
+            if (warp_id() < DrawTeam::WARPS) finish_block(shared, noise);
             return;
         }
         if (open) {
@@ -234,16 +242,19 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
         } else {
             // Whoever came last waits for nobody, so the others clear up.
             const u32 others = static_cast<u32>(shared.member.count) - 1;
+            const bool last = shared.flags[0];
             if (thread_id() == 0 &&
                 (last ? others == 0 : add_acq_rel(shared.control.left, 1u) + 1 == others))
                 forget(shared.control);
             if (!last) return;
         }
     }
-    if (POLICY == PROBABILISTIC && shared.decision.ending == FROM_RESIDUAL) {
-        finish_row(shared);
-        return;
+    const int row = decision.num_accepted;
+    const Mass* stats = places.target_stats(row);
+    if (POLICY == PROBABILISTIC && decision.ending == FROM_RESIDUAL) {
+        finish_row(shared, row, stats, noise.of_row(p, row));
+    } else if (warp_id() < DrawTeam::WARPS) {
+        my_team<DrawTeam>().sync();
+        finish_from_target(shared, stats, noise.of_row(p, row));
     }
-    if (warp_id() < DrawTeam::WARPS)
-        finish_from_target(shared, places.target_stats(shared.decision.num_accepted));
 }

@@ -276,9 +276,11 @@ inline uint4 load_once(const uint4* address) {
     host::check_vector(address);
     return *address;
 }
+inline void prefetch(const void*) {}
 inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
     if (wanted) value = load_once(address);
 }
+#define load_if load_once_if
 
 inline unsigned halves_of_signs(unsigned word) {
     return (word >> 31 ? 0xffff0000u : 0) | (word >> 15 & 1 ? 0xffffu : 0);
