@@ -4,6 +4,7 @@ It refuses to run without a CUDA driver, and to choose a stream: the caller's cu
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from attrs import field, frozen
@@ -25,11 +26,13 @@ class Kernel:
         function: the driver's handle.
         room: how many of its CTAs fit on the device at once.
         waits: whether its CTAs wait for each other, so that all must be there at once.
+        driver: CuPy's module of that name.
     """
 
     function: int
     room: int
     waits: bool
+    driver: Any
 
     def launch(self, num_ctas: int, stream: int, pointers: int) -> None:
         """Enqueue one launch.
@@ -40,14 +43,12 @@ class Kernel:
             pointers: address of an array of one pointer, to the kernel's argument, which is copied
                 before this returns.
         """
-        from cupy_backends.cuda.api import driver  # noqa: PLC0415 (loaded by `Device.open`)
-
         if self.waits:
-            driver.launchCooperativeKernel(
+            self.driver.launchCooperativeKernel(
                 self.function, num_ctas, 1, 1, CTA_THREADS, 1, 1, 0, stream, pointers
             )
         else:
-            driver.launchKernel(
+            self.driver.launchKernel(
                 self.function, num_ctas, 1, 1, CTA_THREADS, 1, 1, 0, stream, pointers, 0
             )
 
@@ -125,4 +126,4 @@ class Device:
                 f"{error}"
             ) from error
         self._modules.append(module)
-        return Kernel(function, fit * self.num_multiprocessors, waits)
+        return Kernel(function, fit * self.num_multiprocessors, waits, driver)

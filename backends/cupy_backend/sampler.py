@@ -67,12 +67,13 @@ class CupySampler:
             out: where to write; by default it is allocated.
             shape: how to cut the launch; by default by the batch's size.
         """
-        check_verify_fits(batch, params)
+        plan = self._plans.find(batch, params, policy) if shape is None else None
+        if plan is None:
+            check_verify_fits(batch, params)  # or it was checked when the plan was made
         device = self._device(batch.target_logits)
         draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
         if out is None:
             out = _empty_output(batch, policy)
-        plan = self._plans.find(batch, params, policy) if shape is None else None
         if plan is None:
             job = verify_job(batch, params, policy, draft_map)
             plan = Plan.of(job, shape or self._shape(device, job))

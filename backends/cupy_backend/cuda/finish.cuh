@@ -96,7 +96,7 @@ __device__ COLD void finish_from_residual(Shared& shared) {
 
 // Draws from the residual of a row that was rejected, whose statistics are at hand. By a whole CTA, all
 // of whose threads know the row; `shared.best` is 0, and the decision to be read behind a barrier.
-__device__ inline void finish_row(Shared& shared, int row, const Mass* stats) {
+__device__ COLD void finish_row(Shared& shared, int row, const Mass* stats) {
     if (thread_id() == 0) set_pair(shared, row, stats);
     __syncthreads();
     race_any_residual(&shared.pair, shared.recover_key, num_blocks_of(shared.params.vocab_size),

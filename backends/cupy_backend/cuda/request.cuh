@@ -33,10 +33,29 @@ __device__ inline Integers drafts_of(const Params& p, i64 request) {
     return {static_cast<const char*>(p.draft_ids.data) + bytes, p.draft_ids_step, p.draft_ids.wide};
 }
 
+// Loads of what a request is are behind no branch, which would be waited for: where there is nothing to be
+// loaded, its position is.
+
 // A lane's draft of 32 from `first` on, whether or not the request has so many.
 __device__ inline i64 load_draft(const Params& p, i64 request, int first) {
-    const int place = first + lane_id();
-    return place < p.max_spec_len ? integer_at(drafts_of(p, request), place) : 0;
+    const i64 place = first + lane_id(), count = p.max_spec_len;
+    const bool there = place < count;
+    const Integers from = count > 0 ? drafts_of(p, request) : p.positions;
+    const i64 id = integer_at(from, there ? place : count > 0 ? count - 1 : request);
+    return there ? id : 0;
+}
+
+// A request's rows: the first, and the next request's.
+struct Extent {
+    i64 start;
+    i64 end;
+};
+
+__device__ inline Extent load_extent(const Params& p, i64 index) {
+    const bool one_row = p.row_starts.data == nullptr;
+    const Integers from = one_row ? p.positions : p.row_starts;
+    const i64 start = integer_at(from, index), end = integer_at(from, one_row ? index : index + 1);
+    return {one_row ? index : start, one_row ? index + 1 : end};
 }
 
 // Its first drafts, up to the first that is no id of the vocabulary, go to `ids`; `loaded` are those
@@ -61,23 +80,30 @@ __device__ inline void read_drafts(
     request.num_drafts = room > 0 ? static_cast<int>(room) : 0;
 }
 
+// Scales of both laws, each by every second lane.
+__device__ inline void find_scales(Request& request) {
+    const float mine =
+        logit_scale(lane_id() % 2 ? request.draft_temperature : request.temperature);
+    request.scale = __shfl_sync(ALL_LANES, mine, 0);
+    request.draft_scale = __shfl_sync(ALL_LANES, mine, 1);
+}
+
 // By a whole warp; the same in every lane.
 __device__ inline Request read_request(const Params& p, i64 index, int* ids) {
     Request request = {};
     request.index = static_cast<int>(index);
     // Not behind the number of rows, which it would wait for.
     const i64 loaded = load_draft(p, index, 0);
-    const bool one_row = p.row_starts.data == nullptr;
-    request.start = one_row ? index : integer_at(p.row_starts, index);
-    const i64 end = one_row ? index + 1 : integer_at(p.row_starts, index + 1);
-    request.slot = p.slots.data ? integer_at(p.slots, index) : index;
+    const Extent extent = load_extent(p, index);
+    request.start = extent.start;
+    const i64 slot = integer_at(p.slots.data ? p.slots : p.positions, index);
+    request.slot = p.slots.data ? slot : index;
     request.seed = static_cast<u64>(p.seeds[index]);
     request.position = static_cast<u32>(integer_at(p.positions, index));
     request.temperature = p.target.temperature[index];
     if (DENSE) request.draft_temperature = p.draft.temperature[index];
-    request.scale = logit_scale(request.temperature);
-    request.draft_scale = logit_scale(request.draft_temperature);
-    const i64 room = end - request.start - 1;
+    find_scales(request);
+    const i64 room = extent.end - extent.start - 1;
     read_drafts(p, room, loaded, ids, request);
     request.num_rows = room < 0 ? 0 : request.num_drafts + 1;
     request.greedy = GREEDY || request.temperature == 0.0f;
@@ -86,30 +112,42 @@ __device__ inline Request read_request(const Params& p, i64 index, int* ids) {
     return request;
 }
 
-// What a request most likely looks like, known before anything is loaded; rows outside the batch
-// are never named.
-__device__ inline bool guess_request(const Params& p, i64 index, Request& guess) {
-    guess = {};
+// Whether a request is worth a guess: rows outside the batch must never be named.
+__device__ inline bool is_guessable(const Params& p) {
+    return p.rows_known && !(DENSE && p.slots.data);
+}
+
+// What a request most likely looks like, known before anything is loaded.
+__device__ inline Request guess_request(const Params& p, i64 index) {
+    Request guess = {};
     guess.index = static_cast<int>(index);
     guess.start = index * (p.max_spec_len + 1);
     guess.slot = index;
     guess.num_drafts = static_cast<int>(p.max_spec_len);
     guess.num_rows = guess.num_drafts + 1;
     guess.dense = DENSE;
-    return p.rows_known && !(DENSE && p.slots.data);
+    return guess;
 }
 
-// Whether a request is as guess_request took it to be, as far as its rows are concerned. By a warp.
-__device__ inline bool is_as_guessed(const Params& p, const Request& guess, i64 index) {
-    bool good = true;
-    if (p.row_starts.data)
-        good = integer_at(p.row_starts, index) == guess.start &&
-               integer_at(p.row_starts, index + 1) == guess.start + guess.num_rows;
+// Whether two have the same rows to be read.
+__device__ inline bool has_rows_of(const Request& a, const Request& b) {
+    return a.start == b.start && a.num_rows == b.num_rows && a.dense == b.dense &&
+           (!DENSE || a.slot == b.slot);
+}
+
+// Whether the request that read_request would find has the rows of the guess. Its temperatures come with
+// that. By a warp.
+__device__ inline bool is_as_guessed(const Params& p, Request& guess) {
+    const i64 index = guess.index, first_id = load_draft(p, index, 0);
+    const Extent extent = load_extent(p, index);
+    guess.temperature = p.target.temperature[index];
+    if (DENSE) guess.draft_temperature = p.draft.temperature[index];
+    bool good = (extent.start == guess.start) & (extent.end >= extent.start + guess.num_rows);
+    if (DENSE) good &= (guess.temperature != 0.0f) & (guess.draft_temperature != 0.0f);
     for (int first = 0; first < guess.num_drafts; first += LANES) {
-        const i64 id = load_draft(p, index, first);
-        good = good && (first + lane_id() >= guess.num_drafts || (id >= 0 && id < p.vocab_size));
+        const i64 id = first == 0 ? first_id : load_draft(p, index, first);
+        good &= (first + lane_id() >= guess.num_drafts) | ((id >= 0) & (id < p.vocab_size));
     }
-    if (DENSE) good = good && guess.temperature != 0.0f && guess.draft_temperature != 0.0f;
     return __all_sync(ALL_LANES, good);
 }
 

@@ -144,20 +144,23 @@ __device__ inline Mass row_mass_at_once(const Mass* stats, int num_blocks, float
 }
 
 // The law of a row without filters, by one warp. `FAR`: statistics are in device memory.
-template <bool FAR = false>
-__device__ inline Law plain_law(const Mass* stats, int num_blocks, float temperature) {
-    const float scale = logit_scale(temperature);
+template <bool FAR>
+__device__ inline Law plain_law(const Mass* stats, int num_blocks, float scale, bool greedy) {
     const Mass mass = FAR && num_blocks <= Statistics::COUNT * LANES
         ? row_mass_at_once(stats, num_blocks, scale)
         : row_mass(stats, num_blocks, scale);
-    const bool greedy = GREEDY || temperature == 0.0f;
-    return {mass.max, greedy ? mass.max : -INFINITY, scale, greedy ? 0.0f : log2f(mass.sum)};
+    const bool one = GREEDY || greedy;
+    return {mass.max, one ? mass.max : -INFINITY, scale, one ? 0.0f : log2f(mass.sum)};
+}
+
+__device__ inline Law plain_law(const Mass* stats, int num_blocks, float temperature) {
+    return plain_law<false>(stats, num_blocks, logit_scale(temperature), temperature == 0.0f);
 }
 
 // What a row's token is drawn by, whose weights need no sum. By a team.
 template <typename TeamT>
 __device__ inline Law sampling_law(
-    const TeamT& team, u64* slots, const Mass* stats, int num_blocks, float temperature) {
+    const TeamT& team, u64* slots, const Mass* stats, int num_blocks, float scale, bool greedy) {
     constexpr int batch = 4;  // loads on their way at once
     float max = -INFINITY;
     for (int first = team.thread(); first < num_blocks; first += batch * TeamT::THREADS) {
@@ -168,7 +171,7 @@ __device__ inline Law sampling_law(
         }
     }
     max = team_reduce(team, slots, max, Max{});
-    return {max, GREEDY || temperature == 0.0f ? max : -INFINITY, logit_scale(temperature), 0.0f};
+    return {max, GREEDY || greedy ? max : -INFINITY, scale, 0.0f};
 }
 
 // A warp among those that share a row's blocks: it has every `count`-th.

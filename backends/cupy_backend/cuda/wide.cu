@@ -6,14 +6,17 @@
 #include "noise.cuh"
 #include "together.cuh"
 
-__device__ inline void publish_request(
-    const Params& p, Shared& shared, const Member& member, i64 index) {
-    const Request truth = read_request(p, index, shared.drafts);
-    if (lane_id() > 0) return;
-    shared.request = truth;
-    shared.best = 0;
-    shared.member = member;
-    shared.control = control_of(p, index);
+// By one warp. `request` becomes the true one; whether it has the rows that it was thought to have.
+__device__ inline bool publish_request(
+    const Params& p, Shared& shared, Request& request) {
+    const Request guess = request;
+    request = read_request(p, guess.index, shared.drafts);
+    if (lane_id() == 0) {
+        shared.request = request;
+        shared.best = 0;
+        shared.control = control_of(p, guess.index);
+    }
+    return has_rows_of(guess, request);
 }
 
 // Statistics of this CTA's share. The request is guessed, so that logits are on their way while it is
@@ -21,35 +24,35 @@ __device__ inline void publish_request(
 __device__ inline void read_share(
     const Params& p, Shared& shared, const Member& member, i64 index) {
     constexpr int reader = CTA_WARPS - 1;  // no warp has fewer blocks
-    Request request;
-    bool right = guess_request(p, index, request);
+    if (thread_id() == 0) shared.member = member;
+    Request request = guess_request(p, index);
     u32 inverse = static_cast<u32>(p.inverse);
-    int share = static_cast<int>(p.share);
+    Stretch stretch = {};
+    if (is_guessable(p)) stretch = member.stretch(static_cast<int>(p.share), length_of_request(p, request));
     Flow flow = {};
 #pragma unroll 1
     for (bool known = false;; known = true) {
-        const int total = length_of_request(p, request);
-        const Stretch stretch = right || known ? member.stretch(share, total) : Stretch{};
         flow.open(p, Rows::of(p, request, GlobalPlaces{p, request}, inverse, ~0), stretch,
                   shared.cursors);
         flow.fetch_all();
         if (known) break;
-        if (warp_id() == reader) publish_request(p, shared, member, index);
-        request.temperature = p.target.temperature[index];
-        if (DENSE) request.draft_temperature = p.draft.temperature[index];
-        right = right && is_as_guessed(p, request, index);
-        if (right) {
-            flow.weigh(p, shared.cursors, logit_scale(request.temperature),
-                       logit_scale(request.draft_temperature));
-            break;
+        bool right = is_guessable(p);
+        if (warp_id() == reader) {
+            right = publish_request(p, shared, request) && right;
+        } else if (right) {
+            right = is_as_guessed(p, request);
+            find_scales(request);
         }
+        if (right) break;
         __syncthreads();
         request = shared.request;
         inverse = inverse_of(length_of_pair(p, request));
-        share = member.share(length_of_request(p, request));
+        const int total = length_of_request(p, request);
+        stretch = shared.member.stretch(shared.member.share(total), total);
     }
-    copy_params(p, shared);
+    flow.weigh(p, shared.cursors, request.scale, request.draft_scale);
     flow.drain(p, shared.cursors);
+    copy_params(p, shared);
     if (shared.cursors[warp_id()].rows.whole()) return;
     __syncthreads();
     const int all = length_of_request(p, shared.request);
@@ -62,9 +65,9 @@ __device__ inline void read_share(
 __device__ inline Law find_law(
     const Params& p, const GlobalPlaces& places, const Request& request, int row, bool draft) {
     return draft ? plain_law<true>(places.draft_stats(row), num_blocks_of(p.draft_vocab_size),
-                                   request.draft_temperature)
+                                   request.draft_scale, request.draft_temperature == 0.0f)
                  : plain_law<true>(places.target_stats(row), num_blocks_of(p.vocab_size),
-                                   request.temperature);
+                                   request.scale, request.greedy);
 }
 
 // Every warp another row.
@@ -101,7 +104,7 @@ __device__ inline int sample_rows(
             const Law law = FILTERED ? shared.target_laws[row]
                                      : sampling_law(team, shared.slots, places.target_stats(row),
                                                     num_blocks_of(p.vocab_size),
-                                                    shared.request.temperature);
+                                                    shared.request.scale, shared.request.greedy);
             if (!FILTERED && team.thread() == 0) shared.target_laws[row] = law;
             team.sync();
             if (law.is_usable())
