@@ -22,7 +22,6 @@ from .shape import LaunchShape
 from .workspace import Workspace
 
 _enter = struct.Struct("=q").pack_into
-_enter_outputs = struct.Struct("=4q").pack_into
 _OFFSETS = {name: 8 * place for place, name in enumerate(FIELDS)}
 _MOST_PLANS = 64
 
@@ -60,19 +59,23 @@ class Plan:
     ) -> bytearray:
         """The argument of a launch for a batch that looks like the plan's."""
         packed = bytearray(self._template_in(workspace))
-        for offset, address in _addresses(batch, self.job.variant.draft is not None):
-            _enter(packed, offset, address)
-        if draft_map is not None and self.job.variant.draft is not None:
-            _enter(packed, _OFFSETS["draft_map"], draft_map.data_ptr())
+        words = memoryview(packed).cast("q")
+        words[_TARGET] = batch.target_logits.data_ptr()
+        words[_DRAFTS] = batch.draft_token_ids.data_ptr()
+        words[_POSITIONS] = batch.positions.data_ptr()
+        words[_STARTS] = batch.cu_num_logits.data_ptr()
+        if batch.slot_ids is not None:
+            words[_SLOTS] = batch.slot_ids.data_ptr()
+        if self.job.variant.draft is not None:
+            if batch.draft_logits is not None:
+                words[_DRAFT] = batch.draft_logits.data_ptr()
+            if draft_map is not None:
+                words[_DRAFT_MAP] = draft_map.data_ptr()
+        words[_TOKEN_IDS] = out.token_ids.data_ptr()
+        words[_NUM_ACCEPTED] = out.num_accepted.data_ptr()
+        words[_STATUS] = out.status.data_ptr()
         caused = out.total_variation
-        _enter_outputs(
-            packed,
-            _TOKEN_IDS,
-            out.token_ids.data_ptr(),
-            out.num_accepted.data_ptr(),
-            out.status.data_ptr(),
-            0 if caused is None else caused.data_ptr(),
-        )
+        words[_VARIATION] = 0 if caused is None else caused.data_ptr()
         return packed
 
     def fits(self, workspace: Workspace) -> bool:
@@ -90,27 +93,16 @@ class Plan:
         return self._latest[0][1]
 
 
-_TOKEN_IDS = _OFFSETS["token_ids"]  # num_accepted, status and variation follow
-_TARGET, _DRAFTS, _POSITIONS, _STARTS, _SLOTS, _DRAFT = (
-    _OFFSETS[name]
+_TARGET, _DRAFTS, _POSITIONS, _STARTS, _SLOTS, _DRAFT, _DRAFT_MAP = (
+    FIELDS.index(name)
     for name in (
         "target_logits", "draft_ids", "positions", "row_starts", "slots", "draft_logits",
+        "draft_map",
     )
 )  # fmt: skip
-
-
-def _addresses(batch: VerifyBatch, dense: bool) -> list[tuple[int, int]]:
-    entered = [
-        (_TARGET, batch.target_logits.data_ptr()),
-        (_DRAFTS, batch.draft_token_ids.data_ptr()),
-        (_POSITIONS, batch.positions.data_ptr()),
-        (_STARTS, batch.cu_num_logits.data_ptr()),
-    ]
-    if batch.slot_ids is not None:
-        entered.append((_SLOTS, batch.slot_ids.data_ptr()))
-    if dense and batch.draft_logits is not None:
-        entered.append((_DRAFT, batch.draft_logits.data_ptr()))
-    return entered
+_TOKEN_IDS, _NUM_ACCEPTED, _STATUS, _VARIATION = (
+    FIELDS.index(name) for name in ("token_ids", "num_accepted", "status", "variation")
+)
 
 
 def _look(tensor: Tensor | None) -> Hashable:
