@@ -100,8 +100,8 @@ class CupySampler:
         target_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
         job = sample_job(batch, params, target_map)
         if out is None:
-            integers = torch.empty(batch.num_reqs, dtype=torch.int32, device=batch.logits.device)
-            out = SampleOutput(integers.to(torch.int64), integers, None)
+            token_ids = torch.empty(batch.num_reqs, dtype=torch.int64, device=batch.logits.device)
+            out = SampleOutput(token_ids, torch.empty_like(token_ids, dtype=torch.int32), None)
         job.fields["token_ids"] = out.token_ids.data_ptr()
         job.fields["status"] = out.status.data_ptr()
         self._launch(device, job, workspace, shape)

@@ -94,6 +94,21 @@ def test_tokens_are_the_reference_s_in_every_shape(
                 )
 
 
+@pytest.mark.parametrize("policy", [Typical(), Fly(0.2, 1)], ids=lambda policy: policy.name)
+def test_a_lossy_batch_of_greedy_requests_reports_no_variation(
+    build: Build, policy: Policy
+) -> None:
+    batch, _ = random_batch(0, filtered=False)
+    params = SamplingTensors.stack([SamplingParams(seed=i, temperature=0.0) for i in range(5)])
+    expected = load_sampler("reference").verify(batch, params, policy)
+    assert verify_job(batch, params, policy, None).variant.policy is KernelPolicy.STRICT
+    for shape in SHAPES[1:3]:
+        got = run(build, batch, params, policy, shape)
+        assert torch.equal(got.token_ids, expected.token_ids)
+        assert got.total_variation is not None
+        assert not got.total_variation.any()
+
+
 @pytest.mark.parametrize(("filtered", "ragged"), [(False, False), (False, True), (True, True)])
 @pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda p: p.name)
 def test_rows_of_whole_vectors_are_read_alike_whichever_thread_is_first(

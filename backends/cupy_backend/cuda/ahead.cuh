@@ -8,7 +8,8 @@
 constexpr int READERS = CTA_WARPS - DrawTeam::WARPS;  // warps
 constexpr int KEPT_ROWS = 2;  // whose statistics are there at once: one is judged, one is read
 
-// What is read and judged in one go: rows from `first` on up to `end`, whose first may have a law.
+// What is read and judged in one go: rows from `first` on up to `end`. `known`: the first one's laws are,
+// and the next row is read.
 struct Course {
     int first;
     int end;
@@ -19,12 +20,13 @@ struct Course {
 // one's is written.
 __device__ inline int* verdict_on(Shared& shared, int row) { return shared.verdicts + (row & (KEPT_ROWS - 1)); }
 
-// Whether it is over while it is being judged. By a whole warp.
+// Whether it is over while it is being judged; an open row is not. By a whole warp.
 __device__ inline bool is_stopped(Shared& shared, int judged) {
     constexpr int passes = PASSES;
     int verdict = passes;
     if (lane_id() == 0) verdict = atomicCAS(verdict_on(shared, judged), passes, passes);
-    return __shfl_sync(ALL_LANES, verdict, 0) != passes;
+    verdict = __shfl_sync(ALL_LANES, verdict, 0);
+    return verdict != passes && verdict != OPEN;
 }
 
 // Statistics of a target row and the draft row beside it, by the readers.
@@ -81,6 +83,9 @@ __device__ inline void judge_row(
         atomicExch(verdict_on(shared, row), static_cast<int>(verdict));
 }
 
+// A barrier of all threads that no compiler may give to each branch before it.
+__device__ COLD void meet() { __syncthreads(); }
+
 // Reads and judges by all threads, up to the row that is returned: the first that does not pass.
 template <typename Places>
 __device__ inline int follow(
@@ -91,12 +96,13 @@ __device__ inline int follow(
     __syncthreads();
 #pragma unroll 1
     for (int row = course.known ? course.first : course.first - 1; row < course.end; ++row) {
+        const bool known = course.known && row == course.first;
         if (warp_id() >= DrawTeam::WARPS) {
-            if (row + 1 < course.end) read_row(p, shared, places, row + 1);
+            if (row + 1 < course.end && !known) read_row(p, shared, places, row + 1);
         } else if (row >= course.first) {
-            judge_row(p, shared, places, row, course.known && row == course.first);
+            judge_row(p, shared, places, row, known);
         }
-        __syncthreads();
+        meet();
         if (row < course.first) continue;
         verdict = static_cast<Verdict>(*verdict_on(shared, row));
         if (verdict != PASSES) return row;

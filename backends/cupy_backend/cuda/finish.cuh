@@ -13,8 +13,8 @@ __device__ inline void write_outputs(
     if (place < decision.num_accepted) emitted = shared.drafts[place];
     if (place == decision.num_accepted) emitted = token;
     p.token_ids[request * width + place] = emitted;
-    if (LOSSY_IN_Q && p.variation) {
-        const bool counts = emitted >= 0 && place < shared.request.num_drafts;
+    if (p.variation) {
+        const bool counts = LOSSY_IN_Q && emitted >= 0 && place < shared.request.num_drafts;
         p.variation[request * width + place] =
             counts && !shared.request.strict ? shared.variations[place] : 0.0f;
     }
