@@ -190,7 +190,7 @@ def filter_row(
             cut = (1.0 - top_p) * (most.to(tl.float32) / UNITS)
             unclear = beside_largest(largest, masses, row_max, inverse) > cut * HEAVY
         num_unclear = tl.sum(unclear.to(tl.int32), 0)
-        settled = right & (num_unclear == 0)
+        settled = sound & right & (num_unclear == 0)
         read = row_max.to(tl.int64) * 0
         if (num_unclear > 0) & (num_unclear <= FEW):
             places, _ = listed(unclear)
