@@ -102,9 +102,7 @@ def _attention_time(
     return _each_us(lambda: spans.attend(queries, cache, None), device)
 
 
-def time_flex_attention(
-    sizes: Sizes, row: dict[str, Any], device: torch.device
-) -> float:
+def time_flex_attention(sizes: Sizes, row: dict[str, Any], device: torch.device) -> float:
     """flex_attention's microseconds for a row of `time_attention`."""
     shape = dict(sizes.shapes)[row["model"]]
     num_reqs = row["requests"]
