@@ -110,6 +110,35 @@ for row, dtype in rows:
 assert listed[:2] == [5, 5] and listed[6] < 5, listed
 """
 
+MANY_BLOCKS = """
+import torch
+from acceptor.backends.reference.recipe import log_probs
+from acceptor.backends.triton_backend import TritonSampler
+from acceptor.backends.triton_backend.plan import plan_sample
+from acceptor.core import *
+
+V = 50_257
+noise = torch.Generator().manual_seed(3)
+logits = 2 * torch.randn(5, V, generator=noise)
+logits[1, 777] = 13.0
+logits[2, 9000:9003] = torch.tensor([16.0, 15.0, 15.5])
+logits[3, [5, 40_000]] = torch.tensor([17.0, 16.5])
+logits[4] -= 20
+recipes = [dict(temperature=1.3, top_p=0.95)] * 3 + [dict(temperature=0.8, top_k=50, top_p=0.9)] * 2
+params = SamplingTensors.stack([SamplingParams(seed=i, **r) for i, r in enumerate(recipes)])
+batch = SampleBatch(logits=logits.bfloat16(), positions=torch.arange(5))
+layout = plan_sample(batch, params, params.target).layout
+workspace = torch.zeros(layout.size)
+TritonSampler().sample(batch, params, workspace=workspace)
+thresholds = workspace[layout.parts["thresholds"][0]:][:5]
+summaries = workspace[layout.parts["summaries"][0]:][:10].view(5, 2)
+wanted = log_probs(batch.logits.double(), params.target, torch.arange(5)) > -torch.inf
+assert torch.equal(batch.logits.float() >= thresholds[:, None], wanted), wanted.sum(1)
+kept = torch.where(wanted, batch.logits.double(), -torch.inf)
+kept = (kept - kept.amax(1, True)) / params.target.temperature[:, None]
+assert torch.allclose(summaries[:, 1], kept.logsumexp(1).float(), atol=1e-5)
+"""
+
 LOSSY = """
 import torch
 from acceptor.backends.reference import ReferenceSampler
@@ -145,7 +174,9 @@ assert accepted > 3
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "script", [FILTERS, OPEN_ROWS, LOSSY], ids=["filters", "open rows", "lossy policies"]
+    "script",
+    [FILTERS, OPEN_ROWS, MANY_BLOCKS, LOSSY],
+    ids=["few blocks", "open rows", "many blocks", "lossy policies"],
 )
 def test_the_interpreted_kernels_agree_with_the_reference(script: str) -> None:
     finished = subprocess.run(
