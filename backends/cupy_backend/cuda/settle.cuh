@@ -55,11 +55,13 @@ __device__ COLD void note_open(Shared& shared, const Mass* stats, int row, bool 
         const Filters filters = shared.filters[draft];
         bool settled = false;
         if (SAME_LOGITS || !draft) {
-            const Row<TargetLogit> target = target_row(p, shared.request, row);
-            const Row<DraftLogit> beside = draft_row(p, shared.request, row);
-            Row<TargetLogit> either = target;
-            if constexpr (SAME_LOGITS)
-                if (draft) either = beside;
+            Row<TargetLogit> either = target_row(p, shared.request, row);
+            if (draft) {
+                const Row<DraftLogit> beside = draft_row(p, shared.request, row);
+                either.data = reinterpret_cast<const TargetLogit*>(beside.data);
+                either.num_elements = beside.num_elements;
+                either.vocab_size = beside.vocab_size;
+            }
             settled = (draft || !ADJUSTED) && look_behind(either, stats, filters, law);
         } else {
             settled = look_behind(draft_row(p, shared.request, row), stats, filters, law);
