@@ -61,10 +61,12 @@ struct Shared {
     float variations[LOSSY_IN_Q ? MAX_ROWS : 1];
 };
 
-// Functions that are not inlined cannot read a launch's argument where it is.
+// Functions that are not inlined cannot read a launch's argument where it is. It comes from memory line
+// by line, and would be waited for as often: here each warp asks for another line.
 __device__ inline void copy_params(const Params& from, Shared& shared) {
-    constexpr int words = sizeof(Params) / sizeof(u64);
-    for (int i = thread_id(); i < words; i += CTA_THREADS)
+    constexpr int words = sizeof(Params) / sizeof(u64), line = 8;
+    if (lane_id() >= line) return;
+    for (int i = warp_id() * line + lane_id(); i < words; i += CTA_WARPS * line)
         reinterpret_cast<u64*>(&shared.params)[i] = reinterpret_cast<const u64*>(&from)[i];
 }
 

@@ -24,6 +24,7 @@ __device__ inline bool publish_request(
 __device__ inline void read_share(
     const Params& p, Shared& shared, const Member& member, i64 index) {
     constexpr int reader = CTA_WARPS - 1;  // no warp has fewer blocks
+    copy_params(p, shared);
     if (thread_id() == 0) shared.member = member;
     Request request = guess_request(p, index);
     u32 inverse = static_cast<u32>(p.inverse);
@@ -52,7 +53,6 @@ __device__ inline void read_share(
     }
     flow.weigh(p, shared.cursors, request.scale, request.draft_scale);
     flow.drain(p, shared.cursors);
-    copy_params(p, shared);
     if (shared.cursors[warp_id()].rows.whole()) return;
     __syncthreads();
     const int all = length_of_request(p, shared.request);
