@@ -77,11 +77,6 @@ __device__ inline unsigned int add_acq_rel(unsigned int* address, unsigned int v
     return before;
 }
 
-// The result is not waited for; made visible by a later release of the same thread.
-__device__ inline void max_relaxed(unsigned long long* address, unsigned long long value) {
-    asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
-}
-
 // Streamed logits are not kept in the first-level cache.
 __device__ inline uint4 load_once(const uint4* address) {
     uint4 v;
@@ -133,5 +128,3 @@ __device__ inline void load_if(bool wanted, const uint4* address, uint4& v) {
 __device__ inline void prefetch(const void* address) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
 }
-
-__device__ inline void pause() { __nanosleep(20); }

@@ -2,7 +2,7 @@
 // logits is gathered before, while rows are on their way.
 #pragma once
 #include "acceptance.cuh"
-#include "residual.cuh"
+#include "residual_race.cuh"
 #include "stretch.cuh"
 
 enum Verdict { PASSES, FAILS, TARGET_FLAWED, DRAFT_FLAWED, OPEN };

@@ -247,14 +247,6 @@ inline unsigned atomicOr(unsigned* address, unsigned value) {
 }
 template <typename T>
 T add_acq_rel(T* address, T value) { return atomicAdd(address, value); }
-template <typename T>
-void max_relaxed(T* address, T value) {
-    T known = __atomic_load_n(address, __ATOMIC_SEQ_CST);
-    while (known < value &&
-           !__atomic_compare_exchange_n(
-               address, &known, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-    }
-}
 inline int warp_max_signed(int value) {
     const uint64_t* all = host::exchange(host::to_bits(value));
     int largest = host::from_bits<int>(all[0]);
@@ -266,12 +258,6 @@ template <typename T>
 T __ldcg(const T* address) { return *address; }
 template <typename T>
 T load_acquire(const T* address) { return __atomic_load_n(address, __ATOMIC_SEQ_CST); }
-template <typename T>
-T load_relaxed(const T* address) { return __atomic_load_n(address, __ATOMIC_SEQ_CST); }
-template <typename T>
-void store_release(T* address, T value) { __atomic_store_n(address, value, __ATOMIC_SEQ_CST); }
-inline void pause_on_host() { std::this_thread::yield(); host::yield(); }
-#define pause pause_on_host
 inline uint4 load_once(const uint4* address) {
     host::check_vector(address);
     return *address;
