@@ -53,7 +53,7 @@ def load_summaries(scratch, slot, valid):
 def are_usable(largest, masses):
     """What `load_summaries` says of rows, from their block statistics: [rows]."""
     row_max = tl.max(largest, 1)
-    lost = tl.max((masses != masses).to(tl.int32), 1)
+    lost = tl.max(tl.where(masses >= 0.0, 0, 1), 1)
     return (row_max > NEVER) & (row_max < float("inf")) & (lost == 0)
 
 
@@ -187,4 +187,37 @@ def target_samples(
         kept = logits >= threshold[:, None]
         noise = token_arrivals(seed, position, draft_index, stream, winner)
         winners = token_winner(logits, kept, token_id, inverse_temperature, greedy, noise)
+    if target.inverse_map is not None:
+        if greedy:
+            winners = lowest_drafted(
+                target, adjust, requests, request, start, row, largest, NUM_DRAFTS
+            )
     return winners
+
+
+@triton.jit
+def lowest_drafted(
+    target, adjust, requests, request, start, row, largest, NUM_DRAFTS: tl.constexpr
+):
+    """The largest logit's token of a mapped row, the lowest draft id on a tie: [1] int32.
+
+    Ties may lie in any blocks, whose order is that of target ids; `largest` is [1, num_blocks].
+    """
+    block = tl.arange(0, largest.shape[1])[None, :]
+    highest = tl.max(largest, 1)
+    # A draft id in the upper half and its target id in the lower.
+    best = row.to(tl.int64) * 0 + 0x7FFFFFFFFFFFFFFF
+    following = tl.min(tl.min(tl.where(largest == highest[:, None], block, 2147483647), 1), 0)
+    while following < 2147483647:
+        token_id = following * BLOCK + tl.arange(0, BLOCK)[None, :]
+        logits = load_target(
+            target, adjust, requests, request, start, row[:, None], token_id, NUM_DRAFTS
+        )
+        inside = token_id < target.vocab_size
+        draft_id = tl.load(target.inverse_map + token_id, mask=inside, other=-1).to(tl.int64)
+        tied = (logits == highest[:, None]) & (draft_id >= 0)
+        pair = tl.where(tied, (draft_id << 32) + token_id, 0x7FFFFFFFFFFFFFFF)
+        best = tl.minimum(best, tl.min(pair, 1))
+        left = (largest == highest[:, None]) & (block > following)
+        following = tl.min(tl.min(tl.where(left, block, 2147483647), 1), 0)
+    return (best & 0x7FFFFFFF).to(tl.int32)
