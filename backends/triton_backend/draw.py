@@ -107,7 +107,7 @@ def draw_kernel(
     start, num_rows = first_row(target, request)
     num_drafts, flagged = num_usable_drafts(target, requests, request, num_rows, NUM_DRAFTS)
     arrivals = None
-    if POLICY == "probabilistic" or POLICY == "block":
+    if POLICY == "probabilistic" or POLICY == "block":  # noqa: PLR1714 (no sets in kernels)
         draft_inverse, one_hot = temperature_of(draft_recipe, request)
         drafted = open_draft(
             target,
