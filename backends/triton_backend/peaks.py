@@ -80,8 +80,8 @@ def largest_with_enough(
         The logit; whether it has enough; and whether it is the same for all needs in between.
     """
     key = as_short_key(row_max, KEY_SHIFT) + 1
-    before = key.to(tl.int64) * 0
-    amount = before
+    amount = key.to(tl.int64) * 0
+    latest = key.to(tl.int64) * 0
     levels = 0
     while (amount.to(tl.float64) < enough) & (levels < MOST_LEVELS):
         above = key
@@ -99,11 +99,12 @@ def largest_with_enough(
             equal += (third == key).to(tl.int32) + (fourth == key).to(tl.int32)
             number += tl.sum(tl.sum(equal, 1), 0)
         logit = from_short_key(key, KEY_SHIFT)
-        before = amount
-        amount += number.to(tl.int64) * tl.where(by_mass, mass_of(logit, row_max, inverse), 1)
+        latest = number.to(tl.int64) * tl.where(by_mass, mass_of(logit, row_max, inverse), 1)
+        amount += latest
         levels += 1
     reached = amount.to(tl.float64) >= enough
-    agreed = reached & (before.to(tl.float64) < fewest)
+    # Not a name of its own in the loop: Triton would not carry one that was `amount` before.
+    agreed = reached & ((amount - latest).to(tl.float64) < fewest)
     return from_short_key(key, KEY_SHIFT), reached, agreed
 
 
