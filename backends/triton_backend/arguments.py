@@ -5,6 +5,8 @@ This module refuses to compute anything.
 
 from typing import Any, NamedTuple
 
+from attrs import frozen
+
 
 class TargetRows(NamedTuple):
     """Rows of raw target logits, addressed by request and row."""
@@ -143,3 +145,22 @@ class LogprobOutputs(NamedTuple):
 NO_DRAFT = DraftRows(None, 0, 0, 0, None)
 NO_ADJUSTMENTS = Adjustments(None, None, 0, None, None, 0, None, None, None)
 NO_SCRATCH = Scratch(*[None] * len(Scratch._fields))
+
+
+@frozen
+class Arguments:
+    """Everything that kernels are given."""
+
+    target: TargetRows
+    draft: DraftRows
+    requests: Requests
+    adjust: Adjustments
+    target_recipe: RecipeArguments
+    draft_recipe: RecipeArguments
+    scratch: Scratch
+    outputs: Outputs
+    stream: int
+    draft_index: int
+    invalid: int
+    logprobs: LogprobOutputs | None
+    raw: Scratch

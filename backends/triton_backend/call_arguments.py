@@ -13,6 +13,7 @@ from .arguments import (
     NO_ADJUSTMENTS,
     NO_DRAFT,
     Adjustments,
+    Arguments,
     DraftRows,
     LogprobOutputs,
     Outputs,
@@ -21,7 +22,6 @@ from .arguments import (
     TargetRows,
 )
 from .call_tensors import CallTensors
-from .launch import Arguments
 from .plan import Plan, sampled_vocab_size
 from .workspace import Place
 

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from .accept import decide_at_rates, decide_strict, open_draft
+from .drawable_rows import arrivals_of_rows
 from .outputs import write_outputs
 from .overlap import wait_for_stage_before
 from .race import block_arrivals
@@ -14,7 +15,7 @@ from .random_bits import TARGET
 from .recipe import first_row, num_usable_drafts, temperature_of
 from .rivals import forget_rivals
 from .rows import load_statistics, target_samples
-from .tested import arrivals_of_rows, tested_draft
+from .tested import tested_draft
 from .verdicts import BONUS
 
 MOST_AHEAD = tl.constexpr(4)

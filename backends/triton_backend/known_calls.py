@@ -12,8 +12,9 @@ from torch import Tensor
 from triton.compiler import CompiledKernel
 from triton.runtime import driver
 
+from .arguments import Arguments
 from .call_tensors import CallTensors
-from .launch import Arguments, Launcher, launch_all
+from .launch import Launcher, launch_all
 from .plan import Plan
 from .replay import Build, Replay, addresses_of, are_aligned, replay_of
 from .workspace import cut

@@ -6,21 +6,14 @@ This module refuses to look at policies or parameters: see `plan`.
 from collections.abc import Callable
 from typing import Any
 
-from attrs import frozen
 from triton import next_power_of_2
 from triton.language import constexpr
 
 from .arguments import (
     NO_ADJUSTMENTS,
-    Adjustments,
+    Arguments,
     Call,
-    DraftRows,
     LogprobOutputs,
-    Outputs,
-    RecipeArguments,
-    Requests,
-    Scratch,
-    TargetRows,
     Variant,
 )
 from .block import block_residual_kernel
@@ -49,25 +42,6 @@ RESIDUAL_WARPS = 2
 RESIDUAL_PROGRAMS = 132 * 32
 DRAW_WARPS = 8
 STRICT_DRAW_WARPS = 16
-
-
-@frozen
-class Arguments:
-    """Everything that kernels are given."""
-
-    target: TargetRows
-    draft: DraftRows
-    requests: Requests
-    adjust: Adjustments
-    target_recipe: RecipeArguments
-    draft_recipe: RecipeArguments
-    scratch: Scratch
-    outputs: Outputs
-    stream: int
-    draft_index: int
-    invalid: int
-    logprobs: LogprobOutputs | None
-    raw: Scratch
 
 
 def start(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> Any:

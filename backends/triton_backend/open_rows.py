@@ -2,14 +2,16 @@
 
 Programs take tickets: first to count parts of rows, then, as soon as a row's threshold is known,
 to correct the statistics of its blocks. Who waits waits only for what others have begun, so no
-number of programs is needed at once. This module refuses to find a threshold: see `histogram`.
+number of programs is needed at once. This module refuses to find a threshold: see
+`counted_threshold`.
 """
 
 import triton
 import triton.language as tl
 
+from .counted_threshold import counted_threshold
 from .filters import CAPACITY, UNDECIDED, counts_of, row_recipe
-from .histogram import bin_scale, count_logits, counted_threshold, keys_are_few, row_maxima
+from .histogram import bin_scale, count_logits, keys_are_few, row_maxima
 from .kept_statistics import keep, load_quarters
 from .listed_rows import listed, load_blocks, next_blocks
 from .mass_units import UNITS

@@ -16,8 +16,9 @@ from triton import knobs
 from triton.compiler import CompiledKernel
 from triton.runtime import driver
 
+from .arguments import Arguments
 from .call_tensors import CallTensors
-from .launch import Arguments, launch_all
+from .launch import launch_all
 from .plan import Plan
 
 ALIGNMENT = 16
