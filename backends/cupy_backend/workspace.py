@@ -13,7 +13,7 @@ from ...core.race import BLOCK_SIZE
 _HEAD_WORDS = 2
 _REQUEST_WORDS = 3
 _MAX_COUNTED, _MAX_SHARED_ROWS, _MAX_SHARING = 1024, 8, 160
-_LAW_BYTES, _MASS_BYTES, _FLOAT_BYTES = 16, 8, 4
+_MASS_BYTES, _FLOAT_BYTES = 8, 4
 
 
 @frozen
@@ -50,8 +50,6 @@ class Extent:
         """What is written and read inside one launch, in bytes: all multiples of what follows."""
         draft_rows = self.num_reqs * self.max_spec_len
         return (
-            ("target_laws", self.num_logits * _LAW_BYTES),
-            ("draft_laws", draft_rows * _LAW_BYTES),
             ("target_stats", self.num_logits * self.target_blocks * _MASS_BYTES),
             ("draft_stats", draft_rows * self.draft_blocks * _MASS_BYTES),
             ("residuals", draft_rows * self.target_blocks * _FLOAT_BYTES),

@@ -25,7 +25,6 @@ struct Team {
 };
 
 using WholeCta = Team<CTA_WARPS>;
-using HalfCta = Team<CTA_WARPS / 2>;
 using DrawTeam = Team<4>;  // a thread per four tokens of a block
 
 template <typename TeamT>

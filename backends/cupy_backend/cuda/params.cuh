@@ -36,7 +36,6 @@ struct Recipe {
     const float* top_p;
 };
 
-struct Law;
 struct Mass;
 
 struct Params {
@@ -70,8 +69,6 @@ struct Params {
     int* status;
     float* variation;  // [num_reqs, max_spec_len + 1] or null
     u32* control;   // 0 everywhere before and after every launch
-    Law* target_laws;    // [num_logits]
-    Law* draft_laws;     // [num_reqs * max_spec_len]
     Mass* target_stats;  // [num_logits, target blocks]
     Mass* draft_stats;   // [num_reqs * max_spec_len, draft blocks]
     float* residuals;           // [num_reqs * max_spec_len, target blocks], under BLOCK
