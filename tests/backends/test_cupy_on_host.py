@@ -6,7 +6,6 @@ barrier that is missing shows as wrong tokens.
 """
 
 import ctypes
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,9 @@ import pytest
 import torch
 
 from acceptor.backends import load_sampler
-from acceptor.backends.cupy_backend.arguments import MAX_SPEC_LEN, Job, place, verify_job
-from acceptor.backends.cupy_backend.params import pack
+from acceptor.backends.cupy_backend.arguments import MAX_SPEC_LEN, verify_job
 from acceptor.backends.cupy_backend.shape import LaunchShape
 from acceptor.backends.cupy_backend.variant import KernelPolicy, Variant, kernel_policy
-from acceptor.backends.cupy_backend.workspace import Workspace
 from acceptor.core import (
     Block,
     Fly,
@@ -33,8 +30,7 @@ from acceptor.core import (
     VerifyBatch,
 )
 from acceptor.core.errors import UnavailableError
-from acceptor.core.output import VerifyOutput
-from acceptor.tests.kit.cuda_on_host import GXX, build_on_host
+from acceptor.tests.kit.cuda_on_host import GXX, Build, build_on_host, run
 
 pytestmark = [
     pytest.mark.slow,
@@ -56,8 +52,6 @@ POLICIES = (
     RelaxedTopN(3, 0.6),
     Fly(0.2, 1),
 )
-
-Build = Callable[[Variant], ctypes.CDLL]
 
 
 @pytest.fixture(scope="module")
@@ -280,38 +274,3 @@ def random_batch(
         slot_ids=slots if ragged else None,
     )
     return batch, SamplingTensors.stack(params)
-
-
-def run(
-    build: Build, batch: VerifyBatch, params: SamplingTensors, policy: Policy, shape: LaunchShape
-) -> VerifyOutput:
-    job = verify_job(batch, params, policy, None)
-    size = (batch.num_reqs, batch.max_spec_len + 1)
-    tokens = torch.full(size, -77, dtype=torch.int64)
-    accepted = torch.full(size[:1], -77, dtype=torch.int32)
-    status = torch.full(size[:1], -77, dtype=torch.int32)
-    reports = not policy.lossless and policy.uses_draft_probs
-    variation = torch.full(size, torch.nan) if reports else None
-    job.fields["token_ids"] = tokens.data_ptr()
-    job.fields["num_accepted"] = accepted.data_ptr()
-    job.fields["status"] = status.data_ptr()
-    if variation is not None:
-        job.fields["variation"] = variation.data_ptr()
-    launch_twice(build(job.variant), job, shape)
-    return VerifyOutput(tokens, accepted, status, None, variation)
-
-
-def launch_twice(library: ctypes.CDLL, job: Job, shape: LaunchShape) -> None:
-    """The second launch finds the control words as the first left them; neither leaves its room."""
-    control = torch.zeros(job.extent.control_words + 8, dtype=torch.int32)
-    scratch = torch.full((job.extent.scratch_bytes + 64,), 0xAB, dtype=torch.uint8)
-    control[-8:] = 77
-    place(job.fields, job.extent, Workspace(control, scratch))
-    job.fields.update(shape.fields(job.extent))
-    packed = bytes(pack(job.fields, job.numbers, job.rates))
-    assert library.params_size() == len(packed)
-    for _ in range(2):
-        getattr(library, f"run_{shape.kernel}")(packed, shape.num_ctas)
-        assert not control[:-8].any()
-    assert (control[-8:] == 77).all()
-    assert (scratch[-64:] == 0xAB).all()

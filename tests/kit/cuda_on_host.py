@@ -3,10 +3,20 @@
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
+from acceptor.backends.cupy_backend.arguments import Job, place, verify_job
+from acceptor.backends.cupy_backend.params import pack
+from acceptor.backends.cupy_backend.shape import LaunchShape
 from acceptor.backends.cupy_backend.variant import Variant
+from acceptor.backends.cupy_backend.workspace import Workspace
+from acceptor.core import Policy, SamplingTensors, VerifyBatch
+from acceptor.core.output import VerifyOutput
+
+Build = Callable[[Variant], ctypes.CDLL]
 
 GXX = shutil.which("g++")
 _SHIM = Path(__file__).parents[1] / "backends" / "cuda_on_host"
@@ -31,3 +41,39 @@ def build_on_host(
     command = [str(GXX), *options, *includes, *variant.macros, *macros, path, "-o", str(library)]
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(library))
+
+
+def run(
+    build: Build, batch: VerifyBatch, params: SamplingTensors, policy: Policy, shape: LaunchShape
+) -> VerifyOutput:
+    """Verify a batch on the host; whatever a kernel leaves unwritten is -77 or NaN."""
+    job = verify_job(batch, params, policy, None)
+    size = (batch.num_reqs, batch.max_spec_len + 1)
+    tokens = torch.full(size, -77, dtype=torch.int64)
+    accepted = torch.full(size[:1], -77, dtype=torch.int32)
+    status = torch.full(size[:1], -77, dtype=torch.int32)
+    reports = not policy.lossless and policy.uses_draft_probs
+    variation = torch.full(size, torch.nan) if reports else None
+    job.fields["token_ids"] = tokens.data_ptr()
+    job.fields["num_accepted"] = accepted.data_ptr()
+    job.fields["status"] = status.data_ptr()
+    if variation is not None:
+        job.fields["variation"] = variation.data_ptr()
+    launch_twice(build(job.variant), job, shape)
+    return VerifyOutput(tokens, accepted, status, None, variation)
+
+
+def launch_twice(library: ctypes.CDLL, job: Job, shape: LaunchShape) -> None:
+    """The second launch finds the control words as the first left them; neither leaves its room."""
+    control = torch.zeros(job.extent.control_words + 8, dtype=torch.int32)
+    scratch = torch.full((job.extent.scratch_bytes + 64,), 0xAB, dtype=torch.uint8)
+    control[-8:] = 77
+    place(job.fields, job.extent, Workspace(control, scratch))
+    job.fields.update(shape.fields(job.extent))
+    packed = bytes(pack(job.fields, job.numbers, job.rates))
+    assert library.params_size() == len(packed)
+    for _ in range(2):
+        getattr(library, f"run_{shape.kernel}")(packed, shape.num_ctas)
+        assert not control[:-8].any()
+    assert (control[-8:] == 77).all()
+    assert (scratch[-64:] == 0xAB).all()
