@@ -5,7 +5,6 @@ belongs to nobody. This module refuses to know what a step computes.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,14 +18,11 @@ from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft
 from ..frontier import Frontier, Running, last_two
-from ..graph_parts import cutting
 from ..request_state import RequestState, Verdict
 from ..verdicts import pack, read_verdicts
+from .capture import Record, cuda_recorder
 from .fixed_params import copy_params, fixed_copy, kind_of
 from .runner import EagerRunner, Runner
-
-Record = Callable[[Callable[[], None]], Callable[[], None]]
-"""Runs an action once or more, and returns what repeats it."""
 
 MAX_GRAPHS = 128
 """Each keeps some megabytes; the oldest gives way when requests of ever new kinds come."""
@@ -165,57 +161,6 @@ def num_rows(num_reqs: int) -> int:
     if num_reqs <= _POWERS_UP_TO:
         return 1 << (num_reqs - 1).bit_length()
     return -(-num_reqs // _POWERS_UP_TO) * _POWERS_UP_TO
-
-
-@define(eq=False)
-class _GraphParts:
-    """Graphs of one action, as many as it is cut into.
-
-    Attributes:
-        pool: the memory that they share.
-        graphs: in their order.
-    """
-
-    pool: Any
-    graphs: list[torch.cuda.CUDAGraph] = field(factory=list)
-
-    def __enter__(self) -> None:
-        torch.cuda.synchronize()
-        self._begin()
-
-    def __exit__(self, *reason: object) -> None:
-        self.graphs[-1].capture_end()
-
-    def cut(self) -> None:
-        self.graphs[-1].capture_end()
-        self._begin()
-
-    def replay(self) -> None:
-        for graph in self.graphs:
-            graph.replay()
-
-    def _begin(self) -> None:
-        self.graphs.append(torch.cuda.CUDAGraph())
-        self.graphs[-1].capture_begin(pool=self.pool, capture_error_mode="thread_local")
-
-
-def cuda_recorder() -> Record:
-    """Captures CUDA graphs that share their memory, because they run one after the other."""
-    pool = torch.cuda.graph_pool_handle()
-
-    def record(action: Callable[[], None]) -> Callable[[], None]:
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            # Compiles what is still to be compiled, which a capture could not.
-            action()
-        torch.cuda.current_stream().wait_stream(stream)
-        parts = _GraphParts(pool)
-        with torch.cuda.stream(stream), parts, cutting(parts.cut):
-            action()
-        return parts.replay
-
-    return record
 
 
 def new_runner(step: DecodeStep) -> Runner:

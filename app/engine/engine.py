@@ -53,11 +53,7 @@ class Engine:
 
     loop: Loop
     _ids: Iterator[int] = field(factory=count, init=False)
-    _streams: Streams = field(init=False)
-
-    @_streams.default
-    def _make_streams(self) -> Streams:
-        return Streams(self.step, self.has_unfinished)
+    _streams: Streams = field(factory=Streams, init=False)
 
     @classmethod
     def of(cls, parts: Parts, limits: Limits) -> "Engine":
@@ -150,7 +146,7 @@ class Engine:
         def add(on_progress: OnProgress) -> int:
             return self.add_request(prompt, params, on_progress=on_progress, **wishes)
 
-        async for progress in self._streams.follow(add, self.cancel):
+        async for progress in self._streams.follow(self, add):
             yield progress
 
     def _request(self, prompt: Prompt, params: SamplingParams, wishes: Wishes) -> GenerationRequest:

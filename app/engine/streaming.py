@@ -7,6 +7,7 @@ refuses to be used from several event loops at a time.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from attrs import define, field
 
@@ -16,37 +17,50 @@ from .entry import OnProgress
 Queue = asyncio.Queue[Progress | Exception]
 
 
+class Steps(Protocol):
+    """Of an engine, what a stream calls."""
+
+    def has_unfinished(self) -> bool:
+        """Whether another step has something to do or to tell."""
+        ...
+
+    def step(self) -> object:
+        """Do it, and tell."""
+        ...
+
+    def cancel(self, request_id: int) -> None:
+        """End a request."""
+        ...
+
+
 @define(eq=False)
 class Streams:
-    """The streams of one engine.
+    """The streams of one engine, which they do not hold on to."""
 
-    Attributes:
-        step: `Engine.step`.
-        has_unfinished: `Engine.has_unfinished`.
-    """
-
-    step: Callable[[], object]
-    has_unfinished: Callable[[], bool]
     _queues: set[Queue] = field(factory=set, init=False)
     _driver: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def follow(
-        self, add: Callable[[OnProgress], int], cancel: Callable[[int], None]
+        self, engine: Steps, add: Callable[[OnProgress], int]
     ) -> AsyncIterator[Progress]:
         """Add a request and yield what it gains; cancels it if it is left early.
+
+        Args:
+            engine: that all of these streams belong to.
+            add: hands the request in, and returns its id.
 
         Raises:
             Exception: whatever a step raised.
         """
         with self._listening() as (queue, tell):
             request_id = add(tell)
-            self._drive()
+            self._drive(engine)
             try:
                 async for progress in _until_result(queue):
                     yield progress
             finally:
-                cancel(request_id)
-                self._drive()
+                engine.cancel(request_id)
+                self._drive(engine)
 
     @contextmanager
     def _listening(self) -> Iterator[tuple[Queue, OnProgress]]:
@@ -64,14 +78,14 @@ class Streams:
         finally:
             self._queues.discard(queue)
 
-    def _drive(self) -> None:
+    def _drive(self, engine: Steps) -> None:
         if self._driver is None or self._driver.done():
-            self._driver = asyncio.get_running_loop().create_task(self._run())
+            self._driver = asyncio.get_running_loop().create_task(self._run(engine))
 
-    async def _run(self) -> None:
+    async def _run(self, engine: Steps) -> None:
         try:
-            while self.has_unfinished():
-                await asyncio.to_thread(self.step)
+            while engine.has_unfinished():
+                await asyncio.to_thread(engine.step)
         except Exception as error:  # noqa: BLE001, those who wait must hear of it, whatever it is
             for queue in self._queues:
                 queue.put_nowait(error)

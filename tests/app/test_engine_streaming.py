@@ -59,8 +59,7 @@ def test_a_stream_left_early_hears_nothing_after_its_event_loop_has_closed(pair:
             heard.append(on_progress)
             return engine.add_request([1], SamplingParams(seed=1), on_progress=on_progress)
 
-        streams = Streams(engine.step, engine.has_unfinished)
-        async for _ in streams.follow(add, engine.cancel):
+        async for _ in Streams().follow(engine, add):
             return
 
     asyncio.run(leave())

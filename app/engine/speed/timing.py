@@ -10,7 +10,7 @@ from time import perf_counter
 
 import torch
 
-from ..cuda_graphs import Record, cuda_recorder
+from ..capture import Record, cuda_recorder
 
 _MIB = 2**20
 

@@ -1,0 +1,113 @@
+"""Recording an action as CUDA graphs that share their memory.
+
+CUDA refuses, and breaks a capture off, when its thread destroys another graph meanwhile. An engine
+that nobody needs any more has graphs, so no garbage is collected during a capture. This module
+refuses to know what is recorded.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import Any
+
+import torch
+from attrs import define, field
+
+from ..graph_parts import cutting
+
+Record = Callable[[Callable[[], None]], Callable[[], None]]
+"""Runs an action once or more, and returns what repeats it."""
+
+_capturing = Lock()
+
+
+@contextmanager
+def without_collecting() -> Iterator[None]:
+    """Collect no garbage meanwhile; one thread at a time."""
+    with _capturing:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was_enabled:
+                gc.enable()
+
+
+@define(eq=False)
+class _GraphParts:
+    """Graphs of one action, as many as it is cut into.
+
+    Attributes:
+        pool: the memory that they share.
+        graphs: in their order.
+    """
+
+    pool: Any
+    graphs: list[torch.cuda.CUDAGraph] = field(factory=list)
+
+    def capture(self, action: Callable[[], None]) -> None:
+        """Record an action on the current stream."""
+        torch.cuda.synchronize()
+        self._begin()
+        try:
+            with cutting(self._cut):
+                action()
+        except BaseException:
+            # Its own error would hide the one that broke the capture off.
+            with suppress(RuntimeError):
+                self.graphs[-1].capture_end()
+            raise
+        self.graphs[-1].capture_end()
+
+    def replay(self) -> None:
+        for graph in self.graphs:
+            graph.replay()
+
+    def _cut(self) -> None:
+        self.graphs[-1].capture_end()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.graphs.append(torch.cuda.CUDAGraph())
+        self.graphs[-1].capture_begin(pool=self.pool, capture_error_mode="thread_local")
+
+
+@define(eq=False)
+class _CudaRecorder:
+    """See `cuda_recorder`; pool is the memory that graphs share."""
+
+    pool: Any
+
+    def __call__(self, action: Callable[[], None]) -> Callable[[], None]:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            # Compiles what is still to be compiled, which a capture could not.
+            action()
+        torch.cuda.current_stream().wait_stream(stream)
+        parts = _GraphParts(self.pool)
+        with torch.cuda.stream(stream), without_collecting():
+            try:
+                parts.capture(action)
+            except BaseException:
+                self._recover()
+                raise
+        return parts.replay
+
+    def _recover(self) -> None:
+        """Leave nothing behind of a capture that broke off.
+
+        Its pool still counts as in use, and the random generator as being captured, until another
+        capture ends well.
+        """
+        self.pool = torch.cuda.graph_pool_handle()
+        empty = torch.cuda.CUDAGraph()
+        empty.capture_begin(capture_error_mode="thread_local")
+        empty.capture_end()
+
+
+def cuda_recorder() -> Record:
+    """Captures CUDA graphs that share their memory, because they run one after the other."""
+    return _CudaRecorder(torch.cuda.graph_pool_handle())

@@ -1,0 +1,173 @@
+"""An engine that nobody needs goes at once, and never in the middle of another one's capture."""
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from typing import Any
+from unittest.mock import MagicMock
+from weakref import ref
+
+import pytest
+import torch
+from attrs import define, evolve
+
+from acceptor.app.engine.capture import cuda_recorder
+from acceptor.app.engine.cuda_graphs import GraphRunner
+from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.schedule import Limits
+from acceptor.app.graph_parts import cut_here
+from acceptor.core import Probabilistic, SamplingParams
+from kit.toy_pair import Pair
+
+Action = Callable[[], None]
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def test_an_engine_goes_with_its_last_reference(pair: Pair) -> None:
+    """Not when garbage is collected, which may be while another engine captures."""
+    recorded: list[Action] = []
+
+    def record(action: Action) -> Action:
+        recorded.append(action)
+        return partial(replay, len(recorded) - 1)
+
+    def replay(place: int) -> None:
+        recorded[place]()
+
+    async def read(engine: Engine) -> int:
+        return sum([len(p.token_ids) async for p in engine.stream([1, 2], max_tokens=6)])
+
+    decoder = evolve(
+        pair.decoder(Probabilistic(), 3), new_runner=partial(GraphRunner, record=record)
+    )
+    with no_collector():
+        engine = Engine.of(decoder, Limits(num_slots=2, max_len=20))
+        engine.generate([[1], [2]], SamplingParams(seed=1), max_tokens=6)
+        assert asyncio.run(read(engine)) == 6
+        gone = ref(engine), ref(engine.loop), ref(engine.loop.runner)
+        recorded.clear()
+        del engine
+        assert [one() for one in gone] == [None] * 3
+
+
+@define(eq=False)
+class Graphs:
+    """Stands in for CUDA: a graph that is destroyed breaks off the capture under way."""
+
+    capturing: bool = False
+    broken: bool = False
+    num_captured: int = 0
+
+    def new(self) -> "Graph":
+        return Graph(self)
+
+
+@define(eq=False)
+class Graph:
+    graphs: Graphs
+
+    def capture_begin(self, **how: Any) -> None:  # noqa: ARG002, as torch's
+        self.graphs.capturing, self.graphs.broken = True, False
+
+    def capture_end(self) -> None:
+        self.graphs.capturing = False
+        if self.graphs.broken:
+            raise RuntimeError("operation failed due to a previous error during capture")
+        self.graphs.num_captured += 1
+
+    def replay(self) -> None:
+        pass
+
+    def __del__(self) -> None:
+        self.graphs.broken |= self.graphs.capturing
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Graphs:
+    graphs = Graphs()
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", graphs.new)
+    for name in ("Stream", "current_stream", "stream", "synchronize", "graph_pool_handle"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock())
+    return graphs
+
+
+def test_no_garbage_is_collected_during_a_capture(graphs: Graphs) -> None:
+    def action() -> None:
+        dropped: list[Any] = [graphs.new()]
+        dropped.append(dropped)
+        del dropped
+        # Many more than the collector waits for.
+        cut_here()
+        assert len([[] for _ in range(100_000)]) == 100_000
+
+    replay = cuda_recorder()(action)
+    assert graphs.num_captured == 2
+    assert gc.isenabled()
+    replay()
+
+
+def test_a_capture_that_breaks_off_leaves_the_next_one_whole(graphs: Graphs) -> None:
+    """It tells its own error, not the one of ending it, and ends with a capture that is whole."""
+    record, attempts = cuda_recorder(), count()
+
+    def fails_when_captured() -> None:
+        if next(attempts):
+            graphs.new()
+            raise ValueError("not while captured")
+
+    with pytest.raises(ValueError, match="not while captured"):
+        record(fails_when_captured)
+    assert (graphs.num_captured, graphs.capturing, gc.isenabled()) == (1, False, True)
+    record(lambda: None)
+    assert graphs.num_captured == 2
+
+
+@pytest.mark.gpu
+def test_a_capture_that_breaks_off_on_a_gpu_leaves_random_numbers_and_captures_whole() -> None:
+    record, attempts, out = cuda_recorder(), count(), torch.zeros(4, device="cuda")
+
+    def waits_when_captured() -> None:
+        if next(attempts):
+            out.add_(1)
+            torch.cuda.synchronize()
+
+    with pytest.raises(RuntimeError):
+        record(waits_when_captured)
+    assert torch.rand(4, device="cuda").max() < 1
+    replay = record(lambda: out.copy_(torch.full_like(out, 3.0)))
+    out.zero_()
+    replay()
+    assert out.tolist() == [3.0] * 4
+
+
+@pytest.mark.gpu
+def test_a_graph_that_became_garbage_outlives_a_capture_on_a_gpu() -> None:
+    record, out = cuda_recorder(), torch.zeros(4, device="cuda")
+
+    def action() -> None:
+        dropped: list[Any] = [torch.cuda.CUDAGraph()]
+        dropped.append(dropped)
+        del dropped
+        assert len([[] for _ in range(100_000)]) == 100_000
+        out.add_(1)
+
+    for _ in range(2):
+        cycle: list[Any] = [record(lambda: out.mul_(2))]
+        cycle.append(cycle)
+        del cycle
+        replay = record(action)
+    out.zero_()
+    replay()
+    assert out.tolist() == [1.0] * 4
