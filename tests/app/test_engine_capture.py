@@ -13,6 +13,7 @@ from weakref import ref
 import pytest
 import torch
 from attrs import define, evolve
+from torch import Tensor
 
 from acceptor.app.engine.capture import cuda_recorder
 from acceptor.app.engine.cuda_graphs import GraphRunner
@@ -134,6 +135,10 @@ def test_a_capture_that_breaks_off_leaves_the_next_one_whole(graphs: Graphs) -> 
     assert graphs.num_captured == 2
 
 
+def fill(out: Tensor, value: float) -> None:
+    out.fill_(value)
+
+
 @pytest.mark.gpu
 def test_a_capture_that_breaks_off_on_a_gpu_leaves_random_numbers_and_captures_whole() -> None:
     record, attempts, out = cuda_recorder(), count(), torch.zeros(4, device="cuda")
@@ -146,7 +151,7 @@ def test_a_capture_that_breaks_off_on_a_gpu_leaves_random_numbers_and_captures_w
     with pytest.raises(RuntimeError):
         record(waits_when_captured)
     assert torch.rand(4, device="cuda").max() < 1
-    replay = record(lambda: out.copy_(torch.full_like(out, 3.0)))
+    replay = record(partial(fill, out, 3.0))
     out.zero_()
     replay()
     assert out.tolist() == [3.0] * 4
@@ -164,7 +169,7 @@ def test_a_graph_that_became_garbage_outlives_a_capture_on_a_gpu() -> None:
         out.add_(1)
 
     for _ in range(2):
-        cycle: list[Any] = [record(lambda: out.mul_(2))]
+        cycle: list[Any] = [record(partial(fill, out, 2.0))]
         cycle.append(cycle)
         del cycle
         replay = record(action)
