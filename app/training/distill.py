@@ -7,7 +7,6 @@ since a draft token is accepted with probability 1 - TV(p, q).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 
 import torch
 from attrs import frozen
@@ -15,10 +14,11 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from .data import TokenStream
-from .measure import cold_prompts, held_out_loss, measure_agreement, sample_rows
+from .measure import held_out_loss, measure_agreement
 from .models import as_shipped, build_model, learner, logits_of
 from .pace import Budget, Pace
 from .recipe import Recipe
+from .sampling import as_served, sample_rows
 from .train import Keep, Point, Report, autocast
 
 _COOL = 0.7
@@ -43,15 +43,13 @@ def sample_pools(
 
     When the budget is over no more rows are begun, but for those of a first part.
     """
-    # bf16 halves the cache; what the rows are drawn from need not be exact, only close.
-    writer = deepcopy(target).to(torch.bfloat16) if device.type == "cuda" else target
+    writer = as_served(target)
     temperatures = _temperatures(recipe).to(device)
     parts: list[Tensor] = []
     for part in temperatures.split(_rows_at_once(recipe)):
         if parts and budget.share >= 1:
             break
-        prompts = cold_prompts(len(part), device)
-        parts.append(sample_rows(writer, prompts, part, recipe.context_length))
+        parts.append(sample_rows(writer, part, recipe.context_length))
     rows = torch.cat(parts)
     is_warm = temperatures[: len(rows)] == 1.0
     unseen = recipe.evaluation_rows

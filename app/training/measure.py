@@ -11,10 +11,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import DynamicCache, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from .models import logits_of
-from .tokenizer import END_OF_TEXT_ID
 
 _ROWS_AT_ONCE = 8
 
@@ -63,26 +62,3 @@ def measure_agreement(
         sums += torch.stack([torch.minimum(p, q).sum(), (p * q).sum(), same])
     overlap, coincidence, top_1 = (sums / rows.numel()).tolist()
     return Agreement(temperature, overlap, coincidence, top_1)
-
-
-@torch.no_grad()
-def sample_rows(
-    model: LlamaForCausalLM, prompts: Tensor, temperatures: Tensor, length: int
-) -> Tensor:
-    """Continue prompts: [num_rows, prompt_length] to [num_rows, length] by the model's own draws.
-
-    temperatures: [num_rows]. The race uses torch's generator, seeded by the caller; END_OF_TEXT
-    does not stop a row, since the training stream goes on after it too.
-    """
-    rows, cache, last = prompts, DynamicCache(config=model.config), prompts
-    while rows.shape[1] < length:
-        logits = model(input_ids=last, past_key_values=cache, use_cache=True).logits[:, -1]
-        weights = (logits.float() / temperatures[:, None]).softmax(-1)
-        last = (weights / torch.empty_like(weights).exponential_()).argmax(-1, keepdim=True)
-        rows = torch.cat([rows, last], 1)
-    return rows
-
-
-def cold_prompts(num_rows: int, device: torch.device) -> Tensor:
-    """[num_rows, 1]: a prompt of nothing but END_OF_TEXT."""
-    return torch.full((num_rows, 1), END_OF_TEXT_ID, device=device)

@@ -9,9 +9,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, LlamaForCausalLM
 
+from acceptor.adapters import load_model
 from acceptor.app.bundled import bundled_pair
-from acceptor.app.training.measure import held_out_loss, measure_agreement, sample_rows
+from acceptor.app.training.measure import held_out_loss, measure_agreement
 from acceptor.app.training.report import agreement_table, draw_losses, measures_table, read_record
+from acceptor.app.training.sampling import sample_rows
 
 REPOSITORY = Path(__file__).parents[2]
 SIZES = {"target": (20, 160, 5, 1, 480), "draft": (1, 128, 4, 2, 384)}
@@ -78,8 +80,8 @@ def test_the_draft_agrees_with_the_target_as_recorded(
     models: dict[str, LlamaForCausalLM], record: dict[str, Any], temperature: float
 ) -> None:
     torch.manual_seed(0)
-    prompts = torch.zeros(8, 1, dtype=torch.int64)
-    rows = sample_rows(models["target"], prompts, torch.full((8,), temperature), 64)
+    writer = load_model(bundled_pair()[0])
+    rows = sample_rows(writer, torch.full((8,), temperature), 64)
     measured = measure_agreement(models["target"], models["draft"], rows, temperature)
     recorded = {row["temperature"]: row for row in record["agreement"]}[temperature]
     assert measured.overlap == pytest.approx(recorded["overlap"], abs=0.06)
