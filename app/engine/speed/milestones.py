@@ -74,9 +74,9 @@ def milestones(several: int, *, hugging_face: bool) -> Iterator[Milestone]:
     yield Milestone("bandwidth", _bandwidth)
     yield Milestone("one request, with drafts", partial(_serve, 1, NUM_SPEC_TOKENS))
     yield Milestone("one request, plain", partial(_serve, 1, 0))
-    yield Milestone(f"{several} requests, with drafts", partial(_serve, several, NUM_SPEC_TOKENS))
     if hugging_face:
         yield Milestone("Hugging Face", _hugging_face)
+    yield Milestone(f"{several} requests, with drafts", partial(_serve, several, NUM_SPEC_TOKENS))
     yield Milestone(f"{several} requests, plain", partial(_serve, several, 0))
     yield Milestone("products", _products)
     yield Milestone("attention", _attention)
