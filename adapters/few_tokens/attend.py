@@ -99,7 +99,7 @@ class Attend:
             norms[1].weight if norms else qkv,
             norms[0].eps if norms else 0.0,
             math.log2(math.e) / math.sqrt(head_dim),
-            TOKENS=num_tokens,
+            num_tokens,
             GROUP=group,
             KEY_HEADS=key_heads,
             HEAD_DIM=head_dim,

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens", "positions_stride"])
 def attention_kernel(
     qkv_ptr,
     qkv_stride,
@@ -26,7 +26,7 @@ def attention_kernel(
     key_norm_ptr,
     eps,
     scale,
-    TOKENS: tl.constexpr,
+    num_tokens,
     GROUP: tl.constexpr,
     KEY_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -39,23 +39,23 @@ def attention_kernel(
     """Attend to the cache and to this step's own keys and values, and store those.
 
     Args:
-        qkv_ptr: [num_tokens, (GROUP + 2) * KEY_HEADS * HEAD_DIM]: queries, keys and values.
+        qkv_ptr: [tokens, (GROUP + 2) * KEY_HEADS * HEAD_DIM]: queries, keys and values.
         qkv_stride: from one token to the next.
         memory_ptr: see `LayerCache.memory`.
         max_len: positions per slot.
         angles_ptr: [positions, 2, HEAD_DIM], see `Rope.table`.
-        positions_ptr: [num_reqs, TOKENS] int64; each is the one before or follows it.
+        positions_ptr: [num_reqs, num_tokens] int64; each is the one before or follows it.
         positions_stride: from one request to the next.
         slots_ptr: [num_reqs] int64.
-        out_ptr: [num_tokens, GROUP * KEY_HEADS * HEAD_DIM].
+        out_ptr: [tokens, GROUP * KEY_HEADS * HEAD_DIM].
         parts_ptr: [programs, ROWS * (HEAD_DIM + 2)] float32, scratch.
         counts_ptr: [num_reqs * KEY_HEADS] int32, zeros, and zeros again afterwards.
         query_norm_ptr, key_norm_ptr: [HEAD_DIM] each; with NORMS.
         eps: of the norms.
         scale: of scores, in powers of two.
-        TOKENS: of each request.
+        num_tokens: of each request.
         GROUP: heads of queries that share a head of keys.
-        ROWS: TOKENS * GROUP or more, a power of two, 16 at least.
+        ROWS: num_tokens * GROUP or more, a power of two, 16 at least.
         BLOCK: positions at a time.
         WINDOW: how many positions a query sees; 0 for all.
         OVERLAPS: whether this kernel starts before the one that writes qkv has ended.
@@ -80,13 +80,15 @@ def attention_kernel(
     place = (begin + split) * BLOCK + tl.arange(0, BLOCK)
     low, high, values = _load_block(slot_ptr, place, first, KEY_HEADS, HEAD_DIM)
     row = tl.arange(0, ROWS)
-    token, query = tl.minimum(row // GROUP, TOKENS - 1), head * GROUP + row % GROUP
-    real = (row < TOKENS * GROUP)[:, None]
+    token, query = tl.minimum(row // GROUP, num_tokens - 1), head * GROUP + row % GROUP
+    real = (row < num_tokens * GROUP)[:, None]
     position = tl.load(positions_ptr + token)
     angles = angles_ptr + position[:, None] * (2 * HEAD_DIM)
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
-    heads = qkv_ptr + (request * TOKENS + token)[:, None] * qkv_stride + query[:, None] * HEAD_DIM
+    heads = (
+        qkv_ptr + (request * num_tokens + token)[:, None] * qkv_stride + query[:, None] * HEAD_DIM
+    )
     query_low, query_high = _turned(heads, angles, real, query_norm_ptr, eps, HEAD_DIM, NORMS)
     dtype = qkv_ptr.dtype.element_ty
     query_low, query_high = (query_low * scale).to(dtype), (query_high * scale).to(dtype)
@@ -95,12 +97,12 @@ def attention_kernel(
     acc = tl.zeros((ROWS, HEAD_DIM), tl.float32)
     if split == 0:
         new = tl.arange(0, 16)
-        fed = tl.minimum(new, TOKENS - 1)
+        fed = tl.minimum(new, num_tokens - 1)
         at = tl.load(positions_ptr + fed)
-        after = tl.load(positions_ptr + tl.minimum(fed + 1, TOKENS - 1))
+        after = tl.load(positions_ptr + tl.minimum(fed + 1, num_tokens - 1))
         # Of tokens at one position the last one stays.
-        kept = (new < TOKENS) & ((new == TOKENS - 1) | (at != after))
-        tokens = qkv_ptr + (request * TOKENS + fed)[:, None] * qkv_stride
+        kept = (new < num_tokens) & ((new == num_tokens - 1) | (at != after))
+        tokens = qkv_ptr + (request * num_tokens + fed)[:, None] * qkv_stride
         tokens += (GROUP * KEY_HEADS + head) * HEAD_DIM
         new_angles = angles_ptr + at[:, None] * (2 * HEAD_DIM)
         new_low, new_high = _turned(
@@ -129,7 +131,7 @@ def attention_kernel(
             query_low, query_high, position, next_low, next_high, next_values, there, there < first,
             best, total, acc, WINDOW,
         )  # fmt: skip
-    goal = ((request * TOKENS + token) * (GROUP * KEY_HEADS) + query) * HEAD_DIM
+    goal = ((request * num_tokens + token) * (GROUP * KEY_HEADS) + query) * HEAD_DIM
     goal = out_ptr + goal[:, None] + tl.arange(0, HEAD_DIM)[None, :]
     if num_parts == 1:
         tl.store(goal, (acc / total[:, None]).to(dtype), mask=real)
