@@ -29,7 +29,7 @@ from .document_page import record_file, write_page
 from .document_tables import write_tables
 from .files import make_room, read_object, write_file
 from .pair import Pair, load_pair
-from .progress import progress_bars
+from .progress import OnStep, progress_bars
 from .requests import make_arrivals
 from .results import BenchResults, first_problem
 from .run import Begin, Bench
@@ -236,13 +236,24 @@ def main(
             measured.unlink(missing_ok=True)
         if not read:
             with progress_bars(shown=True) as begin:
-                measure_into(measured, _measurement(begin, **options), click.echo)
+                told = _telling(begin, perf_counter())
+                measure_into(measured, _measurement(told, **options), click.echo)
         write_tables(read_document(measured), name, out)
     except AcceptorError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
     if record_file(name, out).exists():
         write_page(name, out)
+
+
+def _telling(begin: Begin, began: float) -> Begin:
+    """Say what begins when: a run that somebody else watches has no bars."""
+
+    def tell(name: str, num_requests: int) -> OnStep:
+        click.echo(f"  {name} after {perf_counter() - began:.0f} s")
+        return begin(name, num_requests)
+
+    return tell
 
 
 def _measurement(

@@ -123,6 +123,9 @@ class Bench:
         longest = max(
             len(one.request.prompt_token_ids) + one.request.max_tokens for one in everything
         )
+        if self.pair.target.device.type == "cuda":
+            # Each size of slots is compiled for: powers of two are few.
+            longest = 1 << (longest - 1).bit_length()
         max_len = min(longest, self.pair.target.max_model_len)
         engine = Engine.of(parts, Limits(num_slots=self.load.max_concurrency, max_len=max_len))
         if setting.adaptive:
