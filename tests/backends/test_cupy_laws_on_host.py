@@ -76,7 +76,7 @@ def call(
     library: ctypes.CDLL, row: Tensor, recipe: Recipe, num_shares: int
 ) -> tuple[int, Tensor, Tensor]:
     stats = torch.empty(-(-len(row) // BLOCK_SIZE), 2)
-    law = torch.full((4,), torch.nan)
+    law = torch.full((5,), torch.nan)
     library.find_law.argtypes = [
         ctypes.c_void_p, ctypes.c_longlong, Filters, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p,
     ]  # fmt: skip
@@ -88,7 +88,7 @@ def call(
 
 def host_law(library: ctypes.CDLL, row: Tensor, recipe: Recipe) -> HostLaw:
     flags, law, stats = call(library, row, recipe, 0)
-    largest, threshold, scale, log2_sum = (float(x) for x in law)
+    largest, threshold, scale, log2_sum, _ = (float(x) for x in law)
     masses = (stats[:, 0].double() - largest) * scale * LN_2 + stats[:, 1].double().log()
     kept = (row.float() >= threshold) & (row > -torch.inf)
     return HostLaw(kept, log2_sum, masses - log2_sum * LN_2, law, bool(flags & 1))
@@ -111,17 +111,26 @@ def near_tie(row: Tensor, recipe: Recipe, kept: Tensor) -> Tensor:
     raise AssertionError((recipe, kept.sum()))
 
 
+def check_bounds(bounds: Tensor, law: Tensor) -> None:
+    """What is known of an open row: that much is kept, and how much that may weigh."""
+    assert bounds[1] >= law[1]
+    assert bounds[3] - bounds[4] - 1e-4 <= law[3] <= bounds[3] + 1e-4
+
+
 def check_row(library: ctypes.CDLL, row: Tensor, recipe: Recipe) -> None:
     expected = reference_law(row, recipe)
     got = host_law(library, row, recipe)
     if got.is_open:
         flags, shared, _ = call(library, row, recipe, 3)
         assert flags == 1 or torch.equal(shared, got.raw), recipe
-        flags, behind, _ = call(library, row, recipe, -1)
-        if flags == 3 and not torch.equal(behind[:3], got.raw[:3]):
+        check_bounds(call(library, row, recipe, -1)[1], got.raw)
+        flags, behind, _ = call(library, row, recipe, -2)
+        if flags == 1:
+            check_bounds(behind, got.raw)
+        elif not torch.equal(behind[:3], got.raw[:3]):
             near_tie(row, recipe, (row.float() >= float(behind[1])) & (row > -torch.inf))
-        elif flags == 3:
-            torch.testing.assert_close(behind, got.raw, rtol=0, atol=1e-6)
+        else:
+            torch.testing.assert_close(behind[:4], got.raw[:4], rtol=0, atol=1e-6)
     if not torch.equal(got.kept, expected > -torch.inf):
         expected = near_tie(row, recipe, got.kept)
     largest = expected.amax()
@@ -229,7 +238,7 @@ def test_peaks_that_share_a_block_are_found_by_looking_into_it(bf16: ctypes.CDLL
     row[[700, 710, 5000]] = torch.tensor([18.0, 17.5, 17.0])
     for recipe in ((0.8, 0.0, 50, 0.9), (0.8, 0.0, 0, 0.9), (0.8, 0.2, 0, 1.0)):
         check_row(bf16, row.to(BF16), recipe)
-        assert call(bf16, row.to(BF16), recipe, -1)[0] == 3
+        assert call(bf16, row.to(BF16), recipe, -2)[0] == 3
         assert int(host_law(bf16, row.to(BF16), recipe).kept.sum()) == 3
 
 

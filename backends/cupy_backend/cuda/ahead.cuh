@@ -71,7 +71,7 @@ __device__ inline void judge_row(
         team.sync();
     }
     Verdict verdict = OPEN;
-    if (!FILTERED || !(is_open(shared, place_of(row, false)) || is_open(shared, place_of(row, true)))) {
+    if (!FILTERED || JUDGES_OPEN_ROWS || !has_open_law(shared, row)) {
         if (SAMPLES_EVERY_ROW || shared.request.strict) {
             if (shared.target_laws[row].is_usable())
                 target_token(shared, row, places.target_stats(row));
@@ -113,10 +113,10 @@ __device__ inline int follow(
 // What statistics leave open of a row. By all threads.
 template <typename Places>
 __device__ COLD void settle(Shared& shared, Scratch& scratch, Places places, int row) {
-    settle_alone(shared, scratch, places);
     const int place = place_of(row, false);
+    settle_alone(shared, scratch, places, place, place + 2);
     __syncthreads();
-    if (thread_id() == 0) shared.open[place / LANES] &= ~(3u << place % LANES);
+    close_row(shared, row);
     __syncthreads();
 }
 
@@ -147,6 +147,10 @@ __device__ inline int judge_all(
             __syncthreads();
         }
         if (verdict != PASSES) break;
+    }
+    if (asks_for_laws(shared, course.first, verdict)) {
+        const int drafts = shared.request.num_drafts;
+        settle(shared, *scratch, places, course.first < drafts ? course.first : drafts);
     }
     return course.first;
 }

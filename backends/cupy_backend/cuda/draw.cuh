@@ -24,14 +24,11 @@ __device__ inline float kept_log2_weight(const Law& law, float logit) {
     return logit >= law.threshold ? log2_weight(logit, law.max, law.scale) : -INFINITY;
 }
 
+// `best` is the winning block.
 template <typename T>
-__device__ inline i64 draw_from_law(
-    const DrawTeam& team, u64* slots, const Row<T>& row, const Mass* stats, const Law& law,
-    bool is_lone, const DrawKey& key, const Noise* noise) {
-    u64 best = race_quads(
-        key, BLOCK_LEVEL, 0, row.num_blocks(), team.thread(), DrawTeam::THREADS,
-        [&](u32 block) { return log2_mass(kept_of(stats[block], law, is_lone), law); }, noise);
-    best = team_reduce(team, slots, best, Max{});
+__device__ inline i64 draw_from_block(
+    const DrawTeam& team, u64* slots, const Row<T>& row, const Law& law, u64 best,
+    const DrawKey& key) {
     if (best == 0) return NO_TOKEN;
     const auto weigh = [&](i64 id, float (&weights)[4]) {
         load_four(row, id, weights);
@@ -40,6 +37,17 @@ __device__ inline i64 draw_from_law(
     };
     return draw_inside(
         team, slots, racer_id(best), key, [&](i64 id) { prefetch_logit(row, id); }, weigh);
+}
+
+template <typename T>
+__device__ inline i64 draw_from_law(
+    const DrawTeam& team, u64* slots, const Row<T>& row, const Mass* stats, const Law& law,
+    bool is_lone, const DrawKey& key, const Noise* noise) {
+    u64 best = race_quads(
+        key, BLOCK_LEVEL, 0, row.num_blocks(), team.thread(), DrawTeam::THREADS,
+        [&](u32 block) { return log2_mass(kept_of(stats[block], law, is_lone), law); }, noise);
+    best = team_reduce(team, slots, best, Max{});
+    return draw_from_block(team, slots, row, law, best, key);
 }
 
 // The first element of the row that is as large as its largest.

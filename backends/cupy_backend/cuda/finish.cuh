@@ -52,6 +52,24 @@ __device__ inline void finish_from_target(
                               : NO_TOKEN);
 }
 
+// Whether blocks have statistics that say more than what the law keeps of them.
+__device__ inline bool is_kept_in_part(const Shared& shared, int row) {
+    return JUDGES_OPEN_ROWS && !shared.request.strict && !shared.is_lone[row] &&
+           shared.target_laws[row].threshold > -INFINITY;
+}
+
+// Draws from the law of a row that is kept in part. By a whole CTA; `shared.best` is 0, and the decision to
+// be read behind a barrier.
+__device__ COLD void finish_kept(Shared& shared, int row, const Mass* stats) {
+    const AdjustedRow target(shared.params, shared.request, row);
+    const DrawKey key = target_key(shared.params, shared.request, row);
+    race_kept(target.row, stats, shared.target_laws[row], key, &shared.best);
+    __syncthreads();
+    if (warp_id() >= DrawTeam::WARPS) return;
+    write_outputs(shared, draw_from_block(my_team<DrawTeam>(), shared.slots, target.row,
+                                          shared.target_laws[row], shared.best, key));
+}
+
 // Of a row whose laws are known. `adjustment` must outlive it; `stats` may be null.
 __device__ inline Pair pair_of(
     const Shared& shared, int row, const Mass* stats, Adjustment* adjustment) {

@@ -2,7 +2,7 @@
 // logits is gathered before, while rows are on their way.
 #pragma once
 #include "acceptance.cuh"
-#include "residual_race.cuh"
+#include "kept_race.cuh"
 #include "stretch.cuh"
 
 enum Verdict { PASSES, FAILS, TARGET_FLAWED, DRAFT_FLAWED, OPEN };
@@ -49,6 +49,7 @@ struct Shared {
     Filters filters[FILTERED ? 2 : 1];                 // of the target and of the draft
     bool is_lone[FILTERED ? MAX_ROWS : 1];             // target rows, see FoundLaw
     u32 open[FILTERED ? 2 * MAX_ROWS / LANES : 1];     // bits: laws that statistics leave open
+    float spreads[JUDGES_OPEN_ROWS ? 2 * MAX_ROWS : 1];  // of those, see FoundLaw
     Law draft_laws[DENSE ? MAX_DRAFTS : 1];
     int drafts[MAX_DRAFTS];
     int tokens[MAX_ROWS];                               // the target's own samples
@@ -89,12 +90,67 @@ __device__ inline void gather_evidence(const Params& p, Shared& shared) {
     }
 }
 
+constexpr int NO_PLACE = 2 * MAX_ROWS;
+
+// The bit of a row in `open`.
+__device__ inline int place_of(int row, bool draft) { return 2 * row + draft; }
+
+__device__ inline bool is_open(const Shared& shared, int place) {
+    return shared.open[place / LANES] >> place % LANES & 1;
+}
+
+__device__ inline bool is_open(const Shared& shared, int row, bool draft) {
+    return is_open(shared, place_of(row, draft));
+}
+
+__device__ inline Law& law_of(Shared& shared, int row, bool draft) {
+    return DENSE && draft ? shared.draft_laws[row] : shared.target_laws[row];
+}
+
+__device__ inline bool has_open_law(const Shared& shared, int row) {
+    return is_open(shared, row, false) || is_open(shared, row, true);
+}
+
+// What a logarithm to base 2 is not below and not above.
+struct Range {
+    float least;
+    float most;
+};
+
+// Of what the law of an open row, of which little is known, gives a logit.
+__device__ inline Range range_of(const Law& law, float spread, float logit) {
+    const float least = law_log2(law, logit);
+    const float most =
+        __fsub_rn(log2_weight(logit, law.max, law.scale), __fsub_rn(law.log2_sum, spread));
+    return {least, most};
+}
+
+__device__ inline Range log2_p_range(const Shared& shared, int row, bool draft) {
+    const float logit = draft ? shared.draft_logits[row] : shared.target_logits[row];
+    const Law& law = draft ? shared.draft_laws[row] : shared.target_laws[row];
+    if (is_open(shared, row, draft)) return range_of(law, shared.spreads[place_of(row, draft)], logit);
+    const float known = law_log2(law, logit);
+    return {known, known};
+}
+
 __device__ inline float log2_ratio_of(const Shared& shared, int row) {
     const float log2_p = law_log2(shared.target_laws[row], shared.target_logits[row]);
     float log2_q = 0.0f;
     if (DENSE && shared.request.dense)
         log2_q = law_log2(shared.draft_laws[row], shared.draft_logits[row]);
     return log2_ratio(log2_p, log2_q);
+}
+
+constexpr float RANGE_SLACK = 1e-3f;  // of ranges: more than they are wrong by
+
+// Whether a draft token survives, if what is known of open rows tells.
+__device__ inline Verdict verdict_of_open(const Shared& shared, int row) {
+    const Range p = log2_p_range(shared, row, false);
+    Range q = {0.0f, 0.0f};
+    if (DENSE && shared.request.dense) q = log2_p_range(shared, row, true);
+    const float wanted = shared.log2_uniforms[row];
+    if (wanted < log2_ratio(p.least, q.most) - RANGE_SLACK) return PASSES;
+    return wanted < log2_ratio(p.most, q.least) + RANGE_SLACK ? OPEN : FAILS;
 }
 
 // Whether a row stands in the way, and its draft token falls, as far as the row itself tells. Not
@@ -104,6 +160,7 @@ __device__ inline Verdict verdict_of(const Params& p, const Shared& shared, int 
     if (!shared.target_laws[row].is_usable()) return TARGET_FLAWED;
     if (row == request.num_drafts) return PASSES;
     if (DENSE && request.dense && !shared.draft_laws[row].is_usable()) return DRAFT_FLAWED;
+    if (JUDGES_OPEN_ROWS && has_open_law(shared, row)) return verdict_of_open(shared, row);
     bool passes = true;
     if (request.strict)
         passes = shared.tokens[row] == shared.drafts[row];
@@ -112,6 +169,13 @@ __device__ inline Verdict verdict_of(const Params& p, const Shared& shared, int 
     else if (POLICY == PROBABILISTIC)
         passes = shared.log2_uniforms[row] < log2_ratio_of(shared, row);
     return passes ? PASSES : FAILS;
+}
+
+// Whether laws must be found before what is decided about the first row that does not pass is known.
+__device__ inline bool asks_for_laws(const Shared& shared, int first, Verdict verdict) {
+    const int last = shared.request.num_drafts, row = first < last ? first : last;
+    return JUDGES_OPEN_ROWS && (verdict == OPEN || verdict == FAILS || verdict == PASSES) &&
+           has_open_law(shared, row);
 }
 
 // The first of the rows up to `end` that does not pass. By one warp.

@@ -100,6 +100,10 @@ __device__ inline void verify_request(
         else
             finish_row(shared, shared.decision.kept,
                        places.target_stats(shared.decision.kept));
+    } else if (shared.decision.ending == FROM_TARGET &&
+               is_kept_in_part(shared, shared.decision.num_accepted)) {
+        finish_kept(shared, shared.decision.num_accepted,
+                    places.target_stats(shared.decision.num_accepted));
     } else if (warp_id() < DrawTeam::WARPS) {
         finish_from_target(shared, places.target_stats(shared.decision.num_accepted));
     }

@@ -6,22 +6,35 @@
 
 constexpr int MAX_PEAKS = 16;
 
-// What statistics tell of a row. `is_open`: not enough, only the largest logit and the scale are
-// known. `is_lone`: blocks that keep something keep their largest logits alone.
+// What statistics tell of a row. `is_open`: not enough. Its law then keeps logits from the threshold on and
+// maybe others, and its sum is the most that it may be, `spread` above the least, as logarithms. `is_lone`:
+// blocks that keep something keep their largest logits alone.
 struct FoundLaw {
     Law law;
+    float spread;
     bool is_open;
     bool is_lone;
 };
 
 constexpr int BLOCKS_A_LANE = MAX_BLOCKS / LANES;
 
-// The largest logits of a row's blocks, in a warp's registers, and maybe others of the row.
-template <int A_LANE>
-struct Largest {
-    float values[A_LANE];
+// The largest logits of a row's blocks, in a warp's registers.
+struct Maxima {
+    static constexpr int COUNT = BLOCKS_A_LANE;
+    float values[COUNT];
+    __device__ float at(int i) const { return values[i]; }
 };
-using Maxima = Largest<BLOCKS_A_LANE>;
+
+// The same without one block, whose logits are there instead.
+template <typename T>
+struct MaximaAndBlock {
+    static constexpr int COUNT = BLOCKS_A_LANE + PER_LANE;
+    Maxima maxima;
+    RawBlock<T> raw;
+    __device__ float at(int i) const {
+        return i < BLOCKS_A_LANE ? maxima.values[i] : unpack(raw, i - BLOCKS_A_LANE);
+    }
+};
 
 // A row's largest logit and mass, as row_mass adds it, and the largest logit that may hide behind
 // another one of its block.
@@ -90,26 +103,46 @@ __device__ inline bool are_enough(
     return surely == perhaps;
 }
 
-// The law of a usable row, unless it is left open.
-template <int A_LANE>
-__device__ inline bool find_among_peaks(
-    const Largest<A_LANE>& largest, const Survey& row, const Filters& filters, float floor, Law& law) {
+// What is known of a row that peaks leave open.
+__device__ inline void bound_law(
+    const Peaks& peaks, const Filters& filters, double whole, FoundLaw& found) {
+    const double known = cuts_before_top_p(filters) ? static_cast<double>(peaks.mass) : whole;
+    const bool all = filters.top_p >= 1.0f;
+    const double least = all ? known : filters.top_p * (1.0 - MASS_SLACK) * known;
+    const bool kept =
+        lane_id() < peaks.found && (all || static_cast<double>(peaks.above) < least);
+    const int last = LANES - 1 - __clz(static_cast<int>(__ballot_sync(ALL_LANES, kept)));
+    const float lowest = __shfl_sync(ALL_LANES, peaks.value, last < 0 ? 0 : last);
+    found.law.threshold = last < 0 ? found.law.max : lowest;
+    found.law.log2_sum = log2f(static_cast<float>(whole * (1.0 + MASS_SLACK) / FIXED_ONE));
+    found.spread =
+        found.law.log2_sum - fmaxf(log2f(static_cast<float>(least / FIXED_ONE)), 0.0f);
+}
+
+// The law of a usable row, or what is known of it.
+template <typename Largest>
+__device__ inline void find_among_peaks(
+    const Largest& largest, const Survey& row, const Filters& filters, FoundLaw& found) {
+    Law& law = found.law;
     const u32 top_k = static_cast<u32>(filters.top_k);
-    // Without top-p, top-k is only reached by as many peaks.
-    if (filters.top_p >= 1.0f && top_k > MAX_PEAKS && filters.min_p == 0.0f) return false;
+    const float floor = floor_of_min_p(reach_of_min_p(filters), row.max);
     const bool cuts = cuts_before_top_p(filters);
     const double whole = static_cast<double>(row.sum) * FIXED_ONE * (cuts ? 1.0 + MASS_SLACK : 1.0);
+    // Without top-p, top-k is only reached by as many peaks.
+    const int most = filters.top_p >= 1.0f && top_k > MAX_PEAKS && filters.min_p == 0.0f ? 0 : MAX_PEAKS;
     Peaks peaks = {0, 0, 0.0f, 0, 0};
     int kept = 0;
+    found.is_open = true;
+    law.threshold = -INFINITY;
 #pragma unroll 1
-    for (float value = law.max;;) {
-        if (value <= row.hidden || peaks.found == MAX_PEAKS) return false;
+    for (float value = row.max; value > row.hidden && value >= floor && peaks.found < most;) {
         float next = -INFINITY;
         u32 equal = 0;
 #pragma unroll
-        for (int i = 0; i < A_LANE; ++i) {
-            equal += largest.values[i] == value;
-            if (largest.values[i] < value) next = fmaxf(next, largest.values[i]);
+        for (int i = 0; i < Largest::COUNT; ++i) {
+            const float other = largest.at(i);
+            equal += other == value;
+            if (other < value) next = fmaxf(next, other);
         }
         next = warp_max(next);
         equal = __reduce_add_sync(ALL_LANES, equal);
@@ -123,75 +156,77 @@ __device__ inline bool find_among_peaks(
         value = next;
         const bool exact = (top_k > 0 && peaks.number >= top_k) ||
                            (value < floor && row.hidden < floor);
-        if (are_enough(peaks, filters, exact, whole, kept)) break;
-        // Nothing further down is known.
-        if (value < floor) return false;
+        found.is_open = !are_enough(peaks, filters, exact, whole, kept);
+        if (!found.is_open) break;
     }
+    if (found.is_open) return bound_law(peaks, filters, whole, found);
     law.threshold = __shfl_sync(ALL_LANES, peaks.value, kept - 1);
     const u64 next = __shfl_sync(ALL_LANES, peaks.above, kept % LANES);
     law.log2_sum = log2f(from_fixed(kept < peaks.found ? next : peaks.mass));
-    return true;
+}
+
+// Of a row with more blocks than a warp looks through.
+__device__ inline FoundLaw find_large_row(
+    const Mass* stats, int num_blocks, const Filters& filters) {
+    FoundLaw found = {plain_law(stats, num_blocks, filters.temperature), 0.0f, false, false};
+    if (!has_filters(filters) || !found.law.is_usable()) return found;
+    found.is_open = true;
+    found.law.threshold = found.law.max;
+    found.law.log2_sum += 2 * MASS_SLACK;
+    found.spread = found.law.log2_sum;
+    return found;
 }
 
 // By one warp, the same in all its lanes.
 __device__ inline FoundLaw find_row_law(const Mass* stats, int num_blocks, const Filters& filters) {
-    FoundLaw found = {};
-    const bool filtered = has_filters(filters);
-    if (!filtered || num_blocks > MAX_BLOCKS) {
-        found.law = plain_law(stats, num_blocks, filters.temperature);
-        found.is_open = filtered && found.law.is_usable();
-        return found;
-    }
+    if (!has_filters(filters) || num_blocks > MAX_BLOCKS)
+        return find_large_row(stats, num_blocks, filters);
     const float scale = logit_scale(filters.temperature);
-    const double reach = reach_of_min_p(filters);
     Maxima maxima;
     const Survey row = survey_row(stats, num_blocks, scale, filters.temperature * LN_2, maxima);
-    found.law = {row.max, -INFINITY, scale, 0.0f};
+    FoundLaw found = {{row.max, -INFINITY, scale, 0.0f}, 0.0f, false, false};
     if (!found.law.is_usable()) return found;
-    const float floor = floor_of_min_p(reach, row.max);
-    found.is_lone = find_among_peaks(maxima, row, filters, floor, found.law);
-    found.is_open = !found.is_lone;
-    if (found.is_open) found.law.log2_sum = row.sum;
+    find_among_peaks(maxima, row, filters, found);
+    found.is_lone = !found.is_open;
     return found;
 }
 
 // The same for rows that are open, and whose blocks' masses nobody asks for: the block that may hide the
 // largest logit is read. Two peaks in one block are its case.
 template <typename T>
-__device__ inline bool look_behind(
-    const Row<T>& row, const Mass* stats, const Filters& filters, Law& law) {
-    if (row.num_blocks() > MAX_BLOCKS || !is_direct(row) || (ADJUSTED && row.adjustment)) return false;
-    Survey survey = {law.max, law.log2_sum, -INFINITY};
+__device__ inline void look_behind(
+    const Row<T>& row, const Mass* stats, const Filters& filters, FoundLaw& found) {
+    if (row.num_blocks() > MAX_BLOCKS || !is_direct(row) || (ADJUSTED && row.adjustment)) return;
+    Survey survey = {found.law.max, 0.0f, -INFINITY};
     float most = -INFINITY;
     int block = 0;
-    Largest<BLOCKS_A_LANE + PER_LANE> largest;
+    MaximaAndBlock<T> largest;
 #pragma unroll
     for (int i = 0; i < BLOCKS_A_LANE; ++i) {
         const int here = lane_id() + i * LANES;
         const Mass mass = here < row.num_blocks() ? stats[here] : Mass{-INFINITY, 0.0f};
         const float hidden = hidden_behind(mass, filters.temperature * LN_2);
+        const float weight = exp2_fast(log2_weight(mass.max, survey.max, found.law.scale));
+        survey.sum = __fmaf_rn(mass.sum, weight, survey.sum);
         survey.hidden = fmaxf(survey.hidden, fminf(hidden, most));
         if (hidden > most) block = here;
         most = fmaxf(most, hidden);
-        largest.values[i] = mass.max;
+        largest.maxima.values[i] = mass.max;
     }
+    survey.sum = warp_reduce(survey.sum, Add{});
     const float hidden = warp_max(most);
     const u32 lanes = __ballot_sync(ALL_LANES, most == hidden);
     const int lane = __ffs(static_cast<int>(lanes)) - 1;
     survey.hidden = warp_max(lane_id() == lane ? survey.hidden : most);
     block = __shfl_sync(ALL_LANES, block, lane);
-    RawBlock<T> raw;
 #pragma unroll
-    for (uint4& word : raw.words)
+    for (uint4& word : largest.raw.words)
         word = uint4{NOTHING<T>, NOTHING<T>, NOTHING<T>, NOTHING<T>};
     const i64 element = static_cast<i64>(block) * BLOCK_SIZE + lane_id() * 8;
     load_raw_if<T>(static_cast<int>(row.vocab_size - element),
-                   reinterpret_cast<const char*>(row.data + element), raw.words);
+                   reinterpret_cast<const char*>(row.data + element), largest.raw.words);
 #pragma unroll
     for (int i = 0; i < BLOCKS_A_LANE; ++i)
-        if (lane_id() + i * LANES == block) largest.values[i] = -INFINITY;
-#pragma unroll
-    for (int j = 0; j < PER_LANE; ++j) largest.values[BLOCKS_A_LANE + j] = unpack(raw, j);
-    const float floor = floor_of_min_p(reach_of_min_p(filters), law.max);
-    return find_among_peaks(largest, survey, filters, floor, law);
+        if (lane_id() + i * LANES == block) largest.maxima.values[i] = -INFINITY;
+    find_among_peaks(largest, survey, filters, found);
 }

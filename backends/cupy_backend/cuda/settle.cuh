@@ -3,16 +3,7 @@
 #include "judge.cuh"
 #include "recipe.cuh"
 
-// The bit of a row in `open`.
-__device__ inline int place_of(int row, bool draft) { return 2 * row + draft; }
-
-__device__ inline bool is_open(const Shared& shared, int place) {
-    return shared.open[place / LANES] >> place % LANES & 1;
-}
-
 // The first from a place on, NO_PLACE if there is none.
-constexpr int NO_PLACE = 2 * MAX_ROWS;
-
 __device__ inline int next_open(const Shared& shared, int place) {
     u32 mask = ~0u << place % LANES;
 #pragma unroll 1
@@ -28,10 +19,6 @@ __device__ inline void close_all(Shared& shared) {
     if (thread_id() < NO_PLACE / LANES) shared.open[thread_id()] = 0;
 }
 
-__device__ inline Law& law_of(Shared& shared, int row, bool draft) {
-    return DENSE && draft ? shared.draft_laws[row] : shared.target_laws[row];
-}
-
 // By two threads, before a barrier.
 __device__ inline void gather_filters(const Params& p, Shared& shared, i64 index) {
     const int draft = lane_id();
@@ -40,20 +27,27 @@ __device__ inline void gather_filters(const Params& p, Shared& shared, i64 index
                                       : filters_of(p.target, index, p.vocab_size);
 }
 
-// Whether the row's token may be drawn from its own law.
-__device__ inline bool may_be_drawn_from(const Shared& shared, int row) {
-    return !HAS_RESIDUAL || shared.request.strict || row == shared.request.num_drafts;
+// Whether it is asked for what the row's law keeps of its blocks.
+__device__ inline bool needs_masses(const Shared& shared, int row) {
+    return !JUDGES_OPEN_ROWS &&
+           (!HAS_RESIDUAL || shared.request.strict || row == shared.request.num_drafts);
+}
+
+// By a thread.
+__device__ inline void enter_law(Shared& shared, const FoundLaw& found, int row, bool draft) {
+    const int place = place_of(row, draft);
+    law_of(shared, row, draft) = found.law;
+    if (!draft) shared.is_lone[row] = found.is_lone;
+    if (JUDGES_OPEN_ROWS) shared.spreads[place] = found.spread;
+    if (found.is_open) atomicOr(&shared.open[place / LANES], 1u << place % LANES);
 }
 
 // By a warp.
-__device__ COLD void note_open(Shared& shared, const Mass* stats, int row, bool draft) {
-    __syncwarp();
-    Law law = law_of(shared, row, draft);
-    __syncwarp();
-    if (draft || !may_be_drawn_from(shared, row)) {
+__device__ COLD void note_open(
+    Shared& shared, const Mass* stats, int row, bool draft, FoundLaw found) {
+    if (draft || !needs_masses(shared, row)) {
         const Params& p = shared.params;
         const Filters filters = shared.filters[draft];
-        bool settled = false;
         if (SAME_LOGITS || !draft) {
             Row<TargetLogit> either = target_row(p, shared.request, row);
             if (draft) {
@@ -62,15 +56,12 @@ __device__ COLD void note_open(Shared& shared, const Mass* stats, int row, bool 
                 either.num_elements = beside.num_elements;
                 either.vocab_size = beside.vocab_size;
             }
-            settled = (draft || !ADJUSTED) && look_behind(either, stats, filters, law);
+            if (draft || !ADJUSTED) look_behind(either, stats, filters, found);
         } else {
-            settled = look_behind(draft_row(p, shared.request, row), stats, filters, law);
+            look_behind(draft_row(p, shared.request, row), stats, filters, found);
         }
-        if (lane_id() == 0 && settled) law_of(shared, row, draft) = law;
-        if (settled) return;
     }
-    const int place = place_of(row, draft);
-    if (lane_id() == 0) atomicOr(&shared.open[place / LANES], 1u << place % LANES);
+    if (lane_id() == 0) enter_law(shared, found, row, draft);
 }
 
 // Notes what statistics tell of a row, and at most one of its blocks. By a warp.
@@ -78,11 +69,8 @@ __device__ inline void note_law(Shared& shared, const Mass* stats, int row, bool
     const Params& p = shared.params;
     const int num_blocks = num_blocks_of(draft ? p.draft_vocab_size : p.vocab_size);
     const FoundLaw found = find_row_law(stats, num_blocks, shared.filters[draft]);
-    if (lane_id() == 0) {
-        law_of(shared, row, draft) = found.law;
-        if (!draft) shared.is_lone[row] = found.is_lone;
-    }
-    if (found.is_open) note_open(shared, stats, row, draft);
+    if (found.is_open) return note_open(shared, stats, row, draft, found);
+    if (lane_id() == 0) enter_law(shared, found, row, draft);
 }
 
 template <typename Places>
@@ -110,21 +98,21 @@ __device__ COLD void show_row(Shared& shared, OpenRow& open, const Mass* stats, 
         bound_row<TargetLogit>(open);
 }
 
-// Makes the first open rows from a place on ready, a warp a row; how many they are, and where the next
-// ones begin. By a whole CTA.
+// Makes the first open rows from a place on up to `end` ready, a warp a row; how many they are, and where
+// the next ones begin. By a whole CTA.
 template <typename Places>
 __device__ inline int show_rows(
-    Shared& shared, Scratch& scratch, const Places& places, int& place) {
+    Shared& shared, Scratch& scratch, const Places& places, int& place, int end) {
     clear_counts(scratch, ROWS_AT_ONCE);
     int num_rows = 0;
 #pragma unroll 1
-    for (int open = next_open(shared, place); open < NO_PLACE && num_rows < ROWS_AT_ONCE;
-         open = next_open(shared, place)) {
+    while (place < end && num_rows < ROWS_AT_ONCE) {
+        const int open = next_open(shared, place);
+        place = open + 1;
+        if (open >= end) break;
         if (warp_id() == num_rows)
             show_row(shared, scratch.rows[num_rows], stats_of(places, open), open);
         ++num_rows;
-        place = open + 1;
-        if (place == NO_PLACE) break;
     }
     __syncthreads();
     return num_rows;
@@ -137,13 +125,20 @@ __device__ inline void store_laws(Shared& shared, const Scratch& scratch, int nu
     law_of(shared, open.place / 2, open.place % 2) = open.known.law;
 }
 
-// Settles open rows, and what their laws keep of their blocks if a token may be drawn from them. By a
-// CTA that shares them with none.
+// Of rows whose laws are known, between barriers of a CTA.
+__device__ inline void close_row(Shared& shared, int row) {
+    const int place = place_of(row, false);
+    if (thread_id() == 0) shared.open[place / LANES] &= ~(3u << place % LANES);
+}
+
+// Settles the open rows from a place on up to `end`, and what their laws keep of their blocks where that is
+// asked for. By a CTA that shares them with none.
 template <typename Places>
-__device__ COLD void settle_alone(Shared& shared, Scratch& scratch, Places places) {
+__device__ COLD void settle_alone(
+    Shared& shared, Scratch& scratch, Places places, int place, int end) {
 #pragma unroll 1
-    for (int place = 0; place < NO_PLACE;) {
-        const int num_rows = show_rows(shared, scratch, places, place);
+    while (place < end) {
+        const int num_rows = show_rows(shared, scratch, places, place, end);
         if (num_rows == 0) return;
         count_rows(scratch, num_rows, {0, 1});
         filter_rows(scratch, num_rows);
@@ -152,7 +147,7 @@ __device__ COLD void settle_alone(Shared& shared, Scratch& scratch, Places place
         for (int i = 0; i < num_rows; ++i) {
             OpenRow& open = scratch.rows[i];
             const int row = open.place / 2;
-            if (open.place % 2 == 0 && may_be_drawn_from(shared, row))
+            if (open.place % 2 == 0 && needs_masses(shared, row))
                 keep_masses(open.target, places.target_stats(row), open.known.law, whole_cta());
         }
         __syncthreads();

@@ -12,22 +12,27 @@ __device__ inline void add_counts(const Scratch& scratch, int num_rows, u32* cou
                 atomicAdd(&counts[i * MAX_COUNTED + j], scratch.counts[i][j]);
 }
 
-__device__ inline void load_counts(Scratch& scratch, int num_rows, const u32* counts) {
+// Whoever is alone then puts them back to 0.
+__device__ inline void load_counts(Scratch& scratch, int num_rows, u32* counts) {
 #pragma unroll 1
     for (int i = 0; i < num_rows; ++i)
         for (int j = thread_id(); j < MAX_COUNTED; j += CTA_THREADS)
-            if (scratch.rows[i].shared) scratch.counts[i][j] = __ldcg(&counts[i * MAX_COUNTED + j]);
+            if (scratch.rows[i].shared) {
+                scratch.counts[i][j] = __ldcg(&counts[i * MAX_COUNTED + j]);
+                if (JUDGES_OPEN_ROWS) counts[i * MAX_COUNTED + j] = 0;
+            }
     __syncthreads();
 }
 
-// Settles all open rows. Nobody reads statistics any more when this is over.
-__device__ COLD void settle_together(Shared& shared, Scratch& scratch) {
+// Settles the open rows from a place on up to `end`; nobody reads statistics of all rows any more when this
+// is over. Where rows are judged before their laws are known, only who comes last goes on, true for it.
+__device__ COLD bool settle_together(Shared& shared, Scratch& scratch, int place, int end) {
     const GlobalPlaces places = {shared.params, shared.request};
     const Member& member = shared.member;
     u32 met = 0;
 #pragma unroll 1
-    for (int place = 0, first = 0; place < NO_PLACE; first += ROWS_AT_ONCE) {
-        const int num_rows = show_rows(shared, scratch, places, place);
+    for (int first = 0; place < end; first += ROWS_AT_ONCE) {
+        const int num_rows = show_rows(shared, scratch, places, place, end);
         if (num_rows == 0) break;
         u32* counts = shared.control.counts;
         const bool shares = counts != nullptr && first < MAX_SHARED_ROWS && member.count > 1;
@@ -37,12 +42,30 @@ __device__ COLD void settle_together(Shared& shared, Scratch& scratch) {
         __syncthreads();
         count_rows(scratch, num_rows, {member.index, member.count});
         if (shares) add_counts(scratch, num_rows, counts);
-        meet(shared.control.counted, ++met * static_cast<u32>(member.count));
+        if (JUDGES_OPEN_ROWS) {
+            __syncthreads();
+            if (!arrive(shared, shared.control.counted, member.count)) return false;
+        } else {
+            meet(shared.control.counted, ++met * static_cast<u32>(member.count));
+        }
         if (shares) load_counts(scratch, num_rows, counts);
         filter_rows(scratch, num_rows);
         store_laws(shared, scratch, num_rows);
         __syncthreads();
     }
+    return true;
+}
+
+// What decides about a row, or it is drawn from. True if the CTA goes on, which has no others beside it then.
+__device__ COLD bool settle_row(Shared& shared, Scratch& scratch, int row, bool alone) {
+    const int place = place_of(row, false);
+    if (alone || shared.member.count == 1)
+        settle_alone(shared, scratch, GlobalPlaces{shared.params, shared.request}, place, place + 2);
+    else if (!settle_together(shared, scratch, place, place + 2))
+        return false;
+    close_row(shared, row);
+    __syncthreads();
+    return true;
 }
 
 // This CTA's share of what the law of a target row keeps of its blocks.
@@ -71,9 +94,9 @@ __device__ inline void forget_counts(const Shared& shared) {
 __device__ inline bool settle_open(Shared& shared, Scratch& scratch, bool together) {
     if (next_open(shared, 0) == NO_PLACE) return false;
     if (together)
-        settle_together(shared, scratch);
+        settle_together(shared, scratch, 0, NO_PLACE);
     else
-        settle_alone(shared, scratch, GlobalPlaces{shared.params, shared.request});
+        settle_alone(shared, scratch, GlobalPlaces{shared.params, shared.request}, 0, NO_PLACE);
     return true;
 }
 

@@ -15,4 +15,6 @@ constexpr bool HAS_RESIDUAL = POLICY == PROBABILISTIC || POLICY == BLOCK;
 constexpr bool TESTS_RATIO = HAS_RESIDUAL;  // p against q at each draft token
 // Whether a row's verdict waits for the whole draft.
 constexpr bool JUDGES_WHOLE_DRAFT = POLICY == BLOCK || POLICY == FLY;
+// Whether rows are judged by what is known of their laws, which are found where that leaves two answers.
+constexpr bool JUDGES_OPEN_ROWS = FILTERED && POLICY == PROBABILISTIC;
 constexpr bool SELECTS = FILTERED || POLICY == RELAXED;

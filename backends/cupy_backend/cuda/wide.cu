@@ -215,11 +215,11 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     if (!waits_for_all(shared) && !shared.flags[0]) return;
     Verdict verdict = PASSES;
     int first;
-    bool open = false;
+    bool open = false, alone = false;
     if (FILTERED) {
         find_laws(p, places, shared);
         __syncthreads();
-        open = settle_open(shared, reinterpret_cast<Scratch&>(scratch), waits_for_all(shared));
+        if (!JUDGES_OPEN_ROWS) open = settle_open(shared, reinterpret_cast<Scratch&>(scratch), waits_for_all(shared));
     }
     if (shared.request.strict) {
         first = sample_rows(p, places, shared, noise, verdict);
@@ -229,9 +229,17 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
             __syncthreads();
         }
         first = first_failure(p, shared, 0, shared.request.num_rows, verdict);
+        while (asks_for_laws(shared, first, verdict)) {
+            const int row = first < shared.request.num_drafts ? first : shared.request.num_drafts;
+            if (!settle_row(shared, reinterpret_cast<Scratch&>(scratch), row, alone)) return;
+            alone = true;
+            first = first_failure(p, shared, row, shared.request.num_rows, verdict);
+        }
     }
     const Decision decision = decide_together(p, shared, first, verdict);
-    if (waits_for_all(shared)) {
+    if (alone) {
+        if (thread_id() == 0) forget(shared.control);
+    } else if (waits_for_all(shared)) {
         if (POLICY == BLOCK && decision.ending == FROM_RESIDUAL) {
             if (!find_residuals(shared)) return;
             if (open) forget_counts(shared);
@@ -256,6 +264,8 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     const Mass* stats = places.target_stats(row);
     if (POLICY == PROBABILISTIC && decision.ending == FROM_RESIDUAL) {
         finish_row(shared, row, stats, noise.of_row(p, row));
+    } else if (decision.ending == FROM_TARGET && is_kept_in_part(shared, row)) {
+        finish_kept(shared, row, stats);
     } else if (warp_id() < DrawTeam::WARPS) {
         my_team<DrawTeam>().sync();
         finish_from_target(shared, stats, noise.of_row(p, row));

@@ -36,9 +36,9 @@ __device__ bool settle_by_shares(Scratch& scratch, int num_shares, u32* counts, 
     return true;
 }
 
-// stats: [num_blocks], of what is kept in the end; law: max, threshold, scale, log2_sum. With shares, or
-// -1 for looking into one block, the law alone is found, and statistics stay. Returns whether the row was
-// open, and settled so.
+// stats: [num_blocks], of what is kept in the end; law: max, threshold, scale, log2_sum, spread. With
+// shares, -1 for statistics alone, or -2 for looking into one block, the law alone is found, and statistics
+// stay. Returns whether the row was open, and settled so.
 extern "C" int find_law(
     const void* data, i64 size, Filters filters, int num_shares, Mass* stats, float* law) {
     static Scratch scratch;
@@ -59,7 +59,11 @@ extern "C" int find_law(
                     stats[block] = kept_of(stats[block], found.law, found.is_lone);
         } else if (num_shares < 0) {
             found = find_row_law(stats, row.num_blocks(), filters);
-            if (found.is_open) shared = look_behind(row, stats, filters, found.law);
+            if (found.is_open && num_shares == -2) {
+                look_behind(row, stats, filters, found);
+                shared = !found.is_open;
+                found.is_open = true;
+            }
         } else {
             found = find_row_law(stats, row.num_blocks(), filters);
             __syncthreads();
@@ -69,6 +73,7 @@ extern "C" int find_law(
         }
         if (thread_id() != 37) return;
         std::memcpy(law, &found.law, sizeof found.law);
+        law[4] = num_shares < 0 ? found.spread : 0.0f;
         result = found.is_open + 2 * shared;
     });
     return result;
