@@ -8,7 +8,7 @@ from typing import Any
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.output import Status
 from ...core.randomness import Stream
-from ...core.sampling_tensors import RecipeTensors, SamplingTensors
+from ...core.sampling_tensors import SamplingTensors
 from .arguments import (
     NO_ADJUSTMENTS,
     NO_DRAFT,
@@ -62,8 +62,8 @@ def verify_arguments(
             slot_ids=tensors.slot_ids,
         ),
         adjust=_adjustments(params, tensors),
-        target_recipe=_target_recipe(params.target, tensors),
-        draft_recipe=_draft_recipe(params.draft, tensors),
+        target_recipe=_target_recipe(tensors),
+        draft_recipe=_draft_recipe(tensors),
         scratch=plan.layout.scratch(place),
         raw=plan.layout.raw_scratch(place),
         outputs=Outputs(
@@ -86,7 +86,7 @@ def sample_arguments(
 ) -> Arguments:
     """The arguments of `sample`, as in `verify_arguments`."""
     for_target = batch.draft_index is None
-    recipe = _target_recipe(params.target if for_target else params.draft, tensors)
+    recipe = _target_recipe(tensors) if for_target else _draft_recipe(tensors)
     stream = batch.stream
     invalid = Status.TARGET_LOGITS_INVALID if for_target else Status.DRAFT_LOGITS_INVALID
     return Arguments(
@@ -112,21 +112,21 @@ def sample_arguments(
     )
 
 
-def _target_recipe(recipe: RecipeTensors, tensors: CallTensors) -> RecipeArguments:
+def _target_recipe(tensors: CallTensors) -> RecipeArguments:
     return RecipeArguments(
         temperature=tensors.temperature,
-        min_p=tensors.min_p if recipe.any_min_p else None,
-        top_k=tensors.top_k if recipe.any_top_k else None,
-        top_p=tensors.top_p if recipe.any_top_p else None,
+        min_p=tensors.min_p,
+        top_k=tensors.top_k,
+        top_p=tensors.top_p,
     )
 
 
-def _draft_recipe(recipe: RecipeTensors, tensors: CallTensors) -> RecipeArguments:
+def _draft_recipe(tensors: CallTensors) -> RecipeArguments:
     return RecipeArguments(
         temperature=tensors.draft_temperature,
-        min_p=tensors.draft_min_p if recipe.any_min_p else None,
-        top_k=tensors.draft_top_k if recipe.any_top_k else None,
-        top_p=tensors.draft_top_p if recipe.any_top_p else None,
+        min_p=tensors.draft_min_p,
+        top_k=tensors.draft_top_k,
+        top_p=tensors.draft_top_p,
     )
 
 

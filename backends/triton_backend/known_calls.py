@@ -6,14 +6,17 @@ of 16 bytes, so later calls need the same types, constants and specialisations. 
 to compile.
 """
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from torch import Tensor
 from triton.compiler import CompiledKernel
 from triton.runtime import driver
 
 from .arguments import Arguments
-from .call_tensors import CallTensors
+from .call_tensors import CallTensors, Part
+from .driver_launch import is_launchable
 from .launch import Launcher, launch_all
 from .plan import Plan
 from .replay import Build, Replay, addresses_of, are_aligned, replay_of
@@ -21,6 +24,10 @@ from .workspace import cut
 
 MOST_KNOWN = 1024
 """Kinds that are kept at once."""
+
+Whole = TypeVar("Whole")
+Parts = tuple[Part, Part, Part]
+"""A call's batch, parameters and output."""
 
 
 class KnownCalls:
@@ -33,34 +40,43 @@ class KnownCalls:
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
+        self._parts: WeakKeyDictionary[object, Part] = WeakKeyDictionary()
         self._known: dict[object, Replay] = {}
 
-    def find(self, kind: object) -> Replay | None:
-        """The call of this kind on the current device."""
+    def part(self, whole: Whole, look: Callable[[Whole], Part]) -> Part:
+        """What `look` says of a part of a call; asked once, as long as somebody keeps the part."""
+        part = self._parts.get(whole)
+        if part is None:
+            part = self._parts[whole] = look(whole)
+        return part
+
+    def find(self, policy: object, parts: Parts, workspace: Tensor | None) -> Replay | None:
+        """A call like this one, on the current device."""
         if not self._known:
             return None
-        return self._known.get((driver.active.get_current_device(), kind))
+        return self._known.get(_kind(policy, parts, workspace))
 
     def launch(
         self,
-        kind: object,
+        policy: object,
+        parts: Parts,
+        workspace: Tensor | None,
         plan: Plan,
         build: Build,
-        tensors: CallTensors,
         inverse_map: Tensor | None,
-        workspace: Tensor,
+        scratch: Tensor,
     ) -> None:
         """Launch all kernels of a plan, and remember them if a later call may replay them."""
-        kernels = self._first(plan, build(tensors, inverse_map, cut(workspace)))
-        if kernels and are_aligned(addresses_of(tensors, inverse_map, workspace)):
+        tensors = CallTensors(*[leaf for part in parts for leaf in part.leaves])
+        kernels = self._first(plan, build(tensors, inverse_map, cut(scratch)))
+        if kernels and are_aligned(addresses_of(parts, inverse_map, scratch)):
             if len(self._known) == MOST_KNOWN:
                 self._known.clear()
             device = driver.active.get_current_device()
-            self._known[device, kind] = replay_of(
-                plan, build, tensors, inverse_map, kernels, device
-            )
+            replay = replay_of(plan, build, tensors, inverse_map, kernels, device)
+            self._known[_kind(policy, parts, workspace)] = replay
 
-    def _first(self, plan: Plan, arguments: Arguments) -> list[CompiledKernel]:
+    def _first(self, plan: Plan, arguments: Arguments) -> Sequence[CompiledKernel]:
         launched: list[object] = []
 
         def record(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
@@ -68,4 +84,14 @@ class KnownCalls:
 
         launch_all(plan, arguments, record)
         kernels = [kernel for kernel in launched if isinstance(kernel, CompiledKernel)]
-        return kernels if len(kernels) == len(launched) else []
+        complete = len(kernels) == len(launched) and all(map(is_launchable, kernels))
+        return kernels if complete else []
+
+
+def _kind(policy: object, parts: Parts, workspace: Tensor | None) -> tuple[object, ...]:
+    batch, params, out = parts
+    device = driver.active.get_current_device()
+    if workspace is None:
+        return device, policy, batch.kind, params.kind, out.kind
+    given = workspace.dtype, workspace.shape, workspace.stride(), workspace.get_device()
+    return device, policy, batch.kind, params.kind, out.kind, given

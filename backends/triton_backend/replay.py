@@ -1,23 +1,29 @@
 """How addresses become arguments of kernels that an earlier call of the same kind has compiled.
 
-Built once per kind by making the arguments of placeholders; a later call only picks values. This
-module refuses to ask whether two calls are of one kind: see `known_calls`.
+Built once per kind by making the arguments of placeholders; a later call only writes its addresses
+where the driver reads them. This module refuses to ask whether two calls are of one kind: see
+`known_calls`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial, reduce
-from operator import itemgetter, or_
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
+from threading import Lock
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import Factory, define, frozen
 from torch import Tensor
 from triton import knobs
 from triton.compiler import CompiledKernel
 from triton.runtime import driver
 
+from ...core.errors import UnavailableError
 from .arguments import Arguments
-from .call_tensors import CallTensors
+from .call_tensors import CallTensors, Part
+from .driver_launch import WORD, DriverLaunch, driver_launch, flattened, word_of
 from .launch import launch_all
 from .plan import Plan
 
@@ -27,16 +33,13 @@ ALIGNMENT = 16
 Build = Callable[[Any, Any, Any], Arguments]
 """Makes arguments of a call's tensors, its inverse map and its places in the workspace."""
 
-Pick = Callable[[Sequence[object]], Any]
-"""A tuple of some values of a call."""
-
 
 @frozen
 class Slot:
     """Stands for a tensor.
 
     Attributes:
-        index: which value of a call is the tensor's address.
+        index: which word of a call is the tensor's address.
         shape: of the tensor.
     """
 
@@ -44,56 +47,81 @@ class Slot:
     shape: Sequence[int]
 
 
-@frozen(eq=False)
+@define(eq=False)
 class Replay:
     """A kind of call.
 
-    Its values are the addresses, the parts of the workspace, the constants, and then tuples, each
-    picked from the values before it.
+    Its words are the addresses, the parts of the workspace, a null pointer, and the constants.
 
     Attributes:
         plan: what is launched.
         device: where.
         offsets: bytes from the workspace to each of its parts.
-        constants: every argument that is not a tensor.
-        tuples: what each tuple of arguments holds.
-        launches: each compiled kernel on its grid, and its arguments.
+        words: what the driver reads.
+        launches: the kernels, in order.
     """
 
     plan: Plan
     device: int
     offsets: Sequence[int]
-    constants: Sequence[object]
-    tuples: Sequence[Pick]
-    launches: Sequence[tuple[Callable[..., object], Pick]]
+    words: "ctypes.Array[ctypes.c_uint64]"
+    launches: Sequence[DriverLaunch]
+    _addresses: Sequence[int] = ()
+    _stream: int | None = None
+    # One call at a time: the driver reads the words of the call that wrote them.
+    _turn: Any = Factory(Lock)
 
-    def launch(self, addresses: Sequence[int]) -> bool:
+    def launch(self, addresses: list[int]) -> bool:
         """Launch every kernel on the current stream, or none if it takes Triton's launcher.
 
         Args:
             addresses: see `addresses_of`; unaligned ones take Triton's launcher, and so does
-                whoever listens to launches.
+                whoever listens to launches, and a thread without a context of the driver.
+
+        Raises:
+            UnavailableError: the driver refused a kernel behind the first.
         """
-        if not are_aligned(addresses) or _are_heard():
+        if _are_heard():
+            return False
+        stream = driver.active.get_current_stream(self.device)
+        with self._turn:
+            if addresses != self._addresses and not self._take(addresses):
+                return False
+            if stream != self._stream:
+                self._enter(stream)
+            return self._start()
+
+    def _take(self, addresses: list[int]) -> bool:
+        if not are_aligned(addresses):
             return False
         workspace = addresses[-1]
-        values: list[object] = [*addresses, *[workspace + offset for offset in self.offsets]]
-        values += self.constants
-        for pick in self.tuples:
-            values.append(pick(values))
-        stream = driver.active.get_current_stream(self.device)
-        for start, pick in self.launches:
-            start(stream, *pick(values))
+        words = [*addresses, *[workspace + offset for offset in self.offsets]]
+        struct.pack_into(f"={len(words)}Q", self.words, 0, *words)
+        self._addresses = addresses
+        return True
+
+    def _enter(self, stream: int) -> None:
+        for launch in self.launches:
+            launch.config.stream = stream
+        self._stream = stream
+
+    def _start(self) -> bool:
+        for place, launch in enumerate(self.launches):
+            error = launch.start()
+            if error:
+                if place == 0:
+                    return False
+                raise UnavailableError(
+                    f"backend triton: expected the driver to launch a kernel, got error {error}"
+                )
         return True
 
 
-def addresses_of(tensors: CallTensors, inverse_map: Tensor | None, workspace: Tensor) -> list[int]:
+def addresses_of(parts: Sequence[Part], inverse_map: Tensor | None, workspace: Tensor) -> list[int]:
     """Where everything lies that there is; the workspace comes last."""
-    addresses = [tensor.data_ptr() for tensor in tensors if tensor is not None]
-    if inverse_map is not None:
-        addresses.append(inverse_map.data_ptr())
-    addresses.append(workspace.data_ptr())
-    return addresses
+    batch, params, out = parts
+    last = (workspace,) if inverse_map is None else (inverse_map, workspace)
+    return list(map(Tensor.data_ptr, (*batch.tensors, *params.tensors, *out.tensors, *last)))
 
 
 def are_aligned(addresses: Sequence[int]) -> bool:
@@ -119,7 +147,7 @@ def replay_of(
     device: int,
 ) -> Replay:
     """What a call like this one launches: these kernels, in the order in which it did."""
-    order = iter(range(len(tensors)))
+    order = iter(range(len(tensors) + 1))
     slots = [None if t is None else Slot(next(order), t.shape) for t in (*tensors, inverse_map)]
     first_part = next(order) + 1
     parts: dict[int, Slot] = {}
@@ -128,70 +156,38 @@ def replay_of(
         return parts.setdefault(first * dtype.itemsize, Slot(first_part + len(parts), (size,)))
 
     calls = _calls(plan, build(CallTensors(*slots[:-1]), slots[-1], part), kernels)
-    picks = _Picks(calls, first_part + len(parts))
-    launches = [
-        (partial(kernel.run, *(*grid, 1, 1)[:3]), itemgetter(*map(picks.index_of, arguments)))
-        for kernel, (grid, arguments) in zip(kernels, calls, strict=True)
+    null = first_part + len(parts)
+    places: dict[int, int] = {0: null}
+    indices = [
+        [
+            argument.index
+            if isinstance(argument, Slot)
+            else places.setdefault(word_of(kind, argument), null + len(places))
+            for kind, argument in flattened(kernel, arguments)
+        ]
+        for kernel, (_grid, arguments) in zip(kernels, calls, strict=True)
     ]
-    return Replay(plan, device, tuple(parts), picks.constants, picks.tuples, launches)
+    words = (ctypes.c_uint64 * (null + len(places)))(*[0] * null, *places)
+    start = ctypes.addressof(words)
+    launches = [
+        driver_launch(kernel, grid, (start + WORD * index for index in chosen), start + WORD * null)
+        for kernel, (grid, _arguments), chosen in zip(kernels, calls, indices, strict=True)
+    ]
+    return Replay(plan, device, tuple(parts), words, launches)
 
 
 Launched = tuple[tuple[int, ...], Sequence[object]]
-"""A grid, and what is given to a compiled kernel behind the stream."""
-
-
-@frozen(eq=False)
-class _Constant:
-    """An argument to be taken as it is, even if it is a tuple."""
-
-    value: object
+"""A grid, and all that a kernel is given, in the order of its parameters."""
 
 
 def _calls(plan: Plan, arguments: Arguments, kernels: Sequence[CompiledKernel]) -> list[Launched]:
     calls: list[Launched] = []
 
     def collect(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
-        compiled = kernels[len(calls)]
-        # What Triton starts a kernel with: the last three are for those who listen to launches.
-        handles = compiled.function, compiled.packed_metadata, None, None, None
         missing = list(kernel.signature.parameters.values())[len(args) :]
         constants = [options.get(parameter.name, parameter.default) for parameter in missing]
-        calls.append((grid, (*map(_Constant, handles), *args, *map(_Constant, constants))))
+        calls.append((grid, (*args, *constants)))
 
     launch_all(plan, arguments, collect)
+    assert len(calls) == len(kernels)
     return calls
-
-
-class _Picks:
-    """Finds every argument a place among the values of a call.
-
-    Args:
-        calls: what is launched, by placeholders.
-        first: how many values there are before the constants.
-    """
-
-    def __init__(self, calls: Sequence[Launched], first: int) -> None:
-        leaves = {id(leaf): leaf for _grid, arguments in calls for leaf in _leaves(arguments)}
-        self._first = first
-        self._places = {leaf: place for place, leaf in enumerate(leaves)}
-        self.constants = [
-            leaf.value if isinstance(leaf, _Constant) else leaf for leaf in leaves.values()
-        ]
-        self.tuples: list[Pick] = []
-
-    def index_of(self, argument: Any) -> int:
-        """Which value an argument is; a tuple becomes one behind all others."""
-        if isinstance(argument, Slot):
-            return argument.index
-        if id(argument) not in self._places:
-            self.tuples.append(itemgetter(*map(self.index_of, argument)))
-            self._places[id(argument)] = len(self._places)
-        return self._first + self._places[id(argument)]
-
-
-def _leaves(argument: object) -> Iterator[object]:
-    if isinstance(argument, tuple):
-        for part in argument:
-            yield from _leaves(part)
-    elif not isinstance(argument, Slot):
-        yield argument

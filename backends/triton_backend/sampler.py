@@ -5,17 +5,23 @@ It refuses to wait for the device or to look at a value.
 
 from functools import partial
 
-import torch
 from attrs import evolve
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.fit import check_sample_fits, check_verify_fits
-from ...core.output import Logprobs, SampleOutput, VerifyOutput
+from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from .call_arguments import sample_arguments, verify_arguments
-from .call_tensors import sample_kind, sample_tensors, verify_kind, verify_tensors
+from .call_tensors import (
+    look_at_output,
+    look_at_params,
+    look_at_sample_batch,
+    look_at_verify_batch,
+    own_output,
+)
+from .empty_outputs import empty_sample_output, empty_verify_output
 from .inverse_maps import InverseMaps
 from .known_calls import KnownCalls
 from .launch import Launcher, start
@@ -56,11 +62,15 @@ class TritonSampler:
             workspace: [at least `verify_workspace_size`] float32; allocated when None.
             out: where to write; allocated when None.
         """
+        own = out is None
         if out is None:
-            out = _empty_output(batch, params, policy)
-        tensors = verify_tensors(batch, params, out)
-        kind = verify_kind(batch, params, policy, tensors, workspace)
-        known = self._known.find(kind)
+            out = empty_verify_output(batch, params, policy)
+        parts = (
+            self._known.part(batch, look_at_verify_batch),
+            self._known.part(params, look_at_params),
+            own_output(out) if own else self._known.part(out, look_at_output),
+        )
+        known = self._known.find(policy, parts, workspace)
         if known is None:
             check_verify_fits(batch, params)
             plan = self._overlapping(plan_verify(batch, params, policy))
@@ -70,9 +80,9 @@ class TritonSampler:
         scratch = plan.layout.ready(workspace, batch.target_logits.device)
         id_map = batch.draft_to_target if plan.reads_draft else None
         inverse_map = self._inverses.of(id_map, batch.vocab_size)
-        if known is None or not known.launch(addresses_of(tensors, inverse_map, scratch)):
+        if known is None or not known.launch(addresses_of(parts, inverse_map, scratch)):
             build = partial(verify_arguments, plan, batch, params)
-            self._known.launch(kind, plan, build, tensors, inverse_map, scratch)
+            self._known.launch(policy, parts, workspace, plan, build, inverse_map, scratch)
         if out.total_variation is not None and not plan.is_lossy:
             # All requests are greedy: nothing was moved.
             out.total_variation.zero_()
@@ -87,11 +97,15 @@ class TritonSampler:
         out: SampleOutput | None = None,
     ) -> SampleOutput:
         """See `Sampler.sample`; `workspace` and `out` are as in `verify`."""
+        own = out is None
         if out is None:
-            out = _empty_sample_output(batch, params)
-        tensors = sample_tensors(batch, params, out)
-        kind = sample_kind(batch, params, tensors, workspace)
-        known = self._known.find(kind)
+            out = empty_sample_output(batch, params)
+        parts = (
+            self._known.part(batch, look_at_sample_batch),
+            self._known.part(params, look_at_params),
+            own_output(out) if own else self._known.part(out, look_at_output),
+        )
+        known = self._known.find(None, parts, workspace)
         if known is None:
             check_sample_fits(batch, params)
             recipe = params.target if batch.draft_index is None else params.draft
@@ -101,9 +115,9 @@ class TritonSampler:
             plan = known.plan
         scratch = plan.layout.ready(workspace, batch.logits.device)
         inverse_map = self._inverses.of(batch.draft_to_target, sampled_vocab_size(batch))
-        if known is None or not known.launch(addresses_of(tensors, inverse_map, scratch)):
+        if known is None or not known.launch(addresses_of(parts, inverse_map, scratch)):
             build = partial(sample_arguments, plan, batch, params)
-            self._known.launch(kind, plan, build, tensors, inverse_map, scratch)
+            self._known.launch(None, parts, workspace, plan, build, inverse_map, scratch)
         return out
 
     def _overlapping(self, plan: Plan) -> Plan:
@@ -119,41 +133,3 @@ class TritonSampler:
         """How many float32 a `sample` of such a batch needs."""
         recipe = params.target if batch.draft_index is None else params.draft
         return plan_sample(batch, params, recipe).layout.size
-
-
-def _empty_output(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
-    device = batch.target_logits.device
-    shape = (batch.num_reqs, batch.max_spec_len + 1)
-    return VerifyOutput(
-        token_ids=torch.empty(shape, dtype=torch.int64, device=device),
-        num_accepted=torch.empty(batch.num_reqs, dtype=torch.int32, device=device),
-        status=torch.empty(batch.num_reqs, dtype=torch.int32, device=device),
-        logprobs=_empty_logprobs(shape, params, device),
-        total_variation=None
-        if policy.lossless or not policy.uses_draft_probs
-        else torch.empty(shape, device=device),
-    )
-
-
-def _empty_sample_output(batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
-    num_reqs, device = batch.num_reqs, batch.logits.device
-    return SampleOutput(
-        token_ids=torch.empty(num_reqs, dtype=torch.int64, device=device),
-        status=torch.empty(num_reqs, dtype=torch.int32, device=device),
-        logprobs=_empty_logprobs((num_reqs, 1), params, device)
-        if batch.draft_index is None
-        else None,
-    )
-
-
-def _empty_logprobs(
-    shape: tuple[int, int], params: SamplingTensors, device: torch.device
-) -> Logprobs | None:
-    if params.num_logprobs is None:
-        return None
-    top_shape = (*shape, params.num_logprobs)
-    return Logprobs(
-        emitted=torch.empty(shape, device=device),
-        top_token_ids=torch.empty(top_shape, dtype=torch.int64, device=device),
-        top=torch.empty(top_shape, device=device),
-    )

@@ -155,6 +155,29 @@ for hook in knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook:
     assert launched(sampler, call) == want and counter.count == before + len(want)
 """
 
+DRIVER = """
+from kit.triton_launches import NoDevice, errors
+counter = Counter()
+sampler = TritonSampler(launch=counter)
+call = verify()
+want = launched(sampler, call)
+for calls, refusal in enumerate((0, 201, 0, 201), 1):
+    errors[:] = [refusal] * (refusal > 0)
+    assert launched(sampler, call) == want, "a thread that has not met the driver"
+    assert counter.count == len(want) * (1 + calls // 2)
+errors[:] = 0, 700
+try:
+    launched(sampler, call)
+except UnavailableError as error:
+    assert "700" in str(error)
+else:
+    raise AssertionError("half a call went unnoticed")
+asked = counter.count
+NoDevice.get_current_stream = lambda self, device: 9
+assert [launch.stream for launch in launched(sampler, call)] == [9] * len(want)
+assert launched(sampler, verify()) != launched(sampler, call) and counter.count == asked
+"""
+
 ALLOCATED = """
 counter = Counter()
 sampler = TritonSampler(launch=counter)
@@ -222,8 +245,8 @@ for capability in 80, 90, 100:
 
 @pytest.mark.parametrize(
     "script",
-    [pytest.param(PAIRS, marks=pytest.mark.slow), ALIGNMENT, HOOKS, ALLOCATED, OVERLAP],
-    ids=["pairs of kinds", "alignment", "hooks", "allocated", "overlap"],
+    [pytest.param(PAIRS, marks=pytest.mark.slow), ALIGNMENT, HOOKS, DRIVER, ALLOCATED, OVERLAP],
+    ids=["pairs of kinds", "alignment", "hooks", "driver", "allocated", "overlap"],
 )
 def test_later_calls_launch_what_triton_would(script: str) -> None:
     environment = {**os.environ, "PYTHONPATH": "tests", "OMP_NUM_THREADS": "1"}
