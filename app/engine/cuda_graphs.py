@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from weakref import WeakKeyDictionary
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 from torch import Tensor
 
 from ...core.batch import PADDING_TOKEN_ID
@@ -66,9 +66,11 @@ class CapturedStep:
         )
 
 
-@frozen(eq=False)
+@define(eq=False)
 class GraphRunner:
     """Records a step when a batch of its kind first comes, and replays it from then on.
+
+    Where drafts need no host, it is an `EarlyRunner`.
 
     Attributes:
         step: what runs.
@@ -80,6 +82,7 @@ class GraphRunner:
     record: Record
     captured: dict[Hashable, CapturedStep] = field(factory=dict, init=False)
     _kinds: WeakKeyDictionary[Running, Hashable] = field(factory=WeakKeyDictionary, init=False)
+    _begun: CapturedStep | None = field(default=None, init=False)
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """See `Runner.gather`; the parameters of the first request fill up the batch."""
@@ -89,7 +92,40 @@ class GraphRunner:
         self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`."""
-        num_spec_tokens = max(rooms)
+        captured, self._begun = self._begun, None
+        if captured is None:
+            captured = self._launch(running, rooms, token_counts, [()] * len(rooms))
+        verdicts = read_verdicts(captured.packed, captured.output)
+        return verdicts[: len(running.states)]
+
+    def begin(
+        self,
+        running: Running,
+        rooms: Sequence[int],
+        token_counts: TokenCounts | None,
+        gained: Sequence[Sequence[int]],
+    ) -> bool:
+        """See `EarlyRunner.begin`."""
+        if not self.step.drafter.on_device:
+            return False
+        self._begun = self._launch(running, rooms, token_counts, gained)
+        return True
+
+    def _launch(
+        self,
+        running: Running,
+        rooms: Sequence[int],
+        token_counts: TokenCounts | None,
+        gained: Sequence[Sequence[int]],
+    ) -> CapturedStep:
+        captured = self._captured_for(running, max(rooms), token_counts)
+        self._load(captured, running, rooms, gained)
+        captured.replay()
+        return captured
+
+    def _captured_for(
+        self, running: Running, num_spec_tokens: int, token_counts: TokenCounts | None
+    ) -> CapturedStep:
         if running not in self._kinds:
             self._kinds[running] = kind_of(running.params)
         kind = (self._kinds[running], num_spec_tokens, token_counts is None)
@@ -98,10 +134,7 @@ class GraphRunner:
             if len(self.captured) == MAX_GRAPHS:
                 del self.captured[next(iter(self.captured))]
             captured = self.captured[kind] = self._capture(running, num_spec_tokens, token_counts)
-        self._load(captured, running, rooms)
-        captured.replay()
-        verdicts = read_verdicts(captured.packed, captured.output)
-        return verdicts[: len(running.states)]
+        return captured
 
     def _capture(
         self, running: Running, num_spec_tokens: int, token_counts: TokenCounts | None
@@ -128,17 +161,26 @@ class GraphRunner:
             return self.step.draft(frontier)
         return Draft(captured.drafts, torch.zeros_like(captured.drafts, dtype=torch.int32))
 
-    def _load(self, captured: CapturedStep, running: Running, rooms: Sequence[int]) -> None:
+    def _load(
+        self,
+        captured: CapturedStep,
+        running: Running,
+        rooms: Sequence[int],
+        gained: Sequence[Sequence[int]],
+    ) -> None:
         if captured.loaded is not running:
             copy_params(captured.params, running.params)
             captured.loaded = running
-        known = [state.token_ids for state in running.states]
+        known = [
+            (*state.token_ids[-2:], *more)
+            for state, more in zip(running.states, gained, strict=True)
+        ]
         numbers = self._idle_numbers(captured.numbers.shape[1])
         numbers[:, : len(known)] = torch.tensor(
             [
-                [*two, len(token_ids), room, state.slot_id]
-                for two, token_ids, room, state in zip(
-                    last_two(known), known, rooms, running.states, strict=True
+                [*two, len(state.token_ids) + len(more), room, state.slot_id]
+                for two, more, room, state in zip(
+                    last_two(known), gained, rooms, running.states, strict=True
                 )
             ]
         ).t()

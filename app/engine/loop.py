@@ -5,7 +5,7 @@ and who listens; see `acceptor.app.engine.engine`.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import perf_counter
 
 import torch
@@ -18,10 +18,10 @@ from ..decode import DecodeStep
 from ..frontier import Running
 from ..prefill import CHUNK_LEN, prefill
 from ..request import GenerationRequest, Progress
-from ..request_state import RequestState
+from ..request_state import RequestState, Verdict
 from .entry import Arrival, Entry, OnProgress
 from .parts import Parts
-from .runner import Runner
+from .runner import EarlyRunner, Runner
 from .schedule import Schedule
 
 
@@ -40,6 +40,7 @@ class Loop:
         schedule: requests that wait or run.
         prefill_seconds: time spent on prompts.
         decode_seconds: time spent on decode steps.
+        has_begun: whether the device is a step ahead of what has been acted on.
     """
 
     parts: Parts
@@ -52,6 +53,7 @@ class Loop:
     schedule: Schedule = field(init=False)
     prefill_seconds: float = field(default=0.0, init=False)
     decode_seconds: float = field(default=0.0, init=False)
+    has_begun: bool = field(default=False, init=False)
     _batch: list[Entry] = field(factory=list, init=False)
     _running: Running | None = field(default=None, init=False)
     _used_slots: set[int] = field(factory=set, init=False)
@@ -98,22 +100,47 @@ class Loop:
         self.prefill_seconds += perf_counter() - began
 
     def decode(self) -> None:
-        """One step for every request whose prompt is entered."""
+        """One step for every request whose prompt is entered.
+
+        Where that is possible and nobody ends, comes or goes, the device begins the next one before
+        the host acts on what this one has decided. Who comes nevertheless is in the one after that.
+        """
         began = perf_counter()
         running = self._gather()
         if not running.states:
             return
-        drafter = self.parts.drafter
-        rooms = [
-            state.room_for_draft(drafter.num_spec_tokens, drafter.max_model_len)
-            for state in running.states
-        ]
+        rooms = self._rooms([0] * len(running.states))
         counts = None if running.params.penalties is None else self._counts()
         verdicts = self.runner.run(running, rooms, counts)
         now = perf_counter()
+        self.has_begun = self._begin_next(running, counts, verdicts)
         for entry, verdict in zip(self._batch, verdicts, strict=True):
-            self._note(entry, entry.advance(verdict, now))
+            if entry.state.finish_reason is None:
+                self._note(entry, entry.advance(verdict, now))
         self.decode_seconds += perf_counter() - began
+
+    def _begin_next(
+        self, running: Running, counts: TokenCounts | None, verdicts: Sequence[Verdict]
+    ) -> bool:
+        if not isinstance(self.runner, EarlyRunner) or not self._stays_the_same(verdicts):
+            return False
+        gained = [verdict.token_ids for verdict in verdicts]
+        rooms = self._rooms([len(token_ids) for token_ids in gained])
+        return self.runner.begin(running, rooms, counts, gained)
+
+    def _stays_the_same(self, verdicts: Sequence[Verdict]) -> bool:
+        """Whether the next step will surely be of the same requests."""
+        if self.inbox or self.unwanted or len(self.schedule.seated()) > len(self._batch):
+            return False
+        states = (entry.state for entry in self._batch)
+        return all(map(RequestState.surely_goes_on, states, verdicts))
+
+    def _rooms(self, nums_more: Sequence[int]) -> list[int]:
+        drafter = self.parts.drafter
+        return [
+            entry.state.room_for_draft(drafter.num_spec_tokens, drafter.max_model_len, num_more)
+            for entry, num_more in zip(self._batch, nums_more, strict=True)
+        ]
 
     def tell(self) -> Iterable[Progress]:
         """What each request gained since the last call; listeners hear it first."""
@@ -172,6 +199,8 @@ class Loop:
         return num_tokens
 
     def _gather(self) -> Running:
+        if self.has_begun and self._running is not None:
+            return self._running
         seated = self.schedule.seated()
         batch = [entry for entry in seated if not entry.num_to_enter]
         # In the order of the slots, which a cache then reads without copying.

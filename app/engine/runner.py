@@ -5,7 +5,7 @@ requests came into the batch.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from attrs import frozen
 
@@ -35,6 +35,28 @@ class Runner(Protocol):
 
         Returns:
             One verdict per request, in the order of the batch.
+        """
+        ...
+
+
+@runtime_checkable
+class EarlyRunner(Runner, Protocol):
+    """Can begin a step before the host has acted on the one before."""
+
+    def begin(
+        self,
+        running: Running,
+        rooms: Sequence[int],
+        token_counts: TokenCounts | None,
+        gained: Sequence[Sequence[int]],
+    ) -> bool:
+        """Begin the step that the next `run` is going to be asked for; False if that cannot be.
+
+        Args:
+            running: the batch.
+            rooms: as `run` is going to be told.
+            token_counts: the same.
+            gained: tokens that the requests will have by then, beside those that they have.
         """
         ...
 

@@ -14,7 +14,7 @@ from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.runner import EagerRunner, Runner
+from acceptor.app.engine.runner import EagerRunner, EarlyRunner, Runner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
@@ -192,3 +192,36 @@ def test_nothing_that_was_left_in_a_slot_reaches_the_next_request(pair: Pair) ->
     assert failed.status & Status.TARGET_LOGITS_INVALID
     assert after == alone
     assert alone.finish_reason is FinishReason.LENGTH
+
+
+def test_a_step_that_has_begun_counts_for_those_who_are_still_there(pair: Pair) -> None:
+    """Someone is cancelled, and someone comes, while the device is a step ahead of the host."""
+    requests = [
+        GenerationRequest(
+            prompt_token_ids=[seed + 1, 2],
+            params=SamplingParams(seed=seed, repetition_penalty=1.2),
+            max_tokens=24,
+            ignore_eos=True,
+        )
+        for seed in range(3)
+    ]
+    decoder = pair.decoder(Probabilistic(), 3)
+    runner = partial(GraphRunner, record=record)
+    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
+    assert isinstance(engine.loop.runner, EarlyRunner)
+    first, other = (engine.add_request(request) for request in requests[:2])
+    results: dict[int, GenerationResult] = {}
+    steps = 0
+    while engine.has_unfinished():
+        if steps == 2:
+            assert engine.loop.has_begun
+            engine.cancel(other)
+            last = engine.add_request(requests[2])
+        for progress in engine.step():
+            if progress.result is not None:
+                results[progress.request_index] = progress.result
+        steps += 1
+    alone = decoder.generate(requests)
+    assert [results[first], results[last]] == [alone[0], alone[2]]
+    assert results[other].finish_reason == FinishReason.CANCELLED
+    assert results[other].token_ids == alone[1].token_ids[: len(results[other].token_ids)]

@@ -5,7 +5,7 @@ This module refuses to know what the numbers are compared with.
 
 from collections.abc import Callable
 from functools import partial
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 
 import torch
@@ -37,7 +37,7 @@ class Served:
         step_ms: wall time of a step, mean.
         tokens_per_step: for each request, mean.
         parts_ms: device time of draft, target and verification, each captured alone and run at the
-            lengths of the last step; and host: what of a step its graph does not run.
+            lengths of the last step; and host: the time of a step in which its graph does not run.
         num_steps: that the figures rest on.
     """
 
@@ -98,11 +98,10 @@ def serve(engine: Engine, load: Load) -> Served:
     runner, device = engine.loop.runner, engine.loop.device
     assert isinstance(runner, GraphRunner)
     _run(engine, load)
-    before, watches = engine.loop.decode_seconds, list[Callable[[], float]]()
+    watches = list[Callable[[], float]]()
     for captured in runner.captured.values():
         captured.replay = _timed(captured.replay, device, watches)
-    num_tokens, num_steps = _run(engine, load)
-    seconds = engine.loop.decode_seconds - before
+    num_tokens, num_steps, seconds = _run(engine, load)
     step_ms = 1000 * seconds / num_steps
     graph_ms = sum(read() for read in watches) / num_steps
     parts = time_parts(engine.loop.decode_step, runner)
@@ -130,7 +129,8 @@ def prompt_of(sizes: Sizes, generator: torch.Generator) -> list[int]:
     return prompt
 
 
-def _run(engine: Engine, load: Load) -> tuple[int, int]:
+def _run(engine: Engine, load: Load) -> tuple[int, int, float]:
+    """Tokens, steps, and seconds without the prompts'."""
     generator = torch.Generator().manual_seed(0)
     ids = [
         engine.add_request(
@@ -141,17 +141,18 @@ def _run(engine: Engine, load: Load) -> tuple[int, int]:
         for seed in range(load.concurrency)
     ]
     num_tokens = num_steps = 0
-    ended = False
+    ended, began, prompts = False, perf_counter(), engine.loop.prefill_seconds
     while not ended:
         progress = engine.step()
         num_tokens += sum(len(one.token_ids) for one in progress)
         num_steps += 1
         ended = monotonic() > load.deadline or any(one.result is not None for one in progress)
+    seconds = perf_counter() - began - (engine.loop.prefill_seconds - prompts)
     for request_id in ids:
         engine.cancel(request_id)
     while engine.has_unfinished():
         engine.step()
-    return num_tokens, num_steps
+    return num_tokens, num_steps, seconds
 
 
 def time_parts(step: DecodeStep, runner: GraphRunner) -> dict[str, float]:
