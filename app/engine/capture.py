@@ -103,9 +103,10 @@ class _CudaRecorder:
         capture ends well.
         """
         self.pool = torch.cuda.graph_pool_handle()
-        empty = torch.cuda.CUDAGraph()
-        empty.capture_begin(capture_error_mode="thread_local")
-        empty.capture_end()
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin(capture_error_mode="thread_local")
+        torch.zeros(1, device="cuda")
+        graph.capture_end()
 
 
 def cuda_recorder() -> Record:
