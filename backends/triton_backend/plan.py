@@ -26,7 +26,7 @@ from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .workspace import Layout, num_blocks
 
 CHUNK_ROWS = 4
-SKIPPING_REQS = {"strict": 32, "probabilistic": 128}
+SKIPPING_REQS = {"strict": 32, "greedy": 128, "probabilistic": 128}
 """Fewer requests are read at once, so that nobody can tell anybody anything in time."""
 LOSSY = frozenset({"typical", "relaxed", "fly"})
 TESTS_DRAFT = frozenset({"probabilistic", "block"})
@@ -129,8 +129,7 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
             has_summaries=has_summaries,
             skips_rows=is_plain
             and not filtered
-            and name in SKIPPING_REQS
-            and batch.num_reqs >= SKIPPING_REQS[name],
+            and batch.num_reqs >= _skipping_reqs(name, all_greedy=params.target.all_greedy),
             num_raw_rows=0 if params.num_logprobs is None else batch.max_spec_len + 1,
             num_verdicts=batch.max_spec_len + 1,
         ),
@@ -170,6 +169,12 @@ def sampled_vocab_size(batch: SampleBatch) -> int:
     if batch.draft_to_target is not None and batch.target_vocab_size is not None:
         return batch.target_vocab_size
     return batch.logits.shape[1]
+
+
+def _skipping_reqs(policy: str, *, all_greedy: bool) -> float:
+    if policy == "strict" and all_greedy:
+        policy = "greedy"
+    return SKIPPING_REQS.get(policy, math.inf)
 
 
 def _key_shift(params: SamplingTensors, logits: Tensor, draft_logits: Tensor | None) -> int:

@@ -17,7 +17,8 @@ from acceptor.backends.triton_backend import plan
 from acceptor.backends.triton_backend.workspace import MIN_FRONT, Layout
 from acceptor.core import *
 
-plan.SKIPPING_REQS["probabilistic"] = R = plan.SKIPPING_REQS["strict"]
+R = min(plan.SKIPPING_REQS.values())
+plan.SKIPPING_REQS.update(dict.fromkeys(plan.SKIPPING_REQS, R))
 K, V = 2, 600
 policy, with_draft = {
     "strict": (Strict(), False), "dense": (Probabilistic(), True),
