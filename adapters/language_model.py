@@ -28,8 +28,8 @@ GPU_LENGTH_STEP = 256
 """A GPU attends to a multiple of this many positions: its kernels are planned once per length, and
 are slower at odd ones."""
 
-MAX_FUSED_TOKENS = 512
-"""Decode steps are short and waited for; prompts are long, and of any length."""
+MAX_FUSED_TOKENS = 32
+"""Of a request. Decode steps are waited for; a prompt is longer, and not worth compiling for."""
 
 
 @frozen(eq=False)
@@ -188,7 +188,7 @@ class TransformerModel:
         flex = flash and self._has_blocks and positions.shape[1] <= FEW_TOKENS
         rotation = self._rope_table.index_select(0, positions.flatten())
         cos, signed_sin = rotation.unsqueeze(2).unbind(1)
-        pieces = self._pieces if positions.numel() <= MAX_FUSED_TOKENS else PLAIN_PIECES
+        pieces = self._pieces if positions.shape[1] <= MAX_FUSED_TOKENS else PLAIN_PIECES
         attend = AttendInSteps(
             num_reqs=len(positions),
             cos=cos,

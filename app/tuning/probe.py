@@ -15,7 +15,7 @@ from attrs import define, field
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..engine.engine import Engine
-from ..engine.runner import EagerRunner, Runner
+from ..engine.runner import EagerRunner, EarlyRunner, Runner
 from ..frontier import Frontier, Running
 from ..request_state import RequestState, Verdict
 from ..verdicts import pack, read_verdicts
@@ -173,6 +173,18 @@ class WholeProbe:
         )
         self.drafts += _drafts_of(verdicts)
         return verdicts
+
+    def begin(
+        self,
+        running: Running,
+        rooms: Sequence[int],
+        token_counts: TokenCounts | None,
+        gained: Sequence[Sequence[int]],
+    ) -> bool:
+        """See `EarlyRunner.begin`; what the host does meanwhile is measured as it is served."""
+        return isinstance(self.runner, EarlyRunner) and self.runner.begin(
+            running, rooms, token_counts, gained
+        )
 
     def take(self) -> StepSample | None:
         """See `Probe.take`."""
