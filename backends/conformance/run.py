@@ -4,7 +4,7 @@ It refuses to stop at a failure that it can count instead.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from attrs import frozen
@@ -15,7 +15,7 @@ from ...core.errors import UnavailableError
 from ...core.ports import Sampler
 from .case import Case
 from .check import check
-from .corners import corners
+from .corners import Corner, corners
 from .findings import Difference, Findings
 from .strategies import cases
 from .tally import Tally
@@ -42,10 +42,12 @@ class Failure:
         return "\n".join([*lines, f"--case '{self.case.to_json()}'"])
 
 
-def run_corners(sampler: Sampler, device: torch.device) -> Tally:
-    """Compare the fixed cases."""
+def run_corners(
+    sampler: Sampler, device: torch.device, chosen: Iterable[Corner] | None = None
+) -> Tally:
+    """Compare the fixed cases, all or those that were chosen."""
     tally = Tally()
-    for corner in corners():
+    for corner in corners() if chosen is None else chosen:
         findings = _guarded(lambda c=corner: c.check(sampler, device))  # type: ignore[misc]
         if findings is None:
             tally.num_unsupported += 1

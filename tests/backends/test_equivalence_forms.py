@@ -1,10 +1,17 @@
 """The equivalence run's forms hold what they promise, and the reference passes them."""
 
+import time
+from multiprocessing import active_children
+
+import pytest
 import torch
 
 from acceptor.backends import load_sampler
 from acceptor.backends.conformance import Case, run_chunk
+from acceptor.backends.conformance.corners import corners
 from acceptor.backends.conformance.run import each_case
+from kit.equivalence import campaign
+from kit.equivalence.campaign import Campaign
 from kit.equivalence.forms import POLICIES, forms
 
 
@@ -34,3 +41,28 @@ def test_the_reference_passes_them() -> None:
         found = run_chunk(load_sampler("reference"), torch.device("cpu"), number, 4, form.cases)
         assert found.num_batches == 4
         assert found.failures == []
+
+
+def test_parts_of_a_form_have_its_vocabularies_once() -> None:
+    for form in forms(3):
+        assert sum((part.vocab_sizes for part in form.parts), ()) == form.vocab_sizes
+
+
+def test_a_campaign_ends_at_its_deadline_whatever_workers_are_at() -> None:
+    late = Campaign("reference", "cpu", 10**6, 1, 2, deadline=time.time())
+    assert [*late.run()] == []
+    for worker in active_children():
+        worker.join()
+        assert worker.exitcode != 0
+
+
+def test_a_campaign_goes_on_until_enough_batches_were_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few, num_corners = [*next(iter(forms(1))).parts][:1], len([*corners()])
+    monkeypatch.setattr(campaign, "forms", lambda _: few)
+    monkeypatch.setattr(campaign, "CHUNK", 1)
+    run = Campaign("reference", "cpu", num_corners + 40, 1, 2).run()
+    found = sum(tally.num_batches for tally in run)
+    assert found >= num_corners + 40
+    assert (found - num_corners) % few[0].share == 0

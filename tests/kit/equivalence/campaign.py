@@ -2,23 +2,32 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 
 import torch
 from attrs import frozen
 
 from acceptor.backends.conformance import Case, Tally, load_backend, run_case, run_corners
+from acceptor.backends.conformance.corners import corners
 from acceptor.backends.conformance.run import each_case
 from acceptor.core import Sampler
 from kit.equivalence.forms import Form, forms
 
-MOST_ROUNDS = 4
-ROUND = 1_000
-"""Numbers of chunks that each round has to itself."""
+TURN = 1_000
+"""Numbers of chunks that each turn of all forms has to itself."""
+
+CORNER_PARTS = 4
+"""Workers that share the corners."""
+
+CHUNK = 3
+"""Batches of a chunk, times the form's share."""
+
+GRACE_SECONDS = 5.0
+"""Before the deadline: workers end with what they have compared, unless they compile."""
 
 
 @frozen
@@ -42,54 +51,84 @@ class Campaign:
     deadline: float = math.inf
 
     def run(self) -> Iterator[Tally]:
-        """The corners beside rounds over the forms, until enough batches were compared."""
-        spawn = get_context("spawn")
-        with ProcessPoolExecutor(self.num_workers, spawn, initializer=_use_one_thread) as pool:
-            corners = pool.submit(_corners, self.backend, self.device)
-            compared, left = 0, dict(enumerate(forms(self.forms_per_policy)))
-            for turn in range(MOST_ROUNDS):
-                if time.time() > self.deadline:
-                    break
-                sizes = _sizes(left, self.num_batches - compared)
-                waiting = {
-                    number: pool.submit(_chunk, self, left[number], number + turn * ROUND, size)
-                    for number, size in sizes.items()
-                }
-                for number, found in waiting.items():
-                    tally = found.result()
+        """The corners and a chunk of every form, and further ones until enough were compared.
+
+        What has not ended by the deadline is lost.
+        """
+        with _workers(self.num_workers) as pool:
+            pending: dict[Future[Tally], _Chunk | None] = {
+                pool.submit(_corners, self, part): None for part in range(CORNER_PARTS)
+            }
+            for first in self._first_chunks():
+                pending[pool.submit(_compare, self, first)] = first
+            compared = 0
+            while pending:
+                done, _ = wait(pending, self._seconds_left(), FIRST_COMPLETED)
+                if not done:
+                    return
+                for future in done:
+                    chunk, tally = pending.pop(future), future.result()
                     yield tally
                     compared += tally.num_batches
-                    if not tally.num_batches:
-                        del left[number]
-            yield corners.result()
+                    expected = compared + sum(c.size for c in pending.values() if c is not None)
+                    if chunk is not None and tally.num_batches and expected < self.num_batches:
+                        following = chunk.next()
+                        pending[pool.submit(_compare, self, following)] = following
+
+    def _seconds_left(self) -> float | None:
+        return None if math.isinf(self.deadline) else max(self.deadline - time.time(), 0.0)
+
+    def _first_chunks(self) -> "list[_Chunk]":
+        parts = [part for form in forms(self.forms_per_policy) for part in form.parts]
+        chunks = [_Chunk(form, CHUNK * form.share, number) for number, form in enumerate(parts)]
+        # Large vocabularies take longest.
+        return sorted(chunks, key=lambda chunk: chunk.form.share)
 
 
-def _sizes(left: Mapping[int, Form], num_batches: int) -> dict[int, int]:
-    """Batches of each form, those first that take longest."""
-    shares = max(sum(form.share for form in left.values()), 1)
-    order = sorted(left, key=lambda number: left[number].share)
-    sizes = {number: -(-num_batches * left[number].share // shares) for number in order}
-    return sizes if num_batches > 0 else {}
+@frozen
+class _Chunk:
+    """Some batches of a form; the number is their seed."""
+
+    form: Form
+    size: int
+    number: int
+
+    def next(self) -> "_Chunk":
+        return _Chunk(self.form, self.size, self.number + TURN)
 
 
-def _corners(backend: str, device: str) -> Tally:
-    return run_corners(_sampler(backend), torch.device(device))
+@contextmanager
+def _workers(number: int) -> Iterator[Executor]:
+    """Processes that end when this does, whatever they are at."""
+    pool = ProcessPoolExecutor(number, get_context("spawn"), initializer=_use_one_thread)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        # A worker that compiles, or gives back what it has on a device, can take a minute.
+        for worker in active_children():
+            worker.kill()
 
 
-def _chunk(campaign: Campaign, form: Form, chunk: int, size: int) -> Tally:
+def _corners(campaign: Campaign, part: int) -> Tally:
+    chosen = [*corners()][part::CORNER_PARTS]
+    return run_corners(_sampler(campaign.backend), torch.device(campaign.device), chosen)
+
+
+def _compare(campaign: Campaign, chunk: _Chunk) -> Tally:
     tally = Tally()
     sampler, device = _sampler(campaign.backend), torch.device(campaign.device)
 
     def compare(case: Case) -> None:
         # Whoever lacks the policy would draft every batch before saying so.
         lacks_policy = tally.num_unsupported > 0 and tally.num_batches == 0
-        if time.time() > campaign.deadline or lacks_policy:
+        if time.time() > campaign.deadline - GRACE_SECONDS or lacks_policy:
             raise _EnoughError
         tally.add_case(case, run_case(case, sampler, device))
 
     # Otherwise Hypothesis would go on to make batches that nobody compares.
     with suppress(_EnoughError):
-        each_case(compare, chunk, size, form.cases)
+        each_case(compare, chunk.number, chunk.size, chunk.form.cases)
     return tally
 
 

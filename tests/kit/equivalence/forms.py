@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -36,11 +36,12 @@ POLICIES: Sequence[Policy] = (
     Fly(),
 )
 VOCABULARIES = (
-    (2, 7, 100, 511, 512),
-    (513, 1025, 2048, 2500, 5001),
-    (32000, 50257, 151936, 200065),
+    ((2, 7, 100, 511), (512,)),
+    ((513, 1025), (2048,), (2500,), (5001,)),
+    ((32000,), (50257,), (151936,), (200065,)),
 )
-"""Of each form one group, and neighbours have different ones."""
+"""Of each form one group, and neighbours have different ones; what stands together in a group is
+compiled alike."""
 TWISTS = ("none", "none", "repeat", "permute", "slots")
 """Those that keep the length of the longest draft, and every request."""
 REAL_VOCABULARY = 10_000
@@ -51,13 +52,23 @@ class Form:
     """One kind of batch: see `Case`; vocabularies and lengths vary up to what is named here."""
 
     policy: Policy
-    vocab_sizes: tuple[int, ...]
+    vocabularies: tuple[tuple[int, ...], ...]
     max_spec_len: int
     dtype: str
     draft_dtype: str
     id_dtype: str
     drafter: str
     features: frozenset[str]
+
+    @property
+    def vocab_sizes(self) -> tuple[int, ...]:
+        """All of them."""
+        return sum(self.vocabularies, ())
+
+    @property
+    def parts(self) -> "Iterator[Form]":
+        """The same form for each vocabulary that is compiled by itself."""
+        return (evolve(self, vocabularies=(sizes,)) for sizes in self.vocabularies)
 
     @property
     def share(self) -> int:
@@ -106,7 +117,7 @@ def _form(policy: Policy, group: int, rng: np.random.Generator) -> Form:
     some = rng.choice(FEATURES, size=rng.integers(4, 11), replace=False).tolist()
     return Form(
         policy=policy,
-        vocab_sizes=VOCABULARIES[group],
+        vocabularies=VOCABULARIES[group],
         max_spec_len=int(rng.integers(1, longest + 1)),
         dtype=str(rng.choice(FLOAT_DTYPES)),
         draft_dtype=str(rng.choice(FLOAT_DTYPES)),
