@@ -124,13 +124,6 @@ def check_row(library: ctypes.CDLL, row: Tensor, recipe: Recipe) -> None:
         flags, shared, _ = call(library, row, recipe, 3)
         assert flags == 1 or torch.equal(shared, got.raw), recipe
         check_bounds(call(library, row, recipe, -1)[1], got.raw)
-        flags, behind, _ = call(library, row, recipe, -2)
-        if flags == 1:
-            check_bounds(behind, got.raw)
-        elif not torch.equal(behind[:3], got.raw[:3]):
-            near_tie(row, recipe, (row.float() >= float(behind[1])) & (row > -torch.inf))
-        else:
-            torch.testing.assert_close(behind[:4], got.raw[:4], rtol=0, atol=1e-6)
     if not torch.equal(got.kept, expected > -torch.inf):
         expected = near_tie(row, recipe, got.kept)
     largest = expected.amax()
@@ -232,13 +225,13 @@ def test_zeros_of_both_signs_are_one_logit(bf16: ctypes.CDLL) -> None:
         check_row(bf16, row.to(BF16), recipe)
 
 
-def test_peaks_that_share_a_block_are_found_by_looking_into_it(bf16: ctypes.CDLL) -> None:
+def test_peaks_that_share_a_block_leave_a_row_open(bf16: ctypes.CDLL) -> None:
     noise = torch.Generator().manual_seed(4)
     row = torch.randn(20_000, generator=noise)
     row[[700, 710, 5000]] = torch.tensor([18.0, 17.5, 17.0])
     for recipe in ((0.8, 0.0, 50, 0.9), (0.8, 0.0, 0, 0.9), (0.8, 0.2, 0, 1.0)):
         check_row(bf16, row.to(BF16), recipe)
-        assert call(bf16, row.to(BF16), recipe, -2)[0] == 3
+        assert host_law(bf16, row.to(BF16), recipe).is_open
         assert int(host_law(bf16, row.to(BF16), recipe).kept.sum()) == 3
 
 

@@ -3,18 +3,6 @@
 #pragma once
 #include "filters.cuh"
 
-// The row's mass.
-__device__ inline u64 fixed_mass(const Mass* stats, int num_blocks, const Law& law) {
-    u64 sum = 0;
-#pragma unroll 2
-    for (int block = lane_id(); block < num_blocks; block += LANES) {
-        const Mass mass = stats[block];
-        const float weight = exp2_fast(log2_weight(mass.max, law.max, law.scale));
-        sum += static_cast<u64>(mass.sum * weight * FIXED_ONE);
-    }
-    return warp_sum(sum);
-}
-
 // A logit that top-p's threshold is not below: all logits that weigh less than it does have less than
 // 1 - top_p of the mass together. A little lower, for rounding.
 __device__ inline float bound_of_top_p(
@@ -26,9 +14,21 @@ __device__ inline float bound_of_top_p(
     return __fadd_rd(known.law.max, distance);
 }
 
-// A logit that k blocks reach, so that the k-th largest logit is not below it: the k-th of their
-// largest, with the lower half of its bits cut off.
-__device__ inline float bound_of_top_k(const Mass* stats, int num_blocks, float max, int top_k) {
+// A logit that k blocks reach, so that the k-th largest logit is not below it: one that two blocks of each
+// lane do.
+__device__ inline float bound_of_few(const Mass* stats, int num_blocks) {
+    float first = -INFINITY, second = -INFINITY;
+#pragma unroll 4
+    for (int block = lane_id(); block < num_blocks; block += LANES) {
+        const float max = stats[block].max;
+        second = fmaxf(second, fminf(first, max));
+        first = fmaxf(first, max);
+    }
+    return fmaxf(-warp_max(-second), LEAST_LOGIT);
+}
+
+// The same for any k: the k-th of the blocks' largest, with the lower half of its bits cut off.
+__device__ COLD float bound_of_many(const Mass* stats, int num_blocks, float max, int top_k) {
     if (top_k > num_blocks || num_blocks > MAX_BLOCKS) return LEAST_LOGIT;
     constexpr int cut = 16, per_lane = MAX_BLOCKS / LANES;
     u32 keys[per_lane];
@@ -51,22 +51,22 @@ __device__ inline float bound_of_top_k(const Mass* stats, int num_blocks, float 
     return fmaxf(key_float(low << cut), LEAST_LOGIT);
 }
 
-// Completes what is known of a row: its mass, and a bound from which on there is all that top-k and
+// Completes what is known of a row: a bound from which on there is all that top-k and
 // min-p leave, or all that top-p keeps if it is alone.
 template <typename T>
 __device__ COLD void bound_row(OpenRow& open) {
     const Law law = open.known.law;
     const Filters filters = open.known.filters;
-    const float vocab_size = static_cast<float>(row_of<T>(open).vocab_size);
     const int num_blocks = row_of<T>(open).num_blocks();
-    const u64 sum = fixed_mass(open.stats, num_blocks, law);
     float bound = floor_of_min_p(reach_of_min_p(filters), law.max);
     if (filters.top_k > 0)
-        bound = fmaxf(bound, bound_of_top_k(open.stats, num_blocks, law.max, filters.top_k));
+        bound = fmaxf(bound, filters.top_k <= 2 * LANES
+                                 ? bound_of_few(open.stats, num_blocks)
+                                 : bound_of_many(open.stats, num_blocks, law.max, filters.top_k));
     if (!cuts_before_top_p(filters))
-        bound = bound_of_top_p(open.known, from_fixed(sum), log2_fast(vocab_size));
+        bound = bound_of_top_p(open.known, from_fixed(open.known.sum),
+                               log2_fast(static_cast<float>(row_of<T>(open).vocab_size)));
     if (lane_id() == 0) {
-        open.known.sum = sum;
         open.known.bound = bound;
         open.counted = is_countable<T>(open.known);
     }

@@ -90,31 +90,31 @@ __device__ inline u32 number_at(const u32* counts, u32 place, u32 place_of_zero)
     return counts[place] + (place == place_of_zero && place > 0 ? counts[place - 1] : 0);
 }
 
-// The counters of one thread, from the largest logit on.
+// Which of a row's counters a thread has, a part of a CTA's warps sharing them.
 struct Counters {
-    static constexpr int PER_THREAD = MAX_COUNTED / CTA_THREADS;
-    u32 numbers[PER_THREAD];
-    u64 masses[PER_THREAD];
-    u32 top;  // key of the first
-    __device__ Counters(const u32* counts, const Law& law, u32 low, int idle) {
-        const int place = MAX_COUNTED - 1 - static_cast<int>(thread_id()) * PER_THREAD;
-        top = low + place;
-#pragma unroll
-        for (int i = 0; i < PER_THREAD; ++i) {
-            numbers[i] = number_at(counts, place - i, short_key(0.0f, idle) - low);
-            const float logit = from_short_key(top - i, idle);
-            masses[i] = numbers[i] ? numbers[i] * fixed_weight(law, logit) : 0;
-        }
+    const u32* counts;
+    u32 low;      // key of the first
+    int idle;
+    int first;  // the thread's, those below it follow
+    int per_thread;
+    __device__ u32 number(int i) const {
+        return number_at(counts, first - i, short_key(0.0f, idle) - low);
+    }
+    __device__ u64 mass(const Law& law, int i, u32 number) const {
+        return number * fixed_weight(law, from_short_key(low + first - i, idle));
     }
 };
 
-// What lies above a thread's counters: exclusive prefix sums over the CTA.
-__device__ inline Above above_counters(Scratch& scratch, const Counters& counters) {
+// What lies above a thread's counters: exclusive prefix sums over the warps that share a row.
+__device__ inline Above above_counters(
+    Scratch& scratch, const Counters& counters, const Law& law, int barrier, int warps) {
     Above mine = {0, 0};
-#pragma unroll
-    for (int i = 0; i < Counters::PER_THREAD; ++i) {
-        mine.number += counters.numbers[i];
-        mine.mass += counters.masses[i];
+#pragma unroll 1
+    for (int i = 0; i < counters.per_thread; ++i) {
+        const u32 number = counters.number(i);
+        if (number == 0) continue;
+        mine.number += number;
+        mine.mass += counters.mass(law, i, number);
     }
     Above end = mine;
 #pragma unroll 1
@@ -127,50 +127,55 @@ __device__ inline Above above_counters(Scratch& scratch, const Counters& counter
         scratch.sums[warp_id()] = end.mass;
         scratch.numbers[warp_id()] = end.number;
     }
-    __syncthreads();
-    const bool before = lane_id() < warp_id();
-    end.mass += warp_sum(before ? scratch.sums[lane_id()] : 0);
-    end.number += __reduce_add_sync(ALL_LANES, before ? scratch.numbers[lane_id()] : 0);
-    __syncthreads();
+    __syncwarp();
+    named_barrier(barrier, warps * LANES);
+    const int warp = warp_id() % warps, other = warp_id() - warp + lane_id();
+    end.mass += warp_sum(lane_id() < warp ? scratch.sums[other] : 0);
+    end.number += __reduce_add_sync(ALL_LANES, lane_id() < warp ? scratch.numbers[other] : 0);
     return {end.number - mine.number, end.mass - mine.mass};
 }
 
-// What the filters keep of a row, from the counts of all that reaches its bound.
-template <typename T>
-__device__ COLD Kept filter_by_counts(Scratch& scratch, int place) {
-    constexpr int idle = IDLE_BITS<T>;
-    const Known& known = scratch.rows[place].known;
-    const Filters& filters = known.filters;
-    if (thread_id() == 0) scratch.threshold_key = ~0u;
-    const u32 low = lowest_short_key(known.bound, idle);
-    Counters counters(scratch.counts[place], known.law, low, idle);
-    Above above = above_counters(scratch, counters);
-    // What top-k cuts off is gone.
-    u64 mine = 0;
-    u32 number = above.number;
-#pragma unroll
-    for (int i = 0; i < Counters::PER_THREAD; ++i) {
-        const bool kept = filters.top_k == 0 || number < static_cast<u32>(filters.top_k);
-        number += counters.numbers[i];
-        if (!kept) counters.numbers[i] = 0;
-        if (kept) mine += counters.masses[i];
-    }
+// What the filters keep of a row, from the counts of all that reaches its bound. By so many warps: first how
+// much top-k and min-p leave, then how much of that top-p keeps.
+__device__ COLD void filter_by_counts(Scratch& scratch, int place, int warps, int idle) {
+    OpenRow& open = scratch.rows[place];
+    const Known& known = open.known;
+    const int barrier = 1 + place, thread = static_cast<int>(thread_id()) % (warps * LANES);
+    const int per_thread = MAX_COUNTED / (warps * LANES);
+    const Counters counters = {scratch.counts[place], lowest_short_key(known.bound, idle), idle,
+                               MAX_COUNTED - 1 - thread * per_thread, per_thread};
+    const Above above = above_counters(scratch, counters, known.law, barrier, warps);
+    const u32 most = known.filters.top_k > 0 ? known.filters.top_k : ~0u;
     u64 whole = known.sum;
-    if (cuts_before_top_p(filters)) whole = cta_sum(scratch, mine);
-    const double wanted = filters.top_p * static_cast<double>(whole);
-    u32 least = ~0u;
-    u64 sum = 0;
-#pragma unroll
-    for (int i = 0; i < Counters::PER_THREAD; ++i) {
-        const bool kept = counters.numbers[i] > 0 &&
-                          (filters.top_p >= 1.0f || static_cast<double>(above.mass) < wanted);
-        above.mass += counters.masses[i];
-        if (!kept) continue;
-        least = counters.top - i;
-        sum += counters.masses[i];
+    double wanted = INFINITY;
+    u32 key = 0;
+#pragma unroll 1
+    for (int turn = cuts_before_top_p(known.filters) ? 0 : 1; turn < 2; ++turn) {
+        if (turn == 1 && known.filters.top_p < 1.0f)
+            wanted = known.filters.top_p * static_cast<double>(whole);
+        Above at = above;
+        u64 reached = 0;
+        u32 least = ~0u;
+#pragma unroll 1
+        for (int i = 0; i < per_thread; ++i) {
+            const u32 number = counters.number(i);
+            if (number == 0 || at.number >= most || static_cast<double>(at.mass) >= wanted) continue;
+            at.number += number;
+            reached = at.mass += counters.mass(known.law, i, number);
+            least = counters.low + counters.first - i;
+        }
+        reached = warp_reduce(reached, Max{});
+        least = __reduce_min_sync(ALL_LANES, least);
+        if (lane_id() == 0) {
+            scratch.reached[turn][warp_id()] = reached;
+            scratch.least[warp_id()] = least;
+        }
+        __syncwarp();
+        named_barrier(barrier, warps * LANES);
+        const bool inside = lane_id() < warps;
+        const int other = warp_id() / warps * warps + lane_id();
+        whole = warp_reduce(inside ? scratch.reached[turn][other] : 0, Max{});
+        key = __reduce_min_sync(ALL_LANES, turn == 1 && inside ? scratch.least[other] : ~0u);
     }
-    least = __reduce_min_sync(ALL_LANES, least);
-    if (lane_id() == 0) atomicMin(&scratch.threshold_key, least);
-    sum = cta_sum(scratch, sum);
-    return {from_short_key(scratch.threshold_key, idle), sum};
+    if (thread == 0) set_kept(open.known.law, {from_short_key(key, idle), whole});
 }

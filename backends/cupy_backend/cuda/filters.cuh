@@ -51,8 +51,10 @@ struct Scratch {
         u64 bins[NUM_BINS];
         Candidates found;
     };
-    u64 sums[CTA_WARPS];  // one a warp, as the next
+    u64 sums[CTA_WARPS];  // one a warp, as the next ones
     u32 numbers[CTA_WARPS];
+    u64 reached[2][CTA_WARPS];
+    u32 least[CTA_WARPS];
     u32 threshold_key;
     u32 num_candidates;
     u32 bin;
@@ -67,7 +69,8 @@ __device__ inline Row<T>& row_of(OpenRow& open) {
 // By one thread.
 template <typename T>
 __device__ inline void set_row(
-    OpenRow& open, const Row<T>& row, const Mass* stats, const Filters& filters, float max) {
+    OpenRow& open, const Row<T>& row, const Mass* stats, const Filters& filters, float max,
+    float sum) {
     row_of<T>(open) = row;
     if (ADJUSTED && row.adjustment) {
         Adjustment* adjustment = reinterpret_cast<Adjustment*>(open.adjustment);
@@ -77,6 +80,7 @@ __device__ inline void set_row(
     open.stats = stats;
     open.known.filters = filters;
     open.known.law = {max, -INFINITY, logit_scale(filters.temperature), 0.0f};
+    open.known.sum = static_cast<u64>(sum * FIXED_ONE);
     open.known.bound = LEAST_LOGIT;
     open.is_draft = !SAME<T, TargetLogit>;
     open.shared = false;
@@ -97,6 +101,11 @@ __device__ inline u64 fixed_weight(const Law& law, float logit) {
 
 __device__ inline float from_fixed(u64 mass) {
     return static_cast<float>(static_cast<double>(mass) / FIXED_ONE);
+}
+
+__device__ inline void set_kept(Law& law, const Kept& kept) {
+    law.threshold = kept.threshold;
+    law.log2_sum = log2f(from_fixed(kept.sum));
 }
 
 __device__ inline bool has_filters(const Filters& filters) {

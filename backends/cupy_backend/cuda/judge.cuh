@@ -49,7 +49,8 @@ struct Shared {
     Filters filters[FILTERED ? 2 : 1];                 // of the target and of the draft
     bool is_lone[FILTERED ? MAX_ROWS : 1];             // target rows, see FoundLaw
     u32 open[FILTERED ? 2 * MAX_ROWS / LANES : 1];     // bits: laws that statistics leave open
-    float spreads[JUDGES_OPEN_ROWS ? 2 * MAX_ROWS : 1];  // of those, see FoundLaw
+    float sums[FILTERED ? 2 * MAX_ROWS : 1];           // of those, see FoundLaw
+    float spreads[JUDGES_OPEN_ROWS ? 2 * MAX_ROWS : 1];  // the same
     Law draft_laws[DENSE ? MAX_DRAFTS : 1];
     int drafts[MAX_DRAFTS];
     int tokens[MAX_ROWS];                               // the target's own samples

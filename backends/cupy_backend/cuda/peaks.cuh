@@ -11,6 +11,7 @@ constexpr int MAX_PEAKS = 16;
 // blocks that keep something keep their largest logits alone.
 struct FoundLaw {
     Law law;
+    float sum;  // the row's
     float spread;
     bool is_open;
     bool is_lone;
@@ -20,20 +21,7 @@ constexpr int BLOCKS_A_LANE = MAX_BLOCKS / LANES;
 
 // The largest logits of a row's blocks, in a warp's registers.
 struct Maxima {
-    static constexpr int COUNT = BLOCKS_A_LANE;
-    float values[COUNT];
-    __device__ float at(int i) const { return values[i]; }
-};
-
-// The same without one block, whose logits are there instead.
-template <typename T>
-struct MaximaAndBlock {
-    static constexpr int COUNT = BLOCKS_A_LANE + PER_LANE;
-    Maxima maxima;
-    RawBlock<T> raw;
-    __device__ float at(int i) const {
-        return i < BLOCKS_A_LANE ? maxima.values[i] : unpack(raw, i - BLOCKS_A_LANE);
-    }
+    float values[BLOCKS_A_LANE];
 };
 
 // A row's largest logit and mass, as row_mass adds it, and the largest logit that may hide behind
@@ -120,9 +108,8 @@ __device__ inline void bound_law(
 }
 
 // The law of a usable row, or what is known of it.
-template <typename Largest>
 __device__ inline void find_among_peaks(
-    const Largest& largest, const Survey& row, const Filters& filters, FoundLaw& found) {
+    const Maxima& maxima, const Survey& row, const Filters& filters, FoundLaw& found) {
     Law& law = found.law;
     const u32 top_k = static_cast<u32>(filters.top_k);
     const float floor = floor_of_min_p(reach_of_min_p(filters), row.max);
@@ -139,10 +126,9 @@ __device__ inline void find_among_peaks(
         float next = -INFINITY;
         u32 equal = 0;
 #pragma unroll
-        for (int i = 0; i < Largest::COUNT; ++i) {
-            const float other = largest.at(i);
-            equal += other == value;
-            if (other < value) next = fmaxf(next, other);
+        for (int i = 0; i < BLOCKS_A_LANE; ++i) {
+            equal += maxima.values[i] == value;
+            if (maxima.values[i] < value) next = fmaxf(next, maxima.values[i]);
         }
         next = warp_max(next);
         equal = __reduce_add_sync(ALL_LANES, equal);
@@ -168,9 +154,10 @@ __device__ inline void find_among_peaks(
 // Of a row with more blocks than a warp looks through.
 __device__ inline FoundLaw find_large_row(
     const Mass* stats, int num_blocks, const Filters& filters) {
-    FoundLaw found = {plain_law(stats, num_blocks, filters.temperature), 0.0f, false, false};
+    FoundLaw found = {plain_law(stats, num_blocks, filters.temperature), 0.0f, 0.0f, false, false};
     if (!has_filters(filters) || !found.law.is_usable()) return found;
     found.is_open = true;
+    found.sum = exp2f(found.law.log2_sum);
     found.law.threshold = found.law.max;
     found.law.log2_sum += 2 * MASS_SLACK;
     found.spread = found.law.log2_sum;
@@ -178,55 +165,15 @@ __device__ inline FoundLaw find_large_row(
 }
 
 // By one warp, the same in all its lanes.
-__device__ inline FoundLaw find_row_law(const Mass* stats, int num_blocks, const Filters& filters) {
+__device__ COLD FoundLaw find_row_law(const Mass* stats, int num_blocks, const Filters& filters) {
     if (!has_filters(filters) || num_blocks > MAX_BLOCKS)
         return find_large_row(stats, num_blocks, filters);
     const float scale = logit_scale(filters.temperature);
     Maxima maxima;
     const Survey row = survey_row(stats, num_blocks, scale, filters.temperature * LN_2, maxima);
-    FoundLaw found = {{row.max, -INFINITY, scale, 0.0f}, 0.0f, false, false};
+    FoundLaw found = {{row.max, -INFINITY, scale, 0.0f}, row.sum, 0.0f, false, false};
     if (!found.law.is_usable()) return found;
     find_among_peaks(maxima, row, filters, found);
     found.is_lone = !found.is_open;
     return found;
-}
-
-// The same for rows that are open, and whose blocks' masses nobody asks for: the block that may hide the
-// largest logit is read. Two peaks in one block are its case.
-template <typename T>
-__device__ inline void look_behind(
-    const Row<T>& row, const Mass* stats, const Filters& filters, FoundLaw& found) {
-    if (row.num_blocks() > MAX_BLOCKS || !is_direct(row) || (ADJUSTED && row.adjustment)) return;
-    Survey survey = {found.law.max, 0.0f, -INFINITY};
-    float most = -INFINITY;
-    int block = 0;
-    MaximaAndBlock<T> largest;
-#pragma unroll
-    for (int i = 0; i < BLOCKS_A_LANE; ++i) {
-        const int here = lane_id() + i * LANES;
-        const Mass mass = here < row.num_blocks() ? stats[here] : Mass{-INFINITY, 0.0f};
-        const float hidden = hidden_behind(mass, filters.temperature * LN_2);
-        const float weight = exp2_fast(log2_weight(mass.max, survey.max, found.law.scale));
-        survey.sum = __fmaf_rn(mass.sum, weight, survey.sum);
-        survey.hidden = fmaxf(survey.hidden, fminf(hidden, most));
-        if (hidden > most) block = here;
-        most = fmaxf(most, hidden);
-        largest.maxima.values[i] = mass.max;
-    }
-    survey.sum = warp_reduce(survey.sum, Add{});
-    const float hidden = warp_max(most);
-    const u32 lanes = __ballot_sync(ALL_LANES, most == hidden);
-    const int lane = __ffs(static_cast<int>(lanes)) - 1;
-    survey.hidden = warp_max(lane_id() == lane ? survey.hidden : most);
-    block = __shfl_sync(ALL_LANES, block, lane);
-#pragma unroll
-    for (uint4& word : largest.raw.words)
-        word = uint4{NOTHING<T>, NOTHING<T>, NOTHING<T>, NOTHING<T>};
-    const i64 element = static_cast<i64>(block) * BLOCK_SIZE + lane_id() * 8;
-    load_raw_if<T>(static_cast<int>(row.vocab_size - element),
-                   reinterpret_cast<const char*>(row.data + element), largest.raw.words);
-#pragma unroll
-    for (int i = 0; i < BLOCKS_A_LANE; ++i)
-        if (lane_id() + i * LANES == block) largest.maxima.values[i] = -INFINITY;
-    find_among_peaks(largest, survey, filters, found);
 }

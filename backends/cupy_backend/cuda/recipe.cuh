@@ -10,7 +10,7 @@ __device__ inline FoundLaw row_law(
     if (!found.is_open) return found;
     __syncthreads();
     OpenRow& open = scratch.rows[0];
-    if (thread_id() == 0) set_row(open, row, stats, filters, found.law.max);
+    if (thread_id() == 0) set_row(open, row, stats, filters, found.law.max, found.sum);
     clear_counts(scratch, 1);
     __syncthreads();
     if (warp_id() == 0) bound_row<TargetLogit>(open);
@@ -31,7 +31,7 @@ __device__ inline float radix_select(
     Weigh weigh) {
     OpenRow& open = scratch.rows[0];
     if (thread_id() == 0) {
-        set_row(open, row, stats, Filters{}, -LEAST_LOGIT);
+        set_row(open, row, stats, Filters{}, -LEAST_LOGIT, 0.0f);
         open.known.bound = fmaxf(floor, LEAST_LOGIT);
     }
     __syncthreads();

@@ -38,38 +38,17 @@ __device__ inline void enter_law(Shared& shared, const FoundLaw& found, int row,
     const int place = place_of(row, draft);
     law_of(shared, row, draft) = found.law;
     if (!draft) shared.is_lone[row] = found.is_lone;
+    if (!found.is_open) return;
+    shared.sums[place] = found.sum;
     if (JUDGES_OPEN_ROWS) shared.spreads[place] = found.spread;
-    if (found.is_open) atomicOr(&shared.open[place / LANES], 1u << place % LANES);
+    atomicOr(&shared.open[place / LANES], 1u << place % LANES);
 }
 
-// By a warp.
-__device__ COLD void note_open(
-    Shared& shared, const Mass* stats, int row, bool draft, FoundLaw found) {
-    if (draft || !needs_masses(shared, row)) {
-        const Params& p = shared.params;
-        const Filters filters = shared.filters[draft];
-        if (SAME_LOGITS || !draft) {
-            Row<TargetLogit> either = target_row(p, shared.request, row);
-            if (draft) {
-                const Row<DraftLogit> beside = draft_row(p, shared.request, row);
-                either.data = reinterpret_cast<const TargetLogit*>(beside.data);
-                either.num_elements = beside.num_elements;
-                either.vocab_size = beside.vocab_size;
-            }
-            if (draft || !ADJUSTED) look_behind(either, stats, filters, found);
-        } else {
-            look_behind(draft_row(p, shared.request, row), stats, filters, found);
-        }
-    }
-    if (lane_id() == 0) enter_law(shared, found, row, draft);
-}
-
-// Notes what statistics tell of a row, and at most one of its blocks. By a warp.
+// Notes what statistics tell of a row. By a warp.
 __device__ inline void note_law(Shared& shared, const Mass* stats, int row, bool draft) {
     const Params& p = shared.params;
     const int num_blocks = num_blocks_of(draft ? p.draft_vocab_size : p.vocab_size);
     const FoundLaw found = find_row_law(stats, num_blocks, shared.filters[draft]);
-    if (found.is_open) return note_open(shared, stats, row, draft, found);
     if (lane_id() == 0) enter_law(shared, found, row, draft);
 }
 
@@ -84,11 +63,11 @@ __device__ COLD void show_row(Shared& shared, OpenRow& open, const Mass* stats, 
     const int row = place / 2;
     const bool draft = place % 2;
     if (lane_id() == 0) {
-        const float max = law_of(shared, row, draft).max;
+        const float max = law_of(shared, row, draft).max, sum = shared.sums[place];
         if (draft)
-            set_row(open, draft_row(p, shared.request, row), stats, shared.filters[1], max);
+            set_row(open, draft_row(p, shared.request, row), stats, shared.filters[1], max, sum);
         else
-            set_row(open, AdjustedRow(p, shared.request, row).row, stats, shared.filters[0], max);
+            set_row(open, AdjustedRow(p, shared.request, row).row, stats, shared.filters[0], max, sum);
         open.place = place;
     }
     __syncwarp();

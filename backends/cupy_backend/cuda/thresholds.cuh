@@ -10,9 +10,14 @@ __device__ inline void clear_counts(Scratch& scratch, int num_rows) {
         for (int j = thread_id(); j < MAX_COUNTED; j += CTA_THREADS) scratch.counts[i][j] = 0;
 }
 
+// How many warps share a row of so many.
+__device__ inline int warps_of_row(int num_rows) {
+    return num_rows == 1 ? CTA_WARPS : num_rows == 2 ? CTA_WARPS / 2 : CTA_WARPS / 4;
+}
+
 // Counts rows, the CTA's share of those that are shared. Warps divide the rows among themselves.
 __device__ COLD void count_rows(Scratch& scratch, int num_rows, Worker cta) {
-    const int warps = num_rows == 1 ? CTA_WARPS : num_rows == 2 ? CTA_WARPS / 2 : CTA_WARPS / 4;
+    const int warps = warps_of_row(num_rows);
     const int place = warp_id() / warps, warp = warp_id() % warps;
     if (place < num_rows && scratch.rows[place].counted) {
         OpenRow& open = scratch.rows[place];
@@ -29,7 +34,7 @@ __device__ COLD void count_rows(Scratch& scratch, int num_rows, Worker cta) {
 
 // Where a row's logits cannot be counted one by one.
 template <typename T>
-__device__ COLD Kept filter_uncounted(Scratch& scratch, OpenRow& open) {
+__device__ inline Kept filter_uncounted(Scratch& scratch, OpenRow& open) {
     if constexpr (IDLE_BITS<T> == 0) {
         Kept kept;
         if (filter_listed<T>(scratch, open, kept)) return kept;
@@ -37,30 +42,30 @@ __device__ COLD Kept filter_uncounted(Scratch& scratch, OpenRow& open) {
     return filter_by_digits<T>(scratch, open);
 }
 
-__device__ inline void set_kept(Law& law, const Kept& kept) {
-    law.threshold = kept.threshold;
-    law.log2_sum = log2f(from_fixed(kept.sum));
-}
-
-template <typename T>
-__device__ inline Kept filter_row(Scratch& scratch, int place) {
-    if constexpr (IDLE_BITS<T> > 0)
-        if (scratch.rows[place].counted) return filter_by_counts<T>(scratch, place);
-    return filter_uncounted<T>(scratch, scratch.rows[place]);
-}
-
-// Their laws. Rows that are not counted come last: they use the counters' place.
-__device__ COLD void filter_rows(Scratch& scratch, int num_rows) {
+// Rows that are not counted, one after the other: they use the counters' place.
+__device__ COLD void filter_others(Scratch& scratch, int num_rows) {
 #pragma unroll 1
-    for (int i = 0; i < 2 * num_rows; ++i) {
-        const int place = i % num_rows;
+    for (int place = 0; place < num_rows; ++place) {
         OpenRow& open = scratch.rows[place];
-        if (open.counted != (i < num_rows)) continue;
-        const Kept kept = SAME_LOGITS || !open.is_draft ? filter_row<TargetLogit>(scratch, place)
-                                                        : filter_row<DraftLogit>(scratch, place);
+        if (open.counted) continue;
+        const Kept kept = SAME_LOGITS || !open.is_draft
+            ? filter_uncounted<TargetLogit>(scratch, open)
+            : filter_uncounted<DraftLogit>(scratch, open);
         if (thread_id() == 0) set_kept(open.known.law, kept);
         __syncthreads();
     }
+}
+
+// Their laws, those that are counted side by side.
+__device__ inline void filter_rows(Scratch& scratch, int num_rows) {
+    const int warps = warps_of_row(num_rows), place = warp_id() / warps;
+    bool all = true;
+    for (int i = 0; i < num_rows; ++i) all = all && scratch.rows[i].counted;
+    if (place < num_rows && scratch.rows[place].counted)
+        filter_by_counts(scratch, place, warps,
+                         scratch.rows[place].is_draft ? IDLE_BITS<DraftLogit> : IDLE_BITS<TargetLogit>);
+    __syncthreads();
+    if (!all) filter_others(scratch, num_rows);
 }
 
 // Masses of what a law keeps of a worker's share of the blocks, for those that keep something.

@@ -3,24 +3,44 @@
 #include "meeting.cuh"
 #include "settle.cuh"
 
+// Notes what statistics tell of all rows, every warp of another one. By a whole CTA.
+__device__ COLD void note_laws(Shared& shared) {
+#pragma unroll 1
+    for (int part = warp_id();; part += CTA_WARPS) {
+        const Parts parts(shared.request);
+        if (part >= parts.count) return;
+        const int place = place_of(parts.row(part), parts.draft(part));
+        const GlobalPlaces places = {shared.params, shared.request};
+        note_law(shared, stats_of(places, place), place / 2, place % 2);
+    }
+}
+
 // Of the CTA's counts and those of all: [MAX_SHARED_ROWS, MAX_COUNTED] words of the request's.
 __device__ inline void add_counts(const Scratch& scratch, int num_rows, u32* counts) {
 #pragma unroll 1
-    for (int i = 0; i < num_rows; ++i)
-        for (int j = thread_id(); j < MAX_COUNTED; j += CTA_THREADS)
-            if (scratch.rows[i].shared && scratch.counts[i][j] > 0)
-                atomicAdd(&counts[i * MAX_COUNTED + j], scratch.counts[i][j]);
+    for (int word = thread_id(); word < num_rows * MAX_COUNTED; word += CTA_THREADS) {
+        const int i = word / MAX_COUNTED;
+        const u32 count = scratch.counts[i][word % MAX_COUNTED];
+        if (scratch.rows[i].shared && count > 0) atomicAdd(&counts[word], count);
+    }
 }
 
 // Whoever is alone then puts them back to 0.
 __device__ inline void load_counts(Scratch& scratch, int num_rows, u32* counts) {
+    constexpr int at_once = MAX_COUNTED / CTA_THREADS;  // loads on their way
 #pragma unroll 1
-    for (int i = 0; i < num_rows; ++i)
-        for (int j = thread_id(); j < MAX_COUNTED; j += CTA_THREADS)
-            if (scratch.rows[i].shared) {
-                scratch.counts[i][j] = __ldcg(&counts[i * MAX_COUNTED + j]);
-                if (JUDGES_OPEN_ROWS) counts[i * MAX_COUNTED + j] = 0;
-            }
+    for (int first = thread_id(); first < num_rows * MAX_COUNTED; first += MAX_COUNTED) {
+        const int i = first / MAX_COUNTED;
+        u32 words[at_once];
+        if (!scratch.rows[i].shared) continue;
+#pragma unroll
+        for (int j = 0; j < at_once; ++j) words[j] = __ldcg(&counts[first + j * CTA_THREADS]);
+#pragma unroll
+        for (int j = 0; j < at_once; ++j) {
+            scratch.counts[i][first % MAX_COUNTED + j * CTA_THREADS] = words[j];
+            if (JUDGES_OPEN_ROWS) counts[first + j * CTA_THREADS] = 0;
+        }
+    }
     __syncthreads();
 }
 

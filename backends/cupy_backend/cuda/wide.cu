@@ -77,10 +77,6 @@ __device__ inline void find_laws(const Params& p, const GlobalPlaces& places, Sh
     for (int part = warp_id(); part < parts.count; part += CTA_WARPS) {
         const int row = parts.row(part);
         const bool draft = parts.draft(part);
-        if (FILTERED) {
-            note_law(shared, stats_of(places, place_of(row, draft)), row, draft);
-            continue;
-        }
         const Law law = find_law(p, places, shared.request, row, draft);
         if (lane_id() > 0) continue;
         if (DENSE && draft)
@@ -217,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     int first;
     bool open = false, alone = false;
     if (FILTERED) {
-        find_laws(p, places, shared);
+        note_laws(shared);
         __syncthreads();
         if (!JUDGES_OPEN_ROWS) open = settle_open(shared, reinterpret_cast<Scratch&>(scratch), waits_for_all(shared));
     }

@@ -37,8 +37,8 @@ __device__ bool settle_by_shares(Scratch& scratch, int num_shares, u32* counts, 
 }
 
 // stats: [num_blocks], of what is kept in the end; law: max, threshold, scale, log2_sum, spread. With
-// shares, -1 for statistics alone, or -2 for looking into one block, the law alone is found, and statistics
-// stay. Returns whether the row was open, and settled so.
+// shares, or -1 for statistics alone, the law alone is found, and statistics stay. Returns whether the row
+// was open, and settled by shares.
 extern "C" int find_law(
     const void* data, i64 size, Filters filters, int num_shares, Mass* stats, float* law) {
     static Scratch scratch;
@@ -59,15 +59,11 @@ extern "C" int find_law(
                     stats[block] = kept_of(stats[block], found.law, found.is_lone);
         } else if (num_shares < 0) {
             found = find_row_law(stats, row.num_blocks(), filters);
-            if (found.is_open && num_shares == -2) {
-                look_behind(row, stats, filters, found);
-                shared = !found.is_open;
-                found.is_open = true;
-            }
         } else {
             found = find_row_law(stats, row.num_blocks(), filters);
             __syncthreads();
-            if (thread_id() == 0) set_row(scratch.rows[0], row, stats, filters, found.law.max);
+            if (thread_id() == 0)
+                set_row(scratch.rows[0], row, stats, filters, found.law.max, found.sum);
             __syncthreads();
             if (found.is_open) shared = settle_by_shares(scratch, num_shares, counts, found.law);
         }
