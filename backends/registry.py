@@ -24,6 +24,7 @@ class Backend:
         summary: one line for people.
         requires: third-party modules it imports.
         install: how to get them.
+        needs_cuda: it runs on CUDA devices only; Triton's interpreter aside.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Backend:
     summary: str
     requires: tuple[str, ...] = ()
     install: str = ""
+    needs_cuda: bool = False
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -53,6 +55,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 summary="Triton kernels for CUDA",
                 requires=("triton",),
                 install="pip install 'acceptor[triton]'",
+                needs_cuda=True,
             ),
             Backend(
                 name="cupy",
@@ -60,6 +63,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
                 summary="CUDA C++ compiled at run time, one launch a step; CUDA only",
                 requires=("cupy",),
                 install="pip install 'acceptor[cupy]'",
+                needs_cuda=True,
             ),
         )
     }

@@ -13,7 +13,7 @@ import torch
 from ...core.errors import AcceptorError, InvalidInputError
 from .campaign import Campaign
 from .case import Case
-from .loading import load_backend
+from .loading import device_for, load_backend
 from .record import Record
 from .run import CHUNK, run_case
 from .strategies import POLICIES
@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Small tensors gain nothing from threads, and workers would fight over cores.
     torch.set_num_threads(1)
     try:
+        wanted.device = device_for(wanted.backend, wanted.device)
         tally = _one_case(wanted) if wanted.case else _many_cases(wanted)
     except AcceptorError as error:
         sys.stderr.write(f"{error}\n")
@@ -84,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--backend", required=True, help="registered name or package.module:Class")
     parser.add_argument("--batches", type=int, default=1000, help="how many (default 1000)")
-    parser.add_argument("--device", default="cpu", help="where (default cpu)")
+    parser.add_argument("--device", help="where (default: cpu, or cuda if it needs one)")
     parser.add_argument("--workers", type=int, default=1, help="processes (default 1)")
     parser.add_argument(
         "--policy", action="append", choices=sorted(POLICIES), help="only this one; repeatable"

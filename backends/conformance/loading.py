@@ -2,9 +2,11 @@
 
 from importlib import import_module
 
+import torch
+
 from ...core.errors import UnavailableError
 from ...core.ports import Sampler
-from ..registry import load_sampler
+from ..registry import BACKENDS, load_sampler
 
 
 def load_backend(name: str) -> Sampler:
@@ -24,3 +26,18 @@ def load_backend(name: str) -> Sampler:
     except (ImportError, AttributeError) as error:
         raise UnavailableError(f"backend {name}: {error}") from error
     return sampler
+
+
+def device_for(name: str, wanted: str | None) -> str:
+    """Where a backend is to run: as wanted, else on a GPU if there is one and it needs one.
+
+    Raises:
+        UnavailableError: a CUDA device is wanted, and there is none.
+    """
+    has_cuda = torch.cuda.is_available()
+    if wanted is None:
+        needs_cuda = name in BACKENDS and BACKENDS[name].needs_cuda
+        return "cuda" if needs_cuda and has_cuda else "cpu"
+    if wanted.startswith("cuda") and not has_cuda:
+        raise UnavailableError(f"--device: expected one that is there, got {wanted}")
+    return wanted

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ...core.ports import Sampler
-from .loading import load_backend
+from .loading import device_for, load_backend
 from .table import table
 from .tally import Tally
 
@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """What to test, where, and how much."""
     group = parser.getgroup("conformance of an acceptor backend")
     group.addoption("--backend", help="registered name or package.module:Class")
-    group.addoption("--device", default="cpu", help="where it runs (default cpu)")
+    group.addoption("--device", help="where it runs (default: cpu, or cuda if it needs one)")
     group.addoption(
         "--batches", type=int, default=100, help="random batches for each policy (default 100)"
     )
@@ -54,7 +54,8 @@ def sampler(pytestconfig: pytest.Config) -> Sampler:
 @pytest.fixture(scope="session")
 def device(pytestconfig: pytest.Config) -> torch.device:
     """Where it runs."""
-    return torch.device(pytestconfig.getoption("--device"))
+    wanted = pytestconfig.getoption("--device")
+    return torch.device(device_for(str(pytestconfig.getoption("--backend")), wanted))
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from .known_calls import KnownCalls
 from .launch import Launcher, start
 from .overlap import OVERLAP, can_overlap
 from .plan import Plan, plan_sample, plan_verify, sampled_vocab_size
+from .reachable import check_reachable
 from .replay import addresses_of
 
 
@@ -41,6 +42,7 @@ class TritonSampler:
 
     def __init__(self, launch: Launcher = start, *, overlap: bool = OVERLAP) -> None:
         self._overlap = overlap
+        self._runs_kernels = launch is start
         self._known = KnownCalls(launch)
         self._inverses = InverseMaps()
 
@@ -73,6 +75,7 @@ class TritonSampler:
         known = self._known.find(policy, parts, workspace)
         if known is None:
             check_verify_fits(batch, params)
+            self._check_reachable("target_logits", batch.target_logits)
             plan = self._overlapping(plan_verify(batch, params, policy))
             plan.layout.check(workspace)
         else:
@@ -108,6 +111,7 @@ class TritonSampler:
         known = self._known.find(None, parts, workspace)
         if known is None:
             check_sample_fits(batch, params)
+            self._check_reachable("logits", batch.logits)
             recipe = params.target if batch.draft_index is None else params.draft
             plan = self._overlapping(plan_sample(batch, params, recipe))
             plan.layout.check(workspace)
@@ -119,6 +123,10 @@ class TritonSampler:
             build = partial(sample_arguments, plan, batch, params)
             self._known.launch(None, parts, workspace, plan, build, inverse_map, scratch)
         return out
+
+    def _check_reachable(self, name: str, logits: Tensor) -> None:
+        if self._runs_kernels:
+            check_reachable(name, logits.device)
 
     def _overlapping(self, plan: Plan) -> Plan:
         return evolve(plan, overlaps=True) if self._overlap and can_overlap() else plan

@@ -19,6 +19,7 @@ from acceptor.backends.conformance import (
     run_case,
 )
 from acceptor.backends.conformance.__main__ import main
+from acceptor.backends.conformance.loading import device_for
 from acceptor.backends.conformance.record import Record, Share
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch, VerifyOutput
@@ -60,6 +61,23 @@ def test_a_conformant_backend_ends_with_0_and_a_record(
     assert record["tally"]["failures"] == []
     assert record["machines"] != []
     assert "| unexplained | 0 |" in path.with_suffix(".md").read_text()
+
+
+def test_a_device_that_is_not_there_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main([*REFERENCE, "--device", "cuda:1"]) == 2
+    assert capsys.readouterr().err == "--device: expected one that is there, got cuda:1\n"
+
+
+def test_backends_run_where_they_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device_for("triton", None) == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert device_for("triton", None) == device_for("cupy", None) == "cuda"
+    assert device_for("reference", None) == device_for("some.module:Backend", None) == "cpu"
+    assert device_for("triton", "cpu") == "cpu"
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
