@@ -1,10 +1,20 @@
 """On a GPU, a request's tokens are the same bit for bit whatever is around it."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from acceptor.backends.conformance.parts import Arrangement, put_together, take_apart
-from acceptor.core import Block, Policy, Probabilistic, SampleBatch, SamplingTensors, VerifyBatch
+from acceptor.core import (
+    Block,
+    Policy,
+    Probabilistic,
+    SampleBatch,
+    SamplingTensors,
+    Strict,
+    VerifyBatch,
+)
 from kit.on_gpu import (
     Verification,
     assert_identical,
@@ -73,6 +83,21 @@ def test_splitting_a_batch_does_not_matter(backend: str, policy: Policy) -> None
     step = verification(policy, num_reqs=NUM_REQS)
     for half in ([*range(6)], [*range(6, NUM_REQS)]):
         assert_same_in(backend, step, half, Arrangement(tuple(range(len(half))), len(half)))
+
+
+@every_fused_backend
+@pytest.mark.parametrize("policy", [Strict(), Probabilistic()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("recipe", [{}, {"temperature": 0.0}], ids=["mixed", "greedy"])
+def test_rows_that_large_batches_skip_do_not_matter(
+    backend: str, policy: Policy, recipe: dict[str, Any]
+) -> None:
+    unfiltered: dict[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    step = verification(policy, num_reqs=200, **unfiltered, **recipe)
+    expected = step.by(backend)
+    assert (expected.num_accepted < 2).any()
+    for first in range(0, 200, 20):
+        order = [*range(first, first + 20)]
+        assert_same_in(backend, step, order, Arrangement(tuple(range(20)), 20))
 
 
 @every_fused_backend
