@@ -3,6 +3,10 @@
 This module refuses to compute what a kernel computes.
 """
 
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
 import torch
 from attrs import evolve, frozen
 from torch import Tensor
@@ -10,26 +14,42 @@ from triton import next_power_of_2
 
 from ..kv_cache import KVCache
 from ..pieces import RMSNorm
+from ..transformer import Attend as AttendLayer
 from ..transformer import Decoder, Linear
 from .attend import Attend
+from .blocks import block_kernel
 from .overlap import can_overlap, launch_options
 from .products import embedding_kernel, matrix_kernel, vector_kernel
 
-MOST_TOKENS = 8
+MOST_TOKENS = 32
 """Of a forward. With more, cuBLAS was faster on an H200."""
 
-VECTOR_TOKENS = 2
-"""With more, float32 arithmetic takes longer than reading weights."""
+MOST_ATTENDED_TOKENS = 8
+"""With more, another library attends."""
+
+VECTOR_SIZE = 2048
+"""Of hidden states. With larger ones, tensor cores were faster for one token, too."""
 
 VECTOR_ROWS = 8
 VECTOR_ROWS_TO_GATE = 16
 VECTOR_WARPS = 4
 VECTOR_WARPS_TO_ADD = 8
+MATRIX_TOKENS = 8
 MATRIX_ROWS = 16
 MATRIX_WARPS = 4
 MATRIX_DEPTH = 256
 MATRIX_STAGES = 3
 MATRIX_AHEAD = 512
+BLOCK_TOKENS = 16
+BLOCK_ROWS = 64
+BLOCK_WARPS = 4
+BLOCK_DEPTH = 128
+BLOCK_STAGES = 4
+BLOCK_AHEAD = 512
+BLOCK_PROGRAMS = 132
+"""As many as an H200 has processors; a depth is split until there are so many."""
+
+MOST_SPLITS = 8
 
 DIVISOR = 16
 HEAD_DIMS = (32, 64, 128, 256)
@@ -58,11 +78,16 @@ class FewTokens:
 
     Attributes:
         decoder: the weights.
-        attend: attention.
+        attend: attention of a forward of `MOST_ATTENDED_TOKENS` at most.
+        most_tokens: of a forward.
+        parts, counts: see `block_kernel`; used by one kernel after the other.
     """
 
     decoder: Decoder
     attend: Attend
+    most_tokens: int
+    parts: Tensor
+    counts: Tensor
 
     @classmethod
     def of(cls, decoder: Decoder, angles: Tensor) -> "FewTokens | None":
@@ -70,27 +95,33 @@ class FewTokens:
         attention, head_dim = decoder.layers[0].attention, angles.shape[-1]
         num_heads = attention.output.weight.shape[1] // head_dim
         key_heads = (len(attention.qkv.weight) // head_dim - num_heads) // 2
-        sizes = [len(decoder.lm_head.weight)]
-        for layer in decoder.layers:
-            products = (layer.attention.qkv, layer.attention.output, layer.mlp.down)
-            sizes += [size for product in products for size in product.weight.shape]
+        sizes = [size for weight in _weights(decoder) for size in weight.shape]
         if any(size % DIVISOR for size in sizes) or head_dim not in HEAD_DIMS:
             return None
-        overlaps = can_overlap(decoder.embedding.device)
-        return cls(decoder, Attend.of(angles, num_heads // key_heads, overlaps=overlaps))
+        device, overlaps = decoder.embedding.device, can_overlap(decoder.embedding.device)
+        has_blocks = not any(len(weight) % BLOCK_ROWS for weight in _weights(decoder))
+        # Twice, since the number of parts of a tile is a power of two.
+        most_parts = 2 * BLOCK_PROGRAMS
+        return cls(
+            decoder,
+            Attend.of(angles, num_heads // key_heads, overlaps=overlaps),
+            most_tokens=MOST_TOKENS if has_blocks else MATRIX_TOKENS,
+            parts=torch.empty(most_parts * BLOCK_ROWS * MOST_TOKENS, device=device),
+            counts=torch.zeros(most_parts, dtype=torch.int32, device=device),
+        )
 
     def take_all(self, positions: Tensor) -> bool:
         """Whether to call `forward` for tokens at these positions, [num_reqs, num_tokens]."""
-        return positions.numel() <= MOST_TOKENS
+        return positions.numel() <= self.most_tokens
+
+    def attention_at(self, positions: Tensor, slot_ids: Tensor) -> AttendLayer | None:
+        """Attention of so few tokens that a kernel of this package serves them."""
+        if positions.numel() > MOST_ATTENDED_TOKENS:
+            return None
+        return partial(self.attend, positions=positions, slot_ids=slot_ids)
 
     def forward(
-        self,
-        token_ids: Tensor,
-        positions: Tensor,
-        slot_ids: Tensor,
-        cache: KVCache,
-        *,
-        last_only: bool,
+        self, token_ids: Tensor, attend: AttendLayer, cache: KVCache, *, last_only: bool
     ) -> Tensor:
         """Token ids [num_reqs, num_tokens] -> logits [num_reqs, num_tokens or 1, vocab_size]."""
         decoder = self.decoder
@@ -98,9 +129,7 @@ class FewTokens:
         next_norms = (*(layer.attention_norm for layer in decoder.layers[1:]), decoder.norm)
         for layer, layer_cache, norm in zip(decoder.layers, cache.layers, next_norms, strict=True):
             qkv = self._read(hidden, layer.attention.qkv, layer.attention_norm)
-            attended = self.attend(
-                layer.attention, qkv, layer_cache, positions=positions, slot_ids=slot_ids
-            )
+            attended = attend(layer.attention, qkv, layer_cache)
             hidden = self._add(attended, layer.attention.output, hidden, layer.mlp_norm)
             gated = self._read(hidden, layer.mlp.gate_up, layer.mlp_norm, gate=True)
             hidden = self._add(gated, layer.mlp.down, hidden, norm)
@@ -111,10 +140,12 @@ class FewTokens:
     def _embed(self, token_ids: Tensor, norm: RMSNorm) -> Hidden:
         embedding = self.decoder.embedding
         num_tokens, size = token_ids.numel(), embedding.shape[1]
+        output = self.decoder.layers[0].attention.output.weight
+        num_tiles = _tiling(num_tokens, output, size, add=True, gate=False).num_tiles
         hidden = Hidden(
             sums=embedding.new_empty(num_tokens, size),
             scaled=embedding.new_empty(num_tokens, size),
-            squares=embedding.new_empty(size // VECTOR_ROWS, num_tokens, dtype=torch.float32),
+            squares=embedding.new_empty(num_tiles, num_tokens, dtype=torch.float32),
             num_parts=1,
         )
         embedding_kernel[(num_tokens,)](
@@ -159,10 +190,8 @@ class FewTokens:
     ) -> int:
         """Launch a product; how many tiles it has."""
         num_tokens, num_rows = out.shape
-        shapes, options = _tile(num_tokens, add=add, gate=gate)
-        num_tiles = len(linear.weight) // shapes["ROWS"]
-        kernel = vector_kernel if num_tokens <= VECTOR_TOKENS else matrix_kernel
-        kernel[(num_tiles,)](
+        tiling = _tiling(num_tokens, linear.weight, len(hidden.scaled[0]), add=add, gate=gate)
+        tiling.kernel[(tiling.num_tiles, tiling.num_splits)](
             x,
             x.stride(0),
             linear.weight,
@@ -177,33 +206,68 @@ class FewTokens:
             hidden.squares.stride(0),
             num_rows,
             x.shape[1],
-            *(() if num_tokens <= VECTOR_TOKENS else (num_tokens,)),
+            num_tokens,
             every,
             norm.eps,
+            *((self.parts, self.counts) if tiling.kernel is block_kernel else ()),
             SQUARES=0 if add else next_power_of_2(len(hidden.squares)),
             BIAS=linear.bias is not None,
             GATE=gate,
             ADD=add,
             OVERLAPS=self.attend.overlaps,
-            **shapes,
-            **options,
+            **tiling.sizes,
             **launch_options(overlaps=self.attend.overlaps),
         )
-        return num_tiles
+        return tiling.num_tiles
 
 
-def _tile(num_tokens: int, *, add: bool, gate: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """A kernel's sizes, and how Triton is to compile it."""
-    if num_tokens <= VECTOR_TOKENS:
+@frozen
+class Tiling:
+    """A product's kernel, how many programs it has, and how large they are."""
+
+    kernel: Any
+    num_tiles: int
+    sizes: dict[str, int]
+    num_splits: int = 1
+
+
+def _tiling(num_tokens: int, weight: Tensor, hidden_size: int, *, add: bool, gate: bool) -> Tiling:
+    if num_tokens == 1 and hidden_size <= VECTOR_SIZE:
         warps = VECTOR_WARPS_TO_ADD if add else VECTOR_WARPS
         rows = VECTOR_ROWS_TO_GATE if gate else VECTOR_ROWS
-        sizes = {"TOKENS": num_tokens, "ROWS": rows, "DEPTH": 256 * warps}
-        return sizes, {"num_warps": warps}
+        sizes = {"ROWS": rows, "DEPTH": 256 * warps, "num_warps": warps}
+        return Tiling(vector_kernel, len(weight) // rows, sizes)
+    if num_tokens <= MATRIX_TOKENS:
+        sizes = {
+            "TOKENS": MATRIX_TOKENS,
+            "ROWS": MATRIX_ROWS,
+            "DEPTH": MATRIX_DEPTH,
+            "PARTS": MATRIX_WARPS,
+            "AHEAD": MATRIX_AHEAD,
+            "num_warps": MATRIX_WARPS,
+            "num_stages": MATRIX_STAGES,
+        }
+        return Tiling(matrix_kernel, len(weight) // MATRIX_ROWS, sizes)
+    num_tiles, num_splits = len(weight) // BLOCK_ROWS, 1
+    most_splits = min(MOST_SPLITS, weight.shape[1] // BLOCK_DEPTH)
+    while num_tiles * num_splits < BLOCK_PROGRAMS and 2 * num_splits <= most_splits:
+        num_splits *= 2
     sizes = {
-        "TOKENS": next_power_of_2(num_tokens),
-        "ROWS": MATRIX_ROWS,
-        "DEPTH": MATRIX_DEPTH,
-        "PARTS": MATRIX_WARPS,
-        "AHEAD": MATRIX_AHEAD,
+        "TOKENS": max(BLOCK_TOKENS, next_power_of_2(num_tokens)),
+        "ROWS": BLOCK_ROWS,
+        "DEPTH": BLOCK_DEPTH,
+        "SPLITS": num_splits,
+        "AHEAD": BLOCK_AHEAD,
+        "num_warps": BLOCK_WARPS,
+        "num_stages": BLOCK_STAGES,
     }
-    return sizes, {"num_warps": MATRIX_WARPS, "num_stages": MATRIX_STAGES}
+    return Tiling(block_kernel, num_tiles, sizes, num_splits)
+
+
+def _weights(decoder: Decoder) -> Iterator[Tensor]:
+    for layer in decoder.layers:
+        yield layer.attention.qkv.weight
+        yield layer.attention.output.weight
+        yield layer.mlp.gate_up.weight
+        yield layer.mlp.down.weight
+    yield decoder.lm_head.weight

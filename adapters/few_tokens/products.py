@@ -10,8 +10,10 @@ know models.
 import triton
 import triton.language as tl
 
+from .tile import fetch, finish, load_beside, rows_of_tile
 
-@triton.jit
+
+@triton.jit(do_not_specialize=["num_tokens", "every", "num_squares"])
 def vector_kernel(
     x_ptr,
     x_stride,
@@ -27,9 +29,9 @@ def vector_kernel(
     squares_stride,
     num_rows,
     size,
+    num_tokens,
     every,
     eps,
-    TOKENS: tl.constexpr,
     ROWS: tl.constexpr,
     DEPTH: tl.constexpr,
     SQUARES: tl.constexpr,
@@ -38,51 +40,45 @@ def vector_kernel(
     ADD: tl.constexpr,
     OVERLAPS: tl.constexpr,
 ):
-    """One token or two, in float32 arithmetic.
+    """One token, in float32 arithmetic.
 
     Args:
         x_ptr: [tokens, size]; every `every`-th is taken, the last of each.
         weight_ptr: [num_rows, size], or with GATE twice as many rows, gates first.
         bias_ptr: as many; with BIAS.
-        out_ptr: [TOKENS, num_rows]; ADD adds to it.
+        out_ptr: [1, num_rows]; ADD adds to it.
         scaled_ptr: like out, times gamma [num_rows]; with ADD.
         squares_ptr: [num_squares, squares_stride] float32: their sum over the first axis is the sum
             of x squared before it was scaled; with SQUARES, at least as many, else 0.
         new_squares_ptr: the same of out; with ADD.
+        num_tokens: of out.
         eps: of the norm.
         ROWS: of the matrix at a time.
         DEPTH: columns at a time, 256 for each warp.
     """
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
-    rows = _rows_of_tile(num_rows, ROWS, GATE)
+    rows = rows_of_tile(num_rows, ROWS, GATE)
     column = tl.arange(0, DEPTH)
     weights = weight_ptr + rows.to(tl.int64)[:, None] * size + column[None, :]
     ahead = tl.load(weights, mask=(column < size)[None, :], other=0.0)
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
-    beside = _load_beside(
-        rows, out_ptr, out_stride, gamma_ptr, squares_ptr, num_squares, squares_stride, TOKENS,
-        every, TOKENS, SQUARES, ADD,
+    beside = load_beside(
+        rows, out_ptr, out_stride, gamma_ptr, squares_ptr, num_squares, squares_stride, num_tokens,
+        every, 1, SQUARES, ADD,
     )  # fmt: skip
     x_ptr += (every - 1) * x_stride + column
-    first = tl.zeros((ROWS, DEPTH // 8), tl.float32)
-    second = tl.zeros((ROWS, DEPTH // 8), tl.float32)
+    acc = tl.zeros((ROWS, DEPTH // 8), tl.float32)
     for start in tl.range(0, size, DEPTH):
         weight = ahead.to(tl.float32)
         ahead = tl.load(
             weights + start + DEPTH, mask=(column < size - DEPTH - start)[None, :], other=0.0
         )
-        there = column < size - start
-        first += _by_eights(weight, x_ptr + start, there, ROWS, DEPTH)
-        if TOKENS == 2:
-            second += _by_eights(weight, x_ptr + every * x_stride + start, there, ROWS, DEPTH)
-    out = tl.sum(first, 1)[:, None]
-    if TOKENS == 2:
-        out = tl.join(tl.sum(first, 1), tl.sum(second, 1))
-    _finish(
-        out, beside, rows, bias_ptr, out_ptr, out_stride, scaled_ptr, new_squares_ptr,
-        squares_stride, size, TOKENS, eps, TOKENS, ROWS, SQUARES, BIAS, GATE, ADD,
+        acc += _by_eights(weight, x_ptr + start, column < size - start, ROWS, DEPTH)
+    finish(
+        tl.sum(acc, 1)[:, None], beside, rows, bias_ptr, out_ptr, out_stride, scaled_ptr,
+        new_squares_ptr, squares_stride, size, num_tokens, eps, 1, ROWS, SQUARES, BIAS, GATE, ADD,
     )  # fmt: skip
 
 
@@ -93,7 +89,7 @@ def _by_eights(weight, x_ptr, there, ROWS: tl.constexpr, DEPTH: tl.constexpr):
     return tl.sum(tl.reshape(weight * x[None, :], (ROWS, DEPTH // 8, 8)), 2)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens", "every", "num_squares"])
 def matrix_kernel(
     x_ptr,
     x_stride,
@@ -126,7 +122,6 @@ def matrix_kernel(
     """Up to TOKENS tokens, a power of two, on tensor cores; each warp takes its own columns.
 
     Args:
-        num_tokens: of out.
         DEPTH: columns at a time, of each warp.
         PARTS: as many as there are warps.
         AHEAD: columns of a row to be fetched into the level-2 cache before the tokens are there.
@@ -135,14 +130,14 @@ def matrix_kernel(
     """
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
-    rows = _rows_of_tile(num_rows, ROWS, GATE)
+    rows = rows_of_tile(num_rows, ROWS, GATE)
     column = tl.arange(0, PARTS)[:, None] * DEPTH + tl.arange(0, DEPTH)[None, :]
     if AHEAD > 0:
         lines = weight_ptr + rows.to(tl.int64)[:, None] * size + tl.arange(0, AHEAD // 64) * 64
-        _fetch(lines)
+        fetch(lines)
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
-    beside = _load_beside(
+    beside = load_beside(
         rows, out_ptr, out_stride, gamma_ptr, squares_ptr, num_squares, squares_stride, num_tokens,
         every, TOKENS, SQUARES, ADD,
     )  # fmt: skip
@@ -157,104 +152,10 @@ def matrix_kernel(
         weight = tl.load(weights + start, mask=there[:, None, :], other=0.0)
         x = tl.load(tokens + start, mask=there[:, :, None] & real, other=0.0)
         acc = tl.dot(weight, x, acc)
-    _finish(
+    finish(
         tl.sum(acc, 0), beside, rows, bias_ptr, out_ptr, out_stride, scaled_ptr, new_squares_ptr,
         squares_stride, size, num_tokens, eps, TOKENS, ROWS, SQUARES, BIAS, GATE, ADD,
     )  # fmt: skip
-
-
-@triton.jit
-def _rows_of_tile(num_rows, ROWS: tl.constexpr, GATE: tl.constexpr):
-    """With GATE half of them are gates, and half what the gates are for."""
-    WIDTH: tl.constexpr = ROWS // 2 if GATE else ROWS
-    row = tl.arange(0, ROWS)
-    return tl.program_id(0) * WIDTH + row % WIDTH + row // WIDTH * num_rows
-
-
-@triton.jit
-def _fetch(pointers):
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
-        "=r,l",
-        [pointers],
-        dtype=tl.int32,
-        is_pure=False,
-        pack=1,
-    )
-
-
-@triton.jit
-def _load_beside(
-    rows,
-    out_ptr,
-    out_stride,
-    gamma_ptr,
-    squares_ptr,
-    num_squares,
-    squares_stride,
-    num_tokens,
-    every,
-    TOKENS: tl.constexpr,
-    SQUARES: tl.constexpr,
-    ADD: tl.constexpr,
-):
-    """What `_finish` needs besides products, asked for before them: squares, sums, gamma."""
-    place = tl.arange(0, TOKENS)
-    real = (place < num_tokens)[None, :]
-    squares, old, gamma = 0.0, 0.0, 0.0
-    if SQUARES > 0:
-        part, token = tl.arange(0, SQUARES)[:, None], (place + 1) * every - 1
-        lines = squares_ptr + part * squares_stride + token[None, :]
-        squares = tl.load(lines, mask=(part < num_squares) & real, other=0.0)
-    if ADD:
-        old = tl.load(out_ptr + place[None, :] * out_stride + rows[:, None], mask=real, other=0.0)
-        gamma = tl.load(gamma_ptr + rows)
-    return squares, old, gamma
-
-
-@triton.jit
-def _finish(
-    out,
-    beside,
-    rows,
-    bias_ptr,
-    out_ptr,
-    out_stride,
-    scaled_ptr,
-    new_squares_ptr,
-    squares_stride,
-    size,
-    num_tokens,
-    eps,
-    TOKENS: tl.constexpr,
-    ROWS: tl.constexpr,
-    SQUARES: tl.constexpr,
-    BIAS: tl.constexpr,
-    GATE: tl.constexpr,
-    ADD: tl.constexpr,
-):
-    """Normalise, add, gate and store a tile [ROWS, TOKENS]."""
-    squares, old, gamma = beside
-    place = tl.arange(0, TOKENS)
-    real = place < num_tokens
-    if SQUARES > 0:
-        out *= tl.rsqrt(tl.sum(squares, 0) / size + eps)[None, :]
-    if BIAS:
-        out += tl.load(bias_ptr + rows).to(tl.float32)[:, None]
-    if GATE:
-        halves = tl.permute(tl.reshape(out, (2, ROWS // 2, TOKENS)), (1, 2, 0))
-        gate, up = tl.split(halves)
-        out = gate * tl.sigmoid(gate) * up
-        rows = tl.program_id(0) * (ROWS // 2) + tl.arange(0, ROWS // 2)
-    goal = place[None, :] * out_stride + rows[:, None]
-    dtype = out_ptr.dtype.element_ty
-    if ADD:
-        out = (out + old.to(tl.float32)).to(dtype).to(tl.float32)
-        scaled = out * gamma.to(tl.float32)[:, None]
-        tl.store(scaled_ptr + goal, scaled.to(dtype), mask=real[None, :])
-        squares_goal = new_squares_ptr + tl.program_id(0) * squares_stride + place
-        tl.store(squares_goal, tl.sum(out * out, 0), mask=real)
-    tl.store(out_ptr + goal, out.to(dtype), mask=real[None, :])
 
 
 @triton.jit

@@ -1,10 +1,25 @@
 """The kernels for few tokens say what torch's operations say, and compile for GPUs that overlap."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
+
+from acceptor.adapters.random_weights import random_model
+from acceptor.app.engine.speed.shapes import DRAFT
+
+SMALL = {
+    "vocab_size": 1024,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 
 COMPILE_ALL = """
 import sys, torch
@@ -20,6 +35,7 @@ driver.set_active(NoDriver())
 from acceptor.adapters.few_tokens import attend, forward
 from attrs import evolve
 from kit.few_tokens import MAX_LEN, model_of
+forward.BLOCK_ROWS = 16
 
 compiled = set()
 
@@ -31,16 +47,20 @@ class CompileOnly:
             compiled.add(self.kernel.__name__)
         return compile
 
-kernels = ["vector_kernel", "matrix_kernel", "embedding_kernel"]
+kernels = ["vector_kernel", "matrix_kernel", "block_kernel", "embedding_kernel"]
 for name in kernels:
     setattr(forward, name, CompileOnly(getattr(forward, name)))
 attend.attention_kernel = CompileOnly(attend.attention_kernel)
-for architecture, window, num_tokens in (("biased", 20, 1), ("normalised heads", None, 3)):
+cases = (("biased", 20, 1), ("normalised heads", None, 3), ("plain", None, 12))
+for architecture, window, num_tokens in cases:
     model = model_of(architecture, window, torch.bfloat16)
     few = forward.FewTokens.of(model.decoder, model.config.rope.table(MAX_LEN).bfloat16())
     few = evolve(few, attend=evolve(few.attend, overlaps=int(sys.argv[1]) >= 90))
     ids = torch.zeros(1, num_tokens, dtype=torch.int64)
-    few.forward(ids, ids, ids[:, 0], model.new_cache(1, MAX_LEN), last_only=False)
+    width = model.decoder.layers[0].attention.output.weight.shape[1]
+    elsewhere = lambda attention, qkv, cache: qkv.new_empty(len(qkv), width)
+    attends = few.attention_at(ids, ids[:, 0]) or elsewhere
+    few.forward(ids, attends, model.new_cache(1, MAX_LEN), last_only=False)
 assert compiled == {*kernels, "attention_kernel"}
 """
 
@@ -54,6 +74,36 @@ def test_the_interpreted_kernels_agree_with_plain_operations() -> None:
 @pytest.mark.parametrize("capability", ["80", "90", "100"])
 def test_all_kernels_compile(capability: str) -> None:
     run(["-c", COMPILE_ALL, capability])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("num_reqs", "num_tokens"),
+    [(1, 1), (1, 2), (1, 5), (2, 4), (3, 3), (16, 1), (5, 4), (16, 2), (4, 8)],
+)
+def test_a_gpu_says_what_its_plain_operations_say(
+    tmp_path: Path, num_reqs: int, num_tokens: int
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(DRAFT | SMALL), encoding="utf-8")
+    few, plain = (random_model(file, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    object.__setattr__(plain, "_kernels", None)
+    caches = [few.new_cache(num_reqs + 1, 300) for _ in range(2)]
+    slots = torch.randperm(num_reqs + 1, device="cuda")[:num_reqs]
+    prompts = torch.randint(1024, (num_reqs, 150), device="cuda")
+    places = torch.arange(150, device="cuda").repeat(num_reqs, 1)
+    for cache in caches:
+        plain.forward(prompts, places, cache, slots)
+    starts = torch.randint(1, 151, (num_reqs, 1), device="cuda")
+    for last_only in (False, True):
+        token_ids = torch.randint(1024, (num_reqs, num_tokens), device="cuda")
+        positions = starts + torch.arange(num_tokens, device="cuda")
+        want, got = (
+            model.forward(token_ids, positions, cache, slots, last_only=last_only).float()
+            for model, cache in zip((plain, few), caches, strict=True)
+        )
+        assert (got - want).abs().max() <= 0.05 * want.abs().max()
+        starts += num_tokens
 
 
 def run(arguments: list[str], **more: str) -> None:

@@ -40,7 +40,7 @@ from acceptor.core.sampling_tensors import SamplingTensors
 META = torch.device("meta")
 NUM_REQS, NUM_SPEC_TOKENS, MAX_LEN = 2, 3, 64
 
-NUM_SEVERAL = 16
+NUM_SEVERAL, NUM_MANY = 8, 40
 
 LAYER = Counter({"product": 4, "attention_kernel": 1})
 """What one layer may start."""
@@ -48,16 +48,18 @@ LAYER = Counter({"product": 4, "attention_kernel": 1})
 FORWARD = Counter({"embedding_kernel": 1, "product": 1})
 """What a forward may start beside its layers."""
 
-LAYER_OF_SEVERAL = Counter(
+LAYER_OF_SEVERAL = Counter({"product": 4, "flex_attention": 1, "turn_and_store": 1})
+"""The same with more tokens. Fused, `turn_and_store` is two kernels."""
+
+LAYER_OF_MANY = Counter(
     {"linear": 4, "flex_attention": 1, "add_and_normalise": 2, "gate": 1, "turn_and_store": 1}
 )
-"""The same with more tokens. Fused, the pieces are one kernel each, `turn_and_store` two."""
+"""The same with still more. Fused, the other pieces are one kernel each."""
 
-FORWARD_OF_SEVERAL = Counter(
-    {"embedding": 1, "rms_norm": 1, "linear": 1, "index_select": 1, "floor_divide": 1}
-    | {"add": 3, "to": 2, "mul": 1, "arange": 1}
-)
-"""Embedding, LM head, rotations, and where keys are."""
+PLACES = Counter({"index_select": 1, "floor_divide": 1, "add": 3, "to": 2, "mul": 1, "arange": 1})
+"""Rotations, and where keys are."""
+
+FORWARD_OF_MANY = PLACES + Counter({"embedding": 1, "rms_norm": 1, "linear": 1})
 
 
 class Started(TorchDispatchMode):
@@ -146,6 +148,7 @@ class MetaSampler:
 KERNELS = {
     "forward.vector_kernel": "product",
     "forward.matrix_kernel": "product",
+    "forward.block_kernel": "product",
     "forward.embedding_kernel": "embedding_kernel",
     "attend.attention_kernel": "attention_kernel",
 }
@@ -166,8 +169,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
 @pytest.mark.parametrize("num_tokens", [1, 2, NUM_SPEC_TOKENS + 1])
 @pytest.mark.parametrize(
     ("num_reqs", "forward", "layer"),
-    [(NUM_REQS, FORWARD, LAYER), (NUM_SEVERAL, FORWARD_OF_SEVERAL, LAYER_OF_SEVERAL)],
-    ids=["few", "several"],
+    [
+        (NUM_REQS, FORWARD, LAYER),
+        (NUM_MANY, FORWARD_OF_MANY, LAYER_OF_MANY),
+    ],
+    ids=["few", "many"],
 )
 def test_a_forward_starts_these_operations(
     tmp_path: Path,
@@ -187,6 +193,18 @@ def test_a_forward_starts_these_operations(
         assert started.counts == forward + times(layer, num_layers)
 
 
+@pytest.mark.parametrize("num_tokens", [2, NUM_SPEC_TOKENS + 1])
+def test_several_tokens_start_fewer_than_many(
+    tmp_path: Path, started: Started, num_tokens: int
+) -> None:
+    model = model_of(tmp_path, TARGET, 2)
+    ids = torch.empty(NUM_SEVERAL, num_tokens, dtype=torch.int64, device=META)
+    cache = model.new_cache(NUM_SEVERAL, MAX_LEN)
+    with torch.inference_mode(), started:
+        model.forward(ids, ids, cache, ids[:, 0])
+    assert started.counts == FORWARD + PLACES + times(LAYER_OF_SEVERAL, 2)
+
+
 def test_one_that_starts_more_is_seen(
     tmp_path: Path, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,9 +213,9 @@ def test_one_that_starts_more_is_seen(
         "acceptor.adapters.transformer.Linear.__call__",
         lambda linear, hidden: (hidden @ linear.weight.t()).clone(),
     )
-    ids = torch.empty(NUM_SEVERAL, 1, dtype=torch.int64, device=META)
+    ids = torch.empty(NUM_MANY, 1, dtype=torch.int64, device=META)
     with torch.inference_mode(), started:
-        model.forward(ids, ids, model.new_cache(NUM_SEVERAL, MAX_LEN), ids[:, 0])
+        model.forward(ids, ids, model.new_cache(NUM_MANY, MAX_LEN), ids[:, 0])
     assert started.counts["clone"] == 5
 
 

@@ -24,7 +24,14 @@ from acceptor.adapters.weights import WeightReader, expected_tensors
 MAX_LEN = 96
 NUM_SLOTS = 5
 TOLERANCE = 2e-5
-SIZES = {"MATRIX_DEPTH": 16, "MATRIX_AHEAD": 0}
+SIZES = {
+    "MATRIX_DEPTH": 16,
+    "MATRIX_AHEAD": 0,
+    "BLOCK_ROWS": 16,
+    "BLOCK_DEPTH": 16,
+    "BLOCK_AHEAD": 0,
+    "BLOCK_PROGRAMS": 8,
+}
 ATTENTION_SIZES = {"BLOCK": 16, "FEW_PROGRAMS_BLOCK": 16}
 """Small, so that small models have several of everything."""
 
@@ -99,10 +106,15 @@ def difference(model: TransformerModel, starts: list[int], num_tokens: int, spli
         worst = 0.0
         for last_only in (False, True):
             want = model.forward(token_ids, positions, caches[0], slot_ids, last_only=last_only)
-            got = kernels.forward(token_ids, positions, slot_ids, caches[1], last_only=last_only)
+            attends = kernels.attention_at(positions, slot_ids)
+            if attends is None:
+                slots, _ = model._slots(slot_ids, len(starts), caches[1])
+                attends = model._plan(positions, caches[1], slots, slot_ids, MAX_LEN).attend
+            got = kernels.forward(token_ids, attends, caches[1], last_only=last_only)
             assert got.shape == want.shape
             worst = max(worst, float((got - want).abs().max() / want.abs().max()))
         assert not kernels.attend.counts.any()
+        assert not kernels.counts.any()
     for one, other in zip(*(cache.layers for cache in caches), strict=True):
         worst = max(worst, float((one.memory - other.memory).abs().max()))
     return worst
@@ -113,6 +125,8 @@ CASES: tuple[tuple[str, int | None, list[int], int, int], ...] = (
     ("biased", 20, [70], 2, 3),
     ("normalised heads", None, [5, 64, 90], 2, 3),
     ("biased", 20, [0, 33], 3, 1),
+    ("biased", None, [3, 50, 70], 4, 1),
+    ("normalised heads", 20, [8, 20, 41, 60], 6, 1),
 )
 """Architecture, window of the second layer, first positions, tokens of each, parts of attention."""
 
