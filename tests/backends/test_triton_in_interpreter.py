@@ -13,7 +13,7 @@ import pytest
 @pytest.mark.slow
 def test_the_interpreted_kernels_agree_with_the_reference() -> None:
     kit = "acceptor.backends.conformance"
-    wishes = ["--backend", "triton", "--max-vocab-size", "40", "--batches", "8"]
+    wishes = ["--backend", "triton", "--max-vocab-size", "40", "--batches", "8", "--device", "cpu"]
     finished = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", kit, *wishes],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},

@@ -1,5 +1,9 @@
 """What a Triton call needs: a few numbers per block, and nothing as large as a row."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -17,6 +21,7 @@ from acceptor.core import (
 pytest.importorskip("triton")
 
 from acceptor.backends.triton_backend import TritonSampler
+from acceptor.backends.triton_backend.plan import plan_verify
 from acceptor.backends.triton_backend.workspace import (
     COUNT_COPIES,
     MAX_CANDIDATES,
@@ -54,6 +59,60 @@ def test_the_workspace_holds_a_few_numbers_per_block(policy: Policy, top_p: floa
         per_row += MAX_CANDIDATES + 8
         counts = min(num_rows, MAX_COPIED_ROWS) * COUNT_COPIES * MAX_CANDIDATES
     assert size <= MIN_FRONT + num_rows * per_row + counts
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_every_word_of_it_belongs_to_one_part(policy: Policy, top_p: float) -> None:
+    wishes = params(top_p)
+    layout = plan_verify(batch(), wishes, policy).layout
+    places = [*range(layout.front_size)]
+    for first, size in layout.parts.values():
+        if first >= layout.front_size:
+            places += range(first, first + size)
+        else:
+            assert first + size <= layout.front_size
+    assert places == [*range(TritonSampler().verify_workspace_size(batch(), wishes, policy))]
+
+
+GUARDED = """
+import sys, torch
+from acceptor.backends.triton_backend import TritonSampler
+from acceptor.core import *
+
+V, GUARD = 600, 64
+wishes, *policies = eval(sys.argv[1])
+logits = torch.randn(1, 2, V).bfloat16()
+batch = VerifyBatch.dense(target_logits=logits, positions=torch.arange(1),
+    draft_token_ids=torch.tensor([[7]]), draft_logits=logits[:, :1].contiguous())
+params = SamplingTensors.stack([SamplingParams(seed=3, temperature=0.8, **wishes)])
+sampler = TritonSampler()
+for policy in policies:
+    size = sampler.verify_workspace_size(batch, params, policy)
+    memory = torch.full([size + 2 * GUARD], 7.0)
+    workspace = memory[GUARD : GUARD + size].zero_()
+    sampler.verify(batch, params, policy, workspace=workspace)
+    assert workspace.any(), "it works in there"
+    assert (memory[:GUARD] == 7).all() and (memory[-GUARD:] == 7).all()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "calls",
+    ["dict(), Strict(), Block(), Typical()", "dict(top_p=0.9, logprobs=2), Probabilistic()"],
+    ids=["plain", "filtered"],
+)
+def test_nothing_is_written_outside_of_it(calls: str) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", GUARDED, calls],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr[-2000:]
 
 
 def test_a_short_workspace_is_refused_before_anything_is_launched() -> None:
