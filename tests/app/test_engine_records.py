@@ -1,12 +1,17 @@
 """Every request ends once, alone, and with a record that adds up."""
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from acceptor.app.decode import DecodeStep
+from acceptor.app.engine.cuda_graphs import GraphRunner
+from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.request import FinishReason, GenerationRequest, Progress
 from acceptor.core import Probabilistic, SamplingParams
 from kit.soak import Soak
@@ -109,8 +114,19 @@ def test_records_add_up(pair: Pair) -> None:
         assert accepted == result.statistics.num_accepted_tokens
 
 
-def test_two_thousand_requests_end_once_each_and_leave_nothing() -> None:
-    soak = Soak(seed=1)
+def record(action: Callable[[], None]) -> Callable[[], None]:
+    """Stands for capturing."""
+    action()
+    return action
+
+
+@pytest.mark.parametrize(
+    "new_runner", [EagerRunner, partial(GraphRunner, record=record)], ids=["eager", "graphs"]
+)
+def test_two_thousand_requests_end_once_each_and_leave_nothing(
+    new_runner: Callable[[DecodeStep], Runner],
+) -> None:
+    soak = Soak(seed=1, new_runner=new_runner)
     soak.serve(2000, num_looks=4)
     assert sum(soak.ends.values()) == 2000
     assert (soak.lost, soak.wrong) == (0, [])

@@ -9,6 +9,7 @@ import json
 import platform
 import tracemalloc
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -19,8 +20,10 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
+from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.parts import Parts
+from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import FinishReason, GenerationResult
@@ -126,12 +129,14 @@ class Soak:
 
     Attributes:
         seed: of the requests.
+        new_runner: see `Parts.new_runner`.
         ends: how requests ended, counted.
         wrong: requests that ended twice, or otherwise than they should.
         memory: bytes in use, now and then.
     """
 
     seed: int
+    new_runner: Callable[[DecodeStep], Runner] = EagerRunner
     table: Tensor = field(factory=sick_table)
     ends: Counter[str] = field(factory=Counter)
     wrong: list[Fate] = field(factory=list)
@@ -158,6 +163,7 @@ class Soak:
             policy=policy,
             eos_token_ids=frozenset(),
             new_detokenizer=Letters,
+            new_runner=self.new_runner,
         )
         return Engine.of(parts, Limits(num_slots=NUM_SLOTS))
 
