@@ -39,6 +39,13 @@ NUM_DRAFTS, VOCAB_SIZE = 3, 151_936
 COUNT, CALLS = 1000, 10
 """Times that are taken, and calls in each."""
 
+WORKLOADS: tuple[tuple[str, Policy, dict[str, float]], ...] = (
+    ("probabilistic", Probabilistic(), {}),
+    ("probabilistic, top-p 0.9", Probabilistic(), {"top_p": 0.9}),
+    ("strict", Strict(), {}),
+    ("block", Block(), {}),
+)
+
 Call = Callable[[], object]
 
 
@@ -75,7 +82,9 @@ def start_unknown(*args: Any, **options: Any) -> None:
     start(*args, **options)
 
 
-def calls_of(policy: Policy, num_reqs: int, launch: Callable[..., Any]) -> tuple[Call, Call]:
+def calls_of(
+    policy: Policy, recipe: dict[str, Any], num_reqs: int, launch: Callable[..., Any]
+) -> tuple[Call, Call]:
     """A call into memory that was reserved, and one that allocates."""
     shape = (num_reqs, NUM_DRAFTS + 1, VOCAB_SIZE)
     batch = VerifyBatch.dense(
@@ -84,7 +93,7 @@ def calls_of(policy: Policy, num_reqs: int, launch: Callable[..., Any]) -> tuple
         positions=torch.zeros(num_reqs, dtype=torch.int64),
         draft_logits=torch.zeros(num_reqs, NUM_DRAFTS, VOCAB_SIZE, dtype=torch.bfloat16),
     )
-    wishes = [SamplingParams(seed=i, temperature=0.8) for i in range(num_reqs)]
+    wishes = [SamplingParams(seed=i, temperature=0.8, **recipe) for i in range(num_reqs)]
     params = SamplingTensors.stack(wishes)
     sampler = TritonSampler(launch)
     workspace = torch.zeros(sampler.verify_workspace_size(batch, params, policy))
@@ -112,13 +121,13 @@ def lines() -> Iterator[str]:
     yield f"{date.today()}, {_processor()}, Triton {triton.__version__}; least / median µs\n"
     yield "| | reserved memory | allocating | reserved, by Triton's launcher |"
     yield "|---|---|---|---|"
-    for policy in Probabilistic(), Strict(), Block():
+    for name, policy, recipe in WORKLOADS:
         for num_reqs in 1, 16:
-            reserved, allocating = calls_of(policy, num_reqs, start)
-            unknown, _ = calls_of(policy, num_reqs, start_unknown)
+            reserved, allocating = calls_of(policy, recipe, num_reqs, start)
+            unknown, _ = calls_of(policy, recipe, num_reqs, start_unknown)
             times = [microseconds(call) for call in (reserved, allocating, unknown)]
             cells = " | ".join(f"{least:.1f} / {median:.1f}" for least, median in times)
-            yield f"| {policy.name}, {num_reqs} requests | {cells} |"
+            yield f"| {name}, {num_reqs} requests | {cells} |"
 
 
 def main() -> None:
