@@ -26,7 +26,7 @@ from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .workspace import Layout, num_blocks
 
 CHUNK_ROWS = 4
-SKIPPING_REQS = {"strict": 32, "greedy": 128, "probabilistic": 128}
+SKIPPING_REQS = {"strict": 64, "greedy": 128, "probabilistic": 128}
 """Fewer requests are read at once, so that nobody can tell anybody anything in time."""
 LOSSY = frozenset({"typical", "relaxed", "fly"})
 TESTS_DRAFT = frozenset({"probabilistic", "block"})
