@@ -62,7 +62,7 @@ def block_kernel(
     column = tl.arange(0, DEPTH)
     lines = weight_ptr + rows.to(tl.int64)[:, None] * size
     if AHEAD > 0:
-        fetch(lines + tl.minimum(first + tl.arange(0, AHEAD // 64) * 64, size - 64)[None, :])
+        fetch(lines + tl.minimum(first + tl.arange(0, AHEAD // 64) * 64, size - 16)[None, :])
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
     place = tl.arange(0, TOKENS)

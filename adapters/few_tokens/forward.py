@@ -31,7 +31,6 @@ VECTOR_SIZE = 2048
 """Of hidden states. With larger ones, tensor cores were faster for one token, too."""
 
 VECTOR_ROWS = 8
-VECTOR_ROWS_TO_GATE = 16
 VECTOR_WARPS = 4
 VECTOR_WARPS_TO_ADD = 8
 MATRIX_TOKENS = 8
@@ -141,7 +140,7 @@ class FewTokens:
         embedding = self.decoder.embedding
         num_tokens, size = token_ids.numel(), embedding.shape[1]
         output = self.decoder.layers[0].attention.output.weight
-        num_tiles = _tiling(num_tokens, output, size, add=True, gate=False).num_tiles
+        num_tiles = _tiling(num_tokens, output, size, add=True).num_tiles
         hidden = Hidden(
             sums=embedding.new_empty(num_tokens, size),
             scaled=embedding.new_empty(num_tokens, size),
@@ -190,7 +189,7 @@ class FewTokens:
     ) -> int:
         """Launch a product; how many tiles it has."""
         num_tokens, num_rows = out.shape
-        tiling = _tiling(num_tokens, linear.weight, len(hidden.scaled[0]), add=add, gate=gate)
+        tiling = _tiling(num_tokens, linear.weight, len(hidden.scaled[0]), add=add)
         tiling.kernel[(tiling.num_tiles, tiling.num_splits)](
             x,
             x.stride(0),
@@ -231,15 +230,14 @@ class Tiling:
     num_splits: int = 1
 
 
-def _tiling(num_tokens: int, weight: Tensor, hidden_size: int, *, add: bool, gate: bool) -> Tiling:
+def _tiling(num_tokens: int, weight: Tensor, hidden_size: int, *, add: bool) -> Tiling:
     if num_tokens == 1 and hidden_size <= VECTOR_SIZE:
         warps = VECTOR_WARPS_TO_ADD if add else VECTOR_WARPS
-        rows = VECTOR_ROWS_TO_GATE if gate else VECTOR_ROWS
-        sizes = {"ROWS": rows, "DEPTH": 256 * warps, "num_warps": warps}
-        return Tiling(vector_kernel, len(weight) // rows, sizes)
+        sizes = {"ROWS": VECTOR_ROWS, "DEPTH": 256 * warps, "num_warps": warps}
+        return Tiling(vector_kernel, len(weight) // VECTOR_ROWS, sizes)
     if num_tokens <= MATRIX_TOKENS:
         sizes = {
-            "TOKENS": MATRIX_TOKENS,
+            "TOKENS": next_power_of_2(num_tokens),
             "ROWS": MATRIX_ROWS,
             "DEPTH": MATRIX_DEPTH,
             "PARTS": MATRIX_WARPS,

@@ -133,8 +133,8 @@ def matrix_kernel(
     rows = rows_of_tile(num_rows, ROWS, GATE)
     column = tl.arange(0, PARTS)[:, None] * DEPTH + tl.arange(0, DEPTH)[None, :]
     if AHEAD > 0:
-        lines = weight_ptr + rows.to(tl.int64)[:, None] * size + tl.arange(0, AHEAD // 64) * 64
-        fetch(lines)
+        ahead = tl.minimum(tl.arange(0, AHEAD // 64) * 64, size - 16)
+        fetch(weight_ptr + rows.to(tl.int64)[:, None] * size + ahead[None, :])
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
     beside = load_beside(
