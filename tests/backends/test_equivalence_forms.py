@@ -8,11 +8,13 @@ import torch
 
 from acceptor.backends import load_sampler
 from acceptor.backends.conformance import Case, run_chunk
+from acceptor.backends.conformance.case import DRAFTERS, FEATURES
 from acceptor.backends.conformance.corners import corners
 from acceptor.backends.conformance.run import each_case
+from acceptor.backends.conformance.strategies import FLOAT_DTYPES
 from kit.equivalence import campaign
 from kit.equivalence.campaign import Campaign
-from kit.equivalence.forms import POLICIES, forms
+from kit.equivalence.forms import POLICIES, SIZES, forms
 
 
 def test_a_form_fixes_what_kernels_are_compiled_for() -> None:
@@ -34,6 +36,17 @@ def test_a_form_fixes_what_kernels_are_compiled_for() -> None:
 def test_every_policy_has_its_forms_and_they_stay_the_same() -> None:
     assert [form.policy for form in forms(2)] == [p for p in POLICIES for _ in range(2)]
     assert [*forms(3)] == [*forms(3)]
+
+
+def test_forms_of_every_size_have_all_features_and_dtypes_between_them() -> None:
+    found = [*forms(3)]
+    for size in SIZES:
+        alike = [form for form in found if form.vocabularies == size.vocabularies]
+        assert {form.policy for form in alike} == {*POLICIES}
+        assert frozenset().union(*(form.features for form in alike)) == {*FEATURES}
+    assert {form.dtype for form in found} == {form.draft_dtype for form in found}
+    assert {form.dtype for form in found} == {*FLOAT_DTYPES}
+    assert {form.drafter for form in found} == {*DRAFTERS}
 
 
 def test_the_reference_passes_them() -> None:

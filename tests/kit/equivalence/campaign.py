@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -9,12 +10,12 @@ from functools import cache
 from multiprocessing import active_children, get_context
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from acceptor.backends.conformance import Case, Tally, load_backend, run_case, run_corners
 from acceptor.backends.conformance.corners import corners
 from acceptor.backends.conformance.run import each_case
-from acceptor.core import Sampler
+from acceptor.core import Sampler, Strict
 from kit.equivalence.forms import Form, forms
 
 TURN = 1_000
@@ -81,8 +82,14 @@ class Campaign:
     def _first_chunks(self) -> "list[_Chunk]":
         parts = [part for form in forms(self.forms_per_policy) for part in form.parts]
         chunks = [_Chunk(form, CHUNK * form.share, number) for number, form in enumerate(parts)]
-        # Large vocabularies take longest.
-        return sorted(chunks, key=lambda chunk: chunk.form.share)
+        # Who comes first compiles for those that differ in their policy only; large ones take long.
+        alike = Counter[Form]()
+        ranks = []
+        for chunk in chunks:
+            kernels = evolve(chunk.form, policy=Strict())
+            ranks.append((alike[kernels], chunk.form.share, chunk.number))
+            alike[kernels] += 1
+        return [chunks[number] for _, _, number in sorted(ranks)]
 
 
 @frozen

@@ -7,7 +7,6 @@ are Hypothesis's. It refuses to leave a policy out.
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
-import numpy as np
 from attrs import evolve, frozen
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -35,13 +34,55 @@ POLICIES: Sequence[Policy] = (
     RelaxedTopN(),
     Fly(),
 )
-VOCABULARIES = (
-    ((2, 7, 100, 511), (512,)),
-    ((513, 1025), (2048,), (2500,), (5001,)),
-    ((32000,), (50257,), (151936,), (200065,)),
+
+
+@frozen
+class Size:
+    """Vocabularies of one size, and what batches of them may have.
+
+    Attributes:
+        vocabularies: those that stand together are compiled alike.
+        longest: draft, of any form.
+        features: of some forms; others have all that are not among them.
+    """
+
+    vocabularies: tuple[tuple[int, ...], ...]
+    longest: int
+    features: frozenset[str]
+
+
+def _set(names: str) -> frozenset[str]:
+    return frozenset(names.split(", "))
+
+
+SIZES = (
+    Size(
+        ((2, 7, 100, 511), (512,)),
+        5,
+        _set(
+            "bias, penalties, logprobs, arbitrary drafts, bad target rows, equal drafter, greedy, "
+            "room, slots"
+        ),
+    ),
+    Size(
+        ((513, 1025), (2048,), (2500,), (5001,)),
+        3,
+        _set(
+            "bad draft rows, bad ids, close drafter, greedy, long positions, masked, slots, strides"
+        ),
+    ),
+    Size(
+        ((32000,), (50257,), (151936,), (200065,)),
+        2,
+        _set(
+            "top-p, min-p, bad ids, bad target rows, close drafter, extreme temperature, greedy, "
+            "slots"
+        ),
+    ),
 )
-"""Of each form one group, and neighbours have different ones; what stands together in a group is
-compiled alike."""
+"""A policy takes them in turn, and at each either these features or all others: so each has forms
+with bias, penalties and logprobs and forms without, whose rows kernels take as they are."""
+
 TWISTS = ("none", "none", "repeat", "permute", "slots")
 """Those that keep the length of the longest draft, and every request."""
 REAL_VOCABULARY = 10_000
@@ -86,7 +127,7 @@ class Form:
     def _cases_of(self, vocab_size: int) -> SearchStrategy[Case]:
         few = vocab_size > REAL_VOCABULARY
         # With several requests hardly any batch lacks a feature of its form.
-        fewest, most = (1, 1) if few else (2, 4)
+        fewest, most = (2, 2) if few else (3, 4)
         others = st.lists(st.integers(0, self.max_spec_len), min_size=fewest, max_size=most)
         return st.builds(
             Case,
@@ -105,23 +146,25 @@ class Form:
 
 
 def forms(per_policy: int) -> Iterator[Form]:
-    """So many of every policy, always the same ones."""
+    """So many of every policy, always the same ones.
+
+    All but the policy is shared with others, and so are most of the kernels.
+    """
     for number, policy in enumerate(POLICIES):
         for place in range(per_policy):
-            group = (number + place) % len(VOCABULARIES)
-            yield _form(policy, group, np.random.default_rng((number, place)))
+            yield _form(policy, place % len(SIZES), number + place // len(SIZES))
 
 
-def _form(policy: Policy, group: int, rng: np.random.Generator) -> Form:
-    longest = (5, 3, 2)[group]
-    some = rng.choice(FEATURES, size=rng.integers(4, 11), replace=False).tolist()
+def _form(policy: Policy, which: int, turn: int) -> Form:
+    size, number = SIZES[which], 2 * which + turn % 2
+    others = frozenset(FEATURES) - size.features
     return Form(
         policy=policy,
-        vocabularies=VOCABULARIES[group],
-        max_spec_len=int(rng.integers(1, longest + 1)),
-        dtype=str(rng.choice(FLOAT_DTYPES)),
-        draft_dtype=str(rng.choice(FLOAT_DTYPES)),
-        id_dtype=str(rng.choice(("int64", "int32"))),
-        drafter=str(rng.choice(DRAFTERS)),
-        features=frozenset((*some, "temperature")),
+        vocabularies=size.vocabularies,
+        max_spec_len=size.longest - turn % 2,
+        dtype=FLOAT_DTYPES[number % 3],
+        draft_dtype=FLOAT_DTYPES[(number + number // 3) % 3],
+        id_dtype=("int64", "int32")[(which + turn) % 2],
+        drafter=DRAFTERS[number % len(DRAFTERS)],
+        features=(others if turn % 2 else size.features) | {"temperature"},
     )
