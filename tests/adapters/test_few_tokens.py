@@ -79,7 +79,7 @@ def test_all_kernels_compile(capability: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("num_reqs", "num_tokens"),
-    [(1, 1), (1, 2), (1, 5), (2, 4), (3, 3), (16, 1), (5, 4), (16, 2), (4, 8)],
+    [(1, 1), (1, 2), (1, 5), (2, 4), (3, 3), (16, 1), (5, 4), (16, 2), (4, 8), (1, 20)],
 )
 def test_a_gpu_says_what_its_plain_operations_say(
     tmp_path: Path, num_reqs: int, num_tokens: int
