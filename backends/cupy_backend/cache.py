@@ -14,7 +14,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from .compiler import OPTIONS, compile_kernel, compiler_version
+from .compiler import OPTIONS, compile_kernel, compiler_version, form_of
 from .sources import sources
 
 _logger = logging.getLogger(__name__)
@@ -57,7 +57,8 @@ class CompiledKernels:
 
 def _key(kernel: str, macros: Sequence[str], architecture: int) -> str:
     digest = hashlib.sha256()
-    for part in (*sources().values(), kernel, *OPTIONS, *macros, str(architecture)):
+    options = (*OPTIONS, *macros, *form_of(kernel))
+    for part in (*sources().values(), kernel, *options, str(architecture)):
         digest.update(part.encode())
         digest.update(b"\0")
     digest.update(compiler_version().encode())

@@ -11,7 +11,15 @@ from ...core.errors import UnavailableError
 from .sources import program, sources
 
 INSTALL = "pip install 'acceptor[cupy]'"
+WARPS = {"wide": 16, "narrow": 16, "rowwise": 8, "logprobs": 16}
+"""Of a CTA of each kernel."""
 OPTIONS = ("-std=c++17", "-default-device", "--ptxas-options=-v")
+
+
+def form_of(kernel: str) -> tuple[str, ...]:
+    """Compiler options that differ between kernels."""
+    meets_in_memory = int(kernel == "narrow")
+    return (f"-DKERNEL_WARPS={WARPS[kernel]}", f"-DKERNEL_MEETS_IN_MEMORY={meets_in_memory}")
 
 
 def compiler_version() -> str:
@@ -55,7 +63,8 @@ def compile_kernel(kernel: str, macros: Sequence[str], architecture: int) -> Com
     Raises:
         UnavailableError: CuPy or NVRTC is missing, or NVRTC refuses.
     """
-    return _compile((kernel,), (f"-arch=sm_{architecture}", *OPTIONS, *macros), code=True)
+    options = (f"-arch=sm_{architecture}", *OPTIONS, *macros, *form_of(kernel))
+    return _compile((kernel,), options, code=True)
 
 
 def check_kernels(kernels: Sequence[str], macros: Sequence[str], architecture: int) -> None:

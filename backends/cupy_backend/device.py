@@ -11,10 +11,10 @@ from attrs import field, frozen
 
 from ...core.errors import UnavailableError
 from .cache import CompiledKernels
-from .compiler import INSTALL
+from .compiler import INSTALL, WARPS
 from .variant import Variant
 
-CTA_THREADS = 512
+WARP_THREADS = 32
 OLDEST_ARCHITECTURE = 80
 
 
@@ -25,12 +25,14 @@ class Kernel:
     Attributes:
         function: the driver's handle.
         room: how many of its CTAs fit on the device at once.
+        num_threads: of a CTA.
         waits: whether its CTAs wait for each other, so that all must be there at once.
         driver: CuPy's module of that name.
     """
 
     function: int
     room: int
+    num_threads: int
     waits: bool
     driver: Any
 
@@ -38,18 +40,18 @@ class Kernel:
         """Enqueue one launch.
 
         Args:
-            num_ctas: of CTA_THREADS threads each.
+            num_ctas: of `num_threads` threads each.
             stream: the raw handle.
             pointers: address of an array of one pointer, to the kernel's argument, which is copied
                 before this returns.
         """
         if self.waits:
             self.driver.launchCooperativeKernel(
-                self.function, num_ctas, 1, 1, CTA_THREADS, 1, 1, 0, stream, pointers
+                self.function, num_ctas, 1, 1, self.num_threads, 1, 1, 0, stream, pointers
             )
         else:
             self.driver.launchKernel(
-                self.function, num_ctas, 1, 1, CTA_THREADS, 1, 1, 0, stream, pointers, 0
+                self.function, num_ctas, 1, 1, self.num_threads, 1, 1, 0, stream, pointers, 0
             )
 
 
@@ -115,15 +117,16 @@ class Device:
         from cupy_backends.cuda.api import driver  # noqa: PLC0415 (loaded by `open`)
 
         code = self.compiled.load(name, macros, self.architecture)
+        num_threads = WARPS[name] * WARP_THREADS
         try:
             with torch.cuda.device(self.index):
                 module = driver.moduleLoadData(code)
                 function = driver.moduleGetFunction(module, name)
-                fit = driver.occupancyMaxActiveBlocksPerMultiprocessor(function, CTA_THREADS, 0)
+                fit = driver.occupancyMaxActiveBlocksPerMultiprocessor(function, num_threads, 0)
         except RuntimeError as error:
             raise UnavailableError(
                 f"backend cupy: the CUDA driver refuses kernel {name} for sm_{self.architecture}: "
                 f"{error}"
             ) from error
         self._modules.append(module)
-        return Kernel(function, fit * self.num_multiprocessors, waits, driver)
+        return Kernel(function, fit * self.num_multiprocessors, num_threads, waits, driver)

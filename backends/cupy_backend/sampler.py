@@ -168,7 +168,8 @@ class CupySampler:
             return LaunchShape(group=0, num_ctas=0)
         if not job.variant.has_wide:
             return LaunchShape.narrow(job.extent, device.verification("narrow", job.variant).room)
-        return LaunchShape.choose(job.extent, device.verification("wide", job.variant).room)
+        room = device.verification("wide", job.variant).room
+        return LaunchShape.choose(job.extent, room, job.variant.by_rows)
 
     def _logprobs(
         self, device: Device, job: Job, params: SamplingTensors, num_logprobs: int

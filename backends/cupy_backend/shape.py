@@ -6,6 +6,21 @@ from .workspace import Extent
 
 _WARPS = 16
 _NARROW_FROM = 2
+_MOST_ROWS = 8
+"""Of a request whose rows are dealt out, as cuda/rowwise.cu has bits for."""
+
+
+@frozen
+class ByRows:
+    """When rows of requests are dealt out to CTAs one by one.
+
+    Attributes:
+        parts: CTAs that share a row.
+        most_room: for how many CTAs a request there may be room; 0: for less than one.
+    """
+
+    parts: int
+    most_room: int
 
 
 @frozen
@@ -14,16 +29,20 @@ class LaunchShape:
 
     Attributes:
         group: CTAs that share a request, all of which must fit on the device at once; 0 for the
-            kernel that gives each request one CTA.
+            kernel that gives each request one CTA. By rows: CTAs that share a row.
         num_ctas: of the launch.
+        by_rows: each CTA reads a row or a part of one, first rows of all requests first.
     """
 
     group: int
     num_ctas: int
+    by_rows: bool = False
 
     @property
     def kernel(self) -> str:
         """The kernel's name."""
+        if self.by_rows:
+            return "rowwise"
         return "wide" if self.group else "narrow"
 
     def fields(self, extent: Extent) -> dict[str, int]:
@@ -48,9 +67,19 @@ class LaunchShape:
         return cls(group=group, num_ctas=group * extent.num_reqs)
 
     @classmethod
-    def choose(cls, extent: Extent, room: int) -> "LaunchShape":
-        """Wide while requests are few."""
-        if room // extent.num_reqs < _NARROW_FROM:
+    def rowwise(cls, extent: Extent, parts: int) -> "LaunchShape":
+        """So many CTAs a row."""
+        rows = extent.max_spec_len + 1
+        return cls(group=parts, num_ctas=parts * rows * extent.num_reqs, by_rows=True)
+
+    @classmethod
+    def choose(cls, extent: Extent, room: int, by_rows: ByRows | None = None) -> "LaunchShape":
+        """Wide while requests are few; by rows if there is a kernel for that, as it says."""
+        room_each = room // extent.num_reqs
+        fits = 0 < extent.max_spec_len < _MOST_ROWS
+        if by_rows is not None and fits and room_each <= by_rows.most_room:
+            return cls.rowwise(extent, by_rows.parts)
+        if room_each < _NARROW_FROM:
             return cls.narrow(extent, room)
         return cls.wide(extent, room)
 

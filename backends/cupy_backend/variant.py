@@ -20,6 +20,7 @@ from ...core.policies import (
     Synthetic,
     Typical,
 )
+from .shape import ByRows
 
 
 @unique
@@ -44,6 +45,7 @@ _POLICIES: dict[type[Policy], KernelPolicy] = {
     RelaxedTopN: KernelPolicy.RELAXED,
     Fly: KernelPolicy.FLY,
 }
+_BY_ROWS = {KernelPolicy.STRICT: ByRows(1, 0), KernelPolicy.BLOCK: ByRows(2, 4)}
 _LOSSY = (KernelPolicy.TYPICAL, KernelPolicy.RELAXED, KernelPolicy.FLY)
 LOGIT_TYPES = {torch.bfloat16: "Bf16", torch.float16: "Fp16", torch.float32: "float"}
 
@@ -89,9 +91,17 @@ class Variant:
         return self.policy not in _LOSSY
 
     @property
+    def by_rows(self) -> ByRows | None:
+        """When CTAs read a row or a part of one each; None if there is no kernel for that."""
+        if self.filtered or self.adjusted or self.greedy:
+            return None
+        return _BY_ROWS.get(self.policy)
+
+    @property
     def kernels(self) -> tuple[str, ...]:
         """The verification kernels that exist in this variant."""
-        return ("wide", "narrow") if self.has_wide else ("narrow",)
+        there = (("wide", self.has_wide), ("rowwise", self.by_rows is not None), ("narrow", True))
+        return tuple(kernel for kernel, is_there in there if is_there)
 
     @property
     def waits(self) -> bool:

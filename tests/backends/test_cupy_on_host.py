@@ -14,6 +14,7 @@ import torch
 
 from acceptor.backends import load_sampler
 from acceptor.backends.cupy_backend.arguments import MAX_SPEC_LEN, verify_job
+from acceptor.backends.cupy_backend.compiler import form_of
 from acceptor.backends.cupy_backend.shape import LaunchShape
 from acceptor.backends.cupy_backend.variant import KernelPolicy, Variant, kernel_policy
 from acceptor.core import (
@@ -68,6 +69,20 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return built
 
 
+@pytest.fixture(scope="module")
+def build_rowwise(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    folder = tmp_path_factory.mktemp("rowwise")
+    known: dict[Variant, ctypes.CDLL] = {}
+
+    def built(variant: Variant) -> ctypes.CDLL:
+        if variant not in known:
+            macros = ["-DHAS_ROWWISE", *form_of("rowwise")]
+            known[variant] = build_on_host("verify_on_host", variant, folder, macros)
+        return known[variant]
+
+    return built
+
+
 @pytest.mark.parametrize("filtered", [False, True])
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_tokens_are_the_reference_s_in_every_shape(
@@ -86,6 +101,26 @@ def test_tokens_are_the_reference_s_in_every_shape(
                 torch.testing.assert_close(
                     got.total_variation, expected.total_variation, rtol=0, atol=2e-5
                 )
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("policy", [Strict(), Block()], ids=lambda policy: policy.name)
+def test_rows_dealt_out_one_by_one_give_the_reference_s_tokens(
+    build_rowwise: Build, policy: Policy, aligned: bool
+) -> None:
+    torch.set_num_threads(1)
+    for seed in range(4):
+        batch, params = random_batch(seed, False, aligned=aligned, ragged=aligned and seed % 2 == 1)
+        expected = load_sampler("reference").verify(batch, params, policy)
+        library = build_rowwise(verify_job(batch, params, policy, None).variant)
+        for schedule, parts in enumerate((1, 2, 3)):
+            library.set_schedule(schedule)
+            num_ctas = parts * (batch.max_spec_len + 1) * batch.num_reqs
+            shape = LaunchShape(group=parts, num_ctas=num_ctas, by_rows=True)
+            got = run(build_rowwise, batch, params, policy, shape)
+            assert torch.equal(got.token_ids, expected.token_ids), (seed, parts)
+            assert torch.equal(got.num_accepted, expected.num_accepted)
+            assert torch.equal(got.status, expected.status)
 
 
 @pytest.mark.parametrize("policy", [Typical(), Fly(0.2, 1)], ids=lambda policy: policy.name)

@@ -105,9 +105,13 @@ struct Counters {
     }
 };
 
-// What lies above a thread's counters: exclusive prefix sums over the warps that share a row.
-__device__ inline Above above_counters(
-    Scratch& scratch, const Counters& counters, const Law& law, int barrier, int warps) {
+// What a thread's counters hold, and what it and those before it in its warp do.
+struct Tally {
+    Above mine;
+    Above end;
+};
+
+__device__ inline Tally tally(const Counters& counters, const Law& law) {
     Above mine = {0, 0};
 #pragma unroll 1
     for (int i = 0; i < counters.per_thread; ++i) {
@@ -123,59 +127,78 @@ __device__ inline Above above_counters(
         const u64 mass = __shfl_up_sync(ALL_LANES, end.mass, distance);
         if (lane_id() >= distance) end = {end.number + number, end.mass + mass};
     }
-    if (lane_id() == LANES - 1) {
-        scratch.sums[warp_id()] = end.mass;
-        scratch.numbers[warp_id()] = end.number;
-    }
-    __syncwarp();
-    named_barrier(barrier, warps * LANES);
-    const int warp = warp_id() % warps, other = warp_id() - warp + lane_id();
-    end.mass += warp_sum(lane_id() < warp ? scratch.sums[other] : 0);
-    end.number += __reduce_add_sync(ALL_LANES, lane_id() < warp ? scratch.numbers[other] : 0);
-    return {end.number - mine.number, end.mass - mine.mass};
+    return {mine, end};
 }
 
-// What the filters keep of a row, from the counts of all that reaches its bound. By so many warps: first how
-// much top-k and min-p leave, then how much of that top-p keeps.
-__device__ COLD void filter_by_counts(Scratch& scratch, int place, int warps, int idle) {
+// What lies above a thread's counters: exclusive prefix sums over the warps that share a row. By a whole
+// CTA, whose warps without a row are not `busy`.
+__device__ inline Above above_counters(
+    Scratch& scratch, const Counters& counters, const Law& law, int warps, bool busy) {
+    Tally here = {};
+    if (busy) {
+        here = tally(counters, law);
+        if (lane_id() == LANES - 1) {
+            scratch.sums[warp_id()] = here.end.mass;
+            scratch.numbers[warp_id()] = here.end.number;
+        }
+    }
+    __syncthreads();
+    if (!busy) return {0, 0};
+    const int warp = warp_id() % warps, other = warp_id() - warp + lane_id();
+    const bool before = lane_id() < warp;
+    const u64 mass = warp_sum(before ? scratch.sums[other] : 0);
+    const u32 number = __reduce_add_sync(ALL_LANES, before ? scratch.numbers[other] : 0);
+    return {here.end.number - here.mine.number + number, here.end.mass - here.mine.mass + mass};
+}
+
+// What the filters keep of rows, from the counts of all that reaches their bounds. By a whole CTA, whose
+// warps divide the rows among themselves: first how much top-k and min-p leave, then how much of that top-p
+// keeps.
+__device__ COLD void filter_by_counts(Scratch& scratch, int num_rows, int warps) {
+    const int place = warp_id() / warps, thread = static_cast<int>(thread_id()) % (warps * LANES);
+    const bool busy = place < num_rows && scratch.rows[place].counted;
     OpenRow& open = scratch.rows[place];
     const Known& known = open.known;
-    const int barrier = 1 + place, thread = static_cast<int>(thread_id()) % (warps * LANES);
+    const int idle = open.is_draft ? IDLE_BITS<DraftLogit> : IDLE_BITS<TargetLogit>;
     const int per_thread = MAX_COUNTED / (warps * LANES);
     const Counters counters = {scratch.counts[place], lowest_short_key(known.bound, idle), idle,
                                MAX_COUNTED - 1 - thread * per_thread, per_thread};
-    const Above above = above_counters(scratch, counters, known.law, barrier, warps);
+    const Above above = above_counters(scratch, counters, known.law, warps, busy);
     const u32 most = known.filters.top_k > 0 ? known.filters.top_k : ~0u;
     u64 whole = known.sum;
     double wanted = INFINITY;
     u32 key = 0;
 #pragma unroll 1
-    for (int turn = cuts_before_top_p(known.filters) ? 0 : 1; turn < 2; ++turn) {
-        if (turn == 1 && known.filters.top_p < 1.0f)
-            wanted = known.filters.top_p * static_cast<double>(whole);
-        Above at = above;
-        u64 reached = 0;
-        u32 least = ~0u;
+    for (int turn = 0; turn < 2; ++turn) {
+        const bool looks = busy && (turn == 1 || cuts_before_top_p(known.filters));
+        if (looks) {
+            if (turn == 1 && known.filters.top_p < 1.0f)
+                wanted = known.filters.top_p * static_cast<double>(whole);
+            Above at = above;
+            u64 reached = 0;
+            u32 least = ~0u;
 #pragma unroll 1
-        for (int i = 0; i < per_thread; ++i) {
-            const u32 number = counters.number(i);
-            if (number == 0 || at.number >= most || static_cast<double>(at.mass) >= wanted) continue;
-            at.number += number;
-            reached = at.mass += counters.mass(known.law, i, number);
-            least = counters.low + counters.first - i;
+            for (int i = 0; i < per_thread; ++i) {
+                const u32 number = counters.number(i);
+                if (number == 0 || at.number >= most || static_cast<double>(at.mass) >= wanted)
+                    continue;
+                at.number += number;
+                reached = at.mass += counters.mass(known.law, i, number);
+                least = counters.low + counters.first - i;
+            }
+            reached = warp_reduce(reached, Max{});
+            least = __reduce_min_sync(ALL_LANES, least);
+            if (lane_id() == 0) {
+                scratch.reached[turn][warp_id()] = reached;
+                scratch.least[turn][warp_id()] = least;
+            }
         }
-        reached = warp_reduce(reached, Max{});
-        least = __reduce_min_sync(ALL_LANES, least);
-        if (lane_id() == 0) {
-            scratch.reached[turn][warp_id()] = reached;
-            scratch.least[warp_id()] = least;
-        }
-        __syncwarp();
-        named_barrier(barrier, warps * LANES);
+        __syncthreads();
+        if (!looks) continue;
         const bool inside = lane_id() < warps;
-        const int other = warp_id() / warps * warps + lane_id();
+        const int other = place * warps + lane_id();
         whole = warp_reduce(inside ? scratch.reached[turn][other] : 0, Max{});
-        key = __reduce_min_sync(ALL_LANES, turn == 1 && inside ? scratch.least[other] : ~0u);
+        key = __reduce_min_sync(ALL_LANES, inside ? scratch.least[turn][other] : ~0u);
     }
-    if (thread == 0) set_kept(open.known.law, {from_short_key(key, idle), whole});
+    if (busy && thread == 0) set_kept(open.known.law, {from_short_key(key, idle), whole});
 }

@@ -62,6 +62,27 @@ __device__ inline void named_barrier(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// The same by a word in shared memory, of which racecheck follows who has come; `threads` were named when it
+// was made ready.
+__device__ inline void make_ready(unsigned long long* meeting, int threads) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(
+                     static_cast<unsigned int>(__cvta_generic_to_shared(meeting))),
+                 "r"(threads)
+                 : "memory");
+}
+
+__device__ inline void meet_at(unsigned long long* meeting, int, int) {
+    const unsigned int address = static_cast<unsigned int>(__cvta_generic_to_shared(meeting));
+    unsigned long long turn;
+    asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(turn) : "r"(address) : "memory");
+    for (unsigned int over = 0; !over;)
+        asm volatile(
+            "{ .reg .pred p; mbarrier.test_wait.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+            : "=r"(over)
+            : "r"(address), "l"(turn)
+            : "memory");
+}
+
 __device__ inline unsigned int load_acquire(const unsigned int* address) {
     unsigned int value;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");

@@ -9,19 +9,43 @@ constexpr u32 ALL_LANES = 0xffffffffu;
 __device__ inline int lane_id() { return static_cast<int>(lane_of_warp()); }
 __device__ inline int warp_id() { return static_cast<int>(thread_id()) / LANES; }
 
-// A group of warps that works on one row; `barrier` is not shared with another team at work.
+// Halves and quarters of a CTA meet in places of their own, one for each warp that a part can begin with.
+__device__ inline u64* meetings() {
+    __shared__ u64 words[CTA_WARPS];
+    return words;
+}
+
+__device__ COLD void make_places_ready() {
+    const int place = static_cast<int>(thread_id());
+    if (place < CTA_WARPS) make_ready(meetings() + place, CTA_THREADS / (place % 2 ? 2 : 4));
+}
+
+// Before the first barrier of all.
+__device__ inline void make_meetings_ready() {
+    if (MEETS_IN_MEMORY) make_places_ready();
+}
+
+// A barrier of so many warps: all of a CTA, a half or a quarter of them.
+__device__ inline void meet_in_part(int first_warp, int warps) {
+    __syncwarp();  // a warp must come whole
+    const int place = first_warp + (2 * warps == CTA_WARPS);
+    if (warps == CTA_WARPS)
+        __syncthreads();
+    else if (MEETS_IN_MEMORY)
+        meet_at(meetings() + place, 1 + place, warps * LANES);
+    else
+        named_barrier(1 + place, warps * LANES);
+}
+
+// A group of warps that works on one row.
 template <int NUM_WARPS>
 struct Team {
     static constexpr int WARPS = NUM_WARPS;
     static constexpr int THREADS = NUM_WARPS * LANES;
     int first_warp;
-    int barrier;
     __device__ int warp() const { return warp_id() - first_warp; }
     __device__ int thread() const { return static_cast<int>(thread_id()) - first_warp * LANES; }
-    __device__ void sync() const {
-        __syncwarp();  // a warp must come to a named barrier whole
-        named_barrier(barrier, THREADS);
-    }
+    __device__ void sync() const { meet_in_part(first_warp, NUM_WARPS); }
 };
 
 using WholeCta = Team<CTA_WARPS>;
@@ -29,9 +53,7 @@ using DrawTeam = Team<4>;  // a thread per four tokens of a block
 
 template <typename TeamT>
 __device__ inline TeamT my_team() {
-    constexpr int count = CTA_WARPS / TeamT::WARPS;
-    const int index = warp_id() / TeamT::WARPS;
-    return {index * TeamT::WARPS, count == 1 ? 1 : 2 * count + index - 2};
+    return {warp_id() / TeamT::WARPS * TeamT::WARPS};
 }
 
 template <typename T, typename Combine>

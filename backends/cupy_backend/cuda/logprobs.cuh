@@ -132,7 +132,7 @@ __device__ inline void write_logprobs(
         processed ? filters_of(p.batch.target, request.index, p.batch.vocab_size) : Filters{0.0f, 0.0f, 0, 1.0f};
     const int num_blocks = row.num_blocks();
     Mass* stats = p.stats + static_cast<i64>(blockIdx.x) * num_blocks;
-    const Law law = reported_law(WholeCta{0, 1}, scratch, row, stats, filters);
+    const Law law = reported_law(WholeCta{0}, scratch, row, stats, filters);
     const int size = (num_blocks + MAX_GROUPS - 1) / MAX_GROUPS;
     const int num_groups = (num_blocks + size - 1) / size;
     bound_groups(groups, num_groups, size, row, stats, law);

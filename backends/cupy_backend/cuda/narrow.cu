@@ -118,6 +118,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     static_assert(sizeof(shared) + sizeof(stats) + sizeof(scratch) + 16 <= STATIC_SHARED_BYTES);
     const bool queues = gridDim.x < p.num_reqs;
     copy_params(p, shared);
+    make_meetings_ready();
     for (i64 index = blockIdx.x; index < p.num_reqs;) {
         // Who draws the last number puts the counter back.
         if (thread_id() == 0 && queues) {

@@ -10,9 +10,8 @@ typedef long long i64;
 constexpr int BLOCK_SIZE = 512;  // token ids per block, as in core/race.py
 constexpr int LANES = 32;
 constexpr int PER_LANE = BLOCK_SIZE / LANES;
-constexpr int CTA_WARPS = 16;
 constexpr int CTA_THREADS = CTA_WARPS * LANES;
-constexpr int CTAS_PER_MULTIPROCESSOR = 2;
+constexpr int CTAS_PER_MULTIPROCESSOR = 32 / CTA_WARPS;
 constexpr int STATIC_SHARED_BYTES = 48 * 1024;  // what a CTA can have without asking
 constexpr int MAX_DRAFTS = 127;
 constexpr int MAX_ROWS = MAX_DRAFTS + 1;

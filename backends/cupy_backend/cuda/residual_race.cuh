@@ -7,7 +7,8 @@ constexpr float RESIDUAL_SLACK = 0.015625f;  // more than sums of floats are wro
 
 __device__ inline float most_of_residual(const Pair& pair, int block) {
     const Mass kept = kept_of(pair.stats[block], pair.target_law, false);
-    return __fadd_rn(log2_mass(kept, pair.target_law), RESIDUAL_SLACK);
+    const float log2_most = __fadd_rn(log2_mass(kept, pair.target_law), RESIDUAL_SLACK);
+    return POLICY == BLOCK ? __fadd_rn(log2_most, pair.log2_product) : log2_most;
 }
 
 // The residual's blocks enter the race for the recovered token's, a warp's every sixteenth. A block is

@@ -1,6 +1,13 @@
 // What is fixed when a kernel is compiled; the macros come from variant.py.
 #pragma once
 
+#ifndef KERNEL_WARPS
+#define KERNEL_WARPS 16
+#define KERNEL_MEETS_IN_MEMORY 0
+#endif
+
+constexpr int CTA_WARPS = KERNEL_WARPS;
+
 enum Policy { STRICT, PROBABILISTIC, BLOCK, SYNTHETIC, TYPICAL, RELAXED, FLY };
 
 constexpr Policy POLICY = VARIANT_POLICY;
@@ -17,4 +24,7 @@ constexpr bool TESTS_RATIO = HAS_RESIDUAL;  // p against q at each draft token
 constexpr bool JUDGES_WHOLE_DRAFT = POLICY == BLOCK || POLICY == FLY;
 // Whether rows are judged by what is known of their laws, which are found where that leaves two answers.
 constexpr bool JUDGES_OPEN_ROWS = FILTERED && POLICY == PROBABILISTIC;
+// Some warps meet while others are elsewhere, and all of them meet later. Hardware allows for that at its
+// barriers, but racecheck loses count.
+constexpr bool MEETS_IN_MEMORY = KERNEL_MEETS_IN_MEMORY;
 constexpr bool SELECTS = FILTERED || POLICY == RELAXED;

@@ -218,6 +218,8 @@ inline unsigned lane_of_warp() { return host::thread_index.x % host::WARP; }
 inline int lane_of_host() { return host::cta->current % host::WARP; }
 inline void __syncthreads() { host::wait_at(0, static_cast<int>(host::cta->fibers.size())); }
 inline void named_barrier(int id, int threads) { host::wait_at(id, threads); }
+inline void make_ready(unsigned long long*, int) {}
+inline void meet_at(unsigned long long*, int id, int threads) { host::wait_at(id, threads); }
 
 template <typename T>
 T __shfl_sync(unsigned, T value, int lane) {

@@ -4,6 +4,9 @@
 #ifdef HAS_WIDE
 #include "wide.cu"
 #endif
+#ifdef HAS_ROWWISE
+#include "rowwise.cu"
+#endif
 
 template <typename Kernel>
 void start(const void* packed, int blocks, Kernel kernel) {
@@ -14,6 +17,9 @@ void start(const void* packed, int blocks, Kernel kernel) {
 
 #ifdef HAS_WIDE
 extern "C" void run_wide(const void* packed, int blocks) { start(packed, blocks, wide); }
+#endif
+#ifdef HAS_ROWWISE
+extern "C" void run_rowwise(const void* packed, int blocks) { start(packed, blocks, rowwise); }
 #endif
 extern "C" void run_narrow(const void* packed, int blocks) { start(packed, blocks, narrow); }
 extern "C" int params_size() { return sizeof(Params); }
