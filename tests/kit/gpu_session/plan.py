@@ -56,7 +56,8 @@ def checks(backends: Sequence[str], folder: Path, seconds: float, workers: int) 
     # What else is installed beside a GPU may warn: pytest-benchmark does so about workers.
     calm = ("-W", "default", "-p", "no:benchmark", "--continue-on-collection-errors")
     pytest = ("pytest", "-m", "gpu", "-q", "-n", each, "--dist", "worksteal", *calm)
-    tests = ("tests/backends", "tests/app/test_engine_on_gpu.py")
+    engine = ("tests/app/test_engine_on_gpu.py", "tests/app/test_engine_capture.py")
+    tests = ("tests/backends", "tests/adapters", *engine)
     steps = [Step("gpu-tests", (*pytest, *record, *tests))]
     for backend in backends:
         file = str(folder / f"equivalence-{backend}.json")
