@@ -54,7 +54,7 @@ struct Scratch {
     u64 sums[CTA_WARPS];  // one a warp, as the next ones
     u32 numbers[CTA_WARPS];
     u64 reached[2][CTA_WARPS];
-    u32 least[CTA_WARPS];
+    u32 least[2][CTA_WARPS];
     u32 threshold_key;
     u32 num_candidates;
     u32 bin;

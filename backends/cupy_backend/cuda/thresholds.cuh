@@ -58,12 +58,9 @@ __device__ COLD void filter_others(Scratch& scratch, int num_rows) {
 
 // Their laws, those that are counted side by side.
 __device__ inline void filter_rows(Scratch& scratch, int num_rows) {
-    const int warps = warps_of_row(num_rows), place = warp_id() / warps;
     bool all = true;
     for (int i = 0; i < num_rows; ++i) all = all && scratch.rows[i].counted;
-    if (place < num_rows && scratch.rows[place].counted)
-        filter_by_counts(scratch, place, warps,
-                         scratch.rows[place].is_draft ? IDLE_BITS<DraftLogit> : IDLE_BITS<TargetLogit>);
+    filter_by_counts(scratch, num_rows, warps_of_row(num_rows));
     __syncthreads();
     if (!all) filter_others(scratch, num_rows);
 }
