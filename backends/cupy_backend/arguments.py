@@ -142,7 +142,8 @@ def sample_job(batch: SampleBatch, params: SamplingTensors, target_map: Tensor |
 
 def place(fields: Fields, extent: Extent, workspace: Workspace) -> None:
     """Enter where a launch may work."""
-    fields["control"] = workspace.control.data_ptr()
+    control = fields["control"] = workspace.control.data_ptr()
+    fields.update((name, control + begin) for name, begin in extent.announced)
     address = workspace.scratch.data_ptr()
     for name, num_bytes in extent.areas:
         fields[name] = address

@@ -4,8 +4,8 @@ A plan is made from an ordinary `Job` and packs what that would pack. This modul
 any tensor of a batch, or to launch anything.
 """
 
-import struct
 import weakref
+from array import array
 from collections.abc import Hashable
 from typing import Any
 
@@ -17,13 +17,20 @@ from ...core.output import VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from .arguments import Job
+from .device import Device, Kernel
 from .params import FIELDS, pack
 from .shape import LaunchShape
 from .workspace import Workspace
 
-_enter = struct.Struct("=q").pack_into
-_OFFSETS = {name: 8 * place for place, name in enumerate(FIELDS)}
+_PLACES = {name: place for place, name in enumerate(FIELDS)}
 _MOST_PLANS = 64
+
+
+def words_of(packed: bytes | bytearray) -> "array[int]":
+    """A packed argument as words, and behind it a place for its address."""
+    words = array("q", packed)
+    words.append(0)
+    return words
 
 
 @frozen(eq=False)
@@ -33,33 +40,37 @@ class Plan:
     Attributes:
         job: of the batch that it was made from; its addresses are that batch's.
         shape: how it is spread.
-        template: the packed argument.
+        template: the argument as words_of makes it.
         areas: where areas of the workspace begin, by their place in the argument.
+        announced: the same of areas among its control words.
     """
 
     job: Job
     shape: LaunchShape
-    template: bytes
+    template: "array[int]"
     areas: tuple[tuple[int, int], ...]
+    announced: tuple[tuple[int, int], ...]
     # The latest workspace, and the template with its addresses.
-    _latest: list[tuple["weakref.ref[Workspace]", bytes]] = field(factory=list, init=False)
+    _latest: list[tuple["weakref.ref[Workspace]", "array[int]"]] = field(factory=list, init=False)
+    _kernel: list[Kernel] = field(factory=list, init=False)
 
     @classmethod
     def of(cls, job: Job, shape: LaunchShape) -> "Plan":
         """The plan of a job; its outputs and workspace are entered later."""
         begin, areas = 0, []
         for name, num_bytes in job.extent.areas:
-            areas.append((_OFFSETS[name], begin))
+            areas.append((_PLACES[name], begin))
             begin += num_bytes
         fields = {**job.fields, **shape.fields(job.extent)}
-        return cls(job, shape, bytes(pack(fields, job.numbers, job.rates)), tuple(areas))
+        template = words_of(pack(fields, job.numbers, job.rates))
+        announced = tuple((_PLACES[name], begin) for name, begin in job.extent.announced)
+        return cls(job, shape, template, tuple(areas), announced)
 
     def argument(
         self, batch: VerifyBatch, draft_map: Tensor | None, out: VerifyOutput, workspace: Workspace
-    ) -> bytearray:
-        """The argument of a launch for a batch that looks like the plan's."""
-        packed = bytearray(self._template_in(workspace))
-        words = memoryview(packed).cast("q")
+    ) -> "array[int]":
+        """The argument of a launch for a batch that looks like the plan's, as words_of makes it."""
+        words = self._template_in(workspace)[:]
         words[_TARGET] = batch.target_logits.data_ptr()
         words[_DRAFTS] = batch.draft_token_ids.data_ptr()
         words[_POSITIONS] = batch.positions.data_ptr()
@@ -76,20 +87,28 @@ class Plan:
         words[_STATUS] = out.status.data_ptr()
         caused = out.total_variation
         words[_VARIATION] = 0 if caused is None else caused.data_ptr()
-        return packed
+        return words
+
+    def kernel(self, device: Device) -> Kernel:
+        """The kernel, ready to launch; all batches that look like the plan's are on one device."""
+        if not self._kernel:
+            self._kernel.append(device.verification(self.shape.kernel, self.job.variant))
+        return self._kernel[0]
 
     def fits(self, workspace: Workspace) -> bool:
         """Whether a workspace is the latest one, which is known to be large enough."""
         return bool(self._latest) and self._latest[0][0]() is workspace
 
-    def _template_in(self, workspace: Workspace) -> bytes:
+    def _template_in(self, workspace: Workspace) -> "array[int]":
         if not self.fits(workspace):
-            packed = bytearray(self.template)
-            _enter(packed, _OFFSETS["control"], workspace.control.data_ptr())
+            words = self.template[:]
+            control = words[_PLACES["control"]] = workspace.control.data_ptr()
+            for place, begin in self.announced:
+                words[place] = control + begin
             scratch = workspace.scratch.data_ptr()
-            for offset, begin in self.areas:
-                _enter(packed, offset, scratch + begin)
-            self._latest[:] = [(weakref.ref(workspace), bytes(packed))]
+            for place, begin in self.areas:
+                words[place] = scratch + begin
+            self._latest[:] = [(weakref.ref(workspace), words)]
         return self._latest[0][1]
 
 
@@ -126,14 +145,23 @@ def _looks_of(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Ha
 
 @frozen(eq=False)
 class Plans:
-    """The plans of the latest batches. Parameters are recognised as objects."""
+    """The plans of the latest batches. Parameters are recognised as objects, and batches, too."""
 
     _known: dict[Hashable, tuple[Any, Plan]] = field(factory=dict, init=False)
+    _seen: dict[int, tuple[Any, Any, Policy, Plan]] = field(factory=dict, init=False)
 
     def find(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Plan | None:
         """The plan of batches like this one."""
+        seen = self._seen.get(id(batch))
+        if seen is not None and seen[2] is policy and seen[0]() is batch and seen[1]() is params:
+            return seen[3]
         known = self._known.get(_looks_of(batch, params, policy))
-        return known[1] if known is not None and known[0]() is params else None
+        if known is None or known[0]() is not params:
+            return None
+        if len(self._seen) >= _MOST_PLANS:
+            self._seen.clear()
+        self._seen[id(batch)] = (weakref.ref(batch), known[0], policy, known[1])
+        return known[1]
 
     def keep(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, plan: Plan) -> None:
         """Find the plan again, unless the job holds copies, or addresses that are not entered."""

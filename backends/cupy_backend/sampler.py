@@ -4,7 +4,7 @@ It never waits for the device, except to compile a kernel that was never needed 
 tensors that are not on a CUDA device.
 """
 
-import ctypes
+from array import array
 
 import torch
 from attrs import evolve, field, frozen
@@ -22,7 +22,7 @@ from .device import Device, Kernel
 from .id_map import InverseMaps
 from .logprobs import LogprobsLaunch, logprobs_variant
 from .params import pack
-from .plan import Plan, Plans
+from .plan import Plan, Plans, words_of
 from .shape import LaunchShape
 from .workspace import Extent, Workspace
 
@@ -71,7 +71,9 @@ class CupySampler:
         if plan is None:
             check_verify_fits(batch, params)  # or it was checked when the plan was made
         device = self._device(batch.target_logits)
-        draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
+        draft_map = None
+        if batch.draft_to_target is not None:
+            draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
         if out is None:
             out = _empty_output(batch, policy)
         if plan is None:
@@ -141,7 +143,8 @@ class CupySampler:
         place(fields, job.extent, workspace)
         fields.update(shape.fields(job.extent))
         packed = pack(fields, job.numbers, job.rates)
-        _enqueue(device.verification(shape.kernel, job.variant), shape.num_ctas, stream, packed)
+        kernel = device.verification(shape.kernel, job.variant)
+        _enqueue(kernel, shape.num_ctas, stream, words_of(packed))
 
     def _start(
         self,
@@ -159,9 +162,8 @@ class CupySampler:
             workspace = self._workspaces.get((device.index, stream))
             if workspace is None or not plan.fits(workspace):
                 workspace = self._workspace(device, stream, plan.job.extent)
-        packed = plan.argument(batch, draft_map, out, workspace)
-        kernel = device.verification(plan.shape.kernel, plan.job.variant)
-        _enqueue(kernel, plan.shape.num_ctas, stream, packed)
+        words = plan.argument(batch, draft_map, out, workspace)
+        _enqueue(plan.kernel(device), plan.shape.num_ctas, stream, words)
 
     def _shape(self, device: Device, job: Job) -> LaunchShape:
         if job.extent.num_reqs == 0:
@@ -178,7 +180,8 @@ class CupySampler:
         where = torch.device("cuda", device.index)
         launch = LogprobsLaunch.prepare(job, params, num_logprobs, kernel.room, where)
         if launch.num_ctas > 0:
-            _enqueue(kernel, launch.num_ctas, _current_stream(device.index), launch.packed)
+            stream = _current_stream(device.index)
+            _enqueue(kernel, launch.num_ctas, stream, words_of(launch.packed))
         return launch.logprobs
 
     def _workspace(self, device: Device, stream: int, extent: Extent) -> Workspace:
@@ -191,9 +194,10 @@ class CupySampler:
         return known
 
 
-def _enqueue(kernel: Kernel, num_ctas: int, stream: int, packed: bytearray) -> None:
-    pointers = (ctypes.c_void_p * 1)(ctypes.addressof(ctypes.c_char.from_buffer(packed)))
-    kernel.launch(num_ctas, stream, ctypes.addressof(pointers))
+def _enqueue(kernel: Kernel, num_ctas: int, stream: int, words: "array[int]") -> None:
+    address, count = words.buffer_info()
+    words[-1] = address
+    kernel.launch(num_ctas, stream, address + 8 * (count - 1))
 
 
 def _current_stream(index: int) -> int:

@@ -51,6 +51,7 @@ class LaunchShape:
         pair = extent.target_blocks + extent.draft_blocks
         return {
             "group": group,
+            "group_inverse": 2**20 // group + 1,
             "share": -(-_blocks(extent) // group),
             "inverse": (2**32 - 1) // max(pair, 1),
         }
@@ -62,8 +63,13 @@ class LaunchShape:
 
     @classmethod
     def wide(cls, extent: Extent, room: int) -> "LaunchShape":
-        """As many CTAs a request as fit, but none without a block for each of its warps."""
-        group = max(1, min(room // extent.num_reqs, -(-_blocks(extent) // _WARPS)))
+        """As many CTAs a request as fit, but none without a block for each of its warps.
+
+        Or one a multiprocessor, if that are more; and as few as leave nobody a larger share.
+        """
+        blocks, fit = max(_blocks(extent), 1), room // extent.num_reqs
+        group = max(1, min(fit, -(-blocks // _WARPS)), min(fit // 2, blocks))
+        group = -(-blocks // -(-blocks // group))
         return cls(group=group, num_ctas=group * extent.num_reqs)
 
     @classmethod

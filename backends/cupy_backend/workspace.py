@@ -42,18 +42,37 @@ class Extent:
     @property
     def control_words(self) -> int:
         """Control words, as cuda/workspace.cuh counts them."""
-        counts = min(self.num_reqs, _MAX_SHARING) * _MAX_SHARED_ROWS * _MAX_COUNTED
-        return _HEAD_WORDS + self.num_reqs * _REQUEST_WORDS + counts
+        return self._counting_words + 2 * (self._target_masses + self._draft_masses)
+
+    @property
+    def announced(self) -> tuple[tuple[str, int], ...]:
+        """Where blocks' statistics are told among the control words, in bytes from their begin."""
+        begin = 4 * self._counting_words
+        return ("announced", begin), ("announced_drafts", begin + 8 * self._target_masses)
 
     @property
     def areas(self) -> tuple[tuple[str, int], ...]:
         """What is written and read inside one launch, in bytes: all multiples of what follows."""
         draft_rows = self.num_reqs * self.max_spec_len
         return (
-            ("target_stats", self.num_logits * self.target_blocks * _MASS_BYTES),
-            ("draft_stats", draft_rows * self.draft_blocks * _MASS_BYTES),
+            ("target_stats", self._target_masses * _MASS_BYTES),
+            ("draft_stats", self._draft_masses * _MASS_BYTES),
             ("residuals", draft_rows * self.target_blocks * _FLOAT_BYTES),
         )
+
+    @property
+    def _counting_words(self) -> int:
+        counts = min(self.num_reqs, _MAX_SHARING) * _MAX_SHARED_ROWS * _MAX_COUNTED
+        words = _HEAD_WORDS + self.num_reqs * _REQUEST_WORDS + counts
+        return words + words % 2
+
+    @property
+    def _target_masses(self) -> int:
+        return self.num_logits * self.target_blocks
+
+    @property
+    def _draft_masses(self) -> int:
+        return self.num_reqs * self.max_spec_len * self.draft_blocks
 
     @property
     def scratch_bytes(self) -> int:

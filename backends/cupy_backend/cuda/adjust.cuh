@@ -21,7 +21,7 @@ struct Adjustment {
 __device__ inline i64 integer_at(const Integers& integers, i64 index) {
     const int* words = static_cast<const int*>(integers.data);
     const i64 place = index * integers.stride * (integers.wide ? 2 : 1);
-    const int low = words[place], high = words[place + (integers.wide ? 1 : 0)];  // no branch
+    const int low = load_now(words + place), high = load_now(words + place + (integers.wide ? 1 : 0));
     const i64 narrow = low;
     const i64 whole = static_cast<i64>(static_cast<u64>(high) << 32 | static_cast<u32>(low));
     return integers.wide ? whole : narrow;

@@ -89,6 +89,29 @@ __device__ inline unsigned int load_acquire(const unsigned int* address) {
     return value;
 }
 
+// Of what other CTAs are writing; orders nothing else.
+__device__ inline void load_relaxed_if(
+    bool wanted, const unsigned long long* address, unsigned long long& value) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %2, 0;"
+        "@p ld.relaxed.gpu.global.u64 %0, [%1]; }"
+        : "+l"(value)
+        : "l"(address), "r"(static_cast<unsigned int>(wanted)));
+}
+
+__device__ inline void store_relaxed(unsigned long long* address, unsigned long long value) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
+__device__ inline unsigned int add_relaxed(unsigned int* address, unsigned int value) {
+    unsigned int before;
+    asm volatile("atom.add.relaxed.gpu.global.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(address), "r"(value)
+                 : "memory");
+    return before;
+}
+
 __device__ inline unsigned int add_acq_rel(unsigned int* address, unsigned int value) {
     unsigned int before;
     asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
@@ -96,6 +119,13 @@ __device__ inline unsigned int add_acq_rel(unsigned int* address, unsigned int v
                  : "l"(address), "r"(value)
                  : "memory");
     return before;
+}
+
+// Under no branch, which what else is loaded would be waited for at.
+__device__ inline int load_now(const int* address) {
+    int value;
+    asm volatile("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(address));
+    return value;
 }
 
 // Streamed logits are not kept in the first-level cache.

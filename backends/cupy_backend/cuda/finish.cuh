@@ -2,11 +2,10 @@
 #pragma once
 #include "judge.cuh"
 
+// A thread's part of the outputs.
 __device__ inline void write_outputs(
-    const Shared& shared, i64 token) {
-    const Decision& decision = shared.decision;
+    const Shared& shared, const Decision& decision, i64 token, int place) {
     const Params& p = shared.params;
-    const int place = static_cast<int>(thread_id()) % DrawTeam::THREADS;
     const i64 width = p.max_spec_len + 1, request = shared.request.index;
     if (place >= width) return;
     i64 emitted = -1;
@@ -21,6 +20,13 @@ __device__ inline void write_outputs(
     if (place > 0) return;
     p.status[request] = decision.status;
     if (p.num_accepted) p.num_accepted[request] = decision.num_accepted;
+}
+
+// By a team.
+__device__ inline void write_outputs(const Shared& shared, i64 token) {
+    static_assert(MAX_ROWS <= DrawTeam::THREADS);
+    const int place = static_cast<int>(thread_id()) % DrawTeam::THREADS;
+    write_outputs(shared, shared.decision, token, place);
 }
 
 // The target's own sample at a row whose law is known, to be read behind a barrier of the team.
@@ -126,10 +132,10 @@ __device__ COLD void finish_row(Shared& shared, int row, const Mass* stats) {
 // The same with the noise of the row's blocks. Each warp makes its own pair, so that none is waited for;
 // no function is called while it is there.
 __device__ inline void finish_row(Shared& shared, int row, const Mass* stats, const Noise* noise) {
-    if (ADJUSTED || noise == nullptr) return finish_row(shared, row, stats);
+    const bool quick = !ADJUSTED && noise != nullptr && is_direct(pair_of(shared, row, stats, nullptr));
+    if (!quick) return finish_row(shared, row, stats);
     {
         const Pair pair = pair_of(shared, row, stats, nullptr);
-        if (!is_direct(pair)) return finish_row(shared, row, stats);
         if (thread_id() == 0) {
             shared.pair = pair;
             shared.recover_key = recover_key(shared.request, row);
@@ -151,6 +157,14 @@ __device__ inline void find_best_residual(
     const u64 best = best_residual(
         team, shared.slots, masses, num_blocks, shared.recover_key, noise);
     if (team.thread() == 0) shared.best = best;
+}
+
+// The last of the rows before `end` that block verification may keep, known without a residual's mass. h_i
+// is never above P_i, for no residual weighs more than that, so larger uniforms refuse at once.
+__device__ inline int last_candidate(const Shared& shared, int end) {
+    int row = end - 1;
+    while (row > 0 && !(log2f(shared.uniforms[row - 1]) < shared.products[row] + RESIDUAL_SLACK)) --row;
+    return row;
 }
 
 // Whether block verification, which refused the whole draft, keeps `row` of its tokens, given the

@@ -43,7 +43,7 @@ struct Shared {
     alignas(8) char pair_adjustment[ADJUSTED ? sizeof(Adjustment) : 8];
     int pair_row;
     Cursor cursors[CTA_WARPS];
-    u64 slots[CTA_WARPS];
+    u64 slots[(ANNOUNCED ? 3 : 1) * CTA_WARPS];  // of stages that follow each other
     u32 flags[MAX_ROWS / 16];
     Law target_laws[MAX_ROWS];
     Filters filters[FILTERED ? 2 : 1];                 // of the target and of the draft
@@ -163,7 +163,7 @@ __device__ inline Verdict verdict_of(const Params& p, const Shared& shared, int 
     if (DENSE && request.dense && !shared.draft_laws[row].is_usable()) return DRAFT_FLAWED;
     if (JUDGES_OPEN_ROWS && has_open_law(shared, row)) return verdict_of_open(shared, row);
     bool passes = true;
-    if (request.strict)
+    if (POLICY == STRICT || request.strict)
         passes = shared.tokens[row] == shared.drafts[row];
     else if (POLICY == SYNTHETIC)
         passes = shared.uniforms[row] < p.rates[row];

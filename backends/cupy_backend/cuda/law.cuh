@@ -64,5 +64,5 @@ __device__ inline Mass kept_of(const Mass& block, const Law& law, bool is_lone) 
 
 __device__ inline float log2_mass(const Mass& block, const Law& law) {
     if (block.max == -INFINITY) return -INFINITY;
-    return __fadd_rn(log2_weight(block.max, law.max, law.scale), log2f(block.sum));
+    return __fadd_rn(log2_weight(block.max, law.max, law.scale), log2_fast(block.sum));
 }

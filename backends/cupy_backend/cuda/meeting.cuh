@@ -15,8 +15,25 @@ struct GlobalPlaces {
     __device__ Mass* draft_stats(int row) const {
         return p.draft_stats + draft_row(row) * num_blocks_of(p.draft_vocab_size);
     }
+    __device__ Mass* announced(int row) const {
+        return p.announced + target_row(row) * num_blocks_of(p.vocab_size);
+    }
+    __device__ Mass* announced_draft(int row) const {
+        return p.announced_drafts + draft_row(row) * num_blocks_of(p.draft_vocab_size);
+    }
     __device__ float* residuals(int row) const {
         return p.residuals + draft_row(row) * num_blocks_of(p.vocab_size);
+    }
+};
+
+// Where its CTAs write statistics.
+struct WrittenPlaces {
+    GlobalPlaces places;
+    __device__ Mass* target_stats(int row) const {
+        return ANNOUNCED ? places.announced(row) : places.target_stats(row);
+    }
+    __device__ Mass* draft_stats(int row) const {
+        return ANNOUNCED ? places.announced_draft(row) : places.draft_stats(row);
     }
 };
 

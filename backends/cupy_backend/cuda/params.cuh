@@ -68,8 +68,10 @@ struct Params {
     int* status;
     float* variation;  // [num_reqs, max_spec_len + 1] or null
     u32* control;   // 0 everywhere before and after every launch
-    Mass* target_stats;  // [num_logits, target blocks]
-    Mass* draft_stats;   // [num_reqs * max_spec_len, draft blocks]
+    Mass* announced;  // 0 like control: [num_logits, target blocks]
+    Mass* announced_drafts;  // [num_reqs * max_spec_len, draft blocks]
+    Mass* target_stats;  // as announced
+    Mass* draft_stats;   // as announced_drafts
     float* residuals;           // [num_reqs * max_spec_len, target blocks], under BLOCK
     i64 num_logits;
     i64 num_reqs;
@@ -78,6 +80,7 @@ struct Params {
     i64 target_elements;  // of a row of target_logits
     i64 draft_vocab_size;
     i64 group;      // CTAs that share a request; 1 in narrow launches
+    i64 group_inverse;  // 2^20 by that, rounded up
     i64 share;      // blocks of each, of a request with all its rows
     i64 inverse;    // 2^32 by the blocks of such a request's target row and the draft row beside it
     i64 rows_known;  // every request has max_spec_len + 1 rows, unless row_starts says otherwise

@@ -12,7 +12,7 @@ struct DrawKey {
 };
 
 // Philox4x32-10 of one counter: the words of four neighbouring candidates.
-__device__ COLD uint4 philox(u32 key_0, u32 key_1, uint4 word) {
+__device__ inline uint4 philox_here(u32 key_0, u32 key_1, uint4 word) {
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
         const u64 product_0 = static_cast<u64>(word.x) * 0xD2511F53u;
@@ -27,10 +27,20 @@ __device__ COLD uint4 philox(u32 key_0, u32 key_1, uint4 word) {
     return word;
 }
 
+__device__ COLD uint4 philox(u32 key_0, u32 key_1, uint4 word) {
+    return philox_here(key_0, key_1, word);
+}
+
 // The words of candidates 4 * quad and on.
 __device__ inline uint4 random_words(const DrawKey& key, u32 level, u32 quad) {
     return philox(static_cast<u32>(key.seed), static_cast<u32>(key.seed >> 32),
                   uint4{quad, key.position, 4 * key.stream + level, key.draft_index});
+}
+
+// The same without a call, which what is on its way would be waited for.
+__device__ inline uint4 random_words_here(const DrawKey& key, u32 level, u32 quad) {
+    return philox_here(static_cast<u32>(key.seed), static_cast<u32>(key.seed >> 32),
+                       uint4{quad, key.position, 4 * key.stream + level, key.draft_index});
 }
 
 __device__ inline u32 word_of(const uint4& words, u32 candidate) {

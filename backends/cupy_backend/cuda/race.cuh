@@ -29,12 +29,20 @@ struct alignas(16) Noise {
 };
 
 // The four side by side: one is a long chain.
-__device__ inline Noise noise_of(const DrawKey& key, u32 level, u32 quad) {
-    const uint4 words = random_words(key, level, quad);
+__device__ inline Noise noise_from(const uint4& words) {
     Noise noise;
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) noise.of[i] = log2_exponential(word_of(words, i));
     return noise;
+}
+
+__device__ inline Noise noise_of(const DrawKey& key, u32 level, u32 quad) {
+    return noise_from(random_words(key, level, quad));
+}
+
+// Without a call.
+__device__ inline Noise noise_here(const DrawKey& key, u32 level, u32 quad) {
+    return noise_from(random_words_here(key, level, quad));
 }
 
 __device__ inline u64 racer_with(float noise, u32 id, float log2_weight) {
@@ -49,13 +57,15 @@ __device__ inline u64 enter_race(u32 word, u32 id, float log2_weight) {
 // The best of four candidates.
 __device__ inline u64 race_four(
     const Noise& noise, const float (&log2_weights)[4], u32 first_id) {
-    u64 best = 0;
+    float best = __fsub_rn(log2_weights[0], noise.of[0]);
+    u32 id = first_id;
 #pragma unroll
-    for (u32 i = 0; i < 4; ++i) {
-        const u64 entered = racer_with(noise.of[i], first_id + i, log2_weights[i]);
-        best = entered > best ? entered : best;
+    for (u32 i = 1; i < 4; ++i) {
+        const float score = __fsub_rn(log2_weights[i], noise.of[i]);
+        id = score > best ? first_id + i : id;
+        best = score > best ? score : best;
     }
-    return best;
+    return racer(best, id);
 }
 
 // The best of one level: threads `place`, `place` + `step`, ... take a quad each. `known` is all

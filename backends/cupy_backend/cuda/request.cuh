@@ -24,7 +24,7 @@ struct Request {
 };
 
 __device__ inline int num_blocks_of(i64 vocab_size) {
-    return static_cast<int>((vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE);
+    return static_cast<int>((static_cast<u32>(vocab_size) + BLOCK_SIZE - 1) / BLOCK_SIZE);
 }
 
 // A request's draft ids.

@@ -54,7 +54,7 @@ struct Row {
     const Adjustment* adjustment;
 
     __device__ int num_blocks() const {
-        return static_cast<int>((vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE);
+        return static_cast<int>((static_cast<u32>(vocab_size) + BLOCK_SIZE - 1) / BLOCK_SIZE);
     }
     __device__ i64 element_of(i64 id) const {
         if (id >= vocab_size) return -1;

@@ -134,13 +134,22 @@ __device__ inline Mass row_mass(const Mass* stats, int num_blocks, float scale) 
     return {largest, warp_reduce(sum, Add{})};
 }
 
-// The same of a row with few blocks, which are looked at once.
-__device__ inline Mass row_mass_at_once(const Mass* stats, int num_blocks, float scale) {
-    Statistics mine;
-    mine.load(stats, num_blocks, lane_id());
+// The same of a row with few blocks, at hand.
+__device__ inline Mass row_mass_of(const Statistics& mine, float scale) {
     const float largest = warp_max(mine.max());
     if (GREEDY || largest == -INFINITY) return {largest, 0.0f};
     return {largest, warp_reduce(mine.add_to(0.0f, largest, scale), Add{})};
+}
+
+__device__ inline Mass row_mass_at_once(const Mass* stats, int num_blocks, float scale) {
+    Statistics mine;
+    mine.load(stats, num_blocks, lane_id());
+    return row_mass_of(mine, scale);
+}
+
+__device__ inline Law plain_law(const Mass& mass, float scale, bool greedy) {
+    const bool one = GREEDY || greedy;
+    return {mass.max, one ? mass.max : -INFINITY, scale, one ? 0.0f : log2f(mass.sum)};
 }
 
 // The law of a row without filters, by one warp. `FAR`: statistics are in device memory.
@@ -149,8 +158,7 @@ __device__ inline Law plain_law(const Mass* stats, int num_blocks, float scale, 
     const Mass mass = FAR && num_blocks <= Statistics::COUNT * LANES
         ? row_mass_at_once(stats, num_blocks, scale)
         : row_mass(stats, num_blocks, scale);
-    const bool one = GREEDY || greedy;
-    return {mass.max, one ? mass.max : -INFINITY, scale, one ? 0.0f : log2f(mass.sum)};
+    return plain_law(mass, scale, greedy);
 }
 
 __device__ inline Law plain_law(const Mass* stats, int num_blocks, float temperature) {

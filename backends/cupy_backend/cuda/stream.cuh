@@ -47,6 +47,11 @@ __device__ inline Partial partial_of(const Batch& batch, const Slot& slot) {
                                        : partial_of<DraftLogit>(slot, batch.scale);
 }
 
+// What is done with a block's statistics.
+struct Keep {
+    __device__ void operator()(Mass* place, Mass mass) const { *place = mass; }
+};
+
 // Halves of a warp add up different values: lanes without the bit `distance` the first one.
 __device__ inline float add_halves(float first, float second, int distance) {
     const bool takes_second = lane_id() & distance;
@@ -55,7 +60,8 @@ __device__ inline float add_halves(float first, float second, int distance) {
 }
 
 // Both blocks' statistics, the first half of the warp the first one's; sums as warp_reduce adds them.
-__device__ inline void store(const Batch& batch, const Partial (&partials)[DEPTH]) {
+template <typename Put>
+__device__ inline void store(const Batch& batch, const Partial (&partials)[DEPTH], Put put) {
     const int lane = lane_id(), block = lane / 16;
     const float max = block ? partials[1].max : partials[0].max;
     float sum = 0.0f;
@@ -66,7 +72,7 @@ __device__ inline void store(const Batch& batch, const Partial (&partials)[DEPTH
             sum += __shfl_xor_sync(ALL_LANES, sum, distance);
         sum = __fmul_rn(sum, correction_of(max, batch.scale));
     }
-    if (lane % 16 == 0 && block < batch.left) *batch.stats = {max, sum};
+    if (lane % 16 == 0 && block < batch.left) put(batch.stats, Mass{max, sum});
 }
 
 template <typename T>
@@ -78,9 +84,9 @@ __device__ COLD Mass load_mass(Row<T> row, int block, float scale) {
 
 // What of a stretch cannot be read by whole vectors, or is adjusted. By the CTA's last warps, which take
 // turns.
-template <int READERS = CTA_WARPS>
+template <int READERS = CTA_WARPS, typename Put = Keep>
 __device__ inline void read_piecewise(
-    const Params& p, const Request& request, const Rows& rows, const Stretch& stretch) {
+    const Params& p, const Request& request, const Rows& rows, const Stretch& stretch, Put put = {}) {
     const int reader = warp_id() - (CTA_WARPS - READERS);
 #pragma unroll 1
     for (int block = stretch.begin + reader; block < stretch.end; block += READERS) {
@@ -90,7 +96,7 @@ __device__ inline void read_piecewise(
         const Mass mass = spot.draft
             ? load_mass(draft_row(p, request, spot.row), spot.place, rows.draft_scale)
             : load_mass(target.row, spot.place, rows.scale);
-        if (lane_id() == 0) *rows.stats_of(p, spot) = mass;
+        if (lane_id() == 0) put(rows.stats_of(p, spot), mass);
     }
 }
 
@@ -170,11 +176,19 @@ struct Flow {
     // A warp's blocks of a stretch.
     __device__ void open(
         const Params& p, const Rows& rows, const Stretch& stretch, Cursor* cursors) {
-        Cursor& cursor = cursors[warp_id()];
+        remember(rows, begin(p, rows, stretch), stretch, cursors);
+    }
+
+    // The next block.
+    __device__ int begin(const Params& p, const Rows& rows, const Stretch& stretch) {
         int next = stretch.begin + warp_id() - (CTA_WARPS - READERS);
         enter(p, rows, next, stretch.end);
+        return next;
+    }
+
+    __device__ void remember(const Rows& rows, int next, const Stretch& stretch, Cursor* cursors) {
         __syncwarp();
-        if (lane_id() == 0) cursor = {rows, next, stretch.end};
+        if (lane_id() == 0) cursors[warp_id()] = {rows, next, stretch.end};
         __syncwarp();
     }
 
@@ -204,8 +218,8 @@ struct Flow {
 
     // All that was opened and fetched, unless it is `stopped`. No function may be called while blocks
     // are on their way: they would have to be waited for to be saved.
-    template <typename Stopped = Never>
-    __device__ void drain(const Params& p, Cursor* cursors, Stopped stopped = {}) {
+    template <typename Stopped = Never, typename Put = Keep>
+    __device__ void drain(const Params& p, Cursor* cursors, Stopped stopped = {}, Put put = {}) {
         while (left > 0 && !stopped()) {
             const Batch come = batch();
             advance(p, cursors);
@@ -215,7 +229,7 @@ struct Flow {
                 if (i == 0 || come.left > 1) partials[i] = partial_of(come, ring[i]);
                 fetch(i);
             }
-            store(come, partials);
+            store(come, partials, put);
         }
     }
 };

@@ -22,6 +22,8 @@ constexpr bool HAS_RESIDUAL = POLICY == PROBABILISTIC || POLICY == BLOCK;
 constexpr bool TESTS_RATIO = HAS_RESIDUAL;  // p against q at each draft token
 // Whether a row's verdict waits for the whole draft.
 constexpr bool JUDGES_WHOLE_DRAFT = POLICY == BLOCK || POLICY == FLY;
+// Whether CTAs that share a request tell one of them what they found; else all of them wait, or count.
+constexpr bool ANNOUNCED = !FILTERED && POLICY != BLOCK;
 // Whether rows are judged by what is known of their laws, which are found where that leaves two answers.
 constexpr bool JUDGES_OPEN_ROWS = FILTERED && POLICY == PROBABILISTIC;
 // Some warps meet while others are elsewhere, and all of them meet later. Hardware allows for that at its

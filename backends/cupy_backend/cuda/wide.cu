@@ -1,9 +1,7 @@
 // Verification by several CTAs a request, for batches with fewer requests than the device has room
 // for CTAs. All rows are read at once; whoever arrives last goes on. Under block verification, which
 // needs residuals of many rows, everyone waits for that moment and comes to the same decision.
-#include "finish.cuh"
-#include "meeting.cuh"
-#include "noise.cuh"
+#include "finish_announced.cuh"
 #include "together.cuh"
 
 // By one warp. `request` becomes the true one; whether it has the rows that it was thought to have.
@@ -24,8 +22,8 @@ __device__ inline bool publish_request(
 __device__ inline void read_share(
     const Params& p, Shared& shared, const Member& member, i64 index) {
     constexpr int reader = CTA_WARPS - 1;  // no warp has fewer blocks
-    copy_params(p, shared);
-    if (thread_id() == 0) shared.member = member;
+    u32 begun = 0;
+    if (ANNOUNCED && thread_id() == 0) begun = add_relaxed(control_of(p, index).arrived, 1u);
     Request request = guess_request(p, index);
     u32 inverse = static_cast<u32>(p.inverse);
     Stretch stretch = {};
@@ -33,10 +31,16 @@ __device__ inline void read_share(
     Flow flow = {};
 #pragma unroll 1
     for (bool known = false;; known = true) {
-        flow.open(p, Rows::of(p, request, GlobalPlaces{p, request}, inverse, ~0), stretch,
-                  shared.cursors);
+        const Rows rows = Rows::of(p, request, WrittenPlaces{{p, request}}, inverse, ~0);
+        const int next = flow.begin(p, rows, stretch);
         flow.fetch_all();
+        flow.remember(rows, next, stretch, shared.cursors);
         if (known) break;
+        if (!ANNOUNCED) copy_params(p, shared);
+        if (thread_id() == 0) {
+            shared.member = member;
+            if (ANNOUNCED) shared.flags[0] = begun == static_cast<u32>(p.group) - 1;
+        }
         bool right = is_guessable(p);
         if (warp_id() == reader) {
             right = publish_request(p, shared, request) && right;
@@ -52,13 +56,13 @@ __device__ inline void read_share(
         stretch = shared.member.stretch(shared.member.share(total), total);
     }
     flow.weigh(p, shared.cursors, request.scale, request.draft_scale);
-    flow.drain(p, shared.cursors);
+    flow.drain(p, shared.cursors, Never{}, Announce{});
     if (shared.cursors[warp_id()].rows.whole()) return;
     __syncthreads();
     const int all = length_of_request(p, shared.request);
     const Member& known = shared.member;
     read_piecewise(p, shared.request, shared.cursors[warp_id()].rows,
-                   known.stretch(known.share(all), all));
+                   known.stretch(known.share(all), all), Announce{});
 }
 
 // By one warp.
@@ -71,7 +75,8 @@ __device__ inline Law find_law(
 }
 
 // Every warp another row.
-__device__ inline void find_laws(const Params& p, const GlobalPlaces& places, Shared& shared) {
+__device__ inline void find_laws(
+    const Params& p, const GlobalPlaces& places, Shared& shared) {
     const Parts parts(shared.request);
 #pragma unroll 1
     for (int part = warp_id(); part < parts.count; part += CTA_WARPS) {
@@ -138,34 +143,47 @@ __device__ inline void find_masses(Shared& shared) {
                    });
 }
 
-// The share of the residuals of this CTA. True for the last.
+// The share of this CTA of the residuals that are tested. True for the last.
 __device__ COLD bool find_residuals(Shared& shared) {
     const GlobalPlaces places = {shared.params, shared.request};
 #pragma unroll 1
-    for (int row = 0; row < shared.decision.kept;) {
+    for (int row = last_candidate(shared, shared.decision.kept); row > 0;) {
         if (thread_id() == 0) set_pair(shared, row, places.target_stats(row));
         __syncthreads();
         find_masses(shared);
-        row = shared.pair_row + 1;
+        row = last_candidate(shared, shared.pair_row);
         __syncthreads();
     }
     return arrive(shared, shared.control.left, shared.member.count);
 }
 
-// By the only team that is left, under block verification.
-__device__ COLD void finish_block(Shared& shared, const KnownNoise& noise) {
+// By a team: the last row that is kept, with its residual's best block if it is not the first.
+__device__ COLD void choose_residual(Shared& shared, const KnownNoise& noise) {
     const GlobalPlaces places = {shared.params, shared.request};
     const DrawTeam team = my_team<DrawTeam>();
     const int num_blocks = num_blocks_of(shared.params.vocab_size);
-    int row = shared.decision.kept - 1;
-    while (!block_keeps(team, shared, places.residuals(row), num_blocks, row)) --row;
+    int row = last_candidate(shared, shared.decision.kept);
+    while (!block_keeps(team, shared, places.residuals(row), num_blocks, row))
+        row = last_candidate(shared, row);
     if (thread_id() == 0) {
         set_pair(shared, row, places.target_stats(row));
         shared.decision.num_accepted = row;
     }
-    find_best_residual(shared, places.residuals(row), num_blocks, noise.of_row(shared.params, row));
-    team.sync();
-    finish_from_residual(shared);
+    if (row > 0)
+        find_best_residual(
+            shared, places.residuals(row), num_blocks, noise.of_row(shared.params, row));
+}
+
+// By the only CTA that is left, under block verification. The first row's residual is never tested, and no
+// more of it is read than its race needs.
+__device__ COLD void finish_block(Shared& shared, const KnownNoise& noise) {
+    const GlobalPlaces places = {shared.params, shared.request};
+    if (warp_id() < DrawTeam::WARPS) choose_residual(shared, noise);
+    __syncthreads();
+    if (shared.pair_row == 0)
+        finish_row(shared, 0, places.target_stats(0), noise.of_row(shared.params, 0));
+    else if (warp_id() < DrawTeam::WARPS)
+        finish_from_residual(shared);
 }
 
 __device__ inline void forget(const Control& control) {
@@ -185,13 +203,18 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     __shared__ KnownNoise noise;
     alignas(16) __shared__ u64 scratch[FILTERED ? (sizeof(Scratch) + 7) / 8 : 1];
     static_assert(sizeof(shared) + sizeof(noise) + sizeof(scratch) <= STATIC_SHARED_BYTES);
-    const i64 index = blockIdx.x / static_cast<u32>(p.group);
+    const u32 index = static_cast<u32>(blockIdx.x) * static_cast<u32>(p.group_inverse) >> 20;
     const GlobalPlaces places = {p, shared.request};
-    const Member member = {static_cast<int>(blockIdx.x % static_cast<u32>(p.group)),
+    const Member member = {static_cast<int>(blockIdx.x - index * static_cast<u32>(p.group)),
                            static_cast<int>(p.group)};
     if (FILTERED) close_all(shared);
     read_share(p, shared, member, index);
+    if (ANNOUNCED) copy_params(p, shared);
     __syncthreads();
+    if (ANNOUNCED) {
+        if (shared.flags[0]) finish_announced(p, shared, noise);
+        return;
+    }
     // The last warps of teams: the noise of few blocks is none of theirs.
     if (thread_id() == CTA_THREADS - LANES) {
         const Control& control = shared.control;
@@ -206,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     } else if (FILTERED && warp_id() == 2) {
         gather_filters(p, shared, index);
     }
-    find_noise(p, shared.request, noise);
+    find_noise(p, shared.request, noise, shared.request.num_rows);
     __syncthreads();
     if (!waits_for_all(shared) && !shared.flags[0]) return;
     Verdict verdict = PASSES;
@@ -240,7 +263,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
             if (!find_residuals(shared)) return;
             if (open) forget_counts(shared);
             if (thread_id() == 0) forget(shared.control);
-            if (warp_id() < DrawTeam::WARPS) finish_block(shared, noise);
+            finish_block(shared, noise);
             return;
         }
         if (open) {

@@ -249,6 +249,15 @@ inline unsigned atomicOr(unsigned* address, unsigned value) {
 }
 template <typename T>
 T add_acq_rel(T* address, T value) { return atomicAdd(address, value); }
+inline unsigned add_relaxed(unsigned* address, unsigned value) { return atomicAdd(address, value); }
+inline void load_relaxed_if(
+    bool wanted, const unsigned long long* address, unsigned long long& value) {
+    if (wanted) value = __atomic_load_n(address, __ATOMIC_RELAXED);
+    if (value == 0) std::this_thread::yield();
+}
+inline void store_relaxed(unsigned long long* address, unsigned long long value) {
+    __atomic_store_n(address, value, __ATOMIC_RELAXED);
+}
 inline int warp_max_signed(int value) {
     const uint64_t* all = host::exchange(host::to_bits(value));
     int largest = host::from_bits<int>(all[0]);
@@ -260,6 +269,7 @@ template <typename T>
 T __ldcg(const T* address) { return *address; }
 template <typename T>
 T load_acquire(const T* address) { return __atomic_load_n(address, __ATOMIC_SEQ_CST); }
+inline int load_now(const int* address) { return *address; }
 inline uint4 load_once(const uint4* address) {
     host::check_vector(address);
     return *address;

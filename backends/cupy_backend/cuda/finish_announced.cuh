@@ -1,0 +1,97 @@
+// What the CTA of a request does that has begun last: it takes all statistics and finishes. As all others
+// have begun, they go on whatever it waits for.
+#pragma once
+#include "announced_rows.cuh"
+
+// By one warp, which has the decision.
+__device__ inline void end_with(const Shared& shared, const Decision& decision) {
+    const i64 token = decision.ending == FROM_TARGET
+        ? static_cast<i64>(shared.tokens[decision.num_accepted])
+        : NO_TOKEN;
+    for (int place = lane_id(); place <= shared.params.max_spec_len; place += LANES)
+        write_outputs(shared, decision, token, place);
+}
+
+// The target's own samples of all rows, a team a row, up to the first that differs from the draft.
+__device__ inline void finish_samples(const Params& p, const GlobalPlaces& places, Shared& shared) {
+    constexpr int teams = CTA_WARPS / DrawTeam::WARPS;
+    const int num_rows = shared.request.num_rows;
+    Verdict verdict = PASSES;
+    int failed = 0;
+#pragma unroll 1
+    for (int first = 0, end = 0;; first = end) {
+        const int row = first + warp_id() / DrawTeam::WARPS;
+        end = first + teams < num_rows ? first + teams : num_rows;
+        if (row < end) sample_row(p, places, shared, row);
+        __syncthreads();
+        if (end == num_rows && warp_id() > 0) return;
+        failed = first_failure(p, shared, first, end, verdict);
+        if (end == num_rows) break;
+        if (failed == end) continue;
+        const int rest = (num_rows - end) * num_blocks_of(p.vocab_size);
+        take_words(places.announced(end), nullptr, rest, thread_id(), CTA_THREADS);
+        if (warp_id() > 0) return;
+        break;
+    }
+    end_with(shared, decide(p, shared, failed, verdict));
+}
+
+constexpr int BONUS_TEAM = 2;     // draws the bonus token before anybody knows whether it is wanted
+constexpr int EVIDENCE_WARP = 7;  // those before it find laws
+constexpr int NOISE_TEAM = 3;
+
+// Every warp another row of those that draft tokens are judged by.
+__device__ inline void find_announced_laws(
+    const Params& p, const GlobalPlaces& places, Shared& shared, KnownNoise& known) {
+    const bool dense = DENSE && shared.request.dense;
+    const int count = shared.request.num_drafts * (dense ? 2 : 1);
+#pragma unroll 1
+    for (int part = warp_id(); part < count; part += EVIDENCE_WARP) {
+        const int row = dense ? part / 2 : part;
+        const bool draft = dense && part % 2;
+        const Law law = find_announced_law(p, places, shared, known, row, draft);
+        if (lane_id() > 0) continue;
+        if (DENSE && draft)
+            shared.draft_laws[row] = law;
+        else
+            shared.target_laws[row] = law;
+    }
+}
+
+__device__ inline void finish_announced(const Params& p, Shared& shared, KnownNoise& known) {
+    const GlobalPlaces places = {p, shared.request};
+    if (thread_id() == 0) *shared.control.arrived = 0;
+    if (POLICY == STRICT || shared.request.strict) return finish_samples(p, places, shared);
+    const int bonus = shared.request.num_drafts, team = warp_id() / DrawTeam::WARPS;
+    if (team == BONUS_TEAM) {
+        if (shared.request.num_rows > 0) sample_row(p, places, shared, bonus);
+    } else if (team == NOISE_TEAM) {
+        find_noise(p, shared.request, known, bonus, NOISE_TEAM);
+    } else if (warp_id() == EVIDENCE_WARP) {
+        gather_evidence(p, shared);
+    } else {
+        find_announced_laws(p, places, shared, known);
+    }
+    __syncthreads();
+    Verdict verdict = PASSES;
+    const int first = first_failure(p, shared, 0, shared.request.num_rows, verdict);
+    const Decision decision = decide(p, shared, first, verdict);
+    const int row = decision.num_accepted;
+    if (decision.ending == STOPPED || (decision.ending == FROM_TARGET && row == bonus)) {
+        if (warp_id() == 0) end_with(shared, decision);
+        return;
+    }
+    if (thread_id() == 0) shared.decision = decision;
+    const Mass* kept = known.stats_of_row(p, row);
+    const Mass* stats = kept != nullptr ? kept : places.target_stats(row);
+    const Noise* noise = known.of_row(p, row);
+    if (POLICY == PROBABILISTIC && decision.ending == FROM_RESIDUAL)
+        return finish_row(shared, row, stats, noise);
+    if (warp_id() >= DrawTeam::WARPS) return;
+    my_team<DrawTeam>().sync();
+    const Row<TargetLogit> target = target_row(p, shared.request, row);
+    if (kept == nullptr || !can_draw_quickly(target)) return finish_from_target(shared, stats, noise);
+    Noise mine = {};
+    if (!shared.request.greedy) mine = noise[my_team<DrawTeam>().thread()];
+    finish_quickly(p, shared, target, row, stats, mine);
+}
