@@ -54,9 +54,14 @@ class KVCache:
 
     Positions come before heads, unlike in the attention that reads them: a token's keys are then
     one contiguous row, and one index_copy_ writes a step of any batch.
+
+    Attributes:
+        layers: one cache each.
+        slot_ids: [num_slots] int64, all slots in order.
     """
 
     layers: tuple[LayerCache, ...]
+    slot_ids: Tensor
 
     @classmethod
     def allocate(
@@ -85,7 +90,8 @@ class KVCache:
             shape = (num_slots, max_len, 2 * num_kv_heads, head_dim)
             return LayerCache(torch.zeros(shape, dtype=dtype, device=device))
 
-        return cls(tuple(empty() for _ in range(num_layers)))
+        slot_ids = torch.arange(num_slots, device=device)
+        return cls(tuple(empty() for _ in range(num_layers)), slot_ids)
 
     @property
     def num_slots(self) -> int:

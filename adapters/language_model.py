@@ -15,18 +15,15 @@ from ..core.errors import InvalidInputError
 from .attention import AttendInSteps
 from .fusion import can_compile, fused_pieces
 from .kv_cache import KVCache, Slots
+from .lengths import CPU_LENGTHS, GPU_LENGTHS, Lengths
 from .model_config import ModelConfig
 from .pieces import PLAIN_PIECES, Pieces
-from .slot_blocks import SlotBlocks, padded
+from .slot_blocks import SlotBlocks
 from .spans import FEW_TOKENS, Spans
 from .transformer import Decoder, Step
 
 if TYPE_CHECKING:
     from .few_tokens.forward import FewTokens
-
-GPU_LENGTH_STEP = 256
-"""A GPU attends to a multiple of this many positions: its kernels are planned once per length, and
-are slower at odd ones."""
 
 MAX_FUSED_TOKENS = 32
 """Of a request. Decode steps are waited for; a prompt is longer, and not worth compiling for."""
@@ -40,15 +37,21 @@ class TransformerModel:
         config: what config.json said.
         decoder: the weights, all of one dtype on one device.
         max_model_len: how many positions a sequence may have.
+        lengths: how they are rounded.
     """
 
     config: ModelConfig
     decoder: Decoder
     max_model_len: int
+    lengths: Lengths = field(kw_only=True)
     _pieces: Pieces = field(init=False)
     _rope_table: Tensor = field(init=False)
     _kernels: "FewTokens | None" = field(init=False)
     _all_positions: Tensor = field(init=False)
+
+    @lengths.default
+    def _choose_lengths(self) -> Lengths:
+        return CPU_LENGTHS if self.device.type == "cpu" else GPU_LENGTHS
 
     @_pieces.default
     def _make_pieces(self) -> Pieces:
@@ -99,10 +102,10 @@ class TransformerModel:
         check_integer("num_layers", num_layers, 1, self.config.num_layers)
         config = evolve(self.config, windows=self.config.windows[:num_layers])
         decoder = evolve(self.decoder, layers=self.decoder.layers[:num_layers])
-        return TransformerModel(config, decoder, self.max_model_len)
+        return evolve(self, config=config, decoder=decoder)
 
     def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots, on a GPU for a few more.
+        """Room for max_len positions in each of num_slots slots, or for a few more: `lengths`.
 
         Raises:
             InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].
@@ -111,7 +114,7 @@ class TransformerModel:
         return KVCache.allocate(
             num_layers=self.config.num_layers,
             num_slots=num_slots,
-            max_len=max_len if self.device.type == "cpu" else padded(max_len),
+            max_len=self.lengths.of_slot(max_len),
             num_kv_heads=self.config.num_kv_heads,
             head_dim=self.config.head_dim,
             dtype=self.dtype,
@@ -141,7 +144,8 @@ class TransformerModel:
 
         Args:
             token_ids: [num_reqs, num_tokens] int64.
-            positions: [num_reqs, num_tokens] int64, absolute, below the cache's max_len.
+            positions: [num_reqs, num_tokens] int64, absolute, below the cache's max_len and
+                the model's.
             cache: from `new_cache`.
             slot_ids: [num_reqs] int64, each slot once; None means request i uses slot i, and
                 spares a GPU the copy of the slots that it reads.
@@ -213,18 +217,19 @@ class TransformerModel:
         return Step(attend=attend, pieces=pieces)
 
     def _num_positions(self, positions: Tensor, cache: KVCache, max_position: int | None) -> int:
+        # A slot that was rounded up may have more positions than the model knows.
+        limit = min(cache.max_len, self.max_model_len)
         if max_position is not None:
-            check_integer("max_position", max_position, 0, cache.max_len - 1)
-            step = 1 if self.device.type == "cpu" else GPU_LENGTH_STEP
-            return min(-(-(max_position + 1) // step) * step, cache.max_len)
+            check_integer("max_position", max_position, 0, limit - 1)
+            return self.lengths.read(max_position + 1, limit)
         if self.device.type != "cpu":
-            return cache.max_len
+            return limit
         lowest, highest = (int(bound) for bound in positions.aminmax())
-        if lowest < 0 or highest >= cache.max_len:
+        if lowest < 0 or highest >= limit:
             raise InvalidInputError(
-                f"positions: expected values in [0, {cache.max_len}), got {lowest} to {highest}"
+                f"positions: expected values in [0, {limit}), got {lowest} to {highest}"
             )
-        return highest + 1
+        return self.lengths.read(highest + 1, limit)
 
     def _slots(
         self, slot_ids: Tensor | None, num_reqs: int, cache: KVCache
@@ -232,7 +237,7 @@ class TransformerModel:
         """Which slots are read, as a slice where that is known without waiting."""
         if slot_ids is None:
             check_integer("num_reqs without slot_ids", num_reqs, 1, cache.num_slots)
-            return slice(num_reqs), self._all_positions[:num_reqs]
+            return slice(num_reqs), cache.slot_ids[:num_reqs]
         if self.device.type != "cpu":
             return slot_ids, slot_ids
         slots = slot_ids.tolist()

@@ -75,11 +75,6 @@ class SlotBlocks:
         )
 
 
-def padded(max_len: int) -> int:
-    """So many positions or a few more: whole blocks."""
-    return -(-max_len // BLOCK_LEN) * BLOCK_LEN
-
-
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, int | None], Tensor]
 
 

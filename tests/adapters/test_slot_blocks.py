@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 
 from acceptor.adapters.kv_cache import LayerCache
-from acceptor.adapters.slot_blocks import BLOCK_LEN, SlotBlocks, padded
+from acceptor.adapters.slot_blocks import BLOCK_LEN, SlotBlocks
 
 
 # Uncompiled it computes all scores, and says so.
@@ -40,14 +40,6 @@ def test_blocks_are_those_that_are_filled() -> None:
     assert blocks.num_blocks.flatten().tolist() == [1, 2, 1]
     assert blocks.blocks.flatten(1).tolist() == [[6, 7, 8], [0, 1, 2], [3, 4, 5]]
     assert blocks.starts.tolist() == [6 * BLOCK_LEN, 0, 3 * BLOCK_LEN]
-
-
-def test_slots_are_padded_to_whole_blocks() -> None:
-    assert [padded(length) for length in (1, BLOCK_LEN, BLOCK_LEN + 1)] == [
-        BLOCK_LEN,
-        BLOCK_LEN,
-        2 * BLOCK_LEN,
-    ]
 
 
 def test_small_heads_are_not_for_blocks() -> None:

@@ -20,8 +20,9 @@ from transformers import (
 
 from acceptor.app.training.__main__ import main
 from acceptor.app.training.data import encode, read_source
-from acceptor.app.training.distill import distillation_loss, variation_share
+from acceptor.app.training.distill import distillation_loss, sample_pools, variation_share
 from acceptor.app.training.measure import bits_per_byte, held_out_loss
+from acceptor.app.training.models import build_model
 from acceptor.app.training.pace import Budget, Pace, rate_share
 from acceptor.app.training.recipe import RECIPES, Recipe, with_settings
 from acceptor.app.training.tokenizer import END_OF_TEXT_ID, train_tokenizer
@@ -128,6 +129,19 @@ def test_a_run_within_a_time_writes_the_same(tmp_path: Path) -> None:
         assert f"{name}: step {record['curves'][name][-1]['step']} of" in result.output
         model = LlamaForCausalLM.from_pretrained(tmp_path / name)
         assert sum(p.numel() for p in model.parameters()) == record["models"][name]["parameters"]
+
+
+def test_more_rows_are_written_at_once_than_a_row_is_long() -> None:
+    changes = MINIATURE | {"context_length": 8, "sampled_rows": 16}
+    recipe = with_settings(Recipe(), [f"{name}={value}" for name, value in changes.items()])
+    target = build_model(recipe.target, recipe, torch.device("cpu"))
+    warm, cool = sample_pools(target, recipe, torch.device("cpu"), Budget())
+    assert [len(pool.unseen) for pool in (warm, cool)] == [4, 4]
+    assert (len(warm.seen), len(cool.seen)) == (16, 4)
+    rows = torch.cat([warm.seen, warm.unseen, cool.seen, cool.unseen])
+    assert rows.shape[1] == 8
+    assert (rows[:, 0] == END_OF_TEXT_ID).all()
+    assert len(rows.unique(dim=0)) == len(rows)
 
 
 def test_time_and_steps_both_end_a_pace_and_anneal_it() -> None:
