@@ -38,7 +38,9 @@ def bin_scale(largest, bound, row_max):
     lowest = tl.min(tl.where(largest > NEVER, largest, row_max), 0)
     # Few logits are as far below the smallest of these as that is below the largest.
     origin = tl.maximum(bound * 0.5, lowest - row_max * 0.5)
-    return origin, tl.minimum(1.0 / (row_max * 0.5 - origin) * (BINS - 1), 1e38)
+    # Of zeros with different signs the difference may be -0, whose inverse is -inf.
+    width = tl.abs(row_max * 0.5 - origin)
+    return origin, tl.minimum(1.0 / width * (BINS - 1), 1e38)
 
 
 @triton.jit

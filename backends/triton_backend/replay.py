@@ -9,6 +9,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from functools import reduce
+from itertools import count
 from operator import or_
 from threading import Lock
 from typing import Any
@@ -147,7 +148,7 @@ def replay_of(
     device: int,
 ) -> Replay:
     """What a call like this one launches: these kernels, in the order in which it did."""
-    order = iter(range(len(tensors) + 1))
+    order = count()
     slots = [None if t is None else Slot(next(order), t.shape) for t in (*tensors, inverse_map)]
     first_part = next(order) + 1
     parts: dict[int, Slot] = {}

@@ -73,7 +73,8 @@ ties[::2] = 2.5
 half, brain = torch.float16, torch.bfloat16
 rows = [(normal, brain), (normal, half), (normal - 40, brain), (pairs, brain), (pairs, half),
     (ties, None), (ties, brain), (torch.zeros(V), brain), (normal * 1e-3, half),
-    (normal * 1e-3, None), (normal * 1e30, brain), (normal * 1e30, None)]
+    (normal * 1e-3, None), (normal * 1e30, brain), (normal * 1e30, None),
+    (-torch.zeros(V), brain)]
 recipes = [Recipe(temperature=t, **filters) for t, filters in (
     (0.8, dict(top_p=0.9)), (0.8, dict(top_k=50, top_p=0.9)), (1.0, dict(top_k=2500, top_p=0.999)),
     (1.5, dict(min_p=0.05, top_k=200, top_p=0.8)), (0.8, dict(min_p=1e-3)),

@@ -243,10 +243,23 @@ for capability in 80, 90, 100:
 """
 
 
+EVERY_TENSOR = """
+cut = dict(min_p=0.1, top_k=5, top_p=0.9)
+call = verify(policy=Typical(), slots=torch.int64, draft_V=512, mapped=True, counts=True,
+    repetition_penalty=1.5, logit_bias={1: 2.0}, logprobs=1, draft=Recipe(**cut), **cut)
+counter = Counter()
+sampler = TritonSampler(launch=counter)
+first = launched(sampler, call)
+asked = counter.count
+assert launched(sampler, call) == first and counter.count == asked > 0
+"""
+
+
 @pytest.mark.parametrize(
     "script",
-    [pytest.param(PAIRS, marks=pytest.mark.slow), ALIGNMENT, HOOKS, DRIVER, ALLOCATED, OVERLAP],
-    ids=["pairs of kinds", "alignment", "hooks", "driver", "allocated", "overlap"],
+    [pytest.param(PAIRS, marks=pytest.mark.slow), ALIGNMENT, HOOKS, DRIVER, ALLOCATED]
+    + [OVERLAP, EVERY_TENSOR],
+    ids=["pairs of kinds", "alignment", "hooks", "driver", "allocated", "overlap", "every tensor"],
 )
 def test_later_calls_launch_what_triton_would(script: str) -> None:
     environment = {**os.environ, "PYTHONPATH": "tests", "OMP_NUM_THREADS": "1"}
