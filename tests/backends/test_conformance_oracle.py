@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptor.backends.conformance import oracle
+from acceptor.backends.conformance.oracle.law import Adjustments, Row, adjust
+from acceptor.backends.conformance.oracle.logprobs import RowLogprobs
 from acceptor.backends.conformance.oracle.noise import Noise, philox
 from acceptor.backends.conformance.rare_words import (
     POSITION,
@@ -18,7 +20,7 @@ from acceptor.backends.conformance.rare_words import (
     WORDS_0,
     WORDS_MAX,
 )
-from acceptor.core import Level, Stream
+from acceptor.core import Level, Recipe, Stream
 from kit import philox as plain
 
 VALUES = {
@@ -78,3 +80,15 @@ def test_rare_words_are_what_they_are_said_to_be(
 def test_rare_uniforms_are_the_lowest_and_the_highest() -> None:
     assert Noise(SEED_OF_LOWEST_UNIFORM).uniforms(POSITION, 1)[0] == 2.0**-24
     assert Noise(SEED_OF_HIGHEST_UNIFORM).uniforms(POSITION, 1)[0] == 1 - 2.0**-24
+
+
+def test_adjusted_logits_leave_logprobs_the_rounding_of_float32() -> None:
+    raw, recipe = np.array([1700.0, 1698.0, 3.0]), Recipe(temperature=0.5)
+    seen, counts = np.array([True, True, False]), np.zeros(3, dtype=np.int64)
+    own = Row.raw(raw)
+    adjusted = adjust(raw, Adjustments(repetition=0.5), seen, counts)
+    exact = RowLogprobs.of(raw, own, recipe, processed=True)
+    rounded = RowLogprobs.of(raw, adjusted, recipe, processed=True)
+    spacing = float(np.spacing(np.float32(3400)))
+    assert 1e-4 <= exact.tolerance(0) < 1.1e-4
+    assert spacing / recipe.temperature < rounded.tolerance(0) < 20 * spacing

@@ -257,9 +257,15 @@ assert launched(sampler, call) == first and counter.count == asked > 0
 
 @pytest.mark.parametrize(
     "script",
-    [pytest.param(PAIRS, marks=pytest.mark.slow), ALIGNMENT, HOOKS, DRIVER, ALLOCATED]
-    + [OVERLAP, EVERY_TENSOR],
-    ids=["pairs of kinds", "alignment", "hooks", "driver", "allocated", "overlap", "every tensor"],
+    [
+        pytest.param(PAIRS, id="pairs of kinds", marks=pytest.mark.slow),
+        pytest.param(ALIGNMENT, id="alignment"),
+        pytest.param(HOOKS, id="hooks"),
+        pytest.param(DRIVER, id="driver"),
+        pytest.param(ALLOCATED, id="allocated"),
+        pytest.param(OVERLAP, id="overlap"),
+        pytest.param(EVERY_TENSOR, id="every tensor"),
+    ],
 )
 def test_later_calls_launch_what_triton_would(script: str) -> None:
     environment = {**os.environ, "PYTHONPATH": "tests", "OMP_NUM_THREADS": "1"}

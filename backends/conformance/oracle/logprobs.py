@@ -8,6 +8,9 @@ from .filters import Flags
 from .law import Row, law_of, log_sum
 from .noise import Floats
 
+ROUNDING = 2.0**-23
+"""What each of two logits may lose when float32 adjusts it, relative to its largest operand."""
+
 
 @frozen(eq=False)
 class RowLogprobs:
@@ -16,23 +19,26 @@ class RowLogprobs:
     Attributes:
         values: [V].
         doubted: [V], tokens that a filter may keep or cut by a hair.
+        rounding: [V], how far off adjusted logits that float32 holds put them.
     """
 
     values: Floats
     doubted: Flags
+    rounding: Floats
 
     @classmethod
     def of(cls, raw: Floats, row: Row, recipe: Recipe, *, processed: bool) -> "RowLogprobs":
         """In the request's mode; at temperature 0 the processed law is that of the adjusted row."""
         nothing = np.zeros(len(raw), dtype=bool)
         if not processed:
-            return cls(_log_softmax(raw), nothing)
+            return cls(_log_softmax(raw), nothing, np.zeros(len(raw)))
+        rounding = _rounding(row, recipe.temperature or 1.0)
         if recipe.temperature == 0:
-            return cls(_log_softmax(row.logits), nothing)
+            return cls(_log_softmax(row.logits), nothing, rounding)
         law = law_of(row, recipe)
         if not recipe.has_filters:
-            return cls(law.log_p, nothing)
-        return cls(law.log_p, law.doubted())
+            return cls(law.log_p, nothing, rounding)
+        return cls(law.log_p, law.doubted(), rounding)
 
     @property
     def most_likely(self) -> list[int]:
@@ -45,7 +51,17 @@ class RowLogprobs:
         value = self.values[token_id]
         if self.doubted.any():
             return float("inf")
-        return 1e-4 + 1e-5 * abs(float(value)) if np.isfinite(value) else 0.0
+        if not np.isfinite(value):
+            return 0.0
+        return 1e-4 + 1e-5 * abs(float(value)) + float(self.rounding[token_id])
+
+
+def _rounding(row: Row, temperature: float) -> Floats:
+    if not row.touched.any():
+        return np.zeros(len(row.logits))
+    highest = int(row.logits.argmax())
+    rounding: Floats = ROUNDING * (row.magnitude + row.magnitude[highest]) / temperature
+    return rounding
 
 
 def _log_softmax(logits: Floats) -> Floats:
