@@ -81,6 +81,12 @@ class Streams:
     def _drive(self, engine: Steps) -> None:
         if self._driver is None or self._driver.done():
             self._driver = asyncio.get_running_loop().create_task(self._run(engine))
+            self._driver.add_done_callback(self._forget)
+
+    def _forget(self, driver: asyncio.Task[None]) -> None:
+        # One that was cancelled keeps the frames that it was in, and these the engine.
+        if self._driver is driver:
+            self._driver = None
 
     async def _run(self, engine: Steps) -> None:
         try:

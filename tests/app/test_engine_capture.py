@@ -6,20 +6,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
+from time import sleep
 from typing import Any
 from unittest.mock import MagicMock
 from weakref import ref
 
 import pytest
 import torch
-from attrs import define, evolve
+from attrs import Factory, define, evolve
 from torch import Tensor
 
 from acceptor.app.engine.capture import cuda_recorder
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.schedule import Limits
+from acceptor.app.engine.streaming import Streams
 from acceptor.app.graph_parts import cut_here
+from acceptor.app.request import Progress
 from acceptor.core import Probabilistic, SamplingParams
 from kit.toy_pair import Pair
 
@@ -61,6 +64,38 @@ def test_an_engine_goes_with_its_last_reference(pair: Pair) -> None:
         recorded.clear()
         del engine
         assert [one() for one in gone] == [None] * 3
+
+
+def test_an_engine_goes_though_its_event_loop_ended_within_a_step() -> None:
+    @define(eq=False)
+    class Slow:
+        """Is still in its step when its only stream has heard of it and left."""
+
+        tell: Callable[[Progress], None]
+        streams: Streams = Factory(Streams)
+
+        def has_unfinished(self) -> bool:
+            return True
+
+        def step(self) -> None:
+            self.tell(Progress(request_index=0, token_ids=(), kinds=(), fragments=(), result=None))
+            sleep(0.1)
+
+        def cancel(self, request_id: int) -> None:
+            pass
+
+    async def leave() -> Callable[[], Slow | None]:
+        def add(tell: Callable[[Progress], None]) -> int:
+            engine.tell = tell
+            return 0
+
+        engine = Slow(lambda _: None)
+        async for _ in engine.streams.follow(engine, add):
+            break
+        return ref(engine)
+
+    with no_collector():
+        assert asyncio.run(leave())() is None
 
 
 @define(eq=False)
