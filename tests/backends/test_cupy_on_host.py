@@ -139,7 +139,9 @@ def test_a_lossy_batch_of_greedy_requests_reports_no_variation(
 
 
 @pytest.mark.parametrize(("filtered", "ragged"), [(False, False), (False, True), (True, True)])
-@pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "policy", [Strict(), Probabilistic(), Block(), POLICIES[3]], ids=lambda policy: policy.name
+)
 def test_rows_of_whole_vectors_are_read_alike_whichever_thread_is_first(
     build: Build, policy: Policy, filtered: bool, ragged: bool
 ) -> None:

@@ -91,7 +91,9 @@ __device__ inline void finish_announced(const Params& p, Shared& shared, KnownNo
     my_team<DrawTeam>().sync();
     const Row<TargetLogit> target = target_row(p, shared.request, row);
     if (kept == nullptr || !can_draw_quickly(target)) return finish_from_target(shared, stats, noise);
+    // Beyond the row's blocks no noise was found: a NaN there would win.
+    const int quad = my_team<DrawTeam>().thread();
     Noise mine = {};
-    if (!shared.request.greedy) mine = noise[my_team<DrawTeam>().thread()];
+    if (!shared.request.greedy && 4 * quad < target.num_blocks()) mine = noise[quad];
     finish_quickly(p, shared, target, row, stats, mine);
 }

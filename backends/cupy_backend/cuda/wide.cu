@@ -180,7 +180,7 @@ __device__ COLD void finish_block(Shared& shared, const KnownNoise& noise) {
     const GlobalPlaces places = {shared.params, shared.request};
     if (warp_id() < DrawTeam::WARPS) choose_residual(shared, noise);
     __syncthreads();
-    if (shared.pair_row == 0)
+    if (shared.decision.num_accepted == 0)
         finish_row(shared, 0, places.target_stats(0), noise.of_row(shared.params, 0));
     else if (warp_id() < DrawTeam::WARPS)
         finish_from_residual(shared);

@@ -1,7 +1,9 @@
 // CUDA for the host: a fiber per CUDA thread, an operating system thread per CTA, so that g++ runs
 // the kernels as they are. Between barriers, shuffles and ballots a fiber runs alone; a seed has them
-// take turns in any order, so that a barrier that is missing shows. expf differs in the last digits.
+// take turns in any order, so that a barrier that is missing shows. Shared memory begins as NaNs, so that
+// what is read before it is written shows, too. expf differs in the last digits.
 #pragma once
+#include <link.h>
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -118,7 +120,31 @@ class Turns {
     unsigned waiting = 0;
 };
 
+// Of this thread and this library, as all shared memory is.
+static thread_local volatile char own;
+
+constexpr unsigned NAN_OF_DEVICES = 0x7fffffff;
+
+// Before anything of the thread is set.
+inline void spoil_shared_memory() {
+    own = 0;  // now there is memory
+    dl_iterate_phdr(
+        [](dl_phdr_info* library, size_t, void*) {
+            char* begin = static_cast<char*>(library->dlpi_tls_data);
+            for (int i = 0; begin && i < library->dlpi_phnum; ++i) {
+                const auto& part = library->dlpi_phdr[i];
+                const size_t place = const_cast<char*>(&own) - begin;
+                if (part.p_type != PT_TLS || place >= part.p_memsz) continue;
+                std::fill_n(reinterpret_cast<unsigned*>(begin), part.p_memsz / 4, NAN_OF_DEVICES);
+                return 1;
+            }
+            return 0;
+        },
+        nullptr);
+}
+
 inline void run_cta(int block, int threads, const std::function<void()>& body) {
+    spoil_shared_memory();
     Cta mine;
     mine.fibers.resize(threads);
     mine.warps.resize(threads / WARP);
