@@ -1,7 +1,5 @@
 """The CUDA kernel that reports logprobs, on the CPU, against the reference."""
 
-import ctypes
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -11,7 +9,6 @@ from torch import Tensor
 from acceptor.backends import load_sampler
 from acceptor.backends.cupy_backend.arguments import Job, sample_job, verify_job
 from acceptor.backends.cupy_backend.logprobs import LogprobsLaunch, logprobs_variant
-from acceptor.backends.cupy_backend.variant import Variant
 from acceptor.core import (
     Block,
     Logprobs,
@@ -26,27 +23,18 @@ from acceptor.core import (
     Typical,
     VerifyBatch,
 )
-from acceptor.tests.kit.cuda_on_host import GXX, build_on_host
+from acceptor.tests.kit.cuda_on_host import GXX, Build, build_once
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(GXX is None, reason="builds the kernels with g++"),
 ]
-Build = Callable[[Variant], ctypes.CDLL]
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    folder = tmp_path_factory.mktemp("logprobs")
-    known: dict[Variant, ctypes.CDLL] = {}
-
-    def built(variant: Variant) -> ctypes.CDLL:
-        if variant not in known:
-            known[variant] = build_on_host("logprobs_on_host", variant, folder)
-        return known[variant]
-
-    return built
+    return build_once("logprobs_on_host", tmp_path_factory.mktemp("logprobs"))
 
 
 def run(build: Build, job: Job, params: SamplingTensors, token_ids: Tensor) -> Logprobs:

@@ -14,7 +14,6 @@ import torch
 
 from acceptor.backends import load_sampler
 from acceptor.backends.cupy_backend.arguments import MAX_SPEC_LEN, verify_job
-from acceptor.backends.cupy_backend.compiler import form_of
 from acceptor.backends.cupy_backend.shape import LaunchShape
 from acceptor.backends.cupy_backend.variant import KernelPolicy, Variant, kernel_policy
 from acceptor.core import (
@@ -31,7 +30,8 @@ from acceptor.core import (
     VerifyBatch,
 )
 from acceptor.core.errors import UnavailableError
-from acceptor.tests.kit.cuda_on_host import GXX, Build, build_on_host, run
+from acceptor.tests.kit.cuda_batches import random_batch
+from acceptor.tests.kit.cuda_on_host import GXX, Build, build_on_host, build_once, run
 
 pytestmark = [
     pytest.mark.slow,
@@ -58,29 +58,7 @@ POLICIES = (
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     folder = tmp_path_factory.mktemp("kernels")
-    known: dict[Variant, ctypes.CDLL] = {}
-
-    def built(variant: Variant) -> ctypes.CDLL:
-        if variant not in known:
-            macros = ["-DHAS_WIDE"] * variant.has_wide
-            known[variant] = build_on_host("verify_on_host", variant, folder, macros)
-        return known[variant]
-
-    return built
-
-
-@pytest.fixture(scope="module")
-def build_rowwise(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    folder = tmp_path_factory.mktemp("rowwise")
-    known: dict[Variant, ctypes.CDLL] = {}
-
-    def built(variant: Variant) -> ctypes.CDLL:
-        if variant not in known:
-            macros = ["-DHAS_ROWWISE", *form_of("rowwise")]
-            known[variant] = build_on_host("verify_on_host", variant, folder, macros)
-        return known[variant]
-
-    return built
+    return build_once("verify_on_host", folder, lambda v: ["-DHAS_WIDE"] * v.has_wide)
 
 
 @pytest.mark.parametrize("filtered", [False, True])
@@ -101,26 +79,6 @@ def test_tokens_are_the_reference_s_in_every_shape(
                 torch.testing.assert_close(
                     got.total_variation, expected.total_variation, rtol=0, atol=2e-5
                 )
-
-
-@pytest.mark.parametrize("aligned", [False, True])
-@pytest.mark.parametrize("policy", [Strict(), Block()], ids=lambda policy: policy.name)
-def test_rows_dealt_out_one_by_one_give_the_reference_s_tokens(
-    build_rowwise: Build, policy: Policy, aligned: bool
-) -> None:
-    torch.set_num_threads(1)
-    for seed in range(4):
-        batch, params = random_batch(seed, False, aligned=aligned, ragged=aligned and seed % 2 == 1)
-        expected = load_sampler("reference").verify(batch, params, policy)
-        library = build_rowwise(verify_job(batch, params, policy, None).variant)
-        for schedule, parts in enumerate((1, 2, 3)):
-            library.set_schedule(schedule)
-            num_ctas = parts * (batch.max_spec_len + 1) * batch.num_reqs
-            shape = LaunchShape(group=parts, num_ctas=num_ctas, by_rows=True)
-            got = run(build_rowwise, batch, params, policy, shape)
-            assert torch.equal(got.token_ids, expected.token_ids), (seed, parts)
-            assert torch.equal(got.num_accepted, expected.num_accepted)
-            assert torch.equal(got.status, expected.status)
 
 
 @pytest.mark.parametrize("policy", [Typical(), Fly(0.2, 1)], ids=lambda policy: policy.name)
@@ -268,46 +226,3 @@ def test_the_longest_draft_is_a_typed_limit() -> None:
     params = SamplingTensors.stack([SamplingParams(seed=1)])
     with pytest.raises(UnavailableError, match=r"at most 127 draft tokens, got 128"):
         verify_job(batch, params, Strict(), None)
-
-
-def random_batch(
-    seed: int, filtered: bool, *, aligned: bool = False, ragged: bool = True
-) -> tuple[VerifyBatch, SamplingTensors]:
-    """Five requests with a bad id, a NaN, a padded stride and a narrower draft.
-
-    `aligned` ones can be read by whole vectors, and some warps read three blocks of a row. Unless
-    `ragged`, all have the same number of rows, and the draft's are where the request's place says.
-    """
-    noise = torch.Generator().manual_seed(seed)
-    vocab_size, narrow, pad = (17_160, 16_904, 8) if aligned else (1301, 1100, 3)
-    num_draft_tokens = (3, 0, 4, 2, 4) if ragged else (4,) * 5
-    starts = torch.tensor([0, *(k + 1 for k in num_draft_tokens)]).cumsum(0)
-    logits = torch.randn(int(starts[-1]), vocab_size + pad, generator=noise) * 2.5
-    logits = logits.to(torch.bfloat16)[:, :vocab_size]
-    near = torch.randn(7 if ragged else 5, 4, narrow, generator=noise)
-    slots = torch.tensor([4, 0, 6, 1, 3] if ragged else [0, 1, 2, 3, 4])
-    drafts = torch.full((5, 4), -1)
-    for request, length in enumerate(num_draft_tokens):
-        for i in range(length):
-            row = near[slots[request], i]
-            row.mul_(0.5).add_(logits[starts[request] + i, :narrow].float())
-            drafts[request, i] = torch.multinomial(row.softmax(-1), 1, generator=noise)
-    drafts[2, 2 + seed % 2] = vocab_size
-    logits[starts[4] + 1 + seed, 7] = torch.nan
-    filters: dict[str, Any] = {"top_k": 20, "top_p": 0.9} if filtered else {}
-    params = [
-        SamplingParams(seed=2**63 + 10 * seed + i, temperature=t, **(filters if i % 2 else {}))
-        for i, t in enumerate((0.8, 0.0, 1.0, 0.7, 1.3))
-    ]
-    if filtered:
-        params[4] = SamplingParams(seed=seed, temperature=1.2, min_p=0.01, top_p=0.95)
-        params[2] = SamplingParams(seed=seed, temperature=1.1, top_p=0.8)
-    batch = VerifyBatch(
-        target_logits=logits,
-        cu_num_logits=starts,
-        draft_token_ids=drafts,
-        positions=torch.tensor([5, 99, 0, 1234, 77], dtype=torch.int32),
-        draft_logits=near.to(torch.bfloat16),
-        slot_ids=slots if ragged else None,
-    )
-    return batch, SamplingTensors.stack(params)

@@ -4,6 +4,7 @@ import ctypes
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -41,6 +42,13 @@ def build_on_host(
     command = [str(GXX), *options, *includes, *variant.macros, *macros, path, "-o", str(library)]
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(library))
+
+
+def build_once(
+    source: str, folder: Path, macros_of: Callable[[Variant], Sequence[str]] = lambda _: ()
+) -> Build:
+    """Compiles a variant when it is first asked for, see `build_on_host`."""
+    return cache(lambda variant: build_on_host(source, variant, folder, macros_of(variant)))
 
 
 def run(
