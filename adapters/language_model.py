@@ -168,13 +168,14 @@ class TransformerModel:
         num_positions = self._num_positions(positions, cache, max_position)
         slots, slot_ids = self._slots(slot_ids, num_reqs, cache)
         kernels = self._kernels
-        if kernels is None or not kernels.take_all(positions):
-            step = self._plan(positions, cache, slots, slot_ids, num_positions)
-            return self.decoder(token_ids, step, cache, last_only=last_only)
-        attend = kernels.attention_at(positions, slot_ids)
+        attend = None if kernels is None else kernels.attention_at(positions, slot_ids)
         if attend is None:
-            attend = self._plan(positions, cache, slots, slot_ids, num_positions).attend
-        return kernels.forward(token_ids, attend, cache, last_only=last_only)
+            step = self._plan(positions, cache, slots, slot_ids, num_positions)
+        else:
+            step = Step(attend=attend, pieces=self._pieces)
+        if kernels is not None and kernels.take_all(positions):
+            return kernels.forward(token_ids, step.attend, cache, last_only=last_only)
+        return self.decoder(token_ids, step, cache, last_only=last_only)
 
     def _check(self, token_ids: Tensor, positions: Tensor, slot_ids: Tensor | None) -> None:
         check_tensor("token_ids", token_ids, (None, None), (torch.int64,), self.device)

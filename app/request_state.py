@@ -120,6 +120,10 @@ class RequestState:
             and self.end_token_ids.isdisjoint(verdict.token_ids)
         )
 
+    def goes_on_after(self, num_more: int) -> bool:
+        """Whether so many more tokens leave it short of its length."""
+        return self.finish_reason is None and len(self.token_ids) + num_more < self.max_len
+
     def cancel(self) -> Progress:
         """End where it stands."""
         self.finish_reason = FinishReason.CANCELLED

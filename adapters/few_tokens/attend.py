@@ -6,7 +6,7 @@ This module refuses to compute what a kernel computes.
 import math
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 from triton import next_power_of_2
 
@@ -14,20 +14,43 @@ from ..kv_cache import LayerCache
 from ..transformer import Attention
 from .attention import attention_kernel
 from .overlap import launch_options
+from .tiling import memory_of
 
 MOST_TOKENS_OF_REQUEST = 8
 """Whose queries one program attends to."""
 
 PROGRAMS = 400
-"""Positions are split until there are about so many: three for each of an H200's processors."""
+"""Of a launch at most, where positions are split."""
 
-BLOCK = 64
-WARPS = 4
-STAGES = 2
+
+@frozen
+class Cut:
+    """How a launch is cut.
+
+    Attributes:
+        programs: positions are split until there are about so many.
+        block: positions at a time.
+        least: blocks that a program takes before another one takes any.
+        warps: of a program.
+        stages: blocks on their way at once.
+    """
+
+    programs: int
+    block: int
+    least: int
+    warps: int
+    stages: int = 2
+
+
 FEW_PROGRAMS = 32
-FEW_PROGRAMS_BLOCK = 128
-FEW_PROGRAMS_WARPS = 8
-"""Where a processor has one program at most, longer blocks leave fewer parts to add up."""
+FEW = Cut(programs=400, block=128, least=1, warps=8)
+SMALL_HEAD_DIM = 64
+SMALL_HEADS = Cut(programs=384, block=64, least=1, warps=4)
+LARGE_HEADS = Cut(programs=132, block=128, least=4, warps=8, stages=3)
+"""What was fastest on an H200, whose 132 processors hold one of these and three of those before."""
+
+MOST_KEYS = 128 * 128
+"""Elements of a block, so that shared memory holds it."""
 
 
 @frozen(eq=False)
@@ -79,9 +102,8 @@ class Attend:
         group = qkv.shape[1] // (head_dim * key_heads) - 2
         out = qkv.new_empty(len(qkv), group * key_heads * head_dim)
         programs = num_reqs * key_heads
-        few = programs <= FEW_PROGRAMS
-        block = FEW_PROGRAMS_BLOCK if few else BLOCK
-        splits = min(PROGRAMS // programs, -(-max_len // block))
+        cut = cut_of(programs, head_dim)
+        splits = min(cut.programs // programs, -(-max_len // cut.block))
         norms = attention.head_norms
         attention_kernel[(programs, max(1, splits))](
             qkv,
@@ -100,19 +122,34 @@ class Attend:
             norms[0].eps if norms else 0.0,
             math.log2(math.e) / math.sqrt(head_dim),
             num_tokens,
+            cut.least,
             GROUP=group,
             KEY_HEADS=key_heads,
             HEAD_DIM=head_dim,
             ROWS=_num_rows(num_tokens, group),
-            BLOCK=block,
+            BLOCK=cut.block,
             WINDOW=attention.window or 0,
             NORMS=norms is not None,
             OVERLAPS=self.overlaps,
-            num_warps=FEW_PROGRAMS_WARPS if few else WARPS,
-            num_stages=STAGES,
+            num_warps=cut.warps,
+            num_stages=min(cut.stages, _most_stages(qkv.device)),
             **launch_options(overlaps=self.overlaps),
         )
         return out
+
+
+def cut_of(programs: int, head_dim: int) -> Cut:
+    """For so many programs, if positions were not split."""
+    if programs <= FEW_PROGRAMS:
+        cut = FEW
+    else:
+        cut = SMALL_HEADS if head_dim <= SMALL_HEAD_DIM else LARGE_HEADS
+    return evolve(cut, block=min(cut.block, MOST_KEYS // head_dim))
+
+
+def _most_stages(device: torch.device) -> int:
+    """Of keys and values in 16 bits, the first of which are in registers."""
+    return 1 + memory_of(device) // (2 * 2 * MOST_KEYS)
 
 
 def _num_rows(num_tokens: int, group: int) -> int:

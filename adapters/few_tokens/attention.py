@@ -2,14 +2,16 @@
 
 A program takes the queries of one request that share a key head, and some blocks of positions; the
 last one to finish adds the others' parts up (flash decoding, arXiv 2311.01282), always in the same
-order. This module refuses to know how many programs there are.
+order. All that no kernel of this forward writes is asked for before the kernel before has ended:
+what lies in the cache, rotations and norms. This module refuses to know how many programs there
+are.
 """
 
 import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["num_tokens", "positions_stride"])
+@triton.jit(do_not_specialize=["num_tokens", "least", "positions_stride"])
 def attention_kernel(
     qkv_ptr,
     qkv_stride,
@@ -27,6 +29,7 @@ def attention_kernel(
     eps,
     scale,
     num_tokens,
+    least,
     GROUP: tl.constexpr,
     KEY_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -54,6 +57,7 @@ def attention_kernel(
         eps: of the norms.
         scale: of scores, in powers of two.
         num_tokens: of each request.
+        least: blocks that a program takes before another one takes any.
         GROUP: heads of queries that share a head of keys.
         ROWS: num_tokens * GROUP or more, a power of two, 16 at least.
         BLOCK: positions at a time.
@@ -70,7 +74,7 @@ def attention_kernel(
     if WINDOW > 0:
         begin = tl.maximum(first - WINDOW + 1, 0) // BLOCK
     num_blocks = tl.maximum(tl.cdiv(first, BLOCK) - begin, 1)
-    num_parts = tl.minimum(num_blocks, num_splits)
+    num_parts = tl.minimum(tl.cdiv(num_blocks, least), num_splits)
     if split >= num_parts:
         return
     STRIDE: tl.constexpr = 2 * KEY_HEADS * HEAD_DIM
@@ -83,68 +87,77 @@ def attention_kernel(
     token, query = tl.minimum(row // GROUP, num_tokens - 1), head * GROUP + row % GROUP
     real = (row < num_tokens * GROUP)[:, None]
     position = tl.load(positions_ptr + token)
-    angles = angles_ptr + position[:, None] * (2 * HEAD_DIM)
-    if OVERLAPS:
-        tl.extra.cuda.gdc_wait()
+    angles = _load_angles(angles_ptr, position, HEAD_DIM)
+    query_norm = _load_norm(query_norm_ptr, HEAD_DIM, NORMS)
+    # The tokens that this step feeds, for the first program; of those at one position the last one
+    # stays.
+    new = tl.arange(0, 16)
+    fed = tl.minimum(new, num_tokens - 1)
+    at = tl.load(positions_ptr + fed)
+    after = tl.load(positions_ptr + tl.minimum(fed + 1, num_tokens - 1))
+    kept = (new < num_tokens) & ((new == num_tokens - 1) | (at != after)) & (split == 0)
+    new_angles = _load_angles(angles_ptr, at, HEAD_DIM)
+    key_norm = _load_norm(key_norm_ptr, HEAD_DIM, NORMS)
     heads = (
         qkv_ptr + (request * num_tokens + token)[:, None] * qkv_stride + query[:, None] * HEAD_DIM
     )
-    query_low, query_high = _turned(heads, angles, real, query_norm_ptr, eps, HEAD_DIM, NORMS)
+    tokens = qkv_ptr + (request * num_tokens + fed)[:, None] * qkv_stride
+    tokens += (GROUP * KEY_HEADS + head) * HEAD_DIM
+    whole = tl.arange(0, HEAD_DIM)[None, :]
+    half = tl.arange(0, HEAD_DIM // 2)[None, :]
+    if OVERLAPS:
+        low, high, values = _arrived(low), _arrived(high), _arrived(values)
+        angles = _arrived(angles[0]), _arrived(angles[1])
+        new_angles = _arrived(new_angles[0]), _arrived(new_angles[1])
+        tl.extra.cuda.gdc_wait()
+    query_low, query_high = _load_halves(heads, real, HEAD_DIM)
+    new_low, new_high = _load_halves(tokens, kept[:, None], HEAD_DIM)
+    new_values = tl.load(tokens + KEY_HEADS * HEAD_DIM + whole, mask=kept[:, None], other=0.0)
+    if OVERLAPS:
+        query_low, query_high = _arrived(query_low), _arrived(query_high)
+        new_low, new_high, new_values = _arrived(new_low), _arrived(new_high), _arrived(new_values)
+    query_low, query_high = _turned(query_low, query_high, angles, query_norm, eps, HEAD_DIM, NORMS)
     dtype = qkv_ptr.dtype.element_ty
     query_low, query_high = (query_low * scale).to(dtype), (query_high * scale).to(dtype)
-    best = tl.full((ROWS,), -1e30, tl.float32)
-    total = tl.zeros((ROWS,), tl.float32)
-    acc = tl.zeros((ROWS, HEAD_DIM), tl.float32)
-    if split == 0:
-        new = tl.arange(0, 16)
-        fed = tl.minimum(new, num_tokens - 1)
-        at = tl.load(positions_ptr + fed)
-        after = tl.load(positions_ptr + tl.minimum(fed + 1, num_tokens - 1))
-        # Of tokens at one position the last one stays.
-        kept = (new < num_tokens) & ((new == num_tokens - 1) | (at != after))
-        tokens = qkv_ptr + (request * num_tokens + fed)[:, None] * qkv_stride
-        tokens += (GROUP * KEY_HEADS + head) * HEAD_DIM
-        new_angles = angles_ptr + at[:, None] * (2 * HEAD_DIM)
-        new_low, new_high = _turned(
-            tokens, new_angles, kept[:, None], key_norm_ptr, eps, HEAD_DIM, NORMS
-        )
-        new_low, new_high = new_low.to(dtype), new_high.to(dtype)
-        whole = tl.arange(0, HEAD_DIM)[None, :]
-        half = tl.arange(0, HEAD_DIM // 2)[None, :]
-        new_values = tl.load(tokens + KEY_HEADS * HEAD_DIM + whole, mask=kept[:, None], other=0.0)
-        goals = slot_ptr + at[:, None] * STRIDE
-        tl.store(goals + half, new_low, mask=kept[:, None])
-        tl.store(goals + half + HEAD_DIM // 2, new_high, mask=kept[:, None])
-        tl.store(goals + KEY_HEADS * HEAD_DIM + whole, new_values, mask=kept[:, None])
-        best, total, acc = _attended(
-            query_low, query_high, position, new_low, new_high, new_values, at, kept,
-            best, total, acc, WINDOW,
-        )  # fmt: skip
-    best, total, acc = _attended(
-        query_low, query_high, position, low, high, values, place, place < first,
-        best, total, acc, WINDOW,
-    )  # fmt: skip
-    for block in tl.range(split + num_splits, num_blocks, num_splits):
+    new_low, new_high = _turned(new_low, new_high, new_angles, key_norm, eps, HEAD_DIM, NORMS)
+    new_low, new_high = new_low.to(dtype), new_high.to(dtype)
+    new_scores = _scores(query_low, query_high, position, new_low, new_high, at, kept, WINDOW)
+    scores = _scores(query_low, query_high, position, low, high, place, place < first, WINDOW)
+    # Never less, where nothing is seen.
+    best = tl.maximum(tl.maximum(tl.max(scores, 1), tl.max(new_scores, 1)), -1e30)
+    new_weights, weights = tl.exp2(new_scores - best[:, None]), tl.exp2(scores - best[:, None])
+    total = tl.sum(weights, 1) + tl.sum(new_weights, 1)
+    acc = tl.dot(new_weights.to(dtype), new_values)
+    acc = tl.dot(weights.to(dtype), values, acc)
+    for block in tl.range(split + num_parts, num_blocks, num_parts):
         there = (begin + block) * BLOCK + tl.arange(0, BLOCK)
         next_low, next_high, next_values = _load_block(slot_ptr, there, first, KEY_HEADS, HEAD_DIM)
-        best, total, acc = _attended(
-            query_low, query_high, position, next_low, next_high, next_values, there, there < first,
-            best, total, acc, WINDOW,
-        )  # fmt: skip
+        scores = _scores(
+            query_low, query_high, position, next_low, next_high, there, there < first, WINDOW
+        )
+        higher = tl.maximum(best, tl.max(scores, 1))
+        weights, shrunk = tl.exp2(scores - higher[:, None]), tl.exp2(best - higher)
+        best, total = higher, total * shrunk + tl.sum(weights, 1)
+        acc = acc * shrunk[:, None] + tl.dot(weights.to(dtype), next_values)
     goal = ((request * num_tokens + token) * (GROUP * KEY_HEADS) + query) * HEAD_DIM
-    goal = out_ptr + goal[:, None] + tl.arange(0, HEAD_DIM)[None, :]
+    goal = out_ptr + goal[:, None] + whole
     if num_parts == 1:
         tl.store(goal, (acc / total[:, None]).to(dtype), mask=real)
-        return
-    PART: tl.constexpr = ROWS * (HEAD_DIM + 2)
-    parts_ptr += tl.program_id(0) * num_splits * PART
-    _store_part(parts_ptr + split * PART, best, total, acc, ROWS, HEAD_DIM)
-    tl.debug_barrier()
-    before = tl.atomic_add(counts_ptr + tl.program_id(0), 1, sem="acq_rel")
-    if before == num_parts - 1:
-        total, acc = _sum_of_parts(parts_ptr, num_parts, ROWS, HEAD_DIM)
-        tl.store(goal, (acc / total[:, None]).to(dtype), mask=real)
-        tl.store(counts_ptr + tl.program_id(0), 0)
+    else:
+        PART: tl.constexpr = ROWS * (HEAD_DIM + 2)
+        parts_ptr += tl.program_id(0) * num_splits * PART
+        _store_part(parts_ptr + split * PART, best, total, acc, real, ROWS, HEAD_DIM)
+        tl.debug_barrier()
+        before = tl.atomic_add(counts_ptr + tl.program_id(0), 1, sem="acq_rel")
+        if before == num_parts - 1:
+            total, acc = _sum_of_parts(parts_ptr, num_parts, real, ROWS, HEAD_DIM)
+            tl.store(goal, (acc / total[:, None]).to(dtype), mask=real)
+            tl.store(counts_ptr + tl.program_id(0), 0)
+    # Nobody reads these before the next forward.
+    goals = slot_ptr + at[:, None] * STRIDE
+    tl.store(goals + half, new_low, mask=kept[:, None])
+    tl.store(goals + half + HEAD_DIM // 2, new_high, mask=kept[:, None])
+    tl.store(goals + KEY_HEADS * HEAD_DIM + whole, new_values, mask=kept[:, None])
 
 
 @triton.jit
@@ -152,86 +165,105 @@ def _load_block(slot_ptr, place, first, KEY_HEADS: tl.constexpr, HEAD_DIM: tl.co
     """Both halves of keys, and values, of positions before the first of this step."""
     rows = slot_ptr + place[:, None] * (2 * KEY_HEADS * HEAD_DIM)
     mask = (place < first)[:, None]
-    half = tl.arange(0, HEAD_DIM // 2)[None, :]
-    low = tl.load(rows + half, mask=mask, other=0.0)
-    high = tl.load(rows + half + HEAD_DIM // 2, mask=mask, other=0.0)
+    low, high = _load_halves(rows, mask, HEAD_DIM)
     whole = tl.arange(0, HEAD_DIM)[None, :]
     return low, high, tl.load(rows + KEY_HEADS * HEAD_DIM + whole, mask=mask, other=0.0)
 
 
 @triton.jit
-def _turned(heads, angles, mask, norm_ptr, eps, HEAD_DIM: tl.constexpr, NORMS: tl.constexpr):
-    """Both halves of heads, normalised and rotated, float32."""
+def _load_halves(rows, mask, HEAD_DIM: tl.constexpr):
     half = tl.arange(0, HEAD_DIM // 2)[None, :]
-    low = tl.load(heads + half, mask=mask, other=0.0).to(tl.float32)
-    high = tl.load(heads + half + HEAD_DIM // 2, mask=mask, other=0.0).to(tl.float32)
-    if NORMS:
-        squares = (tl.sum(low * low, 1) + tl.sum(high * high, 1))[:, None]
-        factor = tl.rsqrt(squares / HEAD_DIM + eps)
-        low *= factor * tl.load(norm_ptr + half).to(tl.float32)
-        high *= factor * tl.load(norm_ptr + half + HEAD_DIM // 2).to(tl.float32)
-    low_cos = tl.load(angles + half).to(tl.float32)
-    high_cos = tl.load(angles + half + HEAD_DIM // 2).to(tl.float32)
-    low_sin = tl.load(angles + half + HEAD_DIM).to(tl.float32)
-    high_sin = tl.load(angles + half + HEAD_DIM + HEAD_DIM // 2).to(tl.float32)
-    return low * low_cos + high * low_sin, high * high_cos + low * high_sin
+    low = tl.load(rows + half, mask=mask, other=0.0)
+    return low, tl.load(rows + half + HEAD_DIM // 2, mask=mask, other=0.0)
 
 
 @triton.jit
-def _attended(
-    query_low,
-    query_high,
-    position,
-    low,
-    high,
-    values,
-    place,
-    there,
-    best,
-    total,
-    acc,
-    WINDOW: tl.constexpr,
-):
-    """One more block of keys in a running softmax."""
+def _arrived(tile):
+    """The same; what was asked for before it is so before anything waits for one of them.
+
+    Otherwise the compiler has a tile rearranged at once, and asks for the next one behind that.
+    """
+    PACK: tl.constexpr = 32 // tile.dtype.primitive_bitwidth
+    return tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [tile], dtype=tile.dtype, is_pure=False, pack=PACK
+    )
+
+
+@triton.jit
+def _load_angles(angles_ptr, position, HEAD_DIM: tl.constexpr):
+    """Cosines, and the second half's sines, which are the first half's with another sign."""
+    rows = angles_ptr + position[:, None] * (2 * HEAD_DIM)
+    half = tl.arange(0, HEAD_DIM // 2)[None, :]
+    return tl.load(rows + half), tl.load(rows + half + HEAD_DIM + HEAD_DIM // 2)
+
+
+@triton.jit
+def _load_norm(norm_ptr, HEAD_DIM: tl.constexpr, NORMS: tl.constexpr):
+    """Both halves of a norm's weights."""
+    low, high = 1.0, 1.0
+    if NORMS:
+        half = tl.arange(0, HEAD_DIM // 2)[None, :]
+        low = tl.load(norm_ptr + half)
+        high = tl.load(norm_ptr + half + HEAD_DIM // 2)
+    return low, high
+
+
+@triton.jit
+def _turned(low, high, angles, norm, eps, HEAD_DIM: tl.constexpr, NORMS: tl.constexpr):
+    """Both halves of heads, normalised and rotated, float32."""
+    low, high = low.to(tl.float32), high.to(tl.float32)
+    if NORMS:
+        squares = (tl.sum(low * low, 1) + tl.sum(high * high, 1))[:, None]
+        factor = tl.rsqrt(squares / HEAD_DIM + eps)
+        low *= factor * norm[0].to(tl.float32)
+        high *= factor * norm[1].to(tl.float32)
+    cos, sin = angles[0].to(tl.float32), angles[1].to(tl.float32)
+    return low * cos - high * sin, high * cos + low * sin
+
+
+@triton.jit
+def _scores(query_low, query_high, position, low, high, place, there, WINDOW: tl.constexpr):
+    """Of keys at places, minus infinity where a query does not see them."""
     scores = tl.dot(query_low, tl.trans(low)) + tl.dot(query_high, tl.trans(high))
     seen = there[None, :] & (place[None, :] <= position[:, None])
     if WINDOW > 0:
         seen &= place[None, :] > position[:, None] - WINDOW
-    scores = tl.where(seen, scores, -float("inf"))
-    higher = tl.maximum(best, tl.max(scores, 1))
-    weights = tl.exp2(scores - higher[:, None])
-    shrunk = tl.exp2(best - higher)
-    total = total * shrunk + tl.sum(weights, 1)
-    acc = acc * shrunk[:, None] + tl.dot(weights.to(values.dtype), values)
-    return higher, total, acc
+    return tl.where(seen, scores, -float("inf"))
 
 
 @triton.jit
-def _store_part(part_ptr, best, total, acc, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr):
+def _store_part(part_ptr, best, total, acc, real, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr):
     row = tl.arange(0, ROWS)
-    tl.store(part_ptr + row[:, None] * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :], acc)
+    goal = part_ptr + row[:, None] * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :]
+    tl.store(goal, acc, mask=real)
     tl.store(part_ptr + ROWS * HEAD_DIM + row, best)
     tl.store(part_ptr + ROWS * (HEAD_DIM + 1) + row, total)
 
 
 @triton.jit
-def _sum_of_parts(parts_ptr, num_parts, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr):
+def _sum_of_parts(parts_ptr, num_parts, real, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr):
     """What all programs of a head found, read from where other processors' stores have arrived."""
     row = tl.arange(0, ROWS)
+    place = row[:, None] * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :]
     best = tl.full((ROWS,), -1e30, tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     acc = tl.zeros((ROWS, HEAD_DIM), tl.float32)
-    for part in tl.range(0, num_parts):
-        part_ptr = parts_ptr + part * (ROWS * (HEAD_DIM + 2))
-        its_best = tl.load(part_ptr + ROWS * HEAD_DIM + row, cache_modifier=".cg")
-        its_total = tl.load(part_ptr + ROWS * (HEAD_DIM + 1) + row, cache_modifier=".cg")
-        its_acc = tl.load(
-            part_ptr + row[:, None] * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :],
-            cache_modifier=".cg",
-        )
-        higher = tl.maximum(best, its_best)
-        shrunk, its_shrunk = tl.exp2(best - higher), tl.exp2(its_best - higher)
-        total = total * shrunk + its_total * its_shrunk
-        acc = acc * shrunk[:, None] + its_acc * its_shrunk[:, None]
-        best = higher
+    for some in tl.range(0, num_parts, 4):
+        # Several loads are under way at once.
+        for ahead in tl.static_range(4):
+            part = some + ahead
+            is_one = part < num_parts
+            part_ptr = parts_ptr + part * (ROWS * (HEAD_DIM + 2))
+            its_best = tl.load(
+                part_ptr + ROWS * HEAD_DIM + row, mask=is_one, other=-1e30, cache_modifier=".cg"
+            )
+            its_total = tl.load(
+                part_ptr + ROWS * (HEAD_DIM + 1) + row, mask=is_one, other=0.0, cache_modifier=".cg"
+            )
+            its_acc = tl.load(part_ptr + place, mask=real & is_one, other=0.0, cache_modifier=".cg")
+            higher = tl.maximum(best, its_best)
+            shrunk, its_shrunk = tl.exp2(best - higher), tl.exp2(its_best - higher)
+            total = total * shrunk + its_total * its_shrunk
+            acc = acc * shrunk[:, None] + its_acc * its_shrunk[:, None]
+            best = higher
     return total, acc

@@ -65,6 +65,10 @@ def block_kernel(
         fetch(lines + tl.minimum(first + tl.arange(0, AHEAD // 64) * 64, size - 16)[None, :])
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
+    beside = load_beside(
+        rows, out_ptr, out_stride, gamma_ptr, squares_ptr, num_squares, squares_stride, num_tokens,
+        every, TOKENS, SQUARES, ADD,
+    )  # fmt: skip
     place = tl.arange(0, TOKENS)
     token = (tl.minimum(place, num_tokens - 1) + 1) * every - 1
     weights = lines + column[None, :]
@@ -87,10 +91,6 @@ def block_kernel(
         acc = tl.zeros((ROWS, TOKENS), tl.float32)
         for part in tl.static_range(SPLITS):
             acc += tl.load(parts_ptr + part * (ROWS * TOKENS), cache_modifier=".cg")
-    beside = load_beside(
-        rows, out_ptr, out_stride, gamma_ptr, squares_ptr, num_squares, squares_stride, num_tokens,
-        every, TOKENS, SQUARES, ADD,
-    )  # fmt: skip
     finish(
         acc, beside, rows, bias_ptr, out_ptr, out_stride, scaled_ptr, new_squares_ptr,
         squares_stride, size, num_tokens, eps, TOKENS, ROWS, SQUARES, BIAS, GATE, ADD,

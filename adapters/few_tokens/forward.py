@@ -5,7 +5,6 @@ This module refuses to compute what a kernel computes.
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 from attrs import evolve, frozen
@@ -16,39 +15,13 @@ from ..kv_cache import KVCache
 from ..pieces import RMSNorm
 from ..transformer import Attend as AttendLayer
 from ..transformer import Decoder, Linear
-from .attend import Attend
-from .blocks import block_kernel
+from .attend import MOST_TOKENS_OF_REQUEST, Attend
 from .overlap import can_overlap, launch_options
-from .products import embedding_kernel, matrix_kernel, vector_kernel
+from .products import embedding_kernel
+from .tiling import most_tokens, scratch, tiling_of
 
-MOST_TOKENS = 32
-"""Of a forward. With more, cuBLAS was faster on an H200."""
-
-MOST_ATTENDED_TOKENS = 8
-"""With more, another library attends."""
-
-VECTOR_SIZE = 2048
-"""Of hidden states. With larger ones, tensor cores were faster for one token, too."""
-
-VECTOR_ROWS = 8
-VECTOR_WARPS = 4
-VECTOR_WARPS_TO_ADD = 8
-MATRIX_TOKENS = 8
-MATRIX_ROWS = 16
-MATRIX_WARPS = 4
-MATRIX_DEPTH = 256
-MATRIX_STAGES = 3
-MATRIX_AHEAD = 512
-BLOCK_TOKENS = 16
-BLOCK_ROWS = 64
-BLOCK_WARPS = 4
-BLOCK_DEPTH = 128
-BLOCK_STAGES = 4
-BLOCK_AHEAD = 512
-BLOCK_PROGRAMS = 132
-"""As many as an H200 has processors; a depth is split until there are so many."""
-
-MOST_SPLITS = 8
+MOST_ATTENDED_TOKENS = 64
+"""Of a forward. With more, another library attends."""
 
 DIVISOR = 16
 HEAD_DIMS = (32, 64, 128, 256)
@@ -98,15 +71,13 @@ class FewTokens:
         if any(size % DIVISOR for size in sizes) or head_dim not in HEAD_DIMS:
             return None
         device, overlaps = decoder.embedding.device, can_overlap(decoder.embedding.device)
-        has_blocks = not any(len(weight) % BLOCK_ROWS for weight in _weights(decoder))
-        # Twice, since the number of parts of a tile is a power of two.
-        most_parts = 2 * BLOCK_PROGRAMS
+        parts, counts = scratch(device)
         return cls(
             decoder,
             Attend.of(angles, num_heads // key_heads, overlaps=overlaps),
-            most_tokens=MOST_TOKENS if has_blocks else MATRIX_TOKENS,
-            parts=torch.empty(most_parts * BLOCK_ROWS * MOST_TOKENS, device=device),
-            counts=torch.zeros(most_parts, dtype=torch.int32, device=device),
+            most_tokens=most_tokens(list(_weights(decoder))),
+            parts=parts,
+            counts=counts,
         )
 
     def take_all(self, positions: Tensor) -> bool:
@@ -115,7 +86,8 @@ class FewTokens:
 
     def attention_at(self, positions: Tensor, slot_ids: Tensor) -> AttendLayer | None:
         """Attention of so few tokens that a kernel of this package serves them."""
-        if positions.numel() > MOST_ATTENDED_TOKENS:
+        too_many = positions.shape[1] > MOST_TOKENS_OF_REQUEST
+        if too_many or positions.numel() > MOST_ATTENDED_TOKENS:
             return None
         return partial(self.attend, positions=positions, slot_ids=slot_ids)
 
@@ -140,7 +112,7 @@ class FewTokens:
         embedding = self.decoder.embedding
         num_tokens, size = token_ids.numel(), embedding.shape[1]
         output = self.decoder.layers[0].attention.output.weight
-        num_tiles = _tiling(num_tokens, output, size, add=True).num_tiles
+        num_tiles = tiling_of(num_tokens, output, size, add=True).num_tiles
         hidden = Hidden(
             sums=embedding.new_empty(num_tokens, size),
             scaled=embedding.new_empty(num_tokens, size),
@@ -189,7 +161,7 @@ class FewTokens:
     ) -> int:
         """Launch a product; how many tiles it has."""
         num_tokens, num_rows = out.shape
-        tiling = _tiling(num_tokens, linear.weight, len(hidden.scaled[0]), add=add)
+        tiling = tiling_of(num_tokens, linear.weight, len(hidden.scaled[0]), add=add)
         tiling.kernel[(tiling.num_tiles, tiling.num_splits)](
             x,
             x.stride(0),
@@ -208,7 +180,7 @@ class FewTokens:
             num_tokens,
             every,
             norm.eps,
-            *((self.parts, self.counts) if tiling.kernel is block_kernel else ()),
+            *((self.parts, self.counts) if "SPLITS" in tiling.sizes else ()),
             SQUARES=0 if add else next_power_of_2(len(hidden.squares)),
             BIAS=linear.bias is not None,
             GATE=gate,
@@ -218,48 +190,6 @@ class FewTokens:
             **launch_options(overlaps=self.attend.overlaps),
         )
         return tiling.num_tiles
-
-
-@frozen
-class Tiling:
-    """A product's kernel, how many programs it has, and how large they are."""
-
-    kernel: Any
-    num_tiles: int
-    sizes: dict[str, int]
-    num_splits: int = 1
-
-
-def _tiling(num_tokens: int, weight: Tensor, hidden_size: int, *, add: bool) -> Tiling:
-    if num_tokens == 1 and hidden_size <= VECTOR_SIZE:
-        warps = VECTOR_WARPS_TO_ADD if add else VECTOR_WARPS
-        sizes = {"ROWS": VECTOR_ROWS, "DEPTH": 256 * warps, "num_warps": warps}
-        return Tiling(vector_kernel, len(weight) // VECTOR_ROWS, sizes)
-    if num_tokens <= MATRIX_TOKENS:
-        sizes = {
-            "TOKENS": next_power_of_2(num_tokens),
-            "ROWS": MATRIX_ROWS,
-            "DEPTH": MATRIX_DEPTH,
-            "PARTS": MATRIX_WARPS,
-            "AHEAD": MATRIX_AHEAD,
-            "num_warps": MATRIX_WARPS,
-            "num_stages": MATRIX_STAGES,
-        }
-        return Tiling(matrix_kernel, len(weight) // MATRIX_ROWS, sizes)
-    num_tiles, num_splits = len(weight) // BLOCK_ROWS, 1
-    most_splits = min(MOST_SPLITS, weight.shape[1] // BLOCK_DEPTH)
-    while num_tiles * num_splits < BLOCK_PROGRAMS and 2 * num_splits <= most_splits:
-        num_splits *= 2
-    sizes = {
-        "TOKENS": max(BLOCK_TOKENS, next_power_of_2(num_tokens)),
-        "ROWS": BLOCK_ROWS,
-        "DEPTH": BLOCK_DEPTH,
-        "SPLITS": num_splits,
-        "AHEAD": BLOCK_AHEAD,
-        "num_warps": BLOCK_WARPS,
-        "num_stages": BLOCK_STAGES,
-    }
-    return Tiling(block_kernel, num_tiles, sizes, num_splits)
 
 
 def _weights(decoder: Decoder) -> Iterator[Tensor]:

@@ -61,7 +61,7 @@ def vector_kernel(
     rows = rows_of_tile(num_rows, ROWS, GATE)
     column = tl.arange(0, DEPTH)
     weights = weight_ptr + rows.to(tl.int64)[:, None] * size + column[None, :]
-    ahead = tl.load(weights, mask=(column < size)[None, :], other=0.0)
+    ahead = _once(weights, column < size)
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
     beside = load_beside(
@@ -72,14 +72,18 @@ def vector_kernel(
     acc = tl.zeros((ROWS, DEPTH // 8), tl.float32)
     for start in tl.range(0, size, DEPTH):
         weight = ahead.to(tl.float32)
-        ahead = tl.load(
-            weights + start + DEPTH, mask=(column < size - DEPTH - start)[None, :], other=0.0
-        )
+        ahead = _once(weights + start + DEPTH, column < size - DEPTH - start)
         acc += _by_eights(weight, x_ptr + start, column < size - start, ROWS, DEPTH)
     finish(
         tl.sum(acc, 1)[:, None], beside, rows, bias_ptr, out_ptr, out_stride, scaled_ptr,
         new_squares_ptr, squares_stride, size, num_tokens, eps, 1, ROWS, SQUARES, BIAS, GATE, ADD,
     )  # fmt: skip
+
+
+@triton.jit
+def _once(weights, there):
+    """Weights, which leave the cache first: the next token's need what else is there."""
+    return tl.load(weights, mask=there[None, :], other=0.0, eviction_policy="evict_first")
 
 
 @triton.jit

@@ -4,7 +4,8 @@ A graph has a fixed number of rows; what is left over is filled with rows that d
 belongs to nobody. This module refuses to know what a step computes.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import deque
+from collections.abc import Hashable, Sequence
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,15 +13,13 @@ from attrs import define, field
 from torch import Tensor
 
 from ...core.batch import PADDING_TOKEN_ID
-from ...core.output import VerifyOutput
-from ...core.sampling_tensors import SamplingTensors
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft
 from ..frontier import Frontier, Running, last_two
 from ..request_state import RequestState, Verdict
-from ..verdicts import pack, read_verdicts
 from .capture import Record, cuda_recorder
+from .captured_step import Answer, CapturedStep
 from .fixed_params import copy_params, fixed_copy, kind_of
 from .runner import EagerRunner, Runner
 
@@ -31,46 +30,10 @@ _POWERS_UP_TO = 8
 
 
 @define(eq=False)
-class CapturedStep:
-    """A recorded step, and where it reads and writes.
-
-    Attributes:
-        numbers: [5, num_rows] int64: the last token but one, the last, the length, the room for
-            drafts, the slot.
-        params: of the requests.
-        drafts: [num_rows, num_spec_tokens] int64, where drafts go that are made on the host.
-        packed: see `acceptor.app.verdicts.pack`.
-        output: what was packed.
-        replay: runs it.
-        loaded: the batch whose parameters are in `params`.
-    """
-
-    numbers: Tensor
-    params: SamplingTensors
-    drafts: Tensor
-    packed: Tensor = field(init=False)
-    output: VerifyOutput = field(init=False)
-    replay: Callable[[], None] = field(init=False)
-    loaded: Running | None = field(default=None, init=False)
-
-    def frontier(self) -> Frontier:
-        """What the step reads; a graph does not know how long its sequences are."""
-        return Frontier(
-            last_token_ids=self.numbers[:2].t(),
-            lengths=self.numbers[2],
-            rooms=self.numbers[3],
-            slot_ids=self.numbers[4],
-            max_length=None,
-            num_spec_tokens=self.drafts.shape[1],
-            params=self.params,
-        )
-
-
-@define(eq=False)
 class GraphRunner:
     """Records a step when a batch of its kind first comes, and replays it from then on.
 
-    Where drafts need no host, it is an `EarlyRunner`.
+    Where drafts need no host, it is an `EarlyRunner` and an `AheadRunner`.
 
     Attributes:
         step: what runs.
@@ -82,7 +45,8 @@ class GraphRunner:
     record: Record
     captured: dict[Hashable, CapturedStep] = field(factory=dict, init=False)
     _kinds: WeakKeyDictionary[Running, Hashable] = field(factory=WeakKeyDictionary, init=False)
-    _begun: CapturedStep | None = field(default=None, init=False)
+    _begun: deque[Answer] = field(factory=deque, init=False)
+    _last: CapturedStep | None = field(default=None, init=False)
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """See `Runner.gather`; the parameters of the first request fill up the batch."""
@@ -92,11 +56,9 @@ class GraphRunner:
         self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`."""
-        captured, self._begun = self._begun, None
-        if captured is None:
-            captured = self._launch(running, rooms, token_counts, [()] * len(rooms))
-        verdicts = read_verdicts(captured.packed, captured.output)
-        return verdicts[: len(running.states)]
+        if not self._begun:
+            self._launch(running, rooms, token_counts, [()] * len(rooms))
+        return self._begun.popleft().verdicts()[: len(running.states)]
 
     def begin(
         self,
@@ -108,8 +70,26 @@ class GraphRunner:
         """See `EarlyRunner.begin`."""
         if not self.step.drafter.on_device:
             return False
-        self._begun = self._launch(running, rooms, token_counts, gained)
+        self._launch(running, rooms, token_counts, gained)
         return True
+
+    def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:
+        """See `AheadRunner.run_ahead`."""
+        if not self.step.drafter.on_device:
+            return False
+        captured = self._captured_for(running, max(rooms), None)
+        if not captured.is_read_at_once:
+            return False
+        if not self._begun:
+            self._launch(running, rooms, None, [()] * len(rooms))
+        elif self._last is not captured or captured.rooms != list(rooms):
+            return False
+        self._replay(captured)
+        return True
+
+    def drop(self) -> None:
+        """See `AheadRunner.drop`."""
+        self._begun.clear()
 
     def _launch(
         self,
@@ -117,11 +97,14 @@ class GraphRunner:
         rooms: Sequence[int],
         token_counts: TokenCounts | None,
         gained: Sequence[Sequence[int]],
-    ) -> CapturedStep:
+    ) -> None:
         captured = self._captured_for(running, max(rooms), token_counts)
         self._load(captured, running, rooms, gained)
-        captured.replay()
-        return captured
+        self._replay(captured)
+
+    def _replay(self, captured: CapturedStep) -> None:
+        self._begun.append(captured.launch())
+        self._last = captured
 
     def _captured_for(
         self, running: Running, num_spec_tokens: int, token_counts: TokenCounts | None
@@ -151,7 +134,7 @@ class GraphRunner:
             draft = self._draft(captured, frontier)
             logits = self.step.score(frontier, draft)
             captured.output = self.step.verify(frontier, draft, logits, token_counts)
-            captured.packed = pack(draft, captured.output)
+            captured.hand_over(draft)
 
         captured.replay = self.record(run)
         return captured
@@ -171,6 +154,7 @@ class GraphRunner:
         if captured.loaded is not running:
             copy_params(captured.params, running.params)
             captured.loaded = running
+        captured.rooms = list(rooms)
         known = [
             (*state.token_ids[-2:], *more)
             for state, more in zip(running.states, gained, strict=True)
@@ -178,7 +162,7 @@ class GraphRunner:
         numbers = self._idle_numbers(captured.numbers.shape[1])
         numbers[:, : len(known)] = torch.tensor(
             [
-                [*two, len(state.token_ids) + len(more), room, state.slot_id]
+                [*two, len(state.token_ids) + len(more), room, state.slot_id, 1]
                 for two, more, room, state in zip(
                     last_two(known), gained, rooms, running.states, strict=True
                 )
@@ -192,7 +176,7 @@ class GraphRunner:
 
     def _idle_numbers(self, rows: int) -> Tensor:
         """Rows of a request of one token that is never asked for a draft."""
-        numbers = torch.zeros((5, rows), dtype=torch.int64)
+        numbers = torch.zeros((6, rows), dtype=torch.int64)
         numbers[2] = 1
         numbers[4] = self.step.memory.num_slots
         return numbers

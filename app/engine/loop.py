@@ -12,6 +12,7 @@ import torch
 from attrs import define, field
 
 from ...core.errors import InvalidInputError
+from ...core.output import Status
 from ...core.token_counts import TokenCounts
 from ..admission import admit, check_request
 from ..decode import DecodeStep
@@ -21,7 +22,7 @@ from ..request import GenerationRequest, Progress
 from ..request_state import RequestState, Verdict
 from .entry import Arrival, Entry, OnProgress
 from .parts import Parts
-from .runner import EarlyRunner, Runner
+from .runner import AheadRunner, EarlyRunner, Runner
 from .schedule import Schedule
 
 
@@ -103,7 +104,8 @@ class Loop:
         """One step for every request whose prompt is entered.
 
         Where that is possible and nobody ends, comes or goes, the device begins the next one before
-        the host acts on what this one has decided. Who comes nevertheless is in the one after that.
+        the host has read what this one has decided, or at least before it acts on it. Who comes
+        nevertheless is in the one after that.
         """
         began = perf_counter()
         running = self._gather()
@@ -111,13 +113,48 @@ class Loop:
             return
         rooms = self._rooms([0] * len(running.states))
         counts = None if running.params.penalties is None else self._counts()
+        is_ahead = self._run_ahead(running, counts, rooms)
         verdicts = self.runner.run(running, rooms, counts)
         now = perf_counter()
-        self.has_begun = self._begin_next(running, counts, verdicts)
+        self.has_begun = is_ahead or self._begin_next(running, counts, verdicts)
+        is_well = self._act_on(verdicts, now)
+        if is_ahead and not is_well:
+            self._drop()
+        self.decode_seconds += perf_counter() - began
+
+    def _act_on(self, verdicts: Sequence[Verdict], now: float) -> bool:
+        """Whether a step that went ahead of this is of use: one goes on, and all as it assumed."""
+        is_well = True
         for entry, verdict in zip(self._batch, verdicts, strict=True):
             if entry.state.finish_reason is None:
                 self._note(entry, entry.advance(verdict, now))
-        self.decode_seconds += perf_counter() - began
+                is_well &= verdict.status is Status.OK
+        return is_well and any(entry.state.finish_reason is None for entry in self._batch)
+
+    def _run_ahead(self, running: Running, counts: TokenCounts | None, rooms: list[int]) -> bool:
+        if not isinstance(self.runner, AheadRunner) or counts is not None:
+            return False
+        return self._may_run_ahead(rooms) and self.runner.run_ahead(running, rooms)
+
+    def _may_run_ahead(self, rooms: list[int]) -> bool:
+        """Whether a step after the next one is of the same requests, whatever that one emits.
+
+        A request may still end with a token that it emits; what it gets behind that is dropped.
+        """
+        most = [room + 1 for room in rooms]
+        return (
+            not self._comes_or_goes()
+            and all(
+                entry.state.goes_on_after(num_more)
+                for entry, num_more in zip(self._batch, most, strict=True)
+            )
+            and self._rooms(most) == rooms
+        )
+
+    def _drop(self) -> None:
+        assert isinstance(self.runner, AheadRunner)
+        self.runner.drop()
+        self.has_begun = False
 
     def _begin_next(
         self, running: Running, counts: TokenCounts | None, verdicts: Sequence[Verdict]
@@ -130,10 +167,13 @@ class Loop:
 
     def _stays_the_same(self, verdicts: Sequence[Verdict]) -> bool:
         """Whether the next step will surely be of the same requests."""
-        if self.inbox or self.unwanted or len(self.schedule.seated()) > len(self._batch):
+        if self._comes_or_goes():
             return False
         states = (entry.state for entry in self._batch)
         return all(map(RequestState.surely_goes_on, states, verdicts))
+
+    def _comes_or_goes(self) -> bool:
+        return bool(self.inbox or self.unwanted or len(self.schedule.seated()) > len(self._batch))
 
     def _rooms(self, nums_more: Sequence[int]) -> list[int]:
         drafter = self.parts.drafter

@@ -61,6 +61,26 @@ class EarlyRunner(Runner, Protocol):
         ...
 
 
+@runtime_checkable
+class AheadRunner(EarlyRunner, Protocol):
+    """Can begin a step before the host has read the one before."""
+
+    def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:
+        """Begin the step that the next `run` is going to be asked for, and the one behind it.
+
+        False if the second cannot be, of requests without penalties.
+
+        Args:
+            running: the batch.
+            rooms: as `run` is going to be told for both steps, whatever the first one emits.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Forget what has begun and has not been asked for."""
+        ...
+
+
 @frozen(eq=False)
 class EagerRunner:
     """Starts every operation when its turn comes.

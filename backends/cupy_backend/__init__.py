@@ -1,4 +1,4 @@
-"""The CuPy backend: CUDA C++ compiled at run time, one launch a step."""
+"""The CuPy backend: CUDA C++ compiled at run time, one launch a step or two."""
 
 from .sampler import CupySampler
 from .shape import LaunchShape

@@ -60,7 +60,8 @@ def _code(compiled: Compiled) -> tuple[str, str]:
     if disassembler is None:
         return "-", "-"
     assembly = Assembly.of(compiled.code, disassembler)
-    return str(assembly.code_bytes), f"{assembly.instructions_per_logit():.2f}"
+    per_logit = f"{assembly.instructions_per_logit():.2f}" if assembly.streams else "-"
+    return str(assembly.code_bytes), per_logit
 
 
 if __name__ == "__main__":

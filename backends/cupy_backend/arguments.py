@@ -22,6 +22,8 @@ from .workspace import Extent, Workspace
 MAX_SPEC_LEN = 127
 """A row is seven bits of a block's number."""
 
+_VECTOR_BYTES = 16
+
 Fields = dict[str, int]
 
 
@@ -44,6 +46,18 @@ class Job:
     numbers: tuple[float, float] = (0.0, 0.0)
     rates: tuple[float, ...] = (0.0,)
     keep: tuple[Tensor, ...] = ()
+
+    @property
+    def has_whole_vectors(self) -> bool:
+        """Whether target rows are read by 16 bytes at a time, as cuda/stretch.cuh tells."""
+        places = self.fields["target_logits"], self.fields["target_stride"]
+        bytes_of = self.variant.target.itemsize
+        return (
+            not self.fields.get("target_map", 0)
+            and places[0] % _VECTOR_BYTES == 0
+            and places[1] * bytes_of % _VECTOR_BYTES == 0
+            and self.extent.vocab_size * bytes_of % _VECTOR_BYTES == 0
+        )
 
 
 def verify_job(

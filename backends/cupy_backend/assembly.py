@@ -68,6 +68,11 @@ class Assembly:
         """How much code there is."""
         return 16 * len(self.addresses)
 
+    @property
+    def streams(self) -> bool:
+        """Whether there is a streaming loop."""
+        return any(map(_STREAMED.search, self.texts))
+
     def instructions_per_logit(self) -> float:
         """Of the streaming loop: the fewest, once around it, that finish every block of a batch."""
         done = self._blocks_done(*self._streaming_loop())

@@ -11,7 +11,9 @@ from ...core.errors import UnavailableError
 from .sources import program, sources
 
 INSTALL = "pip install 'acceptor[cupy]'"
-WARPS = {"wide": 16, "narrow": 16, "rowwise": 8, "logprobs": 16}
+WARPS = {
+    "wide": 16, "narrow": 16, "rowwise": 8, "pieces": 4, "pieces_end": 16, "logprobs": 16,
+}  # fmt: skip
 """Of a CTA of each kernel."""
 OPTIONS = ("-std=c++17", "-default-device", "--ptxas-options=-v")
 

@@ -12,10 +12,12 @@ from attrs import field, frozen
 from ...core.errors import UnavailableError
 from .cache import CompiledKernels
 from .compiler import INSTALL, WARPS
+from .overlap import launch_overlapping
 from .variant import Variant
 
 WARP_THREADS = 32
-OLDEST_ARCHITECTURE = 80
+OLDEST_ARCHITECTURE, OLDEST_OVERLAPPING = 80, 90
+OVERLAPPING = ("pieces_end",)
 
 
 @frozen(eq=False)
@@ -27,6 +29,7 @@ class Kernel:
         room: how many of its CTAs fit on the device at once.
         num_threads: of a CTA.
         waits: whether its CTAs wait for each other, so that all must be there at once.
+        overlaps: whether it may begin before the launch before it has ended.
         driver: CuPy's module of that name.
     """
 
@@ -34,6 +37,7 @@ class Kernel:
     room: int
     num_threads: int
     waits: bool
+    overlaps: bool
     driver: Any
 
     def launch(self, num_ctas: int, stream: int, pointers: int) -> None:
@@ -45,7 +49,9 @@ class Kernel:
             pointers: address of an array of one pointer, to the kernel's argument, which is copied
                 before this returns.
         """
-        if self.waits:
+        if self.overlaps:
+            launch_overlapping(self.function, num_ctas, self.num_threads, stream, pointers)
+        elif self.waits:
             self.driver.launchCooperativeKernel(
                 self.function, num_ctas, 1, 1, self.num_threads, 1, 1, 0, stream, pointers
             )
@@ -72,6 +78,11 @@ class Device:
     compiled: CompiledKernels
     _kernels: dict[tuple[str, Variant], Kernel] = field(factory=dict, init=False)
     _modules: list[int] = field(factory=list, init=False)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a launch may begin before the one before it has ended."""
+        return self.architecture >= OLDEST_OVERLAPPING
 
     @classmethod
     def open(cls, index: int, compiled: CompiledKernels) -> "Device":
@@ -100,7 +111,7 @@ class Device:
         return cls(index, architecture, properties.multi_processor_count, compiled)
 
     def verification(self, name: str, variant: Variant) -> Kernel:
-        """A kernel of verification, "wide" or "narrow", compiled when first asked for."""
+        """A kernel of verification, compiled when first asked for."""
         key = (name, variant)
         known = self._kernels.get(key)
         if known is None:
@@ -129,4 +140,5 @@ class Device:
                 f"{error}"
             ) from error
         self._modules.append(module)
-        return Kernel(function, fit * self.num_multiprocessors, num_threads, waits, driver)
+        room, overlaps = fit * self.num_multiprocessors, name in OVERLAPPING and self.overlaps
+        return Kernel(function, room, num_threads, waits, overlaps, driver)

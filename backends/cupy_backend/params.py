@@ -24,7 +24,7 @@ FIELDS: tuple[str, ...] = tuple(
             _INTEGERS.format("slots"),
             _INTEGERS.format("draft_ids"),
             "draft_ids_step token_ids num_accepted status variation control",
-            "announced announced_drafts target_stats draft_stats residuals",
+            "announced announced_drafts rivals target_stats draft_stats residuals",
             "num_logits num_reqs max_spec_len vocab_size target_elements draft_vocab_size",
             "group group_inverse share inverse",
             "rows_known stream draft_index invalid_status top_n window",

@@ -33,9 +33,15 @@ def words_of(packed: bytes | bytearray) -> "array[int]":
     return words
 
 
+def launches_of(device: Device, shape: LaunchShape, job: Job) -> list[tuple[Kernel, int]]:
+    """The kernels of a job, ready to launch one behind the other, and how many CTAs they have."""
+    names = shape.launches(job.extent)
+    return [(device.verification(name, job.variant), num_ctas) for name, num_ctas in names]
+
+
 @frozen(eq=False)
 class Plan:
-    """One launch, but for addresses.
+    """What is launched, but for addresses.
 
     Attributes:
         job: of the batch that it was made from; its addresses are that batch's.
@@ -52,7 +58,7 @@ class Plan:
     announced: tuple[tuple[int, int], ...]
     # The latest workspace, and the template with its addresses.
     _latest: list[tuple["weakref.ref[Workspace]", "array[int]"]] = field(factory=list, init=False)
-    _kernel: list[Kernel] = field(factory=list, init=False)
+    _launches: list[tuple[Kernel, int]] = field(factory=list, init=False)
 
     @classmethod
     def of(cls, job: Job, shape: LaunchShape) -> "Plan":
@@ -89,11 +95,11 @@ class Plan:
         words[_VARIATION] = 0 if caused is None else caused.data_ptr()
         return words
 
-    def kernel(self, device: Device) -> Kernel:
-        """The kernel, ready to launch; all batches that look like the plan's are on one device."""
-        if not self._kernel:
-            self._kernel.append(device.verification(self.shape.kernel, self.job.variant))
-        return self._kernel[0]
+    def launches(self, device: Device) -> list[tuple[Kernel, int]]:
+        """Kernels and how many CTAs; all batches that look like the plan's are on one device."""
+        if not self._launches:
+            self._launches[:] = launches_of(device, self.shape, self.job)
+        return self._launches
 
     def fits(self, workspace: Workspace) -> bool:
         """Whether a workspace is the latest one, which is known to be large enough."""

@@ -1,4 +1,4 @@
-"""The CuPy sampler: one launch of CUDA C++ on torch's current stream.
+"""The CuPy sampler: a launch or two of CUDA C++ on torch's current stream.
 
 It never waits for the device, except to compile a kernel that was never needed before. It refuses
 tensors that are not on a CUDA device.
@@ -22,7 +22,7 @@ from .device import Device, Kernel
 from .id_map import InverseMaps
 from .logprobs import LogprobsLaunch, logprobs_variant
 from .params import pack
-from .plan import Plan, Plans, words_of
+from .plan import Plan, Plans, launches_of, words_of
 from .shape import LaunchShape
 from .workspace import Extent, Workspace
 
@@ -143,8 +143,7 @@ class CupySampler:
         place(fields, job.extent, workspace)
         fields.update(shape.fields(job.extent))
         packed = pack(fields, job.numbers, job.rates)
-        kernel = device.verification(shape.kernel, job.variant)
-        _enqueue(kernel, shape.num_ctas, stream, words_of(packed))
+        _enqueue(launches_of(device, shape, job), stream, words_of(packed))
 
     def _start(
         self,
@@ -163,7 +162,7 @@ class CupySampler:
             if workspace is None or not plan.fits(workspace):
                 workspace = self._workspace(device, stream, plan.job.extent)
         words = plan.argument(batch, draft_map, out, workspace)
-        _enqueue(plan.kernel(device), plan.shape.num_ctas, stream, words)
+        _enqueue(plan.launches(device), stream, words)
 
     def _shape(self, device: Device, job: Job) -> LaunchShape:
         if job.extent.num_reqs == 0:
@@ -171,7 +170,10 @@ class CupySampler:
         if not job.variant.has_wide:
             return LaunchShape.narrow(job.extent, device.verification("narrow", job.variant).room)
         room = device.verification("wide", job.variant).room
-        return LaunchShape.choose(job.extent, room, job.variant.by_rows)
+        by_pieces = job.variant.by_pieces
+        if not device.overlaps or not job.has_whole_vectors:
+            by_pieces = None
+        return LaunchShape.choose(job.extent, room, job.variant.by_rows, by_pieces)
 
     def _logprobs(
         self, device: Device, job: Job, params: SamplingTensors, num_logprobs: int
@@ -181,7 +183,7 @@ class CupySampler:
         launch = LogprobsLaunch.prepare(job, params, num_logprobs, kernel.room, where)
         if launch.num_ctas > 0:
             stream = _current_stream(device.index)
-            _enqueue(kernel, launch.num_ctas, stream, words_of(launch.packed))
+            _enqueue([(kernel, launch.num_ctas)], stream, words_of(launch.packed))
         return launch.logprobs
 
     def _workspace(self, device: Device, stream: int, extent: Extent) -> Workspace:
@@ -194,10 +196,11 @@ class CupySampler:
         return known
 
 
-def _enqueue(kernel: Kernel, num_ctas: int, stream: int, words: "array[int]") -> None:
+def _enqueue(launches: list[tuple[Kernel, int]], stream: int, words: "array[int]") -> None:
     address, count = words.buffer_info()
     words[-1] = address
-    kernel.launch(num_ctas, stream, address + 8 * (count - 1))
+    for kernel, num_ctas in launches:
+        kernel.launch(num_ctas, stream, address + 8 * (count - 1))
 
 
 def _current_stream(index: int) -> int:

@@ -2,12 +2,14 @@
 
 from attrs import frozen
 
-from .workspace import Extent
+from .workspace import MOST_PIECES, Extent
 
 _WARPS = 16
 _NARROW_FROM = 2
 _MOST_ROWS = 8
 """Of a request whose rows are dealt out, as cuda/rowwise.cu has bits for."""
+_MOST_PIECE_BLOCKS = 128
+"""As cuda/pieces.cu has room for."""
 
 
 @frozen
@@ -24,35 +26,62 @@ class ByRows:
 
 
 @frozen
+class ByPieces:
+    """When rows of requests are read by pieces.
+
+    Attributes:
+        blocks: of a piece, at most.
+        above: requests for each CTA that there is room for; there are more.
+        most: the same; there are no more.
+    """
+
+    blocks: int
+    above: float
+    most: float
+
+    def suits(self, extent: Extent, room: int) -> bool:
+        """Whether a batch is of that size."""
+        return (
+            self.above * room < extent.num_reqs <= self.most * room
+            and 0 < extent.max_spec_len < _MOST_ROWS
+            and extent.target_blocks <= MOST_PIECES * _MOST_PIECE_BLOCKS
+        )
+
+
+@frozen
 class LaunchShape:
     """One way to spread a launch.
 
     Attributes:
         group: CTAs that share a request, all of which must fit on the device at once; 0 for the
-            kernel that gives each request one CTA. By rows: CTAs that share a row.
+            kernel that gives each request one CTA. By rows or pieces: CTAs that share a row.
         num_ctas: of the launch.
         by_rows: each CTA reads a row or a part of one, first rows of all requests first.
+        by_pieces: the same in pieces of a few blocks; a second launch judges rows.
     """
 
     group: int
     num_ctas: int
     by_rows: bool = False
+    by_pieces: bool = False
 
-    @property
-    def kernel(self) -> str:
-        """The kernel's name."""
+    def launches(self, extent: Extent) -> tuple[tuple[str, int], ...]:
+        """Kernels one behind the other, and how many CTAs they have."""
+        if self.by_pieces:
+            return ("pieces", self.num_ctas), ("pieces_end", extent.num_reqs)
         if self.by_rows:
-            return "rowwise"
-        return "wide" if self.group else "narrow"
+            return (("rowwise", self.num_ctas),)
+        return (("wide" if self.group else "narrow", self.num_ctas),)
 
     def fields(self, extent: Extent) -> dict[str, int]:
         """What a launch for a batch is told of it, by the names of params.FIELDS."""
         group = max(self.group, 1)
         pair = extent.target_blocks + extent.draft_blocks
+        blocks = extent.target_blocks if self.by_pieces else _blocks(extent)
         return {
             "group": group,
             "group_inverse": 2**20 // group + 1,
-            "share": -(-_blocks(extent) // group),
+            "share": -(-blocks // group),
             "inverse": (2**32 - 1) // max(pair, 1),
         }
 
@@ -79,8 +108,27 @@ class LaunchShape:
         return cls(group=parts, num_ctas=parts * rows * extent.num_reqs, by_rows=True)
 
     @classmethod
-    def choose(cls, extent: Extent, room: int, by_rows: ByRows | None = None) -> "LaunchShape":
-        """Wide while requests are few; by rows if there is a kernel for that, as it says."""
+    def pieces(cls, extent: Extent, blocks: int) -> "LaunchShape":
+        """Pieces of so many blocks at most, or larger ones, if a row would have too many."""
+        blocks = min(blocks, _MOST_PIECE_BLOCKS)
+        parts = min(max(1, -(-extent.target_blocks // blocks)), MOST_PIECES)
+        rows = extent.max_spec_len + 1
+        return cls(group=parts, num_ctas=parts * rows * extent.num_reqs, by_pieces=True)
+
+    @classmethod
+    def choose(
+        cls,
+        extent: Extent,
+        room: int,
+        by_rows: ByRows | None = None,
+        by_pieces: ByPieces | None = None,
+    ) -> "LaunchShape":
+        """Wide while requests are few; by pieces or rows if there are kernels for that.
+
+        `room` is how many CTAs of the wide kernel fit on the device.
+        """
+        if by_pieces is not None and by_pieces.suits(extent, room):
+            return cls.pieces(extent, by_pieces.blocks)
         room_each = room // extent.num_reqs
         fits = 0 < extent.max_spec_len < _MOST_ROWS
         if by_rows is not None and fits and room_each <= by_rows.most_room:

@@ -20,7 +20,7 @@ from ...core.policies import (
     Synthetic,
     Typical,
 )
-from .shape import ByRows
+from .shape import ByPieces, ByRows
 
 
 @unique
@@ -46,6 +46,8 @@ _POLICIES: dict[type[Policy], KernelPolicy] = {
     Fly: KernelPolicy.FLY,
 }
 _BY_ROWS = {KernelPolicy.STRICT: ByRows(1, 0), KernelPolicy.BLOCK: ByRows(2, 4)}
+# As measured where there is room for 264 CTAs: from 89 and 199 requests on, up to 396.
+_BY_PIECES = {False: ByPieces(32, 1 / 3, 1.5), True: ByPieces(32, 3 / 4, 1.5)}
 _LOSSY = (KernelPolicy.TYPICAL, KernelPolicy.RELAXED, KernelPolicy.FLY)
 LOGIT_TYPES = {torch.bfloat16: "Bf16", torch.float16: "Fp16", torch.float32: "float"}
 
@@ -98,9 +100,22 @@ class Variant:
         return _BY_ROWS.get(self.policy)
 
     @property
+    def by_pieces(self) -> ByPieces | None:
+        """When CTAs read pieces of rows; None if there is no kernel for that."""
+        if self.policy is not KernelPolicy.STRICT or self.filtered or self.adjusted:
+            return None
+        return _BY_PIECES[self.greedy]
+
+    @property
     def kernels(self) -> tuple[str, ...]:
         """The verification kernels that exist in this variant."""
-        there = (("wide", self.has_wide), ("rowwise", self.by_rows is not None), ("narrow", True))
+        there = (
+            ("wide", self.has_wide),
+            ("rowwise", self.by_rows is not None),
+            ("pieces", self.by_pieces is not None),
+            ("pieces_end", self.by_pieces is not None),
+            ("narrow", True),
+        )
         return tuple(kernel for kernel, is_there in there if is_there)
 
     @property

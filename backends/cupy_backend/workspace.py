@@ -1,6 +1,6 @@
 """Where the stages of a launch meet: one buffer per device and stream, sized exactly, reused.
 
-It is cleared once, when it is made: every launch leaves its control words ready for the next. This
+It is cleared once, when it is made: every step leaves its control words ready for the next. This
 module refuses to share a workspace between streams.
 """
 
@@ -14,6 +14,8 @@ _HEAD_WORDS = 2
 _REQUEST_WORDS = 3
 _MAX_COUNTED, _MAX_SHARED_ROWS, _MAX_SHARING = 1024, 8, 160
 _MASS_BYTES, _FLOAT_BYTES = 8, 4
+MOST_PIECES = 32
+"""Of a row that is read by pieces."""
 
 
 @frozen
@@ -42,13 +44,16 @@ class Extent:
     @property
     def control_words(self) -> int:
         """Control words, as cuda/workspace.cuh counts them."""
-        return self._counting_words + 2 * (self._target_masses + self._draft_masses)
+        masses = self._target_masses + self._draft_masses
+        return self._counting_words + 2 * (masses + self._rivals)
 
     @property
     def announced(self) -> tuple[tuple[str, int], ...]:
         """Where blocks' statistics are told among the control words, in bytes from their begin."""
         begin = 4 * self._counting_words
-        return ("announced", begin), ("announced_drafts", begin + 8 * self._target_masses)
+        drafts = begin + 8 * self._target_masses
+        rivals = drafts + 8 * self._draft_masses
+        return ("announced", begin), ("announced_drafts", drafts), ("rivals", rivals)
 
     @property
     def areas(self) -> tuple[tuple[str, int], ...]:
@@ -73,6 +78,10 @@ class Extent:
     @property
     def _draft_masses(self) -> int:
         return self.num_reqs * self.max_spec_len * self.draft_blocks
+
+    @property
+    def _rivals(self) -> int:
+        return self.num_reqs * (self.max_spec_len + 1) * MOST_PIECES
 
     @property
     def scratch_bytes(self) -> int:

@@ -32,10 +32,11 @@ class NoDriver:
     def get_current_stream(self, device): return 0
 
 driver.set_active(NoDriver())
-from acceptor.adapters.few_tokens import attend, forward
+from acceptor.adapters.few_tokens import attend, forward, tiling
 from attrs import evolve
 from kit.few_tokens import MAX_LEN, model_of
-forward.BLOCK_ROWS = 16
+tiling.NARROW = evolve(tiling.NARROW, rows=16)
+tiling.PROCESSORS = 6
 
 compiled = set()
 
@@ -49,9 +50,10 @@ class CompileOnly:
 
 kernels = ["vector_kernel", "matrix_kernel", "block_kernel", "embedding_kernel"]
 for name in kernels:
-    setattr(forward, name, CompileOnly(getattr(forward, name)))
+    module = forward if name == "embedding_kernel" else tiling
+    setattr(module, name, CompileOnly(getattr(module, name)))
 attend.attention_kernel = CompileOnly(attend.attention_kernel)
-cases = (("biased", 20, 1), ("normalised heads", None, 3), ("plain", None, 12))
+cases = (("biased", 20, 1), ("normalised heads", None, 3), ("plain", None, 12), ("plain", None, 50))
 for architecture, window, num_tokens in cases:
     model = model_of(architecture, window, torch.bfloat16)
     few = forward.FewTokens.of(model.decoder, model.config.rope.table(MAX_LEN).bfloat16())
@@ -79,7 +81,10 @@ def test_all_kernels_compile(capability: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("num_reqs", "num_tokens"),
-    [(1, 1), (1, 2), (1, 5), (2, 4), (3, 3), (16, 1), (5, 4), (16, 2), (4, 8), (1, 20)],
+    [
+        *((1, 1), (1, 2), (1, 5), (2, 4), (3, 3), (16, 1), (5, 4), (16, 2)),
+        *((4, 8), (1, 20), (12, 4), (16, 4), (2, 30)),
+    ],
 )
 def test_a_gpu_says_what_its_plain_operations_say(
     tmp_path: Path, num_reqs: int, num_tokens: int

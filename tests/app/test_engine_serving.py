@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -12,12 +13,15 @@ from torch import Tensor
 
 from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
+from acceptor.app.engine import captured_step
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.runner import EagerRunner, EarlyRunner, Runner
+from acceptor.app.engine.runner import AheadRunner, EagerRunner, Runner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
+from acceptor.app.request_state import Verdict
+from acceptor.app.verdicts import read_verdicts
 from acceptor.core import (
     Block,
     Policy,
@@ -194,12 +198,15 @@ def test_nothing_that_was_left_in_a_slot_reaches_the_next_request(pair: Pair) ->
     assert alone.finish_reason is FinishReason.LENGTH
 
 
-def test_a_step_that_has_begun_counts_for_those_who_are_still_there(pair: Pair) -> None:
+@pytest.mark.parametrize("repetition_penalty", [1.0, 1.2], ids=["not read", "not acted on"])
+def test_a_step_that_has_begun_counts_for_those_who_are_still_there(
+    pair: Pair, repetition_penalty: float
+) -> None:
     """Someone is cancelled, and someone comes, while the device is a step ahead of the host."""
     requests = [
         GenerationRequest(
             prompt_token_ids=[seed + 1, 2],
-            params=SamplingParams(seed=seed, repetition_penalty=1.2),
+            params=SamplingParams(seed=seed, repetition_penalty=repetition_penalty),
             max_tokens=24,
             ignore_eos=True,
         )
@@ -208,7 +215,7 @@ def test_a_step_that_has_begun_counts_for_those_who_are_still_there(pair: Pair) 
     decoder = pair.decoder(Probabilistic(), 3)
     runner = partial(GraphRunner, record=record)
     engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
-    assert isinstance(engine.loop.runner, EarlyRunner)
+    assert isinstance(engine.loop.runner, AheadRunner)
     first, other = (engine.add_request(request) for request in requests[:2])
     results: dict[int, GenerationResult] = {}
     steps = 0
@@ -225,3 +232,61 @@ def test_a_step_that_has_begun_counts_for_those_who_are_still_there(pair: Pair) 
     assert [results[first], results[last]] == [alone[0], alone[2]]
     assert results[other].finish_reason == FinishReason.CANCELLED
     assert results[other].token_ids == alone[1].token_ids[: len(results[other].token_ids)]
+
+
+@pytest.mark.parametrize("num_spec_tokens", [0, 3])
+def test_a_step_begins_before_the_one_before_it_is_read(
+    pair: Pair, num_spec_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two requests ends with a stop token; what it got behind that is dropped."""
+    log: list[str] = []
+
+    def record_with_log(action: Callable[[], None]) -> Callable[[], None]:
+        def replay() -> None:
+            log.append("begin")
+            action()
+
+        action()
+        return replay
+
+    def read_with_log(*args: Any) -> list[Verdict]:
+        log.append("read")
+        return read_verdicts(*args)
+
+    decoder = pair.decoder(Strict(), num_spec_tokens)
+    requests = [
+        GenerationRequest(
+            prompt_token_ids=[seed + 1], params=SamplingParams(seed=seed), max_tokens=30
+        )
+        for seed in range(2)
+    ]
+    stop = decoder.generate(requests)[0].token_ids[15]
+    requests[0] = evolve(requests[0], stop_token_ids=(stop,))
+    alone = [decoder.generate([request])[0] for request in requests]
+    monkeypatch.setattr(captured_step, "read_verdicts", read_with_log)
+    runner = partial(GraphRunner, record=record_with_log)
+    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
+    assert engine.generate(requests) == alone
+    assert alone[0].finish_reason is FinishReason.STOP
+    assert log[:7] == ["begin", "begin", "read", "begin", "read", "begin", "read"]
+    assert log.count("begin") == log.count("read")
+
+
+def test_a_step_that_assumed_what_did_not_come_is_dropped(pair: Pair) -> None:
+    """Logits of one request become NaN while the device is a step ahead."""
+    leaky = LeakyModel(pair.target.table)
+    decoder = evolve(pair, target=leaky).decoder(Strict(), 0)
+    requests = [
+        GenerationRequest(
+            prompt_token_ids=[1],
+            params=SamplingParams(seed=seed, logit_bias={7: bias}),
+            max_tokens=20,
+        )
+        for seed, bias in enumerate([-float("inf"), 1.0])
+    ]
+    alone = [decoder.generate([request])[0] for request in requests]
+    runner = partial(GraphRunner, record=record)
+    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
+    assert engine.generate(requests) == alone
+    assert [one.finish_reason for one in alone] == [FinishReason.LENGTH, FinishReason.ERROR]
+    assert len(alone[1].token_ids) > 1

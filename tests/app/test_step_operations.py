@@ -40,7 +40,7 @@ from acceptor.core.sampling_tensors import SamplingTensors
 META = torch.device("meta")
 NUM_REQS, NUM_SPEC_TOKENS, MAX_LEN = 2, 3, 64
 
-NUM_SEVERAL, NUM_MANY = 8, 40
+NUM_MORE, NUM_MANY = 16, 72
 
 LAYER = Counter({"product": 4, "attention_kernel": 1})
 """What one layer may start."""
@@ -48,16 +48,18 @@ LAYER = Counter({"product": 4, "attention_kernel": 1})
 FORWARD = Counter({"embedding_kernel": 1, "product": 1})
 """What a forward may start beside its layers."""
 
-LAYER_OF_SEVERAL = Counter({"product": 4, "flex_attention": 1, "turn_and_store": 1})
-"""The same with more tokens. Fused, `turn_and_store` is two kernels."""
+LAYER_OF_LONG = Counter({"product": 4, "_flash_attention_forward": 1, "turn_and_store": 1})
+"""The same with more tokens of a request. Fused, `turn_and_store` is two kernels."""
 
 LAYER_OF_MANY = Counter(
     {"linear": 4, "flex_attention": 1, "add_and_normalise": 2, "gate": 1, "turn_and_store": 1}
 )
-"""The same with still more. Fused, the other pieces are one kernel each."""
+"""The same with still more of a batch. Fused, the other pieces are one kernel each."""
 
 PLACES = Counter({"index_select": 1, "floor_divide": 1, "add": 3, "to": 2, "mul": 1, "arange": 1})
 """Rotations, and where keys are."""
+
+PLACES_OF_LONG = Counter({"index_select": 1, "add": 2, "mul": 1, "arange": 1})
 
 FORWARD_OF_MANY = PLACES + Counter({"embedding": 1, "rms_norm": 1, "linear": 1})
 
@@ -146,9 +148,9 @@ class MetaSampler:
 
 
 KERNELS = {
-    "forward.vector_kernel": "product",
-    "forward.matrix_kernel": "product",
-    "forward.block_kernel": "product",
+    "tiling.vector_kernel": "product",
+    "tiling.matrix_kernel": "product",
+    "tiling.block_kernel": "product",
     "forward.embedding_kernel": "embedding_kernel",
     "attend.attention_kernel": "attention_kernel",
 }
@@ -171,9 +173,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     ("num_reqs", "forward", "layer"),
     [
         (NUM_REQS, FORWARD, LAYER),
+        (NUM_MORE, FORWARD, LAYER),
         (NUM_MANY, FORWARD_OF_MANY, LAYER_OF_MANY),
     ],
-    ids=["few", "many"],
+    ids=["few", "more", "many"],
 )
 def test_a_forward_starts_these_operations(
     tmp_path: Path,
@@ -193,16 +196,16 @@ def test_a_forward_starts_these_operations(
         assert started.counts == forward + times(layer, num_layers)
 
 
-@pytest.mark.parametrize("num_tokens", [2, NUM_SPEC_TOKENS + 1])
-def test_several_tokens_start_fewer_than_many(
+@pytest.mark.parametrize("num_tokens", [9, 32])
+def test_long_requests_start_fewer_than_many(
     tmp_path: Path, started: Started, num_tokens: int
 ) -> None:
     model = model_of(tmp_path, TARGET, 2)
-    ids = torch.empty(NUM_SEVERAL, num_tokens, dtype=torch.int64, device=META)
-    cache = model.new_cache(NUM_SEVERAL, MAX_LEN)
+    ids = torch.empty(NUM_REQS, num_tokens, dtype=torch.int64, device=META)
+    cache = model.new_cache(NUM_REQS, MAX_LEN)
     with torch.inference_mode(), started:
         model.forward(ids, ids, cache, ids[:, 0])
-    assert started.counts == FORWARD + PLACES + times(LAYER_OF_SEVERAL, 2)
+    assert started.counts == FORWARD + PLACES_OF_LONG + times(LAYER_OF_LONG, 2)
 
 
 def test_one_that_starts_more_is_seen(

@@ -14,6 +14,10 @@ CODE = [
     (80, "wide", Variant(KernelPolicy.STRICT, FP16, greedy=True)),
     (100, "narrow", Variant(KernelPolicy.STRICT, FP32, adjusted=True)),
     (90, "wide", Variant(KernelPolicy.PROBABILISTIC, BF16, FP32)),
+    (80, "pieces", Variant(KernelPolicy.STRICT, BF16)),
+    (80, "pieces_end", Variant(KernelPolicy.STRICT, BF16)),
+    (100, "pieces", Variant(KernelPolicy.STRICT, BF16, greedy=True)),
+    (100, "pieces_end", Variant(KernelPolicy.STRICT, FP16)),
     (90, "logprobs", Variant(KernelPolicy.STRICT, BF16, filtered=True)),
 ]
 

@@ -235,6 +235,30 @@ def test_peaks_that_share_a_block_leave_a_row_open(bf16: ctypes.CDLL) -> None:
         assert int(host_law(bf16, row.to(BF16), recipe).kept.sum()) == 3
 
 
+def test_of_more_peaks_than_lanes_the_largest_tell(bf16: ctypes.CDLL) -> None:
+    row = torch.full((60 * BLOCK_SIZE,), -20.0)
+    row[::BLOCK_SIZE] = 30 - 0.5 * torch.arange(60)
+    for recipe in ((0.8, 0.0, 50, 0.9), (0.8, 0.0, 0, 0.9), (0.8, 0.1, 0, 1.0)):
+        check_row(bf16, row.to(BF16), recipe)
+        assert not host_law(bf16, row.to(BF16), recipe).is_open
+    row[::BLOCK_SIZE] = 30.0
+    check_row(bf16, row.to(BF16), (0.8, 0.0, 0, 0.9))
+    assert host_law(bf16, row.to(BF16), (0.8, 0.0, 0, 0.9)).is_open
+
+
+def test_what_k_blocks_weigh_bounds_the_mass_that_top_k_leaves(bf16: ctypes.CDLL) -> None:
+    blocks = torch.ones(256, BLOCK_SIZE)
+    blocks[:60] = -30.0
+    blocks[:60, 3] = 2.0
+    blocks[[7, 20, 33], 3] = torch.tensor([13.8125, 13.5, 11.0])
+    row, recipe = blocks.flatten().to(BF16), (1.0, 0.0, 50, 0.9)
+    check_row(bf16, row, recipe)
+    law = host_law(bf16, row, recipe)
+    assert int(law.kept.sum()) == 2
+    assert not law.is_open
+    assert host_law(bf16, row, (1.0, 0.0, 0, 0.9)).is_open
+
+
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_rows_that_are_not_usable_say_so(bf16: ctypes.CDLL, bad: float) -> None:
     row = torch.zeros(1500)

@@ -10,11 +10,11 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from acceptor.adapters.checkpoint import Entry
-from acceptor.adapters.few_tokens import attend
+from acceptor.adapters.few_tokens import attend, tiling
 from acceptor.adapters.few_tokens import forward as few
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
@@ -26,13 +26,14 @@ NUM_SLOTS = 5
 TOLERANCE = 2e-5
 SIZES = {
     "MATRIX_DEPTH": 16,
+    "FEWEST_DEPTH": 16,
     "MATRIX_AHEAD": 0,
-    "BLOCK_ROWS": 16,
-    "BLOCK_DEPTH": 16,
+    "NARROW": tiling.Block(rows=16, depth=16, warps=4, stages=3),
+    "WIDE": tiling.Block(rows=32, depth=16, warps=8, stages=4),
     "BLOCK_AHEAD": 0,
-    "BLOCK_PROGRAMS": 8,
+    "PROCESSORS": 6,
+    "LEAST_STEPS": 1,
 }
-ATTENTION_SIZES = {"BLOCK": 16, "FEW_PROGRAMS_BLOCK": 16}
 """Small, so that small models have several of everything."""
 
 
@@ -94,10 +95,11 @@ def difference(model: TransformerModel, starts: list[int], num_tokens: int, spli
     token_ids = torch.randint(0, 48, (num_tokens, len(starts))).t()
     slot_ids = torch.randperm(NUM_SLOTS)[: len(starts)]
     programs = splits * len(starts) * 2
-    sizes: dict[str, Any] = ATTENTION_SIZES | {"PROGRAMS": programs}
+    cut = evolve(attend.FEW, programs=programs, block=16, least=1 + num_tokens % 2)
+    sizes: dict[str, Any] = {"PROGRAMS": programs, "FEW": cut}
     products: dict[str, Any] = dict(SIZES)
     with (
-        patch.multiple(few, **products),
+        patch.multiple(tiling, **products),
         patch.multiple(attend, **sizes),
         torch.inference_mode(),
     ):
@@ -127,6 +129,9 @@ CASES: tuple[tuple[str, int | None, list[int], int, int], ...] = (
     ("biased", 20, [0, 33], 3, 1),
     ("biased", None, [3, 50, 70], 4, 1),
     ("normalised heads", 20, [8, 20, 41, 60], 6, 1),
+    ("plain", None, [3, 20, 41, 60, 88], 4, 2),
+    ("biased", None, [3, 50, 70], 11, 1),
+    ("plain", 20, [8, 20, 41, 60], 16, 1),
 )
 """Architecture, window of the second layer, first positions, tokens of each, parts of attention."""
 

@@ -90,7 +90,13 @@ def _bandwidth(subject: Subject, record: Record) -> object:
 
 
 def _serve(concurrency: int, num_spec_tokens: int, subject: Subject, record: Record) -> object:
-    load = Load(sizes=subject.sizes, concurrency=concurrency, deadline=subject.deadline)
+    sizes = subject.sizes
+    load = Load(
+        sizes=sizes,
+        concurrency=concurrency,
+        num_steps=sizes.steps_of_one if concurrency == 1 else 1,
+        deadline=subject.deadline,
+    )
     engine = make_engine(
         subject.model("target"),
         subject.model("draft") if num_spec_tokens else None,
@@ -108,7 +114,7 @@ def _hugging_face(subject: Subject, record: Record) -> object:
     target, draft = (
         load_copy(shape, SEEDS[name], subject.device) for name, shape in subject.sizes.shapes
     )
-    # The prompt of the engine's only request.
+    # The prompt of the engine's first request.
     prompt = prompt_of(subject.sizes, torch.Generator().manual_seed(0))
     on_device = torch.tensor([prompt], device=subject.device)
     found = record.setdefault("hugging_face", {})

@@ -3,8 +3,9 @@
 This module refuses to know what the numbers are compared with.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count, islice
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -57,11 +58,13 @@ class Load:
     Attributes:
         sizes: of the requests.
         concurrency: how many at once.
+        num_steps: at least; for as long, others of the same lengths follow those that have ended.
         deadline: when to stop although none has ended, by the monotonic clock.
     """
 
     sizes: Sizes
     concurrency: int
+    num_steps: int
     deadline: float
 
 
@@ -94,14 +97,17 @@ def make_engine(
 
 
 def serve(engine: Engine, load: Load) -> Served:
-    """Serve one request per slot until the first has ended, twice; the second time counts."""
+    """Serve one request per slot until the first has ended, again and again.
+
+    The first time does not count.
+    """
     runner, device = engine.loop.runner, engine.loop.device
     assert isinstance(runner, GraphRunner)
-    _run(engine, load)
+    _run(engine, load, _requests(load))
     watches = list[Callable[[], float]]()
     for captured in runner.captured.values():
         captured.replay = _timed(captured.replay, device, watches)
-    num_tokens, num_steps, seconds = _run(engine, load)
+    num_tokens, num_steps, seconds = _run_often(engine, load)
     step_ms = 1000 * seconds / num_steps
     graph_ms = sum(read() for read in watches) / num_steps
     parts = time_parts(engine.loop.decode_step, runner)
@@ -129,16 +135,31 @@ def prompt_of(sizes: Sizes, generator: torch.Generator) -> list[int]:
     return prompt
 
 
-def _run(engine: Engine, load: Load) -> tuple[int, int, float]:
-    """Tokens, steps, and seconds without the prompts'."""
+def _requests(load: Load) -> Iterator[tuple[list[int], SamplingParams]]:
+    """Ever new ones of the same lengths."""
     generator = torch.Generator().manual_seed(0)
+    for seed in count():
+        yield prompt_of(load.sizes, generator), SamplingParams(seed=seed)
+
+
+def _run_often(engine: Engine, load: Load) -> tuple[int, int, float]:
+    """Tokens, steps, and seconds without the prompts'."""
+    requests = _requests(load)
+    num_tokens, num_steps, seconds = _run(engine, load, requests)
+    while num_steps < load.num_steps and monotonic() < load.deadline:
+        more = _run(engine, load, requests)
+        num_tokens, num_steps = num_tokens + more[0], num_steps + more[1]
+        seconds += more[2]
+    return num_tokens, num_steps, seconds
+
+
+def _run(
+    engine: Engine, load: Load, requests: Iterator[tuple[list[int], SamplingParams]]
+) -> tuple[int, int, float]:
+    """See `_run_often`, of the next requests, until one has ended."""
     ids = [
-        engine.add_request(
-            prompt_of(load.sizes, generator),
-            SamplingParams(seed=seed),
-            max_tokens=load.sizes.output_len,
-        )
-        for seed in range(load.concurrency)
+        engine.add_request(prompt, params, max_tokens=load.sizes.output_len)
+        for prompt, params in islice(requests, load.concurrency)
     ]
     num_tokens = num_steps = 0
     ended, began, prompts = False, perf_counter(), engine.loop.prefill_seconds

@@ -61,6 +61,7 @@ class Sizes:
     Attributes:
         target, draft: shapes of the models, as config.json has them.
         prompt_len, output_len: tokens of each request.
+        steps_of_one: at least, where one request is served at a time.
         several: requests at once, besides one.
         lengths: of what attention is timed over.
         num_copies: of an operand at most, so that none is still in a cache.
@@ -71,6 +72,7 @@ class Sizes:
     draft: dict[str, Any]
     prompt_len: int
     output_len: int
+    steps_of_one: int
     several: int
     lengths: tuple[int, ...]
     num_copies: int
@@ -87,6 +89,7 @@ LARGE = Sizes(
     draft=DRAFT,
     prompt_len=128,
     output_len=256,
+    steps_of_one=1000,
     several=16,
     lengths=(384, 2000),
     num_copies=24,
@@ -97,6 +100,7 @@ REHEARSAL = Sizes(
     draft=DRAFT | _TINY,
     prompt_len=8,
     output_len=12,
+    steps_of_one=20,
     several=3,
     lengths=(16,),
     num_copies=2,

@@ -24,16 +24,16 @@ def as_markdown(record: Mapping[str, Any]) -> str:
 
 def _steps(record: Mapping[str, Any]) -> Iterator[str]:
     yield (
-        "| concurrency | K | tokens/s | tokens per step | step, ms | draft | target | verification "
-        "| host | share of bandwidth |"
+        "| concurrency | K | tokens/s | steps | tokens per step | step, ms | draft | target "
+        "| verification | host | share of bandwidth |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for row in record.get("rows", []):
         parts = row["parts_ms"]
         yield (
             f"| {row['concurrency']} | {row['num_spec_tokens']} | {row['tokens_per_second']:.0f} | "
-            f"{row['tokens_per_step']:.2f} | {row['step_ms']:.2f} | {parts['draft']:.2f} | "
-            f"{parts['target']:.2f} | {parts['verification']:.3f} "
+            f"{row['num_steps']} | {row['tokens_per_step']:.2f} | {row['step_ms']:.2f} | "
+            f"{parts['draft']:.2f} | {parts['target']:.2f} | {parts['verification']:.3f} "
             f"({parts['verification'] / row['step_ms']:.1%}) | {_host(parts)} | "
             f"{_share(record, row)} |"
         )

@@ -4,11 +4,13 @@ On a CPU, where nothing runs behind the caller's back, the caller's clock serves
 rehearsed where there is no GPU.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from statistics import median
 from time import perf_counter
 
 import torch
+from torch import Tensor
 
 from ..capture import Record, cuda_recorder
 
@@ -50,12 +52,26 @@ def _repeating(action: Callable[[], None]) -> Callable[[], None]:
 
 
 def bandwidth(device: torch.device, num_mib: int = 4096) -> float:
-    """Bytes per second that memory delivers: the better of copying and of reading so much."""
+    """Bytes per second that memory delivers: the best of copying and of reading so much."""
     source = torch.ones(num_mib * _MIB // 2, dtype=torch.bfloat16, device=device)
     goal = torch.empty_like(source)
+    ways = [(2, lambda: goal.copy_(source)), *((1, reader) for reader in _readers(source))]
+    return max(times * source.nbytes / _warm_seconds(way, device) for times, way in ways)
+
+
+def _readers(source: Tensor) -> Iterator[Callable[[], Tensor]]:
+    yield lambda: source.view(torch.int32).amax()
+    if source.is_cuda:
+        with suppress(ImportError):
+            from ....backends.triton_backend.read_once import (  # noqa: PLC0415, Triton may be missing
+                SHAPES,
+                ReadOnce,
+            )
+
+            yield from (ReadOnce([source], shape) for shape in SHAPES)
+
+
+def _warm_seconds(action: Callable[[], Tensor], device: torch.device) -> float:
     for _ in range(3):
-        goal.copy_(source)
-        source.view(torch.int32).amax()
-    copying = 2 * source.nbytes / milliseconds(lambda: goal.copy_(source), device)
-    reading = source.nbytes / milliseconds(lambda: source.view(torch.int32).amax(), device)
-    return 1000.0 * max(copying, reading)
+        action()
+    return milliseconds(action, device) / 1000

@@ -1,17 +1,18 @@
 // Bounds that a row's threshold cannot be below, from its blocks' statistics alone: only blocks that
 // reach one are read again. By a warp.
 #pragma once
-#include "filters.cuh"
+#include "survey.cuh"
 
 // A logit that top-p's threshold is not below: all logits that weigh less than it does have less than
 // 1 - top_p of the mass together. A little lower, for rounding.
 __device__ inline float bound_of_top_p(
-    const Known& known, float sum, float log2_vocab_size) {
-    const float rest = 1.0f - known.filters.top_p - MASS_SLACK;
+    const Filters& filters, float max, float sum, int num_blocks) {
+    const float rest = 1.0f - filters.top_p - MASS_SLACK;
     if (!(rest > 0.0f)) return LEAST_LOGIT;
-    const float log2_share = fminf(log2_fast(rest * sum) - log2_vocab_size, 0.0f) - 2e-3f;
-    const float distance = log2_share * 1.00001f * LN_2 * fmaxf(known.filters.temperature, 1e-37f);
-    return __fadd_rd(known.law.max, distance);
+    const float log2_size = log2_fast(static_cast<float>(num_blocks) * BLOCK_SIZE);
+    const float log2_share = fminf(log2_fast(rest * sum) - log2_size, 0.0f) - 2e-3f;
+    const float distance = log2_share * 1.00001f * LN_2 * fmaxf(filters.temperature, 1e-37f);
+    return __fadd_rd(max, distance);
 }
 
 // A logit that k blocks reach, so that the k-th largest logit is not below it: one that two blocks of each
@@ -51,6 +52,41 @@ __device__ COLD float bound_of_many(const Mass* stats, int num_blocks, float max
     return fmaxf(key_float(low << cut), LEAST_LOGIT);
 }
 
+// A logit that k blocks reach, and the mass of those that do: the k largest logits weigh no more.
+struct Reach {
+    float level;
+    float mass;
+};
+
+__device__ inline float mass_from(const Mass* stats, int num_blocks, const Law& law, float level) {
+    float sum = 0.0f;
+#pragma unroll 2
+    for (int block = lane_id(); block < num_blocks; block += LANES) {
+        const Mass mass = stats[block];
+        const float weight = exp2_fast(log2_weight(mass.max, law.max, law.scale));
+        if (mass.max >= level) sum = __fmaf_rn(mass.sum, weight, sum);
+    }
+    return warp_reduce(sum, Add{});
+}
+
+// The level is looked for between what all blocks reach, but for those behind the last round of lanes, and
+// what one of each lane does. -inf where k are not as many as these.
+__device__ COLD Reach reach_of_blocks(
+    const Mass* stats, int num_blocks, const Law& law, int top_k) {
+    const Maxima maxima(stats, num_blocks);
+    const int rounds = num_blocks / LANES;
+    float low = top_k > rounds * LANES ? -INFINITY : maxima.least_of(rounds);
+    float high = top_k < LANES ? law.max : maxima.least_of_lanes();
+#pragma unroll 1
+    for (int step = 0; step < 6; ++step) {
+        const float middle = 0.5f * (low + high);
+        const bool enough = maxima.number_from(middle) >= static_cast<u32>(top_k);
+        low = enough ? middle : low;
+        high = enough ? high : middle;
+    }
+    return {low, mass_from(stats, num_blocks, law, low)};
+}
+
 // Completes what is known of a row: a bound from which on there is all that top-k and
 // min-p leave, or all that top-p keeps if it is alone.
 template <typename T>
@@ -64,8 +100,7 @@ __device__ COLD void bound_row(OpenRow& open) {
                                  ? bound_of_few(open.stats, num_blocks)
                                  : bound_of_many(open.stats, num_blocks, law.max, filters.top_k));
     if (!cuts_before_top_p(filters))
-        bound = bound_of_top_p(open.known, from_fixed(open.known.sum),
-                               log2_fast(static_cast<float>(row_of<T>(open).vocab_size)));
+        bound = bound_of_top_p(filters, law.max, from_fixed(open.known.sum), num_blocks);
     if (lane_id() == 0) {
         open.known.bound = bound;
         open.counted = is_countable<T>(open.known);

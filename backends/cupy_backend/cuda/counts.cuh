@@ -90,13 +90,21 @@ __device__ inline u32 number_at(const u32* counts, u32 place, u32 place_of_zero)
     return counts[place] + (place == place_of_zero && place > 0 ? counts[place - 1] : 0);
 }
 
+constexpr int WARPS_A_ROW = CTA_WARPS / ROWS_AT_ONCE;  // which find its threshold
+constexpr int COUNTERS_A_THREAD = MAX_COUNTED / (WARPS_A_ROW * LANES);
+
+// What a thread's counters hold.
+struct Held {
+    u32 numbers[COUNTERS_A_THREAD];
+    u64 masses[COUNTERS_A_THREAD];
+};
+
 // Which of a row's counters a thread has, a part of a CTA's warps sharing them.
 struct Counters {
     const u32* counts;
     u32 low;      // key of the first
     int idle;
     int first;  // the thread's, those below it follow
-    int per_thread;
     __device__ u32 number(int i) const {
         return number_at(counts, first - i, short_key(0.0f, idle) - low);
     }
@@ -111,14 +119,14 @@ struct Tally {
     Above end;
 };
 
-__device__ inline Tally tally(const Counters& counters, const Law& law) {
+__device__ inline Tally tally(const Counters& counters, const Law& law, Held& held) {
     Above mine = {0, 0};
-#pragma unroll 1
-    for (int i = 0; i < counters.per_thread; ++i) {
-        const u32 number = counters.number(i);
-        if (number == 0) continue;
-        mine.number += number;
-        mine.mass += counters.mass(law, i, number);
+#pragma unroll
+    for (int i = 0; i < COUNTERS_A_THREAD; ++i) {
+        held.numbers[i] = counters.number(i);
+        held.masses[i] = counters.mass(law, i, held.numbers[i]);
+        mine.number += held.numbers[i];
+        mine.mass += held.masses[i];
     }
     Above end = mine;
 #pragma unroll 1
@@ -133,10 +141,10 @@ __device__ inline Tally tally(const Counters& counters, const Law& law) {
 // What lies above a thread's counters: exclusive prefix sums over the warps that share a row. By a whole
 // CTA, whose warps without a row are not `busy`.
 __device__ inline Above above_counters(
-    Scratch& scratch, const Counters& counters, const Law& law, int warps, bool busy) {
+    Scratch& scratch, const Counters& counters, const Law& law, Held& held, bool busy) {
     Tally here = {};
     if (busy) {
-        here = tally(counters, law);
+        here = tally(counters, law, held);
         if (lane_id() == LANES - 1) {
             scratch.sums[warp_id()] = here.end.mass;
             scratch.numbers[warp_id()] = here.end.number;
@@ -144,7 +152,7 @@ __device__ inline Above above_counters(
     }
     __syncthreads();
     if (!busy) return {0, 0};
-    const int warp = warp_id() % warps, other = warp_id() - warp + lane_id();
+    const int warp = warp_id() % WARPS_A_ROW, other = warp_id() - warp + lane_id();
     const bool before = lane_id() < warp;
     const u64 mass = warp_sum(before ? scratch.sums[other] : 0);
     const u32 number = __reduce_add_sync(ALL_LANES, before ? scratch.numbers[other] : 0);
@@ -154,16 +162,17 @@ __device__ inline Above above_counters(
 // What the filters keep of rows, from the counts of all that reaches their bounds. By a whole CTA, whose
 // warps divide the rows among themselves: first how much top-k and min-p leave, then how much of that top-p
 // keeps.
-__device__ COLD void filter_by_counts(Scratch& scratch, int num_rows, int warps) {
-    const int place = warp_id() / warps, thread = static_cast<int>(thread_id()) % (warps * LANES);
+__device__ COLD void filter_by_counts(Scratch& scratch, int num_rows) {
+    const int place = warp_id() / WARPS_A_ROW;
+    const int thread = static_cast<int>(thread_id()) % (WARPS_A_ROW * LANES);
     const bool busy = place < num_rows && scratch.rows[place].counted;
     OpenRow& open = scratch.rows[place];
     const Known& known = open.known;
     const int idle = open.is_draft ? IDLE_BITS<DraftLogit> : IDLE_BITS<TargetLogit>;
-    const int per_thread = MAX_COUNTED / (warps * LANES);
+    Held held = {};
     const Counters counters = {scratch.counts[place], lowest_short_key(known.bound, idle), idle,
-                               MAX_COUNTED - 1 - thread * per_thread, per_thread};
-    const Above above = above_counters(scratch, counters, known.law, warps, busy);
+                               MAX_COUNTED - 1 - thread * COUNTERS_A_THREAD};
+    const Above above = above_counters(scratch, counters, known.law, held, busy);
     const u32 most = known.filters.top_k > 0 ? known.filters.top_k : ~0u;
     u64 whole = known.sum;
     double wanted = INFINITY;
@@ -177,14 +186,14 @@ __device__ COLD void filter_by_counts(Scratch& scratch, int num_rows, int warps)
             Above at = above;
             u64 reached = 0;
             u32 least = ~0u;
-#pragma unroll 1
-            for (int i = 0; i < per_thread; ++i) {
-                const u32 number = counters.number(i);
-                if (number == 0 || at.number >= most || static_cast<double>(at.mass) >= wanted)
-                    continue;
-                at.number += number;
-                reached = at.mass += counters.mass(known.law, i, number);
-                least = counters.low + counters.first - i;
+#pragma unroll
+            for (int i = 0; i < COUNTERS_A_THREAD; ++i) {
+                const bool kept = held.numbers[i] > 0 && at.number < most &&
+                                  static_cast<double>(at.mass) < wanted;
+                at.number += kept ? held.numbers[i] : 0;
+                at.mass += kept ? held.masses[i] : 0;
+                reached = kept ? at.mass : reached;
+                least = kept ? counters.low + counters.first - i : least;
             }
             reached = warp_reduce(reached, Max{});
             least = __reduce_min_sync(ALL_LANES, least);
@@ -195,8 +204,8 @@ __device__ COLD void filter_by_counts(Scratch& scratch, int num_rows, int warps)
         }
         __syncthreads();
         if (!looks) continue;
-        const bool inside = lane_id() < warps;
-        const int other = place * warps + lane_id();
+        const bool inside = lane_id() < WARPS_A_ROW;
+        const int other = place * WARPS_A_ROW + lane_id();
         whole = warp_reduce(inside ? scratch.reached[turn][other] : 0, Max{});
         key = __reduce_min_sync(ALL_LANES, inside ? scratch.least[turn][other] : ~0u);
     }

@@ -89,6 +89,20 @@ __device__ inline unsigned int load_acquire(const unsigned int* address) {
     return value;
 }
 
+// Once every CTA has come here, the next launch may begin, if it was made so.
+__device__ inline void let_next_launch_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Until the launch before has ended, which it has before sm_90.
+__device__ inline void wait_for_launch_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Of what other CTAs are writing; orders nothing else.
 __device__ inline void load_relaxed_if(
     bool wanted, const unsigned long long* address, unsigned long long& value) {

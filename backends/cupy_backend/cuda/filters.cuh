@@ -5,7 +5,7 @@
 constexpr int MAX_BLOCKS = 512;  // of a row whose blocks one warp looks through
 constexpr int MAX_CANDIDATES = 128;  // that are listed and compared all with all
 constexpr int NUM_BINS = 256;
-constexpr int ROWS_AT_ONCE = CTA_WARPS / DrawTeam::WARPS;  // that are looked through together
+constexpr int ROWS_AT_ONCE = JUDGES_OPEN_ROWS ? 2 : 4;  // that are looked through together
 constexpr float FIXED_ONE = 1099511627776.0f;  // 2^40
 constexpr float LEAST_LOGIT = -3.402823466e38f;
 constexpr float MASS_SLACK = 1e-5f;  // of a row's mass: more than sums of floats are wrong by
@@ -98,6 +98,8 @@ __device__ inline u64 fixed_weight(float log2_weight) {
 __device__ inline u64 fixed_weight(const Law& law, float logit) {
     return fixed_weight(log2_weight(logit, law.max, law.scale));
 }
+
+__device__ inline double to_fixed(float mass) { return static_cast<double>(mass) * FIXED_ONE; }
 
 __device__ inline float from_fixed(u64 mass) {
     return static_cast<float>(static_cast<double>(mass) / FIXED_ONE);

@@ -50,6 +50,7 @@ struct Shared {
     bool is_lone[FILTERED ? MAX_ROWS : 1];             // target rows, see FoundLaw
     u32 open[FILTERED ? 2 * MAX_ROWS / LANES : 1];     // bits: laws that statistics leave open
     float sums[FILTERED ? 2 * MAX_ROWS : 1];           // of those, see FoundLaw
+    float bounds[FILTERED ? 2 * MAX_ROWS : 1];         // the same
     float spreads[JUDGES_OPEN_ROWS ? 2 * MAX_ROWS : 1];  // the same
     Law draft_laws[DENSE ? MAX_DRAFTS : 1];
     int drafts[MAX_DRAFTS];

@@ -67,9 +67,10 @@ struct Params {
     int* num_accepted;  // or null
     int* status;
     float* variation;  // [num_reqs, max_spec_len + 1] or null
-    u32* control;   // 0 everywhere before and after every launch
+    u32* control;   // 0 everywhere before and after every step
     Mass* announced;  // 0 like control: [num_logits, target blocks]
     Mass* announced_drafts;  // [num_reqs * max_spec_len, draft blocks]
+    u64* rivals;  // 0 like control: [num_reqs, max_spec_len + 1, <= pieces of a row], under STRICT
     Mass* target_stats;  // as announced
     Mass* draft_stats;   // as announced_drafts
     float* residuals;           // [num_reqs * max_spec_len, target blocks], under BLOCK

@@ -1,10 +1,9 @@
 // A row's law by one warp, from its blocks' statistics alone. Most rows have a few logits that carry
-// all that filters keep: the blocks' largest, extracted from the largest on. Blocks whose other
-// logits weigh too little hide none of them.
+// all that filters keep: the largest of the blocks' maxima. Blocks whose other logits weigh too little hide
+// none of them.
 #pragma once
-#include "filters.cuh"
-
-constexpr int MAX_PEAKS = 16;
+#include "bounds.cuh"
+#include "gather.cuh"
 
 // What statistics tell of a row. `is_open`: not enough. Its law then keeps logits from the threshold on and
 // maybe others, and its sum is the most that it may be, `spread` above the least, as logarithms. `is_lone`:
@@ -13,148 +12,100 @@ struct FoundLaw {
     Law law;
     float sum;  // the row's
     float spread;
+    float bound;  // of an open one: what is kept is not below; -inf if that was not looked for
     bool is_open;
     bool is_lone;
 };
 
-constexpr int BLOCKS_A_LANE = MAX_BLOCKS / LANES;
-
-// The largest logits of a row's blocks, in a warp's registers.
-struct Maxima {
-    float values[BLOCKS_A_LANE];
+// What is left by top-k and min-p of a row, as far as its peaks tell: logits from `lowest` on, and between
+// which masses. `whole` is the row's, or more.
+struct Rest {
+    float lowest;
+    double least;
+    double most;
+    bool exact;
 };
 
-// A row's largest logit and mass, as row_mass adds it, and the largest logit that may hide behind
-// another one of its block.
-struct Survey {
-    float max;
-    float sum;
-    float hidden;
-};
-
-// A little more than exact, for rounding.
-__device__ inline float hidden_behind(const Mass& block, float inverse_scale) {
-    const float others = log2_fast(__fmaf_rn(block.sum, 1.000004f, -1.0f)) + 0.0015f;
-    return __fadd_ru(block.max, fminf(others * inverse_scale, 0.0f));
+__device__ inline Rest rest_of(
+    const Peaks& peaks, const Filters& filters, float floor, double whole) {
+    const bool mine = peaks.here();
+    if (!cuts_before_top_p(filters)) return {-INFINITY, whole, whole, false};
+    const u32 top_k = static_cast<u32>(filters.top_k);
+    const u32 reach = __ballot_sync(ALL_LANES, mine && top_k > 0 && peaks.number >= top_k);
+    const double mass = static_cast<double>(peaks.mass);
+    if (!reach && peaks.level < floor) return {-INFINITY, mass, mass, true};
+    if (!reach) return {-INFINITY, mass, whole, false};
+    const float lowest = warp_max(reach >> lane_id() & 1 ? peaks.value : -INFINITY);
+    const u32 lanes = __ballot_sync(ALL_LANES, mine && peaks.value == lowest);
+    const double exact = static_cast<double>(
+        __shfl_sync(ALL_LANES, peaks.reached, __ffs(static_cast<int>(lanes)) - 1));
+    return {lowest, exact, exact, true};
 }
 
-__device__ inline Survey survey_row(
-    const Mass* stats, int num_blocks, float scale, float inverse_scale, Maxima& maxima) {
-    float masses[BLOCKS_A_LANE];
-    Survey row = {-INFINITY, 0.0f, -INFINITY};
-#pragma unroll
-    for (int i = 0; i < BLOCKS_A_LANE; ++i) {
-        const int block = lane_id() + i * LANES;
-        const Mass mass = block < num_blocks ? stats[block] : Mass{-INFINITY, 0.0f};
-        maxima.values[i] = mass.max;
-        masses[i] = mass.sum;
-    }
-#pragma unroll
-    for (int i = 0; i < BLOCKS_A_LANE; ++i) row.max = max_nan(row.max, maxima.values[i]);
-    row.max = warp_max(row.max);
-#pragma unroll
-    for (int i = 0; i < BLOCKS_A_LANE; ++i) {
-        const float weight = exp2_fast(log2_weight(maxima.values[i], row.max, scale));
-        row.sum = __fmaf_rn(masses[i], weight, row.sum);
-        row.hidden = fmaxf(row.hidden, hidden_behind({maxima.values[i], masses[i]}, inverse_scale));
-    }
-    row.sum = warp_reduce(row.sum, Add{});
-    row.hidden = warp_max(row.hidden);
-    return row;
-}
-
-// The extracted maxima: lane i has the i-th and the mass of those before it.
-struct Peaks {
-    int found;
-    u32 number;  // of logits, ties among them
-    float value;
-    u64 above;
-    u64 mass;  // of all
-};
-
-// Whether no more is needed, and how many of the extracted ones are kept. `whole` is the mass that
-// top-p is a share of, or more; `exact`: nothing else is left by top-k and min-p.
+// Whether peaks tell what is kept, and of which lanes.
 __device__ inline bool are_enough(
-    const Peaks& peaks, const Filters& filters, bool exact, double whole, int& kept) {
-    kept = peaks.found;
-    if (filters.top_p >= 1.0f) return exact;
-    if (!cuts_before_top_p(filters))
-        return static_cast<double>(peaks.mass) >= filters.top_p * whole;
-    const double least = static_cast<double>(peaks.mass);
-    const double most = exact ? least : whole;
-    if (!exact && least < filters.top_p * most) return false;
+    const Peaks& peaks, const Filters& filters, const Rest& rest, u32& kept) {
+    const bool mine = peaks.here() && peaks.value >= rest.lowest;
     const double above = static_cast<double>(peaks.above);
-    const bool mine = lane_id() < peaks.found;
-    const u32 surely = __ballot_sync(ALL_LANES, mine && above < filters.top_p * least);
-    const u32 perhaps = __ballot_sync(ALL_LANES, mine && above < filters.top_p * most);
-    kept = __popc(surely);
-    return surely == perhaps;
+    const bool all = filters.top_p >= 1.0f;
+    kept = __ballot_sync(ALL_LANES, mine && (all || above < filters.top_p * rest.least));
+    if (all) return rest.exact;
+    const u32 perhaps = __ballot_sync(ALL_LANES, mine && above < filters.top_p * rest.most);
+    return kept == perhaps && static_cast<double>(peaks.mass) >= filters.top_p * rest.most;
 }
 
 // What is known of a row that peaks leave open.
 __device__ inline void bound_law(
-    const Peaks& peaks, const Filters& filters, double whole, FoundLaw& found) {
-    const double known = cuts_before_top_p(filters) ? static_cast<double>(peaks.mass) : whole;
+    const Peaks& peaks, const Filters& filters, const Rest& rest, FoundLaw& found) {
     const bool all = filters.top_p >= 1.0f;
-    const double least = all ? known : filters.top_p * (1.0 - MASS_SLACK) * known;
-    const bool kept =
-        lane_id() < peaks.found && (all || static_cast<double>(peaks.above) < least);
-    const int last = LANES - 1 - __clz(static_cast<int>(__ballot_sync(ALL_LANES, kept)));
-    const float lowest = __shfl_sync(ALL_LANES, peaks.value, last < 0 ? 0 : last);
-    found.law.threshold = last < 0 ? found.law.max : lowest;
-    found.law.log2_sum = log2f(static_cast<float>(whole * (1.0 + MASS_SLACK) / FIXED_ONE));
+    const double least = all ? rest.least : filters.top_p * (1.0 - MASS_SLACK) * rest.least;
+    const bool kept = peaks.here() && (all || static_cast<double>(peaks.above) < least);
+    found.law.threshold = fminf(-warp_max(kept ? -peaks.value : -INFINITY), found.law.max);
+    found.law.log2_sum = log2f(static_cast<float>(rest.most * (1.0 + MASS_SLACK) / FIXED_ONE));
     found.spread =
         found.law.log2_sum - fmaxf(log2f(static_cast<float>(least / FIXED_ONE)), 0.0f);
 }
 
+// The same where blocks that hold what top-k leaves weigh less than the row.
+__device__ inline void look_at_blocks(
+    const Mass* stats, int num_blocks, const Filters& filters, float floor, FoundLaw& found,
+    Rest& rest) {
+    const Reach reach = reach_of_blocks(stats, num_blocks, found.law, filters.top_k);
+    rest.most = fmin(rest.most, to_fixed(reach.mass) * (1.0 + MASS_SLACK));
+    found.bound = fmaxf(floor, fmaxf(reach.level, LEAST_LOGIT));
+}
+
+// The law of a row that peaks tell, `kept` being the lanes of what it keeps.
+__device__ inline void set_law(const Peaks& peaks, u32 kept, Law& law) {
+    law.threshold = -warp_max(kept >> lane_id() & 1 ? -peaks.value : -INFINITY);
+    const u32 last = __ballot_sync(ALL_LANES, peaks.value == law.threshold);
+    const u64 mass = __shfl_sync(ALL_LANES, peaks.reached, __ffs(static_cast<int>(last)) - 1);
+    law.log2_sum = log2f(from_fixed(mass));
+}
+
 // The law of a usable row, or what is known of it.
 __device__ inline void find_among_peaks(
-    const Maxima& maxima, const Survey& row, const Filters& filters, FoundLaw& found) {
-    Law& law = found.law;
-    const u32 top_k = static_cast<u32>(filters.top_k);
+    const Mass* stats, int num_blocks, const Survey& row, const Filters& filters, FoundLaw& found) {
     const float floor = floor_of_min_p(reach_of_min_p(filters), row.max);
     const bool cuts = cuts_before_top_p(filters);
-    const double whole = static_cast<double>(row.sum) * FIXED_ONE * (cuts ? 1.0 + MASS_SLACK : 1.0);
-    // Without top-p, top-k is only reached by as many peaks.
-    const int most = filters.top_p >= 1.0f && top_k > MAX_PEAKS && filters.min_p == 0.0f ? 0 : MAX_PEAKS;
-    Peaks peaks = {0, 0, 0.0f, 0, 0};
-    int kept = 0;
-    found.is_open = true;
-    law.threshold = -INFINITY;
-#pragma unroll 1
-    for (float value = row.max; value > row.hidden && value >= floor && peaks.found < most;) {
-        float next = -INFINITY;
-        u32 equal = 0;
-#pragma unroll
-        for (int i = 0; i < BLOCKS_A_LANE; ++i) {
-            equal += maxima.values[i] == value;
-            if (maxima.values[i] < value) next = fmaxf(next, maxima.values[i]);
-        }
-        next = warp_max(next);
-        equal = __reduce_add_sync(ALL_LANES, equal);
-        if (lane_id() == peaks.found) {
-            peaks.value = value;
-            peaks.above = peaks.mass;
-        }
-        ++peaks.found;
-        peaks.number += equal;
-        peaks.mass += equal * fixed_weight(law, value);
-        value = next;
-        const bool exact = (top_k > 0 && peaks.number >= top_k) ||
-                           (value < floor && row.hidden < floor);
-        found.is_open = !are_enough(peaks, filters, exact, whole, kept);
-        if (!found.is_open) break;
+    const Peaks peaks = gather_peaks(stats, num_blocks, found.law, row, floor);
+    Rest rest = rest_of(peaks, filters, floor, to_fixed(row.sum) * (cuts ? 1.0 + MASS_SLACK : 1.0));
+    u32 kept = 0;
+    found.is_open = !are_enough(peaks, filters, rest, kept);
+    if (found.is_open && filters.top_k > 0 && filters.top_p < 1.0f && num_blocks >= LANES) {
+        look_at_blocks(stats, num_blocks, filters, floor, found, rest);
+        found.is_open = !are_enough(peaks, filters, rest, kept);
     }
-    if (found.is_open) return bound_law(peaks, filters, whole, found);
-    law.threshold = __shfl_sync(ALL_LANES, peaks.value, kept - 1);
-    const u64 next = __shfl_sync(ALL_LANES, peaks.above, kept % LANES);
-    law.log2_sum = log2f(from_fixed(kept < peaks.found ? next : peaks.mass));
+    if (!found.is_open) return set_law(peaks, kept, found.law);
+    if (!cuts) found.bound = bound_of_top_p(filters, row.max, row.sum, num_blocks);
+    bound_law(peaks, filters, rest, found);
 }
 
 // Of a row with more blocks than a warp looks through.
 __device__ inline FoundLaw find_large_row(
     const Mass* stats, int num_blocks, const Filters& filters) {
-    FoundLaw found = {plain_law(stats, num_blocks, filters.temperature), 0.0f, 0.0f, false, false};
+    FoundLaw found = {
+        plain_law(stats, num_blocks, filters.temperature), 0.0f, 0.0f, -INFINITY, false, false};
     if (!has_filters(filters) || !found.law.is_usable()) return found;
     found.is_open = true;
     found.sum = exp2f(found.law.log2_sum);
@@ -169,11 +120,10 @@ __device__ COLD FoundLaw find_row_law(const Mass* stats, int num_blocks, const F
     if (!has_filters(filters) || num_blocks > MAX_BLOCKS)
         return find_large_row(stats, num_blocks, filters);
     const float scale = logit_scale(filters.temperature);
-    Maxima maxima;
-    const Survey row = survey_row(stats, num_blocks, scale, filters.temperature * LN_2, maxima);
-    FoundLaw found = {{row.max, -INFINITY, scale, 0.0f}, row.sum, 0.0f, false, false};
+    const Survey row = survey_row(stats, num_blocks, scale, filters.temperature * LN_2);
+    FoundLaw found = {{row.max, -INFINITY, scale, 0.0f}, row.sum, 0.0f, -INFINITY, false, false};
     if (!found.law.is_usable()) return found;
-    find_among_peaks(maxima, row, filters, found);
+    find_among_peaks(stats, num_blocks, row, filters, found);
     found.is_lone = !found.is_open;
     return found;
 }

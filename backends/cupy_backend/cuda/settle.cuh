@@ -40,6 +40,7 @@ __device__ inline void enter_law(Shared& shared, const FoundLaw& found, int row,
     if (!draft) shared.is_lone[row] = found.is_lone;
     if (!found.is_open) return;
     shared.sums[place] = found.sum;
+    shared.bounds[place] = found.bound;
     if (JUDGES_OPEN_ROWS) shared.spreads[place] = found.spread;
     atomicOr(&shared.open[place / LANES], 1u << place % LANES);
 }
@@ -57,7 +58,7 @@ __device__ inline Mass* stats_of(const Places& places, int place) {
     return DENSE && place % 2 ? places.draft_stats(place / 2) : places.target_stats(place / 2);
 }
 
-// Makes a row ready to be looked through. By a warp.
+// Makes a row ready to be looked through, with a bound if none is known. By a warp.
 __device__ COLD void show_row(Shared& shared, OpenRow& open, const Mass* stats, int place) {
     const Params& p = shared.params;
     const int row = place / 2;
@@ -69,8 +70,12 @@ __device__ COLD void show_row(Shared& shared, OpenRow& open, const Mass* stats, 
         else
             set_row(open, AdjustedRow(p, shared.request, row).row, stats, shared.filters[0], max, sum);
         open.place = place;
+        open.known.bound = shared.bounds[place];
+        open.counted = !SAME_LOGITS && draft ? is_countable<DraftLogit>(open.known)
+                                             : is_countable<TargetLogit>(open.known);
     }
     __syncwarp();
+    if (shared.bounds[place] > -INFINITY) return;
     if (!SAME_LOGITS && draft)
         bound_row<DraftLogit>(open);
     else

@@ -60,7 +60,7 @@ __device__ COLD void filter_others(Scratch& scratch, int num_rows) {
 __device__ inline void filter_rows(Scratch& scratch, int num_rows) {
     bool all = true;
     for (int i = 0; i < num_rows; ++i) all = all && scratch.rows[i].counted;
-    filter_by_counts(scratch, num_rows, warps_of_row(num_rows));
+    filter_by_counts(scratch, num_rows);
     __syncthreads();
     if (!all) filter_others(scratch, num_rows);
 }

@@ -71,6 +71,7 @@ inline thread_local Cta* cta;
 inline thread_local Index thread_index, block_index;
 inline Index grid_size;
 inline unsigned schedule = 0;  // a seed; 0: one fiber after the other
+inline bool together = true;   // CTAs run at the same time
 
 inline void yield() {
     const int me = cta->current;
@@ -165,9 +166,12 @@ inline void run_cta(int block, int threads, const std::function<void()>& body) {
 inline void launch(int blocks, int threads, const std::function<void()>& body) {
     grid_size.x = blocks;
     std::vector<std::thread> ctas;
-    for (int block = 0; block < blocks; ++block)
+    for (int block = 0; block < blocks; ++block) {
         ctas.emplace_back([=, &body] { run_cta(block, threads, body); });
-    for (std::thread& one : ctas) one.join();
+        if (!together) ctas.back().join();
+    }
+    for (std::thread& one : ctas)
+        if (one.joinable()) one.join();
 }
 
 inline void wait_at(int id, int threads) {
@@ -235,6 +239,9 @@ extern "C" int take_num_outside() { return host::num_outside.exchange(0); }
 // From now on, in every launch.
 extern "C" void set_schedule(unsigned seed) { host::schedule = seed; }
 
+// The same; else one CTA after the other, in their order.
+extern "C" void set_together(int together) { host::together = together; }
+
 #define threadIdx host::thread_index
 #define blockIdx host::block_index
 #define gridDim host::grid_size
@@ -275,6 +282,8 @@ inline unsigned atomicOr(unsigned* address, unsigned value) {
 }
 template <typename T>
 T add_acq_rel(T* address, T value) { return atomicAdd(address, value); }
+inline void let_next_launch_begin() {}
+inline void wait_for_launch_before() {}
 inline unsigned add_relaxed(unsigned* address, unsigned value) { return atomicAdd(address, value); }
 inline void load_relaxed_if(
     bool wanted, const unsigned long long* address, unsigned long long& value) {

@@ -7,6 +7,10 @@
 #ifdef HAS_ROWWISE
 #include "rowwise.cu"
 #endif
+#ifdef HAS_PIECES
+#include "pieces.cu"
+#include "pieces_end.cu"
+#endif
 
 template <typename Kernel>
 void start(const void* packed, int blocks, Kernel kernel) {
@@ -20,6 +24,10 @@ extern "C" void run_wide(const void* packed, int blocks) { start(packed, blocks,
 #endif
 #ifdef HAS_ROWWISE
 extern "C" void run_rowwise(const void* packed, int blocks) { start(packed, blocks, rowwise); }
+#endif
+#ifdef HAS_PIECES
+extern "C" void run_pieces(const void* packed, int blocks) { start(packed, blocks, pieces); }
+extern "C" void run_pieces_end(const void* packed, int blocks) { start(packed, blocks, pieces_end); }
 #endif
 extern "C" void run_narrow(const void* packed, int blocks) { start(packed, blocks, narrow); }
 extern "C" int params_size() { return sizeof(Params); }

@@ -95,11 +95,20 @@ def all_inputs() -> Iterator[Inputs]:
     yield Inputs.random(60, 1025, RECIPES)
 
 
+def all_calls(policies: Sequence[Policy]) -> Iterator[tuple[Inputs, Policy]]:
+    """Every policy on all inputs; strict ones also on so many requests that rows come by pieces."""
+    yield from product(all_inputs(), policies)
+    for recipes in ((RECIPES[0], RECIPES[2]), RECIPES[2:3]):
+        for policy in policies:
+            if isinstance(policy, Strict):
+                yield Inputs.random(208, 17_160, recipes), policy
+
+
 def run(backend: str, policies: Sequence[Policy]) -> tuple[int, int]:
     """Run everything; how many calls there were, and how many differ from the reference's."""
     sampler, reference = load_sampler(backend), load_sampler("reference")
     num_calls = different = 0
-    for inputs, policy in product(all_inputs(), policies):
+    for inputs, policy in all_calls(policies):
         on_host, on_device = (SamplingTensors.stack(inputs.params, d) for d in ("cpu", "cuda"))
         try:
             got = sampler.verify(inputs.verify_batch("cuda"), on_device, policy)

@@ -1,0 +1,110 @@
+"""A step that has been recorded: where it reads and writes, and how its answer gets to the host.
+
+This module refuses to know what a step computes, and when it is launched.
+"""
+
+from collections.abc import Callable
+
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from ...core.output import VerifyOutput
+from ...core.sampling_tensors import SamplingTensors
+from ..drafter import Draft
+from ..frontier import Frontier, Running
+from ..request_state import Verdict
+from ..verdicts import pack, read_verdicts
+
+
+@frozen(eq=False)
+class Answer:
+    """What a step decides, on its way to the host.
+
+    Attributes:
+        packed: see `acceptor.app.verdicts.pack`; there, once it has arrived.
+        output: see `read_verdicts`.
+        arrived: when; None where nothing has to be waited for.
+    """
+
+    packed: Tensor
+    output: VerifyOutput
+    arrived: torch.cuda.Event | None
+
+    @classmethod
+    def of(cls, packed: Tensor, output: VerifyOutput) -> "Answer":
+        """Of a step that has been launched; a later one may write over it."""
+        if not packed.is_cuda:
+            return cls(packed.clone(), output, None)
+        on_host, arrived = packed.to("cpu", non_blocking=True), torch.cuda.Event()
+        arrived.record()
+        return cls(on_host, output, arrived)
+
+    def verdicts(self) -> list[Verdict]:
+        """One for each row; waits."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return read_verdicts(self.packed, self.output)
+
+
+@define(eq=False)
+class CapturedStep:
+    """A recorded step, and where it reads and writes.
+
+    Attributes:
+        numbers: [6, num_rows] int64: the last token but one, the last, the length, the room for
+            drafts, the slot, and 1 where somebody is. A step leaves them as the next one needs them
+            if every room stays what it is.
+        params: of the requests.
+        drafts: [num_rows, num_spec_tokens] int64, where drafts go that are made on the host.
+        packed: see `acceptor.app.verdicts.pack`.
+        output: what was packed.
+        replay: runs it.
+        loaded: the batch whose parameters are in `params`.
+        rooms: for its drafts, as they are in `numbers`.
+    """
+
+    numbers: Tensor
+    params: SamplingTensors
+    drafts: Tensor
+    packed: Tensor = field(init=False)
+    output: VerifyOutput = field(init=False)
+    replay: Callable[[], None] = field(init=False)
+    loaded: Running | None = field(default=None, init=False)
+    rooms: list[int] = field(factory=list, init=False)
+    _places: Tensor = field(init=False)
+
+    @_places.default
+    def _make_places(self) -> Tensor:
+        return torch.arange(1, 3, device=self.numbers.device)
+
+    def frontier(self) -> Frontier:
+        """What the step reads; a graph does not know how long its sequences are."""
+        return Frontier(
+            last_token_ids=self.numbers[:2].t(),
+            lengths=self.numbers[2],
+            rooms=self.numbers[3],
+            slot_ids=self.numbers[4],
+            max_length=None,
+            num_spec_tokens=self.drafts.shape[1],
+            params=self.params,
+        )
+
+    def hand_over(self, draft: Draft) -> None:
+        """The last of a step: leave its answer for the host, and numbers for the next step."""
+        self.packed = pack(draft, self.output)
+        gained = self.output.num_accepted[:, None] + self._places
+        known = torch.cat((self.numbers[:2].t(), self.output.token_ids), 1)
+        # A request that failed has no token there, and no next step that anybody looks at.
+        torch.clamp(known.gather(1, gained).t(), min=0, out=self.numbers[:2])
+        self.numbers[2].addcmul_(gained[:, 0], self.numbers[5])
+
+    def launch(self) -> Answer:
+        """Run it."""
+        self.replay()
+        return Answer.of(self.packed, self.output)
+
+    @property
+    def is_read_at_once(self) -> bool:
+        """Whether its answer is all that the host reads of it."""
+        return self.output.logprobs is None and self.output.total_variation is None

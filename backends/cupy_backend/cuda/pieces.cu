@@ -1,0 +1,107 @@
+// Strict verification of many requests: each CTA reads a piece of a row, first rows of all requests first, and
+// leaves a row alone that lies behind a known end of its draft. pieces_end.cu takes what is announced here.
+#include "rivals.cuh"
+#include "stream.cuh"
+
+constexpr int MOST_PIECE_BLOCKS = 128;  // as in shape.py
+
+// What of which row is read by this CTA.
+struct RowPiece {
+    int request;
+    int row;
+    int part;
+    __device__ static RowPiece of(const Params& p) {
+        const u32 group = static_cast<u32>(p.group), requests = static_cast<u32>(p.num_reqs);
+        const u32 place = blockIdx.x / group, row = place / requests;
+        return {static_cast<int>(place - row * requests), static_cast<int>(row),
+                static_cast<int>(blockIdx.x - place * group)};
+    }
+    // Among the row's.
+    __device__ Stretch blocks(const Params& p) const {
+        const int all = num_blocks_of(p.vocab_size), share = static_cast<int>(p.share);
+        const int begin = part * share, end = begin + share;
+        return {begin < all ? begin : all, end < all ? end : all};
+    }
+    __device__ u64* rival(const Params& p) const { return rivals_of(p, request, row) + part; }
+};
+
+// Statistics are announced, and kept for who is to score them.
+struct AnnounceAndKeep {
+    Mass* first;
+    Mass* kept;
+    __device__ void operator()(Mass* place, const Mass& mass) const {
+        Announce{}(place, mass);
+        kept[place - first] = mass;
+    }
+};
+
+struct PieceShared {
+    Request request;
+    bool is_behind_end;
+    Cursor cursors[CTA_WARPS];
+    int drafts[MAX_DRAFTS];
+    Mass kept[MOST_PIECE_BLOCKS];
+};
+
+// What is asked for before anything is read, side by side.
+__device__ inline void look_around(const Params& p, PieceShared& shared, const RowPiece& piece) {
+    if (warp_id() == 0) {
+        const Request request = read_request(p, piece.request, shared.drafts);
+        if (lane_id() == 0) shared.request = request;
+    } else if (warp_id() == 1) {
+        const bool behind = piece.row > 0 && is_behind_end(p, piece.request, piece.row);
+        if (lane_id() == 0) shared.is_behind_end = behind;
+    }
+}
+
+__device__ inline void stream_piece(
+    const Params& p, PieceShared& shared, const RowPiece& piece) {
+    const GlobalPlaces places = {p, shared.request};
+    const Stretch blocks = piece.blocks(p);
+    const AnnounceAndKeep put = {places.announced(piece.row) + blocks.begin, shared.kept};
+    const int before = piece.row * num_blocks_of(p.vocab_size);
+    const Stretch stretch = {before + blocks.begin, before + blocks.end};
+    const Rows rows =
+        Rows::of(p, shared.request, WrittenPlaces{places}, static_cast<u32>(p.inverse), ~0);
+    Flow flow = {};
+    flow.open(p, rows, stretch, shared.cursors);
+    flow.fetch_all();
+    flow.drain(p, shared.cursors, Never{}, put);
+    if (!shared.cursors[warp_id()].rows.whole())
+        read_piecewise(p, shared.request, shared.cursors[warp_id()].rows, stretch, put);
+}
+
+// Who takes the words of a row must find them all.
+__device__ inline void leave_out(const Params& p, const Request& request, const RowPiece& piece) {
+    const Stretch blocks = piece.blocks(p);
+    u64* words = word_of(GlobalPlaces{p, request}.announced(piece.row));
+    for (int block = blocks.begin + static_cast<int>(thread_id()); block < blocks.end; block += CTA_THREADS)
+        store_relaxed(words + block, NO_BLOCK);
+}
+
+// By a warp.
+__device__ inline void tell_rival(
+    const Params& p, const PieceShared& shared, const RowPiece& piece) {
+    const Stretch blocks = piece.blocks(p);
+    u64 word = BEHIND_END;
+    if (!shared.is_behind_end)
+        word = rival_of(shared.request, target_key(p, shared.request, piece.row), shared.kept, blocks.begin,
+                        blocks.end - blocks.begin, shared.drafts[piece.row]);
+    if (lane_id() == 0) store_relaxed(piece.rival(p), word);
+}
+
+extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSOR)
+    pieces(const __grid_constant__ Params p) {
+    __shared__ PieceShared shared;
+    const RowPiece piece = RowPiece::of(p);
+    let_next_launch_begin();
+    look_around(p, shared, piece);
+    __syncthreads();
+    const bool is_there = piece.row < shared.request.num_rows;
+    if (is_there && shared.is_behind_end)
+        leave_out(p, shared.request, piece);
+    else if (is_there)
+        stream_piece(p, shared, piece);
+    __syncthreads();
+    if (piece.row < shared.request.num_drafts && warp_id() == 0) tell_rival(p, shared, piece);
+}

@@ -1,0 +1,47 @@
+"""A launch that may begin before the one before it has ended, which CuPy's driver module lacks.
+
+From sm_90 on. This module refuses to say what may be read that early: the kernel waits for it.
+"""
+
+import ctypes
+import struct
+from collections.abc import Callable
+from functools import cache
+
+from ...core.errors import UnavailableError
+
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+_CONFIG = struct.Struct("=7I4xQQI4x")
+"""CUlaunchConfig: grid, block, shared bytes; stream, attributes, how many."""
+_ATTRIBUTE = ctypes.create_string_buffer(
+    struct.pack("=IIi60x", _PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
+)
+"""CUlaunchAttribute: which, and a union of 64 bytes."""
+
+
+def launch_overlapping(
+    function: int, num_ctas: int, num_threads: int, stream: int, pointers: int
+) -> None:
+    """Enqueue one launch, see `Kernel.launch`.
+
+    Raises:
+        UnavailableError: the driver is not found.
+        RuntimeError: it refuses.
+    """
+    attributes = ctypes.addressof(_ATTRIBUTE)
+    config = _CONFIG.pack(num_ctas, 1, 1, num_threads, 1, 1, 0, stream, attributes, 1)
+    error = _driver_function()(config, function, pointers, None)
+    if error:
+        raise RuntimeError(f"cuLaunchKernelEx: the driver returned error {error}")
+
+
+@cache
+def _driver_function() -> Callable[..., int]:
+    try:
+        function = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+    except (OSError, AttributeError) as error:
+        raise UnavailableError(f"backend cupy: expected a driver for CUDA 13: {error}") from error
+    function.argtypes = [ctypes.c_void_p] * 4
+    function.restype = ctypes.c_int
+    launch: Callable[..., int] = function
+    return launch
