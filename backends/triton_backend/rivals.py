@@ -15,6 +15,9 @@ from .recipe import load_draft_at, request_slot, temperature_of
 SLACK = tl.constexpr(0.01)
 """More than rounding changes in a logarithm: these scores and ratios are not those that decide."""
 
+THREADS = tl.constexpr(64)
+"""As many as the programs that read rows have, or more."""
+
 
 @triton.jit
 def rival_keys(scratch, request, row, there, NUM_DRAFTS: tl.constexpr):
@@ -28,7 +31,9 @@ def rival_keys(scratch, request, row, there, NUM_DRAFTS: tl.constexpr):
 @triton.jit
 def first_end(scratch, request, before, NUM_DRAFTS: tl.constexpr):
     """The first row before one that certainly ends the draft; that one if none is known."""
-    row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
+    # Words change while they are read. With a place for each thread, the minimum is found across
+    # warps and is the same in all of them; else each warp would come to an answer of its own.
+    row = tl.arange(0, max(triton.next_power_of_2(NUM_DRAFTS + 1), THREADS.value))
     best, own = rival_keys(scratch, request, row, row < before, NUM_DRAFTS)
     return tl.min(tl.where((own > 0) & (own < best), row, before), 0)
 
