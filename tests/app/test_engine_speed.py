@@ -2,18 +2,24 @@
 
 import json
 import re
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 from click.testing import CliRunner, Result
 
 from acceptor.adapters.spans import Spans
+from acceptor.app.engine.cuda_graphs import GraphRunner
+from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.speed import __main__ as command
-from acceptor.app.engine.speed import hugging_face, milestones, operations, shapes, timing
+from acceptor.app.engine.speed import hugging_face, milestones, operations, served, shapes, timing
 from acceptor.app.engine.speed.operations import products
 from acceptor.app.engine.speed.table import as_markdown, share_of_bandwidth
+from acceptor.backends import load_sampler
+from acceptor.core import Synthetic
 
 SMALL = {
     "vocab_size": 199,
@@ -198,3 +204,29 @@ def test_attention_is_timed_at_every_shape(monkeypatch: pytest.MonkeyPatch) -> N
     )
     milestones._flex_attention(subject, record)
     assert record["attention"][0]["flex_us"] > 0
+
+
+def test_no_graph_is_recorded_while_time_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, load = small_engine(output_len=9, num_steps=30)
+    runner = engine.loop.runner
+    assert isinstance(runner, GraphRunner)
+    known = list[int]()
+    run_often = served._run_often
+
+    def counting(*args: Any) -> Any:
+        known.append(len(runner.captured))
+        return run_often(*args)
+
+    monkeypatch.setattr(served, "_run_often", counting)
+    found = served.serve(engine, load)
+    assert known == [len(runner.captured)]
+    assert {one.drafts.shape[1] for one in runner.captured.values()} == {0, 1, 2, 3}
+    assert found.num_steps >= 30
+
+
+def small_engine(output_len: int, num_steps: int) -> tuple[Engine, served.Load]:
+    sizes = evolve(shapes.REHEARSAL, output_len=output_len)
+    load = served.Load(sizes=sizes, concurrency=1, num_steps=num_steps, deadline=inf)
+    target, draft = (shapes.make_model(shape, 0, "cpu") for _, shape in sizes.shapes)
+    policy = Synthetic.from_acceptance_rate(0.6, 3)
+    return served.make_engine(target, draft, load_sampler("reference"), policy, 3, load), load

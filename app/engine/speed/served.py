@@ -10,7 +10,7 @@ from time import monotonic, perf_counter
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ....core.policies import Policy
 from ....core.ports import LanguageModel, Sampler
@@ -99,11 +99,15 @@ def make_engine(
 def serve(engine: Engine, load: Load) -> Served:
     """Serve one request per slot until the first has ended, again and again.
 
-    The first time does not count.
+    What is served first does not count: it records the graph of each draft length.
     """
     runner, device = engine.loop.runner, engine.loop.device
     assert isinstance(runner, GraphRunner)
-    _run(engine, load, _requests(load))
+    num_spec_tokens = engine.loop.parts.drafter.num_spec_tokens
+    # A request drafts less before its end; which lengths it comes to is a matter of chance.
+    for output_len in (load.sizes.output_len, *range(1, num_spec_tokens + 2)):
+        sizes = evolve(load.sizes, output_len=output_len)
+        _run(engine, evolve(load, sizes=sizes), _requests(load))
     watches = list[Callable[[], float]]()
     for captured in runner.captured.values():
         captured.replay = _timed(captured.replay, device, watches)
@@ -113,7 +117,7 @@ def serve(engine: Engine, load: Load) -> Served:
     parts = time_parts(engine.loop.decode_step, runner)
     return Served(
         concurrency=load.concurrency,
-        num_spec_tokens=engine.loop.parts.drafter.num_spec_tokens,
+        num_spec_tokens=num_spec_tokens,
         tokens_per_second=num_tokens / seconds,
         step_ms=step_ms,
         tokens_per_step=num_tokens / num_steps / load.concurrency,
