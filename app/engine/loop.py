@@ -111,6 +111,15 @@ class Loop:
         running = self._gather()
         if not running.states:
             return
+        try:
+            self._step(running)
+        except BaseException:
+            # What has begun goes on from a step that is lost.
+            self._drop()
+            raise
+        self.decode_seconds += perf_counter() - began
+
+    def _step(self, running: Running) -> None:
         rooms = self._rooms([0] * len(running.states))
         counts = None if running.params.penalties is None else self._counts()
         is_ahead = self._run_ahead(running, counts, rooms)
@@ -120,7 +129,6 @@ class Loop:
         is_well = self._act_on(verdicts, now)
         if is_ahead and not is_well:
             self._drop()
-        self.decode_seconds += perf_counter() - began
 
     def _act_on(self, verdicts: Sequence[Verdict], now: float) -> bool:
         """Whether a step that went ahead of this is of use: one goes on, and all as it assumed."""
@@ -152,8 +160,8 @@ class Loop:
         )
 
     def _drop(self) -> None:
-        assert isinstance(self.runner, AheadRunner)
-        self.runner.drop()
+        if isinstance(self.runner, AheadRunner):
+            self.runner.drop()
         self.has_begun = False
 
     def _begin_next(

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from ...core.errors import UnavailableError
 from .cache import CompiledKernels
 from .compiler import INSTALL, WARPS
-from .overlap import launch_overlapping
+from .overlap import driver_function, launch_overlapping
 from .variant import Variant
 
 WARP_THREADS = 32
@@ -141,4 +141,6 @@ class Device:
             ) from error
         self._modules.append(module)
         room, overlaps = fit * self.num_multiprocessors, name in OVERLAPPING and self.overlaps
+        if overlaps:
+            driver_function()
         return Kernel(function, room, num_threads, waits, overlaps, driver)

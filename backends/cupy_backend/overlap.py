@@ -30,13 +30,18 @@ def launch_overlapping(
     """
     attributes = ctypes.addressof(_ATTRIBUTE)
     config = _CONFIG.pack(num_ctas, 1, 1, num_threads, 1, 1, 0, stream, attributes, 1)
-    error = _driver_function()(config, function, pointers, None)
+    error = driver_function()(config, function, pointers, None)
     if error:
         raise RuntimeError(f"cuLaunchKernelEx: the driver returned error {error}")
 
 
 @cache
-def _driver_function() -> Callable[..., int]:
+def driver_function() -> Callable[..., int]:
+    """What launches; found before anything is enqueued that another launch must follow.
+
+    Raises:
+        UnavailableError: the driver is not found.
+    """
     try:
         function = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
     except (OSError, AttributeError) as error:

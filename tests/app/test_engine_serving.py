@@ -1,7 +1,9 @@
 """The engine: requests that come and go get what they would get alone."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -290,3 +292,39 @@ def test_a_step_that_assumed_what_did_not_come_is_dropped(pair: Pair) -> None:
     assert engine.generate(requests) == alone
     assert [one.finish_reason for one in alone] == [FinishReason.LENGTH, FinishReason.ERROR]
     assert len(alone[1].token_ids) > 1
+
+
+def test_a_step_that_was_interrupted_is_run_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C arrives while the host waits for a step, and the device is one ahead."""
+    num_read = [0]
+
+    def interrupted_once(*args: Any) -> list[Verdict]:
+        num_read[0] += 1
+        if num_read[0] == 3:
+            raise KeyboardInterrupt
+        return read_verdicts(*args)
+
+    monkeypatch.setattr(captured_step, "read_verdicts", interrupted_once)
+    decoder = pair.decoder(Probabilistic(), 3)
+    requests = [
+        GenerationRequest(
+            prompt_token_ids=[seed + 1],
+            params=SamplingParams(seed=seed),
+            max_tokens=24,
+            ignore_eos=True,
+        )
+        for seed in range(2)
+    ]
+    runner = partial(GraphRunner, record=record)
+    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
+    for request in requests:
+        engine.add_request(request)
+    results = list[GenerationResult]()
+    while engine.has_unfinished():
+        with suppress(KeyboardInterrupt):
+            results += [one.result for one in engine.step() if one.result is not None]
+    assert num_read[0] > 3
+    key = attrgetter("token_ids")
+    assert sorted(results, key=key) == sorted(decoder.generate(requests), key=key)

@@ -107,7 +107,7 @@ def test_an_overlapping_launch_tells_the_driver_so(monkeypatch: pytest.MonkeyPat
         calls.append((*numbers, count, attribute, function, pointers, extra))
         return 700 if function == 13 else 0
 
-    monkeypatch.setattr(overlap, "_driver_function", lambda: driver)
+    monkeypatch.setattr(overlap, "driver_function", lambda: driver)
     overlap.launch_overlapping(12, 256, 512, 99, 1234)
     assert calls == [(256, 1, 1, 512, 1, 1, 0, 99, 1, (6, 0, 1), 12, 1234, None)]
     with pytest.raises(RuntimeError, match="700"):
@@ -118,7 +118,7 @@ def test_a_missing_driver_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> N
     def missing(name: str) -> None:
         raise OSError(f"{name}: not found")
 
-    overlap._driver_function.cache_clear()
+    overlap.driver_function.cache_clear()
     monkeypatch.setattr(ctypes, "CDLL", missing)
     with pytest.raises(UnavailableError, match="libcuda"):
         overlap.launch_overlapping(12, 1, 32, 0, 0)
