@@ -1,29 +1,21 @@
 """The engine: requests that come and go get what they would get alone."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from operator import attrgetter
-from typing import Any
 
 import pytest
-import torch
-from attrs import evolve, frozen
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
-from acceptor.app.engine import captured_step
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.runner import AheadRunner, EagerRunner, Runner
+from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
-from acceptor.app.request_state import Verdict
-from acceptor.app.verdicts import read_verdicts
 from acceptor.core import (
     Block,
     Policy,
@@ -33,8 +25,8 @@ from acceptor.core import (
     Status,
     Strict,
 )
-from kit.toy_engine import MAX_LEN, engine_of
-from kit.toy_pair import Pair, TableModel
+from kit.toy_engine import MAX_LEN, LeakyModel, engine_of, record
+from kit.toy_pair import Pair
 
 POLICIES = [Strict(), Strict(coupled=True), Probabilistic(), Block()]
 
@@ -55,12 +47,6 @@ requests = st.builds(
     stop=st.lists(st.text("abcdefghijkl", min_size=1, max_size=2), max_size=1),
     num_spec_tokens=st.none() | st.integers(0, 5),
 )
-
-
-def record(action: Callable[[], None]) -> Callable[[], None]:
-    """Stands for capturing: runs the step once, then again and again at the same addresses."""
-    action()
-    return action
 
 
 arrivals = st.lists(st.tuples(requests, st.integers(0, 12)), min_size=1, max_size=8)
@@ -158,31 +144,6 @@ def test_a_long_prompt_enters_between_the_steps_of_others(pair: Pair) -> None:
     assert [long in ids for ids in seen].index(True) == 3
 
 
-@frozen(eq=False)
-class LeakyModel(TableModel):
-    """Reads its whole slot, as attention does that multiplies what it masks by zero."""
-
-    def new_cache(self, num_slots: int, max_len: int) -> Tensor:
-        return torch.zeros(num_slots, max_len)
-
-    def clear(self, cache: Tensor, slot_id: int) -> None:
-        cache[slot_id] = 0
-
-    def forward(
-        self,
-        token_ids: Tensor,
-        positions: Tensor,
-        cache: Tensor,
-        slot_ids: Tensor,
-        *,
-        last_only: bool = False,
-        max_position: int | None = None,  # noqa: ARG002, reads all
-    ) -> Tensor:
-        cache[slot_ids[:, None], positions] = torch.where(token_ids == 7, torch.nan, 1.0)
-        logits = self.table[token_ids] + 0 * cache[slot_ids].sum(1)[:, None, None]
-        return logits[:, -1:] if last_only else logits
-
-
 def test_nothing_that_was_left_in_a_slot_reaches_the_next_request(pair: Pair) -> None:
     leaky = LeakyModel(pair.target.table)
     decoder = evolve(pair, target=leaky, draft=leaky).decoder(Strict(), 3)
@@ -198,133 +159,3 @@ def test_nothing_that_was_left_in_a_slot_reaches_the_next_request(pair: Pair) ->
     assert failed.status & Status.TARGET_LOGITS_INVALID
     assert after == alone
     assert alone.finish_reason is FinishReason.LENGTH
-
-
-@pytest.mark.parametrize("repetition_penalty", [1.0, 1.2], ids=["not read", "not acted on"])
-def test_a_step_that_has_begun_counts_for_those_who_are_still_there(
-    pair: Pair, repetition_penalty: float
-) -> None:
-    """Someone is cancelled, and someone comes, while the device is a step ahead of the host."""
-    requests = [
-        GenerationRequest(
-            prompt_token_ids=[seed + 1, 2],
-            params=SamplingParams(seed=seed, repetition_penalty=repetition_penalty),
-            max_tokens=24,
-            ignore_eos=True,
-        )
-        for seed in range(3)
-    ]
-    decoder = pair.decoder(Probabilistic(), 3)
-    runner = partial(GraphRunner, record=record)
-    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
-    assert isinstance(engine.loop.runner, AheadRunner)
-    first, other = (engine.add_request(request) for request in requests[:2])
-    results: dict[int, GenerationResult] = {}
-    steps = 0
-    while engine.has_unfinished():
-        if steps == 2:
-            assert engine.loop.has_begun
-            engine.cancel(other)
-            last = engine.add_request(requests[2])
-        for progress in engine.step():
-            if progress.result is not None:
-                results[progress.request_index] = progress.result
-        steps += 1
-    alone = decoder.generate(requests)
-    assert [results[first], results[last]] == [alone[0], alone[2]]
-    assert results[other].finish_reason == FinishReason.CANCELLED
-    assert results[other].token_ids == alone[1].token_ids[: len(results[other].token_ids)]
-
-
-@pytest.mark.parametrize("num_spec_tokens", [0, 3])
-def test_a_step_begins_before_the_one_before_it_is_read(
-    pair: Pair, num_spec_tokens: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One of two requests ends with a stop token; what it got behind that is dropped."""
-    log: list[str] = []
-
-    def record_with_log(action: Callable[[], None]) -> Callable[[], None]:
-        def replay() -> None:
-            log.append("begin")
-            action()
-
-        action()
-        return replay
-
-    def read_with_log(*args: Any) -> list[Verdict]:
-        log.append("read")
-        return read_verdicts(*args)
-
-    decoder = pair.decoder(Strict(), num_spec_tokens)
-    requests = [
-        GenerationRequest(
-            prompt_token_ids=[seed + 1], params=SamplingParams(seed=seed), max_tokens=30
-        )
-        for seed in range(2)
-    ]
-    stop = decoder.generate(requests)[0].token_ids[15]
-    requests[0] = evolve(requests[0], stop_token_ids=(stop,))
-    alone = [decoder.generate([request])[0] for request in requests]
-    monkeypatch.setattr(captured_step, "read_verdicts", read_with_log)
-    runner = partial(GraphRunner, record=record_with_log)
-    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
-    assert engine.generate(requests) == alone
-    assert alone[0].finish_reason is FinishReason.STOP
-    assert log[:7] == ["begin", "begin", "read", "begin", "read", "begin", "read"]
-    assert log.count("begin") == log.count("read")
-
-
-def test_a_step_that_assumed_what_did_not_come_is_dropped(pair: Pair) -> None:
-    """Logits of one request become NaN while the device is a step ahead."""
-    leaky = LeakyModel(pair.target.table)
-    decoder = evolve(pair, target=leaky).decoder(Strict(), 0)
-    requests = [
-        GenerationRequest(
-            prompt_token_ids=[1],
-            params=SamplingParams(seed=seed, logit_bias={7: bias}),
-            max_tokens=20,
-        )
-        for seed, bias in enumerate([-float("inf"), 1.0])
-    ]
-    alone = [decoder.generate([request])[0] for request in requests]
-    runner = partial(GraphRunner, record=record)
-    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
-    assert engine.generate(requests) == alone
-    assert [one.finish_reason for one in alone] == [FinishReason.LENGTH, FinishReason.ERROR]
-    assert len(alone[1].token_ids) > 1
-
-
-def test_a_step_that_was_interrupted_is_run_again(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ctrl-C arrives while the host waits for a step, and the device is one ahead."""
-    num_read = [0]
-
-    def interrupted_once(*args: Any) -> list[Verdict]:
-        num_read[0] += 1
-        if num_read[0] == 3:
-            raise KeyboardInterrupt
-        return read_verdicts(*args)
-
-    monkeypatch.setattr(captured_step, "read_verdicts", interrupted_once)
-    decoder = pair.decoder(Probabilistic(), 3)
-    requests = [
-        GenerationRequest(
-            prompt_token_ids=[seed + 1],
-            params=SamplingParams(seed=seed),
-            max_tokens=24,
-            ignore_eos=True,
-        )
-        for seed in range(2)
-    ]
-    runner = partial(GraphRunner, record=record)
-    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
-    for request in requests:
-        engine.add_request(request)
-    results = list[GenerationResult]()
-    while engine.has_unfinished():
-        with suppress(KeyboardInterrupt):
-            results += [one.result for one in engine.step() if one.result is not None]
-    assert num_read[0] > 3
-    key = attrgetter("token_ids")
-    assert sorted(results, key=key) == sorted(decoder.generate(requests), key=key)

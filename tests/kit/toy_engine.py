@@ -1,10 +1,16 @@
 """Engines on a toy pair, and what they tell."""
 
+from collections.abc import Callable
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import Progress
 from acceptor.core import Probabilistic
-from kit.toy_pair import Pair
+from kit.toy_pair import Pair, TableModel
 
 MAX_LEN = 40
 
@@ -19,3 +25,34 @@ def run(engine: Engine) -> list[Progress]:
     while engine.has_unfinished():
         told += engine.step()
     return told
+
+
+def record(action: Callable[[], None]) -> Callable[[], None]:
+    """Stands for capturing: runs the step once, then again and again at the same addresses."""
+    action()
+    return action
+
+
+@frozen(eq=False)
+class LeakyModel(TableModel):
+    """Reads its whole slot, as attention does that multiplies what it masks by zero."""
+
+    def new_cache(self, num_slots: int, max_len: int) -> Tensor:
+        return torch.zeros(num_slots, max_len)
+
+    def clear(self, cache: Tensor, slot_id: int) -> None:
+        cache[slot_id] = 0
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        cache: Tensor,
+        slot_ids: Tensor,
+        *,
+        last_only: bool = False,
+        max_position: int | None = None,  # noqa: ARG002, reads all
+    ) -> Tensor:
+        cache[slot_ids[:, None], positions] = torch.where(token_ids == 7, torch.nan, 1.0)
+        logits = self.table[token_ids] + 0 * cache[slot_ids].sum(1)[:, None, None]
+        return logits[:, -1:] if last_only else logits

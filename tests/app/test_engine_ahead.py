@@ -1,0 +1,156 @@
+"""Steps that the device has begun before the host has acted on the last one."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from acceptor.app.engine import captured_step
+from acceptor.app.engine.cuda_graphs import GraphRunner
+from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.runner import AheadRunner
+from acceptor.app.engine.schedule import Limits
+from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
+from acceptor.app.request_state import Verdict
+from acceptor.app.verdicts import read_verdicts
+from acceptor.core import (
+    Probabilistic,
+    SamplingParams,
+    Strict,
+)
+from kit.toy_engine import MAX_LEN, LeakyModel, record
+from kit.toy_pair import Pair
+
+
+@pytest.mark.parametrize("repetition_penalty", [1.0, 1.2], ids=["not read", "not acted on"])
+def test_a_step_that_has_begun_counts_for_those_who_are_still_there(
+    pair: Pair, repetition_penalty: float
+) -> None:
+    """Someone is cancelled, and someone comes, while the device is a step ahead of the host."""
+    requests = [
+        GenerationRequest(
+            prompt_token_ids=[seed + 1, 2],
+            params=SamplingParams(seed=seed, repetition_penalty=repetition_penalty),
+            max_tokens=24,
+            ignore_eos=True,
+        )
+        for seed in range(3)
+    ]
+    decoder = pair.decoder(Probabilistic(), 3)
+    runner = partial(GraphRunner, record=record)
+    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
+    assert isinstance(engine.loop.runner, AheadRunner)
+    first, other = (engine.add_request(request) for request in requests[:2])
+    results: dict[int, GenerationResult] = {}
+    steps = 0
+    while engine.has_unfinished():
+        if steps == 2:
+            assert engine.loop.has_begun
+            engine.cancel(other)
+            last = engine.add_request(requests[2])
+        for progress in engine.step():
+            if progress.result is not None:
+                results[progress.request_index] = progress.result
+        steps += 1
+    alone = decoder.generate(requests)
+    assert [results[first], results[last]] == [alone[0], alone[2]]
+    assert results[other].finish_reason == FinishReason.CANCELLED
+    assert results[other].token_ids == alone[1].token_ids[: len(results[other].token_ids)]
+
+
+@pytest.mark.parametrize("num_spec_tokens", [0, 3])
+def test_a_step_begins_before_the_one_before_it_is_read(
+    pair: Pair, num_spec_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two requests ends with a stop token; what it got behind that is dropped."""
+    log: list[str] = []
+
+    def record_with_log(action: Callable[[], None]) -> Callable[[], None]:
+        def replay() -> None:
+            log.append("begin")
+            action()
+
+        action()
+        return replay
+
+    def read_with_log(*args: Any) -> list[Verdict]:
+        log.append("read")
+        return read_verdicts(*args)
+
+    decoder = pair.decoder(Strict(), num_spec_tokens)
+    requests = [
+        GenerationRequest(
+            prompt_token_ids=[seed + 1], params=SamplingParams(seed=seed), max_tokens=30
+        )
+        for seed in range(2)
+    ]
+    stop = decoder.generate(requests)[0].token_ids[15]
+    requests[0] = evolve(requests[0], stop_token_ids=(stop,))
+    alone = [decoder.generate([request])[0] for request in requests]
+    monkeypatch.setattr(captured_step, "read_verdicts", read_with_log)
+    runner = partial(GraphRunner, record=record_with_log)
+    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
+    assert engine.generate(requests) == alone
+    assert alone[0].finish_reason is FinishReason.STOP
+    assert log[:7] == ["begin", "begin", "read", "begin", "read", "begin", "read"]
+    assert log.count("begin") == log.count("read")
+
+
+def test_a_step_that_assumed_what_did_not_come_is_dropped(pair: Pair) -> None:
+    """Logits of one request become NaN while the device is a step ahead."""
+    leaky = LeakyModel(pair.target.table)
+    decoder = evolve(pair, target=leaky).decoder(Strict(), 0)
+    requests = [
+        GenerationRequest(
+            prompt_token_ids=[1],
+            params=SamplingParams(seed=seed, logit_bias={7: bias}),
+            max_tokens=20,
+        )
+        for seed, bias in enumerate([-float("inf"), 1.0])
+    ]
+    alone = [decoder.generate([request])[0] for request in requests]
+    runner = partial(GraphRunner, record=record)
+    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
+    assert engine.generate(requests) == alone
+    assert [one.finish_reason for one in alone] == [FinishReason.LENGTH, FinishReason.ERROR]
+    assert len(alone[1].token_ids) > 1
+
+
+def test_a_step_that_was_interrupted_is_run_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C arrives while the host waits for a step, and the device is one ahead."""
+    num_read = [0]
+
+    def interrupted_once(*args: Any) -> list[Verdict]:
+        num_read[0] += 1
+        if num_read[0] == 3:
+            raise KeyboardInterrupt
+        return read_verdicts(*args)
+
+    monkeypatch.setattr(captured_step, "read_verdicts", interrupted_once)
+    decoder = pair.decoder(Probabilistic(), 3)
+    requests = [
+        GenerationRequest(
+            prompt_token_ids=[seed + 1],
+            params=SamplingParams(seed=seed),
+            max_tokens=24,
+            ignore_eos=True,
+        )
+        for seed in range(2)
+    ]
+    runner = partial(GraphRunner, record=record)
+    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
+    for request in requests:
+        engine.add_request(request)
+    results = list[GenerationResult]()
+    while engine.has_unfinished():
+        with suppress(KeyboardInterrupt):
+            results += [one.result for one in engine.step() if one.result is not None]
+    assert num_read[0] > 3
+    key = attrgetter("token_ids")
+    assert sorted(results, key=key) == sorted(decoder.generate(requests), key=key)
