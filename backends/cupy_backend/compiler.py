@@ -12,7 +12,8 @@ from .sources import program, sources
 
 INSTALL = "pip install 'acceptor[cupy]'"
 WARPS = {
-    "wide": 16, "narrow": 16, "rowwise": 8, "pieces": 4, "pieces_end": 16, "logprobs": 16,
+    "wide": 16, "narrow": 16, "rowwise": 8, "pieces": 4, "pieces_end": 16,
+    "greedy_pieces": 2, "greedy_pieces_end": 8, "logprobs": 16,
 }  # fmt: skip
 """Of a CTA of each kernel."""
 OPTIONS = ("-std=c++17", "-default-device", "--ptxas-options=-v")
@@ -20,8 +21,11 @@ OPTIONS = ("-std=c++17", "-default-device", "--ptxas-options=-v")
 
 def form_of(kernel: str) -> tuple[str, ...]:
     """Compiler options that differ between kernels."""
-    meets_in_memory = int(kernel == "narrow")
-    return (f"-DKERNEL_WARPS={WARPS[kernel]}", f"-DKERNEL_MEETS_IN_MEMORY={meets_in_memory}")
+    return (
+        f"-DKERNEL_WARPS={WARPS[kernel]}",
+        f"-DKERNEL_MEETS_IN_MEMORY={int(kernel == 'narrow')}",
+        f"-DKERNEL_MEETS_TWICE={int(kernel == 'wide')}",
+    )
 
 
 def compiler_version() -> str:

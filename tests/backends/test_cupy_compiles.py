@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from acceptor.backends.cupy_backend.compiler import WARPS, form_of
 from acceptor.backends.cupy_backend.params import MAX_RATES, size
+from acceptor.backends.cupy_backend.sources import sources
 from acceptor.backends.cupy_backend.variant import KernelPolicy, Variant, all_variants
 
 pytest.importorskip("cupy_backends")
@@ -16,7 +18,8 @@ CODE = [
     (90, "wide", Variant(KernelPolicy.PROBABILISTIC, BF16, FP32)),
     (80, "pieces", Variant(KernelPolicy.STRICT, BF16)),
     (80, "pieces_end", Variant(KernelPolicy.STRICT, BF16)),
-    (100, "pieces", Variant(KernelPolicy.STRICT, BF16, greedy=True)),
+    (80, "greedy_pieces", Variant(KernelPolicy.STRICT, BF16, greedy=True)),
+    (100, "greedy_pieces_end", Variant(KernelPolicy.STRICT, FP32, greedy=True)),
     (100, "pieces_end", Variant(KernelPolicy.STRICT, FP16)),
     (90, "logprobs", Variant(KernelPolicy.STRICT, BF16, filtered=True)),
 ]
@@ -55,3 +58,10 @@ def test_an_invalid_variant_is_refused() -> None:
 
 def test_the_argument_fits_a_kernel_of_every_architecture() -> None:
     assert size(MAX_RATES) <= 4096
+
+
+def test_all_of_a_cta_meet_in_one_way() -> None:
+    meetings = {name for name, text in sources().items() if "__syncthreads" in text}
+    assert meetings == {"lanes.cuh"}
+    twice = {kernel for kernel in WARPS if "-DKERNEL_MEETS_TWICE=1" in form_of(kernel)}
+    assert twice == {"wide"}

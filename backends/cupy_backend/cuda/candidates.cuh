@@ -41,7 +41,7 @@ __device__ inline Kept rank_candidates(Scratch& scratch, const Known& known, int
     const float logit = inside ? scratch.found.logits[mine] : 0.0f;
     const u64 weight = inside ? fixed_weight(known.law, logit) : 0;
     if (inside) scratch.found.weights[mine] = weight;
-    __syncthreads();
+    meet_in_cta();
     const Rank rank = inside ? rank_of(scratch.found, count, logit) : Rank{0, 0};
     bool kept = inside && (filters.top_k == 0 || rank.larger < filters.top_k);
     u64 whole = known.sum;
@@ -61,15 +61,15 @@ __device__ COLD bool filter_listed(Scratch& scratch, OpenRow& open, Kept& kept) 
         scratch.num_candidates = 0;
         scratch.threshold_key = ~0u;
     }
-    __syncthreads();
+    meet_in_cta();
     const float bound = open.known.bound;
     visit_blocks(whole_cta(), row_of<T>(open), open.stats, bound,
                  [&](int, const float(&logits)[PER_LANE]) {
                      append_candidates(scratch, logits, bound);
                  });
-    __syncthreads();
+    meet_in_cta();
     const int count = static_cast<int>(scratch.num_candidates);
     if (count <= MAX_CANDIDATES) kept = rank_candidates(scratch, open.known, count);
-    __syncthreads();
+    meet_in_cta();
     return count <= MAX_CANDIDATES;
 }

@@ -150,7 +150,7 @@ __device__ inline Above above_counters(
             scratch.numbers[warp_id()] = here.end.number;
         }
     }
-    __syncthreads();
+    meet_in_cta();
     if (!busy) return {0, 0};
     const int warp = warp_id() % WARPS_A_ROW, other = warp_id() - warp + lane_id();
     const bool before = lane_id() < warp;
@@ -202,7 +202,7 @@ __device__ COLD void filter_by_counts(Scratch& scratch, int num_rows) {
                 scratch.least[turn][warp_id()] = least;
             }
         }
-        __syncthreads();
+        meet_in_cta();
         if (!looks) continue;
         const bool inside = lane_id() < WARPS_A_ROW;
         const int other = place * WARPS_A_ROW + lane_id();

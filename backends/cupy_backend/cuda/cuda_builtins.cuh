@@ -117,15 +117,6 @@ __device__ inline void store_relaxed(unsigned long long* address, unsigned long 
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
-__device__ inline unsigned int add_relaxed(unsigned int* address, unsigned int value) {
-    unsigned int before;
-    asm volatile("atom.add.relaxed.gpu.global.u32 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(address), "r"(value)
-                 : "memory");
-    return before;
-}
-
 __device__ inline unsigned int add_acq_rel(unsigned int* address, unsigned int value) {
     unsigned int before;
     asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"

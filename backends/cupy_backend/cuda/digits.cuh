@@ -63,17 +63,17 @@ __device__ COLD float select_by_digits(
 #pragma unroll 1
     for (;; shift = shift > 8 ? shift - 8 : 0) {
         for (int bin = thread_id(); bin < NUM_BINS; bin += CTA_THREADS) bins[bin] = 0;
-        __syncthreads();
+        meet_in_cta();
         visit_logits<T>(open, [&](float logit) {
             const u32 distance = short_key(logit, idle) - low;
             if (distance < width) atomicAdd(&bins[distance >> shift], weigh(logit));
         });
-        __syncthreads();
+        meet_in_cta();
         if (warp_id() == 0) {
             const u32 bin = find_bin(bins, target, &above);
             if (lane_id() == 0) scratch.bin = bin;
         }
-        __syncthreads();
+        meet_in_cta();
         low += scratch.bin << shift;
         width = 1u << shift;
         if (shift == 0) return from_short_key(low, idle);

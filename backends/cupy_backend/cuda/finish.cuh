@@ -70,7 +70,7 @@ __device__ COLD void finish_kept(Shared& shared, int row, const Mass* stats) {
     const AdjustedRow target(shared.params, shared.request, row);
     const DrawKey key = target_key(shared.params, shared.request, row);
     race_kept(target.row, stats, shared.target_laws[row], key, &shared.best);
-    __syncthreads();
+    meet_in_cta();
     if (warp_id() >= DrawTeam::WARPS) return;
     write_outputs(shared, draw_from_block(my_team<DrawTeam>(), shared.slots, target.row,
                                           shared.target_laws[row], shared.best, key));
@@ -122,10 +122,10 @@ __device__ COLD void finish_from_residual(Shared& shared) {
 // of whose threads know the row; `shared.best` is 0, and the decision to be read behind a barrier.
 __device__ COLD void finish_row(Shared& shared, int row, const Mass* stats) {
     if (thread_id() == 0) set_pair(shared, row, stats);
-    __syncthreads();
+    meet_in_cta();
     race_any_residual(&shared.pair, shared.recover_key, num_blocks_of(shared.params.vocab_size),
                       &shared.best);
-    __syncthreads();
+    meet_in_cta();
     if (warp_id() < DrawTeam::WARPS) finish_from_residual(shared);
 }
 
@@ -145,7 +145,7 @@ __device__ inline void finish_row(Shared& shared, int row, const Mass* stats, co
             [&](int block) { return noise[block / 4].of[block % 4]; },
             [&](int block) { return direct_residual(pair, block); });
     }
-    __syncthreads();
+    meet_in_cta();
     if (warp_id() < DrawTeam::WARPS) finish_from_residual(shared);
 }
 

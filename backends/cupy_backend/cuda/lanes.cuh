@@ -7,7 +7,15 @@ constexpr u32 ALL_LANES = 0xffffffffu;
 
 // Asked for anew each time: a register that holds it would be missing elsewhere.
 __device__ inline int lane_id() { return static_cast<int>(lane_of_warp()); }
-__device__ inline int warp_id() { return static_cast<int>(thread_id()) / LANES; }
+__device__ inline int warp_id() { return static_cast<int>(thread_id() / LANES); }
+
+// All warps of a CTA meet, in a kernel whose teams also meet at barriers of their own twice: after those
+// racecheck takes the first meeting to be over before the last warps have come. Between the two nobody
+// does anything, and at the second all come.
+__device__ inline void meet_in_cta() {
+    __syncthreads();
+    if (MEETS_TWICE) __syncthreads();
+}
 
 // Halves and quarters of a CTA meet in places of their own, one for each warp that a part can begin with.
 __device__ inline u64* meetings() {
@@ -30,7 +38,7 @@ __device__ inline void meet_in_part(int first_warp, int warps) {
     __syncwarp();  // a warp must come whole
     const int place = first_warp + (2 * warps == CTA_WARPS);
     if (warps == CTA_WARPS)
-        __syncthreads();
+        meet_in_cta();
     else if (MEETS_IN_MEMORY)
         meet_at(meetings() + place, 1 + place, warps * LANES);
     else

@@ -12,6 +12,6 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1)
             write_nothing(p, place);
         else
             write_logprobs(p, scratch, groups, place, token);
-        __syncthreads();
+        meet_in_cta();
     }
 }

@@ -136,7 +136,7 @@ __device__ inline void write_logprobs(
     const int size = (num_blocks + MAX_GROUPS - 1) / MAX_GROUPS;
     const int num_groups = (num_blocks + size - 1) / size;
     bound_groups(groups, num_groups, size, row, stats, law);
-    __syncthreads();
+    meet_in_cta();
     if (thread_id() == 0) p.emitted[place] = logprob_of(law, load_logit(row, token));
     if (warp_id() == 0)
         write_most_likely(groups, num_groups, size, row, law, p.top_n,

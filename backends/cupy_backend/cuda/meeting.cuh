@@ -41,7 +41,7 @@ struct WrittenPlaces {
 // that barrier; true for the last.
 __device__ inline bool arrive(Shared& shared, u32* counter, u32 expected) {
     if (thread_id() == 0) shared.flags[0] = add_acq_rel(counter, 1u) + 1 == expected;
-    __syncthreads();
+    meet_in_cta();
     return shared.flags[0];
 }
 
@@ -59,10 +59,10 @@ struct Parts {
 // Waits for the whole request, or, from the second meeting at a counter on, until so many have come in
 // all. What a CTA wrote before is visible to all.
 __device__ inline void meet(u32* counter, u32 expected) {
-    __syncthreads();
+    meet_in_cta();
     if (thread_id() == 0) {
         u32 arrived = add_acq_rel(counter, 1u) + 1;
         while (arrived < expected) arrived = load_acquire(counter);
     }
-    __syncthreads();
+    meet_in_cta();
 }

@@ -8,18 +8,18 @@ __device__ inline FoundLaw row_law(
     Scratch& scratch, const Row<TargetLogit>& row, Mass* stats, const Filters& filters) {
     FoundLaw found = find_row_law(stats, row.num_blocks(), filters);
     if (!found.is_open) return found;
-    __syncthreads();
+    meet_in_cta();
     OpenRow& open = scratch.rows[0];
     if (thread_id() == 0) set_row(open, row, stats, filters, found.law.max, found.sum);
     clear_counts(scratch, 1);
-    __syncthreads();
+    meet_in_cta();
     if (warp_id() == 0) bound_row<TargetLogit>(open);
-    __syncthreads();
+    meet_in_cta();
     count_rows(scratch, 1, {0, 1});
     filter_rows(scratch, 1);
     found.law = open.known.law;
     keep_masses(open.target, stats, found.law, whole_cta());
-    __syncthreads();
+    meet_in_cta();
     return found;
 }
 
@@ -34,6 +34,6 @@ __device__ inline float radix_select(
         set_row(open, row, stats, Filters{}, -LEAST_LOGIT, 0.0f);
         open.known.bound = fmaxf(floor, LEAST_LOGIT);
     }
-    __syncthreads();
+    meet_in_cta();
     return select_by_digits<TargetLogit>(scratch, open, -LEAST_LOGIT, target, weigh);
 }

@@ -29,7 +29,7 @@ __device__ COLD void count_rows(Scratch& scratch, int num_rows, Worker cta) {
         if constexpr (!SAME_LOGITS && IDLE_BITS<DraftLogit> > 0)
             if (open.is_draft) count_share<DraftLogit>(open, scratch.counts[place], worker);
     }
-    __syncthreads();
+    meet_in_cta();
 }
 
 // Where a row's logits cannot be counted one by one.
@@ -52,7 +52,7 @@ __device__ COLD void filter_others(Scratch& scratch, int num_rows) {
             ? filter_uncounted<TargetLogit>(scratch, open)
             : filter_uncounted<DraftLogit>(scratch, open);
         if (thread_id() == 0) set_kept(open.known.law, kept);
-        __syncthreads();
+        meet_in_cta();
     }
 }
 
@@ -61,7 +61,7 @@ __device__ inline void filter_rows(Scratch& scratch, int num_rows) {
     bool all = true;
     for (int i = 0; i < num_rows; ++i) all = all && scratch.rows[i].counted;
     filter_by_counts(scratch, num_rows);
-    __syncthreads();
+    meet_in_cta();
     if (!all) filter_others(scratch, num_rows);
 }
 

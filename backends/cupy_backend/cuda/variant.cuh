@@ -4,6 +4,7 @@
 #ifndef KERNEL_WARPS
 #define KERNEL_WARPS 16
 #define KERNEL_MEETS_IN_MEMORY 0
+#define KERNEL_MEETS_TWICE 0
 #endif
 
 constexpr int CTA_WARPS = KERNEL_WARPS;
@@ -27,6 +28,7 @@ constexpr bool ANNOUNCED = !FILTERED && POLICY != BLOCK;
 // Whether rows are judged by what is known of their laws, which are found where that leaves two answers.
 constexpr bool JUDGES_OPEN_ROWS = FILTERED && POLICY == PROBABILISTIC;
 // Some warps meet while others are elsewhere, and all of them meet later. Hardware allows for that at its
-// barriers, but racecheck loses count.
+// barriers, but racecheck loses count: teams meet elsewhere, or all of a CTA meet twice.
 constexpr bool MEETS_IN_MEMORY = KERNEL_MEETS_IN_MEMORY;
+constexpr bool MEETS_TWICE = KERNEL_MEETS_TWICE;
 constexpr bool SELECTS = FILTERED || POLICY == RELAXED;

@@ -284,7 +284,6 @@ template <typename T>
 T add_acq_rel(T* address, T value) { return atomicAdd(address, value); }
 inline void let_next_launch_begin() {}
 inline void wait_for_launch_before() {}
-inline unsigned add_relaxed(unsigned* address, unsigned value) { return atomicAdd(address, value); }
 inline void load_relaxed_if(
     bool wanted, const unsigned long long* address, unsigned long long& value) {
     if (wanted) value = __atomic_load_n(address, __ATOMIC_RELAXED);
