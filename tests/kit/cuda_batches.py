@@ -48,3 +48,31 @@ def random_batch(
         slot_ids=slots if ragged else None,
     )
     return batch, SamplingTensors.stack(params)
+
+
+def refused_batch(seed: int) -> tuple[VerifyBatch, SamplingTensors]:
+    """Eight requests with rows of several forms, which block verification often refuses in part.
+
+    Rows can be read by whole vectors, and the draft has the target's vocabulary.
+    """
+    noise = torch.Generator().manual_seed(seed)
+    num_reqs, num_drafts, vocab_size = 8, 3, 17_160
+    target = 2 * torch.randn(num_reqs, num_drafts + 1, vocab_size, generator=noise)
+    peaks = torch.randint(vocab_size, (num_reqs, num_drafts + 1, 8), generator=noise)
+    heights = torch.rand(peaks.shape, generator=noise) * (12 if seed % 2 else 4)
+    target.scatter_add_(2, peaks, heights + 2)
+    beside = torch.randn(num_reqs, num_drafts, vocab_size, generator=noise)
+    draft = (target[:, :-1] + (0.7 if seed % 3 else 1.5) * beside).bfloat16()
+    temperatures = [(0.8, 1.0, 1.5, 3.0)[i % 4] for i in range(num_reqs)]
+    laws = (draft.float() / torch.tensor(temperatures)[:, None, None]).softmax(-1)
+    drafts = torch.multinomial(laws.flatten(0, 1), 1, generator=noise)
+    params = [
+        SamplingParams(seed=100 * seed + i, temperature=t) for i, t in enumerate(temperatures)
+    ]
+    batch = VerifyBatch.dense(
+        target_logits=target.bfloat16(),
+        draft_token_ids=drafts.view(num_reqs, num_drafts),
+        positions=torch.arange(num_reqs),
+        draft_logits=draft,
+    )
+    return batch, SamplingTensors.stack(params)

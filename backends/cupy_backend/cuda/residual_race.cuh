@@ -5,9 +5,14 @@
 // Of the log2 mass of a block's residual, which takes away from the target's.
 constexpr float RESIDUAL_SLACK = 0.015625f;  // more than sums of floats are wrong by
 
+// What a law gives a block, to base 2.
+__device__ inline float log2_share(const Mass& block, const Law& law) {
+    return __fsub_rn(log2_mass(block, law), law.log2_sum);
+}
+
 __device__ inline float most_of_residual(const Pair& pair, int block) {
     const Mass kept = kept_of(pair.stats[block], pair.target_law, false);
-    const float log2_most = __fadd_rn(log2_mass(kept, pair.target_law), RESIDUAL_SLACK);
+    const float log2_most = __fadd_rn(log2_share(kept, pair.target_law), RESIDUAL_SLACK);
     return POLICY == BLOCK ? __fadd_rn(log2_most, pair.log2_product) : log2_most;
 }
 

@@ -1,121 +1,38 @@
 // Verification by a CTA for every part of every row, where that is faster than a CTA a request. First rows
 // of all requests come first: what lies behind a rejection is mostly known not to be needed before it is
 // begun. Whoever reads the last part of a row judges it, and whoever makes a request's end known draws its
-// token.
+// token. Under block verification whoever leaves a request last does both.
 #include "finish.cuh"
-#include "meeting.cuh"
 #include "noise.cuh"
 #include "residual_bounds.cuh"
-#include "stream.cuh"
+#include "row_parts.cuh"
 
 constexpr int NOT_KNOWN = -1;
+constexpr int ALL_BLOCKS = 1 << 30;
 
-// What is known of a request's rows: a bit for each that passes, one for each that does not, and how many
-// of the request's CTAs need nothing more.
-struct Fate {
-    static constexpr int MOST_ROWS = 8;  // as in shape.py
-    static constexpr int LEFT = 2 * MOST_ROWS;
-    static constexpr u32 ONE_LEFT = 1u << LEFT;
-    u32 bits;
-    // The first that is not known to pass.
-    __device__ int first() const {
-        return __ffs(static_cast<int>(~(bits & ((1u << MOST_ROWS) - 1)))) - 1;
-    }
-    __device__ bool is_known(int num_rows) const {
-        return first() >= num_rows || bits >> (MOST_ROWS + first()) & 1;
-    }
-    __device__ bool rules_out(int row) const { return bits >> MOST_ROWS & ((1u << row) - 1); }
-    __device__ int left() const { return static_cast<int>(bits >> LEFT); }
-    __device__ static u32 of(int row, Verdict verdict) {
-        return 1u << (row + (verdict == PASSES ? 0 : MOST_ROWS));
-    }
+// What was known of a request before this CTA left it.
+struct Left {
+    Fate before;
+    bool is_last;
 };
-
-// The part of a row that is this CTA's.
-struct Piece {
-    int request;
-    int row;
-    Member member;  // of the row's parts
-    __device__ static Piece of(const Params& p, u32 place) {
-        const u32 num_reqs = static_cast<u32>(p.num_reqs), parts = static_cast<u32>(p.group);
-        const u32 slice = place / num_reqs, row = slice / parts;
-        return {static_cast<int>(place - slice * num_reqs), static_cast<int>(row),
-                {static_cast<int>(slice - row * parts), static_cast<int>(parts)}};
-    }
-    __device__ Stretch stretch(const Params& p, const Request& known) const {
-        const Stretch all = stretch_of_row(p, known, row);
-        const int total = all.end - all.begin;
-        const Stretch part = member.stretch(member.share(total), total);
-        return {all.begin + part.begin, all.begin + part.end};
-    }
-};
-
-// Whether the row has to be read, as far as is known by now. By a warp.
-__device__ inline bool is_wanted(const Params& p, const Piece& piece) {
-    const Fate fate = {load_acquire(control_of(p, piece.request).arrived)};
-    return __all_sync(ALL_LANES, !fate.rules_out(piece.row));
-}
-
-// By one warp.
-__device__ inline void learn(const Params& p, Shared& shared, const Piece& piece) {
-    const bool wanted = is_wanted(p, piece);
-    const Request request = read_request(p, piece.request, shared.drafts);
-    if (lane_id() > 0) return;
-    shared.request = request;
-    shared.member = piece.member;
-    shared.best = 0;
-    shared.control = control_of(p, request.index);
-    const bool has_row = piece.row < request.num_rows || (request.num_rows == 0 && piece.row == 0);
-    shared.flags[0] = has_row && wanted;
-}
-
-// Statistics of this CTA's piece. The request is guessed, so that logits are on their way while it is
-// read. False if the row need not be read.
-__device__ inline bool read_piece(const Params& p, Shared& shared, Piece& kept) {
-    Piece piece = Piece::of(p, blockIdx.x);
-    const bool learns = warp_id() == CTA_WARPS - 1;
-    if (learns && lane_id() == 0) kept = piece;
-    Request request = guess_request(p, piece.request);
-    u32 inverse = static_cast<u32>(p.inverse);
-    Flow flow = {};
-    const bool guessed = is_guessable(p) && is_wanted(p, piece);
-#pragma unroll 1
-    for (bool known = false;; known = true) {
-        if (guessed || known) {
-            flow.open(p, Rows::of(p, request, GlobalPlaces{p, request}, inverse, ~0),
-                      piece.stretch(p, request), shared.cursors);
-            flow.fetch_all();
-        }
-        if (known) break;
-        __syncwarp();
-        if (learns) learn(p, shared, kept);
-        __syncthreads();
-        if (!shared.flags[0]) return false;
-        if (shared.request.num_rows == 0) return true;
-        if (guessed && has_rows_of(request, shared.request)) break;
-        piece = kept;
-        request = shared.request;
-        inverse = inverse_of(length_of_pair(p, request));
-    }
-    flow.weigh(p, shared.cursors, shared.request.scale, shared.request.draft_scale);
-    flow.drain(p, shared.cursors);
-    if (!shared.cursors[warp_id()].rows.whole())
-        read_piecewise(p, shared.request, shared.cursors[warp_id()].rows,
-                       kept.stretch(p, shared.request));
-    return true;
-}
 
 // Adds to what is known of a request, of which this CTA asks nothing more. By one thread.
-__device__ inline Fate leave(const Shared& shared, u32 news) {
+__device__ inline Left leave(const Shared& shared, u32 news = 0) {
     const Control& control = shared.control;
     const int all = static_cast<int>(shared.params.max_spec_len + 1) * shared.member.count;
     const u32 added = Fate::ONE_LEFT + news;
     const Fate before = {add_acq_rel(control.arrived, added)};
-    if (Fate{before.bits + added}.left() == all) {
+    const bool is_last = Fate{before.bits + added}.left() == all;
+    if (is_last) {
         *control.arrived = 0;
         *control.counted = 0;
     }
-    return before;
+    return {before, is_last};
+}
+
+// Whether the request's rows are judged together, by whoever leaves it last.
+__device__ inline bool judges_rows_together(const Shared& shared) {
+    return POLICY == BLOCK && !shared.request.strict;
 }
 
 // Whether all parts of the row have been read. By one thread, behind a barrier.
@@ -131,14 +48,14 @@ __device__ inline void meet_rest(const Shared& shared) {
     if (shared.request.strict)
         my_team<DrawTeam>().sync();
     else
-        __syncthreads();
+        meet_in_cta();
 }
 
 // The first row that does not pass, if this verdict makes it known.
 __device__ inline int publish(Shared& shared, int row, Verdict verdict) {
     if (thread_id() == 0) {
         const u32 mine = Fate::of(row, verdict);
-        const Fate before = leave(shared, mine), after = {before.bits | mine};
+        const Fate before = leave(shared, mine).before, after = {before.bits | mine};
         const int num_rows = shared.request.num_rows;
         const bool news = after.is_known(num_rows) && !before.is_known(num_rows);
         shared.pair_row = num_rows == 0 ? 0 : news ? after.first() : NOT_KNOWN;
@@ -188,64 +105,47 @@ __device__ inline void decide_for_all(
     meet_rest(shared);
 }
 
-// Whether block verification, which refused the whole draft, keeps the pair's row of its tokens, as far as
-// bounds tell. By all threads.
-__device__ inline Answer answer_by_bounds(Shared& shared) {
-    const int row = shared.pair_row;
-    if (row == 0) return KEPT;
-    if (!is_direct(shared.pair) || !shared.pair.is_dense()) return OPEN_ANSWER;
-    const GlobalPlaces places = {shared.params, shared.request};
-    const Bounds mine = bounds_of_share(shared.pair, places.draft_stats(row),
-                                        num_blocks_of(shared.params.vocab_size));
-    if (lane_id() == 0) reinterpret_cast<Bounds&>(shared.slots[warp_id()]) = mine;
-    __syncthreads();
-    Bounds mass = {0.0f, 0.0f};
-    for (int warp = 0; warp < CTA_WARPS; ++warp) {
-        const Bounds& part = reinterpret_cast<const Bounds&>(shared.slots[warp]);
-        mass = {mass.least + part.least, mass.most + part.most};
-    }
-    return answer_of(shared.uniforms[row - 1], shared.products[row], mass);
-}
-
-// The same from the masses of all blocks.
+// Whether block verification keeps the pair's row of its tokens, from the masses of all blocks.
 __device__ inline bool keeps_by_masses(Shared& shared) {
     const int num_blocks = num_blocks_of(shared.params.vocab_size);
     visit_residual(&shared.pair, warp_id(), CTA_WARPS, num_blocks, [&](int block, float mass) {
         GlobalPlaces{shared.params, shared.request}.residuals(shared.pair_row)[block] = mass;
     });
-    __syncthreads();
+    meet_in_cta();
     if (warp_id() < DrawTeam::WARPS) {
         const float* masses = GlobalPlaces{shared.params, shared.request}.residuals(shared.pair_row);
         const bool kept =
             block_keeps(my_team<DrawTeam>(), shared, masses, num_blocks, shared.pair_row);
         if (thread_id() == 0) shared.flags[2] = kept;
     }
-    __syncthreads();
+    meet_in_cta();
     return shared.flags[2];
 }
 
 // The last row that block verification keeps tokens before, and its residual, from which a token is drawn.
 __device__ COLD void finish_block(Shared& shared) {
+    const GlobalPlaces places = {shared.params, shared.request};
     int row = shared.decision.kept;
     for (bool kept = false; !kept;) {
-        --row;
-        __syncthreads();
-        if (thread_id() == 0)
-            set_pair(shared, row, GlobalPlaces{shared.params, shared.request}.target_stats(row));
-        __syncthreads();
-        const Answer answer = answer_by_bounds(shared);
-        __syncthreads();
+        row = last_candidate(shared, row);
+        meet_in_cta();
+        if (thread_id() == 0) set_pair(shared, row, places.target_stats(row));
+        meet_in_cta();
+        const Answer answer = answer_by_bounds(shared, row, places.draft_stats(row), ALL_BLOCKS);
         kept = answer == OPEN_ANSWER ? keeps_by_masses(shared) : answer == KEPT;
         row = shared.pair_row;
     }
     if (thread_id() == 0) shared.decision.num_accepted = row;
-    finish_row(shared, row, GlobalPlaces{shared.params, shared.request}.target_stats(row));
+    race_any_residual(&shared.pair, shared.recover_key, num_blocks_of(shared.params.vocab_size),
+                      &shared.best);
+    meet_in_cta();
+    if (warp_id() < DrawTeam::WARPS) finish_from_residual(shared);
 }
 
 // All rows of a draft have been read.
 __device__ inline void finish_whole_draft(const Params& p, Shared& shared, const Noise* noise) {
     find_laws(p, shared);
-    __syncthreads();
+    meet_in_cta();
     Verdict verdict;
     const int first = first_failure(p, shared, 0, shared.request.num_rows, verdict);
     decide_for_all(p, shared, first, verdict);
@@ -264,7 +164,6 @@ __device__ inline void judge_and_finish(
     if (first == NOT_KNOWN) return;
     const int num_rows = shared.request.num_rows, last = first < num_rows ? first : num_rows - 1;
     if (last != row) noise = nullptr;
-    if (POLICY == BLOCK && !strict) return finish_whole_draft(p, shared, noise);
     if (num_rows > 0 && last != row) verdict = judge(p, shared, last, noise);
     decide_for_all(p, shared, first, verdict);
     finish_from_target(shared, GlobalPlaces{p, shared.request}.target_stats(last), noise);
@@ -289,20 +188,25 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     __shared__ Piece piece;
     static_assert(sizeof(shared) + sizeof(noise) + sizeof(piece) <= STATIC_SHARED_BYTES);
     copy_params(p, shared);
-    if (!read_piece(p, shared, piece)) {
-        if (thread_id() == 0) leave(shared, 0);
+    const bool has_piece = read_piece(p, shared, piece), together = judges_rows_together(shared);
+    if (!has_piece && !together) {
+        if (thread_id() == 0) leave(shared);
         return;
     }
-    __syncthreads();
+    meet_in_cta();
     if (thread_id() == 0)
-        shared.flags[1] = completes(shared, piece.row);
+        shared.flags[1] = together ? leave(shared).is_last : completes(shared, piece.row);
     else if (POLICY == BLOCK && warp_id() == 1)
         gather_evidence(p, shared);
     const bool known = find_noise(p, shared, piece.row, noise);
-    __syncthreads();
+    meet_in_cta();
     if (!shared.flags[1]) {
-        if (thread_id() == 0) leave(shared, 0);
+        if (!together && thread_id() == 0) leave(shared);
         return;
+    }
+    if (together) {
+        const bool is_bonus = piece.row == shared.request.num_drafts;
+        return finish_whole_draft(p, shared, known && is_bonus ? noise : nullptr);
     }
     if (shared.request.strict && warp_id() >= DrawTeam::WARPS) return;
     judge_and_finish(p, shared, piece.row, known ? noise : nullptr);
