@@ -73,22 +73,22 @@ def bf16(build: Build) -> ctypes.CDLL:
 
 
 def call(
-    library: ctypes.CDLL, row: Tensor, recipe: Recipe, num_shares: int
+    library: ctypes.CDLL, row: Tensor, recipe: Recipe, num_shares: int, token: int = -1
 ) -> tuple[int, Tensor, Tensor]:
     stats = torch.empty(-(-len(row) // BLOCK_SIZE), 2)
-    law = torch.full((5,), torch.nan)
+    law = torch.full((6,), torch.nan)
     library.find_law.argtypes = [
-        ctypes.c_void_p, ctypes.c_longlong, Filters, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p,
+        ctypes.c_void_p, ctypes.c_longlong, Filters, ctypes.c_int, ctypes.c_int, ctypes.c_void_p,
+        ctypes.c_void_p,
     ]  # fmt: skip
-    flags = library.find_law(
-        row.data_ptr(), len(row), Filters(*recipe), num_shares, stats.data_ptr(), law.data_ptr()
-    )
+    at = (row.data_ptr(), len(row), Filters(*recipe), num_shares, token)
+    flags = library.find_law(*at, stats.data_ptr(), law.data_ptr())
     return flags, law, stats
 
 
 def host_law(library: ctypes.CDLL, row: Tensor, recipe: Recipe) -> HostLaw:
     flags, law, stats = call(library, row, recipe, 0)
-    largest, threshold, scale, log2_sum, _ = (float(x) for x in law)
+    largest, threshold, scale, log2_sum = (float(x) for x in law[:4])
     masses = (stats[:, 0].double() - largest) * scale * LN_2 + stats[:, 1].double().log()
     kept = (row.float() >= threshold) & (row > -torch.inf)
     return HostLaw(kept, log2_sum, masses - log2_sum * LN_2, law, bool(flags & 1))
@@ -111,10 +111,13 @@ def near_tie(row: Tensor, recipe: Recipe, kept: Tensor) -> Tensor:
     raise AssertionError((recipe, kept.sum()))
 
 
-def check_bounds(bounds: Tensor, law: Tensor) -> None:
-    """What is known of an open row: that much is kept, and how much that may weigh."""
-    assert bounds[1] >= law[1]
-    assert bounds[3] - bounds[4] - 1e-4 <= law[3] <= bounds[3] + 1e-4
+def check_bounds(bounds: Tensor, law: Tensor, row: Tensor) -> None:
+    """What is known of an open row: what is kept, what may be, and how much that may weigh."""
+    threshold, log2_sum, spread, lowest = bounds[[1, 3, 4, 5]]
+    kept, surely, maybe = (row.float() >= level for level in (law[1], threshold, lowest))
+    assert not (surely & ~kept).any()
+    assert not (kept & ~maybe & (row > -torch.inf)).any()
+    assert log2_sum - spread - 1e-4 <= law[3] <= log2_sum + 1e-4
 
 
 def check_row(library: ctypes.CDLL, row: Tensor, recipe: Recipe) -> None:
@@ -122,8 +125,8 @@ def check_row(library: ctypes.CDLL, row: Tensor, recipe: Recipe) -> None:
     got = host_law(library, row, recipe)
     if got.is_open:
         flags, shared, _ = call(library, row, recipe, 3)
-        assert flags == 1 or torch.equal(shared, got.raw), recipe
-        check_bounds(call(library, row, recipe, -1)[1], got.raw)
+        assert flags & 2 == 0 or torch.equal(shared, got.raw), recipe
+        check_bounds(call(library, row, recipe, -1)[1], got.raw, row)
     if not torch.equal(got.kept, expected > -torch.inf):
         expected = near_tie(row, recipe, got.kept)
     largest = expected.amax()
@@ -233,6 +236,36 @@ def test_peaks_that_share_a_block_leave_a_row_open(bf16: ctypes.CDLL) -> None:
         check_row(bf16, row.to(BF16), recipe)
         assert host_law(bf16, row.to(BF16), recipe).is_open
         assert int(host_law(bf16, row.to(BF16), recipe).kept.sum()) == 3
+        assert check_known_token(bf16, row.to(BF16), recipe, 710)
+        assert not check_known_token(bf16, row.to(BF16), recipe, 700)
+
+
+def check_known_token(library: ctypes.CDLL, row: Tensor, recipe: Recipe, token: int) -> bool:
+    """What statistics tell with a token's logit is what is so; whether they tell the law."""
+    law = host_law(library, row, recipe)
+    flags, found, _ = call(library, row, recipe, -1, token)
+    if flags & 1:
+        check_bounds(found, law.raw, row)
+        return False
+    if torch.isfinite(found).all():
+        assert torch.equal(found[:4], law.raw[:4]), (recipe, token)
+    if flags & 4:
+        counts = torch.bincount(torch.arange(len(row))[law.kept] // BLOCK_SIZE)
+        assert len(counts) == 0 or counts.max() == 1
+    return True
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_a_known_token_hides_no_longer(bf16: ctypes.CDLL, part: int) -> None:
+    noise = torch.Generator().manual_seed(part)
+    for index, recipe in enumerate(recipes(100 + part, 40)):
+        row = torch.randn((3000, 9000, 513)[index % 3], generator=noise)
+        heavy = torch.randint(min(len(row), 1500), (6,), generator=noise)
+        row[heavy] += 4 + 10 * torch.rand(6, generator=noise)
+        if index % 4 == 0:
+            row = row.round()
+        for token in (int(heavy[0]), int(heavy[1]), index, int(row.argmax())):
+            check_known_token(bf16, row.to(BF16), recipe, token)
 
 
 def test_of_more_peaks_than_lanes_the_largest_tell(bf16: ctypes.CDLL) -> None:

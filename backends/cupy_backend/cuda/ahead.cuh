@@ -1,6 +1,7 @@
 // Reading goes on while rows are judged: in every step the first team of a CTA judges a row, and all other
 // warps read the next one until they are told to stop.
 #pragma once
+#include "foregone.cuh"
 #include "lossy.cuh"
 #include "settle.cuh"
 #include "stream.cuh"
@@ -84,16 +85,16 @@ __device__ inline void judge_row(
 }
 
 // A barrier of all threads that no compiler may give to each branch before it.
-__device__ COLD void meet() { __syncthreads(); }
+__device__ COLD void meet() { meet_in_cta(); }
 
 // Reads and judges by all threads, up to the row that is returned: the first that does not pass.
 template <typename Places>
 __device__ inline int follow(
     const Params& p, Shared& shared, const Places& places, const Course& course,
     Verdict& verdict) {
-    __syncthreads();
+    meet_in_cta();
     if (thread_id() < KEPT_ROWS) shared.verdicts[thread_id()] = PASSES;
-    __syncthreads();
+    meet_in_cta();
 #pragma unroll 1
     for (int row = course.known ? course.first : course.first - 1; row < course.end; ++row) {
         const bool known = course.known && row == course.first;
@@ -115,9 +116,9 @@ template <typename Places>
 __device__ COLD void settle(Shared& shared, Scratch& scratch, Places places, int row) {
     const int place = place_of(row, false);
     settle_alone(shared, scratch, places, place, place + 2);
-    __syncthreads();
+    meet_in_cta();
     close_row(shared, row);
-    __syncthreads();
+    meet_in_cta();
 }
 
 // Up to the first row that does not pass. By all threads.
@@ -144,13 +145,16 @@ __device__ inline int judge_all(
             if (!forgives_draft(p, shared, scratch, row - 1, places.target_stats(row - 1)))
                 verdict = FAILS;
             if (verdict == FAILS) --course.first;
-            __syncthreads();
+            meet_in_cta();
         }
         if (verdict != PASSES) break;
     }
     if (asks_for_laws(shared, course.first, verdict)) {
         const int drafts = shared.request.num_drafts;
-        settle(shared, *scratch, places, course.first < drafts ? course.first : drafts);
+        const int row = course.first < drafts ? course.first : drafts;
+        if (!may_be_foregone(shared, row, verdict) ||
+            !is_foregone(shared, *scratch, row, places.target_stats(row), nullptr))
+            settle(shared, *scratch, places, row);
     }
     return course.first;
 }

@@ -9,6 +9,7 @@ constexpr int ROWS_AT_ONCE = JUDGES_OPEN_ROWS ? 2 : 4;  // that are looked throu
 constexpr float FIXED_ONE = 1099511627776.0f;  // 2^40
 constexpr float LEAST_LOGIT = -3.402823466e38f;
 constexpr float MASS_SLACK = 1e-5f;  // of a row's mass: more than sums of floats are wrong by
+constexpr float HEAVY_SLACK = 2e-3f;  // of a logarithm of weights: more than it is wrong by
 
 // What filters keep: logits from a threshold on, and their mass relative to the row's largest.
 struct Kept {
@@ -179,8 +180,8 @@ __device__ inline u64 warp_sum(u64 value) {
 __device__ inline u64 cta_sum(Scratch& scratch, u64 value) {
     const u64 mine = warp_sum(value);
     if (lane_id() == 0) scratch.sums[warp_id()] = mine;
-    __syncthreads();
+    meet_in_cta();
     const u64 sum = warp_sum(lane_id() < CTA_WARPS ? scratch.sums[lane_id()] : 0);
-    __syncthreads();
+    meet_in_cta();
     return sum;
 }

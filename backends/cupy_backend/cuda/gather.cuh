@@ -1,4 +1,4 @@
-// The largest of the blocks' maxima, one a lane. By one warp.
+// The largest of the blocks' maxima, and what is known beside them, one a lane. By one warp.
 #pragma once
 #include "survey.cuh"
 
@@ -25,12 +25,13 @@ __device__ inline int hand_out(float value, bool wanted, int found, float& mine)
     return found;
 }
 
-// Gives each lane a maximum that is above a level and not below another one; how many there are.
+// Gives each lane a maximum, or the logit beside, that is above a level and not below another one; how many
+// there are.
 __device__ inline int take_above(
-    const Mass* stats, int num_blocks, float level, float floor, float& mine) {
+    const Mass* stats, int num_blocks, float beside, float level, float floor, float& mine) {
     constexpr int at_once = 4;  // loads on their way
-    int found = 0;
-    mine = -INFINITY;
+    int found = beside > level && beside >= floor;
+    mine = found > lane_id() ? beside : -INFINITY;
 #pragma unroll 1
     for (int first = lane_id(); first - lane_id() < num_blocks; first += at_once * LANES) {
         float values[at_once];
@@ -63,14 +64,14 @@ __device__ inline void rank_peaks(const Law& law, int found, Peaks& peaks) {
 
 // The level is raised until lanes suffice, and there is none where that does not help.
 __device__ inline Peaks gather_peaks(
-    const Mass* stats, int num_blocks, const Law& law, const Survey& row, float floor) {
+    const Mass* stats, int num_blocks, const Law& law, const Survey& row, float beside, float floor) {
     constexpr int most_steps = 7;
     Peaks peaks = {-INFINITY, row.hidden, 0, 0, 0, 0};
     int found = LANES + 1;
 #pragma unroll 1
     for (int step = 0; found > LANES; ++step) {
         if (step > 0) peaks.level = step < most_steps ? 0.5f * (peaks.level + row.max) : row.max;
-        found = take_above(stats, num_blocks, peaks.level, floor, peaks.value);
+        found = take_above(stats, num_blocks, beside, peaks.level, floor, peaks.value);
     }
     rank_peaks(law, found, peaks);
     return peaks;

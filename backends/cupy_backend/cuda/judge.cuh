@@ -52,9 +52,11 @@ struct Shared {
     float sums[FILTERED ? 2 * MAX_ROWS : 1];           // of those, see FoundLaw
     float bounds[FILTERED ? 2 * MAX_ROWS : 1];         // the same
     float spreads[JUDGES_OPEN_ROWS ? 2 * MAX_ROWS : 1];  // the same
+    float lowest[JUDGES_OPEN_ROWS ? 2 * MAX_ROWS : 1];   // the same
     Law draft_laws[DENSE ? MAX_DRAFTS : 1];
     int drafts[MAX_DRAFTS];
     int tokens[MAX_ROWS];                               // the target's own samples
+    int foregone;  // the last token if it is known without its row's laws, or NO_TOKEN; see foregone.cuh
     float target_logits[MAX_DRAFTS];                    // of the draft tokens
     float draft_logits[DENSE ? MAX_DRAFTS : 1];         // the same
     float uniforms[MAX_DRAFTS];
@@ -120,8 +122,9 @@ struct Range {
 };
 
 // Of what the law of an open row, of which little is known, gives a logit.
-__device__ inline Range range_of(const Law& law, float spread, float logit) {
+__device__ inline Range range_of(const Law& law, float lowest, float spread, float logit) {
     const float least = law_log2(law, logit);
+    if (!(logit >= lowest)) return {least, least};
     const float most =
         __fsub_rn(log2_weight(logit, law.max, law.scale), __fsub_rn(law.log2_sum, spread));
     return {least, most};
@@ -130,7 +133,9 @@ __device__ inline Range range_of(const Law& law, float spread, float logit) {
 __device__ inline Range log2_p_range(const Shared& shared, int row, bool draft) {
     const float logit = draft ? shared.draft_logits[row] : shared.target_logits[row];
     const Law& law = draft ? shared.draft_laws[row] : shared.target_laws[row];
-    if (is_open(shared, row, draft)) return range_of(law, shared.spreads[place_of(row, draft)], logit);
+    const int place = place_of(row, draft);
+    if (is_open(shared, place))
+        return range_of(law, shared.lowest[place], shared.spreads[place], logit);
     const float known = law_log2(law, logit);
     return {known, known};
 }

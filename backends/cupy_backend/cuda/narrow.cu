@@ -43,19 +43,19 @@ __device__ inline void decide_alone(
         __syncwarp();
         if (lane_id() == 0) shared.decision = decision;
     }
-    __syncthreads();
+    meet_in_cta();
 }
 
 // Residual masses of one row, known to all.
 __device__ inline void find_residual(Shared& shared, const LocalPlaces& places, int row) {
-    __syncthreads();
+    meet_in_cta();
     if (thread_id() == 0) set_pair(shared, row, nullptr);
-    __syncthreads();
+    meet_in_cta();
     visit_residual(&shared.pair, warp_id(), CTA_WARPS, num_blocks_of(shared.params.vocab_size),
                    [&](int block, float mass) {
                        places.residuals()[block] = mass;
                    });
-    __syncthreads();
+    meet_in_cta();
 }
 
 __device__ COLD void finish_block(Shared& shared, LocalPlaces places) {
@@ -68,7 +68,7 @@ __device__ COLD void finish_block(Shared& shared, LocalPlaces places) {
                 block_keeps(my_team<DrawTeam>(), shared, places.residuals(), num_blocks, row);
             if (thread_id() == 0) shared.flags[0] = keeps;
         }
-        __syncthreads();
+        meet_in_cta();
         if (shared.flags[0]) break;
     }
     if (warp_id() >= DrawTeam::WARPS) return;
@@ -85,16 +85,19 @@ __device__ inline void verify_request(
         if (lane_id() == 0) {
             shared.request = request;
             shared.best = 0;
+            shared.foregone = static_cast<int>(NO_TOKEN);
         }
     }
     if (FILTERED) close_all(shared);
     if (FILTERED && warp_id() == 1) gather_filters(p, shared, index);
-    __syncthreads();
+    meet_in_cta();
     const LocalPlaces places = local_places(p, stats, shared.request);
     Verdict verdict;
     const int first = judge_all(p, shared, scratch, places, verdict);
     decide_alone(p, shared, first, verdict);
-    if (HAS_RESIDUAL && shared.decision.ending == FROM_RESIDUAL) {
+    if (JUDGES_OPEN_ROWS && shared.foregone != static_cast<int>(NO_TOKEN)) {
+        finish_foregone(shared);
+    } else if (HAS_RESIDUAL && shared.decision.ending == FROM_RESIDUAL) {
         if (POLICY == BLOCK)
             finish_block(shared, places);
         else
@@ -127,8 +130,8 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
         }
         verify_request(p, shared, reinterpret_cast<Scratch*>(scratch), stats, index);
         if (!queues) return;
-        __syncthreads();
+        meet_in_cta();
         index = static_cast<i64>(gridDim.x) + drawn;
-        __syncthreads();
+        meet_in_cta();
     }
 }

@@ -41,15 +41,29 @@ __device__ inline void enter_law(Shared& shared, const FoundLaw& found, int row,
     if (!found.is_open) return;
     shared.sums[place] = found.sum;
     shared.bounds[place] = found.bound;
-    if (JUDGES_OPEN_ROWS) shared.spreads[place] = found.spread;
+    if (JUDGES_OPEN_ROWS) {
+        shared.spreads[place] = found.spread;
+        shared.lowest[place] = found.lowest;
+    }
     atomicOr(&shared.open[place / LANES], 1u << place % LANES);
 }
 
-// Notes what statistics tell of a row. By a warp.
+// The draft token judged by a row. Adjusted logits may differ by rounding from what statistics are of, and rows
+// with ids of their own have other blocks.
+__device__ inline KnownToken token_judged_by(const Shared& shared, int row, bool draft) {
+    const Request& request = shared.request;
+    if (!JUDGES_OPEN_ROWS || ADJUSTED || request.strict || row >= request.num_drafts) return {};
+    if (!draft) return {shared.drafts[row], shared.target_logits[row]};
+    if (shared.params.draft_map || !request.dense) return {};
+    return {shared.drafts[row], shared.draft_logits[row]};
+}
+
+// Notes what statistics tell of a row, whose draft token's logits have been gathered. By a warp.
 __device__ inline void note_law(Shared& shared, const Mass* stats, int row, bool draft) {
     const Params& p = shared.params;
     const int num_blocks = num_blocks_of(draft ? p.draft_vocab_size : p.vocab_size);
-    const FoundLaw found = find_row_law(stats, num_blocks, shared.filters[draft]);
+    const FoundLaw found = find_row_law(
+        stats, num_blocks, shared.filters[draft], token_judged_by(shared, row, draft));
     if (lane_id() == 0) enter_law(shared, found, row, draft);
 }
 
@@ -98,7 +112,7 @@ __device__ inline int show_rows(
             show_row(shared, scratch.rows[num_rows], stats_of(places, open), open);
         ++num_rows;
     }
-    __syncthreads();
+    meet_in_cta();
     return num_rows;
 }
 
@@ -134,6 +148,6 @@ __device__ COLD void settle_alone(
             if (open.place % 2 == 0 && needs_masses(shared, row))
                 keep_masses(open.target, places.target_stats(row), open.known.law, whole_cta());
         }
-        __syncthreads();
+        meet_in_cta();
     }
 }

@@ -1,7 +1,8 @@
 // Rows that statistics leave open, by all CTAs of a request: each counts a share of their blocks.
 #pragma once
+#include "foregone.cuh"
 #include "meeting.cuh"
-#include "settle.cuh"
+#include "noise.cuh"
 
 // Notes what statistics tell of all rows, every warp of another one. By a whole CTA.
 __device__ COLD void note_laws(Shared& shared) {
@@ -41,7 +42,7 @@ __device__ inline void load_counts(Scratch& scratch, int num_rows, u32* counts) 
             if (JUDGES_OPEN_ROWS) counts[first + j * CTA_THREADS] = 0;
         }
     }
-    __syncthreads();
+    meet_in_cta();
 }
 
 // Settles the open rows from a place on up to `end`; nobody reads statistics of all rows any more when this
@@ -59,11 +60,11 @@ __device__ COLD bool settle_together(Shared& shared, Scratch& scratch, int place
         counts += first * MAX_COUNTED;
         if (thread_id() < num_rows)
             scratch.rows[thread_id()].shared = shares && scratch.rows[thread_id()].counted;
-        __syncthreads();
+        meet_in_cta();
         count_rows(scratch, num_rows, {member.index, member.count});
         if (shares) add_counts(scratch, num_rows, counts);
         if (JUDGES_OPEN_ROWS) {
-            __syncthreads();
+            meet_in_cta();
             if (!arrive(shared, shared.control.counted, member.count)) return false;
         } else {
             meet(shared.control.counted, ++met * static_cast<u32>(member.count));
@@ -71,7 +72,7 @@ __device__ COLD bool settle_together(Shared& shared, Scratch& scratch, int place
         if (shares) load_counts(scratch, num_rows, counts);
         filter_rows(scratch, num_rows);
         store_laws(shared, scratch, num_rows);
-        __syncthreads();
+        meet_in_cta();
     }
     return true;
 }
@@ -84,8 +85,36 @@ __device__ COLD bool settle_row(Shared& shared, Scratch& scratch, int row, bool 
     else if (!settle_together(shared, scratch, place, place + 2))
         return false;
     close_row(shared, row);
-    __syncthreads();
+    meet_in_cta();
     return true;
+}
+
+// Which row does not pass, when the laws that are asked for are known. `alone`: they were looked for, and no
+// other CTA goes on; `is_over`: one of those does.
+struct Judged {
+    int first;
+    Verdict verdict;
+    bool alone;
+    bool is_over;
+};
+
+__device__ COLD Judged judge_open(
+    Shared& shared, Scratch& scratch, const KnownNoise& noise, int first, Verdict verdict) {
+    const Params& p = shared.params;
+    const GlobalPlaces places = {p, shared.request};
+    Judged judged = {first, verdict, false, false};
+#pragma unroll 1
+    while (asks_for_laws(shared, judged.first, judged.verdict)) {
+        const int drafts = shared.request.num_drafts, row = judged.first < drafts ? judged.first : drafts;
+        if (may_be_foregone(shared, row, judged.verdict) &&
+            is_foregone(shared, scratch, row, places.target_stats(row), noise.of_row(p, row)))
+            break;
+        judged.is_over = !settle_row(shared, scratch, row, judged.alone);
+        if (judged.is_over) break;
+        judged.alone = true;
+        judged.first = first_failure(p, shared, row, shared.request.num_rows, judged.verdict);
+    }
+    return judged;
 }
 
 // This CTA's share of what the law of a target row keeps of its blocks.
@@ -95,7 +124,7 @@ __device__ COLD void keep_share(Shared& shared, int row) {
     const Member& member = shared.member;
     keep_masses(target.row, places.target_stats(row), shared.target_laws[row],
                 {member.index + member.count * warp_id(), member.count * CTA_WARPS});
-    __syncthreads();
+    meet_in_cta();
 }
 
 // Puts the counters of all that was counted together back to 0. By a whole CTA.
@@ -126,7 +155,7 @@ __device__ COLD bool leave_open(Shared& shared) {
     const int row = shared.decision.num_accepted;
     if (shared.decision.ending == FROM_TARGET && is_open(shared, place_of(row, false)))
         keep_share(shared, row);
-    __syncthreads();
+    meet_in_cta();
     const bool last = arrive(shared, shared.control.left, static_cast<u32>(shared.member.count));
     if (last) forget_counts(shared);
     return last;

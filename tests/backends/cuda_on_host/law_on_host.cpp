@@ -36,11 +36,11 @@ __device__ bool settle_by_shares(Scratch& scratch, int num_shares, u32* counts, 
     return true;
 }
 
-// stats: [num_blocks], of what is kept in the end; law: max, threshold, scale, log2_sum, spread. With
-// shares, or -1 for statistics alone, the law alone is found, and statistics stay. Returns whether the row
-// was open, and settled by shares.
+// stats: [num_blocks], of what is kept in the end; law: max, threshold, scale, log2_sum, spread, lowest. With
+// shares, or -1 for statistics alone, the law alone is found, and statistics stay; statistics are joined by the
+// logit of a token unless that is -1. Returns whether the row was open, settled by shares, and lone.
 extern "C" int find_law(
-    const void* data, i64 size, Filters filters, int num_shares, Mass* stats, float* law) {
+    const void* data, i64 size, Filters filters, int num_shares, int token, Mass* stats, float* law) {
     static Scratch scratch;
     static u32 counts[MAX_COUNTED];
     std::memset(counts, 0, sizeof counts);
@@ -58,7 +58,9 @@ extern "C" int find_law(
                 if (found.law.is_usable())
                     stats[block] = kept_of(stats[block], found.law, found.is_lone);
         } else if (num_shares < 0) {
-            found = find_row_law(stats, row.num_blocks(), filters);
+            KnownToken known;
+            if (token >= 0) known = {token, to_float(row.data[token])};
+            found = find_row_law(stats, row.num_blocks(), filters, known);
         } else {
             found = find_row_law(stats, row.num_blocks(), filters);
             __syncthreads();
@@ -70,7 +72,8 @@ extern "C" int find_law(
         if (thread_id() != 37) return;
         std::memcpy(law, &found.law, sizeof found.law);
         law[4] = num_shares < 0 ? found.spread : 0.0f;
-        result = found.is_open + 2 * shared;
+        law[5] = num_shares < 0 ? found.lowest : 0.0f;
+        result = found.is_open + 2 * shared + 4 * found.is_lone;
     });
     return result;
 }
