@@ -97,14 +97,12 @@ def verify_job(
     )
     fields: Fields = {
         "target_elements": batch.vocab_size,
-        "draft_ids": drafts.data_ptr(),
-        "draft_ids_stride": drafts.stride(0),
-        "draft_ids_wide": drafts.dtype is torch.int64,
-        "draft_ids_step": drafts.stride(1),
+        "draft_ids_step": drafts.stride(1) * drafts.itemsize,
         "rows_known": logits.shape[0] == batch.num_reqs * (batch.max_spec_len + 1),
         "stream": Stream.TARGET,
         "invalid_status": Status.TARGET_LOGITS_INVALID,
     }
+    _enter_integers(fields, "draft_ids", drafts)
     _enter_integers(fields, "row_starts", batch.cu_num_logits)
     if draft_logits is not None:
         fields["draft_logits"] = draft_logits.data_ptr()
@@ -201,7 +199,7 @@ def _enter_common(
 
 def _enter_integers(fields: Fields, name: str, integers: Tensor) -> None:
     fields[name] = integers.data_ptr()
-    fields[f"{name}_stride"] = integers.stride(0)
+    fields[f"{name}_stride"] = integers.stride(0) * integers.itemsize
     fields[f"{name}_wide"] = integers.dtype is torch.int64
 
 

@@ -17,7 +17,8 @@ from .variant import Variant
 
 WARP_THREADS = 32
 OLDEST_ARCHITECTURE, OLDEST_OVERLAPPING = 80, 90
-OVERLAPPING = ("pieces_end",)
+OVERLAPPING = ("pieces_end", "greedy_pieces_end")
+WAITING = ("wide",)
 
 
 @frozen(eq=False)
@@ -115,11 +116,10 @@ class Device:
         key = (name, variant)
         known = self._kernels.get(key)
         if known is None:
-            waits = name == "wide" and variant.waits
-            known = self._kernels[key] = self.kernel(name, variant.macros, waits=waits)
+            known = self._kernels[key] = self.kernel(name, variant.macros)
         return known
 
-    def kernel(self, name: str, macros: Sequence[str], *, waits: bool = False) -> Kernel:
+    def kernel(self, name: str, macros: Sequence[str]) -> Kernel:
         """Any kernel, compiled and loaded each time.
 
         Raises:
@@ -143,4 +143,4 @@ class Device:
         room, overlaps = fit * self.num_multiprocessors, name in OVERLAPPING and self.overlaps
         if overlaps:
             driver_function()
-        return Kernel(function, room, num_threads, waits, overlaps, driver)
+        return Kernel(function, room, num_threads, name in WAITING, overlaps, driver)

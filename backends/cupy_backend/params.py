@@ -14,20 +14,21 @@ _RECIPE = "{0}_temperature {0}_min_p {0}_top_k {0}_top_p"
 FIELDS: tuple[str, ...] = tuple(
     " ".join(
         (
-            "target_logits target_stride draft_logits draft_slot_stride draft_row_stride",
-            "target_map draft_map prompt_mask prompt_stride output_counts counts_stride",
-            "bias_ids bias_values num_bias repetition presence frequency seeds",
+            "target_logits target_stride vocab_size max_spec_len group group_inverse share",
+            "inverse rows_known target_elements target_map announced control",
+            _INTEGERS.format("slots"),
+            "draft_logits draft_slot_stride draft_row_stride draft_vocab_size announced_drafts",
+            "seeds",
+            _INTEGERS.format("positions"),
+            _INTEGERS.format("row_starts"),
+            _INTEGERS.format("draft_ids"),
+            "draft_ids_step",
             _RECIPE.format("target"),
             _RECIPE.format("draft"),
-            _INTEGERS.format("row_starts"),
-            _INTEGERS.format("positions"),
-            _INTEGERS.format("slots"),
-            _INTEGERS.format("draft_ids"),
-            "draft_ids_step token_ids num_accepted status variation control",
-            "announced announced_drafts rivals target_stats draft_stats residuals",
-            "num_logits num_reqs max_spec_len vocab_size target_elements draft_vocab_size",
-            "group group_inverse share inverse",
-            "rows_known stream draft_index invalid_status top_n window",
+            "num_reqs draft_index stream invalid_status token_ids num_accepted status variation",
+            "rivals draft_map prompt_mask prompt_stride output_counts counts_stride bias_ids",
+            "bias_values num_bias repetition presence frequency target_stats draft_stats",
+            "residuals num_logits top_n window",
         )
     ).split()
 )

@@ -167,13 +167,16 @@ class CupySampler:
     def _shape(self, device: Device, job: Job) -> LaunchShape:
         if job.extent.num_reqs == 0:
             return LaunchShape(group=0, num_ctas=0)
-        if not job.variant.has_wide:
-            return LaunchShape.narrow(job.extent, device.verification("narrow", job.variant).room)
-        room = device.verification("wide", job.variant).room
-        by_pieces = job.variant.by_pieces
+        variant = job.variant
+        if not variant.has_wide:
+            return LaunchShape.narrow(job.extent, device.verification("narrow", variant).room)
+        room = device.verification("wide", variant).room
+        by_pieces = variant.by_pieces
         if not device.overlaps or not job.has_whole_vectors:
             by_pieces = None
-        return LaunchShape.choose(job.extent, room, job.variant.by_rows, by_pieces)
+        return LaunchShape.choose(
+            job.extent, room, variant.by_rows, by_pieces, ends_apart=variant.ends_apart
+        )
 
     def _logprobs(
         self, device: Device, job: Job, params: SamplingTensors, num_logprobs: int

@@ -65,10 +65,16 @@ class LaunchShape:
     by_rows: bool = False
     by_pieces: bool = False
 
-    def launches(self, extent: Extent) -> tuple[tuple[str, int], ...]:
-        """Kernels one behind the other, and how many CTAs they have."""
+    def launches(self, extent: Extent, *, greedy: bool) -> tuple[tuple[str, int], ...]:
+        """Kernels one behind the other, and how many CTAs they have.
+
+        Args:
+            extent: of the batch.
+            greedy: whether all of its requests are.
+        """
         if self.by_pieces:
-            return ("pieces", self.num_ctas), ("pieces_end", extent.num_reqs)
+            pieces = "greedy_pieces" if greedy else "pieces"
+            return (pieces, self.num_ctas), (f"{pieces}_end", extent.num_reqs)
         if self.by_rows:
             return (("rowwise", self.num_ctas),)
         return (("wide" if self.group else "narrow", self.num_ctas),)
@@ -91,14 +97,17 @@ class LaunchShape:
         return cls(group=0, num_ctas=min(extent.num_reqs, room))
 
     @classmethod
-    def wide(cls, extent: Extent, room: int) -> "LaunchShape":
+    def wide(cls, extent: Extent, room: int, *, ends_apart: bool = False) -> "LaunchShape":
         """As many CTAs a request as fit, but none without a block for each of its warps.
 
         Or one a multiprocessor, if that are more; and as few as leave nobody a larger share.
+        `ends_apart` adds one for a request alone, so that the last reads little or nothing.
         """
         blocks, fit = max(_blocks(extent), 1), room // extent.num_reqs
         group = max(1, min(fit, -(-blocks // _WARPS)), min(fit // 2, blocks))
         group = -(-blocks // -(-blocks // group))
+        if ends_apart and extent.num_reqs == 1 and group < fit:
+            group += 1
         return cls(group=group, num_ctas=group * extent.num_reqs)
 
     @classmethod
@@ -122,10 +131,12 @@ class LaunchShape:
         room: int,
         by_rows: ByRows | None = None,
         by_pieces: ByPieces | None = None,
+        *,
+        ends_apart: bool = False,
     ) -> "LaunchShape":
         """Wide while requests are few; by pieces or rows if there are kernels for that.
 
-        `room` is how many CTAs of the wide kernel fit on the device.
+        `room` is how many CTAs of the wide kernel fit on the device; `ends_apart` as for `wide`.
         """
         if by_pieces is not None and by_pieces.suits(extent, room):
             return cls.pieces(extent, by_pieces.blocks)
@@ -135,7 +146,7 @@ class LaunchShape:
             return cls.rowwise(extent, by_rows.parts)
         if room_each < _NARROW_FROM:
             return cls.narrow(extent, room)
-        return cls.wide(extent, room)
+        return cls.wide(extent, room, ends_apart=ends_apart)
 
 
 def _blocks(extent: Extent) -> int:

@@ -46,8 +46,8 @@ _POLICIES: dict[type[Policy], KernelPolicy] = {
     Fly: KernelPolicy.FLY,
 }
 _BY_ROWS = {KernelPolicy.STRICT: ByRows(1, 0), KernelPolicy.BLOCK: ByRows(2, 4)}
-# As measured where there is room for 264 CTAs: from 89 and 199 requests on, up to 396.
-_BY_PIECES = {False: ByPieces(32, 1 / 3, 1.5), True: ByPieces(32, 3 / 4, 1.5)}
+# As measured where there is room for 264 CTAs: of 89 to 396 requests, and of 64 to 528.
+_BY_PIECES = {False: ByPieces(32, 1 / 3, 1.5), True: ByPieces(16, 63 / 264, 2)}
 _LOSSY = (KernelPolicy.TYPICAL, KernelPolicy.RELAXED, KernelPolicy.FLY)
 LOGIT_TYPES = {torch.bfloat16: "Bf16", torch.float16: "Fp16", torch.float32: "float"}
 
@@ -109,20 +109,24 @@ class Variant:
     @property
     def kernels(self) -> tuple[str, ...]:
         """The verification kernels that exist in this variant."""
+        by_pieces = self.by_pieces is not None
         there = (
             ("wide", self.has_wide),
             ("rowwise", self.by_rows is not None),
-            ("pieces", self.by_pieces is not None),
-            ("pieces_end", self.by_pieces is not None),
+            ("pieces", by_pieces and not self.greedy),
+            ("pieces_end", by_pieces and not self.greedy),
+            ("greedy_pieces", by_pieces and self.greedy),
+            ("greedy_pieces_end", by_pieces and self.greedy),
             ("narrow", True),
         )
         return tuple(kernel for kernel, is_there in there if is_there)
 
     @property
-    def waits(self) -> bool:
-        """Whether CTAs of the wide kernel wait for each other."""
-        waits_for_counts = self.filtered and self.policy is KernelPolicy.PROBABILISTIC
-        return self.policy is KernelPolicy.BLOCK or waits_for_counts
+    def ends_apart(self) -> bool:
+        """Whether the CTA that finishes had better not read, while there is but one request."""
+        return self.policy is KernelPolicy.STRICT and not (
+            self.filtered or self.adjusted or self.greedy
+        )
 
     @property
     def macros(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def test_hot_kernels_spill_nothing_and_stream_cheaply(kernel: str, variant: Vari
     if disassembler is None:
         pytest.skip("the disassembler comes with CUDA or the Triton wheel")
     assembly = Assembly.of(compiled.code, disassembler)
-    if kernel == "pieces_end":
+    if kernel.endswith("pieces_end"):
         assert not assembly.streams
         return
     assert 2 < assembly.instructions_per_logit() <= MOST_INSTRUCTIONS_PER_LOGIT

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 
 from acceptor.backends import load_sampler
 from acceptor.backends.cupy_backend.arguments import MAX_SPEC_LEN, verify_job
@@ -158,6 +159,25 @@ def test_rows_that_statistics_leave_open_are_counted_by_all_of_a_request_s_ctas(
     assert len(seen) > 1
 
 
+@pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda p: p.name)
+def test_the_last_of_a_request_s_ctas_may_have_nothing_to_read(
+    build: Build, policy: Policy
+) -> None:
+    torch.set_num_threads(1)
+    batch = flat_batch(2)
+    params = SamplingTensors.stack([SamplingParams(seed=i, temperature=0.8) for i in range(3)])
+    expected = load_sampler("reference").verify(batch, params, policy)
+    job = verify_job(batch, params, policy, None)
+    shape = LaunchShape(group=7, num_ctas=21)
+    blocks = 3 * job.extent.target_blocks + 2 * job.extent.draft_blocks
+    assert 6 * shape.fields(job.extent)["share"] == blocks
+    for schedule in range(2):
+        build(job.variant).set_schedule(schedule)
+        got = run(build, batch, params, policy, shape)
+        assert torch.equal(got.token_ids, expected.token_ids), schedule
+    build(job.variant).set_schedule(0)
+
+
 def flat_batch(num_drafts: int) -> VerifyBatch:
     """Rows whose nuclei are hundreds of tokens; the first draft agrees with the target."""
     noise = torch.Generator().manual_seed(num_drafts)
@@ -214,6 +234,23 @@ def test_a_draft_may_be_longer_than_a_warp(build: Build, policy: Policy) -> None
     assert 32 < expected.num_accepted.tolist()[1] <= num_drafts
     for group in (0, 2) if kernel_policy(policy) not in LOSSY else (0,):
         got = run(build, batch, params, policy, LaunchShape(group, 2 * max(group, 1)))
+        assert torch.equal(got.token_ids, expected.token_ids)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_integers_may_lie_apart(build: Build, dtype: torch.dtype) -> None:
+    batch, params = random_batch(0, filtered=False)
+    assert batch.slot_ids is not None
+    apart = evolve(
+        batch,
+        draft_token_ids=batch.draft_token_ids.to(dtype).T.contiguous().T,
+        positions=batch.positions.to(dtype).repeat_interleave(3)[::3],
+        cu_num_logits=batch.cu_num_logits.to(dtype).repeat_interleave(2)[::2],
+        slot_ids=batch.slot_ids.to(dtype).repeat_interleave(5)[::5],
+    )
+    expected = load_sampler("reference").verify(batch, params, Probabilistic())
+    for shape in SHAPES[1:3]:
+        got = run(build, apart, params, Probabilistic(), shape)
         assert torch.equal(got.token_ids, expected.token_ids)
 
 

@@ -1,6 +1,7 @@
 """The kernels that read pieces of rows and decide, built by g++, return the reference's tokens."""
 
 import ctypes
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from acceptor.backends import load_sampler
 from acceptor.backends.cupy_backend.arguments import verify_job
 from acceptor.backends.cupy_backend.compiler import form_of
 from acceptor.backends.cupy_backend.shape import LaunchShape
+from acceptor.backends.cupy_backend.variant import Variant
 from acceptor.core import SamplingParams, SamplingTensors, Strict, VerifyBatch
+from acceptor.core.race import BLOCK_SIZE
 from acceptor.tests.kit.cuda_batches import random_batch
 from acceptor.tests.kit.cuda_on_host import GXX, Build, build_once, run
 
@@ -25,23 +28,26 @@ pytestmark = [
 class BothKernels:
     """Each from a library of its own: they differ in the size of a CTA."""
 
-    pieces: Any
+    reading: ctypes.CDLL
     deciding: ctypes.CDLL
 
-    def run_pieces_end(self, packed: bytes, num_ctas: int) -> None:
-        self.deciding.run_pieces_end(packed, num_ctas)
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.pieces, name)
+        if name.endswith("pieces_end"):
+            return self.deciding.run
+        return self.reading.run if name.endswith("pieces") else getattr(self.reading, name)
+
+
+def _options(suffix: str, variant: Variant) -> list[str]:
+    kernel = ("greedy_pieces" if variant.greedy else "pieces") + suffix
+    return [f"-DKERNEL={kernel}", f'-DKERNEL_SOURCE="{kernel}.cu"', *form_of(kernel)]
 
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    builds = []
-    for kernel in ("pieces", "pieces_end"):
-        options = ["-DHAS_PIECES", *form_of(kernel)]
-        folder = tmp_path_factory.mktemp(kernel)
-        builds.append(build_once("verify_on_host", folder, lambda _, o=options: o))  # type: ignore[misc]
+    builds = [
+        build_once("pieces_on_host", tmp_path_factory.mktemp("pieces"), partial(_options, suffix))
+        for suffix in ("", "_end")
+    ]
     both: Any = lambda variant: BothKernels(*(one(variant) for one in builds))  # noqa: E731
     made: Build = both
     return made
@@ -99,4 +105,45 @@ def test_rows_behind_an_end_are_not_read(build: Build, greedy: bool) -> None:
     _check(build, batch, params, parts=5)
     library.set_together(1)
     vectors_of_first_rows = batch.num_reqs * batch.vocab_size // 8
-    assert library.take_num_vectors() == 2 * vectors_of_first_rows  # in two launches
+    vectors_of_best_blocks = batch.num_reqs * BLOCK_SIZE // 8 if greedy else 0
+    in_two_launches = 2 * (vectors_of_first_rows + vectors_of_best_blocks)
+    assert library.take_num_vectors() == in_two_launches
+
+
+def _greedy(logits: torch.Tensor, drafts: torch.Tensor) -> tuple[VerifyBatch, SamplingTensors]:
+    num_reqs = len(logits)
+    batch = VerifyBatch.dense(
+        target_logits=logits.to(torch.bfloat16),
+        draft_token_ids=drafts,
+        positions=torch.arange(num_reqs),
+    )
+    wishes = [SamplingParams(seed=i, temperature=0.0) for i in range(num_reqs)]
+    return batch, SamplingTensors.stack(wishes)
+
+
+def test_the_first_of_equal_logits_wins_and_flawed_rows_are_told(build: Build) -> None:
+    noise = torch.Generator().manual_seed(0)
+    logits = torch.randn(6, 3, 17_160, generator=noise).clamp(max=2)  # many are the largest
+    logits[1] = -torch.rand(3, 17_160, generator=noise) - 1
+    logits[1, :, 9000], logits[1, :, 3000] = 0.0, -0.0
+    logits[2, 1, 9000] = torch.nan
+    logits[3, 0, 12_000] = torch.inf
+    logits[4, 1] = -torch.inf
+    logits[5, 1, :16_000] = -torch.inf
+    drafts = logits[:, :2].to(torch.bfloat16).float().argmax(-1)
+    drafts[0, 1] = (logits[0, 1] == 2).nonzero()[1, 0]  # as large, but later
+    for parts in (1, 4, 5, 17):
+        _check(build, *_greedy(logits, drafts), parts)
+
+
+def test_a_greedy_draft_may_be_longer_than_a_warp(build: Build) -> None:
+    noise = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 41, 1304, generator=noise)
+    drafts = logits[:, :-1].to(torch.bfloat16).float().argmax(-1)
+    drafts[1, 35] = 3
+    batch, params = _greedy(logits, drafts)
+    library = build(verify_job(batch, params, Strict(), None).variant)
+    for together in (1, 0):
+        library.set_together(together)
+        _check(build, batch, params, parts=3)
+    library.set_together(1)

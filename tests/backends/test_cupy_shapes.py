@@ -26,10 +26,14 @@ BF16 = torch.bfloat16
 STRICT, GREEDY = Variant(KernelPolicy.STRICT, BF16), Variant(KernelPolicy.STRICT, BF16, greedy=True)
 
 
+def shape_of(extent: Extent, variant: Variant) -> LaunchShape:
+    by_rows, by_pieces = variant.by_rows, variant.by_pieces
+    return LaunchShape.choose(extent, ROOM, by_rows, by_pieces, ends_apart=variant.ends_apart)
+
+
 def chosen(num_reqs: int, variant: Variant, *, drafts: int = 3, vocab_size: int = 151_936) -> str:
     extent = Extent(num_reqs, drafts, num_reqs * (drafts + 1), vocab_size)
-    shape = LaunchShape.choose(extent, ROOM, variant.by_rows, variant.by_pieces)
-    return shape.launches(extent)[0][0]
+    return shape_of(extent, variant).launches(extent, greedy=variant.greedy)[0][0]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +43,7 @@ def chosen(num_reqs: int, variant: Variant, *, drafts: int = 3, vocab_size: int 
             STRICT,
             {64: "wide", 88: "wide", 89: "pieces", 256: "pieces", 396: "pieces", 397: "rowwise"},
         ),
-        (GREEDY, {128: "wide", 198: "narrow", 199: "pieces", 396: "pieces", 397: "narrow"}),
+        (GREEDY, {63: "wide", 64: "greedy_pieces", 528: "greedy_pieces", 529: "narrow"}),
     ],
 )
 def test_batches_of_some_sizes_are_read_by_pieces(
@@ -61,10 +65,25 @@ def test_other_batches_are_not() -> None:
         assert chosen(256, STRICT, drafts=drafts, vocab_size=vocab_size) == "narrow"
 
 
+def test_a_strict_request_alone_has_a_cta_that_only_finishes() -> None:
+    alone, two = Extent(1, 3, 4, 151_936), Extent(2, 3, 8, 151_936)
+    shape = shape_of(alone, STRICT)
+    assert (shape.group, shape.num_ctas, shape.fields(alone)["share"]) == (133, 133, 9)
+    assert 4 * alone.target_blocks == 132 * 9
+    assert shape_of(alone, GREEDY).group == 132
+    assert shape_of(alone, Variant(KernelPolicy.STRICT, BF16, filtered=True)).group == 132
+    assert shape_of(two, STRICT) == LaunchShape.wide(two, ROOM)
+    for room in range(2, 12):
+        assert LaunchShape.wide(alone, room, ends_apart=True).num_ctas <= room
+
+
 def test_pieces_are_as_large_as_there_may_be_so_many() -> None:
     extent = Extent(256, 3, 1024, 151_936)
     shape = LaunchShape.pieces(extent, 32)
-    assert shape.launches(extent) == (("pieces", 10 * 1024), ("pieces_end", 256))
+    launches = shape.launches(extent, greedy=False)
+    assert launches == (("pieces", 10 * 1024), ("pieces_end", 256))
+    launches = shape.launches(extent, greedy=True)
+    assert launches == (("greedy_pieces", 10 * 1024), ("greedy_pieces_end", 256))
     assert shape.fields(extent)["share"] == 30
     long = Extent(2, 1, 4, 2_000_000)
     assert LaunchShape.pieces(long, 32).group == MOST_PIECES

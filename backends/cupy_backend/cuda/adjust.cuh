@@ -17,14 +17,20 @@ struct Adjustment {
     int num_before;  // drafts before the row, which count as output
 };
 
+// `index` has 32 bits, which spares half of the product.
+__device__ inline const char* address_of(const Integers& integers, i64 index) {
+    const u64 bytes = static_cast<u64>(static_cast<u32>(index)) * static_cast<u64>(integers.stride);
+    return static_cast<const char*>(integers.data) + bytes;
+}
+
 // Without a branch, so that many such loads can be on their way at once.
 __device__ inline i64 integer_at(const Integers& integers, i64 index) {
-    const int* words = static_cast<const int*>(integers.data);
-    const i64 place = index * integers.stride * (integers.wide ? 2 : 1);
-    const int low = load_now(words + place), high = load_now(words + place + (integers.wide ? 1 : 0));
+    const bool wide = static_cast<u32>(integers.wide);
+    const int* words = reinterpret_cast<const int*>(address_of(integers, index));
+    const int low = load_now(words), high = load_now(words + wide);
     const i64 narrow = low;
     const i64 whole = static_cast<i64>(static_cast<u64>(high) << 32 | static_cast<u32>(low));
-    return integers.wide ? whole : narrow;
+    return wide ? whole : narrow;
 }
 
 __device__ inline float penalised(const Adjustment& a, i64 id, float logit) {

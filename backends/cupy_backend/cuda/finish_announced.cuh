@@ -1,5 +1,5 @@
-// What the CTA of a request does that has begun last: it takes all statistics and finishes. As all others
-// have begun, they go on whatever it waits for.
+// What the last CTA of a request does: it takes all statistics and finishes. All CTAs of the launch are on the
+// device at once, so that the others go on whatever it waits for.
 #pragma once
 #include "announced_rows.cuh"
 
@@ -23,7 +23,7 @@ __device__ inline void finish_samples(const Params& p, const GlobalPlaces& place
         const int row = first + warp_id() / DrawTeam::WARPS;
         end = first + teams < num_rows ? first + teams : num_rows;
         if (row < end) sample_row(p, places, shared, row);
-        __syncthreads();
+        meet_in_cta();
         if (end == num_rows && warp_id() > 0) return;
         failed = first_failure(p, shared, first, end, verdict);
         if (end == num_rows) break;
@@ -60,7 +60,6 @@ __device__ inline void find_announced_laws(
 
 __device__ inline void finish_announced(const Params& p, Shared& shared, KnownNoise& known) {
     const GlobalPlaces places = {p, shared.request};
-    if (thread_id() == 0) *shared.control.arrived = 0;
     if (POLICY == STRICT || shared.request.strict) return finish_samples(p, places, shared);
     const int bonus = shared.request.num_drafts, team = warp_id() / DrawTeam::WARPS;
     if (team == BONUS_TEAM) {
@@ -72,7 +71,7 @@ __device__ inline void finish_announced(const Params& p, Shared& shared, KnownNo
     } else {
         find_announced_laws(p, places, shared, known);
     }
-    __syncthreads();
+    meet_in_cta();
     Verdict verdict = PASSES;
     const int first = first_failure(p, shared, 0, shared.request.num_rows, verdict);
     const Decision decision = decide(p, shared, first, verdict);

@@ -5,26 +5,6 @@
 
 constexpr int MOST_PIECE_BLOCKS = 128;  // as in shape.py
 
-// What of which row is read by this CTA.
-struct RowPiece {
-    int request;
-    int row;
-    int part;
-    __device__ static RowPiece of(const Params& p) {
-        const u32 group = static_cast<u32>(p.group), requests = static_cast<u32>(p.num_reqs);
-        const u32 place = blockIdx.x / group, row = place / requests;
-        return {static_cast<int>(place - row * requests), static_cast<int>(row),
-                static_cast<int>(blockIdx.x - place * group)};
-    }
-    // Among the row's.
-    __device__ Stretch blocks(const Params& p) const {
-        const int all = num_blocks_of(p.vocab_size), share = static_cast<int>(p.share);
-        const int begin = part * share, end = begin + share;
-        return {begin < all ? begin : all, end < all ? end : all};
-    }
-    __device__ u64* rival(const Params& p) const { return rivals_of(p, request, row) + part; }
-};
-
 // Statistics are announced, and kept for who is to score them.
 struct AnnounceAndKeep {
     Mass* first;
@@ -59,8 +39,7 @@ __device__ inline void stream_piece(
     const GlobalPlaces places = {p, shared.request};
     const Stretch blocks = piece.blocks(p);
     const AnnounceAndKeep put = {places.announced(piece.row) + blocks.begin, shared.kept};
-    const int before = piece.row * num_blocks_of(p.vocab_size);
-    const Stretch stretch = {before + blocks.begin, before + blocks.end};
+    const Stretch stretch = piece.stretch(p);
     const Rows rows =
         Rows::of(p, shared.request, WrittenPlaces{places}, static_cast<u32>(p.inverse), ~0);
     Flow flow = {};
@@ -96,12 +75,12 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     const RowPiece piece = RowPiece::of(p);
     let_next_launch_begin();
     look_around(p, shared, piece);
-    __syncthreads();
+    meet_in_cta();
     const bool is_there = piece.row < shared.request.num_rows;
     if (is_there && shared.is_behind_end)
         leave_out(p, shared.request, piece);
     else if (is_there)
         stream_piece(p, shared, piece);
-    __syncthreads();
+    meet_in_cta();
     if (piece.row < shared.request.num_drafts && warp_id() == 0) tell_rival(p, shared, piece);
 }

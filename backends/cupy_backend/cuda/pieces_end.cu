@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
         if (lane_id() == 0) shared.request = request;
     }
     copy_params(p, shared);
-    __syncthreads();
+    meet_in_cta();
     const int count = shared.request.num_drafts * static_cast<int>(p.group);
     finish_samples(p, {p, shared.request}, shared);
     Mass* rivals = reinterpret_cast<Mass*>(rivals_of(p, index, 0));

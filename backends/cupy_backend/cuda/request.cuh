@@ -29,8 +29,7 @@ __device__ inline int num_blocks_of(i64 vocab_size) {
 
 // A request's draft ids.
 __device__ inline Integers drafts_of(const Params& p, i64 request) {
-    const i64 bytes = request * p.draft_ids.stride * (p.draft_ids.wide ? 8 : 4);
-    return {static_cast<const char*>(p.draft_ids.data) + bytes, p.draft_ids_step, p.draft_ids.wide};
+    return {address_of(p.draft_ids, request), p.draft_ids_step, p.draft_ids.wide};
 }
 
 // Loads of what a request is are behind no branch, which would be waited for: where there is nothing to be
@@ -38,10 +37,10 @@ __device__ inline Integers drafts_of(const Params& p, i64 request) {
 
 // A lane's draft of 32 from `first` on, whether or not the request has so many.
 __device__ inline i64 load_draft(const Params& p, i64 request, int first) {
-    const i64 place = first + lane_id(), count = p.max_spec_len;
+    const int place = first + lane_id(), count = static_cast<int>(p.max_spec_len);
     const bool there = place < count;
     const Integers from = count > 0 ? drafts_of(p, request) : p.positions;
-    const i64 id = integer_at(from, there ? place : count > 0 ? count - 1 : request);
+    const i64 id = integer_at(from, there ? place : count > 0 ? count - 1 : static_cast<int>(request));
     return there ? id : 0;
 }
 
@@ -80,6 +79,15 @@ __device__ inline void read_drafts(
     request.num_drafts = room > 0 ? static_cast<int>(room) : 0;
 }
 
+// Its rows, of which there are no more than its drafts allow; `loaded` as there. By a warp.
+__device__ inline void enter_rows(
+    const Params& p, const Extent& extent, i64 loaded, int* ids, Request& request) {
+    const i64 room = extent.end - extent.start - 1;
+    request.start = extent.start;
+    read_drafts(p, room, loaded, ids, request);
+    request.num_rows = room < 0 ? 0 : request.num_drafts + 1;
+}
+
 // Scales of both laws, each by every second lane.
 __device__ inline void find_scales(Request& request) {
     const float mine =
@@ -95,7 +103,6 @@ __device__ inline Request read_request(const Params& p, i64 index, int* ids) {
     // Not behind the number of rows, which it would wait for.
     const i64 loaded = load_draft(p, index, 0);
     const Extent extent = load_extent(p, index);
-    request.start = extent.start;
     const i64 slot = integer_at(p.slots.data ? p.slots : p.positions, index);
     request.slot = p.slots.data ? slot : index;
     request.seed = static_cast<u64>(p.seeds[index]);
@@ -103,9 +110,7 @@ __device__ inline Request read_request(const Params& p, i64 index, int* ids) {
     request.temperature = p.target.temperature[index];
     if (DENSE) request.draft_temperature = p.draft.temperature[index];
     find_scales(request);
-    const i64 room = extent.end - extent.start - 1;
-    read_drafts(p, room, loaded, ids, request);
-    request.num_rows = room < 0 ? 0 : request.num_drafts + 1;
+    enter_rows(p, extent, loaded, ids, request);
     request.greedy = GREEDY || request.temperature == 0.0f;
     request.strict = POLICY == STRICT || (request.greedy && POLICY != SYNTHETIC);
     request.dense = DENSE && request.draft_temperature != 0.0f && !request.strict;
@@ -121,7 +126,8 @@ __device__ inline bool is_guessable(const Params& p) {
 __device__ inline Request guess_request(const Params& p, i64 index) {
     Request guess = {};
     guess.index = static_cast<int>(index);
-    guess.start = index * (p.max_spec_len + 1);
+    const u64 rows = static_cast<u32>(p.max_spec_len) + 1;
+    guess.start = static_cast<i64>(static_cast<u32>(index) * rows);
     guess.slot = index;
     guess.num_drafts = static_cast<int>(p.max_spec_len);
     guess.num_rows = guess.num_drafts + 1;
@@ -144,6 +150,7 @@ __device__ inline bool is_as_guessed(const Params& p, Request& guess) {
     if (DENSE) guess.draft_temperature = p.draft.temperature[index];
     bool good = (extent.start == guess.start) & (extent.end >= extent.start + guess.num_rows);
     if (DENSE) good &= (guess.temperature != 0.0f) & (guess.draft_temperature != 0.0f);
+#pragma unroll 1
     for (int first = 0; first < guess.num_drafts; first += LANES) {
         const i64 id = first == 0 ? first_id : load_draft(p, index, first);
         good &= (first + lane_id() >= guess.num_drafts) | ((id >= 0) & (id < p.vocab_size));

@@ -1,21 +1,13 @@
-// Rows at which a draft certainly ends, told to CTAs that have not begun to read later rows. Each says what
-// the best of its blocks scores in the race of its row, and what the draft token's block does if it has that.
-// Nobody waits: who comes too early reads in vain. What decides are other numbers, found later.
+// At which rows a draft certainly ends, by the words of pieces: each says what the best of its blocks scores in
+// the race of its row, and what the draft token's block does if it has that. What decides are other numbers,
+// found later.
 #pragma once
-#include "announced.cuh"
-
-constexpr int MOST_PIECES = LANES;  // of a row, as in workspace.py
-constexpr int LOOKS_BACK = 3;       // rows; what lies behind an end is told to be one
+#include "row_piece.cuh"
 
 // Of a piece, a word that is 0 until it has come: the best block's key, above it the draft token's, or 0.
 __device__ inline u64 rival_word(u32 best, u32 own) { return static_cast<u64>(own) << 32 | best; }
 
 constexpr u64 BEHIND_END = 1ull << 32 | 0xffffffffull;
-
-// A row's pieces.
-__device__ inline u64* rivals_of(const Params& p, int request, int row) {
-    return p.rivals + (request * (p.max_spec_len + 1) + row) * p.group;
-}
 
 // Whether a row certainly ends the draft, given its pieces' words by lanes.
 __device__ inline bool is_end(u64 word) {
@@ -26,13 +18,8 @@ __device__ inline bool is_end(u64 word) {
 
 // Whether some row before one is known to. By a warp.
 __device__ inline bool is_behind_end(const Params& p, int request, int row) {
-    u64 words[LOOKS_BACK] = {};
-#pragma unroll
-    for (int i = 0; i < LOOKS_BACK; ++i) {
-        const int before = row - 1 - i;
-        load_relaxed_if(before >= 0 && lane_id() < p.group,
-                        rivals_of(p, request, before) + lane_id(), words[i]);
-    }
+    u64 words[LOOKS_BACK];
+    load_rivals_before(p, request, row, words);
     bool behind = false;
 #pragma unroll
     for (int i = 0; i < LOOKS_BACK; ++i) behind |= is_end(words[i]);
@@ -42,7 +29,7 @@ __device__ inline bool is_behind_end(const Params& p, int request, int row) {
 // About what a block scores in its row's race: relative to no largest logit, so rounded otherwise.
 __device__ inline float rival_score(
     const Request& request, const DrawKey& key, const Mass& block, u32 index) {
-    if (GREEDY || request.greedy) return block.max;
+    if (request.greedy) return block.max;
     const uint4 words = random_words_here(key, BLOCK_LEVEL, index / 4);
     return block.max * request.scale + log2_fast(block.sum) - log2_exponential(word_of(words, index));
 }

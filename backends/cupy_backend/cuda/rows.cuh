@@ -152,8 +152,8 @@ __device__ inline bool is_full_block(const Row<T>& row, int block) {
 // Whether all of a row can be loaded by whole vectors.
 template <typename T>
 __device__ inline bool is_direct(const Row<T>& row) {
-    return row.is_vector_loadable() && row.vocab_size % 8 == 0 &&
-           row.num_elements >= row.vocab_size;
+    return row.is_vector_loadable() && static_cast<u32>(row.vocab_size) % 8 == 0 &&
+           static_cast<u32>(row.num_elements) >= static_cast<u32>(row.vocab_size);
 }
 
 // Whether a block can.

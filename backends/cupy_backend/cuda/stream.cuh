@@ -127,7 +127,7 @@ struct Flow {
             const i64 vocab_size = spot.draft ? p.draft_vocab_size : p.vocab_size;
             int behind = num_blocks_of(vocab_size) - spot.place;
             if (behind > end - next) behind = end - next;
-            const int turns = (behind + READERS - 1) / READERS;
+            const int turns = static_cast<int>((static_cast<u32>(behind) + READERS - 1) / READERS);
             next += turns * READERS;
             if (rows.whole(spot.draft)) left = turns;
             rest = static_cast<int>(vocab_size) - (spot.place + (turns - 1) * READERS) * BLOCK_SIZE;
@@ -139,7 +139,7 @@ struct Flow {
         draft = spot.draft;
         data = rows.data_of(p, spot) +
                lane * 8 * static_cast<int>(draft ? sizeof(DraftLogit) : sizeof(TargetLogit));
-        stats = rows.stats_of(p, spot) + lane / 16 * READERS;
+        stats = rows.stats_of(p, spot) + static_cast<u32>(lane) / 16 * READERS;
         scale = draft ? rows.draft_scale : rows.scale;
     }
 

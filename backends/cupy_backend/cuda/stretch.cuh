@@ -61,13 +61,13 @@ struct Rows {
         rows.inverse = inverse;
         rows.scale = request.scale;
         rows.target_whole =
-            !ADJUSTED && is_direct(first) && p.target_stride % PER_VECTOR<TargetLogit> == 0;
+            !ADJUSTED && is_direct(first) && static_cast<u32>(p.target_stride) % PER_VECTOR<TargetLogit> == 0;
         if (!DENSE) return rows;
         const Row<DraftLogit> beside = draft_row(p, request, 0);
         rows.draft = reinterpret_cast<const char*>(beside.data);
         rows.draft_stats = places.draft_stats(0);
         rows.draft_scale = request.draft_scale;
-        rows.draft_whole = is_direct(beside) && p.draft_row_stride % PER_VECTOR<DraftLogit> == 0;
+        rows.draft_whole = is_direct(beside) && static_cast<u32>(p.draft_row_stride) % PER_VECTOR<DraftLogit> == 0;
         return rows;
     }
 
@@ -93,10 +93,10 @@ struct Rows {
     }
 
     __device__ const char* data_of(const Params& p, const Spot& spot) const {
-        const i64 place = static_cast<i64>(spot.place) * BLOCK_SIZE;
+        const u64 row = static_cast<u32>(spot.row), place = static_cast<u32>(spot.place) * BLOCK_SIZE;
         return spot.draft
-            ? draft + (spot.row * p.draft_row_stride + place) * static_cast<i64>(sizeof(DraftLogit))
-            : target + (spot.row * p.target_stride + place) * static_cast<i64>(sizeof(TargetLogit));
+            ? draft + (row * static_cast<u64>(p.draft_row_stride) + place) * sizeof(DraftLogit)
+            : target + (row * static_cast<u64>(p.target_stride) + place) * sizeof(TargetLogit);
     }
 };
 

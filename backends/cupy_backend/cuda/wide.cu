@@ -1,6 +1,7 @@
 // Verification by several CTAs a request, for batches with fewer requests than the device has room
-// for CTAs. All rows are read at once; whoever arrives last goes on. Under block verification, which
-// needs residuals of many rows, everyone waits for that moment and comes to the same decision.
+// for CTAs. All rows are read at once; one of them goes on, the last by its number or by its arrival. Under
+// block verification, which needs residuals of many rows, everyone waits for all and comes to the same
+// decision. Launches are cooperative.
 #include "finish_announced.cuh"
 #include "together.cuh"
 
@@ -12,6 +13,7 @@ __device__ inline bool publish_request(
     if (lane_id() == 0) {
         shared.request = request;
         shared.best = 0;
+        shared.foregone = static_cast<int>(NO_TOKEN);
         shared.control = control_of(p, guess.index);
     }
     return has_rows_of(guess, request);
@@ -22,8 +24,6 @@ __device__ inline bool publish_request(
 __device__ inline void read_share(
     const Params& p, Shared& shared, const Member& member, i64 index) {
     constexpr int reader = CTA_WARPS - 1;  // no warp has fewer blocks
-    u32 begun = 0;
-    if (ANNOUNCED && thread_id() == 0) begun = add_relaxed(control_of(p, index).arrived, 1u);
     Request request = guess_request(p, index);
     u32 inverse = static_cast<u32>(p.inverse);
     Stretch stretch = {};
@@ -39,7 +39,7 @@ __device__ inline void read_share(
         if (!ANNOUNCED) copy_params(p, shared);
         if (thread_id() == 0) {
             shared.member = member;
-            if (ANNOUNCED) shared.flags[0] = begun == static_cast<u32>(p.group) - 1;
+            if (ANNOUNCED) shared.flags[0] = member.index == member.count - 1;
         }
         bool right = is_guessable(p);
         if (warp_id() == reader) {
@@ -49,7 +49,7 @@ __device__ inline void read_share(
             find_scales(request);
         }
         if (right) break;
-        __syncthreads();
+        meet_in_cta();
         request = shared.request;
         inverse = inverse_of(length_of_pair(p, request));
         const int total = length_of_request(p, request);
@@ -58,7 +58,7 @@ __device__ inline void read_share(
     flow.weigh(p, shared.cursors, request.scale, request.draft_scale);
     flow.drain(p, shared.cursors, Never{}, Announce{});
     if (shared.cursors[warp_id()].rows.whole()) return;
-    __syncthreads();
+    meet_in_cta();
     const int all = length_of_request(p, shared.request);
     const Member& known = shared.member;
     read_piecewise(p, shared.request, shared.cursors[warp_id()].rows,
@@ -111,7 +111,7 @@ __device__ inline int sample_rows(
             if (law.is_usable())
                 target_token(shared, row, places.target_stats(row), noise.of_row(p, row));
         }
-        __syncthreads();
+        meet_in_cta();
         const int end = first + teams < num_rows ? first + teams : num_rows;
         failed = first_failure(p, shared, first, end, verdict);
         if (failed < end) return failed;
@@ -128,7 +128,7 @@ __device__ inline Decision decide_together(
     if (!leaves_notes || warp_id() == 0) decision = decide(p, shared, first, verdict);
     if (thread_id() == 0) shared.decision = decision;
     if (!leaves_notes && !FILTERED) return decision;
-    __syncthreads();
+    meet_in_cta();
     return shared.decision;
 }
 
@@ -149,10 +149,10 @@ __device__ COLD bool find_residuals(Shared& shared) {
 #pragma unroll 1
     for (int row = last_candidate(shared, shared.decision.kept); row > 0;) {
         if (thread_id() == 0) set_pair(shared, row, places.target_stats(row));
-        __syncthreads();
+        meet_in_cta();
         find_masses(shared);
         row = last_candidate(shared, shared.pair_row);
-        __syncthreads();
+        meet_in_cta();
     }
     return arrive(shared, shared.control.left, shared.member.count);
 }
@@ -179,7 +179,7 @@ __device__ COLD void choose_residual(Shared& shared, const KnownNoise& noise) {
 __device__ COLD void finish_block(Shared& shared, const KnownNoise& noise) {
     const GlobalPlaces places = {shared.params, shared.request};
     if (warp_id() < DrawTeam::WARPS) choose_residual(shared, noise);
-    __syncthreads();
+    meet_in_cta();
     if (shared.decision.num_accepted == 0)
         finish_row(shared, 0, places.target_stats(0), noise.of_row(shared.params, 0));
     else if (warp_id() < DrawTeam::WARPS)
@@ -210,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     if (FILTERED) close_all(shared);
     read_share(p, shared, member, index);
     if (ANNOUNCED) copy_params(p, shared);
-    __syncthreads();
+    meet_in_cta();
     if (ANNOUNCED) {
         if (shared.flags[0]) finish_announced(p, shared, noise);
         return;
@@ -230,14 +230,14 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
         gather_filters(p, shared, index);
     }
     find_noise(p, shared.request, noise, shared.request.num_rows);
-    __syncthreads();
+    meet_in_cta();
     if (!waits_for_all(shared) && !shared.flags[0]) return;
     Verdict verdict = PASSES;
     int first;
     bool open = false, alone = false;
     if (FILTERED) {
         note_laws(shared);
-        __syncthreads();
+        meet_in_cta();
         if (!JUDGES_OPEN_ROWS) open = settle_open(shared, reinterpret_cast<Scratch&>(scratch), waits_for_all(shared));
     }
     if (shared.request.strict) {
@@ -245,14 +245,15 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     } else {
         if (!FILTERED) {
             find_laws(p, places, shared);
-            __syncthreads();
+            meet_in_cta();
         }
         first = first_failure(p, shared, 0, shared.request.num_rows, verdict);
-        while (asks_for_laws(shared, first, verdict)) {
-            const int row = first < shared.request.num_drafts ? first : shared.request.num_drafts;
-            if (!settle_row(shared, reinterpret_cast<Scratch&>(scratch), row, alone)) return;
-            alone = true;
-            first = first_failure(p, shared, row, shared.request.num_rows, verdict);
+        if (asks_for_laws(shared, first, verdict)) {
+            const Judged judged = judge_open(shared, reinterpret_cast<Scratch&>(scratch), noise, first, verdict);
+            if (judged.is_over) return;
+            first = judged.first;
+            verdict = judged.verdict;
+            alone = judged.alone;
         }
     }
     const Decision decision = decide_together(p, shared, first, verdict);
@@ -281,7 +282,9 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     }
     const int row = decision.num_accepted;
     const Mass* stats = places.target_stats(row);
-    if (POLICY == PROBABILISTIC && decision.ending == FROM_RESIDUAL) {
+    if (JUDGES_OPEN_ROWS && shared.foregone != static_cast<int>(NO_TOKEN)) {
+        finish_foregone(shared);
+    } else if (POLICY == PROBABILISTIC && decision.ending == FROM_RESIDUAL) {
         finish_row(shared, row, stats, noise.of_row(p, row));
     } else if (decision.ending == FROM_TARGET && is_kept_in_part(shared, row)) {
         finish_kept(shared, row, stats);

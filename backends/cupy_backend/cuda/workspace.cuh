@@ -9,7 +9,7 @@ constexpr int MAX_SHARING = 160;    // requests whose CTAs do; there is no room 
 
 // Of one request.
 struct Control {
-    u32* arrived;  // CTAs that have begun, or have read their share
+    u32* arrived;  // CTAs that have read their share
     u32* counted;  // CTAs that have counted their share of rows that statistics leave open
     u32* left;     // CTAs that need nothing more
     u32* counts;   // [MAX_SHARED_ROWS, MAX_COUNTED], or null

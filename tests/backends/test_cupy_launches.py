@@ -1,0 +1,68 @@
+"""How kernels are given to the driver."""
+
+import sys
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from acceptor.backends.cupy_backend.device import Device
+from acceptor.backends.cupy_backend.variant import all_variants
+
+
+class Driver:
+    """What `Device.kernel` and `Kernel.launch` ask of CuPy's module."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def moduleLoadData(self, code: bytes) -> int:  # noqa: N802 (the driver's name)
+        return len(code)
+
+    def moduleGetFunction(self, module: int, name: str) -> int:  # noqa: N802
+        return module + len(name)
+
+    def occupancyMaxActiveBlocksPerMultiprocessor(self, *_: int) -> int:  # noqa: N802
+        return 2
+
+    def launchKernel(self, *given: int) -> None:  # noqa: N802
+        self.calls.append(("ordinary", *given))
+
+    def launchCooperativeKernel(self, *given: int) -> None:  # noqa: N802
+        self.calls.append(("cooperative", *given))
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    made = Driver()
+    api = ModuleType("cupy_backends.cuda.api")
+    api.driver = made  # type: ignore[attr-defined]
+    for name in ("cupy_backends", "cupy_backends.cuda"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.api", api)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    return made
+
+
+def device() -> Device:
+    compiled = SimpleNamespace(load=lambda *_: b"code")
+    return Device(0, 80, 132, compiled)  # type: ignore[arg-type]
+
+
+def test_all_ctas_of_the_wide_kernel_are_on_the_device_at_once(driver: Driver) -> None:
+    one = device()
+    for variant in (variant for variant in all_variants() if variant.has_wide):
+        kernel = one.verification("wide", variant)
+        assert (kernel.room, kernel.waits) == (264, True)
+        kernel.launch(133, 5, 77)
+        assert driver.calls.pop() == ("cooperative", 8, 133, 1, 1, 512, 1, 1, 0, 5, 77)
+
+
+@pytest.mark.parametrize("name", ["narrow", "rowwise", "pieces", "greedy_pieces"])
+def test_nobody_waits_in_others(driver: Driver, name: str) -> None:
+    kernel = device().kernel(name, ())
+    kernel.launch(1000, 5, 77)
+    (call,) = driver.calls
+    assert (call[0], call[2]) == ("ordinary", 1000)
