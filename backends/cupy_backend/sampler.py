@@ -143,7 +143,7 @@ class CupySampler:
         place(fields, job.extent, workspace)
         fields.update(shape.fields(job.extent))
         packed = pack(fields, job.numbers, job.rates)
-        _enqueue(launches_of(device, shape, job), stream, words_of(packed))
+        self._enqueue(launches_of(device, shape, job), stream, words_of(packed))
 
     def _start(
         self,
@@ -162,7 +162,7 @@ class CupySampler:
             if workspace is None or not plan.fits(workspace):
                 workspace = self._workspace(device, stream, plan.job.extent)
         words = plan.argument(batch, draft_map, out, workspace)
-        _enqueue(plan.launches(device), stream, words)
+        self._enqueue(plan.launches(device), stream, words)
 
     def _shape(self, device: Device, job: Job) -> LaunchShape:
         if job.extent.num_reqs == 0:
@@ -186,7 +186,7 @@ class CupySampler:
         launch = LogprobsLaunch.prepare(job, params, num_logprobs, kernel.room, where)
         if launch.num_ctas > 0:
             stream = _current_stream(device.index)
-            _enqueue([(kernel, launch.num_ctas)], stream, words_of(launch.packed))
+            self._enqueue([(kernel, launch.num_ctas)], stream, words_of(launch.packed))
         return launch.logprobs
 
     def _workspace(self, device: Device, stream: int, extent: Extent) -> Workspace:
@@ -198,12 +198,19 @@ class CupySampler:
             self._workspaces[device.index, stream] = known
         return known
 
-
-def _enqueue(launches: list[tuple[Kernel, int]], stream: int, words: "array[int]") -> None:
-    address, count = words.buffer_info()
-    words[-1] = address
-    for kernel, num_ctas in launches:
-        kernel.launch(num_ctas, stream, address + 8 * (count - 1))
+    def _enqueue(
+        self, launches: list[tuple[Kernel, int]], stream: int, words: "array[int]"
+    ) -> None:
+        address, count = words.buffer_info()
+        words[-1] = address
+        try:
+            for kernel, num_ctas in launches:
+                kernel.launch(num_ctas, stream, address + 8 * (count - 1))
+        except BaseException:
+            # What one of two launches leaves for the other would be misread by the next step.
+            for key in [key for key in self._workspaces if key[1] == stream]:
+                self._outgrown.append(self._workspaces.pop(key))
+            raise
 
 
 def _current_stream(index: int) -> int:

@@ -1,6 +1,7 @@
 """How kernels are given to the driver."""
 
 import sys
+from array import array
 from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -8,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from acceptor.backends.cupy_backend import CupySampler
 from acceptor.backends.cupy_backend.device import Device
 from acceptor.backends.cupy_backend.variant import all_variants
+from acceptor.backends.cupy_backend.workspace import Extent, Workspace
 
 
 class Driver:
@@ -66,3 +69,24 @@ def test_nobody_waits_in_others(driver: Driver, name: str) -> None:
     kernel.launch(1000, 5, 77)
     (call,) = driver.calls
     assert (call[0], call[2]) == ("ordinary", 1000)
+
+
+class Interrupted:
+    """A kernel during whose launch somebody presses Ctrl-C."""
+
+    def launch(self, *_: int) -> None:
+        raise KeyboardInterrupt
+
+
+def test_nobody_finds_what_an_interrupted_step_has_left(driver: Driver) -> None:
+    sampler = CupySampler()
+    extent = Extent(num_reqs=1, max_spec_len=1, num_logits=2, vocab_size=600)
+    halfway, others = (Workspace.for_extent(extent, torch.device("cpu")) for _ in range(2))
+    sampler._workspaces.update({(0, 5): halfway, (0, 6): others})
+    launches: Any = [(device().kernel("pieces", ()), 8), (Interrupted(), 1)]
+    with pytest.raises(KeyboardInterrupt):
+        sampler._enqueue(launches, 5, array("Q", [0, 0]))
+    assert len(driver.calls) == 1
+    assert sampler._workspaces == {(0, 6): others}
+    # The first launch, or a graph, may still work in it.
+    assert sampler._outgrown == [halfway]
