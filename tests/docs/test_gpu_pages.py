@@ -1,6 +1,7 @@
 """The pages about speed and GPU runs show what the records say."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,8 @@ from kit.gpu_record import as_record
 from kit.gpu_runs import table
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
+RUN = Run.read(DATA / "kernels.json")
+SIZES = (1, 16, 64, 256)
 
 
 def test_the_table_of_gpu_runs_is_what_the_records_say() -> None:
@@ -19,8 +22,26 @@ def test_the_table_of_gpu_runs_is_what_the_records_say() -> None:
 
 
 def test_the_tables_of_kernels_are_what_the_record_says() -> None:
-    run = Run.read(DATA / "kernels.json")
-    assert (DATA / "kernels.md").read_text(encoding="utf-8") == markdown(run)
+    assert (DATA / "kernels.md").read_text(encoding="utf-8") == markdown(RUN)
+
+
+def test_the_goals_in_bold_are_those_that_the_record_misses() -> None:
+    page = (DATA.parent / "performance.md").read_text(encoding="utf-8")
+    row = re.compile(r"^\| (.+) \| (triton|cupy) \|(.+)\|$", re.MULTILINE)
+    goals = {(label, backend): cells.split("|") for label, backend, cells in row.findall(page)}
+    for line, column in ((line, SIZES.index(line.workload.num_reqs)) for line in RUN.lines):
+        for cell in line.cells:
+            took = cell.median("graph_cold")
+            goal = goals[line.workload.label, cell.backend][column].strip()
+            limit = float(goal.strip("*"))
+            assert took is not None
+            assert (took > limit) == goal.startswith("**"), (line.workload, cell.backend, took)
+            assert took <= 1.06 * limit
+    one = RUN.lines[0]
+    for cell, limit in zip(one.cells, (45, 30), strict=True):
+        took = cell.median("eager_cold")
+        assert took is not None
+        assert took <= limit
 
 
 def test_a_run_of_tests_is_recorded_with_its_failures(tmp_path: Path) -> None:
