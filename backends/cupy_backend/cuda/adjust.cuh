@@ -33,44 +33,50 @@ __device__ inline i64 integer_at(const Integers& integers, i64 index) {
     return wide ? whole : narrow;
 }
 
-__device__ inline float penalised(const Adjustment& a, i64 id, float logit) {
+// Doubles until the last rounding, as the oracle adds: what lies closer together than float32 can tell is at least
+// never put the other way round.
+__device__ inline double penalised(const Adjustment& a, i64 id, double logit) {
     int count = a.output_counts[id];
     for (int i = 0; i < a.num_before; ++i)
         count += integer_at(a.drafts, i) == id;
     if (a.prompt_mask[id] || count > 0)
-        logit = logit > 0.0f ? __fdiv_rn(logit, a.repetition) : __fmul_rn(logit, a.repetition);
-    logit = __fsub_rn(logit, __fmul_rn(a.frequency, static_cast<float>(count)));
-    return __fsub_rn(logit, count > 0 ? a.presence : 0.0f);
+        logit = logit > 0.0 ? __ddiv_rn(logit, a.repetition) : __dmul_rn(logit, a.repetition);
+    logit = __dsub_rn(logit, __dmul_rn(a.frequency, count));
+    return __dsub_rn(logit, count > 0 ? a.presence : 0.0);
+}
+
+// The first `num_bias` entries may have the id.
+__device__ inline float adjusted(const Adjustment& a, int num_bias, i64 id, float logit) {
+    double sum = logit;
+    for (int entry = 0; entry < num_bias; ++entry)
+        if (a.bias_ids[entry] == id) sum = __dadd_rn(sum, a.bias_values[entry]);
+    return __double2float_rn(a.output_counts ? penalised(a, id, sum) : sum);
 }
 
 __device__ COLD float adjust_logit(const Adjustment& a, i64 id, float logit) {
-    for (int entry = 0; entry < a.num_bias; ++entry)
-        if (a.bias_ids[entry] == id) logit = __fadd_rn(logit, a.bias_values[entry]);
-    return a.output_counts ? penalised(a, id, logit) : logit;
+    return adjusted(a, a.num_bias, id, logit);
 }
 
-// Adds one entry to the lane that holds its id.
-__device__ inline void add_bias(i64 id, float value, int block, float (&logits)[PER_LANE]) {
-    const int offset = static_cast<int>(id % BLOCK_SIZE);
-    const int place = offset / (BLOCK_SIZE / 2) * 8 + offset % 8;
-    const bool mine = offset % (BLOCK_SIZE / 2) / 8 == lane_id();
-#pragma unroll
-    for (int j = 0; j < PER_LANE; ++j)
-        if (mine && j == place) logits[j] = __fadd_rn(logits[j], value);
+// Of this lane's logits in a block, those whose ids have a bias, a bit each.
+__device__ inline u32 biased_in(const Adjustment& a, int block, i64 vocab_size) {
+    u32 biased = 0;
+    for (int entry = 0; entry < a.num_bias; ++entry) {
+        const i64 id = a.bias_ids[entry];
+        if (id < 0 || id >= vocab_size || id / BLOCK_SIZE != block) continue;
+        const int offset = static_cast<int>(id % BLOCK_SIZE);
+        const int place = offset / (BLOCK_SIZE / 2) * 8 + offset % 8;
+        if (offset % (BLOCK_SIZE / 2) / 8 == lane_id()) biased |= 1u << place;
+    }
+    return biased;
 }
 
 __device__ COLD void adjust_block(
     const Adjustment& a, int block, i64 vocab_size, float (&logits)[PER_LANE]) {
-    for (int entry = 0; entry < a.num_bias; ++entry) {
-        const i64 id = a.bias_ids[entry];
-        if (id >= 0 && id < vocab_size && id / BLOCK_SIZE == block)
-            add_bias(id, a.bias_values[entry], block, logits);
-    }
-    if (!a.output_counts) return;
+    const u32 biased = biased_in(a, block, vocab_size);
 #pragma unroll
     for (int j = 0; j < PER_LANE; ++j) {
         const i64 id = static_cast<i64>(block) * BLOCK_SIZE + j / 8 * (BLOCK_SIZE / 2) +
                        lane_id() * 8 + j % 8;
-        if (id < vocab_size) logits[j] = penalised(a, id, logits[j]);
+        if (id < vocab_size) logits[j] = adjusted(a, biased >> j & 1 ? a.num_bias : 0, id, logits[j]);
     }
 }
