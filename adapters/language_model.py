@@ -24,6 +24,7 @@ from .transformer import Decoder, Step
 
 if TYPE_CHECKING:
     from .few_tokens.forward import FewTokens
+    from .one_launch.forward import OneLaunch
 
 MAX_FUSED_TOKENS = 32
 """Of a request. Decode steps are waited for; a prompt is longer, and not worth compiling for."""
@@ -47,6 +48,7 @@ class TransformerModel:
     _pieces: Pieces = field(init=False)
     _rope_table: Tensor = field(init=False)
     _kernels: "FewTokens | None" = field(init=False)
+    _one_launch: "OneLaunch | None" = field(init=False)
     _all_positions: Tensor = field(init=False)
 
     @lengths.default
@@ -69,6 +71,15 @@ class TransformerModel:
         from .few_tokens.forward import FewTokens  # noqa: PLC0415
 
         return FewTokens.of(self.decoder, self._rope_table)
+
+    @_one_launch.default
+    def _make_one_launch(self) -> "OneLaunch | None":
+        if self._kernels is None:
+            return None
+        # Brings what only a GPU needs.
+        from .one_launch.forward import OneLaunch  # noqa: PLC0415
+
+        return OneLaunch.of(self.decoder, self._rope_table)
 
     @_all_positions.default
     def _make_all_positions(self) -> Tensor:
@@ -167,6 +178,9 @@ class TransformerModel:
             return self.decoder.embedding.new_empty(shape)
         num_positions = self._num_positions(positions, cache, max_position)
         slots, slot_ids = self._slots(slot_ids, num_reqs, cache)
+        one = self._one_launch
+        if one is not None and one.takes(positions, last_only=last_only):
+            return one.forward(token_ids, positions, slot_ids, cache)
         kernels = self._kernels
         attend = None if kernels is None else kernels.attention_at(positions, slot_ids)
         if attend is None:

@@ -26,6 +26,7 @@ OF_ONE_FOLDER = {
     "backends/conformance": {"acceptor", "hypothesis", "numpy", "pytest"},
     "backends/triton_backend": {"triton"},
     "adapters/few_tokens": {"triton"},
+    "adapters/one_launch": {"cupy", "cupy_backends", "numpy"},
     "backends/cupy_backend": {"cupy", "cupy_backends"},
 }
 
