@@ -49,14 +49,18 @@ class Job:
 
     @property
     def has_whole_vectors(self) -> bool:
-        """Whether target rows are read by 16 bytes at a time, as cuda/stretch.cuh tells."""
-        places = self.fields["target_logits"], self.fields["target_stride"]
-        bytes_of = self.variant.target.itemsize
-        return (
-            not self.fields.get("target_map", 0)
-            and places[0] % _VECTOR_BYTES == 0
-            and places[1] * bytes_of % _VECTOR_BYTES == 0
-            and self.extent.vocab_size * bytes_of % _VECTOR_BYTES == 0
+        """Whether rows are read by 16 bytes at a time, as cuda/stretch.cuh tells."""
+        draft = self.variant.draft
+        return self._are_whole("target", self.variant.target, "stride") and (
+            draft is None or self._are_whole("draft", draft, "slot_stride", "row_stride")
+        )
+
+    def _are_whole(self, model: str, dtype: torch.dtype, *strides: str) -> bool:
+        steps = [self.fields[f"{model}_{stride}"] for stride in strides]
+        sizes = [size * dtype.itemsize for size in (*steps, self.extent.vocab_size)]
+        places = [self.fields[f"{model}_logits"], *sizes]
+        return not self.fields.get(f"{model}_map", 0) and all(
+            place % _VECTOR_BYTES == 0 for place in places
         )
 
 

@@ -71,7 +71,7 @@ class Assembly:
     @property
     def streams(self) -> bool:
         """Whether there is a streaming loop."""
-        return any(map(_STREAMED.search, self.texts))
+        return bool(self._streaming_loops())
 
     def instructions_per_logit(self) -> float:
         """Of the streaming loop: the fewest, once around it, that finish every block of a batch."""
@@ -88,7 +88,12 @@ class Assembly:
         return sum(bool(_STREAMED.search(text)) for text in self.texts[begin : end + 1])
 
     def _streaming_loop(self) -> tuple[int, int]:
-        """The smallest loop that loads blocks and finishes some, again and again."""
+        """The smallest one."""
+        _, first, last = min(self._streaming_loops())
+        return first, last
+
+    def _streaming_loops(self) -> list[tuple[int, int, int]]:
+        """Loops that load blocks and finish some, again and again: (length, first, last)."""
         loops = []
         for last, (address, text) in enumerate(zip(self.addresses, self.texts, strict=True)):
             branch = _BRANCH.search(text)
@@ -98,8 +103,7 @@ class Assembly:
             body = self.texts[first : last + 1]
             if any(map(_STREAMED.search, body)) and self._blocks_done(first, last):
                 loops.append((last - first, first, last))
-        _, first, last = min(loops)
-        return first, last
+        return loops
 
     def _blocks_done(self, first: int, last: int) -> list[int]:
         """Where a block is finished on a way that comes back; out-of-line code may lie between."""

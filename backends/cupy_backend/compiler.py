@@ -13,7 +13,8 @@ from .sources import program, sources
 INSTALL = "pip install 'acceptor[cupy]'"
 WARPS = {
     "wide": 16, "narrow": 16, "rowwise": 8, "pieces": 4, "pieces_end": 16,
-    "greedy_pieces": 2, "greedy_pieces_end": 8, "logprobs": 16,
+    "greedy_pieces": 2, "greedy_pieces_end": 8, "pair_pieces": 3, "pair_pieces_end": 16,
+    "logprobs": 16,
 }  # fmt: skip
 """Of a CTA of each kernel."""
 OPTIONS = ("-std=c++17", "-default-device", "--ptxas-options=-v")
@@ -24,7 +25,7 @@ def form_of(kernel: str) -> tuple[str, ...]:
     return (
         f"-DKERNEL_WARPS={WARPS[kernel]}",
         f"-DKERNEL_MEETS_IN_MEMORY={int(kernel == 'narrow')}",
-        f"-DKERNEL_MEETS_TWICE={int(kernel == 'wide')}",
+        f"-DKERNEL_MEETS_TWICE={int(kernel in ('wide', 'pair_pieces_end'))}",
     )
 
 

@@ -17,7 +17,7 @@ from .variant import Variant
 
 WARP_THREADS = 32
 OLDEST_ARCHITECTURE, OLDEST_OVERLAPPING = 80, 90
-OVERLAPPING = ("pieces_end", "greedy_pieces_end")
+OVERLAPPING = ("pieces_end", "greedy_pieces_end", "pair_pieces_end")
 WAITING = ("wide",)
 
 

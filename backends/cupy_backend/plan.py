@@ -35,7 +35,7 @@ def words_of(packed: bytes | bytearray) -> "array[int]":
 
 def launches_of(device: Device, shape: LaunchShape, job: Job) -> list[tuple[Kernel, int]]:
     """The kernels of a job, ready to launch one behind the other, and how many CTAs they have."""
-    names = shape.launches(job.extent, greedy=job.variant.greedy)
+    names = shape.launches(job.extent, job.variant.pieces)
     return [(device.verification(name, job.variant), num_ctas) for name, num_ctas in names]
 
 

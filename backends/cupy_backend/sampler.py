@@ -175,7 +175,7 @@ class CupySampler:
         if not device.overlaps or not job.has_whole_vectors:
             by_pieces = None
         return LaunchShape.choose(
-            job.extent, room, variant.by_rows, by_pieces, ends_apart=variant.ends_apart
+            job.extent, room, variant.by_rows, by_pieces, relief=variant.relief
         )
 
     def _logprobs(

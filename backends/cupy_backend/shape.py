@@ -2,10 +2,12 @@
 
 from attrs import frozen
 
-from .workspace import MOST_PIECES, Extent
+from .workspace import Extent
 
 _WARPS = 16
 _NARROW_FROM = 2
+_APART_ROOM, _APART_ROOM_RELIEVED, _RELIEVED_ROOM = 33, 22, 11
+"""For so many CTAs a request, or more, the last has nothing to read; or fewer, it has less."""
 _MOST_ROWS = 8
 """Of a request whose rows are dealt out, as cuda/rowwise.cu has bits for."""
 _MOST_PIECE_BLOCKS = 128
@@ -31,20 +33,20 @@ class ByPieces:
 
     Attributes:
         blocks: of a piece, at most.
-        above: requests for each CTA that there is room for; there are more.
-        most: the same; there are no more.
+        sizes: of batches, in requests for each CTA that there is room for: more than the first and
+            no more than the second number of one of these.
     """
 
     blocks: int
-    above: float
-    most: float
+    sizes: tuple[tuple[float, float], ...]
 
     def suits(self, extent: Extent, room: int) -> bool:
         """Whether a batch is of that size."""
         return (
-            self.above * room < extent.num_reqs <= self.most * room
+            any(above * room < extent.num_reqs <= most * room for above, most in self.sizes)
             and 0 < extent.max_spec_len < _MOST_ROWS
-            and extent.target_blocks <= MOST_PIECES * _MOST_PIECE_BLOCKS
+            and extent.target_blocks <= extent.most_pieces * _MOST_PIECE_BLOCKS
+            and extent.draft_blocks in (0, extent.target_blocks)
         )
 
 
@@ -58,22 +60,23 @@ class LaunchShape:
         num_ctas: of the launch.
         by_rows: each CTA reads a row or a part of one, first rows of all requests first.
         by_pieces: the same in pieces of a few blocks; a second launch judges rows.
+        share: blocks of a CTA, of which the last may have fewer; 0: as even as may be.
     """
 
     group: int
     num_ctas: int
     by_rows: bool = False
     by_pieces: bool = False
+    share: int = 0
 
-    def launches(self, extent: Extent, *, greedy: bool) -> tuple[tuple[str, int], ...]:
+    def launches(self, extent: Extent, pieces: str) -> tuple[tuple[str, int], ...]:
         """Kernels one behind the other, and how many CTAs they have.
 
         Args:
             extent: of the batch.
-            greedy: whether all of its requests are.
+            pieces: which kernel reads pieces.
         """
         if self.by_pieces:
-            pieces = "greedy_pieces" if greedy else "pieces"
             return (pieces, self.num_ctas), (f"{pieces}_end", extent.num_reqs)
         if self.by_rows:
             return (("rowwise", self.num_ctas),)
@@ -87,7 +90,7 @@ class LaunchShape:
         return {
             "group": group,
             "group_inverse": 2**20 // group + 1,
-            "share": -(-blocks // group),
+            "share": self.share or -(-blocks // group),
             "inverse": (2**32 - 1) // max(pair, 1),
         }
 
@@ -97,18 +100,25 @@ class LaunchShape:
         return cls(group=0, num_ctas=min(extent.num_reqs, room))
 
     @classmethod
-    def wide(cls, extent: Extent, room: int, *, ends_apart: bool = False) -> "LaunchShape":
+    def wide(cls, extent: Extent, room: int, *, relief: int | None = None) -> "LaunchShape":
         """As many CTAs a request as fit, but none without a block for each of its warps.
 
         Or one a multiprocessor, if that are more; and as few as leave nobody a larger share.
-        `ends_apart` adds one for a request alone, so that the last reads little or nothing.
+        With a `relief` the last CTA, which finishes, reads nothing where there are many, and where
+        there are few so many blocks less than others.
         """
         blocks, fit = max(_blocks(extent), 1), room // extent.num_reqs
+        if relief is not None and fit >= (_APART_ROOM_RELIEVED if relief else _APART_ROOM):
+            readers = min(fit // 2 if extent.num_reqs == 1 else fit - 1, blocks)
+            share = -(-blocks // readers)
+            group = -(-blocks // share) + 1
+            return cls(group=group, num_ctas=group * extent.num_reqs, share=share)
         group = max(1, min(fit, -(-blocks // _WARPS)), min(fit // 2, blocks))
         group = -(-blocks // -(-blocks // group))
-        if ends_apart and extent.num_reqs == 1 and group < fit:
-            group += 1
-        return cls(group=group, num_ctas=group * extent.num_reqs)
+        share = 0
+        if relief and fit <= _RELIEVED_ROOM and blocks >= _WARPS * relief:
+            share = -(-(blocks + relief) // group)
+        return cls(group=group, num_ctas=group * extent.num_reqs, share=share)
 
     @classmethod
     def rowwise(cls, extent: Extent, parts: int) -> "LaunchShape":
@@ -120,8 +130,8 @@ class LaunchShape:
     def pieces(cls, extent: Extent, blocks: int) -> "LaunchShape":
         """Pieces of so many blocks at most, or larger ones, if a row would have too many."""
         blocks = min(blocks, _MOST_PIECE_BLOCKS)
-        parts = min(max(1, -(-extent.target_blocks // blocks)), MOST_PIECES)
-        rows = extent.max_spec_len + 1
+        parts = min(max(1, -(-extent.target_blocks // blocks)), extent.most_pieces)
+        rows = extent.max_spec_len + 1 + (extent.max_spec_len if extent.draft_blocks else 0)
         return cls(group=parts, num_ctas=parts * rows * extent.num_reqs, by_pieces=True)
 
     @classmethod
@@ -132,11 +142,11 @@ class LaunchShape:
         by_rows: ByRows | None = None,
         by_pieces: ByPieces | None = None,
         *,
-        ends_apart: bool = False,
+        relief: int | None = None,
     ) -> "LaunchShape":
         """Wide while requests are few; by pieces or rows if there are kernels for that.
 
-        `room` is how many CTAs of the wide kernel fit on the device; `ends_apart` as for `wide`.
+        `room` is how many CTAs of the wide kernel fit on the device; `relief` as for `wide`.
         """
         if by_pieces is not None and by_pieces.suits(extent, room):
             return cls.pieces(extent, by_pieces.blocks)
@@ -146,7 +156,7 @@ class LaunchShape:
             return cls.rowwise(extent, by_rows.parts)
         if room_each < _NARROW_FROM:
             return cls.narrow(extent, room)
-        return cls.wide(extent, room, ends_apart=ends_apart)
+        return cls.wide(extent, room, relief=relief)
 
 
 def _blocks(extent: Extent) -> int:

@@ -46,8 +46,15 @@ _POLICIES: dict[type[Policy], KernelPolicy] = {
     Fly: KernelPolicy.FLY,
 }
 _BY_ROWS = {KernelPolicy.STRICT: ByRows(1, 0), KernelPolicy.BLOCK: ByRows(2, 4)}
-# As measured where there is room for 264 CTAs: of 89 to 396 requests, and of 64 to 528.
-_BY_PIECES = {False: ByPieces(32, 1 / 3, 1.5), True: ByPieces(16, 63 / 264, 2)}
+# By kernel and filters, as measured where there is room for 264 CTAs.
+_BY_PIECES = {
+    ("pieces", False): ByPieces(32, ((1 / 3, 3),)),
+    ("greedy_pieces", False): ByPieces(12, ((15 / 264, 2),)),
+    ("pair_pieces", False): ByPieces(32, ((1 / 3, 4),)),
+    ("pair_pieces", True): ByPieces(32, ((1 / 2, 3 / 4), (1, 4))),
+}
+_RELIEF = 36
+"""Blocks; as measured for 32 and 64 strict requests."""
 _LOSSY = (KernelPolicy.TYPICAL, KernelPolicy.RELAXED, KernelPolicy.FLY)
 LOGIT_TYPES = {torch.bfloat16: "Bf16", torch.float16: "Fp16", torch.float32: "float"}
 
@@ -100,33 +107,39 @@ class Variant:
         return _BY_ROWS.get(self.policy)
 
     @property
+    def pieces(self) -> str:
+        """The kernel whose CTAs read pieces of rows, or ""; one of that name and `_end` follows."""
+        if self.adjusted:
+            return ""
+        if self.policy is KernelPolicy.STRICT and not self.filtered:
+            return "greedy_pieces" if self.greedy else "pieces"
+        pairs = self.policy is KernelPolicy.PROBABILISTIC and self.draft is not None
+        return "pair_pieces" if pairs else ""
+
+    @property
     def by_pieces(self) -> ByPieces | None:
         """When CTAs read pieces of rows; None if there is no kernel for that."""
-        if self.policy is not KernelPolicy.STRICT or self.filtered or self.adjusted:
-            return None
-        return _BY_PIECES[self.greedy]
+        return _BY_PIECES.get((self.pieces, self.filtered))
 
     @property
     def kernels(self) -> tuple[str, ...]:
         """The verification kernels that exist in this variant."""
-        by_pieces = self.by_pieces is not None
+        pieces = self.pieces
         there = (
             ("wide", self.has_wide),
             ("rowwise", self.by_rows is not None),
-            ("pieces", by_pieces and not self.greedy),
-            ("pieces_end", by_pieces and not self.greedy),
-            ("greedy_pieces", by_pieces and self.greedy),
-            ("greedy_pieces_end", by_pieces and self.greedy),
+            (pieces, pieces != ""),
+            (f"{pieces}_end", pieces != ""),
             ("narrow", True),
         )
         return tuple(kernel for kernel, is_there in there if is_there)
 
     @property
-    def ends_apart(self) -> bool:
-        """Whether the CTA that finishes had better not read, while there is but one request."""
-        return self.policy is KernelPolicy.STRICT and not (
-            self.filtered or self.adjusted or self.greedy
-        )
+    def relief(self) -> int | None:
+        """See `LaunchShape.wide`; None where any CTA of a request may finish."""
+        if self.filtered or self.adjusted or self.policy is KernelPolicy.BLOCK:
+            return None
+        return _RELIEF if self.policy is KernelPolicy.STRICT and not self.greedy else 0
 
     @property
     def macros(self) -> tuple[str, ...]:

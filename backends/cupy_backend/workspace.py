@@ -16,6 +16,8 @@ _MAX_COUNTED, _MAX_SHARED_ROWS, _MAX_SHARING = 1024, 8, 160
 _MASS_BYTES, _FLOAT_BYTES = 8, 4
 MOST_PIECES = 32
 """Of a row that is read by pieces."""
+_MOST_PAIR_PIECES = 14
+"""The same where the draft's row has as many; both and two logits are a warp's."""
 
 
 @frozen
@@ -40,6 +42,11 @@ class Extent:
     def draft_blocks(self) -> int:
         """Blocks of a draft row; 0 if none is read."""
         return -(-self.draft_vocab_size // BLOCK_SIZE)
+
+    @property
+    def most_pieces(self) -> int:
+        """How many a row may be read by."""
+        return _MOST_PAIR_PIECES if self.draft_blocks else MOST_PIECES
 
     @property
     def control_words(self) -> int:

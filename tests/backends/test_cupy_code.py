@@ -11,10 +11,13 @@ pytestmark = pytest.mark.slow
 
 BF16 = torch.bfloat16
 HOT = [
-    Variant(KernelPolicy.STRICT, BF16),
     Variant(KernelPolicy.STRICT, BF16, greedy=True),
-    Variant(KernelPolicy.PROBABILISTIC, BF16, BF16),
-    Variant(KernelPolicy.BLOCK, BF16, BF16),
+    *(Variant(KernelPolicy.STRICT, BF16, filtered=filtered) for filtered in (False, True)),
+    *(
+        Variant(policy, BF16, BF16, filtered=filtered)
+        for policy in (KernelPolicy.PROBABILISTIC, KernelPolicy.BLOCK)
+        for filtered in (False, True)
+    ),
 ]
 MOST_INSTRUCTIONS_PER_LOGIT = 8
 LOADS_ON_THEIR_WAY = 4

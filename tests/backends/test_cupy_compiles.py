@@ -21,6 +21,10 @@ CODE = [
     (80, "greedy_pieces", Variant(KernelPolicy.STRICT, BF16, greedy=True)),
     (100, "greedy_pieces_end", Variant(KernelPolicy.STRICT, FP32, greedy=True)),
     (100, "pieces_end", Variant(KernelPolicy.STRICT, FP16)),
+    (80, "pair_pieces", Variant(KernelPolicy.PROBABILISTIC, BF16, FP32)),
+    (90, "pair_pieces", Variant(KernelPolicy.PROBABILISTIC, FP16, FP16, filtered=True)),
+    (80, "pair_pieces_end", Variant(KernelPolicy.PROBABILISTIC, BF16, BF16, filtered=True)),
+    (100, "pair_pieces_end", Variant(KernelPolicy.PROBABILISTIC, FP32, BF16)),
     (90, "logprobs", Variant(KernelPolicy.STRICT, BF16, filtered=True)),
 ]
 
@@ -64,4 +68,4 @@ def test_all_of_a_cta_meet_in_one_way() -> None:
     meetings = {name for name, text in sources().items() if "__syncthreads" in text}
     assert meetings == {"lanes.cuh"}
     twice = {kernel for kernel in WARPS if "-DKERNEL_MEETS_TWICE=1" in form_of(kernel)}
-    assert twice == {"wide"}
+    assert twice == {"wide", "pair_pieces_end"}

@@ -159,7 +159,9 @@ def test_rows_that_statistics_leave_open_are_counted_by_all_of_a_request_s_ctas(
     assert len(seen) > 1
 
 
-@pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "policy", [Strict(), Probabilistic(), Block(), POLICIES[3]], ids=lambda p: p.name
+)
 def test_the_last_of_a_request_s_ctas_may_have_nothing_to_read(
     build: Build, policy: Policy
 ) -> None:

@@ -1,22 +1,15 @@
 """The kernels that read pieces of rows and decide, built by g++, return the reference's tokens."""
 
-import ctypes
-from functools import partial
-from typing import Any
-
 import pytest
 import torch
-from attrs import frozen
 
 from acceptor.backends import load_sampler
 from acceptor.backends.cupy_backend.arguments import verify_job
-from acceptor.backends.cupy_backend.compiler import form_of
 from acceptor.backends.cupy_backend.shape import LaunchShape
-from acceptor.backends.cupy_backend.variant import Variant
 from acceptor.core import SamplingParams, SamplingTensors, Strict, VerifyBatch
-from acceptor.core.race import BLOCK_SIZE
 from acceptor.tests.kit.cuda_batches import random_batch
-from acceptor.tests.kit.cuda_on_host import GXX, Build, build_once, run
+from acceptor.tests.kit.cuda_on_host import GXX, Build, run
+from acceptor.tests.kit.pieces_on_host import build_pieces
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,33 +17,9 @@ pytestmark = [
 ]
 
 
-@frozen(eq=False)
-class BothKernels:
-    """Each from a library of its own: they differ in the size of a CTA."""
-
-    reading: ctypes.CDLL
-    deciding: ctypes.CDLL
-
-    def __getattr__(self, name: str) -> Any:
-        if name.endswith("pieces_end"):
-            return self.deciding.run
-        return self.reading.run if name.endswith("pieces") else getattr(self.reading, name)
-
-
-def _options(suffix: str, variant: Variant) -> list[str]:
-    kernel = ("greedy_pieces" if variant.greedy else "pieces") + suffix
-    return [f"-DKERNEL={kernel}", f'-DKERNEL_SOURCE="{kernel}.cu"', *form_of(kernel)]
-
-
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    builds = [
-        build_once("pieces_on_host", tmp_path_factory.mktemp("pieces"), partial(_options, suffix))
-        for suffix in ("", "_end")
-    ]
-    both: Any = lambda variant: BothKernels(*(one(variant) for one in builds))  # noqa: E731
-    made: Build = both
-    return made
+    return build_pieces(tmp_path_factory.mktemp("pieces"))
 
 
 def _in_parts(batch: VerifyBatch, parts: int) -> LaunchShape:
@@ -97,7 +66,7 @@ def test_a_row_of_many_pieces(build: Build, greedy: bool) -> None:
 
 @pytest.mark.parametrize("greedy", [False, True])
 def test_rows_behind_an_end_are_not_read(build: Build, greedy: bool) -> None:
-    batch, params = _batch(0, greedy=greedy, aligned=True)
+    batch, params = _batch(1, greedy=greedy, aligned=True)
     library = build(verify_job(batch, params, Strict(), None).variant)
     library.set_schedule(0)
     library.set_together(0)
@@ -105,9 +74,7 @@ def test_rows_behind_an_end_are_not_read(build: Build, greedy: bool) -> None:
     _check(build, batch, params, parts=5)
     library.set_together(1)
     vectors_of_first_rows = batch.num_reqs * batch.vocab_size // 8
-    vectors_of_best_blocks = batch.num_reqs * BLOCK_SIZE // 8 if greedy else 0
-    in_two_launches = 2 * (vectors_of_first_rows + vectors_of_best_blocks)
-    assert library.take_num_vectors() == in_two_launches
+    assert library.take_num_vectors() == 2 * vectors_of_first_rows  # in two launches
 
 
 def _greedy(logits: torch.Tensor, drafts: torch.Tensor) -> tuple[VerifyBatch, SamplingTensors]:

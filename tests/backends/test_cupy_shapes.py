@@ -24,16 +24,19 @@ from acceptor.core.errors import UnavailableError
 ROOM = 264
 BF16 = torch.bfloat16
 STRICT, GREEDY = Variant(KernelPolicy.STRICT, BF16), Variant(KernelPolicy.STRICT, BF16, greedy=True)
+PAIRS = Variant(KernelPolicy.PROBABILISTIC, BF16, BF16)
+FILTERED_PAIRS = Variant(KernelPolicy.PROBABILISTIC, BF16, BF16, filtered=True)
 
 
 def shape_of(extent: Extent, variant: Variant) -> LaunchShape:
     by_rows, by_pieces = variant.by_rows, variant.by_pieces
-    return LaunchShape.choose(extent, ROOM, by_rows, by_pieces, ends_apart=variant.ends_apart)
+    return LaunchShape.choose(extent, ROOM, by_rows, by_pieces, relief=variant.relief)
 
 
 def chosen(num_reqs: int, variant: Variant, *, drafts: int = 3, vocab_size: int = 151_936) -> str:
-    extent = Extent(num_reqs, drafts, num_reqs * (drafts + 1), vocab_size)
-    return shape_of(extent, variant).launches(extent, greedy=variant.greedy)[0][0]
+    draft_vocab_size = 0 if variant.draft is None else vocab_size
+    extent = Extent(num_reqs, drafts, num_reqs * (drafts + 1), vocab_size, draft_vocab_size)
+    return shape_of(extent, variant).launches(extent, variant.pieces)[0][0]
 
 
 @pytest.mark.parametrize(
@@ -41,9 +44,23 @@ def chosen(num_reqs: int, variant: Variant, *, drafts: int = 3, vocab_size: int 
     [
         (
             STRICT,
-            {64: "wide", 88: "wide", 89: "pieces", 256: "pieces", 396: "pieces", 397: "rowwise"},
+            {64: "wide", 88: "wide", 89: "pieces", 256: "pieces", 792: "pieces", 793: "rowwise"},
         ),
-        (GREEDY, {63: "wide", 64: "greedy_pieces", 528: "greedy_pieces", 529: "narrow"}),
+        (GREEDY, {15: "wide", 16: "greedy_pieces", 528: "greedy_pieces", 529: "narrow"}),
+        (PAIRS, {88: "wide", 89: "pair_pieces", 1056: "pair_pieces", 1057: "narrow"}),
+        (
+            FILTERED_PAIRS,
+            {
+                132: "wide",
+                133: "pair_pieces",
+                198: "pair_pieces",
+                199: "narrow",
+                264: "narrow",
+                265: "pair_pieces",
+                1056: "pair_pieces",
+                1057: "narrow",
+            },
+        ),
     ],
 )
 def test_batches_of_some_sizes_are_read_by_pieces(
@@ -56,35 +73,57 @@ def test_other_batches_are_not() -> None:
     others = [
         Variant(KernelPolicy.STRICT, BF16, filtered=True),
         Variant(KernelPolicy.STRICT, BF16, adjusted=True),
-        Variant(KernelPolicy.PROBABILISTIC, BF16, BF16),
+        Variant(KernelPolicy.PROBABILISTIC, BF16),
+        Variant(KernelPolicy.PROBABILISTIC, BF16, BF16, adjusted=True),
         Variant(KernelPolicy.BLOCK, BF16, BF16),
     ]
     assert all(variant.by_pieces is None for variant in others)
     assert chosen(256, STRICT, drafts=7) == "pieces"
     for drafts, vocab_size in ((8, 151_936), (0, 151_936), (3, 3_000_000)):
         assert chosen(256, STRICT, drafts=drafts, vocab_size=vocab_size) == "narrow"
+        assert chosen(256, PAIRS, drafts=drafts, vocab_size=vocab_size) == "narrow"
+    narrower = Extent(256, 3, 1024, 151_936, 32_000)
+    assert not shape_of(narrower, PAIRS).by_pieces
 
 
-def test_a_strict_request_alone_has_a_cta_that_only_finishes() -> None:
-    alone, two = Extent(1, 3, 4, 151_936), Extent(2, 3, 8, 151_936)
-    shape = shape_of(alone, STRICT)
-    assert (shape.group, shape.num_ctas, shape.fields(alone)["share"]) == (133, 133, 9)
-    assert 4 * alone.target_blocks == 132 * 9
-    assert shape_of(alone, GREEDY).group == 132
-    assert shape_of(alone, Variant(KernelPolicy.STRICT, BF16, filtered=True)).group == 132
-    assert shape_of(two, STRICT) == LaunchShape.wide(two, ROOM)
-    for room in range(2, 12):
-        assert LaunchShape.wide(alone, room, ends_apart=True).num_ctas <= room
+@pytest.mark.parametrize(
+    ("num_reqs", "group", "share"), [(1, 133, 9), (2, 120, 10), (4, 64, 19), (8, 33, 38)]
+)
+def test_the_last_cta_of_few_requests_reads_nothing(num_reqs: int, group: int, share: int) -> None:
+    extent = Extent(num_reqs, 3, 4 * num_reqs, 151_936)
+    for variant in (STRICT, GREEDY):
+        shape = shape_of(extent, variant)
+        assert (shape.group, shape.num_ctas) == (group, group * num_reqs)
+        assert shape.fields(extent)["share"] == share
+    assert (group - 1) * share >= 4 * extent.target_blocks
+    assert shape_of(extent, Variant(KernelPolicy.STRICT, BF16, filtered=True)).share == 0
+    for room in range(num_reqs, 140):
+        assert LaunchShape.wide(extent, room, relief=0).num_ctas <= room
+
+
+@pytest.mark.parametrize(("num_reqs", "share"), [(16, 75), (24, 112), (32, 153), (64, 306)])
+def test_the_last_cta_of_more_strict_requests_reads_less(num_reqs: int, share: int) -> None:
+    extent = Extent(num_reqs, 3, 4 * num_reqs, 151_936)
+    shape = shape_of(extent, STRICT)
+    assert shape.group == ROOM // num_reqs
+    assert shape.fields(extent)["share"] == share
+    assert shape_of(extent, Variant(KernelPolicy.BLOCK, BF16, BF16)).share == 0
+    few_blocks = Extent(num_reqs, 3, 4 * num_reqs, 4096)
+    assert shape_of(few_blocks, STRICT).share == 0
 
 
 def test_pieces_are_as_large_as_there_may_be_so_many() -> None:
     extent = Extent(256, 3, 1024, 151_936)
     shape = LaunchShape.pieces(extent, 32)
-    launches = shape.launches(extent, greedy=False)
+    launches = shape.launches(extent, "pieces")
     assert launches == (("pieces", 10 * 1024), ("pieces_end", 256))
-    launches = shape.launches(extent, greedy=True)
+    launches = shape.launches(extent, "greedy_pieces")
     assert launches == (("greedy_pieces", 10 * 1024), ("greedy_pieces_end", 256))
     assert shape.fields(extent)["share"] == 30
+    pairs = Extent(256, 3, 1024, 151_936, 151_936)
+    launches = LaunchShape.pieces(pairs, 32).launches(pairs, "pair_pieces")
+    assert launches == (("pair_pieces", 10 * 7 * 256), ("pair_pieces_end", 256))
+    assert LaunchShape.pieces(pairs, 1).group == pairs.most_pieces < MOST_PIECES // 2
     long = Extent(2, 1, 4, 2_000_000)
     assert LaunchShape.pieces(long, 32).group == MOST_PIECES
     assert LaunchShape.pieces(long, 32).fields(long)["share"] == 123
@@ -98,12 +137,13 @@ def test_what_pieces_score_has_room_among_the_control_words() -> None:
     assert places[-1] + 8 * 5 * 4 * MOST_PIECES == 4 * extent.control_words
 
 
-def job_of(logits: torch.Tensor, policy: Policy) -> Job:
+def job_of(logits: torch.Tensor, policy: Policy, draft_logits: torch.Tensor | None = None) -> Job:
     num_reqs = len(logits)
     batch = VerifyBatch.dense(
         target_logits=logits,
         draft_token_ids=torch.zeros(num_reqs, 1, dtype=torch.int64),
         positions=torch.zeros(num_reqs, dtype=torch.int64),
+        draft_logits=draft_logits,
     )
     params = SamplingTensors.stack([SamplingParams(seed=i) for i in range(num_reqs)])
     return verify_job(batch, params, policy, None)
@@ -115,6 +155,13 @@ def test_rows_of_odd_length_are_not_read_by_whole_vectors(policy: Policy) -> Non
     assert not job_of(torch.zeros(2, 2, 81, dtype=BF16), policy).has_whole_vectors
     assert not job_of(torch.zeros(2, 2, 84, dtype=BF16), policy).has_whole_vectors
     assert job_of(torch.zeros(2, 2, 84), policy).has_whole_vectors
+
+
+def test_draft_rows_are_read_by_whole_vectors_too() -> None:
+    target, aligned = torch.zeros(2, 2, 80, dtype=BF16), torch.zeros(2, 1, 88, dtype=BF16)
+    for draft, whole in ((aligned[..., :80], True), (aligned[..., 4:84], False)):
+        assert job_of(target, Probabilistic(), draft).has_whole_vectors is whole
+        assert job_of(target, Strict(), draft).has_whole_vectors
 
 
 def test_an_overlapping_launch_tells_the_driver_so(monkeypatch: pytest.MonkeyPatch) -> None:

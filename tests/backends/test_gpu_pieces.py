@@ -8,6 +8,7 @@ from attrs import evolve
 
 from acceptor.backends.cupy_backend import LaunchShape
 from acceptor.backends.cupy_backend.arguments import verify_job
+from acceptor.backends.cupy_backend.workspace import Extent
 from acceptor.core import (
     Policy,
     Probabilistic,
@@ -16,31 +17,37 @@ from acceptor.core import (
     Strict,
     VerifyOutput,
 )
-from kit.on_gpu import Verification, assert_alike, assert_identical, sampler_of, verification
+from kit.on_gpu import MIXED, Verification, assert_alike, assert_identical, sampler_of, verification
 
 pytestmark = pytest.mark.gpu
 
-CASES: dict[str, tuple[Policy, tuple[float, ...]]] = {
-    "random and greedy": (Strict(), (0.8, 0.0, 1.3)),
-    "greedy": (Probabilistic(), (0.0,)),
+PLAIN, GREEDY = {"temperature": 0.8}, {"temperature": 0.0}
+CASES: dict[str, tuple[Policy, tuple[dict[str, float], ...], float]] = {
+    "strict": (Strict(), (PLAIN, GREEDY, {"temperature": 1.3}), 1.9),
+    "greedy": (Probabilistic(), (GREEDY,), 1.9),
+    "probabilistic": (Probabilistic(), (PLAIN, GREEDY, {"temperature": 1.3}), 1.9),
+    "filtered": (Probabilistic(), MIXED, 1.2),
 }
+"""The policy, recipes that take turns, and requests for each multiprocessor."""
 every_case = pytest.mark.parametrize("case", CASES)
-FLAWED, BAD_ID, PADDED, LAST = 2, 7, 6, 4
+FLAWED, BAD_ID, PADDED, LAST, FLAWED_DRAFT = 2, 7, 6, 4, 9
 
 
 def large(case: str, vocab_size: int = 151_936) -> Verification:
     """So many requests that pieces are chosen; some are bad, and one has fewer drafts."""
-    policy, temperatures = CASES[case]
-    num_reqs = 2 * torch.cuda.get_device_properties(0).multi_processor_count - 8
+    policy, recipes, each = CASES[case]
+    num_reqs = int(each * torch.cuda.get_device_properties(0).multi_processor_count)
     step = verification(policy, num_reqs=num_reqs, vocab_size=vocab_size)
     wishes = tuple(
-        SamplingParams(seed=1000 + i, temperature=temperatures[i % len(temperatures)])
+        SamplingParams(seed=1000 + i, **recipes[i % len(recipes)])  # type: ignore[arg-type]
         for i in range(num_reqs)
     )
     step.batch.target_logits[4 * FLAWED + 1, 40_000] = torch.nan
     step.batch.target_logits[4 * LAST + 3, 7] = torch.inf
     step.batch.draft_token_ids[PADDED, 1] = -1
     step.batch.draft_token_ids[BAD_ID, 0] = vocab_size
+    assert step.batch.draft_logits is not None
+    step.batch.draft_logits[FLAWED_DRAFT, 0, 12_000] = torch.nan
     return evolve(step, wishes=wishes, params=SamplingTensors.stack(wishes, "cuda"))
 
 
@@ -56,6 +63,10 @@ def first(step: Verification, count: int) -> Verification:
     )
     wishes = step.wishes[:count]
     return Verification(few, wishes, SamplingTensors.stack(wishes, "cuda"), step.policy)
+
+
+def extent_of(step: Verification) -> Extent:
+    return verify_job(step.batch, step.params, step.policy, None).extent
 
 
 def shape_of(step: Verification) -> LaunchShape:
@@ -96,12 +107,10 @@ def test_tokens_are_the_reference_s_and_those_of_small_batches(case: str, vocab_
 @pytest.mark.parametrize("blocks", [5, 10, 24, 100])
 def test_larger_and_smaller_pieces_give_the_same_tokens(case: str, blocks: int) -> None:
     step = large(case)
-    sampler: Any = sampler_of("cupy")
-    shape = LaunchShape.pieces(sampler.workspace_extent(step.batch), blocks)
+    shape = LaunchShape.pieces(extent_of(step), blocks)
     everywhere = torch.arange(len(step.wishes), device="cuda")
     for some in (step, first(step, 3)):
-        extent = sampler.workspace_extent(some.batch)
-        got = some.by("cupy", shape=LaunchShape.pieces(extent, blocks))
+        got = some.by("cupy", shape=LaunchShape.pieces(extent_of(some), blocks))
         assert_identical(got, step.by("cupy", shape=shape), everywhere[: len(some.wishes)])
         assert_alike(some, got, some.by("reference"))
     check_nothing_is_left()

@@ -81,7 +81,7 @@ def launch_twice(library: ctypes.CDLL, job: Job, shape: LaunchShape) -> None:
     packed = bytes(pack(job.fields, job.numbers, job.rates))
     assert library.params_size() == len(packed)
     for _ in range(2):
-        for kernel, num_ctas in shape.launches(job.extent, greedy=job.variant.greedy):
+        for kernel, num_ctas in shape.launches(job.extent, job.variant.pieces):
             getattr(library, f"run_{kernel}")(packed, num_ctas)
         assert not control[:-8].any()
     assert (control[-8:] == 77).all()

@@ -41,7 +41,11 @@ __device__ inline void read_row(const Params& p, Shared& shared, const Places& p
     flow.open(p, rows, stretch, shared.cursors);
     flow.fetch_all();
     flow.drain(p, shared.cursors, [&] { return is_stopped(shared, row - 1); });
-    if (!rows.whole()) read_piecewise<READERS>(p, request, rows, stretch);
+    // With filters, judging takes the registers that would hold these.
+    const Rows& known = FILTERED ? shared.cursors[warp_id()].rows : rows;
+    if (!known.whole())
+        read_piecewise<READERS>(
+            p, request, known, FILTERED ? stretch_of_row(p, request, row) : stretch);
 }
 
 // By the first team, a warp a law.
@@ -90,8 +94,7 @@ __device__ COLD void meet() { meet_in_cta(); }
 // Reads and judges by all threads, up to the row that is returned: the first that does not pass.
 template <typename Places>
 __device__ inline int follow(
-    const Params& p, Shared& shared, const Places& places, const Course& course,
-    Verdict& verdict) {
+    const Params& p, Shared& shared, const Places& places, const Course& course, Verdict& verdict) {
     meet_in_cta();
     if (thread_id() < KEPT_ROWS) shared.verdicts[thread_id()] = PASSES;
     meet_in_cta();
@@ -108,53 +111,60 @@ __device__ inline int follow(
         verdict = static_cast<Verdict>(*verdict_on(shared, row));
         if (verdict != PASSES) return row;
     }
+    verdict = PASSES;
     return course.end;
 }
 
-// What statistics leave open of a row. By all threads.
+// Whether what is decided about a row asks for its laws, and is not known without.
 template <typename Places>
-__device__ COLD void settle(Shared& shared, Scratch& scratch, Places places, int row) {
-    const int place = place_of(row, false);
-    settle_alone(shared, scratch, places, place, place + 2);
+__device__ inline bool must_be_settled(
+    Shared& shared, Scratch& scratch, const Places& places, int first, Verdict verdict) {
+    if (verdict == OPEN) return true;
+    if (!asks_for_laws(shared, first, verdict)) return false;
+    const int row = row_asked_for(shared, first);
+    return !may_be_foregone(shared, row, verdict) ||
+           !is_foregone(shared, scratch, row, places.target_stats(row), nullptr);
+}
+
+// Settles the row that is asked for, if it must be. What is known of it lies in shared memory meanwhile.
+template <typename Places>
+__device__ inline void settle_asked(
+    Shared& shared, Scratch& scratch, const Places& places, int& first, Verdict& verdict) {
+    if (thread_id() == 0) {
+        shared.asked.first = first;
+        shared.asked.verdict = verdict;
+    }
     meet_in_cta();
-    close_row(shared, row);
-    meet_in_cta();
+    if (must_be_settled(shared, scratch, places, first, verdict))
+        settle_alone(shared, scratch, places, row_asked_for(shared, shared.asked.first));
+    first = shared.asked.first;
+    verdict = shared.asked.verdict;
 }
 
 // Up to the first row that does not pass. By all threads.
 template <typename Places>
 __device__ inline int judge_all(
     const Params& p, Shared& shared, Scratch* scratch, const Places& places, Verdict& verdict) {
-    const int num_rows = shared.request.num_rows;
     if (warp_id() == 0) gather_evidence(p, shared);
     verdict = PASSES;
-    Course course = {0, num_rows, false};
+    int first = 0;
+    bool known = false;
 #pragma unroll 1
-    while (course.first < num_rows) {
+    while (first < shared.request.num_rows) {
         // All warps are needed again behind every row that a lossy policy may forgive.
-        if (LOSSY_IN_Q) course.end = course.first + 1;
-        const int row = follow(p, shared, places, course, verdict);
-        course = {row, num_rows, false};
-        if (FILTERED && verdict == OPEN) {
-            settle(shared, *scratch, places, row);
-            course.known = true;
-            continue;
-        }
+        const int end = LOSSY_IN_Q ? first + 1 : shared.request.num_rows;
+        first = follow(p, shared, places, {first, end, known}, verdict);
+        if (FILTERED) settle_asked(shared, *scratch, places, first, verdict);
+        known = FILTERED && verdict == OPEN;
+        if (known) continue;
         if (LOSSY_IN_Q && !shared.request.strict && verdict == PASSES &&
-            row <= shared.request.num_drafts) {
-            if (!forgives_draft(p, shared, scratch, row - 1, places.target_stats(row - 1)))
+            first <= shared.request.num_drafts) {
+            if (!forgives_draft(p, shared, scratch, first - 1, places.target_stats(first - 1)))
                 verdict = FAILS;
-            if (verdict == FAILS) --course.first;
+            if (verdict == FAILS) --first;
             meet_in_cta();
         }
         if (verdict != PASSES) break;
     }
-    if (asks_for_laws(shared, course.first, verdict)) {
-        const int drafts = shared.request.num_drafts;
-        const int row = course.first < drafts ? course.first : drafts;
-        if (!may_be_foregone(shared, row, verdict) ||
-            !is_foregone(shared, *scratch, row, places.target_stats(row), nullptr))
-            settle(shared, *scratch, places, row);
-    }
-    return course.first;
+    return first;
 }

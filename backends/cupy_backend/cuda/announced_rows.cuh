@@ -57,9 +57,24 @@ __device__ COLD void sample_any_row(Shared& shared, int row) {
     if (law.is_usable()) target_token(shared, row, stats);
 }
 
-// The target's own sample at a row, by a team.
+// The largest logit of a row, by a team whose threads have four neighbouring blocks each; if all requests are
+// greedy, its first block is known with it.
+__device__ inline float row_max(
+    const DrawTeam& team, u64* slots, const FourBlocks& mine, int first, u64& best) {
+    float max = mine.max[0];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        max = max_nan(max, mine.max[i]);
+        if (GREEDY) best = Max{}(best, racer(mine.max[i] + 0.0f, first + i));
+    }
+    if (!GREEDY) return quick_max(team, slots, max);
+    best = quick_best(team, slots, best);
+    return best == 0 ? -INFINITY : key_float(static_cast<u32>(best >> 32));
+}
+
+// The target's own sample at a row, by a team. `known` is what find_noise found, or null.
 __device__ inline void sample_row(
-    const Params& p, const GlobalPlaces& places, Shared& shared, int row) {
+    const Params& p, const GlobalPlaces& places, Shared& shared, int row, const KnownNoise* known = nullptr) {
     const Request& request = shared.request;
     const int num_blocks = num_blocks_of(p.vocab_size);
     const Row<TargetLogit> target = target_row(p, request, row);
@@ -73,20 +88,18 @@ __device__ inline void sample_row(
     Arriving<4> arriving;
     arriving.load(words, num_blocks, first, 1);
     Noise noise = {};
-    if (!greedy && first < num_blocks) noise = noise_here(key, BLOCK_LEVEL, first / 4);
+    if (!greedy && first < num_blocks)
+        noise = known && row < NOISE_ROWS ? known->quads[row][first / 4] : noise_here(key, BLOCK_LEVEL, first / 4);
     arriving.take(words, num_blocks, first, 1);
-    Mass mine[4];
-    float max = -INFINITY;
+    FourBlocks mine;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        mine[i] = mass_in(arriving.words[i]);
-        max = max_nan(max, mine[i].max);
-    }
-    max = quick_max(team, slots.stage(0), max);
+    for (int i = 0; i < 4; ++i) mine.set(i, mass_in(arriving.words[i]), greedy);
+    u64 best = 0;
+    const float max = row_max(team, slots.stage(0), mine, first, best);
     const Law law = {max, greedy ? max : -INFINITY, request.scale, 0.0f};
     i64 token = NO_TOKEN;
     if (law.is_usable()) {
-        const u64 best = race_blocks(team, slots.stage(1), law, mine, noise, greedy);
+        if (!GREEDY) best = race_blocks(team, slots.stage(1), law, mine, noise, greedy);
         token = draw_quickly(team, slots.stage(2), target, law, best, key, greedy);
     }
     if (team.thread() > 0) return;

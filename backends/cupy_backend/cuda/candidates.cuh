@@ -54,22 +54,27 @@ __device__ inline Kept rank_candidates(Scratch& scratch, const Known& known, int
     return {key_float(scratch.threshold_key), sum};
 }
 
-// False if there are too many.
+// What the filters keep of a row becomes its bound and its mass. False if there are too many.
 template <typename T>
-__device__ COLD bool filter_listed(Scratch& scratch, OpenRow& open, Kept& kept) {
+__device__ COLD bool filter_listed(Scratch& scratch) {
+    OpenRow& open = scratch.rows[scratch.row];
     if (thread_id() == 0) {
         scratch.num_candidates = 0;
         scratch.threshold_key = ~0u;
     }
     meet_in_cta();
-    const float bound = open.known.bound;
-    visit_blocks(whole_cta(), row_of<T>(open), open.stats, bound,
+    visit_blocks(whole_cta(), row_of<T>(open), open.stats, open.known.bound,
                  [&](int, const float(&logits)[PER_LANE]) {
-                     append_candidates(scratch, logits, bound);
+                     append_candidates(scratch, logits, open.known.bound);
                  });
     meet_in_cta();
-    const int count = static_cast<int>(scratch.num_candidates);
-    if (count <= MAX_CANDIDATES) kept = rank_candidates(scratch, open.known, count);
+    if (scratch.num_candidates > MAX_CANDIDATES) return false;
+    const Kept kept = rank_candidates(scratch, open.known, static_cast<int>(scratch.num_candidates));
     meet_in_cta();
-    return count <= MAX_CANDIDATES;
+    if (thread_id() == 0) {
+        open.known.bound = kept.threshold;
+        open.known.sum = kept.sum;
+    }
+    meet_in_cta();
+    return true;
 }

@@ -55,12 +55,14 @@ __device__ inline void count_block(
 
 // Counts a worker's share of a row.
 template <typename T>
-__device__ COLD void count_share(OpenRow& open, u32* counts, Worker worker) {
+__device__ COLD void count_share(Scratch& scratch, int i, Worker worker) {
+    if constexpr (IDLE_BITS<T> == 0) return;
+    OpenRow& open = scratch.rows[i];
     const Row<T>& row = row_of<T>(open);
     const Mass* stats = open.stats;
     const float bound = open.known.bound;
     const u32 low = lowest_short_key(bound, IDLE_BITS<T>);
-    const SharedCounters counters(counts);
+    const SharedCounters counters(scratch.counts[i]);
     if (!is_direct(row)) {
         visit_blocks(worker, row, stats, bound, [&](int, const float(&logits)[PER_LANE]) {
 #pragma unroll
@@ -162,10 +164,10 @@ __device__ inline Above above_counters(
 // What the filters keep of rows, from the counts of all that reaches their bounds. By a whole CTA, whose
 // warps divide the rows among themselves: first how much top-k and min-p leave, then how much of that top-p
 // keeps.
-__device__ COLD void filter_by_counts(Scratch& scratch, int num_rows) {
+__device__ COLD void filter_by_counts(Scratch& scratch) {
     const int place = warp_id() / WARPS_A_ROW;
     const int thread = static_cast<int>(thread_id()) % (WARPS_A_ROW * LANES);
-    const bool busy = place < num_rows && scratch.rows[place].counted;
+    const bool busy = place < scratch.num_rows && scratch.rows[place].counted;
     OpenRow& open = scratch.rows[place];
     const Known& known = open.known;
     const int idle = open.is_draft ? IDLE_BITS<DraftLogit> : IDLE_BITS<TargetLogit>;

@@ -35,7 +35,7 @@ struct Known {
 struct OpenRow {
     Row<TargetLogit> target;
     Row<DraftLogit> draft;
-    const Mass* stats;
+    Mass* stats;
     Known known;
     int place;      // see place_of
     bool is_draft;  // which of the two it is
@@ -59,6 +59,11 @@ struct Scratch {
     u32 threshold_key;
     u32 num_candidates;
     u32 bin;
+    u64 wanted;  // of logits or of their mass, above a threshold
+    int num_rows;     // that are settled at once
+    int next_place;   // where the next ones begin
+    int num_settled;  // rows before these
+    int row;          // of these, that a whole CTA looks through alone
 };
 
 template <typename T>
@@ -70,7 +75,7 @@ __device__ inline Row<T>& row_of(OpenRow& open) {
 // By one thread.
 template <typename T>
 __device__ inline void set_row(
-    OpenRow& open, const Row<T>& row, const Mass* stats, const Filters& filters, float max,
+    OpenRow& open, const Row<T>& row, Mass* stats, const Filters& filters, float max,
     float sum) {
     row_of<T>(open) = row;
     if (ADJUSTED && row.adjustment) {

@@ -68,12 +68,12 @@ __device__ inline bool is_kept_in_part(const Shared& shared, int row) {
 // be read behind a barrier.
 __device__ COLD void finish_kept(Shared& shared, int row, const Mass* stats) {
     const AdjustedRow target(shared.params, shared.request, row);
-    const DrawKey key = target_key(shared.params, shared.request, row);
+    const auto key = [&] { return target_key(shared.params, shared.request, row); };
     race_kept(target.row, stats, shared.target_laws[row], key, &shared.best);
     meet_in_cta();
     if (warp_id() >= DrawTeam::WARPS) return;
     write_outputs(shared, draw_from_block(my_team<DrawTeam>(), shared.slots, target.row,
-                                          shared.target_laws[row], shared.best, key));
+                                          shared.target_laws[row], shared.best, key()));
 }
 
 // Of a row whose laws are known. `adjustment` must outlive it; `stats` may be null.
@@ -123,8 +123,7 @@ __device__ COLD void finish_from_residual(Shared& shared) {
 __device__ COLD void finish_row(Shared& shared, int row, const Mass* stats) {
     if (thread_id() == 0) set_pair(shared, row, stats);
     meet_in_cta();
-    race_any_residual(&shared.pair, shared.recover_key, num_blocks_of(shared.params.vocab_size),
-                      &shared.best);
+    race_any_residual(&shared.pair, shared.recover_key, &shared.best);
     meet_in_cta();
     if (warp_id() < DrawTeam::WARPS) finish_from_residual(shared);
 }

@@ -12,8 +12,50 @@ __device__ inline void end_with(const Shared& shared, const Decision& decision) 
         write_outputs(shared, decision, token, place);
 }
 
-// The target's own samples of all rows, a team a row, up to the first that differs from the draft.
-__device__ inline void finish_samples(const Params& p, const GlobalPlaces& places, Shared& shared) {
+// The same of a request of few rows that is judged by equality. A lane has a row; what it needs for that is asked
+// for before the row's sample is known.
+struct Emission {
+    i64* emitted;
+    float* variation;
+    int* status;
+    int* num_accepted;
+    int drafted;
+    int num_drafts;
+    int status_before;
+    int invalid_status;
+    bool is_there;
+
+    __device__ static bool has_room(const Params& p) { return p.max_spec_len < LANES; }
+    __device__ static Emission of(const Shared& shared) {
+        const Params& p = shared.params;
+        const Request& request = shared.request;
+        const int lane = lane_id(), width = static_cast<int>(p.max_spec_len) + 1;
+        const i64 first = static_cast<i64>(request.index) * width;
+        return {p.token_ids + first + lane, p.variation, p.status + request.index,
+                p.num_accepted ? p.num_accepted + request.index : nullptr, shared.drafts[lane],
+                request.num_drafts, request.status, static_cast<int>(p.invalid_status), lane < width};
+    }
+    // All rows up to `end` have samples, and all pass or one of them is the first that does not.
+    __device__ void write(const Shared& shared, int end) const {
+        const int lane = lane_id(), token = shared.tokens[lane];
+        const float max = shared.target_laws[lane].max;
+        const bool flawed = lane < end && !(max > -INFINITY && max < INFINITY);
+        const bool differs = lane < end && lane < num_drafts && token != drafted;
+        const u32 all_flawed = __ballot_sync(ALL_LANES, flawed);
+        const u32 failed = __ballot_sync(ALL_LANES, flawed || differs);
+        const int kept = failed ? __ffs(static_cast<int>(failed)) - 1 : num_drafts;
+        const bool stopped = end == 0 || (all_flawed >> kept & 1);
+        if (is_there) *emitted = lane < kept ? drafted : lane == kept && !stopped ? token : -1;
+        if (lane == 0) *status = status_before | (stopped ? invalid_status : 0);
+        if (lane == 0 && num_accepted) *num_accepted = kept;
+        if (is_there && variation) variation[shared.request.index * (shared.params.max_spec_len + 1) + lane] = 0.0f;
+    }
+};
+
+// The target's own samples of all rows, a team a row, up to the first that differs from the draft; `known` as for
+// sample_row.
+__device__ inline void finish_samples(
+    const Params& p, const GlobalPlaces& places, Shared& shared, const KnownNoise* known = nullptr) {
     constexpr int teams = CTA_WARPS / DrawTeam::WARPS;
     const int num_rows = shared.request.num_rows;
     Verdict verdict = PASSES;
@@ -22,9 +64,10 @@ __device__ inline void finish_samples(const Params& p, const GlobalPlaces& place
     for (int first = 0, end = 0;; first = end) {
         const int row = first + warp_id() / DrawTeam::WARPS;
         end = first + teams < num_rows ? first + teams : num_rows;
-        if (row < end) sample_row(p, places, shared, row);
+        if (row < end) sample_row(p, places, shared, row, known);
         meet_in_cta();
         if (end == num_rows && warp_id() > 0) return;
+        if (end == num_rows && Emission::has_room(p)) return Emission::of(shared).write(shared, end);
         failed = first_failure(p, shared, first, end, verdict);
         if (end == num_rows) break;
         if (failed == end) continue;
@@ -58,9 +101,11 @@ __device__ inline void find_announced_laws(
     }
 }
 
-__device__ inline void finish_announced(const Params& p, Shared& shared, KnownNoise& known) {
+// `is_known`: noise of a request that is judged by equality has been found.
+__device__ inline void finish_announced(const Params& p, Shared& shared, KnownNoise& known, bool is_known) {
     const GlobalPlaces places = {p, shared.request};
-    if (POLICY == STRICT || shared.request.strict) return finish_samples(p, places, shared);
+    if (POLICY == STRICT || shared.request.strict)
+        return finish_samples(p, places, shared, POLICY == STRICT && is_known ? &known : nullptr);
     const int bonus = shared.request.num_drafts, team = warp_id() / DrawTeam::WARPS;
     if (team == BONUS_TEAM) {
         if (shared.request.num_rows > 0) sample_row(p, places, shared, bonus);

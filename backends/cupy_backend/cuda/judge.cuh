@@ -29,6 +29,14 @@ struct Member {
     __device__ int owner(int total, int place) const { return place / share(total); }
 };
 
+// What laws are asked for: the first row that does not pass, as far as is known, and why. `alone`: no other
+// CTA of the request goes on, since some were looked for.
+struct Asked {
+    int first;
+    Verdict verdict;
+    bool alone;
+};
+
 // What a CTA knows of its request. Places that a variant does not use hold nothing.
 struct Shared {
     Params params;
@@ -37,6 +45,7 @@ struct Shared {
     Control control;
     Decision decision;
     int verdicts[2];  // see verdict_on
+    Asked asked;
     Pair pair;  // whose residual is looked at
     u64 best;   // the pair's racer for the recovered token's block
     DrawKey recover_key;
@@ -178,11 +187,16 @@ __device__ inline Verdict verdict_of(const Params& p, const Shared& shared, int 
     return passes ? PASSES : FAILS;
 }
 
+// The row that decides, or that is drawn from: the first that does not pass, or the last.
+__device__ inline int row_asked_for(const Shared& shared, int first) {
+    const int drafts = shared.request.num_drafts;
+    return first < drafts ? first : drafts;
+}
+
 // Whether laws must be found before what is decided about the first row that does not pass is known.
 __device__ inline bool asks_for_laws(const Shared& shared, int first, Verdict verdict) {
-    const int last = shared.request.num_drafts, row = first < last ? first : last;
     return JUDGES_OPEN_ROWS && (verdict == OPEN || verdict == FAILS || verdict == PASSES) &&
-           has_open_law(shared, row);
+           has_open_law(shared, row_asked_for(shared, first));
 }
 
 // The first of the rows up to `end` that does not pass. By one warp.

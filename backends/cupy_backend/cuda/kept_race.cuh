@@ -13,16 +13,16 @@ __device__ inline Mass read_kept(const Row<T>& row, const Mass* stats, const Law
 }
 
 // The row's blocks enter the race for the token's, a warp's every sixteenth; see race_residual. By a CTA.
-template <typename T>
+template <typename T, typename KeyOf>
 __device__ inline void race_kept(
-    const Row<T>& row, const Mass* stats, const Law& law, const DrawKey& key, u64* best) {
+    const Row<T>& row, const Mass* stats, const Law& law, KeyOf key, u64* best) {
     for (int first = warp_id(); first < row.num_blocks(); first += LANES * CTA_WARPS) {
         const int block = first + lane_id() * CTA_WARPS;
         float noise = 0.0f;
         u64 most = 0;
         if (block < row.num_blocks()) {
             const float log2_most = log2_mass(kept_of(stats[block], law, false), law);
-            noise = log2_exponential(random_word(key, BLOCK_LEVEL, block));
+            noise = log2_exponential(random_word(key(), BLOCK_LEVEL, block));
             most = racer_with(noise, block, __fadd_rn(log2_most, RESIDUAL_SLACK));
         }
         for (u64 known = 0;; known = __shfl_sync(ALL_LANES, known, 0)) {

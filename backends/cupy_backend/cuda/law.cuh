@@ -62,7 +62,11 @@ __device__ inline Mass kept_of(const Mass& block, const Law& law, bool is_lone) 
     return {block.max, is_lone ? 1.0f : block.sum};
 }
 
+__device__ inline float log2_mass(float max, float log2_sum, const Law& law) {
+    return max == -INFINITY ? -INFINITY : __fadd_rn(log2_weight(max, law.max, law.scale), log2_sum);
+}
+
 __device__ inline float log2_mass(const Mass& block, const Law& law) {
     if (block.max == -INFINITY) return -INFINITY;
-    return __fadd_rn(log2_weight(block.max, law.max, law.scale), log2_fast(block.sum));
+    return log2_mass(block.max, log2_fast(block.sum), law);
 }

@@ -35,8 +35,7 @@ __device__ COLD float entropy_of(
 __device__ inline float nth_largest(
     Scratch& scratch, const Row<TargetLogit>& row, const Mass* stats, const Law& law, i64 n) {
     if (n >= row.vocab_size) return -INFINITY;
-    return radix_select(scratch, row, stats, law.threshold, static_cast<u64>(n),
-                        [](float) { return static_cast<u64>(1); });
+    return radix_select(scratch, row, stats, law.threshold, static_cast<u64>(n));
 }
 
 __device__ COLD Leniency leniency_of(

@@ -4,6 +4,8 @@
 
 constexpr int MAX_SHARED_BLOCKS = LOSSY_IN_Q ? 512 : FILTERED ? 944 : 1024;  // of the rows at hand
 
+constexpr u32 NO_NUMBER = ~0u;  // of a request: there are as many CTAs as requests
+
 // Where the statistics of the rows at hand are: in shared memory if they fit.
 struct LocalPlaces {
     Mass* target;
@@ -51,39 +53,42 @@ __device__ inline void find_residual(Shared& shared, const LocalPlaces& places, 
     meet_in_cta();
     if (thread_id() == 0) set_pair(shared, row, nullptr);
     meet_in_cta();
-    visit_residual(&shared.pair, warp_id(), CTA_WARPS, num_blocks_of(shared.params.vocab_size),
+    const auto end = [&] { return num_blocks_of(shared.params.vocab_size); };
+    visit_residual(&shared.pair, warp_id(), CTA_WARPS, end,
                    [&](int block, float mass) {
                        places.residuals()[block] = mass;
                    });
     meet_in_cta();
 }
 
-__device__ COLD void finish_block(Shared& shared, LocalPlaces places) {
-    const int num_blocks = num_blocks_of(shared.params.vocab_size);
-    int row = shared.decision.kept - 1;
-    for (;; --row) {
-        find_residual(shared, places, row);
+// Draws from the residual of the last row that is kept, whose number lies in shared memory meanwhile.
+__device__ COLD void finish_block(Shared& shared, const LocalPlaces& places) {
+    const auto num_blocks = [&] { return num_blocks_of(shared.params.vocab_size); };
+    int row = shared.decision.kept;
+    do {
+        find_residual(shared, places, row - 1);
         if (warp_id() < DrawTeam::WARPS) {
-            const bool keeps =
-                block_keeps(my_team<DrawTeam>(), shared, places.residuals(), num_blocks, row);
+            const bool keeps = block_keeps(
+                my_team<DrawTeam>(), shared, places.residuals(), num_blocks(), shared.pair_row);
             if (thread_id() == 0) shared.flags[0] = keeps;
         }
         meet_in_cta();
-        if (shared.flags[0]) break;
-    }
+        row = shared.pair_row;
+    } while (!shared.flags[0]);
     if (warp_id() >= DrawTeam::WARPS) return;
-    if (thread_id() == 0) shared.decision.num_accepted = row;
-    find_best_residual(shared, places.residuals(), num_blocks);
+    if (thread_id() == 0) shared.decision.num_accepted = shared.pair_row;
+    find_best_residual(shared, places.residuals(), num_blocks());
     my_team<DrawTeam>().sync();
     finish_from_residual(shared);
 }
 
 __device__ inline void verify_request(
-    const Params& p, Shared& shared, Scratch* scratch, Mass* stats, i64 index) {
+    const Params& p, Shared& shared, Scratch* scratch, Mass* stats, LocalPlaces& kept, i64 index) {
     if (warp_id() == 0) {
         const Request request = read_request(p, index, shared.drafts);
         if (lane_id() == 0) {
             shared.request = request;
+            if (FILTERED) kept = local_places(p, stats, request);
             shared.best = 0;
             shared.foregone = static_cast<int>(NO_TOKEN);
         }
@@ -91,7 +96,9 @@ __device__ inline void verify_request(
     if (FILTERED) close_all(shared);
     if (FILTERED && warp_id() == 1) gather_filters(p, shared, index);
     meet_in_cta();
-    const LocalPlaces places = local_places(p, stats, shared.request);
+    // With filters, what is called takes all registers.
+    const LocalPlaces here = FILTERED ? LocalPlaces{} : local_places(p, stats, shared.request);
+    const LocalPlaces& places = FILTERED ? kept : here;
     Verdict verdict;
     const int first = judge_all(p, shared, scratch, places, verdict);
     decide_alone(p, shared, first, verdict);
@@ -117,21 +124,24 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     __shared__ Shared shared;
     __shared__ Mass stats[(DENSE ? 2 : 1) * MAX_SHARED_BLOCKS];
     alignas(16) __shared__ u64 scratch[SELECTS ? (sizeof(Scratch) + 7) / 8 : 1];
-    __shared__ u32 drawn;
-    static_assert(sizeof(shared) + sizeof(stats) + sizeof(scratch) + 16 <= STATIC_SHARED_BYTES);
+    __shared__ LocalPlaces places;
+    __shared__ u32 next;
+    static_assert(
+        sizeof(shared) + sizeof(stats) + sizeof(scratch) + sizeof(places) + 16 <= STATIC_SHARED_BYTES);
     const bool queues = gridDim.x < p.num_reqs;
     copy_params(p, shared);
     make_meetings_ready();
     for (i64 index = blockIdx.x; index < p.num_reqs;) {
         // Who draws the last number puts the counter back.
         if (thread_id() == 0 && queues) {
-            drawn = atomicAdd(p.control, 1u);
+            const u32 drawn = atomicAdd(p.control, 1u);
             if (drawn == p.num_reqs - 1) *p.control = 0;
+            next = gridDim.x + drawn;
         }
-        verify_request(p, shared, reinterpret_cast<Scratch*>(scratch), stats, index);
+        verify_request(p, shared, reinterpret_cast<Scratch*>(scratch), stats, places, index);
         if (!queues) return;
         meet_in_cta();
-        index = static_cast<i64>(gridDim.x) + drawn;
+        index = next;
         meet_in_cta();
     }
 }

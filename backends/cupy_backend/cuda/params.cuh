@@ -73,7 +73,7 @@ struct Params {
     int* num_accepted;  // or null
     int* status;
     float* variation;  // [num_reqs, max_spec_len + 1] or null
-    u64* rivals;  // 0 like control: [num_reqs, max_spec_len + 1, <= pieces of a row], under STRICT
+    u64* rivals;  // 0 like control: [num_reqs, max_spec_len + 1, <= LANES], see row_piece.cuh and pair_piece.cuh
     const int* draft_map;   // the same for draft_logits
     const bool* prompt_mask;  // [num_slots, vocab_size] or null
     i64 prompt_stride;

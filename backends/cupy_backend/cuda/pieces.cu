@@ -4,6 +4,8 @@
 #include "stream.cuh"
 
 constexpr int MOST_PIECE_BLOCKS = 128;  // as in shape.py
+constexpr int WARPS_TOGETHER = 36;      // on a multiprocessor
+static_assert(CTA_WARPS >= 2);  // the second looks around
 
 // Statistics are announced, and kept for who is to score them.
 struct AnnounceAndKeep {
@@ -18,7 +20,6 @@ struct AnnounceAndKeep {
 struct PieceShared {
     Request request;
     bool is_behind_end;
-    Cursor cursors[CTA_WARPS];
     int drafts[MAX_DRAFTS];
     Mass kept[MOST_PIECE_BLOCKS];
 };
@@ -36,18 +37,11 @@ __device__ inline void look_around(const Params& p, PieceShared& shared, const R
 
 __device__ inline void stream_piece(
     const Params& p, PieceShared& shared, const RowPiece& piece) {
-    const GlobalPlaces places = {p, shared.request};
+    const Request& request = shared.request;
+    const Row<TargetLogit> row = target_row(p, request, piece.row);
     const Stretch blocks = piece.blocks(p);
-    const AnnounceAndKeep put = {places.announced(piece.row) + blocks.begin, shared.kept};
-    const Stretch stretch = piece.stretch(p);
-    const Rows rows =
-        Rows::of(p, shared.request, WrittenPlaces{places}, static_cast<u32>(p.inverse), ~0);
-    Flow flow = {};
-    flow.open(p, rows, stretch, shared.cursors);
-    flow.fetch_all();
-    flow.drain(p, shared.cursors, Never{}, put);
-    if (!shared.cursors[warp_id()].rows.whole())
-        read_piecewise(p, shared.request, shared.cursors[warp_id()].rows, stretch, put);
+    Mass* const places = GlobalPlaces{p, request}.announced(piece.row) + blocks.begin;
+    read_part(row, blocks, request.scale, places, AnnounceAndKeep{places, shared.kept});
 }
 
 // Who takes the words of a row must find them all.
@@ -69,7 +63,7 @@ __device__ inline void tell_rival(
     if (lane_id() == 0) store_relaxed(piece.rival(p), word);
 }
 
-extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSOR)
+extern "C" __global__ void __launch_bounds__(CTA_THREADS, WARPS_TOGETHER / CTA_WARPS)
     pieces(const __grid_constant__ Params p) {
     __shared__ PieceShared shared;
     const RowPiece piece = RowPiece::of(p);

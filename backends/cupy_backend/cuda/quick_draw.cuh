@@ -35,15 +35,25 @@ __device__ inline float quick_max(const DrawTeam& team, u64* slots, float larges
     return largest;
 }
 
+// Four neighbouring blocks' statistics, with the logarithms of their sums, which need no law.
+struct FourBlocks {
+    float max[4];
+    float log2_sum[4];
+    __device__ void set(int i, const Mass& mass, bool greedy) {
+        max[i] = mass.max;
+        log2_sum[i] = greedy ? 0.0f : log2_fast(mass.sum);
+    }
+};
+
 // By a team whose threads have four neighbouring blocks each; greedy, of equals the first wins.
 __device__ inline u64 race_blocks(
-    const DrawTeam& team, u64* slots, const Law& law, const Mass (&blocks)[4], const Noise& noise,
+    const DrawTeam& team, u64* slots, const Law& law, const FourBlocks& blocks, const Noise& noise,
     bool greedy) {
     float weights[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        weights[i] = blocks[i].max == law.max ? 0.0f : -INFINITY;
-        if (!greedy) weights[i] = log2_mass(blocks[i], law);
+        weights[i] = log2_mass(blocks.max[i], blocks.log2_sum[i], law);
+        if (greedy) weights[i] = blocks.max[i] == law.max ? 0.0f : -INFINITY;
     }
     return quick_best(team, slots, race_four(noise, weights, 4 * team.thread()));
 }
@@ -74,11 +84,11 @@ __device__ inline void finish_quickly(
     const QuickSlots slots = {shared.slots};
     const bool greedy = GREEDY || shared.request.greedy;
     const Law& law = shared.target_laws[row];
-    Mass blocks[4];
+    FourBlocks blocks;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         const int block = 4 * team.thread() + i;
-        blocks[i] = block < target.num_blocks() ? stats[block] : Mass{-INFINITY, 0.0f};
+        blocks.set(i, block < target.num_blocks() ? stats[block] : Mass{-INFINITY, 0.0f}, greedy);
     }
     const u64 best = race_blocks(team, slots.stage(1), law, blocks, noise, greedy);
     write_outputs(shared, draw_quickly(team, slots.stage(2), target, law, best,

@@ -165,8 +165,10 @@ __device__ inline float direct_residual(const Pair& pair, int block) {
     for (int half = 0; half < 2; ++half)
         fetch_half(pair, element + half * (BLOCK_SIZE / 2), true, halves[half]);
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+    for (int half = 0; half < 2; ++half) {
         add_half(pair, halves[half], element + half * (BLOCK_SIZE / 2), sums);
+        if (FILTERED) __syncwarp();  // one half after the other: registers are few
+    }
     return warp_reduce((sums[0] + sums[1]) + (sums[2] + sums[3]), Add{});
 }
 
@@ -181,17 +183,17 @@ __device__ inline float piecewise_residuals(const Pair* pair, int first, int ste
     return mine;
 }
 
-// Masses of blocks first, first + step, ... below end, by one warp: hands on (block, mass) of up to
-// 32 blocks at a time, each to the lane that has it. `pair` is in shared memory.
-template <typename Visit>
-__device__ inline void visit_residual(const Pair* pair, int first, int step, int end, Visit visit) {
-    const bool direct = is_direct(*pair);
-    for (; first < end; first += LANES * step) {
-        const int block = first + lane_id() * step;
-        const u32 wanted = __ballot_sync(ALL_LANES, block < end && !pair->is_empty(block));
-        const float mine = direct ? direct_residuals(*pair, first, step, wanted)
-                                  : piecewise_residuals(pair, first, step, wanted);
-        if (block < end) visit(block, mine);
+// Masses of blocks first, first + step, ... below `end()`, by one warp: hands on (block, mass) of up to 32
+// blocks at a time, each to the lane that has it. `pair` is in shared memory. What can be asked for again is
+// not kept meanwhile: masses take all registers.
+template <typename End, typename Visit>
+__device__ inline void visit_residual(const Pair* pair, int first, int step, End end, Visit visit) {
+    const auto mine = [&] { return first + lane_id() * step; };
+    for (; first < end(); first += LANES * step) {
+        const u32 wanted = __ballot_sync(ALL_LANES, mine() < end() && !pair->is_empty(mine()));
+        const float mass = is_direct(*pair) ? direct_residuals(*pair, first, step, wanted)
+                                            : piecewise_residuals(pair, first, step, wanted);
+        if (mine() < end()) visit(mine(), mass);
         __syncwarp();
     }
 }

@@ -49,10 +49,10 @@ __device__ inline void race_residual(
 
 // Any pair in shared memory.
 __device__ COLD void race_any_residual(
-    const Pair* pair, const DrawKey& key, int num_blocks, u64* best) {
+    const Pair* pair, const DrawKey& key, u64* best) {
     const bool direct = is_direct(*pair);
     race_residual(
-        *pair, num_blocks, best,
+        *pair, pair->target.num_blocks(), best,
         [&](int block) { return log2_exponential(random_word(key, BLOCK_LEVEL, block)); },
         [&](int block) {
             return direct ? direct_residual(*pair, block) : residual_piecewise(pair, block);

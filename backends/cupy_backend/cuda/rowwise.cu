@@ -108,7 +108,8 @@ __device__ inline void decide_for_all(
 // Whether block verification keeps the pair's row of its tokens, from the masses of all blocks.
 __device__ inline bool keeps_by_masses(Shared& shared) {
     const int num_blocks = num_blocks_of(shared.params.vocab_size);
-    visit_residual(&shared.pair, warp_id(), CTA_WARPS, num_blocks, [&](int block, float mass) {
+    const auto end = [=] { return num_blocks; };
+    visit_residual(&shared.pair, warp_id(), CTA_WARPS, end, [&](int block, float mass) {
         GlobalPlaces{shared.params, shared.request}.residuals(shared.pair_row)[block] = mass;
     });
     meet_in_cta();
@@ -136,7 +137,7 @@ __device__ COLD void finish_block(Shared& shared) {
         row = shared.pair_row;
     }
     if (thread_id() == 0) shared.decision.num_accepted = row;
-    race_any_residual(&shared.pair, shared.recover_key, num_blocks_of(shared.params.vocab_size),
+    race_any_residual(&shared.pair, shared.recover_key,
                       &shared.best);
     meet_in_cta();
     if (warp_id() < DrawTeam::WARPS) finish_from_residual(shared);

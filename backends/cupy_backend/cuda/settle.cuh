@@ -17,6 +17,7 @@ __device__ inline int next_open(const Shared& shared, int place) {
 // By the first threads, between barriers.
 __device__ inline void close_all(Shared& shared) {
     if (thread_id() < NO_PLACE / LANES) shared.open[thread_id()] = 0;
+    if (thread_id() == 0) shared.asked.alone = false;
 }
 
 // By two threads, before a barrier.
@@ -73,7 +74,7 @@ __device__ inline Mass* stats_of(const Places& places, int place) {
 }
 
 // Makes a row ready to be looked through, with a bound if none is known. By a warp.
-__device__ COLD void show_row(Shared& shared, OpenRow& open, const Mass* stats, int place) {
+__device__ COLD void show_row(Shared& shared, OpenRow& open, Mass* stats, int place) {
     const Params& p = shared.params;
     const int row = place / 2;
     const bool draft = place % 2;
@@ -97,10 +98,10 @@ __device__ COLD void show_row(Shared& shared, OpenRow& open, const Mass* stats, 
 }
 
 // Makes the first open rows from a place on up to `end` ready, a warp a row; how many they are, and where
-// the next ones begin. By a whole CTA.
+// the next ones begin, is noted. False if there are none. By a whole CTA.
 template <typename Places>
-__device__ inline int show_rows(
-    Shared& shared, Scratch& scratch, const Places& places, int& place, int end) {
+__device__ inline bool show_rows(
+    Shared& shared, Scratch& scratch, const Places& places, int place, int end) {
     clear_counts(scratch, ROWS_AT_ONCE);
     int num_rows = 0;
 #pragma unroll 1
@@ -112,42 +113,50 @@ __device__ inline int show_rows(
             show_row(shared, scratch.rows[num_rows], stats_of(places, open), open);
         ++num_rows;
     }
+    if (thread_id() == 0) {
+        scratch.num_rows = num_rows;
+        scratch.next_place = place;
+    }
     meet_in_cta();
-    return num_rows;
+    return num_rows > 0;
 }
 
-__device__ inline void store_laws(Shared& shared, const Scratch& scratch, int num_rows) {
+__device__ inline void store_laws(Shared& shared, const Scratch& scratch) {
     const int i = static_cast<int>(thread_id());
-    if (i >= num_rows) return;
+    if (i >= scratch.num_rows) return;
     const OpenRow& open = scratch.rows[i];
     law_of(shared, open.place / 2, open.place % 2) = open.known.law;
 }
 
-// Of rows whose laws are known, between barriers of a CTA.
-__device__ inline void close_row(Shared& shared, int row) {
-    const int place = place_of(row, false);
-    if (thread_id() == 0) shared.open[place / LANES] &= ~(3u << place % LANES);
+// Of the row at hand, whose laws are known. Between barriers of a CTA.
+__device__ inline void close_row(Shared& shared, const Scratch& scratch) {
+    if (thread_id() > 0) return;
+    const int place = place_of(scratch.rows[0].place / 2, false);
+    shared.open[place / LANES] &= ~(3u << place % LANES);
 }
 
-// Settles the open rows from a place on up to `end`, and what their laws keep of their blocks where that is
-// asked for. By a CTA that shares them with none.
-template <typename Places>
-__device__ COLD void settle_alone(
-    Shared& shared, Scratch& scratch, Places places, int place, int end) {
-#pragma unroll 1
-    while (place < end) {
-        const int num_rows = show_rows(shared, scratch, places, place, end);
-        if (num_rows == 0) return;
-        count_rows(scratch, num_rows, {0, 1});
-        filter_rows(scratch, num_rows);
-        store_laws(shared, scratch, num_rows);
-#pragma unroll 1
-        for (int i = 0; i < num_rows; ++i) {
-            OpenRow& open = scratch.rows[i];
-            const int row = open.place / 2;
-            if (open.place % 2 == 0 && needs_masses(shared, row))
-                keep_masses(open.target, places.target_stats(row), open.known.law, whole_cta());
-        }
-        meet_in_cta();
+// What rows' laws keep of their blocks, where that is asked for.
+__device__ inline void keep_rows(const Shared& shared, Scratch& scratch) {
+    u32 rows = 0;
+#pragma unroll
+    for (int i = 0; i < ROWS_AT_ONCE; ++i) {
+        const int place = scratch.rows[i].place;
+        if (i < scratch.num_rows && place % 2 == 0 && needs_masses(shared, place / 2)) rows |= 1u << i;
     }
+#pragma unroll 1
+    for (; rows; rows &= rows - 1)
+        keep_masses(scratch, __ffs(static_cast<int>(rows)) - 1, whole_cta());
+}
+
+// Settles a row, whose CTA shares it with none.
+template <typename Places>
+__device__ COLD void settle_alone(Shared& shared, Scratch& scratch, const Places& places, int row) {
+    const int place = place_of(row, false);
+    if (!show_rows(shared, scratch, places, place, place + 2)) return;
+    count_rows(scratch, {0, 1});
+    filter_rows(scratch);
+    store_laws(shared, scratch);
+    if (!JUDGES_OPEN_ROWS) keep_rows(shared, scratch);
+    close_row(shared, scratch);
+    meet_in_cta();
 }

@@ -190,8 +190,20 @@ struct Worker {
 
 __device__ inline Worker whole_cta() { return {warp_id(), CTA_WARPS}; }
 
-// Loads a worker's blocks that reach `floor` and hands each on as (block, logits), by whole warps; two
-// at a time, so that the second is on its way while the first is looked at.
+// Two blocks of a row whose logits lie in memory as they are, the second if it is wanted, too: both are on
+// their way at once.
+template <typename T>
+__device__ inline void load_two(
+    const Row<T>& row, int near, int far, bool two, float (&logits)[PER_LANE], RawBlock<T>& more) {
+    const RawBlock<T> raw = load_raw(row.data + static_cast<i64>(near) * BLOCK_SIZE, lane_id());
+    const T* other = row.data + static_cast<i64>(far) * BLOCK_SIZE + lane_id() * 8;
+    more = {};
+    load_raw_if<T>(two ? BLOCK_SIZE : 0, reinterpret_cast<const char*>(other), more.words);
+    unpack_all(raw, logits);
+}
+
+// Loads a worker's blocks that reach `floor` and hands each on as (block, logits), by whole warps; where no
+// function is called for that two at a time, so that the second is on its way while the first is looked at.
 template <typename T, typename Visit>
 __device__ inline void visit_blocks(
     const Worker& worker, const Row<T>& row, const Mass* stats, float floor, Visit visit) {
@@ -200,20 +212,26 @@ __device__ inline void visit_blocks(
         const int mine = first + lane_id() * step;
         const float largest = mine < num_blocks ? stats[mine].max : -INFINITY;
         u32 wanted = __ballot_sync(ALL_LANES, largest >= floor && largest > -INFINITY);
+#pragma unroll 1
         while (wanted) {
             const int near = first + (__ffs(static_cast<int>(wanted)) - 1) * step;
             wanted &= wanted - 1;
-            const bool two = wanted != 0;
             const int far = first + (__ffs(static_cast<int>(wanted)) - 1) * step;
-            wanted &= wanted - 1;
-            float logits[PER_LANE], more[PER_LANE] = {};
-            load_block(row, near, logits);
-            if (two) load_block(row, far, more);
+            const bool direct = !(ADJUSTED && row.adjustment) && is_direct(row, near);
+            const bool two = direct && wanted != 0 && is_direct(row, far);
+            float logits[PER_LANE];
+            RawBlock<T> more;
+            if (direct) {
+                load_two(row, near, far, two, logits, more);
+                if (two) wanted &= wanted - 1;
+            } else {
+                load_block(row, near, logits);
+                more = {};
+            }
 #pragma unroll 1
             for (int turn = 0; turn <= two; ++turn) {
                 visit(turn ? far : near, logits);
-#pragma unroll
-                for (int j = 0; j < PER_LANE; ++j) logits[j] = more[j];
+                unpack_all(more, logits);
             }
         }
     }

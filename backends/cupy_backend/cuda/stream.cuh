@@ -145,13 +145,18 @@ struct Flow {
 
     __device__ Batch batch() const { return {stats, scale, left, draft}; }
 
-    __device__ void advance(const Params& p, Cursor* cursors) {
+    // To the next batch of the row.
+    __device__ void step() {
         left -= DEPTH;
         partial -= DEPTH;
         reach -= DEPTH * STEP;
         data += DEPTH * STEP *
                 (SAME_LOGITS || !draft ? sizeof(TargetLogit) : sizeof(DraftLogit));
         stats += DEPTH * READERS;
+    }
+
+    __device__ void advance(const Params& p, Cursor* cursors) {
+        step();
         if (left > 0) return;
         Cursor& cursor = cursors[warp_id()];
         int next = cursor.next;
@@ -220,9 +225,14 @@ struct Flow {
     // are on their way: they would have to be waited for to be saved.
     template <typename Stopped = Never, typename Put = Keep>
     __device__ void drain(const Params& p, Cursor* cursors, Stopped stopped = {}, Put put = {}) {
+        drain_by([&] { advance(p, cursors); }, stopped, put);
+    }
+
+    template <typename Advance, typename Stopped, typename Put>
+    __device__ void drain_by(Advance go_on, Stopped stopped, Put put) {
         while (left > 0 && !stopped()) {
             const Batch come = batch();
-            advance(p, cursors);
+            go_on();
             Partial partials[DEPTH] = {};
 #pragma unroll
             for (int i = 0; i < DEPTH; ++i) {
@@ -233,3 +243,40 @@ struct Flow {
         }
     }
 };
+
+// A warp's blocks of a part of one row, the CTA's warps taking turns.
+template <typename T>
+struct RowFlow : Flow<> {
+    // Statistics of the part's first block are at `places`.
+    __device__ void begin_part(const Row<T>& row, const Stretch& part, float row_scale, Mass* places) {
+        const int warp = warp_id(), lane = lane_id(), first = part.begin + warp;
+        const u32 behind = static_cast<u32>(part.end > first ? part.end - first : 0);
+        left = static_cast<int>((behind + CTA_WARPS - 1) / CTA_WARPS);
+        const int rest =
+            static_cast<int>(row.vocab_size) - (first + (left - 1) * CTA_WARPS) * BLOCK_SIZE;
+        partial = rest < BLOCK_SIZE ? left : -1;
+        reach = (left - 1) * STEP + (rest < BLOCK_SIZE ? rest : BLOCK_SIZE) - lane * 8;
+        draft = !SAME<T, TargetLogit>;
+        scale = row_scale;
+        data = reinterpret_cast<const char*>(row.data + (first * BLOCK_SIZE + lane * 8));
+        stats = places + warp + static_cast<u32>(lane) / 16 * CTA_WARPS;
+        fetch_all();
+    }
+};
+
+// Statistics of a part of a row. By a whole CTA.
+template <typename T, typename Put>
+__device__ inline void read_part(
+    const Row<T>& row, const Stretch& part, float scale, Mass* places, Put put) {
+    if (is_direct(row)) {
+        RowFlow<T> flow = {};
+        flow.begin_part(row, part, scale, places);
+        flow.drain_by([&] { flow.step(); }, Never{}, put);
+        return;
+    }
+#pragma unroll 1
+    for (int block = part.begin + warp_id(); block < part.end; block += CTA_WARPS) {
+        const Mass mass = load_mass(row, block, scale);
+        if (lane_id() == 0) put(places + (block - part.begin), mass);
+    }
+}

@@ -5,9 +5,10 @@
 #include "peaks.cuh"
 
 __device__ inline void clear_counts(Scratch& scratch, int num_rows) {
+    constexpr int a_row = sizeof(scratch.counts[0]) / sizeof(u32);
+    u32* counts = scratch.counts[0];
 #pragma unroll 1
-    for (int i = 0; i < num_rows; ++i)
-        for (int j = thread_id(); j < MAX_COUNTED; j += CTA_THREADS) scratch.counts[i][j] = 0;
+    for (int i = thread_id(); i < num_rows * a_row; i += CTA_THREADS) counts[i] = 0;
 }
 
 // How many warps share a row of so many.
@@ -16,61 +17,72 @@ __device__ inline int warps_of_row(int num_rows) {
 }
 
 // Counts rows, the CTA's share of those that are shared. Warps divide the rows among themselves.
-__device__ COLD void count_rows(Scratch& scratch, int num_rows, Worker cta) {
-    const int warps = warps_of_row(num_rows);
-    const int place = warp_id() / warps, warp = warp_id() % warps;
-    if (place < num_rows && scratch.rows[place].counted) {
-        OpenRow& open = scratch.rows[place];
+__device__ COLD void count_rows(Scratch& scratch, Worker cta) {
+    const int warps = warps_of_row(scratch.num_rows);
+    const int i = warp_id() / warps, warp = warp_id() % warps;
+    if (i < scratch.num_rows && scratch.rows[i].counted) {
         Worker worker = {warp, warps};
-        if (open.shared) worker = {cta.index + cta.count * warp, cta.count * warps};
-        if constexpr (IDLE_BITS<TargetLogit> > 0)
-            if (SAME_LOGITS || !open.is_draft)
-                count_share<TargetLogit>(open, scratch.counts[place], worker);
-        if constexpr (!SAME_LOGITS && IDLE_BITS<DraftLogit> > 0)
-            if (open.is_draft) count_share<DraftLogit>(open, scratch.counts[place], worker);
+        if (scratch.rows[i].shared) worker = {cta.index + cta.count * warp, cta.count * warps};
+        if (SAME_LOGITS || !scratch.rows[i].is_draft)
+            count_share<TargetLogit>(scratch, i, worker);
+        else
+            count_share<DraftLogit>(scratch, i, worker);
     }
     meet_in_cta();
 }
 
-// Where a row's logits cannot be counted one by one.
+// What the filters keep of the row becomes its bound and its mass, where not every logit has a counter.
 template <typename T>
-__device__ inline Kept filter_uncounted(Scratch& scratch, OpenRow& open) {
-    if constexpr (IDLE_BITS<T> == 0) {
-        Kept kept;
-        if (filter_listed<T>(scratch, open, kept)) return kept;
-    }
-    return filter_by_digits<T>(scratch, open);
+__device__ inline void filter_uncounted(Scratch& scratch) {
+    if constexpr (IDLE_BITS<T> == 0)
+        if (filter_listed<T>(scratch)) return;
+    filter_by_digits<T>(scratch);
 }
 
-// Rows that are not counted, one after the other: they use the counters' place.
-__device__ COLD void filter_others(Scratch& scratch, int num_rows) {
+// The first row whose law is not known, ROWS_AT_ONCE if there is none.
+__device__ inline int first_uncounted(const Scratch& scratch) {
+    int first = ROWS_AT_ONCE;
+#pragma unroll
+    for (int i = ROWS_AT_ONCE - 1; i >= 0; --i)
+        if (i < scratch.num_rows && !scratch.rows[i].counted) first = i;
+    return first;
+}
+
+// Rows that are not counted, from the one at hand on, which use the counters' place. They pass for counted
+// then.
+__device__ COLD void filter_others(Scratch& scratch) {
 #pragma unroll 1
-    for (int place = 0; place < num_rows; ++place) {
-        OpenRow& open = scratch.rows[place];
-        if (open.counted) continue;
-        const Kept kept = SAME_LOGITS || !open.is_draft
-            ? filter_uncounted<TargetLogit>(scratch, open)
-            : filter_uncounted<DraftLogit>(scratch, open);
-        if (thread_id() == 0) set_kept(open.known.law, kept);
+    while (scratch.row < ROWS_AT_ONCE) {
+        if (SAME_LOGITS || !scratch.rows[scratch.row].is_draft)
+            filter_uncounted<TargetLogit>(scratch);
+        else
+            filter_uncounted<DraftLogit>(scratch);
+        meet_in_cta();
+        if (thread_id() == 0) {
+            OpenRow& open = scratch.rows[scratch.row];
+            set_kept(open.known.law, {open.known.bound, open.known.sum});
+            open.counted = true;
+            scratch.row = first_uncounted(scratch);
+        }
         meet_in_cta();
     }
 }
 
 // Their laws, those that are counted side by side.
-__device__ inline void filter_rows(Scratch& scratch, int num_rows) {
-    bool all = true;
-    for (int i = 0; i < num_rows; ++i) all = all && scratch.rows[i].counted;
-    filter_by_counts(scratch, num_rows);
+__device__ inline void filter_rows(Scratch& scratch) {
+    filter_by_counts(scratch);
+    if (thread_id() == 0) scratch.row = first_uncounted(scratch);
     meet_in_cta();
-    if (!all) filter_others(scratch, num_rows);
+    if (scratch.row < ROWS_AT_ONCE) filter_others(scratch);
 }
 
-// Masses of what a law keeps of a worker's share of the blocks, for those that keep something.
-template <typename T>
-__device__ COLD void keep_masses(Row<T>& row, Mass* stats, const Law& law, Worker worker) {
-    visit_blocks(worker, row, stats, law.threshold,
+// Masses of what the law of a row keeps of a worker's share of its blocks, for those that keep something.
+__device__ COLD void keep_masses(Scratch& scratch, int i, Worker worker) {
+    OpenRow& open = scratch.rows[i];
+    visit_blocks(worker, open.target, open.stats, open.known.law.threshold,
                  [&](int block, const float(&logits)[PER_LANE]) {
-                     const float sum = block_sum(logits, stats[block].max, law.scale, law.threshold);
-                     if (lane_id() == 0) stats[block].sum = sum;
+                     const Law& law = open.known.law;
+                     const float sum = block_sum(logits, open.stats[block].max, law.scale, law.threshold);
+                     if (lane_id() == 0) open.stats[block].sum = sum;
                  });
 }

@@ -3,67 +3,8 @@
 // block verification, which needs residuals of many rows, everyone waits for all and comes to the same
 // decision. Launches are cooperative.
 #include "finish_announced.cuh"
+#include "share.cuh"
 #include "together.cuh"
-
-// By one warp. `request` becomes the true one; whether it has the rows that it was thought to have.
-__device__ inline bool publish_request(
-    const Params& p, Shared& shared, Request& request) {
-    const Request guess = request;
-    request = read_request(p, guess.index, shared.drafts);
-    if (lane_id() == 0) {
-        shared.request = request;
-        shared.best = 0;
-        shared.foregone = static_cast<int>(NO_TOKEN);
-        shared.control = control_of(p, guess.index);
-    }
-    return has_rows_of(guess, request);
-}
-
-// Statistics of this CTA's share. The request is guessed, so that logits are on their way while it is
-// read; a wrong guess is noticed by all warps.
-__device__ inline void read_share(
-    const Params& p, Shared& shared, const Member& member, i64 index) {
-    constexpr int reader = CTA_WARPS - 1;  // no warp has fewer blocks
-    Request request = guess_request(p, index);
-    u32 inverse = static_cast<u32>(p.inverse);
-    Stretch stretch = {};
-    if (is_guessable(p)) stretch = member.stretch(static_cast<int>(p.share), length_of_request(p, request));
-    Flow flow = {};
-#pragma unroll 1
-    for (bool known = false;; known = true) {
-        const Rows rows = Rows::of(p, request, WrittenPlaces{{p, request}}, inverse, ~0);
-        const int next = flow.begin(p, rows, stretch);
-        flow.fetch_all();
-        flow.remember(rows, next, stretch, shared.cursors);
-        if (known) break;
-        if (!ANNOUNCED) copy_params(p, shared);
-        if (thread_id() == 0) {
-            shared.member = member;
-            if (ANNOUNCED) shared.flags[0] = member.index == member.count - 1;
-        }
-        bool right = is_guessable(p);
-        if (warp_id() == reader) {
-            right = publish_request(p, shared, request) && right;
-        } else if (right) {
-            right = is_as_guessed(p, request);
-            find_scales(request);
-        }
-        if (right) break;
-        meet_in_cta();
-        request = shared.request;
-        inverse = inverse_of(length_of_pair(p, request));
-        const int total = length_of_request(p, request);
-        stretch = shared.member.stretch(shared.member.share(total), total);
-    }
-    flow.weigh(p, shared.cursors, request.scale, request.draft_scale);
-    flow.drain(p, shared.cursors, Never{}, Announce{});
-    if (shared.cursors[warp_id()].rows.whole()) return;
-    meet_in_cta();
-    const int all = length_of_request(p, shared.request);
-    const Member& known = shared.member;
-    read_piecewise(p, shared.request, shared.cursors[warp_id()].rows,
-                   known.stretch(known.share(all), all), Announce{});
-}
 
 // By one warp.
 __device__ inline Law find_law(
@@ -136,7 +77,7 @@ __device__ inline Decision decide_together(
 __device__ inline void find_masses(Shared& shared) {
     const Member member = shared.member;
     visit_residual(&shared.pair, member.index + member.count * warp_id(),
-                   member.count * CTA_WARPS, num_blocks_of(shared.params.vocab_size),
+                   member.count * CTA_WARPS, [&] { return num_blocks_of(shared.params.vocab_size); },
                    [&](int block, float mass) {
                        const GlobalPlaces places = {shared.params, shared.request};
                        places.residuals(shared.pair_row)[block] = mass;
@@ -144,7 +85,7 @@ __device__ inline void find_masses(Shared& shared) {
 }
 
 // The share of this CTA of the residuals that are tested. True for the last.
-__device__ COLD bool find_residuals(Shared& shared) {
+__device__ inline bool find_residuals(Shared& shared) {
     const GlobalPlaces places = {shared.params, shared.request};
 #pragma unroll 1
     for (int row = last_candidate(shared, shared.decision.kept); row > 0;) {
@@ -208,11 +149,14 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     const Member member = {static_cast<int>(blockIdx.x - index * static_cast<u32>(p.group)),
                            static_cast<int>(p.group)};
     if (FILTERED) close_all(shared);
-    read_share(p, shared, member, index);
-    if (ANNOUNCED) copy_params(p, shared);
-    meet_in_cta();
+    const bool apart = ends_apart(p, member) && knows_request(p, shared, noise, member, index);
+    if (!apart) {
+        read_share(p, shared, member, index);
+        if (ANNOUNCED) copy_params(p, shared);
+        meet_in_cta();
+    }
     if (ANNOUNCED) {
-        if (shared.flags[0]) finish_announced(p, shared, noise);
+        if (apart || shared.flags[0]) finish_announced(p, shared, noise, apart && has_noise_at_once(p));
         return;
     }
     // The last warps of teams: the noise of few blocks is none of theirs.
@@ -234,11 +178,12 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     if (!waits_for_all(shared) && !shared.flags[0]) return;
     Verdict verdict = PASSES;
     int first;
-    bool open = false, alone = false;
+    bool alone = false;
     if (FILTERED) {
         note_laws(shared);
         meet_in_cta();
-        if (!JUDGES_OPEN_ROWS) open = settle_open(shared, reinterpret_cast<Scratch&>(scratch), waits_for_all(shared));
+        if (has_open_rows(shared))
+            settle_open(shared, reinterpret_cast<Scratch&>(scratch), waits_for_all(shared));
     }
     if (shared.request.strict) {
         first = sample_rows(p, places, shared, noise, verdict);
@@ -262,13 +207,13 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     } else if (waits_for_all(shared)) {
         if (POLICY == BLOCK && decision.ending == FROM_RESIDUAL) {
             if (!find_residuals(shared)) return;
-            if (open) forget_counts(shared);
+            if (has_open_rows(shared)) forget_counts(shared);
             if (thread_id() == 0) forget(shared.control);
             finish_block(shared, noise);
             return;
         }
-        if (open) {
-            if (!leave_open(shared)) return;
+        if (has_open_rows(shared)) {
+            if (!leave_open(shared, reinterpret_cast<Scratch&>(scratch))) return;
             if (thread_id() == 0) forget(shared.control);
         } else {
             // Whoever came last waits for nobody, so the others clear up.

@@ -20,18 +20,21 @@ __device__ bool settle_by_shares(Scratch& scratch, int num_shares, u32* counts, 
     if (warp_id() == 0) bound_row<TargetLogit>(open);
     __syncthreads();
     if (!open.counted) return false;
-    if (thread_id() == 0) open.shared = true;
+    if (thread_id() == 0) {
+        open.shared = true;
+        scratch.num_rows = 1;
+    }
     for (int share = 0; share < num_shares; ++share) {
         clear_counts(scratch, 1);
         __syncthreads();
-        count_rows(scratch, 1, {share, num_shares});
+        count_rows(scratch, {share, num_shares});
         for (int i = thread_id(); i < MAX_COUNTED; i += CTA_THREADS)
             counts[i] += scratch.counts[0][i];
         __syncthreads();
     }
     for (int i = thread_id(); i < MAX_COUNTED; i += CTA_THREADS) scratch.counts[0][i] = counts[i];
     __syncthreads();
-    filter_rows(scratch, 1);
+    filter_rows(scratch);
     law = open.known.law;
     return true;
 }

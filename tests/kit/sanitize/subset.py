@@ -44,6 +44,13 @@ RECIPES: tuple[dict[str, float], ...] = (
     {"temperature": 1.2, "top_p": 0.8, "min_p": 0.001},
 )
 NUM_DRAFTS = 2
+NUM_BY_PIECES = 168
+BY_PIECES: tuple[tuple[type[Policy], tuple[dict[str, float], ...]], ...] = (
+    (Strict, (RECIPES[0], RECIPES[2])),
+    (Strict, RECIPES[2:3]),
+    (Probabilistic, (RECIPES[0], RECIPES[2])),
+    (Probabilistic, RECIPES),
+)
 
 
 @frozen(eq=False)
@@ -96,12 +103,12 @@ def all_inputs() -> Iterator[Inputs]:
 
 
 def all_calls(policies: Sequence[Policy]) -> Iterator[tuple[Inputs, Policy]]:
-    """Every policy on all inputs; strict ones also on so many requests that rows come by pieces."""
+    """Every policy on all inputs; some also on so many requests that rows come by pieces."""
     yield from product(all_inputs(), policies)
-    for recipes in ((RECIPES[0], RECIPES[2]), RECIPES[2:3]):
+    for kind, recipes in BY_PIECES:
         for policy in policies:
-            if isinstance(policy, Strict):
-                yield Inputs.random(208, 17_160, recipes), policy
+            if isinstance(policy, kind):
+                yield Inputs.random(NUM_BY_PIECES, 17_160, recipes), policy
 
 
 def run(backend: str, policies: Sequence[Policy]) -> tuple[int, int]:
