@@ -30,6 +30,7 @@ __device__ inline void find_bin(Scratch& scratch) {
         before += here;
     }
     const u32 lanes = __ballot_sync(ALL_LANES, found != ~0u);
+    __syncwarp();  // all lanes have read what is wanted
     if (lane_id() != LANES - 1 - __clz(static_cast<int>(lanes))) return;
     scratch.bin = found;
     scratch.wanted = target - found_above;
