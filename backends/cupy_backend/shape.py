@@ -2,6 +2,7 @@
 
 from attrs import frozen
 
+from ...core.errors import UnavailableError
 from .workspace import Extent
 
 _WARPS = 16
@@ -128,9 +129,19 @@ class LaunchShape:
 
     @classmethod
     def pieces(cls, extent: Extent, blocks: int) -> "LaunchShape":
-        """Pieces of so many blocks at most, or larger ones, if a row would have too many."""
+        """Pieces of so many blocks at most, or larger ones, if a row would have too many.
+
+        Raises:
+            UnavailableError: even so they would be larger than there is room for.
+        """
         blocks = min(blocks, _MOST_PIECE_BLOCKS)
         parts = min(max(1, -(-extent.target_blocks // blocks)), extent.most_pieces)
+        most = extent.most_pieces * _MOST_PIECE_BLOCKS
+        if extent.target_blocks > most:
+            raise UnavailableError(
+                f"vocab_size: expected at most {most} blocks of a row that is read by pieces, "
+                f"got {extent.target_blocks}"
+            )
         rows = extent.max_spec_len + 1 + (extent.max_spec_len if extent.draft_blocks else 0)
         return cls(group=parts, num_ctas=parts * rows * extent.num_reqs, by_pieces=True)
 

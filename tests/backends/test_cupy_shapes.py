@@ -129,6 +129,15 @@ def test_pieces_are_as_large_as_there_may_be_so_many() -> None:
     assert LaunchShape.pieces(long, 32).fields(long)["share"] == 123
 
 
+def test_pieces_that_there_is_no_room_for_are_refused() -> None:
+    most = MOST_PIECES * 128 * 512
+    assert LaunchShape.pieces(Extent(2, 1, 4, most), 32).group == MOST_PIECES
+    with pytest.raises(UnavailableError, match="expected at most 4096 blocks"):
+        LaunchShape.pieces(Extent(2, 1, 4, most + 1), 32)
+    with pytest.raises(UnavailableError, match="expected at most 1792 blocks"):
+        LaunchShape.pieces(Extent(2, 1, 4, 1_000_000, 1_000_000), 32)
+
+
 def test_what_pieces_score_has_room_among_the_control_words() -> None:
     extent = Extent(5, 3, 20, 5000, 4000)
     places = [begin for _, begin in extent.announced]
