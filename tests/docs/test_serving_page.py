@@ -1,0 +1,58 @@
+"""What the page about serving says of speeds is what the record of the engine says."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from acceptor.app.engine.speed.table import as_markdown, share_of_bandwidth
+
+DOCS = Path(__file__).parents[2] / "docs"
+RECORD = json.loads((DOCS / "data" / "engine.json").read_text(encoding="utf-8"))
+ROWS = {(row["concurrency"], row["num_spec_tokens"]): row for row in RECORD["rows"]}
+PAGE = (DOCS / "serving.md").read_text(encoding="utf-8")
+
+
+def _said(pattern: str) -> str:
+    found = re.search(pattern.replace(" ", r"\s+"), PAGE)
+    assert found is not None, pattern
+    return found[1]
+
+
+def test_the_tables_of_the_engine_are_what_the_record_says() -> None:
+    assert (DOCS / "data" / "engine.md").read_text(encoding="utf-8") == as_markdown(RECORD)
+
+
+@pytest.mark.parametrize(
+    ("batch", "reached", "pattern"),
+    [
+        ((1, 3), True, r"reached by one request with drafts \((\d+) %\)"),
+        ((1, 0), True, r"without drafts by one request \((\d+) %\)"),
+        ((16, 0), True, r"and by 16 \((\d+) %\)"),
+        ((16, 3), False, r"missed by 16 requests with drafts \((\d+) %:"),
+    ],
+)
+def test_shares_of_bandwidth_are_the_record_s(
+    batch: tuple[int, int], reached: bool, pattern: str
+) -> None:
+    share = share_of_bandwidth(RECORD, ROWS[batch])
+    assert _said(pattern) == f"{100 * share:.0f}"
+    assert (share >= 0.75) == reached
+
+
+def test_steps_and_ratios_are_the_record_s() -> None:
+    step = ROWS[16, 3]["step_ms"]
+    assert _said(r"a step takes ([\d.]+) ms") == f"{step:.2f}"
+    needed = step * share_of_bandwidth(RECORD, ROWS[16, 3]) / 0.75
+    assert _said(r"would have to take ([\d.]+)\)") == f"{needed:.1f}"
+    speeds = [ROWS[1, drafts]["tokens_per_second"] for drafts in (3, 0)]
+    ratio = speeds[0] / speeds[1]
+    assert _said(r"is missed by 1 %: ([\d.]+) times") == f"{ratio:.2f}"
+    assert 1.8 * 0.985 <= ratio < 1.8
+
+
+def test_verification_takes_as_little_as_is_said() -> None:
+    limit = float(_said(r"takes less than ([\d.]+) % of a step")) / 100
+    for row in RECORD["rows"]:
+        assert row["parts_ms"]["verification"] < limit * row["step_ms"]
