@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import evolve
 
-from ..core.checks import check_integer
+from ..core.checks import check_integer, check_integers
 from ..core.errors import InvalidInputError
 from ..core.ports import LanguageModel
 from .request import GenerationRequest
@@ -42,8 +42,7 @@ def check_request(request: GenerationRequest, target: LanguageModel[Any], max_le
             f"prompt_token_ids: expected fewer than the {max_len} tokens of the target's context, "
             f"got {length}"
         )
-    for token_id in request.prompt_token_ids:
-        check_integer("prompt_token_ids", token_id, 0, target.vocab_size - 1)
+    check_integers("prompt_token_ids", request.prompt_token_ids, 0, target.vocab_size - 1)
     for token_id, _ in request.params.logit_bias:
         check_integer("params.logit_bias: token id", token_id, 0, target.vocab_size - 1)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from ..core.checks import check_integer
+from ..core.checks import check_integer, check_integers
 from ..core.errors import InvalidInputError
 from ..core.output import Status
 from ..core.sampling_params import SamplingParams
@@ -88,9 +88,8 @@ class GenerationRequest:
     def __attrs_post_init__(self) -> None:
         if not self.prompt_token_ids:
             raise InvalidInputError("prompt_token_ids: expected at least one token, got none")
-        for name in ("prompt_token_ids", "stop_token_ids"):
-            for token_id in getattr(self, name):
-                check_integer(name, token_id, 0)
+        check_integers("prompt_token_ids", self.prompt_token_ids, 0)
+        check_integers("stop_token_ids", self.stop_token_ids, 0)
         check_integer("max_tokens", self.max_tokens, 1)
         if self.num_spec_tokens is not None:
             check_integer("num_spec_tokens", self.num_spec_tokens, 0)

@@ -51,6 +51,21 @@ def check_integer(name: str, value: object, low: int, high: float = math.inf) ->
     check_number(name, value, low, high)
 
 
+def check_integers(name: str, values: Sequence[object], low: int, high: float = math.inf) -> None:
+    """`check_integer` for each of many, such as all tokens of a prompt.
+
+    Raises:
+        InvalidInputError: about the first that does not fit.
+    """
+    numbers = [value for value in values if type(value) is int]
+    if len(numbers) == len(values) and (
+        not numbers or (low <= min(numbers) and max(numbers) <= high)
+    ):
+        return
+    for value in values:
+        check_integer(name, value, low, high)
+
+
 def check_tensor(
     name: str,
     tensor: object,
