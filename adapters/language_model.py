@@ -146,6 +146,7 @@ class TransformerModel:
         *,
         last_only: bool = False,
         max_position: int | None = None,
+        first_is_new: Tensor | None = None,
     ) -> Tensor:
         """Score tokens after writing their keys and values at (slot, position).
 
@@ -163,6 +164,8 @@ class TransformerModel:
             last_only: score only the last token of each request.
             max_position: the highest position in the batch, if the caller knows it. Without it a
                 GPU, which is not asked, attends to the whole length of the cache.
+            first_is_new: [num_reqs] int64, 0 where the cache holds the first token at its position
+                already, which a forward in one launch then leaves out. None: it may be new.
 
         Returns:
             [num_reqs, num_tokens, vocab_size] logits in the model's dtype, or [num_reqs, 1, …].
@@ -180,7 +183,7 @@ class TransformerModel:
         slots, slot_ids = self._slots(slot_ids, num_reqs, cache)
         one = self._one_launch
         if one is not None and one.takes(positions, last_only=last_only):
-            return one.forward(token_ids, positions, slot_ids, cache)
+            return one.forward(token_ids, positions, slot_ids, cache, first_is_new=first_is_new)
         kernels = self._kernels
         attend = None if kernels is None else kernels.attention_at(positions, slot_ids)
         if attend is None:

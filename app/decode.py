@@ -62,7 +62,9 @@ class DecodeStep:
         if num_tokens == 0:
             return Draft.empty(len(frontier.lengths), frontier.lengths.device)
         memory = self.memory.draft_memory
-        return self.drafter.draft(memory, frontier, num_tokens).shortened(frontier.rooms)
+        draft = self.drafter.draft(memory, frontier, num_tokens)
+        draft.shorten(frontier.rooms)
+        return draft
 
     def score(self, frontier: Frontier, draft: Draft) -> Tensor:
         """The target's logits at every draft token and behind: [num_reqs, num_tokens + 1, V]."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.batch import PADDING_TOKEN_ID
 from ..core.output import Status
-from .frontier import Frontier
+from .frontier import Frontier, places
 
 
 @frozen(eq=False)
@@ -38,12 +38,11 @@ class Draft:
         token_ids = torch.empty((num_reqs, 0), dtype=torch.int64, device=device)
         return cls(token_ids, token_ids.to(torch.int32))
 
-    def shortened(self, max_lens: Tensor) -> "Draft":
-        """The same, at most max_lens[i] tokens long for request i; max_lens: [num_reqs] int64."""
-        places = torch.arange(self.token_ids.shape[1], device=self.token_ids.device)
-        behind = places >= max_lens[:, None]
-        token_ids = self.token_ids.masked_fill(behind, PADDING_TOKEN_ID)
-        return Draft(token_ids, self.status.masked_fill(behind, Status.OK), self.logits)
+    def shorten(self, max_lens: Tensor) -> None:
+        """Leave at most max_lens[i] tokens of request i, in place; max_lens: [num_reqs] int64."""
+        behind = places(0, self.token_ids.shape[1] - 1, max_lens.device) >= max_lens[:, None]
+        self.token_ids.masked_fill_(behind, PADDING_TOKEN_ID)
+        self.status.masked_fill_(behind, Status.OK)
 
 
 Memory = TypeVar("Memory")

@@ -4,6 +4,7 @@ This module refuses to remember anything from one step to the next.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import torch
 from attrs import field, frozen
@@ -61,6 +62,8 @@ class Frontier:
         num_spec_tokens: the largest of the rooms, or more.
         slot_ids: [num_reqs] int64.
         params: the requests' sampling parameters.
+        last_but_one_is_new: [num_reqs] int64, 0 where the drafter has been given the last token but
+            one. None: it may be new.
         known: slot -> all known tokens, in the order of the batch, for drafters that read them on
             the host.
     """
@@ -72,6 +75,7 @@ class Frontier:
     num_spec_tokens: int
     slot_ids: Tensor
     params: SamplingTensors
+    last_but_one_is_new: Tensor | None = None
     known: Mapping[int, Sequence[int]] = field(factory=dict)
 
     @classmethod
@@ -102,7 +106,16 @@ class Frontier:
 
     def positions(self, first: int, last: int) -> Tensor:
         """Positions `lengths + first` to `lengths + last`: [num_reqs, last - first + 1]."""
-        return self.lengths[:, None] + torch.arange(first, last + 1, device=self.lengths.device)
+        return self.lengths[:, None] + places(first, last, self.lengths.device)
+
+
+@cache
+def places(first: int, last: int, device: torch.device) -> Tensor:
+    """From first to last, [last - first + 1] int64; kept, or steps would make them anew."""
+    # A step runs once before it is captured; what is made meanwhile would be the graph's.
+    assert device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
+    # Copied, which waits: who uses them next may be another stream.
+    return torch.tensor(range(first, last + 1), dtype=torch.int64, device=device)
 
 
 def last_two(known: Sequence[Sequence[int]]) -> list[list[int]]:

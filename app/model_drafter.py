@@ -79,22 +79,22 @@ class ModelDrafter:
         """Draw one token after the other.
 
         The first forward takes the last two known tokens. One of them is new to the cache unless
-        the last draft was accepted completely; then both are, and no case is special.
+        the last draft was accepted completely; then both are, and no case is special, though a
+        model may be told.
         """
+        # From the last token but one to the last that is drafted.
+        every = frontier.positions(-2, num_tokens - 1)
         # Clamped are positions that a prompt of one token lacks, and those of drafts that are cut.
-        fed = frontier.positions(-2, num_tokens - 2).clamp(0, memory.max_len - 1)
-        decided = frontier.positions(0, num_tokens - 1)
-        token_ids, positions = frontier.last_token_ids, fed[:, :2]
-        drawn = []
+        fed = every[:, :-1].clamp(0, memory.max_len - 1)
+        drawn = list[SampleOutput]()
         for place in range(num_tokens):
-            last = frontier.last_position(place - 1, memory.max_len)
-            logits = self._score(memory, frontier, token_ids, positions, last)
+            logits = self._score(memory, frontier, drawn, fed)
             if memory.logits is not None:
                 memory.logits[frontier.slot_ids, place] = logits
-            drawn.append(self._draw(logits, frontier, decided[:, place], place))
-            token_ids = drawn[-1].token_ids[:, None].clamp(min=0)
-            positions = fed[:, place + 2 : place + 3]
-            cut_here()
+            drawn.append(self._draw(logits, frontier, every[:, place + 2], place))
+            if place == 0:
+                # A forward takes longer than launching all that follows.
+                cut_here()
         return Draft(
             token_ids=torch.stack([output.token_ids for output in drawn], 1),
             status=torch.stack([output.status for output in drawn], 1),
@@ -105,17 +105,23 @@ class ModelDrafter:
         self,
         memory: ModelMemory,
         frontier: Frontier,
-        token_ids: Tensor,
-        positions: Tensor,
-        max_position: int | None,
+        drawn: Sequence[SampleOutput],
+        fed: Tensor,
     ) -> Tensor:
+        place = len(drawn)
+        token_ids, positions, first_is_new = (
+            (drawn[-1].token_ids[:, None].clamp(min=0), fed[:, place + 1, None], None)
+            if drawn
+            else (frontier.last_token_ids, fed[:, :2], frontier.last_but_one_is_new)
+        )
         logits = self.model.forward(
             token_ids,
             positions,
             memory.cache,
             frontier.slot_ids,
             last_only=True,
-            max_position=max_position,
+            max_position=frontier.last_position(place - 1, memory.max_len),
+            first_is_new=first_is_new,
         )
         return logits[:, -1]
 

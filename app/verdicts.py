@@ -23,11 +23,15 @@ def pack(draft: Draft, output: VerifyOutput) -> Tensor:
     """All integers that the host wants to see of a step, so that it reads once.
 
     Returns:
-        [num_reqs, 3 * num_tokens + 3] int64: draft token ids and their status, emitted token ids,
-        the number accepted and the status.
+        [num_reqs, 5 * num_tokens + 4] int32: draft token ids and their status, emitted token ids,
+        the number accepted and the status. A token id is two numbers, and the first is the id.
     """
-    numbers = torch.stack((output.num_accepted, output.status), 1)
-    return torch.cat((draft.token_ids, draft.status, output.token_ids, numbers), 1)
+    # Of one dtype, so that a device starts one operation.
+    ids, emitted = (
+        each.contiguous().view(torch.int32) for each in (draft.token_ids, output.token_ids)
+    )
+    numbers = (output.num_accepted[:, None], output.status[:, None])
+    return torch.cat((ids, draft.status, emitted, *numbers), 1)
 
 
 def read_verdicts(packed: Tensor, output: VerifyOutput) -> list[Verdict]:
@@ -37,7 +41,7 @@ def read_verdicts(packed: Tensor, output: VerifyOutput) -> list[Verdict]:
         packed: from `pack`.
         output: what was packed; read once more only if it holds more than integers.
     """
-    num_tokens = packed.shape[1] // 3 - 1
+    num_tokens = packed.shape[1] // 5
     variation = output.total_variation
     requests = zip(
         packed.tolist(),
@@ -54,16 +58,17 @@ def _verdict(
     logprobs: Sequence[TokenLogprobs],
     total_variation: Sequence[float],
 ) -> Verdict:
-    *token_ids, num_accepted, status = numbers[2 * num_tokens :]
+    *emitted, num_accepted, status = numbers[3 * num_tokens :]
+    token_ids, drafted = emitted[::2], numbers[: 2 * num_tokens : 2]
     verdict = Verdict(
         token_ids=token_ids[: _num_before_padding(token_ids)],
-        num_draft_tokens=_num_before_padding(numbers[:num_tokens]),
+        num_draft_tokens=_num_before_padding(drafted),
         num_accepted=num_accepted,
         status=_status(status),
         logprobs=logprobs,
         total_variation=total_variation,
     )
-    return _stop_where_draft_broke_off(verdict, numbers[num_tokens : 2 * num_tokens])
+    return _stop_where_draft_broke_off(verdict, numbers[2 * num_tokens : 3 * num_tokens])
 
 
 def _stop_where_draft_broke_off(verdict: Verdict, draft_status: list[int]) -> Verdict:

@@ -117,10 +117,10 @@ class VerifyBatch:
         num_reqs, max_spec_len = draft_token_ids.shape
         num_rows = max_spec_len + 1
         check_tensor("target_logits", target_logits, (num_reqs, num_rows, None), FLOATS)
-        starts = torch.arange(num_reqs + 1, dtype=torch.int32, device=target_logits.device)
+        device, end = target_logits.device, (num_reqs + 1) * num_rows
         return cls(
             target_logits=_line_up(target_logits),
-            cu_num_logits=starts * num_rows,
+            cu_num_logits=torch.arange(0, end, num_rows, dtype=torch.int32, device=device),
             draft_token_ids=draft_token_ids,
             positions=positions,
             draft_logits=draft_logits,

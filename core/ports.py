@@ -77,6 +77,7 @@ class LanguageModel(Protocol[Cache]):
         *,
         last_only: bool = False,
         max_position: int | None = None,
+        first_is_new: Tensor | None = None,
     ) -> Tensor:
         """Score tokens after writing their keys and values at (slot, position).
 
@@ -90,6 +91,8 @@ class LanguageModel(Protocol[Cache]):
             last_only: score only the last token of each request.
             max_position: the highest of the positions, if the caller knows it without asking the
                 device.
+            first_is_new: [num_reqs] int64, 0 where the cache holds the first token at its position
+                already, so that a model need not compute it, and else 1. None: it may be new.
 
         Returns:
             [num_reqs, num_tokens, vocab_size] logits in the model's dtype; [num_reqs, 1, ...] with

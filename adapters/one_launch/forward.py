@@ -90,15 +90,22 @@ class OneLaunch:
         return few and (last_only or num_tokens == 1) and self._kernel(num_tokens) is not None
 
     def forward(
-        self, token_ids: Tensor, positions: Tensor, slot_ids: Tensor, cache: KVCache
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        slot_ids: Tensor,
+        cache: KVCache,
+        *,
+        first_is_new: Tensor | None = None,
     ) -> Tensor:
-        """Score the last token of a request, and write all of its keys and values.
+        """Score the last token of a request, and write the keys and values of all that are new.
 
         Args:
             token_ids: [1, num_tokens] int64.
             positions: the same; each is the one before or follows it.
             slot_ids: [1] int64.
             cache: of the model.
+            first_is_new: [1] int64, 0 where the first of two tokens is left out; None: it is not.
 
         Returns:
             [1, 1, vocab_size] in the model's dtype.
@@ -119,6 +126,7 @@ class OneLaunch:
             positions,
             np.int64(positions.stride(1)),
             slot_ids,
+            np.uint64(0) if first_is_new is None else first_is_new,
             logits,
             self.parts,
             self.last_tag,

@@ -21,15 +21,11 @@ HIDDEN, INNER, QUERY_HEADS, KEY_HEADS, HEAD_DIM = 2048, 8192, 32, 8, 64
 """Of the only models that the kernel is written for."""
 
 TILE_ROWS = 16
-STAGE_BYTES = 16 * 1024
 STAGES_AHEAD = 4
-"""On their way at once."""
+"""Of what streams through shared memory: on their way at once."""
 
-HEAD_BLOCKS = 8
-"""Of 64 columns of the down projection, that a cluster with a key head takes."""
-
-BLOCKS = INNER // 64
-MOST_BLOCKS = max(HEAD_BLOCKS, -(-(BLOCKS - KEY_HEADS * HEAD_BLOCKS) // (NUM_CLUSTERS - KEY_HEADS)))
+HEAD_BLOCKS = 7
+"""Of 64 columns of the down projection, that a cluster with a key head takes, or one more."""
 
 _SHAPES = (
     ((QUERY_HEADS + 2 * KEY_HEADS) * HEAD_DIM, HIDDEN),
@@ -76,25 +72,14 @@ def _attends_plainly(attention: Attention) -> bool:
 
 
 def macros(num_tokens: int, num_layers: int, vocab_size: int) -> tuple[str, ...]:
-    """What the kernel is compiled with, for forwards of so many tokens."""
-    stages = (MEMORY - _beside(num_tokens, num_layers)) // (STAGE_BYTES + 2 * 8)
+    """What the kernel is compiled with, for forwards of so many tokens at most."""
     named = {
-        "TOKENS": num_tokens,
+        "MOST_TOKENS": num_tokens,
         "LAYERS": num_layers,
         "VOCAB_SIZE": vocab_size,
         "CLUSTERS": NUM_CLUSTERS,
         "HEAD_BLOCKS": HEAD_BLOCKS,
-        "STAGES": stages,
-        "STAGES_AHEAD": min(STAGES_AHEAD, stages),
+        "STAGES_AHEAD": STAGES_AHEAD,
         "SHARED_BYTES": MEMORY,
     }
     return tuple(f"-D{name}={value}" for name, value in named.items())
-
-
-def _beside(num_tokens: int, num_layers: int) -> int:
-    """What the kernel keeps beside stages, in bytes, and a little more; it checks that."""
-    heads = QUERY_HEADS // KEY_HEADS
-    tokens = 2 * (HIDDEN + heads * HEAD_DIM + 64 * MOST_BLOCKS + 3 * 8) + 4 * (heads + 2) * HEAD_DIM
-    parts = 4 * heads * (HEAD_DIM + 4) * (8 + 4)
-    beside = 4 * 8 * 48 + 4 * 64 + 4 * HEAD_DIM + 8
-    return num_tokens * (tokens + parts + beside) + 24 * num_layers + 512

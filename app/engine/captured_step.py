@@ -52,9 +52,10 @@ class CapturedStep:
     """A recorded step, and where it reads and writes.
 
     Attributes:
-        numbers: [6, num_rows] int64: the last token but one, the last, the length, the room for
-            drafts, the slot, and 1 where somebody is. A step leaves them as the next one needs them
-            if every room stays what it is.
+        numbers: [7, num_rows] int64: the last token but one, the last, the length, the room for
+            drafts, the slot, 1 where somebody is, and 0 where the drafter has been given the last
+            token but one. A step leaves them as the next one needs them if every room stays what it
+            is.
         params: of the requests.
         drafts: [num_rows, num_spec_tokens] int64, where drafts go that are made on the host.
         packed: see `acceptor.app.verdicts.pack`.
@@ -88,6 +89,7 @@ class CapturedStep:
             max_length=None,
             num_spec_tokens=self.drafts.shape[1],
             params=self.params,
+            last_but_one_is_new=self.numbers[6],
         )
 
     def hand_over(self, draft: Draft) -> None:
@@ -98,6 +100,9 @@ class CapturedStep:
         # A request that failed has no token there, and no next step that anybody looks at.
         torch.clamp(known.gather(1, gained).t(), min=0, out=self.numbers[:2])
         self.numbers[2].addcmul_(gained[:, 0], self.numbers[5])
+        if draft.token_ids.shape[1]:
+            # A drafter is given all that it drafts but the last.
+            torch.eq(self.output.num_accepted, draft.token_ids.shape[1], out=self.numbers[6])
 
     def launch(self) -> Answer:
         """Run it."""

@@ -136,13 +136,19 @@ def test_it_compiles_without_spills(num_tokens: int) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize(
-    ("num_tokens", "length", "waiting", "same_place"),
-    [(1, 300, 0, False), (1, 600, 2, False), (2, 40, 1, False), (2, 520, 0, True)],
+    ("num_tokens", "length", "waiting", "same_place", "first_is_new"),
+    [
+        *((1, 300, 0, False, True), (1, 600, 2, False, True)),
+        *((2, 40, 1, False, True), (2, 520, 0, True, True), (2, 300, 1, False, False)),
+    ],
 )
 def test_the_kernel_on_a_host_agrees_with_plain_operations(
-    num_tokens: int, length: int, waiting: int, same_place: bool
+    num_tokens: int, length: int, waiting: int, same_place: bool, first_is_new: bool
 ) -> None:
-    assert largest_difference(num_tokens, length, waiting=waiting, same_place=same_place) <= 0.02
+    difference = largest_difference(
+        num_tokens, length, waiting=waiting, same_place=same_place, first_is_new=first_is_new
+    )
+    assert difference <= 0.02
 
 
 @pytest.mark.gpu
@@ -175,6 +181,31 @@ def test_a_gpu_says_what_its_plain_operations_say(tmp_path: Path, num_tokens: in
 
 
 @pytest.mark.gpu
+def test_a_gpu_leaves_out_a_first_token_that_is_not_new(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(DRAFT | {"num_hidden_layers": 2}), encoding="utf-8")
+    model = random_model(file, dtype=torch.bfloat16, device="cuda")
+    if model._one_launch is None:
+        pytest.skip("has no room for it, or no CuPy")
+    cache, slot = model.new_cache(2, 400), torch.tensor([1], device="cuda")
+    ids = torch.randint(1024, (1, 2), device="cuda")
+    places = 290 + torch.arange(2, device="cuda")[None]
+    model.forward(ids, places, cache, slot, last_only=True)
+    alone = model.forward(ids[:, 1:], places[:, 1:], cache, slot, last_only=True)
+    kept = [layer.memory.clone() for layer in cache.layers]
+    # Another first token changes nothing, as it is not looked at.
+    other = torch.stack((ids[:, 0] + 1, ids[:, 1]), 1)
+    is_new = torch.zeros(1, dtype=torch.int64, device="cuda")
+    got = model.forward(other, places, cache, slot, last_only=True, first_is_new=is_new)
+    assert torch.equal(got, alone)
+    assert all(
+        torch.equal(*pair) for pair in zip(kept, (one.memory for one in cache.layers), strict=True)
+    )
+    both = model.forward(other, places, cache, slot, last_only=True, first_is_new=is_new + 1)
+    assert not torch.equal(both, alone)
+
+
+@pytest.mark.gpu
 def test_a_graph_repeats_what_its_forwards_say(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(DRAFT | {"num_hidden_layers": 2}), encoding="utf-8")
@@ -185,10 +216,15 @@ def test_a_graph_repeats_what_its_forwards_say(tmp_path: Path) -> None:
     ids = torch.randint(1024, (1, 4), device="cuda")
     places = 290 + torch.arange(4, device="cuda")[None]
 
+    new = torch.tensor([[1], [0]], device="cuda")
+
     def draft() -> list[torch.Tensor]:
-        cuts = (slice(2), slice(2, 3), slice(3, 4))
+        cuts = ((slice(2), new[0]), (slice(2), new[1]), (slice(2, 3), None), (slice(3, 4), None))
         return [
-            model.forward(ids[:, cut], places[:, cut], cache, slot, last_only=True) for cut in cuts
+            model.forward(
+                ids[:, cut], places[:, cut], cache, slot, last_only=True, first_is_new=is_new
+            )
+            for cut, is_new in cuts
         ]
 
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()

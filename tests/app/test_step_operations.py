@@ -224,11 +224,10 @@ def test_one_that_starts_more_is_seen(
 
 BESIDE_FORWARDS = Counter(
     {
-        "clamp": 6,
-        "arange": 4,
-        "add": 3,
+        "clamp": 5,
+        "add": 2,
         "stack": 2,
-        "masked_fill": 2,
+        "masked_fill_": 2,
         "ge": 1,
         "cat": 1,
     }
@@ -247,8 +246,12 @@ def test_a_step_starts_few_operations_beside_its_forwards(
 ) -> None:
     target, draft = model_of(tmp_path, TARGET, 1), model_of(tmp_path, DRAFT, 1)
     step, frontier = step_of(target, draft, policy), make_frontier()
-    with torch.inference_mode(), started:
+    with torch.inference_mode():
+        # Makes what is kept.
         step.score(frontier, step.draft(frontier))
+        started.counts.clear()
+        with started:
+            step.score(frontier, step.draft(frontier))
     forwards = times(FORWARD + LAYER, NUM_SPEC_TOKENS + 1)
     assert started.counts == forwards + BESIDE_FORWARDS + Counter(kept)
 

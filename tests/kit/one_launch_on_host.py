@@ -47,7 +47,7 @@ class Arguments(ctypes.Structure):
         *(("max_len", _NUMBER), ("scale", _FLOAT), ("eps", _FLOAT)),
         *(("token_ids", _POINTERS), ("token_stride", _NUMBER)),
         *(("positions", _POINTERS), ("position_stride", _NUMBER)),
-        *((name, _POINTERS) for name in ("slot", "logits", "parts", "last_tag")),
+        *((name, _POINTERS) for name in ("slot", "first_is_new", "logits", "parts", "last_tag")),
     )
 
 
@@ -88,7 +88,14 @@ class OnHost:
         return cls(model, cache, _build(names, folder), kept)
 
     def forward(
-        self, token_ids: Tensor, positions: Tensor, slot: Tensor, *, seed: int, waiting: int
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        slot: Tensor,
+        first_is_new: Tensor,
+        *,
+        seed: int,
+        waiting: int,
     ) -> Tensor:
         """See `OneLaunch.forward`; of four warps, so many do not run at a time."""
         decoder, kept = self.model.decoder, self.kept
@@ -101,14 +108,16 @@ class OnHost:
             math.log2(math.e) / math.sqrt(HEAD_DIM),
             decoder.norm.eps,
             *(token_ids.data_ptr(), token_ids.stride(1), positions.data_ptr(), positions.stride(1)),
-            *(slot.data_ptr(), logits.data_ptr()),
+            *(slot.data_ptr(), first_is_new.data_ptr(), logits.data_ptr()),
             *(kept[name].data_ptr() for name in ("parts", "last_tag")),
         )
         self.library.run_forward(ctypes.byref(arguments), seed, waiting)
         return logits
 
 
-def largest_difference(num_tokens: int, length: int, *, waiting: int, same_place: bool) -> float:
+def largest_difference(
+    num_tokens: int, length: int, *, waiting: int, same_place: bool, first_is_new: bool
+) -> float:
     """Of two forwards, one behind the other, relative to the largest; of logits and of the cache.
 
     Args:
@@ -116,6 +125,7 @@ def largest_difference(num_tokens: int, length: int, *, waiting: int, same_place
         length: of what is in the cache before.
         waiting: see `OnHost.forward`.
         same_place: whether all tokens of a forward are at one position.
+        first_is_new: see `OneLaunch.forward`.
     """
     with tempfile.TemporaryDirectory() as folder:
         model = random_model(_config(Path(folder)), dtype=torch.bfloat16, device="cpu")
@@ -133,8 +143,10 @@ def largest_difference(num_tokens: int, length: int, *, waiting: int, same_place
                 token_ids[:, :1].expand(1, num_tokens),
                 positions[:, :1] + 0 * positions,
             )
-        want = model.forward(token_ids, positions, caches[0], slot, last_only=True)
-        got = on_host.forward(token_ids, positions, slot, seed=seed, waiting=waiting)
+        is_new = torch.tensor([int(first_is_new)])
+        got = on_host.forward(token_ids, positions, slot, is_new, seed=seed, waiting=waiting)
+        new = slice(0 if first_is_new else 1, None)
+        want = model.forward(token_ids[:, new], positions[:, new], caches[0], slot, last_only=True)
         memories = zip(*(cache.layers for cache in caches), strict=True)
         pairs = [(want, got), *((ours.memory, theirs.memory) for ours, theirs in memories)]
         largest = max(largest, *(_difference(*pair) for pair in pairs))

@@ -6,15 +6,16 @@
 constexpr int SPREAD = RANKS * TEAMS * 4;  // positions that a cluster looks at in one instruction
 constexpr int DEPTH = 4;                   // of these on their way at once
 
+template <int TOKENS>
 struct Attention {
-    Member& here;
-    Shared& shared;
+    Member<TOKENS>& here;
+    Shared<TOKENS>& shared;
     Half* slot;    // of the cache, its first position's key of this head
     float scale;   // of scores, in powers of two
     int first;     // position of this step
     Line keys[DEPTH], values[DEPTH];
 
-    __device__ __forceinline__ Attention(Member& here, float scale)
+    __device__ __forceinline__ Attention(Member<TOKENS>& here, float scale)
         : here(here), shared(here.shared), scale(scale), first(int(here.shared.positions[0])) {}
 
     // What earlier steps have left in a layer's cache is asked for long before this step's queries are there.
@@ -43,46 +44,76 @@ struct Attention {
         }
     }
 
-    // Each warp has an eighth of the columns of 32 rows for queries, 8 for keys and 8 for values.
+    // Each warp has an eighth of the columns of 32 rows for queries, 8 for keys and 8 for values. Rows I and I + 16
+    // for queries are dimensions that are rotated together.
     __device__ __forceinline__ void project() {
         const Half* hidden = &shared.hidden[0][HIDDEN / WARPS * here.warp];
 #pragma unroll
         for (int tile = 0; tile < HEAD_ROWS / 16; ++tile) {
-            unsigned number = here.stage + tile / 2 * WARPS + here.warp;
-            Sums sums;
-            sums.add<4, 1024, STAGE_BYTES / 4>(here.wait(number) + tile % 2 * STAGE_BYTES / 2, hidden, HIDDEN + 8);
-            if (tile > 0) shared.ring.release(number);
+            bool of_two = tile == 2;  // warps' keys and values
+            unsigned number = here.stage + (of_two ? WARPS + here.warp / 2 : here.warp);
+            Sums<TOKENS> sums;
+            sums.template add<4, 1024, STAGE_BYTES / 4>(
+                here.wait(number) + (of_two ? here.warp % 2 : tile) * STAGE_BYTES / 2, hidden, HIDDEN + 8);
+            if (tile == 1) shared.ring.release(number);
             int row = 16 * tile + here.lane / 4, token = here.lane % 4;
             if (token < TOKENS) {
                 shared.head_sums[here.warp][row][token] = sums.first();
                 shared.head_sums[here.warp][row + 8][token] = sums.second();
             }
         }
-        here.stage += 2 * WARPS;
         float norms[TOKENS];
 #pragma unroll
         for (int token = 0; token < TOKENS; ++token) norms[token] = here.norm_of(token);
         meet(CONSUMERS);
+        if (here.warp % 2 == 0) shared.ring.release(here.stage + WARPS + here.warp / 2);
+        here.stage += WARPS + WARPS / 2;
 #pragma unroll
-        for (int row = here.lane; row < HEAD_ROWS; row += 32)
-#pragma unroll
-            for (int token = 0; token < TOKENS; ++token) {
-                float sum = 0.0f;
-#pragma unroll
-                for (int i = 0; i < WARPS; ++i) sum += shared.head_sums[i][row][token];
-                here.send_to(here.warp, &shared.heads[token][place_of_row(row)], HEADS_IN,
-                             __float_as_uint(rounded(sum * norms[token])));
-            }
+        for (int token = 0; token < TOKENS; ++token) {
+            send_query(token, found(here.lane, token, norms[token]));
+            if (here.lane < 16)
+                send_head(token, GROUP + here.lane / 8, 8 * here.share.rank + here.lane % 8,
+                          found(32 + here.lane, token, norms[token]));
+        }
     }
 
-    __device__ __forceinline__ int place_of_row(int row) const {
-        if (row < 32) return 32 * here.share.rank + row;
-        return (GROUP + (row - 32) / 8) * HEAD_DIM + 8 * here.share.rank + row % 8;
+    // What all warps' columns of a row are together.
+    __device__ __forceinline__ float found(int row, int token, float norm) const {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < WARPS; ++i) sum += shared.head_sums[i][row][token];
+        return rounded(sum * norm);
     }
 
-    // Eight dimensions of a head, rotated; its other half lies HEAD_DIM / 2 away.
-    __device__ __forceinline__ void rotate(int token, int head, float (&out)[8]) const {
-        const float* self = &shared.heads[token][head * HEAD_DIM];
+    __device__ __forceinline__ void send_head(int token, int head, int place, float number) {
+        here.send_to(here.warp, &shared.heads[token][head * HEAD_DIM + place], HEADS_IN, __float_as_uint(number));
+    }
+
+    // Rotated and scaled, in the order in which `query` reads.
+    __device__ __forceinline__ void send_query(int token, float number) {
+        float other = __shfl_xor_sync(~0u, number, 16);
+        int dim = here.share.rank % 2 * 16 + here.lane % 16 + here.lane / 16 * (HEAD_DIM / 2);
+        float cosine = float_of(shared.angles[token][0][dim]), sine = float_of(shared.angles[token][1][dim]);
+        int place = dim / 4 % 2 * (HEAD_DIM / 2) + dim / 8 * 4 + dim % 4;
+        send_head(token, here.share.rank / 2, place, (number * cosine + other * sine) * scale);
+    }
+
+    // Eight dimensions; at once lanes read what lies side by side.
+    __device__ __forceinline__ void query(int token, int head, float (&out)[8]) const {
+        const float* first = &shared.heads[token][head * HEAD_DIM + here.lane % 8 * 4];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float4 four = *reinterpret_cast<const float4*>(first + half * HEAD_DIM / 2);
+            out[4 * half] = four.x;
+            out[4 * half + 1] = four.y;
+            out[4 * half + 2] = four.z;
+            out[4 * half + 3] = four.w;
+        }
+    }
+
+    // Eight dimensions of a key, rotated; its other half lies HEAD_DIM / 2 away.
+    __device__ __forceinline__ void rotate(int token, float (&out)[8]) const {
+        const float* self = &shared.heads[token][GROUP * HEAD_DIM];
         float cosines[8], sines[8];
         unpack(*reinterpret_cast<const Line*>(&shared.angles[token][0][dim()]), cosines);
         unpack(*reinterpret_cast<const Line*>(&shared.angles[token][1][dim()]), sines);
@@ -100,7 +131,7 @@ struct Attention {
             bool stays = which == TOKENS - 1 || at != shared.positions[(which + 1) % TOKENS];
             bool there = here.lane < 8 && stays && at <= shared.positions[token];
             float key[8];
-            rotate(which, GROUP, key);
+            rotate(which, key);
             const float* value = &shared.heads[which][(GROUP + 1) * HEAD_DIM + dim()];
             Line key_line[1], value_line[1];
 #pragma unroll
@@ -134,11 +165,7 @@ struct Attention {
         for (int token = 0; token < TOKENS; ++token) {
             float queries[QUERIES][8];
 #pragma unroll
-            for (int query = 0; query < QUERIES; ++query) {
-                rotate(token, first_query() + query, queries[query]);
-#pragma unroll
-                for (int i = 0; i < 8; ++i) queries[query][i] *= scale;
-            }
+            for (int i = 0; i < QUERIES; ++i) query(token, first_query() + i, queries[i]);
             Seen seen;
             look_at_all(seen, queries, token);
             seen.merge();
@@ -149,14 +176,18 @@ struct Attention {
         }
         meet(CONSUMERS);
 #pragma unroll
-        for (int i = 0; i < TOKENS * GROUP / 2; ++i) {
-            int query = 2 * i + here.lane / 16, dim = here.lane % 16 * 4;
+        for (int token = 0; token < TOKENS; ++token) {
+            // Each warp has half of a query; eight lanes send it to the same two.
+            int query = token * GROUP + here.warp / 2, dim = here.warp % 2 * 32 + here.lane % 8 * 4;
             float best, total, *part = shared.parts[here.share.rank][query];
             float4 sum = add_seen(shared.team_parts, query, dim, best, total);
             Line line = {{__float_as_uint(sum.x), __float_as_uint(sum.y), __float_as_uint(sum.z), __float_as_uint(sum.w)}};
-            here.send_to(here.warp, part + dim, PARTS_IN, line);
-            if (dim == 0)
-                here.send_to(here.warp, part + HEAD_DIM, PARTS_IN, __float_as_uint(best), __float_as_uint(total));
+#pragma unroll
+            for (int peer = here.lane / 8; peer < RANKS; peer += 4) {
+                here.send_to(peer, part + dim, PARTS_IN, line);
+                if (dim == 0)
+                    here.send_to(peer, part + HEAD_DIM, PARTS_IN, __float_as_uint(best), __float_as_uint(total));
+            }
         }
     }
 
@@ -176,9 +207,10 @@ struct Attention {
         const unsigned char* rows = here.wait(number);
 #pragma unroll
         for (int tile = 0; tile < 2; ++tile) {
-            Sums sums;
-            sums.add<4, 1024, STAGE_BYTES / 4>(rows + tile * STAGE_BYTES / 2, shared.attended[0], GROUP * HEAD_DIM + 8);
-            here.leave_part<KEY_HEADS>(parts, sums, 32 * here.warp + 16 * tile, tag);
+            Sums<TOKENS> sums;
+            sums.template add<4, 1024, STAGE_BYTES / 4>(rows + tile * STAGE_BYTES / 2, shared.attended[0],
+                                                        GROUP * HEAD_DIM + 8);
+            here.template leave_part<KEY_HEADS>(parts, sums, 32 * here.warp + 16 * tile, tag);
         }
         shared.ring.release(number);
         here.stage += WARPS;

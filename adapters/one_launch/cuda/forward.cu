@@ -1,16 +1,17 @@
-// A decoder's forward of TOKENS tokens of one request, one or two, in one launch of clusters of CTAs that
-// run all at once, one a multiprocessor. One thread of each streams its share of all weights through shared
+// A decoder's forward of one token of a request, or two, in one launch of clusters of CTAs that run all
+// at once, one a multiprocessor. One thread of each streams its share of all weights through shared
 // memory, in the order in which the others need them; so memory does not idle where CTAs wait for each
 // other, twice a layer, and those of a cluster for each other, up to five times.
 #include "attention.cuh"
 
+template <int TOKENS, bool HEAD>
 struct Forward {
-    Member& here;
-    Shared& shared;
+    Member<TOKENS>& here;
+    Shared<TOKENS>& shared;
 
     // Tiles of eight gates and the eight that they are for, to all CTAs of the cluster.
-    __device__ __forceinline__ void gate() {
-        here.multiply_tiles<1024, STAGE_BYTES / 2>(here.share.blocks, [&](int tile, const Sums& sums) {
+    __device__ __forceinline__ void gate(const Held<8>& held) {
+        here.template multiply_tiles<!HEAD, 1024, STAGE_BYTES / 2>(held, here.share.blocks, [&](int tile, const Sums<TOKENS>& sums) {
             Half* goal = &shared.gated[0][8 * (here.share.blocks * here.share.rank + tile)];
 #pragma unroll
             for (int token = 0; token < TOKENS; ++token) {
@@ -31,7 +32,7 @@ struct Forward {
         int blocks = here.share.blocks, first_half = (blocks + 1) / 2;
 #pragma unroll 1
         for (int first = 0; first < RANK_ROWS / 16; first += WARPS) {
-            Sums sums;
+            Sums<TOKENS> sums;
 #pragma unroll 1
             for (int half = 0; half < 2; ++half) {
                 unsigned number = here.stage + half * WARPS + here.warp;
@@ -39,30 +40,30 @@ struct Forward {
                            &shared.gated[0][half ? 64 * first_half : 0]);
                 shared.ring.release(number);
             }
-            here.leave_part<CLUSTERS>(parts, sums, 16 * (first + here.warp), tag);
+            here.template leave_part<CLUSTERS>(parts, sums, 16 * (first + here.warp), tag);
             here.stage += 2 * WARPS;
         }
     }
 
     // There are few different numbers of blocks, each with a loop of its own.
-    __device__ __forceinline__ void add_blocks(Sums& sums, int blocks, const unsigned char* rows, const Half* tokens) {
-        add_if<HEAD_BLOCKS / 2>(sums, blocks, rows, tokens) || add_if<(HEAD_BLOCKS + 1) / 2>(sums, blocks, rows, tokens) ||
-            add_if<OTHER_BLOCKS / 2>(sums, blocks, rows, tokens) ||
-            add_if<(OTHER_BLOCKS + 1) / 2>(sums, blocks, rows, tokens) ||
-            add_if<(MOST_OTHER_BLOCKS + 1) / 2>(sums, blocks, rows, tokens);
+    __device__ __forceinline__ void add_blocks(Sums<TOKENS>& sums, int blocks, const unsigned char* rows,
+                                               const Half* tokens) {
+        constexpr int LEAST = HEAD ? HEAD_BLOCKS : OTHER_BLOCKS, MOST = HEAD ? MOST_HEAD_BLOCKS : OTHER_BLOCKS;
+        add_if<LEAST / 2>(sums, blocks, rows, tokens) || add_if<(LEAST + 1) / 2>(sums, blocks, rows, tokens) ||
+            add_if<(MOST + 1) / 2>(sums, blocks, rows, tokens);
     }
 
     template <int BLOCKS>
-    __device__ __forceinline__ bool add_if(Sums& sums, int blocks, const unsigned char* rows, const Half* tokens) {
+    __device__ __forceinline__ bool add_if(Sums<TOKENS>& sums, int blocks, const unsigned char* rows, const Half* tokens) {
         if (blocks != BLOCKS) return false;
-        sums.add<BLOCKS, 2048, 1024>(rows, tokens, 64 * MOST_BLOCKS + 8);
+        sums.template add<BLOCKS, 2048, 1024>(rows, tokens, 64 * MOST_BLOCKS + 8);
         return true;
     }
 
     // The last token's.
-    __device__ __forceinline__ void score(Half* logits) {
+    __device__ __forceinline__ void score(const Held<8>& held, Half* logits) {
         float norm = here.norm_of(TOKENS - 1);
-        here.multiply_tiles<2048, 1024>(here.share.tiles, [&](int tile, const Sums& sums) {
+        here.template multiply_tiles<true, 2048, 1024>(held, here.share.tiles, [&](int tile, const Sums<TOKENS>& sums) {
             if (here.lane % 4 == TOKENS - 1) {
                 Half* goal = logits + 16 * (here.share.first_tile + tile) + here.lane / 4;
                 goal[0] = half_of(sums.first() * norm);
@@ -73,12 +74,18 @@ struct Forward {
 };
 
 struct Step {
-    const long long* token_ids;  // [TOKENS], a stride apart
+    const long long* token_ids;  // a stride apart
     long long token_stride;
     const long long* positions;  // the same; each is the one before or follows it
     long long position_stride;
     const long long* slot;
     Half* logits;  // [VOCAB_SIZE]
+
+    // Without the first ones, which the cache has.
+    __device__ __forceinline__ Step behind(int tokens) const {
+        return {token_ids + tokens * token_stride, token_stride, positions + tokens * position_stride, position_stride,
+                slot, logits};
+    }
 
     __device__ __forceinline__ long long token_id(int token) const { return token_ids[token * token_stride]; }
     __device__ __forceinline__ long long position(int token) const { return positions[token * position_stride]; }
@@ -93,7 +100,8 @@ struct Model {
     float scale, eps;        // of scores, in powers of two; of norms
 };
 
-__device__ __forceinline__ void fill_shared(Shared& shared, const Model& model, const Step& step) {
+template <int TOKENS>
+__device__ __forceinline__ void fill_shared(Shared<TOKENS>& shared, const Model& model, const Step& step) {
     for (int i = threadIdx.x; i < LAYERS; i += blockDim.x) shared.layers[i] = model.layers[i];
     for (int i = threadIdx.x; i < TOKENS * 2 * HEAD_DIM; i += blockDim.x) {
         int token = i / (2 * HEAD_DIM), place = i % (2 * HEAD_DIM);
@@ -103,25 +111,28 @@ __device__ __forceinline__ void fill_shared(Shared& shared, const Model& model, 
     if (threadIdx.x < TOKENS) shared.positions[threadIdx.x] = step.position(threadIdx.x);
 }
 
+// HEAD: of a cluster with a key head; the others take their first weights out of the ring while these attend.
 // parts: [KEY_HEADS + 2 CLUSTERS, TOKENS, HIDDEN], numbers with tags; none has one that is above `tag`.
-__device__ __forceinline__ unsigned compute(Member& here, const Model& model, const Step& step, uint2* parts, unsigned tag) {
+template <int TOKENS, bool HEAD>
+__device__ __forceinline__ unsigned compute(Member<TOKENS>& here, const Model& model, const Step& step, uint2* parts,
+                                            unsigned tag) {
     constexpr int SET = TOKENS * CLUSTERS * HIDDEN;
     uint2 *attended = parts, *down = parts + TOKENS * KEY_HEADS * HIDDEN;
-    Shared& shared = here.shared;
-    Forward forward{here, shared};
+    Shared<TOKENS>& shared = here.shared;
+    Forward<TOKENS, HEAD> forward{here, shared};
     long long head = *step.slot * model.max_len * POSITION + here.share.cluster * HEAD_DIM;
     float hidden[TOKENS];
 #pragma unroll
     for (int token = 0; token < TOKENS; ++token)
         hidden[token] = float_of(model.embedding[step.token_id(token) * HIDDEN + here.column()]);
-    Attention attention(here, model.scale);
-    if (here.share.has_head()) attention.begin(shared.layers[0].cache + head);
+    Attention<TOKENS> attention(here, model.scale);
+    if (HEAD) attention.begin(shared.layers[0].cache + head);
     Half gamma = shared.layers[0].attention_norm[here.column()], mlp_gamma = shared.layers[0].mlp_norm[here.column()];
 #pragma unroll 1
     for (int layer = 0; layer < LAYERS; ++layer) {
         const uint2* last_down = down + (layer + 1) % 2 * SET;
-        if (layer > 0) here.add_parts<CLUSTERS>(hidden, last_down, tag);
-        if (here.share.has_head()) {
+        if (layer > 0) here.template add_parts<CLUSTERS>(hidden, last_down, tag);
+        if (HEAD) {
             here.share_hidden(hidden, gamma, HIDDEN_IN);
             here.await(HIDDEN_IN, layer);
             attention.project();
@@ -134,34 +145,34 @@ __device__ __forceinline__ unsigned compute(Member& here, const Model& model, co
         bool goes_on = layer + 1 < LAYERS;
         const Layer& next = shared.layers[goes_on ? layer + 1 : layer];
         // Asked for a whole layer before they are needed: memory is busy.
-        if (here.share.has_head() && goes_on) attention.begin(next.cache + head);
+        if (HEAD) attention.begin(next.cache + head);
         gamma = (goes_on ? next.attention_norm : model.norm)[here.column()];
         mlp_gamma = next.mlp_norm[here.column()];
-        here.add_parts<KEY_HEADS>(hidden, attended, ++tag);
+        Held<8> held;
+        if (!HEAD) here.template hold<1024, STAGE_BYTES / 2>(held, here.share.blocks);
+        here.template add_parts<KEY_HEADS>(hidden, attended, ++tag);
         here.share_hidden(hidden, last_gamma, HIDDEN_AGAIN);
         here.await(HIDDEN_AGAIN, layer);
-        forward.gate();
+        forward.gate(held);
         here.await(GATED_IN, layer);
         forward.project_down(down + layer % 2 * SET, ++tag);
     }
-    here.add_parts<CLUSTERS>(hidden, down + (LAYERS + 1) % 2 * SET, tag);
+    Held<8> held;
+    here.template hold<2048, 1024>(held, here.share.tiles);
+    here.template add_parts<CLUSTERS>(hidden, down + (LAYERS + 1) % 2 * SET, tag);
     here.share_hidden(hidden, gamma, HIDDEN_IN);
-    here.await(HIDDEN_IN, here.share.has_head() ? LAYERS : 0);
-    forward.score(step.logits);
+    here.await(HIDDEN_IN, HEAD ? LAYERS : 0);
+    forward.score(held, step.logits);
     return tag;
 }
 
-extern "C" __global__ void __cluster_dims__(RANKS, 1, 1) __launch_bounds__(CONSUMERS + STREAMERS, 1)
-    forward(const Layer* layers, const Map* maps, const Half* embedding, const Half* norm, const Half* angles,
-            long long max_len, float scale, float eps, const long long* token_ids, long long token_stride,
-            const long long* positions, long long position_stride, const long long* slot, Half* logits, uint2* parts,
-            unsigned* last_tag) {
-    Model model{layers, maps, embedding, norm, angles, max_len, scale, eps};
-    Step step{token_ids, token_stride, positions, position_stride, slot, logits};
-    DYNAMIC_SHARED(memory)
-    Shared& shared = *reinterpret_cast<Shared*>(memory);
+// By a whole CTA.
+template <int TOKENS>
+__device__ __forceinline__ void run(unsigned char* memory, const Model& model, const Step& step, uint2* parts,
+                                    unsigned* last_tag) {
+    Shared<TOKENS>& shared = *reinterpret_cast<Shared<TOKENS>*>(memory);
     int thread = threadIdx.x;
-    Member here{shared, Share(), thread / 32, thread % 32, model.eps};
+    Member<TOKENS> here{shared, Share(), thread / 32, thread % 32, model.eps};
     if (thread == 0) here.set_up();
     fill_shared(shared, model, step);
     __syncthreads();
@@ -175,7 +186,24 @@ extern "C" __global__ void __cluster_dims__(RANKS, 1, 1) __launch_bounds__(CONSU
     }
     take_registers();
     await_cluster();
-    unsigned tag = compute(here, model, step, parts, *last_tag);
+    unsigned tag = *last_tag;
+    tag = here.share.has_head() ? compute<TOKENS, true>(here, model, step, parts, tag)
+                                : compute<TOKENS, false>(here, model, step, parts, tag);
     // All others have read it, or this CTA would not have had their parts.
     if (blockIdx.x == 0 && thread == 0) *last_tag = tag;
+}
+
+// Of MOST_TOKENS tokens, or of the last one where first_is_new says that the cache has the other.
+extern "C" __global__ void __cluster_dims__(RANKS, 1, 1) __launch_bounds__(CONSUMERS + STREAMERS, 1)
+    forward(const Layer* layers, const Map* maps, const Half* embedding, const Half* norm, const Half* angles,
+            long long max_len, float scale, float eps, const long long* token_ids, long long token_stride,
+            const long long* positions, long long position_stride, const long long* slot, const long long* first_is_new,
+            Half* logits, uint2* parts, unsigned* last_tag) {
+    Model model{layers, maps, embedding, norm, angles, max_len, scale, eps};
+    Step step{token_ids, token_stride, positions, position_stride, slot, logits};
+    DYNAMIC_SHARED(memory)
+    if (MOST_TOKENS == 1 || first_is_new == nullptr || *first_is_new)
+        run<MOST_TOKENS>(memory, model, step, parts, last_tag);
+    else
+        run<1>(memory, model, step.behind(MOST_TOKENS - 1), parts, last_tag);
 }

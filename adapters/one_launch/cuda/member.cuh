@@ -12,8 +12,9 @@ constexpr int QUERIES = GROUP / TEAM;          // of a token, that a warp has
 constexpr int HEAD_ROWS = 32 + 16;             // of queries, and of keys and values, that a CTA projects
 constexpr int PART = HEAD_DIM + 4;             // sums, the highest score, the total of weights
 
-struct Shared {
-    Ring ring;
+// All but the ring.
+template <int TOKENS>
+struct Beside {
     // Tokens as `Sums` takes them, eight numbers longer, to lie in different banks. Hidden states times the norm's weight.
     alignas(16) Half hidden[TOKENS][HIDDEN + 8];
     alignas(16) Half attended[TOKENS][GROUP * HEAD_DIM + 8];
@@ -29,10 +30,23 @@ struct Shared {
     Bits exchange[EXCHANGES];
 };
 
-static_assert(sizeof(Shared) <= SHARED_BYTES, "as much as the host asks for");
+template <int STAGES>
+struct Streamed {
+    Ring<STAGES> ring;
+};
 
+// As many as there is room for.
+template <int TOKENS>
+constexpr int STAGES = (SHARED_BYTES - sizeof(Beside<TOKENS>) - 1024) / (STAGE_BYTES + 2 * sizeof(Bits));
+
+template <int TOKENS>
+struct Shared : Streamed<STAGES<TOKENS>>, Beside<TOKENS> {};
+
+template <int TOKENS>
 struct Member {
-    Shared& shared;
+    static_assert(sizeof(Shared<TOKENS>) <= SHARED_BYTES, "as much as the host asks for");
+
+    Shared<TOKENS>& shared;
     Share share;
     int warp, lane;
     float eps;
@@ -94,7 +108,7 @@ struct Member {
 
     // This cluster's part of 16 rows of a sum over COUNT clusters, [TOKENS, COUNT, HIDDEN].
     template <int COUNT>
-    __device__ __forceinline__ void leave_part(uint2* parts, const Sums& sums, int row, unsigned tag) const {
+    __device__ __forceinline__ void leave_part(uint2* parts, const Sums<TOKENS>& sums, int row, unsigned tag) const {
         int token = lane % 4;
         uint2* goal = parts + (token * COUNT + share.cluster) * HIDDEN + RANK_ROWS * share.rank + row + lane / 4;
         if (token < TOKENS) {
@@ -127,20 +141,32 @@ struct Member {
         }
     }
 
-    // Tiles of 16 rows with hidden states, each warp's in turn: use(which tile, its sums).
-    template <int APART, int MORE_ROWS, class Use>
-    __device__ __forceinline__ void multiply_tiles(int tiles, Use use) {
+    // Take this warp's first stage of tiles before the hidden states are there, so that another one may come.
+    template <int APART, int MORE_ROWS>
+    __device__ __forceinline__ void hold(Held<8>& held, int tiles) {
+        if (warp >= tiles) return;
+        held.template load<APART, MORE_ROWS>(wait(stage + warp));
+        shared.ring.release(stage + warp);
+    }
+
+    // Tiles of 16 rows with hidden states, each warp's in turn: use(which tile, its sums). Begins with what `hold` took.
+    template <bool HELD, int APART, int MORE_ROWS, class Use>
+    __device__ __forceinline__ void multiply_tiles(const Held<8>& held, int tiles, Use use) {
+        Sums<TOKENS> sums;
+        if (HELD && warp < tiles) sums.add_held(held, shared.hidden[0], HIDDEN + 8);
+        int quarter = HELD;
 #pragma unroll 1
         for (int first = 0; first < tiles; first += WARPS) {
             int count = min(WARPS, tiles - first);
-            Sums sums;
 #pragma unroll 1
-            for (int quarter = 0; quarter < 4 && warp < count; ++quarter) {
+            for (; quarter < 4 && warp < count; ++quarter) {
                 unsigned number = stage + quarter * count + warp;
-                sums.add<8, APART, MORE_ROWS>(wait(number), &shared.hidden[0][512 * quarter], HIDDEN + 8);
+                sums.template add<8, APART, MORE_ROWS>(wait(number), &shared.hidden[0][512 * quarter], HIDDEN + 8);
                 shared.ring.release(number);
             }
             if (warp < count) use(first + warp, sums);
+            sums = Sums<TOKENS>();
+            quarter = 0;
             stage += 4 * count;
         }
     }

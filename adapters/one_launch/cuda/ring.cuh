@@ -9,6 +9,7 @@ static_assert(MOST_BLOCKS <= 16, "half of the blocks of down fit a stage");
 // How each matrix of a layer is cut; `down` in boxes of one block, of two, and so on.
 enum MapOf { QKV, OUTPUT, GATE_UP, DOWN, MAPS = DOWN + 8 };
 
+template <int STAGES>
 struct Ring {
     alignas(1024) unsigned char stages[STAGES][STAGE_BYTES];
     Bits full[STAGES], empty[STAGES];
@@ -37,6 +38,7 @@ struct Ring {
 };
 
 // A stage of the ring, and whether it comes for an even or odd time.
+template <int STAGES>
 struct Turn {
     unsigned stage = 0, parity = 0;
 
@@ -48,12 +50,13 @@ struct Turn {
     }
 };
 
+template <int STAGES>
 struct Stream {
-    Ring& ring;
+    Ring<STAGES>& ring;
     const Share& share;
     Bits policy;
     unsigned number = 0;
-    Turn next, last;  // to be filled, and to have come before that is
+    Turn<STAGES> next, last;  // to be filled, and to have come before that is
 
     // Have the next stage filled, with so many bytes, by copy_to(goal, barrier).
     template <class CopyTo>
@@ -69,26 +72,41 @@ struct Stream {
         next.pass();
     }
 
-    // 256 columns of boxes of 8 rows, which lie `apart` rows apart.
-    __device__ __forceinline__ void fill_boxes(const Map* map, int row, int apart, int boxes, int block) {
-        fill(boxes * STAGE_BYTES / 4, [&](unsigned char* goal, const Bits* barrier) {
-            for (int i = 0; i < boxes; ++i) copy(goal + i * STAGE_BYTES / 4, map, row + i * apart, block, barrier, policy);
+    // 256 columns of 16 rows and of 16 others, in boxes of 8 rows.
+    __device__ __forceinline__ void fill_boxes(const Map* map, int row, int others, int block) {
+        fill(STAGE_BYTES, [&](unsigned char* goal, const Bits* barrier) {
+            for (int i = 0; i < 4; ++i)
+                copy(goal + i * STAGE_BYTES / 4, map, (i < 2 ? row : others) + i % 2 * 8, block, barrier, policy);
         });
     }
 
     __device__ __forceinline__ void fill_heads(const Map* maps) {
-        int queries = GROUP * HEAD_DIM * share.cluster + 32 * share.rank;
+        // Of half a head, dimensions that are rotated together.
+        int queries = (GROUP * share.cluster + share.rank / 2) * HEAD_DIM + share.rank % 2 * 16;
         int keys = (QUERY_HEADS + share.cluster) * HEAD_DIM + 8 * share.rank, out = RANK_ROWS * share.rank;
-        for (int warp = 0; warp < WARPS; ++warp) fill_boxes(maps + QKV, queries, 8, 4, 4 * warp);
-        for (int warp = 0; warp < WARPS; ++warp) fill_boxes(maps + QKV, keys, KEY_HEADS * HEAD_DIM, 2, 4 * warp);
-        for (int warp = 0; warp < WARPS; ++warp) fill_boxes(maps + OUTPUT, out + 32 * warp, 8, 4, GROUP * share.cluster);
+        // Loops stay loops: this thread has few registers.
+#pragma unroll 1
+        for (int warp = 0; warp < WARPS; ++warp) fill_boxes(maps + QKV, queries, queries + HEAD_DIM / 2, 4 * warp);
+        // Two warps' keys and values are one stage: more of what is projected at once is there at once.
+#pragma unroll 1
+        for (int warp = 0; warp < WARPS; warp += 2)
+            fill(STAGE_BYTES, [&](unsigned char* goal, const Bits* barrier) {
+                for (int i = 0; i < 4; ++i)
+                    copy(goal + i * STAGE_BYTES / 4, maps + QKV, keys + i % 2 * KEY_HEADS * HEAD_DIM, 4 * (warp + i / 2),
+                         barrier, policy);
+            });
+#pragma unroll 1
+        for (int row = out; row < out + RANK_ROWS; row += 32) fill_boxes(maps + OUTPUT, row, row + 16, GROUP * share.cluster);
     }
 
     // Quarters of the columns of so many tiles, each warp's in turn: copy_of(tile, quarter, goal, barrier).
     template <class CopyOf>
     __device__ __forceinline__ void fill_tiles(int tiles, CopyOf copy_of) {
+#pragma unroll 1
         for (int first = 0; first < tiles; first += WARPS)
+#pragma unroll 1
             for (int quarter = 0; quarter < 4; ++quarter)
+#pragma unroll 1
                 for (int tile = first; tile < min(first + WARPS, tiles); ++tile)
                     fill(STAGE_BYTES, [&](unsigned char* goal, const Bits* barrier) {
                         copy_of(tile, quarter, goal, barrier);
@@ -105,8 +123,11 @@ struct Stream {
 
     __device__ __forceinline__ void fill_down(const Map* maps) {
         int first_half = (share.blocks + 1) / 2;
+#pragma unroll 1
         for (int first = 0; first < RANK_ROWS / 16; first += WARPS)
+#pragma unroll 1
             for (int half = 0; half < 2; ++half)
+#pragma unroll 1
                 for (int tile = first; tile < first + WARPS; ++tile) {
                     int blocks = half ? share.blocks - first_half : first_half;
                     fill(blocks * 2048, [&](unsigned char* goal, const Bits* barrier) {
@@ -118,8 +139,9 @@ struct Stream {
 };
 
 // By one thread. maps: [LAYERS, MAPS], and the LM head's.
-__device__ __forceinline__ void stream(Ring& ring, const Share& share, const Map* maps) {
-    Stream out{ring, share, read_once()};
+template <int STAGES>
+__device__ __forceinline__ void stream(Ring<STAGES>& ring, const Share& share, const Map* maps) {
+    Stream<STAGES> out{ring, share, read_once()};
     for (int layer = 0; layer < LAYERS; ++layer, maps += MAPS) {
         expect_map(maps + OUTPUT);
         expect_map(maps + DOWN + share.blocks / 2 - 1);

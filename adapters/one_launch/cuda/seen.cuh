@@ -100,8 +100,8 @@ struct Seen {
 };
 
 // Four dimensions of a query's parts, added up in their order.
-template <int COUNT>
-__device__ __forceinline__ float4 add_seen(const float (&parts)[COUNT][TOKENS * GROUP][PART], int query, int dim, float& best,
+template <int COUNT, int ALL>
+__device__ __forceinline__ float4 add_seen(const float (&parts)[COUNT][ALL][PART], int query, int dim, float& best,
                                            float& total) {
     best = LOWEST;
 #pragma unroll

@@ -11,12 +11,14 @@ constexpr int POSITION = 2 * KEY_HEADS * HEAD_DIM;  // numbers of the cache
 constexpr int RANK_ROWS = HIDDEN / RANKS;           // hidden states of each CTA of a cluster
 
 // As many clusters as there are key heads have one each, and with it less of the columns of `down`,
-// which are shared 64 at a time.
+// which are shared 64 at a time; some of these have one block more than HEAD_BLOCKS, so that the others
+// have the same.
 constexpr int BLOCKS = INNER / 64, OTHERS = CLUSTERS - KEY_HEADS;
 constexpr int OTHER_BLOCKS = (BLOCKS - KEY_HEADS * HEAD_BLOCKS) / OTHERS;
 constexpr int MORE = (BLOCKS - KEY_HEADS * HEAD_BLOCKS) % OTHERS;
-constexpr int MOST_OTHER_BLOCKS = OTHER_BLOCKS + (MORE > 0);
-constexpr int MOST_BLOCKS = HEAD_BLOCKS > MOST_OTHER_BLOCKS ? HEAD_BLOCKS : MOST_OTHER_BLOCKS;
+static_assert(MORE <= KEY_HEADS, "one each");
+constexpr int MOST_HEAD_BLOCKS = HEAD_BLOCKS + (MORE > 0);
+constexpr int MOST_BLOCKS = MOST_HEAD_BLOCKS > OTHER_BLOCKS ? MOST_HEAD_BLOCKS : OTHER_BLOCKS;
 
 struct Layer {
     const Half *attention_norm, *mlp_norm;
@@ -32,8 +34,9 @@ struct Share {
         rank = rank_in_cluster();
         cluster = blockIdx.x / RANKS;
         int other = cluster - KEY_HEADS;
-        first_block = has_head() ? cluster * HEAD_BLOCKS : KEY_HEADS * HEAD_BLOCKS + other * OTHER_BLOCKS + min(other, MORE);
-        blocks = has_head() ? HEAD_BLOCKS : OTHER_BLOCKS + (other < MORE);
+        first_block = has_head() ? cluster * HEAD_BLOCKS + min(cluster, MORE)
+                                 : KEY_HEADS * HEAD_BLOCKS + MORE + other * OTHER_BLOCKS;
+        blocks = has_head() ? HEAD_BLOCKS + (cluster < MORE) : OTHER_BLOCKS;
         long long all = VOCAB_SIZE / 16;
         first_tile = int(all * blockIdx.x / gridDim.x);
         tiles = int(all * (blockIdx.x + 1) / gridDim.x) - first_tile;

@@ -11,7 +11,7 @@ struct Arguments {
     long long token_stride;
     const long long* positions;
     long long position_stride;
-    const long long* slot;
+    const long long *slot, *first_is_new;
     Half* logits;
     uint2* parts;
     unsigned* last_tag;
@@ -22,7 +22,8 @@ static const Arguments* arguments;
 static void call() {
     const Arguments& all = *arguments;
     forward(all.layers, all.maps, all.embedding, all.norm, all.angles, all.max_len, all.scale, all.eps, all.token_ids,
-            all.token_stride, all.positions, all.position_stride, all.slot, all.logits, all.parts, all.last_tag);
+            all.token_stride, all.positions, all.position_stride, all.slot, all.first_is_new, all.logits, all.parts,
+            all.last_tag);
 }
 
 extern "C" void run_forward(const Arguments* all, unsigned seed, int waiting_of_four) {
