@@ -4,7 +4,8 @@
 
 constexpr int MAX_BLOCKS = 512;  // of a row whose blocks one warp looks through
 constexpr int MAX_CANDIDATES = 128;  // that are listed and compared all with all
-constexpr int NUM_BINS = 256;
+constexpr int NUM_BINS = 1024;
+constexpr int NUM_ENDS = 2048;
 constexpr int ROWS_AT_ONCE = JUDGES_OPEN_ROWS ? 2 : 4;  // that are looked through together
 constexpr float FIXED_ONE = 1099511627776.0f;  // 2^40
 constexpr float LEAST_LOGIT = -3.402823466e38f;
@@ -44,12 +45,48 @@ struct OpenRow {
     alignas(8) char adjustment[ADJUSTED ? sizeof(Adjustment) : 8];
 };
 
+// Bins of equal width for logits. Rounding goes the same way for all, so that a larger one is in no lower bin.
+struct EqualBins {
+    float scale;
+    float offset;
+    __device__ u32 bin_of(float logit) const {
+        const float place = __fmaf_rn(logit, scale, offset);
+        const float inside = fminf(fmaxf(place, 0.0f), NUM_BINS - 1.0f);
+        return __float_as_uint(__fadd_rn(inside, 8388608.0f)) % NUM_BINS;  // 2^23, whose last bit is 1
+    }
+};
+
+// A threshold that is looked for digit by digit: sums of bins by halves, which keys are left, and of which bin.
+struct Search {
+    u32 low[NUM_BINS + LANES];  // behind the last what is added in vain
+    u32 high[NUM_BINS + LANES];
+    u64 wanted;  // of logits or of their mass, from the keys that are left on
+    u64 above;   // of it, above these keys
+    u64 found;   // of it, in the bin
+    u32 bin;
+    u32 first;
+    u32 width;
+    int shift;
+    bool is_equal;  // bins are of equal width
+    EqualBins equal;
+};
+
+// Counters for keys of 16 bits from a row's largest down and from its bound up.
+struct Ends {
+    u32 high;
+    u32 num_high;
+    u32 low;
+    u32 num_low;
+    u32 counts[NUM_ENDS + 4];  // behind the last what counts in vain
+};
+
 // What a CTA shares while it filters rows.
 struct Scratch {
     OpenRow rows[ROWS_AT_ONCE];
     union {
         u32 counts[ROWS_AT_ONCE][MAX_COUNTED + 4];  // behind the last what counts in vain
-        u64 bins[NUM_BINS];
+        Search search;
+        Ends ends;
         Candidates found;
     };
     u64 sums[CTA_WARPS];  // one a warp, as the next ones
@@ -58,8 +95,6 @@ struct Scratch {
     u32 least[2][CTA_WARPS];
     u32 threshold_key;
     u32 num_candidates;
-    u32 bin;
-    u64 wanted;  // of logits or of their mass, above a threshold
     int num_rows;     // that are settled at once
     int next_place;   // where the next ones begin
     int num_settled;  // rows before these

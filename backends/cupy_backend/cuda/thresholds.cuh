@@ -2,6 +2,7 @@
 // whose bounds are known. By a whole CTA.
 #pragma once
 #include "digits.cuh"
+#include "ends.cuh"
 #include "peaks.cuh"
 
 __device__ inline void clear_counts(Scratch& scratch, int num_rows) {
@@ -36,6 +37,8 @@ template <typename T>
 __device__ inline void filter_uncounted(Scratch& scratch) {
     if constexpr (IDLE_BITS<T> == 0)
         if (filter_listed<T>(scratch)) return;
+    if constexpr (IDLE_BITS<T> == 16)
+        if (filter_by_ends<T>(scratch)) return;
     filter_by_digits<T>(scratch);
 }
 
