@@ -15,19 +15,62 @@ struct Course {
     int first;
     int end;
     bool known;
+    __device__ bool begins() const { return first == 0 && !known; }
+    // The first row that is read.
+    __device__ int first_read() const { return known ? first + KEPT_ROWS : first; }
 };
+
+// Readers and judges wait for each other's rows: the first of a row's two meetings ends when it has been read, the
+// second when it has been judged, so that the next row but one may take its place.
+__device__ inline u64* meeting_on(int row, bool judged) {
+    __shared__ u64 words[2 * KEPT_ROWS];
+    return words + 2 * (row & (KEPT_ROWS - 1)) + judged;
+}
+
+// Before the first barrier of all, and never again: where that happens in a loop, compute-sanitizer does not know how
+// many there are.
+__device__ inline void make_rows_ready() {
+    const int place = static_cast<int>(thread_id());
+    if (place < 2 * KEPT_ROWS)
+        make_ready(meeting_on(place / 2, place % 2), place % 2 ? DrawTeam::THREADS : READERS * LANES);
+}
+
+// Whether an odd number of turns of a row's meeting lies before what is read and judged now.
+__device__ inline u32& is_odd_before(int row, bool judged) {
+    __shared__ u32 words[2 * KEPT_ROWS];
+    return words[2 * (row & (KEPT_ROWS - 1)) + judged];
+}
+
+// By the first threads, while nobody is on the way to a meeting: all warps come to the same ones.
+__device__ inline void note_turns() {
+    const int place = static_cast<int>(thread_id());
+    if (place < 2 * KEPT_ROWS)
+        is_odd_before(place / 2, place % 2) = is_odd_turn(meeting_on(place / 2, place % 2));
+}
+
+// For a row, of those from `first` on, by a warp.
+__device__ inline void wait_for_row(int row, int first, bool judged) {
+    const u32 turn = static_cast<u32>(row - first) / KEPT_ROWS;
+    wait_at(meeting_on(row, judged), (turn ^ is_odd_before(row, judged)) & 1);
+    __syncwarp();
+}
 
 // What judging a row has left to say. Rows take turns, so that nobody asks for a row's when the next
 // one's is written.
 __device__ inline int* verdict_on(Shared& shared, int row) { return shared.verdicts + (row & (KEPT_ROWS - 1)); }
 
-// Whether it is over while it is being judged; an open row is not. By a whole warp.
-__device__ inline bool is_stopped(Shared& shared, int judged) {
+// What is known of that, by a whole warp.
+__device__ inline int verdict_now(Shared& shared, int row) {
     constexpr int passes = PASSES;
     int verdict = passes;
-    if (lane_id() == 0) verdict = atomicCAS(verdict_on(shared, judged), passes, passes);
-    verdict = __shfl_sync(ALL_LANES, verdict, 0);
-    return verdict != passes && verdict != OPEN;
+    if (lane_id() == 0) verdict = atomicCAS(verdict_on(shared, row), passes, passes);
+    return __shfl_sync(ALL_LANES, verdict, 0);
+}
+
+// Whether it is over while it is being judged; an open row is not. By a whole warp.
+__device__ inline bool is_stopped(Shared& shared, int judged) {
+    const int verdict = verdict_now(shared, judged);
+    return verdict != PASSES && verdict != OPEN;
 }
 
 // Statistics of a target row and the draft row beside it, by the readers.
@@ -68,7 +111,7 @@ __device__ inline void find_laws(
 
 // By the first team. A row that statistics leave open is not judged any further.
 template <typename Places>
-__device__ inline void judge_row(
+__device__ inline Verdict judge_row(
     const Params& p, Shared& shared, const Places& places, int row, bool known) {
     const DrawTeam team = my_team<DrawTeam>();
     if (!known) {
@@ -86,6 +129,44 @@ __device__ inline void judge_row(
     }
     if (verdict != PASSES && team.thread() == 0)
         atomicExch(verdict_on(shared, row), static_cast<int>(verdict));
+    return verdict;
+}
+
+// Rows one after the other, by the first team.
+template <typename Places>
+__device__ inline void judge_rows(
+    const Params& p, Shared& shared, const Places& places, const Course& course) {
+    if (course.begins()) {
+        if (warp_id() == 0) gather_evidence(p, shared);
+        my_team<DrawTeam>().sync();
+    }
+    Verdict verdict = PASSES;
+    int row = course.first;
+#pragma unroll 1
+    for (; row < course.end && verdict == PASSES; ++row) {
+        if (row >= course.first_read()) wait_for_row(row, course.first_read(), false);
+        verdict = judge_row(p, shared, places, row, course.known && row == course.first);
+        arrive_at(meeting_on(row, true));
+    }
+    if (thread_id() > 0) return;
+    shared.asked.first = verdict == PASSES ? row : row - 1;
+    shared.asked.verdict = verdict;
+}
+
+// The same by the readers, each warp as soon as it can.
+template <typename Places>
+__device__ inline void read_rows(
+    const Params& p, Shared& shared, const Places& places, const Course& course) {
+#pragma unroll 1
+    for (int row = course.first_read(); row < course.end; ++row) {
+        if (row - KEPT_ROWS >= course.first) {
+            wait_for_row(row - KEPT_ROWS, course.first, true);
+            if (verdict_now(shared, row) != PASSES) return;
+        }
+        read_row(p, shared, places, row);
+        __syncwarp();
+        arrive_at(meeting_on(row, false));
+    }
 }
 
 // A barrier of all threads that no compiler may give to each branch before it.
@@ -97,22 +178,15 @@ __device__ inline int follow(
     const Params& p, Shared& shared, const Places& places, const Course& course, Verdict& verdict) {
     meet_in_cta();
     if (thread_id() < KEPT_ROWS) shared.verdicts[thread_id()] = PASSES;
+    note_turns();
     meet_in_cta();
-#pragma unroll 1
-    for (int row = course.known ? course.first : course.first - 1; row < course.end; ++row) {
-        const bool known = course.known && row == course.first;
-        if (warp_id() >= DrawTeam::WARPS) {
-            if (row + 1 < course.end && !known) read_row(p, shared, places, row + 1);
-        } else if (row >= course.first) {
-            judge_row(p, shared, places, row, known);
-        }
-        meet();
-        if (row < course.first) continue;
-        verdict = static_cast<Verdict>(*verdict_on(shared, row));
-        if (verdict != PASSES) return row;
-    }
-    verdict = PASSES;
-    return course.end;
+    if (warp_id() >= DrawTeam::WARPS)
+        read_rows(p, shared, places, course);
+    else
+        judge_rows(p, shared, places, course);
+    meet();
+    verdict = shared.asked.verdict;
+    return shared.asked.first;
 }
 
 // Whether what is decided about a row asks for its laws, and is not known without.
@@ -126,15 +200,12 @@ __device__ inline bool must_be_settled(
            !is_foregone(shared, scratch, row, places.target_stats(row), nullptr);
 }
 
-// Settles the row that is asked for, if it must be. What is known of it lies in shared memory meanwhile.
+// Settles the row that is asked for, if it must be. What is known of it lies in shared memory meanwhile, where who
+// judged it left it.
 template <typename Places>
 __device__ inline void settle_asked(
     Shared& shared, Scratch& scratch, const Places& places, int& first, Verdict& verdict) {
-    if (thread_id() == 0) {
-        shared.asked.first = first;
-        shared.asked.verdict = verdict;
-    }
-    meet_in_cta();
+    meet_in_cta();  // all have read that
     if (must_be_settled(shared, scratch, places, first, verdict))
         settle_alone(shared, scratch, places, row_asked_for(shared, shared.asked.first));
     first = shared.asked.first;
@@ -145,7 +216,6 @@ __device__ inline void settle_asked(
 template <typename Places>
 __device__ inline int judge_all(
     const Params& p, Shared& shared, Scratch* scratch, const Places& places, Verdict& verdict) {
-    if (warp_id() == 0) gather_evidence(p, shared);
     verdict = PASSES;
     int first = 0;
     bool known = false;

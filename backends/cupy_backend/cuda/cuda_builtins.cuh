@@ -83,6 +83,38 @@ __device__ inline void meet_at(unsigned long long* meeting, int, int) {
             : "memory");
 }
 
+// Some arrive, others wait for the end of a turn: turns are even and odd by turns, the first one even.
+__device__ inline void arrive_at(unsigned long long* meeting) {
+    asm volatile("{ .reg .b64 turn; mbarrier.arrive.shared.b64 turn, [%0]; }" ::"r"(
+                     static_cast<unsigned int>(__cvta_generic_to_shared(meeting)))
+                 : "memory");
+}
+
+#if __CUDA_ARCH__ >= 900
+#define WAIT_FOR_PARITY "mbarrier.try_wait.parity.shared.b64"
+#else
+#define WAIT_FOR_PARITY "mbarrier.test_wait.parity.shared.b64"
+#endif
+
+__device__ inline void wait_at(unsigned long long* meeting, int odd) {
+    const unsigned int address = static_cast<unsigned int>(__cvta_generic_to_shared(meeting));
+    for (unsigned int over = 0; !over;)
+        asm volatile("{ .reg .pred p; " WAIT_FOR_PARITY " p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(over)
+                     : "r"(address), "r"(odd)
+                     : "memory");
+}
+
+// Which turn it is, while nobody arrives.
+__device__ inline unsigned int is_odd_turn(unsigned long long* meeting) {
+    unsigned int odd;
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(odd)
+                 : "r"(static_cast<unsigned int>(__cvta_generic_to_shared(meeting)))
+                 : "memory");
+    return odd;
+}
+
 __device__ inline unsigned int load_acquire(const unsigned int* address) {
     unsigned int value;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");

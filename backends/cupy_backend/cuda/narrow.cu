@@ -131,6 +131,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
     const bool queues = gridDim.x < p.num_reqs;
     copy_params(p, shared);
     make_meetings_ready();
+    make_rows_ready();
     for (i64 index = blockIdx.x; index < p.num_reqs;) {
         // Who draws the last number puts the counter back.
         if (thread_id() == 0 && queues) {

@@ -251,7 +251,19 @@ inline unsigned lane_of_warp() { return host::thread_index.x % host::WARP; }
 inline int lane_of_host() { return host::cta->current % host::WARP; }
 inline void __syncthreads() { host::wait_at(0, static_cast<int>(host::cta->fibers.size())); }
 inline void named_barrier(int id, int threads) { host::wait_at(id, threads); }
-inline void make_ready(unsigned long long*, int) {}
+// A word in shared memory: how many come, how many of them are missing, and whether the turn is odd.
+inline void make_ready(unsigned long long* meeting, int threads) {
+    *meeting = static_cast<unsigned long long>(threads) << 32 | static_cast<unsigned>(threads) << 1;
+}
+inline unsigned is_odd_turn(unsigned long long* meeting) { return *meeting & 1; }
+inline void arrive_at(unsigned long long* meeting) {
+    const unsigned long long threads = *meeting >> 32;
+    *meeting -= 2;
+    if (static_cast<unsigned>(*meeting) < 2) *meeting ^= threads << 1 ^ 1;
+}
+inline void wait_at(unsigned long long* meeting, int odd) {
+    while (static_cast<int>(*static_cast<volatile unsigned long long*>(meeting) & 1) == odd) host::yield();
+}
 inline void meet_at(unsigned long long*, int id, int threads) { host::wait_at(id, threads); }
 
 template <typename T>
