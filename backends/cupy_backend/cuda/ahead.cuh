@@ -41,11 +41,15 @@ __device__ inline u32& is_odd_before(int row, bool judged) {
     return words[2 * (row & (KEPT_ROWS - 1)) + judged];
 }
 
-// By the first threads, while nobody is on the way to a meeting: all warps come to the same ones.
+// By the first threads, while nobody is on the way to a meeting: all warps come to the same ones. Nobody may have waited
+// for the last turn to end, which PTX asks for before anybody arrives in the next one.
 __device__ inline void note_turns() {
     const int place = static_cast<int>(thread_id());
-    if (place < 2 * KEPT_ROWS)
-        is_odd_before(place / 2, place % 2) = is_odd_turn(meeting_on(place / 2, place % 2));
+    if (place >= 2 * KEPT_ROWS) return;
+    u64* meeting = meeting_on(place / 2, place % 2);
+    const u32 is_odd = is_odd_turn(meeting);
+    wait_at(meeting, !is_odd);
+    is_odd_before(place / 2, place % 2) = is_odd;
 }
 
 // For a row, of those from `first` on, by a warp.
