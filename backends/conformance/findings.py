@@ -15,6 +15,7 @@ class Difference:
         got: the backend's.
         margin: the relative distance of what was compared, in float64.
         excused: whether rounding explains it.
+        race: which one, and who won it, if it was a race: calls may look at one and the same.
     """
 
     request: int
@@ -24,6 +25,7 @@ class Difference:
     got: str
     margin: float
     excused: bool = False
+    race: str = ""
 
     def __str__(self) -> str:
         """One line."""
@@ -36,25 +38,39 @@ class Difference:
 
 @frozen
 class Findings:
-    """What comparing one call with the oracle gave.
+    """What comparing calls with the oracle gave.
 
     Attributes:
         num_requests: compared requests.
-        num_decisions: tests of draft tokens and races on their paths.
+        num_tests: of draft tokens, on the requests' paths, where they are no races.
         differences: where the two disagree, excused ones included.
+        races: on the requests' paths, each once: the request, its name, and how many levels it has.
     """
 
     num_requests: int = 0
-    num_decisions: int = 0
+    num_tests: int = 0
     differences: tuple[Difference, ...] = ()
+    races: frozenset[tuple[int, str, int]] = frozenset()
 
     def __add__(self, other: "Findings") -> "Findings":
         """Both."""
         return Findings(
             self.num_requests + other.num_requests,
-            self.num_decisions + other.num_decisions,
+            self.num_tests + other.num_tests,
             self.differences + other.differences,
+            self.races | other.races,
         )
+
+    @property
+    def num_decisions(self) -> int:
+        """Tests and races; a race in which several calls draw decides once."""
+        return self.num_tests + sum(levels for _, _, levels in self.races)
+
+    @property
+    def num_repeated(self) -> int:
+        """Excused differences that show a race and a winner which another one shows already."""
+        seen = [(d.request, d.race) for d in self.differences if d.excused and d.race]
+        return len(seen) - len({*seen})
 
     @property
     def is_well_formed(self) -> bool:

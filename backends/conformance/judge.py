@@ -1,6 +1,6 @@
 """What a backend returned for a whole batch, held against the oracle; refuses to run backends."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.output import SampleOutput, VerifyOutput
@@ -12,6 +12,7 @@ from .judge_numbers import judge_row_logprobs, judge_total_variation
 from .judge_request import Answer, judge_draw, judge_request
 from .oracle import RequestOracle, SampleOracle, split_sample, split_verify
 from .oracle.logprobs import RowLogprobs
+from .oracle.race import Draw
 
 
 def judge_verify(
@@ -34,7 +35,15 @@ def judge_verify(
         if all(difference.excused for difference in differences):
             differences += _numbers(oracle, request, answer[0], params, output)
         found += differences
-    return Findings(batch.num_reqs, sum(o.num_decisions for o in oracles), tuple(found))
+    num_tests = sum(oracle.num_tests for oracle in oracles)
+    races = _races(oracle.races for oracle in oracles)
+    return Findings(batch.num_reqs, num_tests, tuple(found), races)
+
+
+def _races(draws: Iterable[Sequence[Draw]]) -> frozenset[tuple[int, str, int]]:
+    return frozenset(
+        (request, draw.race, draw.num_races) for request, some in enumerate(draws) for draw in some
+    )
 
 
 def _numbers(
@@ -76,7 +85,8 @@ def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutp
                     oracle.raw_logits, oracle.row, oracle.recipe, processed=processed
                 )
             found += judge_row_logprobs(want, token_id, output.logprobs, (request, 0))
-    return Findings(batch.num_reqs, sum(o.num_decisions for o in oracles), tuple(found))
+    races = _races([oracle.draw] if oracle.draw is not None else [] for oracle in oracles)
+    return Findings(batch.num_reqs, 0, tuple(found), races)
 
 
 def _judge_row(

@@ -43,6 +43,11 @@ def _acceptance(oracle: RequestOracle, request: int, answer: Answer) -> Iterator
         return
     row = min(got, expected) if not takes_last_success(oracle.policy) else max(got, expected) - 1
     inside = 0 <= got <= oracle.num_draft_tokens
+    one_race = (
+        inside
+        and oracle.is_strict
+        and all(oracle.verdicts[later].accepted for later in range(row + 1, got))
+    )
     yield Difference(
         request,
         row,
@@ -51,7 +56,13 @@ def _acceptance(oracle: RequestOracle, request: int, answer: Answer) -> Iterator
         f"{got} accepted",
         margin := margin_of(partial(_may_accept, oracle, got)) if inside else math.inf,
         excused=margin <= TOLERANCE,
+        race=_won(oracle.view.samples[row], _winner(oracle, row, answer)) if one_race else "",
     )
+
+
+def _winner(oracle: RequestOracle, row: int, answer: Answer) -> int:
+    """The target's own sample at a row where the backend strictly accepts or refuses by mistake."""
+    return oracle.view.drafts[row] if answer.num_accepted > row else answer.token_ids[row]
 
 
 def _may_accept(oracle: RequestOracle, count: int, tolerance: float) -> bool:
@@ -99,8 +110,19 @@ def judge_draw(
     margin = margin_of(partial(draw.could_be, got))
     decision = f"{what}, {_kind(draw, law, got)}"
     yield Difference(
-        request, row, decision, str(draw.token_id), str(got), margin, excused=margin <= TOLERANCE
+        request=request,
+        row=row,
+        decision=decision,
+        expected=str(draw.token_id),
+        got=str(got),
+        margin=margin,
+        excused=margin <= TOLERANCE,
+        race=_won(draw, got),
     )
+
+
+def _won(draw: Draw, token_id: int) -> str:
+    return f"{draw.race}:{token_id}"
 
 
 def _kind(draw: Draw, law: Law, got: int) -> str:

@@ -38,6 +38,8 @@ def _counts(tally: Tally) -> Iterator[tuple[str, int]]:
     yield "near-ties", tally.near_ties.total()
     for decision, count in sorted(tally.near_ties.items()):
         yield f"  {decision}", count
+    if tally.num_repeated:
+        yield "  of these, a race that is counted already", tally.num_repeated
     yield "unexplained", len(tally.failures)
 
 

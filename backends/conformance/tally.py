@@ -23,10 +23,11 @@ class Tally:
         num_batches: compared cases.
         num_unsupported: cases whose policy the backend lacks.
         num_requests: compared requests, draws included.
-        num_decisions: tests of draft tokens and races.
+        num_decisions: tests of draft tokens and races, each race of a case once.
         near_ties: excused differences by decision.
         excuses: each of them, with the name of what shows it.
         failures: what is unexplained, with the name of what shows it.
+        num_repeated: excuses for a race that another one of the same case is for.
     """
 
     num_batches: int = 0
@@ -36,6 +37,7 @@ class Tally:
     near_ties: Counter[str] = field(factory=Counter)
     excuses: list[tuple[str, Difference]] = field(factory=list)
     failures: list[tuple[str, Difference]] = field(factory=list)
+    num_repeated: int = 0
 
     def add(self, name: str, findings: Findings) -> None:
         """Count one case or corner."""
@@ -46,6 +48,7 @@ class Tally:
         self.near_ties.update(difference.decision for difference in excused)
         self.excuses += [(name, difference) for difference in excused]
         self.failures += [(name, difference) for difference in findings.unexplained]
+        self.num_repeated += findings.num_repeated
 
     def add_case(self, case: Case, findings: Findings | None) -> None:
         """Count one case; None if the backend lacks its policy."""
@@ -70,6 +73,7 @@ class Tally:
             self.near_ties + other.near_ties,
             self.excuses + other.excuses,
             self.failures + other.failures,
+            self.num_repeated + other.num_repeated,
         )
 
     @property
@@ -79,12 +83,13 @@ class Tally:
 
     @property
     def near_tie_rate(self) -> float:
-        """Turned decisions per decision; the order of equal logprobs decides nothing."""
+        """Turned decisions per decision, each counted once; the order of logprobs is none."""
         return self._num_turned / max(self.num_decisions, 1)
 
     @property
     def _num_turned(self) -> int:
-        return sum(n for decision, n in self.near_ties.items() if decision != "logprob order")
+        shown = sum(n for decision, n in self.near_ties.items() if decision != "logprob order")
+        return shown - self.num_repeated
 
     @property
     def is_conformant(self) -> bool:

@@ -15,6 +15,7 @@ from acceptor.backends.conformance.strategies import FLOAT_DTYPES
 from kit.equivalence import campaign
 from kit.equivalence.campaign import Campaign
 from kit.equivalence.forms import POLICIES, SIZES, forms
+from kit.equivalence.plan import TURN
 
 
 def test_a_form_fixes_what_kernels_are_compiled_for() -> None:
@@ -76,6 +77,8 @@ def test_a_campaign_goes_on_until_enough_batches_were_compared(
     monkeypatch.setattr(campaign, "forms", lambda _: few)
     monkeypatch.setattr(campaign, "CHUNK", 1)
     run = Campaign("reference", "cpu", num_corners + 40, 1, 2).run()
-    found = sum(tally.num_batches for tally in run)
-    assert found >= num_corners + 40
-    assert (found - num_corners) % few[0].share == 0
+    found = dict(run)
+    assert sum(tally.num_batches for tally in found.values()) >= num_corners + 40
+    chunks = {number: tally.num_batches for number, tally in found.items() if number % TURN == 0}
+    assert chunks == {0: 16, TURN: 16, 2 * TURN: 16}
+    assert len({*found} - {*chunks}) == campaign.CORNER_PARTS

@@ -9,7 +9,8 @@ import pytest
 
 from kit.gpu_session.plan import benchmark, checks, compile_first, proof
 from kit.gpu_session.steps import Step, run_together
-from kit.sanitize.__main__ import _judge
+from kit.sanitize.__main__ import _command, _judge
+from kit.sanitize.reports import MOST_LINES, distinct
 
 TESTS = Path(__file__).parents[1]
 BACKENDS = ("triton", "cupy")
@@ -79,6 +80,45 @@ def test_a_tool_is_clean_only_if_it_ended_and_found_nothing(
     assert outcome.findings == findings
     assert outcome.is_clean is clean
     assert bool(outcome.said) is not clean
+
+
+@pytest.mark.parametrize(
+    ("tool", "told"),
+    [("none", False), ("memcheck", False), ("racecheck", True), ("synccheck", True)],
+)
+def test_tools_that_count_mbarriers_are_told_how_many_there_are(tool: str, *, told: bool) -> None:
+    command = _command("cupy", tool, "strict")
+    assert (("--num-cuda-barriers", "32") in itertools.pairwise(command)) is told
+    assert command[-4:] == ["-m", "kit.sanitize.subset", "cupy", "strict"]
+
+
+def race(offset: int, hazards: int) -> str:
+    read, write = f"narrow+{offset:#x}", f"narrow+{offset + 16:#x}"
+    return (
+        f"========= Warning: Race reported between Read access at {read}\n"
+        f"=========     and Write access at {write} [{hazards} hazards]\n=========\n"
+    )
+
+
+def test_what_a_tool_repeats_leaves_room_for_what_else_it_says() -> None:
+    access = "".join(
+        f"========= Invalid __global__ read of size 4 bytes\n=========     at narrow+0x120\n"
+        f"=========     by thread ({thread},0,0) in block (0,0,0)\n"
+        f"=========     Address {hex(4096 + thread)} is out of bounds\n"
+        f"=========     Saved host backtrace up to driver entry point\n"
+        for thread in range(50)
+    )
+    output = access + "".join(race(64, count) for count in range(99)) + race(4096, 1)
+    first, *_, others, both, other, its = distinct(output + "ValueError: it ended so\n")[:-1]
+    assert first == "50 times: ========= Invalid __global__ read of size 4 bytes"
+    assert others == "99 times: ========= Warning: Race reported between Read access at narrow+0x40"
+    assert both == "=========     and Write access at narrow+0x50 [0 hazards]"
+    assert f"{other}\n{its}\n=========\n" == race(4096, 1)
+    assert distinct(output + "ValueError: it ended so\n")[-1] == "ValueError: it ended so"
+
+
+def test_a_record_of_what_a_tool_said_stays_short() -> None:
+    assert len(distinct("".join(race(offset, 1) for offset in range(1000)))) == MOST_LINES
 
 
 def test_the_law_is_sampled_for_each_backend_within_a_share_of_the_time(tmp_path: Path) -> None:

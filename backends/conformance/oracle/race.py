@@ -3,21 +3,18 @@
 It refuses normalisers: weights are compared as they are.
 """
 
-from collections.abc import Callable
 from functools import cached_property
+from hashlib import blake2b
 
 import numpy as np
 from attrs import field, frozen
 
 from .law import Law
 from .margin import margin_of
-from .noise import BLOCK_LEVEL, TOKEN_LEVEL, Floats
+from .noise import BLOCK_LEVEL, TARGET, TOKEN_LEVEL, Floats, Noise
 from .per_row import PerRow
 
 BLOCK_SIZE = 512
-
-Exponentials = Callable[[int, int, int], Floats]
-"""(level, first candidate, count) -> [count]."""
 
 
 @frozen
@@ -26,11 +23,21 @@ class Draw:
 
     Attributes:
         law: what it is drawn from.
-        exponentials: the noise of its candidates.
+        noise: the request's random numbers.
+        key: stream, position and draft index, which tell whose turn it is.
     """
 
     law: Law = field(eq=False)
-    exponentials: Exponentials = field(eq=False)
+    noise: Noise
+    key: tuple[int, int, int]
+
+    @cached_property
+    def race(self) -> str:
+        """What tells it from other races: its noise and its candidates' weights."""
+        stream, position, draft_index = self.key
+        index = 0 if stream == TARGET else draft_index
+        law = blake2b(self.law.log_p.tobytes(), digest_size=8).hexdigest()
+        return f"{self.noise.seed}:{stream}:{position}:{index}:{law}"
 
     @cached_property
     def token_id(self) -> int:
@@ -81,12 +88,12 @@ class Draw:
     def _token_noise_of(self, block: int) -> Floats:
         first = block * BLOCK_SIZE
         count = min(BLOCK_SIZE, len(self.law.log_p) - first)
-        return np.log(self.exponentials(TOKEN_LEVEL, first, count))
+        return np.log(self.noise.exponentials(*self.key, TOKEN_LEVEL, first, count))
 
     @cached_property
     def _log_block_noise(self) -> Floats:
         num_blocks = -(-len(self.law.log_p) // BLOCK_SIZE)
-        return np.log(self.exponentials(BLOCK_LEVEL, 0, num_blocks))
+        return np.log(self.noise.exponentials(*self.key, BLOCK_LEVEL, 0, num_blocks))
 
 
 def block_masses(log_weights: Floats) -> Floats:

@@ -61,6 +61,11 @@ class RequestOracle:
         greedy = self.inputs.recipe.temperature == 0
         return Strict() if greedy and not isinstance(self.asked, Synthetic) else self.asked
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether draft tokens are held against the target's own samples."""
+        return isinstance(self.policy, Strict)
+
     @cached_property
     def view(self) -> RequestView:
         """The part that can be verified."""
@@ -110,18 +115,27 @@ class RequestOracle:
         return last if takes_last_success(self.policy) else min(self.num_accepted + 1, last)
 
     @property
-    def num_decisions(self) -> int:
-        """Tests and races on the path."""
-        final = self.finals[self.num_accepted]
-        return self.num_tested + (0 if final is None else final.num_races)
+    def final(self) -> Draw | None:
+        """The last token on the path; None if stopped."""
+        return self.finals[self.num_accepted]
+
+    @property
+    def races(self) -> list[Draw]:
+        """All draws on the path; strict tests ask who won a row's race."""
+        draws = [self.view.samples[row] for row in self._tested] if self.is_strict else []
+        return draws if self.final is None else [*draws, self.final]
+
+    @property
+    def num_tests(self) -> int:
+        """How many draft tokens' tests decide that are no races."""
+        return 0 if self.is_strict else self.num_tested
 
     @property
     def decisions(self) -> list[Decision]:
         """All that was decided on the path, with its margin."""
         tests = [Decision("acceptance", row, self.verdicts[row].margin) for row in self._tested]
-        final = self.finals[self.num_accepted]
-        if final is not None:
-            tests.append(Decision("final token", self.num_accepted, final.margin))
+        if self.final is not None:
+            tests.append(Decision("final token", self.num_accepted, self.final.margin))
         return tests + self._edges
 
     @property

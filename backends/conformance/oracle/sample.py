@@ -3,7 +3,7 @@
 It refuses to see its neighbours.
 """
 
-from functools import cached_property, partial
+from functools import cached_property
 
 from attrs import field, frozen
 
@@ -53,12 +53,7 @@ class SampleOracle:
         if self.status is not Status.OK:
             return None
         key = (self.stream, self.position, self.draft_index)
-        return Draw(self._law, partial(Noise(self.seed).exponentials, *key))
-
-    @property
-    def num_decisions(self) -> int:
-        """Races."""
-        return 0 if self.draw is None else self.draw.num_races
+        return Draw(self._law, Noise(self.seed), key)
 
     @cached_property
     def _law(self) -> Law:

@@ -3,7 +3,7 @@
 It refuses to decide what is accepted: see `thresholds`.
 """
 
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from attrs import field, frozen
@@ -96,10 +96,7 @@ class RequestView:
 
     def draw(self, law: Law, stream: int, row: int) -> Draw:
         """One token for a row."""
-        exponentials = partial(
-            self.noise.exponentials, stream, self.inputs.first_position + row, row + 1
-        )
-        return Draw(law, exponentials)
+        return Draw(law, self.noise, (stream, self.inputs.first_position + row, row + 1))
 
     def _adjusted(self, row: int) -> Row:
         inputs = self.inputs

@@ -33,7 +33,7 @@ def main() -> int:
     )
     start = time.monotonic()
     record = Record(wanted.backend, wanted.device, (), Tally())
-    for number, found in enumerate(campaign.run()):
+    for number, found in campaign.run():
         record = record.including(number, found)
         if wanted.json is not None:
             record.write(wanted.json)

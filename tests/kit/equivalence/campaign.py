@@ -1,4 +1,7 @@
-"""Many batches of a backend on a device, form by form, over processes; refuses to print."""
+"""Many batches of a backend on a device, form by form, over processes; refuses to print.
+
+Which batches those are does not depend on how fast anything is, unless a deadline cuts them short.
+"""
 
 import math
 import time
@@ -17,9 +20,7 @@ from acceptor.backends.conformance.corners import corners
 from acceptor.backends.conformance.run import each_case
 from acceptor.core import Sampler, Strict
 from kit.equivalence.forms import Form, forms
-
-TURN = 1_000
-"""Numbers of chunks that each turn of all forms has to itself."""
+from kit.equivalence.plan import TURN, Chunk, Plan
 
 CORNER_PARTS = 4
 """Workers that share the corners."""
@@ -51,37 +52,46 @@ class Campaign:
     num_workers: int
     deadline: float = math.inf
 
-    def run(self) -> Iterator[Tally]:
-        """The corners and a chunk of every form, and further ones until enough were compared.
+    def run(self) -> Iterator[tuple[int, Tally]]:
+        """The corners, a chunk of every form, and further ones until enough were compared.
 
-        What has not ended by the deadline is lost.
+        Each comes with its number as soon as it has ended; the corners have the last numbers of the
+        first turn. What has not ended by the deadline is lost.
         """
+        corner_parts = self._corner_parts()
+        plan = Plan(self._first_turn(), self.num_batches - len([*corners()]))
         with _workers(self.num_workers) as pool:
-            pending: dict[Future[Tally], _Chunk | None] = {
-                pool.submit(_corners, self, part): None for part in range(CORNER_PARTS)
+            pending: dict[Future[Tally], Chunk | _Corners] = {
+                pool.submit(_run_corners, self, part): part for part in corner_parts
             }
-            for first in self._first_chunks():
-                pending[pool.submit(_compare, self, first)] = first
-            compared = 0
-            while pending:
+            while True:
+                for chunk in self._due(plan, 2 * self.num_workers - len(pending)):
+                    pending[pool.submit(_compare, self, chunk)] = chunk
                 done, _ = wait(pending, self._seconds_left(), FIRST_COMPLETED)
                 if not done:
                     return
                 for future in done:
-                    chunk, tally = pending.pop(future), future.result()
-                    yield tally
-                    compared += tally.num_batches
-                    expected = compared + sum(c.size for c in pending.values() if c is not None)
-                    if chunk is not None and tally.num_batches and expected < self.num_batches:
-                        following = chunk.next()
-                        pending[pool.submit(_compare, self, following)] = following
+                    part, tally = pending.pop(future), future.result()
+                    yield part.number, tally
+                    if isinstance(part, Chunk):
+                        plan.note(part, tally)
+                    else:
+                        plan.num_batches += part.size - tally.num_batches
+
+    def _due(self, plan: Plan, most: int) -> list[Chunk]:
+        # Chunks that begin behind the deadline compare nothing, and so there would always be more.
+        return plan.ready(most) if time.time() <= self.deadline - GRACE_SECONDS else []
 
     def _seconds_left(self) -> float | None:
         return None if math.isinf(self.deadline) else max(self.deadline - time.time(), 0.0)
 
-    def _first_chunks(self) -> "list[_Chunk]":
+    def _corner_parts(self) -> "list[_Corners]":
+        sizes = [len([*corners()][part::CORNER_PARTS]) for part in range(CORNER_PARTS)]
+        return [_Corners(part, size) for part, size in enumerate(sizes)]
+
+    def _first_turn(self) -> list[Chunk]:
         parts = [part for form in forms(self.forms_per_policy) for part in form.parts]
-        chunks = [_Chunk(form, CHUNK * form.share, number) for number, form in enumerate(parts)]
+        chunks = [Chunk(form, CHUNK * form.share, number) for number, form in enumerate(parts)]
         # Who comes first compiles for those that differ in their policy only; large ones take long.
         alike = Counter[Form]()
         ranks = []
@@ -93,15 +103,15 @@ class Campaign:
 
 
 @frozen
-class _Chunk:
-    """Some batches of a form; the number is their seed."""
+class _Corners:
+    """Some of the corners."""
 
-    form: Form
+    part: int
     size: int
-    number: int
 
-    def next(self) -> "_Chunk":
-        return _Chunk(self.form, self.size, self.number + TURN)
+    @property
+    def number(self) -> int:
+        return TURN - CORNER_PARTS + self.part
 
 
 @contextmanager
@@ -117,12 +127,12 @@ def _workers(number: int) -> Iterator[Executor]:
             worker.kill()
 
 
-def _corners(campaign: Campaign, part: int) -> Tally:
-    chosen = [*corners()][part::CORNER_PARTS]
+def _run_corners(campaign: Campaign, some: _Corners) -> Tally:
+    chosen = [*corners()][some.part :: CORNER_PARTS]
     return run_corners(_sampler(campaign.backend), torch.device(campaign.device), chosen)
 
 
-def _compare(campaign: Campaign, chunk: _Chunk) -> Tally:
+def _compare(campaign: Campaign, chunk: Chunk) -> Tally:
     tally = Tally()
     sampler, device = _sampler(campaign.backend), torch.device(campaign.device)
 

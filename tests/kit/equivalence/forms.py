@@ -87,6 +87,12 @@ TWISTS = ("none", "none", "repeat", "permute", "slots")
 """Those that keep the length of the longest draft, and every request."""
 REAL_VOCABULARY = 10_000
 
+SEEDS = st.tuples(*(st.integers(0, 63) for _ in range(8))).map(
+    lambda digits: sum(digit << 6 * place for place, digit in enumerate(digits))
+)
+"""By digits: among larger numbers Hypothesis mixes some that it finds in loaded modules, so batches
+would depend on the backend, on its code, and on what its process did before."""
+
 
 @frozen
 class Form:
@@ -131,7 +137,7 @@ class Form:
         others = st.lists(st.integers(0, self.max_spec_len), min_size=fewest, max_size=most)
         return st.builds(
             Case,
-            seed=st.integers(0, 2**64 - 1),
+            seed=SEEDS,
             vocab_size=st.just(vocab_size),
             num_draft_tokens=others.map(lambda lengths: (*lengths, self.max_spec_len)),
             policy=st.just(self.policy),

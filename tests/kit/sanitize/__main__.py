@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,12 +21,17 @@ from attrs import asdict, frozen
 
 from acceptor.app.bench.kernels.machine import describe
 from acceptor.core import UnavailableError
+from kit.sanitize.reports import distinct
 from kit.sanitize.subset import POLICIES
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 FINDINGS = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 CALLS = re.compile(r"(\d+) calls, (\d+) differ")
-MOST_LINES = 40
+
+NUM_BARRIERS = 32
+"""More mbarriers than any block has. Left alone, racecheck and synccheck size their tables by the
+number that the compiler names, which is another one where mbarriers are made in a loop."""
+OPTIONS = dict.fromkeys(("racecheck", "synccheck"), ("--num-cuda-barriers", str(NUM_BARRIERS)))
 
 
 @frozen
@@ -39,7 +43,7 @@ class Outcome:
         findings: errors or hazards; None if it did not come to its summary.
         num_calls, num_different: of the run; None if it did not end.
         seconds: how long it took.
-        said: the first lines of what it reported, if it found something.
+        said: what it reported, see `distinct`, if it found something.
     """
 
     tool: str
@@ -57,15 +61,17 @@ class Outcome:
 
 def watch(backend: str, tool: str, seconds: float, *policies: str) -> Outcome:
     """Run the subset under a tool; "none" for no tool."""
-    command = [sys.executable, "-m", "kit.sanitize.subset", backend, *policies]
-    if tool != "none":
-        command = ["compute-sanitizer", "--tool", tool, *command]
     # Without PyTorch's cache every tensor is an allocation of its own, whose edges tools know.
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OMP_NUM_THREADS": "1"}
     start = time.monotonic()
     try:
         finished = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+            _command(backend, tool, *policies),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
         )
         output = finished.stdout + finished.stderr
     except subprocess.TimeoutExpired:
@@ -73,10 +79,16 @@ def watch(backend: str, tool: str, seconds: float, *policies: str) -> Outcome:
     return _judge(tool, output, time.monotonic() - start)
 
 
+def _command(backend: str, tool: str, *policies: str) -> list[str]:
+    command = [sys.executable, "-m", "kit.sanitize.subset", backend, *policies]
+    if tool == "none":
+        return command
+    return ["compute-sanitizer", "--tool", tool, *OPTIONS.get(tool, ()), *command]
+
+
 def _judge(tool: str, output: str, seconds: float) -> Outcome:
     calls, findings = CALLS.search(output), FINDINGS.findall(output)
     found = int(findings[-1]) if findings else 0 if tool == "none" and calls else None
-    lines: Sequence[str] = [line for line in output.splitlines() if line.strip("= ")]
     clean = found == 0 and calls is not None and calls[2] == "0"
     return Outcome(
         tool=tool,
@@ -84,7 +96,7 @@ def _judge(tool: str, output: str, seconds: float) -> Outcome:
         num_calls=int(calls[1]) if calls else None,
         num_different=int(calls[2]) if calls else None,
         seconds=round(seconds, 1),
-        said=() if clean else tuple(lines[:MOST_LINES]),
+        said=() if clean else distinct(output),
     )
 
 
