@@ -39,19 +39,25 @@ def flat_rows(num_reqs: int, dtype: torch.dtype, policy: Policy) -> Verification
         draft_token_ids=torch.multinomial(likely, 1, generator=noise).view(num_reqs, 3),
         positions=torch.arange(num_reqs, device="cuda"),
         draft_logits=draft,
+        # As other tests' batches have them, so that Triton's kernels are the same.
+        slot_ids=torch.arange(num_reqs, device="cuda"),
     )
     wishes = tuple(SamplingParams(seed=i, **RECIPES[i % len(RECIPES)]) for i in range(num_reqs))
     return Verification(batch, wishes, SamplingTensors.stack(wishes, "cuda"), policy)
 
 
 @every_fused_backend
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize(
     "policy", [Strict(), Probabilistic(), Block()], ids=lambda policy: policy.name
 )
 @pytest.mark.parametrize("num_reqs", [4, 40])
-def test_flat_rows_have_the_reference_s_tokens(
-    backend: str, policy: Policy, num_reqs: int, dtype: torch.dtype
-) -> None:
-    step = flat_rows(num_reqs, dtype, policy)
+def test_flat_rows_have_the_reference_s_tokens(backend: str, policy: Policy, num_reqs: int) -> None:
+    step = flat_rows(num_reqs, torch.bfloat16, policy)
     assert_alike(step, step.by(backend), step.by("reference"))
+
+
+@pytest.mark.parametrize("num_reqs", [4, 40])
+def test_flat_rows_of_all_32_bits(num_reqs: int) -> None:
+    """The search for a threshold goes by digits, of which these have twice as many."""
+    step = flat_rows(num_reqs, torch.float32, Probabilistic())
+    assert_alike(step, step.by("cupy"), step.by("reference"))

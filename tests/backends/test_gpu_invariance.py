@@ -63,7 +63,9 @@ def test_batch_size_order_and_slots_do_not_matter(
 @every_policy
 def test_a_request_alone_is_the_request_among_others(backend: str, policy: Policy) -> None:
     step = verification(policy, num_reqs=NUM_REQS)
-    for request in range(5):
+    # Each recipe is compiled by itself; others than these find filtered rows' laws as these do.
+    all_recipes = policy in (Strict(), Probabilistic(), Block())
+    for request in range(5 if all_recipes else 2):
         assert_same_in(backend, step, [request], Arrangement((0,), 1))
 
 
