@@ -46,7 +46,7 @@ FEW_PROGRAMS = 32
 FEW = Cut(programs=400, block=128, least=1, warps=8)
 SMALL_HEAD_DIM = 64
 SMALL_HEADS = Cut(programs=384, block=64, least=1, warps=4)
-LARGE_HEADS = Cut(programs=132, block=128, least=4, warps=8, stages=3)
+LARGE_HEADS = Cut(programs=132, block=64, least=4, warps=8, stages=3)
 """What was fastest on an H200, whose 132 processors hold one of these and three of those before."""
 
 MOST_KEYS = 128 * 128

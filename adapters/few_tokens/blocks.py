@@ -8,7 +8,7 @@ up, always in the same order. This module refuses to know models.
 import triton
 import triton.language as tl
 
-from .tile import fetch, finish, load_beside, rows_of_tile
+from .tile import fetch, finish, is_taken, load_beside, rows_of_tile
 
 
 @triton.jit(do_not_specialize=["num_tokens", "every", "num_squares"])
@@ -34,6 +34,7 @@ def block_kernel(
     counts_ptr,
     TOKENS: tl.constexpr,
     ROWS: tl.constexpr,
+    TAKEN: tl.constexpr,
     DEPTH: tl.constexpr,
     SPLITS: tl.constexpr,
     AHEAD: tl.constexpr,
@@ -48,6 +49,8 @@ def block_kernel(
     Args:
         parts_ptr: [tiles, SPLITS, ROWS, TOKENS] float32, scratch.
         counts_ptr: [tiles] int32, zeros, and zeros again afterwards.
+        ROWS: of a tile, a power of two.
+        TAKEN: how many of them there are of the matrix, so that programs have even shares.
         DEPTH: columns at a time.
         SPLITS: how many programs share the columns of a tile.
         AHEAD: as for `matrix_kernel`, of each program's own columns.
@@ -56,7 +59,8 @@ def block_kernel(
     """
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
-    rows = rows_of_tile(num_rows, ROWS, GATE)
+    tile, taken = tl.program_id(0), is_taken(ROWS, TAKEN, GATE)
+    rows = rows_of_tile(tile, num_rows, ROWS, TAKEN, GATE)
     per_split = tl.cdiv(size, SPLITS * DEPTH) * DEPTH
     first = tl.program_id(1) * per_split
     column = tl.arange(0, DEPTH)
@@ -70,13 +74,17 @@ def block_kernel(
         every, TOKENS, SQUARES, ADD,
     )  # fmt: skip
     place = tl.arange(0, TOKENS)
-    token = (tl.minimum(place, num_tokens - 1) + 1) * every - 1
+    # Places beyond the last token take others once more: one and the same would be a jam.
+    token = (place % num_tokens + 1) * every - 1
     weights = lines + column[None, :]
     tokens = x_ptr + token[None, :] * x_stride + column[:, None]
     acc = tl.zeros((ROWS, TOKENS), tl.float32)
     for start in tl.range(first, tl.minimum(first + per_split, size), DEPTH):
         there = column < size - start
-        weight = tl.load(weights + start, mask=there[None, :], other=0.0)
+        real = there[None, :]
+        if TAKEN < ROWS:
+            real &= taken[:, None]
+        weight = tl.load(weights + start, mask=real, other=0.0)
         x = tl.load(tokens + start, mask=there[:, None], other=0.0)
         acc = tl.dot(weight, x, acc)
     if SPLITS > 1:
@@ -92,6 +100,6 @@ def block_kernel(
         for part in tl.static_range(SPLITS):
             acc += tl.load(parts_ptr + part * (ROWS * TOKENS), cache_modifier=".cg")
     finish(
-        acc, beside, rows, bias_ptr, out_ptr, out_stride, scaled_ptr, new_squares_ptr,
-        squares_stride, size, num_tokens, eps, TOKENS, ROWS, SQUARES, BIAS, GATE, ADD,
+        acc, beside, tile, rows, bias_ptr, out_ptr, out_stride, scaled_ptr, new_squares_ptr,
+        squares_stride, size, num_tokens, eps, TOKENS, ROWS, TAKEN, SQUARES, BIAS, GATE, ADD,
     )  # fmt: skip

@@ -162,7 +162,7 @@ class FewTokens:
         """Launch a product; how many tiles it has."""
         num_tokens, num_rows = out.shape
         tiling = tiling_of(num_tokens, linear.weight, len(hidden.scaled[0]), add=add)
-        tiling.kernel[(tiling.num_tiles, tiling.num_splits)](
+        tiling.kernel[tiling.grid](
             x,
             x.stride(0),
             linear.weight,

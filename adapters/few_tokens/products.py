@@ -58,7 +58,7 @@ def vector_kernel(
     """
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
-    rows = rows_of_tile(num_rows, ROWS, GATE)
+    rows = rows_of_tile(tl.program_id(0), num_rows, ROWS, ROWS, GATE)
     column = tl.arange(0, DEPTH)
     weights = weight_ptr + rows.to(tl.int64)[:, None] * size + column[None, :]
     ahead = _once(weights, column < size)
@@ -75,8 +75,9 @@ def vector_kernel(
         ahead = _once(weights + start + DEPTH, column < size - DEPTH - start)
         acc += _by_eights(weight, x_ptr + start, column < size - start, ROWS, DEPTH)
     finish(
-        tl.sum(acc, 1)[:, None], beside, rows, bias_ptr, out_ptr, out_stride, scaled_ptr,
-        new_squares_ptr, squares_stride, size, num_tokens, eps, 1, ROWS, SQUARES, BIAS, GATE, ADD,
+        tl.sum(acc, 1)[:, None], beside, tl.program_id(0), rows, bias_ptr, out_ptr, out_stride,
+        scaled_ptr, new_squares_ptr, squares_stride, size, num_tokens, eps, 1, ROWS, ROWS, SQUARES,
+        BIAS, GATE, ADD,
     )  # fmt: skip
 
 
@@ -134,7 +135,7 @@ def matrix_kernel(
     """
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
-    rows = rows_of_tile(num_rows, ROWS, GATE)
+    rows = rows_of_tile(tl.program_id(0), num_rows, ROWS, ROWS, GATE)
     column = tl.arange(0, PARTS)[:, None] * DEPTH + tl.arange(0, DEPTH)[None, :]
     if AHEAD > 0:
         ahead = tl.minimum(tl.arange(0, AHEAD // 64) * 64, size - 16)
@@ -157,8 +158,9 @@ def matrix_kernel(
         x = tl.load(tokens + start, mask=there[:, :, None] & real, other=0.0)
         acc = tl.dot(weight, x, acc)
     finish(
-        tl.sum(acc, 0), beside, rows, bias_ptr, out_ptr, out_stride, scaled_ptr, new_squares_ptr,
-        squares_stride, size, num_tokens, eps, TOKENS, ROWS, SQUARES, BIAS, GATE, ADD,
+        tl.sum(acc, 0), beside, tl.program_id(0), rows, bias_ptr, out_ptr, out_stride, scaled_ptr,
+        new_squares_ptr, squares_stride, size, num_tokens, eps, TOKENS, ROWS, ROWS, SQUARES, BIAS,
+        GATE, ADD,
     )  # fmt: skip
 
 

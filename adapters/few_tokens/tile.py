@@ -8,11 +8,24 @@ import triton.language as tl
 
 
 @triton.jit
-def rows_of_tile(num_rows, ROWS: tl.constexpr, GATE: tl.constexpr):
-    """With GATE half of them are gates, and half what the gates are for."""
-    WIDTH: tl.constexpr = ROWS // 2 if GATE else ROWS
-    row = tl.arange(0, ROWS)
-    return tl.program_id(0) * WIDTH + row % WIDTH + row // WIDTH * num_rows
+def rows_of_tile(tile, num_rows, ROWS: tl.constexpr, TAKEN: tl.constexpr, GATE: tl.constexpr):
+    """Where in the matrix they are; see `is_taken` for those of which there are less than ROWS.
+
+    With GATE half of them are gates, and half what the gates are for.
+    """
+    HALVES: tl.constexpr = 2 if GATE else 1
+    row = tl.arange(0, ROWS) % (ROWS // HALVES)
+    half = tl.arange(0, ROWS) // (ROWS // HALVES)
+    # The others are as good as any: the last one once more.
+    row = tl.minimum(row, TAKEN // HALVES - 1)
+    return tile * (TAKEN // HALVES) + row + half * num_rows
+
+
+@triton.jit
+def is_taken(ROWS: tl.constexpr, TAKEN: tl.constexpr, GATE: tl.constexpr):
+    """Which of a tile's ROWS rows there are: TAKEN, with GATE as many of each half."""
+    HALVES: tl.constexpr = 2 if GATE else 1
+    return tl.arange(0, ROWS) % (ROWS // HALVES) < TAKEN // HALVES
 
 
 @triton.jit
@@ -61,6 +74,7 @@ def load_beside(
 def finish(
     out,
     beside,
+    tile,
     rows,
     bias_ptr,
     out_ptr,
@@ -73,15 +87,20 @@ def finish(
     eps,
     TOKENS: tl.constexpr,
     ROWS: tl.constexpr,
+    TAKEN: tl.constexpr,
     SQUARES: tl.constexpr,
     BIAS: tl.constexpr,
     GATE: tl.constexpr,
     ADD: tl.constexpr,
 ):
-    """Normalise, add, gate and store a tile [ROWS, TOKENS]."""
+    """Normalise, add, gate and store a tile [ROWS, TOKENS], of which TAKEN rows are there.
+
+    With ADD these are all.
+    """
+    tl.static_assert(TAKEN == ROWS or not ADD)
     squares, old, gamma = beside
     place = tl.arange(0, TOKENS)
-    real = place < num_tokens
+    real, taken = (place < num_tokens)[None, :], is_taken(ROWS, TAKEN, GATE)[:, None]
     if SQUARES > 0:
         out *= tl.rsqrt(tl.sum(squares, 0) / size + eps)[None, :]
     if BIAS:
@@ -90,13 +109,15 @@ def finish(
         halves = tl.permute(tl.reshape(out, (2, ROWS // 2, TOKENS)), (1, 2, 0))
         gate, up = tl.split(halves)
         out = gate * tl.sigmoid(gate) * up
-        rows = tl.program_id(0) * (ROWS // 2) + tl.arange(0, ROWS // 2)
+        # From here on as if a gate were a row's own.
+        rows = rows_of_tile(tile, 0, ROWS // 2, TAKEN // 2, False)
+        taken = is_taken(ROWS // 2, TAKEN // 2, False)[:, None]
     goal = place[None, :] * out_stride + rows[:, None]
     dtype = out_ptr.dtype.element_ty
     if ADD:
         out = (out + old.to(tl.float32)).to(dtype).to(tl.float32)
         scaled = out * gamma.to(tl.float32)[:, None]
-        tl.store(scaled_ptr + goal, scaled.to(dtype), mask=real[None, :])
-        squares_goal = new_squares_ptr + tl.program_id(0) * squares_stride + place
-        tl.store(squares_goal, tl.sum(out * out, 0), mask=real)
-    tl.store(out_ptr + goal, out.to(dtype), mask=real[None, :])
+        tl.store(scaled_ptr + goal, scaled.to(dtype), mask=real & taken)
+        squares_goal = new_squares_ptr + tile * squares_stride + place
+        tl.store(squares_goal, tl.sum(out * out, 0), mask=place < num_tokens)
+    tl.store(out_ptr + goal, out.to(dtype), mask=real & taken)

@@ -14,6 +14,7 @@ from triton.runtime import driver
 
 from .blocks import block_kernel
 from .products import matrix_kernel, vector_kernel
+from .turns import turns_kernel
 
 MOST_TOKENS = 64
 """Of a forward. With more, cuBLAS multiplies: larger blocks have not been measured."""
@@ -42,8 +43,8 @@ BLOCK_AHEAD = 256
 PROCESSORS = 132
 """Of an H200. A depth is split as long as each has one program at most."""
 
-LEAST_STEPS = 4
-"""Of a program through its columns; with fewer, a split is not worth adding its parts up."""
+LEAST_DEPTH = 1024
+"""Columns of a program; with fewer, a split is not worth adding its parts up."""
 
 LEAST_STAGES = 2
 MEMORY = 227 * 1024
@@ -64,25 +65,43 @@ class Block:
     stages: int
 
 
-NARROW = Block(rows=64, depth=256, warps=4, stages=4)
+NARROW = Block(rows=64, depth=128, warps=4, stages=7)
 WIDE = Block(rows=128, depth=128, warps=8, stages=4)
 """For matrices with a tile for each processor and more: tokens are read for half as many tiles."""
+
+SHARE = 16
+"""Rows that a tile takes are a multiple of it."""
 
 
 @frozen
 class Tiling:
-    """A product's kernel, how many programs it has, and how large they are."""
+    """A product's kernel, how many programs it has, and how large they are.
+
+    Attributes:
+        num_splits: programs that share a tile's depth.
+        takes_turns: whether each processor has one program, for several tiles.
+    """
 
     kernel: Any
     num_tiles: int
     sizes: dict[str, int]
     num_splits: int = 1
+    takes_turns: bool = False
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Of programs."""
+        most = PROCESSORS if self.takes_turns else self.num_tiles
+        return min(self.num_tiles, most), self.num_splits
 
 
 def most_tokens(weights: list[Tensor]) -> int:
     """Of a forward through these matrices."""
     memory = memory_of(weights[0].device)
-    fit = all(_stages(block, MOST_TOKENS, memory) >= LEAST_STAGES for block in (NARROW, WIDE))
+    fit = all(
+        _stages(block, MOST_TOKENS, memory, takes_turns=True) >= LEAST_STAGES
+        for block in (NARROW, WIDE)
+    )
     even = not any(len(weight) % NARROW.rows for weight in weights)
     return MOST_TOKENS if fit and even else MATRIX_TOKENS
 
@@ -99,7 +118,7 @@ def tiling_of(num_tokens: int, weight: Tensor, hidden_size: int, *, add: bool) -
         return _vector(len(weight), add=add)
     if num_tokens <= MATRIX_TOKENS:
         return _matrix(next_power_of_2(num_tokens), weight)
-    return _block(max(BLOCK_TOKENS, next_power_of_2(num_tokens)), weight)
+    return _block(max(BLOCK_TOKENS, next_power_of_2(num_tokens)), weight, add=add)
 
 
 def _vector(num_rows: int, *, add: bool) -> Tiling:
@@ -126,29 +145,50 @@ def _matrix(num_tokens: int, weight: Tensor) -> Tiling:
     return Tiling(matrix_kernel, len(weight) // MATRIX_ROWS, sizes)
 
 
-def _block(num_tokens: int, weight: Tensor) -> Tiling:
+def _block(num_tokens: int, weight: Tensor, *, add: bool) -> Tiling:
     num_rows, size = weight.shape
     many = num_rows // NARROW.rows > PROCESSORS
     block = WIDE if many and num_rows % WIDE.rows == 0 else NARROW
-    num_tiles, num_splits = num_rows // block.rows, 1
-    most_splits = min(PROCESSORS // num_tiles, size // (LEAST_STEPS * block.depth))
-    while 2 * num_splits <= most_splits:
-        num_splits *= 2
+    num_turns = 1 if add else -(-num_rows // (block.rows * PROCESSORS))
+    num_splits = _num_splits(num_rows // block.rows, size // LEAST_DEPTH)
+    most_tiles = num_turns * (PROCESSORS // num_splits)
+    # More tiles of what is added to hidden states leave more sums of squares to read.
+    taken = block.rows if add else _even_share(num_rows, block.rows, most_tiles)
     sizes = {
         "TOKENS": num_tokens,
         "ROWS": block.rows,
+        "TAKEN": taken,
         "DEPTH": block.depth,
-        "SPLITS": num_splits,
         "AHEAD": BLOCK_AHEAD,
         "num_warps": block.warps,
-        "num_stages": _stages(block, num_tokens, memory_of(weight.device)),
+        "num_stages": _stages(
+            block, num_tokens, memory_of(weight.device), takes_turns=num_turns > 1
+        ),
     }
-    return Tiling(block_kernel, num_tiles, sizes, num_splits)
+    if num_turns > 1:
+        return Tiling(turns_kernel, num_rows // taken, sizes, takes_turns=True)
+    return Tiling(block_kernel, num_rows // taken, sizes | {"SPLITS": num_splits}, num_splits)
 
 
-def _stages(block: Block, num_tokens: int, memory: int) -> int:
-    """Of weights and tokens that so many bytes hold."""
-    return min(block.stages, memory // (2 * block.depth * (block.rows + num_tokens)))
+def _num_splits(num_tiles: int, most: int) -> int:
+    """A power of two, as long as each processor has one program at most."""
+    num_splits = 1
+    while 2 * num_splits <= min(PROCESSORS // num_tiles, most):
+        num_splits *= 2
+    return num_splits
+
+
+def _even_share(num_rows: int, most_rows: int, most_tiles: int) -> int:
+    """The fewest rows that cut a matrix into equal tiles, no more than so many; else most_rows."""
+    shares = range(SHARE, most_rows, SHARE)
+    fit = (rows for rows in shares if num_rows % rows == 0 and num_rows // rows <= most_tiles)
+    return next(fit, most_rows)
+
+
+def _stages(block: Block, num_tokens: int, memory: int, *, takes_turns: bool) -> int:
+    """Of weights and tokens that so many bytes hold, perhaps beside a tile that ends."""
+    room = memory - (4 * block.rows * num_tokens if takes_turns else 0)
+    return min(block.stages, room // (2 * block.depth * (block.rows + num_tokens)))
 
 
 @cache

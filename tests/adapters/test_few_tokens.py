@@ -15,7 +15,7 @@ from acceptor.app.engine.speed.shapes import DRAFT
 SMALL = {
     "vocab_size": 1024,
     "hidden_size": 256,
-    "intermediate_size": 512,
+    "intermediate_size": 384,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -48,7 +48,7 @@ class CompileOnly:
             compiled.add(self.kernel.__name__)
         return compile
 
-kernels = ["vector_kernel", "matrix_kernel", "block_kernel", "embedding_kernel"]
+kernels = ["vector_kernel", "matrix_kernel", "block_kernel", "turns_kernel", "embedding_kernel"]
 for name in kernels:
     module = forward if name == "embedding_kernel" else tiling
     setattr(module, name, CompileOnly(getattr(module, name)))
@@ -89,6 +89,19 @@ def test_all_kernels_compile(capability: str) -> None:
 def test_a_gpu_says_what_its_plain_operations_say(
     tmp_path: Path, num_reqs: int, num_tokens: int
 ) -> None:
+    compare(tmp_path, num_reqs, num_tokens)
+
+
+@pytest.mark.gpu
+def test_programs_say_the_same_that_take_several_tiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiling = pytest.importorskip("acceptor.adapters.few_tokens.tiling")
+    monkeypatch.setattr(tiling, "PROCESSORS", 5)
+    compare(tmp_path, 16, 4)
+
+
+def compare(tmp_path: Path, num_reqs: int, num_tokens: int) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(DRAFT | SMALL), encoding="utf-8")
     few, plain = (random_model(file, dtype=torch.bfloat16, device="cuda") for _ in range(2))

@@ -1,5 +1,7 @@
 """Products are cut so that a GPU's processors are busy and its memory holds them."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,6 +10,7 @@ pytest.importorskip("triton")
 
 from acceptor.adapters.few_tokens import tiling
 from acceptor.adapters.few_tokens.products import matrix_kernel, vector_kernel
+from acceptor.adapters.few_tokens.turns import turns_kernel
 
 META = torch.device("meta")
 TARGET = {"qkv": (6144, 4096), "output": (4096, 4096), "gate_up": (28672, 4096)}
@@ -21,8 +24,10 @@ def weight(rows: int, size: int) -> Tensor:
     return torch.empty(rows, size, dtype=torch.bfloat16, device=META)
 
 
-def tiling_of(num_tokens: int, shape: tuple[int, int], hidden_size: int = 4096) -> tiling.Tiling:
-    return tiling.tiling_of(num_tokens, weight(*shape), hidden_size, add=False)
+def tiling_of(
+    num_tokens: int, shape: tuple[int, int], hidden_size: int = 4096, *, add: bool = False
+) -> tiling.Tiling:
+    return tiling.tiling_of(num_tokens, weight(*shape), hidden_size, add=add)
 
 
 @pytest.mark.parametrize("num_tokens", [9, 16, 24, 48, 64])
@@ -32,7 +37,8 @@ def test_a_block_has_each_row_once_and_room_for_its_stages(
 ) -> None:
     found = tiling_of(num_tokens, shape)
     sizes = found.sizes
-    assert found.num_tiles * sizes["ROWS"] == shape[0]
+    assert found.num_tiles * sizes["TAKEN"] == shape[0]
+    assert sizes["TAKEN"] <= sizes["ROWS"]
     assert sizes["TOKENS"] >= num_tokens
     columns = sizes["num_stages"] * sizes["DEPTH"]
     assert 2 * columns * (sizes["ROWS"] + sizes["TOKENS"]) <= tiling.MEMORY
@@ -41,20 +47,42 @@ def test_a_block_has_each_row_once_and_room_for_its_stages(
 
 
 @pytest.mark.parametrize(
-    ("shape", "splits"),
+    ("shape", "add", "grid"),
     [
-        *((TARGET["qkv"], 1), (TARGET["output"], 2), (TARGET["down"], 2), (TARGET["gate_up"], 1)),
-        *((DRAFT["qkv"], 2), (DRAFT["output"], 2), (DRAFT["down"], 4), (DRAFT["head"], 1)),
+        *((TARGET["output"], True, (64, 2)), (TARGET["down"], True, (64, 2))),
+        *((DRAFT["output"], True, (32, 2)), (DRAFT["down"], True, (32, 4))),
+        *((TARGET["qkv"], False, (128, 1)), (DRAFT["qkv"], False, (64, 2))),
+        *((TARGET["gate_up"], False, (132, 1)), (DRAFT["gate_up"], False, (128, 1))),
+        *((TARGET["head"], False, (132, 1)), (DRAFT["head"], False, (132, 1))),
     ],
 )
-def test_a_depth_is_split_while_processors_are_idle(shape: tuple[int, int], splits: int) -> None:
-    assert tiling_of(16, shape).num_splits == splits
+def test_a_depth_is_split_and_rows_are_shared_while_processors_are_idle(
+    shape: tuple[int, int], add: bool, grid: tuple[int, int]
+) -> None:
+    found = tiling_of(16, shape, add=add)
+    assert found.grid == grid
+    assert (found.kernel is turns_kernel) == (found.num_tiles > grid[0])
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "add", "rows", "taken"),
+    [
+        *((6144, False, 64, 48), (28672, False, 128, 112), (16384, False, 128, 128)),
+        *((6144, True, 64, 64), (2048, True, 64, 64)),
+        *((64 * 131, False, 64, 64), (64 * 137, False, 64, 64)),
+    ],
+)
+def test_programs_take_as_few_rows_as_leave_no_more_turns(
+    num_rows: int, add: bool, rows: int, taken: int
+) -> None:
+    sizes = tiling_of(64, (num_rows, 512), add=add).sizes
+    assert (sizes["ROWS"], sizes["TAKEN"]) == (rows, taken)
 
 
 def test_scratch_memory_holds_the_parts_of_any_product() -> None:
     parts, counts = tiling.scratch(META)
-    for shape in ALL:
-        found = tiling_of(tiling.MOST_TOKENS, shape)
+    for shape, add in product(ALL, (False, True)):
+        found = tiling_of(tiling.MOST_TOKENS, shape, add=add)
         if found.num_splits > 1:
             programs = found.num_tiles * found.num_splits
             assert programs * found.sizes["ROWS"] * found.sizes["TOKENS"] <= len(parts)
@@ -69,9 +97,20 @@ def test_two_programs_of_few_tokens_share_a_processor(num_tokens: int, stages: i
     assert 2 * columns * (sizes["ROWS"] + sizes["TOKENS"]) <= tiling.MEMORY // 2
 
 
-@pytest.mark.parametrize(("num_tokens", "stages"), [(16, 4), (32, 4), (64, 3)])
-def test_a_block_has_as_many_stages_as_its_memory_holds(num_tokens: int, stages: int) -> None:
-    assert tiling_of(num_tokens, TARGET["output"]).sizes["num_stages"] == stages
+@pytest.mark.parametrize(
+    ("memory", "shape", "stages"),
+    [
+        *((tiling.MEMORY, TARGET["output"], 7), (tiling.MEMORY, TARGET["gate_up"], 4)),
+        *((163 * 1024, TARGET["output"], 5), (163 * 1024, TARGET["gate_up"], 2)),
+    ],
+)
+def test_a_block_has_as_many_stages_as_its_memory_holds(
+    monkeypatch: pytest.MonkeyPatch, memory: int, shape: tuple[int, int], stages: int
+) -> None:
+    monkeypatch.setattr(tiling, "memory_of", lambda device: memory)  # noqa: ARG005
+    sizes = tiling_of(64, shape).sizes
+    assert sizes["num_stages"] == stages
+    assert 2 * stages * sizes["DEPTH"] * (sizes["ROWS"] + 64) <= memory
 
 
 def test_one_token_of_a_small_model_needs_no_tensor_cores() -> None:

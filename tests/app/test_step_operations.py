@@ -151,6 +151,7 @@ KERNELS = {
     "tiling.vector_kernel": "product",
     "tiling.matrix_kernel": "product",
     "tiling.block_kernel": "product",
+    "tiling.turns_kernel": "product",
     "forward.embedding_kernel": "embedding_kernel",
     "attend.attention_kernel": "attention_kernel",
 }
