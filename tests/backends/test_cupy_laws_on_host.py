@@ -200,3 +200,17 @@ def test_rows_that_are_not_usable_say_so(bf16: ctypes.CDLL, bad: float) -> None:
     row[700 if bad != -torch.inf else slice(None)] = bad
     largest = host_law(bf16, row.to(BF16), (1.0, 0.0, 5, 0.9)).raw[0]
     assert not largest.isfinite()
+
+
+@pytest.mark.parametrize("top_k", [40, 50, 64, 200])
+def test_hardly_more_blocks_than_top_k_reach_the_bound_of_an_open_row(
+    bf16: ctypes.CDLL, top_k: int
+) -> None:
+    noise = torch.Generator().manual_seed(top_k)
+    for _ in range(4):
+        row = (2 * torch.randn(151_936, generator=noise)).to(BF16)
+        flags, law, _ = find_law(bf16, row, (0.8, 0.0, top_k, 0.9), -1)
+        blocks = torch.nn.functional.pad(row, (0, -len(row) % BLOCK_SIZE), value=-torch.inf)
+        num_reached = int((blocks.view(-1, BLOCK_SIZE).amax(-1) >= law[5]).sum())
+        assert flags & 1
+        assert top_k <= num_reached <= top_k + 16 + top_k // 8

@@ -69,20 +69,26 @@ __device__ inline float mass_from(const Mass* stats, int num_blocks, const Law& 
     return warp_reduce(sum, Add{});
 }
 
-// The level is looked for between what all blocks reach, but for those behind the last round of lanes, and
-// what one of each lane does. -inf where k are not as many as these.
+// The level is looked for above what all blocks reach, but for those behind the last round of lanes: first among
+// what one block of each lane reaches, or of each two lanes, four and so on, which brackets it closely; then by
+// halves. -inf where k are not as many as these.
 __device__ COLD Reach reach_of_blocks(
     const Mass* stats, int num_blocks, const Law& law, int top_k) {
     const Maxima maxima(stats, num_blocks);
     const int rounds = num_blocks / LANES;
     float low = top_k > rounds * LANES ? -INFINITY : maxima.least_of(rounds);
-    float high = top_k < LANES ? law.max : maxima.least_of_lanes();
+    float high = law.max, group = maxima.largest_of_lane(), middle = -warp_max(-group);
+    int lanes = 1;  // of a group
 #pragma unroll 1
-    for (int step = 0; step < 6; ++step) {
-        const float middle = 0.5f * (low + high);
+    for (int step = 0; step < 7; ++step) {
         const bool enough = maxima.number_from(middle) >= static_cast<u32>(top_k);
         low = enough ? middle : low;
         high = enough ? high : middle;
+        middle = 0.5f * (low + high);
+        if (high < law.max || lanes == LANES) continue;
+        group = fmaxf(group, __shfl_xor_sync(ALL_LANES, group, lanes));
+        lanes *= 2;
+        middle = -warp_max(-group);
     }
     return {low, mass_from(stats, num_blocks, law, low)};
 }

@@ -14,10 +14,10 @@ struct Peaks {
 };
 
 // Each of the values that lanes want to give goes to a lane that has none, those before `found` having
-// one. How many have one then.
+// one. How many have one then, or more than lanes if those do not suffice.
 __device__ inline int hand_out(float value, bool wanted, int found, float& mine) {
 #pragma unroll 1
-    for (u32 left = __ballot_sync(ALL_LANES, wanted); left; left &= left - 1) {
+    for (u32 left = __ballot_sync(ALL_LANES, wanted); left && found <= LANES; left &= left - 1) {
         const float given = __shfl_sync(ALL_LANES, value, __ffs(static_cast<int>(left)) - 1);
         if (lane_id() == found) mine = given;
         ++found;
@@ -26,7 +26,7 @@ __device__ inline int hand_out(float value, bool wanted, int found, float& mine)
 }
 
 // Gives each lane a maximum, or the logit beside, that is above a level and not below another one; how many
-// there are.
+// there are, or more than lanes if those do not suffice.
 __device__ inline int take_above(
     const Mass* stats, int num_blocks, float beside, float level, float floor, float& mine) {
     constexpr int at_once = 4;  // loads on their way
@@ -46,6 +46,17 @@ __device__ inline int take_above(
         }
     }
     return found;
+}
+
+// Whether lanes do not suffice: to count is cheaper than to hand out.
+__device__ inline bool are_many_above(const Mass* stats, int num_blocks, float beside, float level, float floor) {
+    u32 number = lane_id() == 0 && beside > level && beside >= floor;
+#pragma unroll 2
+    for (int block = lane_id(); block < num_blocks; block += LANES) {
+        const float max = stats[block].max;
+        number += max > level && max >= floor;
+    }
+    return __reduce_add_sync(ALL_LANES, number) > LANES;
 }
 
 // Compares each lane's with all that were found.
@@ -70,7 +81,10 @@ __device__ inline Peaks gather_peaks(
     int found = LANES + 1;
 #pragma unroll 1
     for (int step = 0; found > LANES; ++step) {
-        if (step > 0) peaks.level = step < most_steps ? 0.5f * (peaks.level + row.max) : row.max;
+        if (step > 0) {
+            peaks.level = step < most_steps ? 0.5f * (peaks.level + row.max) : row.max;
+            if (are_many_above(stats, num_blocks, beside, peaks.level, floor)) continue;
+        }
         found = take_above(stats, num_blocks, beside, peaks.level, floor, peaks.value);
     }
     rank_peaks(law, found, peaks);

@@ -38,12 +38,11 @@ struct Maxima {
             if (i < rounds) least = fminf(least, values[i]);
         return -warp_max(-least);
     }
-    // Which each lane has a larger one than.
-    __device__ float least_of_lanes() const {
+    __device__ float largest_of_lane() const {
         float max = values[0];
 #pragma unroll
         for (int i = 1; i < BLOCKS_A_LANE; ++i) max = fmaxf(max, values[i]);
-        return -warp_max(-max);
+        return max;
     }
     __device__ u32 number_from(float level) const {
         u32 number = 0;
