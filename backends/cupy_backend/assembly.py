@@ -15,7 +15,7 @@ from pathlib import Path
 from attrs import frozen
 
 LOGITS_PER_LANE = 16
-_STREAMED = re.compile(r"@!?P\d LDG\.E\.NA\.128")
+_STREAMED = re.compile(r"@!?P\d (LDG\.E\.NA|LDGSTS\.E\.BYPASS)\.128")
 _BLOCK_DONE = re.compile(r"\bREDUX\.MAX\.S32\b")
 _LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")
 _BRANCH = re.compile(r"(@!?U?P\d+\s+)?BRA\s+(U?!?U?P\d+,\s*|!?UP\d+,\s*)?0x([0-9a-f]+)$")

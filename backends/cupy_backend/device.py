@@ -19,6 +19,8 @@ WARP_THREADS = 32
 OLDEST_ARCHITECTURE, OLDEST_OVERLAPPING = 80, 90
 OVERLAPPING = ("pieces_end", "greedy_pieces_end", "pair_pieces_end")
 WAITING = ("wide",)
+_MOST_ASKED_SHARED = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 
 
 @frozen(eq=False)
@@ -29,6 +31,7 @@ class Kernel:
         function: the driver's handle.
         room: how many of its CTAs fit on the device at once.
         num_threads: of a CTA.
+        shared: bytes that a CTA asks for beside what it declares.
         waits: whether its CTAs wait for each other, so that all must be there at once.
         overlaps: whether it may begin before the launch before it has ended.
         driver: CuPy's module of that name.
@@ -37,6 +40,7 @@ class Kernel:
     function: int
     room: int
     num_threads: int
+    shared: int
     waits: bool
     overlaps: bool
     driver: Any
@@ -57,9 +61,8 @@ class Kernel:
                 self.function, num_ctas, 1, 1, self.num_threads, 1, 1, 0, stream, pointers
             )
         else:
-            self.driver.launchKernel(
-                self.function, num_ctas, 1, 1, self.num_threads, 1, 1, 0, stream, pointers, 0
-            )
+            shape = (num_ctas, 1, 1, self.num_threads, 1, 1)
+            self.driver.launchKernel(self.function, *shape, self.shared, stream, pointers, 0)
 
 
 @frozen(eq=False)
@@ -116,11 +119,17 @@ class Device:
         key = (name, variant)
         known = self._kernels.get(key)
         if known is None:
-            known = self._kernels[key] = self.kernel(name, variant.macros)
+            shared = variant.berths if name == "narrow" else 0
+            known = self._kernels[key] = self.kernel(name, variant.macros, shared)
         return known
 
-    def kernel(self, name: str, macros: Sequence[str]) -> Kernel:
+    def kernel(self, name: str, macros: Sequence[str], shared: int = 0) -> Kernel:
         """Any kernel, compiled and loaded each time.
+
+        Args:
+            name: of a `.cu` file.
+            macros: its variant.
+            shared: bytes that a CTA asks for beside what it declares.
 
         Raises:
             UnavailableError: NVRTC is missing, or the driver cannot load what it made.
@@ -133,7 +142,11 @@ class Device:
             with torch.cuda.device(self.index):
                 module = driver.moduleLoadData(code)
                 function = driver.moduleGetFunction(module, name)
-                fit = driver.occupancyMaxActiveBlocksPerMultiprocessor(function, num_threads, 0)
+                if shared:
+                    driver.funcSetAttribute(function, _MOST_ASKED_SHARED, shared)
+                fit = driver.occupancyMaxActiveBlocksPerMultiprocessor(
+                    function, num_threads, shared
+                )
         except RuntimeError as error:
             raise UnavailableError(
                 f"backend cupy: the CUDA driver refuses kernel {name} for sm_{self.architecture}: "
@@ -143,4 +156,4 @@ class Device:
         room, overlaps = fit * self.num_multiprocessors, name in OVERLAPPING and self.overlaps
         if overlaps:
             driver_function()
-        return Kernel(function, room, num_threads, name in WAITING, overlaps, driver)
+        return Kernel(function, room, num_threads, shared, name in WAITING, overlaps, driver)

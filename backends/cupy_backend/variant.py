@@ -53,6 +53,7 @@ _BY_PIECES = {
     ("pair_pieces", False): ByPieces(32, ((1 / 3, 4),)),
     ("pair_pieces", True): ByPieces(32, ((1 / 2, 3 / 4), (1, 4))),
 }
+_BERTHS = 24 * 1024  # twelve warps' two blocks of bfloat16
 _RELIEF = 36
 """Blocks; as measured for 32 and 64 strict requests."""
 _LOSSY = (KernelPolicy.TYPICAL, KernelPolicy.RELAXED, KernelPolicy.FLY)
@@ -142,6 +143,14 @@ class Variant:
         return _RELIEF if self.policy is KernelPolicy.STRICT and not self.greedy else 0
 
     @property
+    def berths(self) -> int:
+        """Bytes that a narrow CTA asks for, for blocks on their way; 0: they are in registers."""
+        is_plain = not self.adjusted and not self.greedy
+        if self.policy is not KernelPolicy.PROBABILISTIC or not self.filtered or not is_plain:
+            return 0
+        return _BERTHS if self.target is self.draft is torch.bfloat16 else 0
+
+    @property
     def macros(self) -> tuple[str, ...]:
         """Compiler options."""
         draft = self.target if self.draft is None else self.draft
@@ -153,6 +162,7 @@ class Variant:
             "FILTERED": str(int(self.filtered)),
             "ADJUSTED": str(int(self.adjusted)),
             "GREEDY": str(int(self.greedy)),
+            "BERTHS": str(self.berths),
         }
         return tuple(f"-DVARIANT_{name}={value}" for name, value in values.items())
 

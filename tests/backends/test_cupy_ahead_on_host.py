@@ -1,5 +1,6 @@
 """The narrow kernel's warps that read rows and those that judge them wait for no more than rows."""
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,10 @@ import pytest
 import torch
 
 from acceptor.backends import load_sampler
-from acceptor.backends.cupy_backend.arguments import verify_job
+from acceptor.backends.cupy_backend.arguments import place, verify_job
+from acceptor.backends.cupy_backend.params import pack
 from acceptor.backends.cupy_backend.shape import LaunchShape
+from acceptor.backends.cupy_backend.workspace import Workspace
 from acceptor.core import (
     Policy,
     Probabilistic,
@@ -18,13 +21,15 @@ from acceptor.core import (
     Typical,
     VerifyBatch,
 )
-from acceptor.tests.kit.cuda_on_host import GXX, Build, build_once, run
+from acceptor.tests.kit.cuda_on_host import GXX, Build, build_on_host, build_once, run
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(GXX is None, reason="builds the kernels with g++"),
 ]
 NUM_DRAFTS = 5
+BLOCK_SIZE, TURN = 512, 24
+"""A turn: blocks that twelve warps read at once."""
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +60,44 @@ def test_drafts_end_at_any_row_whoever_is_slow(
         assert torch.equal(got.token_ids, expected.token_ids), schedule
         assert torch.equal(got.status, expected.status)
     library.set_schedule(0)
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_readers_that_are_stopped_write_nothing_elsewhere(
+    tmp_path: Path, dtype: torch.dtype, filtered: bool
+) -> None:
+    """Rows of three turns, the last one of a block that is not whole; logits of all rows differ."""
+    torch.set_num_threads(1)
+    blocks = 2 * TURN + 3
+    vocab_size = blocks * BLOCK_SIZE - 504
+    noise = torch.Generator().manual_seed(0)
+    target = torch.randn(1, 3, vocab_size, generator=noise).to(dtype)
+    batch = VerifyBatch.dense(
+        target_logits=target,
+        draft_token_ids=torch.tensor([[1, 2]]),
+        positions=torch.arange(1),
+        draft_logits=torch.randn(1, 2, vocab_size, generator=noise).to(dtype),
+    )
+    recipe: dict[str, Any] = {"top_k": 5} if filtered else {}
+    params = SamplingTensors.stack([SamplingParams(seed=0, temperature=0.8, **recipe)])
+    job = verify_job(batch, params, Probabilistic(), None)
+    library = build_on_host("berth_on_host", job.variant, tmp_path)
+    place(job.fields, job.extent, Workspace.for_extent(job.extent, torch.device("cpu")))
+    job.fields.update(LaunchShape(0, 1).fields(job.extent))
+    packed = bytes(pack(job.fields, job.numbers, job.rates))
+    assert library.params_size() == len(packed)
+    found = []
+    for fails in (0, 1):
+        stats = torch.full((4, blocks, 2), -77.0)
+        halves = [ctypes.c_void_p(half.data_ptr()) for half in (stats[:2], stats[2:])]
+        library.run_readers(packed, fails, *halves)
+        found.append(stats.view(2, 2, blocks, 2))
+    whole, stopped = found
+    expected = torch.nn.functional.pad(target[0, :2].float(), (0, 504), value=-torch.inf)
+    assert torch.equal(whole[0, :, :, 0], expected.view(2, blocks, BLOCK_SIZE).amax(-1))
+    assert torch.equal(stopped[:, 0], whole[:, 0])
+    assert (stopped[:, 1] == -77.0).any(-1).sum() >= 2 * (blocks - TURN)
 
 
 def ending_batch(vocab_size: int) -> VerifyBatch:

@@ -11,7 +11,7 @@ import torch
 
 from acceptor.backends.cupy_backend import CupySampler
 from acceptor.backends.cupy_backend.device import Device
-from acceptor.backends.cupy_backend.variant import all_variants
+from acceptor.backends.cupy_backend.variant import KernelPolicy, all_variants
 from acceptor.backends.cupy_backend.workspace import Extent, Workspace
 
 
@@ -27,8 +27,12 @@ class Driver:
     def moduleGetFunction(self, module: int, name: str) -> int:  # noqa: N802
         return module + len(name)
 
-    def occupancyMaxActiveBlocksPerMultiprocessor(self, *_: int) -> int:  # noqa: N802
-        return 2
+    def funcSetAttribute(self, *given: int) -> None:  # noqa: N802
+        self.calls.append(("attribute", *given))
+
+    def occupancyMaxActiveBlocksPerMultiprocessor(self, *given: int) -> int:  # noqa: N802
+        _function, _num_threads, shared = given
+        return 1 if shared else 2
 
     def launchKernel(self, *given: int) -> None:  # noqa: N802
         self.calls.append(("ordinary", *given))
@@ -69,6 +73,28 @@ def test_nobody_waits_in_others(driver: Driver, name: str) -> None:
     kernel.launch(1000, 5, 77)
     (call,) = driver.calls
     assert (call[0], call[2]) == ("ordinary", 1000)
+
+
+def test_berths_are_asked_for(driver: Driver) -> None:
+    berthed = [variant for variant in all_variants() if variant.berths]
+    assert berthed
+    for variant in berthed:
+        kernel = device().verification("narrow", variant)
+        assert (kernel.room, kernel.shared) == (132, variant.berths)
+        assert driver.calls.pop() == ("attribute", 10, 8, variant.berths)
+        kernel.launch(7, 5, 77)
+        call = driver.calls.pop()
+        assert call == ("ordinary", 10, 7, 1, 1, 512, 1, 1, variant.berths, 5, 77, 0)
+        assert device().verification("wide", variant).shared == 0
+
+
+def test_berths_are_for_filtered_laws_of_two_models_in_bfloat16() -> None:
+    for variant in (variant for variant in all_variants() if variant.berths):
+        assert variant.policy is KernelPolicy.PROBABILISTIC
+        assert variant.filtered
+        assert not variant.adjusted
+        assert not variant.greedy
+        assert variant.draft is variant.target is torch.bfloat16
 
 
 class Interrupted:

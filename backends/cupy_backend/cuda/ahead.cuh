@@ -3,22 +3,8 @@
 #pragma once
 #include "foregone.cuh"
 #include "lossy.cuh"
+#include "readers.cuh"
 #include "settle.cuh"
-#include "stream.cuh"
-
-constexpr int READERS = CTA_WARPS - DrawTeam::WARPS;  // warps
-constexpr int KEPT_ROWS = 2;  // whose statistics are there at once: one is judged, one is read
-
-// What is read and judged in one go: rows from `first` on up to `end`. `known`: the first one's laws are,
-// and the next row is read.
-struct Course {
-    int first;
-    int end;
-    bool known;
-    __device__ bool begins() const { return first == 0 && !known; }
-    // The first row that is read.
-    __device__ int first_read() const { return known ? first + KEPT_ROWS : first; }
-};
 
 // Readers and judges wait for each other's rows: the first of a row's two meetings ends when it has been read, the
 // second when it has been judged, so that the next row but one may take its place.
@@ -57,42 +43,6 @@ __device__ inline void wait_for_row(int row, int first, bool judged) {
     const u32 turn = static_cast<u32>(row - first) / KEPT_ROWS;
     wait_at(meeting_on(row, judged), (turn ^ is_odd_before(row, judged)) & 1);
     __syncwarp();
-}
-
-// What judging a row has left to say. Rows take turns, so that nobody asks for a row's when the next
-// one's is written.
-__device__ inline int* verdict_on(Shared& shared, int row) { return shared.verdicts + (row & (KEPT_ROWS - 1)); }
-
-// What is known of that, by a whole warp.
-__device__ inline int verdict_now(Shared& shared, int row) {
-    constexpr int passes = PASSES;
-    int verdict = passes;
-    if (lane_id() == 0) verdict = atomicCAS(verdict_on(shared, row), passes, passes);
-    return __shfl_sync(ALL_LANES, verdict, 0);
-}
-
-// Whether it is over while it is being judged; an open row is not. By a whole warp.
-__device__ inline bool is_stopped(Shared& shared, int judged) {
-    const int verdict = verdict_now(shared, judged);
-    return verdict != PASSES && verdict != OPEN;
-}
-
-// Statistics of a target row and the draft row beside it, by the readers.
-template <typename Places>
-__device__ inline void read_row(const Params& p, Shared& shared, const Places& places, int row) {
-    const Request& request = shared.request;
-    const Stretch stretch = stretch_of_row(p, request, row);
-    const u32 inverse = inverse_of(length_of_pair(p, request));
-    const Rows rows = Rows::of(p, request, places, inverse, KEPT_ROWS - 1);
-    Flow<READERS> flow = {};
-    flow.open(p, rows, stretch, shared.cursors);
-    flow.fetch_all();
-    flow.drain(p, shared.cursors, [&] { return is_stopped(shared, row - 1); });
-    // With filters, judging takes the registers that would hold these.
-    const Rows& known = FILTERED ? shared.cursors[warp_id()].rows : rows;
-    if (!known.whole())
-        read_piecewise<READERS>(
-            p, request, known, FILTERED ? stretch_of_row(p, request, row) : stretch);
 }
 
 // By the first team, a warp a law.
@@ -161,16 +111,20 @@ __device__ inline void judge_rows(
 template <typename Places>
 __device__ inline void read_rows(
     const Params& p, Shared& shared, const Places& places, const Course& course) {
+    if (course.first_read() >= course.end) return;
+    ReaderOf<(BERTH_BYTES > 0)>::Type reader;
+    reader.begin(p, shared, places, course);
 #pragma unroll 1
     for (int row = course.first_read(); row < course.end; ++row) {
         if (row - KEPT_ROWS >= course.first) {
             wait_for_row(row - KEPT_ROWS, course.first, true);
-            if (verdict_now(shared, row) != PASSES) return;
+            if (verdict_now(shared, row) != PASSES) break;
         }
-        read_row(p, shared, places, row);
+        reader.read(p, shared, places, row);
         __syncwarp();
         arrive_at(meeting_on(row, false));
     }
+    reader.end();
 }
 
 // A barrier of all threads that no compiler may give to each branch before it.

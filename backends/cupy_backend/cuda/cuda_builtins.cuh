@@ -184,6 +184,28 @@ __device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 
+// The same into shared memory, to be waited for by the thread that asks, once it has said that no more follow: only
+// then does the hardware count those that come.
+__device__ inline void copy_ahead_if(bool wanted, const uint4* address, uint4* to) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %2, 0;"
+        "@p cp.async.cg.shared.global [%0], [%1], 16; }" ::"r"(
+            static_cast<unsigned int>(__cvta_generic_to_shared(to))),
+        "l"(address), "r"(static_cast<unsigned int>(wanted))
+        : "memory");
+}
+
+__device__ inline void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+
+// What a launch asks for beside what is declared. It begins behind that, and unless it began where a line does,
+// what a warp copies at once would be written by one line more.
+__device__ inline uint4* asked_shared_memory() {
+    extern __shared__ __align__(128) uint4 asked[];
+    return asked;
+}
+
 // Every half of a word as its highest bit.
 __device__ inline unsigned int halves_of_signs(unsigned int word) {
     unsigned int y;
@@ -215,4 +237,9 @@ __device__ inline void load_if(bool wanted, const uint4* address, uint4& v) {
 // Into the first-level cache, without waiting.
 __device__ inline void prefetch(const void* address) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(address));
+}
+
+// Into the second-level cache.
+__device__ inline void prefetch_far(const void* address) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }

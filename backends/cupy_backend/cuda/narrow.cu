@@ -93,6 +93,7 @@ __device__ inline void verify_request(
             shared.foregone = static_cast<int>(NO_TOKEN);
         }
     }
+    prefetch_first_row(p, index);
     if (FILTERED) close_all(shared);
     if (FILTERED && warp_id() == 1) gather_filters(p, shared, index);
     meet_in_cta();

@@ -16,6 +16,7 @@ constexpr bool FILTERED = VARIANT_FILTERED;  // some request has a filter
 constexpr bool ADJUSTED = VARIANT_ADJUSTED;  // some request has bias or penalties
 constexpr bool GREEDY = VARIANT_GREEDY;      // all requests are greedy: no exponential is needed
 constexpr bool DENSE = VARIANT_DENSE;        // drafts come with logits that the policy looks at
+constexpr int BERTH_BYTES = VARIANT_BERTHS;  // of a narrow CTA, for blocks on their way; 0: they are in registers
 
 constexpr bool LOSSY_IN_Q = POLICY == TYPICAL || POLICY == RELAXED || POLICY == FLY;
 constexpr bool SAMPLES_EVERY_ROW = POLICY == STRICT || POLICY == FLY;

@@ -52,7 +52,13 @@ struct Barrier {
     int arrived = 0;
     unsigned generation = 0;
 };
+struct Copy {
+    const uint4* from;
+    uint4* to;
+};
 struct Fiber {
+    std::vector<Copy> copies;  // on their way
+    size_t ended = 0;          // of those
     ucontext_t start;
     jmp_buf place;
     std::unique_ptr<char[]> stack;
@@ -325,6 +331,27 @@ inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
     if (wanted) value = load_once(address);
 }
 #define load_if load_once_if
+inline void prefetch_far(const void*) {}
+// Copies come when they are waited for, and not before; only those that were ended.
+inline void copy_ahead_if(bool wanted, const uint4* address, uint4* to) {
+    if (!wanted) return;
+    host::check_vector(address);
+    host::cta->fibers[host::cta->current].copies.push_back({address, to});
+}
+inline void end_copies() {
+    host::Fiber& fiber = host::cta->fibers[host::cta->current];
+    fiber.ended = fiber.copies.size();
+}
+inline void wait_for_copies() {
+    host::Fiber& fiber = host::cta->fibers[host::cta->current];
+    for (size_t i = 0; i < fiber.ended; ++i) *fiber.copies[i].to = *fiber.copies[i].from;
+    fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + fiber.ended);
+    fiber.ended = 0;
+}
+inline uint4* asked_shared_memory() {
+    static thread_local uint4 words[48 * 1024 / sizeof(uint4)];
+    return words;
+}
 
 inline unsigned halves_of_signs(unsigned word) {
     return (word >> 31 ? 0xffff0000u : 0) | (word >> 15 & 1 ? 0xffffu : 0);
