@@ -60,3 +60,13 @@ def test_many_requests_have_the_reference_s_tokens(
 ) -> None:
     step = many(policy, num_reqs, recipe)
     assert_alike(step, step.by(backend), step.by("reference"))
+
+
+@pytest.mark.parametrize("recipe", ["top-k and top-p", "top-p"])
+def test_a_wave_of_filtered_requests_is_the_same_again_and_again(recipe: str) -> None:
+    """CuPy gives each a CTA, whose warps read ahead of those that judge."""
+    step = many(Probabilistic(), 256, recipe)
+    expected = step.by("cupy")
+    assert_alike(step, expected, step.by("reference"))
+    for _ in range(100):
+        assert torch.equal(step.by("cupy").token_ids, expected.token_ids)
