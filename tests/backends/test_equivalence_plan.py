@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from acceptor.backends.conformance import Tally
 from acceptor.backends.conformance.run import each_case
+from kit.equivalence.campaign import Campaign
 from kit.equivalence.forms import forms
 from kit.equivalence.plan import TURN, Chunk, Plan
 
@@ -117,3 +118,8 @@ def batches() -> list[str]:
     for number, form in enumerate(forms(1)):
         each_case(lambda case: seen.append(case.to_json()), number, 20, form.cases)
     return seen
+
+
+def test_more_forms_than_a_turn_has_numbers_for_are_refused() -> None:
+    with pytest.raises(ValueError, match="forms: expected at most 996, got"):
+        next(Campaign("reference", "cpu", 10, 60, 1).run())

@@ -91,6 +91,8 @@ class Campaign:
 
     def _first_turn(self) -> list[Chunk]:
         parts = [part for form in forms(self.forms_per_policy) for part in form.parts]
+        if len(parts) > TURN - CORNER_PARTS:
+            raise ValueError(f"forms: expected at most {TURN - CORNER_PARTS}, got {len(parts)}")
         chunks = [Chunk(form, CHUNK * form.share, number) for number, form in enumerate(parts)]
         # Who comes first compiles for those that differ in their policy only; large ones take long.
         alike = Counter[Form]()
