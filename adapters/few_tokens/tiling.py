@@ -41,7 +41,7 @@ FEWEST_STAGES = 6
 BLOCK_TOKENS = 16
 BLOCK_AHEAD = 256
 PROCESSORS = 132
-"""Of an H200. A depth is split as long as each has one program at most."""
+"""Of an H200; other GPUs are asked. A depth is split as long as each has one program at most."""
 
 LEAST_DEPTH = 1024
 """Columns of a program; with fewer, a split is not worth adding its parts up."""
@@ -79,20 +79,19 @@ class Tiling:
 
     Attributes:
         num_splits: programs that share a tile's depth.
-        takes_turns: whether each processor has one program, for several tiles.
+        most_programs: side by side, as each takes several tiles; None: each tile has its own.
     """
 
     kernel: Any
     num_tiles: int
     sizes: dict[str, int]
     num_splits: int = 1
-    takes_turns: bool = False
+    most_programs: int | None = None
 
     @property
     def grid(self) -> tuple[int, int]:
         """Of programs."""
-        most = PROCESSORS if self.takes_turns else self.num_tiles
-        return min(self.num_tiles, most), self.num_splits
+        return min(self.num_tiles, self.most_programs or self.num_tiles), self.num_splits
 
 
 def most_tokens(weights: list[Tensor]) -> int:
@@ -108,8 +107,9 @@ def most_tokens(weights: list[Tensor]) -> int:
 
 def scratch(device: torch.device) -> tuple[Tensor, Tensor]:
     """Parts and counts for any product; see `block_kernel`."""
-    parts = torch.empty(PROCESSORS * NARROW.rows * MOST_TOKENS, device=device)
-    return parts, torch.zeros(PROCESSORS, dtype=torch.int32, device=device)
+    processors = processors_of(device)
+    parts = torch.empty(processors * NARROW.rows * MOST_TOKENS, device=device)
+    return parts, torch.zeros(processors, dtype=torch.int32, device=device)
 
 
 def tiling_of(num_tokens: int, weight: Tensor, hidden_size: int, *, add: bool) -> Tiling:
@@ -147,11 +147,12 @@ def _matrix(num_tokens: int, weight: Tensor) -> Tiling:
 
 def _block(num_tokens: int, weight: Tensor, *, add: bool) -> Tiling:
     num_rows, size = weight.shape
-    many = num_rows // NARROW.rows > PROCESSORS
+    processors = processors_of(weight.device)
+    many = num_rows // NARROW.rows > processors
     block = WIDE if many and num_rows % WIDE.rows == 0 else NARROW
-    num_turns = 1 if add else -(-num_rows // (block.rows * PROCESSORS))
-    num_splits = _num_splits(num_rows // block.rows, size // LEAST_DEPTH)
-    most_tiles = num_turns * (PROCESSORS // num_splits)
+    num_turns = 1 if add else -(-num_rows // (block.rows * processors))
+    num_splits = _num_splits(processors // (num_rows // block.rows), size // LEAST_DEPTH)
+    most_tiles = num_turns * (processors // num_splits)
     # More tiles of what is added to hidden states leave more sums of squares to read.
     taken = block.rows if add else _even_share(num_rows, block.rows, most_tiles)
     sizes = {
@@ -166,14 +167,14 @@ def _block(num_tokens: int, weight: Tensor, *, add: bool) -> Tiling:
         ),
     }
     if num_turns > 1:
-        return Tiling(turns_kernel, num_rows // taken, sizes, takes_turns=True)
+        return Tiling(turns_kernel, num_rows // taken, sizes, most_programs=processors)
     return Tiling(block_kernel, num_rows // taken, sizes | {"SPLITS": num_splits}, num_splits)
 
 
-def _num_splits(num_tiles: int, most: int) -> int:
-    """A power of two, as long as each processor has one program at most."""
+def _num_splits(num_each: int, most: int) -> int:
+    """A power of two; `num_each` is for how many programs of a tile there are processors."""
     num_splits = 1
-    while 2 * num_splits <= min(PROCESSORS // num_tiles, most):
+    while 2 * num_splits <= min(num_each, most):
         num_splits *= 2
     return num_splits
 
@@ -191,10 +192,18 @@ def _stages(block: Block, num_tokens: int, memory: int, *, takes_turns: bool) ->
     return min(block.stages, room // (2 * block.depth * (block.rows + num_tokens)))
 
 
-@cache
 def memory_of(device: torch.device) -> int:
     """Shared memory of a program, in bytes."""
-    if device.type != "cuda":
-        return MEMORY
+    return _properties_of(device)["max_shared_mem"] if device.type == "cuda" else MEMORY
+
+
+def processors_of(device: torch.device) -> int:
+    """How many work side by side."""
+    return _properties_of(device)["multiprocessor_count"] if device.type == "cuda" else PROCESSORS
+
+
+@cache
+def _properties_of(device: torch.device) -> dict[str, int]:
     index = torch.cuda.current_device() if device.index is None else device.index
-    return int(driver.active.utils.get_device_properties(index)["max_shared_mem"])
+    found: dict[str, int] = driver.active.utils.get_device_properties(index)
+    return found

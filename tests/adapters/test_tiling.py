@@ -1,6 +1,7 @@
 """Products are cut so that a GPU's processors are busy and its memory holds them."""
 
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -77,6 +78,35 @@ def test_programs_take_as_few_rows_as_leave_no_more_turns(
 ) -> None:
     sizes = tiling_of(64, (num_rows, 512), add=add).sizes
     assert (sizes["ROWS"], sizes["TAKEN"]) == (rows, taken)
+
+
+@pytest.mark.parametrize("processors", [5, 78, 108, 114, 148])
+def test_programs_are_as_many_as_the_gpu_has_processors(
+    monkeypatch: pytest.MonkeyPatch, processors: int
+) -> None:
+    monkeypatch.setattr(tiling, "processors_of", lambda device: processors)  # noqa: ARG005
+    parts, counts = tiling.scratch(META)
+    for shape, add in product(ALL, (False, True)):
+        found = tiling_of(64, shape, add=add)
+        taken, rows = found.sizes["TAKEN"], found.sizes["ROWS"]
+        assert found.num_tiles * taken == shape[0]
+        if found.kernel is turns_kernel:
+            assert found.grid == (processors, 1)
+            fair = -(-shape[0] // (rows * processors))
+            assert -(-found.num_tiles // processors) == fair
+        if found.num_splits > 1:
+            assert found.num_tiles * found.num_splits <= processors
+            assert found.num_tiles * found.num_splits * rows * 64 <= len(parts)
+            assert found.num_tiles <= len(counts)
+
+
+def test_a_gpu_is_asked_how_many_processors_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"multiprocessor_count": 114, "max_shared_mem": 99 * 1024}
+    utils = SimpleNamespace(get_device_properties={71: given}.__getitem__)
+    monkeypatch.setattr(tiling, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils)))
+    device = torch.device("cuda", 71)
+    assert (tiling.processors_of(device), tiling.memory_of(device)) == (114, 99 * 1024)
+    assert (tiling.processors_of(META), tiling.memory_of(META)) == (132, tiling.MEMORY)
 
 
 def test_scratch_memory_holds_the_parts_of_any_product() -> None:
