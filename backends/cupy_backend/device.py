@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from ...core.errors import UnavailableError
 from .cache import CompiledKernels
 from .compiler import INSTALL, WARPS
 from .overlap import driver_function, launch_overlapping
-from .variant import Variant
+from .variant import SHARED_WITH_BERTHS, Variant
 
 WARP_THREADS = 32
 OLDEST_ARCHITECTURE, OLDEST_OVERLAPPING = 80, 90
@@ -73,12 +73,14 @@ class Device:
         index: torch's number of it.
         architecture: its compute capability, 90 for sm_90.
         num_multiprocessors: how many it has.
+        shared_memory: of each, in bytes.
         compiled: where machine code comes from.
     """
 
     index: int
     architecture: int
     num_multiprocessors: int
+    shared_memory: int
     compiled: CompiledKernels
     _kernels: dict[tuple[str, Variant], Kernel] = field(factory=dict, init=False)
     _modules: list[int] = field(factory=list, init=False)
@@ -112,13 +114,16 @@ class Device:
                 f"backend cupy: expected compute capability {OLDEST_ARCHITECTURE} or newer, "
                 f"got {architecture} on device {index}"
             )
-        return cls(index, architecture, properties.multi_processor_count, compiled)
+        num_multiprocessors = properties.multi_processor_count
+        shared_memory = properties.shared_memory_per_multiprocessor
+        return cls(index, architecture, num_multiprocessors, shared_memory, compiled)
 
     def verification(self, name: str, variant: Variant) -> Kernel:
         """A kernel of verification, compiled when first asked for."""
         key = (name, variant)
         known = self._kernels.get(key)
         if known is None:
+            variant = evolve(variant, has_room=self.shared_memory >= SHARED_WITH_BERTHS)
             shared = variant.berths if name == "narrow" else 0
             known = self._kernels[key] = self.kernel(name, variant.macros, shared)
         return known

@@ -169,14 +169,18 @@ class CupySampler:
             return LaunchShape(group=0, num_ctas=0)
         variant = job.variant
         if not variant.has_wide:
-            return LaunchShape.narrow(job.extent, device.verification("narrow", variant).room)
+            return self._narrow(device, job)
         room = device.verification("wide", variant).room
         by_pieces = variant.by_pieces
         if not device.overlaps or not job.has_whole_vectors:
             by_pieces = None
-        return LaunchShape.choose(
+        shape = LaunchShape.choose(
             job.extent, room, variant.by_rows, by_pieces, relief=variant.relief
         )
+        return shape if shape.group else self._narrow(device, job)
+
+    def _narrow(self, device: Device, job: Job) -> LaunchShape:
+        return LaunchShape.narrow(job.extent, device.verification("narrow", job.variant).room)
 
     def _logprobs(
         self, device: Device, job: Job, params: SamplingTensors, num_logprobs: int

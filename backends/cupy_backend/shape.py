@@ -97,7 +97,7 @@ class LaunchShape:
 
     @classmethod
     def narrow(cls, extent: Extent, room: int) -> "LaunchShape":
-        """One CTA a request; `room` is how many CTAs fit on the device."""
+        """One CTA a request; `room` is how many of the narrow kernel's fit on the device."""
         return cls(group=0, num_ctas=min(extent.num_reqs, room))
 
     @classmethod
@@ -157,7 +157,8 @@ class LaunchShape:
     ) -> "LaunchShape":
         """Wide while requests are few; by pieces or rows if there are kernels for that.
 
-        `room` is how many CTAs of the wide kernel fit on the device; `relief` as for `wide`.
+        `room` is how many CTAs of the wide kernel fit on the device; of the narrow one, there may
+        be room for others. `relief` as for `wide`.
         """
         if by_pieces is not None and by_pieces.suits(extent, room):
             return cls.pieces(extent, by_pieces.blocks)

@@ -54,6 +54,8 @@ _BY_PIECES = {
     ("pair_pieces", True): ByPieces(32, ((1 / 2, 3 / 4), (1, 4))),
 }
 _BERTHS = 24 * 1024  # twelve warps' two blocks of bfloat16
+SHARED_WITH_BERTHS = 2 * (49 * 1024 + _BERTHS)
+"""Of two narrow CTAs at most: what each declares, what the driver adds, and berths."""
 _RELIEF = 36
 """Blocks; as measured for 32 and 64 strict requests."""
 _LOSSY = (KernelPolicy.TYPICAL, KernelPolicy.RELAXED, KernelPolicy.FLY)
@@ -86,6 +88,7 @@ class Variant:
         filtered: some request has a filter.
         adjusted: some request has bias or penalties.
         greedy: every request is greedy.
+        has_room: a processor has memory for two narrow CTAs with berths; else none are asked for.
     """
 
     policy: KernelPolicy
@@ -94,6 +97,7 @@ class Variant:
     filtered: bool = False
     adjusted: bool = False
     greedy: bool = False
+    has_room: bool = True
 
     @property
     def has_wide(self) -> bool:
@@ -145,7 +149,7 @@ class Variant:
     @property
     def berths(self) -> int:
         """Bytes that a narrow CTA asks for, for blocks on their way; 0: they are in registers."""
-        is_plain = not self.adjusted and not self.greedy
+        is_plain = not self.adjusted and not self.greedy and self.has_room
         if self.policy is not KernelPolicy.PROBABILISTIC or not self.filtered or not is_plain:
             return 0
         return _BERTHS if self.target is self.draft is torch.bfloat16 else 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 
 from acceptor.backends import load_sampler
 from acceptor.backends.cupy_backend.arguments import place, verify_job
@@ -60,6 +61,22 @@ def test_drafts_end_at_any_row_whoever_is_slow(
         assert torch.equal(got.token_ids, expected.token_ids), schedule
         assert torch.equal(got.status, expected.status)
     library.set_schedule(0)
+
+
+@pytest.mark.parametrize("vocab_size", [1032, 17_160])
+def test_blocks_stay_in_registers_where_a_processor_has_no_room(
+    build: Build, vocab_size: int
+) -> None:
+    torch.set_num_threads(1)
+    batch = ending_batch(vocab_size)
+    params = SamplingTensors.stack(
+        [SamplingParams(seed=i, temperature=0.8, top_p=0.9) for i in range(batch.num_reqs)]
+    )
+    expected = load_sampler("reference").verify(batch, params, Probabilistic())
+    without = lambda variant: build(evolve(variant, has_room=False))  # noqa: E731
+    got = run(without, batch, params, Probabilistic(), LaunchShape(0, 3))
+    assert torch.equal(got.token_ids, expected.token_ids)
+    assert torch.equal(got.status, expected.status)
 
 
 @pytest.mark.parametrize("filtered", [False, True])

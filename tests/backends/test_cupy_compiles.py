@@ -25,6 +25,7 @@ CODE = [
     (90, "pair_pieces", Variant(KernelPolicy.PROBABILISTIC, FP16, FP16, filtered=True)),
     (80, "pair_pieces_end", Variant(KernelPolicy.PROBABILISTIC, BF16, BF16, filtered=True)),
     (100, "pair_pieces_end", Variant(KernelPolicy.PROBABILISTIC, FP32, BF16)),
+    (89, "narrow", Variant(KernelPolicy.PROBABILISTIC, BF16, BF16, filtered=True, has_room=False)),
     (90, "logprobs", Variant(KernelPolicy.STRICT, BF16, filtered=True)),
 ]
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 
 from acceptor.backends.cupy_backend import CupySampler
 from acceptor.backends.cupy_backend.device import Device
+from acceptor.backends.cupy_backend.shape import LaunchShape
 from acceptor.backends.cupy_backend.variant import KernelPolicy, all_variants
 from acceptor.backends.cupy_backend.workspace import Extent, Workspace
 
@@ -53,9 +55,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return made
 
 
-def device() -> Device:
+def device(shared_memory: int = 228 * 1024) -> Device:
     compiled = SimpleNamespace(load=lambda *_: b"code")
-    return Device(0, 80, 132, compiled)  # type: ignore[arg-type]
+    return Device(0, 80, 132, shared_memory, compiled)  # type: ignore[arg-type]
 
 
 def test_all_ctas_of_the_wide_kernel_are_on_the_device_at_once(driver: Driver) -> None:
@@ -86,6 +88,42 @@ def test_berths_are_asked_for(driver: Driver) -> None:
         call = driver.calls.pop()
         assert call == ("ordinary", 10, 7, 1, 1, 512, 1, 1, variant.berths, 5, 77, 0)
         assert device().verification("wide", variant).shared == 0
+
+
+def test_berths_are_left_where_they_would_leave_a_processor_one_cta(driver: Driver) -> None:
+    berthed = [variant for variant in all_variants() if variant.berths]
+    for variant in berthed:
+        for kilobytes, berths in ((100, 0), (164, variant.berths), (228, variant.berths)):
+            one = device(kilobytes * 1024)
+            kernel = one.verification("narrow", variant)
+            assert (kernel.room, kernel.shared) == (132 if berths else 264, berths)
+            assert one.verification("narrow", variant) is kernel
+            assert driver.calls == ([("attribute", 10, 8, berths)] if berths else [])
+            driver.calls.clear()
+        assert "-DVARIANT_BERTHS=0" in evolve(variant, has_room=False).macros
+
+
+def test_a_device_says_how_much_memory_its_processors_have(
+    monkeypatch: pytest.MonkeyPatch, driver: Driver
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.api.driver", driver)
+    given = {"multi_processor_count": 58, "shared_memory_per_multiprocessor": 102_400}
+    properties = SimpleNamespace(major=8, minor=9, **given)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    opened = Device.open(3, device().compiled)
+    assert (opened.index, opened.architecture) == (3, 89)
+    assert (opened.num_multiprocessors, opened.shared_memory) == (58, 102_400)
+
+
+@pytest.mark.parametrize(("kilobytes", "num_ctas"), [(100, 264), (228, 132)])
+@pytest.mark.usefixtures("driver")
+def test_the_narrow_kernel_is_launched_for_its_own_room(kilobytes: int, num_ctas: int) -> None:
+    """The driver of this test has room for one CTA a processor that asks for memory."""
+    variant = next(variant for variant in all_variants() if variant.berths)
+    extent = Extent(2000, 3, 8000, 151_936, 151_936)
+    job: Any = SimpleNamespace(variant=variant, extent=extent, has_whole_vectors=True)
+    shape = CupySampler()._shape(device(kilobytes * 1024), job)
+    assert shape == LaunchShape(0, num_ctas)
 
 
 def test_berths_are_for_filtered_laws_of_two_models_in_bfloat16() -> None:

@@ -50,7 +50,7 @@ def test_a_driver_that_cannot_load_a_kernel_is_a_typed_error(
     pytest.importorskip("cupy_backends")
     monkeypatch.setattr(cache, "compile_kernel", lambda *_: Compiled(b"no machine code", ""))
     monkeypatch.setattr(cache, "compiler_version", lambda: "13.0")
-    device = Device(0, 90, 132, CompiledKernels(tmp_path))
+    device = Device(0, 90, 132, 228 * 1024, CompiledKernels(tmp_path))
     with pytest.raises(UnavailableError, match="the CUDA driver refuses kernel wide for sm_90"):
         device.kernel("wide", ())
 
