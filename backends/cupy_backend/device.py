@@ -55,14 +55,15 @@ class Kernel:
                 before this returns.
         """
         if self.overlaps:
-            launch_overlapping(self.function, num_ctas, self.num_threads, stream, pointers)
-        elif self.waits:
-            self.driver.launchCooperativeKernel(
-                self.function, num_ctas, 1, 1, self.num_threads, 1, 1, 0, stream, pointers
+            launch_overlapping(
+                self.function, num_ctas, self.num_threads, self.shared, stream, pointers
             )
+            return
+        shape = (num_ctas, 1, 1, self.num_threads, 1, 1, self.shared)
+        if self.waits:
+            self.driver.launchCooperativeKernel(self.function, *shape, stream, pointers)
         else:
-            shape = (num_ctas, 1, 1, self.num_threads, 1, 1)
-            self.driver.launchKernel(self.function, *shape, self.shared, stream, pointers, 0)
+            self.driver.launchKernel(self.function, *shape, stream, pointers, 0)
 
 
 @frozen(eq=False)

@@ -20,16 +20,16 @@ _ATTRIBUTE = ctypes.create_string_buffer(
 
 
 def launch_overlapping(
-    function: int, num_ctas: int, num_threads: int, stream: int, pointers: int
+    function: int, num_ctas: int, num_threads: int, shared: int, stream: int, pointers: int
 ) -> None:
-    """Enqueue one launch, see `Kernel.launch`.
+    """Enqueue one launch, see `Kernel`.
 
     Raises:
         UnavailableError: the driver is not found.
         RuntimeError: it refuses.
     """
     attributes = ctypes.addressof(_ATTRIBUTE)
-    config = _CONFIG.pack(num_ctas, 1, 1, num_threads, 1, 1, 0, stream, attributes, 1)
+    config = _CONFIG.pack(num_ctas, 1, 1, num_threads, 1, 1, shared, stream, attributes, 1)
     error = driver_function()(config, function, pointers, None)
     if error:
         raise RuntimeError(f"cuLaunchKernelEx: the driver returned error {error}")

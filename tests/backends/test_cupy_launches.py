@@ -11,6 +11,7 @@ import torch
 from attrs import evolve
 
 from acceptor.backends.cupy_backend import CupySampler
+from acceptor.backends.cupy_backend import device as devices
 from acceptor.backends.cupy_backend.device import Device
 from acceptor.backends.cupy_backend.shape import LaunchShape
 from acceptor.backends.cupy_backend.variant import KernelPolicy, all_variants
@@ -75,6 +76,21 @@ def test_nobody_waits_in_others(driver: Driver, name: str) -> None:
     kernel.launch(1000, 5, 77)
     (call,) = driver.calls
     assert (call[0], call[2]) == ("ordinary", 1000)
+
+
+def test_any_launch_has_the_shared_memory_that_its_kernel_asks_for(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overlapping: list[tuple[int, ...]] = []
+    monkeypatch.setattr(devices, "driver_function", lambda: None)
+    monkeypatch.setattr(devices, "launch_overlapping", lambda *given: overlapping.append(given))
+    hopper = evolve(device(), architecture=90)
+    for name in ("narrow", "wide", "pieces_end"):
+        hopper.kernel(name, (), 640).launch(7, 5, 77)
+    ordinary, cooperative = (call for call in driver.calls if call[0] != "attribute")
+    assert (ordinary[0], *ordinary[2:]) == ("ordinary", 7, 1, 1, 512, 1, 1, 640, 5, 77, 0)
+    assert (cooperative[0], *cooperative[2:]) == ("cooperative", 7, 1, 1, 512, 1, 1, 640, 5, 77)
+    assert [call[1:] for call in overlapping] == [(7, 512, 640, 5, 77)]
 
 
 def test_berths_are_asked_for(driver: Driver) -> None:

@@ -183,10 +183,10 @@ def test_an_overlapping_launch_tells_the_driver_so(monkeypatch: pytest.MonkeyPat
         return 700 if function == 13 else 0
 
     monkeypatch.setattr(overlap, "driver_function", lambda: driver)
-    overlap.launch_overlapping(12, 256, 512, 99, 1234)
-    assert calls == [(256, 1, 1, 512, 1, 1, 0, 99, 1, (6, 0, 1), 12, 1234, None)]
+    overlap.launch_overlapping(12, 256, 512, 640, 99, 1234)
+    assert calls == [(256, 1, 1, 512, 1, 1, 640, 99, 1, (6, 0, 1), 12, 1234, None)]
     with pytest.raises(RuntimeError, match="700"):
-        overlap.launch_overlapping(13, 256, 512, 99, 1234)
+        overlap.launch_overlapping(13, 256, 512, 640, 99, 1234)
 
 
 def test_a_missing_driver_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,4 +196,4 @@ def test_a_missing_driver_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> N
     overlap.driver_function.cache_clear()
     monkeypatch.setattr(ctypes, "CDLL", missing)
     with pytest.raises(UnavailableError, match="libcuda"):
-        overlap.launch_overlapping(12, 1, 32, 0, 0)
+        overlap.launch_overlapping(12, 1, 32, 0, 0, 0)
