@@ -93,6 +93,33 @@ def test_keys_beyond_counters_on_one_side_of_0(build: Build) -> None:
             check_row(build(torch.bfloat16), (sign * row).to(torch.bfloat16), recipe)
 
 
+@pytest.mark.parametrize("top_k", [30, 500, 5000])
+def test_rows_below_0_are_read_as_often_as_others(build: Build, top_k: int) -> None:
+    """Once for their blocks' statistics, once for the law and once for what it keeps."""
+    row, recipe = 2 * ROWS["about 0"], (1.5, 0.0, top_k, 0.95)
+    often = readings(build, row, recipe)
+    assert often < 3
+    assert readings(build, row - 30, recipe) == pytest.approx(often, abs=0.2)
+    assert readings(build, row.log_softmax(0), recipe) == pytest.approx(often, abs=0.2)
+    confident = torch.where(torch.arange(VOCAB_SIZE) == 777, 16.0, row).log_softmax(0)
+    assert confident.max() > -0.1
+    assert readings(build, confident, recipe) < 3
+
+
+def test_nothing_is_counted_in_vain_down_from_0(build: Build) -> None:
+    """Twice for bins of the law."""
+    row = 2 * ROWS["about 0"]
+    assert readings(build, row - row.max(), (1.5, 0.0, 5000, 0.95)) < 5
+
+
+def readings(build: Build, row: Tensor, recipe: Recipe) -> float:
+    """How often each logit is read, by whole vectors."""
+    library = build(torch.bfloat16)
+    library.take_num_vectors()
+    assert host_law(library, row.to(torch.bfloat16), recipe).is_open
+    return float(library.take_num_vectors() / (VOCAB_SIZE / 8))
+
+
 def test_what_is_kept_is_what_integers_say(build: Build) -> None:
     """Of the row's mass in units of 2^-40: the lowest logit with less than top-p of it above it."""
     for name, row in ROWS.items():

@@ -11,11 +11,12 @@ __device__ inline void set_ends(Ends& ends, u32 low, u32 high) {
     constexpr int zero = 0x8000, room = NUM_ENDS - 1;
     const int above = static_cast<int>(high) - zero, below = zero - 1 - static_cast<int>(low);
     // As far from 0 on both sides, but half of the counters for the largest, for some rows have no bound. Zeros
-    // have no counter.
+    // have no counter. Of numbers below 0 alone, whose largest are those next to 0, most are for the largest.
     const int fair = (above + below + 3 - room) / 2, half = above - room / 2 + 1;
     const int nearer = fair < half ? fair : half, least = nearer > 1 ? nearer : 1;
     const int span = above + below + 2, most = span < room ? span : room;
-    const int first = above - least + 1, num_high = first < 0 ? 0 : first < most ? first : most;
+    const int first = above < 0 ? room - room / 4 : above - least + 1;
+    const int num_high = first < 0 ? 0 : first < most ? first : most;
     const int last = below - least + 1, left = most - num_high;
     ends.low = low;
     ends.high = high;
@@ -160,13 +161,15 @@ __device__ inline KeptPlaces kept_of_cta(Scratch& scratch, int turn, const KeptP
 }
 
 // What the filters keep of the row becomes its bound and its mass: first by top-k and min-p, then by top-p. False if
-// one of these thresholds is next to 0, or the row is not read by whole vectors.
+// one of these thresholds is next to 0 or would be, or the row is not read by whole vectors.
 template <typename T>
 __device__ COLD bool filter_by_ends(Scratch& scratch) {
     constexpr int idle = IDLE_BITS<T>;
     Known& known = scratch.rows[scratch.row].known;
     Ends& ends = scratch.ends;
-    if (!is_direct(row_of<T>(scratch.rows[scratch.row]))) return false;
+    // Without a bound, a row whose largest logit is 0 would have counters for the least numbers there are.
+    const bool in_vain = known.law.max == 0.0f && known.bound == LEAST_LOGIT;
+    if (in_vain || !is_direct(row_of<T>(scratch.rows[scratch.row]))) return false;
     if (thread_id() == 0)
         set_ends(ends, lowest_short_key(known.bound, idle),
                  short_key(__fadd_rn(known.law.max, 0.0f), idle));
