@@ -79,6 +79,34 @@ def test_blocks_stay_in_registers_where_a_processor_has_no_room(
     assert torch.equal(got.status, expected.status)
 
 
+@pytest.mark.parametrize("slots", [False, True])
+def test_a_request_s_first_turn_is_prefetched_while_it_is_read(build: Build, slots: bool) -> None:
+    """Of its first target row, which no slot decides, and only if all may have as many rows."""
+    torch.set_num_threads(1)
+    batch = ending_batch(17_160)
+    if slots:
+        batch = evolve(batch, slot_ids=torch.arange(batch.num_reqs).flip(0))
+    params = SamplingTensors.stack(
+        [SamplingParams(seed=i, temperature=0.8, top_p=0.9) for i in range(batch.num_reqs)]
+    )
+    library = build(verify_job(batch, params, Probabilistic(), None).variant)
+    rows = batch.target_logits.view(batch.num_reqs, NUM_DRAFTS + 1, -1)
+    places = TURN * BLOCK_SIZE // 16  # one a lane
+    for request in (0, 3, batch.num_reqs - 1):
+        first, second = rows[request, 0].data_ptr(), rows[request, 1].data_ptr()
+        library.set_readable(0, ctypes.c_size_t(first), ctypes.c_size_t(second))
+        library.take_num_prefetched()
+        run(build, batch, params, Probabilistic(), LaunchShape(0, 3))
+        assert library.take_num_prefetched() == 2 * places, request
+    longer = torch.cat([batch.target_logits, batch.target_logits[:1]])
+    ends = batch.cu_num_logits.clone()
+    ends[-1] += 1
+    unknown = evolve(batch, target_logits=longer, cu_num_logits=ends)
+    library.set_readable(0, ctypes.c_size_t(0), ctypes.c_size_t(2**63))
+    run(build, unknown, params, Probabilistic(), LaunchShape(0, 3))
+    assert library.take_num_prefetched() == 0
+
+
 @pytest.mark.parametrize("filtered", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_readers_that_are_stopped_write_nothing_elsewhere(

@@ -111,9 +111,10 @@ struct BerthReader {
     __device__ void end() { wait_for_copies(); }
 };
 
-// What readers ask for first, if the request is as it most likely is, comes nearer while it is not known yet.
+// What readers ask for first, if the request is as it most likely is, comes nearer while it is not known yet. It
+// is a target row's, which no slot decides.
 __device__ inline void prefetch_first_row(const Params& p, i64 index) {
-    if (BERTH_BYTES == 0 || warp_id() < CTA_WARPS - READERS || !is_guessable(p)) return;
+    if (BERTH_BYTES == 0 || warp_id() < CTA_WARPS - READERS || !p.rows_known) return;
     const Row<TargetLogit> row = target_row(p, guess_request(p, index), 0);
     const u32 first = (warp_id() - (CTA_WARPS - READERS)) * DEPTH * BLOCK_SIZE + lane_id() * PER_LANE;
 #pragma unroll

@@ -219,19 +219,23 @@ T from_bits(uint64_t bits) {
     return value;
 }
 
-// Where vectors of logits may be loaded; how many were, and how many of them elsewhere.
+// Where vectors of logits may be loaded; how many were, and how many of them elsewhere. How many were prefetched
+// there.
 struct Range {
     uintptr_t begin, end;
 };
 inline Range readable[2];
-inline std::atomic<int> num_vectors, num_outside;
+inline std::atomic<int> num_vectors, num_outside, num_prefetched;
 
-inline void check_vector(const void* address) {
+inline bool is_readable(const void* address) {
     const auto begin = reinterpret_cast<uintptr_t>(address);
-    ++num_vectors;
     for (const Range& range : readable)
-        if (begin >= range.begin && begin + 16 <= range.end) return;
-    ++num_outside;
+        if (begin >= range.begin && begin + 16 <= range.end) return true;
+    return false;
+}
+inline void check_vector(const void* address) {
+    ++num_vectors;
+    num_outside += !is_readable(address);
 }
 
 }  // namespace host
@@ -241,6 +245,7 @@ extern "C" void set_readable(int place, uintptr_t begin, uintptr_t end) {
 }
 extern "C" int take_num_vectors() { return host::num_vectors.exchange(0); }
 extern "C" int take_num_outside() { return host::num_outside.exchange(0); }
+extern "C" int take_num_prefetched() { return host::num_prefetched.exchange(0); }
 
 // From now on, in every launch.
 extern "C" void set_schedule(unsigned seed) { host::schedule = seed; }
@@ -331,7 +336,7 @@ inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
     if (wanted) value = load_once(address);
 }
 #define load_if load_once_if
-inline void prefetch_far(const void*) {}
+inline void prefetch_far(const void* address) { host::num_prefetched += host::is_readable(address); }
 // Copies come when they are waited for, and not before; only those that were ended.
 inline void copy_ahead_if(bool wanted, const uint4* address, uint4* to) {
     if (!wanted) return;
