@@ -6,7 +6,7 @@ from pathlib import Path
 DOCS = Path(__file__).parents[2] / "docs"
 PRINTED = (DOCS / "data" / "printed-b8569fd.txt").read_text(encoding="utf-8")
 PERFORMANCE = (DOCS / "performance.md").read_text(encoding="utf-8")
-SERVING = (DOCS / "serving.md").read_text(encoding="utf-8")
+SERVING = (DOCS / "serving-speed.md").read_text(encoding="utf-8")
 SIZES = ("1", "16", "64", "256")
 FILTERED = "probabilistic, temperature 0.8, top-k 50, top-p 0.9"
 

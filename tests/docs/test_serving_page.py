@@ -11,7 +11,7 @@ from acceptor.app.engine.speed.table import as_markdown, share_of_bandwidth
 DOCS = Path(__file__).parents[2] / "docs"
 RECORD = json.loads((DOCS / "data" / "engine.json").read_text(encoding="utf-8"))
 ROWS = {(row["concurrency"], row["num_spec_tokens"]): row for row in RECORD["rows"]}
-PAGE = (DOCS / "serving.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "serving-speed.md").read_text(encoding="utf-8")
 
 
 def _said(pattern: str) -> str:
