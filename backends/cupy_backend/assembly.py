@@ -17,6 +17,9 @@ from attrs import frozen
 LOGITS_PER_LANE = 16
 _STREAMED = re.compile(r"@!?P\d (LDG\.E\.NA|LDGSTS\.E\.BYPASS)\.128")
 _BLOCK_DONE = re.compile(r"\bREDUX\.MAX\.S32\b")
+"""A warp knows its largest logit."""
+_LANES_DONE = re.compile(r"\bV?IMNMX\.U32\b.*!PT$")
+"""Where no warp asks for that: each lane knows its own."""
 _LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")
 _BRANCH = re.compile(r"(@!?U?P\d+\s+)?BRA\s+(U?!?U?P\d+,\s*|!?UP\d+,\s*)?0x([0-9a-f]+)$")
 _LEAVES = re.compile(r"(@!?U?P\d+\s+)?(EXIT|RET)\b")
@@ -107,7 +110,10 @@ class Assembly:
 
     def _blocks_done(self, first: int, last: int) -> list[int]:
         """Where a block is finished on a way that comes back; out-of-line code may lie between."""
-        found = (i for i in range(first, last + 1) if _BLOCK_DONE.search(self.texts[i]))
+        return self._where(_BLOCK_DONE, first, last) or self._where(_LANES_DONE, first, last)
+
+    def _where(self, done: re.Pattern[str], first: int, last: int) -> list[int]:
+        found = (i for i in range(first, last + 1) if done.search(self.texts[i]))
         return [i for i in found if self._distance(i, i) is not None]
 
     def _next(self, place: int) -> list[int]:

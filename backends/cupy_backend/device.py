@@ -13,6 +13,7 @@ from ...core.errors import UnavailableError
 from .cache import CompiledKernels
 from .compiler import INSTALL, WARPS
 from .overlap import driver_function, launch_overlapping
+from .shape import Grid
 from .variant import SHARED_WITH_BERTHS, Variant
 
 WARP_THREADS = 32
@@ -45,21 +46,19 @@ class Kernel:
     overlaps: bool
     driver: Any
 
-    def launch(self, num_ctas: int, stream: int, pointers: int) -> None:
+    def launch(self, grid: Grid, stream: int, pointers: int) -> None:
         """Enqueue one launch.
 
         Args:
-            num_ctas: of `num_threads` threads each.
+            grid: CTAs, of `num_threads` threads each.
             stream: the raw handle.
             pointers: address of an array of one pointer, to the kernel's argument, which is copied
                 before this returns.
         """
         if self.overlaps:
-            launch_overlapping(
-                self.function, num_ctas, self.num_threads, self.shared, stream, pointers
-            )
+            launch_overlapping(self.function, grid, self.num_threads, self.shared, stream, pointers)
             return
-        shape = (num_ctas, 1, 1, self.num_threads, 1, 1, self.shared)
+        shape = (*grid, self.num_threads, 1, 1, self.shared)
         if self.waits:
             self.driver.launchCooperativeKernel(self.function, *shape, stream, pointers)
         else:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 
 from ...core.errors import UnavailableError
+from .shape import Grid
 
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _CONFIG = struct.Struct("=7I4xQQI4x")
@@ -20,7 +21,7 @@ _ATTRIBUTE = ctypes.create_string_buffer(
 
 
 def launch_overlapping(
-    function: int, num_ctas: int, num_threads: int, shared: int, stream: int, pointers: int
+    function: int, grid: Grid, num_threads: int, shared: int, stream: int, pointers: int
 ) -> None:
     """Enqueue one launch, see `Kernel`.
 
@@ -29,7 +30,7 @@ def launch_overlapping(
         RuntimeError: it refuses.
     """
     attributes = ctypes.addressof(_ATTRIBUTE)
-    config = _CONFIG.pack(num_ctas, 1, 1, num_threads, 1, 1, shared, stream, attributes, 1)
+    config = _CONFIG.pack(*grid, num_threads, 1, 1, shared, stream, attributes, 1)
     error = driver_function()(config, function, pointers, None)
     if error:
         raise RuntimeError(f"cuLaunchKernelEx: the driver returned error {error}")

@@ -19,7 +19,7 @@ from ...core.sampling_tensors import SamplingTensors
 from .arguments import Job
 from .device import Device, Kernel
 from .params import FIELDS, pack
-from .shape import LaunchShape
+from .shape import Grid, LaunchShape
 from .workspace import Workspace
 
 _PLACES = {name: place for place, name in enumerate(FIELDS)}
@@ -33,10 +33,10 @@ def words_of(packed: bytes | bytearray) -> "array[int]":
     return words
 
 
-def launches_of(device: Device, shape: LaunchShape, job: Job) -> list[tuple[Kernel, int]]:
-    """The kernels of a job, ready to launch one behind the other, and how many CTAs they have."""
+def launches_of(device: Device, shape: LaunchShape, job: Job) -> list[tuple[Kernel, Grid]]:
+    """The kernels of a job, ready to launch one behind the other, and their CTAs."""
     names = shape.launches(job.extent, job.variant.pieces)
-    return [(device.verification(name, job.variant), num_ctas) for name, num_ctas in names]
+    return [(device.verification(name, job.variant), grid) for name, grid in names]
 
 
 @frozen(eq=False)
@@ -58,7 +58,7 @@ class Plan:
     announced: tuple[tuple[int, int], ...]
     # The latest workspace, and the template with its addresses.
     _latest: list[tuple["weakref.ref[Workspace]", "array[int]"]] = field(factory=list, init=False)
-    _launches: list[tuple[Kernel, int]] = field(factory=list, init=False)
+    _launches: list[tuple[Kernel, Grid]] = field(factory=list, init=False)
 
     @classmethod
     def of(cls, job: Job, shape: LaunchShape) -> "Plan":
@@ -95,8 +95,8 @@ class Plan:
         words[_VARIATION] = 0 if caused is None else caused.data_ptr()
         return words
 
-    def launches(self, device: Device) -> list[tuple[Kernel, int]]:
-        """Kernels and how many CTAs; all batches that look like the plan's are on one device."""
+    def launches(self, device: Device) -> list[tuple[Kernel, Grid]]:
+        """Kernels and their CTAs; all batches that look like the plan's are on one device."""
         if not self._launches:
             self._launches[:] = launches_of(device, self.shape, self.job)
         return self._launches

@@ -23,7 +23,7 @@ from .id_map import InverseMaps
 from .logprobs import LogprobsLaunch, logprobs_variant
 from .params import pack
 from .plan import Plan, Plans, launches_of, words_of
-from .shape import LaunchShape
+from .shape import Grid, LaunchShape
 from .workspace import Extent, Workspace
 
 
@@ -190,7 +190,7 @@ class CupySampler:
         launch = LogprobsLaunch.prepare(job, params, num_logprobs, kernel.room, where)
         if launch.num_ctas > 0:
             stream = _current_stream(device.index)
-            self._enqueue([(kernel, launch.num_ctas)], stream, words_of(launch.packed))
+            self._enqueue([(kernel, (launch.num_ctas, 1, 1))], stream, words_of(launch.packed))
         return launch.logprobs
 
     def _workspace(self, device: Device, stream: int, extent: Extent) -> Workspace:
@@ -203,13 +203,13 @@ class CupySampler:
         return known
 
     def _enqueue(
-        self, launches: list[tuple[Kernel, int]], stream: int, words: "array[int]"
+        self, launches: list[tuple[Kernel, Grid]], stream: int, words: "array[int]"
     ) -> None:
         address, count = words.buffer_info()
         words[-1] = address
         try:
-            for kernel, num_ctas in launches:
-                kernel.launch(num_ctas, stream, address + 8 * (count - 1))
+            for kernel, grid in launches:
+                kernel.launch(grid, stream, address + 8 * (count - 1))
         except BaseException:
             # What one of two launches leaves for the other would be misread by the next step.
             for key in [key for key in self._workspaces if key[1] == stream]:

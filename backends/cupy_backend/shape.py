@@ -13,6 +13,13 @@ _MOST_ROWS = 8
 """Of a request whose rows are dealt out, as cuda/rowwise.cu has bits for."""
 _MOST_PIECE_BLOCKS = 128
 """As cuda/pieces.cu has room for."""
+_BY_DIMENSIONS = ("greedy_pieces",)
+"""Kernels whose CTAs know their piece, request and row by the dimensions of the grid."""
+_MOST_REQUESTS = 65_535
+"""Of a grid's second dimension."""
+
+Grid = tuple[int, int, int]
+"""CTAs of a launch."""
 
 
 @frozen
@@ -70,18 +77,21 @@ class LaunchShape:
     by_pieces: bool = False
     share: int = 0
 
-    def launches(self, extent: Extent, pieces: str) -> tuple[tuple[str, int], ...]:
-        """Kernels one behind the other, and how many CTAs they have.
+    def launches(self, extent: Extent, pieces: str) -> tuple[tuple[str, Grid], ...]:
+        """Kernels one behind the other, and their CTAs.
 
         Args:
             extent: of the batch.
             pieces: which kernel reads pieces.
         """
+        all_in_a_row = self.num_ctas, 1, 1
         if self.by_pieces:
-            return (pieces, self.num_ctas), (f"{pieces}_end", extent.num_reqs)
+            by_dimensions = self.group, extent.num_reqs, extent.max_spec_len + 1
+            grid = by_dimensions if pieces in _BY_DIMENSIONS else all_in_a_row
+            return (pieces, grid), (f"{pieces}_end", (extent.num_reqs, 1, 1))
         if self.by_rows:
-            return (("rowwise", self.num_ctas),)
-        return (("wide" if self.group else "narrow", self.num_ctas),)
+            return (("rowwise", all_in_a_row),)
+        return (("wide" if self.group else "narrow", all_in_a_row),)
 
     def fields(self, extent: Extent) -> dict[str, int]:
         """What a launch for a batch is told of it, by the names of params.FIELDS."""
@@ -132,8 +142,14 @@ class LaunchShape:
         """Pieces of so many blocks at most, or larger ones, if a row would have too many.
 
         Raises:
-            UnavailableError: even so they would be larger than there is room for.
+            UnavailableError: even so they would be larger than there is room for, or the requests
+                are more than a grid can have.
         """
+        if extent.num_reqs > _MOST_REQUESTS:
+            raise UnavailableError(
+                f"num_reqs: expected at most {_MOST_REQUESTS} of a batch that is read by pieces, "
+                f"got {extent.num_reqs}"
+            )
         blocks = min(blocks, _MOST_PIECE_BLOCKS)
         parts = min(max(1, -(-extent.target_blocks // blocks)), extent.most_pieces)
         most = extent.most_pieces * _MOST_PIECE_BLOCKS

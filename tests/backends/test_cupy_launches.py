@@ -66,31 +66,31 @@ def test_all_ctas_of_the_wide_kernel_are_on_the_device_at_once(driver: Driver) -
     for variant in (variant for variant in all_variants() if variant.has_wide):
         kernel = one.verification("wide", variant)
         assert (kernel.room, kernel.waits) == (264, True)
-        kernel.launch(133, 5, 77)
+        kernel.launch((133, 1, 1), 5, 77)
         assert driver.calls.pop() == ("cooperative", 8, 133, 1, 1, 512, 1, 1, 0, 5, 77)
 
 
 @pytest.mark.parametrize("name", ["narrow", "rowwise", "pieces", "greedy_pieces"])
 def test_nobody_waits_in_others(driver: Driver, name: str) -> None:
     kernel = device().kernel(name, ())
-    kernel.launch(1000, 5, 77)
+    kernel.launch((1000, 7, 4), 5, 77)
     (call,) = driver.calls
-    assert (call[0], call[2]) == ("ordinary", 1000)
+    assert (call[0], call[2:5]) == ("ordinary", (1000, 7, 4))
 
 
 def test_any_launch_has_the_shared_memory_that_its_kernel_asks_for(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    overlapping: list[tuple[int, ...]] = []
+    overlapping: list[tuple[Any, ...]] = []
     monkeypatch.setattr(devices, "driver_function", lambda: None)
     monkeypatch.setattr(devices, "launch_overlapping", lambda *given: overlapping.append(given))
     hopper = evolve(device(), architecture=90)
     for name in ("narrow", "wide", "pieces_end"):
-        hopper.kernel(name, (), 640).launch(7, 5, 77)
+        hopper.kernel(name, (), 640).launch((7, 1, 1), 5, 77)
     ordinary, cooperative = (call for call in driver.calls if call[0] != "attribute")
     assert (ordinary[0], *ordinary[2:]) == ("ordinary", 7, 1, 1, 512, 1, 1, 640, 5, 77, 0)
     assert (cooperative[0], *cooperative[2:]) == ("cooperative", 7, 1, 1, 512, 1, 1, 640, 5, 77)
-    assert [call[1:] for call in overlapping] == [(7, 512, 640, 5, 77)]
+    assert [call[1:] for call in overlapping] == [((7, 1, 1), 512, 640, 5, 77)]
 
 
 def test_berths_are_asked_for(driver: Driver) -> None:
@@ -100,7 +100,7 @@ def test_berths_are_asked_for(driver: Driver) -> None:
         kernel = device().verification("narrow", variant)
         assert (kernel.room, kernel.shared) == (132, variant.berths)
         assert driver.calls.pop() == ("attribute", 10, 8, variant.berths)
-        kernel.launch(7, 5, 77)
+        kernel.launch((7, 1, 1), 5, 77)
         call = driver.calls.pop()
         assert call == ("ordinary", 10, 7, 1, 1, 512, 1, 1, variant.berths, 5, 77, 0)
         assert device().verification("wide", variant).shared == 0
@@ -154,7 +154,7 @@ def test_berths_are_for_filtered_laws_of_two_models_in_bfloat16() -> None:
 class Interrupted:
     """A kernel during whose launch somebody presses Ctrl-C."""
 
-    def launch(self, *_: int) -> None:
+    def launch(self, *_: object) -> None:
         raise KeyboardInterrupt
 
 
@@ -163,7 +163,7 @@ def test_nobody_finds_what_an_interrupted_step_has_left(driver: Driver) -> None:
     extent = Extent(num_reqs=1, max_spec_len=1, num_logits=2, vocab_size=600)
     halfway, others = (Workspace.for_extent(extent, torch.device("cpu")) for _ in range(2))
     sampler._workspaces.update({(0, 5): halfway, (0, 6): others})
-    launches: Any = [(device().kernel("pieces", ()), 8), (Interrupted(), 1)]
+    launches: Any = [(device().kernel("pieces", ()), (8, 1, 1)), (Interrupted(), (1, 1, 1))]
     with pytest.raises(KeyboardInterrupt):
         sampler._enqueue(launches, 5, array("Q", [0, 0]))
     assert len(driver.calls) == 1

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attrs import evolve
 
 from acceptor.backends import load_sampler
 from acceptor.backends.cupy_backend.arguments import verify_job
@@ -20,6 +21,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return build_pieces(tmp_path_factory.mktemp("pieces"))
+
+
+every_dtype = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 
 
 def _in_parts(batch: VerifyBatch, parts: int) -> LaunchShape:
@@ -64,9 +68,11 @@ def test_a_row_of_many_pieces(build: Build, greedy: bool) -> None:
         _check(build, batch, params, parts)
 
 
+@pytest.mark.parametrize("guessed", [False, True])
 @pytest.mark.parametrize("greedy", [False, True])
-def test_rows_behind_an_end_are_not_read(build: Build, greedy: bool) -> None:
-    batch, params = _batch(1, greedy=greedy, aligned=True)
+def test_rows_behind_an_end_are_not_read(build: Build, greedy: bool, guessed: bool) -> None:
+    batch, params = _batch(0 if guessed else 1, greedy=greedy, aligned=True)
+    assert guessed == (len(batch.target_logits) == batch.num_reqs * (batch.max_spec_len + 1))
     library = build(verify_job(batch, params, Strict(), None).variant)
     library.set_schedule(0)
     library.set_together(0)
@@ -77,10 +83,12 @@ def test_rows_behind_an_end_are_not_read(build: Build, greedy: bool) -> None:
     assert library.take_num_vectors() == 2 * vectors_of_first_rows  # in two launches
 
 
-def _greedy(logits: torch.Tensor, drafts: torch.Tensor) -> tuple[VerifyBatch, SamplingTensors]:
+def _greedy(
+    logits: torch.Tensor, drafts: torch.Tensor, dtype: torch.dtype = torch.bfloat16
+) -> tuple[VerifyBatch, SamplingTensors]:
     num_reqs = len(logits)
     batch = VerifyBatch.dense(
-        target_logits=logits.to(torch.bfloat16),
+        target_logits=logits.to(dtype),
         draft_token_ids=drafts,
         positions=torch.arange(num_reqs),
     )
@@ -88,7 +96,10 @@ def _greedy(logits: torch.Tensor, drafts: torch.Tensor) -> tuple[VerifyBatch, Sa
     return batch, SamplingTensors.stack(wishes)
 
 
-def test_the_first_of_equal_logits_wins_and_flawed_rows_are_told(build: Build) -> None:
+@every_dtype
+def test_the_first_of_equal_logits_wins_and_flawed_rows_are_told(
+    build: Build, dtype: torch.dtype
+) -> None:
     noise = torch.Generator().manual_seed(0)
     logits = torch.randn(6, 3, 17_160, generator=noise).clamp(max=2)  # many are the largest
     logits[1] = -torch.rand(3, 17_160, generator=noise) - 1
@@ -97,10 +108,53 @@ def test_the_first_of_equal_logits_wins_and_flawed_rows_are_told(build: Build) -
     logits[3, 0, 12_000] = torch.inf
     logits[4, 1] = -torch.inf
     logits[5, 1, :16_000] = -torch.inf
-    drafts = logits[:, :2].to(torch.bfloat16).float().argmax(-1)
+    drafts = logits[:, :2].to(dtype).float().argmax(-1)
     drafts[0, 1] = (logits[0, 1] == 2).nonzero()[1, 0]  # as large, but later
     for parts in (1, 4, 5, 17):
-        _check(build, *_greedy(logits, drafts), parts)
+        _check(build, *_greedy(logits, drafts, dtype), parts)
+
+
+@every_dtype
+def test_the_largest_logit_is_found_wherever_it_is(build: Build, dtype: torch.dtype) -> None:
+    """In every block of a piece, its last ones among them, and in rows of any number of blocks."""
+    noise = torch.Generator().manual_seed(0)
+    for vocab_size in (8, 504, 512, 520, 4096, 7000):
+        logits = -1 - torch.rand(9, 2, vocab_size + 8, generator=noise)
+        logits[..., vocab_size:] = 5
+        places = torch.linspace(0, vocab_size - 1, 18).long().view(9, 2)
+        logits.scatter_(2, places[..., None], -0.5)
+        logits[-1, 1, :vocab_size] = -torch.inf
+        drafts = places[:, :1].clone()
+        drafts[::3] = 7
+        batch, params = _greedy(logits, drafts, dtype)
+        batch = evolve(batch, target_logits=batch.target_logits[:, :vocab_size])
+        for parts in (1, 2, 3):
+            _check(build, batch, params, parts)
+
+
+@every_dtype
+def test_greedy_rows_that_no_vectors_are_read_of(build: Build, dtype: torch.dtype) -> None:
+    noise = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 3, 3003, generator=noise).clamp(max=2)
+    logits[1, 1, 700] = torch.nan
+    for vocab_size, begin in ((3000, 1), (2999, 0), (2992, 3)):
+        drafts = logits[:, :2, begin : begin + vocab_size].to(dtype).float().argmax(-1)
+        batch, params = _greedy(logits, drafts, dtype)
+        unaligned = batch.target_logits[:, begin : begin + vocab_size]
+        _check(build, evolve(batch, target_logits=unaligned), params, parts=3)
+
+
+def test_greedy_rows_are_not_always_where_they_are_guessed(build: Build) -> None:
+    """There are as many rows as if every request had all drafts, but some belong to nobody."""
+    noise = torch.Generator().manual_seed(0)
+    logits = torch.randn(4, 3, 4096, generator=noise)
+    drafts = logits[:, :2].to(torch.bfloat16).float().argmax(-1)
+    batch, params = _greedy(logits, drafts)
+    rows = batch.target_logits
+    drafts[1] = torch.tensor([rows[2].float().argmax(), -1])
+    drafts[3] = torch.tensor([rows[8].float().argmax(), rows.shape[1]])
+    starts = torch.tensor([0, 2, 4, 7, 10])
+    _check(build, evolve(batch, cu_num_logits=starts), params, parts=3)
 
 
 def test_a_greedy_draft_may_be_longer_than_a_warp(build: Build) -> None:

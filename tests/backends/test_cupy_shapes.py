@@ -116,13 +116,13 @@ def test_pieces_are_as_large_as_there_may_be_so_many() -> None:
     extent = Extent(256, 3, 1024, 151_936)
     shape = LaunchShape.pieces(extent, 32)
     launches = shape.launches(extent, "pieces")
-    assert launches == (("pieces", 10 * 1024), ("pieces_end", 256))
+    assert launches == (("pieces", (10 * 1024, 1, 1)), ("pieces_end", (256, 1, 1)))
     launches = shape.launches(extent, "greedy_pieces")
-    assert launches == (("greedy_pieces", 10 * 1024), ("greedy_pieces_end", 256))
+    assert launches == (("greedy_pieces", (10, 256, 4)), ("greedy_pieces_end", (256, 1, 1)))
     assert shape.fields(extent)["share"] == 30
     pairs = Extent(256, 3, 1024, 151_936, 151_936)
     launches = LaunchShape.pieces(pairs, 32).launches(pairs, "pair_pieces")
-    assert launches == (("pair_pieces", 10 * 7 * 256), ("pair_pieces_end", 256))
+    assert launches == (("pair_pieces", (10 * 7 * 256, 1, 1)), ("pair_pieces_end", (256, 1, 1)))
     assert LaunchShape.pieces(pairs, 1).group == pairs.most_pieces < MOST_PIECES // 2
     long = Extent(2, 1, 4, 2_000_000)
     assert LaunchShape.pieces(long, 32).group == MOST_PIECES
@@ -136,6 +136,9 @@ def test_pieces_that_there_is_no_room_for_are_refused() -> None:
         LaunchShape.pieces(Extent(2, 1, 4, most + 1), 32)
     with pytest.raises(UnavailableError, match="expected at most 1792 blocks"):
         LaunchShape.pieces(Extent(2, 1, 4, 1_000_000, 1_000_000), 32)
+    assert LaunchShape.pieces(Extent(65_535, 1, 131_070, 512), 32).group == 1
+    with pytest.raises(UnavailableError, match="expected at most 65535 of a batch"):
+        LaunchShape.pieces(Extent(65_536, 1, 131_072, 512), 32)
 
 
 def test_what_pieces_score_has_room_among_the_control_words() -> None:
@@ -183,10 +186,10 @@ def test_an_overlapping_launch_tells_the_driver_so(monkeypatch: pytest.MonkeyPat
         return 700 if function == 13 else 0
 
     monkeypatch.setattr(overlap, "driver_function", lambda: driver)
-    overlap.launch_overlapping(12, 256, 512, 640, 99, 1234)
-    assert calls == [(256, 1, 1, 512, 1, 1, 640, 99, 1, (6, 0, 1), 12, 1234, None)]
+    overlap.launch_overlapping(12, (256, 5, 4), 512, 640, 99, 1234)
+    assert calls == [(256, 5, 4, 512, 1, 1, 640, 99, 1, (6, 0, 1), 12, 1234, None)]
     with pytest.raises(RuntimeError, match="700"):
-        overlap.launch_overlapping(13, 256, 512, 640, 99, 1234)
+        overlap.launch_overlapping(13, (256, 1, 1), 512, 640, 99, 1234)
 
 
 def test_a_missing_driver_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,4 +199,4 @@ def test_a_missing_driver_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> N
     overlap.driver_function.cache_clear()
     monkeypatch.setattr(ctypes, "CDLL", missing)
     with pytest.raises(UnavailableError, match="libcuda"):
-        overlap.launch_overlapping(12, 1, 32, 0, 0, 0)
+        overlap.launch_overlapping(12, (1, 1, 1), 32, 0, 0, 0)

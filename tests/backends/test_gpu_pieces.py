@@ -103,6 +103,20 @@ def test_tokens_are_the_reference_s_and_those_of_small_batches(case: str, vocab_
     check_nothing_is_left()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_greedy_rows_of_other_dtypes(dtype: torch.dtype) -> None:
+    step = large("greedy", 50_264)
+    batch = evolve(step.batch, target_logits=step.batch.target_logits.to(dtype))
+    step = evolve(step, batch=batch)
+    assert shape_of(step).by_pieces
+    got = step.by("cupy")
+    assert_alike(step, got, step.by("reference"))
+    narrow = LaunchShape(group=0, num_ctas=len(step.wishes))
+    everywhere = torch.arange(len(step.wishes), device="cuda")
+    assert_identical(step.by("cupy", shape=narrow), got, everywhere)
+    check_nothing_is_left()
+
+
 @every_case
 @pytest.mark.parametrize("blocks", [5, 10, 24, 100])
 def test_larger_and_smaller_pieces_give_the_same_tokens(case: str, blocks: int) -> None:

@@ -2,6 +2,7 @@
 
 import ctypes
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -81,8 +82,8 @@ def launch_twice(library: ctypes.CDLL, job: Job, shape: LaunchShape) -> None:
     packed = bytes(pack(job.fields, job.numbers, job.rates))
     assert library.params_size() == len(packed)
     for _ in range(2):
-        for kernel, num_ctas in shape.launches(job.extent, job.variant.pieces):
-            getattr(library, f"run_{kernel}")(packed, num_ctas)
+        for kernel, grid in shape.launches(job.extent, job.variant.pieces):
+            getattr(library, f"run_{kernel}")(packed, struct.pack("3I", *grid))
         assert not control[:-8].any()
     assert (control[-8:] == 77).all()
     assert (scratch[-64:] == 0xAB).all()

@@ -41,11 +41,5 @@ struct RowPiece {
         const int begin = part * share, end = begin + share;
         return {begin < all ? begin : all, end < all ? end : all};
     }
-    // Among the request's.
-    __device__ Stretch stretch(const Params& p) const {
-        const Stretch mine = blocks(p);
-        const int before = row * num_blocks_of(p.vocab_size);
-        return {before + mine.begin, before + mine.end};
-    }
     __device__ u64* rival(const Params& p) const { return rivals_of(p, request, row) + part; }
 };

@@ -36,7 +36,7 @@ struct float2 {
     float x, y;
 };
 struct Index {
-    unsigned x;
+    unsigned x, y, z;
 };
 
 namespace host {
@@ -150,6 +150,12 @@ inline void spoil_shared_memory() {
         nullptr);
 }
 
+// Of CTAs in the order in which devices begin them.
+inline Index index_of(unsigned block) {
+    const unsigned rest = block / grid_size.x;
+    return {block % grid_size.x, rest % grid_size.y, rest / grid_size.y};
+}
+
 inline void run_cta(int block, int threads, const std::function<void()>& body) {
     spoil_shared_memory();
     Cta mine;
@@ -157,7 +163,7 @@ inline void run_cta(int block, int threads, const std::function<void()>& body) {
     mine.warps.resize(threads / WARP);
     mine.body = body;
     cta = &mine;
-    block_index.x = block;
+    block_index = index_of(block);
     Turns turns(threads, block);
     for (bool running = true; running;) {
         running = false;
@@ -169,15 +175,19 @@ inline void run_cta(int block, int threads, const std::function<void()>& body) {
     }
 }
 
-inline void launch(int blocks, int threads, const std::function<void()>& body) {
-    grid_size.x = blocks;
+inline void launch(Index grid, int threads, const std::function<void()>& body) {
+    grid_size = grid;
     std::vector<std::thread> ctas;
-    for (int block = 0; block < blocks; ++block) {
+    for (unsigned block = 0; block < grid.x * grid.y * grid.z; ++block) {
         ctas.emplace_back([=, &body] { run_cta(block, threads, body); });
         if (!together) ctas.back().join();
     }
     for (std::thread& one : ctas)
         if (one.joinable()) one.join();
+}
+
+inline void launch(unsigned blocks, int threads, const std::function<void()>& body) {
+    launch(Index{blocks, 1, 1}, threads, body);
 }
 
 inline void wait_at(int id, int threads) {
@@ -327,9 +337,11 @@ T __ldcg(const T* address) { return *address; }
 template <typename T>
 T load_acquire(const T* address) { return __atomic_load_n(address, __ATOMIC_SEQ_CST); }
 inline int load_now(const int* address) { return *address; }
+// NaNs from where a device would refuse to load.
 inline uint4 load_once(const uint4* address) {
+    constexpr unsigned none = host::NAN_OF_DEVICES;
     host::check_vector(address);
-    return *address;
+    return reinterpret_cast<uintptr_t>(address) % 16 ? uint4{none, none, none, none} : *address;
 }
 inline void prefetch(const void*) {}
 inline void load_once_if(bool wanted, const uint4* address, uint4& value) {

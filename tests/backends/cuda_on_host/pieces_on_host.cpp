@@ -3,9 +3,9 @@
 #include "host_builtins.h"
 #include KERNEL_SOURCE
 
-extern "C" void run(const void* packed, int blocks) {
+extern "C" void run(const void* packed, const Index* grid) {
     Params params;
     std::memcpy(&params, packed, sizeof params);
-    host::launch(blocks, CTA_THREADS, [&] { KERNEL(params); });
+    host::launch(*grid, CTA_THREADS, [&] { KERNEL(params); });
 }
 extern "C" int params_size() { return sizeof(Params); }

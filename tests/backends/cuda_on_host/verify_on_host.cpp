@@ -23,19 +23,19 @@ bool watch_foregone(Arguments&&... arguments) {
 #endif
 
 template <typename Kernel>
-void start(const void* packed, int blocks, Kernel kernel) {
+void start(const void* packed, const Index& grid, Kernel kernel) {
     Params params;
     std::memcpy(&params, packed, sizeof params);
-    host::launch(blocks, CTA_THREADS, [&] { kernel(params); });
+    host::launch(grid, CTA_THREADS, [&] { kernel(params); });
 }
 
 #ifdef HAS_WIDE
-extern "C" void run_wide(const void* packed, int blocks) { start(packed, blocks, wide); }
+extern "C" void run_wide(const void* packed, const Index* grid) { start(packed, *grid, wide); }
 #endif
 #ifdef HAS_ROWWISE
-extern "C" void run_rowwise(const void* packed, int blocks) { start(packed, blocks, rowwise); }
+extern "C" void run_rowwise(const void* packed, const Index* grid) { start(packed, *grid, rowwise); }
 #endif
-extern "C" void run_narrow(const void* packed, int blocks) { start(packed, blocks, narrow); }
+extern "C" void run_narrow(const void* packed, const Index* grid) { start(packed, *grid, narrow); }
 extern "C" int params_size() { return sizeof(Params); }
 extern "C" void let_be_foregone(int may_be) { lets_be_foregone = may_be; }
 extern "C" int take_num_foregone() { return num_foregone.exchange(0); }
