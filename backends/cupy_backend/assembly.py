@@ -16,8 +16,8 @@ from attrs import frozen
 
 LOGITS_PER_LANE = 16
 _STREAMED = re.compile(r"@!?P\d (LDG\.E\.NA|LDGSTS\.E\.BYPASS)\.128")
-_BLOCK_DONE = re.compile(r"\bREDUX\.MAX\.S32\b")
-"""A warp knows its largest logit."""
+_BLOCK_DONE = re.compile(r"\bC?REDUX\.MAX\.S32\b")
+"""A warp knows its largest logit; the C is sm_100's."""
 _LANES_DONE = re.compile(r"\bV?IMNMX\.U32\b.*!PT$")
 """Where no warp asks for that: each lane knows its own."""
 _LINE = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;")

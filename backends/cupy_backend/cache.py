@@ -1,7 +1,8 @@
 """Compiled kernels on disk, in the user's cache directory.
 
 Keyed by sources, options, architecture and compiler, so that nothing stale is ever found. It
-refuses half-written files: each appears under its name when it is complete.
+refuses files that are not whole: each appears under its name when it is complete, and ends in a
+checksum of what is before. Where nothing can be kept, kernels are compiled in every process.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from attrs import frozen
@@ -18,12 +20,21 @@ from .compiler import OPTIONS, compile_kernel, compiler_version, form_of
 from .sources import sources
 
 _logger = logging.getLogger(__name__)
+_NOWHERE = Path("/nonexistent")
+"""What systems call the home of a user who has none."""
 
 
 def user_cache_directory() -> Path:
     """Where this user's compiled kernels are kept, by the XDG convention."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "acceptor" / "cupy"
+    return (Path(base) if base else _home() / ".cache") / "acceptor" / "cupy"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # neither HOME nor an entry among the system's users
+        return _NOWHERE
 
 
 @frozen
@@ -36,23 +47,40 @@ class CompiledKernels:
 
     directory: Path
 
+    def path(self, kernel: str, macros: Sequence[str], architecture: int) -> Path:
+        """Where a kernel's code is kept, or would be."""
+        return self.directory / f"{_key(kernel, macros, architecture)}.cubin"
+
     def load(self, kernel: str, macros: Sequence[str], architecture: int) -> bytes:
         """Machine code, compiled if it is not there yet, which takes seconds and is logged.
 
         Raises:
             UnavailableError: it cannot be compiled here.
         """
-        path = self.directory / f"{_key(kernel, macros, architecture)}.cubin"
-        if path.exists():
-            return path.read_bytes()
+        path = self.path(kernel, macros, architecture)
+        kept = _read_whole(path)
+        if kept is not None:
+            return kept
+        what = f"{kernel} for sm_{architecture}"
+        _logger.warning("compiling %s: %s", what, " ".join(macros))
         started = time.monotonic()
         code = compile_kernel(kernel, macros, architecture).code
-        seconds = time.monotonic() - started
-        _logger.warning(
-            "compiled %s for sm_%d in %.1f s: %s", kernel, architecture, seconds, " ".join(macros)
-        )
-        _write_at_once(path, code)
+        _logger.warning("compiled %s in %.1f s", what, time.monotonic() - started)
+        try:
+            _write_at_once(path, code + _checksum(code))
+        except OSError as error:
+            _say_once_that_nothing_is_kept(self.directory, str(error))
         return code
+
+
+@cache
+def _say_once_that_nothing_is_kept(directory: Path, reason: str) -> None:
+    _logger.warning(
+        "compiled kernels cannot be kept in %s, and every process compiles them anew (%s); "
+        "set XDG_CACHE_HOME to a directory that can be written",
+        directory,
+        reason,
+    )
 
 
 def _key(kernel: str, macros: Sequence[str], architecture: int) -> str:
@@ -65,9 +93,28 @@ def _key(kernel: str, macros: Sequence[str], architecture: int) -> str:
     return digest.hexdigest()[:32]
 
 
-def _write_at_once(path: Path, code: bytes) -> None:
+def _checksum(code: bytes) -> bytes:
+    return hashlib.sha256(code).digest()
+
+
+def _read_whole(path: Path) -> bytes | None:
+    """The code in a file; None if it cannot be read, or is not what was written."""
+    try:
+        kept = path.read_bytes()
+    except OSError:
+        return None
+    size = hashlib.sha256().digest_size
+    code = kept[:-size]
+    return code if kept[-size:] == _checksum(code) else None
+
+
+def _write_at_once(path: Path, kept: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(code)
-    Path(name).replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(kept)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -153,9 +153,10 @@ class Device:
                     function, num_threads, shared
                 )
         except RuntimeError as error:
+            kept = self.compiled.path(name, macros, self.architecture)
             raise UnavailableError(
                 f"backend cupy: the CUDA driver refuses kernel {name} for sm_{self.architecture}: "
-                f"{error}"
+                f"{error}; expected a driver for CUDA 13 or newer; if this one is, delete {kept}"
             ) from error
         self._modules.append(module)
         room, overlaps = fit * self.num_multiprocessors, name in OVERLAPPING and self.overlaps

@@ -49,9 +49,10 @@ class ByPieces:
     sizes: tuple[tuple[float, float], ...]
 
     def suits(self, extent: Extent, room: int) -> bool:
-        """Whether a batch is of that size."""
+        """Whether a batch is of that size, and one that `LaunchShape.pieces` takes."""
         return (
             any(above * room < extent.num_reqs <= most * room for above, most in self.sizes)
+            and extent.num_reqs <= _MOST_REQUESTS
             and 0 < extent.max_spec_len < _MOST_ROWS
             and extent.target_blocks <= extent.most_pieces * _MOST_PIECE_BLOCKS
             and extent.draft_blocks in (0, extent.target_blocks)

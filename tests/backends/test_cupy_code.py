@@ -89,6 +89,13 @@ def test_the_shortest_way_round_a_loop_is_counted() -> None:
     assert assembly.code_bytes == 7 * 16
 
 
+def test_a_block_is_done_on_every_architecture() -> None:
+    for done in ("REDUX.MAX.S32 UR4, R2", "CREDUX.MAX.S32 UR4, R2"):
+        texts = ("@P1 LDG.E.NA.128 R4, [R2]", done, "@P0 BRA 0x0000", "EXIT")
+        assembly = Assembly(tuple(range(0, 0x40, 16)), texts)
+        assert assembly.instructions_per_logit() == 3 / 16
+
+
 def test_lanes_finish_blocks_where_warps_do_not() -> None:
     texts = (
         "@P1 LDG.E.NA.128 R4, [R2]", "VIMNMX.U32 R3, R3, R1, !PT",

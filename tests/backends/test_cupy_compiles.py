@@ -2,11 +2,17 @@
 
 import pytest
 import torch
+from attrs import evolve
 
 from acceptor.backends.cupy_backend.compiler import WARPS, form_of
 from acceptor.backends.cupy_backend.params import MAX_RATES, size
 from acceptor.backends.cupy_backend.sources import sources
-from acceptor.backends.cupy_backend.variant import KernelPolicy, Variant, all_variants
+from acceptor.backends.cupy_backend.variant import (
+    LOGIT_TYPES,
+    KernelPolicy,
+    Variant,
+    all_variants,
+)
 
 pytest.importorskip("cupy_backends")
 
@@ -31,14 +37,32 @@ CODE = [
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("policy", KernelPolicy)
-def test_every_variant_is_valid(policy: KernelPolicy) -> None:
+def test_every_variant_is_valid(policy: KernelPolicy, architecture: int) -> None:
     from acceptor.backends.cupy_backend.compiler import check_kernels  # noqa: PLC0415
 
-    variants = [variant for variant in all_variants() if variant.policy is policy]
-    for place, variant in enumerate(variants):
-        architecture = ARCHITECTURES[place % len(ARCHITECTURES)]
-        check_kernels(variant.kernels, variant.macros, architecture)
+    for variant in all_variants():
+        if variant.policy is policy:
+            check_kernels(variant.kernels, variant.macros, architecture)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_other_forms_are_valid(architecture: int) -> None:
+    """What reports logprobs, and what takes a berthed kernel's place where it has no room."""
+    from acceptor.backends.cupy_backend.compiler import check_kernels  # noqa: PLC0415
+
+    for target in LOGIT_TYPES:
+        for adjusted in (False, True):
+            variant = Variant(KernelPolicy.STRICT, target, filtered=True, adjusted=adjusted)
+            check_kernels(["logprobs"], variant.macros, architecture)
+    berthed = [variant for variant in all_variants() if variant.berths]
+    assert berthed
+    for variant in berthed:
+        without = evolve(variant, has_room=False)
+        assert without.macros != variant.macros
+        check_kernels(without.kernels, without.macros, architecture)
 
 
 @pytest.mark.slow

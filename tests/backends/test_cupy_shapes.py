@@ -141,6 +141,19 @@ def test_pieces_that_there_is_no_room_for_are_refused() -> None:
         LaunchShape.pieces(Extent(65_536, 1, 131_072, 512), 32)
 
 
+def test_more_requests_than_a_grid_has_are_not_read_by_pieces() -> None:
+    """However many CTAs a device has room for."""
+    for variant in (GREEDY, STRICT, PAIRS):
+        by_pieces = variant.by_pieces
+        for num_reqs, are in ((65_535, True), (65_536, False), (70_000, False)):
+            draft_vocab = 0 if variant.draft is None else 1024
+            extent = Extent(num_reqs, 3, 4 * num_reqs, 1024, draft_vocab)
+            shape = LaunchShape.choose(extent, 66_000, variant.by_rows, by_pieces)
+            assert shape.by_pieces is are
+            launches = shape.launches(extent, variant.pieces)
+            assert all(max(grid[1:]) <= 65_535 for _, grid in launches)
+
+
 def test_what_pieces_score_has_room_among_the_control_words() -> None:
     extent = Extent(5, 3, 20, 5000, 4000)
     places = [begin for _, begin in extent.announced]

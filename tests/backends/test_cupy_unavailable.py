@@ -51,8 +51,12 @@ def test_a_driver_that_cannot_load_a_kernel_is_a_typed_error(
     monkeypatch.setattr(cache, "compile_kernel", lambda *_: Compiled(b"no machine code", ""))
     monkeypatch.setattr(cache, "compiler_version", lambda: "13.0")
     device = Device(0, 90, 132, 228 * 1024, CompiledKernels(tmp_path))
-    with pytest.raises(UnavailableError, match="the CUDA driver refuses kernel wide for sm_90"):
+    with pytest.raises(
+        UnavailableError, match="the CUDA driver refuses kernel wide for sm_90"
+    ) as e:
         device.kernel("wide", ())
+    (kept,) = tmp_path.iterdir()
+    assert f"delete {kept}" in str(e.value)
 
 
 def test_a_kernel_that_nvrtc_refuses_is_a_typed_error() -> None:
@@ -61,16 +65,85 @@ def test_a_kernel_that_nvrtc_refuses_is_a_typed_error() -> None:
         compile_kernel("logprobs", ("-DVARIANT_POLICY=NO_SUCH_POLICY",), 90)
 
 
-def test_a_cold_compile_says_so_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(cache, "compile_kernel", lambda *_: Compiled(b"machine code", ""))
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of kernels that are compiled, in their order."""
+    asked: list[str] = []
+
+    def compile_it(kernel: str, *_: object) -> Compiled:
+        asked.append(kernel)
+        return Compiled(b"machine code of " + kernel.encode(), "")
+
+    monkeypatch.setattr(cache, "compile_kernel", compile_it)
     monkeypatch.setattr(cache, "compiler_version", lambda: "13.0")
+    return asked
+
+
+@pytest.mark.usefixtures("compiles")
+def test_a_cold_compile_says_so_before_and_after(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     kernels = CompiledKernels(tmp_path)
     with caplog.at_level(logging.WARNING):
-        assert kernels.load("wide", ("-DA=1",), 90) == b"machine code"
-        assert kernels.load("wide", ("-DA=1",), 90) == b"machine code"
-    assert [r.getMessage().split(" in ")[0] for r in caplog.records] == ["compiled wide for sm_90"]
+        assert kernels.load("wide", ("-DA=1",), 90) == b"machine code of wide"
+        assert kernels.load("wide", ("-DA=1",), 90) == b"machine code of wide"
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0] == "compiling wide for sm_90: -DA=1"
+    assert said[1].startswith("compiled wide for sm_90 in ")
+    assert len(said) == 2
+
+
+def test_a_file_that_is_not_whole_is_compiled_again(compiles: list[str], tmp_path: Path) -> None:
+    kernels = CompiledKernels(tmp_path)
+    code = kernels.load("wide", (), 90)
+    path = kernels.path("wide", (), 90)
+    whole = path.read_bytes()
+    assert whole.startswith(code)
+    damaged = (b"", whole[:5], whole[:-1], whole[:-32], whole[:-40], b"X" + whole[1:], whole + b"X")
+    for turn, kept in enumerate(damaged, start=2):
+        path.write_bytes(kept)
+        assert kernels.load("wide", (), 90) == code
+        assert len(compiles) == turn
+        assert path.read_bytes() == whole
+    assert kernels.load("wide", (), 90) == code
+    assert len(compiles) == len(damaged) + 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_cache_that_cannot_be_written_is_a_warning(
+    compiles: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    kernels = CompiledKernels(tmp_path / "file" / "cupy")  # no directory can be there
+    with caplog.at_level(logging.WARNING):
+        for name in ("wide", "narrow", "wide"):
+            assert kernels.load(name, (), 90) == b"machine code of " + name.encode()
+    assert compiles == ["wide", "narrow", "wide"]
+    said = [record.getMessage() for record in caplog.records]
+    (warning,) = (text for text in said if "cannot be kept" in text)
+    assert str(kernels.directory) in warning
+    assert "XDG_CACHE_HOME" in warning
+
+
+@pytest.mark.usefixtures("compiles")
+def test_what_cannot_be_written_whole_is_not_left_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> Path:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert CompiledKernels(tmp_path).load("wide", (), 90) == b"machine code of wide"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_user_without_a_home_has_a_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> Path:
+        raise RuntimeError("could not determine home directory")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nobody)
+    assert cache.user_cache_directory().is_relative_to("/nonexistent")
 
 
 def test_code_is_found_again_only_for_the_same_question(
