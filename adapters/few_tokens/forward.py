@@ -13,6 +13,7 @@ from triton import next_power_of_2
 
 from ..kv_cache import KVCache
 from ..pieces import RMSNorm
+from ..streamed_products.product import Product, StreamedProducts
 from ..transformer import Attend as AttendLayer
 from ..transformer import Decoder, Linear
 from .attend import MOST_TOKENS_OF_REQUEST, Attend
@@ -53,6 +54,7 @@ class FewTokens:
         attend: attention of a forward of `MOST_ATTENDED_TOKENS` at most.
         most_tokens: of a forward.
         parts, counts: see `block_kernel`; used by one kernel after the other.
+        streamed: multiplies where it can.
     """
 
     decoder: Decoder
@@ -60,6 +62,7 @@ class FewTokens:
     most_tokens: int
     parts: Tensor
     counts: Tensor
+    streamed: StreamedProducts | None
 
     @classmethod
     def of(cls, decoder: Decoder, angles: Tensor) -> "FewTokens | None":
@@ -78,6 +81,7 @@ class FewTokens:
             most_tokens=most_tokens(list(_weights(decoder))),
             parts=parts,
             counts=counts,
+            streamed=StreamedProducts.of(device, decoder.embedding.dtype),
         )
 
     def take_all(self, positions: Tensor) -> bool:
@@ -111,12 +115,12 @@ class FewTokens:
     def _embed(self, token_ids: Tensor, norm: RMSNorm) -> Hidden:
         embedding = self.decoder.embedding
         num_tokens, size = token_ids.numel(), embedding.shape[1]
-        output = self.decoder.layers[0].attention.output.weight
-        num_tiles = tiling_of(num_tokens, output, size, add=True).num_tiles
         hidden = Hidden(
             sums=embedding.new_empty(num_tokens, size),
             scaled=embedding.new_empty(num_tokens, size),
-            squares=embedding.new_empty(num_tiles, num_tokens, dtype=torch.float32),
+            squares=embedding.new_empty(
+                self._most_parts(num_tokens), num_tokens, dtype=torch.float32
+            ),
             num_parts=1,
         )
         embedding_kernel[(num_tokens,)](
@@ -132,6 +136,15 @@ class FewTokens:
             SIZE=next_power_of_2(size),
         )
         return hidden
+
+    def _most_parts(self, num_tokens: int) -> int:
+        """Of squares, that adding a product leaves."""
+        layer, size = self.decoder.layers[0], self.decoder.embedding.shape[1]
+        added = (layer.attention.output.weight, layer.mlp.down.weight)
+        tiles = [tiling_of(num_tokens, weight, size, add=True).num_tiles for weight in added]
+        if self.streamed is None:
+            return max(tiles)
+        return max(tiles + [self.streamed.num_parts(num_tokens, weight) for weight in added])
 
     def _read(
         self, hidden: Hidden, linear: Linear, norm: RMSNorm, *, gate: bool = False, every: int = 1
@@ -159,8 +172,25 @@ class FewTokens:
         add: bool = False,
         every: int = 1,
     ) -> int:
-        """Launch a product; how many tiles it has."""
+        """Launch a product; how many parts of squares it leaves, if it adds."""
         num_tokens, num_rows = out.shape
+        if self.streamed is not None:
+            product = Product(
+                x=x,
+                weight=linear.weight,
+                bias=linear.bias,
+                out=out,
+                scaled=hidden.scaled,
+                gamma=norm.weight,
+                squares=hidden.squares,
+                num_parts=hidden.num_parts,
+                eps=norm.eps,
+                gate=gate,
+                add=add,
+                every=every,
+            )
+            if num_parts := self.streamed.multiply(product):
+                return num_parts
         tiling = tiling_of(num_tokens, linear.weight, len(hidden.scaled[0]), add=add)
         tiling.kernel[tiling.grid](
             x,

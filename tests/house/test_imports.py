@@ -27,6 +27,7 @@ OF_ONE_FOLDER = {
     "backends/triton_backend": {"triton"},
     "adapters/few_tokens": {"triton"},
     "adapters/one_launch": {"cupy", "cupy_backends", "numpy"},
+    "adapters/streamed_products": {"cupy", "cupy_backends"},
     "backends/cupy_backend": {"cupy", "cupy_backends"},
 }
 

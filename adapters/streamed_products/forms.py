@@ -1,0 +1,132 @@
+"""How a product is cut: what was fastest on an H200.
+
+This module refuses to launch anything.
+"""
+
+from attrs import evolve, frozen
+
+COLUMNS = 64
+"""Of a block: a line of 128 bytes."""
+
+SIXTEEN = 16
+"""Rows of a tile are a multiple of it."""
+
+LEAST_TOKENS, MOST_TOKENS = 16, 64
+MOST_ROWS = 128
+LEAST_ROWS = {1: 64, 2: 48}
+"""Of a tile, by splits. With fewer, tokens are read for too few rows."""
+
+FEW_ROWS, BLOCKS_OF_FEW, BLOCKS = 64, 4, 2
+"""With fewer rows a stage has more columns."""
+
+LEAST_STAGES, MOST_STAGES = 3, 16
+WINDOW = 48 * 1024
+"""Bytes of weights on their way for 64 tokens where a CTA has one tile; twice as many where it has
+several, and for half as many tokens. With more, tokens come late; with fewer, memory idles."""
+
+MEMORY = 227 * 1024
+"""Shared memory of a CTA, in bytes."""
+
+_CONSUMERS_OF_64_ROWS, _OTHER_THREADS = 128, 192
+_GROUP, _WARP = 64, 32
+
+
+@frozen
+class Form:
+    """How large a kernel is.
+
+    Attributes:
+        tokens: at most; a power of two, 16 at least.
+        rows: of a tile.
+        splits: CTAs that share a tile's columns; a cluster.
+        blocks: of columns, in a stage.
+        stages: of weights.
+        token_stages: of tokens.
+        ahead: stages of weights on their way at once.
+    """
+
+    tokens: int
+    rows: int
+    splits: int
+    blocks: int
+    stages: int = 0
+    token_stages: int = 0
+    ahead: int = 0
+
+    @property
+    def threads(self) -> int:
+        """Of a CTA."""
+        return self._consumers + _OTHER_THREADS
+
+    @property
+    def _consumers(self) -> int:
+        return -(-self.rows // _GROUP) * _CONSUMERS_OF_64_ROWS
+
+    @property
+    def memory(self) -> int:
+        """Shared memory of a CTA, in bytes; the kernel asserts that it is enough."""
+        row_bytes, token_bytes = (2 * COLUMNS * self.blocks * n for n in (self.rows, self.tokens))
+        rings = self.stages * (row_bytes + 16) + self.token_stages * (token_bytes + 16)
+        lines = self.tokens // self.splits * (2 * self.rows + 16)
+        inbox = 8 * self.tokens * self._consumers // 4 if self.splits > 1 else 16 * self._consumers
+        squares = self._consumers // _WARP * 4 * self.tokens // self.splits
+        return -(-(rings + max(lines, inbox + squares) + 32 + 4 * self.tokens) // 128) * 128
+
+    def units(self, size: int) -> int:
+        """Stages of a CTA's columns of a tile."""
+        return size // (COLUMNS * self.blocks * self.splits)
+
+    def num_ctas(self, num_tiles: int, num_processors: int) -> int:
+        """Side by side, one a processor; each takes a tile, or several in turn."""
+        return min(num_tiles, num_processors // self.splits) * self.splits
+
+    def macros(self, way: str) -> tuple[str, ...]:
+        """Options of the compiler."""
+        named = {
+            "WAY": way,
+            "TOKENS": self.tokens,
+            "ROWS": self.rows,
+            "SPLITS": self.splits,
+            "BLOCKS": self.blocks,
+            "STAGES": self.stages,
+            "TOKEN_STAGES": self.token_stages,
+            "AHEAD": self.ahead,
+            "SHARED_BYTES": self.memory,
+        }
+        return tuple(f"-D{name}={number}" for name, number in named.items())
+
+
+def form_of(num_tokens: int, num_rows: int, size: int, num_processors: int) -> Form | None:
+    """Of a product with [num_rows, size]; None where there is no way to cut it evenly."""
+    tokens = max(LEAST_TOKENS, 1 << (num_tokens - 1).bit_length())
+    for splits, least_rows in LEAST_ROWS.items():
+        num_clusters = num_processors // splits
+        rows = even_rows(num_rows, num_clusters)
+        if rows is None or rows < least_rows:
+            continue
+        turns = -(-num_rows // (rows * num_clusters))
+        blocks = BLOCKS if rows >= FEW_ROWS else BLOCKS_OF_FEW
+        # A split tile is its cluster's only one.
+        if size % (COLUMNS * blocks * splits) == 0 and 1 in {splits, turns}:
+            window = WINDOW * (MOST_TOKENS // tokens) * min(turns, 2)
+            return _filled(Form(tokens, rows, splits, blocks), window)
+    return None
+
+
+def _filled(form: Form, window: int) -> Form | None:
+    """With as many stages as memory holds, of tokens two for three of weights at least."""
+    ahead = max(2, window // (2 * COLUMNS * form.blocks * form.rows))
+    forms = (
+        evolve(form, stages=stages, token_stages=of_tokens, ahead=min(ahead, stages))
+        for stages in range(MOST_STAGES, LEAST_STAGES - 1, -1)
+        for of_tokens in range(stages, 2 * stages // 3, -1)
+    )
+    return next((form for form in forms if form.memory <= MEMORY), None)
+
+
+def even_rows(num_rows: int, num_clusters: int) -> int | None:
+    """The fewest rows of a tile with which clusters take equally many, and the fewest possible."""
+    turns = -(-num_rows // (MOST_ROWS * num_clusters))
+    shares = range(SIXTEEN, MOST_ROWS + 1, SIXTEEN)
+    fit = (n for n in shares if num_rows % n == 0 and num_rows // n <= turns * num_clusters)
+    return next(fit, None)

@@ -1,0 +1,97 @@
+"""Loads kernels and launches them on torch's current stream, each before the last one has ended.
+
+This module refuses to know what a kernel computes.
+"""
+
+import ctypes
+import struct
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from attrs import frozen
+
+from ...core.errors import UnavailableError
+from .forms import Form
+from .program import machine_code
+
+KERNEL = "product"
+
+_PROGRAMMATIC_STREAM_SERIALIZATION, _CLUSTER_DIMENSION = 6, 4
+_CONFIG = struct.Struct("=7I4xQQI4x")
+"""CUlaunchConfig: grid, block, shared bytes; stream, attributes, how many."""
+
+
+@frozen(eq=False)
+class Kernel:
+    """A kernel on a device.
+
+    Attributes:
+        form: how large it is.
+        function: the driver's handle.
+        kept: what the handle is of.
+        attributes: CUlaunchAttribute, two: each a name and a union of 64 bytes.
+    """
+
+    form: Form
+    function: int
+    kept: object
+    attributes: "ctypes.Array[ctypes.c_char]"
+
+    def launch(self, num_ctas: int, arguments: bytes, device: torch.device) -> None:
+        """Enqueue it.
+
+        Raises:
+            RuntimeError: the driver refuses.
+        """
+        packed = ctypes.create_string_buffer(arguments, len(arguments))
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(packed))
+        form, stream = self.form, torch.cuda.current_stream(device).cuda_stream
+        config = _CONFIG.pack(
+            *(num_ctas, 1, 1, form.threads, 1, 1),
+            *(form.memory, stream, ctypes.addressof(self.attributes), 2),
+        )
+        with torch.cuda.device(device):
+            error = _driver_function()(config, self.function, pointers, None)
+        if error:
+            raise RuntimeError(f"cuLaunchKernelEx: the driver returned error {error}")
+
+
+def load_kernel(form: Form, way: str, device: torch.device) -> Kernel:
+    """Compiled, and in the device's memory.
+
+    Raises:
+        UnavailableError: it cannot be compiled or loaded here.
+    """
+    major, minor = torch.cuda.get_device_capability(device)
+    try:
+        file = machine_code(form.macros(way), f"sm_{major}{minor}a")
+        _driver_function()
+        import cupy  # noqa: PLC0415 (not installed everywhere)
+
+        with torch.cuda.device(device):
+            kernel = cupy.RawModule(path=str(file)).get_function(KERNEL)
+            kernel.max_dynamic_shared_size_bytes = form.memory
+    except (ImportError, OSError, RuntimeError) as error:
+        raise UnavailableError(f"streamed products: {error}") from error
+    attributes = struct.pack("=IIi60x", _PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
+    attributes += struct.pack("=II3I52x", _CLUSTER_DIMENSION, 0, form.splits, 1, 1)
+    kept = ctypes.create_string_buffer(attributes, len(attributes))
+    return Kernel(form, kernel.kernel.ptr, kernel, kept)
+
+
+@cache
+def _driver_function() -> Callable[..., int]:
+    """What launches.
+
+    Raises:
+        UnavailableError: the driver is not found.
+    """
+    try:
+        function = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+    except (OSError, AttributeError) as error:
+        raise UnavailableError(f"streamed products: expected a driver: {error}") from error
+    function.argtypes = [ctypes.c_void_p] * 4
+    function.restype = ctypes.c_int
+    launch: Callable[..., int] = function
+    return launch
