@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from ...backends.commit import at_commit
 from ..bench.markdown import table
 from ..bench.sweep import PLAIN
 from .results import Check, TuneResults
-from .tables import error_summary, recommendation, unit
+from .tables import NEW, error_summary, recommendation, unit, what_is_new
 
 
 def as_markdown(results: TuneResults) -> str:
@@ -17,13 +18,14 @@ def _parts(results: TuneResults) -> Iterator[str]:
     machine, load = results.machine, results.load
     yield (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "
-        f"{results.backend}, temperature {results.temperature:g}, {load.output_len} tokens per "
+        f"{results.backend}{at_commit(machine)}, temperature {results.temperature:g}, "
+        f"{load.output_len} tokens per "
         f"request{', seconds of processor time' if results.cpu_time else ''}.\n"
     )
     for concurrency in results.concurrencies:
         yield f"- {recommendation(results, concurrency).plain}"
     if results.checks:
-        head = ["", "K", "at a time", f"predicted {unit(results)}", "measured", "error"]
+        head = ["", "K", "at a time", f"predicted {unit(results)}", "measured", "error", NEW]
         yield "\n" + table(head, map(_row, results.checks))
         yield f"Prediction error: {error_summary(results.checks)}.\n"
 
@@ -37,4 +39,5 @@ def _row(check: Check) -> list[str]:
         f"{one.tokens_per_second:,.1f}",
         f"{check.measured:,.1f}",
         f"{check.error:+.1%}".replace("%", " %"),
+        what_is_new(check),
     ]

@@ -18,6 +18,7 @@ import torch
 from attrs import evolve, frozen
 
 from ...core.errors import InvalidInputError
+from ..commit import at_commit, commit
 from .findings import Difference
 from .table import markdown
 from .tally import Tally
@@ -100,7 +101,8 @@ class Record:
         }
         text = json.dumps({**about, "tally": attrs.asdict(self.tally)}, indent=2)
         path.write_text(text + "\n", encoding="utf-8")
-        where = f"Backend `{self.backend}` on {', '.join(self.machines)}, {about['date']}:"
+        commits = "".join(dict.fromkeys(at_commit(share.versions) for share in self.shares))
+        where = f"Backend `{self.backend}` on {', '.join(self.machines)}{commits}, {about['date']}:"
         path.with_suffix(".md").write_text(f"{where}\n\n{markdown(self.tally)}", encoding="utf-8")
 
     @classmethod
@@ -143,6 +145,7 @@ def _numbers(ranges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 def _versions() -> dict[str, str]:
     return {
         "acceptor": version("acceptor"),
+        "commit": commit(),
         "hypothesis": version("hypothesis"),
         "numpy": version("numpy"),
         "python": platform.python_version(),

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from acceptor.backends.commit import at_commit
+
 DATA = Path(__file__).parents[2] / "docs" / "data"
 HEADER = "| what | command | where | when | outcome |\n|---|---|---|---|---|\n"
 
@@ -25,7 +27,7 @@ def _rows(folder: Path) -> Iterator[tuple[str, ...]]:
     for path in sorted(folder.glob("equivalence-*.json")):
         record = _read(path)
         command = f"`make equivalence BACKEND={record['backend']}`"
-        where = ", ".join(record["machines"])
+        where = ", ".join(record["machines"]) + _commits(record)
         yield f"equivalence, {record['backend']}", command, where, record["date"], _equal(record)
     for path in sorted(folder.glob("sanitize-*.json")):
         record = _read(path)
@@ -46,7 +48,13 @@ def _read(path: Path) -> dict[str, Any]:
 def _machine(record: dict[str, Any]) -> tuple[str, str]:
     machine = record["machine"]
     driver = f", driver {machine['driver']}" if "driver" in machine else ""
-    return f"{machine['device']}{driver}, torch {machine['torch']}", record["date"]
+    return f"{machine['device']}{driver}, torch {machine['torch']}{at_commit(machine)}", record[
+        "date"
+    ]
+
+
+def _commits(record: dict[str, Any]) -> str:
+    return "".join(dict.fromkeys(at_commit(share["versions"]) for share in record["shares"]))
 
 
 def _tests(record: dict[str, Any]) -> str:

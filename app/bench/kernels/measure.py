@@ -17,6 +17,7 @@ from ....backends import load_sampler
 from ....core.errors import UnavailableError
 from ....core.output import VerifyOutput
 from ....core.ports import Sampler
+from ...current_device import current_device
 from .floor import Floor, measure_bandwidth, measure_floor
 from .inputs import Logits, Step, make_step
 from .results import Cell, Line, Times
@@ -61,8 +62,9 @@ class Bench:
         for _, same_shape in groupby(workloads, _shape):
             logits: list[Logits] = []
             for workload in same_shape:
-                logits = logits or self._random_logits(workload)
-                line = self._line(workload, logits)
+                with current_device(self.device):
+                    logits = logits or self._random_logits(workload)
+                    line = self._line(workload, logits)
                 progress(line)
                 lines.append(line)
         return tuple(lines)
@@ -72,7 +74,8 @@ class Bench:
         if self.device.type != "cuda":
             return None
         try:
-            return measure_bandwidth(self.stopwatch, torch.cuda.Stream(self.device))
+            with current_device(self.device):
+                return measure_bandwidth(self.stopwatch, torch.cuda.Stream(self.device))
         except UnavailableError:
             return None
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import torch
 
+from ...bench.kernels.machine import describe
 from .milestones import ACCEPTANCE_RATE, Milestone, Subject, milestones
 from .shapes import LARGE, REHEARSAL
 from .table import as_markdown
@@ -53,6 +54,7 @@ def main(
         "date": datetime.now(UTC).date().isoformat(),
         "device": "CPU, rehearsal" if rehearse else torch.cuda.get_device_name(),
         "torch": torch.__version__,
+        "machine": describe(device),
         "backend": backend,
         "acceptance_rate": ACCEPTANCE_RATE,
         "missing": {},

@@ -6,6 +6,8 @@ This module refuses to measure.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ....backends.commit import at_commit
+
 ATTENTION_WAYS = ("us", "together_us", "flex_us")
 
 
@@ -117,6 +119,6 @@ def _source(record: Mapping[str, Any]) -> str:
         speed = record["bandwidth"] / 1e12
         memory = f"; memory delivers {speed:.2f} TB/s at best, copied or read"
     return (
-        f"{record['device']}, torch {record['torch']}, backend {record['backend']}, "
-        f"{record['date']}{memory}."
+        f"{record['device']}, torch {record['torch']}, backend {record['backend']}"
+        f"{at_commit(record.get('machine', {}))}, {record['date']}{memory}."
     )

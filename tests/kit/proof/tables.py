@@ -6,6 +6,8 @@ It refuses to compute: every number is in a record.
 from collections.abc import Iterable
 from typing import Any
 
+from acceptor.backends.commit import at_commit
+
 Record = dict[str, Any]
 
 VIEWS = {"first": "first token", "joint": "sequence", "conditional": "after a rejection"}
@@ -96,7 +98,8 @@ def _large(record: Record) -> str:
 
 def _where(record: Record) -> str:
     machine = record["machine"]
-    return f"Backend `{record['backend']}` on {machine['device']}, {machine['date']}:"
+    where = f"{machine['device']}{at_commit(machine)}, {machine['date']}"
+    return f"Backend `{record['backend']}` on {where}:"
 
 
 def _on_gpu(record: Record) -> str:
