@@ -40,7 +40,7 @@ LOSSLESS = ("strict", "strict-coupled", "probabilistic", "block")
 SET_RATES = (0.24, 0.6, 0.69, 0.9)
 NUM_SPEC_TOKENS = 3
 SYNTHETIC_LOAD = Load(
-    num_requests=32, max_concurrency=32, output_len=400, warm_up=0, ignore_eos=True
+    num_requests=128, max_concurrency=32, output_len=400, warm_up=0, ignore_eos=True
 )
 """Long outputs: the last drafts of each are shorter, and accepted at a higher rate."""
 
@@ -75,7 +75,8 @@ class Measurement:
     Attributes:
         pair: the models.
         backend: what verifies.
-        load: of every part; how many requests, how long, how many at once.
+        load: where acceptance is wanted; how many requests, how long, how many at once.
+        timed_load: where speed is wanted, too.
         files: name -> prompts, beside the built-in ones.
         lengths: each K of the sweep over K.
         begin: shows progress.
@@ -87,6 +88,7 @@ class Measurement:
     files: Mapping[str, Path]
     lengths: tuple[int, ...]
     begin: Begin
+    timed_load: Load
     policies: dict[str, PolicySettings] = field(init=False)
 
     @policies.default
@@ -96,12 +98,15 @@ class Measurement:
     def parts(self) -> dict[str, Callable[[], Any]]:
         """What measures each field of a `Document`, what matters most first."""
         return {
-            "lengths": lambda: self._run(self.load, (0, *self.lengths), self.policies),
+            "lengths": self._lengths,
             "datasets": lambda: dict(self._datasets()),
             "greedy": lambda: dict(self._greedy()),
             "steps": lambda: tuple(self._steps()),
             "synthetic": self._synthetic,
         }
+
+    def _lengths(self) -> BenchResults:
+        return self._bench(self.timed_load, (0, *self.lengths), self.policies).run(self.begin)
 
     def _greedy(self) -> Iterator[tuple[str, BenchResults]]:
         for name, share in GREEDY_SHARES.items():
@@ -144,7 +149,9 @@ class Measurement:
         policies: dict[str, PolicySettings],
         **source: Any,
     ) -> BenchResults:
-        return self._bench(load, lengths, policies, **source).run(self.begin)
+        """Acceptance alone."""
+        bench = self._bench(load, lengths, policies, **source)
+        return evolve(bench, is_timed=False).run(self.begin)
 
     def _bench(
         self,
@@ -212,6 +219,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--prompts", "files", type=(str, _FILE), multiple=True, help="NAME FILE.jsonl")
 @click.option("--num-requests", type=int, default=24, show_default=True)
 @click.option("--output-len", type=int, default=48, show_default=True)
+@click.option(
+    "--timed", type=(int, int), help="Requests and tokens where speed is wanted.  [default: as all]"
+)
 @click.option("--max-concurrency", type=int, default=8, show_default=True)
 @click.option("--k", "lengths", type=int, multiple=True, default=(2, 4, 8), show_default=True)
 @click.option("--record", type=_FILE, help="What training wrote: makes a page of this pair.")
@@ -262,17 +272,21 @@ def _measurement(
     files: tuple[tuple[str, Path], ...],
     lengths: tuple[int, ...],
     backend: str,
+    timed: tuple[int, int] | None,
     **options: Any,
 ) -> Measurement:
     models = ModelsConfig(**{role: options[role] for role in ("target", "draft", "device")})
     amount = {key: options[key] for key in ("num_requests", "output_len", "max_concurrency")}
+    load = Load(**amount, ignore_eos=True)
+    num_requests, output_len = timed or (load.num_requests, load.output_len)
     return Measurement(
         pair=load_pair(models, DrafterConfig()),
         backend=backend,
-        load=Load(**amount, ignore_eos=True),
+        load=load,
         files=dict(files),
         lengths=lengths,
         begin=begin,
+        timed_load=evolve(load, num_requests=num_requests, output_len=output_len),
     )
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...backends.commit import at_commit
 from ...core.policies import Synthetic
 from .markdown import side_by_side, table
 from .plots import draw_acceptance, draw_throughput, save
@@ -15,9 +16,16 @@ from .results import BenchResults, BenchRun
 
 if TYPE_CHECKING:
     from .document import Document
+    from .sweep import Load
     from .timed_steps import TimedStep
 
-SERVING = ("output token throughput (tok/s)", "mean TTFT (ms)", "mean TPOT (ms)", "P99 TPOT (ms)")
+SERVING = (
+    "output token throughput (tok/s)",
+    "mean TTFT (ms)",
+    "mean TPOT (ms)",
+    "P99 TPOT (ms)",
+    "median ITL (ms)",
+)
 # A CPU is rarely alone: its figures count processor time, and leave out latencies.
 SERVING_ON_CPU = ("output tokens per CPU second",)
 ACCEPTED = (
@@ -29,7 +37,7 @@ ACCEPTED = (
 def write_tables(document: Document, name: str, out: Path) -> None:
     """One Markdown file per table, and the pictures, all named after the pair."""
     tables = {
-        "where": where(document.lengths),
+        "where": where(document.lengths, next(iter(document.datasets.values())).load),
         "datasets": datasets(document.datasets),
         "strict": against_strict(document.lengths),
         "lengths": lengths(document.lengths),
@@ -48,14 +56,20 @@ def write_tables(document: Document, name: str, out: Path) -> None:
     save(draw, runs, figures / f"benchmark-{name}-throughput.svg")
 
 
-def where(results: BenchResults) -> str:
-    """One sentence: the machine, the date and the load."""
+def where(results: BenchResults, accepted: Load) -> str:
+    """The machine, the date and the load; another one where only acceptance was wanted."""
     machine, load = results.machine, results.load
     setting = results.runs[0].setting
+    others = ""
+    if accepted.output_len != load.output_len:
+        others = (
+            f"; {accepted.num_requests} of {accepted.output_len} where only acceptance is shown"
+        )
     return (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "
-        f"{setting.backend}; {load.num_requests} requests of {load.output_len} tokens for each "
-        f"figure, at most {load.max_concurrency} at a time.\n"
+        f"{setting.backend}{at_commit(machine)}; {load.num_requests} requests of "
+        f"{load.output_len} tokens for each figure, at most {load.max_concurrency} at a time"
+        f"{others}.\n"
     )
 
 
@@ -100,30 +114,48 @@ def _drafts(run: BenchRun) -> bool:
 def lengths(results: BenchResults) -> str:
     """Throughput and acceptance length at every K."""
     cpu_time = _on_cpu(results)
-    plain = _speed(next(run for run in results.runs if not _drafts(run)), cpu_time=cpu_time)
-    unit = _unit(cpu_time=cpu_time)
-    head = ["policy", "K", unit, "of plain", "acceptance rate (%)", "acceptance length"]
-    rows = [["plain", "0", f"{plain:.1f}", "1.00", "–", "–"]]
+    plain = next(run for run in results.runs if not _drafts(run))
+    head = ["policy", "K", *_speed_head(cpu_time=cpu_time), "acceptance rate (%)"]
+    rows = [["plain", "0", *_speed_cells(plain, plain, cpu_time=cpu_time), "–", "–"]]
     for run in filter(_drafts, results.runs):
-        speed, acceptance = _speed(run, cpu_time=cpu_time), run.figures.acceptance
+        acceptance = run.figures.acceptance
         rows.append(
             [
                 run.setting.policy,
                 str(run.setting.num_spec_tokens),
-                f"{speed:.1f}",
-                f"{speed / plain:.2f}",
+                *_speed_cells(run, plain, cpu_time=cpu_time),
                 f"{100 * acceptance.acceptance_rate:.1f}",
                 f"{acceptance.acceptance_length:.2f}",
             ]
         )
-    return table(head, rows)
+    return table([*head, "acceptance length"], rows)
+
+
+def _speed_head(*, cpu_time: bool) -> list[str]:
+    whole = [_unit(cpu_time=cpu_time), "of plain"]
+    return whole if cpu_time else [*whole, "median ITL (ms)", "of plain at that pace"]
+
+
+def _speed_cells(run: BenchRun, plain: BenchRun, *, cpu_time: bool) -> list[str]:
+    """Of the whole run and, unless processor time counts, at the pace of its median step."""
+    speed = _speed(run, cpu_time=cpu_time)
+    cells = [f"{speed:.1f}", f"{speed / _speed(plain, cpu_time=cpu_time):.2f}"]
+    if cpu_time:
+        return cells
+    return [*cells, f"{run.figures.itl.median:.3f}", f"{_pace(run) / _pace(plain):.2f}"]
+
+
+def _pace(run: BenchRun) -> float:
+    """Tokens that a request gains per millisecond, if all its steps took as long as the median."""
+    per_step = run.figures.acceptance.acceptance_length if _drafts(run) else 1.0
+    return per_step / run.figures.itl.median
 
 
 def greedy(measured: Mapping[str, BenchResults]) -> str:
     """Acceptance of greedy and of sampled requests, alone and mixed."""
     head = ["policy"]
-    for name, results in measured.items():
-        head += [f"{name}: greedy", "sampled", _unit(cpu_time=_on_cpu(results))]
+    for name in measured:
+        head += [f"{name}: greedy", "sampled"]
     policies = [run.setting.policy for run in next(iter(measured.values())).runs]
     rows = [
         [policy, *(cell for one in measured.values() for cell in _greedy_cells(one, place))]
@@ -138,8 +170,7 @@ def _greedy_cells(results: BenchResults, place: int) -> list[str]:
     if not by_kind.keys() & {"greedy", "sampled"}:
         by_kind = {"sampled": run.figures.acceptance}
     shown = [by_kind.get(kind) for kind in ("greedy", "sampled")]
-    cells = ["–" if one is None else f"{one.acceptance_length:.2f}" for one in shown]
-    return [*cells, f"{_speed(run, cpu_time=_on_cpu(results)):.1f}"]
+    return ["–" if one is None else f"{one.acceptance_length:.2f}" for one in shown]
 
 
 def steps(timed: Sequence[TimedStep]) -> str:

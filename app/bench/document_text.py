@@ -22,6 +22,13 @@ Held-out loss and agreement are measured as for [the bundled pair](bundled-pair.
 ```{{include}} data/benchmark-{name}-where.md
 ```
 
+Each figure of speed is of one run, after a rehearsal of the same requests, by a process alone on
+its GPU. Throughput counts entering the prompts, too, and whatever else the host's cores did
+meanwhile; a run is short. A median ITL is of all steps of a run, and so says more about what a step
+takes; but a host that is disturbed for half a run shows there, too. At one K all policies ask
+nearly the same of the GPU, and of the host a little more where more tokens come out: take larger
+differences for noise.
+
 ## Against strict
 
 In parentheses the difference to strict, in points for rates.
@@ -37,6 +44,9 @@ Acceptance lengths by prompts, K = 3:
 ![Acceptance per position](figures/benchmark-{name}-acceptance.svg)
 
 ## Against K
+
+"Of plain at that pace" is the acceptance length over the median ITL, as a multiple of plain
+decoding's.
 
 ```{{include}} data/benchmark-{name}-lengths.md
 ```

@@ -32,7 +32,11 @@ STYLE: Any = {
 _MARKERS = "osD^vPXh"
 _ADAPTIVE = "*"
 _DASHES = ("-", "--", ":", "-.")
-_LATENCIES = (("ttft", "time to first token"), ("tpot", "time per output token"))
+_LATENCIES = (
+    ("ttft", "time to first token"),
+    ("tpot", "time per output token"),
+    ("itl", "inter-token latency"),
+)
 
 
 def draw_all(
@@ -138,7 +142,7 @@ def _title(run: BenchRun) -> str:
 
 
 def draw_latencies(figure: Figure, runs: Sequence[BenchRun]) -> None:
-    """How many requests are served within a time; one panel per kind of time."""
+    """How many requests, and for ITL steps, take no longer; one panel per kind of time."""
     panels = figure.subplots(1, len(_LATENCIES), sharey=True)
     looks, several = Looks.of(runs), len(list(comparable(runs))) > 1
     for axes, (name, title) in zip(panels, _LATENCIES, strict=True):
@@ -148,7 +152,7 @@ def draw_latencies(figure: Figure, runs: Sequence[BenchRun]) -> None:
                 label = f"{run.setting.label}, {_title(run)}" if several else run.setting.label
                 axes.plot(spread.percentiles, PERCENTILES, label=label, **looks.line(run))
         axes.set(xlabel=f"{title}, ms", ylim=(0, 101), xlim=(0, None))
-    panels[0].set_ylabel("requests within it, %")
+    panels[0].set_ylabel("requests (ITL: steps) within it, %")
     put_legend(figure, panels[-1])
 
 

@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 
 from .data import TokenStream
 from .measure import held_out_loss, measure_agreement
-from .models import as_shipped, build_model, learner, logits_of
+from .models import as_shipped, build_model, learner, logits_of, teacher_of
 from .pace import Budget, Pace
 from .recipe import Recipe
 from .sampling import as_served, sample_rows
@@ -109,8 +109,12 @@ def distill_draft(
     generator = torch.Generator().manual_seed(recipe.seed + 1)
     draft = build_model(recipe.draft, recipe, device)
     learning = learner(draft, recipe.draft_learning_rate, recipe)
-    pace = Pace(recipe.draft_steps, recipe.evaluate_every, budget)
+    teacher = teacher_of(target)
     curve: list[Point] = []
+
+    def teach(rows: Tensor) -> Tensor:
+        with autocast(device), torch.no_grad():
+            return logits_of(teacher, rows)
 
     def evaluate(loss: Tensor) -> None:
         candidate = as_shipped(learning.average.module)
@@ -120,11 +124,13 @@ def distill_draft(
         keep(candidate)
         pace.note_evaluation()
 
+    # Compiling is no progress, after which learning rates would be past their warm-up.
+    teach(_mixed_rows(training, pools, recipe, generator)[0])
+    pace = Pace(recipe.draft_steps, recipe.evaluate_every, budget.part(1.0))
     for progress in pace:
         rows, temperatures = _mixed_rows(training, pools, recipe, generator)
+        target_logits = teach(rows)
         with autocast(device):
-            with torch.no_grad():
-                target_logits = logits_of(target, rows)
             draft_logits = logits_of(draft, rows)
         share = variation_share(progress)
         loss = distillation_loss(target_logits, draft_logits, temperatures, share)

@@ -47,6 +47,21 @@ def logits_of(model: nn.Module, tokens: Tensor) -> Tensor:
     return logits
 
 
+def compile_layers(model: LlamaForCausalLM) -> None:
+    """Let layers run fused; they share one compilation, made when the first one runs."""
+    for layer in model.model.layers:
+        layer.compile(dynamic=False)
+
+
+def teacher_of(model: LlamaForCausalLM) -> LlamaForCausalLM:
+    """What gives the same logits faster: on a GPU a compiled copy in bf16, as it is served."""
+    if model.device.type != "cuda":
+        return model
+    teacher = deepcopy(model).to(torch.bfloat16)
+    compile_layers(teacher)
+    return teacher
+
+
 @contextmanager
 def dropout(model: LlamaForCausalLM, probability: float) -> Iterator[None]:
     """Drop embeddings and what each block adds to the stream: Llama itself has no dropout."""

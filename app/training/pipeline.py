@@ -32,7 +32,7 @@ from .record import (
 from .tokenizer import save_tokenizer, train_tokenizer
 from .train import Report, train_target
 
-TARGET_ENDS, SAMPLING_ENDS, DRAFT_ENDS = 0.45, 0.6, 0.93
+TARGET_ENDS, SAMPLING_ENDS, DRAFT_ENDS = 0.5, 0.65, 0.93
 """Shares of the time limit; the rest is for measuring what came out."""
 
 _SAMPLE_TOKENS = 300

@@ -55,23 +55,21 @@ class Recipe:
 RECIPES: Mapping[str, Recipe] = MappingProxyType(
     {
         "bundled": Recipe(),
-        # For a GPU, where a layer's launches count more than its width: one wide layer drafts.
-        # So many weights learn the texts by heart sooner, hence fewer steps and more dropout.
+        # For a GPU, where a layer's launches count more than its width: few wide layers.
+        # So many weights learn the texts by heart sooner, hence more dropout and decay.
         "large": Recipe(
-            target=Shape(512, 12, 8, 2, 1536),
-            draft=Shape(384, 1, 6, 2, 1152),
-            dropout=0.3,
-            weight_decay=0.3,
-            average_decay=0.99,
-            target_rows_per_step=32,
-            target_steps=800,
-            target_learning_rate=1e-3,
+            target=Shape(512, 8, 8, 2, 1536),
+            draft=Shape(384, 2, 6, 2, 1152),
+            dropout=0.35,
+            weight_decay=1.0,
+            target_rows_per_step=24,
+            target_steps=2500,
+            target_learning_rate=1.5e-3,
             draft_steps=4000,
             draft_learning_rate=3e-3,
             sampled_rows=2048,
             evaluation_rows=32,
-            evaluate_every=100,
-            patience=3,
+            evaluate_every=250,
         ),
     }
 )

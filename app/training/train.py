@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 
 from .data import TokenStream
 from .measure import held_out_loss
-from .models import as_shipped, build_model, dropout, learner, logits_of
+from .models import as_shipped, build_model, compile_layers, dropout, learner, logits_of
 from .pace import Budget, Pace
 from .recipe import Recipe
 
@@ -72,9 +72,13 @@ def train_target(
     generator = torch.Generator().manual_seed(recipe.seed)
     model = build_model(recipe.target, recipe, device)
     learning = learner(model, recipe.target_learning_rate, recipe)
-    pace = Pace(recipe.target_steps, recipe.evaluate_every, budget)
     curve: list[Point] = []
     best = model
+
+    def loss_of_rows() -> Tensor:
+        rows = training.rows(recipe.target_rows_per_step, recipe.context_length, generator)
+        with autocast(device):
+            return next_token_loss(logits_of(model, rows), rows)
 
     def evaluate(loss: Tensor) -> None:
         nonlocal best
@@ -87,10 +91,10 @@ def train_target(
         pace.note_evaluation()
 
     with dropout(model, recipe.dropout):
+        _compile(model, loss_of_rows)
+        pace = Pace(recipe.target_steps, recipe.evaluate_every, budget.part(1.0))
         for progress in pace:
-            rows = training.rows(recipe.target_rows_per_step, recipe.context_length, generator)
-            with autocast(device):
-                loss = next_token_loss(logits_of(model, rows), rows)
+            loss = loss_of_rows()
             learning.step(loss, progress)
             if pace.is_due():
                 evaluate(loss)
@@ -99,6 +103,13 @@ def train_target(
     if pace.is_last_due():
         evaluate(loss)
     return best, curve
+
+
+def _compile(model: LlamaForCausalLM, loss: Callable[[], Tensor]) -> None:
+    """On a GPU, before the clock counts: learning rates would be past their warm-up."""
+    if model.device.type == "cuda":
+        compile_layers(model)
+        loss().backward()
 
 
 def best_of(curve: Sequence[Point]) -> Point:

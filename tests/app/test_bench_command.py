@@ -73,6 +73,9 @@ def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
         "latency.svg",
         "throughput.svg",
     }
+    latencies = (plots / "latency.svg").read_text(encoding="utf-8")
+    for name in ("time to first token", "time per output token", "inter-token latency"):
+        assert name in latencies
     code, out, err = bench(*QUICK, "--policy", "block,typical", "--compare", file)
     assert (code, err) == (0, "")
     assert "not measured before: block, K=4, temperature 1, backend reference" in out

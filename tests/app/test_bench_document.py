@@ -51,7 +51,13 @@ def toy_pair() -> BenchPair:
 @pytest.fixture(scope="module")
 def measurement() -> Measurement:
     return Measurement(
-        pair=toy_pair(), backend="reference", load=LOAD, files={}, lengths=(1, 2), begin=silent
+        pair=toy_pair(),
+        backend="reference",
+        load=LOAD,
+        files={},
+        lengths=(1, 2),
+        begin=silent,
+        timed_load=evolve(LOAD, num_requests=5, output_len=20),
     )
 
 
@@ -104,6 +110,8 @@ def test_its_tables_hold_every_policy(document: Document, tmp_path: Path) -> Non
         lines = text.splitlines()
         assert len({line.count("|") for line in lines}) == 1, name
     assert tables["benchmark-toy-lengths"].count("\n") == 2 + 1 + 2 * len(LOSSLESS)
+    assert "5 requests of 20 tokens" in tables["benchmark-toy-where"]
+    assert "; 6 of 12 where only acceptance is shown" in tables["benchmark-toy-where"]
     assert len(list((tmp_path / "figures").iterdir())) == 2
 
 

@@ -4,9 +4,11 @@ import json
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from attrs import evolve
 from rich.console import Console
 
@@ -123,6 +125,15 @@ def test_a_rehearsal_counts_for_nothing(
     (again,) = bench.run(begin).runs
     assert names == ["block, K=3, rehearsal: 12", "block, K=3: 12"]
     assert again.figures.acceptance == once.figures.acceptance
+
+
+def test_on_a_gpu_loads_are_rehearsed_where_speed_is_wanted(
+    make_bench: Callable[..., Bench],
+) -> None:
+    on_gpu: Any = SimpleNamespace(target=SimpleNamespace(device=torch.device("cuda")))
+    bench = evolve(make_bench(lengths=(3,), policies={"block": Block()}), pair=on_gpu)
+    assert bench.rehearses
+    assert not evolve(bench, is_timed=False).rehearses
 
 
 def test_arrivals_at_a_rate_are_served_one_after_the_other(
@@ -242,16 +253,16 @@ def test_a_set_rate_comes_out_within_half_a_point(
     # Not so short that the last drafts of each output, which are shorter and accepted at a higher
     # rate, would count.
     load = Load(
-        num_requests=100,
-        max_concurrency=50,
-        output_len=round(120 * (1 + 3 * rate)),
+        num_requests=120,
+        max_concurrency=120,
+        output_len=round(300 * (1 + 3 * rate)),
         input_len=2,
         warm_up=0,
         ignore_eos=True,
     )
     policies = {"synthetic": SyntheticSettings(acceptance_rate=rate)}
-    bench = make_bench(load, policies, lengths=(3,), temperatures=(0.0,), max_model_len=480)
+    bench = make_bench(load, policies, lengths=(3,), temperatures=(0.0,), max_model_len=1200)
     figures = bench.run().runs[0].figures
-    assert figures.acceptance.num_drafts > 11_500
+    assert figures.acceptance.num_drafts > 35_000
     assert figures.acceptance.acceptance_rate == pytest.approx(rate, abs=0.005)
     assert_figures_add_up(figures)

@@ -22,7 +22,7 @@ from acceptor.app.training.__main__ import main
 from acceptor.app.training.data import encode, read_source
 from acceptor.app.training.distill import distillation_loss, sample_pools, variation_share
 from acceptor.app.training.measure import bits_per_byte, held_out_loss
-from acceptor.app.training.models import build_model
+from acceptor.app.training.models import as_shipped, build_model, compile_layers, teacher_of
 from acceptor.app.training.pace import Budget, Pace, rate_share
 from acceptor.app.training.recipe import RECIPES, Recipe, with_settings
 from acceptor.app.training.tokenizer import END_OF_TEXT_ID, train_tokenizer
@@ -129,6 +129,19 @@ def test_a_run_within_a_time_writes_the_same(tmp_path: Path) -> None:
         assert f"{name}: step {record['curves'][name][-1]['step']} of" in result.output
         model = LlamaForCausalLM.from_pretrained(tmp_path / name)
         assert sum(p.numel() for p in model.parameters()) == record["models"][name]["parameters"]
+
+
+# Of torch, about itself, as it loads its compiler.
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_copy_of_a_model_with_compiled_layers_has_none() -> None:
+    recipe = with_settings(Recipe(), [f"{name}={value}" for name, value in MINIATURE.items()])
+    model = build_model(recipe.target, recipe, torch.device("cpu"))
+    assert teacher_of(model) is model
+    compile_layers(model)
+    copy = as_shipped(model)
+    for layer, its_copy in zip(model.model.layers, copy.model.layers, strict=True):
+        assert layer._compiled_call_impl is not None
+        assert its_copy._compiled_call_impl is None
 
 
 def test_more_rows_are_written_at_once_than_a_row_is_long() -> None:
