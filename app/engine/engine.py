@@ -5,15 +5,18 @@ order of arrival change when they come, not what they are. This module refuses t
 request: it ends with its error, and the others go on.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import count
-from typing import TypedDict, Unpack
+from typing import SupportsIndex, TypedDict, Unpack
 
 import torch
 from attrs import define, field
 
-from ...core.errors import InvalidInputError
+from ...adapters.error_text import one_line
+from ...core.errors import AcceptorError, InvalidInputError
 from ...core.sampling_params import SamplingParams
+from ..admission import check_text
+from ..current_device import current_device
 from ..request import GenerationRequest, GenerationResult, Progress
 from .entry import Arrival, OnProgress, ignore
 from .loop import Loop
@@ -21,7 +24,7 @@ from .parts import Parts
 from .schedule import Limits
 from .streaming import Streams
 
-Prompt = str | Sequence[int] | GenerationRequest
+Prompt = str | Iterable[SupportsIndex] | GenerationRequest
 """A text, if the engine has a tokenizer; token ids; or a whole request."""
 
 
@@ -57,7 +60,7 @@ class Engine:
 
     @classmethod
     def of(cls, parts: Parts, limits: Limits) -> "Engine":
-        """An engine of these parts; all of its memory is allocated here.
+        """An engine of these parts; the caches of all its slots are allocated here.
 
         Raises:
             InvalidInputError: the limits do not fit the target.
@@ -83,16 +86,21 @@ class Engine:
 
         Returns:
             The id that its `Progress` carries as `request_index`.
+
+        Raises:
+            InvalidInputError: nobody could be told, because on_progress cannot be called.
         """
+        if not callable(on_progress):
+            raise InvalidInputError(f"on_progress: expected a function, got {on_progress!r}")
         request, error = None, ""
         try:
             request = self._request(prompt, params, wishes)
-        except InvalidInputError as unfit:
-            error = str(unfit)
+        except AcceptorError as unfit:
+            error = one_line(unfit)
         arrival = Arrival(
             request_id=next(self._ids),
             request=request,
-            params=params,
+            seed=_seed_of(params if request is None else request.params),
             prompt_len=0 if request is None else len(request.prompt_token_ids),
             on_progress=on_progress,
             error=error,
@@ -109,8 +117,11 @@ class Engine:
         return self.loop.has_unfinished()
 
     def step(self) -> list[Progress]:
-        """Let requests in and out, enter prompts, decode once; what each request gained."""
-        with torch.inference_mode():
+        """Let requests in and out, enter prompts, decode once; what each request gained.
+
+        The target's device is the current one meanwhile, whatever thread this is.
+        """
+        with torch.inference_mode(), current_device(self.loop.device):
             self.loop.let_in_and_out()
             self.loop.enter_prompts()
             self.loop.decode()
@@ -152,5 +163,12 @@ class Engine:
     def _request(self, prompt: Prompt, params: SamplingParams, wishes: Wishes) -> GenerationRequest:
         if isinstance(prompt, GenerationRequest):
             return prompt
-        token_ids = self.loop.parts.encode(prompt) if isinstance(prompt, str) else prompt
-        return GenerationRequest(prompt_token_ids=token_ids, params=params, **wishes)
+        if isinstance(prompt, str):
+            check_text(prompt)
+            prompt = self.loop.parts.encode(prompt)
+        return GenerationRequest(prompt_token_ids=prompt, params=params, **wishes)
+
+
+def _seed_of(params: object) -> int:
+    """What a request is told that is refused, whatever its parameters are."""
+    return (params.seed or 0) if isinstance(params, SamplingParams) else 0

@@ -9,7 +9,6 @@ from time import perf_counter
 from attrs import define, evolve, field, frozen
 
 from ...core.output import Status
-from ...core.sampling_params import SamplingParams
 from ...core.statistics import AcceptanceStatistics
 from ..request import FinishReason, GenerationRequest, GenerationResult, Progress
 from ..request_state import RequestState, Verdict
@@ -30,7 +29,7 @@ class Arrival:
     Attributes:
         request_id: what it is told apart by.
         request: None if not even its own values are right; `error` then says why.
-        params: whose seed a result reports.
+        seed: that is reported if it is refused.
         prompt_len: tokens of the prompt.
         on_progress: whom to tell.
         time: when it came.
@@ -38,7 +37,7 @@ class Arrival:
 
     request_id: int
     request: GenerationRequest | None
-    params: SamplingParams
+    seed: int
     prompt_len: int
     on_progress: OnProgress = ignore
     error: str = ""
@@ -52,7 +51,7 @@ class Arrival:
             text="",
             finish_reason=FinishReason.ERROR,
             status=Status.OK,
-            seed=self.params.seed or 0,
+            seed=self.seed,
             statistics=AcceptanceStatistics(),
             logprobs=None,
             total_variation=None,

@@ -143,7 +143,8 @@ class CupySampler:
         place(fields, job.extent, workspace)
         fields.update(shape.fields(job.extent))
         packed = pack(fields, job.numbers, job.rates)
-        self._enqueue(launches_of(device, shape, job), stream, words_of(packed))
+        launches = launches_of(device, shape, job)
+        self._enqueue(launches, device.index, stream, words_of(packed))
 
     def _start(
         self,
@@ -162,7 +163,7 @@ class CupySampler:
             if workspace is None or not plan.fits(workspace):
                 workspace = self._workspace(device, stream, plan.job.extent)
         words = plan.argument(batch, draft_map, out, workspace)
-        self._enqueue(plan.launches(device), stream, words)
+        self._enqueue(plan.launches(device), device.index, stream, words)
 
     def _shape(self, device: Device, job: Job) -> LaunchShape:
         if job.extent.num_reqs == 0:
@@ -190,7 +191,8 @@ class CupySampler:
         launch = LogprobsLaunch.prepare(job, params, num_logprobs, kernel.room, where)
         if launch.num_ctas > 0:
             stream = _current_stream(device.index)
-            self._enqueue([(kernel, (launch.num_ctas, 1, 1))], stream, words_of(launch.packed))
+            launches = [(kernel, (launch.num_ctas, 1, 1))]
+            self._enqueue(launches, device.index, stream, words_of(launch.packed))
         return launch.logprobs
 
     def _workspace(self, device: Device, stream: int, extent: Extent) -> Workspace:
@@ -203,8 +205,13 @@ class CupySampler:
         return known
 
     def _enqueue(
-        self, launches: list[tuple[Kernel, Grid]], stream: int, words: "array[int]"
+        self, launches: list[tuple[Kernel, Grid]], index: int, stream: int, words: "array[int]"
     ) -> None:
+        if _current_index() != index:
+            # The driver launches on the current device, and stream 0 is that one's.
+            with torch.cuda.device(index):
+                self._enqueue(launches, index, stream, words)
+            return
         address, count = words.buffer_info()
         words[-1] = address
         try:
@@ -221,6 +228,11 @@ def _current_stream(index: int) -> int:
     # The raw handle is fifty times cheaper to get than a Stream object.
     stream: int = torch._C._cuda_getCurrentRawStream(index)  # noqa: SLF001
     return stream
+
+
+def _current_index() -> int:
+    index: int = torch._C._cuda_getDevice()  # noqa: SLF001, without torch's own checks
+    return index
 
 
 def _empty_output(batch: VerifyBatch, policy: Policy) -> VerifyOutput:

@@ -1,70 +1,105 @@
-"""The engine on a CUDA device: a graph does what its operations do one by one."""
+"""The engine on a CUDA device: a graph does what its operations do one by one, and nobody waits."""
 
-import json
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 from attrs import evolve
 
-from acceptor.adapters.language_model import TransformerModel
-from acceptor.adapters.random_weights import random_model
-from acceptor.app.decoder import Decoder
-from acceptor.app.engine.runner import EagerRunner
-from acceptor.app.engine.speed.shapes import DRAFT, TARGET
-from acceptor.app.model_drafter import ModelDrafter
+from acceptor.app.decode import DecodeStep
+from acceptor.app.engine.cuda_graphs import new_runner
+from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.runner import EagerRunner, Runner
+from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import FinishReason, GenerationRequest
-from acceptor.backends import load_sampler
 from acceptor.core import Policy, Probabilistic, SamplingParams, Strict
-from kit.toy_pair import Letters
+from kit.on_gpu import every_fused_backend
+from kit.small_decoder import decoder_of, requests_of
 
 pytestmark = pytest.mark.gpu
 
-SMALL = {
-    "vocab_size": 1024,
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
+NUM_WATCHED = 12
 
 
-def decoder_of(tmp_path: Path, dtype: torch.dtype, policy: Policy) -> Decoder:
-    models: list[TransformerModel] = []
-    for name, shape in (("target", TARGET), ("draft", DRAFT)):
-        file = tmp_path / f"{name}.json"
-        file.write_text(json.dumps(shape | SMALL), encoding="utf-8")
-        models.append(random_model(file, dtype=dtype, device="cuda"))
-    target, draft = models
-    sampler = load_sampler("triton")
-    return Decoder(
-        target=target,
-        drafter=ModelDrafter(model=draft, sampler=sampler, policy=policy, num_spec_tokens=3),
-        sampler=sampler,
-        policy=policy,
-        eos_token_ids=frozenset(),
-        new_detokenizer=Letters,
-    )
-
-
+@every_fused_backend
 @pytest.mark.parametrize("policy", [Strict(), Probabilistic()], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_graph_emits_what_its_operations_emit(
-    tmp_path: Path, dtype: torch.dtype, policy: Policy
+    tmp_path: Path, dtype: torch.dtype, policy: Policy, backend: str
 ) -> None:
-    decoder = decoder_of(tmp_path, dtype, policy)
+    decoder = decoder_of(tmp_path, dtype, policy, backend)
     # As many as a graph has rows, so that both multiply matrices of the same shapes.
-    requests = [
-        GenerationRequest(
-            prompt_token_ids=[seed + 1] * (5 * seed + 1),
-            params=SamplingParams(seed=seed, temperature=0.7),
-            max_tokens=12,
-        )
-        for seed in range(4)
-    ]
+    requests = requests_of(4, max_tokens=12)
     captured = decoder.generate(requests)
     eager = evolve(decoder, new_runner=EagerRunner).generate(requests)
     assert [r.finish_reason for r in captured] == [FinishReason.LENGTH] * 4
     # Until the first of them ends they are the same batch, and behind it the shapes differ.
     assert [r.token_ids[:9] for r in captured] == [r.token_ids[:9] for r in eager]
+
+
+@contextmanager
+def counted_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[None]]:
+    """One entry for each event that the host waits for; waiting in another way is an error."""
+    waits: list[None] = []
+    wait = torch.cuda.Event.synchronize
+
+    def counted(event: torch.cuda.Event) -> None:
+        waits.append(None)
+        wait(event)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda.Event, "synchronize", counted)
+        refused = Mock(side_effect=AssertionError("waited for the whole device"))
+        patch.setattr(torch.cuda, "synchronize", refused)
+        patch.setattr(torch.cuda.Stream, "synchronize", refused)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield waits
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+@every_fused_backend
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.parametrize("repetition_penalty", [1.0, 1.2], ids=["ahead", "penalties"])
+def test_a_captured_step_waits_for_its_tokens_and_for_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, repetition_penalty: float
+) -> None:
+    decoder = decoder_of(tmp_path, torch.bfloat16, Probabilistic(), backend)
+    engine = Engine.of(decoder, Limits(num_slots=4, max_len=128))
+    for seed in range(4):
+        params = SamplingParams(seed=seed, repetition_penalty=repetition_penalty)
+        engine.add_request([seed + 1] * 3, params, max_tokens=100)
+    # What is to be compiled and captured is by then.
+    for _ in range(4):
+        engine.step()
+    with counted_waits(monkeypatch) as waits:
+        gained = [len(engine.step()) for _ in range(NUM_WATCHED)]
+    assert gained == [4] * NUM_WATCHED
+    assert len(waits) == NUM_WATCHED
+
+
+async def streamed(engine: Engine, request: GenerationRequest) -> list[int]:
+    return [token_id async for p in engine.stream(request) for token_id in p.token_ids]
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@every_fused_backend
+@pytest.mark.parametrize("runner", [new_runner, EagerRunner], ids=["captured", "eager"])
+def test_the_current_device_need_not_be_the_engines(
+    tmp_path: Path, backend: str, runner: Callable[[DecodeStep], Runner]
+) -> None:
+    """Neither that of the caller nor that of the thread in which a stream's steps run."""
+    requests, outputs = requests_of(4, max_tokens=12), []
+    for device in ("cuda:0", "cuda:1"):
+        decoder = decoder_of(tmp_path, torch.bfloat16, Probabilistic(), backend, device)
+        decoder = evolve(decoder, new_runner=runner)
+        engine = Engine.of(decoder, Limits(num_slots=4, max_len=64))
+        output = [result.token_ids for result in engine.generate(requests)]
+        outputs.append([*output, asyncio.run(streamed(engine, requests[1]))])
+        assert torch.cuda.current_device() == 0
+    assert outputs[0] == outputs[1]

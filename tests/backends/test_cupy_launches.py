@@ -2,7 +2,8 @@
 
 import sys
 from array import array
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -53,6 +54,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.api", api)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     return made
 
 
@@ -165,8 +167,28 @@ def test_nobody_finds_what_an_interrupted_step_has_left(driver: Driver) -> None:
     sampler._workspaces.update({(0, 5): halfway, (0, 6): others})
     launches: Any = [(device().kernel("pieces", ()), (8, 1, 1)), (Interrupted(), (1, 1, 1))]
     with pytest.raises(KeyboardInterrupt):
-        sampler._enqueue(launches, 5, array("Q", [0, 0]))
+        sampler._enqueue(launches, 0, 5, array("Q", [0, 0]))
     assert len(driver.calls) == 1
     assert sampler._workspaces == {(0, 6): others}
     # The first launch, or a graph, may still work in it.
     assert sampler._outgrown == [halfway]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_kernels_are_launched_on_the_device_of_the_tensors(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
+    entered: list[int] = []
+
+    @contextmanager
+    def entering(wanted: int) -> Iterator[None]:
+        entered.append(wanted)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch._C, "_cuda_getDevice", lambda: wanted)
+            yield
+
+    kernel = device().kernel("narrow", ())
+    monkeypatch.setattr(torch.cuda, "device", entering)
+    CupySampler()._enqueue([(kernel, (7, 1, 1))], index, 5, array("Q", [0, 0]))
+    assert len(driver.calls) == 1
+    assert entered == [1] * index

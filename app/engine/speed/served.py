@@ -16,6 +16,7 @@ from ....core.policies import Policy
 from ....core.ports import LanguageModel, Sampler
 from ....core.sampling_params import SamplingParams
 from ...bench.pair import NoText
+from ...current_device import current_device
 from ...decode import DecodeStep
 from ...drafter import Drafter, NoDrafter
 from ...model_drafter import ModelDrafter
@@ -198,8 +199,8 @@ def time_parts(step: DecodeStep, runner: GraphRunner) -> dict[str, float]:
     def verify() -> None:
         step.verify(frontier, made[0], made[1], None)
 
-    with torch.inference_mode():
+    device = step.target.device
+    with torch.inference_mode(), current_device(device):
         parts = {"draft": draft, "target": score, "verification": verify}
         replays = {name: runner.record(part) for name, part in parts.items()}
-        device = step.target.device
         return {name: milliseconds(replay, device) for name, replay in replays.items()}
