@@ -30,6 +30,21 @@ def admit(
     )
 
 
+def check_text(text: str) -> None:
+    """Refuse a prompt that no tokenizer can read.
+
+    Raises:
+        InvalidInputError: half of a surrogate pair is in it, as UTF-16 that was cut leaves behind.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"prompt: expected text that UTF-8 can hold, got {text[error.start]!r} at place "
+            f"{error.start}"
+        ) from None
+
+
 def check_request(request: GenerationRequest, target: LanguageModel[Any], max_len: int) -> None:
     """Refuse what the target cannot continue within max_len tokens.
 

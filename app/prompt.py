@@ -2,6 +2,7 @@
 
 from ..adapters.chat_template import ChatTemplate
 from ..core.errors import ConfigError
+from .admission import check_text
 from .config import Config
 from .request import GenerationRequest
 from .wiring import Wired
@@ -12,8 +13,9 @@ def make_request(prompt: str, config: Config, wired: Wired) -> GenerationRequest
 
     Raises:
         ConfigError: a chat is wanted, and the target has no chat template.
-        InvalidInputError: there is not a single token in the prompt.
+        InvalidInputError: there is not a single token in the prompt, or it is no text.
     """
+    check_text(prompt)
     decoding = config.decoding
     return GenerationRequest(
         prompt_token_ids=_chat(prompt, wired) if decoding.chat else wired.tokenizer.encode(prompt),

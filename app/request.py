@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum, unique
-from typing import TYPE_CHECKING
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from attrs import field, frozen
 
@@ -49,13 +50,35 @@ class TokenKind(StrEnum):
     """There was no draft."""
 
 
-def _as_ids(token_ids: Iterable[int]) -> tuple[int, ...]:
-    return tuple(token_ids)
+def _as_prompt(token_ids: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    return _as_ids("prompt_token_ids", token_ids)
+
+
+def _as_stop_ids(token_ids: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    return _as_ids("stop_token_ids", token_ids)
+
+
+def _as_ids(name: str, token_ids: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    given = _as_tuple(name, token_ids)
+    # What is no integer, as True is none here, is told by the check that comes next.
+    if bool in set(map(type, given)):
+        return given
+    try:
+        return tuple(map(index, given))
+    except TypeError:
+        return given
 
 
 def _as_strings(strings: Iterable[str]) -> tuple[str, ...]:
     # A lone string would otherwise become one stop string per character.
-    return (strings,) if isinstance(strings, str) else tuple(strings)
+    return (strings,) if isinstance(strings, str) else _as_tuple("stop", strings)
+
+
+def _as_tuple(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(values)
+    except TypeError:
+        raise InvalidInputError(f"{name}: expected several values, got {values!r}") from None
 
 
 @frozen(kw_only=True)
@@ -63,7 +86,7 @@ class GenerationRequest:
     """One prompt and how to continue it.
 
     Attributes:
-        prompt_token_ids: at least one token.
+        prompt_token_ids: at least one token; integers of any kind, NumPy's and torch's, too.
         params: recipe, penalties, seed and logprobs; without a seed the request gets a random one.
         max_tokens: how many tokens may be emitted at most.
         stop: strings that end the text; they and what follows are not part of it.
@@ -77,11 +100,11 @@ class GenerationRequest:
         InvalidInputError: a value is out of its range.
     """
 
-    prompt_token_ids: tuple[int, ...] = field(converter=_as_ids)
+    prompt_token_ids: tuple[int, ...] = field(converter=_as_prompt)
     params: SamplingParams = SamplingParams()
     max_tokens: int = DEFAULT_MAX_TOKENS
     stop: tuple[str, ...] = field(default=(), converter=_as_strings)
-    stop_token_ids: tuple[int, ...] = field(default=(), converter=_as_ids)
+    stop_token_ids: tuple[int, ...] = field(default=(), converter=_as_stop_ids)
     ignore_eos: bool = False
     num_spec_tokens: int | None = None
 
@@ -90,6 +113,8 @@ class GenerationRequest:
             raise InvalidInputError("prompt_token_ids: expected at least one token, got none")
         check_integers("prompt_token_ids", self.prompt_token_ids, 0)
         check_integers("stop_token_ids", self.stop_token_ids, 0)
+        if not isinstance(self.params, SamplingParams):
+            raise InvalidInputError(f"params: expected SamplingParams, got {self.params!r}")
         check_integer("max_tokens", self.max_tokens, 1)
         if self.num_spec_tokens is not None:
             check_integer("num_spec_tokens", self.num_spec_tokens, 0)

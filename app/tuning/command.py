@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ..bench.options import INTEGERS, MODELS, NAMES, REQUESTS, with_options
+from ..bench.options import INTEGERS, MODELS, NAMES, NUMBERS, REQUESTS, with_options
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _CHOICES = (
@@ -13,9 +13,13 @@ _CHOICES = (
         "--policy",
         "policies",
         type=NAMES,
-        default="probabilistic,block",
-        show_default=True,
-        help="To choose from.",
+        help="To choose from.  [default: probabilistic,block]",
+    ),
+    click.option(
+        "--synthetic-acceptance-rate",
+        "synthetic_rates",
+        type=NUMBERS,
+        help="Accept drafts of the largest K at this rate whatever the models say: a policy more.",
     ),
     click.option(
         "--num-spec-tokens",
@@ -30,7 +34,13 @@ _CHOICES = (
         type=INTEGERS,
         default="1,4",
         show_default=True,
-        help="Requests under way at once.",
+        help="Requests under way at once, each number measured.",
+    ),
+    click.option(
+        "--predict-concurrency",
+        "predicted",
+        type=INTEGERS,
+        help="Predicted, too, from those that are measured.",
     ),
     click.option("--temperature", type=float, default=1.0, show_default=True, help="0 is greedy."),
     click.option("--backend", default="reference", show_default=True, help="What verifies."),
@@ -49,7 +59,11 @@ _OUTPUT = (
         is_flag=True,
         help="Count processor time: for a CPU that has other work, too.",
     ),
-    click.option("--check", is_flag=True, help="Run what is predicted, and compare."),
+    click.option(
+        "--check",
+        is_flag=True,
+        help="Run what is predicted at each measured K and at one that is not, and compare.",
+    ),
     click.option("--json", "json_file", type=_FILE, help="Write all figures."),
     click.option("--markdown", "markdown_file", type=_FILE, help="Write tables for a document."),
     click.option("--curve", type=_FILE, help="Draw tokens per second against K."),

@@ -1,8 +1,9 @@
 """What a decode step costs, by requests in it and tokens per draft.
 
-Measured at some of both and read off in between: straight lines in K from K = 1 on, where each
+Measured at some of both and read off elsewhere: straight lines in K from K = 1 on, where each
 draft token costs a forward of the draft and a row of everything else, and straight lines between
-the batch sizes that were measured. This module refuses to know how much is accepted.
+the batch sizes that were measured; the outer two go on beyond them. This module refuses to know how
+much is accepted.
 """
 
 from collections import defaultdict
@@ -63,23 +64,24 @@ Key = tuple[int, int]
 
 @frozen
 class StepCosts:
-    """Costs for any batch and any K.
+    """Costs for any batch and any K; of one batch size alone, for that size.
 
     Attributes:
         medians: (num_reqs, num_spec_tokens) -> the median of each part over the steps measured.
+        sizes: each num_reqs among them, rising.
 
     Raises:
         InvalidInputError: nothing was measured.
     """
 
     medians: dict[Key, StepTimes] = field()
-    _num_reqs: Sequence[int] = field(init=False)
+    sizes: Sequence[int] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         if not self.medians:
             raise InvalidInputError("medians: expected a measured step, got none")
 
-    @_num_reqs.default
+    @sizes.default
     def _sorted_sizes(self) -> Sequence[int]:
         return sorted({num_reqs for num_reqs, _ in self.medians})
 
@@ -100,12 +102,8 @@ class StepCosts:
         """What a step costs, part by part."""
         return StepTimes(
             **{
-                part: float(
-                    np.interp(
-                        num_reqs,
-                        self._num_reqs,
-                        [self._at(size, num_spec_tokens, part) for size in self._num_reqs],
-                    )
+                part: _on_line(
+                    num_reqs, {size: self._at(size, num_spec_tokens, part) for size in self.sizes}
                 )
                 for part in PARTS
             }
@@ -133,3 +131,17 @@ class StepCosts:
 
 def _median_of(times: Sequence[StepTimes]) -> StepTimes:
     return StepTimes(**{part: median(getattr(one, part) for one in times) for part in PARTS})
+
+
+def _on_line(size: int, known: dict[int, float]) -> float:
+    """The cost at a size, between its neighbours, or beyond the outer two."""
+    sizes, costs = list(known), list(known.values())
+    if len(sizes) == 1 or sizes[0] <= size <= sizes[-1]:
+        return float(np.interp(size, sizes, costs))
+    (low, high), (low_cost, high_cost) = (
+        (two[:2] if size < sizes[0] else two[-2:]) for two in (sizes, costs)
+    )
+    # More requests do not cost less: a line that falls out there is noise.
+    slope = max((high_cost - low_cost) / (high - low), 0.0)
+    nearest, cost = (low, low_cost) if size < low else (high, high_cost)
+    return max(cost + slope * (size - nearest), 0.0)

@@ -3,9 +3,10 @@
 This module refuses to exit or to print errors; see `acceptor.app.cli`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attrs import evolve
 from rich.console import Console
 
 from ...core.checks import check_integer
@@ -13,6 +14,8 @@ from ...core.errors import ConfigError, UnavailableError
 from ..bench.files import make_room, write_file
 from ..bench.main import OUTPUT_FILES, check_cpu_time, make_bench
 from ..bench.progress import progress_bars
+from ..bench.run import Bench
+from ..policies import SyntheticSettings
 from .markdown import as_markdown
 from .measure import Plan
 from .results import write_results
@@ -20,6 +23,7 @@ from .tables import print_results
 from .tuner import Tuner
 
 Options = Mapping[str, Any]
+USUAL_POLICIES = ("probabilistic", "block")
 
 
 def run(options: Options) -> None:
@@ -53,32 +57,58 @@ def make_tuner(options: Options) -> Tuner:
     Raises:
         AcceptorError: see `run`.
     """
-    lengths, concurrencies = options["num_spec_tokens"], options["concurrencies"]
-    for length in lengths:
-        check_integer("num_spec_tokens", length, 0)
-    for concurrency in concurrencies:
-        check_integer("concurrency", concurrency, 1)
-    if max(lengths) == 0:
-        raise ConfigError("num_spec_tokens: expected one above 0 to choose from, got 0 only")
+    plan = _plan(options)
     check_cpu_time(options)
+    usual = () if options["synthetic_rates"] else USUAL_POLICIES
     bench = make_bench(
         {
             **options,
+            "policies": options["policies"] or usual,
             "temperatures": (options["temperature"],),
             "backends": (options["backend"],),
-            "synthetic_rates": None,
-            "max_concurrency": max(concurrencies),
+            "max_concurrency": max(plan.concurrencies),
             "warm_up": 0,
         }
     )
-    plan = Plan(
+    return Tuner(bench=with_fixed_rates(bench, max(plan.lengths)), plan=plan)
+
+
+def _plan(options: Options) -> Plan:
+    lengths, concurrencies = options["num_spec_tokens"], options["concurrencies"]
+    predicted: Sequence[int] = options["predicted"] or ()
+    for length in lengths:
+        check_integer("num_spec_tokens", length, 0)
+    for concurrency in (*concurrencies, *predicted):
+        check_integer("concurrency", concurrency, 1)
+    if max(lengths) == 0:
+        raise ConfigError("num_spec_tokens: expected one above 0 to choose from, got 0 only")
+    if len(concurrencies) == 1 and not {*predicted} <= {*concurrencies}:
+        raise ConfigError(
+            "--predict-concurrency: expected two that are measured to draw a line through, got "
+            f"--concurrency {concurrencies[0]}"
+        )
+    return Plan(
         lengths=sorted(lengths),
         concurrencies=sorted(concurrencies),
         num_steps=options["num_steps"],
+        predicted=sorted(predicted),
         seed=options["seed"],
         cpu_time=options["cpu_time"],
     )
-    return Tuner(bench=bench, plan=plan)
+
+
+def with_fixed_rates(bench: Bench, max_spec_tokens: int) -> Bench:
+    """The same with the chances of each place that a synthetic rate means for the longest drafts.
+
+    A rate alone means other chances for every K, and one profile could not describe them.
+    """
+    policies = {
+        name: SyntheticSettings(rates=one.policy(max_spec_tokens).rates)
+        if isinstance(one, SyntheticSettings)
+        else one
+        for name, one in bench.sweep.policies.items()
+    }
+    return evolve(bench, sweep=evolve(bench.sweep, policies=policies))
 
 
 def _curve() -> Any:

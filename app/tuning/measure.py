@@ -3,9 +3,9 @@
 This module refuses to predict; see `acceptor.app.tuning.goodput`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, cycle, islice
-from statistics import fmean
+from statistics import fmean, median
 from time import perf_counter, process_time
 
 from attrs import define, evolve, field, frozen
@@ -30,6 +30,7 @@ class Plan:
     Attributes:
         lengths: each K; with 0 among them plain decoding is measured.
         concurrencies: how many requests are under way.
+        predicted: concurrencies that are predicted beside those.
         num_steps: per concurrency.
         seed: of the draws.
         cpu_time: count processor time, which other work on the machine hardly disturbs; of use only
@@ -39,6 +40,7 @@ class Plan:
     lengths: Sequence[int]
     concurrencies: Sequence[int]
     num_steps: int
+    predicted: Sequence[int] = ()
     seed: int = 0
     cpu_time: bool = False
 
@@ -53,6 +55,14 @@ class Plan:
         return self.num_steps * len(self.concurrencies)
 
 
+@define
+class EnteredPrompts:
+    """Prompts that came at once, and the seconds of the steps in which they were entered."""
+
+    num_prompts: int
+    seconds: float = 0.0
+
+
 @define(eq=False)
 class MeasuredRun:
     """An engine with a probe, and what it has shown so far.
@@ -62,17 +72,15 @@ class MeasuredRun:
         probe: times them.
         clock: seconds so far.
         samples: of the steps that count.
-        prefill_seconds: time spent on prompts.
-        num_prompts: that were entered.
+        prompts: that were entered, in the order in which they came.
         output_lens: tokens of each request that has ended.
     """
 
     engine: Engine
     probe: Probe
     clock: Callable[[], float]
-    prefill_seconds: float = field(default=0.0, init=False)
+    prompts: list[EnteredPrompts] = field(factory=list, init=False)
     samples: list[StepSample] = field(factory=list, init=False)
-    num_prompts: int = field(default=0, init=False)
     output_lens: list[int] = field(factory=list, init=False)
     _under_way: set[int] = field(factory=set, init=False)
 
@@ -80,9 +88,10 @@ class MeasuredRun:
         """Take so many steps with as many requests under way; who ends is followed by another."""
         coming = cycle(arrivals)
         for number in range(num_steps + WARM_UP_STEPS):
-            for arrival in islice(coming, concurrency - len(self._under_way)):
-                self._under_way.add(self.engine.add_request(arrival.request))
-                self.num_prompts += 1
+            new = list(islice(coming, concurrency - len(self._under_way)))
+            self._under_way.update(self.engine.add_request(arrival.request) for arrival in new)
+            if new:
+                self.prompts.append(EnteredPrompts(len(new)))
             self._step(counts=number >= WARM_UP_STEPS)
         self._drain()
 
@@ -92,7 +101,7 @@ class MeasuredRun:
         seen, seconds = self.probe.take(), self.clock() - began
         rest = max(seconds - (0.0 if seen is None else seen.times.total), 0.0)
         if self.engine.loop.prefill_seconds > prefill:
-            self.prefill_seconds += rest
+            self.prompts[-1].seconds += rest
         elif seen is not None and counts:
             self.samples.append(evolve(seen, times=evolve(seen.times, host=rest)))
 
@@ -129,10 +138,15 @@ def measure(
 
 def goodput_of(runs: Sequence[MeasuredRun]) -> Goodput:
     """The model that runs under one policy give together."""
-    num_prompts = sum(run.num_prompts for run in runs)
     return Goodput(
         profile=AcceptanceProfile.of(chain.from_iterable(run.probe.drafts for run in runs)),
         costs=StepCosts.of(chain.from_iterable(run.samples for run in runs)),
-        prefill_seconds=sum(run.prefill_seconds for run in runs) / max(num_prompts, 1),
+        prefill_seconds=prefill_seconds(chain.from_iterable(run.prompts for run in runs)),
         output_len=round(fmean(chain.from_iterable(run.output_lens for run in runs))),
     )
+
+
+def prefill_seconds(prompts: Iterable[EnteredPrompts]) -> float:
+    """Of one prompt: the median, as the first ones of a kind may wait for a compiler."""
+    each = [one.seconds / one.num_prompts for one in prompts for _ in range(one.num_prompts)]
+    return median(each) if each else 0.0

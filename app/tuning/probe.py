@@ -15,7 +15,7 @@ from attrs import define, field
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..engine.engine import Engine
-from ..engine.runner import EagerRunner, EarlyRunner, Runner
+from ..engine.runner import AheadRunner, EagerRunner, EarlyRunner, Runner
 from ..frontier import Frontier, Running
 from ..request_state import RequestState, Verdict
 from ..verdicts import pack, read_verdicts
@@ -185,6 +185,15 @@ class WholeProbe:
         return isinstance(self.runner, EarlyRunner) and self.runner.begin(
             running, rooms, token_counts, gained
         )
+
+    def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:
+        """See `AheadRunner.run_ahead`; steps are measured as they are served."""
+        return isinstance(self.runner, AheadRunner) and self.runner.run_ahead(running, rooms)
+
+    def drop(self) -> None:
+        """See `AheadRunner.drop`."""
+        if isinstance(self.runner, AheadRunner):
+            self.runner.drop()
 
     def take(self) -> StepSample | None:
         """See `Probe.take`."""

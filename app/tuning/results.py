@@ -70,10 +70,19 @@ class Check:
     Attributes:
         prediction: what the model said.
         measured: tokens per second of the run.
+        is_new_length: whether nothing was measured at this K before.
+        is_new_concurrency: whether nothing was measured at this concurrency before.
     """
 
     prediction: Prediction
     measured: float
+    is_new_length: bool = False
+    is_new_concurrency: bool = False
+
+    @property
+    def is_out_of_sample(self) -> bool:
+        """Whether the prediction is more than a description of what it was made from."""
+        return self.is_new_length or self.is_new_concurrency
 
     @property
     def error(self) -> float:

@@ -14,6 +14,8 @@ from .goodput import Prediction, recommend
 from .results import Check, TuneResults
 
 MILLISECONDS = 1e3
+NEW = "not measured"
+"""Head of the column that says what of a prediction was not measured for it."""
 
 
 def print_results(console: Console, results: TuneResults) -> None:
@@ -109,7 +111,7 @@ def recommendation(results: TuneResults, concurrency: int) -> Text:
 
 def check_table(checks: Iterable[Check]) -> Table:
     """Predictions beside runs."""
-    table = _table("checked", "at a time", "predicted", "measured", "error")
+    table = _table("checked", "at a time", "predicted", "measured", "error", NEW)
     for check in checks:
         one = check.prediction
         name = f"{one.policy}, K={one.num_spec_tokens}" if one.num_spec_tokens else PLAIN
@@ -119,11 +121,27 @@ def check_table(checks: Iterable[Check]) -> Table:
             f"{one.tokens_per_second:,.1f}",
             f"{check.measured:,.1f}",
             f"{check.error:+.1%}".replace("%", " %"),
+            what_is_new(check),
         )
     return table
 
 
+def what_is_new(check: Check) -> str:
+    """What of a prediction was not measured for it."""
+    if check.is_new_length and check.is_new_concurrency:
+        return "both"
+    return "K" if check.is_new_length else "concurrency" if check.is_new_concurrency else ""
+
+
 def error_summary(checks: Sequence[Check]) -> str:
-    """Mean and worst, without their signs."""
-    sizes = [abs(check.error) for check in checks]
-    return f"{fmean(sizes):.1%} on average, {max(sizes):.1%} at worst".replace("%", " %")
+    """Mean and worst, without their signs, apart for what was not measured before."""
+    kinds = [
+        ("", [abs(check.error) for check in checks if not check.is_out_of_sample]),
+        ("out of sample ", [abs(check.error) for check in checks if check.is_out_of_sample]),
+    ]
+    texts = [
+        f"{name}{fmean(sizes):.1%} on average, {max(sizes):.1%} at worst".replace("%", " %")
+        for name, sizes in kinds
+        if sizes
+    ]
+    return "; ".join(texts)

@@ -21,7 +21,7 @@ from .results import Check, MeasuredPolicy, TuneResults
 
 CHECK_ROUNDS = 6
 """A check serves at least so many requests one after the other, so that its end, where some have
-ended and others not, does not count."""
+ended and others not, does not count; and at least those of the load, so that chance does not."""
 
 Begin = Callable[[str, int], Callable[[Gain], None]]
 
@@ -43,7 +43,8 @@ class Tuner:
 
         Args:
             begin: told the name and length of each part; what it returns is told its progress.
-            check: whether to run every policy at every K and concurrency of the plan.
+            check: whether to run every policy at every concurrency that is predicted, and there at
+                every K that was measured, and at one that was not.
 
         Raises:
             AcceptorError: a policy, backend or request does not fit.
@@ -94,26 +95,38 @@ class Tuner:
 
     def _predict(self, models: dict[str, Goodput]) -> list[Prediction]:
         first = next(iter(models.values()))
-        concurrencies = self.plan.concurrencies
+        concurrencies = sorted({*self.plan.concurrencies, *self.plan.predicted})
         lengths = range(1, max(self.plan.lengths) + 1)
         plain = predict({PLAIN: first}, [0], concurrencies) if 0 in self.plan.lengths else []
         return [*plain, *predict(models, lengths, concurrencies)]
 
     def _checks(self, predictions: Sequence[Prediction], begin: Begin) -> Iterator[Check]:
         for prediction in predictions:
-            if prediction.num_spec_tokens in self.plan.lengths:
-                setting = self._setting(prediction.policy, prediction.num_spec_tokens)
-                bench = self._bench_for(prediction.concurrency)
-                name = f"check {setting.label} at {prediction.concurrency}"
-                figures = bench.serve(setting, begin, name)
-                seconds = figures.cpu_seconds if self.plan.cpu_time else figures.duration
-                yield Check(prediction=prediction, measured=figures.num_output_tokens / seconds)
+            if prediction.num_spec_tokens in {*self.plan.lengths, *self._other_length()}:
+                yield self._check(prediction, begin)
+
+    def _other_length(self) -> Sequence[int]:
+        """The middle one of all K that were not measured, if there is one."""
+        others = sorted({*range(1, max(self.plan.lengths))} - {*self.plan.lengths})
+        return others[len(others) // 2 :][:1]
+
+    def _check(self, prediction: Prediction, begin: Begin) -> Check:
+        setting = self._setting(prediction.policy, prediction.num_spec_tokens)
+        name = f"check {setting.label} at {prediction.concurrency}"
+        figures = self._bench_for(prediction.concurrency).serve(setting, begin, name)
+        seconds = figures.cpu_seconds if self.plan.cpu_time else figures.duration
+        return Check(
+            prediction=prediction,
+            measured=figures.num_output_tokens / seconds,
+            is_new_length=prediction.num_spec_tokens not in self.plan.lengths,
+            is_new_concurrency=prediction.concurrency not in self.plan.concurrencies,
+        )
 
     def _bench_for(self, concurrency: int) -> Bench:
         load = evolve(
             self.bench.load,
             max_concurrency=concurrency,
-            num_requests=CHECK_ROUNDS * concurrency,
+            num_requests=max(CHECK_ROUNDS * concurrency, self.bench.load.num_requests),
             warm_up=1,
         )
         wanted = load.warm_up + load.num_requests

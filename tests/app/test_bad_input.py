@@ -81,6 +81,10 @@ def copy_of(tmp_path: Path) -> CopyOf:
             ["--target", TARGET, "--num-spec-tokens", "3"],
             "num_spec_tokens: expected 0 without a draft model, got 3",
         ),
+        (
+            ["--prompt", "cut \ud83d"],
+            "prompt: expected text that UTF-8 can hold, got '\\ud83d' at ",
+        ),
         (["--chat"], f"chat: expected a chat template in {TARGET}, got none"),
         (["--config", "/nowhere.toml"], "/nowhere.toml: expected a TOML file, got No such file"),
         (["--max-tokens", "many"], "Invalid value for '--max-tokens': 'many' is not a valid int"),

@@ -5,15 +5,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.cuda_graphs import GraphRunner
+from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.runner import EagerRunner, Runner
+from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import FinishReason, GenerationRequest, Progress
-from acceptor.core import Probabilistic, SamplingParams
+from acceptor.core import CheckpointError, InvalidInputError, Probabilistic, SamplingParams
 from kit.soak import Soak
 from kit.toy_engine import MAX_LEN, engine_of, run
 from kit.toy_pair import Pair
@@ -28,7 +33,23 @@ from kit.toy_pair import Pair
         ([1], {"max_tokens": 0}, "max_tokens: expected a number in [1, inf)"),
         ([1], {"num_spec_tokens": -1}, "num_spec_tokens: expected a number"),
         ("text", {}, "prompt: expected token ids without a tokenizer, got 'text'"),
+        ("cut \ud83d", {}, "prompt: expected text that UTF-8 can hold, got '\\ud83d' at place 4"),
+        (None, {}, "prompt_token_ids: expected several values, got None"),
+        (5, {}, "prompt_token_ids: expected several values, got 5"),
+        ([1, 2.5], {}, "prompt_token_ids: expected an integer, got 2.5"),
+        ([1, True], {}, "prompt_token_ids: expected an integer, got True"),
+        (["1"], {}, "prompt_token_ids: expected an integer, got '1'"),
+        (torch.tensor([1.0]), {}, "prompt_token_ids: expected an integer, got tensor(1.)"),
+        (torch.ones(2, 3), {}, "prompt_token_ids: expected an integer, got tensor([1., 1., 1.])"),
+        (torch.tensor(3), {}, "prompt_token_ids: expected several values, got tensor(3)"),
+        ([1], {"params": None}, "params: expected SamplingParams, got None"),
+        ([1], {"params": {"seed": 1}}, "params: expected SamplingParams, got {'seed': 1}"),
+        ([1], {"max_tokens": None}, "max_tokens: expected an integer, got None"),
+        ([1], {"stop": None}, "stop: expected several values, got None"),
+        ([1], {"stop": [7]}, "stop: expected strings with content, got 7"),
+        ([1], {"stop_token_ids": 3}, "stop_token_ids: expected several values, got 3"),
     ],
+    ids=lambda value: type(value).__name__,
 )
 def test_an_unfit_request_ends_alone(
     pair: Pair, prompt: Any, wishes: dict[str, Any], message: str
@@ -46,6 +67,46 @@ def test_an_unfit_request_ends_alone(
     assert result.error.startswith(message)
     assert record.error == result.error
     assert ends[fit[0]].result == ends[fit[1]].result
+
+
+def test_a_text_on_which_the_tokenizer_fails_ends_alone(pair: Pair) -> None:
+    def fail(text: str) -> list[int]:
+        raise CheckpointError(f"tokenizer.json: expected token ids for {text}")
+
+    decoder = evolve(pair.decoder(Probabilistic(), 4), encode=fail)
+    engine = Engine.of(decoder, Limits(num_slots=2, max_len=MAX_LEN))
+    failed, fit = engine.generate(["this", [1]], SamplingParams(seed=1), max_tokens=5)
+    assert failed.finish_reason is FinishReason.ERROR
+    assert failed.error == "tokenizer.json: expected token ids for this"
+    assert fit.finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    "of",
+    [np.array, torch.tensor, tuple, iter, lambda ids: [np.int32(one) for one in ids]],
+    ids=["array", "tensor", "tuple", "iterator", "scalars"],
+)
+def test_token_ids_are_integers_of_any_kind(pair: Pair, of: Callable[[list[int]], Any]) -> None:
+    ids, params = [3, 1, 2], SamplingParams(seed=1)
+    (expected,) = engine_of(pair).generate([ids], params, max_tokens=5)
+    (got,) = engine_of(pair).generate([of(ids)], params, max_tokens=5)
+    assert got == expected
+    request = GenerationRequest(prompt_token_ids=of(ids), stop_token_ids=of([7]))
+    assert {type(one) for one in (*request.prompt_token_ids, *request.stop_token_ids)} == {int}
+
+
+def test_a_listener_that_cannot_be_told_is_refused_at_once(pair: Pair) -> None:
+    engine = engine_of(pair)
+    with pytest.raises(InvalidInputError, match="on_progress: expected a function, got None"):
+        engine.add_request([1], on_progress=None)  # type: ignore[arg-type]
+    assert not engine.has_unfinished()
+
+
+def test_a_refused_request_tells_the_seed_that_it_came_with(pair: Pair) -> None:
+    engine = engine_of(pair)
+    request = GenerationRequest(prompt_token_ids=[99], params=SamplingParams(seed=5))
+    by_request, by_params = engine.generate([request, [99]], SamplingParams(seed=7))
+    assert (by_request.seed, by_params.seed) == (5, 7)
 
 
 @settings(max_examples=15, deadline=None)

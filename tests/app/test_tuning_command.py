@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from acceptor.app.cli import main
 from acceptor.app.tuning.results import read_results
-from acceptor.core import ConfigError
+from acceptor.core import ConfigError, Synthetic
 
 Acceptor = Callable[..., tuple[int | str, str, str]]
 QUICK = ("--num-requests", 4, "--output-len", 12, "--steps", 20, "--num-spec-tokens", "0,1,3")
@@ -29,10 +30,10 @@ def tune(capsys: pytest.CaptureFixture[str]) -> Acceptor:
 
 def test_it_measures_predicts_checks_and_recommends(tune: Acceptor, tmp_path: Path) -> None:
     file, curve = tmp_path / "tuned.json", tmp_path / "curve.svg"
-    load = ("--policy", "block", "--concurrency", "1,2", "--check", "--cpu-time")
+    load = ("--policy", "block", "--concurrency", "1,2", "--predict-concurrency", 3)
     markdown = tmp_path / "tuned.md"
     files = ("--json", file, "--curve", curve, "--markdown", markdown)
-    code, out, err = tune(*QUICK, *load, *files)
+    code, out, err = tune(*QUICK, *load, *files, "--check", "--cpu-time")
     assert (code, err) == (0, "")
     for words in (
         "drafts accepted through a position (%)",
@@ -41,19 +42,27 @@ def test_it_measures_predicts_checks_and_recommends(tune: Acceptor, tmp_path: Pa
         "prediction error:",
         "at 1 at a time take ",
         "at 2 at a time take ",
+        "at 3 at a time take ",
+        "at worst; out of sample ",
+        "both",
     ):
         assert words in out
     assert curve.read_text(encoding="utf-8").startswith("<?xml")
     assert "seconds of processor time" in markdown.read_text(encoding="utf-8")
     results = read_results(file)
-    assert results.concurrencies == [1, 2]
+    assert results.concurrencies == [1, 2, 3]
     assert {(one.policy, one.num_spec_tokens) for one in results.predictions} == {
         ("plain", 0),
         ("block", 1),
         ("block", 2),
         ("block", 3),
     }
-    assert len(results.checks) == 6
+    checked = {
+        (one.prediction.num_spec_tokens, one.prediction.concurrency): one for one in results.checks
+    }
+    assert set(checked) == set(product((0, 1, 2, 3), (1, 2, 3)))
+    for (length, concurrency), check in checked.items():
+        assert (check.is_new_length, check.is_new_concurrency) == (length == 2, concurrency == 3)
     model = results.policies["block"].goodput()
     for one in results.predictions:
         again = model.tokens_per_second(one.num_spec_tokens, one.concurrency)
@@ -76,11 +85,34 @@ def test_a_benchmark_adapts_k_by_what_was_tuned(
     assert "expected a measured run of strict, got block" in capsys.readouterr().err
 
 
+def test_a_set_rate_is_that_of_the_longest_drafts(tune: Acceptor, tmp_path: Path) -> None:
+    """Random weights can so be tuned; shorter drafts are accepted at the same chances."""
+    file = tmp_path / "tuned.json"
+    rate = ("--synthetic-acceptance-rate", 0.7, "--output-len", 60, "--num-spec-tokens", "1,3")
+    assert (
+        tune("--num-requests", 4, "--steps", 80, "--concurrency", 4, *rate, "--json", file)[0] == 0
+    )
+    (profile,) = (one.profile for one in read_results(file).policies.values())
+    expected = Synthetic.from_acceptance_rate(0.7, 3)
+    chances = zip(profile.conditional, expected.conditional_rates, profile.num_offered, strict=True)
+    for measured, chance, num_offered in chances:
+        assert num_offered > 50
+        assert measured == pytest.approx(
+            chance, abs=4 * (chance * (1 - chance) / num_offered) ** 0.5
+        )
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (("--num-spec-tokens", "0"), "num_spec_tokens: expected one above 0"),
         (("--concurrency", "0"), "concurrency: expected a number in [1"),
+        (("--predict-concurrency", "0"), "concurrency: expected a number in [1"),
+        (
+            ("--concurrency", "2", "--predict-concurrency", "2,8"),
+            "--predict-concurrency: expected two that are measured",
+        ),
+        (("--synthetic-acceptance-rate", "2"), "acceptance_rate: expected a number in [0, 1]"),
         (("--policy", "best"), "--policy: expected one of probabilistic,"),
         (("--steps", "1"), "steps"),
         (("--curve", "/dev/null/curve.svg"), "expected a file that can be written"),

@@ -1,8 +1,7 @@
 """The goodput model: what it is made of, and the steps of real runs that it foresees."""
 
-from collections.abc import Callable
-from functools import partial
-from itertools import product
+from collections.abc import Callable, Sequence
+from itertools import count, product
 
 import pytest
 from attrs import evolve
@@ -10,15 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptor.app.bench.load import Arrival
+from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.schedule import Limits
+from acceptor.app.frontier import Running
 from acceptor.app.request import GenerationRequest
 from acceptor.app.tuning.costs import StepCosts, StepSample, StepTimes
 from acceptor.app.tuning.goodput import Goodput, predict, recommend
-from acceptor.app.tuning.measure import Plan, goodput_of, measure
+from acceptor.app.tuning.measure import (
+    EnteredPrompts,
+    MeasuredRun,
+    Plan,
+    goodput_of,
+    measure,
+    prefill_seconds,
+)
+from acceptor.app.tuning.probe import new_probe
 from acceptor.app.tuning.profile import AcceptanceProfile, steps_for
 from acceptor.core import Block, InvalidInputError, Policy, Probabilistic, SamplingParams, Strict
+from kit.toy_engine import record
 from kit.toy_pair import Pair
 
 chances = st.lists(st.floats(0, 1), min_size=1, max_size=5)
@@ -89,6 +99,26 @@ def test_costs_are_straight_lines_between_and_beyond_what_was_measured() -> None
     assert known.times(5, 2).draft == pytest.approx(4)
 
 
+def test_costs_go_on_beyond_the_sizes_that_were_measured() -> None:
+    """So throughput does not grow without end with requests that nobody has measured."""
+    known = costs(draft=2.0, target=10.0, per_request=1.0)
+    assert known.seconds(9, 0) == pytest.approx(19)
+    assert known.seconds(1000, 3) == pytest.approx(1016)
+    model = Goodput(profile=profile(0.5), costs=known, prefill_seconds=0.0, output_len=8)
+    assert model.tokens_per_second(3, 10**6) == pytest.approx(
+        8 / steps_for(profile(0.5), 3, 8), rel=1e-3
+    )
+
+
+def test_costs_bend_where_they_were_measured_and_do_not_fall_beyond() -> None:
+    seconds = {2: 4.0, 4: 8.0, 8: 10.0, 16: 9.0}
+    known = StepCosts({(size, 1): StepTimes(target=cost) for size, cost in seconds.items()})
+    for size, cost in ((1, 2.0), (3, 6.0), (6, 9.0), (12, 9.5), (99, 9.0)):
+        assert known.seconds(size, 1) == pytest.approx(cost)
+    alone = StepCosts({(2, 1): StepTimes(target=4.0)})
+    assert alone.seconds(1, 1) == alone.seconds(9, 1) == 4.0
+
+
 def test_costs_are_medians_and_rare_lengths_do_not_count() -> None:
     def sample(length: int, seconds: float) -> StepSample:
         times = StepTimes(draft=0, target=seconds, verification=0, host=0)
@@ -153,11 +183,30 @@ def records(pair: Pair, policy: Policy, length: int) -> list[tuple[tuple[int, in
     return [record.acceptance for record in ended]
 
 
-def test_steps_that_are_captured_are_timed_whole(make_pair: Callable[..., Pair]) -> None:
-    def record(action: Callable[[], None]) -> Callable[[], None]:
-        action()
-        return action
+def test_a_prompt_that_waited_for_a_compiler_does_not_count() -> None:
+    usual = [EnteredPrompts(2, 0.2), EnteredPrompts(1, 0.1), EnteredPrompts(1, 0.3)]
+    assert prefill_seconds([EnteredPrompts(3, 90.0), *usual]) == pytest.approx(0.3)
+    assert prefill_seconds([EnteredPrompts(1, 90.0), *usual]) == pytest.approx(0.1)
+    assert prefill_seconds([]) == 0
 
+
+def test_the_time_of_prompts_is_that_of_the_steps_in_which_they_were_entered(
+    make_pair: Callable[..., Pair],
+) -> None:
+    """A step takes a second by this clock; two prompts of 600 tokens enter in three of them."""
+    engine = Engine.of(
+        make_pair(max_model_len=700).decoder(Probabilistic(), 1),
+        Limits(num_slots=2, max_len=700, prefill_tokens=512),
+    )
+    ticks = count()
+    requests = [GenerationRequest(prompt_token_ids=[1] * 600, max_tokens=3) for _ in range(2)]
+    run = MeasuredRun(engine, new_probe(engine, (1,), 0, lambda: 0.0), lambda: next(ticks))
+    run.at(2, 8, [Arrival(request, "all") for request in requests])
+    assert run.prompts[0].num_prompts == 2
+    assert run.prompts[0].seconds == 3
+
+
+def test_steps_that_are_captured_are_timed_whole(make_pair: Callable[..., Pair]) -> None:
     arrivals = [
         Arrival(GenerationRequest(prompt_token_ids=[1 + seed], max_tokens=9), "all")
         for seed in range(3)
@@ -166,8 +215,7 @@ def test_steps_that_are_captured_are_timed_whole(make_pair: Callable[..., Pair])
     runs = []
     for length in plan.lengths:
         parts = make_pair().decoder(Probabilistic(), length)
-        runner = partial(GraphRunner, record=record)
-        engine = Engine.of(evolve(parts, new_runner=runner), Limits(num_slots=2, max_len=16))
+        engine = Engine.of(evolve(parts, new_runner=recorded), Limits(num_slots=2, max_len=16))
         runs.append(measure(engine, plan, arrivals))
     model = goodput_of(runs)
     assert {(2, 0), (2, 3)} <= model.costs.medians.keys() <= set(product((1, 2), (0, 3)))
@@ -175,3 +223,31 @@ def test_steps_that_are_captured_are_timed_whole(make_pair: Callable[..., Pair])
         assert times.graph > 0
         assert times.draft == times.target == times.verification == 0
     assert len(model.profile.conditional) == 3
+
+
+def test_steps_are_measured_as_they_are_served(
+    make_pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the device may begin a step before the host has read the last one, it does."""
+    is_ahead: list[bool] = []
+    run_ahead = GraphRunner.run_ahead
+
+    def noted(self: GraphRunner, running: Running, rooms: Sequence[int]) -> bool:
+        is_ahead.append(run_ahead(self, running, rooms))
+        return is_ahead[-1]
+
+    monkeypatch.setattr(GraphRunner, "run_ahead", noted)
+    request = GenerationRequest(prompt_token_ids=[1], max_tokens=40, ignore_eos=True)
+    plan = Plan(lengths=(3,), concurrencies=(2,), num_steps=12)
+    parts = evolve(make_pair().decoder(Probabilistic(), 3), new_runner=recorded)
+    run = measure(
+        Engine.of(parts, Limits(num_slots=2, max_len=64)), plan, [Arrival(request, "all")]
+    )
+    assert any(is_ahead)
+    assert len(run.output_lens) == sum(one.num_prompts for one in run.prompts)
+    assert set(run.output_lens) == {40}
+
+
+def recorded(step: DecodeStep) -> GraphRunner:
+    """Repeats what a graph would hold."""
+    return GraphRunner(step, record)

@@ -1,6 +1,7 @@
-"""The pages on benchmarks and on the models know only flags that there are."""
+"""The pages on benchmarks know only flags that there are, and their tables are the records'."""
 
 import re
+from itertools import product
 from pathlib import Path
 
 import click
@@ -8,9 +9,13 @@ import pytest
 
 from acceptor.app.bench.command import bench
 from acceptor.app.bench.document import main as document
+from acceptor.app.bench.markdown import as_markdown
+from acceptor.app.bench.results import read_results
 from acceptor.app.training.__main__ import main as train
 from acceptor.app.training.report import main as report
 from acceptor.app.tuning.command import tune
+from acceptor.app.tuning.markdown import as_markdown as tuned_as_markdown
+from acceptor.app.tuning.results import read_results as read_tuned
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -19,6 +24,7 @@ DOCS = Path(__file__).parents[2] / "docs"
     ("page", "commands"),
     [
         ("benchmark.md", (bench, tune, document)),
+        ("benchmark-gpu.md", (bench, tune)),
         ("bundled-pair.md", (train, report, document)),
     ],
 )
@@ -27,3 +33,30 @@ def test_every_flag_of_a_page_exists(page: str, commands: tuple[click.Command, .
     known = {name for command in commands for option in command.params for name in option.opts}
     assert named
     assert named <= known
+
+
+RECORDS = DOCS / "data"
+TUNED = sorted(path.stem for path in RECORDS.glob("tune*.json"))
+BENCHMARKS = ["benchmark-adaptive", *(path.stem for path in RECORDS.glob("benchmark-gpu*.json"))]
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_tables_of_tuning_are_what_the_record_says(name: str) -> None:
+    results = read_tuned(RECORDS / f"{name}.json")
+    written = (RECORDS / f"{name}.md").read_text(encoding="utf-8")
+    assert written == tuned_as_markdown(results)
+    for policy, concurrency in product(results.policies, results.concurrencies):
+        model = results.policies[policy].goodput()
+        for one in results.predictions:
+            if (one.policy, one.concurrency) == (policy, concurrency):
+                again = model.tokens_per_second(one.num_spec_tokens, concurrency)
+                assert one.tokens_per_second == pytest.approx(again)
+    assert any(check.is_out_of_sample for check in results.checks)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_tables_of_benchmarks_are_what_the_record_says(name: str) -> None:
+    results = read_results(RECORDS / f"{name}.json")
+    written = (RECORDS / f"{name}.md").read_text(encoding="utf-8")
+    on_cpu = results.machine["device"].startswith("CPU")
+    assert written == as_markdown(results, cpu_time=on_cpu)

@@ -1,4 +1,4 @@
-"""What the page about serving says of speeds is what the record of the engine says."""
+"""What the pages about serving say of figures is what the records say."""
 
 import json
 import re
@@ -50,6 +50,22 @@ def test_steps_and_ratios_are_the_record_s() -> None:
     ratio = speeds[0] / speeds[1]
     assert _said(r"is missed by 1 %: ([\d.]+) times") == f"{ratio:.2f}"
     assert 1.8 * 0.985 <= ratio < 1.8
+
+
+def test_what_is_said_of_a_hundred_thousand_requests_is_the_record_s() -> None:
+    soak = json.loads((DOCS / "data" / "soak.json").read_text(encoding="utf-8"))
+    page = " ".join((DOCS / "serving.md").read_text(encoding="utf-8").split())
+    ends, memory, resident = (soak[key] for key in ("ends", "memory_bytes", "resident_kilobytes"))
+    assert (soak["lost"], soak["wrong"]) == (0, 0)
+    assert sum(ends.values()) == soak["num_requests"] == 100_000
+    assert f"Run on {soak['date']}" in page
+    assert (
+        f"({ends['length']:,} whole, {ends['error']:,} with their error, "
+        f"{ends['cancelled']:,} cancelled)"
+    ) in page
+    low, high = (round(least_or_most(memory) / 1000) for least_or_most in (min, max))
+    assert f"stayed between {low} and {high} KB" in page
+    assert f"grew by {(resident[-1] - resident[0]) / 1024:.1f} MB" in page
 
 
 def test_verification_takes_as_little_as_is_said() -> None:

@@ -7,6 +7,7 @@ anything.
 import gc
 import json
 import platform
+import resource
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from acceptor.app.engine.schedule import Limits
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import FinishReason, GenerationResult
 from acceptor.backends import load_sampler
+from acceptor.backends.commit import commit
 from acceptor.core import SamplingParams, Strict
 from kit.toy_pair import Letters
 
@@ -133,7 +135,8 @@ class Soak:
         new_runner: see `Parts.new_runner`.
         ends: how requests ended, counted.
         wrong: requests that ended twice, or otherwise than they should.
-        memory: bytes in use, now and then.
+        memory: bytes that Python has in use, now and then.
+        resident: kilobytes that the process holds, tensors, too, at the same moments.
     """
 
     seed: int
@@ -142,6 +145,7 @@ class Soak:
     ends: Counter[str] = field(factory=Counter)
     wrong: list[Fate] = field(factory=list)
     memory: list[int] = field(factory=list)
+    resident: list[int] = field(factory=list)
     _random: Random = field(init=False)
     _engine: Engine = field(init=False)
     _open: dict[int, Fate] = field(factory=dict, init=False)
@@ -177,11 +181,15 @@ class Soak:
                 self._add(num_steps)
                 num_added += 1
                 if num_added % (num_requests // num_looks) == 0:
-                    gc.collect()
-                    self.memory.append(tracemalloc.get_traced_memory()[0])
+                    self._look()
             self._step(num_steps)
             num_steps += 1
         tracemalloc.stop()
+
+    def _look(self) -> None:
+        gc.collect()
+        self.memory.append(tracemalloc.get_traced_memory()[0])
+        self.resident.append(resident_kilobytes())
 
     @property
     def lost(self) -> int:
@@ -212,6 +220,14 @@ class Soak:
                 self.wrong.append(fate)
 
 
+def resident_kilobytes() -> int:
+    """What this process holds; where the system is not Linux, what it has held at most."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(statm.read_text().split()[1]) * resource.getpagesize() // 1024
+
+
 @click.command()
 @click.option("--num-requests", default=100_000, show_default=True)
 @click.option(
@@ -225,11 +241,13 @@ def main(num_requests: int, out: Path) -> None:
     record = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{platform.machine()}, torch {torch.__version__}",
+        "commit": commit(),
         "num_requests": num_requests,
         "ends": dict(soak.ends),
         "lost": soak.lost,
         "wrong": len(soak.wrong),
         "memory_bytes": soak.memory,
+        "resident_kilobytes": soak.resident,
     }
     out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
