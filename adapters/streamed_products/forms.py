@@ -11,21 +11,22 @@ COLUMNS = 64
 SIXTEEN = 16
 """Rows of a tile are a multiple of it."""
 
-LEAST_TOKENS, MOST_TOKENS = 16, 64
+LEAST_TOKENS = 16
 MOST_ROWS = 128
-LEAST_ROWS = {1: 64, 2: 48}
-"""Of a tile, by splits. With fewer, tokens are read for too few rows."""
+LEAST_ROWS = 48
+"""Of a tile. With fewer, tokens are read for too few rows."""
 
-FEW_ROWS, BLOCKS_OF_FEW, BLOCKS = 64, 4, 2
-"""With fewer rows a stage has more columns."""
+FEW_ROWS = 64
+"""A stage of fewer, of a split tile, has more columns. Such a product is small, as that with a
+draft's queries, keys and values is, and leaves room for attention, which may begin beside it."""
 
+BLOCKS = 2
 LEAST_STAGES, MOST_STAGES = 3, 16
-WINDOW = 48 * 1024
-"""Bytes of weights on their way for 64 tokens where a CTA has one tile; twice as many where it has
-several, and for half as many tokens. With more, tokens come late; with fewer, memory idles."""
+AHEAD = 3
+"""Stages of weights on their way. With more, tokens come late; with fewer, memory idles."""
 
-MEMORY = 227 * 1024
-"""Shared memory of a CTA, in bytes."""
+MEMORY, ROOM = 227 * 1024, 30 * 1024
+"""Shared memory of a CTA, in bytes, and what a small product leaves of it."""
 
 _CONSUMERS_OF_64_ROWS, _OTHER_THREADS = 128, 192
 _GROUP, _WARP = 64, 32
@@ -42,7 +43,6 @@ class Form:
         blocks: of columns, in a stage.
         stages: of weights.
         token_stages: of tokens.
-        ahead: stages of weights on their way at once.
     """
 
     tokens: int
@@ -51,7 +51,6 @@ class Form:
     blocks: int
     stages: int = 0
     token_stages: int = 0
-    ahead: int = 0
 
     @property
     def threads(self) -> int:
@@ -90,7 +89,7 @@ class Form:
             "BLOCKS": self.blocks,
             "STAGES": self.stages,
             "TOKEN_STAGES": self.token_stages,
-            "AHEAD": self.ahead,
+            "AHEAD": AHEAD,
             "SHARED_BYTES": self.memory,
         }
         return tuple(f"-D{name}={number}" for name, number in named.items())
@@ -99,29 +98,28 @@ class Form:
 def form_of(num_tokens: int, num_rows: int, size: int, num_processors: int) -> Form | None:
     """Of a product with [num_rows, size]; None where there is no way to cut it evenly."""
     tokens = max(LEAST_TOKENS, 1 << (num_tokens - 1).bit_length())
-    for splits, least_rows in LEAST_ROWS.items():
+    for splits in (1, 2):
         num_clusters = num_processors // splits
         rows = even_rows(num_rows, num_clusters)
-        if rows is None or rows < least_rows:
-            continue
-        turns = -(-num_rows // (rows * num_clusters))
-        blocks = BLOCKS if rows >= FEW_ROWS else BLOCKS_OF_FEW
         # A split tile is its cluster's only one.
-        if size % (COLUMNS * blocks * splits) == 0 and 1 in {splits, turns}:
-            window = WINDOW * (MOST_TOKENS // tokens) * min(turns, 2)
-            return _filled(Form(tokens, rows, splits, blocks), window)
+        if rows is None or rows < LEAST_ROWS or (splits > 1 and num_rows > rows * num_clusters):
+            continue
+        is_small = rows < FEW_ROWS and splits > 1
+        blocks = BLOCKS * (2 if is_small else 1)
+        if size % (COLUMNS * blocks * splits) == 0:
+            form = Form(tokens, rows, splits, blocks)
+            return _filled(form, MEMORY - (ROOM if is_small else 0))
     return None
 
 
-def _filled(form: Form, window: int) -> Form | None:
+def _filled(form: Form, memory: int) -> Form | None:
     """With as many stages as memory holds, of tokens two for three of weights at least."""
-    ahead = max(2, window // (2 * COLUMNS * form.blocks * form.rows))
     forms = (
-        evolve(form, stages=stages, token_stages=of_tokens, ahead=min(ahead, stages))
+        evolve(form, stages=stages, token_stages=of_tokens)
         for stages in range(MOST_STAGES, LEAST_STAGES - 1, -1)
         for of_tokens in range(stages, 2 * stages // 3, -1)
     )
-    return next((form for form in forms if form.memory <= MEMORY), None)
+    return next((form for form in forms if form.memory <= memory), None)
 
 
 def even_rows(num_rows: int, num_clusters: int) -> int | None:

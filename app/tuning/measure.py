@@ -12,6 +12,7 @@ from attrs import define, evolve, field, frozen
 
 from ..bench.load import Arrival
 from ..engine.engine import Engine
+from ..engine.runner import EagerRunner
 from .costs import StepCosts, StepSample
 from .goodput import Goodput
 from .probe import Probe, new_probe
@@ -127,6 +128,8 @@ def measure(
         arrivals: the requests, over and over.
         on_steps: told how many steps each part took.
     """
+    if not isinstance(engine.loop.runner, EagerRunner):
+        _rehearse_prompts(engine, arrivals)
     probe = new_probe(engine, plan.lengths, plan.seed, plan.clock)
     engine.loop.runner = probe
     run = MeasuredRun(engine, probe, plan.clock)
@@ -134,6 +137,14 @@ def measure(
         run.at(concurrency, plan.num_steps, arrivals)
         on_steps(plan.num_steps)
     return run
+
+
+def _rehearse_prompts(engine: Engine, arrivals: Sequence[Arrival]) -> None:
+    """Enter every prompt once: on a GPU the first one of a length waits for what it needs."""
+    for arrival in arrivals:
+        engine.add_request(evolve(arrival.request, max_tokens=1))
+    while engine.has_unfinished():
+        engine.step()
 
 
 def goodput_of(runs: Sequence[MeasuredRun]) -> Goodput:

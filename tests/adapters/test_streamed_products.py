@@ -25,7 +25,7 @@ PROCESSORS = 132
 @pytest.mark.parametrize(
     ("num_rows", "size", "rows", "splits"),
     [
-        *((6144, 4096, 96, 2), (4096, 4096, 64, 2), (28672, 4096, 112, 1), (4096, 14336, 64, 2)),
+        *((6144, 4096, 48, 1), (4096, 4096, 64, 2), (28672, 4096, 112, 1), (4096, 14336, 64, 2)),
         *((128256, 4096, 128, 1), (3072, 2048, 48, 2), (16384, 2048, 128, 1)),
     ],
 )
@@ -33,7 +33,8 @@ def test_models_are_cut_evenly(num_rows: int, size: int, rows: int, splits: int)
     form = forms.form_of(64, num_rows, size, PROCESSORS)
     assert form is not None
     assert (form.rows, form.splits) == (rows, splits)
-    assert form.memory <= forms.MEMORY
+    is_small = rows < forms.FEW_ROWS and splits > 1
+    assert form.memory <= forms.MEMORY - (forms.ROOM if is_small else 0)
     ctas = form.num_ctas(num_rows // rows, PROCESSORS)
     assert 120 <= ctas <= PROCESSORS
     assert form.units(size) * form.splits * form.blocks * forms.COLUMNS == size
@@ -268,15 +269,14 @@ def test_a_forward_with_them_says_what_one_without_says(tmp_path: Path) -> None:
     few = model._kernels
     assert few is not None
     assert few.streamed is not None
-    cache, slots = model.new_cache(5, 256), torch.arange(5, device="cuda")
-    for num_tokens in (2, 4, 8):
-        ids = torch.randint(1000, (5, num_tokens), device="cuda")
-        positions = 9 + torch.arange(num_tokens, device="cuda").expand(5, -1)
-        attend = few.attention_at(positions, slots)
-        assert attend is not None
-        ours, again, theirs = (
-            one.forward(ids, attend, cache, last_only=False).float()
-            for one in (few, few, evolve(few, streamed=None))
-        )
-        assert torch.equal(ours, again)
-        assert (ours - theirs).abs().max() <= 0.05 * theirs.abs().max()
+    cache, slots = model.new_cache(16, 256), torch.arange(16, device="cuda")
+    ids = torch.randint(1000, (16, 4), device="cuda")
+    positions = 9 + torch.arange(4, device="cuda").expand(16, -1)
+    attend = few.attention_at(positions, slots)
+    assert attend is not None
+    ours, again, theirs = (
+        one.forward(ids, attend, cache, last_only=False).float()
+        for one in (few, few, evolve(few, streamed=None))
+    )
+    assert torch.equal(ours, again)
+    assert (ours - theirs).abs().max() <= 0.05 * theirs.abs().max()

@@ -248,6 +248,21 @@ def test_steps_are_measured_as_they_are_served(
     assert set(run.output_lens) == {40}
 
 
+def test_prompts_are_entered_once_before_they_count_where_steps_are_captured(
+    make_pair: Callable[..., Pair],
+) -> None:
+    engine = Engine.of(
+        evolve(make_pair().decoder(Probabilistic(), 3), new_runner=recorded),
+        Limits(num_slots=1, max_len=32),
+    )
+    requests = [GenerationRequest(prompt_token_ids=[1] * (2 + i), max_tokens=4) for i in range(5)]
+    plan = Plan(lengths=(3,), concurrencies=(1,), num_steps=1)
+    run = measure(engine, plan, [Arrival(request, "all") for request in requests])
+    first_id = engine.add_request(requests[0])
+    assert first_id == len(requests) + sum(one.num_prompts for one in run.prompts)
+    assert sum(one.num_prompts for one in run.prompts) == len(run.output_lens)
+
+
 def recorded(step: DecodeStep) -> GraphRunner:
     """Repeats what a graph would hold."""
     return GraphRunner(step, record)
