@@ -60,13 +60,18 @@ def _as_stop_ids(token_ids: Iterable[SupportsIndex]) -> tuple[int, ...]:
 
 def _as_ids(name: str, token_ids: Iterable[SupportsIndex]) -> tuple[int, ...]:
     given = _as_tuple(name, token_ids)
-    # What is no integer, as True is none here, is told by the check that comes next.
-    if bool in set(map(type, given)):
-        return given
+    # What is no integer is told by the check that comes next.
     try:
-        return tuple(map(index, given))
+        ids = tuple(map(index, given))
     except TypeError:
         return given
+    return given if any(map(_is_no_integer, given)) else ids
+
+
+def _is_no_integer(value: Any) -> bool:
+    """Of what has an index: True, of any kind, and a tensor of one number with a dimension."""
+    kind = str(getattr(value, "dtype", type(value).__name__))
+    return "bool" in kind or getattr(value, "ndim", 0) > 0
 
 
 def _as_strings(strings: Iterable[str]) -> tuple[str, ...]:

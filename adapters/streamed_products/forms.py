@@ -3,6 +3,8 @@
 This module refuses to launch anything.
 """
 
+from functools import cache
+
 from attrs import evolve, frozen
 
 COLUMNS = 64
@@ -95,6 +97,7 @@ class Form:
         return tuple(f"-D{name}={number}" for name, number in named.items())
 
 
+@cache
 def form_of(num_tokens: int, num_rows: int, size: int, num_processors: int) -> Form | None:
     """Of a product with [num_rows, size]; None where there is no way to cut it evenly."""
     tokens = max(LEAST_TOKENS, 1 << (num_tokens - 1).bit_length())

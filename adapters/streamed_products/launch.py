@@ -72,12 +72,13 @@ def load_kernel(form: Form, way: str, device: torch.device) -> Kernel:
         with torch.cuda.device(device):
             kernel = cupy.RawModule(path=str(file)).get_function(KERNEL)
             kernel.max_dynamic_shared_size_bytes = form.memory
+            function = kernel.kernel.ptr  # of the current device
     except (ImportError, OSError, RuntimeError) as error:
         raise UnavailableError(f"streamed products: {error}") from error
     attributes = struct.pack("=IIi60x", _PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
     attributes += struct.pack("=II3I52x", _CLUSTER_DIMENSION, 0, form.splits, 1, 1)
     kept = ctypes.create_string_buffer(attributes, len(attributes))
-    return Kernel(form, kernel.kernel.ptr, kernel, kept)
+    return Kernel(form, function, kernel, kept)
 
 
 @cache

@@ -20,6 +20,9 @@ CAPABILITY = (9, 0)
 """They need clusters, tensor maps and products of this architecture."""
 
 FEWEST_TOKENS, MOST_TOKENS = 9, 64
+_ALIGNED = 16
+"""Bytes, of what a tensor map is of: addresses and strides."""
+
 _ARGUMENTS = struct.Struct("=128s128sQqQQQQQ7i2f36x")
 
 _logger = logging.getLogger(__name__)
@@ -95,6 +98,8 @@ class StreamedProducts:
 
     def multiply(self, product: Product) -> int:
         """Launch it; how many parts of squares it leaves, or 0 where it is not taken."""
+        if product.x.data_ptr() % _ALIGNED or product.x.stride(0) % (_ALIGNED // 2):
+            return 0
         num_tokens, num_rows = product.out.shape
         form = self._form(num_tokens, product.weight, product.way)
         kernel = None if form is None else self._kernels[form, product.way]
@@ -122,7 +127,7 @@ class StreamedProducts:
 
     def _form(self, num_tokens: int, weight: Tensor, way: str) -> Form | None:
         """Of a product, whose kernel is loaded; None: there is none."""
-        if not FEWEST_TOKENS <= num_tokens <= MOST_TOKENS or weight.data_ptr() % 16:
+        if not FEWEST_TOKENS <= num_tokens <= MOST_TOKENS or weight.data_ptr() % _ALIGNED:
             return None
         num_rows, size = weight.shape
         form = form_of(num_tokens, num_rows, size, self.num_processors)

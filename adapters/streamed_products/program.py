@@ -47,12 +47,24 @@ def machine_code(macros: Sequence[str], architecture: str) -> Path:
         return path
     code, _ = compile_program(macros, architecture)
     _logger.warning("compiled a streamed product for %s", architecture)
-    folder.mkdir(parents=True, exist_ok=True)
-    # Under its name when it is complete.
-    descriptor, name = tempfile.mkstemp(dir=folder)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(code)
-    return Path(name).replace(path)
+    try:
+        return _keep(code, path)
+    except OSError as error:
+        _logger.warning("streamed products are compiled anew in every process: %s", error)
+        return _keep(code, Path(tempfile.mkdtemp()) / path.name)
+
+
+def _keep(code: bytes, path: Path) -> Path:
+    """In a file that appears under its name when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(code)
+        return Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _version() -> str:

@@ -143,5 +143,7 @@ def _on_line(size: int, known: dict[int, float]) -> float:
     )
     # More requests do not cost less: a line that falls out there is noise.
     slope = max((high_cost - low_cost) / (high - low), 0.0)
-    nearest, cost = (low, low_cost) if size < low else (high, high_cost)
-    return max(cost + slope * (size - nearest), 0.0)
+    if size > high:
+        return high_cost + slope * (size - high)
+    # Nor does one cost less than its share of several.
+    return low_cost - min(slope, low_cost / low) * (low - size)

@@ -42,6 +42,8 @@ from kit.toy_pair import Pair
         (torch.tensor([1.0]), {}, "prompt_token_ids: expected an integer, got tensor(1.)"),
         (torch.ones(2, 3), {}, "prompt_token_ids: expected an integer, got tensor([1., 1., 1.])"),
         (torch.tensor(3), {}, "prompt_token_ids: expected several values, got tensor(3)"),
+        (torch.tensor([True]), {}, "prompt_token_ids: expected an integer, got tensor(True)"),
+        (torch.tensor([[3]]), {}, "prompt_token_ids: expected an integer, got tensor([3])"),
         ([1], {"params": None}, "params: expected SamplingParams, got None"),
         ([1], {"params": {"seed": 1}}, "params: expected SamplingParams, got {'seed': 1}"),
         ([1], {"max_tokens": None}, "max_tokens: expected an integer, got None"),

@@ -115,6 +115,8 @@ def test_costs_bend_where_they_were_measured_and_do_not_fall_beyond() -> None:
     known = StepCosts({(size, 1): StepTimes(target=cost) for size, cost in seconds.items()})
     for size, cost in ((1, 2.0), (3, 6.0), (6, 9.0), (12, 9.5), (99, 9.0)):
         assert known.seconds(size, 1) == pytest.approx(cost)
+    steep = StepCosts({(size, 1): StepTimes(target=cost) for size, cost in ((4, 1.0), (8, 9.0))})
+    assert steep.seconds(1, 1) == pytest.approx(0.25)  # a share: what is left of a line is below 0
     alone = StepCosts({(2, 1): StepTimes(target=4.0)})
     assert alone.seconds(1, 1) == alone.seconds(9, 1) == 4.0
 
