@@ -16,7 +16,6 @@ from .results import BenchResults, BenchRun
 
 if TYPE_CHECKING:
     from .document import Document
-    from .sweep import Load
     from .timed_steps import TimedStep
 
 SERVING = (
@@ -37,7 +36,7 @@ ACCEPTED = (
 def write_tables(document: Document, name: str, out: Path) -> None:
     """One Markdown file per table, and the pictures, all named after the pair."""
     tables = {
-        "where": where(document.lengths, next(iter(document.datasets.values())).load),
+        "where": where(document),
         "datasets": datasets(document.datasets),
         "strict": against_strict(document.lengths),
         "lengths": lengths(document.lengths),
@@ -56,14 +55,16 @@ def write_tables(document: Document, name: str, out: Path) -> None:
     save(draw, runs, figures / f"benchmark-{name}-throughput.svg")
 
 
-def where(results: BenchResults, accepted: Load) -> str:
-    """The machine, the date and the load; another one where only acceptance was wanted."""
-    machine, load = results.machine, results.load
-    setting = results.runs[0].setting
+def where(document: Document) -> str:
+    """The machine, the date and the loads: of speeds, and of acceptance where others served."""
+    results = document.lengths
+    machine, load, setting = results.machine, results.load, results.runs[0].setting
+    accepted, rates = next(iter(document.datasets.values())).load, document.synthetic.load
     others = ""
     if accepted.output_len != load.output_len:
         others = (
-            f"; {accepted.num_requests} of {accepted.output_len} where only acceptance is shown"
+            f"; {accepted.num_requests} of {accepted.output_len} where only acceptance is shown, "
+            f"{rates.num_requests} of {rates.output_len} for set rates"
         )
     return (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "

@@ -263,6 +263,7 @@ def test_products_begun_early_wait_for_what_they_read() -> None:
         return [product.out.clone() for product in chain]
 
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         want = run()
         torch.cuda.synchronize()

@@ -113,6 +113,31 @@ def test_what_a_broken_off_run_leaves_can_be_shown() -> None:
     assert "×" not in text
 
 
+def show_again(folder: Path, machine: str, bandwidth: float) -> tuple[Result, Path]:
+    record, kernels = folder / "record.json", folder / "kernels.json"
+    record.write_text(json.dumps(RECORD | {"machine": {"commit": "abc"}}), encoding="utf-8")
+    beside = {"machine": {"commit": machine}, "bandwidth": bandwidth}
+    kernels.write_text(json.dumps(beside), encoding="utf-8")
+    arguments = ["--read", str(record), "--kernels", str(kernels), "--out", str(folder / "out")]
+    return CliRunner().invoke(command.main, arguments), folder / "out" / "engine.md"
+
+
+@pytest.mark.parametrize(("bandwidth", "share"), [(5e12, "40%"), (3e12, "50%")])
+def test_the_better_of_two_readings_of_memory_counts(
+    tmp_path: Path, bandwidth: float, share: str
+) -> None:
+    result, page = show_again(tmp_path, "abc", bandwidth)
+    assert result.exit_code == 0, result.output
+    assert f"| 0.90 | {share} |" in page.read_text(encoding="utf-8")
+
+
+def test_what_another_machine_or_commit_read_does_not_count(tmp_path: Path) -> None:
+    result, page = show_again(tmp_path, "other", 5e12)
+    assert result.exit_code == 2
+    assert "expected the machine and commit of" in result.output
+    assert not page.exists()
+
+
 def rehearse(out: Path, *options: str) -> Result:
     return CliRunner().invoke(
         command.main, ["--rehearse", "--backend", "reference", "--out", str(out), *options]

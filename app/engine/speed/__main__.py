@@ -17,6 +17,7 @@ from .shapes import LARGE, REHEARSAL
 from .table import as_markdown
 
 DATA = Path("docs/data")
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -26,6 +27,13 @@ DATA = Path("docs/data")
 @click.option(
     "--rehearse", is_flag=True, help="Tiny models on the CPU: whether it runs, not how fast."
 )
+@click.option("--read", type=_FILE, help="Show an earlier run's JSON again.")
+@click.option(
+    "--kernels",
+    type=_FILE,
+    help="With --read, what `acceptor bench kernels` wrote of the same GPU: the better of two "
+    "readings of its memory counts.",
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -33,7 +41,13 @@ DATA = Path("docs/data")
     show_default=True,
 )
 def main(
-    backend: str, hugging_face: bool, seconds: float | None, rehearse: bool, out: Path
+    backend: str,
+    hugging_face: bool,
+    seconds: float | None,
+    rehearse: bool,
+    read: Path | None,
+    kernels: Path | None,
+    out: Path,
 ) -> None:
     """Needs a CUDA device with 60 GB; takes about two minutes.
 
@@ -42,7 +56,12 @@ def main(
     """
     if rehearse and out == DATA:
         raise click.UsageError("--rehearse: expected an --out beside the documentation's figures")
+    if kernels is not None and read is None:
+        raise click.UsageError("--kernels: expected --read, too")
     out.mkdir(parents=True, exist_ok=True)
+    if read is not None:
+        _write(_again(read, kernels), out)
+        return
     device = torch.device("cpu" if rehearse else "cuda")
     subject = Subject(
         sizes=REHEARSAL if rehearse else LARGE,
@@ -65,6 +84,18 @@ def main(
     click.echo(as_markdown(record))
     if record["missing"]:
         raise SystemExit(1)
+
+
+def _again(read: Path, kernels: Path | None) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(read.read_text(encoding="utf-8"))
+    if kernels is not None:
+        other = json.loads(kernels.read_text(encoding="utf-8"))
+        if other["machine"] != record.get("machine"):
+            raise click.UsageError(
+                f"--kernels: expected the machine and commit of {read}, got {other['machine']}"
+            )
+        record["bandwidth_of_kernels"] = other["bandwidth"]
+    return record
 
 
 def _reach(milestone: Milestone, subject: Subject, record: dict[str, Any]) -> None:

@@ -78,15 +78,17 @@ def milestones(several: int, *, hugging_face: bool) -> Iterator[Milestone]:
         yield Milestone("Hugging Face", _hugging_face)
     yield Milestone(f"{several} requests, with drafts", partial(_serve, several, NUM_SPEC_TOKENS))
     yield Milestone(f"{several} requests, plain", partial(_serve, several, 0))
+    yield Milestone("bandwidth, once more", _bandwidth)
     yield Milestone("products", _products)
     yield Milestone("attention", _attention)
     yield Milestone("flex_attention", _flex_attention)
 
 
 def _bandwidth(subject: Subject, record: Record) -> object:
-    record["bandwidth"] = bandwidth(subject.device, subject.sizes.bandwidth_mib)
+    found = bandwidth(subject.device, subject.sizes.bandwidth_mib)
+    record["bandwidth"] = max(found, record.get("bandwidth", 0.0))
     record["weight_bytes"] = {name: weight_bytes(shape) for name, shape in subject.sizes.shapes}
-    return f"{record['bandwidth'] / 1e12:.2f} TB/s"
+    return f"{found / 1e12:.2f} TB/s"
 
 
 def _serve(concurrency: int, num_spec_tokens: int, subject: Subject, record: Record) -> object:
