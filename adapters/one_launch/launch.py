@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from ...core.errors import UnavailableError
-from .program import machine_code
+from ..cuda_programs.program import CudaProgram
 from .sizes import CTAS_OF_CLUSTER, MEMORY, NUM_CLUSTERS, THREADS
 
-KERNEL = "forward"
+KERNEL, PROGRAM = "forward", CudaProgram(__package__, "forward.cu")
 Launch = Callable[[int, int, tuple[Any, ...]], None]
 """Of so many CTAs of so many threads, with arguments."""
 
@@ -37,7 +37,7 @@ def load_kernel(macros: Sequence[str], device: torch.device) -> Launch:
 
 
 def _load(macros: Sequence[str], architecture: str, device: torch.device) -> Launch:
-    file = machine_code(macros, architecture)
+    file = PROGRAM.machine_code(macros, architecture)
     import cupy  # noqa: PLC0415 (not installed everywhere)
 
     with torch.cuda.device(device):

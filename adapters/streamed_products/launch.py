@@ -12,10 +12,10 @@ import torch
 from attrs import frozen
 
 from ...core.errors import UnavailableError
+from ..cuda_programs.program import CudaProgram
 from .forms import Form
-from .program import machine_code
 
-KERNEL = "product"
+KERNEL, PROGRAM = "product", CudaProgram(__package__, "product.cu")
 
 _PROGRAMMATIC_STREAM_SERIALIZATION, _CLUSTER_DIMENSION = 6, 4
 _CONFIG = struct.Struct("=7I4xQQI4x")
@@ -65,7 +65,7 @@ def load_kernel(form: Form, way: str, device: torch.device) -> Kernel:
     """
     major, minor = torch.cuda.get_device_capability(device)
     try:
-        file = machine_code(form.macros(way), f"sm_{major}{minor}a")
+        file = PROGRAM.machine_code(form.macros(way), f"sm_{major}{minor}a")
         _driver_function()
         import cupy  # noqa: PLC0415 (not installed everywhere)
 

@@ -12,7 +12,7 @@ from attrs import evolve
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
 from acceptor.adapters.one_launch import forward, sizes
-from acceptor.adapters.one_launch.program import compile_program
+from acceptor.adapters.one_launch.launch import PROGRAM
 from acceptor.adapters.random_weights import random_model
 from acceptor.adapters.weights import WeightReader, expected_tensors
 from acceptor.app.engine.speed.shapes import DRAFT, TARGET
@@ -125,7 +125,7 @@ def one_of(model: TransformerModel) -> forward.OneLaunch:
 def test_it_compiles_and_hardly_spills(num_tokens: int) -> None:
     pytest.importorskip("cupy_backends")
     names = sizes.macros(num_tokens, DRAFT["num_hidden_layers"], DRAFT["vocab_size"])
-    code, log = compile_program(names, "sm_90a")
+    code, log = PROGRAM.compile(names, "sm_90a")
     assert code
     # A few numbers that one layer keeps for the next.
     assert int(log.split(" bytes spill stores")[0].split()[-1]) <= 64

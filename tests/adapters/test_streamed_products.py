@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from acceptor.adapters.random_weights import random_model
-from acceptor.adapters.streamed_products import forms, program
+from acceptor.adapters.streamed_products import forms
+from acceptor.adapters.streamed_products.launch import PROGRAM
 from acceptor.adapters.streamed_products.product import Product, StreamedProducts, can_stream
-from acceptor.adapters.streamed_products.program import compile_program
 from acceptor.app.engine.speed.shapes import TARGET
 from kit.streamed_products_on_host import on_host
 
@@ -196,24 +196,9 @@ def test_it_compiles_and_spills_nothing(way: str, num_tokens: int) -> None:
     pytest.importorskip("cupy_backends")
     form = forms.form_of(num_tokens, 4096, 4096, PROCESSORS)
     assert form is not None
-    code, log = compile_program(form.macros(way), "sm_90a")
+    code, log = PROGRAM.compile(form.macros(way), "sm_90a")
     assert code
     assert " 0 bytes spill stores" in log
-
-
-def test_code_that_cannot_be_kept_is_used_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a file"))
-    monkeypatch.setattr(program, "_version", lambda: "13.0")
-    monkeypatch.setattr(program, "compile_program", lambda *_: (b"code", ""))
-    assert program.machine_code((), "sm_90a").read_bytes() == b"code"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kept = program.machine_code((), "sm_90a")
-    assert kept.read_bytes() == b"code"
-    assert tmp_path in kept.parents
-    assert list(kept.parent.iterdir()) == [kept]
 
 
 def products_on_gpu() -> StreamedProducts:

@@ -26,8 +26,9 @@ OF_ONE_FOLDER = {
     "backends/conformance": {"acceptor", "hypothesis", "numpy", "pytest"},
     "backends/triton_backend": {"triton"},
     "adapters/few_tokens": {"triton"},
-    "adapters/one_launch": {"cupy", "cupy_backends", "numpy"},
-    "adapters/streamed_products": {"cupy", "cupy_backends"},
+    "adapters/cuda_programs": {"cupy_backends"},
+    "adapters/one_launch": {"cupy", "numpy"},
+    "adapters/streamed_products": {"cupy"},
     "backends/cupy_backend": {"cupy", "cupy_backends"},
 }
 

@@ -17,14 +17,16 @@ from torch import Tensor
 
 from acceptor.adapters.kv_cache import KVCache
 from acceptor.adapters.language_model import TransformerModel
+from acceptor.adapters.one_launch.launch import PROGRAM
 from acceptor.adapters.one_launch.maps import MOST_DOWN_BLOCKS
-from acceptor.adapters.one_launch.program import sources
 from acceptor.adapters.one_launch.sizes import (
+    CTAS_OF_CLUSTER,
     HEAD_DIM,
     HIDDEN,
     KEY_HEADS,
     MOST_TOKENS,
     NUM_CLUSTERS,
+    THREADS,
     linears_of,
     macros,
 )
@@ -34,7 +36,9 @@ from acceptor.app.engine.speed.shapes import DRAFT
 GXX = shutil.which("g++")
 SIZES = {"num_hidden_layers": 2, "vocab_size": 2128}
 MAX_LEN = 640
-_SHIM = Path(__file__).parents[1] / "adapters" / "one_launch_on_host"
+_SHIMS = [
+    Path(__file__).parents[1] / "adapters" / name for name in ("cuda_on_host", "one_launch_on_host")
+]
 _POINTERS = ctypes.c_void_p
 _NUMBER, _FLOAT = ctypes.c_longlong, ctypes.c_float
 
@@ -185,11 +189,14 @@ def _map(matrix: Tensor, rows: int, blocks: int) -> bytes:
 
 
 def _build(names: tuple[str, ...], folder: Path) -> ctypes.CDLL:
-    texts = sources() | {file.name: file.read_text(encoding="utf-8") for file in _SHIM.iterdir()}
+    texts = PROGRAM.sources | {
+        file.name: file.read_text(encoding="utf-8") for shim in _SHIMS for file in shim.iterdir()
+    }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     library, source = folder / "one_launch.so", folder / "one_launch_on_host.cpp"
     options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing"]
     options += ["-fcf-protection=none", *names]
+    options += [f"-DCLUSTER={CTAS_OF_CLUSTER}", f"-DCTA_THREADS={THREADS}"]
     subprocess.run([str(GXX), *options, str(source), "-o", str(library)], check=True)
     return ctypes.CDLL(str(library))

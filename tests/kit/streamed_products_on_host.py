@@ -14,12 +14,15 @@ from attrs import field, frozen
 
 from acceptor.adapters.streamed_products import product
 from acceptor.adapters.streamed_products.forms import Form
+from acceptor.adapters.streamed_products.launch import PROGRAM
 from acceptor.adapters.streamed_products.maps import Cut
 from acceptor.adapters.streamed_products.product import StreamedProducts
-from acceptor.adapters.streamed_products.program import sources
 
 GXX = shutil.which("g++")
-_SHIM = Path(__file__).parents[1] / "adapters" / "streamed_products_on_host"
+_SHIMS = [
+    Path(__file__).parents[1] / "adapters" / name
+    for name in ("cuda_on_host", "streamed_products_on_host")
+]
 _ALIGNED = 64
 
 
@@ -74,7 +77,9 @@ def _map(cut: Cut) -> bytes:
 
 
 def _build(form: Form, way: str, num_ctas: int, folder: Path) -> ctypes.CDLL:
-    texts = sources() | {file.name: file.read_text(encoding="utf-8") for file in _SHIM.iterdir()}
+    texts = PROGRAM.sources | {
+        file.name: file.read_text(encoding="utf-8") for shim in _SHIMS for file in shim.iterdir()
+    }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     source = folder / "streamed_products_on_host.cpp"

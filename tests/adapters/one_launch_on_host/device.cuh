@@ -79,7 +79,7 @@ static bool __all_sync(unsigned, bool holds) {
 }
 
 static void __syncwarp() { __all_sync(~0u, true); }
-static void __syncthreads() { meet_at(my_cta().all, THREADS); }
+static void __syncthreads() { meet_at(my_cta().all, CTA_THREADS); }
 static void meet(int threads) { meet_at(my_cta().consumers, threads); }
 
 static float low_half(unsigned word) { return __uint_as_float(word << 16); }
@@ -107,7 +107,7 @@ static int rank_in_cluster() { return running->cta % CLUSTER; }
 static void arrive_in_cluster() { ++clusters[running->cta / CLUSTER].count; }
 
 static void await_cluster() {
-    while (clusters[running->cta / CLUSTER].count < CLUSTER * THREADS) give_way();
+    while (clusters[running->cta / CLUSTER].count < CLUSTER * CTA_THREADS) give_way();
 }
 
 static unsigned shared_address(const void* pointer) {
