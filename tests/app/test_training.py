@@ -15,7 +15,6 @@ from tokenizers import Tokenizer
 from transformers import (
     AutoTokenizer,
     LlamaForCausalLM,
-    get_cosine_with_min_lr_schedule_with_warmup,
 )
 
 from acceptor.app.training.__main__ import main
@@ -23,10 +22,9 @@ from acceptor.app.training.data import encode, read_source
 from acceptor.app.training.distill import distillation_loss, sample_pools, variation_share
 from acceptor.app.training.measure import bits_per_byte, held_out_loss
 from acceptor.app.training.models import as_shipped, build_model, compile_layers, teacher_of
-from acceptor.app.training.pace import Budget, Pace, rate_share
+from acceptor.app.training.pace import Budget
 from acceptor.app.training.recipe import RECIPES, Recipe, with_settings
 from acceptor.app.training.tokenizer import END_OF_TEXT_ID, train_tokenizer
-from acceptor.app.training.train import Point, evaluations_since_best
 from acceptor.core.errors import ConfigError, InvalidInputError
 
 MINIATURE = {
@@ -155,46 +153,6 @@ def test_more_rows_are_written_at_once_than_a_row_is_long() -> None:
     assert rows.shape[1] == 8
     assert (rows[:, 0] == END_OF_TEXT_ID).all()
     assert len(rows.unique(dim=0)) == len(rows)
-
-
-def test_time_and_steps_both_end_a_pace_and_anneal_it() -> None:
-    now = [100.0]
-    assert list(Pace(4, 2, Budget())) == [0, 0.25, 0.5, 0.75]
-    whole = Budget(10, lambda: now[0])
-    now[0] += 2
-    timed = Pace(100, 30, whole.part(0.5))
-    shares, due = [], []
-    for progress in timed:
-        shares.append(progress)
-        now[0] += 0.7
-        if timed.is_due():
-            due.append(timed.step)
-            timed.note_evaluation()
-    assert shares == pytest.approx([0, 0.7 / 3, 1.4 / 3, 2.1 / 3, 2.8 / 3])
-    assert due == [1, 2, 3, 4, 5]
-    assert list(Pace(3, 1, whole.part(0.5))) == [1.0]
-
-
-def test_what_was_never_evaluated_is_at_the_end() -> None:
-    short = Pace(3, 10, Budget())
-    assert [short.is_due() for _ in short] == [False] * 3
-    assert short.is_last_due()
-    short.note_evaluation()
-    assert not short.is_last_due()
-
-
-def test_learning_rates_are_those_of_the_usual_schedule() -> None:
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    usual = get_cosine_with_min_lr_schedule_with_warmup(optimizer, 65, 1300, min_lr_rate=0.05)
-    for step in range(0, 1300, 10):
-        (factor,) = (rate(step) for rate in usual.lr_lambdas)
-        assert rate_share(step / 1300) == pytest.approx(factor)
-
-
-def test_patience_counts_from_the_best_evaluation() -> None:
-    losses = (3.0, 2.0, 2.5, 2.0, 4.0)
-    curve = [Point(step, 0.0, loss) for step, loss in enumerate(losses)]
-    assert [evaluations_since_best(curve[:end]) for end in range(1, 6)] == [0, 0, 1, 2, 3]
 
 
 def test_every_recipe_is_a_shape_that_can_be_built() -> None:
