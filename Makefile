@@ -28,9 +28,9 @@ test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device
 	@PYTHONPATH=tests $(BIN)/pytest -m gpu -W default -p kit.gpu_record \
 	  --gpu-record docs/data/gpu-tests.json
 
-equivalence: $(TO_DEVELOP) ## Hold a fused backend to the oracle on a CUDA device (BACKEND=cupy)
+equivalence: $(TO_DEVELOP) ## Hold a fused backend to the oracle on a CUDA device (BACKEND=cupy BESIDE=triton)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m kit.equivalence --backend $(BACKEND) \
-	  --json docs/data/equivalence-$(BACKEND).json
+	  $(BESIDE:%=--beside %) --json docs/data/equivalence-$(BACKEND).json
 
 sanitize: $(TO_DEVELOP) ## Watch a fused backend with compute-sanitizer (BACKEND=cupy)
 	@PYTHONPATH=tests $(BIN)/python -m kit.sanitize --backend $(BACKEND) \

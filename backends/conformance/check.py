@@ -7,12 +7,12 @@ import torch
 from ...core.batch import VerifyBatch
 from ...core.ports import Sampler
 from ...core.sampling_params import SamplingParams
-from ...core.sampling_tensors import SamplingTensors
 from .case import Case
 from .drafting import drafted_batch
 from .findings import Difference, Findings
 from .inputs import make_inputs
 from .judge import judge_verify
+from .moved import stacked
 from .sampling import draw, plain_batch
 from .twists import judge_twist
 from .untouched import Snapshot
@@ -35,7 +35,7 @@ def check_verify(
     case: Case, batch: VerifyBatch, wishes: Sequence[SamplingParams], sampler: Sampler
 ) -> Findings:
     """Verify a batch, compare with the oracle, and verify it again in another arrangement."""
-    params = SamplingTensors.stack(wishes, batch.target_logits.device)
+    params = stacked(wishes, batch.target_logits.device)
     snapshot = Snapshot.of(batch, params)
     output = sampler.verify(batch, params, case.policy)
     modified = tuple(snapshot.differences())

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ...core.batch import PADDING_TOKEN_ID, VerifyBatch
 from ...core.ports import Sampler
-from ...core.sampling_tensors import SamplingTensors
 from .case import Case
 from .findings import Findings
 from .inputs import Inputs
+from .moved import stacked
 from .sampling import draft_batch, draw, draw_once
 
 
@@ -30,7 +30,7 @@ def drafted_batch(case: Case, inputs: Inputs, sampler: Sampler) -> Drafted:
     if not _must_be_drawn(case):
         return Drafted(arbitrary_batch(case, inputs), Findings())
     token_ids = _no_drafts(case, inputs)
-    params = SamplingTensors.stack(inputs.wishes, token_ids.device)
+    params = stacked(inputs.wishes, token_ids.device)
     findings = Findings()
     for place in range(1, max(case.num_draft_tokens, default=0) + 1):
         batch = draft_batch(case, inputs, place)

@@ -10,6 +10,7 @@ from .findings import Difference, Findings
 from .form import sample_form, verify_form
 from .judge_numbers import judge_row_logprobs, judge_total_variation
 from .judge_request import Answer, judge_draw, judge_request
+from .moved import on_host
 from .oracle import RequestOracle, SampleOracle, split_sample, split_verify
 from .oracle.logprobs import RowLogprobs
 from .oracle.race import Draw
@@ -22,6 +23,7 @@ def judge_verify(
     malformed = tuple(verify_form(batch, params, policy, output))
     if malformed:
         return Findings(batch.num_reqs, 0, malformed)
+    batch, params, output = on_host((batch, params, output))
     oracles = [RequestOracle(inputs, policy) for inputs in split_verify(batch, params)]
     answers = zip(
         output.token_ids.tolist(),
@@ -72,6 +74,7 @@ def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutp
     malformed = tuple(sample_form(batch, params, output))
     if malformed:
         return Findings(batch.num_reqs, 0, malformed)
+    batch, params, output = on_host((batch, params, output))
     answers = zip(output.token_ids.tolist(), output.status.tolist(), strict=True)
     oracles = split_sample(batch, params)
     found: list[Difference] = []

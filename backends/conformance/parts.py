@@ -13,6 +13,7 @@ from ...core.batch import PADDING_TOKEN_ID, VerifyBatch
 from ...core.sampling_params import SamplingParams
 from ...core.sampling_tensors import SamplingTensors
 from ...core.token_counts import TokenCounts
+from .moved import stacked
 
 
 @frozen(eq=False)
@@ -103,7 +104,7 @@ def put_together(
         draft_to_target=like.draft_to_target,
         token_counts=_all_counts(parts, like, arrangement),
     )
-    return batch, SamplingTensors.stack([part.wishes for part in parts], device)
+    return batch, stacked([part.wishes for part in parts], device)
 
 
 def _stack(values: Sequence[Tensor], like: Tensor) -> Tensor:

@@ -6,12 +6,10 @@ It refuses to name the machine beyond its kind.
 import json
 import os
 import platform
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import attrs
 import torch
@@ -19,7 +17,7 @@ from attrs import evolve, frozen
 
 from ...core.errors import InvalidInputError
 from ..commit import at_commit, commit
-from .findings import Difference
+from .beside import Beside
 from .table import markdown
 from .tally import Tally
 
@@ -57,12 +55,19 @@ class Record:
         device: where it ran.
         shares: which chunks are in the tally, by where they were run.
         tally: the counts.
+        beside: those of a second backend on the same batches, if there was one.
     """
 
     backend: str
     device: str
     shares: tuple[Share, ...]
     tally: Tally
+    beside: Beside | None = None
+
+    @property
+    def is_conformant(self) -> bool:
+        """All backends conform, and agree with each other."""
+        return self.tally.is_conformant and (self.beside is None or self.beside.is_conformant)
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -79,13 +84,20 @@ class Record:
         candidates = range(first, first + count + len(self.chunks))
         return [number for number in candidates if number not in self.chunks][:count]
 
-    def including(self, number: int, found: Tally) -> "Record":
-        """One more chunk, which this machine ran."""
+    def including(self, number: int, found: Tally, *beside: Tally) -> "Record":
+        """One more chunk, which this machine ran.
+
+        Args:
+            number: the chunk's.
+            found: the counts.
+            beside: the second backend's, and those between the two, see `Beside`.
+        """
         here = Share.here(self.device)
         others = [share for share in self.shares if evolve(share, chunks=()) != here]
         known = [share for share in self.shares if share not in others] or [here]
         shares = (*others, *(share.including(number) for share in known))
-        return evolve(self, shares=shares, tally=self.tally + found)
+        together = self.beside.including(*beside) if self.beside is not None else None
+        return evolve(self, shares=shares, tally=self.tally + found, beside=together)
 
     def write(self, path: Path) -> None:
         """Write JSON, with the date and the versions that matter, and beside it a table as .md."""
@@ -97,13 +109,16 @@ class Record:
             "machines": self.machines,
             "shares": [share | {"chunks": _as_ranges(share["chunks"])} for share in shares],
             "near_tie_rate": self.tally.near_tie_rate,
-            "is_conformant": self.tally.is_conformant,
+            "is_conformant": self.is_conformant,
+            "tally": attrs.asdict(self.tally),
         }
-        text = json.dumps({**about, "tally": attrs.asdict(self.tally)}, indent=2)
+        together = {} if self.beside is None else {"beside": self.beside.to_values()}
+        text = json.dumps({**about, **together}, indent=2)
         path.write_text(text + "\n", encoding="utf-8")
         commits = "".join(dict.fromkeys(at_commit(share.versions) for share in self.shares))
         where = f"Backend `{self.backend}` on {', '.join(self.machines)}{commits}, {about['date']}:"
-        path.with_suffix(".md").write_text(f"{where}\n\n{markdown(self.tally)}", encoding="utf-8")
+        page = f"{where}\n\n{markdown(self.tally, self.backend, self.beside)}"
+        path.with_suffix(".md").write_text(page, encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "Record":
@@ -114,16 +129,13 @@ class Record:
         """
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            counts: dict[str, Any] = values["tally"]
-            counts["near_ties"] = Counter(counts["near_ties"])
-            for differences in ("excuses", "failures"):
-                counts[differences] = [
-                    (name, Difference(**difference)) for name, difference in counts[differences]
-                ]
             shares = tuple(
                 Share(**share | {"chunks": _numbers(share["chunks"])}) for share in values["shares"]
             )
-            return cls(values["backend"], values["device"], shares, Tally(**counts))
+            tally, beside = Tally.from_values(values["tally"]), values.get("beside")
+            return cls(
+                values["backend"], values["device"], shares, tally, Beside.from_values(beside)
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInputError(
                 f"{path}: expected the record of a conformance run, got {error!r}"

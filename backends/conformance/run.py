@@ -4,7 +4,8 @@ It refuses to stop at a failure that it can count instead.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from attrs import frozen
@@ -15,7 +16,7 @@ from ...core.errors import UnavailableError
 from ...core.ports import Sampler
 from .case import Case
 from .check import check
-from .corners import Corner, corners
+from .corners import corners
 from .findings import Difference, Findings
 from .strategies import cases
 from .tally import Tally
@@ -42,17 +43,11 @@ class Failure:
         return "\n".join([*lines, f"--case '{self.case.to_json()}'"])
 
 
-def run_corners(
-    sampler: Sampler, device: torch.device, chosen: Iterable[Corner] | None = None
-) -> Tally:
-    """Compare the fixed cases, all or those that were chosen."""
+def run_corners(sampler: Sampler, device: torch.device) -> Tally:
+    """Compare the fixed cases."""
     tally = Tally()
-    for corner in corners() if chosen is None else chosen:
-        findings = _guarded(lambda c=corner: c.check(sampler, device))  # type: ignore[misc]
-        if findings is None:
-            tally.num_unsupported += 1
-        else:
-            tally.add(corner.name, findings)
+    for corner in corners():
+        tally.add(corner.name, guarded(partial(corner.check, sampler, device)))
     return tally
 
 
@@ -102,10 +97,11 @@ def first_failure(
 
 def run_case(case: Case, sampler: Sampler, device: torch.device) -> Findings | None:
     """What a case shows; a crash is a difference, a policy that the backend lacks gives None."""
-    return _guarded(lambda: check(case, sampler, device))
+    return guarded(partial(check, case, sampler, device))
 
 
-def _guarded(compare: Callable[[], Findings]) -> Findings | None:
+def guarded(compare: Callable[[], Findings]) -> Findings | None:
+    """What comparing shows; a crash is a difference, something unavailable gives None."""
     try:
         return compare()
     except UnavailableError:

@@ -19,6 +19,7 @@ from .case import Case
 from .findings import Difference, Findings
 from .inputs import Inputs
 from .judge import judge_sample
+from .moved import stacked
 from .poison import memory
 from .untouched import Snapshot
 
@@ -38,7 +39,7 @@ def draw(
     sampler: Sampler,
 ) -> Drawn:
     """Draw, compare with the oracle, and perhaps draw again in another order."""
-    params = SamplingTensors.stack(wishes, batch.logits.device)
+    params = stacked(wishes, batch.logits.device)
     snapshot = Snapshot.of(batch, params)
     output = sampler.sample(batch, params)
     modified = tuple(snapshot.differences())
@@ -92,11 +93,9 @@ def _draw_again(
     again = evolve(
         batch, logits=batch.logits[order], positions=batch.positions[order], slot_ids=slots
     )
-    their_wishes = [wishes[request] for request in chosen]
+    their_params = stacked([wishes[request] for request in chosen], batch.logits.device)
     with memory(poisoned=case.twist == "repeat"):
-        repeated = sampler.sample(
-            again, SamplingTensors.stack(their_wishes, batch.logits.device)
-        ).token_ids.tolist()
+        repeated = sampler.sample(again, their_params).token_ids.tolist()
     expected = output.token_ids[order].tolist()
     for request, want, got in zip(chosen, expected, repeated, strict=True):
         if want != got:

@@ -1,7 +1,8 @@
 """What a whole run found; refuses to forget an excuse."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from attrs import define, field, fields_dict
 
@@ -39,8 +40,11 @@ class Tally:
     failures: list[tuple[str, Difference]] = field(factory=list)
     num_repeated: int = 0
 
-    def add(self, name: str, findings: Findings) -> None:
-        """Count one case or corner."""
+    def add(self, name: str, findings: Findings | None) -> None:
+        """Count one case or corner; None if the backend lacks its policy."""
+        if findings is None:
+            self.num_unsupported += 1
+            return
         self.num_batches += 1
         self.num_requests += findings.num_requests
         self.num_decisions += findings.num_decisions
@@ -52,10 +56,7 @@ class Tally:
 
     def add_case(self, case: Case, findings: Findings | None) -> None:
         """Count one case; None if the backend lacks its policy."""
-        if findings is None:
-            self.num_unsupported += 1
-        else:
-            self.add(case.to_json(), findings)
+        self.add(case.to_json(), findings)
 
     def include(self, other: "Tally") -> None:
         """Add what another one counted."""
@@ -75,6 +76,15 @@ class Tally:
             self.failures + other.failures,
             self.num_repeated + other.num_repeated,
         )
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> "Tally":
+        """What `attrs.asdict` made of it, read from JSON."""
+        differences = {
+            kind: [(name, Difference(**difference)) for name, difference in values[kind]]
+            for kind in ("excuses", "failures")
+        }
+        return cls(**{**values, **differences, "near_ties": Counter(values["near_ties"])})
 
     @property
     def num_differences(self) -> int:

@@ -18,6 +18,7 @@ from .case import Case
 from .drafting import arbitrary_batch
 from .findings import Difference
 from .inputs import make_inputs
+from .moved import on_host
 from .parts import Arrangement, Part, put_together, take_apart
 from .poison import memory
 
@@ -49,11 +50,11 @@ def judge_twist(
 ) -> Iterator[Difference]:
     """Verify the changed batch, or the same one on poisoned memory, and compare."""
     rng = np.random.default_rng((case.seed, 2))
-    parts = take_apart(batch, wishes)
+    parts, output = take_apart(batch, wishes), on_host(output)
     for twisted in _twist(case, parts, rng, batch.target_logits.device):
         changed, params = put_together(twisted.parts, batch, twisted.arrangement)
         with memory(poisoned=case.twist == "repeat"):
-            again = sampler.verify(changed, params, case.policy)
+            again = on_host(sampler.verify(changed, params, case.policy))
         for place, request in enumerate(twisted.origins):
             if request is not None:
                 yield from _compare(case.twist, request, output, again, place)

@@ -28,8 +28,11 @@ class Snapshot:
 
     def differences(self) -> Iterator[Difference]:
         """One for each tensor that was written to."""
-        for name, tensor, before in self.before:
-            if not torch.equal(_bytes(tensor), before):
+        changed = [(_bytes(tensor) != before).any() for _, tensor, before in self.before]
+        # One answer for all of them: whoever waits for a device waits once.
+        told = torch.stack(changed).tolist() if changed else []
+        for (name, _, _), is_changed in zip(self.before, told, strict=True):
+            if is_changed:
                 yield Difference(-1, -1, f"input {name}", "untouched", "modified", float("inf"))
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 
 from acceptor.backends.conformance import (
     Case,
+    Difference,
     Tally,
     cases,
     first_failure,
@@ -19,6 +21,7 @@ from acceptor.backends.conformance import (
     run_case,
 )
 from acceptor.backends.conformance.__main__ import main
+from acceptor.backends.conformance.beside import Beside
 from acceptor.backends.conformance.loading import device_for
 from acceptor.backends.conformance.record import Record, Share
 from acceptor.backends.reference import ReferenceSampler
@@ -101,6 +104,32 @@ def test_a_run_adds_what_a_record_lacks(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     record.write(path)
     assert Record.read(path) == record
+
+
+def test_a_record_keeps_what_a_second_backend_gave(tmp_path: Path) -> None:
+    record = Record("reference", "cpu", (), Tally(), Beside("other"))
+    near = ("a case", Difference(0, 1, "acceptance", "1", "2", 1e-7, excused=True))
+    between = Tally(num_batches=2, near_ties=Counter(acceptance=1), excuses=[near])
+    record = record.including(4, Tally(num_batches=2), Tally(num_batches=2), between)
+    path = tmp_path / "record.json"
+    record.write(path)
+    assert Record.read(path) == record
+    assert record.is_conformant
+    failed = record.including(5, Tally(), Tally(), Tally(failures=[near]))
+    assert not failed.is_conformant
+    lacking = record.including(5, Tally(), Tally(failures=[near]), Tally())
+    assert not lacking.is_conformant
+
+
+def test_records_of_one_backend_are_read_as_before() -> None:
+    record = Record.read(Path(__file__).parents[2] / "docs" / "data" / "equivalence-triton.json")
+    assert record.beside is None
+    assert record.is_conformant
+    assert record.tally.num_batches > 10_000
+
+
+def test_a_second_backend_that_was_compared_in_nothing_does_not_conform() -> None:
+    assert not Beside("other", Tally(num_batches=1)).is_conformant
 
 
 def test_the_record_of_another_backend_is_not_continued(

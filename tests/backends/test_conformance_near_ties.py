@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from attrs import evolve
@@ -12,7 +11,6 @@ from torch import Tensor
 from acceptor.backends.conformance import Case, Tally, cases, judge_sample, judge_verify
 from acceptor.backends.conformance.case import LOGITS
 from acceptor.backends.conformance.oracle import TOLERANCE, RequestOracle, split_verify
-from acceptor.backends.conformance.oracle.noise import TARGET, TOKEN_LEVEL, Noise
 from acceptor.backends.conformance.run import each_case
 from acceptor.backends.conformance.table import table
 from acceptor.backends.reference import ReferenceSampler
@@ -26,11 +24,15 @@ from acceptor.core import (
     SamplingTensors,
     Typical,
     VerifyBatch,
-    VerifyOutput,
 )
-
-SEED, POSITION = 5, 9
-PARAMS = SamplingTensors.stack([SamplingParams(seed=SEED)])
+from kit.near_ties import (
+    PARAMS,
+    POSITION,
+    SEED,
+    batch_near_its_uniform,
+    logits_of_a_race,
+    rejected,
+)
 
 
 @pytest.mark.parametrize(("lead", "excused"), [(3e-6, True), (1e-3, False)])
@@ -46,15 +48,9 @@ def test_a_turned_race_is_excused_if_it_was_close(lead: float, excused: bool) ->
     assert difference.decision == "drawn token, token race"
 
 
-def logits_of_a_race(lead: float) -> Tensor:
-    """Two tokens whose scores differ by the lead."""
-    exponentials = Noise(SEED).exponentials(TARGET, POSITION, 0, TOKEN_LEVEL, 0, 2)
-    return torch.from_numpy(np.log(exponentials) - [0.0, lead]).float()[None]
-
-
 @pytest.mark.parametrize(("distance", "excused"), [(3e-6, True), (1e-3, False)])
 def test_a_turned_acceptance_is_excused_if_it_was_close(distance: float, excused: bool) -> None:
-    batch = batch_with_threshold(math.log(Noise(SEED).uniforms(POSITION, 1)[0]) + distance)
+    batch = batch_near_its_uniform(distance)
     output = ReferenceSampler().verify(batch, PARAMS, Probabilistic())
     assert output.num_accepted.tolist() == [1]
     (difference,) = judge_verify(batch, PARAMS, Probabilistic(), rejected(batch)).differences
@@ -63,29 +59,8 @@ def test_a_turned_acceptance_is_excused_if_it_was_close(distance: float, excused
     assert difference.decision == "acceptance"
 
 
-def batch_with_threshold(log_p: float) -> VerifyBatch:
-    """A one-hot draft of token 0, which survives with this probability."""
-    row = torch.tensor([log_p, math.log1p(-math.exp(log_p))]).float()
-    return VerifyBatch(
-        target_logits=torch.stack((row, row)),
-        cu_num_logits=torch.tensor([0, 2]),
-        draft_token_ids=torch.tensor([[0]]),
-        positions=torch.tensor([POSITION]),
-    )
-
-
-def rejected(batch: VerifyBatch) -> VerifyOutput:
-    """What follows a rejection: all that is left is token 1."""
-    right = ReferenceSampler().verify(batch, PARAMS, Probabilistic())
-    return evolve(
-        right,
-        token_ids=torch.tensor([[1, -1]]),
-        num_accepted=torch.zeros_like(right.num_accepted),
-    )
-
-
 def test_after_a_near_tie_the_rest_must_still_be_right() -> None:
-    batch = batch_with_threshold(math.log(Noise(SEED).uniforms(POSITION, 1)[0]) + 3e-6)
+    batch = batch_near_its_uniform(3e-6)
     wrong = evolve(rejected(batch), token_ids=torch.tensor([[0, -1]]))
     excused, unexplained = judge_verify(batch, PARAMS, Probabilistic(), wrong).differences
     assert excused.excused
@@ -162,7 +137,7 @@ def test_batches_leave_such_edges_out(policy: Policy) -> None:
 
 
 def test_margins_are_told_for_every_decision() -> None:
-    batch = batch_with_threshold(math.log(Noise(SEED).uniforms(POSITION, 1)[0]) + 0.01)
+    batch = batch_near_its_uniform(0.01)
     (inputs,) = split_verify(batch, PARAMS)
     decisions = RequestOracle(inputs, Probabilistic()).decisions
     margins = {(decision.kind, decision.row): decision.margin for decision in decisions}

@@ -15,7 +15,7 @@ from acceptor.backends.conformance.strategies import FLOAT_DTYPES
 from kit.equivalence import campaign
 from kit.equivalence.campaign import Campaign
 from kit.equivalence.forms import POLICIES, SIZES, forms
-from kit.equivalence.plan import TURN
+from kit.equivalence.plan import TURN, Chunk
 
 
 def test_a_form_fixes_what_kernels_are_compiled_for() -> None:
@@ -62,8 +62,22 @@ def test_parts_of_a_form_have_its_vocabularies_once() -> None:
         assert sum((part.vocab_sizes for part in form.parts), ()) == form.vocab_sizes
 
 
+def test_some_sizes_keep_the_numbers_of_their_chunks() -> None:
+    everything = {chunk.number: chunk for chunk in chunks_of((1, 10**9))}
+    small, large = chunks_of((1, 10_000)), chunks_of((10_001, 10**9))
+    assert {chunk.number for chunk in small + large} == {*everything}
+    assert all(everything[chunk.number] == chunk for chunk in small + large)
+    assert max(max(chunk.form.vocab_sizes) for chunk in small) == 5001
+    assert min(min(chunk.form.vocab_sizes) for chunk in large) == 32_000
+
+
+def chunks_of(vocab_sizes: tuple[int, int]) -> list[Chunk]:
+    run = Campaign(("reference",), "cpu", 10, 3, 1, vocab_sizes=vocab_sizes)
+    return run._first_turn()
+
+
 def test_a_campaign_ends_at_its_deadline_whatever_workers_are_at() -> None:
-    late = Campaign("reference", "cpu", 10**6, 1, 2, deadline=time.time())
+    late = Campaign(("reference",), "cpu", 10**6, 1, 2, deadline=time.time())
     assert [*late.run()] == []
     for worker in active_children():
         worker.join()
@@ -75,10 +89,10 @@ def test_a_campaign_goes_on_until_enough_batches_were_compared(
 ) -> None:
     few, num_corners = [*next(iter(forms(1))).parts][:1], len([*corners()])
     monkeypatch.setattr(campaign, "forms", lambda _: few)
-    monkeypatch.setattr(campaign, "CHUNK", 1)
-    run = Campaign("reference", "cpu", num_corners + 40, 1, 2).run()
+    run = Campaign(("reference",), "cpu", num_corners + 40, 1, 2, chunk=16).run()
     found = dict(run)
-    assert sum(tally.num_batches for tally in found.values()) >= num_corners + 40
-    chunks = {number: tally.num_batches for number, tally in found.items() if number % TURN == 0}
+    compared = {number: some.compared.num_batches for number, some in found.items()}
+    assert sum(compared.values()) >= num_corners + 40
+    chunks = {number: count for number, count in compared.items() if number % TURN == 0}
     assert chunks == {0: 16, TURN: 16, 2 * TURN: 16}
     assert len({*found} - {*chunks}) == campaign.CORNER_PARTS

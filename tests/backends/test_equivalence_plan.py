@@ -122,4 +122,4 @@ def batches() -> list[str]:
 
 def test_more_forms_than_a_turn_has_numbers_for_are_refused() -> None:
     with pytest.raises(ValueError, match="forms: expected at most 996, got"):
-        next(Campaign("reference", "cpu", 10, 60, 1).run())
+        next(Campaign(("reference",), "cpu", 10, 60, 1).run())

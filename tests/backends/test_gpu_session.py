@@ -41,9 +41,16 @@ def test_steps_run_side_by_side_and_none_outlasts_its_time(tmp_path: Path) -> No
 def test_a_session_covers_both_backends_and_every_kind_of_record(tmp_path: Path) -> None:
     steps = [*benchmark(BACKENDS, tmp_path), *checks(BACKENDS, tmp_path, 100, 16)]
     names = [step.name for step in steps]
-    assert len({*names}) == len(names) == 6
+    assert len({*names}) == len(names) == 5
     records = {Path(word).name for step in steps for word in step.arguments if ".json" in word}
     assert records == {f"{name}.json" for name in names}
+
+
+def test_two_backends_have_one_equivalence_run_side_by_side(tmp_path: Path) -> None:
+    both, one = (checks(some, tmp_path, 100, 16)[1].arguments for some in (BACKENDS, BACKENDS[:1]))
+    assert both[:5] == ("kit.equivalence", "--backend", "cupy", "--beside", "triton")
+    assert one[:3] == ("kit.equivalence", "--backend", "triton")
+    assert "--beside" not in one
 
 
 @pytest.mark.slow

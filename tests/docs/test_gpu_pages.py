@@ -9,6 +9,10 @@ import pytest
 
 from acceptor.app.bench.kernels.results import Run
 from acceptor.app.bench.kernels.table import markdown
+from acceptor.backends.conformance import Tally
+from acceptor.backends.conformance.beside import Beside
+from acceptor.backends.conformance.record import Record
+from acceptor.backends.conformance.table import markdown as conformance_tables
 from kit.gpu_record import as_record
 from kit.gpu_runs import table
 
@@ -45,6 +49,19 @@ def test_the_goals_in_bold_are_those_that_the_record_misses() -> None:
         assert (took > float(goal.strip("*"))) == goal.startswith("**"), (cell.backend, took)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [*sorted(DATA.glob("equivalence-*.json")), *sorted(DATA.glob("*-on-host*.json"))],
+    ids=lambda path: path.stem,
+)
+def test_the_tables_of_backends_are_what_the_records_say(path: Path) -> None:
+    record = Record.read(path)
+    page = path.with_suffix(".md").read_text(encoding="utf-8")
+    about, _, tables = page.partition(":\n\n")
+    assert about.startswith(f"Backend `{record.backend}` on {', '.join(record.machines)}")
+    assert tables == conformance_tables(record.tally, record.backend, record.beside)
+
+
 def test_a_run_of_tests_is_recorded_with_its_failures(tmp_path: Path) -> None:
     failed = SimpleNamespace(nodeid="a.py::b", longreprtext="def b():\n>   x\nE   assert 1 == 2")
     skipped = SimpleNamespace(longrepr=("a.py", 3, "Skipped: needs cupy"))
@@ -54,6 +71,22 @@ def test_a_run_of_tests_is_recorded_with_its_failures(tmp_path: Path) -> None:
     assert record["skipped"] == {"Skipped: needs cupy": 2}
     (tmp_path / "gpu-tests.json").write_text(json.dumps(record))
     assert "2 passed, 1 failed, 2 skipped" in table(tmp_path)
+
+
+@pytest.mark.parametrize("beside", [None, "other"])
+def test_two_backends_on_the_same_batches_have_three_rows(
+    tmp_path: Path, beside: str | None
+) -> None:
+    second = None if beside is None else Beside(beside, Tally(num_batches=6), Tally(num_batches=5))
+    Record("one", "cpu", (), Tally(num_batches=7), second).write(tmp_path / "equivalence-one.json")
+    rows = [row.split(" | ") for row in table(tmp_path).splitlines()[2:]]
+    told = [(row[0].removeprefix("| "), row[-1].partition(" ")[0]) for row in rows]
+    expected = [("equivalence, one", "7")]
+    if beside is not None:
+        expected += [("equivalence, other on the same batches", "6")]
+        expected += [("one and other, with each other", "5")]
+    assert told == expected
+    assert ("BACKEND=one BESIDE=other" in rows[0][1]) == (beside is not None)
 
 
 @pytest.mark.parametrize("findings", [0, 3, None])

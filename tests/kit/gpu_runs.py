@@ -25,10 +25,7 @@ def _rows(folder: Path) -> Iterator[tuple[str, ...]]:
         record = _read(path)
         yield "tests", "`make test-gpu`", *_machine(record), _tests(record)
     for path in sorted(folder.glob("equivalence-*.json")):
-        record = _read(path)
-        command = f"`make equivalence BACKEND={record['backend']}`"
-        where = ", ".join(record["machines"]) + _commits(record)
-        yield f"equivalence, {record['backend']}", command, where, record["date"], _equal(record)
+        yield from _equivalence(_read(path))
     for path in sorted(folder.glob("sanitize-*.json")):
         record = _read(path)
         command = f"`make sanitize BACKEND={record['backend']}`"
@@ -38,6 +35,19 @@ def _rows(folder: Path) -> Iterator[tuple[str, ...]]:
         record = _read(path)
         command = "`acceptor bench kernels --headline`"
         yield "speed", command, *_machine(record), _timed(record)
+
+
+def _equivalence(record: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Of a backend; of a second one, and of the two with each other, where both ran."""
+    backend, beside = record["backend"], record.get("beside")
+    chosen = f"BACKEND={backend}" + (f" BESIDE={beside['backend']}" if beside else "")
+    command = f"`make equivalence {chosen}`"
+    about = command, ", ".join(record["machines"]) + _commits(record), record["date"]
+    yield f"equivalence, {backend}", *about, _equal(record["tally"])
+    if beside:
+        second = beside["backend"]
+        yield f"equivalence, {second} on the same batches", *about, _equal(beside["tally"])
+        yield f"{backend} and {second}, with each other", *about, _equal(beside["between"])
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -63,8 +73,7 @@ def _tests(record: dict[str, Any]) -> str:
     return f"{counts['passed']} passed, {failed} failed, {counts['skipped']} skipped"
 
 
-def _equal(record: dict[str, Any]) -> str:
-    tally = record["tally"]
+def _equal(tally: dict[str, Any]) -> str:
     return (
         f"{tally['num_batches']:,} batches, {tally['num_requests']:,} requests, "
         f"{tally['num_decisions']:,} decisions: {len(tally['failures'])} unexplained differences, "

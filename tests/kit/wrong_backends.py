@@ -157,6 +157,11 @@ WRONG_DRAWS = (
 )
 
 
+def flat_race() -> WrongSampler:
+    """One of them, for commands that name a backend."""
+    return next(wrong for wrong in WRONG_DRAWS if wrong.name == "one flat race")
+
+
 def _keep_above(scaled: Tensor, threshold: Tensor) -> Tensor:
     highest = scaled.amax(dim=-1, keepdim=True)
     return scaled.masked_fill((scaled <= threshold) & (scaled < highest), -torch.inf)

@@ -1,5 +1,6 @@
 """`python -m kit.equivalence`: a backend against the contract's oracle over many random batches.
 
+With a second backend beside it, both have every batch, and are compared with each other, too.
 Writes the conformance kit's record. It refuses to end with 0 when something is unexplained.
 """
 
@@ -10,37 +11,66 @@ import sys
 import time
 from pathlib import Path
 
+from acceptor.backends.conformance.beside import Beside
 from acceptor.backends.conformance.record import Record
-from acceptor.backends.conformance.table import table
+from acceptor.backends.conformance.table import table, table_beside
 from acceptor.backends.conformance.tally import Tally
-from kit.equivalence.campaign import Campaign
+from kit.equivalence.campaign import ALL_SIZES, CHUNK, Campaign
 
 
 def main() -> int:
-    """Run, print, write; 0 if the backend conforms."""
-    parser = argparse.ArgumentParser(prog="python -m kit.equivalence")
-    parser.add_argument("--backend", required=True)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--batches", type=int, default=10_000, help="default 10000")
-    parser.add_argument("--forms", type=int, default=3, help="of each policy (default 3)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seconds", type=float, default=math.inf, help="stop early after so many")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
-    wanted = parser.parse_args()
-    deadline = time.time() + wanted.seconds
-    campaign = Campaign(
-        wanted.backend, wanted.device, wanted.batches, wanted.forms, wanted.workers, deadline
-    )
+    """Run, print, write; 0 if all backends conform and agree."""
+    wanted = _parser().parse_args()
     start = time.monotonic()
-    record = Record(wanted.backend, wanted.device, (), Tally())
-    for number, found in campaign.run():
-        record = record.including(number, found)
+    beside = None if wanted.beside is None else Beside(wanted.beside)
+    record = Record(wanted.backend, wanted.device, (), Tally(), beside)
+    compared = 0
+    for number, found in _campaign(wanted).run():
+        record = record.including(number, *found.tallies)
+        compared += found.compared.num_batches
         if wanted.json is not None:
             record.write(wanted.json)
     sys.stdout.write(table(record.tally))
+    if record.beside is not None:
+        sys.stdout.write(table_beside(record.backend, record.beside))
     sys.stdout.write(f"{time.monotonic() - start:.0f} s\n")
-    enough = record.tally.num_batches >= wanted.batches
-    return 0 if record.tally.is_conformant and enough else 1
+    return 0 if record.is_conformant and compared >= wanted.batches else 1
+
+
+def _campaign(wanted: argparse.Namespace) -> Campaign:
+    backends = (wanted.backend,) if wanted.beside is None else (wanted.backend, wanted.beside)
+    return Campaign(
+        backends,
+        wanted.device,
+        num_batches=wanted.batches,
+        forms_per_policy=wanted.forms,
+        num_workers=wanted.workers,
+        deadline=time.time() + wanted.seconds,
+        vocab_sizes=(wanted.vocab_sizes[0], wanted.vocab_sizes[1]),
+        chunk=wanted.chunk,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m kit.equivalence")
+    parser.add_argument("--backend", required=True)
+    parser.add_argument("--beside", metavar="BACKEND", help="a second one on the same batches")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--batches", type=int, default=10_000, help="default 10000")
+    parser.add_argument("--forms", type=int, default=3, help="of each policy (default 3)")
+    parser.add_argument("--chunk", type=int, default=CHUNK, help="batches of a form at a time")
+    parser.add_argument(
+        "--vocab-sizes",
+        type=int,
+        nargs=2,
+        default=ALL_SIZES,
+        metavar=("FROM", "TO"),
+        help="only these, for slow simulators",
+    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop early after so many")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    return parser
 
 
 if __name__ == "__main__":

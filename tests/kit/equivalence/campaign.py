@@ -1,4 +1,4 @@
-"""Many batches of a backend on a device, form by form, over processes; refuses to print.
+"""Many batches of one or two backends on a device, form by form, over processes; refuses to print.
 
 Which batches those are does not depend on how fast anything is, unless a deadline cuts them short.
 """
@@ -11,22 +11,26 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExe
 from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import active_children, get_context
+from operator import itemgetter
 
 import torch
 from attrs import evolve, frozen
 
-from acceptor.backends.conformance import Case, Tally, load_backend, run_case, run_corners
+from acceptor.backends.conformance import Case, load_backend
 from acceptor.backends.conformance.corners import corners
 from acceptor.backends.conformance.run import each_case
 from acceptor.core import Sampler, Strict
-from kit.equivalence.forms import Form, forms
+from kit.equivalence.compare import Found, compare_case, compare_corner
+from kit.equivalence.forms import SHARE, Form, forms
 from kit.equivalence.plan import TURN, Chunk, Plan
 
 CORNER_PARTS = 4
 """Workers that share the corners."""
 
-CHUNK = 3
-"""Batches of a chunk, times the form's share."""
+CHUNK = 48
+"""Batches of a chunk of small vocabularies, unless told otherwise."""
+
+ALL_SIZES = (1, 10**9)
 
 GRACE_SECONDS = 5.0
 """Before the deadline: workers end with what they have compared, unless they compile."""
@@ -37,22 +41,26 @@ class Campaign:
     """What to run.
 
     Attributes:
-        backend: a name that `load_backend` takes.
+        backends: one or two names that `load_backend` takes; two have every batch both.
         device: where.
-        num_batches: at least so many that the backend does not refuse.
+        num_batches: at least so many that no backend refuses.
         forms_per_policy: see `forms`.
         num_workers: processes.
         deadline: when to stop early, by the system's clock.
+        vocab_sizes: the smallest and the largest; fewer are for slow simulators.
+        chunk: batches of a chunk of small vocabularies; of large ones fewer, by the form's share.
     """
 
-    backend: str
+    backends: tuple[str, ...]
     device: str
     num_batches: int
     forms_per_policy: int
     num_workers: int
     deadline: float = math.inf
+    vocab_sizes: tuple[int, int] = ALL_SIZES
+    chunk: int = CHUNK
 
-    def run(self) -> Iterator[tuple[int, Tally]]:
+    def run(self) -> Iterator[tuple[int, Found]]:
         """The corners, a chunk of every form, and further ones until enough were compared.
 
         Each comes with its number as soon as it has ended; the corners have the last numbers of the
@@ -61,7 +69,7 @@ class Campaign:
         corner_parts = self._corner_parts()
         plan = Plan(self._first_turn(), self.num_batches - len([*corners()]))
         with _workers(self.num_workers) as pool:
-            pending: dict[Future[Tally], Chunk | _Corners] = {
+            pending: dict[Future[Found], Chunk | _Corners] = {
                 pool.submit(_run_corners, self, part): part for part in corner_parts
             }
             while True:
@@ -71,12 +79,12 @@ class Campaign:
                 if not done:
                     return
                 for future in done:
-                    part, tally = pending.pop(future), future.result()
-                    yield part.number, tally
+                    part, found = pending.pop(future), future.result()
+                    yield part.number, found
                     if isinstance(part, Chunk):
-                        plan.note(part, tally)
+                        plan.note(part, found.compared)
                     else:
-                        plan.num_batches += part.size - tally.num_batches
+                        plan.num_batches += part.size - found.compared.num_batches
 
     def _due(self, plan: Plan, most: int) -> list[Chunk]:
         # Chunks that begin behind the deadline compare nothing, and so there would always be more.
@@ -90,18 +98,24 @@ class Campaign:
         return [_Corners(part, size) for part, size in enumerate(sizes)]
 
     def _first_turn(self) -> list[Chunk]:
+        # Who comes first compiles for those that differ in their policy only; large ones take long.
+        alike = Counter[Form]()
+        ranked = []
+        for chunk in self._one_of_each_form():
+            kernels = evolve(chunk.form, policy=Strict())
+            ranked.append(((alike[kernels], chunk.form.share, chunk.number), chunk))
+            alike[kernels] += 1
+        return [chunk for _, chunk in sorted(ranked, key=itemgetter(0))]
+
+    def _one_of_each_form(self) -> Iterator[Chunk]:
+        """Of the wanted sizes; numbers are those among all of them."""
         parts = [part for form in forms(self.forms_per_policy) for part in form.parts]
         if len(parts) > TURN - CORNER_PARTS:
             raise ValueError(f"forms: expected at most {TURN - CORNER_PARTS}, got {len(parts)}")
-        chunks = [Chunk(form, CHUNK * form.share, number) for number, form in enumerate(parts)]
-        # Who comes first compiles for those that differ in their policy only; large ones take long.
-        alike = Counter[Form]()
-        ranks = []
-        for chunk in chunks:
-            kernels = evolve(chunk.form, policy=Strict())
-            ranks.append((alike[kernels], chunk.form.share, chunk.number))
-            alike[kernels] += 1
-        return [chunks[number] for _, _, number in sorted(ranks)]
+        smallest, largest = self.vocab_sizes
+        for number, form in enumerate(parts):
+            if smallest <= min(form.vocab_sizes) and max(form.vocab_sizes) <= largest:
+                yield Chunk(form, max(1, self.chunk * form.share // SHARE), number)
 
 
 @frozen
@@ -129,26 +143,30 @@ def _workers(number: int) -> Iterator[Executor]:
             worker.kill()
 
 
-def _run_corners(campaign: Campaign, some: _Corners) -> Tally:
-    chosen = [*corners()][some.part :: CORNER_PARTS]
-    return run_corners(_sampler(campaign.backend), torch.device(campaign.device), chosen)
+def _run_corners(campaign: Campaign, some: _Corners) -> Found:
+    samplers, device = _samplers(campaign.backends), torch.device(campaign.device)
+    found = Found.nothing(len(samplers))
+    for corner in [*corners()][some.part :: CORNER_PARTS]:
+        found += compare_corner(corner, samplers, device)
+    return found
 
 
-def _compare(campaign: Campaign, chunk: Chunk) -> Tally:
-    tally = Tally()
-    sampler, device = _sampler(campaign.backend), torch.device(campaign.device)
+def _compare(campaign: Campaign, chunk: Chunk) -> Found:
+    samplers, device = _samplers(campaign.backends), torch.device(campaign.device)
+    found = Found.nothing(len(samplers))
 
     def compare(case: Case) -> None:
+        nonlocal found
         # Whoever lacks the policy would draft every batch before saying so.
-        lacks_policy = tally.num_unsupported > 0 and tally.num_batches == 0
+        lacks_policy = found.compared.num_unsupported > 0 and found.compared.num_batches == 0
         if time.time() > campaign.deadline - GRACE_SECONDS or lacks_policy:
             raise _EnoughError
-        tally.add_case(case, run_case(case, sampler, device))
+        found += compare_case(case, samplers, device)
 
     # Otherwise Hypothesis would go on to make batches that nobody compares.
     with suppress(_EnoughError):
         each_case(compare, chunk.number, chunk.size, chunk.form.cases)
-    return tally
+    return found
 
 
 class _EnoughError(Exception):
@@ -156,9 +174,9 @@ class _EnoughError(Exception):
 
 
 @cache
-def _sampler(backend: str) -> Sampler:
+def _samplers(backends: tuple[str, ...]) -> tuple[Sampler, ...]:
     # Kept, because a sampler keeps its compiled kernels.
-    return load_backend(backend)
+    return (*map(load_backend, backends),)
 
 
 def _use_one_thread() -> None:

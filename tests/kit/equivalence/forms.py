@@ -87,6 +87,9 @@ TWISTS = ("none", "none", "repeat", "permute", "slots")
 """Those that keep the length of the longest draft, and every request."""
 REAL_VOCABULARY = 10_000
 
+SHARE = 16
+"""Batches with small vocabularies for each with a real one."""
+
 SEEDS = st.tuples(*(st.integers(0, 63) for _ in range(8))).map(
     lambda digits: sum(digit << 6 * place for place, digit in enumerate(digits))
 )
@@ -120,7 +123,7 @@ class Form:
     @property
     def share(self) -> int:
         """How many batches it gets, relative to others: large vocabularies take long to judge."""
-        return 1 if max(self.vocab_sizes) > REAL_VOCABULARY else 16
+        return 1 if max(self.vocab_sizes) > REAL_VOCABULARY else SHARE
 
     @property
     def cases(self) -> SearchStrategy[Case]:

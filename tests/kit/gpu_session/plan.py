@@ -51,23 +51,18 @@ def proof(backends: Sequence[str], out: Path, seconds: float) -> list[Step]:
 
 def checks(backends: Sequence[str], folder: Path, seconds: float, workers: int) -> list[Step]:
     """Tests, equivalence and sanitizers, which share the device and all cores."""
-    each = str(max(workers // 3, 1))
+    share = max(workers // 3, 1)
     record = ("-p", "kit.gpu_record", "--gpu-record", str(folder / "gpu-tests.json"))
     # What else is installed beside a GPU may warn: pytest-benchmark does so about workers.
     calm = ("-W", "default", "-p", "no:benchmark", "--continue-on-collection-errors")
-    pytest = ("pytest", "-m", "gpu", "-q", "-n", each, "--dist", "worksteal", *calm)
+    pytest = ("pytest", "-m", "gpu", "-q", "-n", str(share), "--dist", "worksteal", *calm)
     engine = ("tests/app/test_engine_on_gpu.py", "tests/app/test_engine_capture.py")
     tests = ("tests/backends", "tests/adapters", *engine)
     steps = [Step("gpu-tests", (*pytest, *record, *tests))]
+    workers = share * len(backends)
+    limits = ("--workers", str(workers), "--seconds", f"{0.9 * seconds:.0f}")
+    steps.append(_equivalence(backends, folder, limits))
     for backend in backends:
-        file = str(folder / f"equivalence-{backend}.json")
-        limits = ("--workers", each, "--seconds", f"{0.9 * seconds:.0f}")
-        steps.append(
-            Step(
-                f"equivalence-{backend}",
-                ("kit.equivalence", "--backend", backend, *limits, "--json", file),
-            )
-        )
         file = str(folder / f"sanitize-{backend}.json")
         limit = f"{0.45 * seconds:.0f}"
         steps.append(
@@ -77,3 +72,12 @@ def checks(backends: Sequence[str], folder: Path, seconds: float, workers: int) 
             )
         )
     return steps
+
+
+def _equivalence(backends: Sequence[str], folder: Path, limits: Sequence[str]) -> Step:
+    """One run of the last backend, the first beside it, if there is another."""
+    backend = backends[-1]
+    beside = ("--beside", backends[0]) if len(backends) > 1 else ()
+    file = str(folder / f"equivalence-{backend}.json")
+    wishes = ("--backend", backend, *beside, *limits, "--json", file)
+    return Step(f"equivalence-{backend}", ("kit.equivalence", *wishes))

@@ -1,0 +1,50 @@
+"""Decisions of a chosen closeness, and outputs that decide them the other way.
+
+It refuses to judge them.
+"""
+
+import math
+
+import numpy as np
+import torch
+from attrs import evolve
+from torch import Tensor
+
+from acceptor.backends.conformance.oracle.noise import TARGET, TOKEN_LEVEL, Noise
+from acceptor.backends.reference import ReferenceSampler
+from acceptor.core import Probabilistic, SamplingParams, SamplingTensors, VerifyBatch, VerifyOutput
+
+SEED, POSITION = 5, 9
+PARAMS = SamplingTensors.stack([SamplingParams(seed=SEED)])
+
+
+def logits_of_a_race(lead: float) -> Tensor:
+    """Two tokens whose scores differ by the lead: [1, 2]."""
+    exponentials = Noise(SEED).exponentials(TARGET, POSITION, 0, TOKEN_LEVEL, 0, 2)
+    return torch.from_numpy(np.log(exponentials) - [0.0, lead]).float()[None]
+
+
+def batch_near_its_uniform(distance: float) -> VerifyBatch:
+    """A draft whose log-probability lies so far above the logarithm of its uniform."""
+    return batch_with_threshold(math.log(Noise(SEED).uniforms(POSITION, 1)[0]) + distance)
+
+
+def batch_with_threshold(log_p: float) -> VerifyBatch:
+    """A one-hot draft of token 0, which survives with this probability."""
+    row = torch.tensor([log_p, math.log1p(-math.exp(log_p))]).float()
+    return VerifyBatch(
+        target_logits=torch.stack((row, row)),
+        cu_num_logits=torch.tensor([0, 2]),
+        draft_token_ids=torch.tensor([[0]]),
+        positions=torch.tensor([POSITION]),
+    )
+
+
+def rejected(batch: VerifyBatch) -> VerifyOutput:
+    """What follows a rejection: all that is left is token 1."""
+    right = ReferenceSampler().verify(batch, PARAMS, Probabilistic())
+    return evolve(
+        right,
+        token_ids=torch.tensor([[1, -1]]),
+        num_accepted=torch.zeros_like(right.num_accepted),
+    )
