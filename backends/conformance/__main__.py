@@ -75,6 +75,11 @@ def _so_far(wanted: argparse.Namespace, campaign: Campaign) -> Record:
             f"{wanted.json}: expected a record of {wanted.backend} on {wanted.device}, "
             f"got {record.backend} on {record.device}"
         )
+    if record.beside is not None:
+        raise InvalidInputError(
+            f"{wanted.json}: expected a record of one backend, got {record.backend} with "
+            f"{record.beside.backend} beside it"
+        )
     return record
 
 

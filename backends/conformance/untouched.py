@@ -28,12 +28,18 @@ class Snapshot:
 
     def differences(self) -> Iterator[Difference]:
         """One for each tensor that was written to."""
-        changed = [(_bytes(tensor) != before).any() for _, tensor, before in self.before]
+        changed = [_differ(_bytes(tensor), before) for _, tensor, before in self.before]
         # One answer for all of them: whoever waits for a device waits once.
         told = torch.stack(changed).tolist() if changed else []
         for (name, _, _), is_changed in zip(self.before, told, strict=True):
             if is_changed:
                 yield Difference(-1, -1, f"input {name}", "untouched", "modified", float("inf"))
+
+
+def _differ(now: Tensor, before: Tensor) -> Tensor:
+    if now.shape != before.shape:
+        return torch.ones((), dtype=torch.bool, device=now.device)
+    return (now != before).any()
 
 
 def _tensors(name: str, value: object) -> Iterator[tuple[str, Tensor]]:

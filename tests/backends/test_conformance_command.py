@@ -32,13 +32,6 @@ OPTIONS = ["--batches", "12", "--max-vocab-size", "40"]
 REFERENCE = ["--backend", "reference", *OPTIONS]
 
 
-class OnlyStrict(ReferenceSampler):
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
-        if "strict" not in policy.name:
-            raise UnavailableError(f"policy: expected a strict one, got {policy.name}")
-        return super().verify(batch, params, policy)
-
-
 class Broken(ReferenceSampler):
     def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
         if batch.num_reqs > 1 and "strict" in policy.name:
@@ -137,15 +130,25 @@ def test_the_record_of_another_backend_is_not_continued(
 ) -> None:
     path = tmp_path / "record.json"
     main([*REFERENCE, "--json", str(path)])
-    of_another = ["--backend", f"{__name__}:OnlyStrict", *OPTIONS]
+    of_another = ["--backend", "kit.only_strict:OnlyStrict", *OPTIONS]
     assert main([*of_another, "--json", str(path), "--continue"]) == 2
     assert "expected a record of" in capsys.readouterr().err
+
+
+def test_the_record_of_two_backends_is_not_continued_with_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "record.json"
+    beside = Beside("other", Tally(num_batches=1), Tally(num_batches=1))
+    Record("reference", "cpu", (), Tally(num_batches=1), beside).write(path)
+    assert main([*REFERENCE, "--json", str(path), "--continue"]) == 2
+    assert "expected a record of one backend" in capsys.readouterr().err
 
 
 def test_a_policy_that_a_backend_lacks_is_counted_apart(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lacking = ["--backend", f"{__name__}:OnlyStrict", *OPTIONS]
+    lacking = ["--backend", "kit.only_strict:OnlyStrict", *OPTIONS]
     assert main([*lacking, "--policy", "block", "--policy", "strict"]) == 0
     assert "unsupported" in capsys.readouterr().out
 

@@ -90,7 +90,9 @@ def blocks_read(
     library.set_together(1)
     assert torch.equal(got.token_ids, expected.token_ids)
     assert torch.equal(got.status, expected.status)
-    return read_twice // (2 * VOCAB_SIZE // BLOCKS // 8), expected.num_accepted.tolist()
+    blocks, rest = divmod(read_twice, 2 * VOCAB_SIZE // BLOCKS // 8)
+    assert rest == 0
+    return blocks, expected.num_accepted.tolist()
 
 
 def agreed(num_reqs: int, refused: int = NUM_DRAFTS) -> VerifyBatch:

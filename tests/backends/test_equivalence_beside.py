@@ -21,7 +21,6 @@ from acceptor.core import (
     Sampler,
     SamplingParams,
     SamplingTensors,
-    UnavailableError,
     VerifyBatch,
     VerifyOutput,
 )
@@ -39,6 +38,7 @@ from kit.near_ties import (
     logits_of_a_race,
     rejected,
 )
+from kit.only_strict import OnlyStrict
 from kit.planted_bugs import SHOWN_BY_BATCHES, SHOWN_BY_CORNERS, batches_for
 from kit.wrong_backends import WrongSampler
 
@@ -118,6 +118,14 @@ def test_a_near_tie_is_no_excuse_for_what_follows() -> None:
     assert not difference.excused
 
 
+def test_what_is_malformed_is_never_excused() -> None:
+    batch = batch_near_its_uniform(3e-6)
+    accepted = REFERENCE.verify(batch, PARAMS, Probabilistic())
+    short = evolve(accepted, token_ids=accepted.token_ids.int())
+    (difference,) = differences(*verified(batch, short, rejected(batch)))
+    assert not difference.excused
+
+
 def test_what_both_turn_is_no_difference_between_them() -> None:
     batch = SampleBatch(logits=logits_of_a_race(3e-6), positions=torch.tensor([POSITION]))
     right = REFERENCE.sample(batch, PARAMS)
@@ -173,13 +181,6 @@ def test_logprobs_that_only_one_reports_are_a_difference() -> None:
     answers = [Sampled(batch, params, some) for some in (output, with_logprobs(output, None))]
     (difference,) = differences(*answers)
     assert (difference.decision, difference.excused) == ("logprobs", False)
-
-
-class OnlyStrict(ReferenceSampler):
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
-        if "strict" not in policy.name:
-            raise UnavailableError(f"policy: expected a strict one, got {policy.name}")
-        return super().verify(batch, params, policy)
 
 
 class Broken(ReferenceSampler):

@@ -1,19 +1,23 @@
 """The equivalence run's forms hold what they promise, and the reference passes them."""
 
 import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import nullcontext
 from multiprocessing import active_children
 
 import pytest
 import torch
 
 from acceptor.backends import load_sampler
-from acceptor.backends.conformance import Case, run_chunk
+from acceptor.backends.conformance import Case, Tally, run_chunk
 from acceptor.backends.conformance.case import DRAFTERS, FEATURES
 from acceptor.backends.conformance.corners import corners
 from acceptor.backends.conformance.run import each_case
 from acceptor.backends.conformance.strategies import FLOAT_DTYPES
 from kit.equivalence import campaign
 from kit.equivalence.campaign import Campaign
+from kit.equivalence.compare import Found
 from kit.equivalence.forms import POLICIES, SIZES, forms
 from kit.equivalence.plan import TURN, Chunk
 
@@ -82,6 +86,28 @@ def test_a_campaign_ends_at_its_deadline_whatever_workers_are_at() -> None:
     for worker in active_children():
         worker.join()
         assert worker.exitcode != 0
+
+
+def test_chunks_that_begin_behind_the_deadline_are_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing, something = Found.nothing(1), Found((Tally(num_batches=1),))
+    monkeypatch.setattr(campaign, "_workers", lambda _: nullcontext(Here()))
+    monkeypatch.setattr(campaign, "_run_corners", lambda *_: something)
+    monkeypatch.setattr(campaign, "_compare", lambda _, chunk: (something, nothing)[chunk.number])
+    few = [*next(iter(forms(1))).parts][:2]
+    monkeypatch.setattr(campaign, "forms", lambda _: few)
+    told = [number for number, _ in Campaign(("reference",), "cpu", 1, 1, 2).run()]
+    assert sorted(told) == [0, *range(TURN - campaign.CORNER_PARTS, TURN)]
+
+
+class Here(Executor):
+    """Runs everything at once, in this process."""
+
+    def submit(self, what: Callable[..., Found], /, *arguments: object) -> Future[Found]:  # type: ignore[override]
+        future: Future[Found] = Future()
+        future.set_result(what(*arguments))
+        return future
 
 
 def test_a_campaign_goes_on_until_enough_batches_were_compared(

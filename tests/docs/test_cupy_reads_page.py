@@ -69,7 +69,7 @@ def test_logits_cross_memory_once_and_refused_pairs_once_more() -> None:
     again = f"{share(some, 'memory'):.2f} of all rows where {refused:.2f} are of refused pairs"
     assert again in PAGE
     wide = share(_read("block", 16, way="wide"), "memory")
-    assert f"by the wide kernel at R = 16 ({wide:.2f})" in PAGE
+    assert f"by the wide kernel without filters at R = 16 ({wide:.2f})" in PAGE
 
 
 def test_flat_filtered_rows_are_the_exception() -> None:

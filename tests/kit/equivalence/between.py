@@ -45,7 +45,8 @@ def _turned(
 ) -> Difference:
     """A near-tie if one is what parts each answer from the oracle's, if anything does."""
     mine, theirs = (
-        [d for d in of.differences if d.request == request and d.decision != LOGPROB_ORDER]
+        # What is malformed is of no request, and so of all.
+        [d for d in of.differences if d.request in (-1, request) and d.decision != LOGPROB_ORDER]
         for of in judged
     )
     causes = [d for d in mine if d not in theirs] + [d for d in theirs if d not in mine]

@@ -80,7 +80,9 @@ class Campaign:
                     return
                 for future in done:
                     part, found = pending.pop(future), future.result()
-                    yield part.number, found
+                    # Whoever began behind the deadline has nothing to tell, nor to be recorded for.
+                    if found != Found.nothing(len(self.backends)):
+                        yield part.number, found
                     if isinstance(part, Chunk):
                         plan.note(part, found.compared)
                     else:

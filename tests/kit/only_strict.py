@@ -1,0 +1,14 @@
+"""A backend that lacks most policies; refuses to be wrong in those that it has."""
+
+from acceptor.backends.reference import ReferenceSampler
+from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch, VerifyOutput
+
+
+class OnlyStrict(ReferenceSampler):
+    """The reference, under strict policies."""
+
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        """See `Sampler.verify`."""
+        if "strict" not in policy.name:
+            raise UnavailableError(f"policy: expected a strict one, got {policy.name}")
+        return super().verify(batch, params, policy)
