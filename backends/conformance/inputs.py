@@ -12,7 +12,7 @@ from ...core.sampling_params import SamplingParams
 from ...core.token_counts import TokenCounts
 from .case import Case
 from .random_logits import draft_logits, mask, spoil, target_logits
-from .random_params import request_params
+from .random_params import all_params
 
 
 @frozen(eq=False)
@@ -43,7 +43,6 @@ class Inputs:
 def make_inputs(case: Case, device: torch.device) -> Inputs:
     """The tensors that a case stands for."""
     noise = torch.Generator().manual_seed(case.seed)
-    rng = np.random.default_rng(case.seed)
     num_reqs = len(case.num_draft_tokens)
     places = max(case.num_draft_tokens, default=0) + 2 * case.has("room")
     num_slots = num_reqs + 2 * case.has("slots")
@@ -65,7 +64,7 @@ def make_inputs(case: Case, device: torch.device) -> Inputs:
         slot_ids=slots.to(device, ids),
         draft_to_target=None if id_map is None else id_map.to(device),
         token_counts=_token_counts(case, num_slots, noise, device),
-        wishes=tuple(request_params(case, rng) for _ in case.num_draft_tokens),
+        wishes=all_params(case),
     )
 
 

@@ -8,6 +8,12 @@ from ...core.sampling_params import LogprobsMode, Recipe, SamplingParams
 from .case import Case
 
 
+def all_params(case: Case) -> tuple[SamplingParams, ...]:
+    """The parameters of every request of a case."""
+    rng = np.random.default_rng(case.seed)
+    return tuple(request_params(case, rng) for _ in case.num_draft_tokens)
+
+
 def request_params(case: Case, rng: np.random.Generator) -> SamplingParams:
     """One request's parameters, as the case's features allow."""
     recipe = _recipe(case, rng)

@@ -78,6 +78,17 @@ def draft_batch(case: Case, inputs: Inputs, place: int) -> SampleBatch:
     )
 
 
+def drawn_again(case: Case) -> list[int]:
+    """Which requests a twisted case draws a second time, and in which order."""
+    if case.twist == "none":
+        return []
+    num_reqs = len(case.num_draft_tokens)
+    rng = np.random.default_rng((case.seed, 3))
+    count = int(rng.integers(num_reqs + 1))
+    chosen: list[int] = rng.permutation(num_reqs)[:count].tolist()
+    return chosen
+
+
 def _draw_again(
     case: Case,
     batch: SampleBatch,
@@ -85,9 +96,7 @@ def _draw_again(
     output: SampleOutput,
     sampler: Sampler,
 ) -> Iterator[Difference]:
-    rng = np.random.default_rng((case.seed, 3))
-    count = int(rng.integers(batch.num_reqs + 1))
-    chosen = rng.permutation(batch.num_reqs)[:count].tolist()
+    chosen = drawn_again(case)
     order = torch.tensor(chosen, dtype=torch.int64, device=batch.logits.device)
     slots = None if batch.slot_ids is None else batch.slot_ids[order]
     again = evolve(

@@ -1,41 +1,96 @@
 """The equivalence run's forms hold what they promise, and the reference passes them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import nullcontext
+from itertools import product
 from multiprocessing import active_children
 
 import pytest
 import torch
+from attrs import evolve
 
 from acceptor.backends import load_sampler
 from acceptor.backends.conformance import Case, Tally, run_chunk
 from acceptor.backends.conformance.case import DRAFTERS, FEATURES
 from acceptor.backends.conformance.corners import corners
+from acceptor.backends.conformance.random_params import all_params
 from acceptor.backends.conformance.run import each_case
+from acceptor.backends.conformance.sampling import drawn_again
 from acceptor.backends.conformance.strategies import FLOAT_DTYPES
+from acceptor.core import SamplingParams, SamplingTensors
 from kit.equivalence import campaign
+from kit.equivalence.asking import asking_for_all, asks_for_all
 from kit.equivalence.campaign import Campaign
 from kit.equivalence.compare import Found
-from kit.equivalence.forms import POLICIES, SIZES, forms
+from kit.equivalence.forms import POLICIES, SIZES, Form, forms
 from kit.equivalence.plan import TURN, Chunk
 
 
 def test_a_form_fixes_what_kernels_are_compiled_for() -> None:
     form = [*forms(1)][2]
-    seen: list[Case] = []
-
-    def keep(case: Case) -> None:
-        seen.append(case)
-
-    each_case(keep, 0, 30, form.cases)
+    seen = cases_of(form, 0, 30)
     assert len(seen) == 30
     assert {case.policy for case in seen} == {form.policy}
     assert {case.dtype for case in seen} == {form.dtype}
     assert {case.features for case in seen} == {form.features}
     assert {max(case.num_draft_tokens) for case in seen} == {form.max_spec_len}
     assert len({case.seed for case in seen}) > 20
+
+
+def cases_of(form: Form, number: int, count: int) -> list[Case]:
+    seen: list[Case] = []
+
+    def keep(case: Case) -> None:
+        seen.append(case)
+
+    each_case(keep, number, count, form.cases)
+    return seen
+
+
+def test_no_batch_lacks_what_its_form_has() -> None:
+    """Otherwise it would take kernels that are compiled for hardly any other batch."""
+    seen = 0
+    for number, form in enumerate(forms(2)):
+        cases = cases_of(form, number, 12)
+        for case in cases:
+            wishes, again = all_params(case), drawn_again(case)
+            flags = [flags_of(some) for some in (wishes, [wishes[i] for i in again]) if some]
+            assert {*flags} <= {flags_of_form(form.features, *greedy) for greedy in EITHER}, case
+            seen += len(flags) > 1
+        assert len({case.seed for case in cases}) > 6
+    assert seen > 50
+
+
+EITHER = [*product((True, False), repeat=2)]
+
+
+def flags_of(wishes: Sequence[SamplingParams]) -> tuple[object, ...]:
+    """What is there, and the filters of both models' recipes unless all requests are greedy."""
+    params = SamplingTensors.stack(wishes)
+    there = [part is not None for part in (params.bias, params.penalties, params.num_logprobs)]
+    filters = [
+        None if some.all_greedy else (some.any_min_p, some.any_top_k, some.any_top_p)
+        for some in (params.target, params.draft)
+    ]
+    return *there, *filters
+
+
+def flags_of_form(features: frozenset[str], *greedy: bool) -> tuple[object, ...]:
+    """All that it has, where the target's requests are all greedy, the draft's, both or neither."""
+    filters = tuple(name in features for name in ("min-p", "top-k", "top-p"))
+    there = [name in features for name in ("bias", "penalties", "logprobs")]
+    return *there, *(None if all_are else filters for all_are in greedy)
+
+
+def test_a_case_keeps_everything_but_its_seed() -> None:
+    case = Case(num_draft_tokens=(1, 2), features=frozenset({"top-k", "bias"}), twist="repeat")
+    asking = asking_for_all(case)
+    assert asks_for_all(asking)
+    assert not asks_for_all(case)
+    assert evolve(asking, seed=case.seed) == case
+    assert asking_for_all(asking) == asking
 
 
 def test_every_policy_has_its_forms_and_they_stay_the_same() -> None:

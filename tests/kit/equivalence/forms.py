@@ -23,6 +23,7 @@ from acceptor.core import (
     Synthetic,
     Typical,
 )
+from kit.equivalence.asking import asking_for_all
 
 POLICIES: Sequence[Policy] = (
     Strict(),
@@ -131,11 +132,12 @@ class Form:
         case = st.sampled_from(self.vocab_sizes).flatmap(self._cases_of)
         # Hypothesis leaves the elements of collections without duplicates alone; others it copies,
         # and many batches would share a seed.
-        return st.lists(case, min_size=1, max_size=1, unique=True).map(itemgetter(0))
+        cases = st.lists(case, min_size=1, max_size=1, unique=True).map(itemgetter(0))
+        return cases.map(asking_for_all)
 
     def _cases_of(self, vocab_size: int) -> SearchStrategy[Case]:
         few = vocab_size > REAL_VOCABULARY
-        # With several requests hardly any batch lacks a feature of its form.
+        # Several requests soon ask for all of their form's features, see `asking_for_all`.
         fewest, most = (2, 2) if few else (3, 4)
         others = st.lists(st.integers(0, self.max_spec_len), min_size=fewest, max_size=most)
         return st.builds(
