@@ -22,6 +22,10 @@ def main() -> int:
     """Run, print, write; 0 if all backends conform and agree."""
     wanted = _parser().parse_args()
     start = time.monotonic()
+    if wanted.compile:
+        _campaign(wanted).compile()
+        sys.stdout.write(f"{time.monotonic() - start:.0f} s\n")
+        return 0
     beside = None if wanted.beside is None else Beside(wanted.beside)
     record = Record(wanted.backend, wanted.device, (), Tally(), beside)
     compared = 0
@@ -69,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop early after so many")
+    parser.add_argument("--compile", action="store_true", help="only compile, for a later run")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
     return parser
 

@@ -4,14 +4,16 @@ Which batches those are does not depend on how fast anything is, unless a deadli
 """
 
 import math
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import active_children, get_context
 from operator import itemgetter
+from pathlib import Path
 
 import torch
 from attrs import evolve, frozen
@@ -20,6 +22,7 @@ from acceptor.backends.conformance import Case, load_backend
 from acceptor.backends.conformance.corners import corners
 from acceptor.backends.conformance.run import each_case
 from acceptor.core import Sampler, Strict
+from kit.equivalence.ahead import Forerun
 from kit.equivalence.compare import Found, compare_case, compare_corner
 from kit.equivalence.forms import SHARE, Form, forms
 from kit.equivalence.plan import TURN, Chunk, Plan
@@ -68,7 +71,7 @@ class Campaign:
         """
         corner_parts = self._corner_parts()
         plan = Plan(self._first_turn(), self.num_batches - len([*corners()]))
-        with _workers(self.num_workers) as pool:
+        with _workers(self.num_workers) as pool, self._compiling(pool):
             pending: dict[Future[Found], Chunk | _Corners] = {
                 pool.submit(_run_corners, self, part): part for part in corner_parts
             }
@@ -88,9 +91,32 @@ class Campaign:
                     else:
                         plan.num_batches += part.size - found.compared.num_batches
 
+    def compile(self) -> None:
+        """Only compile what the first turn needs, for runs that follow."""
+        with _workers(self.num_workers) as pool, self._compiling(pool) as ahead:
+            wait(ahead, self._seconds_left())
+
+    @contextmanager
+    def _compiling(self, pool: Executor) -> Iterator[Sequence[Future[None]]]:
+        """Workers compile first; raises what they could not."""
+        ahead: list[Future[None]] = []
+        with tempfile.TemporaryDirectory() as claims:
+            if torch.device(self.device).type == "cuda":
+                forerun = Forerun(self.backends, Path(claims), self.deadline - GRACE_SECONDS)
+                ahead += [pool.submit(task) for task in forerun.tasks(self._first_turn())]
+            yield ahead
+        for future in ahead:
+            if future.done() and not future.cancelled():
+                future.result()
+
     def _due(self, plan: Plan, most: int) -> list[Chunk]:
         # Chunks that begin behind the deadline compare nothing, and so there would always be more.
-        return plan.ready(most) if time.time() <= self.deadline - GRACE_SECONDS else []
+        return plan.ready(most) if self.has_time else []
+
+    @property
+    def has_time(self) -> bool:
+        """Whether a batch may still begin."""
+        return time.time() <= self.deadline - GRACE_SECONDS
 
     def _seconds_left(self) -> float | None:
         return None if math.isinf(self.deadline) else max(self.deadline - time.time(), 0.0)
@@ -161,7 +187,7 @@ def _compare(campaign: Campaign, chunk: Chunk) -> Found:
         nonlocal found
         # Whoever lacks the policy would draft every batch before saying so.
         lacks_policy = found.compared.num_unsupported > 0 and found.compared.num_batches == 0
-        if time.time() > campaign.deadline - GRACE_SECONDS or lacks_policy:
+        if not campaign.has_time or lacks_policy:
             raise _EnoughError
         found += compare_case(case, samplers, device)
 
