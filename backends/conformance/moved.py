@@ -29,9 +29,9 @@ def stacked(wishes: Sequence[SamplingParams], device: torch.device) -> SamplingT
 
 def moved(value: Value, device: torch.device) -> Value:
     """An attrs value, or a tuple of them, with all its tensors on a device."""
-    tensors = [tensor for tensor in _tensors_of(value) if tensor.device.type != device.type]
+    tensors = [tensor for tensor in tensors_of(value) if tensor.device.type != device.type]
     there = {id(old): new for old, new in zip(tensors, _copies(tensors, device), strict=True)}
-    return cast("Value", _with(value, there)) if there else value
+    return cast("Value", replaced(value, there)) if there else value
 
 
 def _copies(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
@@ -46,19 +46,21 @@ def _copies(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     ]
 
 
-def _tensors_of(value: object) -> list[Tensor]:
+def tensors_of(value: object) -> list[Tensor]:
+    """All tensors of an attrs value, or of a tuple of them, however deep they lie."""
     if isinstance(value, Tensor):
         return [value]
-    return [tensor for part in _parts(value).values() for tensor in _tensors_of(part)]
+    return [tensor for part in _parts(value).values() for tensor in tensors_of(part)]
 
 
-def _with(value: object, there: dict[int, Tensor]) -> object:
+def replaced(value: Any, there: dict[int, Tensor]) -> Any:
+    """The value with other tensors in the place of those whose ids are named."""
     if isinstance(value, Tensor):
         return there.get(id(value), value)
-    parts = {name: _with(part, there) for name, part in _parts(value).items()}
+    parts = {name: replaced(part, there) for name, part in _parts(value).items()}
     if isinstance(value, tuple):
         return (*parts.values(),)
-    return attrs.evolve(cast("Any", value), **parts) if parts else value
+    return attrs.evolve(value, **parts) if parts else value
 
 
 def _parts(value: object) -> dict[str, object]:

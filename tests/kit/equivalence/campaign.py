@@ -25,6 +25,7 @@ from acceptor.core import Sampler, Strict
 from kit.equivalence.ahead import Forerun
 from kit.equivalence.compare import Found, compare_case, compare_corner
 from kit.equivalence.forms import SHARE, Form, forms
+from kit.equivalence.on_device import OnDevice
 from kit.equivalence.plan import TURN, Chunk, Plan
 
 CORNER_PARTS = 4
@@ -32,6 +33,8 @@ CORNER_PARTS = 4
 
 CHUNK = 48
 """Batches of a chunk of small vocabularies, unless told otherwise."""
+
+CPU = torch.device("cpu")
 
 ALL_SIZES = (1, 10**9)
 
@@ -180,7 +183,7 @@ def _run_corners(campaign: Campaign, some: _Corners) -> Found:
 
 
 def _compare(campaign: Campaign, chunk: Chunk) -> Found:
-    samplers, device = _samplers(campaign.backends), torch.device(campaign.device)
+    samplers = _samplers_of_host_tensors(campaign.backends, campaign.device)
     found = Found.nothing(len(samplers))
 
     def compare(case: Case) -> None:
@@ -189,7 +192,7 @@ def _compare(campaign: Campaign, chunk: Chunk) -> Found:
         lacks_policy = found.compared.num_unsupported > 0 and found.compared.num_batches == 0
         if not campaign.has_time or lacks_policy:
             raise _EnoughError
-        found += compare_case(case, samplers, device)
+        found += compare_case(case, samplers, CPU)
 
     # Otherwise Hypothesis would go on to make batches that nobody compares.
     with suppress(_EnoughError):
@@ -199,6 +202,11 @@ def _compare(campaign: Campaign, chunk: Chunk) -> Found:
 
 class _EnoughError(Exception):
     """Ends a chunk."""
+
+
+def _samplers_of_host_tensors(backends: tuple[str, ...], name: str) -> tuple[Sampler, ...]:
+    samplers, device = _samplers(backends), torch.device(name)
+    return samplers if device == CPU else (*(OnDevice(some, device) for some in samplers),)
 
 
 @cache
