@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.gpu_session.plan import benchmark, checks, compile_first, proof
-from kit.gpu_session.steps import Step, run_together
+from kit.gpu_session import __main__ as session
+from kit.gpu_session.plan import benchmark, checks, compile_first, engine, proof
+from kit.gpu_session.steps import Outcome, Step, run_together
 from kit.sanitize.__main__ import _command, _judge
 from kit.sanitize.reports import MOST_LINES, distinct
 
@@ -56,7 +57,8 @@ def test_two_backends_have_one_equivalence_run_side_by_side(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_its_commands_know_their_arguments(tmp_path: Path) -> None:
     everything = [*compile_first(BACKENDS), *benchmark(BACKENDS, tmp_path)]
-    everything += [*proof(BACKENDS, tmp_path, 300), *checks(BACKENDS, tmp_path, 100, 16)]
+    everything += [*engine(BACKENDS, tmp_path, 300), *proof(BACKENDS, tmp_path, 300)]
+    everything += checks(BACKENDS, tmp_path, 100, 16)
     firsts = {step.arguments[0]: step for step in everything}
     for step in firsts.values():
         command = [sys.executable, "-m", *step.arguments, "--help"]
@@ -134,3 +136,32 @@ def test_the_law_is_sampled_for_each_backend_within_a_share_of_the_time(tmp_path
         assert ("--backend", backend) in itertools.pairwise(long.arguments)
     assert ("--seconds", "60") in itertools.pairwise(long.arguments)
     assert ("--seconds", "20") in itertools.pairwise(short.arguments)
+
+
+def test_the_engine_leaves_time_for_what_follows(tmp_path: Path) -> None:
+    for seconds, limit in ((1000, "180"), (100, "50")):
+        [step] = engine(BACKENDS, tmp_path, seconds)
+        assert ("--seconds", limit) in itertools.pairwise(step.arguments)
+
+
+def test_a_session_has_the_parts_that_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[str] = []
+
+    def keep(steps: list[Step], *_: object) -> list[Outcome]:
+        began.extend(step.name.partition("-")[0] for step in steps)
+        return [Outcome(step.name, 0, 1.0) for step in steps]
+
+    monkeypatch.setattr(session, "run_together", keep)
+    for parts, names in (
+        ((), ["compile"] * 12 + ["kernels", "engine", "proof", "gpu", "equivalence"]),
+        (("checks",), ["gpu", "equivalence"]),
+        (("engine", "benchmark"), ["compile"] * 12 + ["kernels", "engine"]),
+    ):
+        began.clear()
+        chosen = [word for part in parts for word in ("--part", part)]
+        folders = ["--folder", str(tmp_path), "--logs", str(tmp_path / "logs")]
+        monkeypatch.setattr(sys, "argv", ["gpu_session", *folders, *chosen])
+        assert session.main() == 0
+        assert [name for name in began if name != "sanitize"] == names

@@ -35,8 +35,7 @@ from kit.equivalence.plan import Chunk
 CPU = torch.device("cpu")
 
 PARTS = 4
-"""Tasks that share a chunk's batches: so that none is long, and a chunk's first kernels come soon.
-"""
+"""Tasks that share a chunk's batches: workers that begin together meet all forms soon."""
 
 COMPILERS = {
     "triton": "kit.equivalence.ahead_triton:TritonCompiler",

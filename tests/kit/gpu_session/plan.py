@@ -36,9 +36,10 @@ def benchmark(backends: Sequence[str], folder: Path) -> list[Step]:
     return [Step("kernels", (BENCH, "--headline", *chosen, *files))]
 
 
-def engine(backends: Sequence[str], folder: Path) -> list[Step]:
-    """The engine under load, verified by the first of the backends."""
-    chosen = ("--backend", backends[0], "--out", str(folder))
+def engine(backends: Sequence[str], folder: Path, seconds: float) -> list[Step]:
+    """The engine under load, verified by the first of the backends; half of the time at most."""
+    limit = f"{min(180.0, 0.5 * seconds):.0f}"
+    chosen = ("--backend", backends[0], "--seconds", limit, "--out", str(folder))
     return [Step("engine", ("acceptor.app.engine.speed", *chosen))]
 
 
