@@ -48,7 +48,7 @@ def _judge_order(
             yield _difference(place, "top logprob", expected, f"{got} with {value}")
             return
         if got != token_id:
-            gap = abs(float(want.values[got] - want.values[token_id]))
+            gap = want.gap(got, token_id)
             excused = 0 < gap <= want.tolerance(token_id)
             yield Difference(
                 *place, "logprob order", expected, f"{got} with {value}", gap, excused=excused

@@ -30,6 +30,7 @@ from kit.near_ties import (
     POSITION,
     SEED,
     batch_near_its_uniform,
+    draw_near_a_filter,
     logits_of_a_race,
     rejected,
 )
@@ -89,6 +90,30 @@ def test_an_edge_that_penalties_computed_may_fall_either_way() -> None:
     ]
     assert [len(found.unexplained) for found in findings] == [1, 0, 0]
     assert sum(len(found.differences) for found in findings) == 2
+
+
+@pytest.mark.parametrize(
+    ("order", "top", "excused"),
+    [
+        ((2, 3, 0, 1), (0.6 / 0.85, 0.25 / 0.85, 0, 0), True),
+        ((2, 1, 0, 3), (1, 0, 0, 0), False),
+    ],
+)
+def test_what_a_filter_cuts_by_a_hair_may_be_among_the_most_likely(
+    order: tuple[int, ...], top: tuple[float, ...], excused: bool
+) -> None:
+    """No two tokens that are cut are close to each other; the lowest ids come first."""
+    batch, params = draw_near_a_filter(0.599999)
+    output = ReferenceSampler().sample(batch, params)
+    assert output.logprobs is not None
+    assert output.logprobs.top_token_ids.tolist() == [[[2, 0, 1, 3]]]
+    told = evolve(
+        output.logprobs,
+        top_token_ids=torch.tensor([[order]]),
+        top=torch.tensor([[top]]).log(),
+    )
+    (difference,) = judge_sample(batch, params, evolve(output, logprobs=told)).differences
+    assert (difference.decision, difference.excused) == ("logprob order", excused)
 
 
 def zeros(size: int) -> Tensor:

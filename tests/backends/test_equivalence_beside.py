@@ -35,6 +35,7 @@ from kit.near_ties import (
     POSITION,
     SEED,
     batch_near_its_uniform,
+    draw_near_a_filter,
     logits_of_a_race,
     rejected,
 )
@@ -154,6 +155,25 @@ def test_two_that_the_oracle_excuses_may_still_differ(
     assert (difference.decision, difference.excused) == ("logprob order", excused)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "excused"),
+    [
+        ((2, 3, 0, 1), (2, 0, 1, 3), True),
+        ((2, 0, 1, 3), (2, 1, 0, 3), False),
+        ((2, 3, 0, 1), (2, 3, 1, 0), False),
+        ((2, 3, 0, 1), (2, 3, 0, -1), False),
+    ],
+)
+def test_a_filters_edge_moves_all_later_ranks(
+    one: tuple[int, ...], other: tuple[int, ...], excused: bool
+) -> None:
+    batch, params = draw_near_a_filter(0.6)
+    right = REFERENCE.sample(batch, params)
+    answers = [Sampled(batch, params, with_order(right, order)) for order in (one, other)]
+    (difference,) = differences(*answers)
+    assert (difference.decision, difference.excused) == ("logprob order", excused)
+
+
 def test_what_is_no_token_is_never_excused() -> None:
     (difference,) = differences(*orders((1, 0, -1, 3)))
     assert not difference.excused
@@ -166,8 +186,12 @@ def orders(order: tuple[int, ...]) -> list[Sampled]:
     right = REFERENCE.sample(batch, params)
     assert right.logprobs is not None
     assert right.logprobs.top_token_ids.tolist() == [[[0, 1, 2, 3]]]
-    other = evolve(right.logprobs, top_token_ids=torch.tensor([[order]]))
-    return [Sampled(batch, params, some) for some in (right, with_logprobs(right, other))]
+    return [Sampled(batch, params, some) for some in (right, with_order(right, order))]
+
+
+def with_order(output: SampleOutput, order: tuple[int, ...]) -> SampleOutput:
+    assert output.logprobs is not None
+    return with_logprobs(output, evolve(output.logprobs, top_token_ids=torch.tensor([[order]])))
 
 
 def with_logprobs(output: SampleOutput, logprobs: Logprobs | None) -> SampleOutput:

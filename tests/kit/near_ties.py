@@ -12,7 +12,15 @@ from torch import Tensor
 
 from acceptor.backends.conformance.oracle.noise import TARGET, TOKEN_LEVEL, Noise
 from acceptor.backends.reference import ReferenceSampler
-from acceptor.core import Probabilistic, SamplingParams, SamplingTensors, VerifyBatch, VerifyOutput
+from acceptor.core import (
+    LogprobsMode,
+    Probabilistic,
+    SampleBatch,
+    SamplingParams,
+    SamplingTensors,
+    VerifyBatch,
+    VerifyOutput,
+)
 
 SEED, POSITION = 5, 9
 PARAMS = SamplingTensors.stack([SamplingParams(seed=SEED)])
@@ -22,6 +30,16 @@ def logits_of_a_race(lead: float) -> Tensor:
     """Two tokens whose scores differ by the lead: [1, 2]."""
     exponentials = Noise(SEED).exponentials(TARGET, POSITION, 0, TOKEN_LEVEL, 0, 2)
     return torch.from_numpy(np.log(exponentials) - [0.0, lead]).float()[None]
+
+
+def draw_near_a_filter(top_p: float) -> tuple[SampleBatch, SamplingTensors]:
+    """Four tokens; a top-p of 0.6 keeps the third, and by a hair cuts the last one or keeps it."""
+    wishes = SamplingParams(
+        seed=SEED, top_p=top_p, logprobs=4, logprobs_mode=LogprobsMode.PROCESSED
+    )
+    logits = torch.tensor([[0.1, 0.05, 0.6, 0.25]]).log()
+    batch = SampleBatch(logits=logits, positions=torch.tensor([POSITION]))
+    return batch, SamplingTensors.stack([wishes])
 
 
 def batch_near_its_uniform(distance: float) -> VerifyBatch:

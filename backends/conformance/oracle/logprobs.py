@@ -46,6 +46,13 @@ class RowLogprobs:
         order: list[int] = np.argsort(-self.values, kind="stable").tolist()
         return order
 
+    def gap(self, token_id: int, other: int) -> float:
+        """How far apart two are, in nats; infinite where a filter may keep one of two it cuts."""
+        values = self.values[[token_id, other]]
+        if (values == -np.inf).all():
+            return float("inf") if self.doubted[[token_id, other]].any() else 0.0
+        return abs(float(values[0] - values[1]))
+
     def tolerance(self, token_id: int) -> float:
         """How far off a float32 logprob may be."""
         value = self.values[token_id]

@@ -83,19 +83,30 @@ def _orders(
 def _order(
     oracle: RowLogprobs, where: tuple[int, int], mine: list[int], theirs: list[int]
 ) -> Difference:
-    """A near-tie if at every rank the oracle can hardly tell the two tokens apart."""
-    ranks = [pair for pair in zip(mine, theirs, strict=True) if pair[0] != pair[1]]
-    gaps = [_gap(oracle, *pair) for pair in ranks]
-    limits = [min(map(oracle.tolerance, pair)) for pair in ranks if math.inf not in gaps]
-    excused = bool(limits) and all(0 < gap <= most for gap, most in zip(gaps, limits, strict=True))
-    return Difference(*where, LOGPROB_ORDER, str(mine), str(theirs), max(gaps), excused=excused)
+    """A near-tie if at every rank the oracle can hardly tell the two tokens apart.
+
+    Whoever keeps a token that a filter keeps or cuts by a hair has all later ones a rank behind.
+    """
+    certain = [[each for each in row if not _is_doubted(oracle, each)] for row in (mine, theirs)]
+    ranks = [pair for pair in zip(*certain, strict=False) if pair[0] != pair[1]]
+    gap = max((_gap(oracle, *pair) for pair in ranks), default=math.inf)
+    excused = all(_are_close(oracle, *pair) for pair in ranks)
+    return Difference(*where, LOGPROB_ORDER, str(mine), str(theirs), gap, excused=excused)
+
+
+def _are_close(oracle: RowLogprobs, token_id: int, other: int) -> bool:
+    gap = _gap(oracle, token_id, other)
+    return 0 < gap < math.inf and gap <= min(map(oracle.tolerance, (token_id, other)))
 
 
 def _gap(oracle: RowLogprobs, token_id: int, other: int) -> float:
     """In nats; infinite where one of them is no token."""
-    if not all(0 <= each < len(oracle.values) for each in (token_id, other)):
-        return math.inf
-    return abs(float(oracle.values[token_id]) - float(oracle.values[other]))
+    are_tokens = all(0 <= each < len(oracle.values) for each in (token_id, other))
+    return oracle.gap(token_id, other) if are_tokens else math.inf
+
+
+def _is_doubted(oracle: RowLogprobs, token_id: int) -> bool:
+    return 0 <= token_id < len(oracle.values) and bool(oracle.doubted[token_id])
 
 
 def _unlike(what: str, mine: str, theirs: str, request: int = -1) -> Difference:
