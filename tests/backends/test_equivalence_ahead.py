@@ -153,7 +153,10 @@ def test_kernels_of_triton_are_compiled_by_whoever_claims_them(tmp_path: Path) -
     pytest.importorskip("triton")
     finished = subprocess.run(
         [sys.executable, "-c", TRITON, str(tmp_path / "claims")],
-        env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "cache"), "TRITON_INTERPRET": "0"},
+        env={
+            **os.environ, "PYTHONPATH": "tests",
+            "TRITON_CACHE_DIR": str(tmp_path / "cache"), "TRITON_INTERPRET": "0",
+        },
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stdout + finished.stderr
