@@ -48,8 +48,8 @@ _POLICIES: dict[type[Policy], KernelPolicy] = {
 _BY_ROWS = {KernelPolicy.STRICT: ByRows(1, 0), KernelPolicy.BLOCK: ByRows(2, 4)}
 # By kernel and filters, as measured where there is room for 264 CTAs.
 _BY_PIECES = {
-    ("pieces", False): ByPieces(32, ((1 / 3, 3),)),
-    ("greedy_pieces", False): ByPieces(12, ((15 / 264, 2),)),
+    ("pieces", False): ByPieces(32, ((63 / 264, 3),)),
+    ("greedy_pieces", False): ByPieces(12, ((7 / 264, 2),)),
     ("pair_pieces", False): ByPieces(32, ((1 / 3, 4),)),
     ("pair_pieces", True): ByPieces(32, ((1 / 2, 3 / 4), (1, 4))),
 }
