@@ -58,6 +58,7 @@ SHARED_WITH_BERTHS = 2 * (49 * 1024 + _BERTHS)
 """Of two narrow CTAs at most: what each declares, what the driver adds, and berths."""
 _RELIEF = 36
 """Blocks; as measured for 32 and 64 strict requests."""
+_WITHOUT_RELIEF = (KernelPolicy.BLOCK, KernelPolicy.SYNTHETIC)
 _LOSSY = (KernelPolicy.TYPICAL, KernelPolicy.RELAXED, KernelPolicy.FLY)
 LOGIT_TYPES = {torch.bfloat16: "Bf16", torch.float16: "Fp16", torch.float32: "float"}
 
@@ -141,8 +142,8 @@ class Variant:
 
     @property
     def relief(self) -> int | None:
-        """See `LaunchShape.wide`; None where any CTA of a request may finish."""
-        if self.filtered or self.adjusted or self.policy is KernelPolicy.BLOCK:
+        """See `LaunchShape.wide`; None where any CTA may finish, or nobody knows how many rows."""
+        if self.filtered or self.adjusted or self.policy in _WITHOUT_RELIEF:
             return None
         return _RELIEF if self.policy is KernelPolicy.STRICT and not self.greedy else 0
 

@@ -97,6 +97,7 @@ def test_the_last_cta_of_few_requests_reads_nothing(num_reqs: int, group: int, s
         assert shape.fields(extent)["share"] == share
     assert (group - 1) * share >= 4 * extent.target_blocks
     assert shape_of(extent, Variant(KernelPolicy.STRICT, BF16, filtered=True)).share == 0
+    assert shape_of(extent, Variant(KernelPolicy.SYNTHETIC, BF16)).share == 0
     for room in range(num_reqs, 140):
         assert LaunchShape.wide(extent, room, relief=0).num_ctas <= room
 

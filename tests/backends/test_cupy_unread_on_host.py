@@ -5,6 +5,7 @@ docs/backends-cupy.md names them, kernel by kernel.
 
 import ctypes
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -65,27 +66,36 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
     )
 
 
-def shape_of(kernel: str, batch: VerifyBatch, policy: Policy) -> LaunchShape:
-    """One CTA for a request, a row, or a third of a row."""
+def shape_of(kernel: str, batch: VerifyBatch, policy: Policy, group: int = 1) -> LaunchShape:
+    """One CTA for a request, or `group` of the wide kernel, one for a row, or a third of a row."""
     requests, rows = batch.num_reqs, batch.max_spec_len + 1
     if kernel == "rowwise":
         return LaunchShape(1, rows * requests, by_rows=True)
     if kernel == "pieces":
         rows += batch.max_spec_len * policy.uses_draft_probs
         return LaunchShape(3, 3 * rows * requests, by_pieces=True)
-    return LaunchShape(int(kernel == "wide"), requests)
+    group *= kernel == "wide"
+    return LaunchShape(group, max(group, 1) * requests)
 
 
 def blocks_read(
-    builds: Builds, kernel: str, batch: VerifyBatch, params: SamplingTensors, policy: Policy
+    builds: Builds,
+    kernel: str,
+    batch: VerifyBatch,
+    params: SamplingTensors,
+    policy: Policy,
+    group: int = 1,
 ) -> tuple[int, list[int]]:
-    """Vectors read in blocks' worth, CTAs one after the other; draft tokens that requests keep."""
+    """Vectors read in blocks' worth, and draft tokens that requests keep.
+
+    CTAs are one after the other, but for several of one request, which may wait for each other.
+    """
     expected = load_sampler("reference").verify(batch, params, policy)
     build = builds.of(kernel)
     library = build(verify_job(batch, params, policy, None).variant)
-    library.set_together(0)
+    library.set_together(int(group > 1))
     library.take_num_vectors()
-    got = run(build, batch, params, policy, shape_of(kernel, batch, policy))
+    got = run(build, batch, params, policy, shape_of(kernel, batch, policy, group))
     read_twice = library.take_num_vectors()
     library.set_together(1)
     assert torch.equal(got.token_ids, expected.token_ids)
@@ -222,18 +232,30 @@ def test_a_greedy_batch_reads_no_draft_row(builds: Builds) -> None:
             assert read == 16 * BLOCKS
 
 
-def test_an_end_that_synthetic_acceptance_knows_beforehand_spares_no_row_of_the_wide_kernel(
-    builds: Builds,
+@pytest.mark.parametrize("num_rates", [NUM_DRAFTS, 1])
+@pytest.mark.parametrize("group", [0, 1, 3])
+@pytest.mark.parametrize("recipe", [{}, {"top_k": 50, "top_p": 0.9}, {"temperature": 0.0}], ids=str)
+def test_rows_behind_an_end_that_synthetic_acceptance_knows_beforehand_are_not_read(
+    builds: Builds, recipe: dict[str, Any], group: int, num_rates: int
 ) -> None:
-    batch = agreed(4)
-    params = SamplingTensors.stack([SamplingParams(seed=i, temperature=0.8) for i in range(4)])
-    policy = Synthetic((0.0, 0.0, 0.0))
-    read = {}
-    for kernel in ("narrow", "wide"):
-        read[kernel], accepted = blocks_read(builds, kernel, batch, params, policy)
-        assert accepted == [0] * 4
-    assert read["narrow"] <= 2 * 4 * BLOCKS
-    assert read["wide"] == 4 * 4 * BLOCKS
+    """Not on a guess either, and NaNs there are not reported."""
+    torch.set_num_threads(1)
+    seen: set[int] = set()
+    for rate in (0.0, 0.8, 1.0):
+        batch = agreed(12)
+        batch.target_logits[NUM_DRAFTS :: NUM_DRAFTS + 1, 77] = 40.0  # filters leave no row open
+        wishes = [SamplingParams(seed=i, **{"temperature": 0.8, **recipe}) for i in range(12)]
+        params = SamplingTensors.stack(wishes)
+        policy = Synthetic(rate ** (place + 1) for place in range(num_rates))
+        kept = load_sampler("reference").verify(batch, params, policy).num_accepted
+        behind = torch.arange(NUM_DRAFTS + 1) > kept[:, None]
+        batch.target_logits[behind.flatten()] = torch.nan
+        kernel = "wide" if group else "narrow"
+        read, accepted = blocks_read(builds, kernel, batch, params, policy, group=group)
+        assert accepted == kept.tolist()
+        assert read == (12 + sum(accepted)) * BLOCKS
+        seen |= set(accepted)
+    assert seen == set(range(num_rates + 1))
 
 
 @pytest.mark.parametrize(

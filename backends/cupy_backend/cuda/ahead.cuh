@@ -79,7 +79,7 @@ __device__ inline Verdict judge_row(
                 target_token(shared, row, places.target_stats(row));
             team.sync();
         }
-        verdict = verdict_of(p, shared, row);
+        verdict = verdict_of(shared, row);
     }
     if (verdict != PASSES && team.thread() == 0)
         atomicExch(verdict_on(shared, row), static_cast<int>(verdict));

@@ -68,7 +68,7 @@ __device__ inline void finish_samples(
         meet_in_cta();
         if (end == num_rows && warp_id() > 0) return;
         if (end == num_rows && Emission::has_room(p)) return Emission::of(shared).write(shared, end);
-        failed = first_failure(p, shared, first, end, verdict);
+        failed = first_failure(shared, first, end, verdict);
         if (end == num_rows) break;
         if (failed == end) continue;
         const int rest = (num_rows - end) * num_blocks_of(p.vocab_size);
@@ -110,7 +110,7 @@ __device__ inline void finish_announced(const Params& p, Shared& shared, KnownNo
     if (team == BONUS_TEAM) {
         if (shared.request.num_rows > 0) sample_row(p, places, shared, bonus);
     } else if (team == NOISE_TEAM) {
-        find_noise(p, shared.request, known, bonus, NOISE_TEAM);
+        if (POLICY != SYNTHETIC) find_noise(p, shared.request, known, bonus, NOISE_TEAM);
     } else if (warp_id() == EVIDENCE_WARP) {
         gather_evidence(p, shared);
     } else {
@@ -118,10 +118,11 @@ __device__ inline void finish_announced(const Params& p, Shared& shared, KnownNo
     }
     meet_in_cta();
     Verdict verdict = PASSES;
-    const int first = first_failure(p, shared, 0, shared.request.num_rows, verdict);
+    const int first = first_failure(shared, 0, shared.request.num_rows, verdict);
     const Decision decision = decide(p, shared, first, verdict);
     const int row = decision.num_accepted;
-    if (decision.ending == STOPPED || (decision.ending == FROM_TARGET && row == bonus)) {
+    // A draft that synthetic acceptance ends has its bonus row there.
+    if (POLICY == SYNTHETIC || decision.ending == STOPPED || (decision.ending == FROM_TARGET && row == bonus)) {
         if (warp_id() == 0) end_with(shared, decision);
         return;
     }

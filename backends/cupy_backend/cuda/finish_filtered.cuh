@@ -46,7 +46,7 @@ __device__ inline int sample_noted_rows(
             target_token(shared, row, places.target_stats(row), noise.of_row(p, row));
         meet_in_cta();
         const int end = first + teams < num_rows ? first + teams : num_rows;
-        const int failed = first_failure(p, shared, first, end, verdict);
+        const int failed = first_failure(shared, first, end, verdict);
         if (failed < end) return failed;
     }
     return num_rows;
@@ -58,7 +58,7 @@ __device__ inline int judge_noted_rows(
     Verdict& verdict) {
     verdict = PASSES;
     if (shared.request.strict) return sample_noted_rows(p, places, shared, noise, verdict);
-    const int first = first_failure(p, shared, 0, shared.request.num_rows, verdict);
+    const int first = first_failure(shared, 0, shared.request.num_rows, verdict);
     if (!asks_for_laws(shared, first, verdict)) return first;
     const Judged judged = judge_open(shared, scratch, noise, first, verdict);
     verdict = judged.verdict;

@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
         emission.write(shared, num_rows);
     } else if (warp_id() == 0) {
         Verdict verdict = PASSES;
-        const int failed = first_failure(p, shared, 0, num_rows, verdict);
+        const int failed = first_failure(shared, 0, num_rows, verdict);
         end_with(shared, decide(p, shared, failed, verdict));
     }
     // What follows in the stream may overwrite what CTAs without a word to tell still read.

@@ -87,13 +87,11 @@ __device__ inline void copy_params(const Params& from, Shared& shared) {
 // By one warp.
 __device__ inline void gather_evidence(const Params& p, Shared& shared) {
     const Request& request = shared.request;
-    if (request.strict || POLICY == FLY) return;
+    if (request.strict || POLICY == FLY || POLICY == SYNTHETIC) return;
     for (int row = lane_id(); row < request.num_drafts; row += LANES) {
         const int drafted = shared.drafts[row];
-        if (POLICY != SYNTHETIC) {
-            const AdjustedRow target(p, request, row);
-            shared.target_logits[row] = load_logit(target.row, drafted);
-        }
+        const AdjustedRow target(p, request, row);
+        shared.target_logits[row] = load_logit(target.row, drafted);
         if (TESTS_RATIO && DENSE && request.dense)
             shared.draft_logits[row] =
                 load_logit(draft_row_in_target_ids(p, request, row), drafted);
@@ -171,7 +169,7 @@ __device__ inline Verdict verdict_of_open(const Shared& shared, int row) {
 
 // Whether a row stands in the way, and its draft token falls, as far as the row itself tells. Not
 // for lossy policies' own rules.
-__device__ inline Verdict verdict_of(const Params& p, const Shared& shared, int row) {
+__device__ inline Verdict verdict_of(const Shared& shared, int row) {
     const Request& request = shared.request;
     if (!shared.target_laws[row].is_usable()) return TARGET_FLAWED;
     if (row == request.num_drafts) return PASSES;
@@ -180,8 +178,6 @@ __device__ inline Verdict verdict_of(const Params& p, const Shared& shared, int 
     bool passes = true;
     if (POLICY == STRICT || request.strict)
         passes = shared.tokens[row] == shared.drafts[row];
-    else if (POLICY == SYNTHETIC)
-        passes = shared.uniforms[row] < p.rates[row];
     else if (POLICY == PROBABILISTIC)
         passes = shared.log2_uniforms[row] < log2_ratio_of(shared, row);
     return passes ? PASSES : FAILS;
@@ -200,11 +196,10 @@ __device__ inline bool asks_for_laws(const Shared& shared, int first, Verdict ve
 }
 
 // The first of the rows up to `end` that does not pass. By one warp.
-__device__ inline int first_failure(
-    const Params& p, const Shared& shared, int begin, int end, Verdict& verdict) {
+__device__ inline int first_failure(const Shared& shared, int begin, int end, Verdict& verdict) {
     for (int first = begin; first < end; first += LANES) {
         const int row = first + lane_id();
-        const Verdict mine = row < end ? verdict_of(p, shared, row) : PASSES;
+        const Verdict mine = row < end ? verdict_of(shared, row) : PASSES;
         const u32 failed = __ballot_sync(ALL_LANES, mine != PASSES);
         if (!failed) continue;
         const int lane = __ffs(static_cast<int>(failed)) - 1;

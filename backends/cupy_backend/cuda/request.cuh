@@ -9,7 +9,7 @@ struct Request {
     u64 seed;
     u32 position;
     int index;
-    int num_drafts;  // up to the first bad id
+    int num_drafts;  // up to the first bad id, or to where synthetic acceptance ends
     int num_rows;    // num_drafts + 1, or 0 for a request without rows
     int status;
     float temperature;
@@ -79,12 +79,34 @@ __device__ inline void read_drafts(
     request.num_drafts = room > 0 ? static_cast<int>(room) : 0;
 }
 
+__device__ inline DrawKey draw_key(const Request& request, int row, u32 stream, u32 draft_index) {
+    return {request.seed, request.position + static_cast<u32>(row), stream, draft_index};
+}
+
+__device__ inline float uniform_of(const Request& request, int row) {
+    const DrawKey key = draw_key(request, row, ACCEPT_STREAM, row + 1);
+    return acceptance_uniform(random_word(key, BLOCK_LEVEL, 0));
+}
+
+// A draft that synthetic acceptance ends is like one that has no more tokens: the target's own sample follows, and no
+// row behind it is asked for. By a warp.
+__device__ inline void end_by_rates(const Params& p, Request& request) {
+#pragma unroll 1
+    for (int first = 0; first < request.num_drafts; first += LANES) {
+        const int row = first + lane_id();
+        const bool falls = row < request.num_drafts && !(uniform_of(request, row) < p.rates[row]);
+        const u32 all_falling = __ballot_sync(ALL_LANES, falls);
+        if (all_falling) request.num_drafts = first + __ffs(static_cast<int>(all_falling)) - 1;
+    }
+}
+
 // Its rows, of which there are no more than its drafts allow; `loaded` as there. By a warp.
 __device__ inline void enter_rows(
     const Params& p, const Extent& extent, i64 loaded, int* ids, Request& request) {
     const i64 room = extent.end - extent.start - 1;
     request.start = extent.start;
     read_drafts(p, room, loaded, ids, request);
+    if (POLICY == SYNTHETIC) end_by_rates(p, request);
     request.num_rows = room < 0 ? 0 : request.num_drafts + 1;
 }
 
@@ -117,9 +139,10 @@ __device__ inline Request read_request(const Params& p, i64 index, int* ids) {
     return request;
 }
 
-// Whether a request is worth a guess: rows outside the batch must never be named.
+// Whether a request is worth a guess: rows outside the batch must never be named, and rows behind an end that is
+// about to be known are not asked for.
 __device__ inline bool is_guessable(const Params& p) {
-    return p.rows_known && !(DENSE && p.slots.data);
+    return POLICY != SYNTHETIC && p.rows_known && !(DENSE && p.slots.data);
 }
 
 // What a request most likely looks like, known before anything is loaded.
@@ -213,15 +236,6 @@ __device__ inline Row<DraftLogit> draft_row_in_target_ids(
     return in_target;
 }
 
-__device__ inline DrawKey draw_key(const Request& request, int row, u32 stream, u32 draft_index) {
-    return {request.seed, request.position + static_cast<u32>(row), stream, draft_index};
-}
-
 __device__ inline DrawKey target_key(const Params& p, const Request& request, int row) {
     return draw_key(request, row, static_cast<u32>(p.stream), static_cast<u32>(p.draft_index));
-}
-
-__device__ inline float uniform_of(const Request& request, int row) {
-    const DrawKey key = draw_key(request, row, ACCEPT_STREAM, row + 1);
-    return acceptance_uniform(random_word(key, BLOCK_LEVEL, 0));
 }

@@ -75,7 +75,7 @@ __device__ inline Verdict judge(const Params& p, Shared& shared, int row, const 
     team.sync();
     if (law.is_usable()) target_token(shared, row, stats, noise);
     team.sync();
-    return verdict_of(p, shared, row);
+    return verdict_of(shared, row);
 }
 
 // Laws of all rows of a draft, a warp a law, to be read behind a barrier.
@@ -148,7 +148,7 @@ __device__ inline void finish_whole_draft(const Params& p, Shared& shared, const
     find_laws(p, shared);
     meet_in_cta();
     Verdict verdict;
-    const int first = first_failure(p, shared, 0, shared.request.num_rows, verdict);
+    const int first = first_failure(shared, 0, shared.request.num_rows, verdict);
     decide_for_all(p, shared, first, verdict);
     if (shared.decision.ending == FROM_RESIDUAL) return finish_block(shared);
     if (warp_id() >= DrawTeam::WARPS) return;

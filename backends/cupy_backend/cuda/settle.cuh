@@ -63,8 +63,10 @@ __device__ inline KnownToken token_judged_by(const Shared& shared, int row, bool
 __device__ inline void note_law(Shared& shared, const Mass* stats, int row, bool draft) {
     const Params& p = shared.params;
     const int num_blocks = num_blocks_of(draft ? p.draft_vocab_size : p.vocab_size);
-    const FoundLaw found = find_row_law(
-        stats, num_blocks, shared.filters[draft], token_judged_by(shared, row, draft));
+    // Of rows before a synthetic end only flaws are asked for.
+    const FoundLaw found = POLICY == SYNTHETIC && row < shared.request.num_drafts
+        ? find_large_row(stats, num_blocks, Filters{})
+        : find_row_law(stats, num_blocks, shared.filters[draft], token_judged_by(shared, row, draft));
     if (lane_id() == 0) enter_law(shared, found, row, draft);
 }
 

@@ -145,7 +145,7 @@ __device__ COLD Judged judge_open(
         }
         row = settle_row(shared, scratch, row);
         if (row < 0) return {0, OPEN, false, true};
-        first = first_failure(shared.params, shared, row, shared.request.num_rows, verdict);
+        first = first_failure(shared, row, shared.request.num_rows, verdict);
     }
     return {first, verdict, shared.asked.alone, false};
 }

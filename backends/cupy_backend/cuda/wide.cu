@@ -54,7 +54,7 @@ __device__ inline int sample_rows(
         }
         meet_in_cta();
         const int end = first + teams < num_rows ? first + teams : num_rows;
-        failed = first_failure(p, shared, first, end, verdict);
+        failed = first_failure(shared, first, end, verdict);
         if (failed < end) return failed;
     }
     return num_rows;
@@ -192,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, CTAS_PER_MULTIPROCESSO
             find_laws(p, places, shared);
             meet_in_cta();
         }
-        first = first_failure(p, shared, 0, shared.request.num_rows, verdict);
+        first = first_failure(shared, 0, shared.request.num_rows, verdict);
         if (asks_for_laws(shared, first, verdict)) {
             const Judged judged = judge_open(shared, reinterpret_cast<Scratch&>(scratch), noise, first, verdict);
             if (judged.is_over) return;
