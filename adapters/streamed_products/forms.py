@@ -13,7 +13,7 @@ COLUMNS = 64
 SIXTEEN = 16
 """Rows of a tile are a multiple of it."""
 
-LEAST_TOKENS = 16
+LEAST_TOKENS, LEAST_OWN_TOKENS = 16, 8
 MOST_ROWS = 128
 LEAST_ROWS = 48
 """Of a tile. With fewer, tokens are read for too few rows."""
@@ -29,6 +29,11 @@ AHEAD = 3
 
 MEMORY, ROOM = 227 * 1024, 30 * 1024
 """Shared memory of a CTA, in bytes, and what a small product leaves of it."""
+
+MOST_SPLITS = 4
+HALF = 113 * 1024
+"""Of a CTA of so many, as two then fit on a processor: clusters of four, each within a part of the
+GPU, may not all find room otherwise."""
 
 _CONSUMERS_OF_64_ROWS, _OTHER_THREADS = 128, 192
 _GROUP, _WARP = 64, 32
@@ -60,6 +65,11 @@ class Form:
         return self._consumers + _OTHER_THREADS
 
     @property
+    def _own_tokens(self) -> int:
+        """That a CTA ends, if it ends any."""
+        return max(self.tokens // self.splits, LEAST_OWN_TOKENS)
+
+    @property
     def _consumers(self) -> int:
         return -(-self.rows // _GROUP) * _CONSUMERS_OF_64_ROWS
 
@@ -68,9 +78,10 @@ class Form:
         """Shared memory of a CTA, in bytes; the kernel asserts that it is enough."""
         row_bytes, token_bytes = (2 * COLUMNS * self.blocks * n for n in (self.rows, self.tokens))
         rings = self.stages * (row_bytes + 16) + self.token_stages * (token_bytes + 16)
-        lines = self.tokens // self.splits * (2 * self.rows + 16)
-        inbox = 8 * self.tokens * self._consumers // 4 if self.splits > 1 else 16 * self._consumers
-        squares = self._consumers // _WARP * 4 * self.tokens // self.splits
+        own = self._own_tokens
+        lines = own * (2 * self.rows + 16)
+        inbox = (2 * self.splits * own if self.splits > 1 else 16) * self._consumers
+        squares = self._consumers // _WARP * 4 * own
         return -(-(rings + max(lines, inbox + squares) + 32 + 4 * self.tokens) // 128) * 128
 
     def units(self, size: int) -> int:
@@ -101,17 +112,20 @@ class Form:
 def form_of(num_tokens: int, num_rows: int, size: int, num_processors: int) -> Form | None:
     """Of a product with [num_rows, size]; None where there is no way to cut it evenly."""
     tokens = max(LEAST_TOKENS, 1 << (num_tokens - 1).bit_length())
-    for splits in (1, 2):
+    for splits in (1, 2, MOST_SPLITS):
         num_clusters = num_processors // splits
         rows = even_rows(num_rows, num_clusters)
-        # A split tile is its cluster's only one.
-        if rows is None or rows < LEAST_ROWS or (splits > 1 and num_rows > rows * num_clusters):
+        if rows is None or rows < LEAST_ROWS:
+            continue
+        # A split tile is its cluster's only one, and most clusters have one.
+        if splits > 1 and not num_clusters < 2 * num_rows // rows <= 2 * num_clusters:
             continue
         is_small = rows < FEW_ROWS and splits > 1
         blocks = BLOCKS * (2 if is_small else 1)
         if size % (COLUMNS * blocks * splits) == 0:
             form = Form(tokens, rows, splits, blocks)
-            return _filled(form, MEMORY - (ROOM if is_small else 0))
+            room = ROOM if is_small else 0
+            return _filled(form, HALF if splits == MOST_SPLITS else MEMORY - room)
     return None
 
 

@@ -72,6 +72,7 @@ def load_kernel(form: Form, way: str, device: torch.device) -> Kernel:
         with torch.cuda.device(device):
             kernel = cupy.RawModule(path=str(file)).get_function(KERNEL)
             kernel.max_dynamic_shared_size_bytes = form.memory
+            kernel.preferred_shared_memory_carveout = 100  # per cent, so that two may fit
             function = kernel.kernel.ptr  # of the current device
     except (ImportError, OSError, RuntimeError) as error:
         raise UnavailableError(f"streamed products: {error}") from error

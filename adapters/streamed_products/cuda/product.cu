@@ -23,12 +23,14 @@ __device__ __forceinline__ void multiply(Sums& sums, Ring& ring, Turns& turns, i
     }
 }
 
-// Of a split tile, which is the cluster's only one.
-__device__ __forceinline__ void exchange(Sums& sums, Shared& shared, int rank) {
+// Of a split tile, which is the cluster's only one. Whether this CTA ends some of its tokens.
+__device__ __forceinline__ bool exchange(Sums& sums, Shared& shared, int rank) {
     await_cluster();
     sums.send_others(shared.inbox, &shared.come, rank);
+    if (rank >= ENDERS) return false;
     wait_for(&shared.come, 0);
     sums.gather(shared.inbox, rank);
+    return true;
 }
 
 template <Way CHOSEN>
@@ -40,7 +42,7 @@ __device__ __forceinline__ void consume(const Work& work, Shared& shared) {
 #pragma unroll 1
     for (int tile = work.first_tile; tile < a.num_tiles; tile += work.num_clusters) {
         multiply(sums, shared.ring, turns, a.tile_units);
-        if (SPLITS > 1) exchange(sums, shared, work.rank);
+        if (SPLITS > 1 && !exchange(sums, shared, work.rank)) return;
         wait_for(&shared.found, 0);
         Finish<CHOSEN>{a, shared, tile, work.rank}.run(sums);
     }
@@ -57,7 +59,7 @@ __device__ __forceinline__ void consume<ADD>(const Work& work, Shared& shared) {
         Old old;
         old.ask(a, tile, work.rank);
         multiply(sums, shared.ring, turns, a.tile_units);
-        if (SPLITS > 1) exchange(sums, shared, work.rank);
+        if (SPLITS > 1 && !exchange(sums, shared, work.rank)) return;
         Finish<ADD>{a, shared, tile, work.rank}.run(sums, old);
     }
 }

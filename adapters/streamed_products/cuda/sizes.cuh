@@ -11,7 +11,8 @@ constexpr int FINDERS = 128;                           // find norms meanwhile
 constexpr int THREADS = CONSUMERS + 64 + FINDERS;      // one warp streams weights, and one tokens
 constexpr int ROW_BYTES = ROWS * COLUMNS * 2, TOKEN_BYTES = TOKENS * COLUMNS * 2;  // of a block
 constexpr int SUMS = TOKENS / 2;                       // of a thread
-constexpr int OWN = SUMS / SPLITS;                     // of these, that a CTA ends, and its tokens
-constexpr int OWN_TOKENS = TOKENS / SPLITS;
+constexpr int ENDERS = SPLITS < TOKENS / 8 ? SPLITS : TOKENS / 8;  // CTAs, the first of a cluster, that end eight tokens or more
+constexpr int OWN = SUMS / ENDERS;                     // of these, that such a CTA ends, and its tokens
+constexpr int OWN_TOKENS = TOKENS / ENDERS;
 constexpr int LINE_BYTES = ROWS * 2 + 16;              // of a token's numbers, kept for storing
 static_assert(AHEAD <= STAGES && ROWS % 16 == 0 && OWN_TOKENS % 8 == 0, "whole tiles");

@@ -30,10 +30,10 @@ struct Sums {
         await_products();
     }
 
-    // To each CTA what it ends.
+    // To each CTA what it ends, if it ends any.
     __device__ __forceinline__ void send_others(Inbox& inbox, const Bits* come, int rank) const {
 #pragma unroll
-        for (int to = 0; to < SPLITS; ++to) {
+        for (int to = 0; to < ENDERS; ++to) {
             if (to == rank) continue;
             unsigned barrier = place_of(come, to);
 #pragma unroll
@@ -53,7 +53,8 @@ struct Sums {
         for (int from = 0; from < SPLITS; ++from)
 #pragma unroll
             for (int i = 0; i < OWN; i += 4) {
-                float4 four = make_float4(of[from * OWN + i], of[from * OWN + i + 1], of[from * OWN + i + 2], of[from * OWN + i + 3]);
+                const float* mine = of + from % ENDERS * OWN + i;  // where from is this rank
+                float4 four = make_float4(mine[0], mine[1], mine[2], mine[3]);
                 if (from != rank) four = inbox[from][i / 4][threadIdx.x];
                 own[i] += four.x, own[i + 1] += four.y, own[i + 2] += four.z, own[i + 3] += four.w;
             }
