@@ -12,9 +12,13 @@ from attrs import field, frozen
 from torch import Tensor
 
 from ...core.errors import UnavailableError
+from ..cuda_programs import launch
+from ..cuda_programs.launch import Kernel
+from ..cuda_programs.program import CudaProgram
 from .forms import Form, form_of
-from .launch import Kernel, load_kernel
 from .maps import Cut, cut_of_tokens, cut_of_weight, tensor_map
+
+PROGRAM = CudaProgram(__package__, "product.cu")
 
 CAPABILITY = (9, 0)
 """They need clusters, tensor maps and products of this architecture."""
@@ -33,6 +37,12 @@ def can_stream(device: torch.device, dtype: torch.dtype) -> bool:
     if device.type != "cuda" or dtype != torch.bfloat16 or find_spec("cupy") is None:
         return False
     return torch.cuda.get_device_capability(device) == CAPABILITY
+
+
+def load_kernel(form: Form, way: str, device: torch.device) -> Kernel:
+    """See `launch.load_kernel`."""
+    sizes = {"threads": form.threads, "memory": form.memory, "cluster": form.splits}
+    return launch.load_kernel(PROGRAM, "product", form.macros(way), device, **sizes)
 
 
 @frozen(eq=False, kw_only=True)

@@ -14,8 +14,12 @@ from torch.nn.functional import silu
 
 from acceptor.adapters.random_weights import random_model
 from acceptor.adapters.streamed_products import forms
-from acceptor.adapters.streamed_products.launch import PROGRAM
-from acceptor.adapters.streamed_products.product import Product, StreamedProducts, can_stream
+from acceptor.adapters.streamed_products.product import (
+    PROGRAM,
+    Product,
+    StreamedProducts,
+    can_stream,
+)
 from acceptor.app.engine.speed.shapes import TARGET
 from kit.streamed_products_on_host import on_host
 

@@ -26,9 +26,8 @@ OF_ONE_FOLDER = {
     "backends/conformance": {"acceptor", "hypothesis", "numpy", "pytest"},
     "backends/triton_backend": {"triton"},
     "adapters/few_tokens": {"triton"},
-    "adapters/cuda_programs": {"cupy_backends"},
+    "adapters/cuda_programs": {"cupy", "cupy_backends"},
     "adapters/one_launch": {"cupy", "numpy"},
-    "adapters/streamed_products": {"cupy"},
     "backends/cupy_backend": {"cupy", "cupy_backends"},
 }
 

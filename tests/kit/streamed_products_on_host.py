@@ -14,9 +14,8 @@ from attrs import field, frozen
 
 from acceptor.adapters.streamed_products import product
 from acceptor.adapters.streamed_products.forms import Form
-from acceptor.adapters.streamed_products.launch import PROGRAM
 from acceptor.adapters.streamed_products.maps import Cut
-from acceptor.adapters.streamed_products.product import StreamedProducts
+from acceptor.adapters.streamed_products.product import PROGRAM, StreamedProducts
 
 GXX = shutil.which("g++")
 _SHIMS = [
@@ -28,7 +27,7 @@ _ALIGNED = 64
 
 @frozen(eq=False)
 class KernelOnHost:
-    """As `launch.Kernel`.
+    """As `Kernel`.
 
     Attributes:
         seed, waiting_of_four: in which order threads run; see `run_all`.
