@@ -13,6 +13,7 @@ from acceptor.backends.conformance.record import Record
 from acceptor.backends.conformance.run import each_case
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
+    InvalidInputError,
     Logprobs,
     Policy,
     Probabilistic,
@@ -270,3 +271,26 @@ def test_the_command_ends_with_1_where_two_backends_differ(
     page = file.with_suffix(".md").read_text()
     assert f"`reference` and `{beside}` compared with each other:\n" in page
     assert f"| batches compared | {record.tally.num_batches} |" in page
+
+
+@pytest.mark.usefixtures("few_forms")
+def test_the_command_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "record.json"
+    options = ["--device", "cpu", "--chunk", "4", "--workers", "2", "--json", str(file)]
+    wishes = ["kit.equivalence", "--backend", "reference", "--beside", "reference", *options]
+    records = []
+    for further in ([], ["--continue"]):
+        enough = str(len([*corners()]) + 4 + 8 * len(records))
+        monkeypatch.setattr(sys, "argv", [*wishes, "--batches", enough, *further])
+        assert command.main() == 0
+        records.append(Record.read(file))
+    first, both = records
+    assert {*first.chunks} < {*both.chunks}
+    assert len({*both.chunks}) == len(both.chunks) == len(first.chunks) + 2
+    assert both.tally.num_batches == first.tally.num_batches + 8
+    alone = ["kit.equivalence", "--backend", "reference", *options, "--continue"]
+    monkeypatch.setattr(sys, "argv", alone)
+    with pytest.raises(InvalidInputError, match="expected a record of"):
+        command.main()

@@ -75,6 +75,24 @@ def test_no_chunk_is_one_too_many_and_no_form_is_left_out(
         assert sum(plan.compared.values()) - plan.compared[last] < wanted
 
 
+@pytest.mark.parametrize("gives", [all_is_compared, some_are_refused])
+@pytest.mark.parametrize("cut", [0, 1, 30, 100])
+def test_a_run_that_goes_on_has_enough_and_no_chunk_twice(
+    gives: Callable[[Chunk], int], cut: int
+) -> None:
+    whole = Plan(FIRST_TURN, 1000)
+    order = numbers_run(whole, gives, np.random.default_rng(cut), 4)
+    earlier = order[:cut]
+    plan = Plan(FIRST_TURN, 1000)
+    before = sum(whole.compared[number] for number in earlier)
+    plan.resume(earlier, before)
+    further = numbers_run(plan, gives, np.random.default_rng(2), 4)
+    assert not {*earlier} & {*further}
+    assert before + sum(plan.compared[number] for number in further) >= 1000
+    if gives is all_is_compared:
+        assert {*earlier, *further} == {*order}
+
+
 def test_a_form_that_was_refused_is_not_asked_again() -> None:
     numbers = numbers_run(Plan(FIRST_TURN, 1000), some_are_refused, np.random.default_rng(1), 7)
     assert {number for number in numbers if number % TURN in REFUSED} == REFUSED

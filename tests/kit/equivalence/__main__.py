@@ -15,6 +15,7 @@ from acceptor.backends.conformance.beside import Beside
 from acceptor.backends.conformance.record import Record
 from acceptor.backends.conformance.table import table, table_beside
 from acceptor.backends.conformance.tally import Tally
+from acceptor.core.errors import InvalidInputError
 from kit.equivalence.campaign import ALL_SIZES, CHUNK, Campaign
 
 
@@ -23,28 +24,49 @@ def main() -> int:
     wanted = _parser().parse_args()
     start = time.monotonic()
     if wanted.compile:
-        _campaign(wanted).compile()
+        _campaign(wanted, _record(wanted)).compile()
         sys.stdout.write(f"{time.monotonic() - start:.0f} s\n")
         return 0
-    beside = None if wanted.beside is None else Beside(wanted.beside)
-    record = Record(wanted.backend, wanted.device, (), Tally(), beside)
-    compared = 0
-    for number, found in _campaign(wanted).run():
+    record = _record(wanted)
+    for number, found in _campaign(wanted, record).run():
         record = record.including(number, *found.tallies)
-        compared += found.compared.num_batches
         if wanted.json is not None:
             record.write(wanted.json)
     sys.stdout.write(table(record.tally))
     if record.beside is not None:
         sys.stdout.write(table_beside(record.backend, record.beside))
     sys.stdout.write(f"{time.monotonic() - start:.0f} s\n")
-    return 0 if record.is_conformant and compared >= wanted.batches else 1
+    return 0 if record.is_conformant and _num_compared(record) >= wanted.batches else 1
 
 
-def _campaign(wanted: argparse.Namespace) -> Campaign:
-    backends = (wanted.backend,) if wanted.beside is None else (wanted.backend, wanted.beside)
+def _record(wanted: argparse.Namespace) -> Record:
+    beside = None if wanted.beside is None else Beside(wanted.beside)
+    nothing = Record(wanted.backend, wanted.device, (), Tally(), beside)
+    if not wanted.resume:
+        return nothing
+    if wanted.json is None:
+        raise InvalidInputError("--continue: expected --json FILE beside it, got none")
+    record = Record.read(wanted.json)
+    if (_backends(record), record.device) != (_backends(nothing), wanted.device):
+        raise InvalidInputError(
+            f"{wanted.json}: expected a record of {_backends(nothing)} on {wanted.device}, "
+            f"got {_backends(record)} on {record.device}"
+        )
+    return record
+
+
+def _backends(record: Record) -> tuple[str, ...]:
+    return (record.backend,) if record.beside is None else (record.backend, record.beside.backend)
+
+
+def _num_compared(record: Record) -> int:
+    """Batches that all backends had."""
+    return (record.tally if record.beside is None else record.beside.between).num_batches
+
+
+def _campaign(wanted: argparse.Namespace, record: Record) -> Campaign:
     return Campaign(
-        backends,
+        _backends(record),
         wanted.device,
         num_batches=wanted.batches,
         forms_per_policy=wanted.forms,
@@ -52,6 +74,8 @@ def _campaign(wanted: argparse.Namespace) -> Campaign:
         deadline=time.time() + wanted.seconds,
         vocab_sizes=(wanted.vocab_sizes[0], wanted.vocab_sizes[1]),
         chunk=wanted.chunk,
+        earlier=frozenset(record.chunks),
+        num_earlier=_num_compared(record),
     )
 
 
@@ -75,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop early after so many")
     parser.add_argument("--compile", action="store_true", help="only compile, for a later run")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    parser.add_argument(
+        "--continue", action="store_true", dest="resume", help="add chunks that FILE lacks"
+    )
     return parser
 
 

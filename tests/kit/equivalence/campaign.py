@@ -55,6 +55,8 @@ class Campaign:
         deadline: when to stop early, by the system's clock.
         vocab_sizes: the smallest and the largest; fewer are for slow simulators.
         chunk: batches of a chunk of small vocabularies; of large ones fewer, by the form's share.
+        earlier: numbers of chunks and corners that another run of the same campaign had.
+        num_earlier: batches that it compared.
     """
 
     backends: tuple[str, ...]
@@ -65,6 +67,8 @@ class Campaign:
     deadline: float = math.inf
     vocab_sizes: tuple[int, int] = ALL_SIZES
     chunk: int = CHUNK
+    earlier: frozenset[int] = frozenset()
+    num_earlier: int = 0
 
     def run(self) -> Iterator[tuple[int, Found]]:
         """The corners, a chunk of every form, and further ones until enough were compared.
@@ -72,8 +76,8 @@ class Campaign:
         Each comes with its number as soon as it has ended; the corners have the last numbers of the
         first turn. What has not ended by the deadline is lost.
         """
-        corner_parts = self._corner_parts()
-        plan = Plan(self._first_turn(), self.num_batches - len([*corners()]))
+        corner_parts = [part for part in self._corner_parts() if part.number not in self.earlier]
+        plan = self._plan()
         with _workers(self.num_workers) as pool, self._compiling(pool):
             pending: dict[Future[Found], Chunk | _Corners] = {
                 pool.submit(_run_corners, self, part): part for part in corner_parts
@@ -123,6 +127,13 @@ class Campaign:
 
     def _seconds_left(self) -> float | None:
         return None if math.isinf(self.deadline) else max(self.deadline - time.time(), 0.0)
+
+    def _plan(self) -> Plan:
+        sizes = {part.number: part.size for part in self._corner_parts()}
+        plan = Plan(self._first_turn(), self.num_batches - sum(sizes.values()))
+        corners_before = sum(sizes[number] for number in self.earlier & sizes.keys())
+        plan.resume(self.earlier - sizes.keys(), self.num_earlier - corners_before)
+        return plan
 
     def _corner_parts(self) -> "list[_Corners]":
         sizes = [len([*corners()][part::CORNER_PARTS]) for part in range(CORNER_PARTS)]

@@ -3,7 +3,7 @@
 It refuses to look at a clock.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count, islice
 
 from attrs import define, field, frozen
@@ -53,6 +53,13 @@ class Plan:
         chosen = [*islice(filter(self._may_begin, self._due()), max(most, 0))]
         self.given.update(chunk.number for chunk in chosen)
         return chosen
+
+    def resume(self, numbers: Collection[int], num_compared: int) -> None:
+        """An earlier run had these chunks, and compared so many of their batches."""
+        sizes = {chunk.number: chunk.size for chunk in self.first_turn}
+        self.given.update(numbers)
+        self.compared.update({number: sizes[number % TURN] for number in numbers})
+        self.num_batches += sum(self.compared.values()) - num_compared
 
     def note(self, chunk: Chunk, found: Tally) -> None:
         """A chunk has ended."""
