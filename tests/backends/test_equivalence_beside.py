@@ -280,7 +280,7 @@ def test_the_command_goes_on_where_it_stopped(
     file = tmp_path / "record.json"
     options = ["--device", "cpu", "--chunk", "4", "--workers", "2", "--json", str(file)]
     wishes = ["kit.equivalence", "--backend", "reference", "--beside", "reference", *options]
-    records = []
+    records: list[Record] = []
     for further in ([], ["--continue"]):
         enough = str(len([*corners()]) + 4 + 8 * len(records))
         monkeypatch.setattr(sys, "argv", [*wishes, "--batches", enough, *further])
