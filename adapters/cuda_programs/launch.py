@@ -88,8 +88,6 @@ def load_kernel(
         with torch.cuda.device(device):
             kernel = cupy.RawModule(path=str(file)).get_function(name)
             kernel.max_dynamic_shared_size_bytes = memory
-            # A processor divides its memory anew only when it is idle.
-            kernel.preferred_shared_memory_carveout = 100
             function = kernel.kernel.ptr  # of the current device
     except (ImportError, OSError, RuntimeError) as error:
         raise UnavailableError(f"{program.title}: {error}") from error
