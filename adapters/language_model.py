@@ -155,7 +155,8 @@ class TransformerModel:
         write over them.
 
         Args:
-            token_ids: [num_reqs, num_tokens] int64.
+            token_ids: [num_reqs, num_tokens] int64. One that is not in the vocabulary, as there is
+                behind the end of a draft, is scored as if it were any that is.
             positions: [num_reqs, num_tokens] int64, absolute, below the cache's max_len and
                 the model's.
             cache: from `new_cache`.

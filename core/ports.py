@@ -84,7 +84,8 @@ class LanguageModel(Protocol[Cache]):
         Each token sees its slot's positions up to its own, whatever lies behind them.
 
         Args:
-            token_ids: [num_reqs, num_tokens] int64.
+            token_ids: [num_reqs, num_tokens] int64. One that is not in the vocabulary, as there is
+                behind the end of a draft, is scored as if it were any that is.
             positions: [num_reqs, num_tokens] int64, absolute.
             cache: from `new_cache`.
             slot_ids: [num_reqs] int64.

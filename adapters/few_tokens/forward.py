@@ -133,7 +133,9 @@ class FewTokens:
             hidden.scaled,
             hidden.squares,
             size,
+            len(embedding) - 1,
             SIZE=next_power_of_2(size),
+            OVERLAPS=self.attend.overlaps,
         )
         return hidden
 

@@ -176,19 +176,26 @@ def embedding_kernel(
     scaled_ptr,
     squares_ptr,
     size,
+    last_id,
     SIZE: tl.constexpr,
+    OVERLAPS: tl.constexpr,
 ):
     """A token's row of the embedding, [size], as `vector_kernel` writes its own output.
 
     Args:
         token_ids_ptr: [num_reqs, num_tokens] int64, with these strides.
-        embedding_ptr: [vocab_size, size].
+        embedding_ptr: [last_id + 1, size].
         SIZE: size or more, a power of two.
+        OVERLAPS: whether the kernel behind it starts early; it does not itself, as kernels of a
+            layer read positions before they wait.
     """
+    if OVERLAPS:
+        tl.extra.cuda.gdc_launch_dependents()
     token, place = tl.program_id(0), tl.arange(0, SIZE)
     real = place < size
     request, of_request = token // num_tokens, token % num_tokens
     row = tl.load(token_ids_ptr + request * request_stride + of_request * token_stride)
+    row = tl.minimum(tl.maximum(row, 0), last_id)
     out = tl.load(embedding_ptr + row * size + place, mask=real, other=0.0)
     gamma = tl.load(gamma_ptr + place, mask=real, other=0.0).to(tl.float32)
     wide = out.to(tl.float32)

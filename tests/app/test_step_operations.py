@@ -61,7 +61,7 @@ PLACES = Counter({"index_select": 1, "floor_divide": 1, "add": 3, "to": 2, "mul"
 
 PLACES_OF_LONG = Counter({"index_select": 1, "add": 2, "mul": 1, "arange": 1})
 
-FORWARD_OF_MANY = PLACES + Counter({"embedding": 1, "rms_norm": 1, "linear": 1})
+FORWARD_OF_MANY = PLACES + Counter({"clamp": 1, "embedding": 1, "rms_norm": 1, "linear": 1})
 
 
 class Started(TorchDispatchMode):

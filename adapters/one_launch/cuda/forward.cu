@@ -87,7 +87,11 @@ struct Step {
                 slot, logits};
     }
 
-    __device__ __forceinline__ long long token_id(int token) const { return token_ids[token * token_stride]; }
+    // One that is not in the vocabulary is taken for the first.
+    __device__ __forceinline__ long long token_id(int token) const {
+        long long id = token_ids[token * token_stride];
+        return id >= 0 && id < VOCAB_SIZE ? id : 0;
+    }
     __device__ __forceinline__ long long position(int token) const { return positions[token * position_stride]; }
 };
 
