@@ -5,6 +5,7 @@ device, so it can be captured in a CUDA graph. This module refuses to know which
 policy and which backend it runs, and which requests: see `acceptor.app.engine`.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from ..core.output import VerifyOutput
 from ..core.policies import Policy
 from ..core.ports import LanguageModel, Sampler
 from ..core.token_counts import TokenCounts
-from .drafter import Draft, Drafter
-from .frontier import Frontier
+from .drafter import Draft, Drafter, Drawn
+from .frontier import Frontier, kept
+from .step_pieces import pieces_on
 
 
 @frozen(eq=False, kw_only=True)
@@ -58,26 +60,35 @@ class DecodeStep:
 
     def draft(self, frontier: Frontier) -> Draft:
         """Drafts as long as there is use for them."""
-        num_tokens = frontier.num_spec_tokens
-        if num_tokens == 0:
-            return Draft.empty(len(frontier.lengths), frontier.lengths.device)
-        memory = self.memory.draft_memory
-        draft = self.drafter.draft(memory, frontier, num_tokens)
-        draft.shorten(frontier.rooms)
-        return draft
+        num_tokens, memory = frontier.num_spec_tokens, self.memory.draft_memory
+        drawn = Drawn((), ())
+        if num_tokens:
+            drawn = self.drafter.draft(memory, frontier, num_tokens)
+        return self.join(frontier, drawn)
+
+    def join(self, frontier: Frontier, drawn: Drawn) -> Draft:
+        """What was drawn behind what is known."""
+        # Behind a shortened draft any token at any later position will do: it is not looked at, and
+        # written over before it could be.
+        chain, positions, status = pieces_on(frontier.lengths.device).chain(
+            drawn.token_ids,
+            drawn.status,
+            frontier.last_token_ids[:, 1],
+            frontier.lengths,
+            frontier.rooms,
+            self.memory.max_len,
+        )
+        return Draft(chain, positions, status, drawn.logits)
 
     def score(self, frontier: Frontier, draft: Draft) -> Tensor:
         """The target's logits at every draft token and behind: [num_reqs, num_tokens + 1, V]."""
-        drafts = draft.token_ids.clamp(0, self.target.vocab_size - 1)
-        # Behind a shortened draft any token at any later position will do: it is not looked at, and
-        # written over before it could be.
-        num_tokens, max_len = drafts.shape[1], self.memory.max_len
+        num_tokens = draft.token_ids.shape[1]
         return self.target.forward(
-            torch.cat((frontier.last_token_ids[:, 1:], drafts), 1),
-            frontier.positions(-1, num_tokens - 1).clamp(max=max_len - 1),
+            draft.chain,
+            draft.positions,
             self.memory.target_cache,
             frontier.slot_ids,
-            max_position=frontier.last_position(num_tokens - 1, max_len),
+            max_position=frontier.last_position(num_tokens - 1, self.memory.max_len),
         )
 
     def verify(
@@ -91,8 +102,14 @@ class DecodeStep:
             draft_logits=draft.logits,
             slot_ids=frontier.slot_ids,
             token_counts=token_counts,
+            cu_num_logits=_first_rows(*logits.shape[:2], logits.device),
         )
         output = self.sampler.verify(batch, frontier.params, self.policy)
         if token_counts is not None:
             token_counts.add(frontier.slot_ids, output.token_ids)
         return output
+
+
+@cache
+def _first_rows(num_reqs: int, num_rows: int, device: torch.device) -> Tensor:
+    return kept(range(0, (num_reqs + 1) * num_rows, num_rows), torch.int32, device)

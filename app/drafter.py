@@ -12,37 +12,51 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from ..core.batch import PADDING_TOKEN_ID
-from ..core.output import Status
-from .frontier import Frontier, places
+from .frontier import Frontier
+
+
+@frozen(eq=False)
+class Drawn:
+    """What a drafter proposes.
+
+    Attributes:
+        token_ids: of each place [num_reqs] int64, contiguous; -1 ends a draft early.
+        status: the same, int32, bits of `Status`: why there is no token.
+        logits: [num_slots, at least as many places, vocab_size], what each token was drawn from;
+            None when the policy does not ask or drafts have no probabilities.
+    """
+
+    token_ids: Sequence[Tensor]
+    status: Sequence[Tensor]
+    logits: Tensor | None = None
+
+    @classmethod
+    def on_host(cls, token_ids: Tensor) -> "Drawn":
+        """Of a drafter that cannot fail; token_ids: [num_tokens, num_reqs] int64, contiguous."""
+        status = torch.zeros(token_ids.shape[1], dtype=torch.int32, device=token_ids.device)
+        return cls(token_ids.unbind(), [status] * len(token_ids))
 
 
 @frozen(eq=False)
 class Draft:
-    """What was drafted in one step.
+    """What was drafted in one step, no longer than there is use for, as the target is given it.
 
     Attributes:
-        token_ids: [num_reqs, num_tokens] int64; -1 ends a draft early.
-        status: [num_reqs, num_tokens] int32, bits of `Status`: why there is no token.
-        logits: [num_slots, at least num_tokens, vocab_size], what each token was drawn from; None
-            when the policy does not ask or drafts have no probabilities.
+        chain: [num_reqs, num_tokens + 1] int64, the last known token and then the draft.
+        positions: [num_reqs, num_tokens + 1] int64, of these.
+        status: [num_reqs, num_tokens] int32, see `Drawn`.
+        logits: see `Drawn`.
     """
 
-    token_ids: Tensor
+    chain: Tensor
+    positions: Tensor
     status: Tensor
     logits: Tensor | None = None
 
-    @classmethod
-    def empty(cls, num_reqs: int, device: torch.device) -> "Draft":
-        """No token for any request."""
-        token_ids = torch.empty((num_reqs, 0), dtype=torch.int64, device=device)
-        return cls(token_ids, token_ids.to(torch.int32))
-
-    def shorten(self, max_lens: Tensor) -> None:
-        """Leave at most max_lens[i] tokens of request i, in place; max_lens: [num_reqs] int64."""
-        behind = places(0, self.token_ids.shape[1] - 1, max_lens.device) >= max_lens[:, None]
-        self.token_ids.masked_fill_(behind, PADDING_TOKEN_ID)
-        self.status.masked_fill_(behind, Status.OK)
+    @property
+    def token_ids(self) -> Tensor:
+        """[num_reqs, num_tokens] int64, a view; -1 ends a draft early."""
+        return self.chain[:, 1:]
 
 
 Memory = TypeVar("Memory")
@@ -88,8 +102,8 @@ class Drafter(Protocol[Memory]):
         """Forget a slot whose sequence may have left NaN or infinity behind."""
         ...
 
-    def draft(self, memory: Memory, frontier: Frontier, num_tokens: int) -> Draft:
-        """Draft up to num_tokens (at least one) for every request."""
+    def draft(self, memory: Memory, frontier: Frontier, num_tokens: int) -> Drawn:
+        """Draft num_tokens (at least one) for every request, or fewer."""
         ...
 
 
@@ -110,6 +124,6 @@ class NoDrafter:
     def clear(self, memory: None, slot_id: int) -> None:
         """Nothing to forget."""
 
-    def draft(self, memory: None, frontier: Frontier, num_tokens: int) -> Draft:  # noqa: ARG002
+    def draft(self, memory: None, frontier: Frontier, num_tokens: int) -> Drawn:  # noqa: ARG002
         """Nothing."""
-        return Draft.empty(len(frontier.lengths), frontier.lengths.device)
+        return Drawn((), ())

@@ -104,18 +104,19 @@ class Frontier:
         """The highest of the positions `lengths + ahead` below a limit, where it is known."""
         return None if self.max_length is None else min(self.max_length + ahead, limit - 1)
 
-    def positions(self, first: int, last: int) -> Tensor:
-        """Positions `lengths + first` to `lengths + last`: [num_reqs, last - first + 1]."""
-        return self.lengths[:, None] + places(first, last, self.lengths.device)
-
 
 @cache
 def places(first: int, last: int, device: torch.device) -> Tensor:
     """From first to last, [last - first + 1] int64; kept, or steps would make them anew."""
+    return kept(range(first, last + 1), torch.int64, device)
+
+
+def kept(numbers: range, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers that steps use again and again."""
     # A step runs once before it is captured; what is made meanwhile would be the graph's.
     assert device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
     # Copied, which waits: who uses them next may be another stream.
-    return torch.tensor(range(first, last + 1), dtype=torch.int64, device=device)
+    return torch.tensor(numbers, dtype=dtype, device=device)
 
 
 def last_two(known: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -15,10 +15,11 @@ from ..core.batch import SampleBatch
 from ..core.output import SampleOutput
 from ..core.policies import Policy
 from ..core.ports import LanguageModel, Sampler
-from .drafter import Draft
+from .drafter import Drawn
 from .frontier import Frontier
 from .graph_parts import cut_here
 from .prefill import prefill
+from .step_pieces import pieces_on
 
 
 @frozen(eq=False)
@@ -65,7 +66,8 @@ class ModelDrafter:
         logits = None
         if self.policy.uses_draft_probs:
             logits = torch.zeros(shape, dtype=self.model.dtype, device=self.model.device)
-        return ModelMemory(self.model.new_cache(num_slots, max_len), max_len, logits)
+        cache = self.model.new_cache(num_slots, max_len)
+        return ModelMemory(cache, max_len, logits)
 
     def enter(self, memory: ModelMemory, slot_id: int, prompt: Sequence[int], start: int) -> None:
         """Write the prompt into the cache, as far as the draft model can follow."""
@@ -75,29 +77,27 @@ class ModelDrafter:
         """Forget a slot of the cache."""
         self.model.clear(memory.cache, slot_id)
 
-    def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Draft:
+    def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Drawn:
         """Draw one token after the other.
 
         The first forward takes the last two known tokens. One of them is new to the cache unless
         the last draft was accepted completely; then both are, and no case is special, though a
         model may be told.
         """
-        # From the last token but one to the last that is drafted.
-        every = frontier.positions(-2, num_tokens - 1)
-        # Clamped are positions that a prompt of one token lacks, and those of drafts that are cut.
-        fed = every[:, :-1].clamp(0, memory.max_len - 1)
+        pieces = pieces_on(frontier.lengths.device)
+        fed, decided = pieces.places_to_draft(frontier.lengths, num_tokens, memory.max_len)
         drawn = list[SampleOutput]()
         for place in range(num_tokens):
             logits = self._score(memory, frontier, drawn, fed)
             if memory.logits is not None:
                 memory.logits[frontier.slot_ids, place] = logits
-            drawn.append(self._draw(logits, frontier, every[:, place + 2], place))
+            drawn.append(self._draw(logits, frontier, decided[place], place))
             if place == 0:
                 # A forward takes longer than launching all that follows.
                 cut_here()
-        return Draft(
-            token_ids=torch.stack([output.token_ids for output in drawn], 1),
-            status=torch.stack([output.status for output in drawn], 1),
+        return Drawn(
+            token_ids=[output.token_ids for output in drawn],
+            status=[output.status for output in drawn],
             logits=memory.logits,
         )
 
@@ -110,7 +110,7 @@ class ModelDrafter:
     ) -> Tensor:
         place = len(drawn)
         token_ids, positions, first_is_new = (
-            (drawn[-1].token_ids[:, None].clamp(min=0), fed[:, place + 1, None], None)
+            (drawn[-1].token_ids[:, None], fed[:, place + 1, None], None)
             if drawn
             else (frontier.last_token_ids, fed[:, :2], frontier.last_but_one_is_new)
         )

@@ -12,7 +12,7 @@ from attrs import define, field, frozen
 
 from ..core.batch import PADDING_TOKEN_ID
 from ..core.checks import check_integer
-from .drafter import Draft
+from .drafter import Drawn
 from .frontier import Frontier
 
 
@@ -78,15 +78,15 @@ class NgramDrafter:
         """Forget a slot's text."""
         memory[slot_id] = self._new_index()
 
-    def draft(self, memory: list[TextIndex], frontier: Frontier, num_tokens: int) -> Draft:
+    def draft(self, memory: list[TextIndex], frontier: Frontier, num_tokens: int) -> Drawn:
         """Look every request's end up."""
         rows = []
         for slot_id, known in frontier.known.items():
             found = memory[slot_id].follow(known, num_tokens)
             rows.append([*found, *[PADDING_TOKEN_ID] * (num_tokens - len(found))])
         device = frontier.lengths.device
-        token_ids = torch.tensor(rows, dtype=torch.int64, device=device)
-        return Draft(token_ids, torch.zeros_like(token_ids, dtype=torch.int32))
+        columns = list(zip(*rows, strict=True))
+        return Drawn.on_host(torch.tensor(columns, dtype=torch.int64, device=device))
 
     def _new_index(self) -> TextIndex:
         return TextIndex(range(self.max_ngram, self.min_ngram - 1, -1))

@@ -6,7 +6,6 @@ This module refuses to act on it; see `acceptor.app.request_state`.
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
-import torch
 from attrs import evolve
 from torch import Tensor
 
@@ -15,23 +14,16 @@ from ..core.output import Logprobs, Status, VerifyOutput
 from .drafter import Draft
 from .request import TokenLogprobs
 from .request_state import Verdict
+from .step_pieces import pack_integers
 
 RequestLogprobs = list[TokenLogprobs]
 
 
 def pack(draft: Draft, output: VerifyOutput) -> Tensor:
-    """All integers that the host wants to see of a step, so that it reads once.
-
-    Returns:
-        [num_reqs, 5 * num_tokens + 4] int32: draft token ids and their status, emitted token ids,
-        the number accepted and the status. A token id is two numbers, and the first is the id.
-    """
-    # Of one dtype, so that a device starts one operation.
-    ids, emitted = (
-        each.contiguous().view(torch.int32) for each in (draft.token_ids, output.token_ids)
+    """All integers that the host wants to see of a step: see `pack_integers`."""
+    return pack_integers(
+        draft.token_ids, draft.status, output.token_ids, output.num_accepted, output.status
     )
-    numbers = (output.num_accepted[:, None], output.status[:, None])
-    return torch.cat((ids, draft.status, emitted, *numbers), 1)
 
 
 def read_verdicts(packed: Tensor, output: VerifyOutput) -> list[Verdict]:
@@ -41,7 +33,7 @@ def read_verdicts(packed: Tensor, output: VerifyOutput) -> list[Verdict]:
         packed: from `pack`.
         output: what was packed; read once more only if it holds more than integers.
     """
-    num_tokens = packed.shape[1] // 5
+    num_tokens = packed.shape[1] // 3 - 1
     variation = output.total_variation
     requests = zip(
         packed.tolist(),
@@ -58,8 +50,8 @@ def _verdict(
     logprobs: Sequence[TokenLogprobs],
     total_variation: Sequence[float],
 ) -> Verdict:
-    *emitted, num_accepted, status = numbers[3 * num_tokens :]
-    token_ids, drafted = emitted[::2], numbers[: 2 * num_tokens : 2]
+    drafted, draft_status = numbers[:num_tokens], numbers[num_tokens : 2 * num_tokens]
+    *token_ids, num_accepted, status = numbers[2 * num_tokens :]
     verdict = Verdict(
         token_ids=token_ids[: _num_before_padding(token_ids)],
         num_draft_tokens=_num_before_padding(drafted),
@@ -68,7 +60,7 @@ def _verdict(
         logprobs=logprobs,
         total_variation=total_variation,
     )
-    return _stop_where_draft_broke_off(verdict, numbers[2 * num_tokens : 3 * num_tokens])
+    return _stop_where_draft_broke_off(verdict, draft_status)
 
 
 def _stop_where_draft_broke_off(verdict: Verdict, draft_status: list[int]) -> Verdict:

@@ -105,10 +105,12 @@ class VerifyBatch:
         slot_ids: Tensor | None = None,
         draft_to_target: Tensor | None = None,
         token_counts: TokenCounts | None = None,
+        cu_num_logits: Tensor | None = None,
     ) -> "VerifyBatch":
         """A batch whose requests all own max_spec_len + 1 rows, without copying logits.
 
         `target_logits` is [num_reqs, max_spec_len + 1, vocab_size]; all else is as in the class.
+        `cu_num_logits` is made here, unless a caller has kept it from one call to the next.
 
         Raises:
             InvalidInputError: wrong shape, dtype or device, or no view can line up the rows.
@@ -117,10 +119,12 @@ class VerifyBatch:
         num_reqs, max_spec_len = draft_token_ids.shape
         num_rows = max_spec_len + 1
         check_tensor("target_logits", target_logits, (num_reqs, num_rows, None), FLOATS)
-        device, end = target_logits.device, (num_reqs + 1) * num_rows
+        if cu_num_logits is None:
+            device, end = target_logits.device, (num_reqs + 1) * num_rows
+            cu_num_logits = torch.arange(0, end, num_rows, dtype=torch.int32, device=device)
         return cls(
             target_logits=_line_up(target_logits),
-            cu_num_logits=torch.arange(0, end, num_rows, dtype=torch.int32, device=device),
+            cu_num_logits=cu_num_logits,
             draft_token_ids=draft_token_ids,
             positions=positions,
             draft_logits=draft_logits,

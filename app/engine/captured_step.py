@@ -14,7 +14,8 @@ from ...core.sampling_tensors import SamplingTensors
 from ..drafter import Draft
 from ..frontier import Frontier, Running
 from ..request_state import Verdict
-from ..verdicts import pack, read_verdicts
+from ..step_pieces import pieces_on
+from ..verdicts import read_verdicts
 
 
 @frozen(eq=False)
@@ -22,7 +23,7 @@ class Answer:
     """What a step decides, on its way to the host.
 
     Attributes:
-        packed: see `acceptor.app.verdicts.pack`; there, once it has arrived.
+        packed: see `acceptor.app.step_pieces.pack_integers`; there, once it has arrived.
         output: see `read_verdicts`.
         arrived: when; None where nothing has to be waited for.
     """
@@ -57,8 +58,8 @@ class CapturedStep:
             token but one. A step leaves them as the next one needs them if every room stays what it
             is.
         params: of the requests.
-        drafts: [num_rows, num_spec_tokens] int64, where drafts go that are made on the host.
-        packed: see `acceptor.app.verdicts.pack`.
+        drafts: [num_spec_tokens, num_rows] int64, where drafts go that are made on the host.
+        packed: see `acceptor.app.step_pieces.pack_integers`.
         output: what was packed.
         replay: runs it.
         loaded: the batch whose parameters are in `params`.
@@ -73,11 +74,6 @@ class CapturedStep:
     replay: Callable[[], None] = field(init=False)
     loaded: Running | None = field(default=None, init=False)
     rooms: list[int] = field(factory=list, init=False)
-    _places: Tensor = field(init=False)
-
-    @_places.default
-    def _make_places(self) -> Tensor:
-        return torch.arange(1, 3, device=self.numbers.device)
 
     def frontier(self) -> Frontier:
         """What the step reads; a graph does not know how long its sequences are."""
@@ -87,22 +83,22 @@ class CapturedStep:
             rooms=self.numbers[3],
             slot_ids=self.numbers[4],
             max_length=None,
-            num_spec_tokens=self.drafts.shape[1],
+            num_spec_tokens=len(self.drafts),
             params=self.params,
             last_but_one_is_new=self.numbers[6],
         )
 
     def hand_over(self, draft: Draft) -> None:
         """The last of a step: leave its answer for the host, and numbers for the next step."""
-        self.packed = pack(draft, self.output)
-        gained = self.output.num_accepted[:, None] + self._places
-        known = torch.cat((self.numbers[:2].t(), self.output.token_ids), 1)
-        # A request that failed has no token there, and no next step that anybody looks at.
-        torch.clamp(known.gather(1, gained).t(), min=0, out=self.numbers[:2])
-        self.numbers[2].addcmul_(gained[:, 0], self.numbers[5])
-        if draft.token_ids.shape[1]:
-            # A drafter is given all that it drafts but the last.
-            torch.eq(self.output.num_accepted, draft.token_ids.shape[1], out=self.numbers[6])
+        output = self.output
+        self.packed = pieces_on(self.numbers.device).hand_over(
+            self.numbers,
+            draft.token_ids,
+            draft.status,
+            output.token_ids,
+            output.num_accepted,
+            output.status,
+        )
 
     def launch(self) -> Answer:
         """Run it."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...core.batch import PADDING_TOKEN_ID
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
-from ..drafter import Draft
+from ..drafter import Draft, Drawn
 from ..frontier import Frontier, Running, last_two
 from ..request_state import RequestState, Verdict
 from .capture import Record, cuda_recorder
@@ -126,7 +126,7 @@ class GraphRunner:
         captured = CapturedStep(
             numbers=self._idle_numbers(rows).to(device),
             params=fixed_copy(running.params),
-            drafts=torch.full((rows, num_spec_tokens), PADDING_TOKEN_ID, device=device),
+            drafts=torch.full((num_spec_tokens, rows), PADDING_TOKEN_ID, device=device),
         )
 
         def run() -> None:
@@ -142,7 +142,7 @@ class GraphRunner:
     def _draft(self, captured: CapturedStep, frontier: Frontier) -> Draft:
         if self.step.drafter.on_device:
             return self.step.draft(frontier)
-        return Draft(captured.drafts, torch.zeros_like(captured.drafts, dtype=torch.int32))
+        return self.step.join(frontier, Drawn.on_host(captured.drafts))
 
     def _load(
         self,
@@ -169,10 +169,10 @@ class GraphRunner:
             ]
         ).t()
         captured.numbers.copy_(numbers, non_blocking=True)
-        if captured.drafts.shape[1] and not self.step.drafter.on_device:
+        if len(captured.drafts) and not self.step.drafter.on_device:
             draft = self.step.draft(Frontier.of(running, rooms))
             captured.drafts.fill_(PADDING_TOKEN_ID)
-            captured.drafts[: len(known), : draft.token_ids.shape[1]] = draft.token_ids
+            captured.drafts[: draft.token_ids.shape[1], : len(known)] = draft.token_ids.t()
 
     def _idle_numbers(self, rows: int) -> Tensor:
         """Rows of a request of one token that is never asked for a draft."""

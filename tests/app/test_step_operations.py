@@ -15,16 +15,22 @@ from attrs import field, frozen
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from acceptor.adapters import language_model
+from acceptor.adapters.few_tokens.step import StepKernels
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
 from acceptor.adapters.pieces import PLAIN_PIECES, Pieces
 from acceptor.adapters.slot_blocks import SlotBlocks
 from acceptor.adapters.spans import Spans
 from acceptor.adapters.weights import WeightReader, expected_tensors
+from acceptor.app import decode, model_drafter
 from acceptor.app.decode import DecodeStep, Memory
+from acceptor.app.engine import captured_step
+from acceptor.app.engine.capture import Record
+from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.speed.shapes import DRAFT, TARGET
-from acceptor.app.frontier import Frontier
 from acceptor.app.model_drafter import ModelDrafter
+from acceptor.app.request import GenerationRequest
+from acceptor.app.request_state import RequestState
 from acceptor.core import (
     Policy,
     Probabilistic,
@@ -36,6 +42,7 @@ from acceptor.core import (
     VerifyOutput,
 )
 from acceptor.core.sampling_tensors import SamplingTensors
+from kit.toy_pair import Letters
 
 META = torch.device("meta")
 NUM_REQS, NUM_SPEC_TOKENS, MAX_LEN = 2, 3, 64
@@ -143,8 +150,15 @@ class MetaSampler:
         empty = torch.empty(NUM_REQS, dtype=torch.int64, device=META)
         return SampleOutput(empty, torch.empty_like(empty, dtype=torch.int32), None)
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
-        raise NotImplementedError
+    def verify(
+        self,
+        batch: VerifyBatch,
+        params: SamplingTensors,  # noqa: ARG002
+        policy: Policy,  # noqa: ARG002
+    ) -> VerifyOutput:
+        token_ids = torch.empty_like(batch.draft_token_ids)
+        counts = torch.empty_like(batch.positions, dtype=torch.int32)
+        return VerifyOutput(token_ids, counts, counts, None, None)
 
 
 KERNELS = {
@@ -154,6 +168,9 @@ KERNELS = {
     "tiling.turns_kernel": "product",
     "forward.embedding_kernel": "embedding_kernel",
     "attend.attention_kernel": "attention_kernel",
+    "step.places_kernel": "places_kernel",
+    "step.chain_kernel": "chain_kernel",
+    "step.hand_over_kernel": "hand_over_kernel",
 }
 
 
@@ -164,6 +181,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     monkeypatch.setattr(language_model, "can_compile", lambda device: True)  # noqa: ARG005
     monkeypatch.setattr(language_model, "fused_pieces", counting.pieces)
     monkeypatch.setattr(SlotBlocks, "attend", counting.flex_attention)
+    for module in (captured_step, decode, model_drafter):
+        monkeypatch.setattr(module, "pieces_on", lambda device: StepKernels())  # noqa: ARG005
     for kernel, name in KERNELS.items():
         monkeypatch.setattr(f"acceptor.adapters.few_tokens.{kernel}", counting.kernel(name))
     return counting
@@ -223,18 +242,9 @@ def test_one_that_starts_more_is_seen(
     assert started.counts["clone"] == 5
 
 
-BESIDE_FORWARDS = Counter(
-    {
-        "clamp": 5,
-        "add": 2,
-        "stack": 2,
-        "masked_fill_": 2,
-        "ge": 1,
-        "cat": 1,
-    }
-)
-"""Positions, drafts that are cut, and what the target is given. Nothing is read from the host, nor
-copied to it: the meta device would refuse."""
+BESIDE_FORWARDS = Counter({"places_kernel": 1, "chain_kernel": 1, "hand_over_kernel": 1})
+"""Positions, drafts that are cut, and what is left for the host and the next step. Nothing is read
+from the host, nor copied to it: the meta device would refuse."""
 
 
 @pytest.mark.parametrize(
@@ -246,13 +256,10 @@ def test_a_step_starts_few_operations_beside_its_forwards(
     tmp_path: Path, started: Started, policy: Policy, kept: dict[str, int]
 ) -> None:
     target, draft = model_of(tmp_path, TARGET, 1), model_of(tmp_path, DRAFT, 1)
-    step, frontier = step_of(target, draft, policy), make_frontier()
+    runner = GraphRunner(step_of(target, draft, policy), repeated(started))
+    states = [state_of(seed) for seed in range(NUM_REQS)]
     with torch.inference_mode():
-        # Makes what is kept.
-        step.score(frontier, step.draft(frontier))
-        started.counts.clear()
-        with started:
-            step.score(frontier, step.draft(frontier))
+        runner.run_ahead(runner.gather(states), [NUM_SPEC_TOKENS] * NUM_REQS)
     forwards = times(FORWARD + LAYER, NUM_SPEC_TOKENS + 1)
     assert started.counts == forwards + BESIDE_FORWARDS + Counter(kept)
 
@@ -285,14 +292,26 @@ def step_of(target: TransformerModel, draft: TransformerModel, policy: Policy) -
     )
 
 
-def make_frontier() -> Frontier:
-    numbers = torch.empty((5, NUM_REQS), dtype=torch.int64, device=META)
-    return Frontier(
-        last_token_ids=numbers[:2].t(),
-        lengths=numbers[2],
-        rooms=numbers[3],
-        max_length=None,
-        num_spec_tokens=NUM_SPEC_TOKENS,
-        slot_ids=numbers[4],
-        params=SamplingTensors.stack([SamplingParams(seed=1)] * NUM_REQS),
+def repeated(started: Started) -> Record:
+    """Counts what an action starts; it runs once before, and makes what is kept."""
+
+    def record(action: Callable[[], None]) -> Callable[[], None]:
+        action()
+        started.counts.clear()
+        with started:
+            action()
+        return lambda: None
+
+    return record
+
+
+def state_of(seed: int) -> RequestState:
+    request = GenerationRequest(prompt_token_ids=[1, 2], params=SamplingParams(seed=seed))
+    return RequestState(
+        index=seed,
+        request=request,
+        end_token_ids=frozenset(),
+        max_len=MAX_LEN,
+        detokenizer=Letters(),
+        slot_id=seed,
     )

@@ -184,9 +184,7 @@ def _run(
 def time_parts(step: DecodeStep, runner: GraphRunner) -> dict[str, float]:
     """Device milliseconds of the parts of a recorded step, at its last inputs."""
     num_spec_tokens = step.drafter.num_spec_tokens
-    captured = next(
-        one for one in runner.captured.values() if one.drafts.shape[1] == num_spec_tokens
-    )
+    captured = next(one for one in runner.captured.values() if len(one.drafts) == num_spec_tokens)
     frontier = captured.frontier()
     made: list[Any] = [None, None]
 
