@@ -18,6 +18,7 @@ from ..core.ports import LanguageModel, Sampler
 from .drafter import Drawn
 from .frontier import Frontier
 from .graph_parts import cut_here
+from .own_workspace import OwnWorkspace
 from .prefill import prefill
 from .step_pieces import pieces_on
 
@@ -27,11 +28,13 @@ class ModelMemory:
     """The draft model's cache and, if they are asked for, the raw logits of the current draft.
 
     Attributes:
+        sampler: draws; it may keep something, too.
         cache: of the draft model.
         max_len: how many positions a slot of it has.
         logits: [num_slots, num_spec_tokens, vocab_size] in the model's dtype, or None.
     """
 
+    sampler: Sampler
     cache: Any
     max_len: int
     logits: Tensor | None
@@ -67,7 +70,7 @@ class ModelDrafter:
         if self.policy.uses_draft_probs:
             logits = torch.zeros(shape, dtype=self.model.dtype, device=self.model.device)
         cache = self.model.new_cache(num_slots, max_len)
-        return ModelMemory(cache, max_len, logits)
+        return ModelMemory(OwnWorkspace.of(self.sampler), cache, max_len, logits)
 
     def enter(self, memory: ModelMemory, slot_id: int, prompt: Sequence[int], start: int) -> None:
         """Write the prompt into the cache, as far as the draft model can follow."""
@@ -91,7 +94,7 @@ class ModelDrafter:
             logits = self._score(memory, frontier, drawn, fed)
             if memory.logits is not None:
                 memory.logits[frontier.slot_ids, place] = logits
-            drawn.append(self._draw(logits, frontier, decided[place], place))
+            drawn.append(self._draw(memory.sampler, logits, frontier, decided[place], place))
             if place == 0:
                 # A forward takes longer than launching all that follows.
                 cut_here()
@@ -126,7 +129,7 @@ class ModelDrafter:
         return logits[:, -1]
 
     def _draw(
-        self, logits: Tensor, frontier: Frontier, positions: Tensor, place: int
+        self, sampler: Sampler, logits: Tensor, frontier: Frontier, positions: Tensor, place: int
     ) -> SampleOutput:
         batch = SampleBatch(
             logits=logits,
@@ -134,4 +137,4 @@ class ModelDrafter:
             draft_index=place + 1,
             draft_stream=self.policy.draft_stream,
         )
-        return self.sampler.sample(batch, frontier.params)
+        return sampler.sample(batch, frontier.params)

@@ -10,6 +10,7 @@ from ...core.policies import Policy
 from ...core.ports import LanguageModel, Sampler
 from ..decode import DecodeStep, Memory
 from ..drafter import Drafter
+from ..own_workspace import OwnWorkspace
 from ..request_state import Detokenizer
 from .cuda_graphs import new_runner
 from .runner import Runner
@@ -53,7 +54,7 @@ class Parts:
         return DecodeStep(
             target=self.target,
             drafter=self.drafter,
-            sampler=self.sampler,
+            sampler=OwnWorkspace.of(self.sampler),
             policy=self.policy,
             memory=Memory(
                 num_slots=num_slots,
