@@ -4,6 +4,9 @@ Writing a position again replaces it, so rejecting a draft means advancing less.
 to know how far any sequence has come.
 """
 
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
 import torch
 from attrs import frozen
 from torch import Tensor
@@ -115,7 +118,16 @@ class KVCache:
         """
         return torch.add(positions, slot_ids[:, None], alpha=self.max_len).flatten()
 
-    def clear(self, slot: int) -> None:
-        """Forget a slot; needed before reuse only when its last sequence held NaN or infinity."""
-        # One launch for all layers: when many requests come at once, launches are what it costs.
-        torch._foreach_zero_([layer.memory[slot] for layer in self.layers])
+    def clear(self, slots: Sequence[int]) -> None:
+        """Forget slots; needed before reuse only when a last sequence held NaN or infinity."""
+        # Neighbours of all layers together: when many requests come at once, launches, and slices
+        # to launch them with, are what it costs.
+        parts = [slice(first, last + 1) for first, last in _neighbours(slots)]
+        torch._foreach_zero_([layer.memory[part] for part in parts for layer in self.layers])
+
+
+def _neighbours(slots: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First and last of each run of slots that follow one another."""
+    for _, run in groupby(enumerate(sorted(slots)), lambda placed: placed[1] - placed[0]):
+        run_slots = [slot for _, slot in run]
+        yield run_slots[0], run_slots[-1]

@@ -4,6 +4,7 @@ This module refuses to look at what a tensor on a GPU holds, so a forward there 
 be captured in a CUDA graph.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -132,9 +133,9 @@ class TransformerModel:
             device=self.device,
         )
 
-    def clear(self, cache: KVCache, slot_id: int) -> None:
-        """Forget a slot: needed before its reuse only when its sequence left NaN or infinity."""
-        cache.clear(slot_id)
+    def clear(self, cache: KVCache, slot_ids: Sequence[int]) -> None:
+        """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
+        cache.clear(slot_ids)
 
     @torch.no_grad()
     def forward(

@@ -98,8 +98,8 @@ class Drafter(Protocol[Memory]):
         """
         ...
 
-    def clear(self, memory: Memory, slot_id: int) -> None:
-        """Forget a slot whose sequence may have left NaN or infinity behind."""
+    def clear(self, memory: Memory, slot_ids: Sequence[int]) -> None:
+        """Forget slots whose sequences may have left NaN or infinity behind."""
         ...
 
     def draft(self, memory: Memory, frontier: Frontier, num_tokens: int) -> Drawn:
@@ -121,7 +121,7 @@ class NoDrafter:
     def enter(self, memory: None, slot_id: int, prompt: Sequence[int], start: int) -> None:
         """Nothing to enter."""
 
-    def clear(self, memory: None, slot_id: int) -> None:
+    def clear(self, memory: None, slot_ids: Sequence[int]) -> None:
         """Nothing to forget."""
 
     def draft(self, memory: None, frontier: Frontier, num_tokens: int) -> Drawn:  # noqa: ARG002

@@ -76,9 +76,9 @@ class ModelDrafter:
         """Write the prompt into the cache, as far as the draft model can follow."""
         prefill(self.model, memory.cache, slot_id, prompt[: memory.max_len - 1], start)
 
-    def clear(self, memory: ModelMemory, slot_id: int) -> None:
-        """Forget a slot of the cache."""
-        self.model.clear(memory.cache, slot_id)
+    def clear(self, memory: ModelMemory, slot_ids: Sequence[int]) -> None:
+        """Forget slots of the cache."""
+        self.model.clear(memory.cache, slot_ids)
 
     def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Drawn:
         """Draw one token after the other.

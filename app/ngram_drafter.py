@@ -74,9 +74,10 @@ class NgramDrafter:
     ) -> None:
         """Nothing: the first draft reads the prompt."""
 
-    def clear(self, memory: list[TextIndex], slot_id: int) -> None:
-        """Forget a slot's text."""
-        memory[slot_id] = self._new_index()
+    def clear(self, memory: list[TextIndex], slot_ids: Sequence[int]) -> None:
+        """Forget the text of slots."""
+        for slot_id in slot_ids:
+            memory[slot_id] = self._new_index()
 
     def draft(self, memory: list[TextIndex], frontier: Frontier, num_tokens: int) -> Drawn:
         """Look every request's end up."""

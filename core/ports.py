@@ -3,6 +3,7 @@
 This module refuses to hold behaviour.
 """
 
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 import torch
@@ -64,8 +65,8 @@ class LanguageModel(Protocol[Cache]):
         """Room for max_len positions in each of num_slots slots."""
         ...
 
-    def clear(self, cache: Cache, slot_id: int) -> None:
-        """Forget a slot: needed before its reuse only when its sequence left NaN or infinity."""
+    def clear(self, cache: Cache, slot_ids: Sequence[int]) -> None:
+        """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
         ...
 
     def forward(

@@ -83,8 +83,7 @@ class Loop:
             entry = self.schedule.entries.get(self.unwanted.popleft())
             if entry is not None:
                 self._note(entry, entry.cancel())
-        for entry in self.schedule.seat():
-            self._prepare_slot(entry.state)
+        self._prepare_slots([entry.state for entry in self.schedule.seat()])
 
     def enter_prompts(self) -> None:
         """Write the next chunks of prompts, oldest request first."""
@@ -219,16 +218,18 @@ class Loop:
         )
         return Entry(arrival=arrival, state=state)
 
-    def _prepare_slot(self, state: RequestState) -> None:
-        slot_id, memory = state.slot_id, self.decode_step.memory
-        if slot_id in self._used_slots:
+    def _prepare_slots(self, states: Sequence[RequestState]) -> None:
+        slot_ids, memory = [state.slot_id for state in states], self.decode_step.memory
+        used = [slot_id for slot_id in slot_ids if slot_id in self._used_slots]
+        if used:
             # Behind its end, or in a rejected draft, the last sequence may have left NaN; attention
             # multiplies what it masks by zero, and would pass it on.
-            self.parts.target.clear(memory.target_cache, slot_id)
-            self.parts.drafter.clear(memory.draft_memory, slot_id)
-        self._used_slots.add(slot_id)
-        if state.request.params.has_penalties:
-            self._counts().start(slot_id, state.request.prompt_token_ids)
+            self.parts.target.clear(memory.target_cache, used)
+            self.parts.drafter.clear(memory.draft_memory, used)
+        self._used_slots.update(slot_ids)
+        for state in states:
+            if state.request.params.has_penalties:
+                self._counts().start(state.slot_id, state.request.prompt_token_ids)
 
     def _counts(self) -> TokenCounts:
         if self._token_counts is None:

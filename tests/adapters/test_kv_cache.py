@@ -45,14 +45,16 @@ def test_neighbouring_slots_are_not_copied(cache: KVCache) -> None:
     assert torch.equal(gathered, keys)
 
 
-def test_clearing_a_slot_leaves_the_others(cache: KVCache) -> None:
+@pytest.mark.parametrize("slots", [[1], [2, 1], [2, 0], [0, 1, 2]])
+def test_clearing_slots_leaves_the_others(cache: KVCache, slots: list[int]) -> None:
     for layer in cache.layers:
         layer.keys.fill_(torch.nan)
         layer.values.fill_(torch.nan)
-    cache.clear(1)
+    cache.clear(slots)
     for layer in cache.layers:
-        assert layer.keys.isnan().all((1, 2, 3)).tolist() == [True, False, True]
-        assert not layer.values[1].any()
+        stays = [slot not in slots for slot in range(3)]
+        assert layer.keys.isnan().all((1, 2, 3)).tolist() == stays
+        assert not layer.values[slots].any()
 
 
 @pytest.mark.parametrize("name", ["num_slots", "max_len"])

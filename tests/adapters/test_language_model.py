@@ -42,7 +42,7 @@ def test_a_cleared_slot_forgets_nan(model: TransformerModel) -> None:
     want = model.forward(ids(1, 3), positions, cache)
     cache.layers[0].values[0, 7] = torch.nan
     assert model.forward(ids(1, 3), positions, cache, max_position=7).isnan().any()
-    cache.clear(0)
+    cache.clear([0])
     got = model.forward(ids(1, 3), positions, cache, max_position=7)
     torch.testing.assert_close(got, want)
 

@@ -145,6 +145,8 @@ def test_drafts_are_drawn_at_their_position_place_and_stream(pair: Pair, policy:
             drafts.append(seen)
             assert seen.draft_index == len(drafts)
             assert seen.stream is policy.draft_stream
+            # A sampler may read them as they lie in memory.
+            assert seen.positions.is_contiguous()
             continue
         for place, draft in enumerate(drafts):
             assert torch.equal(draft.positions, seen.positions + place)

@@ -10,7 +10,7 @@ import platform
 import resource
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -49,7 +49,7 @@ class ChainModel:
     def new_cache(self, num_slots: int, max_len: int) -> None:
         pass
 
-    def clear(self, cache: None, slot_id: int) -> None:
+    def clear(self, cache: None, slot_ids: Sequence[int]) -> None:
         pass
 
     def forward(

@@ -1,6 +1,6 @@
 """Engines on a toy pair, and what they tell."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from attrs import frozen
@@ -40,8 +40,8 @@ class LeakyModel(TableModel):
     def new_cache(self, num_slots: int, max_len: int) -> Tensor:
         return torch.zeros(num_slots, max_len)
 
-    def clear(self, cache: Tensor, slot_id: int) -> None:
-        cache[slot_id] = 0
+    def clear(self, cache: Tensor, slot_ids: Sequence[int]) -> None:
+        cache[list(slot_ids)] = 0
 
     def forward(
         self,

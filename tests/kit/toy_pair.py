@@ -1,6 +1,6 @@
 """Models of ten lines, and what decodes with them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -42,8 +42,8 @@ class TableModel:
     def new_cache(self, num_slots: int, max_len: int) -> Tensor:
         return torch.full((num_slots, max_len), NEVER_WRITTEN)
 
-    def clear(self, cache: Tensor, slot_id: int) -> None:
-        cache[slot_id] = NEVER_WRITTEN
+    def clear(self, cache: Tensor, slot_ids: Sequence[int]) -> None:
+        cache[list(slot_ids)] = NEVER_WRITTEN
 
     def forward(
         self,
