@@ -22,13 +22,18 @@ class WorkspaceSampler(Protocol):
     """A `Sampler` whose callers may bring a workspace: float32, zero at first."""
 
     def verify(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, *, workspace: Tensor
+        self,
+        batch: VerifyBatch,
+        params: SamplingTensors,
+        policy: Policy,
+        *,
+        workspace: Tensor | None = None,
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
         ...
 
     def sample(
-        self, batch: SampleBatch, params: SamplingTensors, *, workspace: Tensor
+        self, batch: SampleBatch, params: SamplingTensors, *, workspace: Tensor | None = None
     ) -> SampleOutput:
         """See `Sampler.sample`."""
         ...
