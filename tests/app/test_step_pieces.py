@@ -13,15 +13,11 @@ from acceptor.backends import load_sampler
 
 
 def test_the_interpreted_kernels_leave_what_plain_operations_leave() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "kit.step_pieces"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    interpret("kit.step_pieces")
+
+
+def test_drafts_of_a_batch_are_drawn_as_the_reference_draws_them() -> None:
+    interpret("kit.triton_engine")
 
 
 @pytest.mark.gpu
@@ -49,9 +45,10 @@ def test_a_step_leaves_the_next_one_its_numbers() -> None:
 
 
 def test_a_chain_ends_where_there_is_no_room() -> None:
-    places = torch.tensor([[5, 6, 7], [8, -1, 9]]), torch.tensor([[0, 0, 0], [0, 2, 2]]).int()
+    drawn = torch.tensor([[5, 6, 7], [8, -1, 9]]).unbind()
+    bits = torch.tensor([[0, 0, 0], [0, 2, 2]]).int().unbind()
     last, lengths, rooms = torch.tensor([[1, 2, 3], [9, 4, 19], [2, 1, 0]])
-    ids, positions, status = PLAIN_PIECES.chain(*places, last, lengths, rooms, limit=20)
+    ids, positions, status = PLAIN_PIECES.chain(drawn, bits, last, lengths, rooms, limit=20)
     assert ids.tolist() == [[1, 5, 8], [2, 6, -1], [3, -1, -1]]
     assert positions.tolist() == [[8, 9, 10], [3, 4, 5], [18, 19, 19]]
     assert status.tolist() == [[0, 0], [0, 0], [0, 0]]
@@ -67,3 +64,16 @@ def test_places_stay_in_the_cache_where_they_are_fed() -> None:
 def test_a_sampler_without_a_workspace_stays_as_it_is() -> None:
     sampler = load_sampler("reference")
     assert OwnWorkspace.of(sampler) is sampler
+
+
+def interpret(module: str) -> None:
+    """Run a module with Triton's interpreter; it must find nothing."""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", module],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
