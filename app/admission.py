@@ -23,7 +23,7 @@ def admit(
     """A state ready to be decoded, with a seed; at most max_len tokens long with its prompt."""
     return RequestState(
         index=index,
-        request=evolve(request, params=request.params.with_seed()),
+        request=_with_seed(request),
         end_token_ids=_end_token_ids(request, eos_token_ids),
         max_len=min(len(request.prompt_token_ids) + request.max_tokens, max_len),
         detokenizer=new_detokenizer(),
@@ -60,6 +60,12 @@ def check_request(request: GenerationRequest, target: LanguageModel[Any], max_le
     check_integers("prompt_token_ids", request.prompt_token_ids, 0, target.vocab_size - 1)
     for token_id, _ in request.params.logit_bias:
         check_integer("params.logit_bias: token id", token_id, 0, target.vocab_size - 1)
+
+
+def _with_seed(request: GenerationRequest) -> GenerationRequest:
+    params = request.params.with_seed()
+    # Made anew, all of its prompt is checked once more.
+    return request if params is request.params else evolve(request, params=params)
 
 
 def _end_token_ids(request: GenerationRequest, eos_token_ids: frozenset[int]) -> frozenset[int]:
