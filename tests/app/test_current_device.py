@@ -106,7 +106,7 @@ def test_kernels_are_measured_on_their_device(
 def test_parts_of_a_step_are_captured_and_timed_on_the_target_s_device(
     devices: Devices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    captured = SimpleNamespace(frontier=lambda: None, drafts=torch.empty(0, 3))
+    captured = SimpleNamespace(frontier=lambda: None, drafts=torch.empty(3, 0))
     seen: list[int] = []
 
     def record(part: Callable[[], None]) -> Callable[[], None]:
