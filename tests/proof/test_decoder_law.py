@@ -8,7 +8,7 @@ import torch
 from attrs import evolve, field, frozen
 
 from acceptor.app.decoder import Decoder
-from acceptor.app.drafter import Draft
+from acceptor.app.drafter import Drawn
 from acceptor.app.frontier import Frontier
 from acceptor.app.model_drafter import ModelDrafter, ModelMemory
 from acceptor.app.ngram_drafter import NgramDrafter
@@ -132,10 +132,10 @@ def test_a_bug_in_drafting_is_caught(change: Callable[[SampleBatch], SampleBatch
 class Forgetful(ModelDrafter):
     """Keeps the last logits of a draft for all of its places."""
 
-    def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Draft:
-        draft = super().draft(memory, frontier, num_tokens)
-        assert draft.logits is not None
-        return evolve(draft, logits=draft.logits[:, num_tokens - 1 :].expand_as(draft.logits))
+    def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Drawn:
+        drawn = super().draft(memory, frontier, num_tokens)
+        assert drawn.logits is not None
+        return evolve(drawn, logits=drawn.logits[:, num_tokens - 1 :].expand_as(drawn.logits))
 
 
 def test_logits_of_another_place_are_caught() -> None:
