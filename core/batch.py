@@ -22,7 +22,8 @@ class VerifyBatch:
     """Draft tokens of several requests and the target's logits at each of them.
 
     A request with K draft tokens owns K + 1 consecutive rows of target logits: row i scores draft
-    token i, the last row follows the whole draft. Requests may differ in K.
+    token i, the last row follows the whole draft. Requests may differ in K. Integers may have any
+    strides.
 
     Attributes:
         target_logits: [num_logits, vocab_size] float32, bfloat16 or float16, rows grouped by
@@ -148,6 +149,8 @@ def _line_up(target_logits: Tensor) -> Tensor:
 @frozen(eq=False, kw_only=True)
 class SampleBatch:
     """One row of logits per request, from which one token each is to be drawn.
+
+    Integers may have any strides.
 
     Without `draft_index` it is the target's own draw: the target recipe, bias and penalties, and
     the TARGET stream. With it, it is a draft draw: the draft recipe, and the stream that the policy

@@ -86,6 +86,15 @@ def check_tensor(
         raise InvalidInputError(f"{name}: expected device {device}, got {tensor.device}")
 
 
+def check_contiguous(**tensors: Tensor | None) -> None:
+    """Raise `InvalidInputError` unless each tensor is contiguous; None is no tensor."""
+    for name, tensor in tensors.items():
+        if tensor is not None and not tensor.is_contiguous():
+            raise InvalidInputError(
+                f"{name}: expected a contiguous tensor, got strides {list(tensor.stride())}"
+            )
+
+
 def _has_shape(tensor: Tensor, shape: Sequence[int | None]) -> bool:
     got = tensor.shape
     if len(got) != len(shape):

@@ -11,6 +11,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from .checks import check_contiguous
 from .errors import InvalidInputError
 from .sampling_params import LogprobsMode, Recipe, SamplingParams
 
@@ -18,6 +19,8 @@ from .sampling_params import LogprobsMode, Recipe, SamplingParams
 @frozen(eq=False)
 class RecipeTensors:
     """A batch of `Recipe`: each tensor [num_reqs], filters at their neutral value when off.
+
+    All tensors here are contiguous.
 
     Attributes:
         temperature: float32; 0 marks a greedy request.
@@ -27,6 +30,9 @@ class RecipeTensors:
         any_greedy: some request is greedy.
         all_greedy: no request needs a softmax.
         any_min_p, any_top_k, any_top_p: some request uses the filter.
+
+    Raises:
+        InvalidInputError: wrong strides.
     """
 
     temperature: Tensor
@@ -38,6 +44,10 @@ class RecipeTensors:
     any_min_p: bool
     any_top_k: bool
     any_top_p: bool
+
+    def __attrs_post_init__(self) -> None:
+        check_contiguous(temperature=self.temperature, min_p=self.min_p)
+        check_contiguous(top_k=self.top_k, top_p=self.top_p)
 
     @classmethod
     def stack(cls, recipes: Sequence[Recipe], device: torch.device) -> "RecipeTensors":
@@ -58,19 +68,34 @@ class RecipeTensors:
 
 @frozen(eq=False)
 class PenaltyTensors:
-    """A batch of penalties: each tensor [num_reqs] float32, neutral for requests without."""
+    """A batch of penalties: each tensor [num_reqs] float32, neutral for requests without.
+
+    Raises:
+        InvalidInputError: wrong strides.
+    """
 
     repetition: Tensor
     presence: Tensor
     frequency: Tensor
 
+    def __attrs_post_init__(self) -> None:
+        check_contiguous(repetition=self.repetition, presence=self.presence)
+        check_contiguous(frequency=self.frequency)
+
 
 @frozen(eq=False)
 class BiasTensors:
-    """A batch of logit biases: [num_reqs, max_entries], unused entries have token id -1."""
+    """A batch of logit biases: [num_reqs, max_entries], unused entries have token id -1.
+
+    Raises:
+        InvalidInputError: wrong strides.
+    """
 
     token_ids: Tensor
     values: Tensor
+
+    def __attrs_post_init__(self) -> None:
+        check_contiguous(token_ids=self.token_ids, values=self.values)
 
 
 @frozen(eq=False)
@@ -85,6 +110,9 @@ class SamplingTensors:
         bias: None when no request has any.
         num_logprobs: how many most likely tokens to report, the batch's largest; None for none.
         logprobs_processed: [num_reqs] bool, True where logprobs are from processed logits.
+
+    Raises:
+        InvalidInputError: wrong strides.
     """
 
     seeds: Tensor
@@ -94,6 +122,9 @@ class SamplingTensors:
     bias: BiasTensors | None
     num_logprobs: int | None
     logprobs_processed: Tensor
+
+    def __attrs_post_init__(self) -> None:
+        check_contiguous(seeds=self.seeds, logprobs_processed=self.logprobs_processed)
 
     @property
     def num_reqs(self) -> int:

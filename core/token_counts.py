@@ -10,19 +10,19 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from .checks import check_tensor
+from .checks import check_contiguous, check_tensor
 
 
 @frozen(eq=False)
 class TokenCounts:
-    """The prompt's tokens and the output's counts of every slot.
+    """The prompt's tokens and the output's counts of every slot, contiguous.
 
     Attributes:
         prompt_mask: [num_slots, vocab_size] bool, True for tokens of the slot's prompt.
         output_counts: [num_slots, vocab_size] int32, occurrences in the slot's output.
 
     Raises:
-        InvalidInputError: wrong shape, dtype or device.
+        InvalidInputError: wrong shape, dtype, device or strides.
     """
 
     prompt_mask: Tensor
@@ -37,6 +37,7 @@ class TokenCounts:
             (torch.int32,),
             self.prompt_mask.device,
         )
+        check_contiguous(prompt_mask=self.prompt_mask, output_counts=self.output_counts)
 
     @classmethod
     def empty(

@@ -58,10 +58,10 @@ def make_inputs(case: Case, device: torch.device) -> Inputs:
     ids = getattr(torch, case.id_dtype)
     return Inputs(
         target_logits=_finish(case, rows, case.dtype, "bad target rows", noise, device),
-        cu_num_logits=torch.tensor([0, *np.cumsum(lengths)]).to(device, ids),
-        positions=_positions(case, num_reqs, noise).to(device, ids),
+        cu_num_logits=_lay_out(case, torch.tensor([0, *np.cumsum(lengths)]).to(device, ids)),
+        positions=_lay_out(case, _positions(case, num_reqs, noise).to(device, ids)),
         draft_logits=_finish(case, cache, case.draft_dtype, "bad draft rows", noise, device),
-        slot_ids=slots.to(device, ids),
+        slot_ids=_lay_out(case, slots.to(device, ids)),
         draft_to_target=None if id_map is None else id_map.to(device),
         token_counts=_token_counts(case, num_slots, noise, device),
         wishes=all_params(case),
@@ -104,6 +104,14 @@ def _finish(
     wide = torch.full((*logits.shape[:-1], logits.shape[-1] + gap), torch.nan)
     wide[..., : logits.shape[-1]] = rows.view(logits.shape)
     return wide.to(device, getattr(torch, dtype))[..., : logits.shape[-1]]
+
+
+def _lay_out(case: Case, integers: Tensor) -> Tensor:
+    """With gaps that hold zeros."""
+    if not case.has("strides"):
+        return integers
+    wide = torch.stack((integers, torch.zeros_like(integers)), 1)
+    return wide[:, 0]
 
 
 def _positions(case: Case, num_reqs: int, noise: torch.Generator) -> Tensor:

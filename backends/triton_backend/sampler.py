@@ -29,6 +29,7 @@ from .overlap import OVERLAP, can_overlap
 from .plan import Plan, plan_sample, plan_verify, sampled_vocab_size
 from .reachable import check_reachable
 from .replay import addresses_of
+from .side_by_side import side_by_side
 
 
 class TritonSampler:
@@ -64,7 +65,7 @@ class TritonSampler:
             workspace: [at least `verify_workspace_size`] float32; allocated when None.
             out: where to write; allocated when None.
         """
-        own = out is None
+        batch, own = side_by_side(batch), out is None
         if out is None:
             out = empty_verify_output(batch, params, policy)
         parts = (
@@ -100,7 +101,7 @@ class TritonSampler:
         out: SampleOutput | None = None,
     ) -> SampleOutput:
         """See `Sampler.sample`; `workspace` and `out` are as in `verify`."""
-        own = out is None
+        batch, own = side_by_side(batch), out is None
         if out is None:
             out = empty_sample_output(batch, params)
         parts = (

@@ -1,7 +1,9 @@
 """The parameters of a batch as tensors: in order, in range, and known on the host what matters."""
 
 import math
+from typing import Any
 
+import attrs
 import pytest
 import torch
 from hypothesis import given
@@ -117,3 +119,22 @@ def test_it_is_built_on_the_device_that_is_asked_for() -> None:
     assert tensors.target.top_p.device == torch.device("meta")
     assert tensors.bias is not None
     assert tensors.bias.values.device == torch.device("meta")
+
+
+def _apart(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.stack((tensor, tensor), -1)[..., 0]
+
+
+def test_numbers_that_lie_apart_are_refused_by_name() -> None:
+    request = SamplingParams(
+        seed=1, logit_bias={0: 1.0, 2: 2.0}, repetition_penalty=2.0, presence_penalty=0.5
+    )
+    tensors = SamplingTensors.stack([request] * 3)
+    parts: list[Any] = [tensors, tensors.target, tensors.draft, tensors.penalties, tensors.bias]
+    for part in parts:
+        assert part is not None
+        for name, value in attrs.asdict(part, recurse=False).items():
+            if isinstance(value, torch.Tensor):
+                expected = rf"^{name}: expected a contiguous tensor, got strides \["
+                with pytest.raises(InvalidInputError, match=expected):
+                    attrs.evolve(part, **{name: _apart(value)})

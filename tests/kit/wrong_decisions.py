@@ -116,7 +116,7 @@ def _ignore_slots(batch: Batch, params: SamplingTensors) -> tuple[Batch, Samplin
 
 
 def _one_temperature(batch: Batch, params: SamplingTensors) -> tuple[Batch, SamplingTensors]:
-    shared = params.target.temperature[:1].expand(params.num_reqs)
+    shared = params.target.temperature[:1].repeat(params.num_reqs)
     return batch, evolve(params, target=evolve(params.target, temperature=shared))
 
 
