@@ -16,7 +16,7 @@ from acceptor.adapters.one_launch.launch import PROGRAM
 from acceptor.adapters.random_weights import random_model
 from acceptor.adapters.weights import WeightReader, expected_tensors
 from acceptor.app.engine.speed.shapes import DRAFT, TARGET
-from kit.one_launch_on_host import largest_difference
+from kit.one_launch_on_host import Trial, largest_difference
 
 META = torch.device("meta")
 QWEN = DRAFT | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
@@ -136,19 +136,17 @@ def test_it_compiles_and_hardly_spills(num_tokens: int) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize(
-    ("num_tokens", "length", "waiting", "same_place", "first_is_new"),
+    ("num_tokens", "trials"),
     [
-        *((1, 300, 0, False, True), (1, 600, 2, False, True)),
-        *((2, 40, 1, False, True), (2, 520, 0, True, True), (2, 300, 1, False, False)),
+        (1, [Trial(300, 0), Trial(600, 2)]),
+        (2, [Trial(40, 1), Trial(520, 0, same_place=True), Trial(300, 1, first_is_new=False)]),
     ],
+    ids=["one token", "two tokens"],
 )
 def test_the_kernel_on_a_host_agrees_with_plain_operations(
-    num_tokens: int, length: int, waiting: int, same_place: bool, first_is_new: bool
+    num_tokens: int, trials: list[Trial]
 ) -> None:
-    difference = largest_difference(
-        num_tokens, length, waiting=waiting, same_place=same_place, first_is_new=first_is_new
-    )
-    assert difference <= 0.02
+    assert largest_difference(num_tokens, trials) <= 0.02
 
 
 def model_on_gpu(folder: Path, num_layers: int) -> TransformerModel:

@@ -278,7 +278,7 @@ def test_the_command_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "record.json"
-    options = ["--device", "cpu", "--chunk", "4", "--workers", "2", "--json", str(file)]
+    options = ["--device", "cpu", "--chunk", "4", "--workers", "1", "--json", str(file)]
     wishes = ["kit.equivalence", "--backend", "reference", "--beside", "reference", *options]
     records: list[Record] = []
     for further in ([], ["--continue"]):

@@ -7,7 +7,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,42 +119,53 @@ class OnHost:
         return logits
 
 
-def largest_difference(
-    num_tokens: int, length: int, *, waiting: int, same_place: bool, first_is_new: bool
-) -> float:
-    """Of two forwards, one behind the other, relative to the largest; of logits and of the cache.
+@frozen
+class Trial:
+    """A forward to be compared.
 
-    Args:
-        num_tokens: of a forward.
+    Attributes:
         length: of what is in the cache before.
         waiting: see `OnHost.forward`.
-        same_place: whether all tokens of a forward are at one position.
+        same_place: whether all tokens are at one position.
         first_is_new: see `OneLaunch.forward`.
     """
+
+    length: int
+    waiting: int
+    same_place: bool = False
+    first_is_new: bool = True
+
+    def tokens(
+        self, num_tokens: int, vocab_size: int, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Ids and positions, [1, num_tokens] each."""
+        wide = torch.randint(vocab_size, (1, 3 * num_tokens), generator=generator)
+        token_ids, positions = wide[:, ::3], self.length + torch.arange(num_tokens)[None]
+        if self.same_place:
+            token_ids = token_ids[:, :1].expand(1, num_tokens)
+            positions = positions[:, :1] + 0 * positions
+        return token_ids, positions
+
+
+def largest_difference(num_tokens: int, trials: Sequence[Trial]) -> float:
+    """Of forwards, one behind the other, relative to the largest; of logits and of the cache."""
     with tempfile.TemporaryDirectory() as folder:
         model = random_model(_config(Path(folder)), dtype=torch.bfloat16, device="cpu")
         caches = [model.new_cache(2, MAX_LEN) for _ in range(2)]
         on_host = OnHost.of(model, caches[1], num_tokens, Path(folder))
-    generator, slot, largest = torch.Generator().manual_seed(length), torch.tensor([1]), 0.0
+    generator, slot, largest = torch.Generator().manual_seed(1), torch.tensor([1]), 0.0
     for ours, theirs in zip(*(cache.layers for cache in caches), strict=True):
         ours.memory.normal_(generator=generator)
         theirs.memory.copy_(ours.memory)
-    for seed in range(2):
-        wide = torch.randint(model.vocab_size, (1, 3 * num_tokens), generator=generator)
-        token_ids, positions = wide[:, ::3], length + torch.arange(num_tokens)[None]
-        if same_place:
-            token_ids, positions = (
-                token_ids[:, :1].expand(1, num_tokens),
-                positions[:, :1] + 0 * positions,
-            )
-        is_new = torch.tensor([int(first_is_new)])
-        got = on_host.forward(token_ids, positions, slot, is_new, seed=seed, waiting=waiting)
-        new = slice(0 if first_is_new else 1, None)
-        want = model.forward(token_ids[:, new], positions[:, new], caches[0], slot, last_only=True)
+    for seed, trial in enumerate(trials):
+        ids, positions = trial.tokens(num_tokens, model.vocab_size, generator)
+        is_new, waiting = torch.tensor([int(trial.first_is_new)]), trial.waiting
+        got = on_host.forward(ids, positions, slot, is_new, seed=seed, waiting=waiting)
+        new = slice(0 if trial.first_is_new else 1, None)
+        want = model.forward(ids[:, new], positions[:, new], caches[0], slot, last_only=True)
         memories = zip(*(cache.layers for cache in caches), strict=True)
         pairs = [(want, got), *((ours.memory, theirs.memory) for ours, theirs in memories)]
         largest = max(largest, *(_difference(*pair) for pair in pairs))
-        length += num_tokens
     return largest
 
 
@@ -195,8 +206,8 @@ def _build(names: tuple[str, ...], folder: Path) -> ctypes.CDLL:
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     library, source = folder / "one_launch.so", folder / "one_launch_on_host.cpp"
-    options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing"]
-    options += ["-fcf-protection=none", *names]
+    options = ["-std=c++17", "-O3", "-march=native", "-w", "-shared", "-fPIC"]
+    options += ["-fno-strict-aliasing", "-fcf-protection=none", *names]
     options += [f"-DCLUSTER={CTAS_OF_CLUSTER}", f"-DCTA_THREADS={THREADS}"]
     subprocess.run([str(GXX), *options, str(source), "-o", str(library)], check=True)
     return ctypes.CDLL(str(library))
