@@ -6,7 +6,6 @@ This module refuses to keep a copy, as what it is of may change before the next 
 from typing import TypeVar
 
 from attrs import evolve
-from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
 
@@ -15,21 +14,30 @@ Batch = TypeVar("Batch", VerifyBatch, SampleBatch)
 
 def side_by_side(batch: Batch) -> Batch:
     """The batch itself, unless a column of something larger is one of its vectors, say."""
-    apart = [name for name, tensor in _vectors(batch) if not tensor.is_contiguous()]
-    changed = {name: getattr(batch, name).contiguous() for name in apart}
-    if isinstance(batch, VerifyBatch) and not _has_whole_rows(batch.draft_token_ids):
-        changed["draft_token_ids"] = batch.draft_token_ids.contiguous()
-    return evolve(batch, **changed) if changed else batch
-
-
-def _vectors(batch: VerifyBatch | SampleBatch) -> list[tuple[str, Tensor]]:
-    vectors = [("positions", batch.positions)]
-    if batch.slot_ids is not None:
-        vectors.append(("slot_ids", batch.slot_ids))
+    # On the way of every eager call: nothing is made where nothing is to be done.
+    slots = batch.slot_ids
+    lie_so = batch.positions.is_contiguous() and (slots is None or slots.is_contiguous())
     if isinstance(batch, VerifyBatch):
-        vectors.append(("cu_num_logits", batch.cu_num_logits))
-    return vectors
+        lie_so = lie_so and batch.cu_num_logits.is_contiguous() and _has_whole_rows(batch)
+    return batch if lie_so else _copied(batch)
 
 
-def _has_whole_rows(token_ids: Tensor) -> bool:
-    return token_ids.shape[1] < 2 or token_ids.stride(1) == 1
+def _copied(batch: Batch) -> Batch:
+    slots = batch.slot_ids
+    copied = evolve(
+        batch,
+        positions=batch.positions.contiguous(),
+        slot_ids=None if slots is None else slots.contiguous(),
+    )
+    if not isinstance(copied, VerifyBatch):
+        return copied
+    return evolve(
+        copied,
+        cu_num_logits=copied.cu_num_logits.contiguous(),
+        draft_token_ids=copied.draft_token_ids.contiguous(),
+    )
+
+
+def _has_whole_rows(batch: VerifyBatch) -> bool:
+    token_ids = batch.draft_token_ids
+    return token_ids.is_contiguous() or token_ids.stride(1) == 1
