@@ -3,7 +3,7 @@
 This module refuses to keep a copy, as what it is of may change before the next call.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from attrs import evolve
 
@@ -24,18 +24,14 @@ def side_by_side(batch: Batch) -> Batch:
 
 def _copied(batch: Batch) -> Batch:
     slots = batch.slot_ids
-    copied = evolve(
-        batch,
-        positions=batch.positions.contiguous(),
-        slot_ids=None if slots is None else slots.contiguous(),
-    )
-    if not isinstance(copied, VerifyBatch):
-        return copied
-    return evolve(
-        copied,
-        cu_num_logits=copied.cu_num_logits.contiguous(),
-        draft_token_ids=copied.draft_token_ids.contiguous(),
-    )
+    integers: dict[str, Any] = {
+        "positions": batch.positions.contiguous(),
+        "slot_ids": None if slots is None else slots.contiguous(),
+    }
+    if isinstance(batch, VerifyBatch):
+        integers["cu_num_logits"] = batch.cu_num_logits.contiguous()
+        integers["draft_token_ids"] = batch.draft_token_ids.contiguous()
+    return evolve(batch, **integers)
 
 
 def _has_whole_rows(batch: VerifyBatch) -> bool:
