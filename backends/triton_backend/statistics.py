@@ -21,6 +21,9 @@ from .race import NEVER
 from .recipe import LOG2_E, first_row, request_slot, temperature_of
 from .rivals import first_end, tell_rejection, tell_rivals
 
+UNREAD = tl.constexpr(1 << 16)
+"""What a program adds to a row's arrivals, beside one, that has not read its part."""
+
 
 @triton.jit
 def statistics_kernel(
@@ -135,9 +138,11 @@ def statistics_kernel(
     if scratch.summaries is not None:
         if present:
             tl.debug_barrier()
-            if tl.atomic_add(scratch.arrivals + slot, 1) == parts - 1:
+            # Others of this row may have seen an end before it that this program came too early for.
+            arrived = tl.atomic_add(scratch.arrivals + slot, tl.where(reached, 1, 1 + UNREAD))
+            if arrived % UNREAD == parts - 1:
                 tl.store(scratch.arrivals + slot, 0)
-                if reached:
+                if reached & (arrived < UNREAD):
                     _summarise(out, scratch, slot, inverse, WITH_MASSES, WIDTH)
                     if raw.statistics is not None:
                         if row <= NUM_DRAFTS:
