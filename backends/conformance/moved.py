@@ -37,7 +37,7 @@ def moved(value: Value, device: torch.device) -> Value:
 def _copies(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     if not tensors:
         return []
-    parts = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors]
+    parts = [tensor.contiguous().view(-1).view(torch.uint8) for tensor in tensors]
     pieces = torch.cat(parts).to(device).split([len(part) for part in parts])
     # A clone lies where any dtype may begin.
     return [

@@ -52,6 +52,8 @@ def test_values_survive_in_memory_of_their_own() -> None:
         torch.zeros(0, 5),
         torch.tensor(7, dtype=torch.int32),
         torch.arange(4.0).bfloat16().expand(3, 4),
+        torch.arange(8)[::2],
+        torch.arange(12, dtype=torch.int32).view(4, 3)[:, 1],
         torch.tensor([torch.nan, -torch.inf]),
     ]
     copies = module._copies(tensors, torch.device("cpu"))
