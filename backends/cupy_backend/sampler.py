@@ -64,7 +64,8 @@ class CupySampler:
             params: on the same device.
             policy: one of the core's.
             workspace: where to work; by default one per device and stream that this sampler keeps.
-            out: where to write; by default it is allocated.
+            out: where to write, of the shapes and dtypes that are returned, contiguous and on
+                that device, which nobody checks; by default it is allocated.
             shape: how to cut the launch; by default by the batch's size.
         """
         plan = self._plans.find(batch, params, policy) if shape is None else None

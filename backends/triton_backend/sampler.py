@@ -63,7 +63,8 @@ class TritonSampler:
             params: see `Sampler.verify`.
             policy: see `Sampler.verify`.
             workspace: [at least `verify_workspace_size`] float32; allocated when None.
-            out: where to write; allocated when None.
+            out: where to write, of the shapes and dtypes that are returned, contiguous and on the
+                batch's device, which nobody checks; allocated when None.
         """
         batch, own = side_by_side(batch), out is None
         if out is None:
