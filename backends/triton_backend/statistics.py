@@ -138,7 +138,7 @@ def statistics_kernel(
     if scratch.summaries is not None:
         if present:
             tl.debug_barrier()
-            # Others of this row may have seen an end before it that this program came too early for.
+            # Others of this row may know of an end that this program came too early for.
             arrived = tl.atomic_add(scratch.arrivals + slot, tl.where(reached, 1, 1 + UNREAD))
             if arrived % UNREAD == parts - 1:
                 tl.store(scratch.arrivals + slot, 0)
