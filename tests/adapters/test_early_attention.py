@@ -19,7 +19,7 @@ from acceptor.adapters.streamed_products.forms import ROOM
 from acceptor.adapters.transformer import Attention
 
 MAX_LEN = 1152
-_FOLDERS = ("cuda_on_host", "one_launch_on_host", "early_attention_on_host")
+_FOLDERS = ("../cuda_on_host", "cuda_on_host", "one_launch_on_host", "early_attention_on_host")
 
 
 @frozen(eq=False, kw_only=True)

@@ -22,6 +22,7 @@ Build = Callable[[Variant], ctypes.CDLL]
 
 GXX = shutil.which("g++")
 _SHIM = Path(__file__).parents[1] / "backends" / "cuda_on_host"
+_FIBERS = Path(__file__).parents[1] / "cuda_on_host"
 _SOURCES = Path(__file__).parents[2] / "backends" / "cupy_backend" / "cuda"
 
 
@@ -38,7 +39,7 @@ def build_on_host(
     """
     library = folder / f"{source}-{abs(hash(variant))}.so"
     options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread"]
-    includes = [f"-I{_SOURCES}", f"-I{_SHIM}"]
+    includes = [f"-I{_SOURCES}", f"-I{_SHIM}", f"-I{_FIBERS}"]
     path = str(_SHIM / f"{source}.cpp")
     command = [str(GXX), *options, *includes, *variant.macros, *macros, path, "-o", str(library)]
     subprocess.run(command, check=True)

@@ -37,7 +37,8 @@ GXX = shutil.which("g++")
 SIZES = {"num_hidden_layers": 2, "vocab_size": 2128}
 MAX_LEN = 640
 _SHIMS = [
-    Path(__file__).parents[1] / "adapters" / name for name in ("cuda_on_host", "one_launch_on_host")
+    Path(__file__).parents[1] / name
+    for name in ("cuda_on_host", "adapters/cuda_on_host", "adapters/one_launch_on_host")
 ]
 _POINTERS = ctypes.c_void_p
 _NUMBER, _FLOAT = ctypes.c_longlong, ctypes.c_float

@@ -19,8 +19,8 @@ from acceptor.adapters.streamed_products.product import PROGRAM, StreamedProduct
 
 GXX = shutil.which("g++")
 _SHIMS = [
-    Path(__file__).parents[1] / "adapters" / name
-    for name in ("cuda_on_host", "streamed_products_on_host")
+    Path(__file__).parents[1] / name
+    for name in ("cuda_on_host", "adapters/cuda_on_host", "adapters/streamed_products_on_host")
 ]
 _ALIGNED = 64
 

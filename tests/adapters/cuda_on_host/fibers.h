@@ -11,6 +11,8 @@
 #include <cstring>
 #include <vector>
 
+#include "switch_to.h"
+
 static void expect_that(bool holds, const char* what) {
     if (holds) return;
     fprintf(stderr, "on the host: %s\n", what);
@@ -59,17 +61,6 @@ static void (*kernel)();
 #define blockDim (Index{CTA_THREADS})
 #define gridDim (Index{CTAS})
 
-extern "C" void switch_to(void** keep, void* stack);
-asm(R"(
-.globl switch_to
-switch_to:
-    push %rbp; push %rbx; push %r12; push %r13; push %r14; push %r15
-    mov %rsp, (%rdi)
-    mov %rsi, %rsp
-    pop %r15; pop %r14; pop %r13; pop %r12; pop %rbx; pop %rbp
-    ret
-)");
-
 static __attribute__((noinline)) void give_way() {
     Fiber* self = running;
     switch_to(&self->stack, scheduler);
@@ -107,9 +98,8 @@ static void run_all(void (*what)(), unsigned seed, int waiting_of_four) {
         ctas[i].memory = memory + (long)i * SHARED_BYTES;
     }
     for (int i = 0; i < CTAS * CTA_THREADS; ++i) {
-        void** top = (void**)(stacks + (i + 1) * STACK) - 3;
-        *--top = (void*)enter;
-        fibers[i] = {top - 6, i / CTA_THREADS, i % CTA_THREADS, false};
+        void* place = place_of(enter, stacks + i * STACK, STACK);
+        fibers[i] = {place, i / CTA_THREADS, i % CTA_THREADS, false};
     }
     int left = CTAS * CTA_THREADS;
     for (long round = 0; left > 0; ++round) {

@@ -4,8 +4,6 @@
 // what is read before it is written shows, too. expf differs in the last digits.
 #pragma once
 #include <link.h>
-#include <setjmp.h>
-#include <ucontext.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,6 +18,8 @@
 #include <random>
 #include <thread>
 #include <vector>
+
+#include "switch_to.h"
 
 #define __device__
 #define __global__
@@ -59,17 +59,20 @@ struct Copy {
 struct Fiber {
     std::vector<Copy> copies;  // on their way
     size_t ended = 0;          // of those
-    ucontext_t start;
-    jmp_buf place;
+    void* place;
     std::unique_ptr<char[]> stack;
+    // Nothing to do while this is so.
+    const unsigned* watched = nullptr;
+    unsigned generation = 0;
     bool started = false, done = false;
+    bool waits() const { return watched && *watched == generation; }
 };
 struct Cta {
     std::vector<Fiber> fibers;
     std::vector<Warp> warps;
     Barrier barriers[MAX_BARRIERS];
     std::function<void()> body;
-    jmp_buf scheduler;
+    void* scheduler;
     int current = 0;
 };
 
@@ -79,32 +82,34 @@ inline Index grid_size;
 inline unsigned schedule = 0;  // a seed; 0: one fiber after the other
 inline bool together = true;   // CTAs run at the same time
 
-inline void yield() {
-    const int me = cta->current;
-    if (!_setjmp(cta->fibers[me].place)) _longjmp(cta->scheduler, 1);
+inline void yield() { switch_to(&cta->fibers[cta->current].place, cta->scheduler); }
+
+// Until it is another generation.
+inline void wait_while(const unsigned& watched, unsigned generation) {
+    Fiber& fiber = cta->fibers[cta->current];
+    fiber.generation = generation;
+    fiber.watched = &watched;
+    while (fiber.waits()) yield();
+    fiber.watched = nullptr;
 }
 
 inline void enter() {
     cta->body();
     cta->fibers[cta->current].done = true;
-    _longjmp(cta->scheduler, 1);
+    yield();
 }
 
 inline void resume(int index) {
     Fiber& fiber = cta->fibers[index];
     cta->current = index;
     thread_index.x = index;
-    if (_setjmp(cta->scheduler)) return;
-    if (fiber.started) _longjmp(fiber.place, 1);
-    fiber.started = true;
     constexpr size_t size = 128 * 1024;
-    fiber.stack.reset(new char[size]);
-    getcontext(&fiber.start);
-    fiber.start.uc_stack.ss_sp = fiber.stack.get();
-    fiber.start.uc_stack.ss_size = size;
-    fiber.start.uc_link = nullptr;
-    makecontext(&fiber.start, enter, 0);
-    setcontext(&fiber.start);
+    if (!fiber.started) {
+        fiber.started = true;
+        fiber.stack.reset(new char[size]);
+        fiber.place = place_of(enter, fiber.stack.get(), size);
+    }
+    switch_to(&cta->scheduler, fiber.place);
 }
 
 // The order in which fibers take turns. By chance whole warps are left out, and so fall behind.
@@ -170,7 +175,7 @@ inline void run_cta(int block, int threads, const std::function<void()>& body) {
         for (int i : turns.next())
             if (!mine.fibers[i].done) {
                 running = true;
-                if (!turns.skips(i)) resume(i);
+                if (!turns.skips(i) && !mine.fibers[i].waits()) resume(i);
             }
     }
 }
@@ -197,7 +202,7 @@ inline void wait_at(int id, int threads) {
         barrier.arrived = 0;
         ++barrier.generation;
     }
-    while (barrier.generation == generation) yield();
+    wait_while(barrier.generation, generation);
 }
 
 // Every lane gives a value and gets all of the warp's.
@@ -211,7 +216,7 @@ inline const uint64_t* exchange(uint64_t value) {
         std::memcpy(warp.out, warp.in, sizeof warp.in);
         ++warp.generation;
     }
-    while (warp.generation == generation) yield();
+    wait_while(warp.generation, generation);
     return warp.out;
 }
 
