@@ -25,7 +25,7 @@ constexpr long STACK = 24576, MOST_ROUNDS = 1000000;
 
 struct Meeting {
     int count = 0;
-    unsigned times = 0;
+    unsigned short times = 0;
 };
 
 struct Warp {
@@ -43,6 +43,10 @@ struct Fiber {
     void* stack;
     int cta, thread;
     bool done;
+    // Nothing to do while this is so.
+    const unsigned short* watched;
+    unsigned short number;
+    bool waits() const { return watched && *watched == number; }
 };
 
 struct Index {
@@ -66,6 +70,15 @@ static __attribute__((noinline)) void give_way() {
     switch_to(&self->stack, scheduler);
 }
 
+// Until it is another number.
+static void wait_while(const unsigned short& watched, unsigned short number) {
+    Fiber* self = running;
+    self->number = number;
+    self->watched = &watched;
+    while (self->waits()) give_way();
+    self->watched = nullptr;
+}
+
 static void enter() {
     kernel();
     running->done = true;
@@ -75,12 +88,12 @@ static void enter() {
 static Cta& my_cta() { return ctas[running->cta]; }
 
 static void meet_at(Meeting& meeting, int number) {
-    unsigned times = meeting.times;
+    unsigned short times = meeting.times;
     if (++meeting.count == number) {
         meeting.count = 0;
         ++meeting.times;
     }
-    while (meeting.times == times) give_way();
+    wait_while(meeting.times, times);
 }
 
 // Run all CTAs to their end. In each round some warps have to wait, as the seed says.
@@ -108,7 +121,7 @@ static void run_all(void (*what)(), unsigned seed, int waiting_of_four) {
             if (rand() % 4 < waiting_of_four) continue;
             for (int lane = 0; lane < 32; ++lane) {
                 running = &fibers[32 * warp + lane];
-                if (running->done) continue;
+                if (running->done || running->waits()) continue;
                 switch_to(&scheduler, running->stack);
                 left -= running->done;
             }

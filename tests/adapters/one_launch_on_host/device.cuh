@@ -150,7 +150,7 @@ static void expect(const Bits* barrier, unsigned bytes) {
 static void arrive(const Bits* barrier) { expect(barrier, 0); }
 
 static void wait_for(const Bits* barrier, unsigned parity) {
-    while (barrier_of(barrier).phase == parity) give_way();
+    wait_while(barrier_of(barrier).phase, parity);
 }
 
 static void come(Barrier& barrier, int bytes) {

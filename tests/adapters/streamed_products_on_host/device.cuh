@@ -117,7 +117,7 @@ static void await_cluster() {
 }
 
 static void wait_for(const Bits* barrier, unsigned parity) {
-    while (barrier_of(barrier).phase == parity) give_way();
+    wait_while(barrier_of(barrier).phase, parity);
 }
 
 // A box of a tensor; its lines are 64 numbers.

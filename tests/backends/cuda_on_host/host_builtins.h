@@ -14,6 +14,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -42,6 +43,9 @@ struct Index {
 namespace host {
 
 constexpr int WARP = 32, MAX_BARRIERS = 16;
+constexpr size_t STACK = 128 * 1024;
+
+using Stack = std::unique_ptr<char[]>;
 
 struct Warp {
     uint64_t in[WARP], out[WARP];
@@ -60,11 +64,11 @@ struct Fiber {
     std::vector<Copy> copies;  // on their way
     size_t ended = 0;          // of those
     void* place;
-    std::unique_ptr<char[]> stack;
+    Stack stack;
     // Nothing to do while this is so.
     const unsigned* watched = nullptr;
     unsigned generation = 0;
-    bool started = false, done = false;
+    bool done = false;
     bool waits() const { return watched && *watched == generation; }
 };
 struct Cta {
@@ -81,6 +85,23 @@ inline thread_local Index thread_index, block_index;
 inline Index grid_size;
 inline unsigned schedule = 0;  // a seed; 0: one fiber after the other
 inline bool together = true;   // CTAs run at the same time
+
+// Of fibers that ended: pages that are new cost more than most kernels.
+inline std::vector<Stack> spare_stacks;
+inline std::mutex of_spare_stacks;
+
+inline Stack take_stack() {
+    const std::lock_guard<std::mutex> alone(of_spare_stacks);
+    if (spare_stacks.empty()) return Stack(new char[STACK]);
+    Stack stack = std::move(spare_stacks.back());
+    spare_stacks.pop_back();
+    return stack;
+}
+
+inline void give_stacks_back() {
+    const std::lock_guard<std::mutex> alone(of_spare_stacks);
+    for (Fiber& fiber : cta->fibers) spare_stacks.push_back(std::move(fiber.stack));
+}
 
 inline void yield() { switch_to(&cta->fibers[cta->current].place, cta->scheduler); }
 
@@ -103,11 +124,9 @@ inline void resume(int index) {
     Fiber& fiber = cta->fibers[index];
     cta->current = index;
     thread_index.x = index;
-    constexpr size_t size = 128 * 1024;
-    if (!fiber.started) {
-        fiber.started = true;
-        fiber.stack.reset(new char[size]);
-        fiber.place = place_of(enter, fiber.stack.get(), size);
+    if (!fiber.stack) {
+        fiber.stack = take_stack();
+        fiber.place = place_of(enter, fiber.stack.get(), STACK);
     }
     switch_to(&cta->scheduler, fiber.place);
 }
@@ -178,6 +197,7 @@ inline void run_cta(int block, int threads, const std::function<void()>& body) {
                 if (!turns.skips(i) && !mine.fibers[i].waits()) resume(i);
             }
     }
+    give_stacks_back();
 }
 
 inline void launch(Index grid, int threads, const std::function<void()>& body) {
