@@ -1,9 +1,12 @@
 """A sampler that works in memory of its own.
 
 Some samplers want a workspace whose front is zero, and leave it so. Who lets them make one fills it
-in every call; who keeps one does not. This module refuses to share it: all calls are of one stream.
+in every call; who keeps one does not, but cleans up behind a call that broke off between kernels.
+This module refuses to share it: all calls are of one stream.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -69,16 +72,24 @@ class OwnWorkspace:
     def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
         """See `Sampler.verify`."""
         size = self.sampler.verify_workspace_size(batch, params, policy)
-        workspace = self._workspace(size, batch.target_logits.device)
-        return self.sampler.verify(batch, params, policy, workspace=workspace)
+        with self._workspace(size, batch.target_logits.device) as workspace:
+            return self.sampler.verify(batch, params, policy, workspace=workspace)
 
     def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
         """See `Sampler.sample`."""
         size = self.sampler.sample_workspace_size(batch, params)
-        workspace = self._workspace(size, batch.logits.device)
-        return self.sampler.sample(batch, params, workspace=workspace)
+        with self._workspace(size, batch.logits.device) as workspace:
+            return self.sampler.sample(batch, params, workspace=workspace)
 
-    def _workspace(self, size: int, device: torch.device) -> Tensor:
+    @contextmanager
+    def _workspace(self, size: int, device: torch.device) -> Iterator[Tensor]:
         if not self._workspaces or len(self._workspaces[-1]) < size:
             self._workspaces.append(torch.zeros(size, device=device))
-        return self._workspaces[-1]
+        try:
+            yield self._workspaces[-1]
+        except BaseException:
+            # Kernels that were launched have left counts there, by which later calls would write
+            # behind their memory. An error of the device would hide the one that broke it off.
+            with suppress(RuntimeError):
+                self._workspaces[-1].zero_()
+            raise
