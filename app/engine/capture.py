@@ -83,10 +83,13 @@ class _CudaRecorder:
     def __call__(self, action: Callable[[], None]) -> Callable[[], None]:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            # Compiles what is still to be compiled, which a capture could not.
-            action()
-        torch.cuda.current_stream().wait_stream(stream)
+        try:
+            with torch.cuda.stream(stream):
+                # Compiles what is still to be compiled, which a capture could not.
+                action()
+        finally:
+            # Also of an action that broke off: what it has launched may still write.
+            torch.cuda.current_stream().wait_stream(stream)
         parts = _GraphParts(self.pool)
         with torch.cuda.stream(stream), without_collecting():
             try:
