@@ -5,8 +5,7 @@ Times are seconds of one monotonic clock. This module refuses to compute figures
 
 from attrs import frozen
 
-from ..engine.record import RequestRecord
-from ..request import FinishReason
+from ..request import FinishReason, RequestRecord
 
 
 @frozen

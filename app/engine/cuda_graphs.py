@@ -31,9 +31,9 @@ _POWERS_UP_TO = 8
 
 @define(eq=False)
 class GraphRunner:
-    """Records a step when a batch of its kind first comes, and replays it from then on.
+    """A `Runner` that records a step when a batch of its kind first comes, and then replays it.
 
-    Where drafts need no host, it is an `EarlyRunner` and an `AheadRunner`.
+    It begins steps ahead unless drafts are made on the host.
 
     Attributes:
         step: what runs.
@@ -67,14 +67,14 @@ class GraphRunner:
         token_counts: TokenCounts | None,
         gained: Sequence[Sequence[int]],
     ) -> bool:
-        """See `EarlyRunner.begin`."""
+        """See `Runner.begin`."""
         if not self.step.drafter.on_device:
             return False
         self._launch(running, rooms, token_counts, gained)
         return True
 
     def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:
-        """See `AheadRunner.run_ahead`."""
+        """See `Runner.run_ahead`."""
         if not self.step.drafter.on_device:
             return False
         captured = self._captured_for(running, max(rooms), None)
@@ -88,7 +88,7 @@ class GraphRunner:
         return True
 
     def drop(self) -> None:
-        """See `AheadRunner.drop`."""
+        """See `Runner.drop`."""
         self._begun.clear()
 
     def _launch(

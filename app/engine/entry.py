@@ -10,9 +10,8 @@ from attrs import define, evolve, field, frozen
 
 from ...core.output import Status
 from ...core.statistics import AcceptanceStatistics
-from ..request import FinishReason, GenerationRequest, GenerationResult, Progress
+from ..request import FinishReason, GenerationRequest, GenerationResult, Progress, RequestRecord
 from ..request_state import RequestState, Verdict
-from .record import RequestRecord
 
 OnProgress = Callable[[Progress], None]
 """Called in the thread of `Engine.step`; it should return at once and must not raise."""

@@ -22,7 +22,7 @@ from ..request import GenerationRequest, Progress
 from ..request_state import RequestState, Verdict
 from .entry import Arrival, Entry, OnProgress
 from .parts import Parts
-from .runner import AheadRunner, EarlyRunner, Runner
+from .runner import Runner
 from .schedule import Schedule
 
 
@@ -121,7 +121,9 @@ class Loop:
     def _step(self, running: Running) -> None:
         rooms = self._rooms([0] * len(running.states))
         counts = None if running.params.penalties is None else self._counts()
-        is_ahead = self._run_ahead(running, counts, rooms)
+        is_ahead = (
+            counts is None and self._may_run_ahead(rooms) and self.runner.run_ahead(running, rooms)
+        )
         verdicts = self.runner.run(running, rooms, counts)
         now = perf_counter()
         self.has_begun = is_ahead or self._begin_next(running, counts, verdicts)
@@ -137,11 +139,6 @@ class Loop:
                 self._note(entry, entry.advance(verdict, now))
                 is_well &= verdict.status is Status.OK
         return is_well and any(entry.state.finish_reason is None for entry in self._batch)
-
-    def _run_ahead(self, running: Running, counts: TokenCounts | None, rooms: list[int]) -> bool:
-        if not isinstance(self.runner, AheadRunner) or counts is not None:
-            return False
-        return self._may_run_ahead(rooms) and self.runner.run_ahead(running, rooms)
 
     def _may_run_ahead(self, rooms: list[int]) -> bool:
         """Whether a step after the next one is of the same requests, whatever that one emits.
@@ -159,14 +156,13 @@ class Loop:
         )
 
     def _drop(self) -> None:
-        if isinstance(self.runner, AheadRunner):
-            self.runner.drop()
+        self.runner.drop()
         self.has_begun = False
 
     def _begin_next(
         self, running: Running, counts: TokenCounts | None, verdicts: Sequence[Verdict]
     ) -> bool:
-        if not isinstance(self.runner, EarlyRunner) or not self._stays_the_same(verdicts):
+        if not self._stays_the_same(verdicts):
             return False
         gained = [verdict.token_ids for verdict in verdicts]
         rooms = self._rooms([len(token_ids) for token_ids in gained])

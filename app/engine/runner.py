@@ -1,11 +1,10 @@
-"""How one step of a batch is run: at once, operation by operation.
+"""How the steps of a batch are run: the port, and a runner that starts every operation in turn.
 
-`acceptor.app.engine.cuda_graphs` runs the same step captured. This module refuses to know how
-requests came into the batch.
+`acceptor.app.engine.cuda_graphs` replays the same step as a CUDA graph.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from attrs import frozen
 
@@ -17,7 +16,7 @@ from ..verdicts import pack, read_verdicts
 
 
 class Runner(Protocol):
-    """Runs steps."""
+    """Runs steps, and may begin one before the host has acted on the last, or even read it."""
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """A batch of these requests, for as many steps as it stays the same."""
@@ -26,7 +25,7 @@ class Runner(Protocol):
     def run(
         self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
-        """Draft, score and verify every request of a batch.
+        """Draft, score and verify every request of a batch; the step may have begun already.
 
         Args:
             running: the batch.
@@ -38,11 +37,6 @@ class Runner(Protocol):
         """
         ...
 
-
-@runtime_checkable
-class EarlyRunner(Runner, Protocol):
-    """Can begin a step before the host has acted on the one before."""
-
     def begin(
         self,
         running: Running,
@@ -50,40 +44,36 @@ class EarlyRunner(Runner, Protocol):
         token_counts: TokenCounts | None,
         gained: Sequence[Sequence[int]],
     ) -> bool:
-        """Begin the step that the next `run` is going to be asked for; False if that cannot be.
+        """Begin the step that the next `run` will ask for; False if this runner cannot.
 
         Args:
             running: the batch.
-            rooms: as `run` is going to be told.
+            rooms: as `run` will be told.
             token_counts: the same.
             gained: tokens that the requests will have by then, beside those that they have.
         """
         ...
 
-
-@runtime_checkable
-class AheadRunner(EarlyRunner, Protocol):
-    """Can begin a step before the host has read the one before."""
-
     def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:
-        """Begin the step that the next `run` is going to be asked for, and the one behind it.
+        """Begin the step that the next `run` will ask for, and the one behind it.
 
-        False if the second cannot be, of requests without penalties.
+        False if this runner cannot begin the second without reading the first. No request may have
+        penalties.
 
         Args:
             running: the batch.
-            rooms: as `run` is going to be told for both steps, whatever the first one emits.
+            rooms: as `run` will be told for both steps, whatever the first one emits.
         """
         ...
 
     def drop(self) -> None:
-        """Forget what has begun and has not been asked for."""
+        """Forget steps that have begun and have not been asked for."""
         ...
 
 
 @frozen(eq=False)
 class EagerRunner:
-    """Starts every operation when its turn comes.
+    """A `Runner` that begins nothing before it is asked.
 
     Attributes:
         step: what runs.
@@ -104,3 +94,20 @@ class EagerRunner:
         logits = self.step.score(frontier, draft)
         output = self.step.verify(frontier, draft, logits, token_counts)
         return read_verdicts(pack(draft, output), output)
+
+    def begin(
+        self,
+        running: Running,  # noqa: ARG002, as its port
+        rooms: Sequence[int],  # noqa: ARG002
+        token_counts: TokenCounts | None,  # noqa: ARG002
+        gained: Sequence[Sequence[int]],  # noqa: ARG002
+    ) -> bool:
+        """Nothing."""
+        return False
+
+    def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:  # noqa: ARG002
+        """Nothing."""
+        return False
+
+    def drop(self) -> None:
+        """Nothing has begun."""

@@ -15,7 +15,7 @@ from attrs import define, field
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..engine.engine import Engine
-from ..engine.runner import AheadRunner, EagerRunner, EarlyRunner, Runner
+from ..engine.runner import EagerRunner, Runner
 from ..frontier import Frontier, Running
 from ..request_state import RequestState, Verdict
 from ..verdicts import pack, read_verdicts
@@ -181,19 +181,16 @@ class WholeProbe:
         token_counts: TokenCounts | None,
         gained: Sequence[Sequence[int]],
     ) -> bool:
-        """See `EarlyRunner.begin`; what the host does meanwhile is measured as it is served."""
-        return isinstance(self.runner, EarlyRunner) and self.runner.begin(
-            running, rooms, token_counts, gained
-        )
+        """See `Runner.begin`; what the host does meanwhile is measured as it is served."""
+        return self.runner.begin(running, rooms, token_counts, gained)
 
     def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:
-        """See `AheadRunner.run_ahead`; steps are measured as they are served."""
-        return isinstance(self.runner, AheadRunner) and self.runner.run_ahead(running, rooms)
+        """See `Runner.run_ahead`; steps are measured as they are served."""
+        return self.runner.run_ahead(running, rooms)
 
     def drop(self) -> None:
-        """See `AheadRunner.drop`."""
-        if isinstance(self.runner, AheadRunner):
-            self.runner.drop()
+        """See `Runner.drop`."""
+        self.runner.drop()
 
     def take(self) -> StepSample | None:
         """See `Probe.take`."""

@@ -9,8 +9,7 @@ from acceptor.app.bench.latency import Distribution, Latencies
 from acceptor.app.bench.rows import sections
 from acceptor.app.bench.served import ServedRequest, ServedStep
 from acceptor.app.bench.throughput import peak_concurrency, peak_output_throughput
-from acceptor.app.engine.record import RequestRecord
-from acceptor.app.request import FinishReason
+from acceptor.app.request import FinishReason, RequestRecord
 from kit.bench_sums import assert_figures_add_up
 
 

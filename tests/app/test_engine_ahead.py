@@ -13,7 +13,6 @@ from torch import Tensor
 from acceptor.app.engine import captured_step
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.runner import AheadRunner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
 from acceptor.app.request_state import Verdict
@@ -44,7 +43,6 @@ def test_a_step_that_has_begun_counts_for_those_who_are_still_there(
     decoder = pair.decoder(Probabilistic(), 3)
     runner = partial(GraphRunner, record=record)
     engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
-    assert isinstance(engine.loop.runner, AheadRunner)
     first, other = (engine.add_request(request) for request in requests[:2])
     results: dict[int, GenerationResult] = {}
     steps = 0
