@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...backends.commit import at_commit
 from ...core.policies import Synthetic
 from .markdown import side_by_side, table
 from .plots import draw_acceptance, draw_throughput, save
@@ -68,7 +67,7 @@ def where(document: Document) -> str:
         )
     return (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "
-        f"{setting.backend}{at_commit(machine)}; {load.num_requests} requests of "
+        f"{setting.backend}; {load.num_requests} requests of "
         f"{load.output_len} tokens for each figure, at most {load.max_concurrency} at a time"
         f"{others}.\n"
     )

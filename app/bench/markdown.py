@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...backends.commit import at_commit
 from .results import BenchResults, BenchRun
 from .rows import Row, sections
 from .tables import comparable
@@ -22,8 +21,7 @@ def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
 def _parts(results: BenchResults, *, cpu_time: bool) -> Iterator[str]:
     machine, load = results.machine, results.load
     yield (
-        f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}"
-        f"{at_commit(machine)}; "
+        f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}; "
         f"{load.num_requests} requests of {load.output_len} tokens ({load.prompts} prompts), at "
         f"most {load.max_concurrency} at a time.\n"
     )

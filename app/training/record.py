@@ -18,7 +18,6 @@ from attrs import asdict
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from ...backends.commit import commit
 from .data import SPLIT, Source
 from .measure import Agreement, bits_per_byte, held_out_loss
 from .pace import Budget
@@ -58,7 +57,6 @@ def describe_run(recipe: Recipe, device: torch.device, budget: Budget) -> dict[s
         "seconds": round(budget.elapsed, 1),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "commit": commit(),
         "split": SPLIT,
         "recipe": asdict(recipe),
     }

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from ...backends.commit import at_commit
 from ..bench.markdown import table
 from ..bench.sweep import PLAIN
 from .results import Check, TuneResults
@@ -18,7 +17,7 @@ def _parts(results: TuneResults) -> Iterator[str]:
     machine, load = results.machine, results.load
     yield (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "
-        f"{results.backend}{at_commit(machine)}, temperature {results.temperature:g}, "
+        f"{results.backend}, temperature {results.temperature:g}, "
         f"{load.output_len} tokens per "
         f"request{', seconds of processor time' if results.cpu_time else ''}.\n"
     )

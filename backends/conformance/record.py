@@ -16,7 +16,6 @@ import torch
 from attrs import evolve, frozen
 
 from ...core.errors import InvalidInputError
-from ..commit import at_commit, commit
 from .beside import Beside
 from .table import markdown
 from .tally import Tally
@@ -115,8 +114,7 @@ class Record:
         together = {} if self.beside is None else {"beside": self.beside.to_values()}
         text = json.dumps({**about, **together}, indent=2)
         path.write_text(text + "\n", encoding="utf-8")
-        commits = "".join(dict.fromkeys(at_commit(share.versions) for share in self.shares))
-        where = f"Backend `{self.backend}` on {', '.join(self.machines)}{commits}, {about['date']}:"
+        where = f"Backend `{self.backend}` on {', '.join(self.machines)}, {about['date']}:"
         page = f"{where}\n\n{markdown(self.tally, self.backend, self.beside)}"
         path.with_suffix(".md").write_text(page, encoding="utf-8")
 
@@ -157,7 +155,6 @@ def _numbers(ranges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 def _versions() -> dict[str, str]:
     return {
         "acceptor": version("acceptor"),
-        "commit": commit(),
         "hypothesis": version("hypothesis"),
         "numpy": version("numpy"),
         "python": platform.python_version(),

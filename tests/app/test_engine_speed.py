@@ -115,8 +115,8 @@ def test_what_a_broken_off_run_leaves_can_be_shown() -> None:
 
 def show_again(folder: Path, machine: str, bandwidth: float) -> tuple[Result, Path]:
     record, kernels = folder / "record.json", folder / "kernels.json"
-    record.write_text(json.dumps(RECORD | {"machine": {"commit": "abc"}}), encoding="utf-8")
-    beside = {"machine": {"commit": machine}, "bandwidth": bandwidth}
+    record.write_text(json.dumps(RECORD | {"machine": {"device": "abc"}}), encoding="utf-8")
+    beside = {"machine": {"device": machine}, "bandwidth": bandwidth}
     kernels.write_text(json.dumps(beside), encoding="utf-8")
     arguments = ["--read", str(record), "--kernels", str(kernels), "--out", str(folder / "out")]
     return CliRunner().invoke(command.main, arguments), folder / "out" / "engine.md"
@@ -131,10 +131,10 @@ def test_the_better_of_two_readings_of_memory_counts(
     assert f"| 0.90 | {share} |" in page.read_text(encoding="utf-8")
 
 
-def test_what_another_machine_or_commit_read_does_not_count(tmp_path: Path) -> None:
+def test_what_another_machine_read_does_not_count(tmp_path: Path) -> None:
     result, page = show_again(tmp_path, "other", 5e12)
     assert result.exit_code == 2
-    assert "expected the machine and commit of" in result.output
+    assert "expected the machine of" in result.output
     assert not page.exists()
 
 

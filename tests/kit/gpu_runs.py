@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from acceptor.backends.commit import at_commit
-
 DATA = Path(__file__).parents[2] / "docs" / "data"
 HEADER = "| what | command | where | when | outcome |\n|---|---|---|---|---|\n"
 
@@ -42,7 +40,7 @@ def _equivalence(record: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     backend, beside = record["backend"], record.get("beside")
     chosen = f"BACKEND={backend}" + (f" BESIDE={beside['backend']}" if beside else "")
     command = f"`make equivalence {chosen}`"
-    about = command, ", ".join(record["machines"]) + _commits(record), record["date"]
+    about = command, ", ".join(record["machines"]), record["date"]
     yield f"equivalence, {backend}", *about, _equal(record["tally"])
     if beside:
         second = beside["backend"]
@@ -58,13 +56,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _machine(record: dict[str, Any]) -> tuple[str, str]:
     machine = record["machine"]
     driver = f", driver {machine['driver']}" if "driver" in machine else ""
-    return f"{machine['device']}{driver}, torch {machine['torch']}{at_commit(machine)}", record[
-        "date"
-    ]
-
-
-def _commits(record: dict[str, Any]) -> str:
-    return "".join(dict.fromkeys(at_commit(share["versions"]) for share in record["shares"]))
+    return f"{machine['device']}{driver}, torch {machine['torch']}", record["date"]
 
 
 def _tests(record: dict[str, Any]) -> str:

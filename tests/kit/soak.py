@@ -29,7 +29,6 @@ from acceptor.app.engine.schedule import Limits
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import FinishReason, GenerationResult
 from acceptor.backends import load_sampler
-from acceptor.backends.commit import commit
 from acceptor.core import SamplingParams, Strict
 from kit.toy_pair import Letters
 
@@ -241,7 +240,6 @@ def main(num_requests: int, out: Path) -> None:
     record = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{platform.machine()}, torch {torch.__version__}",
-        "commit": commit(),
         "num_requests": num_requests,
         "ends": dict(soak.ends),
         "lost": soak.lost,

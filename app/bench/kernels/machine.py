@@ -1,4 +1,4 @@
-"""Where a run took place: the kind of device, the driver, the commit, the versions that matter.
+"""Where a run took place: the kind of device, the driver, the versions that matter.
 
 It refuses to tell a machine's name or paths.
 """
@@ -8,8 +8,6 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
-
-from ....backends.commit import commit
 
 PACKAGES = ("acceptor", "torch", "triton", "cupy-cuda13x")
 _ASK_DRIVER = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
@@ -22,7 +20,7 @@ def describe(device: torch.device) -> dict[str, str]:
         about["device"] = torch.cuda.get_device_name(device)
         about["driver"] = _driver()
         about["cuda"] = str(torch.version.cuda)
-    return about | {"commit": commit()} | {name: _version(name) for name in PACKAGES}
+    return about | {name: _version(name) for name in PACKAGES}
 
 
 def _driver() -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 from rich.table import Table
 
-from ....backends.commit import at_commit
 from .figures import Figures, backends, cold_time, label, labels, sizes
 from .results import Cell, Line, Run
 
@@ -137,5 +136,5 @@ def ratio(value: float | None) -> str:
 def _caption(run: Run) -> str:
     bandwidth = "" if run.bandwidth is None else f"; plain read {run.bandwidth / 1e12:.2f} TB/s"
     times = "medians in µs; floor: one read of the logits that the rule needs"
-    where = f"{run.machine['device']}{at_commit(run.machine)}, {run.date}"
+    where = f"{run.machine['device']}, {run.date}"
     return f"{where}{bandwidth}\n{times}; {run.seconds:.0f} s"

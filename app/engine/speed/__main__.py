@@ -92,7 +92,7 @@ def _again(read: Path, kernels: Path | None) -> dict[str, Any]:
         other = json.loads(kernels.read_text(encoding="utf-8"))
         if other["machine"] != record.get("machine"):
             raise click.UsageError(
-                f"--kernels: expected the machine and commit of {read}, got {other['machine']}"
+                f"--kernels: expected the machine of {read}, got {other['machine']}"
             )
         record["bandwidth_of_kernels"] = other["bandwidth"]
     return record

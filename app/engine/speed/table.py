@@ -6,8 +6,6 @@ This module refuses to measure.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ....backends.commit import at_commit
-
 ATTENTION_WAYS = ("us", "together_us", "flex_us")
 
 
@@ -126,6 +124,6 @@ def _source(record: Mapping[str, Any]) -> str:
         if best > own:
             memory += f", as the benchmark of kernels saw; {own / 1e12:.2f} in this run"
     return (
-        f"{record['device']}, torch {record['torch']}, backend {record['backend']}"
-        f"{at_commit(record.get('machine', {}))}, {record['date']}{memory}."
+        f"{record['device']}, torch {record['torch']}, backend {record['backend']}, "
+        f"{record['date']}{memory}."
     )

@@ -11,7 +11,6 @@ from statistics import mean, median
 from typing import Any
 
 from acceptor.app.bench.kernels.workload import Workload
-from acceptor.backends.commit import at_commit
 from acceptor.core import Recipe
 
 DATA = Path(__file__).parents[3] / "docs" / "data"
@@ -103,7 +102,7 @@ def _render(cells: Iterable[Cell]) -> str:
 def _about(record: dict[str, Any]) -> str:
     machine = record["machine"]
     where = f"{machine['device']}, driver {machine['driver']}, torch {machine['torch']}"
-    return f"{record['date']}; {where}{at_commit(machine)}.\n\n"
+    return f"{record['date']}; {where}.\n\n"
 
 
 PAGES = {"cupy-ways": times_table, "cupy-reads": bytes_table}

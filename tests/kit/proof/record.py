@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from attrs import asdict
 
-from acceptor.backends.commit import commit
 from acceptor.backends.conformance.loading import load_backend
 from kit.proof import samples
 from kit.proof.cases import LOSSY, PAIRS
@@ -40,7 +39,6 @@ def machine(device: torch.device) -> dict[str, str]:
     return {
         "device": f"{device.type}, {name}",
         "torch": torch.__version__,
-        "commit": commit(),
         "date": date.today().isoformat(),
     }
 

@@ -6,8 +6,6 @@ It refuses to compute: every number is in a record.
 from collections.abc import Iterable
 from typing import Any
 
-from acceptor.backends.commit import at_commit
-
 Record = dict[str, Any]
 
 VIEWS = {"first": "first token", "joint": "sequence", "conditional": "after a rejection"}
@@ -98,7 +96,7 @@ def _large(record: Record) -> str:
 
 def _where(record: Record) -> str:
     machine = record["machine"]
-    where = f"{machine['device']}{at_commit(machine)}, {machine['date']}"
+    where = f"{machine['device']}, {machine['date']}"
     return f"Backend `{record['backend']}` on {where}:"
 
 
