@@ -8,7 +8,6 @@ part, and the tables beside it. This module refuses to write what it has not mea
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from itertools import product
 from pathlib import Path
 from shutil import copyfile
 from time import perf_counter
@@ -24,17 +23,14 @@ from ...core.sampling_params import SamplingParams
 from ..config import DrafterConfig, ModelsConfig
 from ..ngram_drafter import NgramDrafter
 from ..policies import POLICIES, PolicySettings, SyntheticSettings
-from ..tuning.measure import Plan
 from .document_page import record_file, write_page
 from .document_tables import write_tables
 from .files import make_room, read_object, write_file
 from .pair import Pair, load_pair
 from .progress import OnStep, progress_bars
-from .requests import make_arrivals
 from .results import BenchResults, first_problem
 from .run import Begin, Bench
 from .sweep import Load, Sweep
-from .timed_steps import TimedStep, step_times
 
 LOSSLESS = ("strict", "strict-coupled", "probabilistic", "block")
 SET_RATES = (0.24, 0.6, 0.69, 0.9)
@@ -44,8 +40,6 @@ SYNTHETIC_LOAD = Load(
 )
 """Long outputs: the last drafts of each are shorter, and accepted at a higher rate."""
 
-TIMED_BATCHES = (1, 8)
-TIMED_STEPS = 60
 GREEDY_SHARES = {"all greedy": 1.0, "half greedy": 0.5, "all sampled": 0.0}
 
 
@@ -58,14 +52,12 @@ class Document:
         lengths: policies at several K, on the built-in prompts.
         greedy: the same requests, of which more or fewer are greedy.
         synthetic: set rates.
-        steps: what verification costs, by how many requests are greedy.
     """
 
     datasets: Mapping[str, BenchResults]
     lengths: BenchResults
     greedy: Mapping[str, BenchResults]
     synthetic: BenchResults
-    steps: tuple[TimedStep, ...]
 
 
 @frozen(eq=False, kw_only=True)
@@ -101,7 +93,6 @@ class Measurement:
             "lengths": self._lengths,
             "datasets": lambda: dict(self._datasets()),
             "greedy": lambda: dict(self._greedy()),
-            "steps": lambda: tuple(self._steps()),
             "synthetic": self._synthetic,
         }
 
@@ -127,20 +118,6 @@ class Measurement:
         for name, file in self.files.items():
             load = evolve(self.load, prompts=file.name)
             yield name, self._run(load, lengths, self.policies, file=file)
-
-    def _steps(self) -> Iterator[TimedStep]:
-        plan = Plan(
-            lengths=(NUM_SPEC_TOKENS,),
-            concurrencies=TIMED_BATCHES,
-            num_steps=TIMED_STEPS,
-            cpu_time=self.pair.target.device.type == "cpu",
-        )
-        for (name, share), policy in product(GREEDY_SHARES.items(), ("strict", "probabilistic")):
-            load = evolve(self.load, greedy_share=share, max_concurrency=max(TIMED_BATCHES))
-            bench = self._bench(load, (NUM_SPEC_TOKENS,), {policy: self.policies[policy]})
-            arrivals = make_arrivals(load, bench.prompts, SamplingParams())
-            for num_reqs, times in step_times(bench, arrivals, plan):
-                yield TimedStep(requests=name, policy=policy, num_reqs=num_reqs, times=times)
 
     def _run(
         self,

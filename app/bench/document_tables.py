@@ -15,7 +15,6 @@ from .results import BenchResults, BenchRun
 
 if TYPE_CHECKING:
     from .document import Document
-    from .timed_steps import TimedStep
 
 SERVING = (
     "output token throughput (tok/s)",
@@ -41,7 +40,6 @@ def write_tables(document: Document, name: str, out: Path) -> None:
         "lengths": lengths(document.lengths),
         "greedy": greedy(document.greedy),
         "synthetic": synthetic(document.synthetic),
-        "steps": steps(document.steps),
     }
     for part, text in tables.items():
         (out / f"benchmark-{name}-{part}.md").write_text(text, encoding="utf-8")
@@ -171,19 +169,6 @@ def _greedy_cells(results: BenchResults, place: int) -> list[str]:
         by_kind = {"sampled": run.figures.acceptance}
     shown = [by_kind.get(kind) for kind in ("greedy", "sampled")]
     return ["–" if one is None else f"{one.acceptance_length:.2f}" for one in shown]
-
-
-def steps(timed: Sequence[TimedStep]) -> str:
-    """Milliseconds of a step, by which requests are greedy."""
-    head = ["requests", "policy", "in a step", "draft", "target", "verification"]
-    return table(
-        head, [[one.requests, one.policy, str(one.num_reqs), *_parts(one)] for one in timed]
-    )
-
-
-def _parts(one: TimedStep) -> list[str]:
-    parts = (one.times.draft, one.times.target, one.times.verification)
-    return [f"{1000 * part:.2f}" for part in parts]
 
 
 def synthetic(results: BenchResults) -> str:

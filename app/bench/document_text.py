@@ -60,12 +60,6 @@ Acceptance lengths, K = 3:
 ```{{include}} data/benchmark-{name}-greedy.md
 ```
 
-Milliseconds of a step's parts, K = 3, medians; where steps are captured as a graph, each part was
-captured alone:
-
-```{{include}} data/benchmark-{name}-steps.md
-```
-
 ## Set rates
 
 Synthetic acceptance, K = 3:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from acceptor.adapters.random_weights import random_model
-from acceptor.app.engine.speed.shapes import DRAFT
+from kit.llama_shapes import DRAFT
 
 SMALL = {
     "vocab_size": 1024,

@@ -15,7 +15,7 @@ from acceptor.adapters.one_launch import forward, sizes
 from acceptor.adapters.one_launch.launch import PROGRAM
 from acceptor.adapters.random_weights import random_model
 from acceptor.adapters.weights import WeightReader, expected_tensors
-from acceptor.app.engine.speed.shapes import DRAFT, TARGET
+from kit.llama_shapes import DRAFT, TARGET
 from kit.one_launch_on_host import Trial, largest_difference
 
 META = torch.device("meta")

@@ -20,7 +20,7 @@ from acceptor.adapters.streamed_products.product import (
     StreamedProducts,
     can_stream,
 )
-from acceptor.app.engine.speed.shapes import TARGET
+from kit.llama_shapes import TARGET
 from kit.streamed_products_on_host import on_host
 
 PROCESSORS = 132

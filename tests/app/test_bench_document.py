@@ -1,15 +1,12 @@
 """The tables of docs/benchmark.md say what was measured."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 from attrs import evolve
 
 from acceptor.app.bench import document as module
-from acceptor.app.bench import pair as pair_module
 from acceptor.app.bench.document import (
     LOSSLESS,
     Document,
@@ -21,14 +18,9 @@ from acceptor.app.bench.document_tables import write_tables
 from acceptor.app.bench.markdown import side_by_side
 from acceptor.app.bench.pair import NoText
 from acceptor.app.bench.pair import Pair as BenchPair
-from acceptor.app.bench.requests import make_arrivals
-from acceptor.app.bench.run import Bench, silent
-from acceptor.app.bench.sweep import Load, Sweep
-from acceptor.app.bench.timed_steps import step_times
-from acceptor.app.engine.cuda_graphs import GraphRunner
-from acceptor.app.engine.speed.timing import recorder
-from acceptor.app.tuning.measure import Plan
-from acceptor.core import Block, ConfigError, SamplingParams
+from acceptor.app.bench.run import silent
+from acceptor.app.bench.sweep import Load
+from acceptor.core import ConfigError
 from kit.bench_sums import assert_figures_add_up
 from kit.toy_pair import Pair
 
@@ -66,7 +58,6 @@ def file(tmp_path_factory: pytest.TempPathFactory, measurement: Measurement) -> 
     path = tmp_path_factory.mktemp("document") / "document.json"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SYNTHETIC_LOAD", LOAD)
-        patch.setattr(module, "TIMED_STEPS", 10)
         measure_into(path, measurement, lambda _: None)
     return path
 
@@ -81,18 +72,16 @@ def test_a_measurement_goes_on_where_it_was_broken_off(
 ) -> None:
     content = json.loads(file.read_text(encoding="utf-8"))
     assert list(content) == list(measurement.parts())
-    del content["steps"]
+    del content["greedy"]
     broken = tmp_path / "document.json"
     broken.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(ConfigError, match="a measured document: required field missing"):
         read_document(broken)
     reported: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "TIMED_STEPS", 10)
-        measure_into(broken, measurement, reported.append)
-    assert [line.partition(":")[0] for line in reported] == ["steps"]
+    measure_into(broken, measurement, reported.append)
+    assert [line.partition(":")[0] for line in reported] == ["greedy"]
     whole, again = read_document(file), read_document(broken)
-    assert evolve(again, steps=whole.steps) == whole
+    assert evolve(again, greedy=whole.greedy) == whole
 
 
 def test_its_tables_hold_every_policy(document: Document, tmp_path: Path) -> None:
@@ -102,7 +91,7 @@ def test_its_tables_hold_every_policy(document: Document, tmp_path: Path) -> Non
     tables = {path.stem: path.read_text(encoding="utf-8") for path in out.iterdir()}
     assert tables.keys() == {
         f"benchmark-toy-{part}"
-        for part in ("where", "datasets", "strict", "lengths", "greedy", "synthetic", "steps")
+        for part in ("where", "datasets", "strict", "lengths", "greedy", "synthetic")
     }
     for part in ("datasets", "strict", "lengths", "greedy"):
         assert all(policy in tables[f"benchmark-toy-{part}"] for policy in LOSSLESS)
@@ -123,28 +112,6 @@ def test_every_policy_is_one_rule_for_greedy_requests(document: Document) -> Non
             assert_figures_add_up(other)
             greedy = other.acceptance_by_category["greedy"]
             assert greedy == first.acceptance_by_category["greedy"]
-
-
-def test_captured_steps_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = partial(GraphRunner, record=recorder(torch.device("cpu")))
-    monkeypatch.setattr(pair_module, "EagerRunner", runner)
-    pair = toy_pair()
-    load = evolve(LOAD, greedy_share=0.5)
-    sweep = Sweep(
-        policies={"block": Block()},
-        num_spec_tokens=(3,),
-        temperatures=(1.0,),
-        backends=("reference",),
-    )
-    prompts = pair.reader.prompts(load)
-    bench = Bench(pair=pair, sweep=sweep, load=load, sampling=SamplingParams(), prompts=prompts)
-    plan = Plan(lengths=(3,), concurrencies=(1, 3), num_steps=10)
-    arrivals = make_arrivals(load, prompts, SamplingParams())
-    measured = dict(step_times(bench, arrivals, plan))
-    assert list(measured) == [1, 3]
-    for times in measured.values():
-        assert min(times.draft, times.target, times.verification) > 0
-        assert times.graph == times.host == 0
 
 
 def test_columns_are_compared_with_the_first(document: Document) -> None:

@@ -1,10 +1,9 @@
 """Steps run on the target's device, whatever device and thread the caller is in."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import local
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.current_device import current_device
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.speed import served
 from acceptor.app.request import Progress
 
 SECOND = torch.device("cuda", 1)
@@ -101,21 +99,3 @@ def test_kernels_are_measured_on_their_device(
     workload = Workload(num_reqs=1, num_spec_tokens=1, vocab_size=32)
     lines: Any = bench.run([workload], lambda _: None)
     assert lines == (1,)
-
-
-def test_parts_of_a_step_are_captured_and_timed_on_the_target_s_device(
-    devices: Devices, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    captured = SimpleNamespace(frontier=lambda: None, drafts=torch.empty(3, 0))
-    seen: list[int] = []
-
-    def record(part: Callable[[], None]) -> Callable[[], None]:
-        seen.append(devices.current)
-        return part
-
-    drafter, target = SimpleNamespace(num_spec_tokens=3), SimpleNamespace(device=SECOND)
-    step: Any = SimpleNamespace(drafter=drafter, target=target)
-    runner: Any = SimpleNamespace(captured={0: captured}, record=record)
-    monkeypatch.setattr(served, "milliseconds", lambda *_: devices.current)
-    parts = served.time_parts(step, runner)
-    assert (parts, seen) == ({"draft": 1, "target": 1, "verification": 1}, [1, 1, 1])

@@ -13,7 +13,6 @@ from acceptor.app.bundled import bundled_pair
 from acceptor.app.config import Config, DrafterConfig, EngineConfig
 from acceptor.app.decoder import Decoder
 from acceptor.app.drafter import NoDrafter
-from acceptor.app.engine.speed.shapes import TARGET
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.ngram_drafter import NgramDrafter, TextIndex
 from acceptor.app.policies import CoupledSettings
@@ -27,6 +26,7 @@ from acceptor.core import (
     SamplingParams,
     Strict,
 )
+from kit.llama_shapes import TARGET
 from kit.toy_pair import Letters
 
 

@@ -27,7 +27,6 @@ from acceptor.app.decode import DecodeStep, Memory
 from acceptor.app.engine import captured_step
 from acceptor.app.engine.capture import Record
 from acceptor.app.engine.cuda_graphs import GraphRunner
-from acceptor.app.engine.speed.shapes import DRAFT, TARGET
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import GenerationRequest
 from acceptor.app.request_state import RequestState
@@ -42,6 +41,7 @@ from acceptor.core import (
     VerifyOutput,
 )
 from acceptor.core.sampling_tensors import SamplingTensors
+from kit.llama_shapes import DRAFT, TARGET
 from kit.toy_pair import Letters
 
 META = torch.device("meta")

@@ -73,7 +73,7 @@ print("all know them")
 @pytest.mark.slow
 def test_its_commands_know_their_arguments(tmp_path: Path) -> None:
     everything = [*compile_first(BACKENDS), *benchmark(BACKENDS, tmp_path)]
-    everything += [*engine(BACKENDS, tmp_path, 300), *proof(BACKENDS, tmp_path, 300)]
+    everything += [*engine(BACKENDS, tmp_path), *proof(BACKENDS, tmp_path, 300)]
     everything += checks(BACKENDS, tmp_path, 100, 16)
     firsts = {step.arguments[0]: step for step in everything}
     commands = json.dumps([step.arguments for step in firsts.values()])
@@ -153,12 +153,6 @@ def test_the_law_is_sampled_for_each_backend_within_a_share_of_the_time(tmp_path
         assert ("--backend", backend) in itertools.pairwise(long.arguments)
     assert ("--seconds", "60") in itertools.pairwise(long.arguments)
     assert ("--seconds", "20") in itertools.pairwise(short.arguments)
-
-
-def test_the_engine_leaves_time_for_what_follows(tmp_path: Path) -> None:
-    for seconds, limit in ((1000, "180"), (100, "50")):
-        [step] = engine(BACKENDS, tmp_path, seconds)
-        assert ("--seconds", limit) in itertools.pairwise(step.arguments)
 
 
 def test_a_session_has_the_parts_that_are_asked_for(

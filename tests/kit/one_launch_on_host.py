@@ -31,7 +31,7 @@ from acceptor.adapters.one_launch.sizes import (
     macros,
 )
 from acceptor.adapters.random_weights import random_model
-from acceptor.app.engine.speed.shapes import DRAFT
+from kit.llama_shapes import DRAFT
 
 GXX = shutil.which("g++")
 SIZES = {"num_hidden_layers": 2, "vocab_size": 2128}

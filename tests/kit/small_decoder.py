@@ -8,10 +8,10 @@ import torch
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.random_weights import random_model
 from acceptor.app.decoder import Decoder
-from acceptor.app.engine.speed.shapes import DRAFT, TARGET
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import GenerationRequest
 from acceptor.core import Policy, SamplingParams
+from kit.llama_shapes import DRAFT, TARGET
 from kit.on_gpu import sampler_of
 from kit.toy_pair import Letters
 

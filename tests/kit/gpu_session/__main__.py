@@ -54,7 +54,7 @@ def main() -> int:
     out = DATA.parent if wanted.folder == DATA else wanted.folder
     parts: dict[str, Callable[[], list[Step]]] = {
         "benchmark": lambda: benchmark(backends, wanted.folder),
-        "engine": lambda: engine(backends, wanted.folder, left()),
+        "engine": lambda: engine(backends, wanted.folder),
         "proof": lambda: proof(backends, out, left()),
         "checks": lambda: checks(backends, wanted.folder, left(), wanted.workers),
     }

@@ -1,0 +1,339 @@
+"""How fast the engine decodes on a GPU, and what that is compared with.
+
+Run it from the repository's root, on a GPU with 60 GB:
+
+    PYTHONPATH=tests python -m lab.engine_speed --out docs/data
+
+A Llama-3-8B-shaped target and a 1B-shaped draft get random weights in bfloat16; K = 3, and drafts
+are accepted at a synthetic rate of 0.6. One request and 16 are decoded, with drafts and without.
+Hugging Face generates with models of the same shapes. The script writes engine.json and engine.md
+and takes less than 200 seconds on an H200. `--rehearse` runs everything with tiny models on a CPU.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import click
+import torch
+from attrs import field, frozen
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedModel,
+)
+
+from acceptor.app.bench.kernels.figures import cold_time
+from acceptor.app.bench.kernels.machine import describe
+from acceptor.app.bench.kernels.measure import Bench
+from acceptor.app.bench.kernels.stopwatch import Stopwatch
+from acceptor.app.bench.kernels.workload import Workload
+from acceptor.app.bench.pair import Pair, random_pair
+from acceptor.app.bench.sweep import Setting
+from acceptor.app.config import DrafterConfig, ModelsConfig
+from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.schedule import Limits
+from acceptor.app.policies import SyntheticSettings
+from acceptor.core import Recipe, SamplingParams
+from kit.llama_shapes import DRAFT, TARGET
+
+NUM_SPEC_TOKENS = 3
+ACCEPTANCE_RATE = 0.6
+ASSISTED_TOKENS = 48
+FORCED = 7
+MORE_TOKENS = 16
+"""A request may have so many tokens more than are timed, or its last drafts would be shorter."""
+
+Record = dict[str, Any]
+
+
+@frozen(kw_only=True)
+class Sizes:
+    """What is decoded.
+
+    Attributes:
+        target, draft: shapes of the models, as config.json has them.
+        prompt_len, output_len: tokens of each request.
+        num_steps: of each measurement, at least.
+        several: requests at once, besides one.
+    """
+
+    target: dict[str, Any] = field(factory=lambda: TARGET)
+    draft: dict[str, Any] = field(factory=lambda: DRAFT)
+    prompt_len: int = 128
+    output_len: int = 256
+    num_steps: int = 1000
+    several: int = 16
+
+
+_TINY = {
+    "vocab_size": 211,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+REHEARSAL = Sizes(
+    target=TARGET | _TINY,
+    draft=DRAFT | _TINY,
+    prompt_len=8,
+    output_len=12,
+    num_steps=20,
+    several=3,
+)
+
+
+@click.command()
+@click.option("--backend", default="triton", show_default=True)
+@click.option("--rehearse", is_flag=True, help="Tiny models on the CPU.")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="A folder."
+)
+def main(backend: str, rehearse: bool, out: Path) -> None:
+    """Measure, and write engine.json and engine.md after every part."""
+    out.mkdir(parents=True, exist_ok=True)
+    device = torch.device("cpu" if rehearse else "cuda")
+    sizes = REHEARSAL if rehearse else Sizes()
+    pair = load_pair(sizes, device)
+    verification = Bench(
+        backends=(backend,), stopwatch=Stopwatch.on(device, 20), num_sets=2, check=False
+    )
+    record: Record = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": describe(device),
+        "backend": backend,
+        "acceptance_rate": ACCEPTANCE_RATE,
+        "bandwidth": verification.bandwidth(),
+        "weight_bytes": {"target": weight_bytes(sizes.target), "draft": weight_bytes(sizes.draft)},
+        "rows": [],
+    }
+    for num_reqs in (1, sizes.several):
+        for num_spec_tokens in (NUM_SPEC_TOKENS, 0):
+            row = decode(pair, num_reqs, num_spec_tokens, backend, sizes)
+            shape = (num_reqs, num_spec_tokens, sizes.target["vocab_size"])
+            row["verification_ms"] = verification_ms(verification, *shape)
+            record["rows"].append(row)
+            _write(record, out)
+    record["hugging_face"] = hugging_face(sizes, device)
+    _write(record, out)
+    click.echo(as_markdown(record))
+
+
+def load_pair(sizes: Sizes, device: torch.device) -> Pair:
+    """Target and draft with random weights."""
+    with TemporaryDirectory() as folder:
+        files = {name: Path(folder) / f"{name}.json" for name in ("target", "draft")}
+        for name, file in files.items():
+            file.write_text(json.dumps(getattr(sizes, name)), encoding="utf-8")
+        models = ModelsConfig(device=str(device), dtype="bfloat16")
+        return random_pair(files["target"], files["draft"], models, DrafterConfig(name="model"))
+
+
+def weight_bytes(shape: Mapping[str, Any]) -> int:
+    """What one forward reads: all weights, but of the embedding only a few rows."""
+    hidden, inner = shape["hidden_size"], shape["intermediate_size"]
+    keys = hidden // shape["num_attention_heads"] * shape["num_key_value_heads"]
+    layer = hidden * (2 * hidden + 2 * keys + 3 * inner)
+    parameters: int = shape["num_hidden_layers"] * layer + shape["vocab_size"] * hidden
+    return 2 * parameters
+
+
+def decode(
+    pair: Pair, num_reqs: int, num_spec_tokens: int, backend: str, sizes: Sizes
+) -> dict[str, Any]:
+    """Decode batch after batch, and time the steps in which all of its requests run."""
+    setting = Setting(
+        policy="synthetic", num_spec_tokens=num_spec_tokens, temperature=1.0, backend=backend
+    )
+    parts = pair.parts(setting, SyntheticSettings(acceptance_rate=ACCEPTANCE_RATE))
+    max_len = sizes.prompt_len + sizes.output_len + MORE_TOKENS + num_spec_tokens
+    prefill_tokens = num_reqs * sizes.prompt_len
+    limits = Limits(num_slots=num_reqs, max_len=max_len, prefill_tokens=prefill_tokens)
+    engine = Engine.of(parts, limits)
+    num_tokens = num_steps = 0
+    seconds = 0.0
+    for batch in count():
+        tokens, steps, taken = decode_batch(engine, num_reqs, sizes, batch)
+        if batch:
+            # The first one compiles kernels and records graphs.
+            num_tokens, num_steps, seconds = num_tokens + tokens, num_steps + steps, seconds + taken
+        if num_steps >= sizes.num_steps:
+            break
+    return {
+        "num_reqs": num_reqs,
+        "num_spec_tokens": num_spec_tokens,
+        "num_steps": num_steps,
+        "step_ms": 1000 * seconds / num_steps,
+        "tokens_per_second": num_tokens / seconds,
+        "tokens_per_step": num_tokens / num_steps / num_reqs,
+    }
+
+
+def decode_batch(engine: Engine, num_reqs: int, sizes: Sizes, batch: int) -> tuple[int, int, float]:
+    """Tokens, steps and seconds, from when every request decodes to when one is long enough."""
+    noise = torch.Generator().manual_seed(batch)
+    shape = (num_reqs, sizes.prompt_len)
+    prompts = torch.randint(sizes.target["vocab_size"], shape, generator=noise).tolist()
+    max_tokens = sizes.output_len + MORE_TOKENS
+    gained = {
+        engine.add_request(
+            prompt, SamplingParams(seed=batch * num_reqs + place), max_tokens=max_tokens
+        ): 0
+        for place, prompt in enumerate(prompts)
+    }
+    while not all(gained.values()):
+        _step(engine, gained)
+    before, num_steps, began = sum(gained.values()), 0, perf_counter()
+    while max(gained.values()) < sizes.output_len:
+        _step(engine, gained)
+        num_steps += 1
+    seconds = perf_counter() - began
+    for request_id in gained:
+        engine.cancel(request_id)
+    while engine.has_unfinished():
+        engine.step()
+    return sum(gained.values()) - before, num_steps, seconds
+
+
+def _step(engine: Engine, gained: dict[int, int]) -> None:
+    for progress in engine.step():
+        gained[progress.request_index] += len(progress.token_ids)
+
+
+def verification_ms(bench: Bench, num_reqs: int, num_spec_tokens: int, vocab_size: int) -> float:
+    """Of one call of the same kind, with a cold cache."""
+    workload = Workload(
+        num_reqs=num_reqs,
+        num_spec_tokens=num_spec_tokens,
+        vocab_size=vocab_size,
+        policy="synthetic",
+        recipe=Recipe(temperature=1.0),
+    )
+    (line,) = bench.run([workload], lambda _: None)
+    microseconds = cold_time(line.cells[0])
+    if microseconds is None:
+        raise click.ClickException(line.cells[0].problem)
+    return microseconds / 1000
+
+
+class OneToken(LogitsProcessor):  # type: ignore[misc]
+    """Leaves no choice, so that every draft is accepted: the best case for assisted generation."""
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002, as its base
+        """Scores [num_reqs, vocab_size] with one finite entry each."""
+        forced = torch.full_like(scores, -torch.inf)
+        forced[:, FORCED] = 0
+        return forced
+
+
+def hugging_face(sizes: Sizes, device: torch.device) -> dict[str, float]:
+    """New tokens a second of one request, assisted by the draft and alone."""
+    target, draft = (load_hugging_face(shape, device) for shape in (sizes.target, sizes.draft))
+    draft.generation_config.num_assistant_tokens = NUM_SPEC_TOKENS
+    draft.generation_config.num_assistant_tokens_schedule = "constant"
+    draft.generation_config.assistant_confidence_threshold = 0.0
+    prompt = torch.arange(sizes.prompt_len, device=device)[None]
+    return {
+        "assisted": generation_speed(target, prompt, assistant_model=draft),
+        "plain": generation_speed(target, prompt),
+    }
+
+
+def load_hugging_face(shape: Mapping[str, Any], device: torch.device) -> PreTrainedModel:
+    """A model of a shape as transformers has it, with random weights."""
+    config = LlamaConfig(**{name: shape[name] for name in shape if name != "architectures"})
+    with device:
+        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+
+
+def generation_speed(target: PreTrainedModel, prompt: Tensor, **how: Any) -> float:
+    """New tokens a second of `generate`, after a short run."""
+    seconds = 0.0
+    for num_tokens in (8, ASSISTED_TOKENS):
+        began = perf_counter()
+        out = target.generate(
+            prompt,
+            max_new_tokens=num_tokens,
+            do_sample=False,
+            pad_token_id=0,
+            eos_token_id=None,
+            logits_processor=LogitsProcessorList([OneToken()]),
+            **how,
+        )
+        # Looking at the last token waits for it.
+        assert int(out[0, -1]) == FORCED
+        seconds = perf_counter() - began
+        assert out.shape[1] == prompt.shape[1] + num_tokens
+    return ASSISTED_TOKENS / seconds
+
+
+def share_of_limit(record: Mapping[str, Any], row: Mapping[str, Any]) -> float:
+    """Of a step's time, what reading the weights once per forward takes at full bandwidth."""
+    sizes = record["weight_bytes"]
+    num_bytes = sizes["target"] + row["num_spec_tokens"] * sizes["draft"]
+    return 1000 * float(num_bytes) / float(record["bandwidth"]) / float(row["step_ms"])
+
+
+def as_markdown(record: Mapping[str, Any]) -> str:
+    """A table of a record's rows, and where they were measured."""
+    head = (
+        "| requests | K | step, ms | of the weight-read limit | tokens/s "
+        "| tokens a request and step | verification | over plain | over Hugging Face, assisted |"
+    )
+    rows = [f"| {' | '.join(_cells(record, row))} |" for row in record["rows"]]
+    return "\n".join([head, "|---" * 9 + "|", *rows, "", _source(record)]) + "\n"
+
+
+def _cells(record: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, ...]:
+    share = "–" if record["bandwidth"] is None else f"{share_of_limit(record, row):.0%}"
+    verification = row["verification_ms"]
+    plain = {
+        other["num_reqs"]: other["tokens_per_second"]
+        for other in record["rows"]
+        if not other["num_spec_tokens"]
+    }
+    # Assisted generation takes one request at a time.
+    assisted = record.get("hugging_face", {}).get("assisted") if row["num_reqs"] == 1 else None
+    return (
+        str(row["num_reqs"]),
+        str(row["num_spec_tokens"]),
+        f"{row['step_ms']:.2f}",
+        share,
+        f"{row['tokens_per_second']:.0f}",
+        f"{row['tokens_per_step']:.2f}",
+        f"{verification:.3f} ms ({verification / row['step_ms']:.1%})",
+        _ratio(row, plain.get(row["num_reqs"]) if row["num_spec_tokens"] else None),
+        _ratio(row, assisted),
+    )
+
+
+def _ratio(row: Mapping[str, Any], other: float | None) -> str:
+    return "–" if other is None else f"{row['tokens_per_second'] / other:.2f}"
+
+
+def _source(record: Mapping[str, Any]) -> str:
+    machine, bandwidth = record["machine"], record["bandwidth"]
+    parts = [machine["device"], f"torch {machine['torch']}", f"backend {record['backend']}"]
+    parts += [f"{record['date']}"]
+    parts += [] if bandwidth is None else [f"memory is read at {bandwidth / 1e12:.2f} TB/s"]
+    others = record.get("hugging_face", {})
+    parts += [f"Hugging Face, {name}: {speed:.0f} tokens/s" for name, speed in others.items()]
+    return "; ".join(parts) + "."
+
+
+def _write(record: Record, out: Path) -> None:
+    (out / "engine.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (out / "engine.md").write_text(as_markdown(record), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
