@@ -89,7 +89,7 @@ def test_the_draft_agrees_with_the_target_as_recorded(
 
 
 def test_the_page_and_the_cards_say_what_the_record_says(record: dict[str, Any]) -> None:
-    page = (REPOSITORY / "docs" / "bundled-pair.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "benchmark.md").read_text(encoding="utf-8")
     assert measures_table(record) in page
     assert agreement_table(record) in page
     for path in bundled_pair():

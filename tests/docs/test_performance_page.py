@@ -1,14 +1,15 @@
-"""The pages about speed and GPU runs show what the records say."""
+"""The tables of speed and GPU runs say what the records say, and the records reach the goals."""
 
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from acceptor.app.bench.kernels.results import Run
 from acceptor.app.bench.kernels.table import markdown
+from acceptor.app.engine.speed.table import as_markdown, share_of_bandwidth
 from acceptor.backends.conformance import Tally
 from acceptor.backends.conformance.beside import Beside
 from acceptor.backends.conformance.record import Record
@@ -17,47 +18,59 @@ from kit.gpu_record import as_record
 from kit.gpu_runs import table
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
-RUN = Run.read(DATA / "kernels.json")
-SIZES = (1, 16, 64, 256)
 
 
-def test_the_table_of_gpu_runs_is_what_the_records_say() -> None:
-    assert (DATA / "gpu-runs.md").read_text(encoding="utf-8") == table(DATA)
+def read(name: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((DATA / name).read_text(encoding="utf-8"))
+    return record
 
 
-def test_the_tables_of_kernels_are_what_the_record_says() -> None:
-    assert (DATA / "kernels.md").read_text(encoding="utf-8") == markdown(RUN)
+ENGINE = read("engine.json")
+ROWS = {(row["concurrency"], row["num_spec_tokens"]): row for row in ENGINE["rows"]}
 
 
-def test_the_goals_in_bold_are_those_that_the_record_misses() -> None:
-    page = (DATA.parent / "performance.md").read_text(encoding="utf-8")
-    row = re.compile(r"^\| (.+) \| (triton|cupy) \|(.+)\|$", re.MULTILINE)
-    goals = {(label, backend): cells.split("|") for label, backend, cells in row.findall(page)}
-    for line, column in ((line, SIZES.index(line.workload.num_reqs)) for line in RUN.lines):
-        for cell in line.cells:
-            took = cell.median("graph_cold")
-            goal = goals[line.workload.label, cell.backend][column].strip()
-            limit = float(goal.strip("*"))
-            assert took is not None
-            assert (took > limit) == goal.startswith("**"), (line.workload, cell.backend, took)
-            assert took <= 1.06 * limit
-    eager = re.search(r"has a goal of (\S+) with Triton and (\S+) with CuPy", page)
-    assert eager is not None
-    for cell, goal in zip(RUN.lines[0].cells, eager.groups(), strict=True):
-        took = cell.median("eager_cold")
-        assert took is not None
-        assert (took > float(goal.strip("*"))) == goal.startswith("**"), (cell.backend, took)
+def test_the_tables_are_what_the_records_say() -> None:
+    expected = {
+        "gpu-runs.md": table(DATA),
+        "kernels.md": markdown(Run.read(DATA / "kernels.json")),
+        "engine.md": as_markdown(ENGINE),
+    }
+    for name, text in expected.items():
+        assert (DATA / name).read_text(encoding="utf-8") == text, name
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "num_spec_tokens", "goal"), [(1, 3, 0.75), (1, 0, 0.8), (16, 3, 0.64)]
+)
+def test_a_step_reaches_its_share_of_bandwidth(
+    concurrency: int, num_spec_tokens: int, goal: float
+) -> None:
+    assert share_of_bandwidth(ENGINE, ROWS[concurrency, num_spec_tokens]) >= goal
+
+
+def test_speculation_pays_off_and_verification_takes_little() -> None:
+    speculative, plain = (ROWS[1, drafts]["tokens_per_second"] for drafts in (3, 0))
+    assert speculative >= 1.6 * plain
+    for row in ENGINE["rows"]:
+        assert row["parts_ms"]["verification"] <= 0.03 * row["step_ms"]
+
+
+def test_the_soak_lost_and_confused_nothing_and_kept_its_memory() -> None:
+    soak = read("soak.json")
+    assert (soak["lost"], soak["wrong"]) == (0, 0)
+    assert sum(soak["ends"].values()) == soak["num_requests"] == 100_000
+    assert max(soak["memory_bytes"]) < 1.1 * min(soak["memory_bytes"])
+    assert soak["resident_kilobytes"][-1] - soak["resident_kilobytes"][0] < 1024
 
 
 @pytest.mark.parametrize(
     "path",
-    [*sorted(DATA.glob("equivalence-*.json")), *sorted(DATA.glob("*-on-host*.json"))],
+    [*DATA.glob("equivalence*.json"), *DATA.glob("conformance*.json")],
     ids=lambda path: path.stem,
 )
 def test_the_tables_of_backends_are_what_the_records_say(path: Path) -> None:
     record = Record.read(path)
-    page = path.with_suffix(".md").read_text(encoding="utf-8")
-    about, _, tables = page.partition(":\n\n")
+    about, _, tables = path.with_suffix(".md").read_text(encoding="utf-8").partition(":\n\n")
     assert about.startswith(f"Backend `{record.backend}` on {', '.join(record.machines)}")
     assert tables == conformance_tables(record.tally, record.backend, record.beside)
 

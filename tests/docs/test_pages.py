@@ -1,0 +1,26 @@
+"""The pages stay small, their links lead somewhere, and every table and figure is on a page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), ROOT / "README.md"])
+DATA = sorted((DOCS / "data").iterdir())
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+_LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)|include\} (\S+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_files_that_a_page_names_exist(page: Path) -> None:
+    named = {link or file for link, file in _LINK.findall(page.read_text(encoding="utf-8"))}
+    assert not [name for name in named if not (page.parent / name).exists()]
+
+
+def test_a_page_shows_every_table_and_figure() -> None:
+    shown = set(re.findall(r"include\} data/([\w-]+\.md)", TEXT))
+    assert {path.name for path in DATA if path.suffix == ".md"} == shown
+    drawn = set(re.findall(r"\]\(figures/([\w-]+\.svg)\)", TEXT))
+    assert {path.name for path in (DOCS / "figures").iterdir()} == drawn
