@@ -115,7 +115,7 @@ def test_a_record_keeps_what_a_second_backend_gave(tmp_path: Path) -> None:
 
 
 def test_records_of_one_backend_are_read_as_before() -> None:
-    record = Record.read(Path(__file__).parents[2] / "docs" / "data" / "equivalence-triton.json")
+    record = Record.read(Path(__file__).parents[2] / "docs" / "data" / "conformance-reference.json")
     assert record.beside is None
     assert record.is_conformant
     assert record.tally.num_batches > 10_000
