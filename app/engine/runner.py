@@ -16,7 +16,10 @@ from ..verdicts import pack, read_verdicts
 
 
 class Runner(Protocol):
-    """Runs steps, and may begin one before the host has acted on the last, or even read it."""
+    """Runs steps, and may begin one before the host has acted on the last, or even read it.
+
+    A runner that begins none inherits the methods that would.
+    """
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """A batch of these requests, for as many steps as it stays the same."""
@@ -39,10 +42,10 @@ class Runner(Protocol):
 
     def begin(
         self,
-        running: Running,
-        rooms: Sequence[int],
-        token_counts: TokenCounts | None,
-        gained: Sequence[Sequence[int]],
+        running: Running,  # noqa: ARG002, for runners that begin early
+        rooms: Sequence[int],  # noqa: ARG002
+        token_counts: TokenCounts | None,  # noqa: ARG002
+        gained: Sequence[Sequence[int]],  # noqa: ARG002
     ) -> bool:
         """Begin the step that the next `run` will ask for; False if this runner cannot.
 
@@ -52,9 +55,9 @@ class Runner(Protocol):
             token_counts: the same.
             gained: tokens that the requests will have by then, beside those that they have.
         """
-        ...
+        return False
 
-    def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:
+    def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:  # noqa: ARG002
         """Begin the step that the next `run` will ask for, and the one behind it.
 
         False if this runner cannot begin the second without reading the first. No request may have
@@ -64,15 +67,15 @@ class Runner(Protocol):
             running: the batch.
             rooms: as `run` will be told for both steps, whatever the first one emits.
         """
-        ...
+        return False
 
     def drop(self) -> None:
         """Forget steps that have begun and have not been asked for."""
-        ...
+        return
 
 
 @frozen(eq=False)
-class EagerRunner:
+class EagerRunner(Runner):
     """A `Runner` that begins nothing before it is asked.
 
     Attributes:
@@ -94,20 +97,3 @@ class EagerRunner:
         logits = self.step.score(frontier, draft)
         output = self.step.verify(frontier, draft, logits, token_counts)
         return read_verdicts(pack(draft, output), output)
-
-    def begin(
-        self,
-        running: Running,  # noqa: ARG002, as its port
-        rooms: Sequence[int],  # noqa: ARG002
-        token_counts: TokenCounts | None,  # noqa: ARG002
-        gained: Sequence[Sequence[int]],  # noqa: ARG002
-    ) -> bool:
-        """Nothing."""
-        return False
-
-    def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:  # noqa: ARG002
-        """Nothing."""
-        return False
-
-    def drop(self) -> None:
-        """Nothing has begun."""

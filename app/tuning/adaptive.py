@@ -94,7 +94,7 @@ Offer = tuple[float, int, int]
 
 
 @define(eq=False, kw_only=True)
-class AdaptiveRunner:
+class AdaptiveRunner(Runner):
     """A `Runner` that shortens drafts before another one runs the step.
 
     Attributes:

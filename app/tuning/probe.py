@@ -59,8 +59,8 @@ Drafts = list[tuple[int, int]]
 """(num_draft_tokens, num_accepted) of every draft."""
 
 
-class Probe(Protocol):
-    """A `acceptor.app.engine.runner.Runner` that looks."""
+class Probe(Runner, Protocol):
+    """A runner that looks."""
 
     @property
     def drafts(self) -> Drafts:
@@ -71,19 +71,9 @@ class Probe(Protocol):
         """What the last step cost, without the host's part, once."""
         ...
 
-    def gather(self, states: Sequence[RequestState]) -> Running:
-        """See `Runner.gather`."""
-        ...
-
-    def run(
-        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
-    ) -> list[Verdict]:
-        """See `Runner.run`."""
-        ...
-
 
 @define(eq=False)
-class PartsProbe:
+class PartsProbe(Runner):
     """Runs a step part by part and times each, at a K that it draws anew for every step.
 
     One run so shows what steps cost at several K, and how far drafts are accepted.

@@ -108,7 +108,7 @@ def test_what_drafts_cost_decides(
 
 
 @frozen(eq=False)
-class Watched:
+class Watched(Runner):
     """A runner that notes the draft lengths of each step."""
 
     runner: Runner
