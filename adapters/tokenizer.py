@@ -60,7 +60,17 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """One more than the highest token id."""
-        return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        return max(self.vocabulary.values(), default=-1) + 1
+
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """Token -> id."""
+        return self.backend.get_vocab(with_added_tokens=True)
+
+    @property
+    def unknown_id(self) -> int:
+        """The unk_token's id; 0 without one."""
+        return self.backend.token_to_id(self.special_tokens.get("unk_token", "")) or 0
 
     def check_fits(self, model_vocab_size: int) -> None:
         """Refuse a tokenizer that makes ids which the model has no embedding for.

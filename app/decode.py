@@ -78,7 +78,7 @@ class DecodeStep:
             frontier.rooms,
             self.memory.max_len,
         )
-        return Draft(chain, positions, status, drawn.logits)
+        return Draft(chain, positions, status, drawn.logits, drawn.draft_to_target)
 
     def score(self, frontier: Frontier, draft: Draft) -> Tensor:
         """The target's logits at every draft token and behind: [num_reqs, num_tokens + 1, V]."""
@@ -101,6 +101,7 @@ class DecodeStep:
             positions=frontier.lengths,
             draft_logits=draft.logits,
             slot_ids=frontier.slot_ids,
+            draft_to_target=draft.draft_to_target,
             token_counts=token_counts,
             cu_num_logits=_first_rows(*logits.shape[:2], logits.device),
         )

@@ -20,15 +20,19 @@ class Drawn:
     """What a drafter proposes.
 
     Attributes:
-        token_ids: of each place [num_reqs] int64, contiguous; -1 ends a draft early.
+        token_ids: of each place [num_reqs] int64, contiguous, ids of the target; -1 ends a draft
+            early.
         status: the same, int32, bits of `Status`: why there is no token.
-        logits: [num_slots, at least as many places, vocab_size], what each token was drawn from;
-            None when the policy does not ask or drafts have no probabilities.
+        logits: [num_slots, at least as many places, draft_vocab_size], what each token was drawn
+            from; None when the policy does not ask or drafts have no probabilities.
+        draft_to_target: [draft_vocab_size] int64, the target id of each place in `logits`; None
+            where they are the same.
     """
 
     token_ids: Sequence[Tensor]
     status: Sequence[Tensor]
     logits: Tensor | None = None
+    draft_to_target: Tensor | None = None
 
     @classmethod
     def on_host(cls, token_ids: Tensor) -> "Drawn":
@@ -46,12 +50,14 @@ class Draft:
         positions: [num_reqs, num_tokens + 1] int64, of these.
         status: [num_reqs, num_tokens] int32, see `Drawn`.
         logits: see `Drawn`.
+        draft_to_target: see `Drawn`.
     """
 
     chain: Tensor
     positions: Tensor
     status: Tensor
     logits: Tensor | None = None
+    draft_to_target: Tensor | None = None
 
     @property
     def token_ids(self) -> Tensor:

@@ -1,7 +1,7 @@
-"""Drafts from a second, smaller model that shares the target's vocabulary.
+"""Drafts from a second, smaller model.
 
-What a token was drawn from is kept as it was: raw logits in the model's dtype. This module refuses
-to turn them into probabilities.
+What a token was drawn from is kept as it was: raw logits in the model's dtype, of the tokens that
+the target has, too.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from ..core.batch import SampleBatch
 from ..core.output import SampleOutput
 from ..core.policies import Policy
 from ..core.ports import LanguageModel, Sampler
+from .draft_vocabulary import DraftVocabulary
 from .drafter import Drawn
 from .frontier import Frontier
 from .graph_parts import cut_here
@@ -31,7 +32,7 @@ class ModelMemory:
         sampler: draws; it may keep something, too.
         cache: of the draft model.
         max_len: how many positions a slot of it has.
-        logits: [num_slots, num_spec_tokens, vocab_size] in the model's dtype, or None.
+        logits: [num_slots, num_spec_tokens, draft_vocab_size] in the model's dtype, or None.
     """
 
     sampler: Sampler
@@ -49,12 +50,14 @@ class ModelDrafter:
         sampler: draws its tokens.
         policy: names the stream that it draws with, and says whether its logits are needed.
         num_spec_tokens: how many tokens it drafts at most.
+        vocabulary: the model's, where its ids are not the target's.
     """
 
     model: LanguageModel[Any]
     sampler: Sampler
     policy: Policy
     num_spec_tokens: int
+    vocabulary: DraftVocabulary | None = None
     on_device: bool = field(default=True, init=False)
 
     @property
@@ -65,8 +68,9 @@ class ModelDrafter:
     def new_memory(self, num_slots: int, max_len: int) -> ModelMemory:
         """A cache and, if the policy asks for the drafts' law, room for logits."""
         max_len = min(max_len, self.model.max_model_len)
-        shape = (num_slots, self.num_spec_tokens, self.model.vocab_size)
-        logits = None
+        own = self.vocabulary
+        vocab_size = self.model.vocab_size if own is None else len(own.draft_ids)
+        shape, logits = (num_slots, self.num_spec_tokens, vocab_size), None
         if self.policy.uses_draft_probs:
             logits = torch.zeros(shape, dtype=self.model.dtype, device=self.model.device)
         cache = self.model.new_cache(num_slots, max_len)
@@ -74,7 +78,10 @@ class ModelDrafter:
 
     def enter(self, memory: ModelMemory, slot_id: int, prompt: Sequence[int], start: int) -> None:
         """Write the prompt into the cache, as far as the draft model can follow."""
-        prefill(self.model, memory.cache, slot_id, prompt[: memory.max_len - 1], start)
+        token_ids = prompt[: memory.max_len - 1]
+        if self.vocabulary is not None:
+            token_ids = self.vocabulary.read(token_ids)
+        prefill(self.model, memory.cache, slot_id, token_ids, start)
 
     def clear(self, memory: ModelMemory, slot_ids: Sequence[int]) -> None:
         """Forget slots of the cache."""
@@ -102,6 +109,7 @@ class ModelDrafter:
             token_ids=[output.token_ids for output in drawn],
             status=[output.status for output in drawn],
             logits=memory.logits,
+            draft_to_target=None if self.vocabulary is None else self.vocabulary.draft_to_target,
         )
 
     def _score(
@@ -117,6 +125,9 @@ class ModelDrafter:
             if drawn
             else (frontier.last_token_ids, fed[:, :2], frontier.last_but_one_is_new)
         )
+        if self.vocabulary is not None:
+            # A token that was not drawn is -1: read as any other, as nothing behind it counts.
+            token_ids = self.vocabulary.target_to_draft[token_ids]
         logits = self.model.forward(
             token_ids,
             positions,
@@ -126,15 +137,20 @@ class ModelDrafter:
             max_position=frontier.last_position(place - 1, memory.max_len),
             first_is_new=first_is_new,
         )
-        return logits[:, -1]
+        return (
+            logits[:, -1] if self.vocabulary is None else logits[:, -1, self.vocabulary.draft_ids]
+        )
 
     def _draw(
         self, sampler: Sampler, logits: Tensor, frontier: Frontier, positions: Tensor, place: int
     ) -> SampleOutput:
+        own = self.vocabulary
         batch = SampleBatch(
             logits=logits,
             positions=positions,
             draft_index=place + 1,
             draft_stream=self.policy.draft_stream,
+            draft_to_target=None if own is None else own.draft_to_target,
+            target_vocab_size=None if own is None else own.target_vocab_size,
         )
         return sampler.sample(batch, frontier.params)

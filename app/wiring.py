@@ -1,9 +1,5 @@
-"""From a config to everything that decodes: the only file that names concrete parts.
+"""From a config to everything that decodes: the only file that names concrete parts."""
 
-It refuses parts that do not belong together, above all a draft with another vocabulary.
-"""
-
-import filecmp
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +15,7 @@ from ..core.errors import CheckpointError, ConfigError
 from .bundled import bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, ModelsConfig
 from .decoder import Decoder
+from .draft_vocabulary import DraftVocabulary, shared_target_ids
 from .drafter import Drafter, NoDrafter
 from .engine.cuda_graphs import new_runner
 from .engine.engine import Engine
@@ -74,9 +71,13 @@ def wire(config: Config) -> Wired:
             min_ngram=config.drafter.min_ngram,
         )
     elif num_spec_tokens:
-        draft = _draft_model(config, target, directory, draft_directory)
+        draft, vocabulary = _draft_model(config, target, tokenizer, draft_directory)
         drafter = ModelDrafter(
-            model=draft, sampler=sampler, policy=policy, num_spec_tokens=num_spec_tokens
+            model=draft,
+            sampler=sampler,
+            policy=policy,
+            num_spec_tokens=num_spec_tokens,
+            vocabulary=vocabulary,
         )
     decoder = Decoder(
         target=target,
@@ -92,16 +93,39 @@ def wire(config: Config) -> Wired:
 
 
 def _draft_model(
-    config: Config, target: TransformerModel, directory: Path, draft_directory: Path | None
-) -> TransformerModel:
+    config: Config, target: TransformerModel, tokenizer: Tokenizer, draft_directory: Path | None
+) -> tuple[TransformerModel, DraftVocabulary | None]:
     if draft_directory is None or config.drafter.name == "early-exit":
         num_layers = config.drafter.num_layers
         return target.first_layers(
             max(target.config.num_layers // 4, 1) if num_layers is None else num_layers
-        )
+        ), None
     draft = _load(draft_directory, config.models)
-    _check_same_vocabulary((directory, target), (draft_directory, draft))
-    return draft
+    return draft, _draft_vocabulary(target, tokenizer, draft, draft_directory)
+
+
+def _draft_vocabulary(
+    target: TransformerModel, tokenizer: Tokenizer, draft: TransformerModel, directory: Path
+) -> DraftVocabulary | None:
+    """None where the draft model's ids are the target's."""
+    same_size = draft.vocab_size == target.vocab_size
+    if not (directory / TOKENIZER_FILE).exists():
+        if same_size:
+            return None
+        raise CheckpointError(
+            f"{directory}: expected {TOKENIZER_FILE}, or a vocabulary of {target.vocab_size} "
+            f"tokens as the target has, got {draft.vocab_size}"
+        )
+    own = Tokenizer.load(directory)
+    own.check_fits(draft.vocab_size)
+    if same_size and own.vocabulary == tokenizer.vocabulary:
+        return None
+    target_ids = shared_target_ids(own.vocabulary, tokenizer.vocabulary)
+    if not target_ids:
+        raise CheckpointError(f"{own.file}: expected tokens that {tokenizer.file} has, got none")
+    return DraftVocabulary.of(
+        target_ids, target.vocab_size, unknown_id=own.unknown_id, device=draft.device
+    )
 
 
 def _directories(models: ModelsConfig) -> tuple[Path, Path | None]:
@@ -134,26 +158,3 @@ def _load(
 ) -> TransformerModel:
     dtype = None if models.dtype is None else getattr(torch, models.dtype)
     return load_model(directory, dtype=dtype, device=models.device, max_model_len=max_model_len)
-
-
-def _check_same_vocabulary(
-    target: tuple[Path, TransformerModel], draft: tuple[Path, TransformerModel]
-) -> None:
-    (target_directory, target_model), (draft_directory, draft_model) = target, draft
-    if draft_model.vocab_size != target_model.vocab_size:
-        raise CheckpointError(
-            f"{draft_directory}: expected a vocabulary of {target_model.vocab_size} tokens, as "
-            f"{target_directory} has, got {draft_model.vocab_size}"
-        )
-    theirs = draft_directory / TOKENIZER_FILE
-    if not theirs.exists() or filecmp.cmp(target_directory / TOKENIZER_FILE, theirs, shallow=False):
-        return
-    wanted, got = (
-        Tokenizer.load(d).backend.get_vocab() for d in (target_directory, draft_directory)
-    )
-    different = sorted({token for token, _ in wanted.items() ^ got.items()})
-    if different:
-        raise CheckpointError(
-            f"{theirs}: expected the token ids of {target_directory}, got "
-            f"{got.get(different[0])} for {different[0]!r} instead of {wanted.get(different[0])}"
-        )

@@ -1,0 +1,83 @@
+"""A draft model with a vocabulary of its own: which of its tokens the target has, too.
+
+Only those are drafted: the draft model's logits are cut to them before a token is drawn and before
+they are kept for verification, so both see the same law. What the model reads cannot change that,
+so a target token that it lacks may be read as any other.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ..core.errors import InvalidInputError
+
+
+@frozen(eq=False, kw_only=True)
+class DraftVocabulary:
+    """The tokens that a draft model and its target share.
+
+    Attributes:
+        draft_ids: [num_shared] int64, their ids in the draft model.
+        draft_to_target: [num_shared] int64, their ids in the target, in the same order.
+        target_to_draft: [target_vocab_size] int64, the id that the draft model reads for each
+            token of the target.
+    """
+
+    draft_ids: Tensor
+    draft_to_target: Tensor
+    target_to_draft: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        target_ids: Mapping[int, int],
+        target_vocab_size: int,
+        *,
+        unknown_id: int = 0,
+        device: torch.device | None = None,
+    ) -> "DraftVocabulary":
+        """The vocabulary of a draft model.
+
+        Args:
+            target_ids: draft id -> target id of every token that both have.
+            target_vocab_size: how many ids the target has.
+            unknown_id: the draft id that stands for tokens which the draft model lacks.
+            device: of the draft model.
+
+        Raises:
+            InvalidInputError: no token is shared, or two share a target id.
+        """
+        if not target_ids or len(set(target_ids.values())) < len(target_ids):
+            raise InvalidInputError(
+                "target_ids: expected one target id for each of at least one draft id, got "
+                f"{len(target_ids)} draft ids and {len(set(target_ids.values()))} target ids"
+            )
+        draft_ids, shared = torch.tensor(sorted(target_ids.items())).T.contiguous()
+        target_to_draft = torch.full((target_vocab_size,), unknown_id)
+        target_to_draft[shared] = draft_ids
+        return cls(
+            draft_ids=draft_ids.to(device),
+            draft_to_target=shared.to(device),
+            target_to_draft=target_to_draft.to(device),
+        )
+
+    @property
+    def target_vocab_size(self) -> int:
+        """How many ids the target has."""
+        return len(self.target_to_draft)
+
+    def read(self, token_ids: Sequence[int]) -> list[int]:
+        """What the draft model reads for these tokens of the target; waits for the device."""
+        return self.target_to_draft[list(token_ids)].tolist()
+
+
+def shared_target_ids(draft: Mapping[str, int], target: Mapping[str, int]) -> dict[int, int]:
+    """Draft id -> target id of each token that two vocabularies spell alike.
+
+    Args:
+        draft: token -> id.
+        target: token -> id.
+    """
+    return {draft[token]: target[token] for token in draft.keys() & target.keys()}
