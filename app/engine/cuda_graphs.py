@@ -65,27 +65,21 @@ class GraphRunner:
         running: Running,
         rooms: Sequence[int],
         token_counts: TokenCounts | None,
-        gained: Sequence[Sequence[int]],
+        gained: Sequence[Sequence[int]] | None,
     ) -> bool:
         """See `Runner.begin`."""
         if not self.step.drafter.on_device:
             return False
-        self._launch(running, rooms, token_counts, gained)
-        return True
-
-    def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:
-        """See `Runner.run_ahead`."""
-        if not self.step.drafter.on_device:
-            return False
-        captured = self._captured_for(running, max(rooms), None)
-        if not captured.is_read_at_once:
-            return False
-        if not self._begun:
-            self._launch(running, rooms, None, [()] * len(rooms))
-        elif self._last is not captured or captured.rooms != list(rooms):
-            return False
-        self._replay(captured)
-        return True
+        if gained is not None:
+            self._launch(running, rooms, token_counts, gained)
+            return True
+        captured = self._captured_for(running, max(rooms), token_counts)
+        # It writes over all of the step before but its answer.
+        may_begin = captured is self._last and captured.is_read_at_once
+        if may_begin and captured.rooms == list(rooms):
+            self._replay(captured)
+            return True
+        return False
 
     def drop(self) -> None:
         """See `Runner.drop`."""

@@ -121,9 +121,7 @@ class Loop:
     def _step(self, running: Running) -> None:
         rooms = self._rooms([0] * len(running.states))
         counts = None if running.params.penalties is None else self._counts()
-        is_ahead = (
-            counts is None and self._may_run_ahead(rooms) and self.runner.run_ahead(running, rooms)
-        )
+        is_ahead = self._begin_ahead(running, counts, rooms)
         verdicts = self.runner.run(running, rooms, counts)
         now = perf_counter()
         self.has_begun = is_ahead or self._begin_next(running, counts, verdicts)
@@ -140,7 +138,14 @@ class Loop:
                 is_well &= verdict.status is Status.OK
         return is_well and any(entry.state.finish_reason is None for entry in self._batch)
 
-    def _may_run_ahead(self, rooms: list[int]) -> bool:
+    def _begin_ahead(self, running: Running, counts: TokenCounts | None, rooms: list[int]) -> bool:
+        """Begin this step, unless it has begun, and the one after it."""
+        if counts is not None or not self._may_begin_ahead(rooms):
+            return False
+        has_begun = self.has_begun or self.runner.begin(running, rooms, counts, [()] * len(rooms))
+        return has_begun and self.runner.begin(running, rooms, counts, None)
+
+    def _may_begin_ahead(self, rooms: list[int]) -> bool:
         """Whether a step after the next one is of the same requests, whatever that one emits.
 
         A request may still end with a token that it emits; what it gets behind that is dropped.

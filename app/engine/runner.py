@@ -45,27 +45,19 @@ class Runner(Protocol):
         running: Running,  # noqa: ARG002, for runners that begin early
         rooms: Sequence[int],  # noqa: ARG002
         token_counts: TokenCounts | None,  # noqa: ARG002
-        gained: Sequence[Sequence[int]],  # noqa: ARG002
+        gained: Sequence[Sequence[int]] | None,  # noqa: ARG002
     ) -> bool:
-        """Begin the step that the next `run` will ask for; False if this runner cannot.
+        """Begin a step that a later `run` will ask for; False if this runner cannot.
+
+        Steps are asked for in the order in which they began.
 
         Args:
             running: the batch.
             rooms: as `run` will be told.
             token_counts: the same.
-            gained: tokens that the requests will have by then, beside those that they have.
-        """
-        return False
-
-    def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:  # noqa: ARG002
-        """Begin the step that the next `run` will ask for, and the one behind it.
-
-        False if this runner cannot begin the second without reading the first. No request may have
-        penalties.
-
-        Args:
-            running: the batch.
-            rooms: as `run` will be told for both steps, whatever the first one emits.
+            gained: tokens that the requests will have by then, beside those that they have. None
+                where only the device knows, because the step before it has begun and has not been
+                read; that one must be of the same batch, rooms and counts.
         """
         return False
 

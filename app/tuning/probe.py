@@ -169,14 +169,10 @@ class WholeProbe:
         running: Running,
         rooms: Sequence[int],
         token_counts: TokenCounts | None,
-        gained: Sequence[Sequence[int]],
+        gained: Sequence[Sequence[int]] | None,
     ) -> bool:
         """See `Runner.begin`; what the host does meanwhile is measured as it is served."""
         return self.runner.begin(running, rooms, token_counts, gained)
-
-    def run_ahead(self, running: Running, rooms: Sequence[int]) -> bool:
-        """See `Runner.run_ahead`; steps are measured as they are served."""
-        return self.runner.run_ahead(running, rooms)
 
     def drop(self) -> None:
         """See `Runner.drop`."""

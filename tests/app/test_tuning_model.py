@@ -1,7 +1,8 @@
 """The goodput model: what it is made of, and the steps of real runs that it foresees."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count, product
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -13,7 +14,6 @@ from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.schedule import Limits
-from acceptor.app.frontier import Running
 from acceptor.app.request import GenerationRequest
 from acceptor.app.tuning.costs import StepCosts, StepSample, StepTimes
 from acceptor.app.tuning.goodput import Goodput, predict, recommend
@@ -232,13 +232,14 @@ def test_steps_are_measured_as_they_are_served(
 ) -> None:
     """Where the device may begin a step before the host has read the last one, it does."""
     is_ahead: list[bool] = []
-    run_ahead = GraphRunner.run_ahead
+    begin = GraphRunner.begin
 
-    def noted(self: GraphRunner, running: Running, rooms: Sequence[int]) -> bool:
-        is_ahead.append(run_ahead(self, running, rooms))
-        return is_ahead[-1]
+    def noted(self: GraphRunner, *arguments: Any) -> bool:
+        has_begun = begin(self, *arguments)
+        is_ahead.append(has_begun and arguments[-1] is None)
+        return has_begun
 
-    monkeypatch.setattr(GraphRunner, "run_ahead", noted)
+    monkeypatch.setattr(GraphRunner, "begin", noted)
     request = GenerationRequest(prompt_token_ids=[1], max_tokens=40, ignore_eos=True)
     plan = Plan(lengths=(3,), concurrencies=(2,), num_steps=12)
     parts = evolve(make_pair().decoder(Probabilistic(), 3), new_runner=recorded)
