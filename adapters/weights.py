@@ -20,6 +20,8 @@ from .transformer import MLP, Attention, Decoder, Layer, Linear
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
 LM_HEAD = "lm_head.weight"
+DRAFT_TO_TARGET = "d2t"
+"""Of a draft model with fewer ids than its target: target id minus draft id, of each draft id."""
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, Shape]:
@@ -59,11 +61,11 @@ def _layer_tensors(config: ModelConfig) -> dict[str, Shape]:
 
 
 def ignored_tensors(config: ModelConfig) -> frozenset[str]:
-    """Names that old checkpoints hold although the config says all about them."""
+    """Names that a checkpoint may hold, and that the model does not need."""
     frequencies = {
         f"model.layers.{index}.self_attn.rotary_emb.inv_freq" for index in range(config.num_layers)
     }
-    return frozenset(frequencies | {LM_HEAD})
+    return frozenset(frequencies | {LM_HEAD, DRAFT_TO_TARGET, "t2d"})
 
 
 class Tensors(Protocol):

@@ -11,6 +11,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from ..core.checks import check_integers
 from ..core.errors import InvalidInputError
 
 
@@ -47,13 +48,16 @@ class DraftVocabulary:
             device: of the draft model.
 
         Raises:
-            InvalidInputError: no token is shared, or two share a target id.
+            InvalidInputError: no token is shared, or two share a target id, or an id is not in the
+                target's vocabulary.
         """
-        if not target_ids or len(set(target_ids.values())) < len(target_ids):
+        different = set(target_ids.values())
+        if not target_ids or len(different) < len(target_ids):
             raise InvalidInputError(
                 "target_ids: expected one target id for each of at least one draft id, got "
-                f"{len(target_ids)} draft ids and {len(set(target_ids.values()))} target ids"
+                f"{len(target_ids)} draft ids and {len(different)} target ids"
             )
+        check_integers("target_ids", tuple(different), 0, target_vocab_size - 1)
         draft_ids, shared = torch.tensor(sorted(target_ids.items())).T.contiguous()
         target_to_draft = torch.full((target_vocab_size,), unknown_id)
         target_to_draft[shared] = draft_ids

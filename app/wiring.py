@@ -6,10 +6,12 @@ from typing import Any
 import torch
 from attrs import frozen
 
+from ..adapters.checkpoint import Checkpoint
 from ..adapters.hub import find_directory
 from ..adapters.language_model import TransformerModel
 from ..adapters.loader import load_model
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
+from ..adapters.weights import DRAFT_TO_TARGET
 from ..backends import load_sampler
 from ..core.errors import CheckpointError, ConfigError
 from .bundled import bundled_pair
@@ -108,9 +110,13 @@ def _draft_vocabulary(
     target: TransformerModel, tokenizer: Tokenizer, draft: TransformerModel, directory: Path
 ) -> DraftVocabulary | None:
     """None where the draft model's ids are the target's."""
-    same_size = draft.vocab_size == target.vocab_size
+    checkpoint, is_as_large = Checkpoint.open(directory), draft.vocab_size == target.vocab_size
+    if DRAFT_TO_TARGET in checkpoint.entries:
+        offsets = checkpoint.tensor(DRAFT_TO_TARGET).tolist()
+        target_ids = {draft_id: draft_id + offset for draft_id, offset in enumerate(offsets)}
+        return DraftVocabulary.of(target_ids, target.vocab_size, device=draft.device)
     if not (directory / TOKENIZER_FILE).exists():
-        if same_size:
+        if is_as_large:
             return None
         raise CheckpointError(
             f"{directory}: expected {TOKENIZER_FILE}, or a vocabulary of {target.vocab_size} "
@@ -118,7 +124,7 @@ def _draft_vocabulary(
         )
     own = Tokenizer.load(directory)
     own.check_fits(draft.vocab_size)
-    if same_size and own.vocabulary == tokenizer.vocabulary:
+    if is_as_large and own.vocabulary == tokenizer.vocabulary:
         return None
     target_ids = shared_target_ids(own.vocabulary, tokenizer.vocabulary)
     if not target_ids:

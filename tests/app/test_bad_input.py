@@ -172,29 +172,21 @@ def test_an_acceptance_length_beyond_the_draft(complaint: Complaint, tmp_path: P
     assert message == "acceptance_length: expected a number in [1, 5], got 9"
 
 
-def test_a_draft_with_another_vocabulary(complaint: Complaint, copy_of: CopyOf) -> None:
+def test_a_draft_whose_tokens_nobody_can_tell(complaint: Complaint, copy_of: CopyOf) -> None:
     draft = copy_of(DRAFT)
     config = json.loads((draft / "config.json").read_text())
     (draft / "config.json").write_text(json.dumps(config | {"vocab_size": 4090}))
     tensors = load_file(draft / "model.safetensors")
     name = "model.embed_tokens.weight"
     save_file({**tensors, name: tensors[name][:4090].clone()}, draft / "model.safetensors")
-    assert complaint(*GENERATE, "--target", TARGET, "--draft", draft) == (
-        f"{draft}: expected a vocabulary of 4096 tokens, as {TARGET} has, got 4090"
+    arguments = (*GENERATE, "--target", TARGET, "--draft", draft)
+    assert complaint(*arguments).startswith(
+        f"{draft / 'tokenizer.json'}: expected token ids below the model's vocab_size, 4090"
     )
-
-
-def test_a_draft_whose_tokenizer_numbers_words_otherwise(
-    complaint: Complaint, copy_of: CopyOf
-) -> None:
-    draft = copy_of(DRAFT)
-    tokenizer = json.loads((draft / "tokenizer.json").read_text())
-    vocabulary = tokenizer["model"]["vocab"]
-    vocabulary["A"], vocabulary["B"] = vocabulary["B"], vocabulary["A"]
-    (draft / "tokenizer.json").write_text(json.dumps(tokenizer))
-    assert complaint(*GENERATE, "--target", TARGET, "--draft", draft) == (
-        f"{draft / 'tokenizer.json'}: expected the token ids of {TARGET}, got "
-        f"{vocabulary['A']} for 'A' instead of {vocabulary['B']}"
+    (draft / "tokenizer.json").unlink()
+    assert complaint(*arguments) == (
+        f"{draft}: expected tokenizer.json, or a vocabulary of 4096 tokens as the target has, "
+        "got 4090"
     )
 
 

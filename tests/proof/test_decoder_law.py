@@ -2,12 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from attrs import evolve, field, frozen
 
 from acceptor.app.decoder import Decoder
+from acceptor.app.draft_vocabulary import DraftVocabulary
 from acceptor.app.drafter import Drawn
 from acceptor.app.frontier import Frontier
 from acceptor.app.model_drafter import ModelDrafter, ModelMemory
@@ -15,6 +18,7 @@ from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import GenerationRequest
 from acceptor.core import (
     Block,
+    LanguageModel,
     Policy,
     Probabilistic,
     Recipe,
@@ -58,16 +62,17 @@ def emitted_law(decoder: Decoder, params: SamplingParams, num_tokens: int) -> La
     return dict(law)
 
 
-def next_logits(output: Tokens) -> Floats:
-    known, target = torch.tensor([[*PROMPT, *output]]), PAIR.target
+def next_logits(target: LanguageModel[Any], output: Tokens) -> Floats:
+    known = torch.tensor([[*PROMPT, *output]])
     cache, places = target.new_cache(1, known.shape[1]), torch.arange(known.shape[1])[None]
-    return target.forward(known, places, cache, torch.tensor([0]))[0, -1].double().numpy()
+    logits = target.forward(known, places, cache, torch.tensor([0]))[0, -1]
+    return logits.double().numpy()
 
 
 def error_of(decoder: Decoder, params: SamplingParams, num_tokens: int) -> float:
     """The largest of all conditional probabilities, compared with plain sampling's."""
     emitted = emitted_law(decoder, params, num_tokens)
-    expected = sequence_law(next_logits, params, num_tokens, PROMPT)
+    expected = sequence_law(partial(next_logits, decoder.target), params, num_tokens, PROMPT)
     assert sum(emitted.values()) == pytest.approx(1.0)
     return max(
         largest(conditional(emitted, n), conditional(expected, n)) for n in range(1, num_tokens + 1)
@@ -78,6 +83,40 @@ def error_of(decoder: Decoder, params: SamplingParams, num_tokens: int) -> float
 @pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
 def test_decoding_with_a_draft_model_is_exact(policy: Policy, params: SamplingParams) -> None:
     assert error_of(PAIR.decoder(policy, 2), params, 3) <= EXACT
+
+
+@pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
+def test_decoding_with_a_draft_model_of_another_vocabulary_is_exact(policy: Policy) -> None:
+    """Its id 0 is the target's 2, its 2 the target's 1, and its 1 a token that the target lacks."""
+    assert error_of(with_own_ids(ModelDrafter, policy), PARAMS, 3) <= EXACT
+
+
+@frozen(eq=False)
+class MixingUp(ModelDrafter):
+    """Tells the sampler the ids of its tokens in the wrong order."""
+
+    def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Drawn:
+        drawn = super().draft(memory, frontier, num_tokens)
+        assert drawn.draft_to_target is not None
+        return evolve(drawn, draft_to_target=drawn.draft_to_target.flip(0))
+
+
+@pytest.mark.parametrize("policy", LOSSLESS[2:], ids=lambda policy: policy.name)
+def test_ids_that_are_mixed_up_are_caught(policy: Policy) -> None:
+    assert error_of(with_own_ids(MixingUp, policy), PARAMS, 3) > 1e-3
+
+
+def with_own_ids(drafter: type[ModelDrafter], policy: Policy) -> Decoder:
+    pair = Pair.make(seed=4, vocab_size=3)
+    decoder = pair.decoder(policy, 2)
+    drafts = drafter(
+        model=pair.draft,
+        sampler=decoder.sampler,
+        policy=policy,
+        num_spec_tokens=2,
+        vocabulary=DraftVocabulary.of({0: 2, 2: 1}, 3),
+    )
+    return evolve(decoder, drafter=drafts)
 
 
 @pytest.mark.parametrize("policy", [LOSSLESS[1], LOSSLESS[3]], ids=lambda policy: policy.name)

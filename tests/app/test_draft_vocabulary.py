@@ -1,0 +1,149 @@
+"""Draft models whose ids are not the target's: other numbers, fewer tokens, tokens of their own."""
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve, frozen
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from acceptor.app.bundled import bundled_pair
+from acceptor.app.cli import main
+from acceptor.app.decode import DecodeStep
+from acceptor.app.decoder import Decoder
+from acceptor.app.draft_vocabulary import DraftVocabulary, shared_target_ids
+from acceptor.app.engine.cuda_graphs import GraphRunner
+from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.runner import EagerRunner, Runner
+from acceptor.app.engine.schedule import Limits
+from acceptor.app.model_drafter import ModelDrafter
+from acceptor.app.request import GenerationRequest
+from acceptor.core import Block, InvalidInputError, Policy, Probabilistic, SamplingParams, Strict
+from kit.toy_engine import record
+from kit.toy_pair import VOCAB_SIZE, Pair, TableModel, random_table
+
+SHARED = {0: 11, 1: 3, 3: 0, 4: 7, 5: 12, 6: 5, 8: 1}
+"""Draft id -> target id; 2 and 7 are the draft model's own."""
+
+
+def mapped_decoder(pair: Pair, policy: Policy, num_spec_tokens: int = 3) -> Decoder:
+    decoder = pair.decoder(policy, num_spec_tokens)
+    drafter = ModelDrafter(
+        model=TableModel(random_table(7, vocab_size=9)),
+        sampler=decoder.sampler,
+        policy=policy,
+        num_spec_tokens=num_spec_tokens,
+        vocabulary=DraftVocabulary.of(SHARED, VOCAB_SIZE, unknown_id=2),
+    )
+    return evolve(decoder, drafter=drafter)
+
+
+@pytest.mark.parametrize("runner", [EagerRunner, partial(GraphRunner, record=record)])
+@pytest.mark.parametrize(
+    "policy", [Strict(), Strict(coupled=True), Probabilistic(), Block()], ids=lambda p: p.name
+)
+def test_an_engine_decodes_with_another_vocabulary(
+    pair: Pair, policy: Policy, runner: Callable[[DecodeStep], Runner]
+) -> None:
+    requests = [
+        GenerationRequest(
+            prompt_token_ids=[seed, 2, 12], params=SamplingParams(seed=seed), max_tokens=20
+        )
+        for seed in range(6)
+    ]
+    decoder = mapped_decoder(pair, policy)
+    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=40))
+    results = engine.generate(requests)
+    assert results == [decoder.generate([request])[0] for request in requests]
+    assert sum(result.statistics.num_accepted_tokens for result in results) > 3
+    if isinstance(policy, Strict):
+        plain = pair.decoder(policy, 0).generate(requests)
+        assert [one.token_ids for one in results] == [one.token_ids for one in plain]
+
+
+def test_a_draft_model_reads_its_own_ids_and_drafts_the_targets(pair: Pair) -> None:
+    """A draft model that is the target with its tokens renumbered drafts what the target says."""
+    order = torch.randperm(VOCAB_SIZE, generator=torch.Generator().manual_seed(3))
+    ids = dict(enumerate(order.tolist()))
+    renumbered = Renumbered(table=pair.target.table, order=order)
+    decoder = pair.decoder(Strict(coupled=True), 4)
+    assert isinstance(decoder.drafter, ModelDrafter)
+    drafter = evolve(
+        decoder.drafter, model=renumbered, vocabulary=DraftVocabulary.of(ids, VOCAB_SIZE)
+    )
+    request = GenerationRequest(prompt_token_ids=[5, 1], params=SamplingParams(seed=2))
+    (result,) = evolve(decoder, drafter=drafter).generate([request])
+    assert result.statistics.acceptance_rate == 1
+
+
+@frozen(eq=False, kw_only=True)
+class Renumbered(TableModel):
+    """The same model, whose id i is the token that another calls order[i]."""
+
+    order: Tensor
+
+    def forward(self, token_ids: Tensor, *args: Any, **options: Any) -> Tensor:
+        return super().forward(self.order[token_ids], *args, **options)[..., self.order]
+
+
+def test_tokens_are_shared_by_their_spelling() -> None:
+    draft = {"a": 0, "b": 1, "own": 2, "c": 3}
+    assert shared_target_ids(draft, {"c": 5, "b": 0, "a": 9, "more": 1}) == {0: 9, 1: 0, 3: 5}
+
+
+@pytest.mark.parametrize("ids", [{}, {0: 3, 1: 3}, {0: 13}, {0: -1}])
+def test_ids_that_name_no_token_of_the_target_are_refused(ids: dict[int, int]) -> None:
+    with pytest.raises(InvalidInputError, match="target_ids"):
+        DraftVocabulary.of(ids, VOCAB_SIZE)
+
+
+KEPT = [token_id for token_id in range(4095, -1, -1) if token_id < 300 or token_id % 7]
+
+
+@pytest.fixture
+def smaller_draft(tmp_path: Path) -> Path:
+    """The bundled draft without every seventh token, its ids in reverse order."""
+    draft = Path(shutil.copytree(bundled_pair()[1], tmp_path / "draft"))
+    tokenizer = json.loads((draft / "tokenizer.json").read_text())
+    new_ids = {old: new for new, old in enumerate(KEPT)}
+    vocabulary, model = tokenizer["model"]["vocab"], tokenizer["model"]
+    model["vocab"] = {text: new_ids[old] for text, old in vocabulary.items() if old in new_ids}
+    merged = (pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"])
+    known = model["vocab"].keys()
+    model["merges"] = [pair for pair in merged if {*pair, "".join(pair)} <= known]
+    for token in tokenizer["added_tokens"]:
+        token["id"] = new_ids[token["id"]]
+    (draft / "tokenizer.json").write_text(json.dumps(tokenizer))
+    config = json.loads((draft / "config.json").read_text())
+    (draft / "config.json").write_text(json.dumps(config | {"vocab_size": len(KEPT)}))
+    tensors = load_file(draft / "model.safetensors")
+    name = "model.embed_tokens.weight"
+    save_file({**tensors, name: tensors[name][KEPT].clone()}, draft / "model.safetensors")
+    return draft
+
+
+@pytest.mark.parametrize("named_by", ["tokenizer", "d2t"])
+def test_generate_works_on_such_a_pair(
+    smaller_draft: Path, capsys: pytest.CaptureFixture[str], named_by: str
+) -> None:
+    if named_by == "d2t":
+        file = smaller_draft / "model.safetensors"
+        save_file(load_file(file) | {"d2t": torch.tensor(KEPT) - torch.arange(len(KEPT))}, file)
+        (smaller_draft / "tokenizer.json").unlink()
+    pair = ["--target", str(bundled_pair()[0]), "--draft", str(smaller_draft)]
+    arguments = ["generate", "--prompt", "ROMEO:", "--max-tokens", "24", "--seed", "7", "--json"]
+    answers = []
+    for more in (["strict"], ["strict", "--num-spec-tokens", "0"], ["probabilistic"]):
+        with pytest.raises(SystemExit) as exit_:
+            main([*arguments, *pair, "--policy", *more])
+        assert exit_.value.code in (0, None)
+        answers.append(json.loads(capsys.readouterr().out))
+    strict, plain, probabilistic = answers
+    assert strict["token_ids"] == plain["token_ids"]
+    assert probabilistic["stats"]["acceptance_rate"] > 0.2
