@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from acceptor.app.acceptance_table import LOSSLESS, PROMPTS, Row, as_markdown, measure_acceptance
+from lab.acceptance_table import LOSSLESS, PROMPTS, Row, as_markdown, measure_acceptance
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
 

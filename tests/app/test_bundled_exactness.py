@@ -15,7 +15,6 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from acceptor.app.acceptance_table import PROMPTS
 from acceptor.app.config import Config, DecodingConfig
 from acceptor.app.drafter import NoDrafter
 from acceptor.app.engine.engine import Engine
@@ -27,6 +26,7 @@ from acceptor.backends.reference.recipe import log_probs
 from acceptor.core import Level, SamplingParams, SamplingTensors, Stream, Strict
 from acceptor.core.race import BLOCK_SIZE
 from acceptor.core.randomness import exponential, random_words
+from lab.acceptance_table import PROMPTS
 
 NEAR = 1e-5
 MAX_TOKENS = 12

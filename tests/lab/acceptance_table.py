@@ -1,7 +1,8 @@
 """Acceptance of the lossless policies on the bundled pair, for the documentation.
 
-`python -m acceptor.app.acceptance_table` writes acceptance.json and acceptance.md. Acceptance needs
-no clock; this module refuses to measure speed.
+Run from the repository's root, this writes acceptance.json and acceptance.md in some minutes:
+
+    PYTHONPATH=tests python -m lab.acceptance_table
 """
 
 import json
@@ -14,13 +15,13 @@ from pathlib import Path
 import click
 from attrs import asdict, frozen
 
-from ..core.sampling_params import SamplingParams
-from ..core.statistics import AcceptanceStatistics
-from .bench.builtin_prompts import PLAYS, PROSE
-from .config import Config, DecodingConfig
-from .policies import POLICIES
-from .request import GenerationRequest
-from .wiring import wire
+from acceptor.app.bench.builtin_prompts import PLAYS, PROSE
+from acceptor.app.config import Config, DecodingConfig
+from acceptor.app.policies import POLICIES
+from acceptor.app.request import GenerationRequest
+from acceptor.app.wiring import wire
+from acceptor.core.sampling_params import SamplingParams
+from acceptor.core.statistics import AcceptanceStatistics
 
 LOSSLESS = ("strict", "strict-coupled", "probabilistic", "block")
 TEMPERATURES = (1.0, 0.7)
