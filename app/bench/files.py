@@ -1,13 +1,16 @@
-"""Files that a run leaves behind and a later one reads.
-
-This module refuses to end a run in a traceback.
-"""
+"""Files that a run leaves behind and a later one reads: results as JSON, and texts."""
 
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ...core.errors import ConfigError
+from attrs import AttrsInstance, asdict
+
+from ...core.errors import AcceptorError, ConfigError
+
+Record = TypeVar("Record", bound=AttrsInstance)
+_NUMBERS = re.compile(r"\[\s+([^\[\]{}\"]+?)\s+\]")
 
 
 def make_room(path: Path | None) -> None:
@@ -37,6 +40,17 @@ def write_file(path: Path, text: str) -> None:
         raise ConfigError(f"{path}: expected a file that can be written, got {error}") from None
 
 
+def write_record(path: Path, record: AttrsInstance) -> None:
+    """Write an attrs instance as JSON that `read_record` reads; numbers of a list on one line.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    text = json.dumps(asdict(record), indent=1, ensure_ascii=False)
+    on_one_line = _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
+    write_file(path, on_one_line + "\n")
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """What a JSON file holds.
 
@@ -50,3 +64,32 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")
     return content
+
+
+def read_record(path: Path, kind: type[Record], command: str) -> Record:
+    """What an earlier run of a command wrote with `--json`.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds something else.
+    """
+    from cattrs import Converter  # noqa: PLC0415, only reading needs it
+    from cattrs.errors import BaseValidationError  # noqa: PLC0415
+
+    content = read_object(path)
+    try:
+        return Converter().structure(content, kind)
+    except (BaseValidationError, TypeError, ValueError) as error:
+        problem = first_problem(error)
+        raise ConfigError(f"{path}: expected what {command} --json writes: {problem}") from None
+
+
+def first_problem(error: Exception) -> str:
+    """What is wrong, and where, in an error that cattrs raised."""
+    from cattrs import transform_error  # noqa: PLC0415, only reading needs it
+    from cattrs.v import format_exception  # noqa: PLC0415
+
+    def text(problem: BaseException, kind: type | None) -> str:
+        is_ours = isinstance(problem, AcceptorError)
+        return str(problem) if is_ours else format_exception(problem, kind)
+
+    return str(transform_error(error, format_exception=text)[0]).replace(" @ $", " at ")

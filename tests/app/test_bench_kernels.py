@@ -1,6 +1,7 @@
 """The benchmark of kernels, as far as a CPU can tell: inputs, statistics, tables, the command."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,21 @@ from attrs import evolve
 from click.testing import CliRunner, Result
 
 from acceptor.app.bench.kernels.command import kernels
-from acceptor.app.bench.kernels.figures import Figures
 from acceptor.app.bench.kernels.floor import Floor
-from acceptor.app.bench.kernels.inputs import Logits, draw_drafts, make_step
+from acceptor.app.bench.kernels.inputs import draw_drafts, make_step
+from acceptor.app.bench.kernels.logits import KINDS, Logits
 from acceptor.app.bench.kernels.results import Cell, Line, Run, Times
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
-from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown
-from acceptor.app.bench.kernels.workload import Workload, headline
+from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown, terminal_tables, worst_table
+from acceptor.app.bench.kernels.workload import (
+    HEADLINE,
+    NUM_REQS,
+    WORST,
+    Workload,
+    table_of,
+)
 from acceptor.backends import load_sampler
-from acceptor.core import InvalidInputError, Recipe
+from acceptor.core import ConfigError, Recipe
 
 SAMPLED = Recipe(temperature=0.8)
 GREEDY = Recipe(temperature=0)
@@ -38,6 +45,46 @@ def test_logits_are_broad_with_a_few_peaks_and_the_draft_is_near() -> None:
     assert float((logits.target > 9).float().sum(-1).mean()) == pytest.approx(7, abs=2)
     gap = logits.draft - logits.target[:, :3]
     assert float(gap.std()) == pytest.approx(0.7, abs=0.01)
+
+
+def test_every_kind_of_rows_is_what_it_says() -> None:
+    rows = {name: kind((6, 20_000), noise()) for name, kind in KINDS.items()}
+    assert float(rows["flat"].std()) == pytest.approx(1, abs=0.02)
+    assert torch.equal(rows["ties"], rows["ties"].round())
+    assert float(rows["ties"].std()) == pytest.approx(2, abs=0.05)
+    assert (rows["sharp"].topk(2).values.diff() < -30).all()
+    # Once the noise is averaged, the logarithm of the rank is left: a power law.
+    mean = rows["zipf"].mean(0).sort(descending=True).values
+    assert float(mean[99] - mean[9_999]) == pytest.approx(1.1 * math.log(100), abs=0.6)
+    assert (rows["zipf"].argmax(-1) < 100).sum() < 6
+
+
+def test_mixed_rows_are_of_another_kind_each_and_so_are_their_drafts() -> None:
+    logits = Logits.random(Workload(num_reqs=5, vocab_size=3000, inputs="mixed"), noise())
+    for name, rows, last in (("target", logits.target, 20), ("draft", logits.draft, 15)):
+        flat = rows.float().flatten(0, 1)
+        assert len(flat) == last
+        is_round = (flat == flat.round()).all(-1).view(5, -1)
+        is_sharp = (flat.amax(-1) > 30).view(5, -1)
+        place = torch.arange(20).view(5, 4)[:, : is_round.shape[1]] % len(KINDS)
+        kinds = list(KINDS)
+        assert torch.equal(is_round, place == kinds.index("ties")), name
+        assert torch.equal(is_sharp, place == kinds.index("sharp")), name
+
+
+def test_requests_have_the_penalties_and_biases_of_their_workload() -> None:
+    workload = Workload(
+        num_reqs=3, vocab_size=900, repetition_penalty=1.1, num_biases=2, logprobs=20
+    )
+    sampler = load_sampler("reference")
+    step = make_step(workload, Logits.random(workload, noise()), noise(1), sampler)
+    counts = step.batch.token_counts
+    assert counts is not None
+    assert counts.prompt_mask.any(-1).all()
+    assert counts.output_counts.sum(-1).tolist() == [128] * 3
+    assert {len(one.logit_bias) for one in step.requests} == {2}
+    output = sampler.verify(step.batch, step.params, step.policy)
+    assert output.logprobs is not None
 
 
 @pytest.mark.parametrize(
@@ -97,11 +144,21 @@ def test_the_floor_counts_the_rows_that_the_rule_needs(
     assert workload.num_bytes == 2 * rows * 10 * 2
 
 
+def test_a_floor_under_penalties_counts_five_bytes_a_token_id_too() -> None:
+    workload = Workload(num_reqs=2, vocab_size=10, repetition_penalty=1.1)
+    assert workload.num_bytes == 2 * 7 * 10 * 2 + 2 * 10 * 5
+
+
 def test_the_headline_is_six_rows_at_four_sizes() -> None:
-    workloads = [*headline()]
+    workloads = [*table_of(HEADLINE, NUM_REQS, ("lm",))]
     assert len({w.label for w in workloads}) == 6
     assert sorted({w.num_reqs for w in workloads}) == [1, 16, 64, 256]
     assert len(workloads) == 24
+
+
+def test_rows_of_the_worst_table_have_different_names() -> None:
+    lines = [Line(workload=row, floor=None, cells=(Cell(backend="a"),)) for row in WORST]
+    assert len(worst_table(lines).rows) == 2 * len(WORST)
 
 
 def test_every_call_is_timed_and_they_take_turns() -> None:
@@ -129,22 +186,23 @@ def a_run() -> Run:
     )
 
 
-def test_figures_are_medians_ratios_and_a_share_of_the_bandwidth() -> None:
-    run = a_run()
-    triton, cupy, missing = (Figures.of(cell, run.lines[0], run) for cell in run.lines[0].cells)
+def test_the_terminal_shows_medians_ratios_and_a_share_of_the_bandwidth() -> None:
+    ((caption, table),) = terminal_tables(a_run())
+    triton, cupy, missing = ([str(cell) for cell in row[2:]] for row in table.rows)
     # 28,000 bytes take 10 µs at that bandwidth.
-    assert (triton.cold, triton.floor_ratio, triton.backend_ratio) == (20.0, 4.0, 1.0)
-    assert triton.share == pytest.approx(0.5)
-    assert cupy.backend_ratio == 1.5
-    assert missing == Figures(cold=None, share=None, floor_ratio=None, backend_ratio=None)
+    assert triton[:8] == ["triton", "20.0", "8.0", "50.0", "–", "5.0", "4.00", "1.00"]
+    assert triton[9:] == ["50%", "2.25 of 3", "0 of 4"]
+    assert (cupy[7], cupy[11]) == ("1.50", "1 of 4")
+    assert (missing[1], missing[-1]) == (NOT_AVAILABLE, "it broke")
+    assert "a GPU" in caption
 
 
 def test_a_run_survives_its_json(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    path.write_text(a_run().to_json(), encoding="utf-8")
+    a_run().write(path)
     assert Run.read(path) == a_run()
     path.write_text("{}", encoding="utf-8")
-    with pytest.raises(InvalidInputError, match=r"run\.json"):
+    with pytest.raises(ConfigError, match=r"run\.json: expected what bench kernels --json writes"):
         Run.read(path)
 
 
@@ -154,6 +212,22 @@ def test_markdown_shows_every_backend_and_what_is_missing() -> None:
     assert "| probabilistic, temperature 0.8 | cupy | 30.0 |" in text
     assert f"| probabilistic, temperature 0.8 | reference | {NOT_AVAILABLE} |" in text
     assert "a GPU" in text
+    assert "Of 8 requests checked, 1 differ" in text
+
+
+def test_the_worst_table_names_the_slowest_inputs_of_each_backend() -> None:
+    (line,) = a_run().lines
+    fast = evolve(line.cells[0], times=Times(graph_cold=(6.0,)))
+    flat = evolve(
+        line,
+        workload=evolve(line.workload, inputs="flat"),
+        cells=(fast, evolve(line.cells[1], times=Times(graph_cold=(75.0,))), line.cells[2]),
+    )
+    text = markdown(evolve(a_run(), lines=(), worst=(line, flat)))
+    assert "The slowest of lm, flat inputs" in text
+    assert "| probabilistic, temperature 0.8 | triton | 20.0 (4.00 ×, lm) |" in text
+    assert "| probabilistic, temperature 0.8 | cupy | 75.0 (15.00 ×, flat) |" in text
+    assert f"| reference | {NOT_AVAILABLE} (lm) |" in text
 
 
 def bench(*arguments: object) -> Result:
@@ -173,10 +247,39 @@ def test_the_command_measures_writes_and_shows_again(tmp_path: Path) -> None:
     assert len(cells) == 8
     assert all(len(cell["times"]["eager_cold"]) == 2 for cell in cells)
     assert all(cell["num_checked"] and not cell["num_different"] for cell in cells)
-    assert "strict-coupled, temperature 0.8, top-k 20, K = 2, V = 600" in tables.read_text()
+    assert "strict-coupled, temperature 0.8, top-k 20, K = 2 |" in tables.read_text()
     assert figure.read_text().startswith("<?xml")
     again = CliRunner().invoke(kernels, ["--read", str(json_file), "--markdown", str(tables)])
     assert again.exit_code == 0, again.output
+
+
+def test_headline_and_worst_table_come_from_one_command(tmp_path: Path) -> None:
+    json_file, tables = tmp_path / "run.json", tmp_path / "run.md"
+    chosen = [
+        "--headline",
+        "--worst",
+        "--requests",
+        1,
+        "--inputs",
+        "flat,mixed",
+        "--only",
+        "greedy",
+    ]
+    files = ["--json", json_file, "--markdown", tables]
+    result = bench("--backend", "reference", *chosen, "--only", "greedy", *files)
+    assert result.exit_code == 0, result.output
+    run = Run.read(json_file)
+    assert [line.workload.inputs for line in run.lines] == ["flat", "mixed"]
+    assert [line.workload.inputs for line in run.worst] == ["flat", "mixed"]
+    assert {line.workload.label for line in run.worst} == {"greedy, repetition penalty 1.1"}
+    assert all(cell.num_checked and not cell.num_different for cell in cells_of(run))
+    text = tables.read_text()
+    assert "| greedy, mixed inputs |" in text
+    assert "The slowest of flat, mixed inputs" in text
+
+
+def cells_of(run: Run) -> list[Cell]:
+    return [cell for line in (*run.lines, *run.worst) for cell in line.cells]
 
 
 def test_a_backend_that_cannot_run_here_costs_its_own_cells_only() -> None:
@@ -188,7 +291,14 @@ def test_a_backend_that_cannot_run_here_costs_its_own_cells_only() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--backend", "nope"), ("--policy", "nope"), ("--dtype", "int8"), ("--requests", "many")],
+    [
+        ("--backend", "nope"),
+        ("--policy", "nope"),
+        ("--dtype", "int8"),
+        ("--requests", "many"),
+        ("--inputs", "odd"),
+        ("--only", "nothing"),
+    ],
 )
 def test_unknown_names_are_refused_in_one_line(arguments: tuple[str, str]) -> None:
     result = bench("--backend", "reference", *arguments)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from acceptor.app.bench.kernels.inputs import Logits, make_step
+from acceptor.app.bench.kernels.inputs import make_step
+from acceptor.app.bench.kernels.logits import Logits
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.backends import load_sampler
 from acceptor.core import Recipe

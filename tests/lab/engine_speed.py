@@ -31,7 +31,6 @@ from transformers import (
     PreTrainedModel,
 )
 
-from acceptor.app.bench.kernels.figures import cold_time
 from acceptor.app.bench.kernels.machine import describe
 from acceptor.app.bench.kernels.measure import Bench
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
@@ -105,7 +104,7 @@ def main(backend: str, rehearse: bool, out: Path) -> None:
     sizes = REHEARSAL if rehearse else Sizes()
     pair = load_pair(sizes, device)
     verification = Bench(
-        backends=(backend,), stopwatch=Stopwatch.on(device, 20), num_sets=2, check=False
+        backends=(backend,), stopwatch=Stopwatch.on(device, 20), num_sets=2, num_checked=0
     )
     record: Record = {
         "date": datetime.now(UTC).date().isoformat(),
@@ -219,7 +218,7 @@ def verification_ms(bench: Bench, num_reqs: int, num_spec_tokens: int, vocab_siz
         recipe=Recipe(temperature=1.0),
     )
     (line,) = bench.run([workload], lambda _: None)
-    microseconds = cold_time(line.cells[0])
+    microseconds = line.cells[0].cold
     if microseconds is None:
         raise click.ClickException(line.cells[0].problem)
     return microseconds / 1000

@@ -1,15 +1,12 @@
-"""What no backend can beat: the time of reading logits once, and the bandwidth of reading a lot.
+"""What no backend can beat: the time of reading so many bytes once.
 
-Both are measured with a plain read kernel in the run that they are compared with. It refuses to
-guess them where the kernel cannot run.
+It is measured by a plain read kernel in the run that it is compared with.
 """
 
-from collections.abc import Sequence
 from statistics import median
 
 import torch
-from attrs import frozen
-from torch import Tensor
+from attrs import define, field, frozen
 
 from ....core.errors import UnavailableError
 from .stopwatch import Stopwatch, capture
@@ -30,41 +27,56 @@ class Floor:
     warm: float
 
 
-def measure_floor(
-    sets: Sequence[Sequence[Tensor]], stopwatch: Stopwatch, stream: torch.cuda.Stream
-) -> Floor:
-    """Read the tensors of one set after the other.
+@define(eq=False)
+class Floors:
+    """Measures each number of bytes once.
+
+    Attributes:
+        stopwatch: times on the device.
+    """
+
+    stopwatch: Stopwatch
+    _known: dict[int, Floor] = field(factory=dict, init=False)
+
+    def of(self, num_bytes: int) -> Floor | None:
+        """The floor of a call that must read so many bytes; None without CUDA or Triton."""
+        if self.stopwatch.device.type != "cuda":
+            return None
+        if num_bytes not in self._known:
+            try:
+                self._known[num_bytes] = measure_floor(num_bytes, self.stopwatch)
+            except UnavailableError:
+                return None
+        return self._known[num_bytes]
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes per second when only reading, from 4 GiB; None without CUDA or Triton."""
+        floor = self.of(BANDWIDTH_BYTES)
+        return None if floor is None else BANDWIDTH_BYTES / (floor.cold * 1e-6)
+
+
+def measure_floor(num_bytes: int, stopwatch: Stopwatch) -> Floor:
+    """Read so many bytes.
 
     Raises:
         UnavailableError: Triton is missing.
     """
     try:
-        from ....backends.triton_backend.read_once import (  # noqa: PLC0415, Triton may be missing
-            SHAPES,
-            ReadOnce,
-        )
+        from .read_once import SHAPES, ReadOnce  # noqa: PLC0415, Triton may be missing
     except ImportError as error:
         raise UnavailableError(
             f"floor: {error}; install with: pip install 'acceptor[triton]'"
         ) from error
+    words = torch.zeros(num_bytes // 4, dtype=torch.int32, device=stopwatch.device)
+    stream = torch.cuda.Stream(stopwatch.device)
+    stream.wait_stream(torch.cuda.current_stream(stopwatch.device))
     cold, warm = [], []
-    for shape in SHAPES:
-        with torch.cuda.stream(stream):
-            calls = [ReadOnce(tensors, shape) for tensors in sets]
-            for call in calls:
-                call()
-            replays = [graph.replay for graph in capture(calls, stream)]
+    with torch.cuda.stream(stream):
+        for shape in SHAPES:
+            call = ReadOnce(words, shape)
+            call()
+            replays = [graph.replay for graph in capture([call], stream)]
             cold.append(median(stopwatch.replays(replays, cold=True)))
-            warm.append(median(stopwatch.replays(replays[:1], cold=False)))
+            warm.append(median(stopwatch.replays(replays, cold=False)))
     return Floor(min(cold), min(warm))
-
-
-def measure_bandwidth(stopwatch: Stopwatch, stream: torch.cuda.Stream) -> float:
-    """Bytes per second when only reading, from 4 GiB.
-
-    Raises:
-        UnavailableError: Triton is missing.
-    """
-    lot = torch.zeros(BANDWIDTH_BYTES, dtype=torch.uint8, device=stopwatch.device)
-    floor = measure_floor([[lot.view(torch.float32)]], stopwatch, stream)
-    return BANDWIDTH_BYTES / (floor.cold * 1e-6)

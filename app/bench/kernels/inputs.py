@@ -1,11 +1,7 @@
-"""Logits that look like a language model's, and drafts that were really drawn from the draft.
-
-A few tokens stand out of a broad rest, and the draft nearly agrees with the target. It refuses to
-choose kernels.
-"""
+"""A batch to verify, with drafts that were really drawn from the draft's own law."""
 
 import torch
-from attrs import asdict, evolve, frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from ....core.batch import SampleBatch, VerifyBatch
@@ -13,66 +9,39 @@ from ....core.policies import Policy
 from ....core.ports import Sampler
 from ....core.sampling_params import Recipe, SamplingParams
 from ....core.sampling_tensors import SamplingTensors
-from .workload import DTYPES, Workload
+from ....core.token_counts import TokenCounts
+from .logits import Logits
+from .workload import Workload
 
-LOGIT_SCALE = 2.0
-NUM_PEAKS = 8
-LOWEST_PEAK, HIGHEST_PEAK = 6.0, 20.0
-DRAFT_NOISE = 0.7
 ROWS_AT_ONCE = 128
 """Drafting works in float32 and sorts; so many rows of it fit beside the logits."""
 
-
-@frozen(eq=False)
-class Logits:
-    """What two models said about one batch.
-
-    Attributes:
-        target: [num_reqs, K + 1, vocab_size].
-        draft: [num_reqs, K, vocab_size].
-    """
-
-    target: Tensor
-    draft: Tensor
-
-    @classmethod
-    def random(cls, workload: Workload, noise: torch.Generator) -> "Logits":
-        """Rows of N(0, 2²) with eight peaks of 6 to 20; the draft adds N(0, 0.7²)."""
-        num_drafts, dtype = workload.num_spec_tokens, DTYPES[workload.dtype]
-        shape = (workload.num_reqs, num_drafts + 1, workload.vocab_size)
-        device = noise.device
-        target = LOGIT_SCALE * torch.randn(shape, generator=noise, device=device)
-        places = (*shape[:2], NUM_PEAKS)
-        where = torch.randint(shape[2], places, generator=noise, device=device)
-        heights = torch.empty(places, device=device)
-        heights.uniform_(LOWEST_PEAK, HIGHEST_PEAK, generator=noise)
-        target.scatter_add_(2, where, heights)
-        draft = torch.empty((shape[0], num_drafts, shape[2]), device=device)
-        draft.normal_(0, DRAFT_NOISE, generator=noise).add_(target[:, :num_drafts])
-        return cls(target.to(dtype), draft.to(dtype))
+MAX_POSITION = 4096
+PROMPT_LEN, OUTPUT_LEN = 512, 128
+"""Tokens that penalties count."""
 
 
 @frozen(eq=False)
 class Step:
-    """The arguments of one `verify`, and the requests' wishes that they were made from."""
+    """The arguments of one `verify`, and the requests' parameters on the host."""
 
     batch: VerifyBatch
-    wishes: tuple[SamplingParams, ...]
+    requests: tuple[SamplingParams, ...]
     policy: Policy
     params: SamplingTensors
 
     def first(self, num_reqs: int) -> "Step":
         """The same for the first requests only; views, no copies of logits."""
-        batch, wishes = self.batch, self.wishes[:num_reqs]
+        batch, requests = self.batch, self.requests[:num_reqs]
         few = evolve(
             batch,
-            target_logits=batch.target_logits[: len(wishes) * (batch.max_spec_len + 1)],
-            cu_num_logits=batch.cu_num_logits[: len(wishes) + 1],
-            draft_token_ids=batch.draft_token_ids[: len(wishes)],
-            positions=batch.positions[: len(wishes)],
+            target_logits=batch.target_logits[: len(requests) * (batch.max_spec_len + 1)],
+            cu_num_logits=batch.cu_num_logits[: len(requests) + 1],
+            draft_token_ids=batch.draft_token_ids[: len(requests)],
+            positions=batch.positions[: len(requests)],
         )
-        params = SamplingTensors.stack(wishes, batch.target_logits.device)
-        return Step(few, wishes, self.policy, params)
+        params = SamplingTensors.stack(requests, batch.target_logits.device)
+        return Step(few, requests, self.policy, params)
 
 
 def make_step(workload: Workload, logits: Logits, noise: torch.Generator, sampler: Sampler) -> Step:
@@ -80,24 +49,45 @@ def make_step(workload: Workload, logits: Logits, noise: torch.Generator, sample
 
     The sampler draws the drafts only where they must share the target's noise.
     """
-    policy, recipe = workload.make_policy(), workload.recipe
-    num_reqs, device = workload.num_reqs, noise.device
-    positions = torch.randint(4096, (num_reqs,), generator=noise, device=device)
-    seeds = torch.randint(2**62, (num_reqs,), generator=noise, device=device)
-    same = SamplingParams(**asdict(recipe))
-    wishes = tuple(evolve(same, seed=seed) for seed in seeds.tolist())
-    params = SamplingTensors.stack(wishes, device)
+    policy, num_reqs, device = workload.make_policy(), workload.num_reqs, noise.device
+    positions = torch.randint(MAX_POSITION, (num_reqs,), generator=noise, device=device)
+    requests = _requests(workload, noise)
+    params = SamplingTensors.stack(requests, device)
     if getattr(policy, "coupled", False):
         drafts = _coupled_drafts(logits.draft, positions, params, policy, sampler)
     else:
-        drafts = draw_drafts(logits.draft, recipe, noise)
+        drafts = draw_drafts(logits.draft, workload.recipe, noise)
     batch = VerifyBatch.dense(
         target_logits=logits.target,
         draft_token_ids=drafts,
         positions=positions,
         draft_logits=logits.draft if workload.reads_draft_logits else None,
+        token_counts=_token_counts(logits, noise) if workload.params.has_penalties else None,
     )
-    return Step(batch, wishes, policy, params)
+    return Step(batch, requests, policy, params)
+
+
+def _requests(workload: Workload, noise: torch.Generator) -> tuple[SamplingParams, ...]:
+    num_reqs, device = workload.num_reqs, noise.device
+    seeds = torch.randint(2**62, (num_reqs,), generator=noise, device=device).tolist()
+    shape = (num_reqs, workload.num_biases)
+    biased = torch.randint(workload.vocab_size, shape, generator=noise, device=device).tolist()
+    return tuple(
+        evolve(workload.params, seed=seed, logit_bias=[(token_id, 1.0) for token_id in token_ids])
+        for seed, token_ids in zip(seeds, biased, strict=True)
+    )
+
+
+def _token_counts(logits: Logits, noise: torch.Generator) -> TokenCounts:
+    """Of a text that the first rows of the target might have written."""
+    first = logits.target[:, 0].float().softmax(-1)
+    num_reqs, vocab_size = first.shape
+    text = first.multinomial(PROMPT_LEN + OUTPUT_LEN, replacement=True, generator=noise)
+    counts = TokenCounts.empty(num_reqs, vocab_size, noise.device)
+    for slot_id, prompt in enumerate(text[:, :PROMPT_LEN].tolist()):
+        counts.start(slot_id, prompt)
+    counts.add(torch.arange(num_reqs, device=noise.device), text[:, PROMPT_LEN:])
+    return counts
 
 
 def draw_drafts(draft_logits: Tensor, recipe: Recipe, noise: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""Runs workloads on backends and times them; refuses to print.
+"""Runs workloads on backends and times them.
 
 A backend that lacks a policy or a recipe, or breaks on it, costs its own cell and no other.
 """
@@ -11,24 +11,23 @@ from itertools import groupby
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
+from torch import Tensor
 
 from ....backends import load_sampler
 from ....core.errors import UnavailableError
 from ....core.output import VerifyOutput
 from ....core.ports import Sampler
 from ...current_device import current_device
-from .floor import Floor, measure_bandwidth, measure_floor
-from .inputs import Logits, Step, make_step
+from .floor import Floors
+from .inputs import Step, make_step
+from .logits import Logits
 from .results import Cell, Line, Times
-from .stopwatch import Call, Stopwatch, capture
+from .stopwatch import Call, Stopwatch, Timed, capture
 from .workload import Workload
 
 NEVER_CAPTURED = ("reference",)
 """Backends that wait for the device, which a CUDA graph cannot hold."""
-MOST_CHECKED = 4
-"""Requests of a workload that the reference verifies, too."""
-
 Progress = Callable[[Line], None]
 
 
@@ -41,15 +40,23 @@ class Bench:
         stopwatch: times on the device.
         num_sets: inputs that take turns, so that none stays in a cache.
         seed: of all inputs.
-        check: compare tokens with the reference's.
+        num_checked: requests of a workload that the reference verifies, too.
+        only_cold: time nothing but calls with a cold cache, captured where that can be.
+        floors: what backends are held to.
     """
 
     backends: tuple[str, ...]
     stopwatch: Stopwatch
     num_sets: int = 4
     seed: int = 0
-    check: bool = True
+    num_checked: int = 4
+    only_cold: bool = False
+    floors: Floors = field(init=False)
     _samplers: dict[str, Sampler] = field(factory=dict, init=False)
+
+    @floors.default
+    def _make_floors(self) -> Floors:
+        return Floors(self.stopwatch)
 
     @property
     def device(self) -> torch.device:
@@ -71,45 +78,38 @@ class Bench:
 
     def bandwidth(self) -> float | None:
         """Bytes per second of a plain read; None where it cannot be measured."""
-        if self.device.type != "cuda":
-            return None
-        try:
-            with current_device(self.device):
-                return measure_bandwidth(self.stopwatch, torch.cuda.Stream(self.device))
-        except UnavailableError:
-            return None
+        with current_device(self.device):
+            return self.floors.bandwidth
 
     def _random_logits(self, workload: Workload) -> list[Logits]:
         noise = torch.Generator(self.device).manual_seed(self.seed)
         return [Logits.random(workload, noise) for _ in range(self.num_sets)]
 
     def _line(self, workload: Workload, logits: Sequence[Logits]) -> Line:
-        cells = tuple(self._cell(name, workload, logits) for name in self.backends)
-        return Line(workload=workload, floor=self._floor(workload, logits), cells=cells)
+        noise = torch.Generator(self.device).manual_seed(self.seed + 1)
+        reference = self._sampler("reference")
+        steps = [make_step(workload, one, noise, reference) for one in logits]
+        expected = self._expected(steps[0])
+        cells = tuple(self._cell(name, steps, expected) for name in self.backends)
+        return Line(workload=workload, floor=self.floors.of(workload.num_bytes), cells=cells)
 
-    def _floor(self, workload: Workload, logits: Sequence[Logits]) -> Floor | None:
-        if self.device.type != "cuda":
-            return None
-        with_draft = workload.reads_draft_logits and workload.num_spec_tokens > 0
-        sets = [[one.target, one.draft] if with_draft else [one.target] for one in logits]
-        try:
-            return measure_floor(sets, self.stopwatch, torch.cuda.Stream(self.device))
-        except UnavailableError:
-            return None
+    def _expected(self, step: Step) -> Tensor:
+        """The reference's tokens of the first requests."""
+        if not self.num_checked:
+            return torch.empty(0)
+        few = step.first(self.num_checked)
+        return self._sampler("reference").verify(few.batch, few.params, few.policy).token_ids
 
-    def _cell(self, name: str, workload: Workload, logits: Sequence[Logits]) -> Cell:
+    def _cell(self, name: str, steps: Sequence[Step], expected: Tensor) -> Cell:
         try:
-            return self._measure(name, workload, logits)
+            return self._measure(name, steps, expected)
         except Exception as error:  # noqa: BLE001 whatever a backend raises is shown in its cell
             text = " ".join(str(error).split())[:300]
             kind = "" if isinstance(error, UnavailableError) else f"{type(error).__name__}: "
             return Cell(backend=name, problem=kind + text)
 
-    def _measure(self, name: str, workload: Workload, logits: Sequence[Logits]) -> Cell:
-        sampler = self._sampler(name)
-        noise = torch.Generator(self.device).manual_seed(self.seed + 1)
-        steps = [make_step(workload, one, noise, sampler) for one in logits]
-        stream = None
+    def _measure(self, name: str, steps: Sequence[Step], expected: Tensor) -> Cell:
+        sampler, stream = self._sampler(name), None
         if self.device.type == "cuda":
             stream = torch.cuda.Stream(self.device)
             stream.wait_stream(torch.cuda.current_stream(self.device))
@@ -121,14 +121,14 @@ class Bench:
             first_call_seconds = time.perf_counter() - start
             outputs += [sampler.verify(s.batch, s.params, s.policy) for s in steps[1:]]
             accepted = sum(float(output.num_accepted.float().mean()) for output in outputs)
-            num_checked, num_different = self._compare(steps[0], outputs[0])
+            num_different = _num_different(outputs[0].token_ids, expected)
             calls = _calls(sampler, steps, outputs)
             times = self._times(calls, None if name in NEVER_CAPTURED else stream)
         return Cell(
             backend=name,
             times=times,
             mean_accepted=accepted / len(outputs),
-            num_checked=num_checked,
+            num_checked=len(expected),
             num_different=num_different,
             first_call_seconds=round(first_call_seconds, 3),
         )
@@ -136,28 +136,25 @@ class Bench:
     def _times(self, calls: Sequence[Call], stream: torch.cuda.Stream | None) -> Times:
         for call in calls:
             call()
-        eager = self.stopwatch.eager
-        eager_cold, eager_warm = eager(calls, cold=True), eager(calls[:1], cold=False)
-        graph_cold: list[float] = []
-        graph_warm: list[float] = []
-        if stream is not None:
+        if stream is None:
+            graphs = Times()
+        else:
             replays = [graph.replay for graph in capture(calls, stream)]
-            graph_cold = self.stopwatch.replays(replays, cold=True)
-            graph_warm = self.stopwatch.replays(replays[:1], cold=False)
-        return Times(
-            graph_cold=_rounded(graph_cold),
-            graph_warm=_rounded(graph_warm),
-            eager_cold=_rounded(eager_cold),
-            eager_warm=_rounded(eager_warm),
+            graphs = Times(
+                graph_cold=_rounded(self.stopwatch.replays(replays, cold=True)),
+                graph_warm=self._warm(self.stopwatch.replays, replays),
+            )
+        if self.only_cold and stream is not None:
+            return graphs
+        eager = self.stopwatch.eager
+        return evolve(
+            graphs,
+            eager_cold=_rounded(eager(calls, cold=True)),
+            eager_warm=self._warm(eager, calls),
         )
 
-    def _compare(self, step: Step, output: VerifyOutput) -> tuple[int, int]:
-        if not self.check:
-            return 0, 0
-        few = step.first(MOST_CHECKED)
-        expected = self._sampler("reference").verify(few.batch, few.params, few.policy).token_ids
-        different = (output.token_ids[: len(expected)] != expected).any(-1)
-        return len(expected), int(different.sum())
+    def _warm(self, timed: Timed, calls: Sequence[Call]) -> tuple[float, ...]:
+        return () if self.only_cold else _rounded(timed(calls[:1], cold=False))
 
     def _sampler(self, name: str) -> Sampler:
         if name not in self._samplers:
@@ -165,12 +162,13 @@ class Bench:
         return self._samplers[name]
 
 
-def _shape(workload: Workload) -> tuple[int, int, int, str]:
+def _shape(workload: Workload) -> tuple[object, ...]:
     return (
         workload.num_reqs,
         workload.num_spec_tokens,
         workload.vocab_size,
         workload.dtype,
+        workload.inputs,
     )
 
 
@@ -193,6 +191,13 @@ def _calls(sampler: Sampler, steps: Sequence[Step], outputs: Sequence[VerifyOutp
         )
         for step, output in zip(steps, outputs, strict=True)
     ]
+
+
+def _num_different(token_ids: Tensor, expected: Tensor) -> int:
+    """How many of the first requests got other tokens."""
+    if not len(expected):
+        return 0
+    return int((token_ids[: len(expected)] != expected).any(-1).sum())
 
 
 def _rounded(times: Sequence[float]) -> tuple[float, ...]:

@@ -1,14 +1,11 @@
-"""What a run measured, as plain values and as JSON. It refuses to compute what can be derived."""
+"""What a run measured, as plain values."""
 
-import json
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from attrs import asdict, frozen
+from attrs import frozen
 
-from ....core.errors import InvalidInputError
-from ....core.sampling_params import Recipe
+from ..files import read_record, write_record
 from .floor import Floor
 from .workload import Workload
 
@@ -28,11 +25,6 @@ class Times:
     graph_warm: tuple[float, ...] = ()
     eager_cold: tuple[float, ...] = ()
     eager_warm: tuple[float, ...] = ()
-
-    def median(self, name: str) -> float | None:
-        """Of one of the attributes; None if it was not measured."""
-        times = getattr(self, name)
-        return median(times) if times else None
 
 
 @frozen(kw_only=True)
@@ -58,8 +50,14 @@ class Cell:
     first_call_seconds: float | None = None
 
     def median(self, name: str) -> float | None:
-        """Of one of the times; None if it was not measured."""
-        return None if self.times is None else self.times.median(name)
+        """Of one kind of `Times`; None if it was not measured."""
+        times = () if self.times is None else getattr(self.times, name)
+        return median(times) if times else None
+
+    @property
+    def cold(self) -> float | None:
+        """Median microseconds with a cold cache, of replays if there are any."""
+        return self.median("graph_cold") or self.median("eager_cold")
 
 
 @frozen(kw_only=True)
@@ -89,9 +87,10 @@ class Run:
         date: of the run, in UTC.
         machine: the device's name, driver, and versions by name.
         bandwidth: bytes per second of a plain read; None if it could not be measured.
-        num_sets: fresh inputs that took turns.
+        num_sets: fresh inputs that took turns, not in the worst table.
         seconds: how long the run took.
         lines: in the order they were asked for.
+        worst: lines of the worst table, which says for each row and size which inputs are slowest.
     """
 
     date: str
@@ -100,42 +99,21 @@ class Run:
     num_sets: int
     seconds: float
     lines: tuple[Line, ...]
+    worst: tuple[Line, ...] = ()
 
-    def to_json(self) -> str:
-        """Every raw figure, one workload a line."""
-        about = asdict(self, filter=lambda attribute, _: attribute.name != "lines")
-        lines = ",\n  ".join(json.dumps(asdict(line)) for line in self.lines)
-        return json.dumps(about, indent=1)[:-2] + f',\n "lines": [\n  {lines}\n ]\n}}\n'
+    def write(self, path: Path) -> None:
+        """Write every raw figure.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        write_record(path, self)
 
     @classmethod
     def read(cls, path: Path) -> "Run":
-        """What `to_json` gave.
+        """What `write` wrote.
 
         Raises:
-            InvalidInputError: the file is missing, or something else.
+            ConfigError: the file is missing, or something else.
         """
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            lines = tuple(_line(line) for line in values.pop("lines"))
-            return cls(lines=lines, **values)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InvalidInputError(
-                f"{path}: expected what `acceptor bench kernels --json` wrote, got {error!r}"
-            ) from error
-
-
-def _line(values: dict[str, Any]) -> Line:
-    workload = dict(values["workload"])
-    floor = values["floor"]
-    return Line(
-        workload=Workload(**{**workload, "recipe": Recipe(**workload["recipe"])}),
-        floor=None if floor is None else Floor(**floor),
-        cells=tuple(map(_cell, values["cells"])),
-    )
-
-
-def _cell(values: dict[str, Any]) -> Cell:
-    times = values["times"]
-    if times is not None:
-        times = Times(**{name: tuple(series) for name, series in times.items()})
-    return Cell(**{**values, "times": times})
+        return read_record(path, cls, "bench kernels")

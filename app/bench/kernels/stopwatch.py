@@ -1,16 +1,24 @@
-"""How long calls take: replays of CUDA graphs, and eager calls to their synchronised result.
-
-It refuses to average: every single time is kept.
-"""
+"""How long calls take, one by one: replays of CUDA graphs, and eager calls to their result."""
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from attrs import frozen
 from torch import Tensor
 
 Call = Callable[[], object]
+
+
+class Timed(Protocol):
+    """A method of `Stopwatch`."""
+
+    def __call__(self, calls: Sequence[Call], /, *, cold: bool) -> list[float]:
+        """Microseconds of calls that take turns."""
+        ...
+
+
 FLUSHED_BYTES = 256 * 2**20
 """Several times what the level-2 caches of today's devices hold."""
 BUSY_CYCLES = 200_000

@@ -1,13 +1,10 @@
-"""The tables of a run: a line on the terminal for each cell, and Markdown by batch size.
+"""The tables of a run: every cell for the terminal, and one table per figure for documents."""
 
-It refuses to compute: see `figures`.
-"""
+from collections.abc import Callable, Iterator, Sequence
 
-from collections.abc import Callable, Iterator
+from rich.text import Text
 
-from rich.table import Table
-
-from .figures import Figures, backends, cold_time, label, labels, sizes
+from ..table import Table
 from .results import Cell, Line, Run
 
 NOT_AVAILABLE = "not available"
@@ -27,93 +24,158 @@ _COLUMNS = (
     "accepted",
     "differ",
 )
-Render = Callable[[Cell, Line], str]
+SHAPE_WITHOUT_INPUTS = ("num_spec_tokens", "vocab_size", "dtype")
+SHAPE = (*SHAPE_WITHOUT_INPUTS, "inputs")
+_KINDS_OF_TIME = ("graph_cold", "graph_warm", "eager_cold", "eager_warm")
 
 
-def terminal_table(run: Run) -> Table:
-    """Every cell, in microseconds."""
-    table = Table(*_COLUMNS, caption=_caption(run))
-    for line in run.lines:
-        for cell in line.cells:
-            table.add_row(*_terminal_row(cell, line, run))
-    return table
+def terminal_tables(run: Run) -> Iterator[tuple[str, Table]]:
+    """Every cell in microseconds, and the worst inputs of each row, with a caption each."""
+    bandwidth = "" if run.bandwidth is None else f"; plain read {run.bandwidth / 1e12:.2f} TB/s"
+    where = f"{run.machine['device']}, {run.date}{bandwidth}; {run.seconds:.0f} s"
+    if run.lines:
+        rows = [_row(cell, line, run) for line in run.lines for cell in line.cells]
+        caption = f"{where}\nmedians in µs; floor: one read of what the rule needs"
+        yield caption, Table(head=_COLUMNS, rows=rows, num_names=3)
+    if run.worst:
+        yield f"{where}\nworst inputs, cold cache, µs", worst_table(run.worst)
 
 
-def _terminal_row(cell: Cell, line: Line, run: Run) -> Iterator[str]:
-    workload = line.workload
-    yield from (str(workload.num_reqs), label(line, run), cell.backend)
+def _row(cell: Cell, line: Line, run: Run) -> list[str | Text]:
+    workload, floor = line.workload, number(line.cold_floor)
+    names = [str(workload.num_reqs), label(line, run.lines), cell.backend]
     if cell.times is None:
-        yield from (
-            f"[red]{NOT_AVAILABLE}[/red]",
-            "",
-            "",
-            "",
-            number(line.cold_floor),
-        )
-        yield from ("", "", "", cell.problem)
-        return
-    figures = Figures.of(cell, line, run)
-    for name in ("graph_cold", "graph_warm", "eager_cold", "eager_warm"):
-        yield number(cell.median(name))
-    yield number(line.cold_floor)
-    yield ratio(figures.floor_ratio)
-    yield ratio(figures.backend_ratio)
-    yield f"{workload.num_bytes / 1e6:.1f}"
-    yield "–" if figures.share is None else f"{figures.share:.0%}"
-    yield accepted(cell, line)
-    yield f"{cell.num_different} of {cell.num_checked}" if cell.num_checked else "–"
+        missing = Text(NOT_AVAILABLE, style="red")
+        return [*names, missing, "", "", "", floor, "", "", "", "", "", cell.problem]
+    share = "–"
+    if cell.cold is not None and run.bandwidth is not None:
+        share = f"{workload.num_bytes / (cell.cold * 1e-6) / run.bandwidth:.0%}"
+    return [
+        *names,
+        *(number(cell.median(name)) for name in _KINDS_OF_TIME),
+        floor,
+        ratio(cell.cold, line.cold_floor),
+        ratio(cell.cold, line.cells[0].cold),
+        f"{workload.num_bytes / 1e6:.1f}",
+        share,
+        accepted(cell, line),
+        f"{cell.num_different} of {cell.num_checked}" if cell.num_checked else "–",
+    ]
 
 
 def markdown(run: Run) -> str:
     """For the documentation: the machine, then one table for each kind of figure."""
-    return "\n".join(
-        (
-            _about(run),
-            _by_size(run, "Graph replay, cold cache, µs", _cold, floor="cold_floor"),
-            _by_size(run, "The same over the floor", _over_floor(run)),
-            _by_size(run, "Graph replay, warm cache, µs", _time("graph_warm"), floor="warm_floor"),
-            _by_size(run, "Eager call to its synchronised result, µs", _time("eager_cold")),
-            _by_size(run, "Accepted draft tokens per request", accepted),
-        )
-    )
+    return "\n".join((_about(run), *_tables(run)))
 
 
 def _about(run: Run) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in run.machine.items())
-    first = run.lines[0].workload
-    bandwidth = "not measured" if run.bandwidth is None else f"{run.bandwidth / 1e12:.2f} TB/s"
+    first = (run.lines or run.worst)[0].workload
+    bandwidth = ""
+    if run.bandwidth is not None:
+        bandwidth = f" A plain read reaches {run.bandwidth / 1e12:.2f} TB/s."
     return (
-        f"{run.date}; {machine}. {first.dtype}; unless a row says otherwise V = "
-        f"{first.vocab_size:,} and K = {first.num_spec_tokens}. A plain read reaches {bandwidth}.\n"
+        f"{run.date}; {machine}. Unless a row says otherwise, V = {first.vocab_size:,}, K = "
+        f"{first.num_spec_tokens}, {first.dtype} and {first.inputs} inputs.{bandwidth} "
+        f"{_differences(run)}\n"
     )
 
 
-def _by_size(run: Run, title: str, render: Render, floor: str | None = None) -> str:
-    columns = sizes(run)
-    lines = [f"**{title}**\n", f"| | | {' | '.join(f'R = {size}' for size in columns)} |"]
-    lines.append("|---" * (len(columns) + 2) + "|")
-    known = {(label(line, run), line.workload.num_reqs): line for line in run.lines}
-    for name in labels(run):
-        of_label = [known.get((name, size)) for size in columns]
+def _differences(run: Run) -> str:
+    cells = [cell for line in (*run.lines, *run.worst) for cell in line.cells]
+    checked, different = (
+        sum(getattr(cell, name) for cell in cells) for name in ("num_checked", "num_different")
+    )
+    if not checked:
+        return "Tokens were not checked."
+    return f"Of {checked:,} requests checked, {different:,} differ from the reference."
+
+
+def _tables(run: Run) -> Iterator[str]:
+    if run.lines:
+        for title, render, floor in (
+            ("Graph replay, cold cache, µs", _cold, "cold_floor"),
+            ("The same over the floor", _over_floor, None),
+            ("Graph replay, warm cache, µs", _time("graph_warm"), "warm_floor"),
+            ("Eager call to its synchronised result, µs", _time("eager_cold"), None),
+            ("Accepted draft tokens per request", _accepted, None),
+        ):
+            yield f"**{title}**\n\n{_by_size(run.lines, render, floor).as_markdown()}"
+    if run.worst:
+        kinds = ", ".join(dict.fromkeys(line.workload.inputs for line in run.worst))
+        title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs (over the floor)"
+        yield f"**{title}**\n\n{worst_table(run.worst).as_markdown()}"
+
+
+Found = Sequence[tuple[Cell, Line]]
+"""One backend's cells of a row and a batch size: one, or one for each kind of inputs."""
+Render = Callable[[Found], str]
+
+
+def _by_size(
+    lines: Sequence[Line], render: Render, floor: str | None = None, shown: Sequence[str] = SHAPE
+) -> Table:
+    """A row for each workload and backend, a column for each batch size."""
+    groups: dict[tuple[str, int], list[Line]] = {}
+    for line in lines:
+        key = label(line, lines, shown), line.workload.num_reqs
+        groups.setdefault(key, []).append(line)
+    names, sizes = (tuple(dict.fromkeys(keys)) for keys in zip(*groups, strict=True))
+    rows = []
+    for name in names:
+        found = [groups.get((name, size), []) for size in sizes]
         if floor is not None:
-            floors = ["–" if line is None else number(getattr(line, floor)) for line in of_label]
-            lines.append(f"| {name} | floor | {' | '.join(floors)} |")
-        for place, backend in enumerate(backends(run)):
-            cells = ["–" if line is None else render(line.cells[place], line) for line in of_label]
-            lines.append(f"| {name} | {backend} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+            floors = (getattr(group[0], floor) if group else None for group in found)
+            rows.append([name, "floor", *map(number, floors)])
+        for place, cell in enumerate(lines[0].cells):
+            cells = [[(line.cells[place], line) for line in group] for group in found]
+            rows.append([name, cell.backend, *(render(one) if one else "–" for one in cells)])
+    return Table(head=["", "", *(f"R = {size}" for size in sizes)], rows=rows, num_names=2)
 
 
-def _cold(cell: Cell, _: Line) -> str:
-    return NOT_AVAILABLE if cell.times is None else number(cold_time(cell))
+def worst_table(lines: Sequence[Line]) -> Table:
+    """The slowest inputs of each row and batch size, and how they compare with the floor."""
+    return _by_size(lines, _worst, "cold_floor", SHAPE_WITHOUT_INPUTS)
+
+
+def _worst(found: Found) -> str:
+    for cell, line in found:
+        if cell.cold is None:
+            return f"{NOT_AVAILABLE} ({line.workload.inputs})"
+    cell, line = max(found, key=lambda one: one[0].cold or 0.0)
+    return f"{number(cell.cold)} ({ratio(cell.cold, line.cold_floor)} ×, {line.workload.inputs})"
+
+
+def _cold(found: Found) -> str:
+    ((cell, _),) = found
+    return NOT_AVAILABLE if cell.times is None else number(cell.cold)
 
 
 def _time(name: str) -> Render:
-    return lambda cell, _: number(cell.median(name))
+    return lambda found: number(found[0][0].median(name))
 
 
-def _over_floor(run: Run) -> Render:
-    return lambda cell, line: ratio(Figures.of(cell, line, run).floor_ratio)
+def _over_floor(found: Found) -> str:
+    ((cell, line),) = found
+    return ratio(cell.cold, line.cold_floor)
+
+
+def _accepted(found: Found) -> str:
+    ((cell, line),) = found
+    return accepted(cell, line)
+
+
+def label(line: Line, lines: Sequence[Line], shown: Sequence[str] = SHAPE) -> str:
+    """Policy and parameters, and what of the shape is not the first line's."""
+    first, workload = lines[0].workload, line.workload
+    shape = {
+        "num_spec_tokens": f"K = {workload.num_spec_tokens}",
+        "vocab_size": f"V = {workload.vocab_size:,}",
+        "dtype": workload.dtype,
+        "inputs": f"{workload.inputs} inputs",
+    }
+    others = (name for name in shown if getattr(workload, name) != getattr(first, name))
+    return ", ".join((workload.label, *(shape[name] for name in others)))
 
 
 def accepted(cell: Cell, line: Line) -> str:
@@ -128,13 +190,6 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
-def ratio(value: float | None) -> str:
+def ratio(above: float | None, below: float | None) -> str:
     """Two decimals."""
-    return "–" if value is None else f"{value:.2f}"
-
-
-def _caption(run: Run) -> str:
-    bandwidth = "" if run.bandwidth is None else f"; plain read {run.bandwidth / 1e12:.2f} TB/s"
-    times = "medians in µs; floor: one read of the logits that the rule needs"
-    where = f"{run.machine['device']}, {run.date}"
-    return f"{where}{bandwidth}\n{times}; {run.seconds:.0f} s"
+    return f"{above / below:.2f}" if above is not None and below else "–"

@@ -1,21 +1,27 @@
-"""What is measured: sizes, recipe and policy of one batch. It refuses to hold tensors."""
+"""What is measured: sizes, inputs, recipe and policy of one batch."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 
 import torch
-from attrs import frozen
+from attrs import asdict, evolve, frozen
 
+from ....core.checks import check_integer
 from ....core.errors import InvalidInputError
 from ....core.policies import Policy
-from ....core.sampling_params import Recipe
+from ....core.sampling_params import Recipe, SamplingParams
 from ...policies import POLICIES, SyntheticSettings, make_policy
 
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 )
+INPUTS = ("lm", "zipf", "flat", "sharp", "ties", "mixed")
+"""See `acceptor.app.bench.kernels.logits`."""
+
 SYNTHETIC_ACCEPTANCE_RATE = 0.7
+COUNT_BYTES = 5
+"""Of a token id in `TokenCounts`: a bool and an int32."""
 
 
 @frozen(kw_only=True)
@@ -27,35 +33,61 @@ class Workload:
         num_spec_tokens: K draft tokens of every request.
         vocab_size: V.
         dtype: of both models' logits, one of `DTYPES`.
+        inputs: what the logits look like, one of `INPUTS`.
         policy: one of the application's policy names.
         recipe: of both models.
+        repetition_penalty: of every request.
+        num_biases: token ids of every request whose logits are biased.
+        logprobs: how many each token comes with; None for none.
 
     Raises:
-        InvalidInputError: the policy or the dtype is unknown.
+        InvalidInputError: the policy, the dtype or the inputs are unknown, or a number is out of
+            its range.
     """
 
     num_reqs: int = 1
     num_spec_tokens: int = 3
     vocab_size: int = 151_936
     dtype: str = "bfloat16"
+    inputs: str = "lm"
     policy: str = "probabilistic"
     recipe: Recipe = Recipe(temperature=0.8)
+    repetition_penalty: float = 1.0
+    num_biases: int = 0
+    logprobs: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        for name, known in (("policy", POLICIES), ("dtype", DTYPES)):
+        for name, known in (("policy", POLICIES), ("dtype", DTYPES), ("inputs", INPUTS)):
             value = getattr(self, name)
             if value not in known:
                 raise InvalidInputError(f"{name}: expected one of {', '.join(known)}, got {value}")
+        check_integer("num_biases", self.num_biases, 0, self.vocab_size)
+        self.params  # noqa: B018, checks them
+
+    @property
+    def params(self) -> SamplingParams:
+        """Of every request, without seed and biases."""
+        return SamplingParams(
+            **asdict(self.recipe),
+            repetition_penalty=self.repetition_penalty,
+            logprobs=self.logprobs,
+        )
 
     @property
     def label(self) -> str:
-        """The policy and the recipe, as tables show them."""
-        if self.recipe.is_greedy:
-            return "greedy" if self.policy == "probabilistic" else f"{self.policy}, greedy"
-        words = [self.policy, f"temperature {self.recipe.temperature:g}"]
-        words += [f"min-p {self.recipe.min_p:g}"] * (self.recipe.min_p > 0)
-        words += [f"top-k {self.recipe.top_k}"] * (self.recipe.top_k > 0)
-        words += [f"top-p {self.recipe.top_p:g}"] * (self.recipe.top_p < 1)
+        """The policy and the parameters, as tables show them."""
+        recipe, words = self.recipe, [self.policy]
+        if not recipe.is_greedy:
+            words += [f"temperature {recipe.temperature:g}"]
+            words += [f"min-p {recipe.min_p:g}"] * (recipe.min_p > 0)
+            words += [f"top-k {recipe.top_k}"] * (recipe.top_k > 0)
+            words += [f"top-p {recipe.top_p:g}"] * (recipe.top_p < 1)
+        else:
+            words = [*words, "greedy"] if self.policy != "probabilistic" else ["greedy"]
+        if self.repetition_penalty != 1:
+            words.append(f"repetition penalty {self.repetition_penalty:g}")
+        words += [f"{self.num_biases} logit biases"] * (self.num_biases > 0)
+        words += [] if self.logprobs is None else [f"{self.logprobs} logprobs"]
         return ", ".join(words)
 
     def make_policy(self) -> Policy:
@@ -79,24 +111,58 @@ class Workload:
 
     @property
     def num_bytes(self) -> int:
-        """What those logits take."""
-        return self.num_logits_read * DTYPES[self.dtype].itemsize
+        """What those logits take and, under a penalty, every request's counts."""
+        counts = self.num_reqs * self.vocab_size * COUNT_BYTES if self.params.has_penalties else 0
+        return self.num_logits_read * DTYPES[self.dtype].itemsize + counts
 
 
-HEADLINE: Sequence[tuple[str, Recipe]] = (
-    ("probabilistic", Recipe(temperature=0.8)),
-    ("probabilistic", Recipe(temperature=0.8, top_k=50, top_p=0.9)),
-    ("probabilistic", Recipe(temperature=0.8, top_p=0.9)),
-    ("probabilistic", Recipe(temperature=0)),
-    ("strict", Recipe(temperature=0.8)),
-    ("block", Recipe(temperature=0.8)),
+NUM_REQS = (1, 16, 64, 256)
+WORST_NUM_REQS = (1, 2, 16, 64, 256)
+
+HEADLINE: Sequence[Workload] = tuple(
+    Workload(policy=policy, recipe=recipe)
+    for policy, recipe in (
+        ("probabilistic", Recipe(temperature=0.8)),
+        ("probabilistic", Recipe(temperature=0.8, top_k=50, top_p=0.9)),
+        ("probabilistic", Recipe(temperature=0.8, top_p=0.9)),
+        ("probabilistic", Recipe(temperature=0)),
+        ("strict", Recipe(temperature=0.8)),
+        ("block", Recipe(temperature=0.8)),
+    )
 )
-"""The rows of the tables that backends are compared by."""
+"""The rows that backends are compared by."""
 
-HEADLINE_NUM_REQS = (1, 16, 64, 256)
+_TOP_P = Recipe(temperature=0.8, top_p=0.95)
+_PENALTY = 1.1
+WORST: Sequence[Workload] = (
+    Workload(),
+    Workload(recipe=Recipe(temperature=1, top_p=0.9)),
+    Workload(recipe=_TOP_P),
+    Workload(recipe=Recipe(temperature=1, top_k=1000)),
+    Workload(recipe=Recipe(temperature=0.6, top_k=20, top_p=0.95)),
+    Workload(recipe=Recipe(temperature=1, top_k=50, top_p=0.9)),
+    Workload(recipe=Recipe(temperature=0.8, min_p=0.05)),
+    Workload(repetition_penalty=_PENALTY),
+    Workload(recipe=Recipe(temperature=0.8, top_p=0.9), repetition_penalty=_PENALTY),
+    Workload(recipe=Recipe(temperature=0), repetition_penalty=_PENALTY),
+    Workload(num_biases=2),
+    Workload(logprobs=20),
+    Workload(policy="strict", recipe=_TOP_P),
+    Workload(policy="block", recipe=_TOP_P),
+    Workload(policy="typical"),
+    Workload(policy="fly"),
+    Workload(dtype="float32"),
+    Workload(dtype="float32", recipe=Recipe(temperature=1, top_p=0.9)),
+    Workload(vocab_size=32_001, recipe=Recipe(temperature=0.8, top_k=50)),
+    Workload(vocab_size=32_001, recipe=_TOP_P),
+    Workload(vocab_size=32_000, num_spec_tokens=15, recipe=Recipe(temperature=0.8, top_p=0.9)),
+)
+"""The rows whose worst inputs are looked for; neighbours of one shape share their logits."""
 
 
-def headline() -> Iterator[Workload]:
-    """The rows at one batch size after the other."""
-    for num_reqs, (policy, recipe) in product(HEADLINE_NUM_REQS, HEADLINE):
-        yield Workload(num_reqs=num_reqs, policy=policy, recipe=recipe)
+def table_of(
+    rows: Sequence[Workload], num_reqs: Sequence[int], inputs: Sequence[str]
+) -> Iterator[Workload]:
+    """The rows at one batch size and with one kind of inputs after the other."""
+    for size, kind, row in product(num_reqs, inputs, rows):
+        yield evolve(row, num_reqs=size, inputs=kind)

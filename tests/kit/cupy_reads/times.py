@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from attrs import evolve
 
 from acceptor.app.bench.kernels.inputs import Step
 from acceptor.app.bench.kernels.stopwatch import Stopwatch, capture
@@ -35,8 +36,8 @@ Replays = list[Callable[[], object]]
 
 def workloads(sizes: tuple[int, ...]) -> Iterator[Workload]:
     """The benchmark's, and the same without drafts: one row a request."""
-    for num_reqs, (policy, recipe), drafts in product(sizes, HEADLINE, (NUM_DRAFTS, 0)):
-        yield Workload(num_reqs=num_reqs, num_spec_tokens=drafts, policy=policy, recipe=recipe)
+    for num_reqs, row, drafts in product(sizes, HEADLINE, (NUM_DRAFTS, 0)):
+        yield evolve(row, num_reqs=num_reqs, num_spec_tokens=drafts)
 
 
 def timed(sampler: Any, workload: Workload, device: Device, clock: Stopwatch) -> dict[str, Any]:

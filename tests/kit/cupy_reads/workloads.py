@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from acceptor.app.bench.kernels.inputs import Logits, Step, make_step
+from acceptor.app.bench.kernels.inputs import Step, make_step
+from acceptor.app.bench.kernels.logits import Logits
 from acceptor.app.bench.kernels.workload import DTYPES, HEADLINE, Workload
 from acceptor.backends.cupy_backend.arguments import Job, verify_job
 from acceptor.backends.cupy_backend.device import Device
 from acceptor.backends.cupy_backend.shape import LaunchShape
 from acceptor.core import Recipe
 
-FILTERED, FLAT = HEADLINE[1][1], Recipe(temperature=1.5, top_p=0.95)
+FILTERED, FLAT = HEADLINE[1].recipe, Recipe(temperature=1.5, top_p=0.95)
 ROWS: Sequence[tuple[str, Recipe]] = (
-    *HEADLINE,
+    *((row.policy, row.recipe) for row in HEADLINE),
     *((policy, FILTERED) for policy in ("strict", "block")),
     *((policy, FLAT) for policy in ("strict", "probabilistic", "block")),
 )

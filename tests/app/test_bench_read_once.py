@@ -6,28 +6,21 @@ import sys
 
 IN_THE_INTERPRETER = """
 import torch
-from acceptor.backends.triton_backend.read_once import SHAPES, ReadOnce
+from acceptor.app.bench.kernels.read_once import SHAPES, ReadOnce
 
-first = torch.arange(20_001, dtype=torch.int32)
-second = torch.arange(7_000, dtype=torch.int32) + 100_000
+words = torch.arange(20_001, dtype=torch.int32)
 for shape in SHAPES:
-    alone = ReadOnce([first.view(torch.float32)], shape)()
-    assert alone.tolist() == [int(part.max()) for part in first.split(shape[0])]
-    both = ReadOnce([first, second], shape)()
-    assert both.tolist() == [int(p.max()) for t in (first, second) for p in t.split(shape[0])]
-    halves = ReadOnce([second.view(torch.bfloat16)], shape)()
-    assert halves.tolist() == [int(part.max()) for part in second.split(shape[0])]
+    assert ReadOnce(words, shape)().tolist() == [int(part.max()) for part in words.split(shape[0])]
 """
 AHEAD_OF_TIME = """
 import itertools
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from acceptor.backends.triton_backend.read_once import SHAPES, read_once_kernel
+from acceptor.app.bench.kernels.read_once import SHAPES, read_once_kernel
 
-names = ("first", "second", "maxima", "first_words", "second_words")
-types = dict(zip(names, ("*i32", "*i32", "*i32", "i32", "i32")), SPAN="constexpr")
-aligned = {(place,): [["tt.divisibility", 16]] for place in range(5)}
+types = {"words": "*i32", "maxima": "*i32", "num_words": "i32", "SPAN": "constexpr"}
+aligned = {(place,): [["tt.divisibility", 16]] for place in range(3)}
 for capability, (span, num_warps) in itertools.product((80, 90, 100), SHAPES):
     source = ASTSource(read_once_kernel, types, {"SPAN": span}, aligned)
     target = GPUTarget("cuda", capability, 32)

@@ -1,0 +1,42 @@
+"""A table of text, for a terminal and for a document."""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+from rich import table as rich_table
+from rich.box import SIMPLE_HEAD
+from rich.console import JustifyMethod
+from rich.text import Text
+
+Cell = str | Text
+
+
+@frozen(kw_only=True)
+class Table:
+    """Rows under a head. The first columns are names, the others numbers.
+
+    Attributes:
+        head: of every column.
+        rows: as long as the head.
+        num_names: how many columns are names.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    num_names: int = 1
+
+    def as_markdown(self) -> str:
+        """Without styles."""
+        names, numbers = self.num_names, len(self.head) - self.num_names
+        lines = [self.head, ["---"] * names + ["---:"] * numbers, *self.rows]
+        return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+    def as_rich(self) -> rich_table.Table:
+        """With the styles of its cells."""
+        made = rich_table.Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
+        for place, head in enumerate(self.head):
+            justify: JustifyMethod = "right" if place >= self.num_names else "left"
+            made.add_column(head, justify=justify, no_wrap=True, vertical="bottom")
+        for cells in self.rows:
+            made.add_row(*cells)
+        return made
