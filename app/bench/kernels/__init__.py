@@ -1,5 +1,12 @@
-"""Times a backend's `verify` against one read of the logits that its rule needs.
+"""`acceptor bench kernels`: times a backend's `verify` against one read of what its rule needs.
 
-`acceptor bench kernels` and `python -m acceptor.app.bench.kernels` are the same command. Nothing
-here imports the decode loop or its configuration, so that it runs where only PyTorch is installed.
+`command` and `main` are the command line, `workload` says what is measured (the headline's rows and
+those of the worst table), `logits` and `inputs` make batches, `measure` runs them with `stopwatch`
+and `floor`, `results` is what a run leaves, and `table` and `plot` show it.
+
+    acceptor bench kernels --headline --worst --json kernels.json --markdown kernels.md
+    acceptor bench kernels --worst --backend cupy --inputs flat,ties --requests 64 --only top-p
+
+`python -m acceptor.app.bench.kernels` is the same command. Nothing here imports the decode loop or
+its configuration, so it runs where only PyTorch and the command line's packages are installed.
 """

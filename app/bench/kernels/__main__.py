@@ -1,4 +1,4 @@
-"""`python -m acceptor.app.bench.kernels`; refuses to be anything but the command."""
+"""`python -m acceptor.app.bench.kernels`."""
 
 from .command import kernels
 
