@@ -1,6 +1,7 @@
-"""What the proof found, as plain values that go into one JSON file.
+"""What the proof found, as plain values in one JSON file.
 
-This module refuses to draw or to print: see `kit.proof.figures` and `kit.proof.tables`.
+The reference's record on a CPU is the file's content. Records of other backends and devices, which
+hold samples only, are in its list `elsewhere`.
 """
 
 import json
@@ -26,6 +27,7 @@ from kit.proof.reported import loss_of
 from kit.proof.runs import step_of
 
 Row = dict[str, Any]
+Record = dict[str, Any]
 
 MUTANT_RUNS = 2_000
 """Decode runs by which a mutant is shown to a sample, too."""
@@ -118,7 +120,38 @@ def length_rows(num_tokens: int) -> Iterator[Row]:
             yield asdict(lengths.bundled_lengths(num_spec_tokens, temperature, num_tokens))
 
 
-def write(path: Path, record: dict[str, Any]) -> None:
+def is_whole(backend: str, device: torch.device) -> bool:
+    """Whether a record holds enumerations and planted bugs, too."""
+    return backend == "reference" and device.type == "cpu"
+
+
+def known(path: Path, backend: str, device: torch.device) -> Record:
+    """The record of a backend on a kind of device, empty if there is none."""
+    content = read(path)
+    elsewhere = content.pop("elsewhere", [])
+    if is_whole(backend, device):
+        return content
+    return next((one for one in elsewhere if _is_of(one, backend, device)), {})
+
+
+def keep(path: Path, record: Record, device: torch.device) -> None:
+    """Put a record in the place of an earlier one of the same backend and kind of device."""
+    content, backend = read(path), record["backend"]
+    elsewhere = content.pop("elsewhere", [])
+    if is_whole(backend, device):
+        content = record
+    else:
+        others = [one for one in elsewhere if not _is_of(one, backend, device)]
+        elsewhere = sorted([*others, record], key=lambda one: str(one["backend"]))
+    write(path, content | {"elsewhere": elsewhere})
+
+
+def _is_of(record: Record, backend: str, device: torch.device) -> bool:
+    kind = str(record["machine"]["device"]).partition(",")[0]
+    return (record["backend"], kind) == (backend, device.type)
+
+
+def write(path: Path, record: Record) -> None:
     """As JSON with one line per row, so that changes can be read."""
     parts = []
     for key, value in record.items():
@@ -131,9 +164,9 @@ def write(path: Path, record: dict[str, Any]) -> None:
     path.write_text("{\n " + ",\n ".join(parts) + "\n}\n", encoding="utf-8")
 
 
-def read(path: Path) -> dict[str, Any]:
-    """What `write` wrote."""
-    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def read(path: Path) -> Record:
+    """What `write` wrote, empty if there is no file."""
+    record: Record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return record
 
 

@@ -1,7 +1,4 @@
-"""The tables of the proof's page, and the summary in the terminal, from the records.
-
-It refuses to compute: every number is in a record.
-"""
+"""The tables of the proof's page, from the record."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,17 +8,19 @@ Record = dict[str, Any]
 VIEWS = {"first": "first token", "joint": "sequence", "conditional": "after a rejection"}
 
 
-def fragments(record: Record, on_gpu: list[Record]) -> dict[str, str]:
-    """File name -> Markdown, for the page to include."""
-    return {
-        "proof-exact.md": _exact(record),
-        "proof-losses.md": _losses(record),
-        "proof-samples.md": _samples(record),
-        "proof-large.md": _large(record),
-        "proof-gpu.md": "\n".join(map(_on_gpu, on_gpu)),
-        "proof-mutants.md": _mutants(record),
-        "proof-lengths.md": _lengths(record),
+def markdown(record: Record) -> str:
+    """All tables, each behind a comment that names it for the page to include."""
+    records = [record, *record["elsewhere"]]
+    parts = {
+        "exact": _exact(record),
+        "losses": _losses(record),
+        "samples": "\n".join(map(_samples, records)),
+        "mutants": _mutants(record),
+        "lengths": _lengths(record),
     }
+    return (
+        "".join(f"<!-- {name} -->\n\n{text}\n" for name, text in parts.items()) + "<!-- end -->\n"
+    )
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -46,52 +45,14 @@ def _worst(record: Record, policy: str, drafter: str) -> float:
 
 
 def _losses(record: Record) -> str:
-    head = ["policy", "drafter", "enumerated", "reported"]
-    return table(
-        head,
-        (
-            [row["policy"], row["drafter"], f"{row['enumerated']:.4f}", f"{row['reported']:.4f}"]
-            for row in record["losses"]
-        ),
-    )
-
-
-def _samples(record: Record) -> str:
-    head = ["policy", "drafter", "view", "draws", "cells", "p, χ²", "p, G", "would notice"]
+    known = {(row["policy"], row["drafter"]): row for row in record["losses"]}
+    policies, drafters = (list(dict.fromkeys(names)) for names in zip(*known, strict=True))
     rows = [
-        [
-            row["policy"] if row["lossless"] else f"{row['policy']} (lossy)",
-            row["chain"],
-            VIEWS[view],
-            f"{test['num_draws']:,}",
-            str(test["num_cells"]),
-            _probability(test["p_chi_square"]),
-            _probability(test["p_g"]),
-            _share(test["detectable"]),
-        ]
-        for row in record["samples"]
-        for view, test in row["tests"].items()
-        if row["lossless"] or (view == "joint" and row["chain"] == "draft model")
+        [name, kind, *[f"{known[name, drafter][kind]:.4f}" for drafter in drafters]]
+        for name in policies
+        for kind in ("enumerated", "reported")
     ]
-    return f"{_where(record)}\n\n{table(head, rows)}"
-
-
-def _large(record: Record) -> str:
-    head = ["drawn by", "binned by", "draws", "cells", "p, χ²", "p, G", "would notice"]
-    rows = [
-        [
-            row["way"],
-            row["bins"],
-            f"{row['num_draws']:,}",
-            f"{row['num_cells']:,}",
-            _probability(row["p_chi_square"]),
-            _probability(row["p_g"]),
-            _share(row["detectable"]),
-        ]
-        for row in record["large"]
-        if row["num_cells"] > 1
-    ]
-    return f"{_where(record)}\n\n{table(head, rows)}"
+    return table(["policy", "", *drafters], rows)
 
 
 def _where(record: Record) -> str:
@@ -100,9 +61,9 @@ def _where(record: Record) -> str:
     return f"Backend `{record['backend']}` on {where}:"
 
 
-def _on_gpu(record: Record) -> str:
+def _samples(record: Record) -> str:
     """The smallest p-value of all views, bins and both tests, and the least power."""
-    head = ["what is drawn", "draws", "smallest p", "of", "would notice"]
+    head = ["what is drawn", "draws", "smallest p", "would notice"]
     groups = [
         (f"{row['policy']}, {row['chain']}", list(row["tests"].values()))
         for row in record["samples"]
@@ -122,7 +83,6 @@ def _worst_of(name: str, tests: list[Record]) -> list[str]:
         name,
         f"{max(test['num_draws'] for test in tests):,}",
         _probability(min(p_values)),
-        f"{len(p_values)} tests",
         _share(max(test["detectable"] for test in tests)),
     ]
 
