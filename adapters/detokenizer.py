@@ -1,16 +1,22 @@
-"""Text from token ids that come one after the other.
-
-This module refuses to emit half a character: text waits until its bytes are whole.
-"""
+"""Text from token ids that come one after the other."""
 
 from collections.abc import Iterable
 
 import tokenizers
-from tokenizers.decoders import DecodeStream
+
+from .text_settling import Settling, is_byte_token, settling_of
+
+REPLACEMENT = "\ufffd"
+CHARACTER_BYTES = 4
+MAX_WAITING = 64
 
 
 class Detokenizer:
     """Decodes a growing sequence of token ids; what it emits adds up to decoding them all.
+
+    Each step decodes a short window: tokens whose text waits, behind a context of settled tokens,
+    since a decoder may treat the first token, or the first spaces, of a text differently. Text
+    waits until no later token can change it.
 
     Args:
         backend: the tokenizer.
@@ -20,23 +26,83 @@ class Detokenizer:
     def __init__(self, backend: tokenizers.Tokenizer, *, skip_special_tokens: bool) -> None:
         self._backend = backend
         self._skip_special_tokens = skip_special_tokens
-        self._stream = DecodeStream(skip_special_tokens=skip_special_tokens)
+        self._settling = settling_of(backend)
+        added = backend.get_added_tokens_decoder() if skip_special_tokens else {}
+        self._left_out = {token.content for token in added.values() if token.special}
         self._token_ids: list[int] = []
+        self._context: list[int] = []
+        self._context_text = ""
+        self._waiting: list[int] = []
         self._num_emitted = 0
 
     def push(self, token_ids: Iterable[int]) -> str:
-        """The text that these token ids complete; empty while a character is unfinished."""
-        pieces = []
-        for token_id in token_ids:
-            self._token_ids.append(token_id)
-            pieces.append(self._stream.step(self._backend, token_id) or "")
-        text = "".join(pieces)
+        """The text that these token ids settle; empty while all of it waits."""
+        text = "".join([self._push(token_id) for token_id in token_ids])
         self._num_emitted += len(text)
         return text
 
     def finish(self) -> str:
-        """What is still unfinished, with U+FFFD for bytes that never became a character."""
-        text = self._backend.decode(self._token_ids, skip_special_tokens=self._skip_special_tokens)
+        """What still waits, with U+FFFD for bytes that never became a character."""
+        text = self._decode(self._token_ids)
         rest = text[self._num_emitted :]
         self._num_emitted = len(text)
         return rest
+
+    def _push(self, token_id: int) -> str:
+        self._token_ids.append(token_id)
+        token = self._backend.id_to_token(token_id)
+        if self._settling is Settling.AT_THE_END or token is None or token in self._left_out:
+            return ""
+        self._waiting.append(token_id)
+        if self._settling is Settling.AFTER_BYTE_TOKENS and is_byte_token(token):
+            return ""
+        text = self._decode(self._context + self._waiting)
+        if self._settling is Settling.WITH_THE_CHARACTER and text.endswith(REPLACEMENT):
+            return self._settle_whole_characters(text)
+        return self._settle(len(self._waiting), text)
+
+    def _settle(self, num_waiting: int, text: str) -> str:
+        """So many waiting tokens and the context decode to this text, which is settled."""
+        window = self._context + self._waiting[:num_waiting]
+        del self._waiting[:num_waiting]
+        settled = text[len(self._context_text) :]
+        if settled:
+            self._keep_context(window)
+        elif not self._context_text:
+            # Still before the first text: a decoder may drop what a text starts with.
+            self._context = window
+            if len(window) > MAX_WAITING:
+                self._settling = Settling.AT_THE_END
+        return settled
+
+    def _keep_context(self, window: list[int]) -> None:
+        """Its last tokens, just enough to have text, so that what follows is no text's start."""
+        num_kept, text = 0, ""
+        while not text:
+            num_kept += 1
+            text = self._decode(window[-num_kept:])
+        self._context, self._context_text = window[-num_kept:], text
+
+    def _settle_whole_characters(self, text: str) -> str:
+        """The last character may be unfinished, or bytes may be no UTF-8 at all."""
+        if len(self._waiting) <= CHARACTER_BYTES:
+            return ""
+        for num_last in range(1, CHARACTER_BYTES + 1):
+            num_first = len(self._waiting) - num_last
+            first = self._decode(self._context + self._waiting[:num_first])
+            last = self._decode(self._waiting[num_first:])
+            if last and first + last == text:
+                # No character spans the two, and what comes later joins the last bytes alone.
+                return self._settle(num_first, first)
+        if len(self._waiting) > MAX_WAITING:
+            self._settling = Settling.AT_THE_END
+        return ""
+
+    def _decode(self, token_ids: list[int]) -> str:
+        try:
+            return self._backend.decode(token_ids, skip_special_tokens=self._skip_special_tokens)
+        except BaseException as error:
+            # The library's panics, as on a pattern that backtracks forever, are no Exception.
+            if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+                return REPLACEMENT
+            raise

@@ -2,8 +2,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -161,28 +159,3 @@ def test_a_pattern_that_backtracks_forever(directory: Path, edit_json: Callable[
     edit_json(directory / "tokenizer.json", pre_tokenizer=split | {"invert": False})
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: expected token ids, got "):
         Tokenizer.load(directory).encode("a" * 50 + "b")
-
-
-@given(token_ids=st.lists(st.integers(0, 299), max_size=12), cut=st.integers(0, 12))
-def test_streamed_text_adds_up(backend: Backend, token_ids: list[int], cut: int) -> None:
-    """For any ids: most are single bytes, so characters are split and often never whole."""
-    tokenizer = Tokenizer(Path("tokenizer.json"), backend, {})
-    for skip in (True, False):
-        stream = tokenizer.stream(skip_special_tokens=skip)
-        pieces = [stream.push(token_ids[:cut])]
-        pieces += [stream.push([token_id]) for token_id in token_ids[cut:]]
-        text = tokenizer.decode(token_ids, skip_special_tokens=skip)
-        assert text.startswith("".join(pieces))
-        assert "".join([*pieces, stream.finish(), stream.finish()]) == text
-
-
-def test_a_character_waits_until_it_is_whole(backend: Backend) -> None:
-    tokenizer = Tokenizer(Path("tokenizer.json"), backend, {})
-    token_ids = tokenizer.encode("a👋b")
-    stream = tokenizer.stream()
-    pieces = [stream.push([token_id]) for token_id in token_ids]
-    assert "".join(pieces) == "a👋b"
-    assert "" in pieces
-    assert not any("\ufffd" in piece for piece in pieces)
-    stream.push(token_ids[:3])
-    assert stream.finish() == "\ufffd"

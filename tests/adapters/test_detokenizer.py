@@ -1,0 +1,195 @@
+"""Streamed text adds up to the decode of the whole and is never taken back, whatever ids come."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from attrs import define
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+from tokenizers.decoders import Decoder
+from transformers import LlamaConfig
+
+from acceptor.adapters import Tokenizer
+from acceptor.adapters.detokenizer import Detokenizer
+from acceptor.app.config import Config, ModelsConfig
+from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.schedule import Limits
+from acceptor.app.wiring import Wired, wire
+from acceptor.core import SamplingParams
+
+from .conftest import Saved
+
+SPECIAL_TOKENS = ["<s>", "</s>"]
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+WORDS = ["a", "▁", "▁b", "▁▁", "é", "\ufffd", "a▁b", " ", "##", "##c", ".", "'s", "n't", "x</w>"]
+REPLACE = decoders.Replace("▁", " ")
+
+
+def backend_of(tokens: Sequence[str], decoder: Decoder | None) -> Backend:
+    """Tokens by their numbers, and behind them two special ones and an added one."""
+    backend = Backend(models.WordLevel({token: i for i, token in enumerate(tokens)}, tokens[0]))
+    if decoder is not None:
+        backend.decoder = decoder
+    backend.add_special_tokens(SPECIAL_TOKENS)
+    backend.add_tokens([AddedToken("é ü", special=False)])
+    return backend
+
+
+def id_of(backend: Backend, token: str) -> int:
+    """Beyond every id if there is no such token."""
+    token_id = backend.token_to_id(token)
+    return 10**6 if token_id is None else token_id
+
+
+def sequence(*stages: Decoder) -> Decoder:
+    return decoders.Sequence(list(stages))
+
+
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+BYTE_LEVEL = [*ALPHABET, "Ġthe", "Ã©", "ðŁ", "ĳĭ", "ï¿½"]
+FALLBACK = [*BYTES, *WORDS]
+STRIP = decoders.Strip(" ", 1, 0)
+BACKENDS = {
+    "byte level": backend_of(BYTE_LEVEL, decoders.ByteLevel()),
+    "byte level, stripped": backend_of(BYTE_LEVEL, sequence(decoders.ByteLevel(), STRIP)),
+    "Llama 2": backend_of(
+        FALLBACK, sequence(REPLACE, decoders.ByteFallback(), decoders.Fuse(), STRIP)
+    ),
+    "Gemma": backend_of(FALLBACK, sequence(REPLACE, decoders.ByteFallback(), decoders.Fuse())),
+    "fallback, then Metaspace": backend_of(
+        FALLBACK, sequence(decoders.ByteFallback(), decoders.Metaspace())
+    ),
+    "Metaspace": backend_of(WORDS, decoders.Metaspace()),
+    "Metaspace that keeps the first": backend_of(WORDS, decoders.Metaspace(prepend_scheme="never")),
+    "WordPiece": backend_of(WORDS, decoders.WordPiece()),
+    "WordPiece without cleanup": backend_of(WORDS, decoders.WordPiece(cleanup=False)),
+    "no decoder": backend_of(WORDS, None),
+    "vanishing": backend_of(WORDS, sequence(decoders.Replace("▁", ""), decoders.Fuse(), STRIP)),
+    "BPE": backend_of(WORDS, decoders.BPEDecoder("</w>")),
+    "CTC": backend_of(WORDS, decoders.CTC("a", "▁")),
+    "replaced when joined": backend_of(
+        WORDS, sequence(decoders.Fuse(), decoders.Replace("aa", "b"))
+    ),
+    "bytes made by a stage": backend_of(
+        [*WORDS, "<0▁xC3>", "<0▁xA9>"],
+        sequence(decoders.Replace("▁", ""), decoders.ByteFallback()),
+    ),
+}
+UNIGRAM = Backend(models.Unigram([(word, -1.0) for word in WORDS], 0, byte_fallback=False))
+UNIGRAM.decoder = decoders.Metaspace()
+BACKENDS["Unigram"] = UNIGRAM
+STREAMING = [name for name in BACKENDS if name not in ("BPE", "CTC", "replaced when joined")]
+
+many_ids = st.lists(
+    st.one_of(
+        st.integers(0, 300),
+        st.sampled_from([0x0A, 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xF0, 256, 257, 258, 270, 271]),
+        st.integers(0, 5),
+    ),
+    max_size=40,
+)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("skip", [True, False])
+@given(token_ids=many_ids, cut=st.integers(0, 12))
+@example(token_ids=[0x0A, 0xE2, 256, 257], cut=0)
+@example(token_ids=[0xFF] * 100 + [256] * 100, cut=0)
+def test_streamed_text_adds_up(name: str, skip: bool, token_ids: list[int], cut: int) -> None:
+    tokenizer = Tokenizer(Path("tokenizer.json"), BACKENDS[name], {})
+    stream = tokenizer.stream(skip_special_tokens=skip)
+    texts = [stream.push(token_ids[:cut])]
+    texts += [stream.push([token_id]) for token_id in token_ids[cut:]]
+    whole = tokenizer.decode(token_ids, skip_special_tokens=skip)
+    assert whole.startswith("".join(texts))
+    assert "".join([*texts, stream.finish(), stream.finish()]) == whole
+
+
+@pytest.mark.parametrize("name", STREAMING)
+@given(before=many_ids)
+def test_text_does_not_wait_longer_than_it_must(name: str, before: list[int]) -> None:
+    """A word ends a run of bytes and an unfinished character."""
+    backend = BACKENDS[name]
+    word = id_of(backend, "a")
+    stream = Detokenizer(backend, skip_special_tokens=True)
+    text = stream.push([*before, word, word])
+    if name == "bytes made by a stage":
+        assert text == ""
+    else:
+        assert text == backend.decode([*before, word, word])
+
+
+@define
+class Counting:
+    """A tokenizer that counts how many ids it decodes."""
+
+    backend: Backend
+    num_decoded: int = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.backend, name)
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
+        self.num_decoded += len(token_ids)
+        return self.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_cost_of_a_token_is_bounded(name: str) -> None:
+    """Whatever kind of token never ends: bytes that are no text, spaces, tokens without text."""
+    for token in ["a", "▁", "##", "<0xE2>", "â", "ÿ", "<s>", "no such token"]:
+        backend = Counting(BACKENDS[name])
+        stream = Detokenizer(backend, skip_special_tokens=True)  # type: ignore[arg-type]
+        stream.push([id_of(backend.backend, token)] * 2000)
+        stream.push([0] * 10)
+        assert backend.num_decoded <= 2000 * 30 + 64**2
+
+
+def test_a_character_waits_until_it_is_whole() -> None:
+    backend = BACKENDS["byte level"]
+    stream = Detokenizer(backend, skip_special_tokens=True)
+    token_ids = [id_of(backend, token) for token in ["a", "ð", "Ł", "ĳĭ", "a"]]
+    assert [stream.push([token_id]) for token_id in token_ids] == ["a", "", "", "👋", "a"]
+    assert stream.push(token_ids[:3]) == "a"
+    assert stream.finish() == "\ufffd"
+
+
+def test_text_that_cannot_be_decoded_is_a_replacement_character() -> None:
+    backend = backend_of(["a" * 40, "x" * 40 + "b"], decoders.Replace(Regex("(x+x+)+y"), " "))
+    stream = Detokenizer(backend, skip_special_tokens=True)
+    assert stream.push([1]) + stream.finish() == "\ufffd"
+
+
+@pytest.fixture(scope="module")
+def pair(save: Callable[..., Saved]) -> Wired:
+    """Two random Llamas with a tokenizer of Llama 2's kind."""
+    backend = BACKENDS["Llama 2"]
+    config = LlamaConfig(
+        vocab_size=backend.get_vocab_size(),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=64,
+        eos_token_id=None,
+    )
+    target, draft = (save(config).directory for _ in range(2))
+    for directory in (target, draft):
+        backend.save(str(directory / "tokenizer.json"))
+    return wire(Config(models=ModelsConfig(target=str(target), draft=str(draft))))
+
+
+def test_broken_bytes_end_nobodys_step(pair: Wired) -> None:
+    """Requests served together have the text that their own tokens decode to."""
+    engine = Engine.of(pair.decoder, Limits(num_slots=8, max_len=64))
+    prompts = [[0x0A, 0xE2, 256, i] for i in range(16)]
+    results = engine.generate(prompts, SamplingParams(temperature=2.0, seed=0), max_tokens=60)
+    backend = BACKENDS["Llama 2"]
+    assert [result.text for result in results] == [
+        backend.decode(result.token_ids, skip_special_tokens=True) for result in results
+    ]
+    assert any("\ufffd" in result.text for result in results)
