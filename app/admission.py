@@ -1,4 +1,4 @@
-"""Checks requests against the models before any work; this module refuses to repair them."""
+"""Checks requests against the models before any work."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from .request import GenerationRequest
 from .request_state import Detokenizer, RequestState
 
 
-def admit(
+def new_state(
     index: int,
     request: GenerationRequest,
     *,

@@ -1,7 +1,7 @@
 """The command line: `acceptor generate`, `bench`, `tune` and `backends`.
 
-Errors are one line on stderr and exit code 2. This module refuses to import what only decoding
-needs, so that help appears at once.
+Errors are one line on stderr and exit code 2. Nothing here imports torch before it is needed, so
+that help appears at once.
 """
 
 import sys

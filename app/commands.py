@@ -1,7 +1,4 @@
-"""What the commands do, once their arguments are parsed; importing this imports everything.
-
-This module refuses to exit or to print errors; see `acceptor.app.cli`.
-"""
+"""What the commands do, once their arguments are parsed; importing this imports everything."""
 
 import json
 import sys

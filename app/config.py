@@ -1,7 +1,4 @@
-"""What a run is made of: models, backend, policy, sampling and decoding, checked and typed.
-
-This module refuses to know where settings come from; see `acceptor.app.settings`.
-"""
+"""What a run is made of: models, backend, policy, sampling and decoding, checked and typed."""
 
 from attrs import field, frozen
 

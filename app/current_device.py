@@ -1,7 +1,7 @@
 """Making a device the current one.
 
 Kernels of Triton and of the CUDA driver go to the current device, and streams and events that name
-no device belong to it. This module refuses to choose one.
+no device belong to it.
 """
 
 from contextlib import AbstractContextManager, nullcontext

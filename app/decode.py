@@ -1,8 +1,7 @@
 """One step of decoding: draft, score, verify.
 
 Plain decoding is the same step without drafts. It computes on tensors alone and never waits for the
-device, so it can be captured in a CUDA graph. This module refuses to know which models, which
-policy and which backend it runs, and which requests: see `acceptor.app.engine`.
+device, so it can be captured in a CUDA graph.
 """
 
 from functools import cache

@@ -1,8 +1,4 @@
-"""A fixed batch of requests from its beginning to its end.
-
-It is an engine with a slot for everyone. This module refuses to choose its parts; see
-`acceptor.app.wiring`.
-"""
+"""A fixed batch of requests from its beginning to its end: an engine with a slot for everyone."""
 
 from collections.abc import Iterator, Sequence
 

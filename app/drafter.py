@@ -1,7 +1,6 @@
 """Where draft tokens come from: the port, and a drafter that drafts nothing.
 
-Every drafter addresses its memory by slot and position, so rejecting a draft is no operation. This
-module refuses to verify.
+Every drafter addresses its memory by slot and position, so rejecting a draft is no operation.
 """
 
 import sys

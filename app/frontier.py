@@ -1,7 +1,4 @@
-"""Where the decoding requests of a batch stand at the beginning of a step.
-
-This module refuses to remember anything from one step to the next.
-"""
+"""Where the decoding requests of a batch stand at the beginning of a step."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -1,7 +1,6 @@
 """One prompt, decoded and measured.
 
-Tokens per second count decoding alone: loading, the prompt and printing are left out. This module
-refuses to print.
+Tokens per second count decoding alone: loading, the prompt and printing are left out.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Drafts looked up in the request's own text: what followed the last few tokens before.
 
 Prompt lookup decoding (Saxena, 2023), also of the output. No model is asked, so drafts have no
-probabilities. This module refuses to guess: where nothing matches, there is no draft.
+probabilities, and where nothing matches there is no draft.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """The flags of `acceptor generate` and the settings they stand for.
 
-This module refuses to import what only decoding needs, so that help appears at once.
+Nothing here imports torch before it is needed, so that help appears at once.
 """
 
 from collections.abc import Callable, Iterable, Mapping

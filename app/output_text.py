@@ -1,7 +1,4 @@
-"""The text of one output: stop strings found, and text held back while it may begin one.
-
-This module refuses to know token ids that end an output; see `acceptor.app.request_state`.
-"""
+"""The text of one output: stop strings found, and text held back while it may begin one."""
 
 from collections import deque
 

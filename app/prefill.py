@@ -1,4 +1,4 @@
-"""Entering a prompt into a model's cache; this module refuses to score it."""
+"""Entering a prompt into a model's cache."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""From a text to a request; this module refuses to decode it."""
+"""From a text to a request."""
 
 from ..adapters.chat_template import ChatTemplate
 from ..core.errors import ConfigError

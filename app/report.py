@@ -1,6 +1,6 @@
 """What people see: text in colours by kind of token, and small tables; JSON for machines.
 
-Colours appear on a terminal only. This module refuses to compute anything but averages.
+Colours appear on a terminal only.
 """
 
 import math

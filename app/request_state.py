@@ -1,7 +1,6 @@
 """One request on its way: its tokens, its text, and the moment it ends.
 
-A stop inside an accepted run ends the run there: nothing behind it is emitted or counted. This
-module refuses to touch tensors.
+A stop inside an accepted run ends the run there: nothing behind it is emitted or counted.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,6 @@
 """From a TOML file's tables and the command line's flags to a `Config`; flags win.
 
-Every error is one sentence that names the flag, or the file and the setting. This module refuses
-unknown settings, and values of another type than the setting's.
+Every error is one sentence that names the flag, or the file and the setting.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""From plain tables to attrs classes, exactly: nothing is converted to another type.
-
-This module refuses to know where a table came from; see `acceptor.app.settings`.
-"""
+"""From plain tables to attrs classes, exactly: nothing is converted to another type."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum

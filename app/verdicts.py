@@ -1,7 +1,4 @@
-"""What a step decided, read back from the device once and told apart by request.
-
-This module refuses to act on it; see `acceptor.app.request_state`.
-"""
+"""What a step decided, read back from the device once and told apart by request."""
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat

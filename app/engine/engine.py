@@ -1,8 +1,8 @@
 """The engine: requests enter and leave a running batch, and each gets what it would get alone.
 
 A request's tokens depend on its prompt, its parameters and its seed; neighbours, slots and the
-order of arrival change when they come, not what they are. This module refuses to raise for a single
-request: it ends with its error, and the others go on.
+order of arrival change when they come, not what they are. A request that is unfit or fails ends
+with its error, and the others go on.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -32,8 +32,8 @@ PLAIN = SamplingParams()
 """Temperature 1 and a random seed."""
 
 
-class Wishes(TypedDict, total=False):
-    """What else a prompt may come with, see `GenerationRequest`."""
+class RequestFields(TypedDict, total=False):
+    """Fields of `GenerationRequest` that may come beside a prompt."""
 
     max_tokens: int
     stop: tuple[str, ...]
@@ -47,8 +47,7 @@ class Engine:
     """Serves requests with one set of models; `Engine.of` and `acceptor.app.wiring` make one.
 
     `add_request` and `cancel` may be called from any thread and take effect in the next `step`.
-    Everything else belongs to one thread. Parameters and wishes beside a whole request are not
-    looked at.
+    Everything else belongs to one thread. Parameters and fields beside a whole request are ignored.
 
     Attributes:
         loop: what a step does.
@@ -80,7 +79,7 @@ class Engine:
         params: SamplingParams = PLAIN,
         *,
         on_progress: OnProgress = ignore,
-        **wishes: Unpack[Wishes],
+        **fields: Unpack[RequestFields],
     ) -> int:
         """Hand a request in; if it is unfit, that is how it ends, in the next step.
 
@@ -94,7 +93,7 @@ class Engine:
             raise InvalidInputError(f"on_progress: expected a function, got {on_progress!r}")
         request, error = None, ""
         try:
-            request = self._request(prompt, params, wishes)
+            request = self._request(prompt, params, fields)
         except AcceptorError as unfit:
             error = one_line(unfit)
         arrival = Arrival(
@@ -105,36 +104,36 @@ class Engine:
             on_progress=on_progress,
             error=error,
         )
-        self.loop.inbox.append(arrival)
+        self.loop.arrivals.append(arrival)
         return arrival.request_id
 
     def cancel(self, request_id: int) -> None:
         """End a request where it stands; one that has ended stays as it is."""
-        self.loop.unwanted.append(request_id)
+        self.loop.cancelled_ids.append(request_id)
 
     def has_unfinished(self) -> bool:
         """Whether another step has something to do or to tell."""
         return self.loop.has_unfinished()
 
     def step(self) -> list[Progress]:
-        """Let requests in and out, enter prompts, decode once; what each request gained.
+        """Admit and retire requests, enter prompts, decode once; what each request gained.
 
         The target's device is the current one meanwhile, whatever thread this is.
         """
         with torch.inference_mode(), current_device(self.loop.device):
-            self.loop.let_in_and_out()
+            self.loop.admit_and_retire()
             self.loop.enter_prompts()
             self.loop.decode()
-        return list(self.loop.tell())
+        return list(self.loop.notify())
 
     def generate(
         self,
         prompts: Iterable[Prompt],
         params: SamplingParams = PLAIN,
-        **wishes: Unpack[Wishes],
+        **fields: Unpack[RequestFields],
     ) -> list[GenerationResult]:
         """Decode prompts to their ends; the results are in the order of the prompts."""
-        ids = [self.add_request(prompt, params, **wishes) for prompt in prompts]
+        ids = [self.add_request(prompt, params, **fields) for prompt in prompts]
         results: dict[int, GenerationResult] = {}
         while not results.keys() >= set(ids):
             for progress in self.step():
@@ -146,7 +145,7 @@ class Engine:
         self,
         prompt: Prompt,
         params: SamplingParams = PLAIN,
-        **wishes: Unpack[Wishes],
+        **fields: Unpack[RequestFields],
     ) -> AsyncIterator[Progress]:
         """What a request gains, step by step; leaving the iteration early cancels it.
 
@@ -155,18 +154,20 @@ class Engine:
         """
 
         def add(on_progress: OnProgress) -> int:
-            return self.add_request(prompt, params, on_progress=on_progress, **wishes)
+            return self.add_request(prompt, params, on_progress=on_progress, **fields)
 
         async for progress in self._streams.follow(self, add):
             yield progress
 
-    def _request(self, prompt: Prompt, params: SamplingParams, wishes: Wishes) -> GenerationRequest:
+    def _request(
+        self, prompt: Prompt, params: SamplingParams, fields: RequestFields
+    ) -> GenerationRequest:
         if isinstance(prompt, GenerationRequest):
             return prompt
         if isinstance(prompt, str):
             check_text(prompt)
             prompt = self.loop.parts.encode(prompt)
-        return GenerationRequest(prompt_token_ids=prompt, params=params, **wishes)
+        return GenerationRequest(prompt_token_ids=prompt, params=params, **fields)
 
 
 def _seed_of(params: object) -> int:

@@ -1,7 +1,4 @@
-"""One request in the engine: its state, and when things happened to it.
-
-This module refuses to schedule: see `acceptor.app.engine.schedule`.
-"""
+"""One request in the engine: its state, and when things happened to it."""
 
 from collections.abc import Callable
 from time import perf_counter

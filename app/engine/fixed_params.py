@@ -1,7 +1,6 @@
 """Sampling parameters at fixed addresses, for graphs that read them again and again.
 
-What is not in a tensor chose the kernels, so it is part of a graph's kind. This module refuses to
-know which parameters there are.
+What is not in a tensor chose the kernels, so it is part of a graph's kind.
 """
 
 from collections.abc import Hashable

@@ -1,7 +1,6 @@
-"""What an engine does in a step: let requests in and out, enter prompts, decode, tell.
+"""What an engine does in a step: admit and retire requests, enter prompts, decode, notify.
 
-A slot is never shared: a request that finds none free waits. This module refuses to know who asks
-and who listens; see `acceptor.app.engine.engine`.
+A slot is never shared: a request that finds none free waits.
 """
 
 from collections import deque
@@ -14,7 +13,7 @@ from attrs import define, field
 from ...core.errors import InvalidInputError
 from ...core.output import Status
 from ...core.token_counts import TokenCounts
-from ..admission import admit, check_request
+from ..admission import check_request, new_state
 from ..decode import DecodeStep
 from ..frontier import Running
 from ..prefill import CHUNK_LEN, prefill
@@ -35,9 +34,9 @@ class Loop:
         decode_step: the same with the memory of the running requests.
         runner: runs it.
         prefill_tokens: how many tokens of prompts go between two decode steps.
-        inbox: requests that have come.
-        unwanted: ids of requests to be cancelled.
-        events: what is to be told, and whom.
+        arrivals: requests that have been handed in.
+        cancelled_ids: requests to be cancelled.
+        events: progress that has not been told, and the listener to tell.
         schedule: requests that wait or run.
         prefill_seconds: time spent on prompts.
         decode_seconds: time spent on decode steps.
@@ -48,8 +47,8 @@ class Loop:
     decode_step: DecodeStep
     runner: Runner
     prefill_tokens: int
-    inbox: deque[Arrival] = field(factory=deque, init=False)
-    unwanted: deque[int] = field(factory=deque, init=False)
+    arrivals: deque[Arrival] = field(factory=deque, init=False)
+    cancelled_ids: deque[int] = field(factory=deque, init=False)
     events: deque[tuple[OnProgress, Progress]] = field(factory=deque, init=False)
     schedule: Schedule = field(init=False)
     prefill_seconds: float = field(default=0.0, init=False)
@@ -71,23 +70,23 @@ class Loop:
 
     def has_unfinished(self) -> bool:
         """Whether there is something to do or to tell."""
-        return bool(self.inbox or self.schedule.entries or self.events)
+        return bool(self.arrivals or self.schedule.entries or self.events)
 
-    def let_in_and_out(self) -> None:
-        """Take in what has come, end what is unwanted, and give free slots to who waits."""
-        # Counted first: what is unwanted by now has come in before.
-        num_unwanted = len(self.unwanted)
-        while self.inbox:
-            self._let_in(self.inbox.popleft())
-        for _ in range(num_unwanted):
-            entry = self.schedule.entries.get(self.unwanted.popleft())
+    def admit_and_retire(self) -> None:
+        """Queue what has arrived, end what is cancelled, and give free slots to what waits."""
+        # Counted first: what is cancelled by now has arrived before.
+        num_cancelled = len(self.cancelled_ids)
+        while self.arrivals:
+            self._enqueue(self.arrivals.popleft())
+        for _ in range(num_cancelled):
+            entry = self.schedule.entries.get(self.cancelled_ids.popleft())
             if entry is not None:
                 self._note(entry, entry.cancel())
-        self._prepare_slots([entry.state for entry in self.schedule.seat()])
+        self._prepare_slots([entry.state for entry in self.schedule.admit()])
 
     def enter_prompts(self) -> None:
         """Write the next chunks of prompts, oldest request first."""
-        waiting = [entry for entry in self.schedule.seated() if entry.num_to_enter]
+        waiting = [entry for entry in self.schedule.admitted() if entry.num_to_enter]
         if not waiting:
             return
         began, left = perf_counter(), self.prefill_tokens
@@ -125,18 +124,21 @@ class Loop:
         verdicts = self.runner.run(running, rooms, counts)
         now = perf_counter()
         self.has_begun = is_ahead or self._begin_next(running, counts, verdicts)
-        is_well = self._act_on(verdicts, now)
-        if is_ahead and not is_well:
+        is_useful = self._act_on(verdicts, now)
+        if is_ahead and not is_useful:
             self._drop()
 
     def _act_on(self, verdicts: Sequence[Verdict], now: float) -> bool:
-        """Whether a step that went ahead of this is of use: one goes on, and all as it assumed."""
-        is_well = True
+        """Act on a step; whether the one begun behind it is of use.
+
+        It is if a request goes on and none failed.
+        """
+        is_useful = True
         for entry, verdict in zip(self._batch, verdicts, strict=True):
             if entry.state.finish_reason is None:
                 self._note(entry, entry.advance(verdict, now))
-                is_well &= verdict.status is Status.OK
-        return is_well and any(entry.state.finish_reason is None for entry in self._batch)
+                is_useful &= verdict.status is Status.OK
+        return is_useful and any(entry.state.finish_reason is None for entry in self._batch)
 
     def _begin_ahead(self, running: Running, counts: TokenCounts | None, rooms: list[int]) -> bool:
         """Begin this step, unless it has begun, and the one after it."""
@@ -152,7 +154,7 @@ class Loop:
         """
         most = [room + 1 for room in rooms]
         return (
-            not self._comes_or_goes()
+            not self._batch_will_change()
             and all(
                 entry.state.goes_on_after(num_more)
                 for entry, num_more in zip(self._batch, most, strict=True)
@@ -167,21 +169,23 @@ class Loop:
     def _begin_next(
         self, running: Running, counts: TokenCounts | None, verdicts: Sequence[Verdict]
     ) -> bool:
-        if not self._stays_the_same(verdicts):
+        if not self._batch_surely_stays(verdicts):
             return False
         gained = [verdict.token_ids for verdict in verdicts]
         rooms = self._rooms([len(token_ids) for token_ids in gained])
         return self.runner.begin(running, rooms, counts, gained)
 
-    def _stays_the_same(self, verdicts: Sequence[Verdict]) -> bool:
+    def _batch_surely_stays(self, verdicts: Sequence[Verdict]) -> bool:
         """Whether the next step will surely be of the same requests."""
-        if self._comes_or_goes():
+        if self._batch_will_change():
             return False
         states = (entry.state for entry in self._batch)
         return all(map(RequestState.surely_goes_on, states, verdicts))
 
-    def _comes_or_goes(self) -> bool:
-        return bool(self.inbox or self.unwanted or len(self.schedule.seated()) > len(self._batch))
+    def _batch_will_change(self) -> bool:
+        return bool(
+            self.arrivals or self.cancelled_ids or len(self.schedule.admitted()) > len(self._batch)
+        )
 
     def _rooms(self, nums_more: Sequence[int]) -> list[int]:
         drafter = self.parts.drafter
@@ -190,14 +194,14 @@ class Loop:
             for entry, num_more in zip(self._batch, nums_more, strict=True)
         ]
 
-    def tell(self) -> Iterable[Progress]:
-        """What each request gained since the last call; listeners hear it first."""
+    def notify(self) -> Iterable[Progress]:
+        """Tell the listeners what each request gained since the last call, and yield it."""
         while self.events:
             on_progress, progress = self.events.popleft()
             on_progress(progress)
             yield progress
 
-    def _let_in(self, arrival: Arrival) -> None:
+    def _enqueue(self, arrival: Arrival) -> None:
         request, error = arrival.request, arrival.error
         if request is not None:
             try:
@@ -205,12 +209,12 @@ class Loop:
             except InvalidInputError as unfit:
                 error = str(unfit)
             else:
-                self.schedule.add(self._admitted(arrival, request))
+                self.schedule.add(self._new_entry(arrival, request))
                 return
         self.events.append((arrival.on_progress, arrival.refused(error)))
 
-    def _admitted(self, arrival: Arrival, request: GenerationRequest) -> Entry:
-        state = admit(
+    def _new_entry(self, arrival: Arrival, request: GenerationRequest) -> Entry:
+        state = new_state(
             arrival.request_id,
             request,
             max_len=self.decode_step.memory.max_len,
@@ -251,8 +255,8 @@ class Loop:
     def _gather(self) -> Running:
         if self.has_begun and self._running is not None:
             return self._running
-        seated = self.schedule.seated()
-        batch = [entry for entry in seated if not entry.num_to_enter]
+        admitted = self.schedule.admitted()
+        batch = [entry for entry in admitted if not entry.num_to_enter]
         # In the order of the slots, which a cache then reads without copying.
         batch.sort(key=lambda entry: entry.state.slot_id)
         if self._running is None or batch != self._batch:

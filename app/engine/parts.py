@@ -1,4 +1,4 @@
-"""What decodes, before it is known for how many; this module refuses to choose any of it."""
+"""What decodes, before it is known for how many."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

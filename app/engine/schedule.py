@@ -1,7 +1,7 @@
 """Who has a slot and who waits.
 
 Slots are all the memory there is: planned once, given to the request that has waited longest, taken
-back when it ends. This module refuses to touch models.
+back when it ends.
 """
 
 from collections import deque
@@ -62,11 +62,11 @@ class Schedule:
         return list(range(self.num_slots))
 
     def add(self, entry: Entry) -> None:
-        """Let it wait behind all others."""
+        """Queue it behind all others."""
         self.entries[entry.arrival.request_id] = entry
         self._waiting.append(entry)
 
-    def seat(self) -> Iterable[Entry]:
+    def admit(self) -> Iterable[Entry]:
         """Give the free slots to those that have waited longest; yields who got one."""
         while self._waiting and self._free:
             entry = self._waiting.popleft()
@@ -81,6 +81,6 @@ class Schedule:
         if entry.state.slot_id >= 0:
             heappush(self._free, entry.state.slot_id)
 
-    def seated(self) -> list[Entry]:
+    def admitted(self) -> list[Entry]:
         """Those that have a slot, in the order of their arrival."""
         return [entry for entry in self.entries.values() if entry.state.slot_id >= 0]

@@ -1,7 +1,6 @@
 """Async iteration over what requests gain, for any number of them at once.
 
-One task drives the steps in a worker thread as long as there is something to do. This module
-refuses to be used from several event loops at a time.
+One task drives the steps in a worker thread as long as there is something to do.
 """
 
 import asyncio

@@ -51,7 +51,7 @@ class Loop:
     def has_unfinished(self) -> bool:
         return self.num_left > 0
 
-    def let_in_and_out(self) -> None:
+    def admit_and_retire(self) -> None:
         self.seen.append(self.devices.current)
 
     def enter_prompts(self) -> None:
@@ -61,7 +61,7 @@ class Loop:
         self.seen.append(self.devices.current)
         self.num_left -= 1
 
-    def tell(self) -> Iterable[Progress]:
+    def notify(self) -> Iterable[Progress]:
         return ()
 
 
