@@ -83,17 +83,15 @@ def measure_acceptance(
 
 
 def as_markdown(rows: Iterable[Row]) -> str:
-    """The table of the documentation."""
-    lines = [
-        "| temperature | K | policy | acceptance rate | acceptance length | rate per position, % |",
-        "|---|---|---|---|---|---|",
-    ]
+    """The table of the documentation: acceptance rate and length by draft length."""
+    cells: dict[tuple[float, str], list[str]] = {}
     for row in rows:
-        rates = " ".join(f"{100 * rate:.0f}" for rate in row.acceptance_rate_per_pos)
-        lines.append(
-            f"| {row.temperature} | {row.num_spec_tokens} | {row.policy} | "
-            f"{row.acceptance_rate:.1%} | {row.acceptance_length:.2f} | {rates} |"
-        )
+        cell = f"{row.acceptance_rate:.1%}, {row.acceptance_length:.2f}"
+        cells.setdefault((row.temperature, row.policy), []).append(cell)
+    lengths = " | ".join(f"K = {length}" for length in DRAFT_LENGTHS)
+    lines = [f"| temperature | policy | {lengths} |", "|---" * (2 + len(DRAFT_LENGTHS)) + "|"]
+    for (temperature, policy), of_lengths in cells.items():
+        lines.append(f"| {temperature} | {policy} | {' | '.join(of_lengths)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The tables of a run: every cell for the terminal, and one table per figure for documents."""
+"""The tables of a run: every cell for the terminal, and the most important for documents."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -64,7 +64,7 @@ def _row(cell: Cell, line: Line, run: Run) -> list[str | Text]:
 
 
 def markdown(run: Run) -> str:
-    """For the documentation: the machine, then one table for each kind of figure."""
+    """For the documentation: the machine, cold and eager times, and the slowest inputs."""
     return "\n".join((_about(run), *_tables(run)))
 
 
@@ -95,16 +95,14 @@ def _tables(run: Run) -> Iterator[str]:
     if run.lines:
         for title, render, floor in (
             ("Graph replay, cold cache, µs", _cold, "cold_floor"),
-            ("The same over the floor", _over_floor, None),
-            ("Graph replay, warm cache, µs", _time("graph_warm"), "warm_floor"),
-            ("Eager call to its synchronised result, µs", _time("eager_cold"), None),
-            ("Accepted draft tokens per request", _accepted, None),
+            ("Eager call to its synchronised result, µs", _eager, None),
         ):
             yield f"**{title}**\n\n{_by_size(run.lines, render, floor).as_markdown()}"
     if run.worst:
         kinds = ", ".join(dict.fromkeys(line.workload.inputs for line in run.worst))
-        title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs (over the floor)"
-        yield f"**{title}**\n\n{worst_table(run.worst).as_markdown()}"
+        backends = " / ".join(cell.backend for cell in run.worst[0].cells)
+        title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs: {backends}"
+        yield f"**{title}**\n\n{_worst_in_short(run.worst).as_markdown()}"
 
 
 Found = Sequence[tuple[Cell, Line]]
@@ -115,27 +113,49 @@ Render = Callable[[Found], str]
 def _by_size(
     lines: Sequence[Line], render: Render, floor: str | None = None, shown: Sequence[str] = SHAPE
 ) -> Table:
-    """A row for each workload and backend, a column for each batch size."""
-    groups: dict[tuple[str, int], list[Line]] = {}
-    for line in lines:
-        key = label(line, lines, shown), line.workload.num_reqs
-        groups.setdefault(key, []).append(line)
-    names, sizes = (tuple(dict.fromkeys(keys)) for keys in zip(*groups, strict=True))
+    """Rows for each workload, one a backend, and a column for each batch size."""
+    sizes, groups = _grouped(lines, shown)
     rows = []
-    for name in names:
-        found = [groups.get((name, size), []) for size in sizes]
+    for name, found in groups.items():
+        of_name = []
         if floor is not None:
             floors = (getattr(group[0], floor) if group else None for group in found)
-            rows.append([name, "floor", *map(number, floors)])
+            of_name.append(["", "floor", *map(number, floors)])
         for place, cell in enumerate(lines[0].cells):
             cells = [[(line.cells[place], line) for line in group] for group in found]
-            rows.append([name, cell.backend, *(render(one) if one else "–" for one in cells)])
+            of_name.append(["", cell.backend, *(render(one) if one else "–" for one in cells)])
+        of_name[0][0] = name
+        rows += of_name
     return Table(head=["", "", *(f"R = {size}" for size in sizes)], rows=rows, num_names=2)
+
+
+def _grouped(
+    lines: Sequence[Line], shown: Sequence[str]
+) -> tuple[Sequence[int], dict[str, list[list[Line]]]]:
+    """All batch sizes, and the lines of each workload by batch size."""
+    sizes = list(dict.fromkeys(line.workload.num_reqs for line in lines))
+    groups: dict[str, list[list[Line]]] = {}
+    for line in lines:
+        of_name = groups.setdefault(label(line, lines, shown), [[] for _ in sizes])
+        of_name[sizes.index(line.workload.num_reqs)].append(line)
+    return sizes, groups
 
 
 def worst_table(lines: Sequence[Line]) -> Table:
     """The slowest inputs of each row and batch size, and how they compare with the floor."""
     return _by_size(lines, _worst, "cold_floor", SHAPE_WITHOUT_INPUTS)
+
+
+def _worst_in_short(lines: Sequence[Line]) -> Table:
+    """One row for each workload, the times of all backends in a cell."""
+    sizes, groups = _grouped(lines, SHAPE_WITHOUT_INPUTS)
+    rows = [[name, *(_slowest_of_all(group) for group in found)] for name, found in groups.items()]
+    return Table(head=["", *(f"R = {size}" for size in sizes)], rows=rows)
+
+
+def _slowest_of_all(group: Sequence[Line]) -> str:
+    times = zip(*([cell.cold for cell in line.cells] for line in group), strict=True)
+    return " / ".join("–" if None in of_one else number(max(of_one)) for of_one in times) or "–"
 
 
 def _worst(found: Found) -> str:
@@ -151,18 +171,9 @@ def _cold(found: Found) -> str:
     return NOT_AVAILABLE if cell.times is None else number(cell.cold)
 
 
-def _time(name: str) -> Render:
-    return lambda found: number(found[0][0].median(name))
-
-
-def _over_floor(found: Found) -> str:
-    ((cell, line),) = found
-    return ratio(cell.cold, line.cold_floor)
-
-
-def _accepted(found: Found) -> str:
-    ((cell, line),) = found
-    return accepted(cell, line)
+def _eager(found: Found) -> str:
+    ((cell, _),) = found
+    return number(cell.median("eager_cold"))
 
 
 def label(line: Line, lines: Sequence[Line], shown: Sequence[str] = SHAPE) -> str:
