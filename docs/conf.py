@@ -14,6 +14,7 @@ html_title = "acceptor"
 default_role = "code"
 nitpicky = False
 myst_heading_anchors = 3
+autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_numpy_docstring = False
