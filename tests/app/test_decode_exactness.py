@@ -1,6 +1,10 @@
 """The decode loop against plain decoding: same tokens, and figures that add up."""
 
+import math
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Any
 
 import pytest
 import torch
@@ -9,19 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult, TokenKind
 from acceptor.core import (
     Block,
     Fly,
     Policy,
     Probabilistic,
-    Recipe,
     RelaxedTopN,
     SampleBatch,
     SampleOutput,
     Sampler,
-    SamplingParams,
     SamplingTensors,
     Strict,
     Synthetic,
@@ -30,62 +31,47 @@ from acceptor.core import (
     VerifyOutput,
 )
 from kit.toy_pair import Pair, TableModel
+from kit.toy_requests import ask, requests
 
-STRICT = [Strict(), Strict(coupled=True)]
-LOSSLESS = [*STRICT, Probabilistic(), Block()]
-LOSSY = [Typical(), RelaxedTopN(), Fly()]
-
-recipes = st.builds(
-    SamplingParams,
-    temperature=st.sampled_from([0.0, 0.4, 1.0, 1.7]),
-    top_p=st.sampled_from([0.3, 0.9, 1.0]),
-    top_k=st.sampled_from([0, 3]),
-    min_p=st.sampled_from([0.0, 0.1]),
-    repetition_penalty=st.sampled_from([1.0, 1.3]),
-    presence_penalty=st.sampled_from([0.0, 0.5]),
-    frequency_penalty=st.sampled_from([0.0, -0.4]),
-    logit_bias=st.sampled_from([{}, {1: 2.0, 4: -float("inf")}]),
-    draft=st.sampled_from([None, Recipe(temperature=0), Recipe(temperature=0.7, top_k=4)]),
-    seed=st.integers(0, 2**64 - 1),
-)
-requests = st.builds(
-    GenerationRequest,
-    prompt_token_ids=st.lists(st.integers(0, 12), min_size=1, max_size=9),
-    params=recipes,
-    max_tokens=st.integers(1, 24),
-    stop=st.lists(st.text("abcdefghijkl", min_size=1, max_size=3), max_size=2),
-    ignore_eos=st.booleans(),
-)
-batches = st.lists(requests, min_size=1, max_size=5)
+STRICT = (Strict(), Strict(coupled=True))
+LOSSLESS = (*STRICT, Probabilistic(), Block())
+LOSSY = (Typical(), RelaxedTopN(), Fly())
+batches = st.lists(requests(max_tokens=24), min_size=1, max_size=5)
 
 
-@pytest.mark.parametrize("policy", STRICT, ids=lambda policy: policy.name)
-@settings(max_examples=60, deadline=None)
+def policies(*values: Policy) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("policy", values, ids=lambda policy: policy.name)
+
+
+@policies(*STRICT)
+@settings(max_examples=40)
 @given(batch=batches, num_spec_tokens=st.integers(1, 8))
 def test_strict_equals_plain_token_for_token(
     pair: Pair, policy: Policy, batch: list[GenerationRequest], num_spec_tokens: int
 ) -> None:
-    plain = pair.decoder(policy, 0, eos_token_ids=[0]).generate(batch)
-    speculative = pair.decoder(policy, num_spec_tokens, eos_token_ids=[0]).generate(batch)
-    assert outcomes(speculative) == outcomes(plain)
+    assert_equals_plain(pair, policy, batch, num_spec_tokens)
 
 
-@pytest.mark.parametrize("policy", LOSSLESS + LOSSY, ids=lambda policy: policy.name)
-@settings(max_examples=20, deadline=None)
+@policies(*LOSSLESS, *LOSSY)
+@settings(max_examples=20)
 @given(batch=batches, num_spec_tokens=st.integers(1, 8))
 def test_greedy_speculative_equals_greedy_plain(
     pair: Pair, policy: Policy, batch: list[GenerationRequest], num_spec_tokens: int
 ) -> None:
     batch = [evolve(one, params=evolve(one.params, temperature=0.0)) for one in batch]
+    assert_equals_plain(pair, policy, batch, num_spec_tokens)
+
+
+def assert_equals_plain(
+    pair: Pair, policy: Policy, batch: list[GenerationRequest], num_spec_tokens: int
+) -> None:
     plain = pair.decoder(policy, 0, eos_token_ids=[0]).generate(batch)
     speculative = pair.decoder(policy, num_spec_tokens, eos_token_ids=[0]).generate(batch)
     assert outcomes(speculative) == outcomes(plain)
 
 
-@pytest.mark.parametrize(
-    "policy", [*LOSSLESS, *LOSSY, Synthetic((0.8, 0.5))], ids=lambda policy: policy.name
-)
-@settings(max_examples=25, deadline=None)
+@policies(*LOSSLESS, *LOSSY, Synthetic((0.8, 0.5)))
+@settings(max_examples=20)
 @given(batch=batches, num_spec_tokens=st.integers(1, 8))
 def test_figures_add_up(
     pair: Pair, policy: Policy, batch: list[GenerationRequest], num_spec_tokens: int
@@ -100,15 +86,12 @@ def test_figures_add_up(
         followed = result.kinds.count(TokenKind.RECOVERED) + result.kinds.count(TokenKind.BONUS)
         cut_in_draft = result.kinds[-1] is TokenKind.ACCEPTED
         assert followed + cut_in_draft == figures.num_drafts
-        assert figures.acceptance_rate_per_pos == sorted(
-            figures.acceptance_rate_per_pos, reverse=True
-        )
+        rates = figures.acceptance_rate_per_pos
+        assert rates == sorted(rates, reverse=True)
 
 
-@pytest.mark.parametrize(
-    "policy", [Strict(coupled=True), Probabilistic(), Block()], ids=lambda policy: policy.name
-)
-@settings(max_examples=25, deadline=None)
+@policies(Strict(coupled=True), Probabilistic(), Block())
+@settings(max_examples=20)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 24)), min_size=1, max_size=4),
     num_spec_tokens=st.integers(1, 8),
@@ -119,11 +102,7 @@ def test_a_draft_that_is_the_target_is_accepted_whole(
     # One outdated token in the draft's cache would make it another model.
     twins = evolve(pair, draft=pair.target)
     batch = [
-        GenerationRequest(
-            prompt_token_ids=[length] * length,
-            params=SamplingParams(seed=length, top_p=0.9),
-            max_tokens=max_tokens,
-        )
+        ask(*[length] * length, seed=length, top_p=0.9, max_tokens=max_tokens)
         for length, max_tokens in lengths
     ]
     for result in twins.decoder(policy, num_spec_tokens).generate(batch):
@@ -131,13 +110,28 @@ def test_a_draft_that_is_the_target_is_accepted_whole(
         assert result.statistics.num_accepted_tokens == result.statistics.num_draft_tokens
 
 
-@pytest.mark.parametrize("policy", [Probabilistic(), Strict(coupled=True)], ids=lambda p: p.name)
+@frozen
+class Spy(Sampler):
+    """A sampler that remembers what it was asked."""
+
+    sampler: Sampler
+    batches: list[SampleBatch | VerifyBatch] = field(factory=list)
+
+    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+        self.batches.append(batch)
+        return self.sampler.sample(batch, params)
+
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        self.batches.append(batch)
+        return self.sampler.verify(batch, params, policy)
+
+
+@policies(Probabilistic(), Strict(coupled=True))
 def test_drafts_are_drawn_at_their_position_place_and_stream(pair: Pair, policy: Policy) -> None:
     decoder = pair.decoder(policy, 3)
     spy = Spy(decoder.sampler)
-    assert isinstance(decoder.drafter, ModelDrafter)
-    drafter = evolve(decoder.drafter, sampler=spy)
-    batch = [GenerationRequest(prompt_token_ids=[1] * n, max_tokens=20) for n in (2, 5)]
+    drafter = evolve(decoder.drafter, sampler=spy)  # type: ignore[misc]
+    batch = [ask(*[1] * length, max_tokens=20) for length in (2, 5)]
     evolve(decoder, drafter=drafter, sampler=spy).generate(batch)
     drafts = []
     for seen in spy.batches:
@@ -153,55 +147,38 @@ def test_drafts_are_drawn_at_their_position_place_and_stream(pair: Pair, policy:
         drafts.clear()
 
 
-@frozen
-class Spy:
-    """A sampler that remembers what it was asked."""
-
-    sampler: Sampler
-    batches: list[SampleBatch | VerifyBatch] = field(factory=list)
-
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
-        self.batches.append(batch)
-        return self.sampler.sample(batch, params)
-
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
-        self.batches.append(batch)
-        return self.sampler.verify(batch, params, policy)
-
-
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15)
 @given(batch=batches, num_spec_tokens=st.integers(0, 5), data=st.data())
 def test_neighbours_do_not_matter(
     pair: Pair, batch: list[GenerationRequest], num_spec_tokens: int, data: st.DataObject
 ) -> None:
     decoder = pair.decoder(Probabilistic(), num_spec_tokens, eos_token_ids=[0])
-    together = decoder.generate(batch)
+    together = outcomes(decoder.generate(batch))
     order = data.draw(st.permutations(range(len(batch))))
-    shuffled = decoder.generate([batch[index] for index in order])
-    assert [outcomes(shuffled)[order.index(i)] for i in range(len(batch))] == outcomes(together)
-    assert [outcomes(decoder.generate([one]))[0] for one in batch] == outcomes(together)
+    shuffled = outcomes(decoder.generate([batch[index] for index in order]))
+    assert [shuffled[order.index(i)] for i in range(len(batch))] == together
+    assert [outcomes(decoder.generate([one]))[0] for one in batch] == together
 
 
-@pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
+@policies(*LOSSLESS)
 def test_a_reported_seed_replays_the_result(pair: Pair, policy: Policy) -> None:
-    request = GenerationRequest(prompt_token_ids=[1, 2], max_tokens=40)
-    decoder = pair.decoder(policy, 4)
+    decoder, request = pair.decoder(policy, 4), ask(1, 2, seed=None, max_tokens=40)
     (first,), (other,) = decoder.generate([request]), decoder.generate([request])
-    again = evolve(request, params=evolve(request.params, seed=first.seed))
-    assert decoder.generate([again])[0].token_ids == first.token_ids
+    (again,) = decoder.generate([ask(1, 2, seed=first.seed, max_tokens=40)])
+    assert again.token_ids == first.token_ids != other.token_ids
     assert first.seed != other.seed
-    assert first.token_ids != other.token_ids
 
 
-@pytest.mark.parametrize("policy", [*LOSSLESS, Synthetic((1.0, 0.5, 0.5))], ids=lambda p: p.name)
+@policies(*LOSSLESS, Synthetic((1.0, 0.5, 0.5)))
 def test_logprobs_are_those_of_the_plain_law(pair: Pair, policy: Policy) -> None:
-    params = SamplingParams(seed=3, logprobs=2, temperature=0.7, top_p=0.9)
-    requests = [
-        GenerationRequest(prompt_token_ids=[1, 2, 3], max_tokens=30, params=params),
-        GenerationRequest(prompt_token_ids=[4], max_tokens=9, params=evolve(params, logprobs=None)),
-        GenerationRequest(prompt_token_ids=[7], max_tokens=9, params=evolve(params, logprobs=0)),
-    ]
-    with_logprobs, without, emitted_only = pair.decoder(policy, 3).generate(requests)
+    recipe: dict[str, Any] = {"seed": 3, "temperature": 0.7, "top_p": 0.9}
+    with_logprobs, without, emitted_only = pair.decoder(policy, 3).generate(
+        [
+            ask(1, 2, 3, max_tokens=30, logprobs=2, **recipe),
+            ask(4, max_tokens=9, **recipe),
+            ask(7, max_tokens=9, logprobs=0, **recipe),
+        ]
+    )
     assert without.logprobs is None
     assert emitted_only.logprobs is not None
     assert with_logprobs.logprobs is not None
@@ -209,7 +186,7 @@ def test_logprobs_are_those_of_the_plain_law(pair: Pair, policy: Policy) -> None
     assert len(with_logprobs.logprobs) == 30
     known = [1, 2, 3]
     for token_id, entry in zip(with_logprobs.token_ids, with_logprobs.logprobs, strict=True):
-        law = next_law(pair.target, known)
+        law = next_logits(pair.target, known).log_softmax(-1)
         assert entry.emitted == pytest.approx(law[token_id].item(), abs=1e-5)
         assert [place for place, _ in entry.top] == law.topk(2).indices.tolist()
         assert [value for _, value in entry.top] == pytest.approx(law.topk(2).values.tolist())
@@ -219,10 +196,12 @@ def test_logprobs_are_those_of_the_plain_law(pair: Pair, policy: Policy) -> None
 @pytest.mark.parametrize("num_spec_tokens", [0, 5])
 def test_penalties_count_prompt_and_output(pair: Pair, num_spec_tokens: int) -> None:
     prompt = (1, 2, 3, 4, 5)
-    params = SamplingParams(
-        temperature=0, repetition_penalty=1.7, presence_penalty=0.3, frequency_penalty=0.2
-    )
-    request = GenerationRequest(prompt_token_ids=prompt, max_tokens=30, params=params)
+    penalties: dict[str, Any] = {
+        "repetition_penalty": 1.7,
+        "presence_penalty": 0.3,
+        "frequency_penalty": 0.2,
+    }
+    request = ask(*prompt, temperature=0, max_tokens=30, **penalties)
     (result,) = pair.decoder(Strict(), num_spec_tokens).generate([request])
     for place, token_id in enumerate(result.token_ids):
         output = result.token_ids[:place]
@@ -234,22 +213,13 @@ def test_penalties_count_prompt_and_output(pair: Pair, num_spec_tokens: int) -> 
         assert token_id == logits.argmax()
 
 
-def test_a_one_token_prompt_and_one_token_to_emit(pair: Pair) -> None:
-    (result,) = pair.decoder(Strict(), 5).generate(
-        [GenerationRequest(prompt_token_ids=[3], max_tokens=1)]
-    )
+def test_an_empty_batch_and_a_single_token(pair: Pair) -> None:
+    assert pair.decoder(Strict(), 5).generate([]) == []
+    (result,) = pair.decoder(Strict(), 5).generate([ask(3, max_tokens=1)])
     assert len(result.token_ids) == 1
     assert result.kinds == (TokenKind.PLAIN,)
     assert result.statistics.num_drafts == 0
     assert result.finish_reason is FinishReason.LENGTH
-
-
-def test_an_empty_batch(pair: Pair) -> None:
-    assert pair.decoder(Strict(), 5).generate([]) == []
-
-
-def next_law(model: TableModel, known: list[int]) -> Tensor:
-    return next_logits(model, known).log_softmax(-1)
 
 
 def next_logits(model: TableModel, known: list[int]) -> Tensor:
@@ -261,3 +231,30 @@ def next_logits(model: TableModel, known: list[int]) -> Tensor:
 
 def outcomes(results: Sequence[GenerationResult]) -> list[tuple[object, ...]]:
     return [(r.token_ids, r.text, r.finish_reason, r.status, r.seed) for r in results]
+
+
+NUM_REQUESTS, NUM_DRAFTS = 16, 5_000
+KNOWN_RATES = {
+    0.24: (46.93, 18.72, 6.35),
+    0.69: (90.84, 70.14, 46.03),
+    0.9: (100.0, 92.04, 77.96),
+    1.0: (100.0, 100.0, 100.0),
+}
+
+
+@pytest.mark.parametrize("rate", KNOWN_RATES)
+def test_synthetic_rates_are_reproduced_within_sampling_noise(rate: float) -> None:
+    """Against known answers."""
+    policy = Synthetic.from_acceptance_rate(rate, num_spec_tokens=3)
+    length = int(NUM_DRAFTS / NUM_REQUESTS * (1 + 3 * rate))
+    batch = [ask(1, seed=seed, temperature=0, max_tokens=length) for seed in range(NUM_REQUESTS)]
+    results = Pair.make(max_model_len=2 * length).decoder(policy, 3).generate(batch)
+    figures = reduce(add, (result.statistics for result in results))
+    assert figures.num_drafts == pytest.approx(NUM_DRAFTS, rel=0.02)
+    # The last two drafts of an output may be shorter, as no more tokens were wanted.
+    shortened = 2 * NUM_REQUESTS / figures.num_drafts
+    for measured, known in zip(figures.acceptance_rate_per_pos, KNOWN_RATES[rate], strict=True):
+        share = known / 100
+        noise = math.sqrt(share * (1 - share) / figures.num_drafts)
+        assert measured == pytest.approx(share, abs=4 * noise + shortened + 0.5e-4)
+    assert figures.acceptance_rate == pytest.approx(rate, abs=0.01)
