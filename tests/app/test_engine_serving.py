@@ -1,5 +1,6 @@
-"""The engine: requests that come and go get what they would get alone."""
+"""The engine: requests that come and go get what they would get alone, each ending once."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -16,50 +17,28 @@ from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
-from acceptor.core import (
-    Block,
-    Policy,
-    Probabilistic,
-    Recipe,
-    SamplingParams,
-    Status,
-    Strict,
-)
-from kit.toy_engine import MAX_LEN, LeakyModel, engine_of, record
+from acceptor.core import Block, Policy, Probabilistic, SamplingParams, Status, Strict
+from kit.soak import Soak
+from kit.toy_engine import MAX_LEN, LeakyModel, engine_of, record, run
 from kit.toy_pair import Pair
+from kit.toy_requests import ask, requests
 
-POLICIES = [Strict(), Strict(coupled=True), Probabilistic(), Block()]
-
-recipes = st.builds(
-    SamplingParams,
-    temperature=st.sampled_from([0.0, 0.4, 1.0]),
-    top_p=st.sampled_from([0.7, 1.0]),
-    repetition_penalty=st.sampled_from([1.0, 1.3]),
-    logit_bias=st.sampled_from([{}, {1: 2.0}]),
-    draft=st.sampled_from([None, Recipe(temperature=0.7, top_k=4)]),
-    seed=st.integers(0, 2**64 - 1),
-)
-requests = st.builds(
-    GenerationRequest,
-    prompt_token_ids=st.lists(st.integers(0, 12), min_size=1, max_size=9),
-    params=recipes,
-    max_tokens=st.integers(1, 12),
-    stop=st.lists(st.text("abcdefghijkl", min_size=1, max_size=2), max_size=1),
-    num_spec_tokens=st.none() | st.integers(0, 5),
+NewRunner = Callable[[DecodeStep], Runner]
+GRAPHS = partial(GraphRunner, record=record)
+arrivals = st.lists(st.tuples(requests(max_tokens=12), st.integers(0, 12)), min_size=1, max_size=8)
+each_policy = pytest.mark.parametrize(
+    "policy", [Strict(), Strict(coupled=True), Probabilistic(), Block()], ids=lambda p: p.name
 )
 
 
-arrivals = st.lists(st.tuples(requests, st.integers(0, 12)), min_size=1, max_size=8)
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-@settings(max_examples=25, deadline=None)
+@each_policy
+@settings(max_examples=20)
 @given(
     arrivals=arrivals,
     num_slots=st.integers(1, 4),
     prefill_tokens=st.integers(1, 9),
     drafter=st.sampled_from(["model", "ngram"]),
-    runner=st.sampled_from([EagerRunner, partial(GraphRunner, record=record)]),
+    new_runner=st.sampled_from([EagerRunner, GRAPHS]),
 )
 def test_a_request_gets_what_it_would_get_alone(
     pair: Pair,
@@ -68,14 +47,13 @@ def test_a_request_gets_what_it_would_get_alone(
     num_slots: int,
     prefill_tokens: int,
     drafter: str,
-    runner: Callable[[DecodeStep], Runner],
+    new_runner: NewRunner,
 ) -> None:
     decoder = decoder_of(pair, policy, drafter)
     limits = Limits(num_slots=num_slots, max_len=MAX_LEN, prefill_tokens=prefill_tokens)
-    results = serve(Engine.of(evolve(decoder, new_runner=runner), limits), arrivals)
+    results = serve(Engine.of(evolve(decoder, new_runner=new_runner), limits), arrivals)
     for place, (request, _) in enumerate(arrivals):
-        (alone,) = decoder.generate([request])
-        assert results[place] == alone
+        assert [results[place]] == decoder.generate([request])
 
 
 def decoder_of(pair: Pair, policy: Policy, drafter: str) -> Decoder:
@@ -98,21 +76,15 @@ def serve(
                 places[engine.add_request(request)] = place
         for progress in engine.step():
             if progress.result is not None:
-                place = places.pop(progress.request_index)
-                results[place] = progress.result
+                results[places.pop(progress.request_index)] = progress.result
         step += 1
     assert not places
     return results
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@each_policy
 def test_looking_up_drafts_keeps_the_law_and_saves_steps(pair: Pair, policy: Policy) -> None:
-    request = GenerationRequest(
-        prompt_token_ids=[1, 2],
-        params=SamplingParams(temperature=0),
-        max_tokens=300,
-        ignore_eos=True,
-    )
+    request = ask(1, 2, temperature=0, max_tokens=300, ignore_eos=True)
     (plain,) = pair.decoder(policy, 0).generate([request])
     (looked_up,) = decoder_of(pair, policy, "ngram").generate([request])
     assert looked_up.token_ids == plain.token_ids
@@ -120,9 +92,20 @@ def test_looking_up_drafts_keeps_the_law_and_saves_steps(pair: Pair, policy: Pol
     assert looked_up.statistics.num_accepted_tokens > 0
 
 
+@pytest.mark.parametrize("new_runner", [EagerRunner, GRAPHS], ids=["eager", "graphs"])
+def test_a_thousand_requests_end_once_each_and_leave_nothing(new_runner: NewRunner) -> None:
+    """`python -m kit.soak` serves many more."""
+    soak = Soak(seed=1, new_runner=new_runner)
+    soak.serve(1000, num_looks=4)
+    assert sum(soak.ends.values()) == 1000
+    assert (soak.lost, soak.wrong) == (0, [])
+    assert min(soak.ends[reason] for reason in ("length", "error", "cancelled")) > 50
+    assert max(soak.memory) - min(soak.memory) < 100_000
+
+
 def test_requests_wait_for_a_slot_in_the_order_of_their_arrival(pair: Pair) -> None:
     engine = engine_of(pair, num_slots=2)
-    ids = [engine.add_request([1, 2], SamplingParams(seed=i), max_tokens=6) for i in range(7)]
+    ids = [engine.add_request(ask(1, 2, seed=seed, max_tokens=6)) for seed in range(7)]
     first_seen, running = [], []
     while engine.has_unfinished():
         progress = engine.step()
@@ -132,11 +115,10 @@ def test_requests_wait_for_a_slot_in_the_order_of_their_arrival(pair: Pair) -> N
     assert max(running) == 2
 
 
-def test_a_long_prompt_enters_between_the_steps_of_others(pair: Pair) -> None:
-    pair = Pair.make(max_model_len=4096)
-    engine = engine_of(pair, num_slots=2, max_len=4096, prefill_tokens=512)
-    short = engine.add_request([1], SamplingParams(seed=1), max_tokens=40)
-    long = engine.add_request([2] * 2000, SamplingParams(seed=2), max_tokens=1)
+def test_a_long_prompt_enters_between_the_steps_of_others() -> None:
+    engine = engine_of(Pair.make(max_model_len=4096), num_slots=2, max_len=4096, prefill_tokens=512)
+    short = engine.add_request(ask(1, seed=1, max_tokens=40))
+    long = engine.add_request(ask(*[2] * 2000, seed=2, max_tokens=1))
     seen: list[list[int]] = []
     while engine.has_unfinished():
         seen.append([progress.request_index for progress in engine.step()])
@@ -147,11 +129,7 @@ def test_a_long_prompt_enters_between_the_steps_of_others(pair: Pair) -> None:
 def test_nothing_that_was_left_in_a_slot_reaches_the_next_request(pair: Pair) -> None:
     leaky = LeakyModel(pair.target.table)
     decoder = evolve(pair, target=leaky, draft=leaky).decoder(Strict(), 3)
-    healthy = GenerationRequest(
-        prompt_token_ids=[1],
-        params=SamplingParams(seed=3, logit_bias={7: -float("inf")}),
-        max_tokens=1,
-    )
+    healthy = ask(1, seed=3, logit_bias={7: -float("inf")}, max_tokens=1)
     engine = Engine.of(decoder, Limits(num_slots=1, max_len=MAX_LEN))
     sick = evolve(healthy, prompt_token_ids=[7, 1])
     alone, failed, after = engine.generate([healthy, sick, healthy])
@@ -159,3 +137,61 @@ def test_nothing_that_was_left_in_a_slot_reaches_the_next_request(pair: Pair) ->
     assert failed.status & Status.TARGET_LOGITS_INVALID
     assert after == alone
     assert alone.finish_reason is FinishReason.LENGTH
+
+
+@settings(max_examples=10)
+@given(after=st.integers(0, 12), victim=st.integers(0, 4))
+def test_a_cancelled_request_ends_alone_and_keeps_what_it_has(
+    pair: Pair, after: int, victim: int
+) -> None:
+    wanted = [ask(1, seed, seed=seed, max_tokens=9) for seed in range(5)]
+    engine = engine_of(pair, num_slots=2)
+    ids = [engine.add_request(request) for request in wanted]
+    ends = list[tuple[int, GenerationResult]]()
+    for step in range(100):
+        if step == after:
+            engine.cancel(ids[victim])
+            engine.cancel(ids[victim])
+        ends += [(p.request_index, p.result) for p in engine.step() if p.result is not None]
+    assert not engine.has_unfinished()
+    assert Counter(request_id for request_id, _ in ends) == Counter(ids)
+    undisturbed = pair.decoder(Probabilistic(), 4).generate(wanted)
+    for request_id, result in ends:
+        alone = undisturbed[ids.index(request_id)]
+        if result.finish_reason is FinishReason.CANCELLED:
+            assert request_id == ids[victim]
+            assert result.token_ids == alone.token_ids[: len(result.token_ids)]
+        else:
+            assert result == alone
+
+
+def test_cancelling_the_unknown_and_the_ended_changes_nothing(pair: Pair) -> None:
+    engine, request = engine_of(pair), ask(1, seed=1, max_tokens=2)
+    done = engine.add_request(request)
+    before = [progress.result for progress in run(engine) if progress.result is not None]
+    engine.cancel(done)
+    engine.cancel(12345)
+    assert not engine.has_unfinished()
+    assert engine.step() == []
+    assert engine.generate([request]) == before
+
+
+def test_records_add_up(pair: Pair) -> None:
+    engine = engine_of(pair, num_slots=2)
+    for seed in range(5):
+        engine.add_request([1] * (seed + 1), SamplingParams(seed=seed), max_tokens=3 * seed + 1)
+    for progress in run(engine):
+        assert (progress.record is None) == (progress.result is None)
+        if progress.record is None or progress.result is None:
+            continue
+        record, result = progress.record, progress.result
+        assert record.prompt_len == record.request_id + 1
+        assert record.output_len == sum(n for _, n in record.token_times) == len(result.token_ids)
+        times = [record.arrival_time, *(time for time, _ in record.token_times), record.finish_time]
+        assert times == sorted(times)
+        assert record.first_token_time == times[1]
+        drafts = [drafted for drafted, _ in record.acceptance if drafted]
+        assert len(drafts) == result.statistics.num_drafts
+        assert sum(drafts) == result.statistics.num_draft_tokens
+        accepted = sum(accepted for _, accepted in record.acceptance)
+        assert accepted == result.statistics.num_accepted_tokens

@@ -1,0 +1,164 @@
+"""What callers of an engine hand in and hear: unfit requests, listeners, streams."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from attrs import evolve
+
+from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.entry import OnProgress
+from acceptor.app.engine.schedule import Limits
+from acceptor.app.engine.streaming import Streams
+from acceptor.app.request import FinishReason, GenerationRequest, Progress
+from acceptor.core import CheckpointError, InvalidInputError, Probabilistic, SamplingParams
+from kit.toy_engine import MAX_LEN, engine_of, run
+from kit.toy_pair import Pair
+from kit.toy_requests import ask
+
+
+@pytest.mark.parametrize(
+    ("prompt", "fields", "message"),
+    [
+        ([13], {}, "prompt_token_ids: expected a number in [0, 12], got 13"),
+        ([], {}, "prompt_token_ids: expected at least one token, got none"),
+        ([1] * MAX_LEN, {}, "prompt_token_ids: expected fewer than the 40 tokens"),
+        ([1], {"max_tokens": 0}, "max_tokens: expected a number in [1, inf)"),
+        ([1], {"num_spec_tokens": -1}, "num_spec_tokens: expected a number"),
+        ("text", {}, "prompt: expected token ids without a tokenizer, got 'text'"),
+        ("cut \ud83d", {}, "prompt: expected text that UTF-8 can hold, got '\\ud83d' at place 4"),
+        (None, {}, "prompt_token_ids: expected several values, got None"),
+        (5, {}, "prompt_token_ids: expected several values, got 5"),
+        ([1, 2.5], {}, "prompt_token_ids: expected an integer, got 2.5"),
+        ([1, True], {}, "prompt_token_ids: expected an integer, got True"),
+        (["1"], {}, "prompt_token_ids: expected an integer, got '1'"),
+        (torch.tensor([1.0]), {}, "prompt_token_ids: expected an integer, got tensor(1.)"),
+        (torch.ones(2, 3), {}, "prompt_token_ids: expected an integer, got tensor([1., 1., 1.])"),
+        (torch.tensor(3), {}, "prompt_token_ids: expected several values, got tensor(3)"),
+        (torch.tensor([True]), {}, "prompt_token_ids: expected an integer, got tensor(True)"),
+        (torch.tensor([[3]]), {}, "prompt_token_ids: expected an integer, got tensor([3])"),
+        ([1], {"params": None}, "params: expected SamplingParams, got None"),
+        ([1], {"params": {"seed": 1}}, "params: expected SamplingParams, got {'seed': 1}"),
+        ([1], {"max_tokens": None}, "max_tokens: expected an integer, got None"),
+        ([1], {"stop": None}, "stop: expected several values, got None"),
+        ([1], {"stop": [7]}, "stop: expected strings with content, got 7"),
+        ([1], {"stop_token_ids": 3}, "stop_token_ids: expected several values, got 3"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_unfit_request_ends_alone(
+    pair: Pair, prompt: Any, fields: dict[str, Any], message: str
+) -> None:
+    engine, fit = engine_of(pair), ask(1, seed=1, max_tokens=5)
+    before, unfit = engine.add_request(fit), engine.add_request(prompt, **fields)
+    after = engine.add_request(fit)
+    ends = {p.request_index: p for p in run(engine) if p.result is not None}
+    assert ends.keys() == {before, unfit, after}
+    result, record = ends[unfit].result, ends[unfit].record
+    assert result is not None
+    assert record is not None
+    assert result.finish_reason is record.status is FinishReason.ERROR
+    assert result.error.startswith(message)
+    assert record.error == result.error
+    assert ends[before].result == ends[after].result
+
+
+def test_a_text_on_which_the_tokenizer_fails_ends_alone(pair: Pair) -> None:
+    def fail(text: str) -> list[int]:
+        raise CheckpointError(f"tokenizer.json: expected token ids for {text}")
+
+    decoder = evolve(pair.decoder(Probabilistic(), 4), encode=fail)
+    engine = Engine.of(decoder, Limits(num_slots=2, max_len=MAX_LEN))
+    failed, fit = engine.generate(["this", [1]], SamplingParams(seed=1), max_tokens=5)
+    assert failed.finish_reason is FinishReason.ERROR
+    assert failed.error == "tokenizer.json: expected token ids for this"
+    assert fit.finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    "of",
+    [np.array, torch.tensor, tuple, iter, lambda ids: [np.int32(one) for one in ids]],
+    ids=["array", "tensor", "tuple", "iterator", "scalars"],
+)
+def test_token_ids_are_integers_of_any_kind(pair: Pair, of: Callable[[list[int]], Any]) -> None:
+    ids, params = [3, 1, 2], SamplingParams(seed=1)
+    expected, got = engine_of(pair).generate([ids, of(ids)], params, max_tokens=5)
+    assert got == expected
+    request = GenerationRequest(prompt_token_ids=of(ids), stop_token_ids=of([7]))
+    assert {type(one) for one in (*request.prompt_token_ids, *request.stop_token_ids)} == {int}
+
+
+def test_a_refused_request_tells_the_seed_that_it_came_with(pair: Pair) -> None:
+    by_request, by_params = engine_of(pair).generate(
+        [ask(99, seed=5), [99]], SamplingParams(seed=7)
+    )
+    assert (by_request.seed, by_params.seed) == (5, 7)
+
+
+def test_a_listener_that_cannot_be_told_is_refused_at_once(pair: Pair) -> None:
+    engine = engine_of(pair)
+    with pytest.raises(InvalidInputError, match="on_progress: expected a function, got None"):
+        engine.add_request([1], on_progress=None)  # type: ignore[arg-type]
+    assert not engine.has_unfinished()
+
+
+def test_listeners_hear_what_step_returns(pair: Pair) -> None:
+    engine, heard = engine_of(pair), list[Progress]()
+    engine.add_request(ask(1, seed=1, max_tokens=7), on_progress=heard.append)
+    other = engine.add_request(ask(2, seed=2, max_tokens=7))
+    told = run(engine)
+    assert heard == [progress for progress in told if progress.request_index != other]
+    assert heard[-1].result is not None
+
+
+def test_streams_run_together_and_one_left_early_is_cancelled(pair: Pair) -> None:
+    engine = engine_of(pair, num_slots=2)
+    wanted = [ask(1, seed, seed=seed, max_tokens=9) for seed in range(5)]
+
+    async def read(request: GenerationRequest) -> list[int]:
+        return [token async for p in engine.stream(request) for token in p.token_ids]
+
+    async def leave() -> int:
+        async for progress in engine.stream([1, 2], SamplingParams(seed=4), max_tokens=30):
+            return len(progress.token_ids)
+        return 0
+
+    async def everything() -> list[Any]:
+        return await asyncio.gather(*map(read, wanted), leave())
+
+    *texts, left = asyncio.run(everything())
+    alone = pair.decoder(Probabilistic(), 4).generate(wanted)
+    assert texts == [list(result.token_ids) for result in alone]
+    assert 0 < left < 30
+    # Its cancellation came in, so nothing is left to do.
+    run(engine)
+    assert engine.generate(wanted) == alone
+
+
+def test_a_stream_left_early_hears_nothing_after_its_event_loop_has_closed(pair: Pair) -> None:
+    engine, heard = engine_of(pair), list[OnProgress]()
+
+    async def leave() -> None:
+        def add(on_progress: OnProgress) -> int:
+            heard.append(on_progress)
+            return engine.add_request(ask(1), on_progress=on_progress)
+
+        async for _ in Streams().follow(engine, add):
+            return
+
+    asyncio.run(leave())
+    heard[0](Progress(request_index=0, token_ids=(), kinds=(), fragments=(), result=None))
+
+
+def test_whoever_waits_for_a_stream_hears_of_a_step_that_raised(pair: Pair) -> None:
+    engine = engine_of(evolve(pair, target=evolve(pair.target, table=torch.zeros(97, 12))))
+
+    async def read() -> None:
+        async for _ in engine.stream(ask(1)):
+            pass
+
+    with pytest.raises(InvalidInputError):
+        asyncio.run(read())
