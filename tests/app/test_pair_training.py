@@ -1,0 +1,190 @@
+"""The training of the bundled pair in miniature: text in, two directories out; and its parts."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attrs import asdict, evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from transformers import (
+    AutoTokenizer,
+    LlamaForCausalLM,
+    get_cosine_with_min_lr_schedule_with_warmup,
+)
+
+from lab.pair_measures import held_out_loss
+from lab.pair_text import END_OF_TEXT_ID, Source, TokenStream, train_tokenizer
+from lab.pair_training import (
+    Recipe,
+    Shape,
+    distillation_loss,
+    rate_share,
+    train_pair,
+    variation_share,
+)
+
+CPU = torch.device("cpu")
+MINIATURE = Recipe(
+    vocab_size=300,
+    context_length=32,
+    target=Shape(32, 2, 2, 1, 64),
+    draft=Shape(16, 1, 2, 2, 384),
+    target_rows_per_step=8,
+    target_steps=40,
+    target_learning_rate=0.02,
+    draft_rows_per_step=8,
+    draft_steps=60,
+    draft_learning_rate=0.02,
+    sampled_rows=8,
+    evaluation_rows=4,
+    evaluate_every=20,
+    average_decay=0.5,
+)
+
+
+def write_text(path: Path, num_paragraphs: int = 900) -> Path:
+    draw = random.Random(7)  # noqa: S311 - text, not a secret
+    things = ["house", "hill", "wind", "night", "river"]
+    paragraphs = (f"The {draw.choice(things)} was old and quiet." for _ in range(num_paragraphs))
+    path.write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("training")
+    train_pair([write_text(folder / "text.txt")], folder, MINIATURE, CPU)
+    torch.use_deterministic_algorithms(mode=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def record(out: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((out / "record.json").read_text(encoding="utf-8"))
+    return content
+
+
+@pytest.mark.parametrize("name", ["target", "draft"])
+def test_a_run_writes_a_checkpoint_that_transformers_loads(
+    out: Path, record: dict[str, Any], name: str
+) -> None:
+    model, info = LlamaForCausalLM.from_pretrained(
+        out / name, dtype="auto", output_loading_info=True
+    )
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    assert model.dtype == torch.bfloat16
+    assert model.config.eos_token_id == model.config.bos_token_id == END_OF_TEXT_ID
+    assert sum(p.numel() for p in model.parameters()) == record["models"][name]["parameters"]
+    tokenizer = AutoTokenizer.from_pretrained(out / name)
+    assert tokenizer("the old house").input_ids[0] == tokenizer.bos_token_id == END_OF_TEXT_ID
+    assert tokenizer.decode(tokenizer("the old house").input_ids[1:]) == "the old house"
+
+
+def test_losses_fall_and_the_draft_nears_the_target(record: dict[str, Any]) -> None:
+    target, draft = record["curves"]["target"], record["curves"]["draft"]
+    assert target[-1]["held_out_loss"] < target[0]["held_out_loss"]
+    assert draft[-1]["held_out_loss"] < draft[0]["held_out_loss"]
+    assert draft[-1]["overlap"] > draft[0]["overlap"]
+
+
+def test_the_record_says_what_was_run(record: dict[str, Any]) -> None:
+    assert record["recipe"] == asdict(MINIATURE)
+    kept = min(point["held_out_loss"] for point in record["curves"]["target"])
+    assert record["models"]["target"]["held_out_nats_per_token"] == pytest.approx(kept)
+    assert [row["temperature"] for row in record["agreement"]] == [1.0, 0.7]
+
+
+def test_the_recipe_is_that_of_the_pair_in_the_package() -> None:
+    shipped = Path(__file__).parents[2] / "app" / "models" / "record.json"
+    recipe = json.loads(shipped.read_text(encoding="utf-8"))["recipe"]
+    mine = asdict(Recipe())
+    assert mine == {name: recipe[name] for name in mine}
+
+
+def test_the_split_is_fixed_whole_and_without_overlap(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "text.txt", 5000)
+    source = Source.read(path)
+    assert source == Source.read(path)
+    assert set(source.training).isdisjoint(source.held_out)
+    assert all(section.endswith(".\n\n") for section in source.training + source.held_out)
+    kept = sum(map(len, source.training + source.held_out))
+    assert kept == pytest.approx(len(path.read_text(encoding="utf-8")), abs=2)
+    path.write_text("One paragraph.", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"text\.txt: expected two sections or more"):
+        Source.read(path)
+
+
+def test_lists_of_numbers_are_left_out_and_wrapped_lines_joined(tmp_path: Path) -> None:
+    wrapped = (
+        "It was a line as long as a printer's margin would let it become, and\nthen it went on."
+    )
+    parts = [wrapped, "Apples, 12, 14, 391\n\nPears, 7, 8", "Short\nlines stay."]
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n\n\n".join(parts), encoding="utf-8")
+    source = Source.read(path)
+    assert source.training == (wrapped.replace("\n", " ") + "\n\n",)
+    assert source.held_out == ("Short\nlines stay.\n\n",)
+
+
+def test_covering_rows_hold_each_token_once() -> None:
+    stream = TokenStream.of(small_tokenizer(), ["the old house\n\n", "the wind\n\n"], 4, CPU)
+    rows = stream.covering_rows(5)
+    assert (rows[:, 0] == END_OF_TEXT_ID).all()
+    tokens = rows[:, 1:].flatten()
+    assert tokens[tokens >= 0].equal(stream.tokens)
+    assert stream.tokens.tolist().count(END_OF_TEXT_ID) == 2
+
+
+def test_rows_begin_where_a_paragraph_begins() -> None:
+    text = "the old house\n\nand the wind\n\n" * 20
+    stream = TokenStream.of(small_tokenizer(), [text], 64, CPU)
+    for row in stream.rows(16, 12, torch.Generator().manual_seed(0)).tolist():
+        assert small_tokenizer().decode(row[1:]).startswith(("the old house", "and the wind"))
+
+
+def test_a_uniform_model_loses_log_vocabulary_size() -> None:
+    class Uniform(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor, use_cache: bool) -> Any:
+            assert not use_cache
+            return type("Output", (), {"logits": torch.zeros(*input_ids.shape, 256)})
+
+    rows = torch.tensor([[0, 5, 6, 7], [0, 8, -1, -1]])
+    assert held_out_loss(Uniform(), rows) == pytest.approx(torch.tensor(256.0).log().item())
+
+
+def test_the_distillation_loss_is_least_at_the_target() -> None:
+    torch.manual_seed(0)
+    target, other = torch.randn(2, 2, 3, 7)
+    temperatures = torch.tensor([1.0, 0.7])
+    for share in (0.0, 0.5, 1.0):
+        best = distillation_loss(target, target, temperatures, share)
+        assert best < distillation_loss(target, other, temperatures, share)
+    assert distillation_loss(target, target, temperatures, 1.0) == pytest.approx(0, abs=1e-6)
+    shares = [variation_share(step / 12) for step in (1, 4, 5, 6, 12)]
+    assert shares == pytest.approx([0, 0, 0.5, 1, 1], abs=1e-9)
+
+
+def test_learning_rates_are_those_of_the_usual_schedule() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    usual = get_cosine_with_min_lr_schedule_with_warmup(optimizer, 65, 1300, min_lr_rate=0.05)
+    for step in range(0, 1300, 10):
+        (factor,) = (rate(step) for rate in usual.lr_lambdas)
+        assert rate_share(step / 1300) == pytest.approx(factor)
+
+
+def small_tokenizer() -> Tokenizer:
+    return train_tokenizer(["the old house and the wind\n\n" * 9], 300)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text())
+def test_the_tokenizer_keeps_any_text(text: str) -> None:
+    tokenizer = small_tokenizer()
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    assert tokenizer.decode(ids, skip_special_tokens=False) == text
