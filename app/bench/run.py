@@ -50,7 +50,6 @@ class Bench:
         sampling: recipe of target and draft but for its temperature.
         prompts: warm-up first.
         goodputs: policy -> the model by which an adaptive K is chosen.
-        is_timed: whether speed is wanted beside acceptance.
     """
 
     pair: Pair
@@ -59,7 +58,6 @@ class Bench:
     sampling: SamplingParams
     prompts: Sequence[Prompt]
     goodputs: Mapping[str, Goodput] = field(factory=dict)
-    is_timed: bool = True
 
     def run(self, begin: Begin = silent) -> BenchResults:
         """Run every setting.
@@ -113,7 +111,7 @@ class Bench:
 
         On a GPU a step is compiled and captured when a batch of its size first comes.
         """
-        return self.is_timed and bool(self.pair.target.device.type == "cuda")
+        return bool(self.pair.target.device.type == "cuda")
 
     def engine(self, setting: Setting, arrivals: Arrivals) -> Engine:
         """A fresh one, with memory for just these requests."""

@@ -133,7 +133,6 @@ def test_on_a_gpu_loads_are_rehearsed_where_speed_is_wanted(
     on_gpu: Any = SimpleNamespace(target=SimpleNamespace(device=torch.device("cuda")))
     bench = evolve(make_bench(lengths=(3,), policies={"block": Block()}), pair=on_gpu)
     assert bench.rehearses
-    assert not evolve(bench, is_timed=False).rehearses
 
 
 def test_arrivals_at_a_rate_are_served_one_after_the_other(

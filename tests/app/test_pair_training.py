@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import asdict, evolve
+from attrs import asdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer

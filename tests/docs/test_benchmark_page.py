@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from acceptor.app.bench.command import bench
-from acceptor.app.bench.document import main as document
-from acceptor.app.bench.document import read_document
-from acceptor.app.training.__main__ import main as train
+from acceptor.app.bench.files import read_record
 from acceptor.app.tuning.command import tune
 from acceptor.app.tuning.markdown import as_markdown
 from acceptor.app.tuning.results import read_results
+from lab import benchmark_page, pair_training
 
 DOCS = Path(__file__).parents[2] / "docs"
 RECORDS = DOCS / "data"
@@ -21,7 +20,7 @@ RECORDS = DOCS / "data"
 def test_every_flag_of_the_page_exists() -> None:
     page = (DOCS / "benchmark.md").read_text(encoding="utf-8")
     named = set(re.findall(r"--[a-z][a-z-]+", page))
-    commands = (bench, tune, document, train)
+    commands = (bench, tune, benchmark_page.main, pair_training.main)
     known = {name for command in commands for option in command.params for name in option.opts}
     assert named
     assert named <= known
@@ -39,16 +38,19 @@ def test_the_tables_of_tuning_are_what_the_record_says() -> None:
     assert any(check.is_out_of_sample for check in results.checks)
 
 
-def test_coupled_drafts_survive_as_often_as_shared_noise_lets_them() -> None:
+def test_the_tables_of_the_pair_are_the_record_s_and_coupled_drafts_survive_as_they_must() -> None:
     """One draw with shared noise keeps at least (1 - d) / (1 + d), d the total variation.
 
     Daliri et al. 2024, arXiv 2408.07978; by convexity the mean of d gives a bound, too. Drafts with
     noise of other positions stay far below.
     """
-    runs = read_document(RECORDS / "benchmark-bundled.json").lengths.runs
+    record = RECORDS / "benchmark-bundled.json"
+    document = read_record(record, benchmark_page.Document, "lab.benchmark_page")
+    tables = record.with_suffix(".md").read_text(encoding="utf-8")
+    assert tables == benchmark_page.as_markdown(document)
     first = {
         (run.setting.policy, run.setting.num_spec_tokens): run.figures.acceptance
-        for run in runs
+        for run in document.lengths.runs
         if run.setting.num_spec_tokens
     }
     for num_spec_tokens in {k for _, k in first}:

@@ -23,7 +23,7 @@ def plot(run: Run, path: Path) -> None:
         from matplotlib.figure import Figure  # noqa: PLC0415, optional
     except ImportError as error:
         raise UnavailableError(
-            f"plot: {error}; install with: pip install 'acceptor[train]'"
+            f"plot: {error}; install with: pip install 'acceptor[bench]'"
         ) from error
     names = tuple(dict.fromkeys(label(line, run.lines) for line in run.lines))
     # A fixed salt and no date: the same run gives the same file.

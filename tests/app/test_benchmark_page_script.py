@@ -1,0 +1,71 @@
+"""The script of the benchmark's page measures every table, and its tables say what was measured."""
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from acceptor.app.bench.files import read_record, write_record
+from acceptor.app.bench.markdown import side_by_side
+from acceptor.app.bench.pair import NoText
+from acceptor.app.bench.pair import Pair as BenchPair
+from acceptor.app.bench.sweep import Load
+from acceptor.core import ConfigError
+from kit.bench_sums import assert_figures_add_up
+from kit.toy_pair import Pair
+from lab import benchmark_page
+from lab.benchmark_page import POLICY_NAMES, Document, as_markdown, draw, measure
+
+LOAD = Load(num_requests=4, max_concurrency=2, output_len=12, input_len=3, warm_up=0)
+
+
+@pytest.fixture(scope="module")
+def document() -> Document:
+    toys = Pair.make(max_model_len=32)
+    pair = BenchPair(
+        target=toys.target,
+        draft=toys.draft,
+        encode=None,
+        new_detokenizer=NoText,
+        eos_token_ids=frozenset(),
+        names={"target": "toy"},
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(benchmark_page, "SYNTHETIC_LOAD", LOAD)
+        return measure(pair, LOAD, {})
+
+
+def test_every_table_holds_every_policy(document: Document) -> None:
+    text = as_markdown(document)
+    for policy in POLICY_NAMES:
+        assert text.count(policy) >= 1 + 3 + 1 + 1
+    for block in text.split("\n\n"):
+        assert len({line.count("|") for line in block.splitlines()}) == 1
+    assert "4 requests of 12 tokens" in text
+
+
+def test_every_policy_is_one_rule_for_greedy_requests(document: Document) -> None:
+    for name, kinds in (("all greedy", {"greedy"}), ("half greedy", {"greedy", "sampled"})):
+        first, *others = (run.figures for run in document.greedy[name].runs)
+        assert first.acceptance_by_category.keys() == kinds
+        for other in others:
+            assert_figures_add_up(other)
+            greedy = other.acceptance_by_category["greedy"]
+            assert greedy == first.acceptance_by_category["greedy"]
+
+
+def test_columns_are_compared_with_the_first(document: Document) -> None:
+    runs = document.lengths.runs
+    table = side_by_side([runs[0], runs[0]], ["output token throughput (tok/s)"])
+    assert table.splitlines()[-1].endswith("(+0.0 %) |")
+
+
+def test_what_was_measured_is_read_again_and_drawn(document: Document, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, document)
+    assert read_record(path, Document, "lab.benchmark_page") == document
+    draw(document, tmp_path)
+    assert len(list(tmp_path.glob("*.svg"))) == 2
+    write_record(path, evolve(document.lengths, runs=()))
+    with pytest.raises(ConfigError, match=r"what lab\.benchmark_page --json writes"):
+        read_record(path, Document, "lab.benchmark_page")
