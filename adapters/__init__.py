@@ -1,6 +1,6 @@
 """The outside world: checkpoints, models, tokenizers, chat templates.
 
-Nothing in a checkpoint directory is ever executed. This room refuses to draw tokens.
+Nothing in a checkpoint directory is ever executed.
 """
 
 from .chat_template import ChatTemplate

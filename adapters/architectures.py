@@ -1,7 +1,7 @@
 """What distinguishes the supported decoder architectures, as far as config.json decides it.
 
-Defaults of absent fields are those of the transformers library. This module refuses to hold
-computation: every architecture runs through the one decoder of `acceptor.adapters.transformer`.
+Defaults of absent fields are those of the transformers library. All architectures run through the
+one decoder of `acceptor.adapters.transformer`.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""Attention over the cache in torch's own operations, one after the other.
-
-This module refuses to know weights: see `acceptor.adapters.transformer`.
-"""
+"""Attention over the cache in torch's own operations, one after the other."""
 
 import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen

@@ -1,7 +1,7 @@
 """Chat templates: messages to a prompt, by the Jinja template that comes with a model.
 
-The template is a stranger's program. It runs in Jinja's sandbox with a limited number of loop
-steps; this module refuses it private attributes, files and other templates.
+A template is an untrusted program. It runs in Jinja's sandbox with a limited number of loop steps,
+without private attributes, files and other templates.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Tensors of a checkpoint directory: safetensors files, memory-mapped.
 
-Headers are read and compared with what the model expects before any weight is. This module refuses
-to open pickles, to follow a shard index out of the directory, and to execute anything.
+Headers are compared with what the model expects before any weight is read. Pickles are never
+opened, and a shard index cannot lead out of the directory.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Puts what other libraries and files say into our one-line errors. It refuses to interpret it."""
+"""Puts what other libraries and files say into our one-line errors."""
 
 MAX_LENGTH = 300
 

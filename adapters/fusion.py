@@ -1,8 +1,7 @@
 """The pieces between matrix products, each compiled to one or two kernels by torch.compile.
 
 The number of tokens is left open, so that a model is compiled for one token and for several, and
-not for every batch. This module refuses to compile attention, matrix products, and anything on a
-CPU.
+not for every batch.
 """
 
 import shutil

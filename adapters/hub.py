@@ -1,6 +1,6 @@
 """Finds a checkpoint: a local directory, or one downloaded from the Hugging Face hub.
 
-This module refuses to fetch anything but weights in safetensors, JSON files and chat templates.
+Only weights in safetensors, JSON files and chat templates are downloaded.
 """
 
 import re

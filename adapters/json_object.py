@@ -1,7 +1,7 @@
 """JSON files of a checkpoint directory, read field by field.
 
-Every error names the file, the field, what was expected and what was there. This module refuses to
-guess: a field without a default must be present and of its type.
+Every error names the file, the field, what was expected and what was there. A field without a
+default must be present and of its type.
 """
 
 import json

@@ -1,7 +1,6 @@
 """A static key/value cache addressed by slot and position.
 
-Writing a position again replaces it, so rejecting a draft means advancing less. This module refuses
-to know how far any sequence has come.
+Writing a position again replaces it, so rejecting a draft means advancing less.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,6 @@
 """How many positions slots have and attention reads.
 
-A GPU's kernels are planned once per length, so lengths are rounded up there. This module refuses to
-know devices: a CPU can be told to round as a GPU does.
+A GPU's kernels are planned once per length, so lengths are rounded up there.
 """
 
 from attrs import frozen

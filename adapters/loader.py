@@ -1,6 +1,6 @@
 """One call from a directory or hub id to a model that runs.
 
-This module refuses quantised weights, and dtypes other than float32, bfloat16 and float16.
+Weights are float32, bfloat16 or float16; quantised ones are an error.
 """
 
 from pathlib import Path

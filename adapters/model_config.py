@@ -1,7 +1,7 @@
 """The shape of a model, read from config.json.
 
 Fields that the architecture's implementation in transformers does not read are ignored, because
-they change nothing there either. What it reads and we lack is refused, never ignored.
+they change nothing there either. Fields that it reads and we lack are an error.
 """
 
 import json

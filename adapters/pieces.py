@@ -1,8 +1,8 @@
 """What a layer computes between its matrix products and attention, operation by operation.
 
 Each piece is one function of tensors, so that it can be one kernel: see `acceptor.adapters.fusion`.
-This module refuses to multiply matrices: a compiler that sees the product that a residual is added
-to lets the product add it, and copies the residual first.
+None multiplies matrices: a compiler that sees a product and the residual added to it lets the
+product add it, and copies the residual first.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
-"""A model of a real one's shape whose weights are random: for measuring speed without a download.
+"""A model of a real one's shape with random weights: for measuring speed without a download.
 
-What it says means nothing, and this module refuses to make it up: acceptance must be set, not
-measured.
+Its text means nothing, so acceptance must be set, not measured.
 """
 
 import zlib

@@ -1,7 +1,7 @@
 """Rotary position embedding (RoFormer, arXiv 2104.09864) and the ways of stretching it.
 
-This module refuses frequencies that depend on how long the sequence has become: keys in the cache
-are rotated once and never again.
+Frequencies cannot depend on the sequence's length, because keys in the cache are rotated once and
+never again.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Attention of few tokens over slots where they lie, by torch's flex_attention.
 
-It reads a group's keys once for all tokens of a request, and their number on the device: one
-captured graph serves every length. This module refuses slots that do not begin at a block.
+It reads a group's keys once for all tokens of a request, and their number on the device, so one
+captured graph serves every length. Slots must begin at a block.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Attention over slots where they lie, by torch's own flash attention: nothing is gathered.
 
-Each request's keys are a span of the cache, and their number is read on the device: one captured
-graph serves every length. This module refuses float32, which flash attention does not know.
+Each request's keys are a span of the cache, and their number is read on the device, so one captured
+graph serves every length. Flash attention does not support float32.
 """
 
 import torch

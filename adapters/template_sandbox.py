@@ -1,8 +1,8 @@
-"""The Jinja environment that chat templates expect, made safe for a stranger's template.
+"""The Jinja environment that chat templates expect, made safe for an untrusted template.
 
-Filters, globals and whitespace are those of the transformers library. This module refuses to load
-other templates, to let one change anything, and to let it run on without end. It does not bound
-memory beyond Jinja's own limit on ranges.
+Filters, globals and whitespace are those of the transformers library. A template cannot load other
+templates, change anything, or run without end. Memory is bounded only by Jinja's own limit on
+ranges.
 """
 
 import json

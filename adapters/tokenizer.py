@@ -1,7 +1,6 @@
 """Text to token ids and back, through tokenizer.json.
 
-As in transformers, tokenizer.json alone says what is put around a text, such as a BOS. This module
-refuses formats other than tokenizer.json, which would need other libraries.
+As in transformers, tokenizer.json alone says what is put around a text, such as a BOS.
 """
 
 from collections.abc import Sequence

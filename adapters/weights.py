@@ -1,7 +1,7 @@
 """From a checkpoint's tensors to a decoder: their names, their shapes, their layout in memory.
 
-Query, key and value projections are stacked into one, and so are gate and up. This module refuses
-tensors that it does not expect.
+Query, key and value projections are stacked into one, and so are gate and up. A tensor that is not
+expected is an error.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,6 @@
 """The acceptance policies by the names that users choose them by.
 
-A policy's fields are its settings, so a new one is one line of `POLICIES`. This module refuses to
-choose.
+A policy's fields are its settings, so a new one is one line of `POLICIES`.
 """
 
 from collections.abc import Mapping

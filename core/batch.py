@@ -1,7 +1,6 @@
 """What the models said in one step: the inputs of a sampler.
 
-Construction checks shapes, dtypes and devices and refuses to look at values, so it never waits for
-the device.
+Construction checks shapes, dtypes and devices, never values, so it does not wait for the device.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Checks of values, shapes, dtypes and devices; they refuse to read what a tensor holds."""
+"""Checks of values, shapes, dtypes and devices. None reads what a tensor holds."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Whether a batch and its parameters belong together; refuses to look at values."""
+"""Checks that a batch and its parameters belong together, without looking at values."""
 
 from .batch import SampleBatch, VerifyBatch
 from .checks import check_integer, check_tensor

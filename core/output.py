@@ -1,4 +1,4 @@
-"""What a sampler returns; this module refuses to interpret it: see `acceptor.core.statistics`."""
+"""What a sampler returns."""
 
 from enum import IntFlag, unique
 

@@ -1,9 +1,8 @@
 """The one draw rule: an exponential race in two levels, first among blocks, then inside one.
 
 With weights w(v) and block masses W_b, block b wins by the largest log W_b - log E(b), then token v
-by the largest log w(v) - log E(v), E standard exponentials: the law is exactly w / sum(w). A row
-needs V / 512 + 512 random numbers instead of V, and no normaliser. This module refuses to know
-where weights come from.
+by the largest log w(v) - log E(v), where E are standard exponentials. The law is exactly w /
+sum(w). A row needs V / 512 + 512 random numbers instead of V, and no normaliser.
 """
 
 from collections.abc import Callable

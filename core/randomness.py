@@ -2,10 +2,10 @@
 
 Every random word is a pure function of a request's seed and of *what* is decided (stream, position,
 draft index, candidate). No generator object exists, so results cannot depend on batch slot, tile,
-launch shape or call order. This module refuses to hold state.
+launch shape or call order.
 
-The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
-1, 2, 3", SC 2011).
+The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1,
+2, 3", SC 2011).
 """
 
 from enum import IntEnum, unique

@@ -1,7 +1,6 @@
 """What one request wants: its recipe from logits to probabilities, its seed, its logprobs.
 
-Values are checked here, once, on the host; nothing later looks at them again. This module refuses
-to know about batches and devices: see `acceptor.core.sampling_tensors`.
+Values are checked here, once, on the host.
 """
 
 import math

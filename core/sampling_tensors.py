@@ -1,8 +1,8 @@
 """The sampling parameters of a whole batch, as tensors on its device.
 
-Built on the host when requests enter or leave, not in every step. What a kernel must know to be
-chosen (is everything greedy, is there a filter) is kept as host booleans, so that choosing needs no
-device synchronisation. This module refuses to invent seeds: a request without one is an error.
+They are built on the host when requests enter or leave, not in every step. What chooses a kernel
+(is everything greedy, is there a filter) is kept as host booleans, so that choosing needs no device
+synchronisation. A request without a seed is an error.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Acceptance statistics, in the field's terms; this module refuses to measure time."""
+"""Acceptance statistics, in the field's terms."""
 
 from collections.abc import Sequence
 

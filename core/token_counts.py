@@ -1,7 +1,6 @@
 """Which tokens a request has seen, so that penalties can be applied while logits are loaded.
 
-Addressed by slot and outliving the step, like a KV cache. This module refuses to apply penalties:
-that belongs to the samplers.
+Counts are addressed by slot and outlive the step, like a KV cache.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,9 @@
 """Rotation, the cache's write and attention of a decode step, in one kernel.
 
-A program takes the queries of one request that share a key head, and some blocks of positions; the
-last one to finish adds the others' parts up (flash decoding, arXiv 2311.01282), always in the same
-order. All that no kernel of this forward writes is asked for before the kernel before has ended:
-what lies in the cache, rotations and norms. This module refuses to know how many programs there
-are.
+A program takes the queries of one request that share a key head, and some blocks of positions. The
+last one to finish adds up the others' parts (flash decoding, arXiv 2311.01282), always in the same
+order. What no kernel of this forward writes (the cache's earlier positions, rotations and norms) is
+loaded before the previous kernel has ended.
 """
 
 import triton

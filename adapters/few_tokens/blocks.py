@@ -1,8 +1,8 @@
 """Products of more tokens with a matrix: tiles of many rows on tensor cores, and a split depth.
 
-With more tokens a program must take more rows, or reading tokens costs as much as reading weights;
-the depth is split where that leaves too few programs. The last one to finish a tile adds all parts
-up, always in the same order. This module refuses to know models.
+With more tokens a program must take more rows, or reading tokens costs as much as reading weights.
+The depth is split where that leaves too few programs. The last one to finish a tile adds up all
+parts, always in the same order.
 """
 
 import triton

@@ -1,8 +1,8 @@
-"""Kernels that are started while the one before still runs.
+"""Kernels that are started while the previous one still runs.
 
-CUDA calls it programmatic dependent launch: a kernel that is launched so waits, in every program
-that writes, before it touches what an earlier one wrote, and so ends behind all earlier ones. This
-module refuses to decide what may be read before: weights, and what earlier steps have left.
+CUDA calls it programmatic dependent launch. Such a kernel waits, in every program that writes,
+before it touches what an earlier kernel wrote, so it ends after all earlier ones. Before that it
+may read weights and what earlier steps have left.
 """
 
 import torch

@@ -1,7 +1,4 @@
-"""What every product does besides multiplying: which rows a program takes, and how it ends.
-
-This module refuses to multiply.
-"""
+"""What every product does besides multiplying: which rows a program takes, and how it ends."""
 
 import triton
 import triton.language as tl

@@ -1,7 +1,4 @@
-"""Which kernel takes a product, and how large its programs are: what was fastest on an H200.
-
-This module refuses to launch anything.
-"""
+"""Which kernel takes a product, and how large its programs are."""
 
 from functools import cache
 from typing import Any

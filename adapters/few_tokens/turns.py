@@ -1,7 +1,4 @@
-"""Products with a large matrix: a program takes tiles in turn, and streams on from one to the next.
-
-This module refuses to know models.
-"""
+"""Products with a large matrix: a program takes tiles in turn, and streams from one to the next."""
 
 import triton
 import triton.language as tl

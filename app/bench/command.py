@@ -1,6 +1,6 @@
 """`acceptor bench`, and its subcommand `acceptor bench kernels`.
 
-This module refuses to import what only a run needs, so that help appears at once.
+What only a run needs is imported when it runs, so that help appears at once.
 """
 
 from typing import Any

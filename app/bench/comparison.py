@@ -1,7 +1,4 @@
-"""A benchmark beside an earlier one, setting by setting.
-
-This module refuses to judge: it prints differences, and says what was not the same.
-"""
+"""A benchmark beside an earlier one, setting by setting: differences, and what was not the same."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,6 @@
 """The figures of one benchmark run: counts, throughput, latency and acceptance.
 
-They add up by construction of what is counted, not of what is printed: accepted and final tokens
-are counted apart. This module refuses to format.
+Accepted and final tokens are counted separately, so that figures add up by construction.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
-"""Latencies of requests, in milliseconds, as the field names them.
+"""Latencies of requests, in milliseconds, by the field's names.
 
-A step of speculative decoding emits several tokens at once, so what lies between them is measured
-between steps. This module refuses to count what failed.
+A step of speculative decoding emits several tokens at once, so inter-token latency is measured
+between steps. Failed requests do not count.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,4 @@
-"""A group of commands that imports what a command needs when it is named, and not before.
-
-It refuses to list a command that it cannot import.
-"""
+"""A group of commands that imports what a command needs only when the command is named."""
 
 from collections.abc import Mapping
 from importlib import import_module

@@ -1,7 +1,6 @@
 """Puts requests to an engine as a load says, and keeps what was observed of each.
 
-A request waits for its turn outside the engine, so that its latency counts from when it was handed
-over. This module refuses to know models, policies and figures.
+A request waits for its turn outside the engine, so its latency counts from when it was handed over.
 """
 
 from collections import deque

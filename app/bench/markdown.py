@@ -1,4 +1,4 @@
-"""Tables of a benchmark for documents; this module refuses to compute figures."""
+"""Tables of a benchmark for documents."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

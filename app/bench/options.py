@@ -1,4 +1,4 @@
-"""The flags of `acceptor bench`; this module refuses to import what only a run needs."""
+"""The flags of `acceptor bench`. What only a run needs is not imported here."""
 
 from collections.abc import Callable
 from pathlib import Path

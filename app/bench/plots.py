@@ -1,6 +1,6 @@
-"""A benchmark's pictures: acceptance per position, spread of latencies, throughput against K.
+"""A benchmark's figures: acceptance per position, spread of latencies, throughput against K.
 
-The suffix of a file chooses its format. This module refuses to compute figures.
+The suffix of a file chooses its format.
 """
 
 from collections.abc import Callable, Iterator, Sequence

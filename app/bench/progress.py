@@ -1,4 +1,4 @@
-"""A progress bar per run, with rates, on stderr; refuses to appear where there is no terminal."""
+"""A progress bar per run, with rates, on stderr if it is a terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
-"""Where a benchmark's prompts come from: a JSONL file, lengths, or the built-in ones.
+"""Where a benchmark's prompts come from: a JSONL file, random tokens of a length, or built in.
 
-Only the first turn of a question is asked. This module refuses to cut a prompt short.
+Only the first turn of a question is asked, and no prompt is cut short.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""From a load to the requests of a run: the same for every setting, but for its temperature.
-
-This module refuses to put them to an engine.
-"""
+"""From a load to the requests of a run: the same for every setting, except for its temperature."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

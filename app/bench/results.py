@@ -1,6 +1,6 @@
-"""What a benchmark leaves behind: its runs, what they were given to do, where and when.
+"""The results of a benchmark: its runs, what they were given to do, where and when.
 
-As JSON it can be compared with a later one. This module refuses to hold a machine's name or paths.
+As JSON they can be compared with a later run. They hold no machine's name and no paths.
 """
 
 import json

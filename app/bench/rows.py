@@ -1,7 +1,6 @@
 """The rows of a benchmark's tables: what each is called, how it is computed and written.
 
-The words are those of the field, so that tables of several tools can be laid side by side. This
-module refuses to know columns.
+Names are the field's, so that tables of several tools can be compared.
 """
 
 from collections.abc import Callable, Iterator

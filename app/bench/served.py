@@ -1,6 +1,6 @@
-"""What was observed of one request; every figure of a benchmark is computed from these.
+"""What was observed of one request. Every figure of a benchmark is computed from these.
 
-Times are seconds of one monotonic clock. This module refuses to compute figures.
+Times are seconds of one monotonic clock.
 """
 
 from attrs import frozen

@@ -1,7 +1,6 @@
 """What is varied in a benchmark, and what stays the same over all of its runs.
 
-Plain decoding knows no policy, so K = 0 is one run and not one per policy. This module refuses to
-run anything.
+Plain decoding knows no policy, so K = 0 is one run and not one per policy.
 """
 
 from collections.abc import Iterator, Sequence

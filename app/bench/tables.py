@@ -1,7 +1,6 @@
 """A benchmark's tables on a terminal: runs side by side, each compared with the first.
 
-Where they are wider than the terminal, they go on below, the first run repeated if it fits. This
-module refuses to compute figures.
+Tables wider than the terminal continue below, with the first run repeated if it fits.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Tokens and requests over time; this module refuses to know what a token cost."""
+"""Tokens and requests over time."""
 
 from collections.abc import Sequence
 

@@ -1,11 +1,10 @@
-"""K of every request chosen anew in each step, from what became of its own drafts.
+"""K of every request chosen anew in each step, from the fate of its own drafts.
 
-Drafting and scoring run as long as a step's longest draft, whoever needs it; each further draft
-token of a request costs its verification. Chosen are the drafts that bring the most tokens per
-second. What is chosen depends on past steps and on costs, never on a draft that is still to be
-verified, so the law of the output stays what the policy makes it. Off unless asked for: under
-policies other than strict a request's tokens depend on its K, and so on its neighbours. This module
-refuses to touch the models; see `acceptor.app.engine.runner`.
+Drafting and scoring run as long as a step's longest draft; each further draft token of a request
+costs its verification. The choice maximises tokens per second. It depends on past steps and on
+costs, never on a draft that is still to be verified, so the output keeps the policy's law. Under
+policies other than strict a request's tokens depend on its K, and so on its neighbours, which is
+why adaptive K is off by default.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""`acceptor tune`; this module refuses to import what only a run needs."""
+"""`acceptor tune`. What only a run needs is imported when it runs."""
 
 from pathlib import Path
 from typing import Any

@@ -1,9 +1,8 @@
 """What a decode step costs, by requests in it and tokens per draft.
 
-Measured at some of both and read off elsewhere: straight lines in K from K = 1 on, where each
-draft token costs a forward of the draft and a row of everything else, and straight lines between
-the batch sizes that were measured; the outer two go on beyond them. This module refuses to know how
-much is accepted.
+Costs are measured at some of both and interpolated elsewhere: straight lines in K from K = 1 on,
+where each draft token costs a forward of the draft and a row of everything else, and straight lines
+between the measured batch sizes, extrapolated beyond the outer two.
 """
 
 from collections import defaultdict

@@ -1,6 +1,6 @@
 """The curve of `acceptor tune`: tokens per second against K; crosses are runs that were checked.
 
-The suffix of the file chooses its format. This module refuses to predict.
+The suffix of the file chooses its format.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Tokens per second that a policy, a K and a concurrency will give, from one measured run.
 
 Goodput counts emitted tokens only, so it falls when drafts cost more than they bring. The model
-assumes that as many requests are under way as are allowed. This module refuses to measure.
+assumes that as many requests are running as are allowed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The tables of `acceptor tune` for documents; this module refuses to compute figures."""
+"""The tables of `acceptor tune` for documents."""
 
 from collections.abc import Iterator
 

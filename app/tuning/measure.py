@@ -1,7 +1,4 @@
-"""The measured run: the requests of a load at several concurrencies and several K.
-
-This module refuses to predict; see `acceptor.app.tuning.goodput`.
-"""
+"""The measured run: the requests of a load at several concurrencies and several K."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, cycle, islice

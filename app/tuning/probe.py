@@ -1,7 +1,4 @@
-"""Runners that time each step, and keep what became of its drafts.
-
-This module refuses to be used where speed counts: it waits for the device.
-"""
+"""Runners that time each step and record the fate of its drafts. They wait for the device."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,8 @@
 """How far drafts are accepted: one chance per place, and what follows from them.
 
-A draft's places are accepted in order, so the chance of each given those before it says everything
-about drafts of any length. Under block verification, too, the share of drafts accepted through a
-place does not depend on what is drafted behind it. This module refuses to know what a step costs.
+A draft's places are accepted in order, so the chance of each given those before it describes drafts
+of any length. Under block verification, too, the share of drafts accepted through a place does not
+depend on what is drafted after it.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""What `acceptor tune` leaves behind: the measured run, what it predicts, and what came true.
+"""The results of `acceptor tune`: the measured run, its predictions, and their checks.
 
-This module refuses to hold a machine's name or paths.
+They hold no machine's name and no paths.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What `acceptor tune` prints; this module refuses to compute more than errors' means."""
+"""What `acceptor tune` prints."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean

@@ -1,7 +1,4 @@
-"""From models and a load to predictions: measures every policy, predicts, and checks.
-
-This module refuses to print.
-"""
+"""From models and a load to predictions: measures every policy, predicts, and checks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,7 @@
-"""What a compiled step calls: operators bound to a backend, a policy and the requests' wishes.
+"""What a compiled step calls: operators bound to a backend, a policy and the requests' parameters.
 
-Bind them outside the compiled function, when requests enter or leave; call them inside. They refuse
-to build batches there, because the compiler cannot trace attrs classes.
+Bind them outside the compiled function, when requests enter or leave, and call them inside. They
+take tensors instead of batches, because the compiler cannot trace attrs classes.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Values as text and tensors, because an operator takes nothing else; and back.
 
-It refuses values that are not attrs classes, tuples, numbers, strings, None and tensors.
+The values may be attrs classes, tuples, numbers, strings, None and tensors.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Draws and acceptance uniforms of single rows; refuses draws outside the streams."""
+"""Draws and acceptance uniforms of single rows."""
 
 from collections.abc import Callable
 from functools import lru_cache

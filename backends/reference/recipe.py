@@ -1,8 +1,8 @@
 """From logits to log-probabilities, row by row, in float64.
 
 The order is fixed: bias, penalties, temperature, min-p, top-k, top-p. Every filter is a threshold
-on the logit, so ties are kept together and no sort order matters. This module refuses to be fast:
-fused backends fold the same steps into their loads.
+on the logit, so ties are kept together and no sort order matters. Fused backends fold the same
+steps into their loads.
 """
 
 import torch

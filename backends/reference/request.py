@@ -1,7 +1,4 @@
-"""One request of a batch, cut out, checked row by row and turned into probabilities.
-
-This module refuses to decide anything: it prepares what `verify` decides on.
-"""
+"""One request of a batch, cut out, checked row by row and turned into probabilities."""
 
 import torch
 from attrs import frozen

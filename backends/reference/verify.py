@@ -1,4 +1,4 @@
-"""Verification of one request, the way the policy says it; refuses shortcuts that a policy lacks.
+"""Verification of one request, as the policy says.
 
 This is the readable oracle: a fused backend must emit the same tokens.
 """

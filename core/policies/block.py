@@ -1,6 +1,6 @@
 """Block verification: the whole draft is judged together, and more of it survives.
 
-It refuses to stop at the first failure: a later success redeems the tokens before it.
+A token that failed alone is accepted if a later one passes.
 
 Sun et al., "Block verification accelerates speculative decoding", arXiv 2403.10444.
 """

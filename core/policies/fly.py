@@ -1,6 +1,6 @@
 """FLy: strict verification that forgives a mismatch where the target itself is undecided.
 
-It trades exactness for acceptance and refuses to be called lossless.
+It trades exactness for acceptance.
 """
 
 import math

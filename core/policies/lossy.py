@@ -1,7 +1,4 @@
-"""What lossy policies share: verdicts without chance, entropy, and the total variation they cause.
-
-This module refuses to hold a policy.
-"""
+"""What lossy policies share: verdicts without chance, entropy, and total variation."""
 
 import torch
 from torch import Tensor

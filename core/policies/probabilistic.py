@@ -1,7 +1,5 @@
 """Probabilistic verification, the rule of speculative sampling.
 
-It refuses one-sided shortcuts: what is accepted by p/q is recovered from the same p and q.
-
 Leviathan et al., "Fast inference from transformers via speculative decoding", ICML 2023; Chen et
 al., "Accelerating large language model decoding with speculative sampling", arXiv 2302.01318.
 """

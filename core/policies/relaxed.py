@@ -1,6 +1,6 @@
 """Relaxed top-N acceptance: a draft token survives among the target's near-best tokens.
 
-It trades exactness for acceptance and refuses to be called lossless.
+It trades exactness for acceptance.
 """
 
 from typing import ClassVar

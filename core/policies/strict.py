@@ -1,7 +1,7 @@
-"""Strict verification: a draft token survives iff it is what the target samples itself.
+"""Strict verification: a draft token survives if and only if the target samples the same token.
 
-The output equals plain sampling with the same seed, token for token, whatever the drafter; it
-refuses to look at the draft's probabilities.
+The output equals plain sampling with the same seed, token for token, whatever the drafter. The
+draft's probabilities do not matter.
 """
 
 from typing import ClassVar

@@ -1,7 +1,7 @@
 """Synthetic verification: tokens survive at set rates, whatever the models say.
 
-For benchmarks and debugging: it measures what an engine does at an acceptance rate without a model
-pair that has it. It refuses to be taken for a sampler: what it emits does not follow the target.
+It measures what an engine does at an acceptance rate without a model pair that has it. Its output
+does not follow the target.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,6 +1,6 @@
 """Typical acceptance: a draft token survives if the target finds it likely enough.
 
-It trades exactness for acceptance and refuses to be called lossless.
+It trades exactness for acceptance.
 """
 
 from typing import ClassVar

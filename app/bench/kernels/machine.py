@@ -1,7 +1,4 @@
-"""Where a run took place: the kind of device, the driver, the versions that matter.
-
-It refuses to tell a machine's name or paths.
-"""
+"""Where a run took place: the kind of device, the driver, the versions that matter."""
 
 import platform
 import subprocess
