@@ -74,7 +74,7 @@ class ModelDrafter:
         if self.policy.uses_draft_probs:
             logits = torch.zeros(shape, dtype=self.model.dtype, device=self.model.device)
         cache = self.model.new_cache(num_slots, max_len)
-        return ModelMemory(OwnWorkspace.of(self.sampler), cache, max_len, logits)
+        return ModelMemory(OwnWorkspace(self.sampler), cache, max_len, logits)
 
     def enter(self, memory: ModelMemory, slot_id: int, prompt: Sequence[int], start: int) -> None:
         """Write the prompt into the cache, as far as the draft model can follow."""

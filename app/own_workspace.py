@@ -1,13 +1,10 @@
-"""A sampler that works in memory of its own.
+"""A sampler with a workspace that is kept from call to call, for calls on one stream.
 
-Some samplers want a workspace whose front is zero, and leave it so. Who lets them make one fills it
-in every call; who keeps one does not, but cleans up behind a call that broke off between kernels.
-This module refuses to share it: all calls are of one stream.
+It is zeroed once, and again behind a call that broke off between kernels.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol, runtime_checkable
 
 import torch
 from attrs import define, field
@@ -20,38 +17,6 @@ from ..core.ports import Sampler
 from ..core.sampling_tensors import SamplingTensors
 
 
-@runtime_checkable
-class WorkspaceSampler(Protocol):
-    """A `Sampler` whose callers may bring a workspace: float32, zero at first."""
-
-    def verify(
-        self,
-        batch: VerifyBatch,
-        params: SamplingTensors,
-        policy: Policy,
-        *,
-        workspace: Tensor | None = None,
-    ) -> VerifyOutput:
-        """See `Sampler.verify`."""
-        ...
-
-    def sample(
-        self, batch: SampleBatch, params: SamplingTensors, *, workspace: Tensor | None = None
-    ) -> SampleOutput:
-        """See `Sampler.sample`."""
-        ...
-
-    def verify_workspace_size(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
-    ) -> int:
-        """How many numbers `verify` needs."""
-        ...
-
-    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
-        """How many numbers `sample` needs."""
-        ...
-
-
 @define(eq=False)
 class OwnWorkspace:
     """A `Sampler`.
@@ -60,31 +25,55 @@ class OwnWorkspace:
         sampler: what works.
     """
 
-    sampler: WorkspaceSampler
+    sampler: Sampler
     # The last is the largest; graphs may have been captured with those before.
     _workspaces: list[Tensor] = field(factory=list, init=False)
 
-    @classmethod
-    def of(cls, sampler: Sampler) -> Sampler:
-        """The sampler itself, if it wants no workspace."""
-        return cls(sampler) if isinstance(sampler, WorkspaceSampler) else sampler
-
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self,
+        batch: VerifyBatch,
+        params: SamplingTensors,
+        policy: Policy,
+        *,
+        out: VerifyOutput | None = None,
+        workspace: Tensor | None = None,
+    ) -> VerifyOutput:
         """See `Sampler.verify`."""
+        if workspace is not None:
+            return self.sampler.verify(batch, params, policy, out=out, workspace=workspace)
         size = self.sampler.verify_workspace_size(batch, params, policy)
-        with self._workspace(size, batch.target_logits.device) as workspace:
-            return self.sampler.verify(batch, params, policy, workspace=workspace)
+        with self._workspace(size, batch.target_logits.device) as kept:
+            return self.sampler.verify(batch, params, policy, out=out, workspace=kept)
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+    def sample(
+        self,
+        batch: SampleBatch,
+        params: SamplingTensors,
+        *,
+        out: SampleOutput | None = None,
+        workspace: Tensor | None = None,
+    ) -> SampleOutput:
         """See `Sampler.sample`."""
+        if workspace is not None:
+            return self.sampler.sample(batch, params, out=out, workspace=workspace)
         size = self.sampler.sample_workspace_size(batch, params)
-        with self._workspace(size, batch.logits.device) as workspace:
-            return self.sampler.sample(batch, params, workspace=workspace)
+        with self._workspace(size, batch.logits.device) as kept:
+            return self.sampler.sample(batch, params, out=out, workspace=kept)
+
+    def verify_workspace_size(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
+    ) -> int:
+        """See `Sampler.verify_workspace_size`."""
+        return self.sampler.verify_workspace_size(batch, params, policy)
+
+    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
+        """See `Sampler.sample_workspace_size`."""
+        return self.sampler.sample_workspace_size(batch, params)
 
     @contextmanager
     def _workspace(self, size: int, device: torch.device) -> Iterator[Tensor]:
         if not self._workspaces or len(self._workspaces[-1]) < size:
-            self._workspaces.append(torch.zeros(size, device=device))
+            self._workspaces.append(torch.zeros(size, dtype=torch.uint8, device=device))
         try:
             yield self._workspaces[-1]
         except BaseException:

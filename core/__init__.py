@@ -1,6 +1,13 @@
-"""The core: values, policies, ports and the randomness contract. It refuses to know any backend."""
+"""The core: values, policies, ports and the randomness contract."""
 
 from .batch import PADDING_TOKEN_ID, SampleBatch, VerifyBatch
+from .call_memory import (
+    check_sample_output,
+    check_verify_output,
+    check_workspace,
+    empty_sample_output,
+    empty_verify_output,
+)
 from .errors import (
     AcceptorError,
     CheckpointError,
@@ -61,4 +68,9 @@ __all__ = [
     "UnavailableError",
     "VerifyBatch",
     "VerifyOutput",
+    "check_sample_output",
+    "check_verify_output",
+    "check_workspace",
+    "empty_sample_output",
+    "empty_verify_output",
 ]

@@ -1,7 +1,4 @@
-"""The ports: what the core expects of samplers and models, without knowing any.
-
-This module refuses to hold behaviour.
-"""
+"""The ports: what the core expects of samplers and models."""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
@@ -18,17 +15,67 @@ from .sampling_tensors import SamplingTensors
 class Sampler(Protocol):
     """Decides which draft tokens survive. Every backend is one of these and returns the same.
 
-    Both verbs raise `InvalidInputError` when batch and parameters do not fit together, before any
-    work and without waiting for the device; `verify` raises `UnavailableError` for a policy that
-    the backend lacks.
+    Calls work in a workspace: a one-dimensional uint8 tensor, 16-byte aligned, on the batch's
+    device. It is zero when first used, and every completed call leaves it usable for the next, of
+    any kind, on the same stream. Whoever owns it zeroes it after a call that broke off.
+
+    Both verbs raise `InvalidInputError` when batch, parameters, `out` and workspace do not fit
+    together, before any work and without waiting for the device; `verify` raises
+    `UnavailableError` for a policy that the backend lacks.
     """
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
-        """Accept a part of every draft and add one recovered or bonus token."""
+    def verify(
+        self,
+        batch: VerifyBatch,
+        params: SamplingTensors,
+        policy: Policy,
+        *,
+        out: VerifyOutput | None = None,
+        workspace: Tensor | None = None,
+    ) -> VerifyOutput:
+        """Accept a part of every draft and add one recovered or bonus token.
+
+        Args:
+            batch: what the models said.
+            params: the requests' parameters, in the batch's order.
+            policy: the law by which draft tokens survive.
+            out: where to write, see `empty_verify_output`; allocated when None.
+            workspace: [at least `verify_workspace_size`] uint8; the backend's own when None.
+
+        Returns:
+            `out`, if there is one.
+        """
         ...
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
-        """Draw one token per request: plain decoding, or one step of drafting."""
+    def sample(
+        self,
+        batch: SampleBatch,
+        params: SamplingTensors,
+        *,
+        out: SampleOutput | None = None,
+        workspace: Tensor | None = None,
+    ) -> SampleOutput:
+        """Draw one token per request: plain decoding, or one step of drafting.
+
+        Args:
+            batch: what the model said.
+            params: the requests' parameters, in the batch's order.
+            out: where to write, see `empty_sample_output`; allocated when None.
+            workspace: [at least `sample_workspace_size`] uint8; the backend's own when None.
+
+        Returns:
+            `out`, if there is one.
+        """
+        ...
+
+    def verify_workspace_size(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
+    ) -> int:
+        """How many bytes of workspace `verify` needs; it looks at no values."""
+        ...
+
+    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
+        """How many bytes of workspace `sample` needs; it looks at no values."""
         ...
 
 

@@ -54,7 +54,7 @@ class Parts:
         return DecodeStep(
             target=self.target,
             drafter=self.drafter,
-            sampler=OwnWorkspace.of(self.sampler),
+            sampler=OwnWorkspace(self.sampler),
             policy=self.policy,
             memory=Memory(
                 num_slots=num_slots,

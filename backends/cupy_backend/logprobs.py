@@ -47,9 +47,15 @@ class LogprobsLaunch:
 
     @classmethod
     def prepare(
-        cls, job: Job, params: SamplingTensors, num_logprobs: int, room: int, device: torch.device
+        cls,
+        job: Job,
+        params: SamplingTensors,
+        num_logprobs: int,
+        room: int,
+        device: torch.device,
+        into: Logprobs | None = None,
     ) -> "LogprobsLaunch":
-        """Allocate a launch's outputs and statistics.
+        """Allocate a launch's statistics, and its outputs.
 
         Args:
             job: the verification's, with the address of its token ids.
@@ -57,11 +63,12 @@ class LogprobsLaunch:
             num_logprobs: how many most likely tokens to report.
             room: how many CTAs fit on the device.
             device: where to allocate.
+            into: outputs that exist already.
         """
         extent = job.extent
         places = (extent.num_reqs, extent.max_spec_len + 1)
         num_ctas = min(places[0] * places[1], room)
-        logprobs = Logprobs(
+        logprobs = into or Logprobs(
             emitted=torch.empty(places, device=device),
             top_token_ids=torch.empty((*places, num_logprobs), dtype=torch.int64, device=device),
             top=torch.empty((*places, num_logprobs), device=device),

@@ -7,10 +7,17 @@ tensors that are not on a CUDA device.
 from array import array
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
+from ...core.call_memory import (
+    check_sample_output,
+    check_verify_output,
+    check_workspace,
+    empty_sample_output,
+    empty_verify_output,
+)
 from ...core.errors import InvalidInputError
 from ...core.fit import check_sample_fits, check_verify_fits
 from ...core.output import Logprobs, SampleOutput, VerifyOutput
@@ -53,8 +60,8 @@ class CupySampler:
         params: SamplingTensors,
         policy: Policy,
         *,
-        workspace: Workspace | None = None,
         out: VerifyOutput | None = None,
+        workspace: Tensor | None = None,
         shape: LaunchShape | None = None,
     ) -> VerifyOutput:
         """See `Sampler.verify`.
@@ -63,9 +70,8 @@ class CupySampler:
             batch: on a CUDA device.
             params: on the same device.
             policy: one of the core's.
+            out: where to write; by default it is allocated.
             workspace: where to work; by default one per device and stream that this sampler keeps.
-            out: where to write, of the shapes and dtypes that are returned, contiguous and on
-                that device, which nobody checks; by default it is allocated.
             shape: how to cut the launch; by default by the batch's size.
         """
         plan = self._plans.find(batch, params, policy) if shape is None else None
@@ -76,25 +82,28 @@ class CupySampler:
         if batch.draft_to_target is not None:
             draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
         if out is None:
-            out = _empty_output(batch, policy)
+            out = empty_verify_output(batch, params, policy)
+        else:
+            check_verify_output(out, batch, params, policy)
         if plan is None:
             job = verify_job(batch, params, policy, draft_map)
             plan = Plan.of(job, shape or self._shape(device, job))
             if shape is None:
                 self._plans.keep(batch, params, policy, plan)
         self._start(device, plan, batch, draft_map, out, workspace)
-        if params.num_logprobs is None:
+        if out.logprobs is None:
             return out
         plan.job.fields["token_ids"] = out.token_ids.data_ptr()
-        return evolve(out, logprobs=self._logprobs(device, plan.job, params, params.num_logprobs))
+        self._logprobs(device, plan.job, params, out.logprobs)
+        return out
 
     def sample(
         self,
         batch: SampleBatch,
         params: SamplingTensors,
         *,
-        workspace: Workspace | None = None,
         out: SampleOutput | None = None,
+        workspace: Tensor | None = None,
         shape: LaunchShape | None = None,
     ) -> SampleOutput:
         """See `Sampler.sample`; the other arguments as in `verify`."""
@@ -103,21 +112,42 @@ class CupySampler:
         target_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
         job = sample_job(batch, params, target_map)
         if out is None:
-            token_ids = torch.empty(batch.num_reqs, dtype=torch.int64, device=batch.logits.device)
-            out = SampleOutput(token_ids, torch.empty_like(token_ids, dtype=torch.int32), None)
+            out = empty_sample_output(batch, params)
+        else:
+            check_sample_output(out, batch, params)
         job.fields["token_ids"] = out.token_ids.data_ptr()
         job.fields["status"] = out.status.data_ptr()
         self._launch(device, job, workspace, shape)
-        if params.num_logprobs is None or batch.draft_index is not None:
-            return out
-        return evolve(out, logprobs=self._logprobs(device, job, params, params.num_logprobs))
+        if out.logprobs is not None:
+            self._logprobs(device, job, params, out.logprobs)
+        return out
+
+    def verify_workspace_size(
+        self,
+        batch: VerifyBatch,
+        params: SamplingTensors,  # noqa: ARG002, the port's signature
+        policy: Policy,  # noqa: ARG002
+    ) -> int:
+        """See `Sampler.verify_workspace_size`."""
+        return self.workspace_extent(batch).num_bytes
+
+    def sample_workspace_size(
+        self,
+        batch: SampleBatch,
+        params: SamplingTensors,  # noqa: ARG002, the port's signature
+    ) -> int:
+        """See `Sampler.sample_workspace_size`."""
+        num_reqs, vocab_size = batch.logits.shape
+        if batch.draft_to_target is not None and batch.target_vocab_size is not None:
+            vocab_size = batch.target_vocab_size
+        return Extent(num_reqs, 0, num_reqs, vocab_size).num_bytes
 
     def workspace_extent(self, batch: VerifyBatch) -> Extent:
-        """How large a workspace a batch needs: its `scratch_bytes` and `control_words`."""
+        """How large a batch is for the workspace."""
         return Extent(
             num_reqs=batch.num_reqs,
             max_spec_len=batch.max_spec_len,
-            num_logits=batch.target_logits.shape[0],
+            num_logits=max(batch.target_logits.shape[0], batch.num_reqs),
             vocab_size=batch.vocab_size,
             draft_vocab_size=0 if batch.draft_logits is None else batch.draft_logits.shape[-1],
         )
@@ -132,16 +162,18 @@ class CupySampler:
         return known
 
     def _launch(
-        self, device: Device, job: Job, workspace: Workspace | None, shape: LaunchShape | None
+        self, device: Device, job: Job, workspace: Tensor | None, shape: LaunchShape | None
     ) -> None:
         if job.extent.num_reqs == 0:
             return
         stream = _current_stream(device.index)
         shape = shape or self._shape(device, job)
         if workspace is None:
-            workspace = self._workspace(device, stream, job.extent)
+            room = self._workspace(device, stream, job.extent)
+        else:
+            room = _room_in(workspace, job.extent, device)
         fields = job.fields
-        place(fields, job.extent, workspace)
+        place(fields, job.extent, room)
         fields.update(shape.fields(job.extent))
         packed = pack(fields, job.numbers, job.rates)
         launches = launches_of(device, shape, job)
@@ -154,16 +186,18 @@ class CupySampler:
         batch: VerifyBatch,
         draft_map: Tensor | None,
         out: VerifyOutput,
-        workspace: Workspace | None,
+        workspace: Tensor | None,
     ) -> None:
         if batch.num_reqs == 0:
             return
         stream = _current_stream(device.index)
         if workspace is None:
-            workspace = self._workspaces.get((device.index, stream))
-            if workspace is None or not plan.fits(workspace):
-                workspace = self._workspace(device, stream, plan.job.extent)
-        words = plan.argument(batch, draft_map, out, workspace)
+            room = self._workspaces.get((device.index, stream))
+            if room is None or not plan.fits(room):
+                room = self._workspace(device, stream, plan.job.extent)
+        else:
+            room = _room_in(workspace, plan.job.extent, device)
+        words = plan.argument(batch, draft_map, out, room)
         self._enqueue(plan.launches(device), device.index, stream, words)
 
     def _shape(self, device: Device, job: Job) -> LaunchShape:
@@ -185,16 +219,16 @@ class CupySampler:
         return LaunchShape.narrow(job.extent, device.verification("narrow", job.variant).room)
 
     def _logprobs(
-        self, device: Device, job: Job, params: SamplingTensors, num_logprobs: int
-    ) -> Logprobs:
+        self, device: Device, job: Job, params: SamplingTensors, into: Logprobs | None
+    ) -> None:
         kernel = device.verification("logprobs", logprobs_variant(job))
         where = torch.device("cuda", device.index)
-        launch = LogprobsLaunch.prepare(job, params, num_logprobs, kernel.room, where)
+        assert params.num_logprobs is not None
+        launch = LogprobsLaunch.prepare(job, params, params.num_logprobs, kernel.room, where, into)
         if launch.num_ctas > 0:
             stream = _current_stream(device.index)
             launches = [(kernel, (launch.num_ctas, 1, 1))]
             self._enqueue(launches, device.index, stream, words_of(launch.packed))
-        return launch.logprobs
 
     def _workspace(self, device: Device, stream: int, extent: Extent) -> Workspace:
         known = self._workspaces.get((device.index, stream))
@@ -236,16 +270,6 @@ def _current_index() -> int:
     return index
 
 
-def _empty_output(batch: VerifyBatch, policy: Policy) -> VerifyOutput:
-    shape = (batch.num_reqs, batch.max_spec_len + 1)
-    device = batch.target_logits.device
-    caused = None
-    if not policy.lossless and policy.uses_draft_probs:
-        caused = torch.empty(shape, device=device)
-    return VerifyOutput(
-        token_ids=torch.empty(shape, dtype=torch.int64, device=device),
-        num_accepted=torch.empty(batch.num_reqs, dtype=torch.int32, device=device),
-        status=torch.empty(batch.num_reqs, dtype=torch.int32, device=device),
-        logprobs=None,
-        total_variation=caused,
-    )
+def _room_in(workspace: Tensor, extent: Extent, device: Device) -> Workspace:
+    check_workspace(workspace, extent.num_bytes, torch.device("cuda", device.index))
+    return Workspace.of_bytes(workspace, extent)

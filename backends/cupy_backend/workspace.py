@@ -95,6 +95,11 @@ class Extent:
         """All of them."""
         return sum(num_bytes for _, num_bytes in self.areas)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of a caller's workspace."""
+        return _aligned(4 * self.control_words) + self.scratch_bytes
+
 
 @frozen(eq=False)
 class Workspace:
@@ -116,9 +121,22 @@ class Workspace:
             scratch=torch.empty(max(extent.scratch_bytes, 1), dtype=torch.uint8, device=device),
         )
 
+    @classmethod
+    def of_bytes(cls, workspace: Tensor, extent: Extent) -> "Workspace":
+        """A workspace for one call of this extent in a caller's bytes, aligned to 16."""
+        begin = _aligned(4 * extent.control_words)
+        control = workspace[: 4 * extent.control_words].view(torch.int32)
+        # Calls of other extents have their scratch here.
+        control.zero_()
+        return cls(control, workspace[begin:])
+
     def holds(self, extent: Extent) -> bool:
         """Whether a batch fits."""
         return (
             extent.control_words <= self.control.numel()
             and extent.scratch_bytes <= self.scratch.numel()
         )
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // 16) * 16

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
+from ...core.call_memory import Forms, sample_forms, verify_forms
 from ...core.output import Logprobs
 from ...core.policies import Policy
 from ...core.ports import Sampler
@@ -63,18 +64,8 @@ def _(
     *_others: Tensor | None,
 ) -> list[Tensor]:
     num_reqs, max_spec_len = draft_token_ids.shape
-    shape = (num_reqs, max_spec_len + 1)
-    empty = target_logits.new_empty
-    results = [
-        empty(shape, dtype=torch.int64),
-        empty((num_reqs,), dtype=torch.int32),
-        empty((num_reqs,), dtype=torch.int32),
-        *_fake_logprobs(call, target_logits, shape),
-    ]
-    policy = _policy(call)
-    if not policy.lossless and policy.uses_draft_probs:
-        results.append(empty(shape, dtype=torch.float32))
-    return results
+    forms = verify_forms(num_reqs, max_spec_len, _num_logprobs(call), _policy(call))
+    return _fakes(forms, target_logits)
 
 
 @torch.library.custom_op("acceptor::sample", mutates_args=())
@@ -106,14 +97,8 @@ def sample(
 
 @sample.register_fake
 def _(call: str, wishes: list[Tensor], logits: Tensor, *_others: Tensor | None) -> list[Tensor]:  # noqa: ARG001, the operator's signature
-    num_reqs = logits.shape[0]
-    results = [
-        logits.new_empty((num_reqs,), dtype=torch.int64),
-        logits.new_empty((num_reqs,), dtype=torch.int32),
-    ]
-    if _facts(call)["draft_index"] is None:
-        results += _fake_logprobs(call, logits, (num_reqs, 1))
-    return results
+    num_logprobs = _num_logprobs(call) if _facts(call)["draft_index"] is None else None
+    return _fakes(sample_forms(logits.shape[0], num_logprobs), logits)
 
 
 @lru_cache(maxsize=1024)
@@ -143,13 +128,10 @@ def _parts(logprobs: Logprobs | None) -> list[Tensor]:
     return [] if logprobs is None else [logprobs.emitted, logprobs.top_token_ids, logprobs.top]
 
 
-def _fake_logprobs(call: str, like: Tensor, shape: tuple[int, int]) -> list[Tensor]:
-    num_logprobs = _facts(call)["params"]["fields"]["num_logprobs"]
-    if num_logprobs is None:
-        return []
-    top = (*shape, num_logprobs)
-    return [
-        like.new_empty(shape, dtype=torch.float32),
-        like.new_empty(top, dtype=torch.int64),
-        like.new_empty(top, dtype=torch.float32),
-    ]
+def _num_logprobs(call: str) -> int | None:
+    num_logprobs: int | None = _facts(call)["params"]["fields"]["num_logprobs"]
+    return num_logprobs
+
+
+def _fakes(forms: Forms, like: Tensor) -> list[Tensor]:
+    return [like.new_empty(shape, dtype=dtype) for shape, dtype in forms.values()]

@@ -1,8 +1,9 @@
-"""Logprobs of emitted tokens and the most likely ones; refuses to be asked about other tokens."""
+"""Logprobs of emitted tokens and of the most likely ones."""
 
 import torch
 from torch import Tensor
 
+from ...core.batch import PADDING_TOKEN_ID
 from ...core.output import Logprobs
 from ...core.sampling_tensors import SamplingTensors
 from .recipe import log_probs
@@ -29,14 +30,11 @@ def row_logprobs(
     return torch.where(params.logprobs_processed[requests, None], processed, raw)
 
 
-def empty_logprobs(num_reqs: int, num_tokens: int, top_n: int, device: torch.device) -> Logprobs:
-    """Logprobs of outputs in which nothing was emitted."""
-    shape = (num_reqs, num_tokens, top_n)
-    return Logprobs(
-        emitted=torch.full(shape[:2], -torch.inf, device=device),
-        top_token_ids=torch.full(shape, -1, dtype=torch.int64, device=device),
-        top=torch.full(shape, -torch.inf, device=device),
-    )
+def clear_logprobs(into: Logprobs) -> None:
+    """Say that nothing was emitted."""
+    into.emitted.fill_(-torch.inf)
+    into.top_token_ids.fill_(PADDING_TOKEN_ID)
+    into.top.fill_(-torch.inf)
 
 
 def write_logprobs(

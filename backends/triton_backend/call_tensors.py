@@ -147,8 +147,9 @@ def look_at_params(params: SamplingTensors) -> Part:
 
 def look_at_output(out: VerifyOutput | SampleOutput) -> Part:
     """The output of any call, brought by the caller."""
-    top = None if out.logprobs is None else out.logprobs.top.shape
-    return Part.of(_output_leaves(out), top)
+    leaves = _output_leaves(out)
+    forms = [None if leaf is None else (leaf.shape, leaf.stride()) for leaf in leaves]
+    return Part.of(leaves, *forms)
 
 
 def own_output(out: VerifyOutput | SampleOutput) -> Part:

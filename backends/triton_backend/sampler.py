@@ -9,6 +9,13 @@ from attrs import evolve
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
+from ...core.call_memory import (
+    check_sample_output,
+    check_verify_output,
+    check_workspace,
+    empty_sample_output,
+    empty_verify_output,
+)
 from ...core.fit import check_sample_fits, check_verify_fits
 from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
@@ -21,7 +28,6 @@ from .call_tensors import (
     look_at_verify_batch,
     own_output,
 )
-from .empty_outputs import empty_sample_output, empty_verify_output
 from .inverse_maps import InverseMaps
 from .known_calls import KnownCalls
 from .launch import Launcher, start
@@ -53,19 +59,10 @@ class TritonSampler:
         params: SamplingTensors,
         policy: Policy,
         *,
-        workspace: Tensor | None = None,
         out: VerifyOutput | None = None,
+        workspace: Tensor | None = None,
     ) -> VerifyOutput:
-        """See `Sampler.verify`.
-
-        Args:
-            batch: see `Sampler.verify`.
-            params: see `Sampler.verify`.
-            policy: see `Sampler.verify`.
-            workspace: [at least `verify_workspace_size`] float32; allocated when None.
-            out: where to write, of the shapes and dtypes that are returned, contiguous and on the
-                batch's device, which nobody checks; allocated when None.
-        """
+        """See `Sampler.verify`."""
         batch, own = side_by_side(batch), out is None
         if out is None:
             out = empty_verify_output(batch, params, policy)
@@ -79,7 +76,10 @@ class TritonSampler:
             check_verify_fits(batch, params)
             self._check_reachable("target_logits", batch.target_logits)
             plan = self._overlapping(plan_verify(batch, params, policy))
-            plan.layout.check(workspace)
+            if not own:
+                check_verify_output(out, batch, params, policy)
+            if workspace is not None:
+                check_workspace(workspace, plan.layout.num_bytes, batch.target_logits.device)
         else:
             plan = known.plan
         scratch = plan.layout.ready(workspace, batch.target_logits.device)
@@ -98,10 +98,10 @@ class TritonSampler:
         batch: SampleBatch,
         params: SamplingTensors,
         *,
-        workspace: Tensor | None = None,
         out: SampleOutput | None = None,
+        workspace: Tensor | None = None,
     ) -> SampleOutput:
-        """See `Sampler.sample`; `workspace` and `out` are as in `verify`."""
+        """See `Sampler.sample`."""
         batch, own = side_by_side(batch), out is None
         if out is None:
             out = empty_sample_output(batch, params)
@@ -116,7 +116,10 @@ class TritonSampler:
             self._check_reachable("logits", batch.logits)
             recipe = params.target if batch.draft_index is None else params.draft
             plan = self._overlapping(plan_sample(batch, params, recipe))
-            plan.layout.check(workspace)
+            if not own:
+                check_sample_output(out, batch, params)
+            if workspace is not None:
+                check_workspace(workspace, plan.layout.num_bytes, batch.logits.device)
         else:
             plan = known.plan
         scratch = plan.layout.ready(workspace, batch.logits.device)
@@ -136,10 +139,10 @@ class TritonSampler:
     def verify_workspace_size(
         self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
     ) -> int:
-        """How many float32 a `verify` of such a batch needs."""
-        return plan_verify(batch, params, policy).layout.size
+        """See `Sampler.verify_workspace_size`."""
+        return plan_verify(batch, params, policy).layout.num_bytes
 
     def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
-        """How many float32 a `sample` of such a batch needs."""
+        """See `Sampler.sample_workspace_size`."""
         recipe = params.target if batch.draft_index is None else params.draft
-        return plan_sample(batch, params, recipe).layout.size
+        return plan_sample(batch, params, recipe).layout.num_bytes

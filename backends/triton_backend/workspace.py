@@ -12,8 +12,6 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ...core.checks import check_tensor
-from ...core.errors import InvalidInputError
 from ...core.race import BLOCK_SIZE
 from .arguments import NO_SCRATCH, Scratch
 
@@ -107,6 +105,11 @@ class Layout:
         """Words in all."""
         return self.front_size + sum(self.back.values())
 
+    @property
+    def num_bytes(self) -> int:
+        """The same in bytes."""
+        return 4 * self.size
+
     @cached_property
     def parts(self) -> dict[str, tuple[int, int]]:
         """First word and number of words of each part that is not empty."""
@@ -136,30 +139,17 @@ class Layout:
         }
         return NO_SCRATCH._replace(num_blocks=self.num_blocks, **placed)
 
-    def check(self, workspace: Tensor | None) -> None:
-        """Refuse a caller's workspace that is of no use.
-
-        Raises:
-            InvalidInputError: it is too small, or not one-dimensional contiguous float32.
-        """
-        if workspace is None:
-            return
-        check_tensor("workspace", workspace, (None,), (torch.float32,))
-        if workspace.shape[0] < self.size or not workspace.is_contiguous():
-            raise InvalidInputError(
-                f"workspace: expected at least {self.size} contiguous float32, "
-                f"got {workspace.shape[0]}"
-            )
-
     def ready(self, workspace: Tensor | None, device: torch.device) -> Tensor:
         """The caller's workspace ready for a call, or one that serves any on one stream."""
         if workspace is None:
-            workspace = torch.empty(self.size, dtype=torch.float32, device=device)
-        elif self.front_size <= MIN_FRONT:
-            return workspace
+            words = torch.empty(self.size, dtype=torch.float32, device=device)
+        else:
+            words = workspace[: self.num_bytes].view(torch.float32)
+            if self.front_size <= MIN_FRONT:
+                return words
         # Batches of other shapes do not leave as much of a front alone.
-        workspace[: self.front_size].zero_()
-        return workspace
+        words[: self.front_size].zero_()
+        return words
 
 
 def cut(workspace: Tensor) -> Place:

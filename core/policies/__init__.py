@@ -2,7 +2,7 @@
 
 from .block import Block
 from .fly import Fly
-from .policy import DraftView, Policy, Rule
+from .policy import DraftView, Policy, Rule, reports_total_variation
 from .probabilistic import Probabilistic
 from .relaxed import RelaxedTopN
 from .strict import Strict
@@ -20,4 +20,5 @@ __all__ = [
     "Strict",
     "Synthetic",
     "Typical",
+    "reports_total_variation",
 ]

@@ -111,3 +111,8 @@ class Policy(Protocol):
             policy, and from one that does not look at the draft's law.
         """
         ...
+
+
+def reports_total_variation(policy: Policy) -> bool:
+    """Whether outputs under the policy say how far it moved the law: it must know the draft's."""
+    return not policy.lossless and policy.uses_draft_probs

@@ -26,11 +26,11 @@ class Fragile:
         """A few numbers."""
         return 4
 
-    def verify(self, *_: object, workspace: Tensor) -> None:
+    def verify(self, *_: object, workspace: Tensor, **__: object) -> None:
         """As `sample`."""
         self.sample(workspace=workspace)
 
-    def sample(self, *_: object, workspace: Tensor) -> None:
+    def sample(self, *_: object, workspace: Tensor, **__: object) -> None:
         """Expect zeros."""
         assert not workspace.any()
         workspace += 1
@@ -48,7 +48,7 @@ class Verified:
 @pytest.mark.parametrize("name", ["verify", "sample"])
 def test_a_call_that_breaks_off_leaves_the_next_one_a_clean_workspace(name: str) -> None:
     sampler: Any = Fragile()
-    own: Any = OwnWorkspace.of(sampler)
+    own: Any = OwnWorkspace(sampler)
     sampled = SampleBatch(logits=LOGITS, positions=torch.zeros(1, dtype=torch.int64))
     arguments = (Verified(), None, None) if name == "verify" else (sampled, None)
     sampler.breaks_off = True

@@ -33,7 +33,6 @@ from acceptor.app.request_state import RequestState
 from acceptor.core import (
     Policy,
     Probabilistic,
-    SampleBatch,
     SampleOutput,
     SamplingParams,
     Strict,
@@ -42,6 +41,7 @@ from acceptor.core import (
 )
 from acceptor.core.sampling_tensors import SamplingTensors
 from kit.llama_shapes import DRAFT, TARGET
+from kit.no_workspace import NoWorkspace
 from kit.toy_pair import Letters
 
 META = torch.device("meta")
@@ -143,10 +143,10 @@ class MetaTensors:
 
 
 @frozen(eq=False)
-class MetaSampler:
+class MetaSampler(NoWorkspace):
     """Draws nothing."""
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:  # noqa: ARG002
+    def sample(self, *_: Any, **__: Any) -> SampleOutput:
         empty = torch.empty(NUM_REQS, dtype=torch.int64, device=META)
         return SampleOutput(empty, torch.empty_like(empty, dtype=torch.int32), None)
 
@@ -155,6 +155,7 @@ class MetaSampler:
         batch: VerifyBatch,
         params: SamplingTensors,  # noqa: ARG002
         policy: Policy,  # noqa: ARG002
+        **memory: Any,  # noqa: ARG002
     ) -> VerifyOutput:
         token_ids = torch.empty_like(batch.draft_token_ids)
         counts = torch.empty_like(batch.positions, dtype=torch.int32)

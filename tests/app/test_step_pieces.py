@@ -7,9 +7,7 @@ import sys
 import pytest
 import torch
 
-from acceptor.app.own_workspace import OwnWorkspace
 from acceptor.app.step_pieces import PLAIN_PIECES
-from acceptor.backends import load_sampler
 
 
 def test_the_interpreted_kernels_leave_what_plain_operations_leave() -> None:
@@ -59,11 +57,6 @@ def test_places_stay_in_the_cache_where_they_are_fed() -> None:
     assert fed.tolist() == [[0, 0, 1, 2], [7, 8, 9, 9]]
     assert decided.tolist() == [[1, 9], [2, 10], [3, 11]]
     assert decided.is_contiguous()
-
-
-def test_a_sampler_without_a_workspace_stays_as_it_is() -> None:
-    sampler = load_sampler("reference")
-    assert OwnWorkspace.of(sampler) is sampler
 
 
 def interpret(module: str) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,10 +34,12 @@ REFERENCE = ["--backend", "reference", *OPTIONS]
 
 
 class Broken(ReferenceSampler):
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
+    ) -> VerifyOutput:
         if batch.num_reqs > 1 and "strict" in policy.name:
             raise RuntimeError("out of luck")
-        return super().verify(batch, params, policy)
+        return super().verify(batch, params, policy, **memory)
 
 
 @given(cases())

@@ -30,6 +30,7 @@ from acceptor.core import (
     VerifyBatch,
     VerifyOutput,
 )
+from kit.no_workspace import NoWorkspace
 
 SEED, POSITION = 5, 9
 TIE = torch.tensor([[0.3, 0.1, -1.0]])
@@ -42,15 +43,15 @@ def params(*seeds: int) -> SamplingTensors:
     )
 
 
-class Turned:
+class Turned(NoWorkspace):
     """The reference, which takes another token wherever one of some is due."""
 
     def __init__(self, tokens: dict[int, int]) -> None:
         self.tokens = tokens
         self.reference = ReferenceSampler()
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
-        output = self.reference.sample(batch, params)
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **more: Any) -> SampleOutput:
+        output = self.reference.sample(batch, params, **more)
         return evolve(output, token_ids=self._turn(output.token_ids))
 
     def verify(

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ import torch
 from acceptor.backends.conformance import Case
 from acceptor.backends.conformance.run import each_case
 from acceptor.backends.reference import ReferenceSampler
-from acceptor.core import Probabilistic, SamplingTensors
+from acceptor.core import Probabilistic, SampleBatch, SampleOutput, SamplingTensors
 from kit.equivalence import ahead
 from kit.equivalence.ahead import CPU, PARTS, Claim, Forerun, Forerunner, claim
 from kit.equivalence.compare import compare_case
@@ -37,10 +38,10 @@ class Listener(ReferenceSampler):
         super().__init__()
         self._heard = heard
 
-    def sample(self, batch, params: SamplingTensors):  # type: ignore[no-untyped-def]
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
         """See `Sampler.sample`."""
         self._heard.append(str((batch.draft_index, params.seeds.tolist())))
-        return super().sample(batch, params)
+        return super().sample(batch, params, **memory)
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ class NoDriver:
     def get_current_stream(self, device): return 0
 
 driver.set_active(NoDriver())
-from acceptor.core import *
+from acceptor.core import SampleBatch, SampleOutput, *
 from kit.equivalence.ahead import claim
 from kit.equivalence.ahead_triton import TritonCompiler
 

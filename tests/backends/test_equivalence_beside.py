@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -209,16 +210,18 @@ def test_logprobs_that_only_one_reports_are_a_difference() -> None:
 
 
 class Broken(ReferenceSampler):
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
-        output = super().verify(batch, params, policy)
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
+    ) -> VerifyOutput:
+        output = super().verify(batch, params, policy, **memory)
         raise RuntimeError(f"out of luck after {output.status}")
 
 
 class DraftsOtherwise(ReferenceSampler):
     """Draws the draft's last token, whatever the logits say; what it verifies is right."""
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
-        output = super().sample(batch, params)
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
+        output = super().sample(batch, params, **memory)
         if batch.draft_index is None:
             return output
         return evolve(output, token_ids=torch.full_like(output.token_ids, 6))

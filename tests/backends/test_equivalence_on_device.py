@@ -1,5 +1,7 @@
 """Samplers whose inputs and answers are copied for every call say what they would say anyway."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -54,9 +56,11 @@ def test_tensors_lie_as_they_did_and_far_from_each_other() -> None:
 class Writes(ReferenceSampler):
     """Spoils one of its inputs when it is done."""
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
+    ) -> VerifyOutput:
         """See `Sampler.verify`."""
-        output = super().verify(batch, params, policy)
+        output = super().verify(batch, params, policy, **memory)
         batch.positions.add_(1)
         return output
 

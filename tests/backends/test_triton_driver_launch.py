@@ -64,7 +64,7 @@ with tempfile.TemporaryDirectory() as folder:
     params = SamplingTensors.stack([SamplingParams(seed=i, **wishes) for i in range(R)])
     learner, sampler = TritonSampler(learn), TritonSampler(ask)
     size = sampler.verify_workspace_size(batch, params, policy)
-    kept = dict(workspace=torch.zeros(size), out=learner.verify(batch, params, policy))
+    kept = dict(workspace=torch.zeros(size).byte(), out=learner.verify(batch, params, policy))
     driver_library = ctypes.CDLL("libcuda.so.1")
     where = ctypes.c_void_p.in_dll(driver_library, "listener")
     where.value = ctypes.cast(listener, ctypes.c_void_p).value

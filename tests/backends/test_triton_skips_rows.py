@@ -39,9 +39,11 @@ params = SamplingTensors.stack([
 expected = ReferenceSampler().verify(batch, params, policy)
 
 sampler = TritonSampler()
-workspace = torch.full([sampler.verify_workspace_size(batch, params, policy)], float("nan"))
+memory = torch.zeros(sampler.verify_workspace_size(batch, params, policy), dtype=torch.uint8)
+workspace = memory.view(torch.float32)
+workspace.fill_(float("nan"))
 workspace[:MIN_FRONT] = 0
-got = sampler.verify(batch, params, policy, workspace=workspace)
+got = sampler.verify(batch, params, policy, workspace=memory)
 for name in "token_ids", "num_accepted", "status":
     assert torch.equal(getattr(got, name), getattr(expected, name)), name
 assert not workspace[:MIN_FRONT].any(), "what programs told each other is not forgotten"

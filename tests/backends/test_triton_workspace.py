@@ -58,7 +58,7 @@ def test_the_workspace_holds_a_few_numbers_per_block(policy: Policy, top_p: floa
     if top_p < 1:
         per_row += MAX_CANDIDATES + 8
         counts = min(num_rows, MAX_COPIED_ROWS) * COUNT_COPIES * MAX_CANDIDATES
-    assert size <= MIN_FRONT + num_rows * per_row + counts
+    assert size <= 4 * (MIN_FRONT + num_rows * per_row + counts)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
@@ -72,7 +72,8 @@ def test_every_word_of_it_belongs_to_one_part(policy: Policy, top_p: float) -> N
             places += range(first, first + size)
         else:
             assert first + size <= layout.front_size
-    assert places == [*range(TritonSampler().verify_workspace_size(batch(), wishes, policy))]
+    assert 4 * len(places) == TritonSampler().verify_workspace_size(batch(), wishes, policy)
+    assert places == [*range(len(places))]
 
 
 GUARDED = """
@@ -89,7 +90,7 @@ params = SamplingTensors.stack([SamplingParams(seed=3, temperature=0.8, **wishes
 sampler = TritonSampler()
 for policy in policies:
     size = sampler.verify_workspace_size(batch, params, policy)
-    memory = torch.full([size + 2 * GUARD], 7.0)
+    memory = torch.full([size + 2 * GUARD], 7, dtype=torch.uint8)
     workspace = memory[GUARD : GUARD + size].zero_()
     sampler.verify(batch, params, policy, workspace=workspace)
     assert workspace.any(), "it works in there"
@@ -119,8 +120,11 @@ def test_a_short_workspace_is_refused_before_anything_is_launched() -> None:
     launched: list[object] = []
     sampler = TritonSampler(launch=lambda *args, **_: launched.append(args), overlap=False)
     size = sampler.verify_workspace_size(batch(), params(0.9), Strict())
-    with pytest.raises(InvalidInputError, match=f"workspace: expected at least {size}"):
-        sampler.verify(batch(), params(0.9), Strict(), workspace=torch.zeros(size - 1))
+    workspace = torch.zeros(size - 1, dtype=torch.uint8)
+    with pytest.raises(
+        InvalidInputError, match=rf"workspace.shape\[0\]: expected a number in \[{size}, "
+    ):
+        sampler.verify(batch(), params(0.9), Strict(), workspace=workspace)
     assert not launched
 
 

@@ -7,6 +7,7 @@ import atexit
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from attrs import evolve, field, frozen
@@ -27,6 +28,7 @@ from acceptor.core import (
 )
 from acceptor.core.fit import check_sample_fits, check_verify_fits
 from kit.cuda_on_host import Build, build_once, launch_twice
+from kit.no_workspace import NoWorkspace
 
 CPU = torch.device("cpu")
 ROOM = 10
@@ -42,14 +44,16 @@ def _built(source: str) -> Build:
 
 
 @frozen(eq=False)
-class HostSampler:
+class HostSampler(NoWorkspace):
     """A `Sampler` for CPU tensors; what a kernel leaves unwritten is -77 or NaN."""
 
     _verification: Build = field(factory=lambda: _built("verify_on_host"), init=False)
     _logprobs: Build = field(factory=lambda: _built("logprobs_on_host"), init=False)
     _inverses: InverseMaps = field(factory=InverseMaps, init=False)
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **_: Any
+    ) -> VerifyOutput:
         """See `Sampler.verify`."""
         check_verify_fits(batch, params)
         draft_map = self._inverse(batch.draft_to_target, batch.vocab_size)
@@ -66,7 +70,7 @@ class HostSampler:
         self._launch(job, tokens, out.status)
         return evolve(out, logprobs=self._told(job, params))
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **_: Any) -> SampleOutput:
         """See `Sampler.sample`."""
         check_sample_fits(batch, params)
         target_map = self._inverse(batch.draft_to_target, batch.target_vocab_size or 0)

@@ -96,7 +96,7 @@ def calls_of(
     wishes = [SamplingParams(seed=i, temperature=0.8, **recipe) for i in range(num_reqs)]
     params = SamplingTensors.stack(wishes)
     sampler = TritonSampler(launch)
-    workspace = torch.zeros(sampler.verify_workspace_size(batch, params, policy))
+    workspace = torch.zeros(sampler.verify_workspace_size(batch, params, policy), dtype=torch.uint8)
     out = sampler.verify(batch, params, policy)
     return (
         lambda: sampler.verify(batch, params, policy, workspace=workspace, out=out),

@@ -142,10 +142,6 @@ def assert_identical(got: VerifyOutput, expected: VerifyOutput, places: Tensor) 
 
 def reserved(backend: str, step: Verification) -> dict[str, Any]:
     """The `workspace` and `out` of a call that must not allocate; `out` holds a first result."""
-    sampler: Any = sampler_of(backend)
-    more: dict[str, Any] = {"out": step.by(backend)}
-    # Other backends keep one workspace for each stream.
-    if hasattr(sampler, "verify_workspace_size"):
-        size = sampler.verify_workspace_size(step.batch, step.params, step.policy)
-        more["workspace"] = torch.zeros(size, device="cuda")
-    return more
+    size = sampler_of(backend).verify_workspace_size(step.batch, step.params, step.policy)
+    workspace = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    return {"out": step.by(backend), "workspace": workspace}

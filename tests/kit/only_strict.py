@@ -1,5 +1,7 @@
 """A backend that lacks most policies; refuses to be wrong in those that it has."""
 
+from typing import Any
+
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch, VerifyOutput
 
@@ -7,8 +9,10 @@ from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch
 class OnlyStrict(ReferenceSampler):
     """The reference, under strict policies."""
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
+    ) -> VerifyOutput:
         """See `Sampler.verify`."""
         if "strict" not in policy.name:
             raise UnavailableError(f"policy: expected a strict one, got {policy.name}")
-        return super().verify(batch, params, policy)
+        return super().verify(batch, params, policy, **memory)

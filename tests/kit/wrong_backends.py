@@ -24,6 +24,7 @@ from acceptor.core import (
     race,
 )
 from acceptor.core.randomness import Level, exponential, random_words
+from kit.no_workspace import NoWorkspace
 
 Batch = VerifyBatch | SampleBatch
 Change = tuple[object, str, object]
@@ -34,7 +35,7 @@ def _as_set(features: Iterable[str]) -> frozenset[str]:
 
 
 @frozen
-class WrongSampler:
+class WrongSampler(NoWorkspace):
     """The reference with a bug.
 
     Attributes:
@@ -55,20 +56,22 @@ class WrongSampler:
     features: frozenset[str] = field(default=frozenset(), converter=_as_set)
     least_vocab_size: int = 1
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
+    ) -> VerifyOutput:
         """See `Sampler.verify`."""
         with self._changed():
             if self.misread is not None:
                 batch, params = self.misread(batch, params)
-            output = ReferenceSampler().verify(batch, params, policy)
+            output = ReferenceSampler().verify(batch, params, policy, **memory)
             return output if self.spoil is None else self.spoil(batch, output)
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
         """See `Sampler.sample`."""
         with self._changed():
             if self.misread is not None:
                 batch, params = self.misread(batch, params)
-            return ReferenceSampler().sample(batch, params)
+            return ReferenceSampler().sample(batch, params, **memory)
 
     def _changed(self) -> ExitStack:
         stack = ExitStack()

@@ -36,6 +36,7 @@ from acceptor.core import (
 from kit.branches import Branch, branches
 from kit.decode_law import Law, Tokens
 from kit.hidden_noise import HiddenNoise, replaced_by
+from kit.no_workspace import NoWorkspace
 from kit.oracle import Floats, sequence_law
 from kit.proof.exact import EXACT, conditional, largest
 from kit.toy_pair import Pair
@@ -143,17 +144,19 @@ def from_tempered_logits(batch: SampleBatch) -> SampleBatch:
 
 
 @frozen
-class Changed:
+class Changed(NoWorkspace):
     """A sampler whose draft draws are not what the drafter asked for."""
 
     change: Callable[[SampleBatch], SampleBatch]
     sampler: Sampler
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
-        return self.sampler.sample(self.change(batch), params)
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
+        return self.sampler.sample(self.change(batch), params, **memory)
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
-        return self.sampler.verify(batch, params, policy)
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
+    ) -> VerifyOutput:
+        return self.sampler.verify(batch, params, policy, **memory)
 
 
 @pytest.mark.parametrize(
@@ -186,17 +189,19 @@ def test_logits_of_another_place_are_caught() -> None:
 
 
 @frozen
-class Noting:
+class Noting(NoWorkspace):
     """A sampler that notes what it reported for each emitted token."""
 
     sampler: Sampler
     reports: list[float] = field(factory=list)
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
-        return self.sampler.sample(batch, params)
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
+        return self.sampler.sample(batch, params, **memory)
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
-        output = self.sampler.verify(batch, params, policy)
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
+    ) -> VerifyOutput:
+        output = self.sampler.verify(batch, params, policy, **memory)
         assert output.total_variation is not None
         self.reports.extend(output.total_variation[output.token_ids >= 0].tolist())
         return output

@@ -6,9 +6,7 @@ A backend that lacks a policy or a recipe, or breaks on it, costs its own cell a
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from inspect import signature
 from itertools import groupby
-from typing import Any
 
 import torch
 from attrs import evolve, field, frozen
@@ -173,21 +171,13 @@ def _shape(workload: Workload) -> tuple[object, ...]:
 
 
 def _calls(sampler: Sampler, steps: Sequence[Step], outputs: Sequence[VerifyOutput]) -> list[Call]:
-    """One call for each step, into memory that exists already if the backend can use it."""
-    known = signature(sampler.verify).parameters
-    size_of = getattr(sampler, "verify_workspace_size", None)
-    shared: dict[str, Any] = {}
-    if size_of is not None and "workspace" in known:
-        size = max(size_of(step.batch, step.params, step.policy) for step in steps)
-        shared["workspace"] = torch.zeros(size, device=steps[0].batch.target_logits.device)
+    """One call for each step, into memory that exists already."""
+    size = max(sampler.verify_workspace_size(s.batch, s.params, s.policy) for s in steps)
+    device = steps[0].batch.target_logits.device
+    workspace = torch.zeros(size, dtype=torch.uint8, device=device)
     return [
         partial(
-            sampler.verify,
-            step.batch,
-            step.params,
-            step.policy,
-            **shared,
-            **({"out": output} if "out" in known else {}),
+            sampler.verify, step.batch, step.params, step.policy, out=output, workspace=workspace
         )
         for step, output in zip(steps, outputs, strict=True)
     ]

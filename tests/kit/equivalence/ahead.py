@@ -12,6 +12,7 @@ from functools import cache, partial
 from importlib import import_module
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 from attrs import field, frozen
@@ -31,6 +32,7 @@ from acceptor.core import (
 )
 from kit.equivalence.compare import compare_case, compare_corner
 from kit.equivalence.plan import Chunk
+from kit.no_workspace import NoWorkspace
 
 CPU = torch.device("cpu")
 
@@ -56,7 +58,7 @@ def claim(folder: Path, name: str) -> bool:
 
 
 @frozen
-class Forerunner:
+class Forerunner(NoWorkspace):
     """Answers as the reference does, and lets backends compile what they would launch.
 
     Attributes:
@@ -73,17 +75,19 @@ class Forerunner:
         makers = [getattr(import_module(module), name) for module, name in kinds]
         return cls([make(partial(claim, folder)) for make in makers])
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
+    ) -> VerifyOutput:
         """See `Sampler.verify`."""
         for compiler in self.compilers:
             compiler.verify(batch, params, policy)
-        return self._reference.verify(batch, params, policy)
+        return self._reference.verify(batch, params, policy, **memory)
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
         """See `Sampler.sample`."""
         for compiler in self.compilers:
             compiler.sample(batch, params)
-        return self._reference.sample(batch, params)
+        return self._reference.sample(batch, params, **memory)
 
 
 @frozen

@@ -22,6 +22,7 @@ from acceptor.core import (
     VerifyBatch,
     VerifyOutput,
 )
+from kit.no_workspace import NoWorkspace
 
 ALIGNMENT = 512
 """Bytes: where tensors with memory of their own begin on a GPU."""
@@ -33,7 +34,7 @@ Output = TypeVar("Output")
 
 
 @frozen
-class OnDevice:
+class OnDevice(NoWorkspace):
     """A `Sampler` of host tensors.
 
     Attributes:
@@ -44,13 +45,16 @@ class OnDevice:
     sampler: Sampler
     device: torch.device
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **_: Any
+    ) -> VerifyOutput:
         """See `Sampler.verify`."""
         return self._answer(
-            (batch, params), lambda batch, params: self.sampler.verify(batch, params, policy)
+            (batch, params),
+            lambda batch, params: self.sampler.verify(batch, params, policy),
         )
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **_: Any) -> SampleOutput:
         """See `Sampler.sample`."""
         return self._answer((batch, params), self.sampler.sample)
 

@@ -1,5 +1,7 @@
 """What backends are asked, what they answer, and what the oracle says of it; refuses to compare."""
 
+from typing import Any
+
 from attrs import define, field, frozen
 
 from acceptor.backends.conformance import Findings, judge_sample, judge_verify
@@ -14,6 +16,7 @@ from acceptor.core import (
     VerifyBatch,
     VerifyOutput,
 )
+from kit.no_workspace import NoWorkspace
 
 Answer = tuple[tuple[int, ...] | int, ...]
 """One request's tokens, how many of them it accepted, and its status; a draw accepts nothing."""
@@ -74,7 +77,7 @@ def answers(output: VerifyOutput | SampleOutput) -> list[Answer]:
 
 
 @define
-class Heard:
+class Heard(NoWorkspace):
     """A sampler that keeps the first answer to each question of one batch.
 
     Later answers are to the same question in another arrangement of the batch, where a backend must
@@ -88,15 +91,17 @@ class Heard:
     sampler: Sampler
     asked: dict[str, Asked] = field(factory=dict)
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
+    ) -> VerifyOutput:
         """See `Sampler.verify`."""
-        output = self.sampler.verify(batch, params, policy)
+        output = self.sampler.verify(batch, params, policy, **memory)
         self.asked.setdefault("verify", Verified(batch, params, policy, output))
         return output
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
         """See `Sampler.sample`."""
-        output = self.sampler.sample(batch, params)
+        output = self.sampler.sample(batch, params, **memory)
         place = "plain" if batch.draft_index is None else batch.draft_index
         self.asked.setdefault(f"sample {place}", Sampled(batch, params, output))
         return output
