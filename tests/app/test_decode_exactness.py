@@ -112,19 +112,21 @@ def test_a_draft_that_is_the_target_is_accepted_whole(
 
 
 @frozen
-class Spy(Sampler):
+class Spy(NoWorkspace):
     """A sampler that remembers what it was asked."""
 
     sampler: Sampler
     batches: list[SampleBatch | VerifyBatch] = field(factory=list)
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
         self.batches.append(batch)
-        return self.sampler.sample(batch, params)
+        return self.sampler.sample(batch, params, **memory)
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
+    ) -> VerifyOutput:
         self.batches.append(batch)
-        return self.sampler.verify(batch, params, policy)
+        return self.sampler.verify(batch, params, policy, **memory)
 
 
 @policies(Probabilistic(), Strict(coupled=True))
@@ -149,25 +151,6 @@ def test_drafts_are_drawn_at_their_position_place_and_stream(pair: Pair, policy:
 
 
 @settings(max_examples=15)
-@frozen
-class Spy(NoWorkspace):
-    """A sampler that remembers what it was asked."""
-
-    sampler: Sampler
-    batches: list[SampleBatch | VerifyBatch] = field(factory=list)
-
-    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
-        self.batches.append(batch)
-        return self.sampler.sample(batch, params, **memory)
-
-    def verify(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
-    ) -> VerifyOutput:
-        self.batches.append(batch)
-        return self.sampler.verify(batch, params, policy, **memory)
-
-
-@settings(max_examples=40, deadline=None)
 @given(batch=batches, num_spec_tokens=st.integers(0, 5), data=st.data())
 def test_neighbours_do_not_matter(
     pair: Pair, batch: list[GenerationRequest], num_spec_tokens: int, data: st.DataObject
