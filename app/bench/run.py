@@ -1,7 +1,4 @@
-"""Runs a benchmark: every setting of a sweep through a fresh engine, with the same load.
-
-This module refuses to print.
-"""
+"""Runs a benchmark: every setting of a sweep through a fresh engine, with the same load."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime

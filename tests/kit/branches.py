@@ -1,7 +1,7 @@
 """Every way a random computation can turn out, with its exact probability.
 
-A run asks its branch to choose whenever chance decides; it is run again until every choice has been
-made in every way. This module refuses to sample.
+A run asks its branch to choose whenever chance decides. It is run again until every choice has been
+made in every way.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """Does a sample follow a law? A chi-square test that states what it would have noticed.
 
-It refuses to pass for lack of data: a test whose power is not what it claims fails.
+A test whose power is not what it claims fails, so too little data cannot pass.
 """
 
 from math import inf

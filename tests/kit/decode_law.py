@@ -1,8 +1,7 @@
 """The exact law of what whole decode runs emit, through the real sampler and the real drafting.
 
 A run drafts, verifies and advances until enough tokens are out, so that after a rejection positions
-are drafted and tested again. This module refuses to say what the law should be: see
-`kit.oracle`.
+are drafted and tested again. What the law should be is in `kit.oracle`.
 """
 
 from collections import defaultdict

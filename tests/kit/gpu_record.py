@@ -1,7 +1,4 @@
-"""A pytest plugin: `-p kit.gpu_record --gpu-record FILE` writes what a run on a GPU came to.
-
-It refuses to count tests that were left out.
-"""
+"""A pytest plugin: `-p kit.gpu_record --gpu-record FILE` writes the outcome of a run on a GPU."""
 
 import json
 import time

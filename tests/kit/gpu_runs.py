@@ -1,7 +1,4 @@
-"""`python -m kit.gpu_runs`: one table of what ran on GPUs, from the records in docs/data.
-
-It refuses to know anything that no record says.
-"""
+"""`python -m kit.gpu_runs`: one table of what ran on GPUs, from the records in docs/data."""
 
 import json
 import sys

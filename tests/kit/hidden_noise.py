@@ -1,10 +1,9 @@
 """The reference sampler's random numbers, replaced by hidden uniforms that are integrated exactly.
 
-Each counter of the real generator (seed, stream, position, draft index) stands for one uniform that
-nobody knows. A draw splits [0, 1) in proportion to its weights and learns which part the uniform is
-in; a verdict learns on which side of its threshold. So numbers that are used twice stay the same
-number, and every dependence that the wiring creates is kept. This module refuses to know how the
-real numbers are made: see the tests of the core for that.
+Each counter of the real generator (seed, stream, position, draft index) stands for one unknown
+uniform. A draw splits [0, 1) in proportion to its weights and learns which part the uniform is in;
+a verdict learns on which side of its threshold it is. Numbers that are used twice stay the same
+number, so every dependence that the wiring creates is kept.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,7 @@
-"""Libraries built by g++, kept for whichever process asks next.
+"""Libraries built by g++, kept for the next process that asks.
 
-Workers share tests, so each would compile what the others did. A library is known by all that made
-it: it refuses to be told what has changed.
+Workers share tests, so each would compile what the others did. A library is known by everything
+that made it.
 """
 
 import fcntl

@@ -1,8 +1,8 @@
 """One decode step of very many seeds at once: real drafting, real noise, real policies.
 
 Requests with the same text, draft and target samples share thresholds and residuals, so the policy
-is asked once for all of them. Tests hold these steps against the sampler, token for token. This
-module refuses vocabularies that are not tiny.
+is asked once for all of them. Tests hold these steps against the sampler, token for token.
+Vocabularies must be tiny.
 """
 
 from collections.abc import Callable

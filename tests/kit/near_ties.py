@@ -1,7 +1,4 @@
-"""Decisions of a chosen closeness, and outputs that decide them the other way.
-
-It refuses to judge them.
-"""
+"""Decisions of a chosen closeness, and outputs that decide them the other way."""
 
 import math
 

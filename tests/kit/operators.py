@@ -1,4 +1,4 @@
-"""Which torch operators a piece of code really calls; it refuses to change what they do."""
+"""Which torch operators a piece of code really calls."""
 
 from typing import Any
 

@@ -1,7 +1,6 @@
 """The target's law of single rows and of whole sequences, by the conformance kit's oracle.
 
-That oracle shares only plain values with the samplers. This module refuses to filter or penalise
-by itself.
+That oracle shares only plain values with the samplers.
 """
 
 from collections.abc import Callable, Sequence

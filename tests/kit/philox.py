@@ -1,4 +1,4 @@
-"""Philox4x32-10 in Python's integers, as its paper writes it; refuses to be fast or vectorised."""
+"""Philox4x32-10 in Python's integers, as its paper writes it."""
 
 MASK32 = 0xFFFFFFFF
 

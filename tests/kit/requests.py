@@ -1,7 +1,6 @@
 """Requests one by one, and how they lie in a batch: the same request in any layout.
 
-So a test can say that a request's answer is its own, whatever surrounds it. This module refuses to
-know any backend.
+So a test can say that a request's answer is its own, whatever surrounds it.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for everything a sampler is given; this module refuses to judge results."""
+"""Hypothesis strategies for everything a sampler is given."""
 
 import math
 from typing import Any

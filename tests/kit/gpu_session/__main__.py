@@ -1,6 +1,6 @@
 """`python -m kit.gpu_session`: everything that needs a CUDA device, in one go, into docs/data.
 
-It refuses to end with 0 unless every part ran to its end and is content.
+It ends with 0 only if every part ran to its end and passed.
 """
 
 import argparse

@@ -1,7 +1,4 @@
-"""What a session on a GPU runs, and in which order: what is timed first, alone on the device.
-
-It refuses to choose backends.
-"""
+"""What a session on a GPU runs, and in which order: what is timed first, alone on the device."""
 
 from collections.abc import Sequence
 from pathlib import Path

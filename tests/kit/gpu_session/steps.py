@@ -1,4 +1,4 @@
-"""Commands side by side, within a time, with what they said kept in files; refuses to hide one."""
+"""Commands side by side, within a time, with their output kept in files."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
 """Bugs planted on purpose where random numbers are keyed, shared or shaped.
 
-Each function puts one into the reference backend until the patch is undone. This module refuses to
-say how a bug shows: see `kit.proof.mutants`.
+Each function puts one into the reference backend until the patch is undone. How a bug shows is in
+`kit.proof.mutants`.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """What is proven: every policy with every kind of drafter, as small models that can be enumerated.
 
-A new policy is one more entry of `POLICIES`. This module refuses to say what the laws should be.
+A new policy is one more entry of `POLICIES`.
 """
 
 from attrs import evolve, frozen

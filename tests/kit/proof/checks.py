@@ -1,7 +1,6 @@
 """The checks of the proof by name: what each measures, and how much is too much.
 
-Tests run them on the code as it is, and once more on planted bugs. This module refuses to plant
-anything.
+Tests run them on the code as it is, and once more on planted bugs.
 """
 
 from collections.abc import Callable, Mapping

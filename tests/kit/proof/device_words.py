@@ -1,7 +1,6 @@
 """The reference's random words made where the requests are, so that a GPU need not wait for a host.
 
-A test holds them against the reference's, word for word. This module refuses to be used outside
-the proof.
+A test holds them against the reference's, word for word.
 """
 
 from collections.abc import Iterator

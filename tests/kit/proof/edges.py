@@ -1,7 +1,7 @@
 """What chance almost never asks: the smallest and largest random words, ties, and slots.
 
-Each check counts wrong tokens of a sampler; one is too many. This module refuses statistics: the
-right token is known in advance.
+Each check counts wrong tokens of a sampler. The right token is known in advance, so one is too
+many.
 """
 
 import torch

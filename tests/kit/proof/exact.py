@@ -1,7 +1,4 @@
-"""How far an emitted law is from the target's: first token, whole sequence, and token given token.
-
-Laws are compared as laws: this module refuses to sample.
-"""
+"""How far an emitted law is from the target's: first token, whole sequence, token given token."""
 
 from collections import defaultdict
 

@@ -1,7 +1,4 @@
-"""The proof as pictures: expected against observed, p-values, and planted bugs.
-
-It refuses to compute: every number is in a record.
-"""
+"""The figures of the proof: expected against observed, p-values, and planted bugs."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,7 @@
 """Counts of what decode runs emit, beside what the target's law expects.
 
-First tokens, whole sequences, and tokens given the one before them after a rejection. This module
-refuses models that look further back than one token.
+First tokens, whole sequences, and tokens given the one before them after a rejection, for models
+that look one token back.
 """
 
 from functools import reduce

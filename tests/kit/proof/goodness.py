@@ -1,7 +1,7 @@
 """Does a sample follow a law? Chi-square and G, with the effect that they would have noticed.
 
-Power is computed, not hoped for: from the noncentral chi-square law of the statistic. This module
-refuses cells that are too thin for either test: they are merged.
+Power follows from the noncentral chi-square law of the statistic. Cells that are too thin for
+either test are merged.
 """
 
 import numpy as np

@@ -1,7 +1,6 @@
-"""The reference's decode step and draws for millions of requests: alike ones are decided together.
+"""The reference's decode step and draws for millions of requests: equal ones are decided together.
 
-Tests hold both against the sampler, token for token. This module refuses parameters other than the
-plain ones.
+Tests hold both against the sampler, token for token. Parameters must be plain.
 """
 
 from collections.abc import Callable

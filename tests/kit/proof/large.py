@@ -1,7 +1,6 @@
 """The proof by sampling where 151,936 tokens are nearly equal: what draws, how tokens are binned.
 
-A coarse exponential shows there first. This module refuses to say what is good enough: see
-`kit.proof.goodness`.
+A coarse exponential shows there first.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 """How many draft tokens block and probabilistic verification accept, in expectation.
 
 Thresholds say it exactly for a given draft, and enumeration or many drafts do the rest: no uniform
-is drawn. This module refuses other policies.
+is drawn.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,6 @@
 """Bugs planted on purpose, most of them once shipped by somebody, and the check that sees each.
 
-A mutant replaces one part of the reference backend or of a policy while it lives. This module
-refuses mutants that no check is named for.
+A mutant replaces one part of the reference backend or of a policy while it lives.
 """
 
 from collections.abc import Callable, Iterator

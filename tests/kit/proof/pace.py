@@ -1,7 +1,4 @@
-"""Long draws in batches, until all is drawn or the time is up; told now and then.
-
-This module refuses to judge what was drawn.
-"""
+"""Long draws in batches, until all is drawn or the time is up, with reports of progress."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """What a lossy policy says it did to a token, beside what it did.
 
-Both are exact expectations over all drafts and all noise. This module refuses lossless policies.
+Both are exact expectations over all drafts and all noise.
 """
 
 from collections import defaultdict

@@ -1,7 +1,6 @@
 """Whole decode runs of many requests at once, drafter included, on any backend.
 
-The models look at one token back, so that the law of any number of tokens can be written down. This
-module refuses to judge what comes out.
+The models look at one token back, so that the law of any number of tokens can be written down.
 """
 
 from collections.abc import Callable

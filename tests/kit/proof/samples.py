@@ -1,7 +1,6 @@
 """The proof by sampling: which draws are counted, where, and how many.
 
-Everything is drawn by the sampler under test, drafts included. This module refuses to say what is
-good enough: see `kit.proof.goodness`.
+Everything is drawn by the sampler under test, drafts included.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the proof claims, judged by a record; refuses to look anywhere else."""
+"""What the proof claims, judged by a record."""
 
 from collections.abc import Iterator
 from typing import Any

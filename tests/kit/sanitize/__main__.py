@@ -1,6 +1,6 @@
 """`python -m kit.sanitize`: compute-sanitizer's tools over a few calls of a fused backend.
 
-Writes each tool's outcome. It refuses to end with 0 unless every tool ran and found nothing.
+Writes each tool's outcome, and ends with 0 only if every tool ran and found nothing.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a tool reported, each finding once; refuses to let one that is repeated push others out."""
+"""What a tool reported, each finding once."""
 
 import re
 from collections.abc import Iterator, Sequence

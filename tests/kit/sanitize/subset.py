@@ -1,8 +1,4 @@
-"""`python -m kit.sanitize.subset BACKEND`: small calls of every kind, to be watched by a tool.
-
-Everything is drawn and compared on the host. It refuses to be a test of tokens alone: tools watch
-it from outside.
-"""
+"""`python -m kit.sanitize.subset BACKEND`: small calls of every kind, to be watched by a tool."""
 
 import sys
 from collections.abc import Iterator, Sequence
