@@ -1,4 +1,4 @@
-"""Every name that the pages tell people to use stands in the pages of the API."""
+"""The pages of the API describe every public name, and every name that another page uses."""
 
 import re
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+PUBLIC = ("acceptor.core", "acceptor.backends", "acceptor.backends.operators")
 _DESCRIBED = re.compile(
     r"^\.\. (?:py:)?(currentmodule|autoclass|autofunction|autoexception|autodata):: ([\w.]+)",
     re.MULTILINE,
@@ -18,16 +19,18 @@ _IMPORTED = re.compile(r"^from (acceptor[\w.]*) import (\([^)]*\)|[^\n(]+)", re.
 _DOTTED = re.compile(r"`(acceptor(?:\.\w+)+)")
 
 
-def described() -> Iterator[int]:
-    """The ids of the objects that have an entry."""
+def entries() -> Iterator[str]:
+    """The full names that have an entry."""
     for page in PAGES:
         module = "acceptor"
         for directive, name in _DESCRIBED.findall(page.read_text(encoding="utf-8")):
             if directive == "currentmodule":
                 module = name
             else:
-                full = name if name.startswith("acceptor.") else f"{module}.{name}"
-                yield id(resolve(full))
+                yield name if name.startswith("acceptor.") else f"{module}.{name}"
+
+
+ENTRIES = frozenset(entries())
 
 
 def resolve(name: str) -> object:
@@ -48,9 +51,15 @@ def told(page: Path) -> Iterator[str]:
     yield from _DOTTED.findall(text)
 
 
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_is_described(module: str) -> None:
+    public = {f"{module}.{name}" for name in import_module(module).__all__}
+    assert public - ENTRIES == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_name_of_a_page_is_described(page: Path) -> None:
-    known = set(described())
+    known = {id(resolve(name)) for name in ENTRIES}
     objects = {name: resolve(name) for name in set(told(page))}
     missing = [
         name
