@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
 PUBLIC = ("acceptor.core", "acceptor.backends", "acceptor.backends.operators")
 _DESCRIBED = re.compile(
-    r"^\.\. (?:py:)?(currentmodule|autoclass|autofunction|autoexception|autodata):: ([\w.]+)",
+    r"^\.\. (?:py:)?(currentmodule|autoclass|autofunction|autoexception|data):: ([\w.]+)",
     re.MULTILINE,
 )
 _IMPORTED = re.compile(r"^from (acceptor[\w.]*) import (\([^)]*\)|[^\n(]+)", re.MULTILINE)
