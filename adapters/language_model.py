@@ -25,7 +25,6 @@ from .transformer import Decoder, Step
 
 if TYPE_CHECKING:
     from .few_tokens.forward import FewTokens
-    from .one_launch.forward import OneLaunch
 
 MAX_FUSED_TOKENS = 32
 """Of a request. Decode steps are waited for; a prompt is longer, and not worth compiling for."""
@@ -49,7 +48,6 @@ class TransformerModel:
     _pieces: Pieces = field(init=False)
     _rope_table: Tensor = field(init=False)
     _kernels: "FewTokens | None" = field(init=False)
-    _one_launch: "OneLaunch | None" = field(init=False)
     _all_positions: Tensor = field(init=False)
 
     @lengths.default
@@ -72,15 +70,6 @@ class TransformerModel:
         from .few_tokens.forward import FewTokens  # noqa: PLC0415
 
         return FewTokens.of(self.decoder, self._rope_table)
-
-    @_one_launch.default
-    def _make_one_launch(self) -> "OneLaunch | None":
-        if self._kernels is None:
-            return None
-        # Brings what only a GPU needs.
-        from .one_launch.forward import OneLaunch  # noqa: PLC0415
-
-        return OneLaunch.of(self.decoder, self._rope_table)
 
     @_all_positions.default
     def _make_all_positions(self) -> Tensor:
@@ -147,7 +136,6 @@ class TransformerModel:
         *,
         last_only: bool = False,
         max_position: int | None = None,
-        first_is_new: Tensor | None = None,
     ) -> Tensor:
         """Score tokens after writing their keys and values at (slot, position).
 
@@ -156,8 +144,7 @@ class TransformerModel:
         write over them.
 
         Args:
-            token_ids: [num_reqs, num_tokens] int64. One that is not in the vocabulary, as there is
-                behind the end of a draft, is scored as if it were any that is.
+            token_ids: [num_reqs, num_tokens] int64, in the vocabulary.
             positions: [num_reqs, num_tokens] int64, absolute, below the cache's max_len and
                 the model's.
             cache: from `new_cache`.
@@ -166,15 +153,13 @@ class TransformerModel:
             last_only: score only the last token of each request.
             max_position: the highest position in the batch, if the caller knows it. Without it a
                 GPU, which is not asked, attends to the whole length of the cache.
-            first_is_new: [num_reqs] int64, 0 where the cache holds the first token at its position
-                already, which a forward in one launch then leaves out. None: it may be new.
 
         Returns:
             [num_reqs, num_tokens, vocab_size] logits in the model's dtype, or [num_reqs, 1, …].
 
         Raises:
-            InvalidInputError: wrong shape, dtype or device; on CPU also a slot or position outside
-                the cache.
+            InvalidInputError: wrong shape, dtype or device; on CPU also a token outside the
+                vocabulary, or a slot or position outside the cache.
         """
         self._check(token_ids, positions, slot_ids)
         num_reqs, num_tokens = token_ids.shape
@@ -183,9 +168,6 @@ class TransformerModel:
             return self.decoder.embedding.new_empty(shape)
         num_positions = self._num_positions(positions, cache, max_position)
         slots, slot_ids = self._slots(slot_ids, num_reqs, cache)
-        one = self._one_launch
-        if one is not None and one.takes(positions, last_only=last_only):
-            return one.forward(token_ids, positions, slot_ids, cache, first_is_new=first_is_new)
         kernels = self._kernels
         attend = None if kernels is None else kernels.attention_at(positions, slot_ids)
         if attend is None:
@@ -199,6 +181,13 @@ class TransformerModel:
     def _check(self, token_ids: Tensor, positions: Tensor, slot_ids: Tensor | None) -> None:
         check_tensor("token_ids", token_ids, (None, None), (torch.int64,), self.device)
         check_integer("token_ids.shape[1]", token_ids.shape[1], 1)
+        if self.device.type == "cpu" and len(token_ids):
+            lowest, highest = (int(bound) for bound in token_ids.aminmax())
+            if lowest < 0 or highest >= self.vocab_size:
+                raise InvalidInputError(
+                    f"token_ids: expected values in [0, {self.vocab_size}), got {lowest} to "
+                    f"{highest}"
+                )
         check_tensor("positions", positions, token_ids.shape, (torch.int64,), self.device)
         if slot_ids is not None:
             shape = token_ids.shape[:1]

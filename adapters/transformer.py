@@ -103,8 +103,7 @@ class Decoder:
 
     def __call__(self, token_ids: Tensor, step: Step, cache: KVCache, *, last_only: bool) -> Tensor:
         """Token ids [num_reqs, num_tokens] -> logits [num_reqs, num_tokens or 1, vocab_size]."""
-        known_ids = token_ids.flatten().clamp(0, len(self.embedding) - 1)
-        hidden = F.embedding(known_ids, self.embedding)
+        hidden = F.embedding(token_ids.flatten(), self.embedding)
         normalised = self.layers[0].attention_norm(hidden)
         next_norms = (*(layer.attention_norm for layer in self.layers[1:]), self.norm)
         for layer, layer_cache, norm in zip(self.layers, cache.layers, next_norms, strict=True):

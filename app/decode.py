@@ -18,7 +18,7 @@ from ..core.ports import LanguageModel, Sampler
 from ..core.token_counts import TokenCounts
 from .drafter import Draft, Drafter, Drawn
 from .frontier import Frontier, kept
-from .step_pieces import pieces_on
+from .step_integers import chain
 
 
 @frozen(eq=False, kw_only=True)
@@ -69,7 +69,7 @@ class DecodeStep:
         """What was drawn behind what is known."""
         # Behind a shortened draft any token at any later position will do: it is not looked at, and
         # written over before it could be.
-        chain, positions, status = pieces_on(frontier.lengths.device).chain(
+        token_ids, positions, status = chain(
             drawn.token_ids,
             drawn.status,
             frontier.last_token_ids[:, 1],
@@ -77,13 +77,14 @@ class DecodeStep:
             frontier.rooms,
             self.memory.max_len,
         )
-        return Draft(chain, positions, status, drawn.logits, drawn.draft_to_target)
+        return Draft(token_ids, positions, status, drawn.logits, drawn.draft_to_target)
 
     def score(self, frontier: Frontier, draft: Draft) -> Tensor:
         """The target's logits at every draft token and behind: [num_reqs, num_tokens + 1, V]."""
         num_tokens = draft.token_ids.shape[1]
         return self.target.forward(
-            draft.chain,
+            # Behind a draft is -1, which no model knows; what is scored there is not looked at.
+            draft.chain.clamp(min=0),
             draft.positions,
             self.memory.target_cache,
             frontier.slot_ids,

@@ -59,8 +59,6 @@ class Frontier:
         num_spec_tokens: the largest of the rooms, or more.
         slot_ids: [num_reqs] int64.
         params: the requests' sampling parameters.
-        last_but_one_is_new: [num_reqs] int64, 0 where the drafter has been given the last token but
-            one. None: it may be new.
         known: slot -> all known tokens, in the order of the batch, for drafters that read them on
             the host.
     """
@@ -72,7 +70,6 @@ class Frontier:
     num_spec_tokens: int
     slot_ids: Tensor
     params: SamplingTensors
-    last_but_one_is_new: Tensor | None = None
     known: Mapping[int, Sequence[int]] = field(factory=dict)
 
     @classmethod

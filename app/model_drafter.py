@@ -18,10 +18,9 @@ from ..core.ports import LanguageModel, Sampler
 from .draft_vocabulary import DraftVocabulary
 from .drafter import Drawn
 from .frontier import Frontier
-from .graph_parts import cut_here
 from .own_workspace import OwnWorkspace
 from .prefill import prefill
-from .step_pieces import pieces_on
+from .step_integers import places_to_draft
 
 
 @frozen(eq=False)
@@ -91,20 +90,15 @@ class ModelDrafter:
         """Draw one token after the other.
 
         The first forward takes the last two known tokens. One of them is new to the cache unless
-        the last draft was accepted completely; then both are, and no case is special, though a
-        model may be told.
+        the last draft was accepted completely; then both are, and no case is special.
         """
-        pieces = pieces_on(frontier.lengths.device)
-        fed, decided = pieces.places_to_draft(frontier.lengths, num_tokens, memory.max_len)
+        fed, decided = places_to_draft(frontier.lengths, num_tokens, memory.max_len)
         drawn = list[SampleOutput]()
         for place in range(num_tokens):
             logits = self._score(memory, frontier, drawn, fed)
             if memory.logits is not None:
                 memory.logits[frontier.slot_ids, place] = logits
             drawn.append(self._draw(memory.sampler, logits, frontier, decided[place], place))
-            if place == 0:
-                # A forward takes longer than launching all that follows.
-                cut_here()
         return Drawn(
             token_ids=[output.token_ids for output in drawn],
             status=[output.status for output in drawn],
@@ -120,13 +114,13 @@ class ModelDrafter:
         fed: Tensor,
     ) -> Tensor:
         place = len(drawn)
-        token_ids, positions, first_is_new = (
-            (drawn[-1].token_ids[:, None], fed[:, place + 1, None], None)
+        token_ids, positions = (
+            # A token that was not drawn is -1: read as any other, as nothing behind it counts.
+            (drawn[-1].token_ids[:, None].clamp(min=0), fed[:, place + 1, None])
             if drawn
-            else (frontier.last_token_ids, fed[:, :2], frontier.last_but_one_is_new)
+            else (frontier.last_token_ids, fed[:, :2])
         )
         if self.vocabulary is not None:
-            # A token that was not drawn is -1: read as any other, as nothing behind it counts.
             token_ids = self.vocabulary.target_to_draft[token_ids]
         logits = self.model.forward(
             token_ids,
@@ -135,7 +129,6 @@ class ModelDrafter:
             frontier.slot_ids,
             last_only=True,
             max_position=frontier.last_position(place - 1, memory.max_len),
-            first_is_new=first_is_new,
         )
         return (
             logits[:, -1] if self.vocabulary is None else logits[:, -1, self.vocabulary.draft_ids]

@@ -11,7 +11,7 @@ from ..core.output import Logprobs, Status, VerifyOutput
 from .drafter import Draft
 from .request import TokenLogprobs
 from .request_state import Verdict
-from .step_pieces import pack_integers
+from .step_integers import pack_integers
 
 RequestLogprobs = list[TokenLogprobs]
 

@@ -125,23 +125,19 @@ class LanguageModel(Protocol[Cache]):
         *,
         last_only: bool = False,
         max_position: int | None = None,
-        first_is_new: Tensor | None = None,
     ) -> Tensor:
         """Score tokens after writing their keys and values at (slot, position).
 
         Each token sees its slot's positions up to its own, whatever lies behind them.
 
         Args:
-            token_ids: [num_reqs, num_tokens] int64. One that is not in the vocabulary, as there is
-                behind the end of a draft, is scored as if it were any that is.
+            token_ids: [num_reqs, num_tokens] int64, in the vocabulary.
             positions: [num_reqs, num_tokens] int64, absolute.
             cache: from `new_cache`.
             slot_ids: [num_reqs] int64.
             last_only: score only the last token of each request.
             max_position: the highest of the positions, if the caller knows it without asking the
                 device.
-            first_is_new: [num_reqs] int64, 0 where the cache holds the first token at its position
-                already, so that a model need not compute it, and else 1. None: it may be new.
 
         Returns:
             [num_reqs, num_tokens, vocab_size] logits in the model's dtype; [num_reqs, 1, ...] with

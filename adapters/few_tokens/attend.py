@@ -10,7 +10,6 @@ from attrs import evolve, frozen
 from torch import Tensor
 from triton import next_power_of_2
 
-from ..early_attention.attend import EarlyAttention
 from ..kv_cache import LayerCache
 from ..transformer import Attention
 from .attention import attention_kernel
@@ -62,14 +61,12 @@ class Attend:
         angles: see `Rope.table`, in the model's dtype.
         overlaps: whether kernels are started early.
         parts, counts: see `attention_kernel`; used by one kernel after the other.
-        early: attends where it can.
     """
 
     angles: Tensor
     overlaps: bool
     parts: Tensor
     counts: Tensor
-    early: EarlyAttention | None
 
     @classmethod
     def of(cls, angles: Tensor, group: int, *, overlaps: bool) -> "Attend":
@@ -78,7 +75,7 @@ class Attend:
         device = angles.device
         parts = torch.empty(PROGRAMS * part, device=device)
         counts = torch.zeros(PROGRAMS, dtype=torch.int32, device=device)
-        return cls(angles, overlaps, parts, counts, EarlyAttention.of(angles))
+        return cls(angles, overlaps, parts, counts)
 
     def __call__(
         self,
@@ -102,12 +99,6 @@ class Attend:
         positions = positions if positions.stride(1) == 1 else positions.contiguous()
         _, max_len, twice_key_heads, head_dim = cache.memory.shape
         scale = math.log2(math.e) / math.sqrt(head_dim)
-        if self.early is not None:
-            found = self.early.attend(
-                attention, qkv, cache, positions=positions, slot_ids=slot_ids, scale=scale
-            )
-            if found is not None:
-                return found
         key_heads = twice_key_heads // 2
         group = qkv.shape[1] // (head_dim * key_heads) - 2
         out = qkv.new_empty(len(qkv), group * key_heads * head_dim)

@@ -13,7 +13,6 @@ from triton import next_power_of_2
 
 from ..kv_cache import KVCache
 from ..pieces import RMSNorm
-from ..streamed_products.product import Product, StreamedProducts
 from ..transformer import Attend as AttendLayer
 from ..transformer import Decoder, Linear
 from .attend import MOST_TOKENS_OF_REQUEST, Attend
@@ -54,7 +53,6 @@ class FewTokens:
         attend: attention of a forward of `MOST_ATTENDED_TOKENS` at most.
         most_tokens: of a forward.
         parts, counts: see `block_kernel`; used by one kernel after the other.
-        streamed: multiplies where it can.
     """
 
     decoder: Decoder
@@ -62,7 +60,6 @@ class FewTokens:
     most_tokens: int
     parts: Tensor
     counts: Tensor
-    streamed: StreamedProducts | None
 
     @classmethod
     def of(cls, decoder: Decoder, angles: Tensor) -> "FewTokens | None":
@@ -73,15 +70,14 @@ class FewTokens:
         sizes = [size for weight in _weights(decoder) for size in weight.shape]
         if any(size % DIVISOR for size in sizes) or head_dim not in HEAD_DIMS:
             return None
-        device, overlaps = decoder.embedding.device, can_overlap(decoder.embedding.device)
-        parts, counts = scratch(device)
+        overlaps = can_overlap(decoder.embedding.device)
+        parts, counts = scratch(decoder.embedding.device)
         return cls(
             decoder,
             Attend.of(angles, num_heads // key_heads, overlaps=overlaps),
             most_tokens=most_tokens(list(_weights(decoder))),
             parts=parts,
             counts=counts,
-            streamed=StreamedProducts.of(device, decoder.embedding.dtype),
         )
 
     def take_all(self, positions: Tensor) -> bool:
@@ -133,7 +129,6 @@ class FewTokens:
             hidden.scaled,
             hidden.squares,
             size,
-            len(embedding) - 1,
             SIZE=next_power_of_2(size),
             OVERLAPS=self.attend.overlaps,
         )
@@ -143,10 +138,7 @@ class FewTokens:
         """Of squares, that adding a product leaves."""
         layer, size = self.decoder.layers[0], self.decoder.embedding.shape[1]
         added = (layer.attention.output.weight, layer.mlp.down.weight)
-        tiles = [tiling_of(num_tokens, weight, size, add=True).num_tiles for weight in added]
-        if self.streamed is None:
-            return max(tiles)
-        return max(tiles + [self.streamed.num_parts(num_tokens, weight) for weight in added])
+        return max(tiling_of(num_tokens, weight, size, add=True).num_tiles for weight in added)
 
     def _read(
         self, hidden: Hidden, linear: Linear, norm: RMSNorm, *, gate: bool = False, every: int = 1
@@ -176,23 +168,6 @@ class FewTokens:
     ) -> int:
         """Launch a product; how many parts of squares it leaves, if it adds."""
         num_tokens, num_rows = out.shape
-        if self.streamed is not None:
-            product = Product(
-                x=x,
-                weight=linear.weight,
-                bias=linear.bias,
-                out=out,
-                scaled=hidden.scaled,
-                gamma=norm.weight,
-                squares=hidden.squares,
-                num_parts=hidden.num_parts,
-                eps=norm.eps,
-                gate=gate,
-                add=add,
-                every=every,
-            )
-            if num_parts := self.streamed.multiply(product):
-                return num_parts
         tiling = tiling_of(num_tokens, linear.weight, len(hidden.scaled[0]), add=add)
         tiling.kernel[tiling.grid](
             x,

@@ -176,7 +176,6 @@ def embedding_kernel(
     scaled_ptr,
     squares_ptr,
     size,
-    last_id,
     SIZE: tl.constexpr,
     OVERLAPS: tl.constexpr,
 ):
@@ -184,7 +183,7 @@ def embedding_kernel(
 
     Args:
         token_ids_ptr: [num_reqs, num_tokens] int64, with these strides.
-        embedding_ptr: [last_id + 1, size].
+        embedding_ptr: [vocab_size, size].
         SIZE: size or more, a power of two.
         OVERLAPS: whether the kernel behind it starts early; it does not itself, as kernels of a
             layer read positions before they wait.
@@ -195,7 +194,6 @@ def embedding_kernel(
     real = place < size
     request, of_request = token // num_tokens, token % num_tokens
     row = tl.load(token_ids_ptr + request * request_stride + of_request * token_stride)
-    row = tl.minimum(tl.maximum(row, 0), last_id)
     out = tl.load(embedding_ptr + row * size + place, mask=real, other=0.0)
     gamma = tl.load(gamma_ptr + place, mask=real, other=0.0).to(tl.float32)
     wide = out.to(tl.float32)

@@ -12,9 +12,7 @@ from threading import Lock
 from typing import Any
 
 import torch
-from attrs import define, field
-
-from ..graph_parts import cutting
+from attrs import define
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 """Runs an action once or more, and returns what repeats it."""
@@ -36,45 +34,6 @@ def without_collecting() -> Iterator[None]:
 
 
 @define(eq=False)
-class _GraphParts:
-    """Graphs of one action, as many as it is cut into.
-
-    Attributes:
-        pool: the memory that they share.
-        graphs: in their order.
-    """
-
-    pool: Any
-    graphs: list[torch.cuda.CUDAGraph] = field(factory=list)
-
-    def capture(self, action: Callable[[], None]) -> None:
-        """Record an action on the current stream."""
-        torch.cuda.synchronize()
-        self._begin()
-        try:
-            with cutting(self._cut):
-                action()
-        except BaseException:
-            # Its own error would hide the one that broke the capture off.
-            with suppress(RuntimeError):
-                self.graphs[-1].capture_end()
-            raise
-        self.graphs[-1].capture_end()
-
-    def replay(self) -> None:
-        for graph in self.graphs:
-            graph.replay()
-
-    def _cut(self) -> None:
-        self.graphs[-1].capture_end()
-        self._begin()
-
-    def _begin(self) -> None:
-        self.graphs.append(torch.cuda.CUDAGraph())
-        self.graphs[-1].capture_begin(pool=self.pool, capture_error_mode="thread_local")
-
-
-@define(eq=False)
 class _CudaRecorder:
     """See `cuda_recorder`; pool is the memory that graphs share."""
 
@@ -90,14 +49,26 @@ class _CudaRecorder:
         finally:
             # Also of an action that broke off: what it has launched may still write.
             torch.cuda.current_stream().wait_stream(stream)
-        parts = _GraphParts(self.pool)
+        graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream), without_collecting():
+            torch.cuda.synchronize()
             try:
-                parts.capture(action)
+                self._capture(graph, action)
             except BaseException:
                 self._recover()
                 raise
-        return parts.replay
+        return graph.replay
+
+    def _capture(self, graph: torch.cuda.CUDAGraph, action: Callable[[], None]) -> None:
+        graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+        try:
+            action()
+        except BaseException:
+            # Its own error would hide the one that broke the capture off.
+            with suppress(RuntimeError):
+                graph.capture_end()
+            raise
+        graph.capture_end()
 
     def _recover(self) -> None:
         """Leave nothing behind of a capture that broke off.

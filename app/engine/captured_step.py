@@ -14,7 +14,7 @@ from ...core.sampling_tensors import SamplingTensors
 from ..drafter import Draft
 from ..frontier import Frontier, Running
 from ..request_state import Verdict
-from ..step_pieces import pieces_on
+from ..step_integers import hand_over
 from ..verdicts import read_verdicts
 
 
@@ -23,7 +23,7 @@ class Answer:
     """What a step decides, on its way to the host.
 
     Attributes:
-        packed: see `acceptor.app.step_pieces.pack_integers`; there, once it has arrived.
+        packed: see `acceptor.app.step_integers.pack_integers`; there, once it has arrived.
         output: see `read_verdicts`.
         arrived: when; None where nothing has to be waited for.
     """
@@ -53,13 +53,12 @@ class CapturedStep:
     """A recorded step, and where it reads and writes.
 
     Attributes:
-        numbers: [7, num_rows] int64: the last token but one, the last, the length, the room for
-            drafts, the slot, 1 where somebody is, and 0 where the drafter has been given the last
-            token but one. A step leaves them as the next one needs them if every room stays what it
-            is.
+        numbers: [6, num_rows] int64: the last token but one, the last, the length, the room for
+            drafts, the slot, and 1 where somebody is. A step leaves them as the next one needs them
+            if every room stays what it is.
         params: of the requests.
         drafts: [num_spec_tokens, num_rows] int64, where drafts go that are made on the host.
-        packed: see `acceptor.app.step_pieces.pack_integers`.
+        packed: see `acceptor.app.step_integers.pack_integers`.
         output: what was packed.
         replay: runs it.
         loaded: the batch whose parameters are in `params`.
@@ -85,13 +84,12 @@ class CapturedStep:
             max_length=None,
             num_spec_tokens=len(self.drafts),
             params=self.params,
-            last_but_one_is_new=self.numbers[6],
         )
 
     def hand_over(self, draft: Draft) -> None:
         """The last of a step: leave its answer for the host, and numbers for the next step."""
         output = self.output
-        self.packed = pieces_on(self.numbers.device).hand_over(
+        self.packed = hand_over(
             self.numbers,
             draft.token_ids,
             draft.status,

@@ -156,7 +156,7 @@ class GraphRunner:
         numbers = self._idle_numbers(captured.numbers.shape[1])
         numbers[:, : len(known)] = torch.tensor(
             [
-                [*two, len(state.token_ids) + len(more), room, state.slot_id, 1, 1]
+                [*two, len(state.token_ids) + len(more), room, state.slot_id, 1]
                 for two, more, room, state in zip(
                     last_two(known), gained, rooms, running.states, strict=True
                 )
@@ -170,8 +170,8 @@ class GraphRunner:
 
     def _idle_numbers(self, rows: int) -> Tensor:
         """Rows of a request of one token that is never asked for a draft."""
-        numbers = torch.zeros((7, rows), dtype=torch.int64)
-        numbers[2] = numbers[6] = 1
+        numbers = torch.zeros((6, rows), dtype=torch.int64)
+        numbers[2] = 1
         numbers[4] = self.step.memory.num_slots
         return numbers
 

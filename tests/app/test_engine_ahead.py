@@ -7,8 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 import pytest
-from attrs import evolve, field, frozen
-from torch import Tensor
+from attrs import evolve
 
 from acceptor.app.engine import captured_step
 from acceptor.app.engine.cuda_graphs import GraphRunner
@@ -23,7 +22,7 @@ from acceptor.core import (
     Strict,
 )
 from kit.toy_engine import MAX_LEN, LeakyModel, record
-from kit.toy_pair import Pair, TableModel
+from kit.toy_pair import Pair
 
 
 @pytest.mark.parametrize("repetition_penalty", [1.0, 1.2], ids=["not read", "not acted on"])
@@ -97,36 +96,6 @@ def test_a_step_begins_before_the_one_before_it_is_read(
     assert alone[0].finish_reason is FinishReason.STOP
     assert log[:7] == ["begin", "begin", "read", "begin", "read", "begin", "read"]
     assert log.count("begin") == log.count("read")
-
-
-@frozen(eq=False)
-class Listening(TableModel):
-    """Keeps what it is told of first tokens."""
-
-    told: list[bool] = field(factory=list)
-
-    def forward(self, *args: Any, first_is_new: Tensor | None = None, **options: Any) -> Tensor:
-        if first_is_new is not None:
-            self.told.append(bool(first_is_new.item()))
-        return super().forward(*args, first_is_new=first_is_new, **options)
-
-
-def test_a_drafter_is_told_what_it_has_been_given(pair: Pair) -> None:
-    """A step of which the host knows only the tokens may have a new one; so has one behind a whole
-    draft that was accepted."""
-    draft = Listening(pair.draft.table)
-    decoder = evolve(pair, draft=draft).decoder(Probabilistic(), 3)
-    request = GenerationRequest(
-        prompt_token_ids=[1, 2], params=SamplingParams(seed=3), max_tokens=35
-    )
-    alone = decoder.generate([request])[0]
-    assert not draft.told
-    runner = partial(GraphRunner, record=record)
-    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=1, max_len=MAX_LEN))
-    assert engine.generate([request]) == [alone]
-    # The first runs when it is recorded, too.
-    assert draft.told[:2] == [True, True]
-    assert 1 < sum(draft.told[2:]) < len(draft.told[2:]) / 2
 
 
 def test_a_step_that_assumed_what_did_not_come_is_dropped(pair: Pair) -> None:

@@ -15,16 +15,13 @@ from attrs import field, frozen
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from acceptor.adapters import language_model
-from acceptor.adapters.few_tokens.step import StepKernels
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
 from acceptor.adapters.pieces import PLAIN_PIECES, Pieces
 from acceptor.adapters.slot_blocks import SlotBlocks
 from acceptor.adapters.spans import Spans
 from acceptor.adapters.weights import WeightReader, expected_tensors
-from acceptor.app import decode, model_drafter
 from acceptor.app.decode import DecodeStep, Memory
-from acceptor.app.engine import captured_step
 from acceptor.app.engine.capture import Record
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.model_drafter import ModelDrafter
@@ -68,7 +65,7 @@ PLACES = Counter({"index_select": 1, "floor_divide": 1, "add": 3, "to": 2, "mul"
 
 PLACES_OF_LONG = Counter({"index_select": 1, "add": 2, "mul": 1, "arange": 1})
 
-FORWARD_OF_MANY = PLACES + Counter({"clamp": 1, "embedding": 1, "rms_norm": 1, "linear": 1})
+FORWARD_OF_MANY = PLACES + Counter({"embedding": 1, "rms_norm": 1, "linear": 1})
 
 
 class Started(TorchDispatchMode):
@@ -169,9 +166,6 @@ KERNELS = {
     "tiling.turns_kernel": "product",
     "forward.embedding_kernel": "embedding_kernel",
     "attend.attention_kernel": "attention_kernel",
-    "step.places_kernel": "places_kernel",
-    "step.chain_kernel": "chain_kernel",
-    "step.hand_over_kernel": "hand_over_kernel",
 }
 
 
@@ -182,8 +176,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     monkeypatch.setattr(language_model, "can_compile", lambda device: True)  # noqa: ARG005
     monkeypatch.setattr(language_model, "fused_pieces", counting.pieces)
     monkeypatch.setattr(SlotBlocks, "attend", counting.flex_attention)
-    for module in (captured_step, decode, model_drafter):
-        monkeypatch.setattr(module, "pieces_on", lambda device: StepKernels())  # noqa: ARG005
     for kernel, name in KERNELS.items():
         monkeypatch.setattr(f"acceptor.adapters.few_tokens.{kernel}", counting.kernel(name))
     return counting
@@ -243,7 +235,12 @@ def test_one_that_starts_more_is_seen(
     assert started.counts["clone"] == 5
 
 
-BESIDE_FORWARDS = Counter({"places_kernel": 1, "chain_kernel": 1, "hand_over_kernel": 1})
+BESIDE_FORWARDS = Counter(
+    {
+        **{"add": 4, "addcmul_": 1, "cat": 2, "clamp": 6, "gather": 1, "ge": 1},
+        **{"masked_fill_": 2, "stack": 2, "to": 2},
+    }
+)
 """Positions, drafts that are cut, and what is left for the host and the next step. Nothing is read
 from the host, nor copied to it: the meta device would refuse."""
 

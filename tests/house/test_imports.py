@@ -26,8 +26,6 @@ OF_ONE_FOLDER = {
     "backends/conformance": {"acceptor", "hypothesis", "numpy", "pytest"},
     "backends/triton_backend": {"triton"},
     "adapters/few_tokens": {"triton"},
-    "adapters/cuda_programs": {"cupy", "cupy_backends"},
-    "adapters/one_launch": {"cupy", "numpy"},
     "backends/cupy_backend": {"cupy", "cupy_backends"},
 }
 

@@ -60,7 +60,6 @@ class ChainModel:
         *,
         last_only: bool = False,
         max_position: int | None = None,  # noqa: ARG002
-        first_is_new: Tensor | None = None,  # noqa: ARG002
     ) -> Tensor:
         return self.table[token_ids[:, -1:] if last_only else token_ids]
 

@@ -52,7 +52,6 @@ class LeakyModel(TableModel):
         *,
         last_only: bool = False,
         max_position: int | None = None,  # noqa: ARG002, reads all
-        first_is_new: Tensor | None = None,  # noqa: ARG002
     ) -> Tensor:
         cache[slot_ids[:, None], positions] = torch.where(token_ids == 7, torch.nan, 1.0)
         logits = self.table[token_ids] + 0 * cache[slot_ids].sum(1)[:, None, None]

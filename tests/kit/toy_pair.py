@@ -23,8 +23,7 @@ NEVER_WRITTEN = 10**6
 class TableModel:
     """Logits from a table, chosen by all tokens that its cache holds up to a position.
 
-    One wrong, missing or outdated token in the cache changes every row behind it. What it is said
-    to hold is not written again.
+    One wrong, missing or outdated token in the cache changes every row behind it.
     """
 
     table: Tensor
@@ -54,15 +53,11 @@ class TableModel:
         *,
         last_only: bool = False,
         max_position: int | None = None,
-        first_is_new: Tensor | None = None,
     ) -> Tensor:
         assert max_position in (None, positions.max())
         assert positions.min() >= 0
         assert positions.max() < cache.shape[1]
-        if first_is_new is not None:
-            token_ids = token_ids.clone()
-            held = cache[slot_ids, positions[:, 0]]
-            token_ids[:, 0] = torch.where(first_is_new == 0, held, token_ids[:, 0])
+        assert token_ids.min() >= 0
         cache[slot_ids[:, None], positions] = token_ids
         weights = torch.arange(1, cache.shape[1] + 1) ** 2
         contexts = ((cache[slot_ids] + 1) * weights).cumsum(1).gather(1, positions) % len(
