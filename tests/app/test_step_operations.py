@@ -235,12 +235,8 @@ def test_one_that_starts_more_is_seen(
     assert started.counts["clone"] == 5
 
 
-BESIDE_FORWARDS = Counter(
-    {
-        **{"add": 4, "addcmul_": 1, "cat": 2, "clamp": 6, "gather": 1, "ge": 1},
-        **{"masked_fill_": 2, "stack": 2, "to": 2},
-    }
-)
+BESIDE_FORWARDS = Counter(add=4, addcmul_=1, cat=2, clamp=6, gather=1, ge=1, masked_fill_=2)
+BESIDE_FORWARDS += Counter(stack=2, to=2)
 """Positions, drafts that are cut, and what is left for the host and the next step. Nothing is read
 from the host, nor copied to it: the meta device would refuse."""
 
