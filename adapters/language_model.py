@@ -1,7 +1,7 @@
 """A decoder with its positions, slots and cache: the model as the decode loop sees it.
 
-This module refuses to look at what a tensor on a GPU holds, so a forward there never waits and can
-be captured in a CUDA graph.
+A forward never reads a tensor's values on the host, so it does not wait for a GPU and can be
+captured in a CUDA graph.
 """
 
 from collections.abc import Sequence

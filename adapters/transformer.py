@@ -1,7 +1,7 @@
 """The decoder: one plain implementation for all supported architectures.
 
-Tokens of all requests are one flat list except inside attention. This module refuses to own
-weights' names, files and memory layouts: see `acceptor.adapters.weights`.
+Tokens of all requests are one flat list except inside attention. Names, files and memory layouts of
+weights are in `acceptor.adapters.weights`.
 """
 
 from collections.abc import Callable

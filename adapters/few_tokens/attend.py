@@ -1,7 +1,4 @@
-"""Attention of a decode step: how large its kernel is, and where it leaves parts of a result.
-
-This module refuses to compute what a kernel computes.
-"""
+"""Attention of a decode step: how large its kernel is, and where it leaves parts of a result."""
 
 import math
 

@@ -1,7 +1,4 @@
-"""A forward of few tokens through a decoder: what is launched, in which order, how large.
-
-This module refuses to compute what a kernel computes.
-"""
+"""A forward of few tokens through a decoder: what is launched, in which order, and how large."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -1,10 +1,9 @@
 """Products of few tokens with a matrix, and what lies between two of them.
 
-Reading weights is all that these products cost, so a program takes a few rows of the matrix whole,
-asks for them before the tokens are there, and adds, gates or normalises what comes out in place of
-further kernels. A norm's root mean square is left to who reads next: a product writes what it has
-added up times the norm's weight, and sums of squares; the next one divides. This module refuses to
-know models.
+Reading weights is the whole cost of these products. A program takes a few whole rows of the matrix,
+requests them before the tokens are there, and adds, gates or normalises its results, so that no
+further kernels are needed. A norm's root mean square is left to the reader: a product writes its
+sums times the norm's weight, and sums of squares, and the next product divides.
 """
 
 import triton

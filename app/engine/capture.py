@@ -1,8 +1,7 @@
 """Recording an action as CUDA graphs that share their memory.
 
-CUDA refuses, and breaks a capture off, when its thread destroys another graph meanwhile. An engine
-that nobody needs any more has graphs, so no garbage is collected during a capture. This module
-refuses to know what is recorded.
+CUDA breaks a capture off if its thread destroys another graph meanwhile. An engine that nobody
+needs any more has graphs, so no garbage is collected during a capture.
 """
 
 import gc

@@ -1,7 +1,4 @@
-"""A step that has been recorded: where it reads and writes, and how its answer gets to the host.
-
-This module refuses to know what a step computes, and when it is launched.
-"""
+"""A recorded step: where it reads and writes, and how its tokens get to the host."""
 
 from collections.abc import Callable
 

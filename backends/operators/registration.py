@@ -1,7 +1,7 @@
 """`acceptor::verify` and `acceptor::sample`, with the shapes of their results.
 
-What is fixed between steps (backend, policy, which filters are on) comes as text, everything on
-the device as tensors. This module refuses to keep anything but loaded samplers.
+What is fixed between steps (backend, policy, which filters are on) comes as text, everything on the
+device as tensors. Only loaded samplers are kept between calls.
 """
 
 import json

@@ -1,7 +1,7 @@
 """What an acceptance policy is: thresholds, a rule and a residual for one request.
 
-A policy is a frozen value, its own cache key. It refuses to know about batches, devices or speed:
-the reference backend calls it, fused backends dispatch on its type.
+A policy is a frozen value and its own cache key. It knows no batches, devices or kernels: the
+reference backend calls it, and fused backends dispatch on its type.
 """
 
 from enum import Enum

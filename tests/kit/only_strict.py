@@ -1,4 +1,4 @@
-"""A backend that lacks most policies; refuses to be wrong in those that it has."""
+"""A backend that lacks most policies."""
 
 from typing import Any
 

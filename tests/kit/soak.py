@@ -1,7 +1,6 @@
 """A great many short requests with random cancellation, failures and draft lengths.
 
-`python -m kit.soak` serves 100,000 and records what became of them. This module refuses to time
-anything.
+`python -m kit.soak` serves 100,000 and records how each ended.
 """
 
 import gc
