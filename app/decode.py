@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from ..core.batch import VerifyBatch
@@ -19,6 +19,7 @@ from ..core.token_counts import TokenCounts
 from .drafter import Draft, Drafter, Drawn
 from .frontier import Frontier, kept
 from .step_integers import chain
+from .workspace import Workspace
 
 
 @frozen(eq=False, kw_only=True)
@@ -31,12 +32,14 @@ class Memory:
         max_len: how many positions each slot has.
         target_cache: of the target.
         draft_memory: of the drafter.
+        workspace: of the sampler.
     """
 
     num_slots: int
     max_len: int
     target_cache: Any
     draft_memory: Any
+    workspace: Workspace = field(factory=Workspace)
 
 
 @frozen(eq=False, kw_only=True)
@@ -105,7 +108,9 @@ class DecodeStep:
             token_counts=token_counts,
             cu_num_logits=_first_rows(*logits.shape[:2], logits.device),
         )
-        output = self.sampler.verify(batch, frontier.params, self.policy)
+        num_bytes = self.sampler.verify_workspace_size(batch, frontier.params, self.policy)
+        with self.memory.workspace.for_call(num_bytes, logits.device) as workspace:
+            output = self.sampler.verify(batch, frontier.params, self.policy, workspace=workspace)
         if token_counts is not None:
             token_counts.add(frontier.slot_ids, output.token_ids)
         return output

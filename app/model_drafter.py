@@ -18,9 +18,9 @@ from ..core.ports import LanguageModel, Sampler
 from .draft_vocabulary import DraftVocabulary
 from .drafter import Drawn
 from .frontier import Frontier
-from .own_workspace import OwnWorkspace
 from .prefill import prefill
 from .step_integers import places_to_draft
+from .workspace import Workspace
 
 
 @frozen(eq=False)
@@ -28,16 +28,16 @@ class ModelMemory:
     """The draft model's cache and, if they are asked for, the raw logits of the current draft.
 
     Attributes:
-        sampler: draws; it may keep something, too.
         cache: of the draft model.
         max_len: how many positions a slot of it has.
         logits: [num_slots, num_spec_tokens, draft_vocab_size] in the model's dtype, or None.
+        workspace: of the sampler.
     """
 
-    sampler: Sampler
     cache: Any
     max_len: int
     logits: Tensor | None
+    workspace: Workspace = field(factory=Workspace)
 
 
 @frozen(eq=False, kw_only=True)
@@ -73,7 +73,7 @@ class ModelDrafter:
         if self.policy.uses_draft_probs:
             logits = torch.zeros(shape, dtype=self.model.dtype, device=self.model.device)
         cache = self.model.new_cache(num_slots, max_len)
-        return ModelMemory(OwnWorkspace(self.sampler), cache, max_len, logits)
+        return ModelMemory(cache, max_len, logits)
 
     def enter(self, memory: ModelMemory, slot_id: int, prompt: Sequence[int], start: int) -> None:
         """Write the prompt into the cache, as far as the draft model can follow."""
@@ -98,7 +98,7 @@ class ModelDrafter:
             logits = self._score(memory, frontier, drawn, fed)
             if memory.logits is not None:
                 memory.logits[frontier.slot_ids, place] = logits
-            drawn.append(self._draw(memory.sampler, logits, frontier, decided[place], place))
+            drawn.append(self._draw(memory, logits, frontier, decided[place], place))
         return Drawn(
             token_ids=[output.token_ids for output in drawn],
             status=[output.status for output in drawn],
@@ -135,7 +135,7 @@ class ModelDrafter:
         )
 
     def _draw(
-        self, sampler: Sampler, logits: Tensor, frontier: Frontier, positions: Tensor, place: int
+        self, memory: ModelMemory, logits: Tensor, frontier: Frontier, positions: Tensor, place: int
     ) -> SampleOutput:
         own = self.vocabulary
         batch = SampleBatch(
@@ -146,4 +146,6 @@ class ModelDrafter:
             draft_to_target=None if own is None else own.draft_to_target,
             target_vocab_size=None if own is None else own.target_vocab_size,
         )
-        return sampler.sample(batch, frontier.params)
+        num_bytes = self.sampler.sample_workspace_size(batch, frontier.params)
+        with memory.workspace.for_call(num_bytes, logits.device) as workspace:
+            return self.sampler.sample(batch, frontier.params, workspace=workspace)

@@ -10,7 +10,6 @@ from ...core.policies import Policy
 from ...core.ports import LanguageModel, Sampler
 from ..decode import DecodeStep, Memory
 from ..drafter import Drafter
-from ..own_workspace import OwnWorkspace
 from ..request_state import Detokenizer
 from .cuda_graphs import new_runner
 from .runner import Runner
@@ -54,7 +53,7 @@ class Parts:
         return DecodeStep(
             target=self.target,
             drafter=self.drafter,
-            sampler=OwnWorkspace(self.sampler),
+            sampler=self.sampler,
             policy=self.policy,
             memory=Memory(
                 num_slots=num_slots,

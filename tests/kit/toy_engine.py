@@ -1,11 +1,15 @@
 """Engines on a toy pair, and what they tell."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
+from acceptor.app.decoder import Decoder
+from acceptor.app.engine.capture import Record
+from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import Progress
@@ -16,8 +20,14 @@ MAX_LEN = 40
 
 
 def engine_of(pair: Pair, **limits: int) -> Engine:
-    limits = {"num_slots": 3, "max_len": MAX_LEN} | limits
-    return Engine.of(pair.decoder(Probabilistic(), 4), Limits(**limits))
+    return engine_with(pair.decoder(Probabilistic(), 4), None, **limits)
+
+
+def engine_with(decoder: Decoder, record: Record | None = None, **limits: int) -> Engine:
+    """An engine that replays what was recorded, if there is something to record with."""
+    if record is not None:
+        decoder = evolve(decoder, new_runner=partial(GraphRunner, record=record))
+    return Engine.of(decoder, Limits(**{"num_slots": 3, "max_len": MAX_LEN} | limits))
 
 
 def run(engine: Engine) -> list[Progress]:
