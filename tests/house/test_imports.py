@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,31 @@ def test_importing_the_core_brings_nothing_else() -> None:
 def test_importing_the_backends_brings_no_kernel_language() -> None:
     loaded = modules_after("acceptor.backends") - modules_after("torch")
     assert {name for name in loaded if name.startswith(("cupy", "triton"))} == set()
+
+
+def test_no_file_imports_itself_through_others(repository: Path) -> None:
+    """Imports within functions and for type checkers count."""
+    files = {
+        ("acceptor", *path.relative_to(repository).with_suffix("").parts): path
+        for room in (*THIRD_PARTY, "app")
+        for path in (repository / room).rglob("*.py")
+    }
+    graph = {name: set(imported_files(name, path, set(files))) for name, path in files.items()}
+    # Raises `CycleError`, which names them.
+    assert len(list(TopologicalSorter(graph).static_order())) == len(files)
+
+
+def imported_files(
+    name: tuple[str, ...], path: Path, files: set[tuple[str, ...]]
+) -> Iterator[tuple[str, ...]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        package = name[: len(name) - node.level] if node.level else ()
+        module = (*package, *(node.module.split(".") if node.module else ()))
+        for alias in node.names:
+            candidates = ((*module, alias.name), module, (*module, "__init__"))
+            yield from [found for found in candidates if found in files and found != name][:1]
 
 
 def third_parties(path: Path) -> Iterator[str]:
