@@ -74,7 +74,7 @@ def _as_pairs(bias: Mapping[int, float] | Iterable[tuple[int, float]]) -> LogitB
 
 @frozen(kw_only=True)
 class SamplingParams(Recipe):
-    """One request's wishes: the target's recipe, adjustments of its logits, seed and logprobs.
+    """What one request asks for: the target's recipe, logit adjustments, seed and logprobs.
 
     Attributes:
         logit_bias: token id -> value added to its logit (-inf bans the token).

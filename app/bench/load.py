@@ -77,14 +77,14 @@ class LoadRun:
         waiting = deque(sorted(arrivals, key=lambda arrival: arrival.at))
         began = perf_counter()
         while waiting or self._inside:
-            self._let_in(waiting, perf_counter() - began)
+            self._admit(waiting, perf_counter() - began)
             if self._inside:
                 self._step()
             else:
                 sleep(max(0.0, waiting[0].at - (perf_counter() - began)))
         return self._served
 
-    def _let_in(self, waiting: deque[Arrival], now: float) -> None:
+    def _admit(self, waiting: deque[Arrival], now: float) -> None:
         while waiting and waiting[0].at <= now and len(self._inside) < self.max_concurrency:
             arrival = waiting.popleft()
             self._inside[self.engine.add_request(arrival.request)] = arrival.category

@@ -59,13 +59,13 @@ class VerifyOperator:
     backend: str
     policy: Policy
     params: SamplingTensors
-    _wishes: list[Tensor] = field(init=False, repr=False, factory=list)
+    _param_tensors: list[Tensor] = field(init=False, repr=False, factory=list)
     _call: str = field(init=False, repr=False)
 
     @_call.default
     def _describe(self) -> str:
         facts = {"backend": self.backend, "policy": describe(self.policy, [])}
-        facts["params"] = describe(self.params, self._wishes)
+        facts["params"] = describe(self.params, self._param_tensors)
         return json.dumps(facts)
 
     def __call__(
@@ -88,7 +88,7 @@ class VerifyOperator:
         """
         token_ids, num_accepted, status, *rest = registration.verify(
             self._call,
-            self._wishes,
+            self._param_tensors,
             target_logits,
             cu_num_logits,
             draft_token_ids,
@@ -125,14 +125,14 @@ class SampleOperator:
     draft_index: int | None = None
     draft_stream: Stream = Stream.DRAFT
     target_vocab_size: int | None = None
-    _wishes: list[Tensor] = field(init=False, repr=False, factory=list)
+    _param_tensors: list[Tensor] = field(init=False, repr=False, factory=list)
     _call: str = field(init=False, repr=False)
 
     @_call.default
     def _describe(self) -> str:
         facts = {
             "backend": self.backend,
-            "params": describe(self.params, self._wishes),
+            "params": describe(self.params, self._param_tensors),
             "draft_index": self.draft_index,
             "draft_stream": int(self.draft_stream),
             "target_vocab_size": self.target_vocab_size,
@@ -156,7 +156,7 @@ class SampleOperator:
         """
         token_ids, status, *rest = registration.sample(
             self._call,
-            self._wishes,
+            self._param_tensors,
             logits,
             positions,
             slot_ids,

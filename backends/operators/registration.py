@@ -25,7 +25,7 @@ from .structure import rebuild
 @torch.library.custom_op("acceptor::verify", mutates_args=())
 def verify(
     call: str,
-    wishes: list[Tensor],
+    param_tensors: list[Tensor],
     target_logits: Tensor,
     cu_num_logits: Tensor,
     draft_token_ids: Tensor,
@@ -48,7 +48,7 @@ def verify(
         draft_to_target=draft_to_target,
         token_counts=_token_counts(prompt_mask, output_counts),
     )
-    params = rebuild(facts["params"], wishes)
+    params = rebuild(facts["params"], param_tensors)
     output = _sampler(facts["backend"]).verify(batch, params, _policy(call))
     results = [output.token_ids, output.num_accepted, output.status, *_parts(output.logprobs)]
     return results if output.total_variation is None else [*results, output.total_variation]
@@ -57,7 +57,7 @@ def verify(
 @verify.register_fake
 def _(
     call: str,
-    wishes: list[Tensor],  # noqa: ARG001, the operator's signature
+    param_tensors: list[Tensor],  # noqa: ARG001, the operator's signature
     target_logits: Tensor,
     cu_num_logits: Tensor,  # noqa: ARG001
     draft_token_ids: Tensor,
@@ -71,7 +71,7 @@ def _(
 @torch.library.custom_op("acceptor::sample", mutates_args=())
 def sample(
     call: str,
-    wishes: list[Tensor],
+    param_tensors: list[Tensor],
     logits: Tensor,
     positions: Tensor,
     slot_ids: Tensor | None = None,
@@ -91,12 +91,17 @@ def sample(
         target_vocab_size=facts["target_vocab_size"],
         token_counts=_token_counts(prompt_mask, output_counts),
     )
-    output = _sampler(facts["backend"]).sample(batch, rebuild(facts["params"], wishes))
+    output = _sampler(facts["backend"]).sample(batch, rebuild(facts["params"], param_tensors))
     return [output.token_ids, output.status, *_parts(output.logprobs)]
 
 
 @sample.register_fake
-def _(call: str, wishes: list[Tensor], logits: Tensor, *_others: Tensor | None) -> list[Tensor]:  # noqa: ARG001, the operator's signature
+def _(
+    call: str,
+    param_tensors: list[Tensor],  # noqa: ARG001, the operator's signature
+    logits: Tensor,
+    *_others: Tensor | None,
+) -> list[Tensor]:
     num_logprobs = _num_logprobs(call) if _facts(call)["draft_index"] is None else None
     return _fakes(sample_forms(logits.shape[0], num_logprobs), logits)
 
