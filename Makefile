@@ -29,8 +29,9 @@ test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device
 	  --gpu-record docs/data/gpu-tests.json
 
 equivalence: $(TO_DEVELOP) ## Hold a fused backend to the oracle on a CUDA device (BACKEND=cupy BESIDE=triton)
-	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m kit.equivalence --backend $(BACKEND) \
-	  $(BESIDE:%=--beside %) --json docs/data/equivalence-$(BACKEND).json
+	@OMP_NUM_THREADS=1 $(BIN)/python -m acceptor.backends.conformance --backend $(BACKEND) \
+	  $(BESIDE:%=--beside %) --batches 10000 --workers $$(nproc) \
+	  --json docs/data/equivalence-$(BACKEND).json
 
 sanitize: $(TO_DEVELOP) ## Watch a fused backend with compute-sanitizer (BACKEND=cupy)
 	@PYTHONPATH=tests $(BIN)/python -m kit.sanitize --backend $(BACKEND) \

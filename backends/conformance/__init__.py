@@ -1,7 +1,9 @@
 """Holds any backend to the contract: random batches, an independent oracle, the near-tie rule.
 
 `python -m acceptor.backends.conformance` is for people, `test_backend` with `pytest_plugin` for
-test suites. It refuses to depend on any backend.
+test suites. A case becomes requests (`inputs`), which a backend draws, drafts and verifies
+(`check`); `judge` compares with the `oracle`, `variations` with other layouts, `beside` with
+another backend.
 """
 
 from importlib.util import find_spec
@@ -14,13 +16,11 @@ if find_spec("hypothesis") is None:
     )
 
 from .case import Case
-from .check import check
-from .findings import Difference, Findings
+from .findings import Difference, Findings, Tally
 from .judge import judge_sample, judge_verify
 from .loading import load_backend
 from .run import Failure, first_failure, run_case, run_chunk, run_corners
 from .strategies import cases, policies
-from .tally import Tally
 
 __all__ = [
     "Case",
@@ -29,7 +29,6 @@ __all__ = [
     "Findings",
     "Tally",
     "cases",
-    "check",
     "first_failure",
     "judge_sample",
     "judge_verify",

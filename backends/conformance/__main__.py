@@ -1,10 +1,9 @@
-"""The command: `python -m acceptor.backends.conformance --backend NAME`; see `--help`.
-
-It refuses to end with 0 when something is unexplained.
-"""
+"""The command: `python -m acceptor.backends.conformance --backend NAME`; see `--help`."""
 
 import argparse
+import math
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,73 +12,88 @@ import torch
 from ...core.errors import AcceptorError, InvalidInputError
 from .campaign import Campaign
 from .case import Case
-from .loading import device_for, load_backend
-from .record import Record
-from .run import CHUNK, run_case
+from .check import Check
+from .findings import Tally
+from .loading import device_for
+from .record import Record, table
+from .run import CHUNK, run_all
 from .strategies import POLICIES
-from .table import table
-from .tally import Tally
+
+FORMS_ON_GPU = 48
+"""Kinds of batches on a GPU, unless told otherwise: each has kernels of its own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print what was found, and perhaps write it; 0 if the backend conforms."""
+    """Run, print what was found, and perhaps write it; 0 if the backends conform."""
     wanted = _parser().parse_args(arguments)
     # Small tensors gain nothing from threads, and workers would fight over cores.
     torch.set_num_threads(1)
+    start = time.time()
     try:
         wanted.device = device_for(wanted.backend, wanted.device)
-        tally = _one_case(wanted) if wanted.case else _many_cases(wanted)
+        campaign = _campaign(wanted, start + wanted.seconds)
+        record = _one_case(wanted.case, campaign) if wanted.case else _many_cases(wanted, campaign)
     except AcceptorError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    sys.stdout.write(table(tally))
-    return 0 if tally.is_conformant else 1
+    for name, tally in zip(record.names, record.tallies, strict=True):
+        sys.stdout.write(table(tally, name if len(record.names) > 1 else "") + "\n")
+    verdict = "conformant" if record.is_conformant else "NOT conformant"
+    sys.stdout.write(f"{time.time() - start:.0f} s\n{verdict}\n")
+    return 0 if record.is_conformant else 1
 
 
-def _one_case(wanted: argparse.Namespace) -> Tally:
-    case, tally = Case.from_json(wanted.case), Tally()
-    device = torch.device(wanted.device)
-    tally.add_case(case, run_case(case, load_backend(wanted.backend), device))
-    return tally
-
-
-def _many_cases(wanted: argparse.Namespace) -> Tally:
-    campaign = Campaign(
-        backend=wanted.backend,
+def _campaign(wanted: argparse.Namespace, deadline: float) -> Campaign:
+    forms = wanted.forms
+    if forms is None:
+        forms = FORMS_ON_GPU if torch.device(wanted.device).type == "cuda" else 0
+    return Campaign(
+        backends=(wanted.backend, *([wanted.beside] if wanted.beside else [])),
         device=wanted.device,
         policies=tuple(wanted.policy or POLICIES),
         largest_vocabulary=wanted.max_vocab_size,
         num_workers=wanted.workers,
+        num_forms=forms,
+        deadline=deadline,
     )
-    record = _so_far(wanted, campaign)
-    numbers = record.missing(wanted.first_chunk, -(-wanted.batches // CHUNK))
-    for number, found in zip(numbers, campaign.chunks(numbers, wanted.batches), strict=True):
+
+
+def _one_case(text: str, campaign: Campaign) -> Record:
+    case, tallies = Case.from_json(text), []
+    for findings in run_all(Check(case), campaign.watched()):
+        tallies.append(Tally())
+        tallies[-1].add(case, findings)
+    return Record.empty(campaign.backends, campaign.device).including(None, tallies)
+
+
+def _many_cases(wanted: argparse.Namespace, campaign: Campaign) -> Record:
+    nothing = Record.empty(campaign.backends, campaign.device)
+    record = _so_far(wanted.json, nothing) if wanted.resume else nothing
+    # Chunks of large vocabularies are smaller, so that there may be more of them.
+    numbers = record.missing(wanted.first_chunk, wanted.batches)
+    with_corners = not wanted.resume and wanted.first_chunk == 0
+    for number, found in campaign.run(numbers, wanted.batches, with_corners=with_corners):
         record = record.including(number, found)
         if wanted.json is not None:
             record.write(wanted.json)
-        if found.failures:
-            sys.stdout.write(f"{campaign.smallest_failure(number, CHUNK)}\n")
+        if found[-1].failures and number is not None and _may_shrink(wanted):
+            sys.stdout.write(f"{campaign.smallest_failure(number)}\n")
             break
-    return record.tally
+    return record
 
 
-def _so_far(wanted: argparse.Namespace, campaign: Campaign) -> Record:
-    if not wanted.resume:
-        corners = Tally() if wanted.first_chunk else campaign.corners()
-        return Record(wanted.backend, wanted.device, (), corners)
-    if wanted.json is None:
+def _may_shrink(wanted: argparse.Namespace) -> bool:
+    return wanted.beside is None and math.isinf(wanted.seconds)
+
+
+def _so_far(path: Path | None, nothing: Record) -> Record:
+    if path is None:
         raise InvalidInputError("--continue: expected --json FILE beside it, got none")
-    record = Record.read(wanted.json)
-    if (record.backend, record.device) != (wanted.backend, wanted.device):
-        raise InvalidInputError(
-            f"{wanted.json}: expected a record of {wanted.backend} on {wanted.device}, "
-            f"got {record.backend} on {record.device}"
-        )
-    if record.beside is not None:
-        raise InvalidInputError(
-            f"{wanted.json}: expected a record of one backend, got {record.backend} with "
-            f"{record.beside.backend} beside it"
-        )
+    record = Record.read(path)
+    for name in ("names", "device", "machine", "versions"):
+        expected, got = getattr(nothing, name), getattr(record, name)
+        if expected != got:
+            raise InvalidInputError(f"{path}: {name}: expected {expected}, got {got}")
     return record
 
 
@@ -88,22 +102,20 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m acceptor.backends.conformance",
         description="Hold a backend to the contract.",
     )
-    parser.add_argument("--backend", required=True, help="registered name or package.module:Class")
-    parser.add_argument("--batches", type=int, default=1000, help="how many (default 1000)")
-    parser.add_argument("--device", help="where (default: cpu, or cuda if it needs one)")
-    parser.add_argument("--workers", type=int, default=1, help="processes (default 1)")
-    parser.add_argument(
-        "--policy", action="append", choices=sorted(POLICIES), help="only this one; repeatable"
-    )
-    parser.add_argument(
-        "--max-vocab-size", type=int, default=10**9, metavar="V", help="for slow simulators"
-    )
-    parser.add_argument("--first-chunk", type=int, default=0, help="other random batches")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
-    parser.add_argument(
-        "--continue", action="store_true", dest="resume", help="add chunks that FILE lacks"
-    )
-    parser.add_argument("--case", metavar="JSON", help="only this case, as a report printed it")
+    add = parser.add_argument
+    add("--backend", required=True, help="registered name or package.module:Class")
+    add("--beside", metavar="BACKEND", help="a second one on the same batches")
+    add("--batches", type=int, default=1000, help="how many (default 1000)")
+    add("--device", help="where (default: cpu, or cuda if it needs one)")
+    add("--workers", type=int, default=1, help="processes (default 1)")
+    add("--policy", action="append", choices=sorted(POLICIES), help="only this one; repeatable")
+    add("--max-vocab-size", type=int, default=10**9, metavar="V", help="for slow simulators")
+    add("--forms", type=int, help="kinds of batches, which bounds compiling (default: 48 on a GPU)")
+    add("--seconds", type=float, default=math.inf, help="stop early after so many")
+    add("--first-chunk", type=int, default=0, help=f"other random batches, {CHUNK} a chunk")
+    add("--json", type=Path, metavar="FILE", help="write what was found")
+    add("--continue", action="store_true", dest="resume", help="add chunks that FILE lacks")
+    add("--case", metavar="JSON", help="only this case, as a report printed it")
     return parser
 
 

@@ -1,49 +1,64 @@
-"""What a second backend gave on the very batches that the first one had; refuses to compare."""
+"""Where two backends answer the same calls of a case differently, and whether that is excused.
 
-from collections.abc import Mapping
-from typing import Any
+What excuses is the oracle's judgement of both: neither backend is an excuse for the other.
+"""
 
-from attrs import asdict, evolve, field, frozen
+import math
+from collections.abc import Iterator
 
-from .tally import Tally
+from ...core.output import VerifyOutput
+from .calls import Output, Watched
+from .findings import LOGPROB_ORDER, Difference, Findings
+
+Answer = tuple[object, ...]
 
 
-@frozen
-class Beside:
-    """A second backend's outcome.
+def between(
+    pair: tuple[Watched, Watched], judged: tuple[Findings, Findings]
+) -> Iterator[Difference]:
+    """Every request that got two answers in some call; excused if near-ties alone explain it.
 
-    Attributes:
-        backend: its name.
-        tally: the counts of its own comparison with the oracle.
-        between: where the two differ from each other; excused is what the oracle says of both.
+    Args:
+        pair: what the two answered, in the same order.
+        judged: what the oracle says of them.
     """
+    first, second = pair
+    if len(first.outputs) != len(second.outputs):
+        expected, got = (f"{len(watched.outputs)} calls" for watched in pair)
+        yield Difference(-1, -1, "answers", expected, got, math.inf)
+    for mine, theirs in zip(first.outputs, second.outputs, strict=False):
+        for request, (one, other) in enumerate(zip(_answers(mine), _answers(theirs), strict=True)):
+            if one != other:
+                yield _difference(request, one, other, judged)
 
-    backend: str
-    tally: Tally = field(factory=Tally)
-    between: Tally = field(factory=Tally)
 
-    @property
-    def is_conformant(self) -> bool:
-        """It conforms, and nothing between the two is unexplained.
+def _difference(
+    request: int, one: Answer, other: Answer, judged: tuple[Findings, Findings]
+) -> Difference:
+    only_order = one[:-1] == other[:-1]
+    causes = [
+        cause
+        for found in judged
+        for cause in found.differences
+        # What is of no request is of all.
+        if cause.request in (-1, request) and (cause.decision == LOGPROB_ORDER) >= only_order
+    ]
+    return Difference(
+        request,
+        min((cause.row for cause in causes), default=-1),
+        causes[0].decision if causes else "answer",
+        str(one),
+        str(other),
+        max((cause.margin for cause in causes), default=math.inf),
+        excused=bool(causes) and all(cause.excused for cause in causes),
+    )
 
-        How rare near-ties must be is asked of each backend, and not of the two together.
-        """
-        return (
-            self.tally.is_conformant and not self.between.failures and self.between.num_batches > 0
-        )
 
-    def including(self, tally: Tally, between: Tally) -> "Beside":
-        """More batches."""
-        return evolve(self, tally=self.tally + tally, between=self.between + between)
-
-    def to_values(self) -> dict[str, Any]:
-        """What `from_values` reads."""
-        return asdict(self)
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any] | None) -> "Beside | None":
-        """Of a record; None where there was no second backend."""
-        if values is None:
-            return None
-        tallies = (Tally.from_values(values[name]) for name in ("tally", "between"))
-        return cls(values["backend"], *tallies)
+def _answers(output: Output) -> list[Answer]:
+    """Request by request: tokens, how many were accepted, status, and the most likely tokens."""
+    columns = [output.token_ids.tolist(), output.status.tolist()]
+    if isinstance(output, VerifyOutput):
+        columns.append(output.num_accepted.tolist())
+    most_likely = None if output.logprobs is None else output.logprobs.top_token_ids.tolist()
+    columns.append([None] * len(columns[0]) if most_likely is None else most_likely)
+    return [*zip(*columns, strict=True)]

@@ -1,7 +1,6 @@
-"""The recipe of one test batch: small, printable, reproducible.
+"""The recipe of one test batch: small, printable and reproducible.
 
-All tensors follow from it by a seed, so a failing case can be reported and shrunk as plain values.
-It refuses to hold tensors.
+All tensors follow from it by a seed, so a failing case is reported and shrunk as plain values.
 """
 
 import json
@@ -10,24 +9,11 @@ from typing import Any, cast
 import attrs
 from attrs import field, frozen
 
-from ...core.policies import (
-    Block,
-    Fly,
-    Policy,
-    Probabilistic,
-    RelaxedTopN,
-    Strict,
-    Synthetic,
-    Typical,
-)
+from ...core import policies
+from ...core.policies import Policy, Strict
 
-POLICIES: dict[str, type[Policy]] = {
-    policy.__name__: policy
-    for policy in (Strict, Probabilistic, Block, Synthetic, Typical, RelaxedTopN, Fly)
-}
-
-LOGITS = ("normal", "peaked", "flat", "ties", "constant", "large")
-"""What target logits look like."""
+LOGITS = ("lm", "zipf", "flat", "sharp", "ties", "constant", "large", "huge", "mixed")
+"""What target logits look like; in mixed batches each row is of another kind."""
 
 DRAFTERS = ("one-hot", "same", "narrower", "mapped", "permuted")
 """The draft's vocabulary, or that drafts have no probabilities."""
@@ -41,7 +27,7 @@ FEATURES = (
     "close drafter",
     "draft recipe",
     "equal drafter",
-    "extreme temperature",
+    "extremes",
     "greedy",
     "logprobs",
     "long positions",
@@ -55,10 +41,11 @@ FEATURES = (
     "top-k",
     "top-p",
 )
-"""What a batch may have beside the plain minimum."""
+"""What a batch may have beside the plain minimum; extremes are those of temperature, bias and
+penalties."""
 
-TWISTS = ("none", "repeat", "permute", "split", "pad", "slots", "neighbour")
-"""Changes under which every request must keep its tokens."""
+VARIATIONS = ("none", "repeat", "permute", "split", "pad", "slots", "neighbour")
+"""Changes of a batch under which every request must keep its tokens."""
 
 
 @frozen(kw_only=True)
@@ -75,20 +62,20 @@ class Case:
         dtype, draft_dtype: of the two models' logits.
         id_dtype: of token ids, positions, slots and row starts.
         features: any of `FEATURES`.
-        twist: one of `TWISTS`.
+        variation: one of `VARIATIONS`.
     """
 
     seed: int = 0
     vocab_size: int = 2
     num_draft_tokens: tuple[int, ...] = (1,)
     policy: Policy = field(default=Strict())
-    logits: str = "normal"
+    logits: str = "lm"
     drafter: str = "same"
     dtype: str = "float32"
     draft_dtype: str = "float32"
     id_dtype: str = "int64"
     features: frozenset[str] = frozenset()
-    twist: str = "none"
+    variation: str = "none"
 
     def has(self, feature: str) -> bool:
         """Whether the batch has it."""
@@ -109,4 +96,4 @@ class Case:
         name, parameters = values.pop("policy")
         values["num_draft_tokens"] = tuple(values["num_draft_tokens"])
         values["features"] = frozenset(values["features"])
-        return cls(policy=POLICIES[name](**parameters), **values)
+        return cls(policy=getattr(policies, name)(**parameters), **values)

@@ -1,46 +1,118 @@
-"""One case held to the contract from end to end; refuses to stop at the first difference."""
+"""A case held to the contract from end to end: drawn, drafted, verified, and compared."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
+from attrs import define, evolve, field
+from torch import Tensor
 
-from ...core.batch import VerifyBatch
-from ...core.ports import Sampler
+from ...core.batch import SampleBatch
 from ...core.sampling_params import SamplingParams
+from ...core.sampling_tensors import SamplingTensors
+from .calls import Watched
 from .case import Case
-from .drafting import drafted_batch
 from .findings import Difference, Findings
-from .inputs import make_inputs
-from .judge import judge_verify
-from .moved import stacked
-from .sampling import draw, plain_batch
-from .twists import judge_twist
-from .untouched import Snapshot
+from .inputs import Inputs, make_inputs
+from .judge import judge_sample, judge_verify
+from .variations import differences_in_variations
 
 
-def check(case: Case, sampler: Sampler, device: torch.device) -> Findings:
-    """Draw plainly, draft, verify, and compare everything.
+@define
+class Check:
+    """One case for one or more backends; all verify the drafts that the first one drew.
 
-    Raises:
-        UnavailableError: the backend lacks the case's policy.
+    Attributes:
+        case: what to check.
+        inputs: its requests, before drafts are made.
     """
-    inputs = make_inputs(case, device)
-    plain = draw(case, plain_batch(inputs), inputs.wishes, sampler)
-    drafted = drafted_batch(case, inputs, sampler)
-    verified = check_verify(case, drafted.batch, inputs.wishes, sampler)
-    return plain.findings + drafted.findings + verified
+
+    case: Case
+    inputs: Inputs = field()
+    _drafted: Inputs | None = None
+
+    @inputs.default
+    def _make(self) -> Inputs:
+        return make_inputs(self.case)
+
+    def __call__(self, backend: Watched) -> Findings:
+        """Draw plainly, draft, verify, and compare everything.
+
+        Raises:
+            UnavailableError: the backend lacks the case's policy.
+        """
+        found = check_sample(self.case, self.inputs.plain_batch(), self.inputs.params, backend)[1]
+        if not _must_be_drawn(self.case):
+            drafted = self.inputs.with_arbitrary_drafts()
+        else:
+            drafted, drawn = self._draft(backend)
+            found += drawn
+        self._drafted = self._drafted or drafted
+        return found + check_verify(self._drafted, backend)
+
+    def _draft(self, backend: Watched) -> tuple[Inputs, Findings]:
+        findings, columns = Findings(), list[list[int]]()
+        for place in range(1, max(self.case.num_draft_tokens, default=0) + 1):
+            batch = self.inputs.draft_batch(place)
+            # The other places differ in nothing that another batch could change.
+            case = self.case if place == 1 else Case()
+            token_ids, drawn = check_sample(case, batch, self.inputs.params, backend)
+            columns.append(token_ids.tolist())
+            findings += drawn
+        rows = [*zip(*columns, strict=True)] if columns else [()] * len(self.inputs.requests)
+        return self.inputs.with_drafts(rows), findings
 
 
-def check_verify(
-    case: Case, batch: VerifyBatch, wishes: Sequence[SamplingParams], sampler: Sampler
-) -> Findings:
-    """Verify a batch, compare with the oracle, and verify it again in another arrangement."""
-    params = stacked(wishes, batch.target_logits.device)
-    snapshot = Snapshot.of(batch, params)
-    output = sampler.verify(batch, params, case.policy)
-    modified = tuple(snapshot.differences())
-    judged = judge_verify(batch, params, case.policy, output)
-    twisted: tuple[Difference, ...] = ()
-    if judged.is_well_formed:
-        twisted = tuple(judge_twist(case, batch, wishes, output, sampler))
-    return judged + Findings(differences=modified + twisted)
+def _must_be_drawn(case: Case) -> bool:
+    # Where both models are certain of one token, a rejection is impossible, unless the draft was
+    # arbitrary: then p - q is nothing but rounding, and there is no right answer.
+    certain = case.logits in ("sharp", "large", "huge", "mixed") or case.has("extremes")
+    return case.drafter != "one-hot" and (certain or not case.has("arbitrary drafts"))
+
+
+def check_verify(inputs: Inputs, backend: Watched) -> Findings:
+    """Verify a batch, compare with the oracle, and verify its variations."""
+    batch, params = inputs.verify_batch(), SamplingTensors.stack(inputs.params)
+    output = backend.verify(batch, params, inputs.case.policy)
+    found = judge_verify(batch, params, inputs.case.policy, output)
+    if found.is_well_formed:
+        found += Findings(differences=(*differences_in_variations(inputs, output, backend),))
+    return found
+
+
+def check_sample(
+    case: Case, batch: SampleBatch, wanted: Sequence[SamplingParams], backend: Watched
+) -> tuple[Tensor, Findings]:
+    """Draw, compare with the oracle, and perhaps draw again among fewer: tokens and findings."""
+    params = SamplingTensors.stack(wanted)
+    output = backend.sample(batch, params)
+    found = judge_sample(batch, params, output)
+    if case.variation != "none" and found.is_well_formed:
+        again = _draw_again(case, batch, wanted, output.token_ids, backend)
+        found += Findings(differences=tuple(again))
+    return output.token_ids, found
+
+
+def _draw_again(
+    case: Case,
+    batch: SampleBatch,
+    wanted: Sequence[SamplingParams],
+    token_ids: Tensor,
+    backend: Watched,
+) -> Iterator[Difference]:
+    """Some of the requests in another order, which each must get the token it got."""
+    rng = np.random.default_rng((case.seed, 3))
+    chosen = rng.permutation(batch.num_reqs)[: rng.integers(batch.num_reqs + 1)].tolist()
+    order = torch.tensor(chosen, dtype=torch.int64)
+    again = evolve(
+        batch,
+        logits=batch.logits[order],
+        positions=batch.positions[order],
+        slot_ids=None if batch.slot_ids is None else batch.slot_ids[order],
+    )
+    params = SamplingTensors.stack([wanted[request] for request in chosen])
+    repeated = backend.sample(again, params, case.variation).token_ids.tolist()
+    for request, want, got in zip(chosen, token_ids[order].tolist(), repeated, strict=True):
+        if want != got:
+            what = "drawn token in another batch"
+            yield Difference(request, 0, what, str(want), str(got), float("inf"))

@@ -1,31 +1,51 @@
-"""Batches that chance would hardly ever make: extreme random words, extreme logits, no requests.
+"""Batches that chance would hardly ever make: extreme random words, extreme logits, no requests."""
 
-This module refuses to be random.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 
-from ...core.batch import SampleBatch, VerifyBatch
+from ...core.batch import SampleBatch
 from ...core.policies import Block, Policy, Probabilistic, Strict, Synthetic
-from ...core.ports import Sampler
 from ...core.randomness import Level, Stream
 from ...core.sampling_params import SamplingParams
+from .calls import Watched
 from .case import Case
-from .check import check_verify
+from .check import check_sample, check_verify
 from .findings import Findings
-from .rare_words import (
-    POSITION,
-    SEED_OF_HIGHEST_UNIFORM,
-    SEED_OF_LOWEST_UNIFORM,
-    WORDS_0,
-    WORDS_MAX,
-)
-from .sampling import draw
+from .inputs import Inputs
+from .requests import Layout, Models, Request
+
+POSITION = 1
+"""What all of them are for, at draft index 1."""
+
+WORDS_0: dict[tuple[Stream, Level], tuple[int, int]] = {
+    (Stream.TARGET, Level.BLOCK): (887881469, 0),
+    (Stream.TARGET, Level.TOKEN): (1000577470, 1),
+    (Stream.DRAFT, Level.BLOCK): (164370637, 0),
+    (Stream.DRAFT, Level.TOKEN): (3497259954, 1),
+    (Stream.RECOVER, Level.BLOCK): (457067047, 1),
+    (Stream.RECOVER, Level.TOKEN): (2559572328, 0),
+}
+"""(seed, candidate) whose word at `POSITION` and draft index 1 is 0: the smallest exponential."""
+
+WORDS_MAX: dict[tuple[Stream, Level], tuple[int, int]] = {
+    (Stream.TARGET, Level.BLOCK): (36842616, 0),
+    (Stream.TARGET, Level.TOKEN): (249934942, 0),
+    (Stream.DRAFT, Level.BLOCK): (2030957378, 3),
+    (Stream.DRAFT, Level.TOKEN): (1866196512, 2),
+    (Stream.RECOVER, Level.BLOCK): (1735343548, 3),
+    (Stream.RECOVER, Level.TOKEN): (585051937, 1),
+}
+"""The same for 2**32 - 1: the largest exponential."""
+
+SEED_OF_LOWEST_UNIFORM = 4960468
+"""Its first acceptance uniform at `POSITION` is 2**-24."""
+
+SEED_OF_HIGHEST_UNIFORM = 1560275
+"""The same for 1 - 2**-24."""
 
 HARDLY = -60.0
 """The logit of a draft token that is sure to be rejected and yet not impossible."""
@@ -41,7 +61,7 @@ class Corner:
     """
 
     name: str
-    check: Callable[[Sampler, torch.device], Findings] = field(eq=False)
+    check: Callable[[Watched], Findings] = field(eq=False)
 
 
 def corners() -> Iterator[Corner]:
@@ -50,7 +70,7 @@ def corners() -> Iterator[Corner]:
     yield from _races("a race that candidate {} cannot win, with word 0", WORDS_0, banned)
     yield from _acceptance_tests()
     yield from _extreme_logits()
-    yield from _empty_batches()
+    yield from _small_batches()
 
 
 def alone(vocab_size: int, first: int, count: int) -> Tensor:
@@ -73,81 +93,69 @@ def _races(
     row_of: Callable[[int, int, int], Tensor],
 ) -> Iterator[Corner]:
     for (stream, level), (seed, candidate) in words.items():
-        if level is Level.BLOCK:
-            row = row_of(2100, 512 * candidate, 512)
-        else:
-            row = row_of(5, candidate, 1)
+        is_block = level is Level.BLOCK
+        row = row_of(2100, 512 * candidate, 512) if is_block else row_of(5, candidate, 1)
         title = f"{stream.name}, {level.name}: {name.format(candidate)}"
         yield Corner(title, partial(_draw_from, row, stream, SamplingParams(seed=seed)))
 
 
-def _draw_from(
-    row: Tensor, stream: Stream, wishes: SamplingParams, sampler: Sampler, device: torch.device
-) -> Findings:
-    case = Case(num_draft_tokens=(0,), vocab_size=len(row), twist="repeat")
+def _draw_from(row: Tensor, stream: Stream, params: SamplingParams, backend: Watched) -> Findings:
     if stream is Stream.RECOVER:
-        return _verify(Probabilistic(), wishes, *_rejected(row), sampler, device)
-    plain = SampleBatch(
-        logits=row[None].to(device),
-        positions=torch.tensor([POSITION], device=device),
+        # Two rows and a draft token whose rejection leaves just the row.
+        rows = torch.stack((row, row))
+        drafted = int(row.argmin())
+        rows[0, drafted] = HARDLY
+        return _verify(Probabilistic(), params, rows, [drafted], backend)
+    batch = SampleBatch(
+        logits=row[None],
+        positions=torch.tensor([POSITION]),
         draft_index=None if stream is Stream.TARGET else 1,
     )
-    found = draw(case, plain, [wishes], sampler).findings
+    _, found = check_sample(Case(variation="repeat"), batch, [params], backend)
     if stream is Stream.TARGET:
-        found += _verify(Strict(), wishes, row[None], [], sampler, device)
+        found += _verify(Strict(), params, row[None], [], backend)
     return found
 
 
-def _rejected(row: Tensor) -> tuple[Tensor, list[int]]:
-    """Two rows and a draft token whose rejection leaves just the row."""
-    rows = torch.stack((row, row))
-    drafted = int(row.argmin())
-    rows[0, drafted] = HARDLY
-    return rows, [drafted]
-
-
 def _verify(
-    policy: Policy,
-    wishes: SamplingParams,
-    rows: Tensor,
-    drafts: Sequence[int],
-    sampler: Sampler,
-    device: torch.device,
+    policy: Policy, params: SamplingParams, rows: Tensor, drafts: list[int], backend: Watched
 ) -> Findings:
     """One request with a one-hot draft."""
-    batch = VerifyBatch(
-        target_logits=rows.to(device),
-        cu_num_logits=torch.tensor([0, len(rows)], device=device),
-        draft_token_ids=torch.tensor([drafts], dtype=torch.int64, device=device),
-        positions=torch.tensor([POSITION], device=device),
+    request = Request(
+        params=params,
+        target_logits=rows,
+        draft_logits=rows[:-1],
+        draft_token_ids=tuple(drafts),
+        position=POSITION,
     )
-    return check_verify(Case(policy=policy, twist="repeat"), batch, [wishes], sampler)
+    return check_verify(_inputs(policy, rows, request), backend)
+
+
+def _inputs(policy: Policy, rows: Tensor, *requests: Request) -> Inputs:
+    vocab_size = rows.shape[1]
+    models = Models(vocab_size, vocab_size, rows.dtype, is_one_hot=True, are_counted=False)
+    return Inputs(Case(policy=policy, variation="repeat"), models, requests, Layout())
 
 
 def _acceptance_tests() -> Iterator[Corner]:
     lowest = SamplingParams(seed=SEED_OF_LOWEST_UNIFORM)
     highest = SamplingParams(seed=SEED_OF_HIGHEST_UNIFORM)
     impossible, certain = banned(5, 2, 1).expand(2, 5), alone(5, 2, 1).expand(2, 5)
-    tests: Sequence[tuple[Policy, Policy]] = (
+    tests: tuple[tuple[Policy, Policy], ...] = (
         (Probabilistic(), Probabilistic()),
         (Block(), Block()),
         (Synthetic(rates=(0.0,)), Synthetic(rates=(1.0,))),
     )
     for never, always in tests:
-        name = f"{never.name}: "
-        yield Corner(
-            name + "an impossible token and the lowest uniform",
-            partial(_verify, never, lowest, impossible, [2]),
-        )
-        yield Corner(
-            name + "a certain token and the highest uniform",
-            partial(_verify, always, highest, certain, [2]),
-        )
+        name = f"{never.name}: an impossible token and the lowest uniform"
+        yield Corner(name, partial(_verify, never, lowest, impossible, [2]))
+        name = f"{always.name}: a certain token and the highest uniform"
+        yield Corner(name, partial(_verify, always, highest, certain, [2]))
 
 
 def _extreme_logits() -> Iterator[Corner]:
-    greedy, sampled = SamplingParams(seed=1, temperature=0), SamplingParams(seed=1)
-    first_only = SamplingParams(seed=1, top_k=1)
+    sampled = SamplingParams(seed=1)
+    all_params = (evolve(sampled, temperature=0), sampled, evolve(sampled, top_k=1))
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         low, high = torch.finfo(dtype).min, torch.finfo(dtype).max
         rows = {
@@ -157,13 +165,13 @@ def _extreme_logits() -> Iterator[Corner]:
             "zeros of both signs": [-0.0, 0.0, -1.0, 0.0, -0.0],
         }
         for name, row in rows.items():
-            for wishes in (greedy, sampled, first_only):
-                title = f"{dtype}: {name}, temperature {wishes.temperature}, top-k {wishes.top_k}"
+            for params in all_params:
+                title = f"{dtype}: {name}, temperature {params.temperature}, top-k {params.top_k}"
                 logits = torch.tensor([row, row], dtype=dtype)
-                yield Corner(title, partial(_verify, Probabilistic(), wishes, logits, [1]))
+                yield Corner(title, partial(_verify, Probabilistic(), params, logits, [1]))
 
 
-def _empty_batches() -> Iterator[Corner]:
+def _small_batches() -> Iterator[Corner]:
     for num_spec_tokens in (0, 3):
         name = f"no requests, room for {num_spec_tokens} draft tokens"
         yield Corner(name, partial(_verify_nothing, num_spec_tokens))
@@ -173,15 +181,8 @@ def _empty_batches() -> Iterator[Corner]:
         yield Corner(name, partial(_verify, policy, SamplingParams(seed=1), one_token, [0, 0]))
 
 
-def _verify_nothing(num_spec_tokens: int, sampler: Sampler, device: torch.device) -> Findings:
-    ids = partial(torch.zeros, dtype=torch.int64, device=device)
-    batch = VerifyBatch(
-        target_logits=torch.zeros(0, 9, device=device),
-        cu_num_logits=ids(1),
-        draft_token_ids=ids(0, num_spec_tokens),
-        positions=ids(0),
-    )
-    plain = SampleBatch(logits=torch.zeros(0, 9, device=device), positions=ids(0))
-    case = Case(policy=Probabilistic(), num_draft_tokens=(), twist="repeat")
-    verified = check_verify(case, batch, [], sampler)
-    return verified + draw(case, plain, [], sampler).findings
+def _verify_nothing(num_spec_tokens: int, backend: Watched) -> Findings:
+    inputs = _inputs(Probabilistic(), torch.zeros(0, 9))
+    inputs = evolve(inputs, layout=Layout(spare_drafts=num_spec_tokens))
+    verified = check_verify(inputs, backend)
+    return verified + check_sample(inputs.case, inputs.plain_batch(), [], backend)[1]

@@ -1,6 +1,20 @@
-"""What was found when a backend's answer was held against the oracle; refuses to judge."""
+"""What was found when answers were held against the oracle, of one case and of many."""
 
-from attrs import frozen
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import asdict, define, field, fields_dict, frozen
+
+from .case import Case
+
+MOST_NEAR_TIES = 1e-5
+"""The share of decisions that rounding may turn."""
+
+FREE_NEAR_TIES = 3
+"""How many a run may have that is too short to tell a rate."""
+
+LOGPROB_ORDER = "logprob order"
 
 
 @frozen
@@ -8,14 +22,13 @@ class Difference:
     """One place where a backend and the oracle disagree.
 
     Attributes:
-        request: which one of the batch.
+        request: which one of the batch; -1 for all of it.
         row: which place of its output.
         decision: what was decided there.
         expected: the oracle's answer.
         got: the backend's.
         margin: the relative distance of what was compared, in float64.
         excused: whether rounding explains it.
-        race: which one, and who won it, if it was a race: calls may look at one and the same.
     """
 
     request: int
@@ -25,7 +38,6 @@ class Difference:
     got: str
     margin: float
     excused: bool = False
-    race: str = ""
 
     def __str__(self) -> str:
         """One line."""
@@ -42,35 +54,21 @@ class Findings:
 
     Attributes:
         num_requests: compared requests.
-        num_tests: of draft tokens, on the requests' paths, where they are no races.
+        num_decisions: tests of draft tokens and levels of races, on the requests' paths.
         differences: where the two disagree, excused ones included.
-        races: on the requests' paths, each once: the request, its name, and how many levels it has.
     """
 
     num_requests: int = 0
-    num_tests: int = 0
+    num_decisions: int = 0
     differences: tuple[Difference, ...] = ()
-    races: frozenset[tuple[int, str, int]] = frozenset()
 
     def __add__(self, other: "Findings") -> "Findings":
         """Both."""
         return Findings(
             self.num_requests + other.num_requests,
-            self.num_tests + other.num_tests,
+            self.num_decisions + other.num_decisions,
             self.differences + other.differences,
-            self.races | other.races,
         )
-
-    @property
-    def num_decisions(self) -> int:
-        """Tests and races; a race in which several calls draw decides once."""
-        return self.num_tests + sum(levels for _, _, levels in self.races)
-
-    @property
-    def num_repeated(self) -> int:
-        """Excused differences that show a race and a winner which another one shows already."""
-        seen = [(d.request, d.race) for d in self.differences if d.excused and d.race]
-        return len(seen) - len({*seen})
 
     @property
     def is_well_formed(self) -> bool:
@@ -81,3 +79,73 @@ class Findings:
     def unexplained(self) -> tuple[Difference, ...]:
         """The differences that rounding does not explain."""
         return tuple(d for d in self.differences if not d.excused)
+
+
+@define
+class Tally:
+    """Counts over many cases.
+
+    Attributes:
+        num_batches: compared cases.
+        num_unsupported: cases whose policy the backend lacks.
+        num_requests, num_decisions: see `Findings`.
+        near_ties: excused differences by decision.
+        excuses: each of them, with the name of what shows it.
+        failures: what is unexplained, with the name of what shows it.
+    """
+
+    num_batches: int = 0
+    num_unsupported: int = 0
+    num_requests: int = 0
+    num_decisions: int = 0
+    near_ties: Counter[str] = field(factory=Counter)
+    excuses: list[tuple[str, Difference]] = field(factory=list)
+    failures: list[tuple[str, Difference]] = field(factory=list)
+
+    def add(self, shown_by: Case | str, findings: Findings | None) -> None:
+        """Count one case or corner; None if the backend lacks its policy."""
+        if findings is None:
+            self.num_unsupported += 1
+            return
+        name = shown_by.to_json() if isinstance(shown_by, Case) else shown_by
+        self.num_batches += 1
+        self.num_requests += findings.num_requests
+        self.num_decisions += findings.num_decisions
+        excused = [difference for difference in findings.differences if difference.excused]
+        self.near_ties.update(difference.decision for difference in excused)
+        self.excuses += [(name, difference) for difference in excused]
+        self.failures += [(name, difference) for difference in findings.unexplained]
+
+    def include(self, other: "Tally") -> None:
+        """Add what another one counted."""
+        for name in fields_dict(Tally):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def to_values(self) -> dict[str, Any]:
+        """What `from_values` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> "Tally":
+        """What `to_values` gave, read from JSON."""
+        differences = {
+            kind: [(name, Difference(**difference)) for name, difference in values[kind]]
+            for kind in ("excuses", "failures")
+        }
+        return cls(**{**values, **differences, "near_ties": Counter(values["near_ties"])})
+
+    @property
+    def num_turned(self) -> int:
+        """Decisions that rounding turned; the order of logprobs is none."""
+        return self.near_ties.total() - self.near_ties[LOGPROB_ORDER]
+
+    @property
+    def near_tie_rate(self) -> float:
+        """Turned decisions per decision."""
+        return self.num_turned / max(self.num_decisions, 1)
+
+    @property
+    def is_conformant(self) -> bool:
+        """Something was compared, nothing is unexplained, and near-ties are rare."""
+        rare = self.near_tie_rate <= MOST_NEAR_TIES or self.num_turned <= FREE_NEAR_TIES
+        return rare and not self.failures and self.num_batches > 0

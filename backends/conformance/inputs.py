@@ -1,131 +1,176 @@
-"""From a case to tensors: what the models said, before anything was drafted.
+"""From a case to requests, models and a layout: what the models said, and drafts for it."""
 
-It refuses to draw drafts: see `drafting`.
-"""
+from collections.abc import Sequence
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
+from ...core.batch import PADDING_TOKEN_ID, SampleBatch, VerifyBatch
 from ...core.sampling_params import SamplingParams
-from ...core.token_counts import TokenCounts
 from .case import Case
-from .random_logits import draft_logits, mask, spoil, target_logits
-from .random_params import all_params
+from .logits import draft_logits, mask, spoil, target_logits
+from .params import all_params
+from .requests import Layout, Models, Request, lay_out, token_counts
 
 
 @frozen(eq=False)
 class Inputs:
-    """Everything but the drafts of one batch, on one device.
+    """A case's requests, what they share, and how they lie."""
 
-    Attributes:
-        target_logits: [num_logits, V].
-        cu_num_logits: [num_reqs + 1].
-        positions: [num_reqs].
-        draft_logits: [num_slots, places, draft V].
-        slot_ids: [num_reqs].
-        draft_to_target: [draft V], or None for the same ids.
-        token_counts: of every slot.
-        wishes: each request's parameters.
-    """
+    case: Case
+    models: Models
+    requests: tuple[Request, ...]
+    layout: Layout
 
-    target_logits: Tensor
-    cu_num_logits: Tensor
-    positions: Tensor
-    draft_logits: Tensor
-    slot_ids: Tensor
-    draft_to_target: Tensor | None
-    token_counts: TokenCounts
-    wishes: tuple[SamplingParams, ...]
+    @property
+    def params(self) -> list[SamplingParams]:
+        """Each request's."""
+        return [request.params for request in self.requests]
+
+    def verify_batch(self) -> VerifyBatch:
+        """What is to be verified."""
+        return lay_out(self.models, self.requests, self.layout)
+
+    def plain_batch(self) -> SampleBatch:
+        """The target's own draw at each request's first row."""
+        slots, _ = self.layout.slots_of(len(self.requests))
+        return SampleBatch(
+            logits=self._rows([request.target_logits[0] for request in self.requests]),
+            positions=self.layout.integers([request.position for request in self.requests]),
+            slot_ids=self.layout.integers(slots),
+            token_counts=token_counts(self.models, self.requests, self.layout),
+        )
+
+    def draft_batch(self, place: int) -> SampleBatch:
+        """The draft's draw at a place of all requests; a row behind a request's draft is NaN."""
+        models, nothing = self.models, torch.full((self.models.draft_vocab_size,), torch.nan)
+        rows = [
+            request.draft_logits[place - 1] if place <= request.num_draft_tokens else nothing
+            for request in self.requests
+        ]
+        positions = [request.position + place - 1 for request in self.requests]
+        return SampleBatch(
+            logits=torch.stack([row.to(models.draft_dtype) for row in rows]),
+            positions=self.layout.integers(positions),
+            draft_index=place,
+            draft_stream=self.case.policy.draft_stream,
+            draft_to_target=models.draft_to_target,
+            target_vocab_size=None if models.draft_to_target is None else models.vocab_size,
+        )
+
+    def with_drafts(self, token_ids: Sequence[Sequence[int]]) -> "Inputs":
+        """Drafts in place of those that there are; damaged if the case wants it."""
+        rng = np.random.default_rng((self.case.seed, 5))
+        damaged = ([self._damaged(token_id, rng) for token_id in row] for row in token_ids)
+        return evolve(
+            self,
+            requests=tuple(
+                evolve(request, draft_token_ids=tuple(row[: request.num_draft_tokens]))
+                for request, row in zip(self.requests, damaged, strict=True)
+            ),
+        )
+
+    def with_arbitrary_drafts(self) -> "Inputs":
+        """Drafts that nobody drew: half of them the target's most likely tokens."""
+        rng = np.random.default_rng((self.case.seed, 4))
+        vocab_size = self.models.vocab_size
+        return self.with_drafts(
+            [
+                [
+                    likely if rng.random() < 0.5 else int(rng.integers(vocab_size))
+                    for likely in request.target_logits[:-1].argmax(dim=-1).tolist()
+                ]
+                for request in self.requests
+            ]
+        )
+
+    def _damaged(self, token_id: int, rng: np.random.Generator) -> int:
+        vocab_size = self.models.vocab_size
+        bad_ids = (-1, -1, -1, -2, vocab_size, vocab_size + 7, -(2**31), 2**31 - 1)
+        if self.case.has("bad ids") and rng.random() < 0.1:
+            return int(rng.choice(bad_ids))
+        # A draw that failed.
+        return int(rng.integers(vocab_size)) if token_id == PADDING_TOKEN_ID else token_id
+
+    def _rows(self, rows: Sequence[Tensor]) -> Tensor:
+        empty = torch.empty(0, self.models.vocab_size, dtype=self.models.dtype)
+        return torch.stack(list(rows)) if rows else empty
 
 
-def make_inputs(case: Case, device: torch.device) -> Inputs:
-    """The tensors that a case stands for."""
+def make_inputs(case: Case) -> Inputs:
+    """What a case stands for; drafts are yet to be made."""
     noise = torch.Generator().manual_seed(case.seed)
-    num_reqs = len(case.num_draft_tokens)
-    places = max(case.num_draft_tokens, default=0) + 2 * case.has("room")
-    num_slots = num_reqs + 2 * case.has("slots")
-    slots = torch.arange(num_reqs)
-    if case.has("slots"):
-        slots = torch.randperm(num_slots, generator=noise)[:num_reqs]
-    lengths = [k + 1 for k in case.num_draft_tokens]
+    lengths = [length + 1 for length in case.num_draft_tokens]
     rows = target_logits(case, sum(lengths), noise)
     id_map, drafted = _draft_vocabulary(case, draft_logits(case, rows, noise), noise)
-    cache = torch.full((num_slots, places, drafted.shape[1]), torch.nan)
-    for slot, of_request in zip(slots.tolist(), drafted.split(lengths), strict=True):
-        cache[slot, : len(of_request) - 1] = of_request[:-1]
-    ids = getattr(torch, case.id_dtype)
-    return Inputs(
-        target_logits=_finish(case, rows, case.dtype, "bad target rows", noise, device),
-        cu_num_logits=_lay_out(case, torch.tensor([0, *np.cumsum(lengths)]).to(device, ids)),
-        positions=_lay_out(case, _positions(case, num_reqs, noise).to(device, ids)),
-        draft_logits=_finish(case, cache, case.draft_dtype, "bad draft rows", noise, device),
-        slot_ids=_lay_out(case, slots.to(device, ids)),
-        draft_to_target=None if id_map is None else id_map.to(device),
-        token_counts=_token_counts(case, num_slots, noise, device),
-        wishes=all_params(case),
+    models = Models(
+        vocab_size=case.vocab_size,
+        draft_vocab_size=drafted.shape[1],
+        dtype=getattr(torch, case.dtype),
+        draft_dtype=getattr(torch, case.draft_dtype),
+        is_one_hot=case.drafter == "one-hot",
+        draft_to_target=id_map,
+        are_counted=case.has("penalties") or case.has("room"),
     )
+    target = _finished(case, rows, "bad target rows", noise).to(models.dtype).split(lengths)
+    draft = _finished(case, drafted, "bad draft rows", noise).to(models.draft_dtype)
+    limit = 2**31 - 64 if case.has("long positions") else 4096
+    requests = [
+        Request(
+            params=params,
+            target_logits=of_target,
+            draft_logits=of_draft[:-1],
+            draft_token_ids=(),
+            position=int(torch.randint(0, limit, (), generator=noise)),
+            in_prompt=(seen := torch.rand(case.vocab_size, generator=noise)) < 0.3,
+            output_counts=_output_counts(seen, noise),
+        )
+        for params, of_target, of_draft in zip(
+            all_params(case), target, draft.split(lengths), strict=True
+        )
+    ]
+    return Inputs(case, models, tuple(requests), _layout(case, noise))
 
 
 def _draft_vocabulary(
     case: Case, logits: Tensor, noise: torch.Generator
 ) -> tuple[Tensor | None, Tensor]:
     vocab_size = case.vocab_size
-    match case.drafter:
-        case "narrower":
-            return None, logits[:, : max(1, 2 * vocab_size // 3)]
-        case "mapped":
-            id_map = torch.randperm(vocab_size, generator=noise)[: (vocab_size + 1) // 2]
-            id_map = id_map.sort().values
-            return id_map, logits[:, id_map]
-        case "permuted":
-            id_map = torch.randperm(vocab_size, generator=noise)
-            return id_map, logits[:, id_map]
-    return None, logits
+    if case.drafter == "narrower":
+        return None, logits[:, : max(1, 2 * vocab_size // 3)]
+    if case.drafter not in ("mapped", "permuted"):
+        return None, logits
+    id_map = torch.randperm(vocab_size, generator=noise)
+    if case.drafter == "mapped":
+        id_map = id_map[: (vocab_size + 1) // 2].sort().values
+    return id_map, logits[:, id_map]
 
 
-def _finish(
-    case: Case,
-    logits: Tensor,
-    dtype: str,
-    bad: str,
-    noise: torch.Generator,
-    device: torch.device,
-) -> Tensor:
-    """Mask, spoil, round to the dtype and lay out with gaps that hold NaN."""
-    rows = logits.flatten(0, -2)
+def _finished(case: Case, rows: Tensor, bad: str, noise: torch.Generator) -> Tensor:
+    """Mask and spoil."""
     if case.has("masked") and len(rows):
         rows = mask(rows, noise)
     if case.has(bad):
         rows = rows.clone()
         spoil(rows, noise)
-    gap = int(torch.randint(1, 9, (), generator=noise)) if case.has("strides") else 0
-    wide = torch.full((*logits.shape[:-1], logits.shape[-1] + gap), torch.nan)
-    wide[..., : logits.shape[-1]] = rows.view(logits.shape)
-    return wide.to(device, getattr(torch, dtype))[..., : logits.shape[-1]]
+    return rows
 
 
-def _lay_out(case: Case, integers: Tensor) -> Tensor:
-    """With gaps that hold zeros."""
-    if not case.has("strides"):
-        return integers
-    wide = torch.stack((integers, torch.zeros_like(integers)), 1)
-    return wide[:, 0]
+def _output_counts(seen: Tensor, noise: torch.Generator) -> Tensor:
+    counts = torch.randint(1, 4, seen.shape, generator=noise, dtype=torch.int32)
+    return torch.where((seen > 0.2) & (seen < 0.5), counts, 0)
 
 
-def _positions(case: Case, num_reqs: int, noise: torch.Generator) -> Tensor:
-    limit = 2**31 - 32 if case.has("long positions") else 4096
-    return torch.randint(0, limit, (num_reqs,), generator=noise)
-
-
-def _token_counts(
-    case: Case, num_slots: int, noise: torch.Generator, device: torch.device
-) -> TokenCounts:
-    shape = (num_slots, case.vocab_size)
-    seen = torch.rand(shape, generator=noise)
-    counts = torch.randint(1, 4, shape, generator=noise, dtype=torch.int32)
-    return TokenCounts(
-        prompt_mask=(seen < 0.3).to(device),
-        output_counts=torch.where((seen > 0.2) & (seen < 0.5), counts, 0).to(device),
+def _layout(case: Case, noise: torch.Generator) -> Layout:
+    num_reqs, is_spread = len(case.num_draft_tokens), case.has("strides")
+    slots = torch.randperm(num_reqs + 2, generator=noise)[:num_reqs].tolist()
+    return Layout(
+        slots=tuple(slots) if case.has("slots") else None,
+        spare_slots=int(case.has("slots")),
+        spare_drafts=2 * case.has("room"),
+        gap=int(torch.randint(1, 9, (), generator=noise)) if is_spread else 0,
+        id_dtype=getattr(torch, case.id_dtype),
+        integer_stride=1 + is_spread,
     )

@@ -1,7 +1,7 @@
 """One request's tokens held against the oracle, with the near-tie rule.
 
 A difference is excused only if its decision is closer than the tolerance, and after it the backend
-must go on as the contract says from there. It refuses blanket excuses.
+must go on as the contract says from there.
 """
 
 import math
@@ -43,26 +43,16 @@ def _acceptance(oracle: RequestOracle, request: int, answer: Answer) -> Iterator
         return
     row = min(got, expected) if not takes_last_success(oracle.policy) else max(got, expected) - 1
     inside = 0 <= got <= oracle.num_draft_tokens
-    one_race = (
-        inside
-        and oracle.is_strict
-        and all(oracle.verdicts[later].accepted for later in range(row + 1, got))
-    )
+    margin = margin_of(partial(_may_accept, oracle, got)) if inside else math.inf
     yield Difference(
         request,
         row,
         "acceptance",
         f"{expected} accepted",
         f"{got} accepted",
-        margin := margin_of(partial(_may_accept, oracle, got)) if inside else math.inf,
+        margin,
         excused=margin <= TOLERANCE,
-        race=_won(oracle.view.samples[row], _winner(oracle, row, answer)) if one_race else "",
     )
-
-
-def _winner(oracle: RequestOracle, row: int, answer: Answer) -> int:
-    """The target's own sample at a row where the backend strictly accepts or refuses by mistake."""
-    return oracle.view.drafts[row] if answer.num_accepted > row else answer.token_ids[row]
 
 
 def _may_accept(oracle: RequestOracle, count: int, tolerance: float) -> bool:
@@ -117,12 +107,7 @@ def judge_draw(
         got=str(got),
         margin=margin,
         excused=margin <= TOLERANCE,
-        race=_won(draw, got),
     )
-
-
-def _won(draw: Draw, token_id: int) -> str:
-    return f"{draw.race}:{token_id}"
 
 
 def _kind(draw: Draw, law: Law, got: int) -> str:

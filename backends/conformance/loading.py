@@ -1,4 +1,4 @@
-"""A backend by its name in the registry, or by where its class is; refuses to guess."""
+"""A backend by its name in the registry, or by where its class is."""
 
 from importlib import import_module
 

@@ -1,7 +1,4 @@
-"""Options and fixtures of the suite in `test_backend`, for `pytest -p`.
-
-It refuses to be loaded unasked: other test runs have nothing to do with it.
-"""
+"""Options and fixtures of the suite in `test_backend`, for `pytest -p`."""
 
 from collections.abc import Iterator
 
@@ -9,9 +6,9 @@ import pytest
 import torch
 
 from ...core.ports import Sampler
+from .findings import Tally
 from .loading import device_for, load_backend
-from .table import table
-from .tally import Tally
+from .record import table
 
 TALLY = pytest.StashKey[Tally]()
 

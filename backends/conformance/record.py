@@ -1,48 +1,26 @@
-"""What a run found as JSON: enough to judge it later, and to go on where it stopped.
-
-It refuses to name the machine beyond its kind.
-"""
+"""What a run found as JSON: enough to judge it later, and to go on where it stopped."""
 
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-import attrs
 import torch
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from ...core.errors import InvalidInputError
-from .beside import Beside
-from .table import markdown
-from .tally import Tally
+from .findings import MOST_NEAR_TIES, Tally
+
+MOST_FAILURES = 5
+MOST_EXCUSES = 20
 
 
-@frozen
-class Share:
-    """What was run in one place.
-
-    Attributes:
-        machine: its kind.
-        versions: of what decides which batches a chunk has, and what is computed.
-        chunks: their numbers, in order.
-    """
-
-    machine: str
-    versions: Mapping[str, str]
-    chunks: tuple[int, ...] = ()
-
-    @classmethod
-    def here(cls, device: str) -> "Share":
-        """Nothing yet, on this machine."""
-        return cls(_machine(device), _versions())
-
-    def including(self, number: int) -> "Share":
-        """One more chunk."""
-        return evolve(self, chunks=(*sorted((*self.chunks, number)),))
+def _versions() -> dict[str, str]:
+    names = ("acceptor", "hypothesis", "numpy", "torch")
+    return {"python": platform.python_version()} | {name: version(name) for name in names}
 
 
 @frozen
@@ -50,73 +28,91 @@ class Record:
     """A run's outcome.
 
     Attributes:
-        backend: its name.
-        device: where it ran.
-        shares: which chunks are in the tally, by where they were run.
-        tally: the counts.
-        beside: those of a second backend on the same batches, if there was one.
+        backends: one name or two.
+        device: where they ran.
+        tallies: of one backend; of two, each one's and that of what lies between the two.
+        chunks: the numbers of those that are in the tallies.
+        machine: its kind.
+        versions: of what decides which batches a chunk has, and what is computed.
     """
 
-    backend: str
+    backends: tuple[str, ...]
     device: str
-    shares: tuple[Share, ...]
-    tally: Tally
-    beside: Beside | None = None
+    tallies: tuple[Tally, ...]
+    chunks: tuple[int, ...] = ()
+    machine: str = field()
+    versions: Mapping[str, str] = field(factory=_versions)
+
+    @machine.default
+    def _here(self) -> str:
+        if torch.device(self.device).type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return f"{platform.machine()}, {os.cpu_count()} CPU cores"
+
+    @classmethod
+    def empty(cls, backends: Sequence[str], device: str) -> "Record":
+        """Nothing yet."""
+        return cls(tuple(backends), device, tuple(Tally() for _ in range(2 * len(backends) - 1)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each tally is of."""
+        return (*self.backends, *([" and ".join(self.backends)] if len(self.backends) > 1 else []))
+
+    @property
+    def compared(self) -> Tally:
+        """The tally that tells how many batches all backends had."""
+        return self.tallies[-1]
 
     @property
     def is_conformant(self) -> bool:
-        """All backends conform, and agree with each other."""
-        return self.tally.is_conformant and (self.beside is None or self.beside.is_conformant)
+        """All backends conform, and nothing between them is unexplained.
 
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        """The numbers of all chunks."""
-        return (*sorted(number for share in self.shares for number in share.chunks),)
-
-    @property
-    def machines(self) -> tuple[str, ...]:
-        """The kinds of machine that took part."""
-        return (*dict.fromkeys(share.machine for share in self.shares),)
+        How rare near-ties must be is asked of each backend, and not of the two together.
+        """
+        own = self.tallies[: len(self.backends)]
+        some = bool(self.compared.num_batches) and not self.compared.failures
+        return some and all(tally.is_conformant for tally in own)
 
     def missing(self, first: int, count: int) -> list[int]:
         """So many chunks from a number on that are not in it yet."""
         candidates = range(first, first + count + len(self.chunks))
         return [number for number in candidates if number not in self.chunks][:count]
 
-    def including(self, number: int, found: Tally, *beside: Tally) -> "Record":
-        """One more chunk, which this machine ran.
+    def including(self, number: int | None, found: Sequence[Tally]) -> "Record":
+        """One more chunk, or something without a number."""
+        both = tuple(Tally() for _ in self.tallies)
+        for total, *parts in zip(both, self.tallies, found, strict=True):
+            for part in parts:
+                total.include(part)
+        chunks = self.chunks if number is None else (*sorted((*self.chunks, number)),)
+        return evolve(self, tallies=both, chunks=chunks)
 
-        Args:
-            number: the chunk's.
-            found: the counts.
-            beside: the second backend's, and those between the two, see `Beside`.
-        """
-        here = Share.here(self.device)
-        others = [share for share in self.shares if evolve(share, chunks=()) != here]
-        known = [share for share in self.shares if share not in others] or [here]
-        shares = (*others, *(share.including(number) for share in known))
-        together = self.beside.including(*beside) if self.beside is not None else None
-        return evolve(self, shares=shares, tally=self.tally + found, beside=together)
+    @property
+    def page(self) -> str:
+        """The record for people, in Markdown: its tallies side by side."""
+        counts = [dict(_counts(tally)) for tally in self.tallies]
+        kinds = dict.fromkeys(kind for each in counts for kind in each)
+        rows = [("", *(f"`{name}`" for name in self.names)), ["---"] * (1 + len(self.names))]
+        rows += [(kind.strip(), *(f"{each.get(kind, 0):,}" for each in counts)) for kind in kinds]
+        rows += [("near-ties per decision", *map(_rate, self.tallies))]
+        table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        return f"On {self.machine}:\n\n{table}"
 
     def write(self, path: Path) -> None:
-        """Write JSON, with the date and the versions that matter, and beside it a table as .md."""
-        shares = [attrs.asdict(share) for share in self.shares]
-        about = {
-            "backend": self.backend,
+        """Write JSON, and beside it the page as .md."""
+        values = {
+            "backends": self.backends,
             "device": self.device,
             "date": datetime.now(UTC).date().isoformat(),
-            "machines": self.machines,
-            "shares": [share | {"chunks": _as_ranges(share["chunks"])} for share in shares],
-            "near_tie_rate": self.tally.near_tie_rate,
+            "machine": self.machine,
+            "versions": self.versions,
+            "chunks": _as_ranges(self.chunks),
             "is_conformant": self.is_conformant,
-            "tally": attrs.asdict(self.tally),
+            "tallies": [tally.to_values() for tally in self.tallies],
         }
-        together = {} if self.beside is None else {"beside": self.beside.to_values()}
-        text = json.dumps({**about, **together}, indent=2)
-        path.write_text(text + "\n", encoding="utf-8")
-        where = f"Backend `{self.backend}` on {', '.join(self.machines)}, {about['date']}:"
-        page = f"{where}\n\n{markdown(self.tally, self.backend, self.beside)}"
-        path.with_suffix(".md").write_text(page, encoding="utf-8")
+        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        path.with_suffix(".md").write_text(self.page, encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "Record":
@@ -127,12 +123,13 @@ class Record:
         """
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            shares = tuple(
-                Share(**share | {"chunks": _numbers(share["chunks"])}) for share in values["shares"]
-            )
-            tally, beside = Tally.from_values(values["tally"]), values.get("beside")
             return cls(
-                values["backend"], values["device"], shares, tally, Beside.from_values(beside)
+                backends=tuple(values["backends"]),
+                device=values["device"],
+                tallies=tuple(map(Tally.from_values, values["tallies"])),
+                chunks=_numbers(values["chunks"]),
+                machine=values["machine"],
+                versions=values["versions"],
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInputError(
@@ -148,21 +145,29 @@ def _as_ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _numbers(ranges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """What `_as_ranges` was given."""
     return tuple(number for first, last in ranges for number in range(first, last + 1))
 
 
-def _versions() -> dict[str, str]:
-    return {
-        "acceptor": version("acceptor"),
-        "hypothesis": version("hypothesis"),
-        "numpy": version("numpy"),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
+def table(tally: Tally, name: str = "") -> str:
+    """Counts, near-ties by decision and one by one, and the first unexplained differences."""
+    told = tally.excuses[:MOST_EXCUSES] + tally.failures[:MOST_FAILURES]
+    lines = [f"{name}:"] if name else []
+    lines += [f"{what:<42}{count:>14,}" for what, count in _counts(tally)]
+    lines += [f"  {difference}\n    {shown_by}" for shown_by, difference in told]
+    return "\n".join([*lines, f"near-ties per decision: {_rate(tally)}"]) + "\n"
 
 
-def _machine(device: str) -> str:
-    if torch.device(device).type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()}, {os.cpu_count()} CPU cores"
+def _counts(tally: Tally) -> Iterator[tuple[str, int]]:
+    yield "batches", tally.num_batches
+    if tally.num_unsupported:
+        yield "unsupported", tally.num_unsupported
+    yield "requests", tally.num_requests
+    yield "decisions", tally.num_decisions
+    yield "near-ties", tally.near_ties.total()
+    for decision, count in sorted(tally.near_ties.items()):
+        yield f"  {decision}", count
+    yield "unexplained", len(tally.failures)
+
+
+def _rate(tally: Tally) -> str:
+    return f"{tally.near_tie_rate:.1e} (allowed: {MOST_NEAR_TIES:.0e})"

@@ -1,27 +1,23 @@
-"""Many cases in a row, and the smallest one that fails; reproducible by a number.
-
-It refuses to stop at a failure that it can count instead.
-"""
+"""Many cases in a row, and the smallest one that fails; reproducible by a number."""
 
 import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 from ...core.errors import UnavailableError
-from ...core.ports import Sampler
+from .beside import between
+from .calls import Backend, Watched
 from .case import Case
-from .check import check
+from .check import Check
 from .corners import corners
-from .findings import Difference, Findings
+from .findings import Difference, Findings, Tally
 from .strategies import cases
-from .tally import Tally
 
-CHUNK = 1000
+CHUNK = 100
 """Cases that one Hypothesis run generates: its memory of what it tried grows with them."""
 
 
@@ -43,16 +39,16 @@ class Failure:
         return "\n".join([*lines, f"--case '{self.case.to_json()}'"])
 
 
-def run_corners(sampler: Sampler, device: torch.device) -> Tally:
+def run_corners(sampler: Backend, device: torch.device) -> Tally:
     """Compare the fixed cases."""
     tally = Tally()
     for corner in corners():
-        tally.add(corner.name, guarded(partial(corner.check, sampler, device)))
+        tally.add(corner.name, run_all(corner.check, [Watched(sampler, device)])[0])
     return tally
 
 
 def run_chunk(
-    sampler: Sampler,
+    sampler: Backend,
     device: torch.device,
     chunk: int,
     num_batches: int = CHUNK,
@@ -60,16 +56,14 @@ def run_chunk(
 ) -> Tally:
     """Compare many cases; the chunk's number is their seed."""
     tally = Tally()
-
-    def count(case: Case) -> None:
-        tally.add_case(case, run_case(case, sampler, device))
-
-    each_case(count, chunk, num_batches, strategy)
+    each_case(
+        lambda case: tally.add(case, run_case(case, sampler, device)), chunk, num_batches, strategy
+    )
     return tally
 
 
 def first_failure(
-    sampler: Sampler,
+    sampler: Backend,
     device: torch.device,
     chunk: int,
     num_batches: int = CHUNK,
@@ -95,24 +89,38 @@ def first_failure(
     return None
 
 
-def run_case(case: Case, sampler: Sampler, device: torch.device) -> Findings | None:
+class _UnexplainedError(Exception):
+    """Tells Hypothesis that a case fails."""
+
+
+def run_case(case: Case, sampler: Backend, device: torch.device) -> Findings | None:
     """What a case shows; a crash is a difference, a policy that the backend lacks gives None."""
-    return guarded(partial(check, case, sampler, device))
+    return run_all(Check(case), [Watched(sampler, device)])[0]
 
 
-def guarded(compare: Callable[[], Findings]) -> Findings | None:
-    """What comparing shows; a crash is a difference, something unavailable gives None."""
+def run_all(
+    check: Callable[[Watched], Findings], backends: Sequence[Watched]
+) -> list[Findings | None]:
+    """What a check shows of one backend, or of two and then of what lies between the two."""
+    found = [_guarded(check, backend) for backend in backends]
+    if len(backends) == 1 or None in found:
+        return [*found, *[None] * (len(backends) - 1)]
+    first, second = (some or Findings() for some in found)
+    # The same requests and decisions as the first one's.
+    compared = evolve(first, differences=tuple(between((*backends,), (first, second))))  # type: ignore[arg-type]
+    return [first, second, compared]
+
+
+def _guarded(check: Callable[[Watched], Findings], backend: Watched) -> Findings | None:
+    """What a check shows; a crash is a difference, something unavailable gives None."""
     try:
-        return compare()
+        found = check(backend)
     except UnavailableError:
         return None
     except Exception as error:  # noqa: BLE001 whatever a backend raises is a finding
         got = f"{type(error).__name__}: {error}"
-        return Findings(differences=(Difference(-1, -1, "call", "an output", got, math.inf),))
-
-
-class _UnexplainedError(Exception):
-    """Tells Hypothesis that a case fails."""
+        found = Findings(differences=(Difference(-1, -1, "call", "an output", got, math.inf),))
+    return found + Findings(differences=tuple(backend.faults))
 
 
 def each_case(

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for cases; they draw a seed and a few choices and refuse to draw tensors.
+"""Hypothesis strategies for cases: a seed and a few choices, from which tensors follow.
 
 Simpler choices come first, so that a failing case shrinks to few requests, few features and a small
 vocabulary.
@@ -7,8 +7,9 @@ vocabulary.
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any
 
+import numpy as np
+from attrs import evolve
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -22,21 +23,31 @@ from ...core.policies import (
     Synthetic,
     Typical,
 )
-from .case import DRAFTERS, FEATURES, LOGITS, TWISTS, Case
+from .case import DRAFTERS, FEATURES, LOGITS, VARIATIONS, Case
 
 SMALL_VOCABULARIES = (2, 1, 3, 4, 5, 7, 8, 13, 16, 31, 33, 64, 100, 127, 128, 129, 200, 255, 257)
 BLOCK_EDGES = (500, 511, 512, 513, 515, 600, 1000, 1023, 1024, 1025, 1100, 1535, 1537, 2047, 2500)
-LARGE_VOCABULARIES = (4096, 5001, 8200, 32000)
-HUGE_VOCABULARIES = (50257, 128256, 151936)
+LARGE_VOCABULARIES = (4096, 5001, 8200, 32000, 32001)
+HUGE_VOCABULARIES = (50257, 128256, 151936, 200065)
 MOST_BY_MANY = 10_000
 """Larger vocabularies come with few requests and short drafts."""
+MOST_OF_A_CROWD = 1_100
+"""The largest vocabulary of batches with many requests."""
 
-SHAPES = ((2, 5), (3, 4), (3, 3), (4, 4), (6, 5), (2, 12))
+SHAPES = ((2, 5), (3, 4), (3, 3), (4, 4), (6, 5), (2, 12), (1, 31))
 """(most requests, longest draft) of a batch."""
+CROWDS = (64, 150, 300)
+"""Numbers of requests of one batch in fifty."""
 
 FLOAT_DTYPES = ("float32", "bfloat16", "float16")
 
-_shares = st.floats(0, 1, width=16)
+SEEDS = st.tuples(*(st.integers(0, 63) for _ in range(8))).map(
+    lambda digits: sum(digit << 6 * place for place, digit in enumerate(digits))
+)
+"""By digits: among larger numbers Hypothesis mixes some that it finds in loaded modules, so batches
+would depend on the backend, on its code, and on what its process did before."""
+
+_shares = st.integers(0, 64).map(lambda parts: parts / 64)
 _rates = st.lists(_shares, max_size=6).map(lambda values: tuple(sorted(values, reverse=True)))
 
 POLICIES: Mapping[str, SearchStrategy[Policy]] = MappingProxyType(
@@ -52,6 +63,21 @@ POLICIES: Mapping[str, SearchStrategy[Policy]] = MappingProxyType(
     }
 )
 """Every policy with parameters over all of their ranges."""
+
+FORM_POLICIES: Mapping[str, Policy] = MappingProxyType(
+    {
+        "strict": Strict(),
+        "strict-coupled": Strict(coupled=True),
+        "probabilistic": Probabilistic(),
+        "block": Block(),
+        "synthetic": Synthetic((0.9, 0.6, 0.4, 0.3)),
+        "typical": Typical(),
+        "relaxed": RelaxedTopN(),
+        "fly": Fly(),
+    }
+)
+
+_crowds = st.sampled_from(CROWDS).map(lambda count: [place % 3 for place in range(count)])
 
 
 def policies(names: Sequence[str] = tuple(POLICIES)) -> SearchStrategy[Policy]:
@@ -72,34 +98,74 @@ def cases(
     """Batches of every shape, with a handful of features each."""
     few = st.frozensets(st.sampled_from(FEATURES), max_size=12)
     many = st.frozensets(st.sampled_from(FEATURES), min_size=3, max_size=14)
-    case = st.builds(
-        _case,
-        seed=st.integers(0, 2**64 - 1),
+    form = st.builds(
+        Case,
         vocab_size=vocab_sizes(largest_vocabulary),
-        num_draft_tokens=_draft_lengths(),
         policy=policies() if policy is None else policy,
-        logits=st.sampled_from(LOGITS),
         drafter=st.sampled_from(DRAFTERS),
         dtype=st.sampled_from(FLOAT_DTYPES),
         draft_dtype=st.sampled_from(FLOAT_DTYPES),
         id_dtype=st.sampled_from(("int64", "int32")),
         features=st.one_of(few, many),
-        twist=st.one_of(st.just(TWISTS[0]), st.sampled_from(TWISTS)),
     )
-    return _without_mutants(case)
+    shape = st.sampled_from(SHAPES * 7 + (None,))
+    lengths = shape.flatmap(lambda shape: _crowds if shape is None else _lengths(*shape))
+    return _drawn(form, lengths)
 
 
-def _case(
-    num_draft_tokens: list[int], vocab_size: int, policy: Policy, logits: str, **choices: Any
-) -> Case:
-    """A case, small where it is large elsewhere."""
-    if vocab_size > MOST_BY_MANY:
-        num_draft_tokens = [length % 3 for length in num_draft_tokens[:2]]
-    if logits == "constant" and _compares_with_an_even_law(policy):
-        logits = "normal"
-    lengths = tuple(num_draft_tokens)
+def form(number: int, names: Sequence[str], largest_vocabulary: int = 10**9) -> Case:
+    """What kernels are compiled for, so that many batches need few of them.
+
+    Always the same one for a number; `cases_of` makes batches of it.
+    """
+    rng = np.random.default_rng(number)
+    known = SMALL_VOCABULARIES + BLOCK_EDGES * 2 + LARGE_VOCABULARIES * 2 + HUGE_VOCABULARIES
+    sizes = [size for size in known if size <= largest_vocabulary] or [1]
+    turn = number // len(names)
     return Case(
-        num_draft_tokens=lengths, vocab_size=vocab_size, policy=policy, logits=logits, **choices
+        policy=FORM_POLICIES[names[number % len(names)]],
+        vocab_size=sizes[rng.integers(len(sizes))],
+        num_draft_tokens=(int(rng.choice((1, 2, 3, 3, 5, 8, 31))),),
+        drafter=DRAFTERS[(number + turn) % len(DRAFTERS)],
+        dtype=FLOAT_DTYPES[(number + turn) % 3],
+        draft_dtype=FLOAT_DTYPES[(number + number // 3) % 3],
+        id_dtype=("int64", "int32")[turn % 2],
+        features=frozenset(feature for feature in FEATURES if rng.random() < 0.35),
+    )
+
+
+def cases_of(form: Case) -> SearchStrategy[Case]:
+    """Batches of a form: seeds, lengths up to its own, logits, variations."""
+    longest = max(form.num_draft_tokens)
+    few = st.lists(st.integers(0, longest), min_size=2, max_size=4 if longest < 9 else 2)
+    lengths = st.sampled_from((few,) * 15 + (_crowds,)).flatmap(lambda some: some)
+    return _drawn(st.just(form), lengths.map(lambda others: [longest, *others]))
+
+
+def _drawn(form: SearchStrategy[Case], lengths: SearchStrategy[list[int]]) -> SearchStrategy[Case]:
+    """Cases of a form, small where they are large elsewhere."""
+    drawn = st.builds(
+        _case,
+        form,
+        lengths,
+        seed=SEEDS,
+        logits=st.sampled_from(LOGITS),
+        variation=st.one_of(st.just(VARIATIONS[0]), st.sampled_from(VARIATIONS)),
+    )
+    # Hypothesis follows each fresh example with five that copy one part of it over another and
+    # keep its seed. It leaves the elements of collections without duplicates alone.
+    return st.lists(drawn, min_size=1, max_size=1, unique=True).map(itemgetter(0))
+
+
+def _case(form: Case, lengths: list[int], seed: int, logits: str, variation: str) -> Case:
+    if form.vocab_size > MOST_BY_MANY:
+        lengths = [min(length, 2) for length in lengths[:2]]
+    elif form.vocab_size > MOST_OF_A_CROWD:
+        lengths = lengths[:6]
+    if logits in ("constant", "mixed") and _compares_with_an_even_law(form.policy):
+        logits = "lm"
+    return evolve(
+        form, num_draft_tokens=tuple(lengths), seed=seed, logits=logits, variation=variation
     )
 
 
@@ -114,13 +180,5 @@ def _compares_with_an_even_law(policy: Policy) -> bool:
     return False
 
 
-def _draft_lengths() -> SearchStrategy[list[int]]:
-    return st.sampled_from(SHAPES).flatmap(
-        lambda shape: st.lists(st.integers(0, shape[1]), max_size=shape[0])
-    )
-
-
-def _without_mutants(case: SearchStrategy[Case]) -> SearchStrategy[Case]:
-    # Hypothesis follows each fresh example with five that copy one part of it over another and
-    # keep its seed. It leaves the elements of collections without duplicates alone.
-    return st.lists(case, min_size=1, max_size=1, unique=True).map(itemgetter(0))
+def _lengths(most: int, longest: int) -> SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, longest), max_size=most)

@@ -3,24 +3,27 @@
 Imports are absolute because pytest imports this file outside its package.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from acceptor.backends.conformance import (
     Findings,
     Tally,
     cases,
     first_failure,
+    judge_verify,
     policies,
     run_chunk,
 )
+from acceptor.backends.conformance.calls import Watched
 from acceptor.backends.conformance.corners import Corner, corners
-from acceptor.backends.conformance.far_rows import check_far_draft_slots, check_far_target_rows
 from acceptor.backends.conformance.strategies import POLICIES
 from acceptor.core import (
     InvalidInputError,
+    Probabilistic,
     SampleBatch,
     Sampler,
     SamplingParams,
@@ -52,69 +55,59 @@ def test_random_batches(
 
 @pytest.mark.parametrize("corner", [*corners()], ids=lambda corner: corner.name)
 def test_corner(corner: Corner, sampler: Sampler, device: torch.device, tally: Tally) -> None:
-    explain(corner.name, corner.check, sampler, device, tally)
-
-
-@pytest.mark.parametrize("check", [check_far_target_rows, check_far_draft_slots])
-def test_more_than_2_to_the_31_logits(
-    check: Callable[[Sampler, torch.device], Findings],
-    sampler: Sampler,
-    device: torch.device,
-    tally: Tally,
-) -> None:
-    explain(check.__name__, check, sampler, device, tally)
-
-
-def explain(
-    name: str,
-    check: Callable[[Sampler, torch.device], Findings],
-    sampler: Sampler,
-    device: torch.device,
-    tally: Tally,
-) -> None:
+    watched = Watched(sampler, device)
     try:
-        findings = check(sampler, device)
+        findings = corner.check(watched) + Findings(differences=(*watched.faults,))
     except UnavailableError as error:
         pytest.skip(str(error))
-    tally.add(name, findings)
+    tally.add(corner.name, findings)
     assert not findings.unexplained, "\n".join(map(str, findings.unexplained))
 
 
+@pytest.mark.parametrize("far", ["target rows", "draft slots"])
+def test_more_than_2_to_the_31_logits(
+    far: str, sampler: Sampler, device: torch.device, tally: Tally
+) -> None:
+    """A host gives pages only to what is written, so far rows cost hardly any memory."""
+    target = rows_of(4, 2**30 if far == "target rows" else 1000, device)
+    draft = rows_of(4, 2**30 if far == "draft slots" else 1000, device)
+    batch = VerifyBatch(
+        target_logits=target,
+        cu_num_logits=torch.tensor([0, 2, 4], device=device),
+        draft_token_ids=torch.tensor([[7], [11]], device=device),
+        positions=torch.tensor([5, 6], device=device),
+        draft_logits=draft[:, None],
+        slot_ids=torch.tensor([2, 3], device=device),
+    )
+    params = SamplingTensors.stack([SamplingParams(seed=1), SamplingParams(seed=2)], device)
+    output = sampler.verify(batch, params, Probabilistic())
+    findings = judge_verify(batch, params, Probabilistic(), output)
+    tally.add(f"far {far}", findings)
+    assert not findings.unexplained, "\n".join(map(str, findings.unexplained))
+
+
+def rows_of(count: int, stride: int, device: torch.device) -> Tensor:
+    rows = torch.randn(count, 1000, generator=torch.Generator().manual_seed(stride))
+    everything = torch.empty(stride * (count - 1) + 1000, dtype=torch.bfloat16, device=device)
+    return everything.as_strided(rows.shape, (stride, 1)).copy_(rows)
+
+
 @pytest.mark.parametrize("on", ["the device", "meta"])
-def test_parameters_of_another_batch_are_refused_unread(
-    on: str, sampler: Sampler, device: torch.device
+@pytest.mark.parametrize(
+    ("num_reqs", "wanted"),
+    [(2, {}), (1, {"presence_penalty": 1.0}), (1, {"logprobs": 10**9})],
+    ids=["parameters of another batch", "penalties without counts", "more logprobs than tokens"],
+)
+def test_wrong_parameters_are_refused_unread(
+    num_reqs: int, wanted: dict[str, Any], on: str, sampler: Sampler, device: torch.device
 ) -> None:
     # Tensors on meta have no values: whoever looks at one fails in another way.
     device = torch.device("meta") if on == "meta" else device
-    two = SamplingTensors.stack([SamplingParams(seed=1), SamplingParams(seed=2)], device)
+    params = SamplingTensors.stack([SamplingParams(seed=1, **wanted)] * num_reqs, device)
     with pytest.raises(InvalidInputError):
-        sampler.verify(one_request(device), two, Strict())
+        sampler.verify(one_request(device), params, Strict())
     with pytest.raises(InvalidInputError):
-        sampler.sample(one_row(device), two)
-
-
-@pytest.mark.parametrize("on", ["the device", "meta"])
-def test_penalties_without_counts_are_refused_unread(
-    on: str, sampler: Sampler, device: torch.device
-) -> None:
-    device = torch.device("meta") if on == "meta" else device
-    penalised = SamplingTensors.stack([SamplingParams(seed=1, presence_penalty=1.0)], device)
-    with pytest.raises(InvalidInputError):
-        sampler.verify(one_request(device), penalised, Strict())
-    with pytest.raises(InvalidInputError):
-        sampler.sample(one_row(device), penalised)
-
-
-@pytest.mark.parametrize("on", ["the device", "meta"])
-def test_more_logprobs_than_tokens_are_refused_unread(
-    on: str, sampler: Sampler, device: torch.device
-) -> None:
-    device = torch.device("meta") if on == "meta" else device
-    asking = SamplingTensors.stack([SamplingParams(seed=1, logprobs=10**9)], device)
-    with pytest.raises(InvalidInputError):
-        sampler.verify(one_request(device), asking, Strict())
-    with pytest.raises(InvalidInputError):
-        sampler.sample(one_row(device), asking)
+        sampler.sample(one_row(device), params)
 
 
 def test_no_call_waits_for_the_device(

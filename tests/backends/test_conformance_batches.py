@@ -1,24 +1,38 @@
 """The conformance kit's random batches have everything that a backend can get wrong."""
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 import torch
 from attrs import frozen
+from hypothesis import find, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from acceptor.backends.conformance import Case
-from acceptor.backends.conformance.case import DRAFTERS, FEATURES, LOGITS, TWISTS
-from acceptor.backends.conformance.drafting import arbitrary_batch
+from acceptor.backends.conformance.case import DRAFTERS, FEATURES, LOGITS, VARIATIONS
 from acceptor.backends.conformance.inputs import make_inputs
 from acceptor.backends.conformance.run import each_case
-from acceptor.core import SamplingParams, VerifyBatch
+from acceptor.backends.conformance.strategies import POLICIES, cases_of, form
+from acceptor.core import (
+    Block,
+    Fly,
+    Probabilistic,
+    RelaxedTopN,
+    SamplingParams,
+    SamplingTensors,
+    Strict,
+    Synthetic,
+    Typical,
+    VerifyBatch,
+)
 from acceptor.core.sampling_params import LogprobsMode
-from kit.proof.cases import POLICIES
 
-CPU = torch.device("cpu")
 # Hypothesis mixes in constants of whatever is loaded, so runs differ: enough for the rarest kind.
 NUM_BATCHES = 1000
 MOST_TOKENS = 3000
@@ -28,7 +42,7 @@ MOST_TOKENS = 3000
 class Generated:
     case: Case
     batch: VerifyBatch
-    wishes: tuple[SamplingParams, ...]
+    params: tuple[SamplingParams, ...]
 
     @property
     def target_rows(self) -> Tensor:
@@ -40,7 +54,7 @@ class Generated:
         logits = self.batch.draft_logits
         if logits is None:
             return torch.zeros(0, 1)
-        slots = range(len(self.wishes)) if self.batch.slot_ids is None else self.batch.slot_ids
+        slots = range(len(self.params)) if self.batch.slot_ids is None else self.batch.slot_ids
         lengths = self.case.num_draft_tokens
         rows = [logits[slot, :k] for slot, k in zip(slots, lengths, strict=True)]
         return torch.cat([logits.new_zeros(0, logits.shape[-1]), *rows]).float()
@@ -72,8 +86,9 @@ def generated() -> tuple[Generated, ...]:
 
 
 def _generated(case: Case) -> Generated:
-    inputs = make_inputs(case, CPU)
-    return Generated(case, arbitrary_batch(case, inputs), inputs.wishes)
+    inputs = make_inputs(case)
+    drafted = inputs.with_arbitrary_drafts()
+    return Generated(case, drafted.verify_batch(), tuple(inputs.params))
 
 
 def ties(rows: Tensor) -> bool:
@@ -90,19 +105,23 @@ def out_of_order(slots: Tensor | None) -> bool:
     return slots is not None and slots.tolist() != sorted(slots.tolist())
 
 
+def biases(some: Generated) -> Iterator[float]:
+    return (b for p in some.params for _, b in p.logit_bias if b != -math.inf)
+
+
 KINDS: dict[str, Callable[[Generated], bool]] = {
-    "no requests": lambda g: not g.wishes,
-    "many requests": lambda g: len(g.wishes) > 4,
+    "no requests": lambda g: not g.params,
+    "many requests": lambda g: len(g.params) > 4,
     "ragged": lambda g: len(set(g.case.num_draft_tokens)) > 2,
     "K = 0 beside others": lambda g: {0} < set(g.case.num_draft_tokens),
     "K = 0 for all": lambda g: {0} == set(g.case.num_draft_tokens),
-    "long drafts": lambda g: max(g.case.num_draft_tokens, default=0) > 8,
+    "long drafts": lambda g: max(g.case.num_draft_tokens, default=0) > 16,
     "room for longer drafts": lambda g: (
         g.batch.max_spec_len > max(g.case.num_draft_tokens, default=0)
     ),
     "one-hot drafts": lambda g: g.batch.draft_logits is None and bool(g.draft_ids),
     "greedy drafts of sampled requests": lambda g: any(
-        w.draft is not None and w.draft.is_greedy and not w.is_greedy for w in g.wishes
+        p.draft is not None and p.draft.is_greedy and not p.is_greedy for p in g.params
     ),
     "ties for the most likely": lambda g: ties(g.target_rows),
     "ties in the draft": lambda g: ties(g.draft_rows),
@@ -124,13 +143,21 @@ KINDS: dict[str, Callable[[Generated], bool]] = {
     "padded draft rows": lambda g: is_padded(g.batch.draft_logits),
     "permuted slots": lambda g: out_of_order(g.batch.slot_ids),
     "more slots than requests": lambda g: (
-        g.batch.draft_logits is not None and len(g.batch.draft_logits) > len(g.wishes)
+        g.batch.draft_logits is not None and len(g.batch.draft_logits) > len(g.params)
     ),
     "a narrower draft": lambda g: 0 < g.draft_rows.shape[-1] < g.vocab_size and bool(g.draft_ids),
     "positions near 2**31": lambda g: max(g.batch.positions.tolist(), default=0) > 2**30,
-    "seeds with their sign bit": lambda g: any((w.seed or 0) >= 2**63 for w in g.wishes),
-    "greedy beside sampled": lambda g: {True, False} == {w.is_greedy for w in g.wishes},
-    "filters beside none": lambda g: {True, False} == {w.has_filters for w in g.wishes},
+    "seeds with their sign bit": lambda g: any((p.seed or 0) >= 2**63 for p in g.params),
+    "greedy beside sampled": lambda g: {True, False} == {p.is_greedy for p in g.params},
+    "extreme temperatures": lambda g: max((p.temperature for p in g.params), default=0) > 1e7,
+    "extreme biases": lambda g: any(abs(b) > 1e37 for b in biases(g)),
+    "extreme penalties": lambda g: any(abs(p.presence_penalty) > 1e37 for p in g.params),
+    "adjusted logits that overflow": lambda g: any(
+        max(abs(p.presence_penalty), abs(p.frequency_penalty)) > 2e38 for p in g.params
+    ),
+    "twenty logprobs": lambda g: any((p.logprobs or 0) == 20 for p in g.params),
+    "hundreds of requests": lambda g: len(g.params) > 100,
+    "filters beside none": lambda g: {True, False} == {p.has_filters for p in g.params},
 }
 
 
@@ -139,31 +166,32 @@ def test_batches_have(kind: str) -> None:
     assert sum(map(KINDS[kind], generated())) >= 3
 
 
-def traits(wishes: SamplingParams) -> Iterator[str]:
+def traits(params: SamplingParams) -> Iterator[str]:
     """What one request asks for."""
     asked = {
-        "greedy": wishes.is_greedy,
-        "temperature": wishes.temperature not in (0, 1),
-        "min-p": wishes.min_p > 0,
-        "top-k": wishes.top_k > 0,
-        "top-p": wishes.top_p < 1,
-        "bias": bool(wishes.logit_bias),
-        "penalties": wishes.has_penalties,
-        "draft recipe": wishes.draft is not None,
-        "raw logprobs": wishes.logprobs is not None and wishes.logprobs_mode is LogprobsMode.RAW,
-        "processed logprobs": wishes.logprobs is not None
-        and wishes.logprobs_mode is LogprobsMode.PROCESSED,
+        "greedy": params.is_greedy,
+        "temperature": params.temperature not in (0, 1),
+        "min-p": params.min_p > 0,
+        "top-k": params.top_k > 0,
+        "top-p": params.top_p < 1,
+        "bias": bool(params.logit_bias),
+        "penalties": params.has_penalties,
+        "draft recipe": params.draft is not None,
+        "raw logprobs": params.logprobs is not None and params.logprobs_mode is LogprobsMode.RAW,
+        "processed logprobs": params.logprobs is not None
+        and params.logprobs_mode is LogprobsMode.PROCESSED,
     }
     return (name for name, there in asked.items() if there)
 
 
+LAWS = {Strict, Probabilistic, Block, Synthetic, Typical, RelaxedTopN, Fly}
 EXCLUSIVE = {("greedy", "temperature"), ("processed logprobs", "raw logprobs")}
 
 
 def test_requests_have_every_mix_of_two_parameters() -> None:
-    wishes = [w for g in generated() for w in g.wishes]
-    alone = {name for w in wishes for name in traits(w)}
-    together = {pair for w in wishes for pair in combinations(sorted(traits(w)), 2)}
+    wanted = [p for g in generated() for p in g.params]
+    alone = {name for p in wanted for name in traits(p)}
+    together = {pair for p in wanted for pair in combinations(sorted(traits(p)), 2)}
     assert len(alone) == 10
     assert together == set(combinations(sorted(alone), 2)) - EXCLUSIVE
 
@@ -171,13 +199,13 @@ def test_requests_have_every_mix_of_two_parameters() -> None:
 @pytest.mark.parametrize(
     ("values", "of_case"),
     [
-        ({type(policy) for policy in POLICIES}, lambda case: type(case.policy)),
+        (LAWS, lambda case: type(case.policy)),
         (LOGITS, lambda case: case.logits),
         (DRAFTERS, lambda case: case.drafter),
-        (TWISTS, lambda case: case.twist),
+        (VARIATIONS, lambda case: case.variation),
         (("int32", "int64"), lambda case: case.id_dtype),
     ],
-    ids=["policies", "logits", "drafters", "twists", "integers"],
+    ids=["policies", "logits", "drafters", "variations", "integers"],
 )
 def test_every_choice_is_made(values: object, of_case: Callable[[Case], object]) -> None:
     assert set(map(of_case, drawn_cases())) == set(values)  # type: ignore[call-overload]
@@ -197,3 +225,56 @@ def test_a_few_batches_are_as_large_as_real_vocabularies() -> None:
 
 def test_hardly_any_batch_repeats_another_s_numbers() -> None:
     assert len({case.seed for case in drawn_cases()}) > 0.85 * NUM_BATCHES
+
+
+FORMS = [form(number, [*POLICIES]) for number in range(48)]
+
+
+def test_forms_have_everything_between_them_and_stay_the_same() -> None:
+    assert [form(number, [*POLICIES]) for number in range(48)] == FORMS
+    assert {type(form.policy) for form in FORMS} == LAWS
+    assert {form.drafter for form in FORMS} == {*DRAFTERS}
+    assert {form.id_dtype for form in FORMS} == {"int32", "int64"}
+    assert len({(form.dtype, form.draft_dtype) for form in FORMS}) == 9
+    assert max(form.vocab_size for form in FORMS) > 150_000
+    for feature in FEATURES:
+        assert len({form.has(feature) for form in FORMS}) == 2
+
+
+@pytest.mark.parametrize("number", [0, 5, 18])
+def test_a_form_decides_which_kernels_its_batches_take(number: int) -> None:
+    """So nothing is compiled for a few batches that happen to lack something."""
+    small = form(number, [*POLICIES], largest_vocabulary=1100)
+    found: list[Case] = []
+    each_case(lambda case: found.append(case), number, 30, cases_of(small))  # noqa: PLW0108
+    longest = max(small.num_draft_tokens)
+    for case in found:
+        assert max(case.num_draft_tokens) == longest or len(case.num_draft_tokens) > 60
+        params = SamplingTensors.stack(make_inputs(case).params)
+        asked = (params.bias, params.penalties, params.num_logprobs)
+        names = ("bias", "penalties", "logprobs")
+        assert [some is not None for some in asked] == [small.has(name) for name in names]
+        flags = (params.target.any_min_p, params.target.any_top_k, params.target.any_top_p)
+        filters = tuple(small.has(name) for name in ("min-p", "top-k", "top-p"))
+        assert params.target.all_greedy or flags == filters
+    assert len({case.seed for case in found}) > 20
+
+
+def test_batches_do_not_depend_on_modules_that_were_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = a_few()
+    literals = [7**place for place in range(3, 17)]
+    (tmp_path / "some_literals.py").write_text(f"SOME = {literals}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import_module("some_literals")
+    # Larger numbers would depend on them.
+    around = st.integers(literals[-1] - 10**9, literals[-1] + 10**9)
+    assert find(around, literals[-1].__eq__, settings=settings(database=None)) == literals[-1]
+    assert a_few() == before
+
+
+def a_few() -> list[str]:
+    seen: list[str] = []
+    each_case(lambda case: seen.append(case.to_json()), 3, 60)
+    return seen

@@ -1,20 +1,57 @@
-"""The conformance kit finds what it is for: every planted bug, soon."""
+"""The conformance kit finds what it is for: every planted bug, soon, by the oracle and beside."""
 
 import pytest
-import torch
 
-from acceptor.backends.conformance import first_failure, run_corners
-from kit.planted_bugs import SHOWN_BY_BATCHES, SHOWN_BY_CORNERS, batches_for
-from kit.wrong_backends import WrongSampler
+from acceptor.backends.conformance import Case
+from acceptor.backends.conformance.calls import Watched
+from acceptor.backends.conformance.check import Check
+from acceptor.backends.conformance.corners import corners
+from acceptor.backends.conformance.run import each_case, run_all
+from acceptor.backends.reference import ReferenceSampler
+from kit.bugs import Bug
+from kit.bugs_in_batches import ALL_BUGS
 
-CPU = torch.device("cpu")
+REFERENCE = ReferenceSampler()
+ONLY_NUMBERS_SHOW = {"no variation reported", "draft logits scaled in place"}
+"""These are the oracle's to judge, for each backend."""
 
 
-@pytest.mark.parametrize("wrong", SHOWN_BY_BATCHES, ids=lambda wrong: wrong.name)
-def test_random_batches_show_a_planted_bug(wrong: WrongSampler) -> None:
-    assert first_failure(wrong, CPU, 0, 300, batches_for(wrong), shrink=False) is not None
+def shown_by(what: str) -> pytest.MarkDecorator:
+    bugs = [bug for bug in ALL_BUGS if bug.shown_by == what]
+    return pytest.mark.parametrize("bug", bugs, ids=lambda bug: bug.name)
 
 
-@pytest.mark.parametrize("wrong", SHOWN_BY_CORNERS, ids=lambda wrong: wrong.name)
-def test_corners_show_what_one_random_word_in_millions_does(wrong: WrongSampler) -> None:
-    assert run_corners(wrong, CPU).failures != []
+@shown_by("batches")
+def test_random_batches_show_a_planted_bug(bug: Bug) -> None:
+    due = {"oracle"} if bug.name in ONLY_NUMBERS_SHOW else {"oracle", "beside"}
+
+    def compare(case: Case) -> None:
+        right, wrong, between = run_all(Check(case), [Watched(REFERENCE), Watched(bug)])
+        assert right is not None
+        assert not right.unexplained
+        if wrong is not None and wrong.unexplained:
+            due.discard("oracle")
+        if between is not None and between.unexplained:
+            due.discard("beside")
+        if not due:
+            raise SeenError
+
+    with pytest.raises(SeenError):
+        each_case(compare, 0, 300, bug.batches())
+
+
+class SeenError(Exception):
+    """Ends a search."""
+
+
+@shown_by("corners")
+def test_corners_show_what_one_random_word_in_millions_does(bug: Bug) -> None:
+    found = [run_all(corner.check, [Watched(REFERENCE), Watched(bug)]) for corner in corners()]
+    seen = [
+        any(some is not None and some.unexplained for some in of) for of in zip(*found, strict=True)
+    ]
+    assert seen == [False, True, True]
+
+
+def test_names_are_of_one_bug_each() -> None:
+    assert len({bug.name for bug in ALL_BUGS}) == len(ALL_BUGS)

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections import Counter
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from acceptor.backends.conformance import (
     run_case,
 )
 from acceptor.backends.conformance.__main__ import main
-from acceptor.backends.conformance.beside import Beside
+from acceptor.backends.conformance.campaign import Campaign
+from acceptor.backends.conformance.findings import Findings
 from acceptor.backends.conformance.loading import device_for
-from acceptor.backends.conformance.record import Record, Share
+from acceptor.backends.conformance.record import Record
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch, VerifyOutput
 
@@ -54,12 +55,45 @@ def test_a_conformant_backend_ends_with_0_and_a_record(
     path = tmp_path / "record.json"
     assert main([*REFERENCE, "--json", str(path)]) == 0
     assert capsys.readouterr().out.endswith("\nconformant\n")
-    record = json.loads(path.read_text())
-    assert record["is_conformant"]
-    assert record["tally"]["num_batches"] > 12
-    assert record["tally"]["failures"] == []
-    assert record["machines"] != []
+    values = json.loads(path.read_text())
+    assert values["is_conformant"]
+    assert values["machine"]
+    assert values["versions"]["torch"] == torch.__version__
+    record = Record.read(path)
+    assert record.compared.num_batches > 12
+    assert record.compared.failures == []
     assert "| unexplained | 0 |" in path.with_suffix(".md").read_text()
+
+
+def test_two_backends_have_one_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "record.json"
+    command = [*REFERENCE, "--beside", "reference", "--first-chunk", "1", "--json", str(path)]
+    assert main(command) == 0
+    record = Record.read(path)
+    assert record.names == ("reference", "reference", "reference and reference")
+    assert [tally.num_batches for tally in record.tallies] == [12, 12, 12]
+    assert "| unexplained | 0 | 0 | 0 |" in path.with_suffix(".md").read_text()
+    wrong = [*REFERENCE, "--beside", "kit.bugs_in_draws:flat_race", "--max-vocab-size", "2000"]
+    assert main([*wrong, "--first-chunk", "1", "--batches", "40"]) == 1
+    assert "NOT conformant" in capsys.readouterr().out
+
+
+def test_a_campaign_over_processes_has_the_same_batches() -> None:
+    alone = Campaign(("reference",), largest_vocabulary=40, num_forms=8)
+    together = evolve(alone, num_workers=2)
+    found = [dict(some.run([0, 5], 20, with_corners=False)) for some in (alone, together)]
+    assert found[0] == found[1]
+    assert {*found[0]} == {0}
+
+
+def test_a_campaign_ends_at_its_deadline_with_what_it_found() -> None:
+    late = Campaign(("reference",), deadline=time.time() + 5.5, largest_vocabulary=40)
+    ((number, (tally,)),) = late.run([3], 100, with_corners=False)
+    assert number == 3
+    assert 0 < tally.num_batches < 100
+    over = evolve(late, deadline=time.time())
+    assert [*over.run([3], 100, with_corners=False)] == [(3, (Tally(),))]
+    assert [*evolve(over, num_workers=2).run([3], 100)] == []
 
 
 def test_a_device_that_is_not_there_is_an_error(
@@ -86,66 +120,45 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert main([*REFERENCE, "--json", str(path), "--continue"]) == 0
     after = Record.read(path)
     assert (before.chunks, after.chunks) == ((0,), (0, 1))
-    assert after.tally.num_batches == before.tally.num_batches + 12
+    assert after.compared.num_batches == before.compared.num_batches + 12
 
 
-def test_a_run_adds_what_a_record_lacks(tmp_path: Path) -> None:
-    elsewhere = Share("a toaster", {"hypothesis": "0.1"}, (1, 5))
-    record = Record("reference", "cpu", (elsewhere,), Tally(num_batches=4000))
-    record = record.including(2, Tally()).including(0, Tally())
-    # A chunk's number stands for its batches only under the same version of Hypothesis.
-    assert record.shares == (elsewhere, evolve(Share.here("cpu"), chunks=(0, 2)))
-    assert record.missing(0, 3) == [3, 4, 6]
-    assert record.missing(7, 2) == [7, 8]
+NEAR = Difference(0, 1, "acceptance", "1", "2", 1e-7, excused=True)
+
+
+def test_a_record_adds_up_and_survives_being_written_down(tmp_path: Path) -> None:
+    some, near = Tally(num_batches=2), Tally()
+    near.add("a case", Findings(1, 5, (NEAR, evolve(NEAR, decision="logprob order"))))
+    record = Record.empty(["reference", "other"], "cpu").including(4, (some, some, near))
+    assert (record.chunks, record.missing(3, 2), record.is_conformant) == ((4,), [3, 5], True)
+    assert (record.compared.num_turned, record.compared.near_tie_rate) == (1, 0.2)
     path = tmp_path / "record.json"
     record.write(path)
     assert Record.read(path) == record
+    wrong = Tally()
+    wrong.add("a case", Findings(1, 5, (evolve(NEAR, excused=False),)))
+    for place in range(3):
+        tallies = [wrong if place == index else some for index in range(3)]
+        assert not record.including(5, tallies).is_conformant
+    assert not Record.empty(["reference"], "cpu").is_conformant
 
 
-def test_a_record_keeps_what_a_second_backend_gave(tmp_path: Path) -> None:
-    record = Record("reference", "cpu", (), Tally(), Beside("other"))
-    near = ("a case", Difference(0, 1, "acceptance", "1", "2", 1e-7, excused=True))
-    between = Tally(num_batches=2, near_ties=Counter(acceptance=1), excuses=[near])
-    record = record.including(4, Tally(num_batches=2), Tally(num_batches=2), between)
-    path = tmp_path / "record.json"
-    record.write(path)
-    assert Record.read(path) == record
-    assert record.is_conformant
-    failed = record.including(5, Tally(), Tally(), Tally(failures=[near]))
-    assert not failed.is_conformant
-    lacking = record.including(5, Tally(), Tally(failures=[near]), Tally())
-    assert not lacking.is_conformant
-
-
-def test_records_of_one_backend_are_read_as_before() -> None:
-    record = Record.read(Path(__file__).parents[2] / "docs" / "data" / "conformance-reference.json")
-    assert record.beside is None
-    assert record.is_conformant
-    assert record.tally.num_batches > 10_000
-
-
-def test_a_second_backend_that_was_compared_in_nothing_does_not_conform() -> None:
-    assert not Beside("other", Tally(num_batches=1)).is_conformant
-
-
-def test_the_record_of_another_backend_is_not_continued(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "other",
+    [
+        ["--backend", "kit.only_strict:OnlyStrict", *OPTIONS],
+        [*REFERENCE, "--beside", "reference"],
+    ],
+)
+def test_the_record_of_another_run_is_not_continued(
+    other: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "record.json"
-    main([*REFERENCE, "--json", str(path)])
-    of_another = ["--backend", "kit.only_strict:OnlyStrict", *OPTIONS]
-    assert main([*of_another, "--json", str(path), "--continue"]) == 2
-    assert "expected a record of" in capsys.readouterr().err
-
-
-def test_the_record_of_two_backends_is_not_continued_with_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "record.json"
-    beside = Beside("other", Tally(num_batches=1), Tally(num_batches=1))
-    Record("reference", "cpu", (), Tally(num_batches=1), beside).write(path)
-    assert main([*REFERENCE, "--json", str(path), "--continue"]) == 2
-    assert "expected a record of one backend" in capsys.readouterr().err
+    Record.empty(["reference"], "cpu").write(path)
+    assert main([*other, "--json", str(path), "--continue"]) == 2
+    assert "names: expected" in capsys.readouterr().err
+    assert main([*other, "--continue"]) == 2
+    assert "--continue: expected --json FILE" in capsys.readouterr().err
 
 
 def test_a_policy_that_a_backend_lacks_is_counted_apart(

@@ -1,7 +1,5 @@
 """The near-tie rule of the conformance kit: what rounding explains is excused and counted."""
 
-import math
-
 import pytest
 import torch
 from attrs import evolve
@@ -10,9 +8,9 @@ from torch import Tensor
 
 from acceptor.backends.conformance import Case, Tally, cases, judge_sample, judge_verify
 from acceptor.backends.conformance.case import LOGITS
-from acceptor.backends.conformance.oracle import TOLERANCE, RequestOracle, split_verify
+from acceptor.backends.conformance.oracle import RequestOracle, split_verify
+from acceptor.backends.conformance.record import table
 from acceptor.backends.conformance.run import each_case
-from acceptor.backends.conformance.table import table
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
     Fly,
@@ -158,14 +156,4 @@ def test_batches_leave_such_edges_out(policy: Policy) -> None:
         drawn.add(case.logits)
 
     each_case(note, 0, 60, cases(st.just(policy), 100))
-    assert drawn == {*LOGITS} - {"constant"}
-
-
-def test_margins_are_told_for_every_decision() -> None:
-    batch = batch_near_its_uniform(0.01)
-    (inputs,) = split_verify(batch, PARAMS)
-    decisions = RequestOracle(inputs, Probabilistic()).decisions
-    margins = {(decision.kind, decision.row): decision.margin for decision in decisions}
-    assert margins["acceptance", 0] == pytest.approx(0.01, rel=0.3)
-    assert margins["final token", 1] > TOLERANCE
-    assert margins["target support", 0] == margins["draft support", 0] == math.inf
+    assert drawn == {*LOGITS} - {"constant", "mixed"}

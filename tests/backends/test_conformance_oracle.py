@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptor.backends.conformance import oracle
-from acceptor.backends.conformance.oracle.law import Adjustments, Row, adjust
-from acceptor.backends.conformance.oracle.logprobs import RowLogprobs
-from acceptor.backends.conformance.oracle.noise import Noise, philox
-from acceptor.backends.conformance.rare_words import (
+from acceptor.backends.conformance.corners import (
     POSITION,
     SEED_OF_HIGHEST_UNIFORM,
     SEED_OF_LOWEST_UNIFORM,
     WORDS_0,
     WORDS_MAX,
 )
+from acceptor.backends.conformance.oracle.law import Adjustments, Row, adjust
+from acceptor.backends.conformance.oracle.logprobs import RowLogprobs
+from acceptor.backends.conformance.oracle.noise import Noise, philox
 from acceptor.core import Level, Recipe, Stream
 from kit import philox as plain
 

@@ -1,14 +1,15 @@
 """CuPy's kernels on the CPU as a sampler, held to the oracle and to the reference beside it."""
 
 import pytest
-import torch
 
 from acceptor.backends.conformance import Case
+from acceptor.backends.conformance.calls import Watched
+from acceptor.backends.conformance.check import Check
+from acceptor.backends.conformance.run import run_all
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import Policy, Probabilistic, Typical
 from kit.cuda_on_host import GXX
 from kit.cupy_on_host import HostSampler
-from kit.equivalence.compare import compare_case
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,12 +34,11 @@ def test_a_batch_conforms_and_agrees(policy: Policy, drafter: str, features: set
         drafter=drafter,
         features=frozenset(features),
     )
-    found = compare_case(case, (HostSampler(), ReferenceSampler()), torch.device("cpu"))
-    assert [tally.num_differences for tally in found.tallies] == [0, 0, 0]
-    assert found.compared.num_batches == 1
+    watched = [Watched(HostSampler()), Watched(ReferenceSampler())]
+    assert [len(found.differences) for found in run_all(Check(case), watched) if found] == [0] * 3
 
 
 def test_no_requests_are_no_launch() -> None:
     case = Case(num_draft_tokens=(), policy=Probabilistic())
-    found = compare_case(case, (HostSampler(), ReferenceSampler()), torch.device("cpu"))
-    assert [tally.num_differences for tally in found.tallies] == [0, 0, 0]
+    watched = [Watched(HostSampler()), Watched(ReferenceSampler())]
+    assert [len(found.differences) for found in run_all(Check(case), watched) if found] == [0] * 3

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from acceptor.backends.conformance.parts import Arrangement, put_together, take_apart
+from acceptor.backends.conformance.calls import moved
+from acceptor.backends.conformance.requests import Layout, Models, Request, lay_out
 from acceptor.core import (
     Block,
     Policy,
@@ -30,18 +31,30 @@ pytestmark = pytest.mark.gpu
 NUM_REQS = 10
 
 
-def arranged(step: Verification, order: list[int], arrangement: Arrangement) -> Verification:
-    """These requests of a batch in another place; what belongs to nobody is NaN."""
-    parts = take_apart(step.batch, step.wishes)
-    batch, params = put_together([parts[i] for i in order], step.batch, arrangement)
-    return Verification(batch, tuple(step.wishes[i] for i in order), params, step.policy)
+def arranged(step: Verification, order: list[int], layout: Layout) -> Verification:
+    """These requests of a dense batch in another place; what belongs to nobody is NaN."""
+    batch, num_rows = step.batch, step.batch.max_spec_len + 1
+    assert batch.draft_logits is not None
+    requests = [
+        Request(
+            params=step.wishes[place],
+            target_logits=batch.target_logits[place * num_rows : (place + 1) * num_rows],
+            draft_logits=batch.draft_logits[place],
+            draft_token_ids=tuple(batch.draft_token_ids[place].tolist()),
+            position=int(batch.positions[place]),
+        )
+        for place in order
+    ]
+    dtype, vocab_size = batch.target_logits.dtype, batch.vocab_size
+    models = Models(vocab_size, batch.draft_logits.shape[2], dtype, dtype, are_counted=False)
+    laid_out = moved(lay_out(models, requests, layout), torch.device("cuda"))
+    wishes = tuple(request.params for request in requests)
+    return Verification(laid_out, wishes, SamplingTensors.stack(wishes, "cuda"), step.policy)
 
 
-def assert_same_in(
-    backend: str, step: Verification, order: list[int], arrangement: Arrangement
-) -> None:
+def assert_same_in(backend: str, step: Verification, order: list[int], layout: Layout) -> None:
     expected = step.by(backend)
-    got = arranged(step, order, arrangement).by(backend)
+    got = arranged(step, order, layout).by(backend)
     assert_identical(got, expected, torch.tensor(order, device="cuda"))
 
 
@@ -56,7 +69,7 @@ def test_batch_size_order_and_slots_do_not_matter(
     num_slots = len(order) + 3
     slots = tuple((11 * i + 5) % num_slots for i in range(len(order)))
     assert len({*slots}) == len(slots)
-    assert_same_in(backend, step, order, Arrangement(slots, num_slots))
+    assert_same_in(backend, step, order, Layout(slots=slots, spare_slots=3))
 
 
 @every_fused_backend
@@ -66,7 +79,7 @@ def test_a_request_alone_is_the_request_among_others(backend: str, policy: Polic
     # Each recipe is compiled by itself; others than these find filtered rows' laws as these do.
     all_recipes = policy in (Strict(), Probabilistic(), Block())
     for request in range(5 if all_recipes else 2):
-        assert_same_in(backend, step, [request], Arrangement((0,), 1))
+        assert_same_in(backend, step, [request], Layout(slots=(0,)))
 
 
 @every_fused_backend
@@ -75,7 +88,7 @@ def test_a_request_alone_is_the_request_among_others(backend: str, policy: Polic
 def test_strides_and_spare_room_do_not_matter(backend: str, policy: Policy, gap: int) -> None:
     step = verification(policy, num_reqs=NUM_REQS)
     order = [4, 2, 9]
-    spare = Arrangement((2, 0, 1), 4, more_places=2, more_rows=3, gap=gap)
+    spare = Layout(slots=(2, 0, 1), spare_slots=1, spare_drafts=2, spare_rows=3, gap=gap)
     assert_same_in(backend, step, order, spare)
 
 
@@ -84,7 +97,7 @@ def test_strides_and_spare_room_do_not_matter(backend: str, policy: Policy, gap:
 def test_splitting_a_batch_does_not_matter(backend: str, policy: Policy) -> None:
     step = verification(policy, num_reqs=NUM_REQS)
     for half in ([*range(6)], [*range(6, NUM_REQS)]):
-        assert_same_in(backend, step, half, Arrangement(tuple(range(len(half))), len(half)))
+        assert_same_in(backend, step, half, Layout(slots=tuple(range(len(half)))))
 
 
 @every_fused_backend
@@ -99,7 +112,7 @@ def test_rows_that_large_batches_skip_do_not_matter(
     assert (expected.num_accepted < 2).any()
     for first in range(0, 200, 20):
         order = [*range(first, first + 20)]
-        assert_same_in(backend, step, order, Arrangement(tuple(range(20)), 20))
+        assert_same_in(backend, step, order, Layout(slots=tuple(range(20))))
 
 
 @every_fused_backend

@@ -10,9 +10,7 @@ import pytest
 from acceptor.app.bench.kernels.results import Run
 from acceptor.app.bench.kernels.table import markdown
 from acceptor.backends.conformance import Tally
-from acceptor.backends.conformance.beside import Beside
 from acceptor.backends.conformance.record import Record
-from acceptor.backends.conformance.table import markdown as conformance_tables
 from kit.gpu_record import as_record
 from kit.gpu_runs import table
 from lab.engine_speed import as_markdown, share_of_limit
@@ -71,9 +69,8 @@ def test_the_soak_lost_and_confused_nothing_and_kept_its_memory() -> None:
 )
 def test_the_tables_of_backends_are_what_the_records_say(path: Path) -> None:
     record = Record.read(path)
-    about, _, tables = path.with_suffix(".md").read_text(encoding="utf-8").partition(":\n\n")
-    assert about.startswith(f"Backend `{record.backend}` on {', '.join(record.machines)}")
-    assert tables == conformance_tables(record.tally, record.backend, record.beside)
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == record.page
+    assert record.is_conformant
 
 
 def test_a_run_of_tests_is_recorded_with_its_failures(tmp_path: Path) -> None:
@@ -87,20 +84,20 @@ def test_a_run_of_tests_is_recorded_with_its_failures(tmp_path: Path) -> None:
     assert "2 passed, 1 failed, 2 skipped" in table(tmp_path)
 
 
-@pytest.mark.parametrize("beside", [None, "other"])
+@pytest.mark.parametrize("others", [(), ("other",)])
 def test_two_backends_on_the_same_batches_have_three_rows(
-    tmp_path: Path, beside: str | None
+    tmp_path: Path, others: tuple[str, ...]
 ) -> None:
-    second = None if beside is None else Beside(beside, Tally(num_batches=6), Tally(num_batches=5))
-    Record("one", "cpu", (), Tally(num_batches=7), second).write(tmp_path / "equivalence-one.json")
+    record = Record.empty(["one", *others], "cpu")
+    found = [Tally(num_batches=7 - place) for place in range(len(record.tallies))]
+    record.including(1, found).write(tmp_path / "equivalence-one.json")
     rows = [row.split(" | ") for row in table(tmp_path).splitlines()[2:]]
     told = [(row[0].removeprefix("| "), row[-1].partition(" ")[0]) for row in rows]
     expected = [("equivalence, one", "7")]
-    if beside is not None:
-        expected += [("equivalence, other on the same batches", "6")]
-        expected += [("one and other, with each other", "5")]
+    if others:
+        expected += [("equivalence, other on the same batches", "6"), ("one and other", "5")]
     assert told == expected
-    assert ("BACKEND=one BESIDE=other" in rows[0][1]) == (beside is not None)
+    assert ("BACKEND=one BESIDE=other" in rows[0][1]) == bool(others)
 
 
 @pytest.mark.parametrize("findings", [0, 3, None])

@@ -34,15 +34,14 @@ def _rows(folder: Path) -> Iterator[tuple[str, ...]]:
 
 def _equivalence(record: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """Of a backend; of a second one, and of the two with each other, where both ran."""
-    backend, beside = record["backend"], record.get("beside")
-    chosen = f"BACKEND={backend}" + (f" BESIDE={beside['backend']}" if beside else "")
-    command = f"`make equivalence {chosen}`"
-    about = command, ", ".join(record["machines"]), record["date"]
-    yield f"equivalence, {backend}", *about, _equal(record["tally"])
-    if beside:
-        second = beside["backend"]
-        yield f"equivalence, {second} on the same batches", *about, _equal(beside["tally"])
-        yield f"{backend} and {second}, with each other", *about, _equal(beside["between"])
+    backend, *others = record["backends"]
+    chosen = f"BACKEND={backend}" + "".join(f" BESIDE={other}" for other in others)
+    about = f"`make equivalence {chosen}`", record["machine"], record["date"]
+    what = [f"equivalence, {backend}"]
+    for other in others:
+        what += [f"equivalence, {other} on the same batches", f"{backend} and {other}"]
+    for name, tally in zip(what, record["tallies"], strict=True):
+        yield name, *about, _equal(tally)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The contract in float64 NumPy, written from its text and not from any backend."""
 
 from .inputs import RequestInputs, split_verify
-from .margin import TOLERANCE, margin_of
+from .law import TOLERANCE, margin_of
+from .logprobs import RowLogprobs
 from .request import RequestOracle
 from .sample import SampleOracle, split_sample
 
@@ -9,6 +10,7 @@ __all__ = [
     "TOLERANCE",
     "RequestInputs",
     "RequestOracle",
+    "RowLogprobs",
     "SampleOracle",
     "margin_of",
     "split_sample",

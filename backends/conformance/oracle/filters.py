@@ -1,7 +1,4 @@
-"""min-p, top-k and top-p by brute force, and which tokens they may keep or cut by a hair.
-
-It refuses to know about logits: it sees log weights relative to the largest.
-"""
+"""min-p, top-k and top-p by brute force, and which tokens they may keep or cut by a hair."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A batch taken apart into requests of NumPy arrays; it refuses to interpret them."""
+"""A batch taken apart into requests of NumPy arrays."""
 
 from collections.abc import Sequence
 from itertools import pairwise

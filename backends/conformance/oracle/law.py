@@ -1,8 +1,6 @@
-"""What a row of logits says: an exact law, and the bounds inside which float32 must find it.
+"""What a row of logits says: an exact law, and the bounds inside which float32 must find it."""
 
-It refuses the tricks of a backend: filters sort, sums are plain, everything is float64.
-"""
-
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -11,8 +9,28 @@ from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
 from .filters import Flags, Support, kept
-from .margin import TOLERANCE, margin_of
 from .noise import Floats
+
+TOLERANCE = 1e-5
+"""Up to this margin a decision is a near-tie: float32 may decide it otherwise."""
+
+LEAST_MARGIN, MOST_MARGIN = 1e-17, 0.5
+
+
+def margin_of(may_turn: Callable[[float], bool]) -> float:
+    """The smallest relative change at which something may turn; infinite if none does.
+
+    Args:
+        may_turn: whether a change up to so much may turn it; once true, true for more.
+    """
+    if not may_turn(MOST_MARGIN):
+        return math.inf
+    low, high = math.log(LEAST_MARGIN), math.log(MOST_MARGIN)
+    while high - low > 0.01:
+        middle = (low + high) / 2
+        low, high = (low, middle) if may_turn(math.exp(middle)) else (middle, high)
+    return math.exp(high)
+
 
 LEAST = np.finfo(np.float64).min / 2
 """Stands for the logarithm of 0 where infinities would meet."""

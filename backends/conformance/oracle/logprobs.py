@@ -1,4 +1,4 @@
-"""Logprobs once more, with how exactly float32 can tell them; refuses to round."""
+"""Logprobs once more, with how exactly float32 can tell them."""
 
 import numpy as np
 from attrs import frozen
@@ -46,6 +46,12 @@ class RowLogprobs:
         order: list[int] = np.argsort(-self.values, kind="stable").tolist()
         return order
 
+    def is_close(self, token_id: int, value: float) -> bool:
+        """Whether a float32 logprob of a token may be this one."""
+        with np.errstate(over="ignore"):
+            expected = float(np.float32(self.values[token_id]))
+        return value == expected or abs(value - expected) <= self.tolerance(token_id)
+
     def gap(self, token_id: int, other: int) -> float:
         """How far apart two are, in nats; infinite where a filter may keep one of two it cuts."""
         values = self.values[[token_id, other]]
@@ -72,4 +78,7 @@ def _rounding(row: Row, temperature: float) -> Floats:
 
 
 def _log_softmax(logits: Floats) -> Floats:
-    return logits - log_sum(logits)
+    # Relative to the largest first: near the end of float64 a sum would lose the rest.
+    relative = logits - logits.max()
+    log_probs: Floats = relative - log_sum(relative)
+    return log_probs

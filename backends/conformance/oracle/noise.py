@@ -1,7 +1,4 @@
-"""The random numbers of the contract, derived anew from its text.
-
-It refuses to share a line with `acceptor.core.randomness`: an error there must show here.
-"""
+"""The random numbers of the contract, derived anew from its text."""
 
 import numpy as np
 from attrs import frozen

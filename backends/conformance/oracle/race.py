@@ -1,18 +1,31 @@
-"""One draw: the race in two levels, who else might have won it, and by how little.
+"""Values that are computed for a row when they are first asked for, and never twice."""
 
-It refuses normalisers: weights are compared as they are.
-"""
-
+from collections.abc import Callable
 from functools import cached_property
-from hashlib import blake2b
+from typing import Generic, TypeVar
 
 import numpy as np
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from .law import Law
-from .margin import margin_of
-from .noise import BLOCK_LEVEL, TARGET, TOKEN_LEVEL, Floats, Noise
-from .per_row import PerRow
+from .noise import BLOCK_LEVEL, TOKEN_LEVEL, Floats, Noise
+
+Value = TypeVar("Value")
+
+
+@define
+class PerRow(Generic[Value]):
+    """A list without a length whose entries come into being when looked at."""
+
+    compute: Callable[[int], Value]
+    _known: dict[int, Value] = field(factory=dict)
+
+    def __getitem__(self, row: int) -> Value:
+        """The value of a row."""
+        if row not in self._known:
+            self._known[row] = self.compute(row)
+        return self._known[row]
+
 
 BLOCK_SIZE = 512
 
@@ -30,14 +43,6 @@ class Draw:
     law: Law = field(eq=False)
     noise: Noise
     key: tuple[int, int, int]
-
-    @cached_property
-    def race(self) -> str:
-        """What tells it from other races: its noise and its candidates' weights."""
-        stream, position, draft_index = self.key
-        index = 0 if stream == TARGET else draft_index
-        law = blake2b(self.law.log_p.tobytes(), digest_size=8).hexdigest()
-        return f"{self.noise.seed}:{stream}:{position}:{index}:{law}"
 
     @cached_property
     def token_id(self) -> int:
@@ -62,11 +67,6 @@ class Draw:
         low, high = self._token_scores(bounds.low, block), self._token_scores(bounds.high, block)
         block_low, block_high = self._block_scores(bounds.low), self._block_scores(bounds.high)
         return _must_win(block_low, block_high, block) and _must_win(low, high, place)
-
-    @property
-    def margin(self) -> float:
-        """The smallest relative change of the weights that may let another token win."""
-        return margin_of(lambda tolerance: not self.is_certain(tolerance))
 
     @property
     def num_races(self) -> int:

@@ -1,7 +1,4 @@
-"""One request verified once more: what it must emit, and what else rounding could make it emit.
-
-It refuses to see its neighbours.
-"""
+"""One request verified once more: what it must emit, and what else rounding could make it emit."""
 
 from functools import cached_property
 
@@ -11,36 +8,21 @@ from attrs import field, frozen
 from ....core.output import Status
 from ....core.policies import Fly, Policy, RelaxedTopN, Strict, Synthetic, Typical
 from .inputs import RequestInputs
-from .lossy import total_variation
-from .margin import TOLERANCE
+from .law import TOLERANCE
+from .logprobs import RowLogprobs
 from .noise import RECOVER
-from .per_row import PerRow
 from .policies import (
     accepted_tokens,
     forgiven,
     residual_of,
     takes_last_success,
+    total_variation,
     uses_draft_law,
     verdict_of,
 )
-from .race import Draw
+from .race import Draw, PerRow
 from .verdict import Verdict
 from .view import RequestView
-
-
-@frozen
-class Decision:
-    """One decision on a request's path.
-
-    Attributes:
-        kind: what was decided: "acceptance", "final token", "target support" or "draft support".
-        row: where.
-        margin: the smallest relative change of the inputs that may turn it.
-    """
-
-    kind: str
-    row: int
-    margin: float
 
 
 @frozen
@@ -115,46 +97,16 @@ class RequestOracle:
         return last if takes_last_success(self.policy) else min(self.num_accepted + 1, last)
 
     @property
-    def final(self) -> Draw | None:
-        """The last token on the path; None if stopped."""
-        return self.finals[self.num_accepted]
+    def num_decisions(self) -> int:
+        """Tests of draft tokens and levels of races; a strict test is its row's race."""
+        final, tested = self.finals[self.num_accepted], range(self.num_tested)
+        tests = [self.view.samples[row].num_races if self.is_strict else 1 for row in tested]
+        return sum(tests) + (0 if final is None else final.num_races)
 
-    @property
-    def races(self) -> list[Draw]:
-        """All draws on the path; strict tests ask who won a row's race."""
-        draws = [self.view.samples[row] for row in self._tested] if self.is_strict else []
-        return draws if self.final is None else [*draws, self.final]
-
-    @property
-    def num_tests(self) -> int:
-        """How many draft tokens' tests decide that are no races."""
-        return 0 if self.is_strict else self.num_tested
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """All that was decided on the path, with its margin."""
-        tests = [Decision("acceptance", row, self.verdicts[row].margin) for row in self._tested]
-        if self.final is not None:
-            tests.append(Decision("final token", self.num_accepted, self.final.margin))
-        return tests + self._edges
-
-    @property
-    def _edges(self) -> list[Decision]:
-        edges = [
-            Decision("target support", row, self.view.target_laws[row].support_margin)
-            for row in range(min(self.num_accepted, self.num_draft_tokens) + 1)
-            if row < self.num_draft_tokens or self.view.stop is Status.OK
-        ]
-        if not self.view.uses_draft_law:
-            return edges
-        return edges + [
-            Decision("draft support", row, self.view.draft_laws[row].support_margin)
-            for row in self._tested
-        ]
-
-    @property
-    def _tested(self) -> range:
-        return range(self.num_tested)
+    def row_logprobs(self, row: int, *, processed: bool) -> RowLogprobs:
+        """Logprobs of the row that decides a place."""
+        raw, adjusted = self.inputs.target_logits[row], self.view.target_rows[row]
+        return RowLogprobs.of(raw, adjusted, self.inputs.recipe, processed=processed)
 
     def total_variation(self, row: int) -> float:
         """What a lossy policy caused at a decided row."""

@@ -1,7 +1,4 @@
-"""What is left for the recovered token: max(scale p - q, 0), and what to do if nothing is.
-
-It refuses to leave the logarithmic scale before the difference is taken.
-"""
+"""What is left for the recovered token: max(scale p - q, 0), and what to do if nothing is."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,4 @@
-"""One draw from one row once more: plain sampling and drafting.
-
-It refuses to see its neighbours.
-"""
+"""One draw from one row once more: plain sampling and drafting."""
 
 from functools import cached_property
 
@@ -13,6 +10,7 @@ from ....core.sampling_params import Recipe
 from ....core.sampling_tensors import SamplingTensors
 from .inputs import adjustments_of, floats, id_map, recipes_of, seeds_of, seen, slots_of
 from .law import Integers, Law, Row, adjust, law_of, place
+from .logprobs import RowLogprobs
 from .noise import Floats, Noise
 from .race import Draw
 
@@ -54,6 +52,10 @@ class SampleOracle:
             return None
         key = (self.stream, self.position, self.draft_index)
         return Draw(self._law, Noise(self.seed), key)
+
+    def row_logprobs(self, *, processed: bool) -> RowLogprobs:
+        """Logprobs of the row."""
+        return RowLogprobs.of(self.raw_logits, self.row, self.recipe, processed=processed)
 
     @cached_property
     def _law(self) -> Law:

@@ -1,15 +1,11 @@
-"""Answers to one question of a policy, with what else rounding could have answered.
-
-It refuses to average: an answer is certain or it is not.
-"""
+"""Answers to one question of a policy, with what else rounding could have answered."""
 
 import math
 from collections.abc import Callable
 
 from attrs import field, frozen
 
-from .law import Law
-from .margin import margin_of
+from .law import Law, margin_of
 
 
 @frozen

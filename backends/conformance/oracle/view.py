@@ -1,7 +1,4 @@
-"""One request as the contract sees it: where its draft ends, its laws, its draws, all on demand.
-
-It refuses to decide what is accepted: see `thresholds`.
-"""
+"""One request as the contract sees it: where its draft ends, its laws, its draws, all on demand."""
 
 from functools import cached_property
 
@@ -12,8 +9,7 @@ from ....core.output import Status
 from .inputs import RequestInputs
 from .law import Law, Row, adjust, law_of, one_hot, place
 from .noise import TARGET, Floats, Noise
-from .per_row import PerRow
-from .race import Draw
+from .race import Draw, PerRow
 
 
 @frozen

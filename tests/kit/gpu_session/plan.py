@@ -76,4 +76,6 @@ def _equivalence(backends: Sequence[str], folder: Path, limits: Sequence[str]) -
     beside = ("--beside", backends[0]) if len(backends) > 1 else ()
     file = str(folder / f"equivalence-{backend}.json")
     wishes = ("--backend", backend, *beside, *limits, "--json", file)
-    return Step(f"equivalence-{backend}", ("kit.equivalence", *wishes))
+    return Step(
+        f"equivalence-{backend}", ("acceptor.backends.conformance", "--batches", "10000", *wishes)
+    )

@@ -8,7 +8,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from acceptor.backends.conformance import rare_words
+from acceptor.backends.conformance import corners as rare_words
 from acceptor.core import (
     Policy,
     Probabilistic,

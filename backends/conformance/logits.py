@@ -1,27 +1,40 @@
-"""Rows of logits of every character, from a seeded generator; refuses to keep a state."""
+"""Rows of logits of every kind, from a seeded generator."""
 
 import torch
 from torch import Tensor
 
-from .case import Case
+from .case import LOGITS, Case
+
+ALL_KINDS = LOGITS[:-1]
 
 
 def target_logits(case: Case, num_rows: int, noise: torch.Generator) -> Tensor:
     """[num_rows, vocab_size] float32."""
+    if case.logits != "mixed":
+        return _rows(case, case.logits, num_rows, noise)
+    rows = [_rows(case, ALL_KINDS[row % len(ALL_KINDS)], 1, noise) for row in range(num_rows)]
+    return torch.cat([torch.empty(0, case.vocab_size), *rows])
+
+
+def _rows(case: Case, kind: str, num_rows: int, noise: torch.Generator) -> Tensor:
     shape = (num_rows, case.vocab_size)
     normal = torch.randn(shape, generator=noise)
-    match case.logits:
-        case "peaked":
-            return normal + _peaks(shape, noise)
-        case "flat":
-            return normal / 64
-        case "ties":
-            return (normal * 1.5).round()
-        case "constant":
-            return torch.zeros(shape)
-        case "large":
-            return normal * 500
-    return normal * 2
+    if kind == "sharp":
+        tokens = _any_ids(normal, noise)[:, None]
+        return normal.scatter_add(1, tokens, torch.full_like(normal[:, :1], 25.0))
+    if kind == "zipf":
+        ranks = torch.rand(shape, generator=noise).argsort(dim=-1) + 1
+        return normal / 2 - 1.1 * ranks.log()
+    scale = 1 / 64 if int(torch.randint(2, (), generator=noise)) else 1.0
+    largest = torch.finfo(getattr(torch, case.dtype)).max
+    return {
+        "lm": lambda: normal * 2 + _peaks(shape, noise),
+        "flat": lambda: normal * scale,
+        "ties": lambda: torch.round(normal * 1.5),
+        "constant": lambda: torch.zeros(shape),
+        "large": lambda: normal * 500,
+        "huge": lambda: normal.clamp(-1, 1) * largest,
+    }[kind]()
 
 
 def draft_logits(case: Case, target: Tensor, noise: torch.Generator) -> Tensor:
@@ -31,9 +44,11 @@ def draft_logits(case: Case, target: Tensor, noise: torch.Generator) -> Tensor:
     blur = torch.randn(target.shape, generator=noise)
     if case.logits == "ties":
         blur = blur.round()
-    if case.logits == "large":
-        blur = blur * 300
-    return target + blur * (1 / 128 if case.has("close drafter") else 0.7)
+    blur = blur * (1 / 128 if case.has("close drafter") else 0.7)
+    if case.logits in ("large", "huge", "mixed"):
+        # Of rows that span thousands a small blur changes nothing.
+        return target * (1 - 0.3 * blur.clamp(-1, 1).abs())
+    return target + blur
 
 
 def mask(logits: Tensor, noise: torch.Generator) -> Tensor:

@@ -1,0 +1,179 @@
+"""Calls of a backend under watch: on its device, on dirty memory, with its inputs kept in view.
+
+Batches are built and judged on the host. Processes that share a GPU take turns at it, and would
+wait for each of many hundred operations there.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol, TypeVar, cast
+
+import attrs
+import torch
+from attrs import define, field
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ...core.batch import SampleBatch, VerifyBatch
+from ...core.output import SampleOutput, VerifyOutput
+from ...core.policies import Policy
+from ...core.sampling_tensors import SamplingTensors
+from .findings import Difference
+
+Value = TypeVar("Value")
+Output = VerifyOutput | SampleOutput
+Called = TypeVar("Called", VerifyOutput, SampleOutput)
+
+EMPTY = {
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_like.default,
+    torch.ops.aten.empty_strided.default,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.new_empty_strided.default,
+}
+
+
+class Backend(Protocol):
+    """What is asked of a sampler here: see `Sampler`."""
+
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        """Accept a part of every draft and add one token."""
+        ...
+
+    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+        """Draw one token per request."""
+        ...
+
+
+@define
+class Watched:
+    """Calls a backend with tensors of the host.
+
+    Attributes:
+        backend: who answers.
+        device: where.
+        turn: entered for each call; limits how many processes call at once.
+        faults: inputs that a call changed, and outputs that are on another device.
+        outputs: of all calls but variations, in order.
+    """
+
+    backend: Backend
+    device: torch.device = torch.device("cpu")
+    turn: AbstractContextManager[object] = nullcontext()
+    faults: list[Difference] = field(factory=list, init=False)
+    outputs: list[Output] = field(factory=list, init=False)
+
+    def verify(
+        self,
+        batch: VerifyBatch,
+        params: SamplingTensors,
+        policy: Policy,
+        variation: str | None = None,
+    ) -> VerifyOutput:
+        """See `Sampler.verify`; a variation of an earlier call is not kept."""
+
+        def call(batch: VerifyBatch, params: SamplingTensors) -> VerifyOutput:
+            return self.backend.verify(batch, params, policy)
+
+        return self._call(call, (batch, params), variation)
+
+    def sample(
+        self, batch: SampleBatch, params: SamplingTensors, variation: str | None = None
+    ) -> SampleOutput:
+        """See `Sampler.sample`; a variation of an earlier call is not kept."""
+        return self._call(self.backend.sample, (batch, params), variation)
+
+    def _call(
+        self, call: Callable[..., Called], given: tuple[object, ...], variation: str | None
+    ) -> Called:
+        with self.turn:
+            there = moved(given, self.device)
+            before = {name: memory.clone() for name, memory in named_memory(there).items()}
+            with DirtyMemory() if variation == "repeat" else nullcontext():
+                output = call(*there)
+            for name, memory in named_memory(there).items():
+                # As bytes, because NaN is equal to itself.
+                if not torch.equal(memory, before[name]):
+                    self._note(f"input {name}", "untouched", "modified")
+            for name, memory in named_memory(output).items():
+                if memory.device.type != self.device.type:
+                    self._note(f"device of {name}", str(self.device), str(memory.device))
+            output = on_host(output)
+        if variation is None:
+            self.outputs.append(output)
+        return output
+
+    def _note(self, what: str, expected: str, got: str) -> None:
+        self.faults.append(Difference(-1, -1, what, expected, got, float("inf")))
+
+
+def moved(value: Value, device: torch.device) -> Value:
+    """A value whose tensors are on a device, with the gaps between their rows."""
+    return cast("Value", mapped(value, lambda tensor: _moved(tensor, device)))
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    if device.type == tensor.device.type:
+        return tensor
+    memory = _memory_of(tensor).to(device)
+    return torch.empty(0, dtype=tensor.dtype, device=device).set_(
+        memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
+    )
+
+
+def on_host(value: Value) -> Value:
+    """A value whose tensors are all on the host."""
+    return cast("Value", mapped(value, lambda tensor: tensor.cpu()))
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """An attrs value, or a tuple of them, with other tensors in the place of all it holds."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, tuple):
+        return (*(mapped(part, change) for part in value),)
+    if not attrs.has(type(value)):
+        return value
+    parts = attrs.asdict(value, recurse=False)
+    return attrs.evolve(value, **{name: mapped(part, change) for name, part in parts.items()})
+
+
+def named_memory(value: object, name: str = "") -> dict[str, Tensor]:
+    """The bytes of all tensors of a value, gaps between rows included."""
+    if isinstance(value, Tensor):
+        return {name: _memory_of(value)}
+    found: dict[str, Tensor] = {}
+    if isinstance(value, tuple):
+        for part in value:
+            found |= named_memory(part, name)
+    elif attrs.has(type(value)):
+        for attribute, part in attrs.asdict(cast("Any", value), recurse=False).items():
+            found |= named_memory(part, f"{name}.{attribute}".lstrip("."))
+    return found
+
+
+def _memory_of(tensor: Tensor) -> Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+
+
+class DirtyMemory(TorchDispatchMode):
+    """Within it every fresh tensor is NaN, True or a large number, so what is unwritten shows."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run the operator, and dirty what it only allocated."""
+        result = func(*args, **(kwargs or {}))
+        if func in EMPTY and isinstance(result, Tensor):
+            if result.is_floating_point():
+                result.fill_(torch.nan)
+            else:
+                result.fill_(torch.iinfo(result.dtype).max if result.dtype != torch.bool else 1)
+        return result

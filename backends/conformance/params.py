@@ -1,0 +1,110 @@
+"""Sampling parameters of every mix, from a seeded generator.
+
+A batch's first request asks for all that its features name, so features alone decide which kernels
+a batch takes.
+"""
+
+import math
+from typing import TypeVar
+
+import numpy as np
+from attrs import frozen
+
+from ...core.sampling_params import LogprobsMode, Recipe, SamplingParams
+from .case import Case
+
+Value = TypeVar("Value")
+
+ENDS = (1e4, 1e30, 3e38)
+"""Sizes of extreme biases and penalties: float32 ends at 3.4e38."""
+
+
+def all_params(case: Case) -> tuple[SamplingParams, ...]:
+    """The parameters of every request of a case."""
+    rng = np.random.default_rng(case.seed)
+    all_greedy = case.has("greedy") and rng.random() < 0.2
+    choices = (
+        _Choice(case, rng, place == 0, all_greedy) for place in range(len(case.num_draft_tokens))
+    )
+    return tuple(choice.params() for choice in choices)
+
+
+@frozen
+class _Choice:
+    """One request's, as the case's features allow."""
+
+    case: Case
+    rng: np.random.Generator
+    is_first: bool
+    is_greedy: bool
+
+    def params(self) -> SamplingParams:
+        recipe, adjusts = self._recipe(), self._asks("penalties", 0.6)
+        return SamplingParams(
+            temperature=recipe.temperature,
+            min_p=recipe.min_p,
+            top_k=recipe.top_k,
+            top_p=recipe.top_p,
+            seed=int(self.rng.integers(0, 2**64, dtype=np.uint64)),
+            draft=self._recipe() if self.case.has("draft recipe") else None,
+            logit_bias=self._bias() if self._asks("bias") else {},
+            repetition_penalty=self._repetition() if adjusts else 1.0,
+            presence_penalty=self._penalty((-0.5, 0.0, 0.71)) if adjusts else 0.0,
+            frequency_penalty=self._penalty((-0.3, 0.0, 0.25)) if adjusts else 0.0,
+            logprobs=self._logprobs() if self._asks("logprobs") else None,
+            logprobs_mode=LogprobsMode.PROCESSED if self._one_in(2) else LogprobsMode.RAW,
+        )
+
+    def _recipe(self) -> Recipe:
+        return Recipe(
+            temperature=self._temperature(),
+            min_p=self._one_of((1e-3, 0.05, 0.3, 1.0)) if self._asks("min-p") else 0.0,
+            top_k=self._one_of((1, 2, 3, 5, 20, 50, 600, 10**6)) if self._asks("top-k") else 0,
+            top_p=self._one_of((1e-6, 0.1, 0.5, 0.9, 0.95, 0.999)) if self._asks("top-p") else 1.0,
+        )
+
+    def _temperature(self) -> float:
+        may_be_greedy = self.case.has("greedy") and not self.is_first
+        if self.is_greedy or (may_be_greedy and self._one_in(2)):
+            return 0.0
+        if self._is_extreme():
+            return self._one_of((1e-30, 0.01, 0.03, 0.05, 20.0, 100.0, 1e8, 3e38))
+        return float(self.rng.uniform(0.2, 2.5)) if self.case.has("temperature") else 1.0
+
+    def _bias(self) -> dict[int, float]:
+        # Ids beyond the vocabulary are nobody's.
+        ids = self.rng.integers(0, self.case.vocab_size + 1, size=self.rng.integers(1, 6))
+        return {token_id: self._one_bias() for token_id in ids.tolist()}
+
+    def _one_bias(self) -> float:
+        if self.rng.random() < 0.3:
+            return -math.inf
+        return self._end() if self._is_extreme() else float(self.rng.normal(scale=3))
+
+    def _repetition(self) -> float:
+        if self._is_extreme():
+            return self._one_of((1.2e-38, 1e-4, *ENDS))
+        # 1 would be no penalty, which the first request must have.
+        return self._one_of((0.5, 1.25, 1.37) if self.is_first else (0.5, 1.0, 1.25, 1.37))
+
+    def _penalty(self, usual: tuple[float, ...]) -> float:
+        return self._end() if self._is_extreme() else self._one_of(usual)
+
+    def _end(self) -> float:
+        return self._one_of((-1.0, 1.0)) * self._one_of(ENDS)
+
+    def _logprobs(self) -> int:
+        # The widest decides the shape of all.
+        return min(20 if self.is_first else self._one_of((0, 1, 4, 20)), self.case.vocab_size)
+
+    def _is_extreme(self) -> bool:
+        return self.case.has("extremes") and self._one_in(2)
+
+    def _asks(self, feature: str, share: float = 0.7) -> bool:
+        return self.case.has(feature) and (self.rng.random() < share or self.is_first)
+
+    def _one_in(self, number: int) -> bool:
+        return bool(self.rng.integers(number) == 0)
+
+    def _one_of(self, values: tuple[Value, ...]) -> Value:
+        return values[self.rng.integers(len(values))]

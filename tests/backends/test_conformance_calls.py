@@ -1,0 +1,118 @@
+"""Calls under watch: nothing is lost on the way to a device, and what a call writes is seen."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from acceptor.backends.conformance import Case
+from acceptor.backends.conformance.calls import Watched, mapped, on_host
+from acceptor.backends.conformance.inputs import make_inputs
+from acceptor.core import (
+    Policy,
+    SampleBatch,
+    SampleOutput,
+    SamplingTensors,
+    Strict,
+    VerifyBatch,
+    VerifyOutput,
+)
+
+META = torch.device("meta")
+CASE = Case(seed=3, vocab_size=7, num_draft_tokens=(2, 1), features=frozenset({"strides", "slots"}))
+
+
+@frozen(eq=False)
+class Inner:
+    few: Tensor
+    none: None = None
+
+
+@frozen(eq=False)
+class Outer:
+    name: str
+    inner: Inner
+    rows: Tensor
+
+
+def test_everything_but_tensors_stays() -> None:
+    value = Outer("a", Inner(torch.tensor([True, False])), torch.zeros(3, 4)[:, 1:3])
+    got, number = mapped((value, 3), lambda tensor: tensor.to(META))
+    assert (got.name, got.inner.none, number) == ("a", None, 3)
+    for new, old in ((got.rows, value.rows), (got.inner.few, value.inner.few)):
+        assert (new.device, new.shape, new.dtype) == (META, old.shape, old.dtype)
+    assert on_host(value).rows.data_ptr() == value.rows.data_ptr()
+
+
+class Backend:
+    """Answers nothing of worth; does something to its inputs."""
+
+    def __init__(self, change: Callable[[VerifyBatch], object] = lambda _: None) -> None:
+        self.change = change
+        self.seen: list[VerifyBatch] = []
+
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        """See `Sampler.verify`."""
+        assert params.num_reqs == batch.num_reqs
+        assert policy == Strict()
+        self.seen.append(batch)
+        self.change(batch)
+        fresh = torch.empty(batch.num_reqs, 3, dtype=torch.int64)
+        few = torch.zeros(batch.num_reqs, dtype=torch.int32)
+        return VerifyOutput(fresh, few, few, None, None)
+
+    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+        """See `Sampler.sample`."""
+        raise NotImplementedError
+
+
+def verified(backend: Backend, device: str = "cpu", variation: str | None = None) -> Watched:
+    inputs = make_inputs(CASE).with_arbitrary_drafts()
+    watched = Watched(backend, torch.device(device))
+    watched.verify(inputs.verify_batch(), SamplingTensors.stack(inputs.params), Strict(), variation)
+    return watched
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        (lambda _: None, []),
+        (lambda batch: batch.positions.add_(1), ["input positions"]),
+        (
+            lambda batch: batch.target_logits.as_strided((1,), (1,), 7).zero_(),
+            ["input target_logits"],
+        ),
+        (
+            lambda batch: batch.draft_token_ids.untyped_storage().resize_(0),
+            ["input draft_token_ids"],
+        ),
+    ],
+    ids=["nothing", "written", "written between rows", "emptied"],
+)
+def test_a_changed_input_is_named(
+    change: Callable[[VerifyBatch], object], names: list[str]
+) -> None:
+    assert [fault.decision for fault in verified(Backend(change)).faults] == names
+
+
+def test_memory_is_dirty_in_a_repeated_call_which_is_not_kept() -> None:
+    dirty, clean = verified(Backend(), variation="repeat"), verified(Backend())
+    assert dirty.outputs == []
+    assert len(clean.outputs) == 1
+    seen: list[Tensor] = []
+    verified(Backend(lambda _: seen.append(torch.empty(3))), variation="repeat")
+    assert seen[0].isnan().all()
+
+
+@pytest.mark.gpu
+def test_tensors_lie_on_a_device_as_they_did_and_outputs_must() -> None:
+    backend = Backend()
+    watched = verified(backend, "cuda")
+    (there,), here = backend.seen, make_inputs(CASE).with_arbitrary_drafts().verify_batch()
+    for name in ("target_logits", "positions", "slot_ids", "draft_token_ids"):
+        new, old = getattr(there, name), getattr(here, name)
+        assert (new.device.type, new.stride(), new.dtype) == ("cuda", old.stride(), old.dtype)
+        assert torch.equal(new.cpu(), old)
+    assert {fault.decision.split()[0] for fault in watched.faults} == {"device"}

@@ -1,0 +1,96 @@
+"""A planted bug: the reference with one thing changed, as a backend and as code under proof.
+
+Each is a bug that some engine has had, or nearly had; `bugs_in_draws`, `bugs_in_laws` and
+`bugs_in_batches` list them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, cast
+from unittest.mock import patch
+
+from attrs import evolve, field, frozen
+from hypothesis.strategies import SearchStrategy
+
+from acceptor.backends.conformance import Case, cases, policies
+from acceptor.backends.conformance.strategies import POLICIES
+from acceptor.backends.reference import ReferenceSampler
+from acceptor.core import (
+    Policy,
+    SampleBatch,
+    SampleOutput,
+    SamplingTensors,
+    VerifyBatch,
+    VerifyOutput,
+)
+
+Batch = VerifyBatch | SampleBatch
+Change = tuple[object, str, object]
+Read = tuple[Batch, SamplingTensors]
+
+
+def _as_set(features: Iterable[str]) -> frozenset[str]:
+    return frozenset(features)
+
+
+@frozen
+class Bug:
+    """The reference with a bug.
+
+    Attributes:
+        name: what is wrong.
+        changes: (owner, attribute, what to put there) while it lives.
+        misread: what it makes of a batch and its parameters before a call begins.
+        spoil: what it does to the output of a verification.
+        policy: the only policy under which it shows; None if it shows under all.
+        features: what random batches need for it to show soon.
+        least_vocab_size: the same.
+        shown_by: "batches" or "corners" of the conformance kit, or "proof" alone.
+        check: the check of the proof that must fail; None for bugs that change no law.
+        sampled: the policy whose frequencies a sample shows it in; None if no sample would.
+    """
+
+    name: str
+    changes: tuple[Change, ...] = ()
+    misread: Callable[[Any, SamplingTensors], Read] | None = None
+    spoil: Callable[[VerifyBatch, VerifyOutput], VerifyOutput] | None = None
+    policy: str | None = None
+    features: frozenset[str] = field(default=frozenset(), converter=_as_set)
+    least_vocab_size: int = 1
+    shown_by: str = "batches"
+    check: str | None = None
+    sampled: Policy | None = None
+
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        """See `Sampler.verify`."""
+        with self.planted():
+            read: Read = (batch, params) if self.misread is None else self.misread(batch, params)
+            output = ReferenceSampler().verify(cast("VerifyBatch", read[0]), read[1], policy)
+            return output if self.spoil is None else self.spoil(batch, output)
+
+    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+        """See `Sampler.sample`."""
+        with self.planted():
+            read: Read = (batch, params) if self.misread is None else self.misread(batch, params)
+            return ReferenceSampler().sample(cast("SampleBatch", read[0]), read[1])
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Let its changes live for a while."""
+        with ExitStack() as stack:
+            for owner, attribute, new in self.changes:
+                stack.enter_context(patch.object(owner, attribute, new))
+            yield
+
+    def batches(self) -> SearchStrategy[Case]:
+        """Small ones that have what it needs to show."""
+        names = [*POLICIES] if self.policy is None else [self.policy]
+
+        def showing(case: Case) -> Case:
+            return evolve(
+                case,
+                features=case.features | self.features,
+                vocab_size=max(case.vocab_size, self.least_vocab_size),
+            )
+
+        return cases(policies(names), largest_vocabulary=600).map(showing)

@@ -1,0 +1,271 @@
+"""Bugs planted in what logits become, and in what policies compare, accept and leave."""
+
+from typing import Any
+
+import torch
+from attrs import evolve
+from torch import Tensor
+
+from acceptor.backends.reference import recipe, request, verify
+from acceptor.core import (
+    Block,
+    DraftView,
+    Fly,
+    Probabilistic,
+    RelaxedTopN,
+    Rule,
+    SampleBatch,
+    SamplingTensors,
+    Strict,
+    Synthetic,
+    Typical,
+)
+from acceptor.core.policies.lossy import entropy
+from kit.bugs import Bug
+
+EXACT_LAW = "exact law: {}, {}"
+PLAIN = EXACT_LAW.format("probabilistic", "draft model")
+RECIPE = EXACT_LAW.format("probabilistic", "other recipe")
+
+
+def _residual_of_p(_: object, view: DraftView, row: int) -> Tensor:
+    return view.target_log_probs[row].clone()
+
+
+def _residual_without_subtraction(_: object, view: DraftView, row: int) -> Tensor:
+    assert view.draft_log_probs is not None
+    log_p, log_q = view.target_log_probs[row], view.draft_log_probs[row]
+    return torch.where(log_p > log_q, log_p, -torch.inf)
+
+
+def _residual_as_if_one_hot(_: object, view: DraftView, row: int) -> Tensor:
+    return view.target_log_probs[row].index_fill(0, view.draft_token_ids[row], -torch.inf)
+
+
+def _unscaled_residual(_: object, view: DraftView, row: int) -> Tensor:
+    return Probabilistic().log_residual(view, row)
+
+
+def _accepts_equal_samples_too(
+    policy: Any, view: DraftView, right: Any = Probabilistic.log_thresholds
+) -> Tensor:
+    return torch.maximum(right(policy, view), Strict().log_thresholds(view))
+
+
+def _raw_log_probs(logits: Tensor, *_: object) -> Tensor:
+    return logits.log_softmax(dim=-1)
+
+
+def _unmapped(law: Tensor, size: int, _: object, right: Any = request.in_target_ids) -> Tensor:
+    placed: Tensor = right(law, size, None)
+    return placed
+
+
+def _cut_to_the_draft(*given: Any, right: Any = verify._view) -> DraftView:
+    view: DraftView = right(*given)
+    if view.draft_log_probs is None or view.num_draft_tokens == 0:
+        return view
+    known = view.draft_log_probs[0] > -torch.inf
+    cut = view.target_log_probs.masked_fill(~known, -torch.inf).log_softmax(dim=-1)
+    return evolve(view, target_log_probs=cut)
+
+
+def _next_rows(*given: Any, right: Any = verify._view) -> DraftView:
+    view: DraftView = right(*given)
+    return evolve(view, target_log_probs=view.target_log_probs.roll(-1, dims=0))
+
+
+def _bonus_without_filters(
+    view: DraftView, policy: Any, draws: Any, row: int, right: Any = verify._final_token
+) -> Tensor:
+    if row < view.num_draft_tokens:
+        final: Tensor = right(view, policy, draws, row)
+        return final
+    raw = draws.rows.logits[row : row + 1].to(torch.float64)
+    tokens: Tensor = draws.target_tokens(raw.log_softmax(dim=-1), row)
+    return tokens
+
+
+def _forget_drafts(counts: Any, slots: Tensor, _: Tensor | None = None) -> recipe.SeenTokens:
+    return recipe.SeenTokens(counts.prompt_mask[slots], counts.output_counts[slots])
+
+
+def _penalties_before_bias(
+    logits: Tensor, params: SamplingTensors, requests: Tensor, seen: recipe.SeenTokens | None
+) -> Tensor:
+    adjusted = logits.to(torch.float64)
+    if params.penalties is not None and seen is not None:
+        adjusted = recipe._penalise(adjusted, params.penalties, requests, seen)
+    return adjusted if params.bias is None else recipe._add_bias(adjusted, params.bias, requests)
+
+
+def _keep_above(scaled: Tensor, threshold: Tensor) -> Tensor:
+    highest = scaled.amax(dim=-1, keepdim=True)
+    return scaled.masked_fill((scaled <= threshold) & (scaled < highest), -torch.inf)
+
+
+def _top_p(scaled: Tensor, top_p: Tensor, *, one_less: bool) -> Tensor:
+    """Keep one token less, or one more where the mass before it is exactly top_p."""
+    ordered = scaled.sort(dim=-1, descending=True).values
+    mass = ordered.softmax(dim=-1).cumsum(dim=-1)
+    kept = mass < top_p if one_less else mass.roll(1, dims=-1) <= top_p
+    kept[:, 0] = True
+    last_kept = ordered.gather(1, kept.sum(dim=-1, keepdim=True) - 1)
+    return scaled.masked_fill((scaled < last_kept) & (top_p < 1), -torch.inf)
+
+
+def _stop_before_top_p(scaled: Tensor, top_p: Tensor) -> Tensor:
+    return _top_p(scaled, top_p, one_less=True)
+
+
+def _go_on_at_top_p(scaled: Tensor, top_p: Tensor) -> Tensor:
+    return _top_p(scaled, top_p, one_less=False)
+
+
+def _top_p_first(scaled: Tensor, filters: Any, requests: Tensor) -> Tensor:
+    if filters.any_top_p:
+        scaled = recipe._cut_top_p(scaled, filters.top_p[requests, None].to(torch.float64))
+    if filters.any_top_k:
+        scaled = recipe._cut_top_k(scaled, filters.top_k[requests, None].long())
+    if filters.any_min_p:
+        scaled = recipe._cut_min_p(scaled, filters.min_p[requests, None].to(torch.float64))
+    return scaled
+
+
+def _exactly_k(scaled: Tensor, top_k: Tensor) -> Tensor:
+    rank = torch.where(top_k == 0, scaled.shape[1], top_k).clamp(max=scaled.shape[1])
+    order = scaled.sort(dim=-1, descending=True, stable=True).indices.argsort(dim=-1)
+    return scaled.masked_fill(order >= rank, -torch.inf)
+
+
+def _draft_without_recipe(batch: Any, params: SamplingTensors) -> tuple[Any, SamplingTensors]:
+    if isinstance(batch, SampleBatch):
+        return batch, params
+    ones = torch.where(params.draft.temperature == 0, 0.0, 1.0)
+    plain = evolve(
+        params.draft, temperature=ones, any_min_p=False, any_top_k=False, any_top_p=False
+    )
+    return batch, evolve(params, draft=plain)
+
+
+def _unconditional(policy: Synthetic) -> tuple[float, ...]:
+    return policy.rates
+
+
+def _shorter_window(policy: Fly, view: DraftView, right: Any = Fly._forgiven) -> Tensor:
+    shorter: Tensor = right(evolve(policy, window=max(policy.window - 1, 0)), view)
+    return shorter
+
+
+def _larger_threshold(policy: Typical, view: DraftView) -> Tensor:
+    log_p = view.target_log_probs[: view.num_draft_tokens]
+    threshold = (policy.delta * (-entropy(log_p)).exp()).clamp(min=policy.epsilon)
+    return log_p.exp() > threshold[:, None]
+
+
+def _only_n(policy: RelaxedTopN, view: DraftView) -> Tensor:
+    p = view.target_log_probs[: view.num_draft_tokens].exp()
+    largest = p.topk(min(policy.top_n, p.shape[1]), dim=-1)
+    inside = torch.zeros_like(p, dtype=torch.bool).scatter_(1, largest.indices, 1)
+    return inside & (p >= largest.values[:, :1] - policy.delta) & (p > 0)
+
+
+def _in_residual(name: str, wrong: object, policy: type = Probabilistic) -> Bug:
+    known = "block" if policy is Block else "probabilistic"
+    return Bug(
+        name,
+        ((policy, "log_residual", wrong),),
+        policy=known,
+        check=EXACT_LAW.format(known, "draft model"),
+        sampled=policy(),
+    )
+
+
+BUGS = (
+    _in_residual("residual = p", _residual_of_p),
+    _in_residual("residual = p where p > q, without the − q", _residual_without_subtraction),
+    _in_residual("residual as if the draft were one-hot", _residual_as_if_one_hot),
+    _in_residual("block's residual without the running product", _unscaled_residual, Block),
+    Bug(
+        "accepts if u < p/q or equal to the target's sample",
+        (
+            (Probabilistic, "log_thresholds", _accepts_equal_samples_too),
+            (Probabilistic, "uses_target_samples", True),
+        ),
+        policy="probabilistic",
+        check=PLAIN,
+        sampled=Probabilistic(),
+    ),
+    Bug("raw q, processed drafts", ((request, "log_probs", _raw_log_probs),), check=RECIPE),
+    Bug(
+        "draft recipe ignored in verification",
+        misread=_draft_without_recipe,
+        features=("temperature",),
+    ),
+    Bug(
+        "q left in draft ids",
+        ((request, "in_target_ids", _unmapped),),
+        shown_by="proof",
+        check=EXACT_LAW.format("probabilistic", "mapped"),
+    ),
+    Bug(
+        "target cut to the draft's vocabulary",
+        ((verify, "_view", _cut_to_the_draft),),
+        check=EXACT_LAW.format("probabilistic", "narrower"),
+    ),
+    Bug(
+        "target rows off by one",
+        ((verify, "_view", _next_rows),),
+        check=PLAIN,
+        sampled=Probabilistic(),
+    ),
+    Bug(
+        "bonus token without filters",
+        ((verify, "_final_token", _bonus_without_filters),),
+        check=RECIPE,
+    ),
+    Bug(
+        "penalties forget the draft",
+        ((recipe.SeenTokens, "before_rows", _forget_drafts),),
+        features=("penalties",),
+        check=EXACT_LAW.format("probabilistic", "penalties"),
+    ),
+    Bug(
+        "penalties before the bias",
+        ((request, "adjust_logits", _penalties_before_bias),),
+        features=("penalties", "bias"),
+    ),
+    Bug("filters cut the edge", ((recipe, "_keep_from", _keep_above),), features=("top-k",)),
+    Bug(
+        "top-p stops a token early",
+        ((recipe, "_cut_top_p", _stop_before_top_p),),
+        features=("top-p",),
+    ),
+    Bug(
+        "top-p goes on where its mass is reached",
+        ((recipe, "_cut_top_p", _go_on_at_top_p),),
+        shown_by="proof",
+        check="edge: top-p at equality",
+    ),
+    Bug("top-p before top-k", ((recipe, "_filtered", _top_p_first),), features=("top-p", "top-k")),
+    Bug("top-k breaks ties", ((recipe, "_cut_top_k", _exactly_k),), features=("top-k",)),
+    Bug(
+        "block stops at the first failure",
+        ((Block, "rule", Rule.FIRST_FAILURE),),
+        policy="block",
+        check=EXACT_LAW.format("block", "draft model"),
+        sampled=Block(),
+    ),
+    Bug(
+        "synthetic rates taken as conditional",
+        ((Synthetic, "conditional_rates", property(_unconditional)),),
+        policy="synthetic",
+    ),
+    Bug("fly's window too short", ((Fly, "_forgiven", _shorter_window),), policy="fly"),
+    Bug(
+        "typical takes the larger bound",
+        ((Typical, "_accepted", _larger_threshold),),
+        policy="typical",
+    ),
+    Bug("relaxed breaks ties", ((RelaxedTopN, "_accepted", _only_n),), policy="relaxed"),
+)
