@@ -188,8 +188,8 @@ def test_what_the_compiler_is_told_is_true(backend: str) -> None:
     policy = Typical() if backend == "reference" else Probabilistic()
     logprobs = 3 if backend == "reference" else None
     verify = VerifyOperator(backend, policy, wishes(device, logprobs=logprobs))
-    call = (verify._call, verify._wishes, *arguments)
+    call = (verify._call, verify._param_tensors, *arguments)
     torch.library.opcheck(torch.ops.acceptor.verify.default, call)
     draw = SampleOperator(backend=backend, params=wishes(device, logprobs=logprobs))
-    call = (draw._call, draw._wishes, arguments[0][:NUM_REQS], arguments[3])
+    call = (draw._call, draw._param_tensors, arguments[0][:NUM_REQS], arguments[3])
     torch.library.opcheck(torch.ops.acceptor.sample.default, call)
