@@ -77,7 +77,7 @@ class DecodeStep:
             drawn.status,
             frontier.last_token_ids[:, 1],
             frontier.lengths,
-            frontier.rooms,
+            frontier.draft_limits,
             self.memory.max_len,
         )
         return Draft(token_ids, positions, status, drawn.logits, drawn.draft_to_target)

@@ -54,9 +54,9 @@ class Frontier:
         last_token_ids: [num_reqs, 2] int64, the last two known tokens; twice the first where there
             is only one.
         lengths: [num_reqs] int64, how many tokens are known: the position decided next.
-        rooms: [num_reqs] int64, how many draft tokens are of use at most.
+        draft_limits: [num_reqs] int64, how many draft tokens are of use at most.
         max_length: the largest of the lengths, where it is known without asking the device.
-        num_spec_tokens: the largest of the rooms, or more.
+        num_spec_tokens: the largest of the draft limits, or more.
         slot_ids: [num_reqs] int64.
         params: the requests' sampling parameters.
         known: slot -> all known tokens, in the order of the batch, for drafters that read them on
@@ -65,7 +65,7 @@ class Frontier:
 
     last_token_ids: Tensor
     lengths: Tensor
-    rooms: Tensor
+    draft_limits: Tensor
     max_length: int | None
     num_spec_tokens: int
     slot_ids: Tensor
@@ -73,12 +73,12 @@ class Frontier:
     known: Mapping[int, Sequence[int]] = field(factory=dict)
 
     @classmethod
-    def of(cls, running: Running, rooms: Sequence[int]) -> "Frontier":
+    def of(cls, running: Running, draft_limits: Sequence[int]) -> "Frontier":
         """Look at the requests.
 
         Args:
             running: the batch.
-            rooms: how many draft tokens are of use to each.
+            draft_limits: how many draft tokens are of use to each.
         """
         known = [state.token_ids for state in running.states]
         lengths = [len(token_ids) for token_ids in known]
@@ -86,9 +86,9 @@ class Frontier:
         return cls(
             last_token_ids=torch.tensor(last_two(known), device=device),
             lengths=torch.tensor(lengths, device=device),
-            rooms=torch.tensor(rooms, device=device),
+            draft_limits=torch.tensor(draft_limits, device=device),
             max_length=max(lengths),
-            num_spec_tokens=max(rooms),
+            num_spec_tokens=max(draft_limits),
             slot_ids=running.slot_ids,
             params=running.params,
             known={state.slot_id: state.token_ids for state in running.states},

@@ -100,14 +100,14 @@ class RequestState:
         self.token_ids = list(self.request.prompt_token_ids)
         self.output = OutputText(self.request.stop)
 
-    def room_for_draft(self, num_spec_tokens: int, draft_context: int, num_more: int = 0) -> int:
+    def draft_limit(self, num_spec_tokens: int, draft_context: int, num_more: int = 0) -> int:
         """How many draft tokens are of use: one more token follows them, and the drafter ends.
 
         num_more: tokens that will have been emitted by then.
         """
         length, wanted = len(self.token_ids) + num_more, self.request.num_spec_tokens
-        room = max(0, min(self.max_len - 1, draft_context) - length)
-        return min(room, num_spec_tokens if wanted is None else min(wanted, num_spec_tokens))
+        limit = max(0, min(self.max_len - 1, draft_context) - length)
+        return min(limit, num_spec_tokens if wanted is None else min(wanted, num_spec_tokens))
 
     def surely_goes_on(self, verdict: Verdict) -> bool:
         """Whether it does not end with these tokens, as far as ids tell; text might hold a stop."""

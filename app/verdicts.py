@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
+import torch
 from attrs import evolve
 from torch import Tensor
 
@@ -11,16 +12,19 @@ from ..core.output import Logprobs, Status, VerifyOutput
 from .drafter import Draft
 from .request import TokenLogprobs
 from .request_state import Verdict
-from .step_integers import pack_integers
 
 RequestLogprobs = list[TokenLogprobs]
 
 
 def pack(draft: Draft, output: VerifyOutput) -> Tensor:
-    """All integers that the host wants to see of a step: see `pack_integers`."""
-    return pack_integers(
-        draft.token_ids, draft.status, output.token_ids, output.num_accepted, output.status
-    )
+    """All integers that the host wants to see of a step, so that it reads once.
+
+    Returns:
+        [num_reqs, 3 * num_tokens + 3] int32: draft token ids and their status, emitted token ids,
+        the number accepted and the status.
+    """
+    numbers = (output.num_accepted[:, None], output.status[:, None])
+    return torch.cat((draft.token_ids.int(), draft.status, output.token_ids.int(), *numbers), 1)
 
 
 def read_verdicts(packed: Tensor, output: VerifyOutput) -> list[Verdict]:
@@ -30,30 +34,32 @@ def read_verdicts(packed: Tensor, output: VerifyOutput) -> list[Verdict]:
         packed: from `pack`.
         output: what was packed; read once more only if it holds more than integers.
     """
-    num_tokens = packed.shape[1] // 3 - 1
+    on_host, num_tokens = packed.cpu(), packed.shape[1] // 3 - 1
+    integers = on_host.split((num_tokens, num_tokens, num_tokens + 1, 1, 1), 1)
     variation = output.total_variation
     requests = zip(
-        packed.tolist(),
+        *(part.tolist() for part in integers),
         repeat(()) if output.logprobs is None else _read_logprobs(output.logprobs),
         repeat(()) if variation is None else variation.tolist(),
         strict=False,
     )
-    return [_verdict(numbers, num_tokens, *beside) for numbers, *beside in requests]
+    return [_verdict(*request) for request in requests]
 
 
 def _verdict(
-    numbers: list[int],
-    num_tokens: int,
+    drafted: list[int],
+    draft_status: list[int],
+    token_ids: list[int],
+    num_accepted: list[int],
+    status: list[int],
     logprobs: Sequence[TokenLogprobs],
     total_variation: Sequence[float],
 ) -> Verdict:
-    drafted, draft_status = numbers[:num_tokens], numbers[num_tokens : 2 * num_tokens]
-    *token_ids, num_accepted, status = numbers[2 * num_tokens :]
     verdict = Verdict(
         token_ids=token_ids[: _num_before_padding(token_ids)],
         num_draft_tokens=_num_before_padding(drafted),
-        num_accepted=num_accepted,
-        status=_status(status),
+        num_accepted=num_accepted[0],
+        status=_status(status[0]),
         logprobs=logprobs,
         total_variation=total_variation,
     )

@@ -11,8 +11,8 @@ from ...core.sampling_tensors import SamplingTensors
 from ..drafter import Draft
 from ..frontier import Frontier, Running
 from ..request_state import Verdict
-from ..step_integers import hand_over
-from ..verdicts import read_verdicts
+from ..verdicts import pack, read_verdicts
+from .step_rows import StepRows
 
 
 @frozen(eq=False)
@@ -20,7 +20,7 @@ class Answer:
     """What a step decides, on its way to the host.
 
     Attributes:
-        packed: see `acceptor.app.step_integers.pack_integers`; there, once it has arrived.
+        packed: see `acceptor.app.verdicts.pack`; there, once it has arrived.
         output: see `read_verdicts`.
         arrived: when; None where nothing has to be waited for.
     """
@@ -50,50 +50,41 @@ class CapturedStep:
     """A recorded step, and where it reads and writes.
 
     Attributes:
-        numbers: [6, num_rows] int64: the last token but one, the last, the length, the room for
-            drafts, the slot, and 1 where somebody is. A step leaves them as the next one needs them
-            if every room stays what it is.
+        rows: the requests, as the step finds them; it leaves them as the next one needs them.
         params: of the requests.
         drafts: [num_spec_tokens, num_rows] int64, where drafts go that are made on the host.
-        packed: see `acceptor.app.step_integers.pack_integers`.
+        packed: see `acceptor.app.verdicts.pack`.
         output: what was packed.
         replay: runs it.
         loaded: the batch whose parameters are in `params`.
-        rooms: for its drafts, as they are in `numbers`.
+        draft_limits: as they are in `rows`.
     """
 
-    numbers: Tensor
+    rows: StepRows
     params: SamplingTensors
     drafts: Tensor
     packed: Tensor = field(init=False)
     output: VerifyOutput = field(init=False)
     replay: Callable[[], None] = field(init=False)
     loaded: Running | None = field(default=None, init=False)
-    rooms: list[int] = field(factory=list, init=False)
+    draft_limits: list[int] = field(factory=list, init=False)
 
     def frontier(self) -> Frontier:
         """What the step reads; a graph does not know how long its sequences are."""
         return Frontier(
-            last_token_ids=self.numbers[:2].t(),
-            lengths=self.numbers[2],
-            rooms=self.numbers[3],
-            slot_ids=self.numbers[4],
+            last_token_ids=self.rows.last_token_ids,
+            lengths=self.rows.lengths,
+            draft_limits=self.rows.draft_limits,
+            slot_ids=self.rows.slot_ids,
             max_length=None,
             num_spec_tokens=len(self.drafts),
             params=self.params,
         )
 
-    def hand_over(self, draft: Draft) -> None:
-        """The last of a step: leave its answer for the host, and numbers for the next step."""
-        output = self.output
-        self.packed = hand_over(
-            self.numbers,
-            draft.token_ids,
-            draft.status,
-            output.token_ids,
-            output.num_accepted,
-            output.status,
-        )
+    def finish(self, draft: Draft, output: VerifyOutput) -> None:
+        """The last of a step: leave its answer for the host, and rows for the next step."""
+        self.output, self.packed = output, pack(draft, output)
+        self.rows.advance(output.token_ids, output.num_accepted)
 
     def launch(self) -> Answer:
         """Run it."""

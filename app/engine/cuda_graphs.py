@@ -10,18 +10,18 @@ from weakref import WeakKeyDictionary
 
 import torch
 from attrs import define, field
-from torch import Tensor
 
 from ...core.batch import PADDING_TOKEN_ID
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft, Drawn
-from ..frontier import Frontier, Running, last_two
+from ..frontier import Frontier, Running
 from ..request_state import RequestState, Verdict
 from .capture import Record, cuda_recorder
 from .captured_step import Answer, CapturedStep
 from .fixed_params import copy_params, fixed_copy, kind_of
 from .runner import EagerRunner, Runner
+from .step_rows import StepRows
 
 MAX_GRAPHS = 128
 """Each keeps some megabytes; the oldest gives way when requests of ever new kinds come."""
@@ -53,17 +53,17 @@ class GraphRunner:
         return Running.gather(states, self.step.target.device, num_rows(len(states)))
 
     def run(
-        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
+        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`."""
         if not self._begun:
-            self._launch(running, rooms, token_counts, [()] * len(rooms))
+            self._launch(running, draft_limits, token_counts, [()] * len(draft_limits))
         return self._begun.popleft().verdicts()[: len(running.states)]
 
     def begin(
         self,
         running: Running,
-        rooms: Sequence[int],
+        draft_limits: Sequence[int],
         token_counts: TokenCounts | None,
         gained: Sequence[Sequence[int]] | None,
     ) -> bool:
@@ -71,12 +71,12 @@ class GraphRunner:
         if not self.step.drafter.on_device:
             return False
         if gained is not None:
-            self._launch(running, rooms, token_counts, gained)
+            self._launch(running, draft_limits, token_counts, gained)
             return True
-        captured = self._captured_for(running, max(rooms), token_counts)
+        captured = self._captured_for(running, max(draft_limits), token_counts)
         # It writes over all of the step before but its answer.
         may_begin = captured is self._last and captured.is_read_at_once
-        if may_begin and captured.rooms == list(rooms):
+        if may_begin and captured.draft_limits == list(draft_limits):
             self._replay(captured)
             return True
         return False
@@ -88,12 +88,12 @@ class GraphRunner:
     def _launch(
         self,
         running: Running,
-        rooms: Sequence[int],
+        draft_limits: Sequence[int],
         token_counts: TokenCounts | None,
         gained: Sequence[Sequence[int]],
     ) -> None:
-        captured = self._captured_for(running, max(rooms), token_counts)
-        self._load(captured, running, rooms, gained)
+        captured = self._captured_for(running, max(draft_limits), token_counts)
+        self._load(captured, running, draft_limits, gained)
         self._replay(captured)
 
     def _replay(self, captured: CapturedStep) -> None:
@@ -116,19 +116,18 @@ class GraphRunner:
     def _capture(
         self, running: Running, num_spec_tokens: int, token_counts: TokenCounts | None
     ) -> CapturedStep:
-        device, rows = self.step.target.device, running.params.num_reqs
+        device, num_rows = self.step.target.device, running.params.num_reqs
         captured = CapturedStep(
-            numbers=self._idle_numbers(rows).to(device),
+            rows=StepRows(self._rows((), (), (), num_rows).buffer.to(device)),
             params=fixed_copy(running.params),
-            drafts=torch.full((num_spec_tokens, rows), PADDING_TOKEN_ID, device=device),
+            drafts=torch.full((num_spec_tokens, num_rows), PADDING_TOKEN_ID, device=device),
         )
 
         def run() -> None:
             frontier = captured.frontier()
             draft = self._draft(captured, frontier)
             logits = self.step.score(frontier, draft)
-            captured.output = self.step.verify(frontier, draft, logits, token_counts)
-            captured.hand_over(draft)
+            captured.finish(draft, self.step.verify(frontier, draft, logits, token_counts))
 
         captured.replay = self.record(run)
         return captured
@@ -142,38 +141,31 @@ class GraphRunner:
         self,
         captured: CapturedStep,
         running: Running,
-        rooms: Sequence[int],
+        draft_limits: Sequence[int],
         gained: Sequence[Sequence[int]],
     ) -> None:
         if captured.loaded is not running:
             copy_params(captured.params, running.params)
             captured.loaded = running
-        captured.rooms = list(rooms)
-        known = [
-            (*state.token_ids[-2:], *more)
-            for state, more in zip(running.states, gained, strict=True)
-        ]
-        numbers = self._idle_numbers(captured.numbers.shape[1])
-        numbers[:, : len(known)] = torch.tensor(
-            [
-                [*two, len(state.token_ids) + len(more), room, state.slot_id, 1]
-                for two, more, room, state in zip(
-                    last_two(known), gained, rooms, running.states, strict=True
-                )
-            ]
-        ).t()
-        captured.numbers.copy_(numbers, non_blocking=True)
+        captured.draft_limits = list(draft_limits)
+        rows = self._rows(running.states, gained, draft_limits, captured.rows.num_rows)
+        captured.rows.copy_from(rows)
         if len(captured.drafts) and not self.step.drafter.on_device:
-            draft = self.step.draft(Frontier.of(running, rooms))
+            draft = self.step.draft(Frontier.of(running, draft_limits))
             captured.drafts.fill_(PADDING_TOKEN_ID)
-            captured.drafts[: draft.token_ids.shape[1], : len(known)] = draft.token_ids.t()
+            captured.drafts[: draft.token_ids.shape[1], : len(draft_limits)] = draft.token_ids.t()
 
-    def _idle_numbers(self, rows: int) -> Tensor:
-        """Rows of a request of one token that is never asked for a draft."""
-        numbers = torch.zeros((6, rows), dtype=torch.int64)
-        numbers[2] = 1
-        numbers[4] = self.step.memory.num_slots
-        return numbers
+    def _rows(
+        self,
+        states: Sequence[RequestState],
+        gained: Sequence[Sequence[int]],
+        draft_limits: Sequence[int],
+        num_rows: int,
+    ) -> StepRows:
+        idle_slot_id = self.step.memory.num_slots
+        return StepRows.of(
+            states, gained, draft_limits, num_rows=num_rows, idle_slot_id=idle_slot_id
+        )
 
 
 def num_rows(num_reqs: int) -> int:

@@ -118,10 +118,10 @@ class Loop:
         self.decode_seconds += perf_counter() - began
 
     def _step(self, running: Running) -> None:
-        rooms = self._rooms([0] * len(running.states))
+        draft_limits = self._draft_limits([0] * len(running.states))
         counts = None if running.params.penalties is None else self._counts()
-        is_ahead = self._begin_ahead(running, counts, rooms)
-        verdicts = self.runner.run(running, rooms, counts)
+        is_ahead = self._begin_ahead(running, counts, draft_limits)
+        verdicts = self.runner.run(running, draft_limits, counts)
         now = perf_counter()
         self.has_begun = is_ahead or self._begin_next(running, counts, verdicts)
         is_useful = self._act_on(verdicts, now)
@@ -140,26 +140,30 @@ class Loop:
                 is_useful &= verdict.status is Status.OK
         return is_useful and any(entry.state.finish_reason is None for entry in self._batch)
 
-    def _begin_ahead(self, running: Running, counts: TokenCounts | None, rooms: list[int]) -> bool:
+    def _begin_ahead(
+        self, running: Running, counts: TokenCounts | None, draft_limits: list[int]
+    ) -> bool:
         """Begin this step, unless it has begun, and the one after it."""
-        if counts is not None or not self._may_begin_ahead(rooms):
+        if counts is not None or not self._may_begin_ahead(draft_limits):
             return False
-        has_begun = self.has_begun or self.runner.begin(running, rooms, counts, [()] * len(rooms))
-        return has_begun and self.runner.begin(running, rooms, counts, None)
+        has_begun = self.has_begun or self.runner.begin(
+            running, draft_limits, counts, [()] * len(draft_limits)
+        )
+        return has_begun and self.runner.begin(running, draft_limits, counts, None)
 
-    def _may_begin_ahead(self, rooms: list[int]) -> bool:
+    def _may_begin_ahead(self, draft_limits: list[int]) -> bool:
         """Whether a step after the next one is of the same requests, whatever that one emits.
 
         A request may still end with a token that it emits; what it gets behind that is dropped.
         """
-        most = [room + 1 for room in rooms]
+        most = [limit + 1 for limit in draft_limits]
         return (
             not self._batch_will_change()
             and all(
                 entry.state.goes_on_after(num_more)
                 for entry, num_more in zip(self._batch, most, strict=True)
             )
-            and self._rooms(most) == rooms
+            and self._draft_limits(most) == draft_limits
         )
 
     def _drop(self) -> None:
@@ -172,8 +176,8 @@ class Loop:
         if not self._batch_surely_stays(verdicts):
             return False
         gained = [verdict.token_ids for verdict in verdicts]
-        rooms = self._rooms([len(token_ids) for token_ids in gained])
-        return self.runner.begin(running, rooms, counts, gained)
+        draft_limits = self._draft_limits([len(token_ids) for token_ids in gained])
+        return self.runner.begin(running, draft_limits, counts, gained)
 
     def _batch_surely_stays(self, verdicts: Sequence[Verdict]) -> bool:
         """Whether the next step will surely be of the same requests."""
@@ -187,10 +191,10 @@ class Loop:
             self.arrivals or self.cancelled_ids or len(self.schedule.admitted()) > len(self._batch)
         )
 
-    def _rooms(self, nums_more: Sequence[int]) -> list[int]:
+    def _draft_limits(self, nums_more: Sequence[int]) -> list[int]:
         drafter = self.parts.drafter
         return [
-            entry.state.room_for_draft(drafter.num_spec_tokens, drafter.max_model_len, num_more)
+            entry.state.draft_limit(drafter.num_spec_tokens, drafter.max_model_len, num_more)
             for entry, num_more in zip(self._batch, nums_more, strict=True)
         ]
 

@@ -26,13 +26,13 @@ class Runner(Protocol):
         ...
 
     def run(
-        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
+        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """Draft, score and verify every request of a batch; the step may have begun already.
 
         Args:
             running: the batch.
-            rooms: how many draft tokens are of use to each request.
+            draft_limits: how many draft tokens are of use to each request.
             token_counts: None unless a request has penalties.
 
         Returns:
@@ -43,7 +43,7 @@ class Runner(Protocol):
     def begin(
         self,
         running: Running,  # noqa: ARG002, for runners that begin early
-        rooms: Sequence[int],  # noqa: ARG002
+        draft_limits: Sequence[int],  # noqa: ARG002
         token_counts: TokenCounts | None,  # noqa: ARG002
         gained: Sequence[Sequence[int]] | None,  # noqa: ARG002
     ) -> bool:
@@ -53,11 +53,11 @@ class Runner(Protocol):
 
         Args:
             running: the batch.
-            rooms: as `run` will be told.
+            draft_limits: as `run` will be told.
             token_counts: the same.
             gained: tokens that the requests will have by then, beside those that they have. None
                 where only the device knows, because the step before it has begun and has not been
-                read; that one must be of the same batch, rooms and counts.
+                read; that one must be of the same batch, limits and counts.
         """
         return False
 
@@ -81,10 +81,10 @@ class EagerRunner(Runner):
         return Running.gather(states, self.step.target.device)
 
     def run(
-        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
+        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`."""
-        frontier = Frontier.of(running, rooms)
+        frontier = Frontier.of(running, draft_limits)
         draft = self.step.draft(frontier)
         logits = self.step.score(frontier, draft)
         output = self.step.verify(frontier, draft, logits, token_counts)

@@ -127,19 +127,19 @@ class AdaptiveRunner(Runner):
         return self.runner.gather(states)
 
     def run(
-        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
+        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`."""
-        verdicts = self.runner.run(running, self.choose(running.states, rooms), token_counts)
+        verdicts = self.runner.run(running, self.choose(running.states, draft_limits), token_counts)
         for state, verdict in zip(running.states, verdicts, strict=True):
             self._record(state).observe(verdict.num_draft_tokens, verdict.num_accepted)
         return verdicts
 
-    def choose(self, states: Sequence[RequestState], rooms: Sequence[int]) -> list[int]:
+    def choose(self, states: Sequence[RequestState], draft_limits: Sequence[int]) -> list[int]:
         """For each request the K that promises the most tokens per second of this step."""
         prices, num_reqs = self._prices_of(len(states)), len(states)
         # Most likely tokens first; a request's own are in order, since each needs those before it.
-        offers = sorted(self._offers(states, rooms), reverse=True)
+        offers = sorted(self._offers(states, draft_limits), reverse=True)
         best: list[Offer] = []
         best_rate = num_reqs / prices.shared[0]
         for longest in range(1, max((-place for _, place, _ in offers), default=0) + 1):
@@ -151,10 +151,12 @@ class AdaptiveRunner(Runner):
             lengths[request] += 1
         return lengths
 
-    def _offers(self, states: Sequence[RequestState], rooms: Sequence[int]) -> Iterator[Offer]:
-        for request, (state, room) in enumerate(zip(states, rooms, strict=True)):
+    def _offers(
+        self, states: Sequence[RequestState], draft_limits: Sequence[int]
+    ) -> Iterator[Offer]:
+        for request, (state, limit) in enumerate(zip(states, draft_limits, strict=True)):
             chances = self._record(state).chances(self.profile)
-            for place, reach in zip(range(1, room + 1), accumulate(chances, mul), strict=False):
+            for place, reach in zip(range(1, limit + 1), accumulate(chances, mul), strict=False):
                 yield reach, -place, request
 
     def _record(self, state: RequestState) -> DraftRecord:

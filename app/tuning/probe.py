@@ -98,11 +98,11 @@ class PartsProbe(Runner):
         return Running.gather(states, self._step.target.device)
 
     def run(
-        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
+        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `acceptor.app.engine.runner.Runner.run`."""
         drawn = int(self._generator.choice(self.lengths))
-        shorter = [min(room, drawn) for room in rooms]
+        shorter = [min(limit, drawn) for limit in draft_limits]
         self._stopwatch.reset()
         frontier = Frontier.of(running, shorter)
         with self._stopwatch.time("draft"):
@@ -148,14 +148,14 @@ class WholeProbe:
         return self.runner.gather(states)
 
     def run(
-        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
+        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`, which waits for the device itself."""
         began = self.clock()
-        verdicts = self.runner.run(running, rooms, token_counts)
+        verdicts = self.runner.run(running, draft_limits, token_counts)
         self._last = StepSample(
-            num_reqs=len(rooms),
-            num_spec_tokens=self.num_spec_tokens if max(rooms) else 0,
+            num_reqs=len(draft_limits),
+            num_spec_tokens=self.num_spec_tokens if max(draft_limits) else 0,
             times=StepTimes(graph=self.clock() - began),
         )
         self.drafts += _drafts_of(verdicts)
@@ -164,12 +164,12 @@ class WholeProbe:
     def begin(
         self,
         running: Running,
-        rooms: Sequence[int],
+        draft_limits: Sequence[int],
         token_counts: TokenCounts | None,
         gained: Sequence[Sequence[int]] | None,
     ) -> bool:
         """See `Runner.begin`; what the host does meanwhile is measured as it is served."""
-        return self.runner.begin(running, rooms, token_counts, gained)
+        return self.runner.begin(running, draft_limits, token_counts, gained)
 
     def drop(self) -> None:
         """See `Runner.drop`."""

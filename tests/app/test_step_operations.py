@@ -253,8 +253,8 @@ def test_a_step_starts_few_operations_beside_its_forwards(
     runner = GraphRunner(step_of(target, draft, policy), repeated(started))
     states = [state_of(seed) for seed in range(NUM_REQS)]
     with torch.inference_mode():
-        rooms, gained = [NUM_SPEC_TOKENS] * NUM_REQS, [()] * NUM_REQS
-        runner.begin(runner.gather(states), rooms, None, gained)
+        draft_limits, gained = [NUM_SPEC_TOKENS] * NUM_REQS, [()] * NUM_REQS
+        runner.begin(runner.gather(states), draft_limits, None, gained)
     forwards = times(FORWARD + LAYER, NUM_SPEC_TOKENS + 1)
     assert started.counts == forwards + BESIDE_FORWARDS + Counter(kept)
 

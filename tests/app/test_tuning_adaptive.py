@@ -122,10 +122,10 @@ class Watched(Runner):
         return self.runner.gather(states)
 
     def run(
-        self, running: Running, rooms: Sequence[int], token_counts: TokenCounts | None
+        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
-        self.lengths.append(rooms)
-        return self.runner.run(running, rooms, token_counts)
+        self.lengths.append(draft_limits)
+        return self.runner.run(running, draft_limits, token_counts)
 
 
 def test_a_draft_that_is_never_right_is_given_up_and_tried_again(pair: Pair) -> None:
@@ -169,7 +169,7 @@ def test_each_request_of_a_batch_has_its_own_length(
 
 
 @pytest.mark.parametrize(
-    ("token", "rooms", "expected"),
+    ("token", "draft_limits", "expected"),
     [
         # What nobody pays for is taken along as far as there is room.
         (0.0, (6, 6), [6, 6]),
@@ -180,14 +180,14 @@ def test_each_request_of_a_batch_has_its_own_length(
     ],
 )
 def test_what_a_token_costs_decides_whose_drafts_are_long(
-    pair: Pair, token: float, rooms: tuple[int, int], expected: list[int]
+    pair: Pair, token: float, draft_limits: tuple[int, int], expected: list[int]
 ) -> None:
     _, runner = engine(pair, Strict(), costs(draft=0.1, token=token))
     states = [make_state(), make_state()]
     for state, num_accepted in zip(states, (MAX_SPEC_TOKENS, 0), strict=True):
         for _ in range(100):
             runner._record(state).observe(MAX_SPEC_TOKENS, num_accepted)
-    assert runner.choose(states, rooms) == expected
+    assert runner.choose(states, draft_limits) == expected
 
 
 def make_state() -> RequestState:
