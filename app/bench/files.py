@@ -51,6 +51,20 @@ def write_record(path: Path, record: AttrsInstance) -> None:
     write_file(path, on_one_line + "\n")
 
 
+def write_outputs(
+    record: AttrsInstance, text: str, json_file: Path | None, markdown_file: Path | None
+) -> None:
+    """Write what was asked for.
+
+    Raises:
+        ConfigError: a file cannot be written.
+    """
+    if json_file is not None:
+        write_record(json_file, record)
+    if markdown_file is not None:
+        write_file(markdown_file, text)
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """What a JSON file holds.
 

@@ -1,4 +1,4 @@
-"""What `acceptor bench` does after its flags are parsed. Importing this imports everything."""
+"""What `acceptor bench` does, once its flags are parsed; importing this imports everything."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,21 +7,21 @@ from typing import Any
 from attrs import evolve, fields_dict
 from rich.console import Console
 
-from ...core.errors import ConfigError, UnavailableError
+from ...core.errors import ConfigError
 from ...core.sampling_params import SamplingParams
 from ..config import DrafterConfig, ModelsConfig
 from ..policies import POLICIES, PolicySettings, SyntheticSettings
 from ..tuning.goodput import Goodput
 from ..tuning.results import read_results as read_tuned
-from .comparison import print_comparison
-from .files import make_room, write_file
-from .markdown import as_markdown
+from .drawing import need_matplotlib
+from .files import make_room, write_outputs
 from .pair import Pair, load_pair, random_pair
+from .plots import draw_all
 from .progress import progress_bars
-from .results import BenchResults, read_results, write_results
+from .results import BenchResults, read_results
 from .run import SHAPING, Bench
 from .sweep import Load, Sweep
-from .tables import print_results
+from .tables import as_markdown, print_comparison, print_results
 
 Options = Mapping[str, Any]
 OUTPUT_FILES = ("json_file", "markdown_file")
@@ -38,23 +38,21 @@ def run(options: Options) -> None:
         make_room(options[name])
     earlier = None if options["compare"] is None else read_results(options["compare"])
     if options["plots"] is not None:
-        _plotting()
+        need_matplotlib("--plots")
         make_room(options["plots"] / "picture")
     bench = make_bench(options)
     with progress_bars(shown=True) as begin:
         results = bench.run(begin)
     console = Console(highlight=False)
-    _print_load(console, results)
     cpu_time: bool = options["cpu_time"]
+    _print_load(console, results)
     print_results(console, results, cpu_time=cpu_time)
     if earlier is not None:
         print_comparison(console, results, earlier, cpu_time=cpu_time)
-    if options["json_file"] is not None:
-        write_results(results, options["json_file"])
-    if options["markdown_file"] is not None:
-        write_file(options["markdown_file"], as_markdown(results, cpu_time=cpu_time))
+    text = as_markdown(results, cpu_time=cpu_time)
+    write_outputs(results, text, options["json_file"], options["markdown_file"])
     if options["plots"] is not None:
-        for path in _plotting().draw_all(results, options["plots"], cpu_time=cpu_time):
+        for path in draw_all(results, options["plots"], cpu_time=cpu_time):
             console.print(f"drawn: {path}", soft_wrap=True)
 
 
@@ -162,16 +160,6 @@ def _prompts_name(options: Options) -> str:
 def _some(options: Options, kind: type[Any]) -> dict[str, Any]:
     """The options that are fields of a class, where they were given."""
     return {name: options[name] for name in fields_dict(kind) if options.get(name) is not None}
-
-
-def _plotting() -> Any:
-    try:
-        from . import plots  # noqa: PLC0415, matplotlib is optional
-    except ImportError as error:
-        raise UnavailableError(
-            f"--plots: {error}; install with: pip install 'acceptor[bench]'"
-        ) from None
-    return plots
 
 
 def _print_load(console: Console, results: BenchResults) -> None:

@@ -1,6 +1,6 @@
 """The models of a benchmark, loaded once for all of its runs.
 
-They are those of `acceptor.app.wiring`, or have random weights and a real model's shape.
+They are those of `acceptor.app.wiring`, or have nothing of a real model but its shape.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,17 +15,16 @@ from ...adapters.model_config import ModelConfig
 from ...adapters.random_weights import random_model
 from ...backends import load_sampler
 from ...core.errors import CheckpointError, ConfigError
-from ...core.policies import Policy
+from ...core.policies import Policy, Probabilistic
 from ...core.ports import LanguageModel, Sampler
 from ..config import Config, DrafterConfig, ModelsConfig
 from ..drafter import Drafter, NoDrafter
 from ..engine.cuda_graphs import new_runner
-from ..engine.parts import Parts
+from ..engine.parts import Parts, refuse_text
 from ..engine.runner import EagerRunner
 from ..model_drafter import ModelDrafter
 from ..ngram_drafter import NgramDrafter
 from ..policies import PolicySettings, make_policy
-from ..request_state import Detokenizer
 from ..threads import use_threads
 from ..wiring import wire
 from .requests import Reader
@@ -53,23 +52,40 @@ class NoText:
 
 @frozen(eq=False, kw_only=True)
 class Pair:
-    """A target, perhaps a draft, and what reads and writes their tokens.
+    """A target, what drafts for it, and what reads and writes their tokens.
 
     Attributes:
-        target: whose law the output follows.
-        draft: proposes: a model, or what looks drafts up; None for plain decoding only.
-        encode: from a text to token ids; None without a tokenizer.
-        new_detokenizer: makes what turns one output's tokens into text.
-        eos_token_ids: tokens that end an output.
+        parts: of some setting; without a tokenizer they encode no text.
         names: of both models, for the record; no paths.
     """
 
-    target: LanguageModel[Any]
-    draft: LanguageModel[Any] | NgramDrafter | None
-    encode: Callable[[str], Sequence[int]] | None
-    new_detokenizer: Callable[[], Detokenizer]
-    eos_token_ids: frozenset[int]
+    parts: Parts
     names: dict[str, str]
+
+    @classmethod
+    def without_text(
+        cls, target: LanguageModel[Any], drafter: Drafter[Any], names: dict[str, str]
+    ) -> "Pair":
+        """A pair that has no tokenizer."""
+        parts = Parts(
+            target=target,
+            drafter=drafter,
+            sampler=load_sampler("reference"),
+            policy=Probabilistic(),
+            eos_token_ids=frozenset(),
+            new_detokenizer=NoText,
+        )
+        return cls(parts=parts, names=names)
+
+    @property
+    def target(self) -> LanguageModel[Any]:
+        """Whose law the output follows."""
+        return self.parts.target
+
+    @property
+    def encode(self) -> Callable[[str], Sequence[int]] | None:
+        """From a text to token ids; None without a tokenizer."""
+        return None if self.parts.encode is refuse_text else self.parts.encode
 
     @property
     def reader(self) -> Reader:
@@ -80,7 +96,7 @@ class Pair:
             max_model_len=self.target.max_model_len,
         )
 
-    def parts(self, setting: Setting, policy_settings: PolicySettings) -> Parts:
+    def parts_of(self, setting: Setting, policy_settings: PolicySettings) -> Parts:
         """What decodes under a setting.
 
         Raises:
@@ -89,28 +105,25 @@ class Pair:
         """
         policy = make_policy(policy_settings, setting.num_spec_tokens)
         sampler = load_sampler(setting.backend)
-        return Parts(
-            target=self.target,
+        return evolve(
+            self.parts,
             drafter=self._drafter(sampler, policy, setting.num_spec_tokens),
             sampler=sampler,
             policy=policy,
-            eos_token_ids=self.eos_token_ids,
-            new_detokenizer=self.new_detokenizer,
             # The reference looks at its input, which a graph cannot.
             new_runner=EagerRunner if setting.backend == "reference" else new_runner,
         )
 
     def _drafter(self, sampler: Sampler, policy: Policy, num_spec_tokens: int) -> Drafter[Any]:
+        drafter = self.parts.drafter
         if not num_spec_tokens:
             return NoDrafter()
-        if self.draft is None:
-            raise ConfigError(
-                f"num_spec_tokens: expected 0 without a draft model, got {num_spec_tokens}"
-            )
-        if isinstance(self.draft, NgramDrafter):
-            return evolve(self.draft, num_spec_tokens=num_spec_tokens)
-        return ModelDrafter(
-            model=self.draft, sampler=sampler, policy=policy, num_spec_tokens=num_spec_tokens
+        if isinstance(drafter, ModelDrafter):
+            return evolve(drafter, sampler=sampler, policy=policy, num_spec_tokens=num_spec_tokens)
+        if isinstance(drafter, NgramDrafter):
+            return evolve(drafter, num_spec_tokens=num_spec_tokens)
+        raise ConfigError(
+            f"num_spec_tokens: expected 0 without a draft model, got {num_spec_tokens}"
         )
 
 
@@ -122,34 +135,24 @@ def load_pair(models: ModelsConfig, drafter: DrafterConfig) -> Pair:
     """
     wired = wire(Config(models=models, drafter=drafter))
     use_threads(models.num_threads, wired.directory)
-    wired_drafter = wired.decoder.drafter
-    draft: LanguageModel[Any] | NgramDrafter | None = None
     names = {"target": _name(models.target, "bundled target")}
-    if isinstance(wired_drafter, ModelDrafter):
-        draft = wired_drafter.model
-        names["draft"] = _name(models.draft, "bundled draft")
-    elif isinstance(wired_drafter, NgramDrafter):
-        draft = wired_drafter
-    if drafter.name in ("ngram", "early-exit"):
-        names["draft"] = _what_drafts(draft)
-    return Pair(
-        target=wired.decoder.target,
-        draft=draft,
-        encode=wired.tokenizer.encode,
-        new_detokenizer=wired.tokenizer.stream,
-        eos_token_ids=wired.decoder.eos_token_ids,
-        names=names,
-    )
+    if not isinstance(wired.decoder.drafter, NoDrafter):
+        names["draft"] = _what_drafts(wired.decoder.drafter, drafter, models.draft)
+    return Pair(parts=wired.decoder, names=names)
 
 
 def _name(given: str | None, bundled: str) -> str:
     return bundled if given is None else Path(given).name
 
 
-def _what_drafts(draft: LanguageModel[Any] | NgramDrafter | None) -> str:
-    if isinstance(draft, TransformerModel):
-        return f"early exit after layer {draft.config.num_layers}"
-    return "n-gram"
+def _what_drafts(made: Drafter[Any], drafter: DrafterConfig, draft: str | None) -> str:
+    if drafter.name == "ngram":
+        return "n-gram"
+    if drafter.name == "early-exit":
+        assert isinstance(made, ModelDrafter)
+        assert isinstance(made.model, TransformerModel)
+        return f"early exit after layer {made.model.config.num_layers}"
+    return _name(draft, "bundled draft")
 
 
 def random_pair(
@@ -174,39 +177,45 @@ def random_pair(
         CheckpointError: a file is unfit, or both have other vocabularies.
         InvalidInputError: the context, the early exit or the decay is unfit.
     """
-    _check_drafter(drafter, draft_file)
+    if drafter.name == "model" and draft_file is None:
+        raise ConfigError("drafter: expected --draft-random-weights beside model, got none")
+    if drafter.name in ("ngram", "early-exit") and draft_file is not None:
+        raise ConfigError(f"--draft-random-weights: expected none beside {drafter.name}")
     if layer_decay is None:
         layer_decay = _usual_decay(target_file, drafter)
     target = _random("target", target_file, models, models.max_model_len, layer_decay)
+    made = _random_drafter(draft_file, models, drafter, target)
     names = {"target": f"{target_file.stem}, random weights"}
     if layer_decay != 1:
         names["target"] += f" with decay {layer_decay:.3g}"
-    draft: TransformerModel | NgramDrafter | None = None
-    if drafter.name in ("ngram", "early-exit"):
-        draft = _without_weights(drafter, target)
-        names["draft"] = _what_drafts(draft)
-    elif draft_file is not None:
-        draft = _random_draft(draft_file, models, target)
+    if draft_file is not None:
         names["draft"] = f"{draft_file.stem}, random weights"
+    elif not isinstance(made, NoDrafter):
+        names["draft"] = _what_drafts(made, drafter, None)
     _use_threads(models, target)
-    return Pair(
-        target=target,
-        draft=draft,
-        encode=None,
-        new_detokenizer=NoText,
-        eos_token_ids=frozenset(),
-        names=names,
-    )
+    return Pair.without_text(target, made, names)
 
 
-def _without_weights(
-    drafter: DrafterConfig, target: TransformerModel
-) -> TransformerModel | NgramDrafter:
+def _random_drafter(
+    file: Path | None, models: ModelsConfig, drafter: DrafterConfig, target: TransformerModel
+) -> Drafter[Any]:
     if drafter.name == "ngram":
         return NgramDrafter(
             num_spec_tokens=1, max_ngram=drafter.max_ngram, min_ngram=drafter.min_ngram
         )
-    return target.first_layers(_exit_layer(drafter, target.config))
+    if drafter.name == "early-exit":
+        model = target.first_layers(_exit_layer(drafter, target.config))
+    elif file is None:
+        return NoDrafter()
+    else:
+        model = _random("draft", file, models, None)
+    if model.vocab_size != target.vocab_size:
+        raise CheckpointError(
+            f"{file}: vocab_size: expected {target.vocab_size}, as the target has, got "
+            f"{model.vocab_size}"
+        )
+    sampler = load_sampler("reference")
+    return ModelDrafter(model=model, sampler=sampler, policy=Probabilistic(), num_spec_tokens=1)
 
 
 def _exit_layer(drafter: DrafterConfig, config: ModelConfig) -> int:
@@ -218,23 +227,6 @@ def _usual_decay(target_file: Path, drafter: DrafterConfig) -> float:
         return 1.0
     # The sum of a geometric series is cut there by this share of it.
     return float(ADDED_BEHIND_EXIT ** (1 / _exit_layer(drafter, ModelConfig.read(target_file))))
-
-
-def _check_drafter(drafter: DrafterConfig, draft_file: Path | None) -> None:
-    if drafter.name == "model" and draft_file is None:
-        raise ConfigError("drafter: expected --draft-random-weights beside model, got none")
-    if drafter.name in ("ngram", "early-exit") and draft_file is not None:
-        raise ConfigError(f"--draft-random-weights: expected none beside {drafter.name}")
-
-
-def _random_draft(file: Path, models: ModelsConfig, target: TransformerModel) -> TransformerModel:
-    draft = _random("draft", file, models, None)
-    if draft.vocab_size != target.vocab_size:
-        raise CheckpointError(
-            f"{file}: vocab_size: expected {target.vocab_size}, as the target has, got "
-            f"{draft.vocab_size}"
-        )
-    return draft
 
 
 def _random(

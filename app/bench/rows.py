@@ -1,11 +1,12 @@
 """The rows of a benchmark's tables: what each is called, how it is computed and written.
 
-Names are the field's, so that tables of several tools can be compared.
+The words are those of the field, so that tables of several tools can be laid side by side.
 """
 
 from collections.abc import Callable, Iterator
 
 from attrs import frozen
+from rich.text import Text
 
 from .figures import Figures
 
@@ -34,33 +35,32 @@ class Row:
     more_is_better: bool = True
     by_the_wall: bool = False
 
-    def text(self, figures: Figures) -> str:
-        """The value of one run."""
+    def cell(self, figures: Figures, base: Figures | None) -> Text:
+        """The value of one run, and how far it is from another one."""
         value = self.value(figures)
         if value is None:
-            return "–"
+            return Text("–")
         digits = min(self.digits, 1) if abs(value) >= 1000 else self.digits
-        return f"{value:,.{digits}f}"
+        difference = "" if base is None else self._difference(value, self.value(base))
+        style = "dim" if difference.strip("+-0.% ") == "" else "red"
+        if style == "red" and difference.startswith("+") is self.more_is_better:
+            style = "green"
+        shown = f" ({difference})" if difference else ""
+        return Text.assemble(f"{value:,.{digits}f}", (shown, style))
 
-    def difference(self, figures: Figures, base: Figures) -> str:
-        """How far one run is from another; empty where that says nothing."""
-        value, before = self.value(figures), self.value(base)
-        if not self.differs or value is None or before is None:
+    def _difference(self, value: float, before: float | None) -> str:
+        """Empty where it says nothing."""
+        if not self.differs or before is None:
             return ""
         if self.in_points:
             return f"{value - before:+.1f}"
         return f"{value / before - 1:+.1%}".replace("%", " %") if before else ""
 
 
-@frozen
-class Section:
-    """Rows under one heading."""
+Section = tuple[str, tuple[Row, ...]]
+"""A heading and the rows below it."""
 
-    title: str
-    rows: tuple[Row, ...]
-
-
-REQUESTS = Section(
+REQUESTS: Section = (
     "requests and tokens",
     (
         Row("successful requests", lambda f: f.num_successful, 0, differs=False),
@@ -79,23 +79,23 @@ REQUESTS = Section(
 )
 
 
-def _latency(title: str, name: str, letters: str) -> Section:
+def _latency(title: str, name: str) -> Section:
     def row(what: str) -> Row:
         return Row(
-            f"{what.replace('p99', 'P99')} {letters} (ms)",
+            f"{what.replace('p99', 'P99')} {name.upper()} (ms)",
             lambda figures: getattr(getattr(figures, name), what),
             more_is_better=False,
             by_the_wall=True,
         )
 
-    return Section(title, tuple(row(what) for what in ("mean", "median", "p99")))
+    return title, tuple(row(what) for what in ("mean", "median", "p99"))
 
 
 LATENCIES = (
-    _latency("time to first token", "ttft", "TTFT"),
-    _latency("time per output token", "tpot", "TPOT"),
-    _latency("inter-token latency", "itl", "ITL"),
-    _latency("end-to-end latency", "e2el", "E2EL"),
+    _latency("time to first token", "ttft"),
+    _latency("time per output token", "tpot"),
+    _latency("inter-token latency", "itl"),
+    _latency("end-to-end latency", "e2el"),
 )
 
 
@@ -107,7 +107,7 @@ def _percent(figures: Figures) -> float | None:
     return _drafted(figures, 100 * figures.acceptance.acceptance_rate)
 
 
-ACCEPTANCE = Section(
+ACCEPTANCE: Section = (
     "speculative decoding",
     (
         Row("acceptance rate (%)", _percent, 1, in_points=True),
@@ -120,23 +120,14 @@ ACCEPTANCE = Section(
 )
 
 
-def _rate_at(place: int) -> Value:
+def position(place: int) -> Row:
+    """The share of drafts accepted through a place."""
+
     def value(figures: Figures) -> float | None:
         rates = figures.acceptance.acceptance_rate_per_pos
         return 100 * rates[place] if place < len(rates) else None
 
-    return value
-
-
-def positions(num_spec_tokens: int) -> Section:
-    """The share of drafts accepted through each place."""
-    return Section(
-        "acceptance per position (%)",
-        tuple(
-            Row(f"position {place}", _rate_at(place), 1, in_points=True)
-            for place in range(num_spec_tokens)
-        ),
-    )
+    return Row(f"position {place}", value, 1, in_points=True)
 
 
 def sections(num_spec_tokens: int, *, cpu_time: bool = False) -> Iterator[Section]:
@@ -146,8 +137,9 @@ def sections(num_spec_tokens: int, *, cpu_time: bool = False) -> Iterator[Sectio
     """
     shown = [REQUESTS, *LATENCIES]
     if num_spec_tokens:
-        shown += [ACCEPTANCE, positions(num_spec_tokens)]
-    for section in shown:
-        rows = tuple(row for row in section.rows if not (cpu_time and row.by_the_wall))
-        if rows:
-            yield Section(section.title, rows)
+        positions = tuple(map(position, range(num_spec_tokens)))
+        shown += [ACCEPTANCE, ("acceptance per position (%)", positions)]
+    for title, rows in shown:
+        left = tuple(row for row in rows if not (cpu_time and row.by_the_wall))
+        if left:
+            yield title, left

@@ -115,7 +115,7 @@ class Bench:
         policies: dict[str, Any] = self.sweep.policies
         # Without drafts every policy is the same.
         name = next(iter(policies)) if setting.policy == PLAIN else setting.policy
-        parts = self.pair.parts(setting, policies[name])
+        parts = self.pair.parts_of(setting, policies[name])
         everything = (*arrivals.warm_up, *arrivals.measured)
         longest = max(
             len(one.request.prompt_token_ids) + one.request.max_tokens for one in everything

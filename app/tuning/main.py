@@ -1,4 +1,4 @@
-"""What `acceptor tune` does after its flags are parsed. Importing this imports everything."""
+"""What `acceptor tune` does, once its flags are parsed; importing this imports everything."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,16 +7,16 @@ from attrs import evolve
 from rich.console import Console
 
 from ...core.checks import check_integer
-from ...core.errors import ConfigError, UnavailableError
-from ..bench.files import make_room, write_file
+from ...core.errors import ConfigError
+from ..bench.drawing import need_matplotlib
+from ..bench.files import make_room, write_outputs
 from ..bench.main import OUTPUT_FILES, check_cpu_time, make_bench
 from ..bench.progress import progress_bars
 from ..bench.run import Bench
 from ..policies import SyntheticSettings
-from .markdown import as_markdown
+from .curve import draw_curve
 from .measure import Plan
-from .results import write_results
-from .tables import print_results
+from .tables import as_markdown, print_results
 from .tuner import Tuner
 
 Options = Mapping[str, Any]
@@ -31,7 +31,8 @@ def run(options: Options) -> None:
     """
     for name in (*OUTPUT_FILES, "curve"):
         make_room(options[name])
-    draw_curve = None if options["curve"] is None else _curve()
+    if options["curve"] is not None:
+        need_matplotlib("--curve")
     tuner = make_tuner(options)
     with progress_bars(shown=True) as begin:
         results = tuner.run(begin, check=options["check"])
@@ -39,11 +40,8 @@ def run(options: Options) -> None:
     models = " and ".join(results.models.values())
     console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)
     print_results(console, results)
-    if options["json_file"] is not None:
-        write_results(results, options["json_file"])
-    if options["markdown_file"] is not None:
-        write_file(options["markdown_file"], as_markdown(results))
-    if draw_curve is not None:
+    write_outputs(results, as_markdown(results), options["json_file"], options["markdown_file"])
+    if options["curve"] is not None:
         draw_curve(results, options["curve"])
         console.print(f"drawn: {options['curve']}", soft_wrap=True)
 
@@ -106,13 +104,3 @@ def with_fixed_rates(bench: Bench, max_spec_tokens: int) -> Bench:
         for name, one in bench.sweep.policies.items()
     }
     return evolve(bench, sweep=evolve(bench.sweep, policies=policies))
-
-
-def _curve() -> Any:
-    try:
-        from .curve import draw_curve  # noqa: PLC0415, matplotlib is optional
-    except ImportError as error:
-        raise UnavailableError(
-            f"--curve: {error}; install with: pip install 'acceptor[bench]'"
-        ) from None
-    return draw_curve

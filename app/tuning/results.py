@@ -1,19 +1,11 @@
-"""The results of `acceptor tune`: the measured run, its predictions, and their checks.
+"""What `acceptor tune` leaves behind: the measured run, what it predicts, and what came true."""
 
-They hold no machine's name and no paths.
-"""
-
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from attrs import asdict, frozen
-from cattrs import Converter
-from cattrs.errors import BaseValidationError
+from attrs import frozen
 
-from ...core.errors import ConfigError
-from ..bench.files import read_object, write_file
-from ..bench.results import first_problem
+from ..bench.files import read_record
 from ..bench.sweep import Load
 from .costs import PARTS, StepCosts, StepTimes
 from .goodput import Goodput, Prediction
@@ -124,24 +116,10 @@ class TuneResults:
         return sorted({one.concurrency for one in self.predictions})
 
 
-def write_results(results: TuneResults, path: Path) -> None:
-    """Write a file that `read_results` reads.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
-    write_file(path, json.dumps(asdict(results), indent=1, ensure_ascii=False) + "\n")
-
-
 def read_results(path: Path) -> TuneResults:
-    """What an earlier run wrote.
+    """What `acceptor tune --json` wrote.
 
     Raises:
         ConfigError: the file cannot be read, or holds something else.
     """
-    content = read_object(path)
-    try:
-        return Converter().structure(content, TuneResults)
-    except (BaseValidationError, TypeError, ValueError) as error:
-        problem = first_problem(error)
-        raise ConfigError(f"{path}: expected what tune --json writes: {problem}") from None
+    return read_record(path, TuneResults, "tune")

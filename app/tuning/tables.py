@@ -1,60 +1,62 @@
-"""What `acceptor tune` prints."""
+"""The tables of `acceptor tune`, for the terminal and for documents."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ..bench.sweep import PLAIN
+from ..bench.table import Cell, Table
 from .costs import PARTS
-from .goodput import Prediction, recommend
+from .goodput import recommend
 from .results import Check, TuneResults
 
 MILLISECONDS = 1e3
-NEW = "not measured"
-"""Head of the column that says what of a prediction was not measured for it."""
 
 
 def print_results(console: Console, results: TuneResults) -> None:
     """Print what was measured, what follows and what to choose."""
-    _print_title(console, "drafts accepted through a position (%)")
-    console.print(acceptance_table(results))
+    tables = {"drafts accepted through a position (%)": acceptance_table(results)}
     for policy in results.policies:
-        _print_title(console, f"milliseconds of a step under {policy}")
-        console.print(cost_table(results, policy))
+        tables[f"milliseconds of a step under {policy}"] = cost_table(results, policy)
     for concurrency in results.concurrencies:
-        console.print(prediction_table(results, concurrency))
+        title = f"predicted {unit(results)}, {concurrency} at a time"
+        tables[title] = prediction_table(results, concurrency)
     if results.checks:
-        console.print(check_table(results.checks))
+        tables["predictions beside runs"] = check_table(results)
+    for title, table in tables.items():
+        console.print(Text(title, style="bold"), soft_wrap=True)
+        console.print(table.as_rich(), "")
+    if results.checks:
         console.print(f"prediction error: {error_summary(results.checks)}")
     for concurrency in results.concurrencies:
-        console.print(recommendation(results, concurrency), soft_wrap=True)
+        console.print(Text(recommendation(results, concurrency), style="bold"), soft_wrap=True)
 
 
-def _print_title(console: Console, title: str) -> None:
-    # Not the table's own title, which would be broken to its width.
-    console.print(Text(title, style="bold"), soft_wrap=True)
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column(first, no_wrap=True)
-    for head in others:
-        table.add_column(head, justify="right", no_wrap=True)
-    return table
+def as_markdown(results: TuneResults) -> str:
+    """Where it was measured, what to choose, and predictions beside runs."""
+    machine, load = results.machine, results.load
+    about = (
+        f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "
+        f"{results.backend}, temperature {results.temperature:g}, {load.output_len} tokens per "
+        f"request{', seconds of processor time' if results.cpu_time else ''}.\n"
+    )
+    parts = [about, *(f"- {recommendation(results, one)}" for one in results.concurrencies)]
+    if results.checks:
+        parts += ["", check_table(results).as_markdown()]
+        parts.append(f"Prediction error: {error_summary(results.checks)}.\n")
+    return "\n".join(parts)
 
 
 def acceptance_table(results: TuneResults) -> Table:
     """Rates through each position, for drafts as long as the longest measured ones."""
     width = max(len(one.profile.conditional) for one in results.policies.values())
-    table = _table("  position", *map(str, range(width)))
-    for policy, measured in results.policies.items():
-        rates = measured.profile.through(width)
-        table.add_row(f"  {policy}", *(f"{100 * rate:.1f}" for rate in rates))
-    return table
+    rows = [
+        [policy, *(f"{100 * rate:.1f}" for rate in measured.profile.through(width))]
+        for policy, measured in results.policies.items()
+    ]
+    return Table(head=["position", *map(str, range(width))], rows=rows)
 
 
 def cost_table(results: TuneResults, policy: str) -> Table:
@@ -62,12 +64,12 @@ def cost_table(results: TuneResults, policy: str) -> Table:
     costs = results.policies[policy].costs
     # What was never measured apart has no column.
     places = [place for place in range(len(PARTS)) if any(row[2 + place] for row in costs)]
-    table = _table("  requests", "K", *(PARTS[place] for place in places), "total")
+    rows = []
     for num_reqs, length, *seconds in costs:
         parts = [*(seconds[place] for place in places), sum(seconds)]
-        shown = [f"{MILLISECONDS * part:.2f}" for part in parts]
-        table.add_row(f"  {num_reqs:g}", f"{length:g}", *shown)
-    return table
+        shown = (f"{MILLISECONDS * part:.2f}" for part in parts)
+        rows.append([f"{num_reqs:g}", f"{length:g}", *shown])
+    return Table(head=["requests", "K", *(PARTS[place] for place in places), "total"], rows=rows)
 
 
 def unit(results: TuneResults) -> str:
@@ -78,22 +80,23 @@ def unit(results: TuneResults) -> str:
 def prediction_table(results: TuneResults, concurrency: int) -> Table:
     """Tokens per second by K and policy, the best one bold."""
     policies = list(results.policies)
-    table = _table(f"predicted {unit(results)}, {concurrency} at a time", *policies)
     here = [one for one in results.predictions if one.concurrency == concurrency]
     best = recommend(here, concurrency)
+    rows: list[Sequence[Cell]] = []
     for length in sorted({one.num_spec_tokens for one in here}):
-        cells = {one.policy: _cell(one, best) for one in here if one.num_spec_tokens == length}
-        shown = [cells.get(policy, cells.get(PLAIN, Text())) for policy in policies]
-        table.add_row(f"  K={length}" if length else f"  {PLAIN}", *shown)
-    return table
+        cells = {
+            one.policy: Text(
+                f"{one.tokens_per_second:,.1f}", style="bold green" if one == best else ""
+            )
+            for one in here
+            if one.num_spec_tokens == length
+        }
+        shown = (cells.get(policy, cells.get(PLAIN, "")) for policy in policies)
+        rows.append([f"K={length}" if length else PLAIN, *shown])
+    return Table(head=["", *policies], rows=rows)
 
 
-def _cell(prediction: Prediction, best: Prediction) -> Text:
-    style = "bold green" if prediction == best else ""
-    return Text(f"{prediction.tokens_per_second:,.1f}", style=style)
-
-
-def recommendation(results: TuneResults, concurrency: int) -> Text:
+def recommendation(results: TuneResults, concurrency: int) -> str:
     """One sentence."""
     best = recommend(results.predictions, concurrency)
     choice = f"policy {best.policy}, K={best.num_spec_tokens}" if best.num_spec_tokens else PLAIN
@@ -106,24 +109,25 @@ def recommendation(results: TuneResults, concurrency: int) -> Text:
     ]
     if plain and best.num_spec_tokens:
         text += f", {best.tokens_per_second / plain[0]:.2f} times plain decoding"
-    return Text(text, style="bold")
+    return text
 
 
-def check_table(checks: Iterable[Check]) -> Table:
+def check_table(results: TuneResults) -> Table:
     """Predictions beside runs."""
-    table = _table("checked", "at a time", "predicted", "measured", "error", NEW)
-    for check in checks:
-        one = check.prediction
-        name = f"{one.policy}, K={one.num_spec_tokens}" if one.num_spec_tokens else PLAIN
-        table.add_row(
-            f"  {name}",
-            str(one.concurrency),
-            f"{one.tokens_per_second:,.1f}",
+    head = ["checked", "K", "at a time", f"predicted {unit(results)}", "measured", "error"]
+    rows = [
+        [
+            check.prediction.policy,
+            str(check.prediction.num_spec_tokens),
+            str(check.prediction.concurrency),
+            f"{check.prediction.tokens_per_second:,.1f}",
             f"{check.measured:,.1f}",
-            f"{check.error:+.1%}".replace("%", " %"),
+            _percent(check.error, sign="+"),
             what_is_new(check),
-        )
-    return table
+        ]
+        for check in results.checks
+    ]
+    return Table(head=[*head, "not measured"], rows=rows)
 
 
 def what_is_new(check: Check) -> str:
@@ -135,13 +139,14 @@ def what_is_new(check: Check) -> str:
 
 def error_summary(checks: Sequence[Check]) -> str:
     """Mean and worst, without their signs, apart for what was not measured before."""
-    kinds = [
-        ("", [abs(check.error) for check in checks if not check.is_out_of_sample]),
-        ("out of sample ", [abs(check.error) for check in checks if check.is_out_of_sample]),
-    ]
-    texts = [
-        f"{name}{fmean(sizes):.1%} on average, {max(sizes):.1%} at worst".replace("%", " %")
-        for name, sizes in kinds
-        if sizes
-    ]
+    texts = []
+    for name, is_new in (("", False), ("out of sample ", True)):
+        sizes = [abs(check.error) for check in checks if check.is_out_of_sample is is_new]
+        if sizes:
+            mean, worst = _percent(fmean(sizes)), _percent(max(sizes))
+            texts.append(f"{name}{mean} on average, {worst} at worst")
     return "; ".join(texts)
+
+
+def _percent(share: float, sign: str = "") -> str:
+    return f"{share:{sign}.1%}".replace("%", " %")

@@ -10,10 +10,12 @@ import torch
 from attrs import evolve
 from click.testing import CliRunner, Result
 
+from acceptor.app.bench.files import write_record
 from acceptor.app.bench.kernels.command import kernels
 from acceptor.app.bench.kernels.floor import Floor
 from acceptor.app.bench.kernels.inputs import draw_drafts, make_step
 from acceptor.app.bench.kernels.logits import KINDS, Logits
+from acceptor.app.bench.kernels.main import reread
 from acceptor.app.bench.kernels.results import Cell, Line, Run, Times
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown, terminal_tables, worst_table
@@ -199,11 +201,11 @@ def test_the_terminal_shows_medians_ratios_and_a_share_of_the_bandwidth() -> Non
 
 def test_a_run_survives_its_json(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    a_run().write(path)
-    assert Run.read(path) == a_run()
+    write_record(path, a_run())
+    assert reread(path) == a_run()
     path.write_text("{}", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"run\.json: expected what bench kernels --json writes"):
-        Run.read(path)
+        reread(path)
 
 
 def test_markdown_shows_every_backend_and_what_is_missing() -> None:
@@ -272,7 +274,7 @@ def test_headline_and_worst_table_come_from_one_command(tmp_path: Path) -> None:
     files = ["--json", json_file, "--markdown", tables]
     result = bench("--backend", "reference", *chosen, "--only", "greedy", *files)
     assert result.exit_code == 0, result.output
-    run = Run.read(json_file)
+    run = reread(json_file)
     assert [line.workload.inputs for line in run.lines] == ["flat", "mixed"]
     assert [line.workload.inputs for line in run.worst] == ["flat", "mixed"]
     assert {line.workload.label for line in run.worst} == {"greedy, repetition penalty 1.1"}

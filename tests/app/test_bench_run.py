@@ -12,14 +12,14 @@ import torch
 from attrs import evolve
 from rich.console import Console
 
-from acceptor.app.bench.comparison import differences
+from acceptor.app.bench.files import write_record
 from acceptor.app.bench.load import Gain
 from acceptor.app.bench.pair import NoText
 from acceptor.app.bench.pair import Pair as BenchPair
-from acceptor.app.bench.results import BenchResults, read_results, write_results
+from acceptor.app.bench.results import BenchResults, read_results
 from acceptor.app.bench.run import Bench, quietly
 from acceptor.app.bench.sweep import PLAIN, Load, Sweep
-from acceptor.app.bench.tables import print_results
+from acceptor.app.bench.tables import differences, print_results
 from acceptor.app.policies import CoupledSettings, PolicySettings, SyntheticSettings
 from acceptor.core import Block, ConfigError, Probabilistic, SamplingParams, Strict
 from kit.bench_sums import assert_figures_add_up
@@ -45,15 +45,10 @@ def make_bench(make_pair: Callable[..., Pair]) -> Callable[..., Bench]:
         temperatures: tuple[float, ...] = (1.0,),
         max_model_len: int = 64,
     ) -> Bench:
-        toys = make_pair(max_model_len=max_model_len)
-        pair = BenchPair(
-            target=toys.target,
-            draft=toys.draft,
-            encode=None,
-            new_detokenizer=NoText,
-            eos_token_ids=frozenset({3}),
-            names={"target": "toy"},
+        decoder = make_pair(max_model_len=max_model_len).decoder(
+            Block(), 1, eos_token_ids={3}, new_detokenizer=NoText
         )
+        pair = BenchPair(parts=decoder, names={"target": "toy"})
         sweep = Sweep(
             policies=policies,
             num_spec_tokens=lengths,
@@ -146,7 +141,7 @@ def test_arrivals_at_a_rate_are_served_one_after_the_other(
 
 def test_results_are_the_same_after_a_file(few: BenchResults, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "results.json"
-    write_results(few, path)
+    write_record(path, few)
     assert read_results(path) == few
 
 
@@ -200,7 +195,7 @@ def test_what_is_wrong_in_a_file_is_one_sentence(
     few: BenchResults, tmp_path: Path, damage: Callable[[Any], None], problem: str
 ) -> None:
     path = tmp_path / "results.json"
-    write_results(few, path)
+    write_record(path, few)
     content = json.loads(path.read_text(encoding="utf-8"))
     damage(content)
     path.write_text(json.dumps(content), encoding="utf-8")
@@ -211,7 +206,7 @@ def test_what_is_wrong_in_a_file_is_one_sentence(
 
 def test_a_file_from_before_sampling_was_written_is_read(few: BenchResults, tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    write_results(few, path)
+    write_record(path, few)
     content = json.loads(path.read_text(encoding="utf-8"))
     without(content, "sampling")
     path.write_text(json.dumps(content), encoding="utf-8")

@@ -6,11 +6,12 @@ import pytest
 from attrs import evolve
 
 from acceptor.app.bench.files import read_record, write_record
-from acceptor.app.bench.markdown import side_by_side
 from acceptor.app.bench.pair import NoText
 from acceptor.app.bench.pair import Pair as BenchPair
+from acceptor.app.bench.rows import sections
 from acceptor.app.bench.sweep import Load
-from acceptor.core import ConfigError
+from acceptor.app.bench.tables import side_by_side
+from acceptor.core import Block, ConfigError
 from kit.bench_sums import assert_figures_add_up
 from kit.toy_pair import Pair
 from lab import benchmark_page
@@ -21,15 +22,8 @@ LOAD = Load(num_requests=4, max_concurrency=2, output_len=12, input_len=3, warm_
 
 @pytest.fixture(scope="module")
 def document() -> Document:
-    toys = Pair.make(max_model_len=32)
-    pair = BenchPair(
-        target=toys.target,
-        draft=toys.draft,
-        encode=None,
-        new_detokenizer=NoText,
-        eos_token_ids=frozenset(),
-        names={"target": "toy"},
-    )
+    decoder = Pair.make(max_model_len=32).decoder(Block(), 1, new_detokenizer=NoText)
+    pair = BenchPair(parts=decoder, names={"target": "toy"})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(benchmark_page, "SYNTHETIC_LOAD", LOAD)
         return measure(pair, LOAD, {})
@@ -56,7 +50,9 @@ def test_every_policy_is_one_rule_for_greedy_requests(document: Document) -> Non
 
 def test_columns_are_compared_with_the_first(document: Document) -> None:
     runs = document.lengths.runs
-    table = side_by_side([runs[0], runs[0]], ["output token throughput (tok/s)"])
+    name = "output token throughput (tok/s)"
+    (row,) = (row for _, rows in sections(0) for row in rows if row.name == name)
+    table = side_by_side([runs[0], evolve(runs[0])], [row]).as_markdown()
     assert table.splitlines()[-1].endswith("(+0.0 %) |")
 
 

@@ -9,8 +9,8 @@ import pytest
 from acceptor.app.bench.command import bench
 from acceptor.app.bench.files import read_record
 from acceptor.app.tuning.command import tune
-from acceptor.app.tuning.markdown import as_markdown
 from acceptor.app.tuning.results import read_results
+from acceptor.app.tuning.tables import as_markdown
 from lab import benchmark_page, pair_training
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from acceptor.app.bench.kernels.results import Run
+from acceptor.app.bench.kernels.main import reread
 from acceptor.app.bench.kernels.table import markdown
 from acceptor.backends.conformance import Tally
 from acceptor.backends.conformance.record import Record
@@ -30,7 +30,7 @@ ROWS = {(row["num_reqs"], row["num_spec_tokens"]): row for row in ENGINE["rows"]
 def test_the_tables_are_what_the_records_say() -> None:
     expected = {
         "gpu-runs.md": table(DATA),
-        "kernels.md": markdown(Run.read(DATA / "kernels.json")),
+        "kernels.md": markdown(reread(DATA / "kernels.json")),
         "engine.md": as_markdown(ENGINE),
     }
     for name, text in expected.items():

@@ -17,20 +17,28 @@ import click
 from attrs import evolve, frozen
 
 from acceptor.app.bench.files import read_record, write_file, write_record
-from acceptor.app.bench.markdown import side_by_side
 from acceptor.app.bench.pair import Pair, load_pair
 from acceptor.app.bench.plots import draw_acceptance, draw_throughput, save
 from acceptor.app.bench.results import BenchResults, BenchRun
+from acceptor.app.bench.rows import sections
 from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import Load, Sweep
 from acceptor.app.bench.table import Table
+from acceptor.app.bench.tables import side_by_side
 from acceptor.app.config import DrafterConfig, ModelsConfig
+from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.policies import POLICIES, PolicySettings, SyntheticSettings
 from acceptor.core import SamplingParams, Synthetic
 
 NAME = "benchmark-bundled"
 POLICY_NAMES = ("strict", "strict-coupled", "probabilistic", "block")
 LENGTHS, FEW = (0, 2, 4, 8), (3,)
+STRICT_ROWS = (
+    "output tokens per CPU second",
+    "acceptance rate (%)",
+    "acceptance length",
+    *(f"position {place}" for place in range(LENGTHS[2])),
+)
 GREEDY_SHARES = {"all greedy": 1.0, "half greedy": 0.5, "all sampled": 0.0}
 SET_RATES = (0.24, 0.6, 0.69, 0.9)
 # The last drafts of an output are shorter, and accepted at a higher rate; so outputs are long.
@@ -69,8 +77,9 @@ def measure(pair: Pair, load: Load, files: Mapping[str, Path]) -> Document:
         name: run(evolve(load, prompts=file.name), FEW, file=file) for name, file in files.items()
     }
     # A set rate does not depend on the models: the draft verifies itself, as it is cheaper.
-    draft: Any = pair.draft
-    cheap = evolve(pair, target=draft)
+    drafter = pair.parts.drafter
+    assert isinstance(drafter, ModelDrafter)
+    cheap = evolve(pair, parts=evolve(pair.parts, target=drafter.model))
     return Document(
         lengths=run(load, LENGTHS),
         datasets=datasets,
@@ -113,8 +122,8 @@ def _parts(document: Document) -> Iterator[str]:
     )
     yield "**Against strict**, in parentheses the difference, in points for rates:\n"
     runs = [run for run in document.lengths.runs if run.setting.num_spec_tokens == LENGTHS[2]]
-    rows = ["output tokens per CPU second", "acceptance rate (%)", "acceptance length"]
-    yield side_by_side(runs, [*rows, *(f"position {place}" for place in range(LENGTHS[2]))])
+    shown = [row for _, rows in sections(LENGTHS[2]) for row in rows if row.name in STRICT_ROWS]
+    yield side_by_side(runs, shown).as_markdown()
     yield "**Against K:**\n"
     yield lengths_table(document.lengths.runs).as_markdown()
     yield f"**Acceptance lengths by prompts**, K = {FEW[0]}:\n"

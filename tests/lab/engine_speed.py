@@ -153,7 +153,7 @@ def decode(
     setting = Setting(
         policy="synthetic", num_spec_tokens=num_spec_tokens, temperature=1.0, backend=backend
     )
-    parts = pair.parts(setting, SyntheticSettings(acceptance_rate=ACCEPTANCE_RATE))
+    parts = pair.parts_of(setting, SyntheticSettings(acceptance_rate=ACCEPTANCE_RATE))
     max_len = sizes.prompt_len + sizes.output_len + MORE_TOKENS + num_spec_tokens
     prefill_tokens = num_reqs * sizes.prompt_len
     limits = Limits(num_slots=num_reqs, max_len=max_len, prefill_tokens=prefill_tokens)

@@ -13,9 +13,10 @@ from rich.console import Console
 from ....backends import BACKENDS
 from ....core.errors import InvalidInputError
 from ....core.sampling_params import Recipe
-from ..files import write_file
+from ..files import read_record, write_outputs
 from .machine import describe
 from .measure import Bench
+from .plot import plot
 from .results import Line, Run
 from .stopwatch import Stopwatch
 from .table import NOT_AVAILABLE, markdown, number, terminal_tables
@@ -168,7 +169,7 @@ def _in_short(line: Line) -> str:
 
 def reread(path: Path) -> Run:
     """An earlier run."""
-    return Run.read(path)
+    return read_record(path, Run, "bench kernels")
 
 
 def show(measured: Run) -> None:
@@ -183,11 +184,6 @@ def write(
     measured: Run, json_file: Path | None, markdown_file: Path | None, plot_file: Path | None
 ) -> None:
     """Write what was asked for."""
-    if json_file is not None:
-        measured.write(json_file)
-    if markdown_file is not None:
-        write_file(markdown_file, markdown(measured))
+    write_outputs(measured, markdown(measured), json_file, markdown_file)
     if plot_file is not None:
-        from .plot import plot  # noqa: PLC0415, optional
-
         plot(measured, plot_file)

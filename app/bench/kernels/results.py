@@ -1,11 +1,9 @@
 """What a run measured, as plain values."""
 
-from pathlib import Path
 from statistics import median
 
 from attrs import frozen
 
-from ..files import read_record, write_record
 from .floor import Floor
 from .workload import Workload
 
@@ -100,20 +98,3 @@ class Run:
     seconds: float
     lines: tuple[Line, ...]
     worst: tuple[Line, ...] = ()
-
-    def write(self, path: Path) -> None:
-        """Write every raw figure.
-
-        Raises:
-            ConfigError: the file cannot be written.
-        """
-        write_record(path, self)
-
-    @classmethod
-    def read(cls, path: Path) -> "Run":
-        """What `write` wrote.
-
-        Raises:
-            ConfigError: the file is missing, or something else.
-        """
-        return read_record(path, cls, "bench kernels")
