@@ -1,4 +1,4 @@
-"""What `acceptor bench` does, once its flags are parsed; importing this imports everything."""
+"""What `acceptor bench` does after its flags are parsed. Importing this imports everything."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,6 +1,6 @@
 """The models of a benchmark, loaded once for all of its runs.
 
-They are those of `acceptor.app.wiring`, or have nothing of a real model but its shape.
+They are those of `acceptor.app.wiring`, or have random weights and a real model's shape.
 """
 
 from collections.abc import Callable, Iterable, Sequence

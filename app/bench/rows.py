@@ -6,7 +6,6 @@ The words are those of the field, so that tables of several tools can be laid si
 from collections.abc import Callable, Iterator
 
 from attrs import frozen
-from rich.text import Text
 
 from .figures import Figures
 
@@ -35,26 +34,28 @@ class Row:
     more_is_better: bool = True
     by_the_wall: bool = False
 
-    def cell(self, figures: Figures, base: Figures | None) -> Text:
-        """The value of one run, and how far it is from another one."""
+    def text(self, figures: Figures) -> str:
+        """The value of one run."""
         value = self.value(figures)
         if value is None:
-            return Text("–")
+            return "–"
         digits = min(self.digits, 1) if abs(value) >= 1000 else self.digits
-        difference = "" if base is None else self._difference(value, self.value(base))
-        style = "dim" if difference.strip("+-0.% ") == "" else "red"
-        if style == "red" and difference.startswith("+") is self.more_is_better:
-            style = "green"
-        shown = f" ({difference})" if difference else ""
-        return Text.assemble(f"{value:,.{digits}f}", (shown, style))
+        return f"{value:,.{digits}f}"
 
-    def _difference(self, value: float, before: float | None) -> str:
-        """Empty where it says nothing."""
-        if not self.differs or before is None:
+    def difference(self, figures: Figures, base: Figures | None) -> str:
+        """How far one run is from another; empty where that says nothing."""
+        value, before = self.value(figures), None if base is None else self.value(base)
+        if not self.differs or value is None or before is None:
             return ""
         if self.in_points:
             return f"{value - before:+.1f}"
         return f"{value / before - 1:+.1%}".replace("%", " %") if before else ""
+
+    def style(self, difference: str) -> str:
+        """Of a difference on a terminal."""
+        if difference.strip("+-0.% ") == "":
+            return "dim"
+        return "green" if difference.startswith("+") is self.more_is_better else "red"
 
 
 Section = tuple[str, tuple[Row, ...]]

@@ -11,6 +11,8 @@ from .results import BenchResults, BenchRun
 from .rows import Row, Section, sections
 from .table import Cell, Table
 
+_DIFFERENCE_WIDTH = 8
+
 
 def print_results(console: Console, results: BenchResults, *, cpu_time: bool = False) -> None:
     """Print everything that a benchmark measured, or all but what goes by the wall's clock.
@@ -65,9 +67,16 @@ def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
 
 
 def side_by_side(runs: Sequence[BenchRun], rows: Iterable[Row]) -> Table:
-    """Some rows, with runs as columns, each compared with the first."""
-    head = ["", *(run.setting.label for run in runs)]
-    return Table(head=head, rows=[_cells(row, runs, runs[0]) for row in rows])
+    """Some rows for a document, with runs as columns, each compared with the first."""
+    shown = []
+    for row in rows:
+        base = runs[0].figures
+        cells = [row.text(base)]
+        for figures in (run.figures for run in runs[1:]):
+            difference = row.difference(figures, base)
+            cells.append(row.text(figures) + (f" ({difference})" if difference else ""))
+        shown.append([row.name, *cells])
+    return Table(head=["", *(run.setting.label for run in runs)], rows=shown)
 
 
 def comparable(runs: Sequence[BenchRun]) -> Iterator[Sequence[BenchRun]]:
@@ -114,14 +123,17 @@ def _rows(
     for title, members in shown:
         rows.append([Text(title, style="bold"), *("" for _ in runs)])
         for row in members:
-            name, *cells = _cells(row, runs, base)
-            rows.append([f"  {name}", *cells])
+            cells = (_cell(row, run, None if run is base else base) for run in runs)
+            rows.append([f"  {row.name}", *cells])
     return rows
 
 
-def _cells(row: Row, runs: Sequence[BenchRun], base: BenchRun) -> list[Cell]:
-    bases = (None if run is base else base.figures for run in runs)
-    return [row.name, *(row.cell(run.figures, one) for run, one in zip(runs, bases, strict=True))]
+def _cell(row: Row, run: BenchRun, base: BenchRun | None) -> Text:
+    if base is None:
+        return Text(row.text(run.figures))
+    difference = row.difference(run.figures, base.figures)
+    shown = f" {difference:>{_DIFFERENCE_WIDTH}}", row.style(difference)
+    return Text.assemble(row.text(run.figures), shown)
 
 
 def table_name(run: BenchRun) -> str:
