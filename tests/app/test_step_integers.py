@@ -7,14 +7,12 @@ import sys
 import torch
 
 from acceptor.app import step_integers
-from acceptor.app.admission import new_state
 from acceptor.app.drafter import Draft
 from acceptor.app.engine.step_rows import StepRows
-from acceptor.app.request_state import RequestState, Verdict
+from acceptor.app.request_state import Verdict
 from acceptor.app.verdicts import pack, read_verdicts
 from acceptor.core import Status, VerifyOutput
-from kit.toy_pair import Letters
-from kit.toy_requests import ask
+from kit.toy_requests import state_of
 
 
 def test_drafts_of_a_batch_are_drawn_as_the_reference_draws_them() -> None:
@@ -24,7 +22,7 @@ def test_drafts_of_a_batch_are_drawn_as_the_reference_draws_them() -> None:
 def test_a_step_leaves_the_next_one_its_rows() -> None:
     """Of requests that accept nothing, something and everything, one that fails, and nobody."""
     prompts = ([11, 12], [20, 21, 22], [32], [40, 41, 42])
-    states = [state_of(prompt, slot_id=5 - place) for place, prompt in enumerate(prompts)]
+    states = [state_of(*prompt, slot_id=5 - place) for place, prompt in enumerate(prompts)]
     rows = StepRows.of(states, [(), (23,), (), ()], [3, 2, 1, 0], num_rows=5, idle_slot_id=9)
     assert rows.last_token_ids.tolist() == [[11, 12], [22, 23], [32, 32], [41, 42], [0, 0]]
     assert rows.lengths.tolist() == [2, 4, 1, 3, 1]
@@ -50,18 +48,6 @@ def test_what_was_packed_is_read_as_verdicts() -> None:
     assert failed == Verdict([], 1, 0, Status.TARGET_LOGITS_INVALID)
     # The sampler saw a shorter draft; what it put behind the end does not count.
     assert stopped == Verdict([7], 1, 1, Status.DRAFT_LOGITS_INVALID)
-
-
-def state_of(prompt: list[int], slot_id: int) -> RequestState:
-    state = new_state(
-        0,
-        ask(*prompt),
-        max_len=99,
-        eos_token_ids=frozenset(),
-        new_detokenizer=Letters,
-    )
-    state.slot_id = slot_id
-    return state
 
 
 def test_a_chain_ends_behind_its_limit() -> None:

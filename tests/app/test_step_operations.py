@@ -21,30 +21,25 @@ from acceptor.adapters.pieces import PLAIN_PIECES, Pieces
 from acceptor.adapters.slot_blocks import SlotBlocks
 from acceptor.adapters.spans import Spans
 from acceptor.adapters.weights import WeightReader, expected_tensors
-from acceptor.app.decode import DecodeStep, Memory
 from acceptor.app.engine.capture import Record
 from acceptor.app.engine.cuda_graphs import GraphRunner
+from acceptor.app.engine.parts import Parts
 from acceptor.app.model_drafter import ModelDrafter
-from acceptor.app.request import GenerationRequest
-from acceptor.app.request_state import RequestState
 from acceptor.core import (
     Policy,
     Probabilistic,
     SampleOutput,
-    SamplingParams,
     Strict,
     VerifyBatch,
     VerifyOutput,
 )
-from acceptor.core.sampling_tensors import SamplingTensors
 from kit.llama_shapes import DRAFT, TARGET
 from kit.no_workspace import NoWorkspace
 from kit.toy_pair import Letters
+from kit.toy_requests import state_of
 
 META = torch.device("meta")
 NUM_REQS, NUM_SPEC_TOKENS, MAX_LEN = 2, 3, 64
-
-NUM_MORE, NUM_MANY = 16, 72
 
 LAYER = Counter({"product": 4, "attention_kernel": 1})
 """What one layer may start."""
@@ -63,7 +58,7 @@ LAYER_OF_MANY = Counter(
 PLACES = Counter({"index_select": 1, "floor_divide": 1, "add": 3, "to": 2, "mul": 1, "arange": 1})
 """Rotations, and where keys are."""
 
-PLACES_OF_LONG = Counter({"index_select": 1, "add": 2, "mul": 1, "arange": 1})
+FORWARD_OF_LONG = FORWARD + Counter({"index_select": 1, "add": 2, "mul": 1, "arange": 1})
 
 FORWARD_OF_MANY = PLACES + Counter({"embedding": 1, "rms_norm": 1, "linear": 1})
 
@@ -147,16 +142,9 @@ class MetaSampler(NoWorkspace):
         empty = torch.empty(NUM_REQS, dtype=torch.int64, device=META)
         return SampleOutput(empty, torch.empty_like(empty, dtype=torch.int32), None)
 
-    def verify(
-        self,
-        batch: VerifyBatch,
-        params: SamplingTensors,  # noqa: ARG002
-        policy: Policy,  # noqa: ARG002
-        **memory: Any,  # noqa: ARG002
-    ) -> VerifyOutput:
-        token_ids = torch.empty_like(batch.draft_token_ids)
+    def verify(self, batch: VerifyBatch, *_: Any, **__: Any) -> VerifyOutput:
         counts = torch.empty_like(batch.positions, dtype=torch.int32)
-        return VerifyOutput(token_ids, counts, counts, None, None)
+        return VerifyOutput(torch.empty_like(batch.draft_token_ids), counts, counts, None, None)
 
 
 KERNELS = {
@@ -181,21 +169,23 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     return counting
 
 
-@pytest.mark.parametrize("num_tokens", [1, 2, NUM_SPEC_TOKENS + 1])
 @pytest.mark.parametrize(
-    ("num_reqs", "forward", "layer"),
+    ("num_reqs", "num_tokens", "forward", "layer"),
     [
-        (NUM_REQS, FORWARD, LAYER),
-        (NUM_MORE, FORWARD, LAYER),
-        (NUM_MANY, FORWARD_OF_MANY, LAYER_OF_MANY),
+        (NUM_REQS, 1, FORWARD, LAYER),
+        (NUM_REQS, NUM_SPEC_TOKENS + 1, FORWARD, LAYER),
+        (16, 2, FORWARD, LAYER),
+        (72, 1, FORWARD_OF_MANY, LAYER_OF_MANY),
+        (72, NUM_SPEC_TOKENS + 1, FORWARD_OF_MANY, LAYER_OF_MANY),
+        (NUM_REQS, 9, FORWARD_OF_LONG, LAYER_OF_LONG),
+        (NUM_REQS, 32, FORWARD_OF_LONG, LAYER_OF_LONG),
     ],
-    ids=["few", "more", "many"],
 )
 def test_a_forward_starts_these_operations(
     tmp_path: Path,
     started: Started,
-    num_tokens: int,
     num_reqs: int,
+    num_tokens: int,
     forward: Counter[str],
     layer: Counter[str],
 ) -> None:
@@ -207,32 +197,6 @@ def test_a_forward_starts_these_operations(
         with torch.inference_mode(), started:
             model.forward(ids, ids, cache, ids[:, 0], last_only=True)
         assert started.counts == forward + times(layer, num_layers)
-
-
-@pytest.mark.parametrize("num_tokens", [9, 32])
-def test_long_requests_start_fewer_than_many(
-    tmp_path: Path, started: Started, num_tokens: int
-) -> None:
-    model = model_of(tmp_path, TARGET, 2)
-    ids = torch.empty(NUM_REQS, num_tokens, dtype=torch.int64, device=META)
-    cache = model.new_cache(NUM_REQS, MAX_LEN)
-    with torch.inference_mode(), started:
-        model.forward(ids, ids, cache, ids[:, 0])
-    assert started.counts == FORWARD + PLACES_OF_LONG + times(LAYER_OF_LONG, 2)
-
-
-def test_one_that_starts_more_is_seen(
-    tmp_path: Path, started: Started, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = model_of(tmp_path, TARGET, 1)
-    monkeypatch.setattr(
-        "acceptor.adapters.transformer.Linear.__call__",
-        lambda linear, hidden: (hidden @ linear.weight.t()).clone(),
-    )
-    ids = torch.empty(NUM_MANY, 1, dtype=torch.int64, device=META)
-    with torch.inference_mode(), started:
-        model.forward(ids, ids, model.new_cache(NUM_MANY, MAX_LEN), ids[:, 0])
-    assert started.counts["clone"] == 5
 
 
 BESIDE_FORWARDS = Counter(add=4, addcmul_=1, cat=2, clamp=6, gather=1, ge=1, masked_fill_=2)
@@ -250,8 +214,19 @@ def test_a_step_starts_few_operations_beside_its_forwards(
     tmp_path: Path, started: Started, policy: Policy, kept: dict[str, int]
 ) -> None:
     target, draft = model_of(tmp_path, TARGET, 1), model_of(tmp_path, DRAFT, 1)
-    runner = GraphRunner(step_of(target, draft, policy), repeated(started))
-    states = [state_of(seed) for seed in range(NUM_REQS)]
+    drafter = ModelDrafter(
+        model=draft, sampler=MetaSampler(), policy=policy, num_spec_tokens=NUM_SPEC_TOKENS
+    )
+    parts = Parts(
+        target=target,
+        drafter=drafter,
+        sampler=MetaSampler(),
+        policy=policy,
+        eos_token_ids=frozenset(),
+        new_detokenizer=Letters,
+    )
+    runner = GraphRunner(parts.step(NUM_REQS, MAX_LEN), repeated(started))
+    states = [state_of(1, 2, slot_id=slot_id) for slot_id in range(NUM_REQS)]
     with torch.inference_mode():
         draft_limits, gained = [NUM_SPEC_TOKENS] * NUM_REQS, [()] * NUM_REQS
         runner.begin(runner.gather(states), draft_limits, None, gained)
@@ -272,21 +247,6 @@ def model_of(folder: Path, shape: dict[str, Any], num_layers: int) -> Transforme
     return TransformerModel(config, decoder, MAX_LEN)
 
 
-def step_of(target: TransformerModel, draft: TransformerModel, policy: Policy) -> DecodeStep:
-    drafter = ModelDrafter(
-        model=draft, sampler=MetaSampler(), policy=policy, num_spec_tokens=NUM_SPEC_TOKENS
-    )
-    memory = Memory(
-        num_slots=NUM_REQS,
-        max_len=MAX_LEN,
-        target_cache=target.new_cache(NUM_REQS + 1, MAX_LEN),
-        draft_memory=drafter.new_memory(NUM_REQS + 1, MAX_LEN),
-    )
-    return DecodeStep(
-        target=target, drafter=drafter, sampler=MetaSampler(), policy=policy, memory=memory
-    )
-
-
 def repeated(started: Started) -> Record:
     """Counts what an action starts; it runs once before, and makes what is kept."""
 
@@ -298,15 +258,3 @@ def repeated(started: Started) -> Record:
         return lambda: None
 
     return record
-
-
-def state_of(seed: int) -> RequestState:
-    request = GenerationRequest(prompt_token_ids=[1, 2], params=SamplingParams(seed=seed))
-    return RequestState(
-        index=seed,
-        request=request,
-        end_token_ids=frozenset(),
-        max_len=MAX_LEN,
-        detokenizer=Letters(),
-        slot_id=seed,
-    )
