@@ -6,7 +6,7 @@ from ..core.checks import check_integer
 from ..core.errors import InvalidInputError
 from ..core.policies import Probabilistic
 from ..core.sampling_params import SamplingParams
-from .engine.schedule import DEFAULT_NUM_SLOTS, DEFAULT_PREFILL_TOKENS, Limits
+from .engine.schedule import Limits
 from .policies import PolicySettings
 from .request import DEFAULT_MAX_TOKENS
 
@@ -115,34 +115,14 @@ class DrafterConfig:
 
 
 @frozen(kw_only=True)
-class EngineConfig:
+class EngineConfig(Limits):
     """How many requests are served at once, and how their steps run.
 
     Attributes:
-        num_slots: how many requests run at once; more wait.
-        max_len: how many tokens one of them may have, prompt and output together; None for the
-            target's context. Memory is planned for all slots at this length.
-        prefill_tokens: about how many tokens of prompts go between two decode steps.
         cuda_graphs: capture the decode step on a CUDA device.
-
-    Raises:
-        InvalidInputError: a number is below 1.
     """
 
-    num_slots: int = DEFAULT_NUM_SLOTS
-    max_len: int | None = None
-    prefill_tokens: int = DEFAULT_PREFILL_TOKENS
     cuda_graphs: bool = True
-
-    def __attrs_post_init__(self) -> None:
-        self.limits  # noqa: B018, checks them
-
-    @property
-    def limits(self) -> Limits:
-        """The numbers."""
-        return Limits(
-            num_slots=self.num_slots, max_len=self.max_len, prefill_tokens=self.prefill_tokens
-        )
 
 
 @frozen(kw_only=True)

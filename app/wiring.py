@@ -48,7 +48,7 @@ def wire_engine(config: Config) -> Engine:
     Raises:
         AcceptorError: a part is unknown, missing or damaged, or does not fit the others.
     """
-    return Engine.of(wire(config).decoder, config.engine.limits)
+    return Engine.of(wire(config).decoder, config.engine)
 
 
 def wire(config: Config) -> Wired:

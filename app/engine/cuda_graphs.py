@@ -117,8 +117,9 @@ class GraphRunner:
         self, running: Running, num_spec_tokens: int, token_counts: TokenCounts | None
     ) -> CapturedStep:
         device, num_rows = self.step.target.device, running.params.num_reqs
+        idle = StepRows.of((), (), (), num_rows, self.step.memory.num_slots)
         captured = CapturedStep(
-            rows=StepRows(self._rows((), (), (), num_rows).buffer.to(device)),
+            rows=StepRows(idle.buffer.to(device)),
             params=fixed_copy(running.params),
             drafts=torch.full((num_spec_tokens, num_rows), PADDING_TOKEN_ID, device=device),
         )
@@ -148,24 +149,14 @@ class GraphRunner:
             copy_params(captured.params, running.params)
             captured.loaded = running
         captured.draft_limits = list(draft_limits)
-        rows = self._rows(running.states, gained, draft_limits, captured.rows.num_rows)
-        captured.rows.copy_from(rows)
+        num_rows, idle_slot_id = captured.params.num_reqs, self.step.memory.num_slots
+        captured.rows.copy_from(
+            StepRows.of(running.states, gained, draft_limits, num_rows, idle_slot_id)
+        )
         if len(captured.drafts) and not self.step.drafter.on_device:
             draft = self.step.draft(Frontier.of(running, draft_limits))
             captured.drafts.fill_(PADDING_TOKEN_ID)
             captured.drafts[: draft.token_ids.shape[1], : len(draft_limits)] = draft.token_ids.t()
-
-    def _rows(
-        self,
-        states: Sequence[RequestState],
-        gained: Sequence[Sequence[int]],
-        draft_limits: Sequence[int],
-        num_rows: int,
-    ) -> StepRows:
-        idle_slot_id = self.step.memory.num_slots
-        return StepRows.of(
-            states, gained, draft_limits, num_rows=num_rows, idle_slot_id=idle_slot_id
-        )
 
 
 def num_rows(num_reqs: int) -> int:

@@ -9,8 +9,6 @@ from typing import Any
 from attrs import evolve, fields, has
 from torch import Tensor
 
-from ...core.sampling_tensors import SamplingTensors
-
 
 def kind_of(params: Any) -> Hashable:
     """What must be equal for one graph to serve both: shapes, and all that is on the host."""
@@ -22,10 +20,14 @@ def kind_of(params: Any) -> Hashable:
     return host_value
 
 
-def fixed_copy(params: SamplingTensors) -> SamplingTensors:
+def fixed_copy(params: Any) -> Any:
     """The same in tensors of its own."""
-    copy: SamplingTensors = _copied(params)
-    return copy
+    if isinstance(params, Tensor):
+        return params.clone()
+    if not has(type(params)):
+        return params
+    copies = {field.name: fixed_copy(getattr(params, field.name)) for field in fields(type(params))}
+    return evolve(params, **copies)
 
 
 def copy_params(to: Any, params: Any) -> None:
@@ -35,14 +37,3 @@ def copy_params(to: Any, params: Any) -> None:
     elif has(type(params)):
         for field in fields(type(params)):
             copy_params(getattr(to, field.name), getattr(params, field.name))
-
-
-def _copied(params: Any) -> Any:
-    if isinstance(params, Tensor):
-        return params.clone()
-    if not has(type(params)):
-        return params
-    return evolve(
-        params,
-        **{field.name: _copied(getattr(params, field.name)) for field in fields(type(params))},
-    )

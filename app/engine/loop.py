@@ -101,9 +101,8 @@ class Loop:
     def decode(self) -> None:
         """One step for every request whose prompt is entered.
 
-        Where that is possible and nobody ends, comes or goes, the device begins the next one before
-        the host has read what this one has decided, or at least before it acts on it. Who comes
-        nevertheless is in the one after that.
+        Where the batch stays the same, the device begins the next one before the host has read this
+        one, or at least before it acts on it. Who comes nevertheless is in the one after that.
         """
         began = perf_counter()
         running = self._gather()
@@ -173,18 +172,14 @@ class Loop:
     def _begin_next(
         self, running: Running, counts: TokenCounts | None, verdicts: Sequence[Verdict]
     ) -> bool:
-        if not self._batch_surely_stays(verdicts):
+        if self._batch_will_change() or not all(
+            entry.state.surely_goes_on(verdict)
+            for entry, verdict in zip(self._batch, verdicts, strict=True)
+        ):
             return False
         gained = [verdict.token_ids for verdict in verdicts]
         draft_limits = self._draft_limits([len(token_ids) for token_ids in gained])
         return self.runner.begin(running, draft_limits, counts, gained)
-
-    def _batch_surely_stays(self, verdicts: Sequence[Verdict]) -> bool:
-        """Whether the next step will surely be of the same requests."""
-        if self._batch_will_change():
-            return False
-        states = (entry.state for entry in self._batch)
-        return all(map(RequestState.surely_goes_on, states, verdicts))
 
     def _batch_will_change(self) -> bool:
         return bool(

@@ -13,9 +13,6 @@ from attrs import define, field, frozen
 from ...core.checks import check_integer
 from .entry import Entry
 
-DEFAULT_NUM_SLOTS = 16
-DEFAULT_PREFILL_TOKENS = 2048
-
 
 @frozen(kw_only=True)
 class Limits:
@@ -32,9 +29,9 @@ class Limits:
         InvalidInputError: a number is below 1.
     """
 
-    num_slots: int = DEFAULT_NUM_SLOTS
+    num_slots: int = 16
     max_len: int | None = None
-    prefill_tokens: int = DEFAULT_PREFILL_TOKENS
+    prefill_tokens: int = 2048
 
     def __attrs_post_init__(self) -> None:
         check_integer("num_slots", self.num_slots, 1)

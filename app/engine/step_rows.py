@@ -28,7 +28,6 @@ class StepRows:
         states: Sequence[RequestState],
         gained: Sequence[Sequence[int]],
         draft_limits: Sequence[int],
-        *,
         num_rows: int,
         idle_slot_id: int,
     ) -> "StepRows":
@@ -49,11 +48,6 @@ class StepRows:
         ]
         rows += [[0, 0, 1, 0, idle_slot_id, 0]] * (num_rows - len(states))
         return cls(torch.tensor(rows).t().contiguous())
-
-    @property
-    def num_rows(self) -> int:
-        """How many there are."""
-        return self.buffer.shape[1]
 
     @property
     def last_token_ids(self) -> Tensor:

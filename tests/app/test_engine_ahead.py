@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -10,19 +9,15 @@ import pytest
 from attrs import evolve
 
 from acceptor.app.engine import captured_step
-from acceptor.app.engine.cuda_graphs import GraphRunner
-from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.schedule import Limits
-from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
+from acceptor.app.request import FinishReason, GenerationResult
 from acceptor.app.request_state import Verdict
 from acceptor.app.verdicts import read_verdicts
-from acceptor.core import (
-    Probabilistic,
-    SamplingParams,
-    Strict,
-)
-from kit.toy_engine import MAX_LEN, LeakyModel, record
+from acceptor.core import Probabilistic, Strict
+from kit.toy_engine import LeakyModel, engine_with, record
 from kit.toy_pair import Pair
+from kit.toy_requests import ask
+
+Action = Callable[[], None]
 
 
 @pytest.mark.parametrize("repetition_penalty", [1.0, 1.2], ids=["not read", "not acted on"])
@@ -31,17 +26,11 @@ def test_a_step_that_has_begun_counts_for_those_who_are_still_there(
 ) -> None:
     """Someone is cancelled, and someone comes, while the device is a step ahead of the host."""
     requests = [
-        GenerationRequest(
-            prompt_token_ids=[seed + 1, 2],
-            params=SamplingParams(seed=seed, repetition_penalty=repetition_penalty),
-            max_tokens=24,
-            ignore_eos=True,
-        )
+        ask(seed + 1, 2, seed=seed, repetition_penalty=repetition_penalty, max_tokens=24)
         for seed in range(3)
     ]
     decoder = pair.decoder(Probabilistic(), 3)
-    runner = partial(GraphRunner, record=record)
-    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
+    engine = engine_with(decoder, record, num_slots=2)
     first, other = (engine.add_request(request) for request in requests[:2])
     results: dict[int, GenerationResult] = {}
     steps = 0
@@ -56,7 +45,7 @@ def test_a_step_that_has_begun_counts_for_those_who_are_still_there(
         steps += 1
     alone = decoder.generate(requests)
     assert [results[first], results[last]] == [alone[0], alone[2]]
-    assert results[other].finish_reason == FinishReason.CANCELLED
+    assert results[other].finish_reason is FinishReason.CANCELLED
     assert results[other].token_ids == alone[1].token_ids[: len(results[other].token_ids)]
 
 
@@ -67,7 +56,7 @@ def test_a_step_begins_before_the_one_before_it_is_read(
     """One of two requests ends with a stop token; what it got behind that is dropped."""
     log: list[str] = []
 
-    def record_with_log(action: Callable[[], None]) -> Callable[[], None]:
+    def record_with_log(action: Action) -> Action:
         def replay() -> None:
             log.append("begin")
             action()
@@ -80,19 +69,12 @@ def test_a_step_begins_before_the_one_before_it_is_read(
         return read_verdicts(*args)
 
     decoder = pair.decoder(Strict(), num_spec_tokens)
-    requests = [
-        GenerationRequest(
-            prompt_token_ids=[seed + 1], params=SamplingParams(seed=seed), max_tokens=30
-        )
-        for seed in range(2)
-    ]
+    requests = [ask(seed + 1, seed=seed, max_tokens=30) for seed in range(2)]
     stop = decoder.generate(requests)[0].token_ids[15]
     requests[0] = evolve(requests[0], stop_token_ids=(stop,))
     alone = [decoder.generate([request])[0] for request in requests]
     monkeypatch.setattr(captured_step, "read_verdicts", read_with_log)
-    runner = partial(GraphRunner, record=record_with_log)
-    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
-    assert engine.generate(requests) == alone
+    assert engine_with(decoder, record_with_log).generate(requests) == alone
     assert alone[0].finish_reason is FinishReason.STOP
     assert log[:7] == ["begin", "begin", "read", "begin", "read", "begin", "read"]
     assert log.count("begin") == log.count("read")
@@ -100,20 +82,13 @@ def test_a_step_begins_before_the_one_before_it_is_read(
 
 def test_a_step_that_assumed_what_did_not_come_is_dropped(pair: Pair) -> None:
     """Logits of one request become NaN while the device is a step ahead."""
-    leaky = LeakyModel(pair.target.table)
-    decoder = evolve(pair, target=leaky).decoder(Strict(), 0)
+    decoder = evolve(pair, target=LeakyModel(pair.target.table)).decoder(Strict(), 0)
     requests = [
-        GenerationRequest(
-            prompt_token_ids=[1],
-            params=SamplingParams(seed=seed, logit_bias={7: bias}),
-            max_tokens=20,
-        )
+        ask(1, seed=seed, logit_bias={7: bias}, max_tokens=20)
         for seed, bias in enumerate([-float("inf"), 1.0])
     ]
     alone = [decoder.generate([request])[0] for request in requests]
-    runner = partial(GraphRunner, record=record)
-    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
-    assert engine.generate(requests) == alone
+    assert engine_with(decoder, record).generate(requests) == alone
     assert [one.finish_reason for one in alone] == [FinishReason.LENGTH, FinishReason.ERROR]
     assert len(alone[1].token_ids) > 1
 
@@ -132,17 +107,8 @@ def test_a_step_that_was_interrupted_is_run_again(
 
     monkeypatch.setattr(captured_step, "read_verdicts", interrupted_once)
     decoder = pair.decoder(Probabilistic(), 3)
-    requests = [
-        GenerationRequest(
-            prompt_token_ids=[seed + 1],
-            params=SamplingParams(seed=seed),
-            max_tokens=24,
-            ignore_eos=True,
-        )
-        for seed in range(2)
-    ]
-    runner = partial(GraphRunner, record=record)
-    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=MAX_LEN))
+    requests = [ask(seed + 1, seed=seed, max_tokens=24) for seed in range(2)]
+    engine = engine_with(decoder, record)
     for request in requests:
         engine.add_request(request)
     results = list[GenerationResult]()

@@ -23,7 +23,7 @@ def test_a_step_leaves_the_next_one_its_rows() -> None:
     """Of requests that accept nothing, something and everything, one that fails, and nobody."""
     prompts = ([11, 12], [20, 21, 22], [32], [40, 41, 42])
     states = [state_of(*prompt, slot_id=5 - place) for place, prompt in enumerate(prompts)]
-    rows = StepRows.of(states, [(), (23,), (), ()], [3, 2, 1, 0], num_rows=5, idle_slot_id=9)
+    rows = StepRows.of(states, [(), (23,), (), ()], [3, 2, 1, 0], 5, 9)
     assert rows.last_token_ids.tolist() == [[11, 12], [22, 23], [32, 32], [41, 42], [0, 0]]
     assert rows.lengths.tolist() == [2, 4, 1, 3, 1]
     assert rows.draft_limits.tolist() == [3, 2, 1, 0, 0]
