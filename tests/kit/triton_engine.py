@@ -17,9 +17,9 @@ from kit.toy_pair import Pair
 
 REQUESTS = [
     GenerationRequest(
-        prompt_token_ids=[seed + 1] * (seed + 1), params=SamplingParams(seed=seed), max_tokens=4
+        prompt_token_ids=[seed + 1] * (seed + 1), params=SamplingParams(seed=seed), max_tokens=3
     )
-    for seed in range(3)
+    for seed in range(2)
 ]
 
 
