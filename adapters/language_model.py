@@ -11,8 +11,9 @@ import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
-from ..core.checks import check_integer, check_tensor
+from ..core.checks import check_integer, check_integers, check_tensor
 from ..core.errors import InvalidInputError
+from ..core.scores import Scores
 from .attention import AttendInSteps
 from .fusion import can_compile, fused_pieces
 from .kv_cache import KVCache, Slots
@@ -136,7 +137,8 @@ class TransformerModel:
         *,
         last_only: bool = False,
         max_position: int | None = None,
-    ) -> Tensor:
+        taps: Sequence[int] = (),
+    ) -> Scores:
         """Score tokens after writing their keys and values at (slot, position).
 
         Each token sees what the cache holds at positions up to its own, within the layer's window.
@@ -153,19 +155,21 @@ class TransformerModel:
             last_only: score only the last token of each request.
             max_position: the highest position in the batch, if the caller knows it. Without it a
                 GPU, which is not asked, attends to the whole length of the cache.
-
-        Returns:
-            [num_reqs, num_tokens, vocab_size] logits in the model's dtype, or [num_reqs, 1, …].
+            taps: after how many layers hidden states are wanted; 0 for the embeddings.
 
         Raises:
-            InvalidInputError: wrong shape, dtype or device; on CPU also a token outside the
+            InvalidInputError: wrong shape, dtype, device or tap; on CPU also a token outside the
                 vocabulary, or a slot or position outside the cache.
         """
         self._check(token_ids, positions, slot_ids)
+        check_integers("taps", taps, 0, self.config.num_layers)
         num_reqs, num_tokens = token_ids.shape
         if num_reqs == 0:
-            shape = (0, 1 if last_only else num_tokens, self.vocab_size)
-            return self.decoder.embedding.new_empty(shape)
+            empty = self.decoder.embedding.new_empty
+            logits = empty(0, 1 if last_only else num_tokens, self.vocab_size)
+            return Scores(
+                logits, tuple(empty(0, num_tokens, self.config.hidden_size) for _ in taps)
+            )
         num_positions = self._num_positions(positions, cache, max_position)
         slots, slot_ids = self._slots(slot_ids, num_reqs, cache)
         kernels = self._kernels
@@ -175,8 +179,8 @@ class TransformerModel:
         else:
             step = Step(attend=attend, pieces=self._pieces)
         if kernels is not None and kernels.take_all(positions):
-            return kernels.forward(token_ids, step.attend, cache, last_only=last_only)
-        return self.decoder(token_ids, step, cache, last_only=last_only)
+            return kernels.forward(token_ids, step.attend, cache, last_only=last_only, taps=taps)
+        return self.decoder(token_ids, step, cache, last_only=last_only, taps=taps)
 
     def _check(self, token_ids: Tensor, positions: Tensor, slot_ids: Tensor | None) -> None:
         check_tensor("token_ids", token_ids, (None, None), (torch.int64,), self.device)

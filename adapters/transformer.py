@@ -4,12 +4,13 @@ Tokens of all requests are one flat list except inside attention. Names, files a
 weights are in `acceptor.adapters.weights`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen
 from torch import Tensor
 
+from ..core.scores import Scores
 from .kv_cache import KVCache, LayerCache
 from .pieces import Pieces, RMSNorm
 
@@ -101,16 +102,31 @@ class Decoder:
     norm: RMSNorm
     lm_head: Linear
 
-    def __call__(self, token_ids: Tensor, step: Step, cache: KVCache, *, last_only: bool) -> Tensor:
-        """Token ids [num_reqs, num_tokens] -> logits [num_reqs, num_tokens or 1, vocab_size]."""
+    def __call__(
+        self,
+        token_ids: Tensor,
+        step: Step,
+        cache: KVCache,
+        *,
+        last_only: bool,
+        taps: Sequence[int] = (),
+    ) -> Scores:
+        """Score token ids [num_reqs, num_tokens]; see `LanguageModel.forward`."""
         hidden = F.embedding(token_ids.flatten(), self.embedding)
+        tapped = {0: hidden}
         normalised = self.layers[0].attention_norm(hidden)
         next_norms = (*(layer.attention_norm for layer in self.layers[1:]), self.norm)
-        for layer, layer_cache, norm in zip(self.layers, cache.layers, next_norms, strict=True):
+        layers = zip(self.layers, cache.layers, next_norms, strict=True)
+        for number, (layer, layer_cache, norm) in enumerate(layers, 1):
             update = layer.attention(normalised, step, layer_cache)
             hidden, normalised = step.pieces.add_and_normalise(hidden, update, layer.mlp_norm)
             update = layer.mlp(normalised, step)
             hidden, normalised = step.pieces.add_and_normalise(hidden, update, norm)
+            if number in taps:
+                tapped[number] = hidden
         if last_only:
             normalised = normalised.view(*token_ids.shape, -1)[:, -1]
-        return self.lm_head(normalised).view(len(token_ids), -1, len(self.embedding))
+        return Scores(
+            self.lm_head(normalised).view(len(token_ids), -1, len(self.embedding)),
+            tuple(tapped[tap].view(*token_ids.shape, -1) for tap in taps),
+        )

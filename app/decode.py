@@ -92,7 +92,7 @@ class DecodeStep:
             self.memory.target_cache,
             frontier.slot_ids,
             max_position=frontier.last_position(num_tokens - 1, self.memory.max_len),
-        )
+        ).logits
 
     def verify(
         self, frontier: Frontier, draft: Draft, logits: Tensor, token_counts: TokenCounts | None

@@ -129,7 +129,7 @@ class ModelDrafter:
             frontier.slot_ids,
             last_only=True,
             max_position=frontier.last_position(place - 1, memory.max_len),
-        )
+        ).logits
         return (
             logits[:, -1] if self.vocabulary is None else logits[:, -1, self.vocabulary.draft_ids]
         )

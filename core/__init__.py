@@ -32,6 +32,7 @@ from .ports import LanguageModel, Sampler
 from .randomness import Level, Stream
 from .sampling_params import LogprobsMode, Recipe, SamplingParams
 from .sampling_tensors import SamplingTensors
+from .scores import Scores
 from .statistics import AcceptanceStatistics
 from .token_counts import TokenCounts
 
@@ -59,6 +60,7 @@ __all__ = [
     "Sampler",
     "SamplingParams",
     "SamplingTensors",
+    "Scores",
     "Status",
     "Stream",
     "Strict",

@@ -10,6 +10,7 @@ from .batch import SampleBatch, VerifyBatch
 from .output import SampleOutput, VerifyOutput
 from .policies import Policy
 from .sampling_tensors import SamplingTensors
+from .scores import Scores
 
 
 class Sampler(Protocol):
@@ -125,7 +126,8 @@ class LanguageModel(Protocol[Cache]):
         *,
         last_only: bool = False,
         max_position: int | None = None,
-    ) -> Tensor:
+        taps: Sequence[int] = (),
+    ) -> Scores:
         """Score tokens after writing their keys and values at (slot, position).
 
         Each token sees its slot's positions up to its own, whatever lies behind them.
@@ -138,9 +140,6 @@ class LanguageModel(Protocol[Cache]):
             last_only: score only the last token of each request.
             max_position: the highest of the positions, if the caller knows it without asking the
                 device.
-
-        Returns:
-            [num_reqs, num_tokens, vocab_size] logits in the model's dtype; [num_reqs, 1, ...] with
-            `last_only`.
+            taps: after how many layers hidden states are wanted; 0 for the embeddings.
         """
         ...

@@ -1,6 +1,6 @@
 """A forward of few tokens through a decoder: what is launched, in which order, and how large."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
@@ -8,6 +8,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 from triton import next_power_of_2
 
+from ...core.scores import Scores
 from ..kv_cache import KVCache
 from ..pieces import RMSNorm
 from ..transformer import Attend as AttendLayer
@@ -89,21 +90,35 @@ class FewTokens:
         return partial(self.attend, positions=positions, slot_ids=slot_ids)
 
     def forward(
-        self, token_ids: Tensor, attend: AttendLayer, cache: KVCache, *, last_only: bool
-    ) -> Tensor:
-        """Token ids [num_reqs, num_tokens] -> logits [num_reqs, num_tokens or 1, vocab_size]."""
+        self,
+        token_ids: Tensor,
+        attend: AttendLayer,
+        cache: KVCache,
+        *,
+        last_only: bool,
+        taps: Sequence[int] = (),
+    ) -> Scores:
+        """Score token ids [num_reqs, num_tokens]; see `LanguageModel.forward`."""
         decoder = self.decoder
         hidden = self._embed(token_ids, decoder.layers[0].attention_norm)
+        # Layers add to hidden states in place, so that taps are copies.
+        tapped = {0: hidden.sums.clone()} if 0 in taps else {}
         next_norms = (*(layer.attention_norm for layer in decoder.layers[1:]), decoder.norm)
-        for layer, layer_cache, norm in zip(decoder.layers, cache.layers, next_norms, strict=True):
+        layers = zip(decoder.layers, cache.layers, next_norms, strict=True)
+        for number, (layer, layer_cache, norm) in enumerate(layers, 1):
             qkv = self._read(hidden, layer.attention.qkv, layer.attention_norm)
             attended = attend(layer.attention, qkv, layer_cache)
             hidden = self._add(attended, layer.attention.output, hidden, layer.mlp_norm)
             gated = self._read(hidden, layer.mlp.gate_up, layer.mlp_norm, gate=True)
             hidden = self._add(gated, layer.mlp.down, hidden, norm)
+            if number in taps:
+                tapped[number] = hidden.sums.clone()
         every = token_ids.shape[1] if last_only else 1
         logits = self._read(hidden, decoder.lm_head, decoder.norm, every=every)
-        return logits.view(len(token_ids), -1, logits.shape[1])
+        return Scores(
+            logits.view(len(token_ids), -1, logits.shape[1]),
+            tuple(tapped[tap].view(*token_ids.shape, -1) for tap in taps),
+        )
 
     def _embed(self, token_ids: Tensor, norm: RMSNorm) -> Hidden:
         embedding = self.decoder.embedding

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,34 +27,35 @@ def test_it_is_the_port_that_the_core_describes(model: TransformerModel) -> None
 
 def test_a_request_does_not_see_its_neighbours(model: TransformerModel) -> None:
     positions = torch.arange(4).expand(2, -1)
-    alone = model.forward(ids(1, 4), positions[:1], model.new_cache(2, 8), torch.tensor([0]))
+    alone = model.forward(ids(1, 4), positions[:1], model.new_cache(2, 8), torch.tensor([0])).logits
     cache = model.new_cache(2, 8)
     for layer in cache.layers:
         layer.keys[1].fill_(torch.nan)
         layer.values[1].fill_(torch.nan)
-    beside = model.forward(ids(1, 4).expand(2, -1), positions, cache, torch.tensor([0, 1]))
+    beside = model.forward(ids(1, 4).expand(2, -1), positions, cache, torch.tensor([0, 1])).logits
     torch.testing.assert_close(beside[:1], alone, rtol=1e-5, atol=1e-5)
 
 
 def test_a_cleared_slot_forgets_nan(model: TransformerModel) -> None:
     cache, positions = model.new_cache(1, 8), torch.arange(3)[None]
-    want = model.forward(ids(1, 3), positions, cache)
+    want = model.forward(ids(1, 3), positions, cache).logits
     cache.layers[0].values[0, 7] = torch.nan
-    assert model.forward(ids(1, 3), positions, cache, max_position=7).isnan().any()
+    assert model.forward(ids(1, 3), positions, cache, max_position=7).logits.isnan().any()
     cache.clear([0])
-    got = model.forward(ids(1, 3), positions, cache, max_position=7)
+    got = model.forward(ids(1, 3), positions, cache, max_position=7).logits
     torch.testing.assert_close(got, want)
 
 
 def test_no_requests(model: TransformerModel) -> None:
     nothing = torch.zeros(0, 3, dtype=torch.int64)
     cache = model.new_cache(2, 8)
-    assert model.forward(nothing, nothing, cache, nothing[:, 0]).shape == (0, 3, 61)
-    assert model.forward(nothing, nothing, cache, last_only=True).shape == (0, 1, 61)
+    assert model.forward(nothing, nothing, cache, nothing[:, 0]).logits.shape == (0, 3, 61)
+    last = model.forward(nothing, nothing, cache, last_only=True, taps=(1,))
+    assert (last.logits.shape, last.hidden[0].shape) == ((0, 1, 61), (0, 3, 32))
 
 
 def test_no_graph_is_recorded(model: TransformerModel) -> None:
-    assert not model.forward(ids(1, 1), ids(1, 1), model.new_cache(1, 8)).requires_grad
+    assert not model.forward(ids(1, 1), ids(1, 1), model.new_cache(1, 8)).logits.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,8 @@ def test_no_graph_is_recorded(model: TransformerModel) -> None:
         ({"slot_ids": ids(2)}, r"slot_ids: expected shape \[1\], got \[2\]"),
         ({"slot_ids": torch.tensor([2])}, r"slot_ids: expected a number in \[0, 1\], got 2"),
         ({"slot_ids": torch.tensor([-1])}, r"slot_ids: expected a number in \[0, 1\], got -1"),
+        ({"taps": (3,)}, r"taps: expected a number in \[0, 2\], got 3"),
+        ({"taps": (-1,)}, r"taps: expected a number in \[0, 2\], got -1"),
         ({"max_position": 8}, r"max_position: expected a number in \[0, 7\], got 8"),
         (
             {"token_ids": ids(3, 1), "positions": ids(3, 1)},
@@ -106,8 +108,10 @@ def test_lengths_of_a_gpu_compute_the_same(
     slot_ids = None if slots is None else torch.tensor(slots)
     for start, stop in ((0, 17), (15, 20), (20, 21), (10, 32)):
         positions, token_ids = torch.arange(start, stop).expand(2, -1), ids(2, stop - start) % 61
-        want = model.forward(token_ids, positions, caches[0], slot_ids)
-        got = rounded.forward(token_ids, positions, caches[1], slot_ids, max_position=max_position)
+        want = model.forward(token_ids, positions, caches[0], slot_ids).logits
+        got = rounded.forward(
+            token_ids, positions, caches[1], slot_ids, max_position=max_position
+        ).logits
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
 
@@ -126,8 +130,8 @@ def test_there_may_be_more_requests_than_positions(model: TransformerModel) -> N
     token_ids = ids(num_reqs, 1) % 61
     positions = torch.zeros_like(token_ids)
     cache = model.new_cache(num_reqs, 4)
-    got = model.forward(token_ids, positions, cache)
-    want = model.forward(token_ids, positions, cache, torch.arange(num_reqs))
+    got = model.forward(token_ids, positions, cache).logits
+    want = model.forward(token_ids, positions, cache, torch.arange(num_reqs)).logits
     torch.testing.assert_close(got, want)
 
 
@@ -164,7 +168,7 @@ def test_a_gpu_computes_the_same(tiny_llama: Path, dtype: torch.dtype) -> None:
         positions = torch.arange(start, stop).expand(2, -1)
         token_ids = ids(2, stop - start) % 61
         for slots in (None, torch.tensor([2, 0])):
-            want = cpu.forward(token_ids, positions, caches[0], slots)
+            want = cpu.forward(token_ids, positions, caches[0], slots).logits
             on_gpu = None if slots is None else slots.cuda()
             for max_position in (None, stop - 1):
                 got = gpu.forward(
@@ -173,7 +177,7 @@ def test_a_gpu_computes_the_same(tiny_llama: Path, dtype: torch.dtype) -> None:
                     caches[1],
                     on_gpu,
                     max_position=max_position,
-                )
+                ).logits
                 assert (got.cpu().float() - want).abs().max() <= tolerance * want.abs().max()
 
 
@@ -183,7 +187,10 @@ def test_a_step_is_captured_in_a_cuda_graph(tiny_llama: Path) -> None:
     cache = model.new_cache(2, 32)
     token_ids, positions = ids(2, 3).cuda(), torch.arange(3).expand(2, -1).contiguous().cuda()
     slot_ids = torch.tensor([1, 0]).cuda()
-    step: Callable[[], torch.Tensor] = lambda: model.forward(token_ids, positions, cache, slot_ids)  # noqa: E731
+
+    def step() -> torch.Tensor:
+        return model.forward(token_ids, positions, cache, slot_ids).logits
+
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         step()

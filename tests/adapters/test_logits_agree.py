@@ -102,7 +102,7 @@ def feed(
     parts = []
     for start, stop in chunks(lengths):
         positions = torch.arange(start, stop).expand(len(token_ids), -1)
-        parts.append(model.forward(token_ids[:, start:stop], positions, cache, slot_ids))
+        parts.append(model.forward(token_ids[:, start:stop], positions, cache, slot_ids).logits)
     return torch.cat(parts, 1)
 
 
@@ -132,7 +132,7 @@ def test_positions_written_again(pair: tuple[TransformerModel, Tensor]) -> None:
         draft = torch.arange(start, min(stop + 3, NUM_TOKENS))[None]
         model.forward(TOKEN_IDS[1:2, draft[0]], draft, cache, slot_ids)
         positions = draft[:, : stop - start]
-        parts.append(model.forward(TOKEN_IDS[:1, start:stop], positions, cache, slot_ids))
+        parts.append(model.forward(TOKEN_IDS[:1, start:stop], positions, cache, slot_ids).logits)
     assert_close(torch.cat(parts, 1), want[:1])
 
 
@@ -144,9 +144,9 @@ def test_requests_at_different_positions(pair: tuple[TransformerModel, Tensor]) 
         model.forward(TOKEN_IDS[slot : slot + 1, :start], positions, cache, torch.tensor([slot]))
     positions = starts[:, None] + torch.arange(4)
     token_ids = TOKEN_IDS.gather(1, positions)
-    got = model.forward(token_ids, positions, cache)
+    got = model.forward(token_ids, positions, cache).logits
     assert_close(got, want[torch.arange(3)[:, None], positions])
-    last = model.forward(token_ids, positions, cache, last_only=True, max_position=90)
+    last = model.forward(token_ids, positions, cache, last_only=True, max_position=90).logits
     assert_close(last, got[:, -1:], 1e-5)
 
 
@@ -165,3 +165,22 @@ def test_shards(save: Callable[..., Any]) -> None:
     assert len(list(saved.directory.glob("model-*.safetensors"))) > 3
     model = load_model(saved.directory)
     assert_close(feed(model, TOKEN_IDS, [100], None), reference_logits(saved.reference))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_taps_are_the_hidden_states_of_the_reference(save: Callable[..., Any], name: str) -> None:
+    saved = save(CONFIGS[name])
+    model = load_model(saved.directory)
+    with torch.inference_mode():
+        want = saved.reference(TOKEN_IDS, use_cache=False, output_hidden_states=True).hidden_states
+    positions = torch.arange(NUM_TOKENS).expand(len(TOKEN_IDS), -1)
+    taps = (3, 0, 2, 1, 2)
+    got = model.forward(
+        TOKEN_IDS, positions, model.new_cache(3, NUM_TOKENS), last_only=True, taps=taps
+    )
+    # The reference's last one is behind the final norm.
+    hidden = dict(zip(taps, got.hidden, strict=True))
+    hidden[3] = model.decoder.norm(hidden[3])
+    for tap, states in hidden.items():
+        assert states.shape == (*TOKEN_IDS.shape, model.config.hidden_size)
+        assert_close(states, want[tap])

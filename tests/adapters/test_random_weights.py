@@ -33,7 +33,7 @@ def config_file(tmp_path: Path) -> Path:
 def logits(config_file: Path, seed: int = 0) -> torch.Tensor:
     model = random_model(config_file, seed=seed)
     tokens = torch.tensor([[1, 5, 7]])
-    return model.forward(tokens, torch.arange(3)[None], model.new_cache(1, 8))
+    return model.forward(tokens, torch.arange(3)[None], model.new_cache(1, 8)).logits
 
 
 def test_it_has_the_shape_of_the_config(config_file: Path) -> None:

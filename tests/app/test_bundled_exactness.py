@@ -149,7 +149,7 @@ def next_logits(wired: Wired, known: Sequence[int]) -> Tensor:
     target = wired.decoder.target
     cache = target.new_cache(1, len(known))
     positions = torch.arange(len(known))[None]
-    logits = target.forward(torch.tensor([known]), positions, cache, torch.tensor([0]))
+    logits = target.forward(torch.tensor([known]), positions, cache, torch.tensor([0])).logits
     return logits[:, -1].double()
 
 

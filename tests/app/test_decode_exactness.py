@@ -228,7 +228,7 @@ def test_an_empty_batch_and_a_single_token(pair: Pair) -> None:
 def next_logits(model: TableModel, known: list[int]) -> Tensor:
     positions = torch.arange(len(known))[None]
     cache = model.new_cache(1, len(known))
-    logits = model.forward(torch.tensor([known]), positions, cache, torch.tensor([0]))
+    logits = model.forward(torch.tensor([known]), positions, cache, torch.tensor([0])).logits
     return logits[0, -1].double()
 
 

@@ -24,7 +24,15 @@ from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import GenerationRequest
-from acceptor.core import Block, InvalidInputError, Policy, Probabilistic, SamplingParams, Strict
+from acceptor.core import (
+    Block,
+    InvalidInputError,
+    Policy,
+    Probabilistic,
+    SamplingParams,
+    Scores,
+    Strict,
+)
 from kit.toy_engine import record
 from kit.toy_pair import VOCAB_SIZE, Pair, TableModel, random_table
 
@@ -88,8 +96,9 @@ class Renumbered(TableModel):
 
     order: Tensor
 
-    def forward(self, token_ids: Tensor, *args: Any, **options: Any) -> Tensor:
-        return super().forward(self.order[token_ids], *args, **options)[..., self.order]
+    def forward(self, token_ids: Tensor, *args: Any, **options: Any) -> Scores:
+        scores = super().forward(self.order[token_ids], *args, **options)
+        return Scores(scores.logits[..., self.order])
 
 
 def test_tokens_are_shared_by_their_spelling() -> None:

@@ -24,6 +24,7 @@ from acceptor.adapters.weights import WeightReader, expected_tensors
 MAX_LEN = 96
 NUM_SLOTS = 5
 TOLERANCE = 2e-5
+TAPS = (2, 0, 1)
 SIZES: dict[str, Any] = {
     "MATRIX_DEPTH": 16,
     "FEWEST_DEPTH": 16,
@@ -93,7 +94,7 @@ def difference(
     splits: int,
     products: dict[str, Any] = SIZES,
 ) -> float:
-    """The largest, of logits and of what the cache holds afterwards."""
+    """The largest, of logits, of hidden states and of what the cache holds afterwards."""
     caches = [model.new_cache(NUM_SLOTS, MAX_LEN) for _ in range(2)]
     for layers in zip(*(cache.layers for cache in caches), strict=True):
         layers[0].memory.normal_()
@@ -115,14 +116,18 @@ def difference(
         assert kernels is not None
         worst = 0.0
         for last_only in (False, True):
-            want = model.forward(token_ids, positions, caches[0], slot_ids, last_only=last_only)
+            want = model.forward(
+                token_ids, positions, caches[0], slot_ids, last_only=last_only, taps=TAPS
+            )
             attends = kernels.attention_at(positions, slot_ids)
             if attends is None:
                 slots, _ = model._slots(slot_ids, len(starts), caches[1])
                 attends = model._plan(positions, caches[1], slots, slot_ids, MAX_LEN).attend
-            got = kernels.forward(token_ids, attends, caches[1], last_only=last_only)
-            assert got.shape == want.shape
-            worst = max(worst, float((got - want).abs().max() / want.abs().max()))
+            got = kernels.forward(token_ids, attends, caches[1], last_only=last_only, taps=TAPS)
+            pairs = zip((want.logits, *want.hidden), (got.logits, *got.hidden), strict=True)
+            for one, other in pairs:
+                assert one.shape == other.shape
+                worst = max(worst, float((one - other).abs().max() / one.abs().max()))
         assert not kernels.attend.counts.any()
         assert not kernels.counts.any()
     for one, other in zip(*(cache.layers for cache in caches), strict=True):

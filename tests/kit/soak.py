@@ -28,7 +28,7 @@ from acceptor.app.engine.schedule import Limits
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import FinishReason, GenerationResult
 from acceptor.backends import load_sampler
-from acceptor.core import SamplingParams, Strict
+from acceptor.core import SamplingParams, Scores, Strict
 from kit.toy_pair import Letters
 
 VOCAB_SIZE, SICK_TOKEN, NUM_SLOTS, MAX_LEN = 11, 10, 8, 24
@@ -59,8 +59,10 @@ class ChainModel:
         *,
         last_only: bool = False,
         max_position: int | None = None,  # noqa: ARG002
-    ) -> Tensor:
-        return self.table[token_ids[:, -1:] if last_only else token_ids]
+        taps: Sequence[int] = (),
+    ) -> Scores:
+        assert not taps
+        return Scores(self.table[token_ids[:, -1:] if last_only else token_ids])
 
 
 def sick_table() -> Tensor:

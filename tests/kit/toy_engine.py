@@ -13,7 +13,7 @@ from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import Progress
-from acceptor.core import Probabilistic
+from acceptor.core import Probabilistic, Scores
 from kit.toy_pair import Pair, TableModel
 
 MAX_LEN = 40
@@ -62,7 +62,9 @@ class LeakyModel(TableModel):
         *,
         last_only: bool = False,
         max_position: int | None = None,  # noqa: ARG002, reads all
-    ) -> Tensor:
+        taps: Sequence[int] = (),
+    ) -> Scores:
+        assert not taps
         cache[slot_ids[:, None], positions] = torch.where(token_ids == 7, torch.nan, 1.0)
         logits = self.table[token_ids] + 0 * cache[slot_ids].sum(1)[:, None, None]
-        return logits[:, -1:] if last_only else logits
+        return Scores(logits[:, -1:] if last_only else logits)

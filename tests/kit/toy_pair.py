@@ -12,7 +12,7 @@ from acceptor.app.drafter import Drafter, NoDrafter
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request_state import Detokenizer
 from acceptor.backends import load_sampler
-from acceptor.core import Policy
+from acceptor.core import Policy, Scores
 
 VOCAB_SIZE = 13
 NUM_CONTEXTS = 97
@@ -53,7 +53,9 @@ class TableModel:
         *,
         last_only: bool = False,
         max_position: int | None = None,
-    ) -> Tensor:
+        taps: Sequence[int] = (),
+    ) -> Scores:
+        assert not taps
         assert max_position in (None, positions.max())
         assert positions.min() >= 0
         assert positions.max() < cache.shape[1]
@@ -64,7 +66,7 @@ class TableModel:
             self.table
         )
         logits = self.table[contexts]
-        return logits[:, -1:] if last_only else logits
+        return Scores(logits[:, -1:] if last_only else logits)
 
 
 @frozen(eq=False)

@@ -66,7 +66,7 @@ def emitted_law(decoder: Decoder, params: SamplingParams, num_tokens: int) -> La
 def next_logits(target: LanguageModel[Any], output: Tokens) -> Floats:
     known = torch.tensor([[*PROMPT, *output]])
     cache, places = target.new_cache(1, known.shape[1]), torch.arange(known.shape[1])[None]
-    logits = target.forward(known, places, cache, torch.tensor([0]))[0, -1]
+    logits = target.forward(known, places, cache, torch.tensor([0])).logits[0, -1]
     return logits.double().numpy()
 
 
