@@ -125,7 +125,7 @@ def compare(tmp_path: Path, num_reqs: int, num_tokens: int) -> None:
 
 
 def run(arguments: list[str], **more: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": "tests", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     environment.pop("TRITON_INTERPRET", None)
     finished = subprocess.run(
         [sys.executable, "-W", "ignore", *arguments],
