@@ -4,11 +4,15 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import torch
+from attrs import frozen
 from torch import Tensor
 
 from ...core.batch import SampleBatch
+from ...core.policies import DraftView, Policy
 from ...core.race import BLOCK_SIZE, race
 from ...core.randomness import Level, Stream, acceptance_uniform, random_words
+from ...core.sampling_tensors import SamplingTensors
+from .request import RequestRows
 
 NUM_PLACES_AHEAD = 4
 MAX_VOCAB_AHEAD = 16 * BLOCK_SIZE
@@ -94,3 +98,58 @@ def acceptance_uniforms(seeds: Tensor, positions: Tensor, draft_indices: Tensor)
     candidate = torch.zeros_like(seeds)[:, None]
     words = random_words(seeds, positions, draft_indices, Stream.ACCEPT, Level.BLOCK, candidate)
     return acceptance_uniform(words.squeeze(1))
+
+
+@frozen(eq=False)
+class Draws:
+    """The random draws of one request, by row.
+
+    Attributes:
+        rows: the request's.
+        params: the batch's parameters.
+        first_position: the sequence position that its first row decides.
+    """
+
+    rows: RequestRows
+    params: SamplingTensors
+    first_position: int
+
+    def tokens(self, log_weights: Tensor, first_row: int, stream: Stream) -> Tensor:
+        """Draw for consecutive rows: [num_rows, vocab_size] -> [num_rows]."""
+        return draw(log_weights, *self._keys(first_row, len(log_weights)), stream)
+
+    def target_tokens(self, log_probs: Tensor, first_row: int) -> Tensor:
+        """The target's own samples at consecutive rows."""
+        if self.params.target.all_greedy:
+            return log_probs.argmax(dim=-1)
+        return self.tokens(log_probs, first_row, Stream.TARGET)
+
+    def uniforms(self, num_drafts: int) -> Tensor:
+        """The acceptance uniforms of the draft."""
+        return acceptance_uniforms(*self._keys(0, num_drafts))
+
+    def _keys(self, first_row: int, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        seeds = self.params.seeds[self.rows.request].expand(num_rows)
+        rows = torch.arange(first_row, first_row + num_rows, device=seeds.device)
+        return seeds, self.first_position + rows, rows + 1
+
+
+def final_token(view: DraftView, policy: Policy, draws: Draws, row: int) -> Tensor:
+    """The token behind `row` accepted ones, [1] int64: recovered, the target's own, or bonus."""
+    residual = policy.log_residual(view, row) if row < view.num_draft_tokens else None
+    if residual is not None:
+        weights = _never_empty(residual, view, row)
+        return draws.tokens(weights[None], row, Stream.RECOVER)
+    if view.target_token_ids is not None:
+        return view.target_token_ids[row : row + 1]
+    return draws.target_tokens(view.target_log_probs[row : row + 1], row)
+
+
+def _never_empty(residual: Tensor, view: DraftView, row: int) -> Tensor:
+    # Rounding can leave no residual mass where p and q agree: then the target's law without the
+    # rejected token is drawn from, and only if nothing else is left, with it.
+    if residual.amax() > -torch.inf:
+        return residual
+    target = view.target_log_probs[row]
+    without = target.index_fill(0, view.draft_token_ids[row], -torch.inf)
+    return without if without.amax() > -torch.inf else target

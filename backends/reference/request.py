@@ -8,7 +8,8 @@ from ...core.batch import PADDING_TOKEN_ID, VerifyBatch
 from ...core.output import Status
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
-from .recipe import SeenTokens, adjust_logits, is_usable, log_probs
+from .statistics import SeenTokens, adjust_logits, is_usable, num_leading
+from .thresholds import log_probs
 
 
 @frozen(eq=False)
@@ -73,12 +74,6 @@ def _usable_ids(batch: VerifyBatch, request: int, num_drafts: int) -> tuple[Tens
             padding = token_id == PADDING_TOKEN_ID
             return drafts[:place], Status.OK if padding else Status.DRAFT_TOKEN_INVALID
     return drafts, Status.OK
-
-
-def num_leading(flags: Tensor) -> int:
-    """How many of these are True before the first that is not."""
-    places = (place for place, flag in enumerate(flags.tolist()) if not flag)
-    return next(places, len(flags))
 
 
 def _slot(batch: VerifyBatch, request: int) -> int:

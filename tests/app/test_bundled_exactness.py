@@ -22,7 +22,7 @@ from acceptor.app.engine.schedule import Limits
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import GenerationRequest, GenerationResult, Progress
 from acceptor.app.wiring import Wired, wire
-from acceptor.backends.reference.recipe import log_probs
+from acceptor.backends.reference.thresholds import log_probs
 from acceptor.core import Level, SamplingParams, SamplingTensors, Stream, Strict
 from acceptor.core.race import BLOCK_SIZE
 from acceptor.core.randomness import exponential, random_words

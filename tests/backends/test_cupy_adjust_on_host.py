@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from acceptor.backends.cupy_backend.variant import KernelPolicy, Variant
-from acceptor.backends.reference.recipe import SeenTokens, adjust_logits
+from acceptor.backends.reference.statistics import SeenTokens, adjust_logits
 from acceptor.core import SamplingParams, SamplingTensors
 from acceptor.tests.kit.cuda_on_host import GXX, build_on_host
 

@@ -11,7 +11,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from acceptor.backends.reference import verify as reference_verify
+from acceptor.backends.reference import draw as reference_draw
 from acceptor.core import (
     Block,
     DraftView,
@@ -252,11 +252,12 @@ def guess_of(setup: DecodeSetup) -> Callable[[Tokens], list[float]]:
 
 
 class WithOneStream:
-    """Streams as `verify` knows them, but recovered tokens use the noise of something else."""
+    """Streams as the draws know them, but recovered tokens use the noise of something else."""
 
     def __init__(self, recover: Stream) -> None:
         self.RECOVER = recover
         self.TARGET = Stream.TARGET
+        self.ACCEPT = Stream.ACCEPT
 
 
 # What is recovered here has two candidates, so that its noise matters.
@@ -273,25 +274,25 @@ def test_the_probe_itself_is_exact() -> None:
 
 
 def test_recovering_with_the_draft_s_noise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference_verify, "Stream", WithOneStream(Stream.DRAFT))
+    monkeypatch.setattr(reference_draw, "Stream", WithOneStream(Stream.DRAFT))
     assert error_of(PROBE, num_tokens=1) > 0.01
 
 
 def test_recovering_with_the_acceptance_s_noise_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reference_verify, "Stream", WithOneStream(Stream.ACCEPT))
+    monkeypatch.setattr(reference_draw, "Stream", WithOneStream(Stream.ACCEPT))
     assert error_of(PROBE, num_tokens=1) > 0.01
 
 
 def test_noise_without_the_draft_index_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Block verification has looked at later positions, which are drafted again."""
-    keys = reference_verify._Draws._keys
+    keys = reference_draw.Draws._keys
 
     def without_index(self: object, first_row: int, num_rows: int) -> tuple[Tensor, ...]:
         seeds, positions, indices = keys(self, first_row, num_rows)  # type: ignore[arg-type]
         return seeds, positions, torch.ones_like(indices)
 
-    monkeypatch.setattr(reference_verify._Draws, "_keys", without_index)
+    monkeypatch.setattr(reference_draw.Draws, "_keys", without_index)
     setup = DecodeSetup(target=TARGET, draft=DRAFT, policy=Block(), num_spec_tokens=2)
     assert error_of(setup) > 1e-4

@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 FILTERS = """
 import torch
 from acceptor.backends.reference import ReferenceSampler
-from acceptor.backends.reference.recipe import log_probs
+from acceptor.backends.reference.thresholds import log_probs
 from acceptor.backends.triton_backend import TritonSampler
 from acceptor.backends.triton_backend.plan import plan_sample
 from acceptor.core import *
@@ -58,7 +58,7 @@ for number, (name, row) in enumerate(rows.items()):
 
 OPEN_ROWS = """
 import torch, triton.language as tl
-from acceptor.backends.reference.recipe import log_probs
+from acceptor.backends.reference.thresholds import log_probs
 from acceptor.backends.triton_backend import TritonSampler, filters, launch
 from acceptor.backends.triton_backend.plan import plan_sample
 from acceptor.core import *
@@ -113,7 +113,7 @@ assert listed[:2] == [5, 5] and listed[6] < 5, listed
 
 MANY_BLOCKS = """
 import torch
-from acceptor.backends.reference.recipe import log_probs
+from acceptor.backends.reference.thresholds import log_probs
 from acceptor.backends.triton_backend import TritonSampler
 from acceptor.backends.triton_backend.plan import plan_sample
 from acceptor.core import *

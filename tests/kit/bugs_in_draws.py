@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from acceptor.backends.reference import draw, recipe, sampler, verify
+from acceptor.backends.reference import accept, draw, sampler, thresholds
 from acceptor.core import Block, Probabilistic, Stream, race
 from acceptor.core.randomness import Level, exponential, random_words
 from kit.bugs import Bug
@@ -15,10 +15,10 @@ EXACT_LAW = "exact law: {}, draft model"
 
 
 class _OtherStream:
-    """`Stream` as the verification knows it, but recovered tokens use the noise of another."""
+    """`Stream` as the draws know it, but recovered tokens use the noise of another."""
 
     def __init__(self, recover: Stream) -> None:
-        self.RECOVER, self.TARGET = recover, Stream.TARGET
+        self.RECOVER, self.TARGET, self.ACCEPT = recover, Stream.TARGET, Stream.ACCEPT
 
 
 def _with_stream(wrong: Stream, instead_of: Stream) -> Callable[..., Tensor]:
@@ -32,7 +32,7 @@ def _with_stream(wrong: Stream, instead_of: Stream) -> Callable[..., Tensor]:
 
 
 def _keys_without_index(
-    draws: Any, first_row: int, num_rows: int, right: Any = verify._Draws._keys
+    draws: Any, first_row: int, num_rows: int, right: Any = draw.Draws._keys
 ) -> tuple[Tensor, ...]:
     seeds, positions, indices = right(draws, first_row, num_rows)
     return seeds, positions, torch.ones_like(indices)
@@ -47,7 +47,7 @@ def _drafted_without_index(
 
 
 def _keys_by_slot(
-    draws: Any, first_row: int, num_rows: int, right: Any = verify._Draws._keys
+    draws: Any, first_row: int, num_rows: int, right: Any = draw.Draws._keys
 ) -> tuple[Tensor, ...]:
     seeds, *others = right(draws, first_row, num_rows)
     return torch.full_like(seeds, draws.rows.request), *others
@@ -105,13 +105,13 @@ RARE = "edge: rare exponentials, V = 151,936"
 BUGS = (
     Bug(
         "recovered token drawn with the draft's noise",
-        ((verify, "Stream", _OtherStream(Stream.DRAFT)),),
+        ((draw, "Stream", _OtherStream(Stream.DRAFT)),),
         check=EXACT_LAW.format("probabilistic"),
         sampled=Probabilistic(),
     ),
     Bug(
         "recovered token drawn with the acceptance's noise",
-        ((verify, "Stream", _OtherStream(Stream.ACCEPT)),),
+        ((draw, "Stream", _OtherStream(Stream.ACCEPT)),),
         check=EXACT_LAW.format("probabilistic"),
     ),
     Bug(
@@ -127,20 +127,20 @@ BUGS = (
     ),
     Bug(
         "one acceptance uniform for the whole draft",
-        ((verify, "acceptance_uniforms", _one_uniform),),
+        ((draw, "acceptance_uniforms", _one_uniform),),
         check=EXACT_LAW.format("probabilistic"),
         sampled=Probabilistic(),
     ),
     Bug(
         "noise keyed without the draft index",
         (
-            (verify._Draws, "_keys", _keys_without_index),
+            (draw.Draws, "_keys", _keys_without_index),
             (sampler, "draw_draft", _drafted_without_index),
         ),
         check=EXACT_LAW.format("block"),
         sampled=Block(),
     ),
-    Bug("noise keyed by slot", ((verify._Draws, "_keys", _keys_by_slot),), check="edge: slots"),
+    Bug("noise keyed by slot", ((draw.Draws, "_keys", _keys_by_slot),), check="edge: slots"),
     Bug("noise belongs to the neighbour", ((draw, "random_words", _next_words),)),
     Bug("one flat race", ((draw, "race", _one_flat_race),), least_vocab_size=513),
     Bug(
@@ -161,7 +161,7 @@ BUGS = (
     ),
     Bug(
         "u ≤ threshold with u from 0",
-        ((draw, "acceptance_uniform", _uniform_from_0), (verify, "_verdicts", _at_most)),
+        ((draw, "acceptance_uniform", _uniform_from_0), (accept, "_verdicts", _at_most)),
         shown_by="corners",
         check="edge: lowest uniform",
     ),
@@ -173,7 +173,7 @@ BUGS = (
     ),
     Bug(
         "last index wins a tie",
-        ((recipe, "_one_hot_at_argmax", _last_argmax),),
+        ((thresholds, "_one_hot_at_argmax", _last_argmax),),
         features=("greedy", "masked"),
         check="edge: ties",
     ),

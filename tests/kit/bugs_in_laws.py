@@ -6,7 +6,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from acceptor.backends.reference import recipe, request, verify
+from acceptor.backends.reference import draw, request, statistics, thresholds, verify
 from acceptor.core import (
     Block,
     DraftView,
@@ -76,7 +76,7 @@ def _next_rows(*given: Any, right: Any = verify._view) -> DraftView:
 
 
 def _bonus_without_filters(
-    view: DraftView, policy: Any, draws: Any, row: int, right: Any = verify._final_token
+    view: DraftView, policy: Any, draws: Any, row: int, right: Any = draw.final_token
 ) -> Tensor:
     if row < view.num_draft_tokens:
         final: Tensor = right(view, policy, draws, row)
@@ -86,17 +86,19 @@ def _bonus_without_filters(
     return tokens
 
 
-def _forget_drafts(counts: Any, slots: Tensor, _: Tensor | None = None) -> recipe.SeenTokens:
-    return recipe.SeenTokens(counts.prompt_mask[slots], counts.output_counts[slots])
+def _forget_drafts(counts: Any, slots: Tensor, _: Tensor | None = None) -> statistics.SeenTokens:
+    return statistics.SeenTokens(counts.prompt_mask[slots], counts.output_counts[slots])
 
 
 def _penalties_before_bias(
-    logits: Tensor, params: SamplingTensors, requests: Tensor, seen: recipe.SeenTokens | None
+    logits: Tensor, params: SamplingTensors, requests: Tensor, seen: statistics.SeenTokens | None
 ) -> Tensor:
-    adjusted = logits.to(torch.float64)
+    adjusted = logits.to(torch.float32)
     if params.penalties is not None and seen is not None:
-        adjusted = recipe._penalise(adjusted, params.penalties, requests, seen)
-    return adjusted if params.bias is None else recipe._add_bias(adjusted, params.bias, requests)
+        adjusted = statistics._penalise(adjusted, params.penalties, requests, seen)
+    if params.bias is not None:
+        adjusted = statistics._add_bias(adjusted, params.bias, requests)
+    return adjusted.to(torch.float64)
 
 
 def _keep_above(scaled: Tensor, threshold: Tensor) -> Tensor:
@@ -124,11 +126,11 @@ def _go_on_at_top_p(scaled: Tensor, top_p: Tensor) -> Tensor:
 
 def _top_p_first(scaled: Tensor, filters: Any, requests: Tensor) -> Tensor:
     if filters.any_top_p:
-        scaled = recipe._cut_top_p(scaled, filters.top_p[requests, None].to(torch.float64))
+        scaled = thresholds._cut_top_p(scaled, filters.top_p[requests, None].to(torch.float64))
     if filters.any_top_k:
-        scaled = recipe._cut_top_k(scaled, filters.top_k[requests, None].long())
+        scaled = thresholds._cut_top_k(scaled, filters.top_k[requests, None].long())
     if filters.any_min_p:
-        scaled = recipe._cut_min_p(scaled, filters.min_p[requests, None].to(torch.float64))
+        scaled = thresholds._cut_min_p(scaled, filters.min_p[requests, None].to(torch.float64))
     return scaled
 
 
@@ -221,12 +223,12 @@ BUGS = (
     ),
     Bug(
         "bonus token without filters",
-        ((verify, "_final_token", _bonus_without_filters),),
+        ((verify, "final_token", _bonus_without_filters),),
         check=RECIPE,
     ),
     Bug(
         "penalties forget the draft",
-        ((recipe.SeenTokens, "before_rows", _forget_drafts),),
+        ((statistics.SeenTokens, "before_rows", _forget_drafts),),
         features=("penalties",),
         check=EXACT_LAW.format("probabilistic", "penalties"),
     ),
@@ -235,20 +237,24 @@ BUGS = (
         ((request, "adjust_logits", _penalties_before_bias),),
         features=("penalties", "bias"),
     ),
-    Bug("filters cut the edge", ((recipe, "_keep_from", _keep_above),), features=("top-k",)),
+    Bug("filters cut the edge", ((thresholds, "_keep_from", _keep_above),), features=("top-k",)),
     Bug(
         "top-p stops a token early",
-        ((recipe, "_cut_top_p", _stop_before_top_p),),
+        ((thresholds, "_cut_top_p", _stop_before_top_p),),
         features=("top-p",),
     ),
     Bug(
         "top-p goes on where its mass is reached",
-        ((recipe, "_cut_top_p", _go_on_at_top_p),),
+        ((thresholds, "_cut_top_p", _go_on_at_top_p),),
         shown_by="proof",
         check="edge: top-p at equality",
     ),
-    Bug("top-p before top-k", ((recipe, "_filtered", _top_p_first),), features=("top-p", "top-k")),
-    Bug("top-k breaks ties", ((recipe, "_cut_top_k", _exactly_k),), features=("top-k",)),
+    Bug(
+        "top-p before top-k",
+        ((thresholds, "_filtered", _top_p_first),),
+        features=("top-p", "top-k"),
+    ),
+    Bug("top-k breaks ties", ((thresholds, "_cut_top_k", _exactly_k),), features=("top-k",)),
     Bug(
         "block stops at the first failure",
         ((Block, "rule", Rule.FIRST_FAILURE),),

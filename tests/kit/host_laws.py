@@ -11,7 +11,7 @@ from attrs import frozen
 from torch import Tensor
 
 from acceptor.backends.cupy_backend.variant import KernelPolicy, Variant
-from acceptor.backends.reference.recipe import log_probs
+from acceptor.backends.reference.thresholds import log_probs
 from acceptor.core import SamplingParams, SamplingTensors
 from acceptor.core.race import BLOCK_SIZE
 

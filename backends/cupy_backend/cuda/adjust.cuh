@@ -33,24 +33,23 @@ __device__ inline i64 integer_at(const Integers& integers, i64 index) {
     return wide ? whole : narrow;
 }
 
-// Doubles until the last rounding, as the oracle adds: what lies closer together than float32 can tell is at least
-// never put the other way round.
-__device__ inline double penalised(const Adjustment& a, i64 id, double logit) {
+// Each operation is rounded to float32, as the contract says.
+__device__ inline float penalised(const Adjustment& a, i64 id, float logit) {
     int count = a.output_counts[id];
     for (int i = 0; i < a.num_before; ++i)
         count += integer_at(a.drafts, i) == id;
     if (a.prompt_mask[id] || count > 0)
-        logit = logit > 0.0 ? __ddiv_rn(logit, a.repetition) : __dmul_rn(logit, a.repetition);
-    logit = __dsub_rn(logit, __dmul_rn(a.frequency, count));
-    return __dsub_rn(logit, count > 0 ? a.presence : 0.0);
+        logit = logit > 0.0f ? __fdiv_rn(logit, a.repetition) : __fmul_rn(logit, a.repetition);
+    logit = __fsub_rn(logit, __fmul_rn(a.frequency, count));
+    return __fsub_rn(logit, count > 0 ? a.presence : 0.0f);
 }
 
 // The first `num_bias` entries may have the id.
 __device__ inline float adjusted(const Adjustment& a, int num_bias, i64 id, float logit) {
-    double sum = logit;
+    float sum = logit;
     for (int entry = 0; entry < num_bias; ++entry)
-        if (a.bias_ids[entry] == id) sum = __dadd_rn(sum, a.bias_values[entry]);
-    return __double2float_rn(a.output_counts ? penalised(a, id, sum) : sum);
+        if (a.bias_ids[entry] == id) sum = __fadd_rn(sum, a.bias_values[entry]);
+    return a.output_counts ? penalised(a, id, sum) : sum;
 }
 
 __device__ COLD float adjust_logit(const Adjustment& a, i64 id, float logit) {

@@ -12,7 +12,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from acceptor.backends.reference import recipe, request, verify
+from acceptor.backends.reference import draw, request, statistics, thresholds, verify
 from acceptor.core import Block, DraftView, Policy, Probabilistic, Rule, Strict
 
 Patch = pytest.MonkeyPatch
@@ -83,7 +83,7 @@ def _change_views(patch: Patch, change: Callable[[DraftView], DraftView]) -> Non
 
 
 def bonus_without_filters(patch: Patch) -> None:
-    real = verify._final_token
+    real = draw.final_token
 
     def final_token(view: DraftView, policy: Policy, draws: Any, row: int) -> Tensor:
         if row < view.num_draft_tokens:
@@ -91,12 +91,14 @@ def bonus_without_filters(patch: Patch) -> None:
         raw: Tensor = draws.rows.logits[row : row + 1].log_softmax(dim=-1)
         return draws.target_tokens(raw, row)  # type: ignore[no-any-return]
 
-    patch.setattr(verify, "_final_token", final_token)
+    patch.setattr(verify, "final_token", final_token)
 
 
 def penalties_forget_drafts(patch: Patch) -> None:
-    real = recipe.SeenTokens.before_rows
-    patch.setattr(recipe.SeenTokens, "before_rows", lambda counts, slots, _: real(counts, slots))
+    real = statistics.SeenTokens.before_rows
+    patch.setattr(
+        statistics.SeenTokens, "before_rows", lambda counts, slots, _: real(counts, slots)
+    )
 
 
 def last_of_ties(patch: Patch) -> None:
@@ -104,7 +106,7 @@ def last_of_ties(patch: Patch) -> None:
         last = logits.shape[-1] - 1 - logits.flip(-1).argmax(dim=-1, keepdim=True)
         return torch.full_like(logits, -torch.inf).scatter_(1, last, 0.0)
 
-    patch.setattr(recipe, "_one_hot_at_argmax", one_hot)
+    patch.setattr(thresholds, "_one_hot_at_argmax", one_hot)
 
 
 def stops_at_the_first_failure(patch: Patch) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from acceptor.backends.reference import draw, sampler, verify
+from acceptor.backends.reference import accept, draw, sampler
 from acceptor.core import Block, Stream
 from acceptor.core import race as core_race
 
@@ -22,11 +22,11 @@ class _OtherStream:
     """`Stream` as the verification knows it, but recovered tokens use the noise of another."""
 
     def __init__(self, recover: Stream) -> None:
-        self.RECOVER, self.TARGET = recover, Stream.TARGET
+        self.RECOVER, self.TARGET, self.ACCEPT = recover, Stream.TARGET, Stream.ACCEPT
 
 
 def recover_with(stream: Stream) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(verify, "Stream", _OtherStream(stream))
+    return lambda patch: patch.setattr(draw, "Stream", _OtherStream(stream))
 
 
 def draft_with_target_noise(patch: Patch) -> None:
@@ -52,7 +52,7 @@ def accepts_at_zero(patch: Patch) -> None:
         return draws.uniforms(len(log_thresholds)).log() <= log_thresholds  # type: ignore[no-any-return]
 
     patch.setattr(draw, "acceptance_uniform", lambda words: (words >> 9).double() * 2.0**-23)
-    patch.setattr(verify, "_verdicts", verdicts)
+    patch.setattr(accept, "_verdicts", verdicts)
 
 
 def uniform_reaches_one(patch: Patch) -> None:
@@ -65,11 +65,11 @@ def one_uniform_per_draft(patch: Patch) -> None:
     def uniforms(seeds: Tensor, positions: Tensor, indices: Tensor) -> Tensor:
         return real(seeds, positions[:1].expand(len(seeds)), indices[:1].expand(len(seeds)))
 
-    patch.setattr(verify, "acceptance_uniforms", uniforms)
+    patch.setattr(draw, "acceptance_uniforms", uniforms)
 
 
 def without_draft_index(patch: Patch) -> None:
-    keys, real = verify._Draws._keys, draw.draw
+    keys, real = draw.Draws._keys, draw.draw
 
     def without_index(draws: Any, first_row: int, num_rows: int) -> tuple[Tensor, ...]:
         seeds, positions, indices = keys(draws, first_row, num_rows)
@@ -80,15 +80,15 @@ def without_draft_index(patch: Patch) -> None:
     ) -> Tensor:
         return real(law, seeds, positions, torch.ones_like(indices), stream)
 
-    patch.setattr(verify._Draws, "_keys", without_index)
+    patch.setattr(draw.Draws, "_keys", without_index)
     patch.setattr(sampler, "draw", drafted)
 
 
 def keyed_by_slot(patch: Patch) -> None:
-    keys = verify._Draws._keys
+    keys = draw.Draws._keys
 
     def by_slot(draws: Any, first_row: int, num_rows: int) -> tuple[Tensor, ...]:
         seeds, *others = keys(draws, first_row, num_rows)
         return torch.full_like(seeds, draws.rows.request), *others
 
-    patch.setattr(verify._Draws, "_keys", by_slot)
+    patch.setattr(draw.Draws, "_keys", by_slot)

@@ -1,0 +1,27 @@
+"""How many draft tokens survive: the policy's thresholds against the acceptance uniforms."""
+
+import torch
+from torch import Tensor
+
+from ...core.policies import DraftView, Policy, Rule
+from .draw import Draws
+from .statistics import num_leading
+
+
+def num_accepted(view: DraftView, policy: Policy, draws: Draws) -> int:
+    """The number that the policy's rule makes of the verdicts on single tokens."""
+    if view.num_draft_tokens == 0:
+        return 0
+    verdicts = _verdicts(policy.log_thresholds(view), draws)
+    if policy.rule is Rule.FIRST_FAILURE:
+        return num_leading(verdicts)
+    successes = verdicts.nonzero()
+    return int(successes[-1]) + 1 if len(successes) else 0
+
+
+def _verdicts(log_thresholds: Tensor, draws: Draws) -> Tensor:
+    # Uniforms lie strictly inside (0, 1), so where no threshold does, none need be drawn.
+    always = log_thresholds >= 0
+    if bool((always | (log_thresholds == -torch.inf)).all()):
+        return always
+    return draws.uniforms(len(log_thresholds)).log() < log_thresholds

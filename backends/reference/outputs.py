@@ -1,0 +1,105 @@
+"""What is reported: tokens, status, the total variation caused, and logprobs."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...core.batch import PADDING_TOKEN_ID, SampleBatch
+from ...core.output import Logprobs, SampleOutput, Status, VerifyOutput
+from ...core.sampling_tensors import SamplingTensors
+from .thresholds import log_probs
+from .verify import Outcome
+
+
+def write_verified(out: VerifyOutput, params: SamplingTensors, outcomes: Sequence[Outcome]) -> None:
+    """Enter what every request emits."""
+    out.token_ids.fill_(PADDING_TOKEN_ID)
+    for row, outcome in zip(out.token_ids, outcomes, strict=True):
+        row[: len(outcome.token_ids)] = outcome.token_ids
+    out.num_accepted.copy_(torch.tensor([outcome.num_accepted for outcome in outcomes]))
+    out.status.copy_(torch.tensor([int(outcome.status) for outcome in outcomes]))
+    if out.total_variation is not None:
+        _write_total_variation(out.total_variation, outcomes)
+    if out.logprobs is not None:
+        _write_verified_logprobs(out.logprobs, params, outcomes)
+
+
+def write_drawn(
+    out: SampleOutput,
+    batch: SampleBatch,
+    params: SamplingTensors,
+    logits: Tensor,
+    usable: Tensor,
+    drawn: Tensor,
+) -> None:
+    """Enter one drawn token per request.
+
+    Args:
+        out: where to write.
+        batch: what was drawn from.
+        params: the batch's parameters.
+        logits: [num_reqs, vocab_size] float64, after bias and penalties.
+        usable: [num_reqs] bool, which rows could be drawn from.
+        drawn: [num_reqs] int64, anything where the row is not usable.
+    """
+    is_target = batch.draft_index is None
+    invalid = Status.TARGET_LOGITS_INVALID if is_target else Status.DRAFT_LOGITS_INVALID
+    out.token_ids.copy_(torch.where(usable, drawn, PADDING_TOKEN_ID))
+    out.status.copy_(torch.where(usable, int(Status.OK), int(invalid)))
+    if out.logprobs is None:
+        return
+    _clear_logprobs(out.logprobs)
+    (rows,) = usable.nonzero(as_tuple=True)
+    places = (rows, torch.zeros_like(rows))
+    logprobs = _row_logprobs(batch.logits[rows], logits[rows], params, rows)
+    _write_logprobs(out.logprobs, places, logprobs, drawn[rows])
+
+
+def _write_total_variation(into: Tensor, outcomes: Sequence[Outcome]) -> None:
+    into.zero_()
+    for row, outcome in zip(into, outcomes, strict=True):
+        if outcome.total_variation is not None:
+            row[: len(outcome.total_variation)] = outcome.total_variation
+
+
+def _write_verified_logprobs(
+    into: Logprobs, params: SamplingTensors, outcomes: Sequence[Outcome]
+) -> None:
+    _clear_logprobs(into)
+    for outcome in outcomes:
+        rows, num_tokens = outcome.rows, len(outcome.token_ids)
+        places = torch.arange(num_tokens, device=into.emitted.device)
+        requests = torch.full_like(places, rows.request)
+        logprobs = _row_logprobs(
+            rows.raw_logits[:num_tokens], rows.logits[:num_tokens], params, requests
+        )
+        _write_logprobs(into, (requests, places), logprobs, outcome.token_ids)
+
+
+def _row_logprobs(
+    raw_logits: Tensor, logits: Tensor, params: SamplingTensors, requests: Tensor
+) -> Tensor:
+    # In each request's mode: [num_rows, vocab_size] float64.
+    raw = raw_logits.to(torch.float64).log_softmax(dim=-1)
+    greedy = params.target.temperature[requests, None] == 0
+    drawn_from = log_probs(logits, params.target, requests)
+    processed = torch.where(greedy, logits.log_softmax(dim=-1), drawn_from)
+    return torch.where(params.logprobs_processed[requests, None], processed, raw)
+
+
+def _clear_logprobs(into: Logprobs) -> None:
+    into.emitted.fill_(-torch.inf)
+    into.top_token_ids.fill_(PADDING_TOKEN_ID)
+    into.top.fill_(-torch.inf)
+
+
+def _write_logprobs(
+    into: Logprobs, places: tuple[Tensor, Tensor], logprobs: Tensor, token_ids: Tensor
+) -> None:
+    into.emitted[places] = logprobs.gather(1, token_ids[:, None]).squeeze(1).float()
+    # A stable sort puts the lowest id first among equals.
+    ordered = logprobs.sort(dim=-1, descending=True, stable=True)
+    top_n = into.top.shape[-1]
+    into.top_token_ids[places] = ordered.indices[:, :top_n]
+    into.top[places] = ordered.values[:, :top_n].float()
