@@ -92,10 +92,11 @@ def _parts_of(shards: Sequence[Tensor], block_size: int) -> list[_Part]:
 
 def _split_into_blocks(log_weights: Tensor, before: int, block_size: int) -> Tensor:
     num_rows, num_tokens = log_weights.shape
-    padding = (before, -(before + num_tokens) % block_size)
+    num_blocks = -(-(before + num_tokens) // block_size)
+    padding = (before, num_blocks * block_size - before - num_tokens)
     if any(padding):
         log_weights = torch.nn.functional.pad(log_weights, padding, value=-torch.inf)
-    return log_weights.view(num_rows, -1, block_size)
+    return log_weights.view(num_rows, num_blocks, block_size)
 
 
 def _combined_masses(parts: Sequence[_Part], num_blocks: int) -> Tensor:
