@@ -1,6 +1,6 @@
 """A recorded step: where it reads and writes, and how its tokens get to the host."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from attrs import define, field, frozen
@@ -91,7 +91,7 @@ class CapturedStep:
         self.replay()
         return Answer.of(self.packed, self.output)
 
-    @property
-    def is_read_at_once(self) -> bool:
-        """Whether its answer is all that the host reads of it."""
-        return self.output.logprobs is None and self.output.total_variation is None
+    def leaves_all_for(self, draft_limits: Sequence[int]) -> bool:
+        """Whether it can run again with these limits before the host has read more than answers."""
+        reads_more = self.output.logprobs is not None or self.output.total_variation is not None
+        return self.draft_limits == list(draft_limits) and not reads_more

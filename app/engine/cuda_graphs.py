@@ -70,16 +70,7 @@ class GraphRunner:
         """See `Runner.begin`."""
         if not self.step.drafter.on_device:
             return False
-        if gained is not None:
-            self._launch(running, draft_limits, token_counts, gained)
-            return True
-        captured = self._captured_for(running, max(draft_limits), token_counts)
-        # It writes over all of the step before but its answer.
-        may_begin = captured is self._last and captured.is_read_at_once
-        if may_begin and captured.draft_limits == list(draft_limits):
-            self._replay(captured)
-            return True
-        return False
+        return self._launch(running, draft_limits, token_counts, gained)
 
     def drop(self) -> None:
         """See `Runner.drop`."""
@@ -90,15 +81,17 @@ class GraphRunner:
         running: Running,
         draft_limits: Sequence[int],
         token_counts: TokenCounts | None,
-        gained: Sequence[Sequence[int]],
-    ) -> None:
+        gained: Sequence[Sequence[int]] | None,
+    ) -> bool:
         captured = self._captured_for(running, max(draft_limits), token_counts)
-        self._load(captured, running, draft_limits, gained)
-        self._replay(captured)
-
-    def _replay(self, captured: CapturedStep) -> None:
+        if gained is not None:
+            self._load(captured, running, draft_limits, gained)
+        # Otherwise it finds what the step before left, and writes over all of that but its answer.
+        elif captured is not self._last or not captured.leaves_all_for(draft_limits):
+            return False
         self._begun.append(captured.launch())
         self._last = captured
+        return True
 
     def _captured_for(
         self, running: Running, num_spec_tokens: int, token_counts: TokenCounts | None

@@ -24,10 +24,11 @@ class Arrival:
 
     Attributes:
         request_id: what it is told apart by.
-        request: None if not even its own values are right; `error` then says why.
+        request: None if not even its own values are right.
         seed: that is reported if it is refused.
         prompt_len: tokens of the prompt.
         on_progress: whom to tell.
+        error: why it is refused; empty if nothing is known to be wrong.
         time: when it came.
     """
 
@@ -53,10 +54,14 @@ class Arrival:
             total_variation=None,
             error=error,
         )
-        progress = Progress(
-            request_index=self.request_id, token_ids=(), kinds=(), fragments=(), result=result
+        return Progress(
+            request_index=self.request_id,
+            token_ids=(),
+            kinds=(),
+            fragments=(),
+            result=result,
+            record=record_of(self, result, (), ()),
         )
-        return evolve(progress, record=record_of(self, result, (), ()))
 
 
 @define(eq=False, kw_only=True)

@@ -31,15 +31,7 @@ class StepRows:
         num_rows: int,
         idle_slot_id: int,
     ) -> "StepRows":
-        """Rows on the host.
-
-        Args:
-            states: the requests, fewer than num_rows or as many.
-            gained: tokens that they will have, beside those that they have.
-            draft_limits: how many draft tokens are of use to each.
-            num_rows: how many rows are wanted.
-            idle_slot_id: the slot that belongs to nobody.
-        """
+        """Rows on the host, of at most num_rows requests; gained are tokens that they will have."""
         requests = list(zip(states, gained, draft_limits, strict=True))
         known = last_two([(*state.token_ids[-2:], *more) for state, more, _ in requests])
         rows = [
