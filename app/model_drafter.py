@@ -129,10 +129,10 @@ class ModelDrafter:
             frontier.slot_ids,
             last_only=True,
             max_position=frontier.last_position(place - 1, memory.max_len),
-        ).logits
-        return (
-            logits[:, -1] if self.vocabulary is None else logits[:, -1, self.vocabulary.draft_ids]
-        )
+        ).logits[:, -1]
+        if self.vocabulary is not None:
+            logits = logits.index_select(1, self.vocabulary.draft_ids)
+        return logits
 
     def _draw(
         self, memory: ModelMemory, logits: Tensor, frontier: Frontier, positions: Tensor, place: int

@@ -9,7 +9,7 @@ from .request import Fragment, TokenKind
 
 @define(eq=False)
 class OutputText:
-    """Text that grows piece by piece and is released as soon as it is certain.
+    """Text that grows token by token and is released as soon as it is certain.
 
     Attributes:
         stop: strings that end the text where the first of them begins.
@@ -19,15 +19,15 @@ class OutputText:
     stop: tuple[str, ...] = ()
     text: str = ""
     _num_released: int = 0
-    _piece_ends: deque[tuple[int, TokenKind]] = field(factory=deque)
+    _token_ends: deque[tuple[int, TokenKind]] = field(factory=deque)
 
-    def append(self, piece: str, kind: TokenKind) -> bool:
+    def append(self, text: str, kind: TokenKind) -> bool:
         """Add a token's text. True if a stop string is complete: the text now ends before it."""
-        if not piece:
+        if not text:
             return False
         unsearched = max(0, len(self.text) - self._longest_beginning)
-        self.text += piece
-        self._piece_ends.append((len(self.text), kind))
+        self.text += text
+        self._token_ends.append((len(self.text), kind))
         found = [at for stop in self.stop if (at := self.text.find(stop, unsearched)) >= 0]
         # What is cut off was held back, so none of it has been released.
         self.text = self.text[: min(found, default=len(self.text))]
@@ -38,12 +38,12 @@ class OutputText:
         certain = len(self.text) - (0 if ended else self._num_held())
         released = []
         while self._num_released < certain:
-            piece_end, kind = self._piece_ends[0]
-            end = min(piece_end, certain)
+            token_end, kind = self._token_ends[0]
+            end = min(token_end, certain)
             released.append(Fragment(self.text[self._num_released : end], kind))
             self._num_released = end
-            if end == piece_end:
-                self._piece_ends.popleft()
+            if end == token_end:
+                self._token_ends.popleft()
         return tuple(released)
 
     @property

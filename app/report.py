@@ -28,7 +28,7 @@ _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t
 
 
 def print_text(console: Console, text: str, style: str) -> None:
-    """Print a piece of text where the last one ended."""
+    """Print text where the last ended."""
     console.print(Text(text.translate(_PICTURES), style=style), end="", soft_wrap=True)
 
 

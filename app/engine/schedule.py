@@ -1,7 +1,7 @@
 """Who has a slot and who waits.
 
-Slots are all the memory there is: planned once, given to the request that has waited longest, taken
-back when it ends.
+Slots are all the memory there is: allocated once, given to the request that has waited longest,
+taken back when it ends.
 """
 
 from collections import deque

@@ -13,16 +13,15 @@ from weakref import ref
 
 import pytest
 import torch
-from attrs import Factory, define, evolve
+from attrs import Factory, define
 from torch import Tensor
 
 from acceptor.app.engine.capture import cuda_recorder
-from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.schedule import Limits
 from acceptor.app.engine.streaming import Streams
 from acceptor.app.request import Progress
 from acceptor.core import Probabilistic, SamplingParams
+from kit.toy_engine import engine_with
 from kit.toy_pair import Pair
 
 Action = Callable[[], None]
@@ -52,11 +51,8 @@ def test_an_engine_goes_with_its_last_reference(pair: Pair) -> None:
     async def read(engine: Engine) -> int:
         return sum([len(p.token_ids) async for p in engine.stream([1, 2], max_tokens=6)])
 
-    decoder = evolve(
-        pair.decoder(Probabilistic(), 3), new_runner=partial(GraphRunner, record=record)
-    )
     with no_collector():
-        engine = Engine.of(decoder, Limits(num_slots=2, max_len=20))
+        engine = engine_with(pair.decoder(Probabilistic(), 3), record)
         engine.generate([[1], [2]], SamplingParams(seed=1), max_tokens=6)
         assert asyncio.run(read(engine)) == 6
         gone = ref(engine), ref(engine.loop), ref(engine.loop.runner)

@@ -67,17 +67,14 @@ def test_no_token_at_all_is_refused(chatty: tuple[Config, Wired], tmp_path: Path
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_small_target_gets_one_thread_unless_told_otherwise() -> None:
-    use_threads(3, bundled_pair()[0])
-    assert torch.get_num_threads() == 3
-    use_threads(None, bundled_pair()[0])
-    assert torch.get_num_threads() == 1
-
-
-@pytest.mark.usefixtures("threads")
-def test_a_large_target_gets_all_threads(tmp_path: Path) -> None:
+def test_a_target_gets_the_threads_that_its_size_is_worth(tmp_path: Path) -> None:
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(2**33)
-    torch.set_num_threads(4)
-    use_threads(None, tmp_path)
-    assert torch.get_num_threads() == 4
+    for asked, target, expected in (
+        (3, bundled_pair()[0], 3),
+        (None, bundled_pair()[0], 1),
+        (None, tmp_path, 4),
+    ):
+        torch.set_num_threads(4)
+        use_threads(asked, target)
+        assert torch.get_num_threads() == expected
