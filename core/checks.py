@@ -32,15 +32,12 @@ def check_number(
 
 
 def check_float32(
-    name: str, value: object, low: float, high: float = math.inf, *, open_below: bool = False
+    name: str, value: object, low: float, high: float, *, open_below: bool = False
 ) -> None:
-    """`check_number` for what ends up in a float32 tensor and must not overflow there."""
+    """`check_number` for what must not become 0 as a float32, because 0 means greedy or off."""
     check_number(name, value, low, high, open_below=open_below)
     assert isinstance(value, int | float)
-    limits = torch.finfo(torch.float32)
-    # What cannot be negative means something else at 0 (greedy, off), so it must not round to 0.
-    smallest = limits.tiny if low == 0 else 0.0
-    if value != 0 and not smallest <= abs(value) <= limits.max:
+    if value != 0 and abs(value) < torch.finfo(torch.float32).tiny:
         raise InvalidInputError(f"{name}: expected a number that float32 can hold, got {value!r}")
 
 

@@ -1,6 +1,6 @@
 """What one request wants: its recipe from logits to probabilities, its seed, its logprobs.
 
-Values are checked here, once, on the host.
+Values are checked here, once, on the host; nothing later looks at them again.
 """
 
 import math
@@ -10,10 +10,15 @@ from enum import Enum
 
 from attrs import evolve, field, fields_dict, frozen
 
-from .checks import MAX_INT32, MAX_INT64, check_float32, check_integer
+from .checks import MAX_INT32, MAX_INT64, check_float32, check_integer, check_number
 from .errors import InvalidInputError
 
 MAX_SEED = 2**64 - 1
+MAX_TEMPERATURE = 1e6
+MAX_PENALTY = 1e6
+MAX_BIAS = 1e9
+"""Beyond any use, and far below where float32 overflows: only a logit itself can be too large."""
+
 LogitBias = tuple[tuple[int, float], ...]
 
 
@@ -32,10 +37,12 @@ class Recipe:
     """How logits become a distribution: temperature, then min-p, top-k, top-p, in this order.
 
     Attributes:
-        temperature: 0 is greedy: the largest logit, lowest token id on a tie, no filter.
+        temperature: at most 1e6; 0 is greedy: the largest logit, lowest token id on a tie, no
+            filter.
         min_p: keep tokens at least this likely relative to the most likely; 0 is off.
         top_k: keep tokens whose logit is at least the k-th largest; 0 or -1 is off.
-        top_p: keep the fewest most likely tokens with at least this mass, and ties; 1 is off.
+        top_p: keep the fewest most likely tokens with at least this mass, and ties; 1 is off. A
+            token before which the mass is top_p already, exactly, is cut.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -47,7 +54,7 @@ class Recipe:
     top_p: float = 1.0
 
     def __attrs_post_init__(self) -> None:
-        check_float32("temperature", self.temperature, 0)
+        check_float32("temperature", self.temperature, 0, MAX_TEMPERATURE)
         check_float32("min_p", self.min_p, 0, 1)
         check_integer("top_k", self.top_k, -1, MAX_INT32)
         check_float32("top_p", self.top_p, 0, 1, open_below=True)
@@ -76,12 +83,16 @@ def _as_pairs(bias: Mapping[int, float] | Iterable[tuple[int, float]]) -> LogitB
 class SamplingParams(Recipe):
     """What one request asks for: the target's recipe, logit adjustments, seed and logprobs.
 
+    Bias, then penalties, are applied in float32, each operation rounded once: a logit that
+    overflows becomes infinite, and +inf makes its row invalid.
+
     Attributes:
-        logit_bias: token id -> value added to its logit (-inf bans the token).
+        logit_bias: token id -> added to its logit, at most 1e9 either way; -inf bans the token.
         repetition_penalty: divides positive and multiplies negative logits of every token in the
-            prompt or the output (CTRL, arXiv 1909.05858); 1 is off.
-        presence_penalty: subtracted from the logit of every token in the output; 0 is off.
-        frequency_penalty: subtracted once per occurrence in the output; 0 is off.
+            prompt or the output (CTRL, arXiv 1909.05858), from 1e-6 to 1e6; 1 is off.
+        presence_penalty: subtracted from the logit of every token in the output, at most 1e6 either
+            way; 0 is off.
+        frequency_penalty: the same, once per occurrence in the output.
         seed: 64 bits that fix every draw; None asks for a random one, see `with_seed`.
         logprobs: None for none, n for the emitted token's and the n most likely tokens', n at most
             the vocabulary size.
@@ -107,10 +118,10 @@ class SamplingParams(Recipe):
         for token_id, bias in self.logit_bias:
             check_integer("logit_bias: token id", token_id, 0, MAX_INT64)
             if bias != -math.inf:
-                check_float32(f"logit_bias[{token_id}]", bias, -math.inf)
-        check_float32("repetition_penalty", self.repetition_penalty, 0, open_below=True)
-        check_float32("presence_penalty", self.presence_penalty, -math.inf)
-        check_float32("frequency_penalty", self.frequency_penalty, -math.inf)
+                check_number(f"logit_bias[{token_id}]", bias, -MAX_BIAS, MAX_BIAS)
+        check_number("repetition_penalty", self.repetition_penalty, 1 / MAX_PENALTY, MAX_PENALTY)
+        check_number("presence_penalty", self.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
+        check_number("frequency_penalty", self.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
         if self.seed is not None:
             check_integer("seed", self.seed, 0, MAX_SEED)
         if self.logprobs is not None:

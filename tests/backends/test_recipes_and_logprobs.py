@@ -4,6 +4,7 @@ The processed logprobs of all tokens show the law that a row was drawn from: wha
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,9 @@ from acceptor.core import (
     SamplingTensors,
     Strict,
     Synthetic,
+    TokenCounts,
 )
+from kit.exact_top_p import EXACT_ROWS, ExactRow, params_of, sample_batch
 from kit.oracle import Floats, Row, adjusted, row_of
 from kit.requests import Answer, Layout, Request, answers
 from kit.strategies import recipes, requests, seeds
@@ -221,3 +224,44 @@ def test_logprobs_are_there_iff_someone_asks() -> None:
     assert silent.logprobs == ()
     assert answered.logprobs == pytest.approx((-math.log(3),))
     assert answered.top == ((),)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("row", EXACT_ROWS, ids=lambda row: f"{row.top_p} of {len(row.levels)}")
+def test_top_p_ends_where_its_mass_is_met_exactly(row: ExactRow, dtype: torch.dtype) -> None:
+    logprobs = SAMPLER.sample(sample_batch(row, dtype), params_of(row)).logprobs
+    assert logprobs is not None
+    kept = logprobs.top_token_ids[0, 0][logprobs.top[0, 0].isfinite()]
+    assert sorted(kept.tolist()) == row.kept.nonzero().flatten().tolist()
+
+
+PROCESSED = {"logprobs": 3, "logprobs_mode": LogprobsMode.PROCESSED}
+LARGEST = torch.finfo(torch.float32).max
+SEEN = TokenCounts(torch.tensor([[True, False, False]]), torch.tensor([[0, 2, 0]]).int())
+
+
+@pytest.mark.parametrize(
+    ("logits", "asked", "drawn"),
+    [
+        # Divided by a penalty below 1, what overflows is +inf: the row is invalid.
+        ([LARGEST, 0.0, 1.0], {"repetition_penalty": 0.5}, None),
+        # Multiplied by one above 1, it is -inf: the token is banned.
+        ([-LARGEST, -LARGEST, -1e38], {"repetition_penalty": 2.0}, [2]),
+        ([-LARGEST, -LARGEST, -math.inf], {"repetition_penalty": 2.0}, None),
+        # A sum is rounded to float32 before the next operation.
+        ([1.0, 2.0**24, 2.0**24], {"frequency_penalty": -0.5, "presence_penalty": 1.0}, [2]),
+        # The difference to the largest overflows, so that even this temperature leaves nothing.
+        ([LARGEST, -LARGEST, -LARGEST], {"temperature": 1e6, **PROCESSED}, [0]),
+    ],
+)
+def test_adjusted_logits_are_float32_and_overflow_as_it_does(
+    logits: list[float], asked: dict[str, Any], drawn: list[int] | None
+) -> None:
+    params = SamplingTensors.stack([SamplingParams(**{"seed": 1, "temperature": 0.0} | asked)])
+    batch = SampleBatch(
+        logits=torch.tensor([logits]), positions=torch.tensor([0]), token_counts=SEEN
+    )
+    output = SAMPLER.sample(batch, params)
+    assert output.token_ids.tolist() == ([-1] if drawn is None else drawn)
+    assert output.status.tolist() == [int(drawn is None)]
+    assert bool(output.logprobs is None or output.logprobs.top[0, 0, 1:].isinf().all())

