@@ -150,19 +150,6 @@ def test_drafts_are_drawn_at_their_position_place_and_stream(pair: Pair, policy:
         drafts.clear()
 
 
-@settings(max_examples=15)
-@given(batch=batches, num_spec_tokens=st.integers(0, 5), data=st.data())
-def test_neighbours_do_not_matter(
-    pair: Pair, batch: list[GenerationRequest], num_spec_tokens: int, data: st.DataObject
-) -> None:
-    decoder = pair.decoder(Probabilistic(), num_spec_tokens, eos_token_ids=[0])
-    together = outcomes(decoder.generate(batch))
-    order = data.draw(st.permutations(range(len(batch))))
-    shuffled = outcomes(decoder.generate([batch[index] for index in order]))
-    assert [shuffled[order.index(i)] for i in range(len(batch))] == together
-    assert [outcomes(decoder.generate([one]))[0] for one in batch] == together
-
-
 @policies(*LOSSLESS)
 def test_a_reported_seed_replays_the_result(pair: Pair, policy: Policy) -> None:
     decoder, request = pair.decoder(policy, 4), ask(1, 2, seed=None, max_tokens=40)
