@@ -1,6 +1,6 @@
 """The tables of the proof's page, from the record."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 Record = dict[str, Any]
@@ -10,11 +10,10 @@ VIEWS = ("first", "joint", "conditional")
 
 def markdown(record: Record) -> str:
     """All tables, each behind a comment that names it for the page to include."""
-    records = [record, *record["elsewhere"]]
     parts = {
         "exact": _exact(record),
         "losses": _losses(record),
-        "samples": "\n".join(map(_samples, records)),
+        "samples": _samples([record, *record["elsewhere"]]),
         "mutants": _mutants(record),
         "lengths": _lengths(record),
     }
@@ -55,36 +54,33 @@ def _losses(record: Record) -> str:
     return table(["policy", "", *drafters], rows)
 
 
+def _samples(records: list[Record]) -> str:
+    """By backend the smallest p-value of all views, bins and both tests, and the least power."""
+    drawn = [dict(_drawn(record)) for record in records]
+    names = dict.fromkeys(name for of_record in drawn for name in of_record)
+    rows = [[name, *[of_record.get(name, "–") for of_record in drawn]] for name in names]
+    return table(["what is drawn", *map(_where, records)], rows)
+
+
 def _where(record: Record) -> str:
     machine = record["machine"]
-    where = f"{machine['device']}, {machine['date']}"
-    return f"Backend `{record['backend']}` on {where}:"
+    return f"`{record['backend']}` on {machine['device']}, {machine['date']}"
 
 
-def _samples(record: Record) -> str:
-    """The smallest p-value of all views, bins and both tests, and the least power."""
-    head = ["what is drawn", "draws", "smallest p", "would notice"]
-    groups = [
-        (f"{row['policy']}, {row['chain']}", list(row["tests"].values()))
-        for row in record["samples"]
-        if row["lossless"]
-    ]
-    ways = dict.fromkeys(row["way"] for row in record["large"])
-    for way in ways:
+def _drawn(record: Record) -> Iterator[tuple[str, str]]:
+    for row in record["samples"]:
+        if row["lossless"]:
+            yield f"{row['policy']}, {row['chain']}", _worst_of(list(row["tests"].values()))
+    for way in dict.fromkeys(row["way"] for row in record["large"]):
         tests = [row for row in record["large"] if row["way"] == way and row["num_cells"] > 1]
-        groups.append((f"{way}, 151,936 tokens", tests))
-    rows = [_worst_of(name, tests) for name, tests in groups]
-    return f"{_where(record)}\n\n{table(head, rows)}"
+        yield f"{way}, 151,936 tokens", _worst_of(tests)
 
 
-def _worst_of(name: str, tests: list[Record]) -> list[str]:
-    p_values = [test[kind] for test in tests for kind in ("p_chi_square", "p_g")]
-    return [
-        name,
-        f"{max(test['num_draws'] for test in tests):,}",
-        _probability(min(p_values)),
-        _share(max(test["detectable"] for test in tests)),
-    ]
+def _worst_of(tests: list[Record]) -> str:
+    num_draws = max(test["num_draws"] for test in tests)
+    p_value = min(test[kind] for test in tests for kind in ("p_chi_square", "p_g"))
+    power = max(test["detectable"] for test in tests)
+    return f"{num_draws:,}: {_probability(p_value)}, {_share(power)}"
 
 
 def _mutants(record: Record) -> str:
