@@ -13,7 +13,8 @@ from ..adapters.loader import load_model
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
 from ..adapters.weights import DRAFT_TO_TARGET
 from ..backends import load_sampler
-from ..core.errors import CheckpointError, ConfigError
+from ..core.checks import check_tensor
+from ..core.errors import CheckpointError, ConfigError, InvalidInputError
 from .bundled import bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, ModelsConfig
 from .decoder import Decoder
@@ -112,9 +113,7 @@ def _draft_vocabulary(
     """None where the draft model's ids are the target's."""
     checkpoint, is_as_large = Checkpoint.open(directory), draft.vocab_size == target.vocab_size
     if DRAFT_TO_TARGET in checkpoint.entries:
-        offsets = checkpoint.tensor(DRAFT_TO_TARGET).tolist()
-        target_ids = {draft_id: draft_id + offset for draft_id, offset in enumerate(offsets)}
-        return DraftVocabulary.of(target_ids, target.vocab_size, device=draft.device)
+        return _stated_vocabulary(target, draft, checkpoint)
     if not (directory / TOKENIZER_FILE).exists():
         if is_as_large:
             return None
@@ -132,6 +131,19 @@ def _draft_vocabulary(
     return DraftVocabulary.of(
         target_ids, target.vocab_size, unknown_id=own.unknown_id, device=draft.device
     )
+
+
+def _stated_vocabulary(
+    target: TransformerModel, draft: TransformerModel, checkpoint: Checkpoint
+) -> DraftVocabulary:
+    offsets = checkpoint.tensor(DRAFT_TO_TARGET)
+    try:
+        check_tensor("offsets", offsets, (draft.vocab_size,), (torch.int64,))
+        target_ids = {draft_id: draft_id + to for draft_id, to in enumerate(offsets.tolist())}
+        return DraftVocabulary.of(target_ids, target.vocab_size, device=draft.device)
+    except InvalidInputError as error:
+        file = checkpoint.entries[DRAFT_TO_TARGET].file
+        raise CheckpointError(f"{file}: {DRAFT_TO_TARGET}: {error}") from None
 
 
 def _directories(models: ModelsConfig) -> tuple[Path, Path | None]:

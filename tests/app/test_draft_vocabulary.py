@@ -15,26 +15,26 @@ from torch import Tensor
 
 from acceptor.app.bundled import bundled_pair
 from acceptor.app.cli import main
+from acceptor.app.config import Config, ModelsConfig
 from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
 from acceptor.app.draft_vocabulary import DraftVocabulary, shared_target_ids
 from acceptor.app.engine.cuda_graphs import GraphRunner
-from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.runner import EagerRunner, Runner
-from acceptor.app.engine.schedule import Limits
 from acceptor.app.model_drafter import ModelDrafter
-from acceptor.app.request import GenerationRequest
+from acceptor.app.wiring import wire
 from acceptor.core import (
     Block,
+    CheckpointError,
     InvalidInputError,
     Policy,
     Probabilistic,
-    SamplingParams,
     Scores,
     Strict,
 )
-from kit.toy_engine import record
+from kit.toy_engine import engine_with, record
 from kit.toy_pair import VOCAB_SIZE, Pair, TableModel, random_table
+from kit.toy_requests import ask
 
 SHARED = {0: 11, 1: 3, 3: 0, 4: 7, 5: 12, 6: 5, 8: 1}
 """Draft id -> target id; 2 and 7 are the draft model's own."""
@@ -59,15 +59,9 @@ def mapped_decoder(pair: Pair, policy: Policy, num_spec_tokens: int = 3) -> Deco
 def test_an_engine_decodes_with_another_vocabulary(
     pair: Pair, policy: Policy, runner: Callable[[DecodeStep], Runner]
 ) -> None:
-    requests = [
-        GenerationRequest(
-            prompt_token_ids=[seed, 2, 12], params=SamplingParams(seed=seed), max_tokens=20
-        )
-        for seed in range(6)
-    ]
+    requests = [ask(seed, 2, 12, seed=seed, max_tokens=20) for seed in range(6)]
     decoder = mapped_decoder(pair, policy)
-    engine = Engine.of(evolve(decoder, new_runner=runner), Limits(num_slots=2, max_len=40))
-    results = engine.generate(requests)
+    results = engine_with(evolve(decoder, new_runner=runner), num_slots=2).generate(requests)
     assert results == [decoder.generate([request])[0] for request in requests]
     assert sum(result.statistics.num_accepted_tokens for result in results) > 3
     if isinstance(policy, Strict):
@@ -85,8 +79,7 @@ def test_a_draft_model_reads_its_own_ids_and_drafts_the_targets(pair: Pair) -> N
     drafter = evolve(
         decoder.drafter, model=renumbered, vocabulary=DraftVocabulary.of(ids, VOCAB_SIZE)
     )
-    request = GenerationRequest(prompt_token_ids=[5, 1], params=SamplingParams(seed=2))
-    (result,) = evolve(decoder, drafter=drafter).generate([request])
+    (result,) = evolve(decoder, drafter=drafter).generate([ask(5, 1, seed=2)])
     assert result.statistics.acceptance_rate == 1
 
 
@@ -113,6 +106,7 @@ def test_ids_that_name_no_token_of_the_target_are_refused(ids: dict[int, int]) -
 
 
 KEPT = [token_id for token_id in range(4095, -1, -1) if token_id < 300 or token_id % 7]
+OFFSETS = torch.tensor(KEPT) - torch.arange(len(KEPT))
 
 
 @pytest.fixture
@@ -137,13 +131,26 @@ def smaller_draft(tmp_path: Path) -> Path:
     return draft
 
 
+@pytest.mark.parametrize(
+    "offsets", [torch.zeros(7, dtype=torch.int64), torch.zeros(len(KEPT)), OFFSETS + 1]
+)
+def test_ids_that_a_checkpoint_states_wrongly_are_refused(
+    smaller_draft: Path, offsets: Tensor
+) -> None:
+    file = smaller_draft / "model.safetensors"
+    save_file(load_file(file) | {"d2t": offsets}, file)
+    models = ModelsConfig(target=str(bundled_pair()[0]), draft=str(smaller_draft))
+    with pytest.raises(CheckpointError, match=r"model.safetensors: d2t: (offsets|target_ids): exp"):
+        wire(Config(models=models))
+
+
 @pytest.mark.parametrize("named_by", ["tokenizer", "d2t"])
 def test_generate_works_on_such_a_pair(
     smaller_draft: Path, capsys: pytest.CaptureFixture[str], named_by: str
 ) -> None:
     if named_by == "d2t":
         file = smaller_draft / "model.safetensors"
-        save_file(load_file(file) | {"d2t": torch.tensor(KEPT) - torch.arange(len(KEPT))}, file)
+        save_file(load_file(file) | {"d2t": OFFSETS}, file)
         (smaller_draft / "tokenizer.json").unlink()
     pair = ["--target", str(bundled_pair()[0]), "--draft", str(smaller_draft)]
     arguments = ["generate", "--prompt", "ROMEO:", "--max-tokens", "24", "--seed", "7", "--json"]
