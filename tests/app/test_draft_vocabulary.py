@@ -132,7 +132,7 @@ def smaller_draft(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "offsets", [torch.zeros(7, dtype=torch.int64), torch.zeros(len(KEPT)), OFFSETS + 1]
+    "offsets", [torch.zeros(7, dtype=torch.int64), torch.zeros(len(KEPT)), OFFSETS + 2]
 )
 def test_ids_that_a_checkpoint_states_wrongly_are_refused(
     smaller_draft: Path, offsets: Tensor
