@@ -17,12 +17,15 @@ class Name(click.ParamType[str]):
 
     name = "name"
 
-    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, names: Callable[[], Iterable[str]], note: Callable[[], str] = lambda: ""
+    ) -> None:
         self._names = names
+        self._note = note
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
-        """The names, as a choice."""
-        return f"[{'|'.join(self._names())}]"
+        """The names, as a choice, and a note."""
+        return f"[{'|'.join(self._names())}{self._note()}]"
 
 
 def _backends() -> Iterable[str]:
@@ -31,10 +34,18 @@ def _backends() -> Iterable[str]:
     return BACKENDS
 
 
-def _policies() -> Iterable[str]:
-    from .policies import POLICIES  # noqa: PLC0415, imports torch
+def policies() -> Iterable[str]:
+    """The policies' names."""
+    from ..core.policies import POLICIES  # noqa: PLC0415, imports torch
 
     return POLICIES
+
+
+def lossy_policies() -> str:
+    """Names of those that change the target's law, as a note."""
+    from ..core.policies import POLICIES  # noqa: PLC0415, imports torch
+
+    return "; lossy: " + ", ".join(p.name for p in POLICIES.values() if not p.lossless)
 
 
 def _drafters() -> Iterable[str]:
@@ -77,9 +88,8 @@ OPTIONS = (
     Option(
         "--policy",
         "policy.name",
-        Name(_policies),
-        "Which draft tokens survive; typical, relaxed, fly and synthetic are lossy.  "
-        "[default: probabilistic]",
+        Name(policies, lossy_policies),
+        "Which draft tokens survive.  [default: probabilistic]",
     ),
     Option(
         "--synthetic-acceptance-rate",

@@ -1,26 +1,12 @@
-"""The acceptance policies by the names that users choose them by.
+"""From settings to policies: a policy's own fields, or one of the ways to say synthetic rates."""
 
-A policy's fields are its settings, so a new one is one line of `POLICIES`.
-"""
-
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
-from attrs import frozen
+from attrs import fields, frozen
 
 from ..core.checks import check_number
 from ..core.errors import InvalidInputError
-from ..core.policies import (
-    Block,
-    Fly,
-    Policy,
-    Probabilistic,
-    RelaxedTopN,
-    Strict,
-    Synthetic,
-    Typical,
-)
+from ..core.policies import POLICIES, Policy, Synthetic
 
 
 @frozen(kw_only=True)
@@ -69,30 +55,21 @@ class SyntheticSettings:
         return Synthetic(self.rates)
 
 
-@frozen
-class CoupledSettings:
-    """Nothing to set: the name says it."""
-
-    def policy(self, num_spec_tokens: int) -> Strict:  # noqa: ARG002, as its sibling
-        """Strict verification of drafts that share the target's noise."""
-        return Strict(coupled=True)
+PolicySettings = Policy | SyntheticSettings
 
 
-PolicySettings = Policy | SyntheticSettings | CoupledSettings
+def settings_class(name: str) -> type[Any]:
+    """The attrs class whose fields are a policy's settings."""
+    return SyntheticSettings if name == Synthetic.name else type(POLICIES[name])
 
-POLICIES: Mapping[str, type[Any]] = MappingProxyType(
-    {
-        "probabilistic": Probabilistic,
-        "block": Block,
-        "strict": Strict,
-        "strict-coupled": CoupledSettings,
-        "typical": Typical,
-        "relaxed": RelaxedTopN,
-        "fly": Fly,
-        "synthetic": SyntheticSettings,
-    }
-)
-"""An attrs class for each name; its fields are the settings."""
+
+def fixed_settings(name: str) -> dict[str, Any]:
+    """Settings that the name itself decides, such as that strict-coupled is coupled."""
+    if name == Synthetic.name:
+        return {}
+    policy = POLICIES[name]
+    values = {field: getattr(policy, field.name) for field in fields(settings_class(name))}
+    return {field.name: value for field, value in values.items() if value != field.default}
 
 
 def make_policy(settings: PolicySettings, num_spec_tokens: int) -> Policy:
@@ -101,6 +78,6 @@ def make_policy(settings: PolicySettings, num_spec_tokens: int) -> Policy:
     Raises:
         InvalidInputError: a setting does not fit the number of tokens.
     """
-    if isinstance(settings, SyntheticSettings | CoupledSettings):
+    if isinstance(settings, SyntheticSettings):
         return settings.policy(num_spec_tokens)
     return settings

@@ -10,8 +10,9 @@ from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn
 
 from ..core.errors import ConfigError, InvalidInputError
+from ..core.policies import POLICIES
 from ..core.sampling_params import LogitBias
-from .policies import POLICIES, PolicySettings
+from .policies import PolicySettings, fixed_settings, settings_class
 
 SCALARS: Mapping[type, tuple[str, type | UnionType]] = {
     str: ("a string", str),
@@ -95,7 +96,10 @@ def _policy(converter: Converter) -> Callable[[object, Any], PolicySettings]:
         name = settings.pop("name", None)
         if not isinstance(name, str) or name not in POLICIES:
             raise InvalidInputError(f"name: expected one of {', '.join(POLICIES)}, got {name!r}")
-        policy: PolicySettings = converter.structure(settings, POLICIES[name])
+        fixed = fixed_settings(name)
+        for key in settings.keys() & fixed.keys():
+            raise InvalidInputError(f"{key}: expected none beside {name}, got {settings[key]!r}")
+        policy: PolicySettings = converter.structure(settings | fixed, settings_class(name))
         return policy
 
     return structure

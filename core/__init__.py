@@ -17,6 +17,7 @@ from .errors import (
 )
 from .output import Logprobs, SampleOutput, Status, VerifyOutput
 from .policies import (
+    POLICIES,
     Block,
     DraftView,
     Fly,
@@ -38,6 +39,7 @@ from .token_counts import TokenCounts
 
 __all__ = [
     "PADDING_TOKEN_ID",
+    "POLICIES",
     "AcceptanceStatistics",
     "AcceptorError",
     "Block",

@@ -8,9 +8,10 @@ from attrs import evolve, fields_dict
 from rich.console import Console
 
 from ...core.errors import ConfigError
+from ...core.policies import POLICIES
 from ...core.sampling_params import SamplingParams
 from ..config import DrafterConfig, ModelsConfig
-from ..policies import POLICIES, PolicySettings, SyntheticSettings
+from ..policies import PolicySettings, SyntheticSettings
 from ..tuning.goodput import Goodput
 from ..tuning.results import read_results as read_tuned
 from .drawing import need_matplotlib
@@ -129,7 +130,7 @@ def _policies(options: Options) -> dict[str, PolicySettings]:
         if name not in POLICIES or name == "synthetic":
             known = ", ".join(known for known in POLICIES if known != "synthetic")
             raise ConfigError(f"--policy: expected one of {known}, got {name!r}")
-        policies[name] = POLICIES[name]()
+        policies[name] = POLICIES[name]
     for rate in rates:
         policies[f"synthetic {rate:g}"] = SyntheticSettings(acceptance_rate=rate)
     return policies

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
+from ..options import Name, policies
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -14,13 +16,13 @@ class Several(click.ParamType[tuple[Any, ...]]):
 
     name = "list"
 
-    def __init__(self, kind: click.ParamType[Any], shown: str) -> None:
+    def __init__(self, kind: click.ParamType[Any], shown: str = "") -> None:
         self._kind = kind
         self._shown = shown
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """What one value is called."""
-        return f"{self._shown}[,…]"
+        return f"{self._kind.get_metavar(param, ctx) or self._shown}[,…]"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -65,9 +67,8 @@ SWEEP = (
     click.option(
         "--policy",
         "policies",
-        type=NAMES,
-        help="Which draft tokens survive: probabilistic, block, strict, strict-coupled, typical, "
-        "relaxed or fly.  [default: probabilistic]",
+        type=Several(Name(policies)),
+        help="Which draft tokens survive; synthetic ones by their rate.  [default: probabilistic]",
     ),
     click.option(
         "--synthetic-acceptance-rate",

@@ -7,22 +7,15 @@ vocabulary.
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
-from attrs import evolve
+from attrs import Attribute, asdict, evolve, fields
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from ...core.policies import (
-    Block,
-    Fly,
-    Policy,
-    Probabilistic,
-    RelaxedTopN,
-    Strict,
-    Synthetic,
-    Typical,
-)
+from ...core.policies import POLICIES as USUAL_POLICIES
+from ...core.policies import Fly, Policy, Synthetic, Typical
 from .case import DRAFTERS, FEATURES, LOGITS, VARIATIONS, Case
 
 SMALL_VOCABULARIES = (2, 1, 3, 4, 5, 7, 8, 13, 16, 31, 33, 64, 100, 127, 128, 129, 200, 255, 257)
@@ -50,32 +43,26 @@ would depend on the backend, on its code, and on what its process did before."""
 _shares = st.integers(0, 64).map(lambda parts: parts / 64)
 _rates = st.lists(_shares, max_size=6).map(lambda values: tuple(sorted(values, reverse=True)))
 
+
+def _parameter(field: "Attribute[Any]") -> SearchStrategy[float]:
+    low, high = field.metadata["low"], field.metadata["high"]
+    if field.type is int:
+        return st.sampled_from([low + more for more in (0, 1, 2, 3, 5, 9, 19)])
+    return _shares.map(lambda share: low + share * (high - low))
+
+
+def _variants(policy: Policy) -> SearchStrategy[Policy]:
+    if isinstance(policy, Synthetic):
+        return st.builds(Synthetic, rates=_rates)
+    usual: Any = policy
+    known = {field.name: _parameter(field) for field in fields(type(usual)) if field.metadata}
+    return st.fixed_dictionaries(known).map(lambda values: evolve(usual, **values))
+
+
 POLICIES: Mapping[str, SearchStrategy[Policy]] = MappingProxyType(
-    {
-        "strict": st.just(Strict()),
-        "strict-coupled": st.just(Strict(coupled=True)),
-        "probabilistic": st.just(Probabilistic()),
-        "block": st.just(Block()),
-        "synthetic": st.builds(Synthetic, rates=_rates),
-        "typical": st.builds(Typical, epsilon=_shares, delta=_shares),
-        "relaxed": st.builds(RelaxedTopN, top_n=st.integers(1, 20), delta=_shares),
-        "fly": st.builds(Fly, min_entropy=_shares, window=st.integers(0, 3)),
-    }
+    {name: _variants(policy) for name, policy in USUAL_POLICIES.items()}
 )
 """Every policy with parameters over all of their ranges."""
-
-FORM_POLICIES: Mapping[str, Policy] = MappingProxyType(
-    {
-        "strict": Strict(),
-        "strict-coupled": Strict(coupled=True),
-        "probabilistic": Probabilistic(),
-        "block": Block(),
-        "synthetic": Synthetic((0.9, 0.6, 0.4, 0.3)),
-        "typical": Typical(),
-        "relaxed": RelaxedTopN(),
-        "fly": Fly(),
-    }
-)
 
 _crowds = st.sampled_from(CROWDS).map(lambda count: [place % 3 for place in range(count)])
 
@@ -123,7 +110,7 @@ def form(number: int, names: Sequence[str], largest_vocabulary: int = 10**9) -> 
     sizes = [size for size in known if size <= largest_vocabulary] or [1]
     turn = number // len(names)
     return Case(
-        policy=FORM_POLICIES[names[number % len(names)]],
+        policy=USUAL_POLICIES[names[number % len(names)]],
         vocab_size=sizes[rng.integers(len(sizes))],
         num_draft_tokens=(int(rng.choice((1, 2, 3, 3, 5, 8, 31))),),
         drafter=DRAFTERS[(number + turn) % len(DRAFTERS)],

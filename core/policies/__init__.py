@@ -1,4 +1,7 @@
-"""The acceptance policies."""
+"""The acceptance policies, and the one table that lists them."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from .block import Block
 from .fly import Fly
@@ -9,7 +12,26 @@ from .strict import Strict
 from .synthetic import Synthetic
 from .typical import Typical
 
+POLICIES: Mapping[str, Policy] = MappingProxyType(
+    {
+        policy.name: policy
+        for policy in (
+            Probabilistic(),
+            Block(),
+            Strict(),
+            Strict(coupled=True),
+            Typical(),
+            RelaxedTopN(),
+            Fly(),
+            Synthetic((0.9, 0.6, 0.4, 0.3)),
+        )
+    }
+)
+"""By the names that users choose them by, with their usual parameters; synthetic rates are only an
+example. A policy's fields are its settings."""
+
 __all__ = [
+    "POLICIES",
     "Block",
     "DraftView",
     "Fly",

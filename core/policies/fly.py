@@ -10,9 +10,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..checks import check_integer, check_number
 from ..randomness import Stream
 from .lossy import entropy, log_verdicts, total_variation
+from .parameters import integer, number
 from .policy import DraftView, Rule
 
 
@@ -31,8 +31,8 @@ class Fly:
         InvalidInputError: min_entropy is outside [0, 1], or window below 0.
     """
 
-    min_entropy: float = 0.3
-    window: int = 2
+    min_entropy: float = number(0.3, 0, 1)
+    window: int = integer(2, 0)
 
     name: ClassVar[str] = "fly"
     lossless: ClassVar[bool] = False
@@ -41,10 +41,6 @@ class Fly:
     uses_target_samples: ClassVar[bool] = True
     greedy_is_strict: ClassVar[bool] = True
     draft_stream: ClassVar[Stream] = Stream.DRAFT
-
-    def __attrs_post_init__(self) -> None:
-        check_number("min_entropy", self.min_entropy, 0, 1)
-        check_integer("window", self.window, 0)
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """0 where the token equals the target's sample or is forgiven, -inf elsewhere."""

@@ -9,9 +9,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..checks import check_integer, check_number
 from ..randomness import Stream
 from .lossy import total_variation, verdicts_of_drafts
+from .parameters import integer, number
 from .policy import DraftView, Rule
 
 
@@ -25,8 +25,8 @@ class RelaxedTopN:
         InvalidInputError: top_n is below 1, or delta outside [0, 1].
     """
 
-    top_n: int = 10
-    delta: float = 0.6
+    top_n: int = integer(10, 1)
+    delta: float = number(0.6, 0, 1)
 
     name: ClassVar[str] = "relaxed"
     lossless: ClassVar[bool] = False
@@ -35,10 +35,6 @@ class RelaxedTopN:
     uses_target_samples: ClassVar[bool] = False
     greedy_is_strict: ClassVar[bool] = True
     draft_stream: ClassVar[Stream] = Stream.DRAFT
-
-    def __attrs_post_init__(self) -> None:
-        check_integer("top_n", self.top_n, 1)
-        check_number("delta", self.delta, 0, 1)
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """0 where the draft token is among the relaxed ones, -inf elsewhere."""

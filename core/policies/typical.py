@@ -9,9 +9,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..checks import check_number
 from ..randomness import Stream
 from .lossy import entropy, total_variation, verdicts_of_drafts
+from .parameters import number
 from .policy import DraftView, Rule
 
 
@@ -26,8 +26,8 @@ class Typical:
         InvalidInputError: a parameter is outside [0, 1].
     """
 
-    epsilon: float = 0.09
-    delta: float = 0.3
+    epsilon: float = number(0.09, 0, 1)
+    delta: float = number(0.3, 0, 1)
 
     name: ClassVar[str] = "typical"
     lossless: ClassVar[bool] = False
@@ -36,10 +36,6 @@ class Typical:
     uses_target_samples: ClassVar[bool] = False
     greedy_is_strict: ClassVar[bool] = True
     draft_stream: ClassVar[Stream] = Stream.DRAFT
-
-    def __attrs_post_init__(self) -> None:
-        check_number("epsilon", self.epsilon, 0, 1)
-        check_number("delta", self.delta, 0, 1)
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """0 where the draft token is typical, -inf elsewhere."""

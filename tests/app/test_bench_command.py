@@ -258,7 +258,7 @@ def test_an_early_exit_wants_no_second_shape(bench: Acceptor, shape: Callable[..
 
 
 def test_help_names_every_policy(bench: Acceptor) -> None:
-    from acceptor.app.policies import POLICIES  # noqa: PLC0415, imports torch
+    from acceptor.core import POLICIES  # noqa: PLC0415, imports torch
 
     _, out, _ = bench("--help")
     assert all(name in " ".join(out.split()) for name in POLICIES if name != "synthetic")

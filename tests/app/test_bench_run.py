@@ -20,14 +20,14 @@ from acceptor.app.bench.results import BenchResults, read_results
 from acceptor.app.bench.run import Bench, quietly
 from acceptor.app.bench.sweep import PLAIN, Load, Sweep
 from acceptor.app.bench.tables import differences, print_results
-from acceptor.app.policies import CoupledSettings, PolicySettings, SyntheticSettings
+from acceptor.app.policies import PolicySettings, SyntheticSettings
 from acceptor.core import Block, ConfigError, Probabilistic, SamplingParams, Strict
 from kit.bench_sums import assert_figures_add_up
 from kit.toy_pair import Pair
 
 LOSSLESS: dict[str, PolicySettings] = {
     "strict": Strict(),
-    "strict-coupled": CoupledSettings(),
+    "strict-coupled": Strict(coupled=True),
     "probabilistic": Probabilistic(),
     "block": Block(),
 }

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from acceptor.app.cli import main
-from acceptor.app.policies import POLICIES
+from acceptor.core import POLICIES
 
 STATS = (
     "num_drafts num_draft_tokens num_accepted_tokens acceptance_rate acceptance_length "
     "acceptance_rate_per_pos tokens_per_second policy lossless total_variation"
 )
-LOSSY = {"typical", "relaxed", "fly", "synthetic"}
+LOSSY = {policy.name for policy in POLICIES.values() if not policy.lossless}
 Acceptor = Callable[..., tuple[int | str, str, str]]
 QUICK = ["generate", "--prompt", "The old house stood", "--max-tokens", "24", "--seed", "7"]
 

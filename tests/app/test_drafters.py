@@ -13,7 +13,6 @@ from acceptor.app.decoder import Decoder
 from acceptor.app.drafter import NoDrafter
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.ngram_drafter import NgramDrafter, TextIndex
-from acceptor.app.policies import CoupledSettings
 from acceptor.app.wiring import wire, wire_engine
 from acceptor.backends import load_sampler
 from acceptor.core import (
@@ -66,7 +65,7 @@ coupled, a near-tie aside, every draft is the target's own choice."""
         Config(policy=Strict(), drafter=DrafterConfig(name="model")),
         Config(policy=Strict(), drafter=DrafterConfig(name="ngram")),
         Config(policy=Strict(), drafter=DrafterConfig(name="early-exit")),
-        Config(policy=CoupledSettings(), drafter=EARLY),
+        Config(policy=Strict(coupled=True), drafter=EARLY),
     ],
     ids=["model", "ngram", "early exit", "all layers"],
 )
@@ -107,7 +106,7 @@ def test_random_weights_agree_with_their_own_first_layers(tmp_path: Path) -> Non
 
 
 def test_coupled_drafting_keeps_no_draft_logits() -> None:
-    for policy, keeps in ((CoupledSettings(), False), (Config().policy, True)):
+    for policy, keeps in ((Strict(coupled=True), False), (Config().policy, True)):
         drafter = wire(Config(policy=policy)).decoder.drafter
         assert isinstance(drafter, ModelDrafter)
         assert (drafter.new_memory(2, 8).logits is not None) == keeps

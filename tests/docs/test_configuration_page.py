@@ -16,9 +16,9 @@ from acceptor.app.config import (
     EngineConfig,
     ModelsConfig,
 )
-from acceptor.app.policies import POLICIES
+from acceptor.app.policies import settings_class
 from acceptor.app.settings import load_config
-from acceptor.core import SamplingParams
+from acceptor.core import POLICIES, SamplingParams
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 TABLES = (
@@ -28,7 +28,7 @@ TABLES = (
     EngineConfig,
     ModelsConfig,
     SamplingParams,
-    *POLICIES.values(),
+    *[settings_class(name) for name in POLICIES],
 )
 
 

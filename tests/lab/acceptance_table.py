@@ -17,9 +17,9 @@ from attrs import asdict, frozen
 
 from acceptor.app.bench.builtin_prompts import PLAYS, PROSE
 from acceptor.app.config import Config, DecodingConfig
-from acceptor.app.policies import POLICIES
 from acceptor.app.request import GenerationRequest
 from acceptor.app.wiring import wire
+from acceptor.core.policies import POLICIES
 from acceptor.core.sampling_params import SamplingParams
 from acceptor.core.statistics import AcceptanceStatistics
 
@@ -59,7 +59,7 @@ def measure_acceptance(
 ) -> Row:
     """Continue every prompt with a seed of its own, all in one batch."""
     decoding = DecodingConfig(num_spec_tokens=num_spec_tokens)
-    wired = wire(Config(policy=POLICIES[policy](), decoding=decoding))
+    wired = wire(Config(policy=POLICIES[policy], decoding=decoding))
     requests = [
         GenerationRequest(
             prompt_token_ids=wired.tokenizer.encode(prompt),

@@ -27,8 +27,8 @@ from acceptor.app.bench.table import Table
 from acceptor.app.bench.tables import side_by_side
 from acceptor.app.config import DrafterConfig, ModelsConfig
 from acceptor.app.model_drafter import ModelDrafter
-from acceptor.app.policies import POLICIES, PolicySettings, SyntheticSettings
-from acceptor.core import SamplingParams, Synthetic
+from acceptor.app.policies import PolicySettings, SyntheticSettings
+from acceptor.core import POLICIES, SamplingParams, Synthetic
 
 NAME = "benchmark-bundled"
 POLICY_NAMES = ("strict", "strict-coupled", "probabilistic", "block")
@@ -67,7 +67,7 @@ class Document:
 
 def measure(pair: Pair, load: Load, files: Mapping[str, Path]) -> Document:
     """Serve every load; only the sweep over K is about speed."""
-    policies: dict[str, PolicySettings] = {name: POLICIES[name]() for name in POLICY_NAMES}
+    policies: dict[str, PolicySettings] = {name: POLICIES[name] for name in POLICY_NAMES}
     rates: dict[str, PolicySettings] = {
         f"synthetic {rate:g}": SyntheticSettings(acceptance_rate=rate) for rate in SET_RATES
     }

@@ -9,9 +9,8 @@ from attrs import asdict, evolve, frozen
 
 from ....core.checks import check_integer
 from ....core.errors import InvalidInputError
-from ....core.policies import Policy
+from ....core.policies import POLICIES, Policy, Synthetic
 from ....core.sampling_params import Recipe, SamplingParams
-from ...policies import POLICIES, SyntheticSettings, make_policy
 
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -92,11 +91,9 @@ class Workload:
 
     def make_policy(self) -> Policy:
         """The policy with its default settings."""
-        kind = POLICIES[self.policy]
-        settings = {}
-        if kind is SyntheticSettings:
-            settings["acceptance_rate"] = SYNTHETIC_ACCEPTANCE_RATE
-        return make_policy(kind(**settings), self.num_spec_tokens)
+        if self.policy == Synthetic.name:
+            return Synthetic.from_acceptance_rate(SYNTHETIC_ACCEPTANCE_RATE, self.num_spec_tokens)
+        return POLICIES[self.policy]
 
     @property
     def reads_draft_logits(self) -> bool:
