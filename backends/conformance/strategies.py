@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from attrs import Attribute, asdict, evolve, fields
+from attrs import Attribute, evolve, fields
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
