@@ -1,21 +1,20 @@
 """Steps run on the target's device, whatever device and thread the caller is in."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import local
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
-from attrs import define, field
 
 from acceptor.app.bench.kernels.measure import Bench
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.current_device import current_device
 from acceptor.app.engine.engine import Engine
-from acceptor.app.request import Progress
 
 SECOND = torch.device("cuda", 1)
 
@@ -39,53 +38,31 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> Devices:
     return made
 
 
-@define(eq=False)
-class Loop:
-    """Stands for an engine's loop on the second device, and notes which one is current."""
-
-    devices: Devices
-    device: torch.device = SECOND
-    seen: list[int] = field(factory=list)
-    num_left: int = 2
-
-    def has_unfinished(self) -> bool:
-        return self.num_left > 0
-
-    def admit_and_retire(self) -> None:
-        self.seen.append(self.devices.current)
-
-    def enter_prompts(self) -> None:
-        self.seen.append(self.devices.current)
-
-    def decode(self) -> None:
-        self.seen.append(self.devices.current)
-        self.num_left -= 1
-
-    def notify(self) -> Iterable[Progress]:
-        return ()
+def loop_on(device: torch.device, devices: Devices, num_steps: int) -> tuple[Any, list[int]]:
+    """Stands for an engine's loop, and notes which device is current in each part of a step."""
+    seen: list[int] = []
+    loop = MagicMock(device=device, notify=lambda: ())
+    for part in (loop.admit_and_retire, loop.enter_prompts, loop.decode):
+        part.side_effect = lambda: seen.append(devices.current)
+    loop.has_unfinished = lambda: len(seen) < 3 * num_steps
+    return loop, seen
 
 
 def test_a_step_runs_on_the_target_s_device(devices: Devices) -> None:
-    loop = Loop(devices)
-    engine = Engine(loop)  # type: ignore[arg-type]
-    engine.step()
-    assert (loop.seen, devices.current) == ([1, 1, 1], 0)
+    loop, seen = loop_on(SECOND, devices, 1)
+    Engine(loop).step()
+    assert (seen, devices.current) == ([1, 1, 1], 0)
 
 
 def test_so_do_the_steps_of_a_stream_in_their_thread(devices: Devices) -> None:
-    loop = Loop(devices)
-    engine = Engine(loop)  # type: ignore[arg-type]
-
-    async def drive() -> None:
-        await engine._streams._run(engine)
-
-    asyncio.run(drive())
-    assert loop.seen == [1] * 6
+    loop, seen = loop_on(SECOND, devices, 2)
+    engine = Engine(loop)
+    asyncio.run(engine._streams._run(engine))
+    assert seen == [1] * 6
 
 
 @pytest.mark.parametrize(("name", "current"), [("cpu", 0), ("cuda:1", 1), ("cuda:0", 0)])
 def test_a_cpu_leaves_the_current_device_alone(devices: Devices, name: str, current: int) -> None:
-    devices.current = 0
     with current_device(torch.device(name)):
         assert devices.current == current
 
