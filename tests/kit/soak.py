@@ -17,51 +17,33 @@ from random import Random
 
 import click
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 
 from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.parts import Parts
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.engine.schedule import Limits
-from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import FinishReason, GenerationResult
-from acceptor.backends import load_sampler
 from acceptor.core import SamplingParams, Scores, Strict
-from kit.toy_pair import Letters
+from kit.toy_pair import Pair, TableModel
 
 VOCAB_SIZE, SICK_TOKEN, NUM_SLOTS, MAX_LEN = 11, 10, 8, 24
 
 
 @frozen(eq=False)
-class ChainModel:
+class ChainModel(TableModel):
     """Logits that depend on the last token alone, and need no cache."""
 
-    table: Tensor
-    vocab_size: int = VOCAB_SIZE
-    max_model_len: int = MAX_LEN
-    dtype: torch.dtype = torch.float32
-    device: torch.device = torch.device("cpu")
+    def new_cache(self, num_slots: int, max_len: int) -> Tensor:  # noqa: ARG002
+        return torch.empty(0)
 
-    def new_cache(self, num_slots: int, max_len: int) -> None:
-        pass
-
-    def clear(self, cache: None, slot_ids: Sequence[int]) -> None:
+    def clear(self, cache: Tensor, slot_ids: Sequence[int]) -> None:
         pass
 
     def forward(
-        self,
-        token_ids: Tensor,
-        positions: Tensor,  # noqa: ARG002, as its port
-        cache: None,  # noqa: ARG002
-        slot_ids: Tensor,  # noqa: ARG002
-        *,
-        last_only: bool = False,
-        max_position: int | None = None,  # noqa: ARG002
-        taps: Sequence[int] = (),
+        self, token_ids: Tensor, *_: Tensor, last_only: bool = False, **__: object
     ) -> Scores:
-        assert not taps
         return Scores(self.table[token_ids[:, -1:] if last_only else token_ids])
 
 
@@ -156,20 +138,10 @@ class Soak:
 
     @_engine.default
     def _make_engine(self) -> Engine:
-        sampler, policy = load_sampler("reference"), Strict()
-        model = ChainModel(self.table)
-        draft = ChainModel(self.table.nan_to_num() + 0.7 * torch.randn_like(self.table))
-        drafter = ModelDrafter(model=draft, sampler=sampler, policy=policy, num_spec_tokens=4)
-        parts = Parts(
-            target=model,
-            drafter=drafter,
-            sampler=sampler,
-            policy=policy,
-            eos_token_ids=frozenset(),
-            new_detokenizer=Letters,
-            new_runner=self.new_runner,
-        )
-        return Engine.of(parts, Limits(num_slots=NUM_SLOTS))
+        draft = self.table.nan_to_num() + 0.7 * torch.randn_like(self.table)
+        pair = Pair(ChainModel(self.table, MAX_LEN), ChainModel(draft, MAX_LEN))
+        decoder = evolve(pair.decoder(Strict(), 4), new_runner=self.new_runner)
+        return Engine.of(decoder, Limits(num_slots=NUM_SLOTS))
 
     def serve(self, num_requests: int, num_looks: int = 10) -> None:
         """Serve so many, looking at the memory in between."""
