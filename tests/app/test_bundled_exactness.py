@@ -20,7 +20,7 @@ from acceptor.app.drafter import NoDrafter
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.model_drafter import ModelDrafter
-from acceptor.app.request import GenerationRequest, GenerationResult, Progress
+from acceptor.app.request import GenerationRequest, GenerationResult
 from acceptor.app.wiring import Wired, wire
 from acceptor.backends.reference.thresholds import log_probs
 from acceptor.core import Level, SamplingParams, SamplingTensors, Stream, Strict
@@ -76,14 +76,8 @@ def test_strict_equals_plain(
     # Each of the sixteen combinations takes a quarter of the requests; each of them meets four.
     share = slice((2 * num_spec_tokens + coupled) % NUM_SHARES, None, NUM_SHARES)
     results = evolve(wired.decoder, policy=policy, drafter=drafter).generate(requests[share])
-    num_excused = 0
-    for request, expected, result in zip(requests[share], plain[share], results, strict=True):
-        if result.token_ids != expected.token_ids:
-            num_excused += 1
-            assert is_near_tie(wired, request, expected.token_ids, result.token_ids)
     assert len(results) >= len(PROMPTS) // NUM_SHARES
-    # Shown by pytest -rP.
-    sys.stdout.write(f"{num_excused} of {len(results)} outputs excused as near-ties\n")
+    check_equal(wired, requests[share], plain[share], results)
 
 
 def test_a_request_gets_what_it_would_get_alone(
@@ -91,34 +85,30 @@ def test_a_request_gets_what_it_would_get_alone(
 ) -> None:
     policy = Strict(coupled=True)
     assert isinstance(wired.decoder.drafter, ModelDrafter)
-    decoder = evolve(
-        wired.decoder, policy=policy, drafter=evolve(wired.decoder.drafter, policy=policy)
-    )
+    drafter = evolve(wired.decoder.drafter, policy=policy)
+    decoder = evolve(wired.decoder, policy=policy, drafter=drafter)
     wanted = [
         evolve(request, num_spec_tokens=index % 6, max_tokens=6 + index % 7)
         for index, request in enumerate(requests[3::6])
     ]
     engine = Engine.of(decoder, Limits(num_slots=3, max_len=64, prefill_tokens=8))
-    results: dict[int, GenerationResult] = {}
-    for place, request in enumerate(wanted):
-        assert engine.add_request(request) == place
-        # They come one or two at a time.
-        for _ in range(place % 2):
-            results |= ended(engine.step())
-    while engine.has_unfinished():
-        results |= ended(engine.step())
+    alone = [decoder.generate([request])[0] for request in wanted]
+    check_equal(wired, wanted, alone, engine.generate(wanted))
+
+
+def check_equal(
+    wired: Wired,
+    requests: Sequence[GenerationRequest],
+    expected: Sequence[GenerationResult],
+    results: Sequence[GenerationResult],
+) -> None:
     num_excused = 0
-    for place, request in enumerate(wanted):
-        (alone,) = decoder.generate([request])
-        if results[place].token_ids != alone.token_ids:
+    for request, want, got in zip(requests, expected, results, strict=True):
+        if got.token_ids != want.token_ids:
             num_excused += 1
-            assert is_near_tie(wired, request, alone.token_ids, results[place].token_ids)
-    assert len(results) == len(wanted) >= 15
+            assert is_near_tie(wired, request, want.token_ids, got.token_ids)
+    # Shown by pytest -rP.
     sys.stdout.write(f"{num_excused} of {len(results)} outputs excused as near-ties\n")
-
-
-def ended(events: Sequence[Progress]) -> dict[int, GenerationResult]:
-    return {one.request_index: one.result for one in events if one.result is not None}
 
 
 def is_near_tie(
