@@ -14,15 +14,17 @@ from ..config import DrafterConfig, ModelsConfig
 from ..policies import PolicySettings, SyntheticSettings
 from ..tuning.goodput import Goodput
 from ..tuning.results import read_results as read_tuned
+from .comparison import print_comparison
 from .drawing import need_matplotlib
 from .files import make_room, write_outputs
+from .markdown import as_markdown
 from .pair import Pair, load_pair, random_pair
 from .plots import draw_all
 from .progress import progress_bars
 from .results import BenchResults, read_results
 from .run import SHAPING, Bench
 from .sweep import Load, Sweep
-from .tables import as_markdown, print_comparison, print_results
+from .tables import print_results
 
 Options = Mapping[str, Any]
 OUTPUT_FILES = ("json_file", "markdown_file")

@@ -12,6 +12,7 @@ import torch
 from attrs import evolve
 from rich.console import Console
 
+from acceptor.app.bench.comparison import differences
 from acceptor.app.bench.files import write_record
 from acceptor.app.bench.load import Gain
 from acceptor.app.bench.pair import NoText
@@ -19,7 +20,7 @@ from acceptor.app.bench.pair import Pair as BenchPair
 from acceptor.app.bench.results import BenchResults, read_results
 from acceptor.app.bench.run import Bench, quietly
 from acceptor.app.bench.sweep import PLAIN, Load, Sweep
-from acceptor.app.bench.tables import differences, print_results
+from acceptor.app.bench.tables import print_results
 from acceptor.app.policies import PolicySettings, SyntheticSettings
 from acceptor.core import Block, ConfigError, Probabilistic, SamplingParams, Strict
 from kit.bench_sums import assert_figures_add_up

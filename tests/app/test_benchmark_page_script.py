@@ -6,11 +6,11 @@ import pytest
 from attrs import evolve
 
 from acceptor.app.bench.files import read_record, write_record
+from acceptor.app.bench.markdown import side_by_side
 from acceptor.app.bench.pair import NoText
 from acceptor.app.bench.pair import Pair as BenchPair
 from acceptor.app.bench.rows import sections
 from acceptor.app.bench.sweep import Load
-from acceptor.app.bench.tables import side_by_side
 from acceptor.core import Block, ConfigError
 from kit.bench_sums import assert_figures_add_up
 from kit.toy_pair import Pair

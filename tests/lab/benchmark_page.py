@@ -17,6 +17,7 @@ import click
 from attrs import evolve, frozen
 
 from acceptor.app.bench.files import read_record, write_file, write_record
+from acceptor.app.bench.markdown import side_by_side
 from acceptor.app.bench.pair import Pair, load_pair
 from acceptor.app.bench.plots import draw_acceptance, draw_throughput, save
 from acceptor.app.bench.results import BenchResults, BenchRun
@@ -24,7 +25,6 @@ from acceptor.app.bench.rows import sections
 from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import Load, Sweep
 from acceptor.app.bench.table import Table
-from acceptor.app.bench.tables import side_by_side
 from acceptor.app.config import DrafterConfig, ModelsConfig
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.policies import PolicySettings, SyntheticSettings
