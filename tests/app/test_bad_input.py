@@ -50,8 +50,8 @@ def copy_of(tmp_path: Path) -> CopyOf:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--temperature", "-1"], "--temperature: expected a number in [0, inf), got -1.0"),
-        (["--temperature", "nan"], "--temperature: expected a number in [0, inf), got nan"),
+        (["--temperature", "-1"], "--temperature: expected a number in [0, 1000000.0], got -1.0"),
+        (["--temperature", "nan"], "--temperature: expected a number in [0, 1000000.0], got nan"),
         (["--top-p", "0"], "--top-p: expected a number in (0, 1], got 0.0"),
         (["--top-p", "1.5"], "--top-p: expected a number in (0, 1], got 1.5"),
         (["--min-p", "2"], "--min-p: expected a number in [0, 1], got 2.0"),
@@ -102,7 +102,7 @@ def test_what_is_missing_or_unknown(complaint: Complaint) -> None:
     [
         ("temperature = 1", "temperature: expected backend, policy, models, drafter, engine, "),
         ("[sampling]\nwarmth = 1", "sampling.warmth: expected temperature, min_p, "),
-        ("[sampling]\ntemperature = -1", "sampling.temperature: expected a number in [0, inf)"),
+        ("[sampling]\ntemperature = -1", "sampling.temperature: expected a number in [0, 1000000"),
         ("[sampling]\ntop_k = 1.5", "sampling.top_k: expected an integer, got 1.5"),
         ("[sampling]\ntop_p = true", "sampling.top_p: expected a number, got True"),
         ("[sampling]\nlogprobs_mode = 'x'", "sampling.logprobs_mode: expected raw or processed, "),
