@@ -90,8 +90,8 @@ class DrafterConfig:
     Attributes:
         name: model, ngram or early-exit; None for model if there is a draft model, else for no
             drafts.
-        max_ngram: for ngram: how many last tokens are looked up at first.
-        min_ngram: for ngram: with how few it is content.
+        max_ngram: for ngram: how many of the last tokens are looked up first.
+        min_ngram: for ngram: the fewest tokens that are looked up.
         num_layers: for early-exit: how many of the target's layers draft; None for a quarter.
 
     Raises:

@@ -27,8 +27,8 @@ class Memory:
     """What is remembered of the running requests, by slot.
 
     Attributes:
-        num_slots: how many requests fit. There is one slot more, the last, that belongs to nobody:
-            batches of a fixed size fill up with it.
+        num_slots: how many requests fit. One more slot, the last, belongs to no
+            request: batches of a fixed size fill up with it.
         max_len: how many positions each slot has.
         target_cache: of the target.
         draft_memory: of the drafter.
@@ -61,7 +61,7 @@ class DecodeStep:
     memory: Memory
 
     def draft(self, frontier: Frontier) -> Draft:
-        """Drafts as long as there is use for them."""
+        """Draft as many tokens as are of use."""
         num_tokens, memory = frontier.num_spec_tokens, self.memory.draft_memory
         drawn = Drawn((), ())
         if num_tokens:
@@ -69,7 +69,7 @@ class DecodeStep:
         return self.join(frontier, drawn)
 
     def join(self, frontier: Frontier, drawn: Drawn) -> Draft:
-        """What was drawn behind what is known."""
+        """The last known token of each request, and the draft after it."""
         # Behind a shortened draft any token at any later position will do: it is not looked at, and
         # written over before it could be.
         token_ids, positions, status = chain(
@@ -97,7 +97,7 @@ class DecodeStep:
     def verify(
         self, frontier: Frontier, draft: Draft, logits: Tensor, token_counts: TokenCounts | None
     ) -> VerifyOutput:
-        """Decide which draft tokens survive, and what follows them."""
+        """Decide which draft tokens survive and what follows them."""
         batch = VerifyBatch.dense(
             target_logits=logits,
             draft_token_ids=draft.token_ids,

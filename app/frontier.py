@@ -13,7 +13,7 @@ from .request_state import RequestState
 
 @frozen(eq=False, kw_only=True)
 class Running:
-    """The requests that decode together; made anew when one has come or gone.
+    """The requests that decode together; made again when one enters or leaves.
 
     Attributes:
         states: in the order of the batch.

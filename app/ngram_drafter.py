@@ -49,8 +49,8 @@ class NgramDrafter:
 
     Attributes:
         num_spec_tokens: how many tokens it drafts at most.
-        max_ngram: how many last tokens are looked up at first.
-        min_ngram: with how few it is content.
+        max_ngram: how many of the last tokens are looked up first.
+        min_ngram: the fewest tokens that are looked up.
 
     Raises:
         InvalidInputError: min_ngram is below 1 or above max_ngram.

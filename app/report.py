@@ -28,12 +28,12 @@ _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t
 
 
 def print_text(console: Console, text: str, style: str) -> None:
-    """Print text where the last ended."""
+    """Print text without starting a new line."""
     console.print(Text(text.translate(_PICTURES), style=style), end="", soft_wrap=True)
 
 
 def print_fragment(console: Console, fragment: Fragment) -> None:
-    """Print what a token said, in the colour of its kind."""
+    """Print a fragment of text in the colour of its kind."""
     print_text(console, fragment.text, STYLES[fragment.kind])
 
 

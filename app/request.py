@@ -202,7 +202,7 @@ class RequestRecord:
 
 @frozen
 class Fragment:
-    """Text that became certain, and the kind of token that said it."""
+    """Text that became certain, and the kind of its token."""
 
     text: str
     kind: TokenKind
@@ -219,7 +219,7 @@ class Progress:
         fragments: the text released in this step. It can lag behind the tokens: text that may be
             the beginning of a stop string, or an unfinished character, is held back.
         result: set once, when the request has ended.
-        record: when what happened to it; set with the result by an `Engine`.
+        record: its times and counts; set with the result by an `Engine`.
     """
 
     request_index: int

@@ -72,7 +72,7 @@ class RequestState:
     """A request that is being decoded.
 
     Attributes:
-        index: what its results are told apart by.
+        index: identifies its results.
         request: what was asked for, with a seed.
         end_token_ids: tokens that end the output.
         max_len: how many tokens prompt and output may have together.

@@ -60,7 +60,7 @@ def run(options: Options) -> None:
 
 
 def make_bench(options: Options) -> Bench:
-    """Everything that options describe.
+    """Make what the options describe.
 
     Raises:
         AcceptorError: see `run`.

@@ -21,7 +21,7 @@ class Several(click.ParamType[tuple[Any, ...]]):
         self._shown = shown
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """What one value is called."""
+        """The name of one value."""
         return f"{self._kind.get_metavar(param, ctx) or self._shown}[,…]"
 
     def convert(

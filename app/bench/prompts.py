@@ -34,7 +34,7 @@ class Prompt:
 
 
 def builtin_texts() -> list[Text]:
-    """What is asked without a file."""
+    """The built-in prompts."""
     return [Text("plays", text) for text in PLAYS] + [Text("prose", text) for text in PROSE]
 
 

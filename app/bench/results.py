@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: its runs, what they were given to do, where and when."""
+"""The results of a benchmark: its runs, what they were given to do, where and when."""
 
 from collections.abc import Mapping
 from pathlib import Path

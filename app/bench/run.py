@@ -28,7 +28,7 @@ Begin = Callable[[str, int], Callable[[Gain], None]]
 
 
 def quietly(_: Gain) -> None:
-    """Nobody watches."""
+    """Report no progress."""
 
 
 def silent(name: str, num_requests: int) -> Callable[[Gain], None]:  # noqa: ARG001, see `Begin`
@@ -61,7 +61,7 @@ class Bench:
 
         Args:
             begin: told the name and number of requests of each run before it; what it returns is
-                told what each step brought.
+                called with what each step brought.
 
         Raises:
             AcceptorError: a policy, backend or request does not fit.

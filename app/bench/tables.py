@@ -16,7 +16,7 @@ _DIFFERENCE_WIDTH = 8
 def print_results(console: Console, results: BenchResults, *, cpu_time: bool = False) -> None:
     """Print everything that a benchmark measured, or all but what goes by the wall's clock.
 
-    Columns that are wider than the terminal go on below, the first run repeated if it fits.
+    Columns beyond the terminal's width continue below, with the first run repeated if it fits.
     """
     for runs in comparable(results.runs):
         console.print(Text(f"\n{table_name(runs[0])}", style="bold"))

@@ -1,7 +1,7 @@
 """The decode step as a CUDA graph: drafting, scoring and verifying are one launch.
 
-A graph has a fixed number of rows; what is left over is filled with rows that decode in a slot that
-belongs to nobody.
+A graph has a fixed number of rows; what is left over is filled with rows that decode in a
+spare slot.
 """
 
 from collections import deque

@@ -81,13 +81,13 @@ class Engine:
         on_progress: OnProgress = ignore,
         **fields: Unpack[RequestFields],
     ) -> int:
-        """Hand a request in; if it is unfit, that is how it ends, in the next step.
+        """Hand a request in; one that is unfit ends with an error in the next step.
 
         Returns:
             The id that its `Progress` carries as `request_index`.
 
         Raises:
-            InvalidInputError: nobody could be told, because on_progress cannot be called.
+            InvalidInputError: on_progress cannot be called.
         """
         if not callable(on_progress):
             raise InvalidInputError(f"on_progress: expected a function, got {on_progress!r}")
@@ -112,7 +112,7 @@ class Engine:
         self.loop.cancelled_ids.append(request_id)
 
     def has_unfinished(self) -> bool:
-        """Whether another step has something to do or to tell."""
+        """Whether another step has something to do or to report."""
         return self.loop.has_unfinished()
 
     def step(self) -> list[Progress]:
@@ -171,5 +171,5 @@ class Engine:
 
 
 def _seed_of(params: object) -> int:
-    """What a request is told that is refused, whatever its parameters are."""
+    """The seed that is reported for a request that cannot run."""
     return (params.seed or 0) if isinstance(params, SamplingParams) else 0

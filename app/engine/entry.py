@@ -15,7 +15,7 @@ OnProgress = Callable[[Progress], None]
 
 
 def ignore(progress: Progress) -> None:
-    """Nobody listens."""
+    """Listen to nothing."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -23,12 +23,12 @@ class Arrival:
     """A request as it was handed in, not checked against the models yet.
 
     Attributes:
-        request_id: what it is told apart by.
+        request_id: identifies it.
         request: None if not even its own values are right.
         seed: that is reported if it is refused.
         prompt_len: tokens of the prompt.
-        on_progress: whom to tell.
-        error: why it is refused; empty if nothing is known to be wrong.
+        on_progress: the listener.
+        error: why it cannot run; empty if nothing is known to be wrong.
         time: when it came.
     """
 

@@ -36,7 +36,7 @@ class Loop:
         prefill_tokens: how many tokens of prompts go between two decode steps.
         arrivals: requests that have been handed in.
         cancelled_ids: requests to be cancelled.
-        events: progress that has not been told, and the listener to tell.
+        events: progress that has not been reported, and its listener.
         schedule: requests that wait or run.
         prefill_seconds: time spent on prompts.
         decode_seconds: time spent on decode steps.
@@ -69,7 +69,7 @@ class Loop:
         return self.parts.target.device
 
     def has_unfinished(self) -> bool:
-        """Whether there is something to do or to tell."""
+        """Whether there is something to do or to report."""
         return bool(self.arrivals or self.schedule.entries or self.events)
 
     def admit_and_retire(self) -> None:

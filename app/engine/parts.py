@@ -1,4 +1,4 @@
-"""What decodes, before it is known for how many."""
+"""What decodes, before the number of requests is known."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from .runner import Runner
 
 
 def refuse_text(text: str) -> Sequence[int]:
-    """What encodes where there is no tokenizer.
+    """Encodes text where there is no tokenizer.
 
     Raises:
         InvalidInputError: always.

@@ -1,4 +1,4 @@
-"""Who has a slot and who waits.
+"""Which requests have a slot and which wait.
 
 Slots are all the memory there is: allocated once, given to the request that has waited longest,
 taken back when it ends.
@@ -64,7 +64,7 @@ class Schedule:
         self._waiting.append(entry)
 
     def admit(self) -> Iterable[Entry]:
-        """Give the free slots to those that have waited longest; yields who got one."""
+        """Give free slots to those that have waited longest; yields those that got one."""
         while self._waiting and self._free:
             entry = self._waiting.popleft()
             # A cancelled request has left the entries, but not the queue.

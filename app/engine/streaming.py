@@ -20,11 +20,11 @@ class Steps(Protocol):
     """Of an engine, what a stream calls."""
 
     def has_unfinished(self) -> bool:
-        """Whether another step has something to do or to tell."""
+        """Whether another step has something to do or to report."""
         ...
 
     def step(self) -> object:
-        """Do it, and tell."""
+        """Do it, and report."""
         ...
 
     def cancel(self, request_id: int) -> None:

@@ -47,7 +47,7 @@ def run(options: Options) -> None:
 
 
 def make_tuner(options: Options) -> Tuner:
-    """Everything that options describe.
+    """Make what the options describe.
 
     Raises:
         AcceptorError: see `run`.

@@ -83,7 +83,7 @@ class MeasuredRun:
     _under_way: set[int] = field(factory=set, init=False)
 
     def at(self, concurrency: int, num_steps: int, arrivals: Sequence[Arrival]) -> None:
-        """Take so many steps with as many requests under way; who ends is followed by another."""
+        """Take so many steps with as many requests running; the next one follows one that ends."""
         coming = cycle(arrivals)
         for number in range(num_steps + WARM_UP_STEPS):
             new = list(islice(coming, concurrency - len(self._under_way)))
@@ -123,7 +123,7 @@ def measure(
         engine: its runner is replaced by a probe.
         plan: what to measure; one K, the engine's own, where steps are captured.
         arrivals: the requests, over and over.
-        on_steps: told how many steps each part took.
+        on_steps: called with the number of steps of each part.
     """
     if not isinstance(engine.loop.runner, EagerRunner):
         _rehearse_prompts(engine, arrivals)

@@ -57,7 +57,7 @@ Drafts = list[tuple[int, int]]
 
 
 class Probe(Runner, Protocol):
-    """A runner that looks."""
+    """A runner that observes its steps."""
 
     @property
     def drafts(self) -> Drafts:
@@ -182,7 +182,7 @@ class WholeProbe:
 
 
 def new_probe(engine: Engine, lengths: Sequence[int], seed: int, clock: Clock) -> Probe:
-    """What can look at an engine's steps."""
+    """The probe for an engine's steps."""
     loop = engine.loop
     if isinstance(loop.runner, EagerRunner):
         return PartsProbe.of(loop.decode_step, lengths, seed, clock)

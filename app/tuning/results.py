@@ -1,4 +1,4 @@
-"""What `acceptor tune` leaves behind: the measured run, what it predicts, and what came true."""
+"""The results of `acceptor tune`: the measured run, its predictions, and their checks."""
 
 from collections.abc import Mapping
 from pathlib import Path

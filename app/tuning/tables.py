@@ -73,7 +73,7 @@ def cost_table(results: TuneResults, policy: str) -> Table:
 
 
 def unit(results: TuneResults) -> str:
-    """What a speed is given in."""
+    """The unit of speeds."""
     return "tokens per CPU second" if results.cpu_time else "tok/s"
 
 
