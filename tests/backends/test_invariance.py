@@ -1,7 +1,5 @@
 """A request's answer is its own: nothing around it changes a bit of it."""
 
-from typing import Any
-
 import pytest
 import torch
 from attrs import evolve
@@ -15,7 +13,6 @@ from acceptor.core import (
     Probabilistic,
     SampleBatch,
     SamplingTensors,
-    Stream,
     Strict,
     Synthetic,
 )
@@ -94,46 +91,6 @@ def test_a_batch_leaves_its_tensors_alone(policy: Policy, requests: list[Request
     SAMPLER.verify(batch, params, policy)
     for tensor, copy in zip(tensors, before, strict=True):
         assert torch.equal(tensor.nan_to_num(), copy.nan_to_num())
-
-
-drafting = st.sampled_from([(None, Stream.TARGET), (1, Stream.DRAFT), (3, Stream.TARGET)])
-
-
-@settings(max_examples=30)
-@given(batches(max_size=5), drafting, st.data())
-def test_draws_do_not_depend_on_neighbours(
-    requests: list[Request], drafting: tuple[int | None, Stream], data: st.DataObject
-) -> None:
-    order = data.draw(st.permutations(range(len(requests))))
-    together = drawn(requests, drafting)
-    assert drawn([requests[i] for i in order], drafting) == [together[i] for i in order]
-    assert [drawn([request], drafting)[0] for request in requests] == together
-
-
-def drawn(requests: list[Request], drafting: tuple[int | None, Stream]) -> list[tuple[Any, ...]]:
-    """Draw one token each, from the first row; with the logprobs of those who ask."""
-    draft_index, draft_stream = drafting
-    rows = verify_batch(without_drafts(requests), Layout(padding=1))
-    batch = SampleBatch(
-        logits=rows.target_logits,
-        positions=rows.positions,
-        draft_index=draft_index,
-        draft_stream=draft_stream,
-        token_counts=rows.token_counts,
-    )
-    output = SAMPLER.sample(batch, SamplingTensors.stack([r.params for r in requests]))
-    results = []
-    for index, request in enumerate(requests):
-        result: tuple[Any, ...] = (int(output.token_ids[index]), int(output.status[index]))
-        if request.params.logprobs is not None and output.logprobs is not None:
-            top_n = request.params.logprobs
-            result += (
-                float(output.logprobs.emitted[index]),
-                output.logprobs.top_token_ids[index, 0, :top_n].tolist(),
-                output.logprobs.top[index, 0, :top_n].tolist(),
-            )
-        results.append(result)
-    return results
 
 
 def without_drafts(requests: list[Request]) -> list[Request]:

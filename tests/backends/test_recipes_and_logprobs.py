@@ -30,7 +30,7 @@ from acceptor.core import (
 from kit.exact_top_p import EXACT_ROWS, ExactRow, params_of, sample_batch
 from kit.oracle import Floats, Row, adjusted, row_of
 from kit.requests import Answer, Layout, Request, answers
-from kit.strategies import recipes, requests, seeds
+from kit.strategies import requests
 
 SAMPLER = load_sampler("reference")
 ACCEPT_ALL = Synthetic((1.0,) * 4)
@@ -69,7 +69,7 @@ def everything(request: Request, mode: LogprobsMode) -> Request:
     return evolve(request, params=evolve(request.params, logprobs=vocab_size, logprobs_mode=mode))
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(requests(VOCAB_SIZE, VOCAB_SIZE, bad=False), st.booleans())
 def test_processed_logprobs_are_the_law_of_each_row(request_: Request, one_hot: bool) -> None:
     request = everything(request_, LogprobsMode.PROCESSED)
@@ -91,7 +91,7 @@ def test_processed_logprobs_are_the_law_of_each_row(request_: Request, one_hot: 
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(request_=requests(VOCAB_SIZE, VOCAB_SIZE, bad=False))
 def test_raw_logprobs_are_the_model_s_under_every_policy(policy: Policy, request_: Request) -> None:
     request = everything(request_, LogprobsMode.RAW)
@@ -103,7 +103,7 @@ def test_raw_logprobs_are_the_model_s_under_every_policy(policy: Policy, request
         assert answer.logprobs[place] == pytest.approx(expected[token_id], rel=3e-7, abs=1e-6)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(request_=requests(VOCAB_SIZE, VOCAB_SIZE, bad=False), top_n=st.integers(0, VOCAB_SIZE))
 def test_the_most_likely_come_first_and_ties_by_id(request_: Request, top_n: int) -> None:
     request = evolve(request_, params=evolve(request_.params, logprobs=top_n))
@@ -117,23 +117,6 @@ def test_the_most_likely_come_first_and_ties_by_id(request_: Request, top_n: int
         # float32 may tie what float64 tells apart; then either order is true.
         if len(set(by_id)) == VOCAB_SIZE:
             assert list(top_ids) == order[:top_n]
-
-
-@settings(max_examples=100)
-@given(recipes(), requests(VOCAB_SIZE, VOCAB_SIZE, bad=False), seeds)
-def test_draws_come_from_the_law(recipe: Recipe, request: Request, seed: int) -> None:
-    """Whatever is drawn, plain or as a draft, was not cut."""
-    for row in request.target_logits:
-        law = row_of(row.double().numpy(), recipe)
-        assume(law.margin > NEAR_TIE)
-        for draft_index in (None, 1):
-            values = {name: getattr(recipe, name) for name in ("temperature", "min_p", "top_k")}
-            params = SamplingParams(**values, top_p=recipe.top_p, seed=seed)
-            batch = SampleBatch(
-                logits=row[None], positions=torch.tensor([3]), draft_index=draft_index
-            )
-            output = SAMPLER.sample(batch, SamplingTensors.stack([params]))
-            assert law.probs[int(output.token_ids)] > 0
 
 
 WORKED = torch.tensor([[2.0, 1.0, 1.0, 0.0, -1.0]])
@@ -197,18 +180,6 @@ def test_drafts_are_drawn_without_bias_and_penalties() -> None:
         logits=torch.tensor([[50.0, 0.0]]), positions=torch.tensor([0]), draft_index=1
     )
     assert SAMPLER.sample(batch, SamplingTensors.stack([params])).token_ids.tolist() == [0]
-
-
-@pytest.mark.parametrize("vocab_size", [4, 600, 5000])
-def test_equally_likely_tokens_are_listed_by_id(vocab_size: int) -> None:
-    logits = torch.zeros(1, vocab_size)
-    logits[0, 2:] = 1.0
-    batch = SampleBatch(logits=logits, positions=torch.tensor([0]))
-    params = SamplingTensors.stack([SamplingParams(seed=1, logprobs=4)])
-    output = SAMPLER.sample(batch, params)
-    assert output.logprobs is not None
-    expected = [2, 3, 0, 1] if vocab_size == 4 else [2, 3, 4, 5]
-    assert output.logprobs.top_token_ids.flatten().tolist() == expected
 
 
 def test_logprobs_are_there_iff_someone_asks() -> None:
