@@ -1,7 +1,6 @@
 """The decode step as a CUDA graph: drafting, scoring and verifying are one launch.
 
-A graph has a fixed number of rows; what is left over is filled with rows that decode in a
-spare slot.
+A graph has a fixed number of rows; those left over decode in a spare slot.
 """
 
 from collections import deque
@@ -50,7 +49,7 @@ class GraphRunner:
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """See `Runner.gather`; the parameters of the first request fill up the batch."""
-        return Running.gather(states, self.step.target.device, num_rows(len(states)))
+        return Running.gather(states, self.step.target.device, padded(len(states)))
 
     def run(
         self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
@@ -152,7 +151,7 @@ class GraphRunner:
             captured.drafts[: draft.token_ids.shape[1], : len(draft_limits)] = draft.token_ids.t()
 
 
-def num_rows(num_reqs: int) -> int:
+def padded(num_reqs: int) -> int:
     """How many rows a graph for so many requests has: few sizes, and little left over."""
     if num_reqs <= _POWERS_UP_TO:
         return 1 << (num_reqs - 1).bit_length()

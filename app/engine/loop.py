@@ -102,7 +102,7 @@ class Loop:
         """One step for every request whose prompt is entered.
 
         Where the batch stays the same, the device begins the next one before the host has read this
-        one, or at least before it acts on it. Who comes nevertheless is in the one after that.
+        one, or at least before it acts on it. A request that arrives then joins the one after that.
         """
         began = perf_counter()
         running = self._gather()

@@ -14,7 +14,7 @@ from ..request_state import RequestState
 class StepRows:
     """What a step reads of its requests, in one tensor, so that the host copies once.
 
-    A row that is left over decodes a request of one token in a slot that belongs to nobody.
+    A row that is left over decodes a request of one token in a slot that no request is given.
 
     Attributes:
         buffer: [6, num_rows] int64; the properties are views of it.

@@ -1,0 +1,252 @@
+"""Steps: what one leaves for the next, what it works in, and those that begin early."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from operator import attrgetter
+from typing import Any
+
+import pytest
+import torch
+from attrs import define, evolve
+from torch import Tensor
+
+from acceptor.app import step_integers
+from acceptor.app.drafter import Draft
+from acceptor.app.engine import captured_step
+from acceptor.app.engine.step_rows import StepRows
+from acceptor.app.request import FinishReason, GenerationResult
+from acceptor.app.request_state import Verdict
+from acceptor.app.verdicts import pack, read_verdicts
+from acceptor.app.workspace import Workspace
+from acceptor.core import Probabilistic, SampleOutput, Sampler, Status, Strict, VerifyOutput
+from kit.toy_engine import LeakyModel, engine_with, record
+from kit.toy_pair import Pair
+from kit.toy_requests import ask, state_of
+
+Action = Callable[[], None]
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("repetition_penalty", [1.0, 1.2], ids=["not read", "not acted on"])
+def test_a_step_that_has_begun_counts_for_those_who_are_still_there(
+    pair: Pair, repetition_penalty: float
+) -> None:
+    """Someone is cancelled, and someone comes, while the device is a step ahead of the host."""
+    requests = [
+        ask(seed + 1, 2, seed=seed, repetition_penalty=repetition_penalty, max_tokens=24)
+        for seed in range(3)
+    ]
+    decoder = pair.decoder(Probabilistic(), 3)
+    engine = engine_with(decoder, record, num_slots=2)
+    first, other = (engine.add_request(request) for request in requests[:2])
+    results: dict[int, GenerationResult] = {}
+    steps = 0
+    while engine.has_unfinished():
+        if steps == 2:
+            assert engine.loop.has_begun
+            engine.cancel(other)
+            last = engine.add_request(requests[2])
+        for progress in engine.step():
+            if progress.result is not None:
+                results[progress.request_index] = progress.result
+        steps += 1
+    alone = decoder.generate(requests)
+    assert [results[first], results[last]] == [alone[0], alone[2]]
+    assert results[other].finish_reason is FinishReason.CANCELLED
+    assert results[other].token_ids == alone[1].token_ids[: len(results[other].token_ids)]
+
+
+@pytest.mark.parametrize("num_spec_tokens", [0, 3])
+def test_a_step_begins_before_the_one_before_it_is_read(
+    pair: Pair, num_spec_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of two requests ends with a stop token; what it got behind that is dropped."""
+    log: list[str] = []
+
+    def record_with_log(action: Action) -> Action:
+        def replay() -> None:
+            log.append("begin")
+            action()
+
+        action()
+        return replay
+
+    def read_with_log(*args: Any) -> list[Verdict]:
+        log.append("read")
+        return read_verdicts(*args)
+
+    decoder = pair.decoder(Strict(), num_spec_tokens)
+    requests = [ask(seed + 1, seed=seed, max_tokens=30) for seed in range(2)]
+    stop = decoder.generate(requests)[0].token_ids[15]
+    requests[0] = evolve(requests[0], stop_token_ids=(stop,))
+    alone = [decoder.generate([request])[0] for request in requests]
+    monkeypatch.setattr(captured_step, "read_verdicts", read_with_log)
+    assert engine_with(decoder, record_with_log).generate(requests) == alone
+    assert alone[0].finish_reason is FinishReason.STOP
+    assert log[:7] == ["begin", "begin", "read", "begin", "read", "begin", "read"]
+    assert log.count("begin") == log.count("read")
+
+
+def test_a_step_that_assumed_what_did_not_come_is_dropped(pair: Pair) -> None:
+    """Logits of one request become NaN while the device is a step ahead."""
+    decoder = evolve(pair, target=LeakyModel(pair.target.table)).decoder(Strict(), 0)
+    requests = [
+        ask(1, seed=seed, logit_bias={7: bias}, max_tokens=20)
+        for seed, bias in enumerate([-float("inf"), 1.0])
+    ]
+    alone = [decoder.generate([request])[0] for request in requests]
+    assert engine_with(decoder, record).generate(requests) == alone
+    assert [one.finish_reason for one in alone] == [FinishReason.LENGTH, FinishReason.ERROR]
+    assert len(alone[1].token_ids) > 1
+
+
+def test_a_step_that_was_interrupted_is_run_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C arrives while the host waits for a step, and the device is one ahead."""
+    num_read = [0]
+
+    def interrupted_once(*args: Any) -> list[Verdict]:
+        num_read[0] += 1
+        if num_read[0] == 3:
+            raise KeyboardInterrupt
+        return read_verdicts(*args)
+
+    monkeypatch.setattr(captured_step, "read_verdicts", interrupted_once)
+    decoder = pair.decoder(Probabilistic(), 3)
+    requests = [ask(seed + 1, seed=seed, max_tokens=24) for seed in range(2)]
+    engine = engine_with(decoder, record)
+    for request in requests:
+        engine.add_request(request)
+    results = list[GenerationResult]()
+    while engine.has_unfinished():
+        with suppress(KeyboardInterrupt):
+            results += [one.result for one in engine.step() if one.result is not None]
+    assert num_read[0] > 3
+    key = attrgetter("token_ids")
+    assert sorted(results, key=key) == sorted(decoder.generate(requests), key=key)
+
+
+def test_drafts_of_a_batch_are_drawn_as_the_reference_draws_them() -> None:
+    interpret("kit.triton_engine")
+
+
+def test_a_step_leaves_the_next_one_its_rows() -> None:
+    """Of requests that accept nothing, something and everything, one that fails, and nobody."""
+    prompts = ([11, 12], [20, 21, 22], [32], [40, 41, 42])
+    states = [state_of(*prompt, slot_id=5 - place) for place, prompt in enumerate(prompts)]
+    rows = StepRows.of(states, [(), (23,), (), ()], [3, 2, 1, 0], 5, 9)
+    assert rows.last_token_ids.tolist() == [[11, 12], [22, 23], [32, 32], [41, 42], [0, 0]]
+    assert rows.lengths.tolist() == [2, 4, 1, 3, 1]
+    assert rows.draft_limits.tolist() == [3, 2, 1, 0, 0]
+    assert rows.slot_ids.tolist() == [5, 4, 3, 2, 9]
+    emitted = torch.tensor([[7, -1, -1], [5, 8, -1], [5, 6, 9], [-1, -1, -1], [7, -1, -1]])
+    rows.advance(emitted, torch.tensor([0, 1, 2, 0, 0], dtype=torch.int32))
+    assert rows.last_token_ids[:3].tolist() == [[12, 7], [5, 8], [6, 9]]
+    assert (rows.last_token_ids >= 0).all()
+    assert rows.lengths.tolist() == [3, 6, 4, 4, 1]
+    assert rows.slot_ids.tolist() == [5, 4, 3, 2, 9]
+
+
+def test_what_was_packed_is_read_as_verdicts() -> None:
+    chain = torch.tensor([[1, 5, 6], [2, 5, -1], [3, 7, -1]])
+    broke_off = torch.tensor([[0, 0], [0, 0], [0, 2]], dtype=torch.int32)
+    emitted = torch.tensor([[5, 8, -1], [-1, -1, -1], [7, 4, -1]])
+    accepted, status = torch.tensor([[1, 0, 1], [0, 1, 0]], dtype=torch.int32)
+    draft = Draft(chain, torch.zeros_like(chain), broke_off)
+    output = VerifyOutput(emitted, accepted, status, None, None)
+    first, failed, stopped = read_verdicts(pack(draft, output), output)
+    assert first == Verdict([5, 8], num_draft_tokens=2, num_accepted=1)
+    assert failed == Verdict([], 1, 0, Status.TARGET_LOGITS_INVALID)
+    # The sampler saw a shorter draft; what it put behind the end does not count.
+    assert stopped == Verdict([7], 1, 1, Status.DRAFT_LOGITS_INVALID)
+
+
+def test_a_chain_ends_behind_its_limit() -> None:
+    drawn = torch.tensor([[5, 6, 7], [8, -1, 9]]).unbind()
+    bits = torch.tensor([[0, 0, 0], [0, 2, 2]]).int().unbind()
+    last, lengths, draft_limits = torch.tensor([[1, 2, 3], [9, 4, 19], [2, 1, 0]])
+    ids, positions, status = step_integers.chain(drawn, bits, last, lengths, draft_limits, limit=20)
+    assert ids.tolist() == [[1, 5, 8], [2, 6, -1], [3, -1, -1]]
+    assert positions.tolist() == [[8, 9, 10], [3, 4, 5], [18, 19, 19]]
+    assert status.tolist() == [[0, 0], [0, 0], [0, 0]]
+
+
+def test_places_stay_in_the_cache_where_they_are_fed() -> None:
+    fed, decided = step_integers.places_to_draft(torch.tensor([1, 9]), 3, limit=10)
+    assert fed.tolist() == [[0, 0, 1, 2], [7, 8, 9, 9]]
+    assert decided.tolist() == [[1, 9], [2, 10], [3, 11]]
+    assert decided.is_contiguous()
+
+
+def interpret(module: str) -> None:
+    """Run a module with Triton's interpreter; it must find nothing."""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", module],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_workspace_grows_and_keeps_those_that_graphs_may_have_been_captured_with() -> None:
+    workspace = Workspace()
+    with workspace.for_call(4, CPU) as first, workspace.for_call(3, CPU) as kept:
+        assert (first.dtype, first.tolist()) == (torch.uint8, [0] * 4)
+        assert kept is first
+    with workspace.for_call(5, CPU) as larger:
+        assert larger.tolist() == [0] * 5
+    assert first in workspace._tensors
+
+
+@define(eq=False)
+class Fragile:
+    """Counts in its workspace, and is interrupted once before it has put things right."""
+
+    sampler: Sampler
+    calls_left: int
+
+    def verify_workspace_size(self, *_: object) -> int:
+        return 4
+
+    def sample_workspace_size(self, *_: object) -> int:
+        return 4
+
+    def verify(self, *call: Any, workspace: Tensor, out: None = None) -> VerifyOutput:
+        self._work_in(workspace)
+        return self.sampler.verify(*call, out=out)
+
+    def sample(self, *call: Any, workspace: Tensor, out: None = None) -> SampleOutput:
+        self._work_in(workspace)
+        return self.sampler.sample(*call, out=out)
+
+    def _work_in(self, workspace: Tensor) -> None:
+        assert workspace.tolist() == [0] * 4
+        workspace.fill_(1)
+        self.calls_left -= 1
+        if self.calls_left == 0:
+            raise KeyboardInterrupt
+        workspace.zero_()
+
+
+@pytest.mark.parametrize("num_calls", [2, 4], ids=["sample", "verify"])
+def test_a_call_that_breaks_off_leaves_the_next_one_a_clean_workspace(
+    pair: Pair, num_calls: int
+) -> None:
+    decoder, request = pair.decoder(Probabilistic(), 3), ask(1, max_tokens=12)
+    fragile: Any = Fragile(decoder.sampler, num_calls)
+    drafter: Any = decoder.drafter
+    engine = engine_with(evolve(decoder, sampler=fragile, drafter=evolve(drafter, sampler=fragile)))
+    engine.add_request(request)
+    results = list[GenerationResult | None]()
+    while engine.has_unfinished():
+        with suppress(KeyboardInterrupt):
+            results += [progress.result for progress in engine.step()]
+    assert fragile.calls_left < 0
+    assert results[-1:] == decoder.generate([request])
