@@ -40,11 +40,8 @@ class Sampler(Protocol):
             batch: what the models said.
             params: the requests' parameters, in the batch's order.
             policy: the law by which draft tokens survive.
-            out: where to write, see `empty_verify_output`; allocated when None.
+            out: where to write, see `empty_verify_output`; allocated when None, else returned.
             workspace: [at least `verify_workspace_size`] uint8; the backend's own when None.
-
-        Returns:
-            `out`, if there is one.
         """
         ...
 
@@ -58,14 +55,7 @@ class Sampler(Protocol):
     ) -> SampleOutput:
         """Draw one token per request: plain decoding, or one step of drafting.
 
-        Args:
-            batch: what the model said.
-            params: the requests' parameters, in the batch's order.
-            out: where to write, see `empty_sample_output`; allocated when None.
-            workspace: [at least `sample_workspace_size`] uint8; the backend's own when None.
-
-        Returns:
-            `out`, if there is one.
+        `out` and `workspace` are as in `verify`.
         """
         ...
 

@@ -67,9 +67,7 @@ def _draw_alike(
     """The draw of `acceptor.core.race` for rows that all have these weights: [vocab_size]."""
     # Looked up by name, so that what the proof puts in its place is used.
     source: Callable[..., Tensor] = vars(draw)["random_words"]
-    blocks = core_race._split_into_blocks(
-        log_weights[None], 0, min(len(log_weights), core_race.BLOCK_SIZE)
-    )[0]
+    blocks = core_race._split_into_blocks(log_weights[None])[0]
     num_blocks, block_size = blocks.shape
     where = (torch.full_like(seeds, position), torch.full_like(seeds, draft_index), stream)
     block_ids = torch.arange(num_blocks, device=seeds.device).expand(len(seeds), -1)
