@@ -17,32 +17,21 @@ from acceptor.app.bench.kernels.workload import Workload
 from acceptor.backends import load_sampler
 from acceptor.backends.conformance import judge_verify
 from acceptor.core import (
-    Block,
-    Fly,
+    POLICIES,
     Policy,
-    Probabilistic,
-    RelaxedTopN,
     Sampler,
     SamplingParams,
     SamplingTensors,
     Strict,
-    Synthetic,
-    Typical,
     UnavailableError,
     VerifyBatch,
     VerifyOutput,
 )
 
 FUSED = ("triton", "cupy")
-POLICIES: tuple[Policy, ...] = (
-    Strict(),
-    Probabilistic(),
-    Block(),
-    Synthetic((0.9, 0.6, 0.4)),
-    Typical(),
-    RelaxedTopN(),
-    Fly(),
-)
+KINDS = tuple(policy for policy in POLICIES.values() if policy != Strict(coupled=True))
+"""Coupled drafts are verified as others are."""
+
 MIXED: tuple[dict[str, float], ...] = (
     {"temperature": 0.8},
     {"temperature": 0.8, "top_k": 50, "top_p": 0.9},
@@ -53,7 +42,7 @@ MIXED: tuple[dict[str, float], ...] = (
 """Recipes that alternate within one batch."""
 
 every_fused_backend = pytest.mark.parametrize("backend", FUSED)
-every_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+every_policy = pytest.mark.parametrize("policy", KINDS, ids=lambda policy: policy.name)
 
 
 @frozen(eq=False)

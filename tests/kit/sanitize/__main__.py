@@ -22,7 +22,7 @@ from attrs import asdict, frozen
 from acceptor.app.bench.kernels.machine import describe
 from acceptor.core import UnavailableError
 from kit.sanitize.reports import distinct
-from kit.sanitize.subset import POLICIES
+from kit.sanitize.subset import KINDS
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 FINDINGS = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
@@ -111,9 +111,9 @@ def main() -> int:
     if shutil.which("compute-sanitizer") is None:
         raise UnavailableError("sanitize: needs compute-sanitizer, which comes with CUDA's toolkit")
     tools = wanted.tool or TOOLS
-    with ThreadPoolExecutor(len(POLICIES)) as pool:
+    with ThreadPoolExecutor(len(KINDS)) as pool:
         # Unwatched first: it compiles the kernels, which tools would slow down.
-        names = [policy.name for policy in POLICIES]
+        names = [policy.name for policy in KINDS]
         outcomes = [*pool.map(lambda n: watch(wanted.backend, "none", wanted.seconds, n), names)]
         outcomes += pool.map(lambda tool: watch(wanted.backend, tool, wanted.seconds), tools)
     for outcome in outcomes:
