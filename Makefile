@@ -26,7 +26,7 @@ test: $(TO_DEVELOP) ## Run the tests
 
 test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device
 	@PYTHONPATH=tests $(BIN)/pytest -m gpu -W default -p kit.gpu_record \
-	  --gpu-record docs/data/gpu-tests.json
+	  --gpu-record docs/data/gpu.json
 
 equivalence: $(TO_DEVELOP) ## Hold a fused backend to the oracle on a CUDA device (BACKEND=cupy BESIDE=triton)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m acceptor.backends.conformance --backend $(BACKEND) \
@@ -35,7 +35,7 @@ equivalence: $(TO_DEVELOP) ## Hold a fused backend to the oracle on a CUDA devic
 
 sanitize: $(TO_DEVELOP) ## Watch a fused backend with compute-sanitizer (BACKEND=cupy)
 	@PYTHONPATH=tests $(BIN)/python -m kit.sanitize --backend $(BACKEND) \
-	  --json docs/data/sanitize-$(BACKEND).json
+	  --json docs/data/gpu.json
 
 gpu: $(TO_DEVELOP) ## Run all that needs a CUDA device, and record it in docs/data (SESSION="--seconds 300")
 	@PYTHONPATH=tests $(BIN)/python -m kit.gpu_session $(SESSION)

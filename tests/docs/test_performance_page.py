@@ -12,7 +12,7 @@ from acceptor.app.bench.kernels.table import markdown
 from acceptor.backends.conformance import Tally
 from acceptor.backends.conformance.record import Record
 from kit.gpu_record import as_record
-from kit.gpu_runs import table
+from kit.gpu_runs import keep, table
 from lab.engine_speed import as_markdown, share_of_limit
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
@@ -29,7 +29,7 @@ ROWS = {(row["num_reqs"], row["num_spec_tokens"]): row for row in ENGINE["rows"]
 
 def test_the_tables_are_what_the_records_say() -> None:
     expected = {
-        "gpu-runs.md": table(DATA),
+        "gpu.md": table(DATA),
         "kernels.md": markdown(reread(DATA / "kernels.json")),
         "engine.md": as_markdown(ENGINE),
     }
@@ -80,7 +80,7 @@ def test_a_run_of_tests_is_recorded_with_its_failures(tmp_path: Path) -> None:
     assert record["counts"] == {"passed": 2, "failed": 1, "error": 0, "skipped": 2}
     assert record["failures"] == {"a.py::b": "E   assert 1 == 2"}
     assert record["skipped"] == {"Skipped: needs cupy": 2}
-    (tmp_path / "gpu-tests.json").write_text(json.dumps(record))
+    keep(tmp_path / "gpu.json", "tests", record)
     assert "2 passed, 1 failed, 2 skipped" in table(tmp_path)
 
 
@@ -105,6 +105,7 @@ def test_a_sanitizer_that_did_not_end_is_not_clean(tmp_path: Path, findings: int
     outcomes = [{"tool": "none", "findings": 0}, {"tool": "racecheck", "findings": findings}]
     machine = {"device": "a GPU", "torch": "2"}
     record = {"backend": "cupy", "date": "2026-01-02", "machine": machine, "outcomes": outcomes}
-    (tmp_path / "sanitize-cupy.json").write_text(json.dumps(record))
+    for name in ("sanitize triton", "sanitize cupy"):
+        keep(tmp_path / "gpu.json", name, record | {"backend": name.split()[1]})
     expected = "did not end" if findings is None else str(findings)
-    assert f"racecheck {expected} |" in table(tmp_path)
+    assert table(tmp_path).count(f"racecheck {expected} |") == 2

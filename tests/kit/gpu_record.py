@@ -1,6 +1,5 @@
 """A pytest plugin: `-p kit.gpu_record --gpu-record FILE` writes the outcome of a run on a GPU."""
 
-import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 from acceptor.app.bench.kernels.machine import describe
+from kit.gpu_runs import keep
 
 OUTCOMES = ("passed", "failed", "error", "skipped")
 MOST_CHARACTERS = 300
@@ -33,8 +33,7 @@ def pytest_terminal_summary(
     if path is None:
         return
     seconds = time.monotonic() - config.stash[STARTED]
-    record = as_record(terminalreporter.stats, seconds)
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    keep(path, "tests", as_record(terminalreporter.stats, seconds))
 
 
 def as_record(reports: dict[str, list[Any]], seconds: float) -> dict[str, Any]:

@@ -3,11 +3,23 @@
 import json
 import sys
 from collections.abc import Iterator
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
 HEADER = "| what | command | where | when | outcome |\n|---|---|---|---|---|\n"
+
+
+def keep(path: Path, name: str, record: dict[str, Any]) -> None:
+    """Put a record into gpu.json under its name; processes that do so at once take turns."""
+    with path.open("a+", encoding="utf-8") as file:
+        flock(file, LOCK_EX)
+        file.seek(0)
+        content = json.loads(file.read() or "{}") | {name: record}
+        file.truncate(0)
+        json.dump(dict(sorted(content.items())), file, indent=1, ensure_ascii=False)
+        file.write("\n")
 
 
 def table(folder: Path) -> str:
@@ -16,20 +28,19 @@ def table(folder: Path) -> str:
 
 
 def _rows(folder: Path) -> Iterator[tuple[str, ...]]:
-    for path in sorted(folder.glob("gpu-tests*.json")):
-        record = _read(path)
-        yield "tests", "`make test-gpu`", *_machine(record), _tests(record)
+    for name, record in _read(folder / "gpu.json").items():
+        if name == "tests":
+            yield "tests", "`make test-gpu`", *_machine(record), _tests(record)
+        else:
+            backend = record["backend"]
+            what, command = f"compute-sanitizer, {backend}", f"`make sanitize BACKEND={backend}`"
+            yield what, command, *_machine(record), _sanitized(record)
     for path in sorted(folder.glob("equivalence-*.json")):
         yield from _equivalence(_read(path))
-    for path in sorted(folder.glob("sanitize-*.json")):
-        record = _read(path)
-        command = f"`make sanitize BACKEND={record['backend']}`"
-        what = f"compute-sanitizer, {record['backend']}"
-        yield what, command, *_machine(record), _sanitized(record)
-    for path in sorted(folder.glob("kernels*.json")):
-        record = _read(path)
-        command = "`acceptor bench kernels --headline`"
-        yield "speed", command, *_machine(record), _timed(record)
+    kernels = _read(folder / "kernels.json")
+    if kernels:
+        command = "`acceptor bench kernels --headline --worst`"
+        yield "speed", command, *_machine(kernels), _timed(kernels)
 
 
 def _equivalence(record: dict[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -45,6 +56,8 @@ def _equivalence(record: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return record
 
@@ -79,7 +92,9 @@ def _sanitized(record: dict[str, Any]) -> str:
 
 
 def _timed(record: dict[str, Any]) -> str:
-    cells = [cell for line in record["lines"] for cell in line["cells"]]
+    cells = [
+        cell for line in (*record["lines"], *record.get("worst", ())) for cell in line["cells"]
+    ]
     missing = sum(cell["times"] is None for cell in cells)
     different = sum(cell["num_different"] for cell in cells)
     checked = sum(cell["num_checked"] for cell in cells)
@@ -90,5 +105,5 @@ def _timed(record: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    (DATA / "gpu-runs.md").write_text(table(DATA), encoding="utf-8")
+    (DATA / "gpu.md").write_text(table(DATA), encoding="utf-8")
     sys.stdout.write(table(DATA))

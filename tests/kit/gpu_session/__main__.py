@@ -16,7 +16,7 @@ from kit.gpu_session.steps import Outcome, Step, run_together
 
 PARTS = ("benchmark", "engine", "proof", "checks")
 PAGES = (
-    Step("gpu-runs", ("kit.gpu_runs",)),
+    Step("gpu-page", ("kit.gpu_runs",)),
     Step(
         "kernels-page",
         (

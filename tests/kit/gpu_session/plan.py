@@ -27,10 +27,10 @@ def compile_first(backends: Sequence[str]) -> list[Step]:
 
 
 def benchmark(backends: Sequence[str], folder: Path) -> list[Step]:
-    """The headline."""
+    """The headline, and the worst inputs."""
     chosen = [word for backend in backends for word in ("--backend", backend)]
     files = ("--json", str(folder / "kernels.json"))
-    return [Step("kernels", (BENCH, "--headline", *chosen, *files))]
+    return [Step("kernels", (BENCH, "--headline", "--worst", *chosen, *files))]
 
 
 def engine(backends: Sequence[str], folder: Path) -> list[Step]:
@@ -48,7 +48,7 @@ def proof(backends: Sequence[str], out: Path, seconds: float) -> list[Step]:
 def checks(backends: Sequence[str], folder: Path, seconds: float, workers: int) -> list[Step]:
     """Tests, equivalence and sanitizers, which share the device and all cores."""
     share = max(workers // 3, 1)
-    record = ("-p", "kit.gpu_record", "--gpu-record", str(folder / "gpu-tests.json"))
+    record = ("-p", "kit.gpu_record", "--gpu-record", str(folder / "gpu.json"))
     # What else is installed beside a GPU may warn: pytest-benchmark does so about workers.
     calm = ("-W", "default", "-p", "no:benchmark", "--continue-on-collection-errors")
     pytest = ("pytest", "-m", "gpu", "-q", "-n", str(share), "--dist", "worksteal", *calm)
@@ -59,7 +59,7 @@ def checks(backends: Sequence[str], folder: Path, seconds: float, workers: int) 
     limits = ("--workers", str(workers), "--seconds", f"{0.9 * seconds:.0f}")
     steps.append(_equivalence(backends, folder, limits))
     for backend in backends:
-        file = str(folder / f"sanitize-{backend}.json")
+        file = str(folder / "gpu.json")
         limit = f"{0.45 * seconds:.0f}"
         steps.append(
             Step(

@@ -4,7 +4,6 @@ Writes each tool's outcome, and ends with 0 only if every tool ran and found not
 """
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from attrs import asdict, frozen
 
 from acceptor.app.bench.kernels.machine import describe
 from acceptor.core import UnavailableError
+from kit.gpu_runs import keep
 from kit.sanitize.reports import distinct
 from kit.sanitize.subset import KINDS
 
@@ -120,7 +120,7 @@ def main() -> int:
         sys.stdout.write(f"{outcome.tool:>10}: {outcome.findings} found, {outcome.num_different} "
                          f"of {outcome.num_calls} calls differ, {outcome.seconds} s\n")  # fmt: skip
     if wanted.json is not None:
-        wanted.json.write_text(json.dumps(_record(wanted.backend, outcomes), indent=1) + "\n")
+        keep(wanted.json, f"sanitize {wanted.backend}", _record(wanted.backend, outcomes))
     return 0 if all(outcome.is_clean for outcome in outcomes) else 1
 
 
