@@ -24,8 +24,12 @@ Result = TypeVar("Result")
 
 def can_compile(device: torch.device) -> bool:
     """Whether there is a GPU to compile for, and what compiles for it: Triton and a C compiler."""
-    has_compiler = any(map(shutil.which, ("cc", "gcc", "clang")))
-    return device.type == "cuda" and find_spec("triton") is not None and has_compiler
+    return device.type == "cuda" and find_spec("triton") is not None and has_c_compiler()
+
+
+def has_c_compiler() -> bool:
+    """Whether there is one that Triton finds; it compiles what launches kernels."""
+    return any(map(shutil.which, ("cc", "gcc", "clang")))
 
 
 @cache

@@ -15,6 +15,7 @@ from ..core.checks import check_integer, check_integers, check_tensor
 from ..core.errors import InvalidInputError
 from ..core.scores import Scores
 from .attention import AttendInSteps
+from .forward_choice import check_forward, choose_kernels
 from .fusion import can_compile, fused_pieces
 from .kv_cache import KVCache, Slots
 from .lengths import CPU_LENGTHS, GPU_LENGTHS, Lengths
@@ -40,12 +41,20 @@ class TransformerModel:
         decoder: the weights, all of one dtype on one device.
         max_model_len: how many positions a sequence may have.
         lengths: how they are rounded.
+        wanted_forward: one of `acceptor.adapters.forward_choice.FORWARDS`.
+
+    Raises:
+        InvalidInputError: there is no such forward.
+        UnavailableError: the wanted forward cannot compute this model here.
     """
 
     config: ModelConfig
     decoder: Decoder
     max_model_len: int
     lengths: Lengths = field(kw_only=True)
+    wanted_forward: str = field(
+        default="auto", kw_only=True, validator=lambda _, __, name: check_forward(name)
+    )
     _pieces: Pieces = field(init=False)
     _rope_table: Tensor = field(init=False)
     _kernels: "FewTokens | None" = field(init=False)
@@ -65,12 +74,7 @@ class TransformerModel:
 
     @_kernels.default
     def _make_kernels(self) -> "FewTokens | None":
-        if not (can_compile(self.device) and Spans.can_be_used(self.device, self.dtype)):
-            return None
-        # Triton is not installed everywhere.
-        from .few_tokens.forward import FewTokens  # noqa: PLC0415
-
-        return FewTokens.of(self.decoder, self._rope_table)
+        return choose_kernels(self.wanted_forward, self.decoder, self._rope_table)
 
     @_all_positions.default
     def _make_all_positions(self) -> Tensor:
@@ -90,6 +94,11 @@ class TransformerModel:
     def device(self) -> torch.device:
         """Where it computes."""
         return self.decoder.embedding.device
+
+    @property
+    def forward_name(self) -> str:
+        """What computes decode steps: `triton` or `torch`."""
+        return "torch" if self._kernels is None else "triton"
 
     @property
     def _has_blocks(self) -> bool:

@@ -11,6 +11,7 @@ from ..core.checks import FLOATS, check_integer
 from ..core.errors import InvalidInputError, UnavailableError
 from .checkpoint import FLOAT_DTYPES, Checkpoint
 from .error_text import one_line
+from .forward_choice import check_forward
 from .hub import find_directory
 from .language_model import TransformerModel
 from .model_config import ModelConfig
@@ -23,6 +24,7 @@ def load_model(
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
     max_model_len: int | None = None,
+    forward: str = "auto",
 ) -> TransformerModel:
     """Load a checkpoint directory.
 
@@ -33,13 +35,17 @@ def load_model(
         device: where to compute.
         max_model_len: how many positions a sequence may have; None means all that the model was
             made for.
+        forward: `triton` for kernels that compute decode steps on a GPU, `torch` for torch's
+            libraries, `auto` for Triton's where they apply.
 
     Raises:
         CheckpointError: a file is missing, damaged or unsupported.
-        InvalidInputError: dtype, device or max_model_len is unfit.
-        UnavailableError: the device is not there, or huggingface_hub is needed and missing.
+        InvalidInputError: dtype, device, max_model_len or forward is unfit.
+        UnavailableError: the device is not there, or the forward cannot be used on it, or
+            huggingface_hub is needed and missing.
     """
     device = _check_device(device)
+    check_forward(forward)
     if dtype is not None and dtype not in FLOATS:
         raise InvalidInputError(f"dtype: expected float32, bfloat16 or float16, got {dtype}")
     directory = find_directory(path_or_hub_id)
@@ -51,7 +57,7 @@ def load_model(
     checkpoint.check(expected_tensors(config), ignored_tensors(config))
     dtype = dtype or _default_dtype(config, checkpoint, device)
     decoder = WeightReader(checkpoint, config, dtype, device).decoder()
-    return TransformerModel(config, decoder, max_model_len)
+    return TransformerModel(config, decoder, max_model_len, wanted_forward=forward)
 
 
 def _default_dtype(

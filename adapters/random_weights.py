@@ -72,6 +72,7 @@ def random_model(
     max_model_len: int | None = None,
     seed: int = 0,
     layer_decay: float = 1.0,
+    forward: str = "auto",
 ) -> TransformerModel:
     """A model of the shape that a config.json tells.
 
@@ -83,6 +84,7 @@ def random_model(
         max_model_len: a context shorter than the model's own.
         seed: of the weights.
         layer_decay: in (0, 1], see `RandomTensors`.
+        forward: see `load_model`.
 
     Raises:
         CheckpointError: the file is missing, damaged or unsupported.
@@ -98,4 +100,4 @@ def random_model(
     check_number("layer_decay", layer_decay, 0, 1, open_below=True)
     tensors = RandomTensors(expected_tensors(config), dtype, device, seed, layer_decay)
     decoder = WeightReader(tensors, config, dtype, device).decoder()
-    return TransformerModel(config, decoder, max_model_len)
+    return TransformerModel(config, decoder, max_model_len, wanted_forward=forward)

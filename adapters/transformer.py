@@ -112,7 +112,7 @@ class Decoder:
         taps: Sequence[int] = (),
     ) -> Scores:
         """Score token ids [num_reqs, num_tokens]; see `LanguageModel.forward`."""
-        hidden = F.embedding(token_ids.flatten(), self.embedding)
+        hidden = F.embedding(token_ids, self.embedding).flatten(0, 1)
         tapped = {0: hidden}
         normalised = self.layers[0].attention_norm(hidden)
         next_norms = (*(layer.attention_norm for layer in self.layers[1:]), self.norm)

@@ -10,13 +10,12 @@ from triton import next_power_of_2
 from ..kv_cache import LayerCache
 from ..transformer import Attention
 from .attention import attention_kernel
-from .overlap import launch_options
-from .tiling import memory_of
+from .gpu import Gpu
 
 MOST_TOKENS_OF_REQUEST = 8
 """Whose queries one program attends to."""
 
-PROGRAMS = 400
+PROGRAMS_PER_PROCESSOR = 3
 """Of a launch at most, where positions are split."""
 
 
@@ -25,7 +24,7 @@ class Cut:
     """How a launch is cut.
 
     Attributes:
-        programs: positions are split until there are about so many.
+        programs: positions are split until there are about so many for each processor.
         block: positions at a time.
         least: blocks that a program takes before another one takes any.
         warps: of a program.
@@ -39,12 +38,14 @@ class Cut:
     stages: int = 2
 
 
-FEW_PROGRAMS = 32
-FEW = Cut(programs=400, block=128, least=1, warps=8)
+PROCESSORS_OF_FEW = 4
+"""A launch is of few programs if there are as many processors for each."""
+
+FEW = Cut(programs=3, block=128, least=1, warps=8)
 SMALL_HEAD_DIM = 64
-SMALL_HEADS = Cut(programs=384, block=64, least=1, warps=4)
-LARGE_HEADS = Cut(programs=132, block=64, least=4, warps=8, stages=3)
-"""What was fastest on an H200, whose 132 processors hold one of these and three of those before."""
+SMALL_HEADS = Cut(programs=3, block=64, least=1, warps=4)
+LARGE_HEADS = Cut(programs=1, block=64, least=4, warps=8, stages=3)
+"""What was fastest on an H200, whose processors hold one of these and three of those before."""
 
 MOST_KEYS = 128 * 128
 """Elements of a block, so that shared memory holds it."""
@@ -56,23 +57,23 @@ class Attend:
 
     Attributes:
         angles: see `Rope.table`, in the model's dtype.
-        overlaps: whether kernels are started early.
+        gpu: where it runs.
         parts, counts: see `attention_kernel`; used by one kernel after the other.
     """
 
     angles: Tensor
-    overlaps: bool
+    gpu: Gpu
     parts: Tensor
     counts: Tensor
 
     @classmethod
-    def of(cls, angles: Tensor, group: int, *, overlaps: bool) -> "Attend":
+    def of(cls, angles: Tensor, group: int, gpu: Gpu) -> "Attend":
         """With scratch memory for any batch, for groups of so many heads."""
         part = _num_rows(MOST_TOKENS_OF_REQUEST, group) * (angles.shape[-1] + 2)
-        device = angles.device
-        parts = torch.empty(PROGRAMS * part, device=device)
-        counts = torch.zeros(PROGRAMS, dtype=torch.int32, device=device)
-        return cls(angles, overlaps, parts, counts)
+        programs, device = PROGRAMS_PER_PROCESSOR * gpu.num_processors, angles.device
+        parts = torch.empty(programs * part, device=device)
+        counts = torch.zeros(programs, dtype=torch.int32, device=device)
+        return cls(angles, gpu, parts, counts)
 
     def __call__(
         self,
@@ -100,8 +101,9 @@ class Attend:
         group = qkv.shape[1] // (head_dim * key_heads) - 2
         out = qkv.new_empty(len(qkv), group * key_heads * head_dim)
         programs = num_reqs * key_heads
-        cut = cut_of(programs, head_dim)
-        splits = min(cut.programs // programs, -(-max_len // cut.block))
+        cut = cut_of(programs, head_dim, self.gpu)
+        most = cut.programs * self.gpu.num_processors
+        splits = min(most // programs, -(-max_len // cut.block))
         norms = attention.head_norms
         attention_kernel[(programs, max(1, splits))](
             qkv,
@@ -128,26 +130,26 @@ class Attend:
             BLOCK=cut.block,
             WINDOW=attention.window or 0,
             NORMS=norms is not None,
-            OVERLAPS=self.overlaps,
+            OVERLAPS=self.gpu.overlaps,
             num_warps=cut.warps,
-            num_stages=min(cut.stages, _most_stages(qkv.device)),
-            **launch_options(overlaps=self.overlaps),
+            num_stages=min(cut.stages, _most_stages(self.gpu)),
+            **self.gpu.launch_options,
         )
         return out
 
 
-def cut_of(programs: int, head_dim: int) -> Cut:
+def cut_of(programs: int, head_dim: int, gpu: Gpu) -> Cut:
     """For so many programs, if positions were not split."""
-    if programs <= FEW_PROGRAMS:
+    if PROCESSORS_OF_FEW * programs <= gpu.num_processors:
         cut = FEW
     else:
         cut = SMALL_HEADS if head_dim <= SMALL_HEAD_DIM else LARGE_HEADS
     return evolve(cut, block=min(cut.block, MOST_KEYS // head_dim))
 
 
-def _most_stages(device: torch.device) -> int:
+def _most_stages(gpu: Gpu) -> int:
     """Of keys and values in 16 bits, the first of which are in registers."""
-    return 1 + memory_of(device) // (2 * 2 * MOST_KEYS)
+    return 1 + gpu.shared_memory // (2 * 2 * MOST_KEYS)
 
 
 def _num_rows(num_tokens: int, group: int) -> int:

@@ -1,8 +1,9 @@
-"""Products of more tokens with a matrix: tiles of many rows on tensor cores, and a split depth.
+"""Products of more tokens with a matrix: tiles of many rows on tensor cores.
 
 With more tokens a program must take more rows, or reading tokens costs as much as reading weights.
-The depth is split where that leaves too few programs. The last one to finish a tile adds up all
-parts, always in the same order.
+Where that leaves too few programs the depth is split, and the last one to finish a tile adds all
+parts up, always in the same order. Where it leaves too many, each takes several tiles in turn and
+streams on from one to the next.
 """
 
 import triton
@@ -37,6 +38,7 @@ def block_kernel(
     TAKEN: tl.constexpr,
     DEPTH: tl.constexpr,
     SPLITS: tl.constexpr,
+    TURNS: tl.constexpr,
     AHEAD: tl.constexpr,
     SQUARES: tl.constexpr,
     BIAS: tl.constexpr,
@@ -44,7 +46,7 @@ def block_kernel(
     ADD: tl.constexpr,
     OVERLAPS: tl.constexpr,
 ):
-    """Up to TOKENS tokens, a power of two, 16 at least; a grid of [tiles, SPLITS].
+    """Up to TOKENS tokens, a power of two, 16 at least; a grid of [programs, SPLITS].
 
     Args:
         parts_ptr: [tiles, SPLITS, ROWS, TOKENS] float32, scratch.
@@ -53,22 +55,25 @@ def block_kernel(
         TAKEN: how many of them there are of the matrix, so that programs have even shares.
         DEPTH: columns at a time.
         SPLITS: how many programs share the columns of a tile.
+        TURNS: whether programs take several tiles; SPLITS is then 1, and nothing is added to.
         AHEAD: as for `matrix_kernel`, of each program's own columns.
 
     The others are those of `matrix_kernel`.
     """
     if OVERLAPS:
         tl.extra.cuda.gdc_launch_dependents()
-    tile, taken = tl.program_id(0), is_taken(ROWS, TAKEN, GATE)
-    rows = rows_of_tile(tile, num_rows, ROWS, TAKEN, GATE)
+    PER_TILE: tl.constexpr = TAKEN // 2 if GATE else TAKEN
+    first_tile, taken = tl.program_id(0), is_taken(ROWS, TAKEN, GATE)
     per_split = tl.cdiv(size, SPLITS * DEPTH) * DEPTH
     first = tl.program_id(1) * per_split
     column = tl.arange(0, DEPTH)
-    lines = weight_ptr + rows.to(tl.int64)[:, None] * size
+    lines = rows_of_tile(0, num_rows, ROWS, TAKEN, GATE).to(tl.int64)[:, None] * size
+    weights = weight_ptr + first_tile.to(tl.int64) * PER_TILE * size + lines
     if AHEAD > 0:
-        fetch(lines + tl.minimum(first + tl.arange(0, AHEAD // 64) * 64, size - 16)[None, :])
+        fetch(weights + tl.minimum(first + tl.arange(0, AHEAD // 64) * 64, size - 16)[None, :])
     if OVERLAPS:
         tl.extra.cuda.gdc_wait()
+    rows = rows_of_tile(first_tile, num_rows, ROWS, TAKEN, GATE)
     beside = load_beside(
         rows, out_ptr, out_stride, gamma_ptr, squares_ptr, num_squares, squares_stride, num_tokens,
         every, TOKENS, SQUARES, ADD,
@@ -76,30 +81,57 @@ def block_kernel(
     place = tl.arange(0, TOKENS)
     # Places beyond the last token take others once more: one and the same would be a jam.
     token = (place % num_tokens + 1) * every - 1
-    weights = lines + column[None, :]
     tokens = x_ptr + token[None, :] * x_stride + column[:, None]
     acc = tl.zeros((ROWS, TOKENS), tl.float32)
-    for start in tl.range(first, tl.minimum(first + per_split, size), DEPTH):
-        there = column < size - start
-        real = there[None, :]
-        if TAKEN < ROWS:
-            real &= taken[:, None]
-        weight = tl.load(weights + start, mask=real, other=0.0)
-        x = tl.load(tokens + start, mask=there[:, None], other=0.0)
-        acc = tl.dot(weight, x, acc)
-    if SPLITS > 1:
-        inside = tl.arange(0, ROWS)[:, None] * TOKENS + place[None, :]
-        parts_ptr += tl.program_id(0) * (SPLITS * ROWS * TOKENS) + inside
-        tl.store(parts_ptr + tl.program_id(1) * (ROWS * TOKENS), acc)
-        tl.debug_barrier()
-        before = tl.atomic_add(counts_ptr + tl.program_id(0), 1, sem="acq_rel")
-        if before < SPLITS - 1:
-            return
-        tl.store(counts_ptr + tl.program_id(0), 0)
-        acc = tl.zeros((ROWS, TOKENS), tl.float32)
-        for part in tl.static_range(SPLITS):
-            acc += tl.load(parts_ptr + part * (ROWS * TOKENS), cache_modifier=".cg")
-    finish(
-        acc, beside, tile, rows, bias_ptr, out_ptr, out_stride, scaled_ptr, new_squares_ptr,
-        squares_stride, size, num_tokens, eps, TOKENS, ROWS, TAKEN, SQUARES, BIAS, GATE, ADD,
-    )  # fmt: skip
+    if TURNS:
+        tl.static_assert(SPLITS == 1 and not ADD)
+        if SQUARES > 0:
+            beside = tl.sum(beside[0], 0)[None, :], beside[1], beside[2]
+        steps = tl.cdiv(size, DEPTH)
+        turns = tl.cdiv(num_rows // PER_TILE - first_tile, tl.num_programs(0))
+        for step in tl.range(0, turns * steps):
+            tile = first_tile + step // steps * tl.num_programs(0)
+            start = step % steps * DEPTH
+            there = column < size - start
+            real = there[None, :]
+            if TAKEN < ROWS:
+                real &= taken[:, None]
+            there_ptr = weight_ptr + (tile.to(tl.int64) * PER_TILE * size + start)
+            weight = tl.load(there_ptr + lines + column[None, :], mask=real, other=0.0)
+            x = tl.load(tokens + start, mask=there[:, None], other=0.0)
+            acc = tl.dot(weight, x, acc)
+            if start + DEPTH >= size:
+                rows = rows_of_tile(tile, num_rows, ROWS, TAKEN, GATE)
+                finish(
+                    acc, beside, tile, rows, bias_ptr, out_ptr, out_stride, scaled_ptr,
+                    new_squares_ptr, squares_stride, size, num_tokens, eps, TOKENS, ROWS, TAKEN,
+                    SQUARES, BIAS, GATE, ADD,
+                )  # fmt: skip
+                acc = tl.zeros((ROWS, TOKENS), tl.float32)
+    else:
+        weights += column[None, :]
+        for start in tl.range(first, tl.minimum(first + per_split, size), DEPTH):
+            there = column < size - start
+            real = there[None, :]
+            if TAKEN < ROWS:
+                real &= taken[:, None]
+            weight = tl.load(weights + start, mask=real, other=0.0)
+            x = tl.load(tokens + start, mask=there[:, None], other=0.0)
+            acc = tl.dot(weight, x, acc)
+        if SPLITS > 1:
+            inside = tl.arange(0, ROWS)[:, None] * TOKENS + place[None, :]
+            parts_ptr += first_tile * (SPLITS * ROWS * TOKENS) + inside
+            tl.store(parts_ptr + tl.program_id(1) * (ROWS * TOKENS), acc)
+            tl.debug_barrier()
+            before = tl.atomic_add(counts_ptr + first_tile, 1, sem="acq_rel")
+            if before < SPLITS - 1:
+                return
+            tl.store(counts_ptr + first_tile, 0)
+            acc = tl.zeros((ROWS, TOKENS), tl.float32)
+            for part in tl.static_range(SPLITS):
+                acc += tl.load(parts_ptr + part * (ROWS * TOKENS), cache_modifier=".cg")
+        finish(
+            acc, beside, first_tile, rows, bias_ptr, out_ptr, out_stride, scaled_ptr,
+            new_squares_ptr, squares_stride, size, num_tokens, eps, TOKENS, ROWS, TAKEN, SQUARES,
+            BIAS, GATE, ADD,
+        )  # fmt: skip

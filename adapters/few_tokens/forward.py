@@ -4,22 +4,20 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
+import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import evolve, frozen
 from torch import Tensor
 from triton import next_power_of_2
 
+from ...core.errors import UnavailableError
 from ...core.scores import Scores
 from ..kv_cache import KVCache
 from ..pieces import RMSNorm
 from ..transformer import Attend as AttendLayer
 from ..transformer import Decoder, Linear
 from .attend import MOST_TOKENS_OF_REQUEST, Attend
-from .overlap import can_overlap, launch_options
-from .products import embedding_kernel
-from .tiling import most_tokens, scratch, tiling_of
-
-MOST_ATTENDED_TOKENS = 64
-"""Of a forward. With more, another library attends."""
+from .gpu import Gpu
+from .tiling import MOST_TOKENS, most_tokens, scratch, tiling_of
 
 DIVISOR = 16
 HEAD_DIMS = (32, 64, 128, 256)
@@ -31,7 +29,7 @@ class Hidden:
 
     Attributes:
         sums: [num_tokens, size], hidden states.
-        scaled: the same times the weight of the norm that comes next.
+        scaled: the same times the weight of the norm that comes next; without parts normalised.
         squares: [parts, num_tokens] float32, of which the first add up to each token's squares.
         num_parts: how many first ones.
     """
@@ -48,32 +46,44 @@ class FewTokens:
 
     Attributes:
         decoder: the weights.
-        attend: attention of a forward of `MOST_ATTENDED_TOKENS` at most.
+        gpu: where it runs.
+        attend: attention of a forward of `MOST_TOKENS` at most.
         most_tokens: of a forward.
         parts, counts: see `block_kernel`; used by one kernel after the other.
     """
 
     decoder: Decoder
+    gpu: Gpu
     attend: Attend
     most_tokens: int
     parts: Tensor
     counts: Tensor
 
     @classmethod
-    def of(cls, decoder: Decoder, angles: Tensor) -> "FewTokens | None":
-        """For a decoder on a GPU, if kernels know its sizes."""
+    def of(cls, decoder: Decoder, angles: Tensor, gpu: Gpu) -> "FewTokens":
+        """For a decoder on a GPU.
+
+        Raises:
+            UnavailableError: kernels do not know its sizes.
+        """
         attention, head_dim = decoder.layers[0].attention, angles.shape[-1]
         num_heads = attention.output.weight.shape[1] // head_dim
         key_heads = (len(attention.qkv.weight) // head_dim - num_heads) // 2
-        sizes = [size for weight in _weights(decoder) for size in weight.shape]
-        if any(size % DIVISOR for size in sizes) or head_dim not in HEAD_DIMS:
-            return None
-        overlaps = can_overlap(decoder.embedding.device)
-        parts, counts = scratch(decoder.embedding.device)
+        for size in (size for weight in _weights(decoder) for size in weight.shape):
+            if size % DIVISOR:
+                raise UnavailableError(
+                    f"forward triton: expected matrices of multiples of {DIVISOR}, got {size}"
+                )
+        if head_dim not in HEAD_DIMS:
+            raise UnavailableError(
+                f"forward triton: expected a head_dim of {HEAD_DIMS}, got {head_dim}"
+            )
+        parts, counts = scratch(decoder.embedding.device, gpu)
         return cls(
             decoder,
-            Attend.of(angles, num_heads // key_heads, overlaps=overlaps),
-            most_tokens=most_tokens(list(_weights(decoder))),
+            gpu,
+            Attend.of(angles, num_heads // key_heads, gpu),
+            most_tokens=most_tokens(list(_weights(decoder)), gpu),
             parts=parts,
             counts=counts,
         )
@@ -85,7 +95,7 @@ class FewTokens:
     def attention_at(self, positions: Tensor, slot_ids: Tensor) -> AttendLayer | None:
         """Attention of so few tokens that a kernel of this package serves them."""
         too_many = positions.shape[1] > MOST_TOKENS_OF_REQUEST
-        if too_many or positions.numel() > MOST_ATTENDED_TOKENS:
+        if too_many or positions.numel() > MOST_TOKENS:
             return None
         return partial(self.attend, positions=positions, slot_ids=slot_ids)
 
@@ -122,35 +132,15 @@ class FewTokens:
 
     def _embed(self, token_ids: Tensor, norm: RMSNorm) -> Hidden:
         embedding = self.decoder.embedding
-        num_tokens, size = token_ids.numel(), embedding.shape[1]
-        hidden = Hidden(
-            sums=embedding.new_empty(num_tokens, size),
-            scaled=embedding.new_empty(num_tokens, size),
-            squares=embedding.new_empty(
-                self._most_parts(num_tokens), num_tokens, dtype=torch.float32
-            ),
-            num_parts=1,
-        )
-        embedding_kernel[(num_tokens,)](
-            token_ids,
-            *token_ids.stride(),
-            token_ids.shape[1],
-            embedding,
-            norm.weight,
-            hidden.sums,
-            hidden.scaled,
-            hidden.squares,
-            size,
-            SIZE=next_power_of_2(size),
-            OVERLAPS=self.attend.overlaps,
-        )
-        return hidden
+        sums = F.embedding(token_ids, embedding).flatten(0, 1)
+        squares = sums.new_empty(self._most_parts(len(sums)), len(sums), dtype=torch.float32)
+        return Hidden(sums=sums, scaled=norm(sums), squares=squares, num_parts=0)
 
     def _most_parts(self, num_tokens: int) -> int:
         """Of squares, that adding a product leaves."""
-        layer, size = self.decoder.layers[0], self.decoder.embedding.shape[1]
+        layer = self.decoder.layers[0]
         added = (layer.attention.output.weight, layer.mlp.down.weight)
-        return max(tiling_of(num_tokens, weight, size, add=True).num_tiles for weight in added)
+        return max(tiling_of(num_tokens, weight, self.gpu, add=True).num_tiles for weight in added)
 
     def _read(
         self, hidden: Hidden, linear: Linear, norm: RMSNorm, *, gate: bool = False, every: int = 1
@@ -180,7 +170,7 @@ class FewTokens:
     ) -> int:
         """Launch a product; how many parts of squares it leaves, if it adds."""
         num_tokens, num_rows = out.shape
-        tiling = tiling_of(num_tokens, linear.weight, len(hidden.scaled[0]), add=add)
+        tiling = tiling_of(num_tokens, linear.weight, self.gpu, add=add)
         tiling.kernel[tiling.grid](
             x,
             x.stride(0),
@@ -200,13 +190,13 @@ class FewTokens:
             every,
             norm.eps,
             *((self.parts, self.counts) if "SPLITS" in tiling.sizes else ()),
-            SQUARES=0 if add else next_power_of_2(len(hidden.squares)),
+            SQUARES=0 if add or not hidden.num_parts else next_power_of_2(len(hidden.squares)),
             BIAS=linear.bias is not None,
             GATE=gate,
             ADD=add,
-            OVERLAPS=self.attend.overlaps,
+            OVERLAPS=self.gpu.overlaps,
             **tiling.sizes,
-            **launch_options(overlaps=self.attend.overlaps),
+            **self.gpu.launch_options,
         )
         return tiling.num_tiles
 

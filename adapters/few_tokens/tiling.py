@@ -1,27 +1,22 @@
-"""Which kernel takes a product, and how large its programs are."""
+"""Which kernel takes a product, and how large its programs are, from a GPU's properties.
 
-from functools import cache
+Other numbers are those that were fastest on an H200.
+"""
+
 from typing import Any
 
 import torch
 from attrs import frozen
 from torch import Tensor
 from triton import next_power_of_2
-from triton.runtime import driver
 
 from .blocks import block_kernel
-from .products import matrix_kernel, vector_kernel
-from .turns import turns_kernel
+from .gpu import Gpu
+from .products import matrix_kernel
 
 MOST_TOKENS = 64
-"""Of a forward. With more, cuBLAS multiplies: larger blocks have not been measured."""
+"""Of a forward. With more, libraries multiply and attend: larger blocks were not measured."""
 
-VECTOR_SIZE = 2048
-"""Of hidden states. With larger ones, tensor cores were faster for one token, too."""
-
-VECTOR_ROWS = 8
-VECTOR_WARPS = 4
-VECTOR_WARPS_TO_ADD = 8
 MATRIX_TOKENS = 8
 MATRIX_ROWS = 16
 MATRIX_WARPS = 4
@@ -37,15 +32,10 @@ FEWEST_STAGES = 6
 
 BLOCK_TOKENS = 16
 BLOCK_AHEAD = 256
-PROCESSORS = 132
-"""Of an H200; other GPUs are asked. A depth is split as long as each has one program at most."""
-
 LEAST_DEPTH = 1024
 """Columns of a program; with fewer, a split is not worth adding its parts up."""
 
 LEAST_STAGES = 2
-MEMORY = 227 * 1024
-"""Shared memory of a program on an H200, in bytes; other GPUs are asked."""
 
 
 @frozen
@@ -91,60 +81,50 @@ class Tiling:
         return min(self.num_tiles, self.most_programs or self.num_tiles), self.num_splits
 
 
-def most_tokens(weights: list[Tensor]) -> int:
+def most_tokens(weights: list[Tensor], gpu: Gpu) -> int:
     """Of a forward through these matrices."""
-    memory = memory_of(weights[0].device)
     fit = all(
-        _stages(block, MOST_TOKENS, memory, takes_turns=True) >= LEAST_STAGES
+        _stages(block, MOST_TOKENS, gpu, takes_turns=True) >= LEAST_STAGES
         for block in (NARROW, WIDE)
     )
     even = not any(len(weight) % NARROW.rows for weight in weights)
     return MOST_TOKENS if fit and even else MATRIX_TOKENS
 
 
-def scratch(device: torch.device) -> tuple[Tensor, Tensor]:
+def scratch(device: torch.device, gpu: Gpu) -> tuple[Tensor, Tensor]:
     """Parts and counts for any product; see `block_kernel`."""
-    processors = processors_of(device)
-    parts = torch.empty(processors * NARROW.rows * MOST_TOKENS, device=device)
-    return parts, torch.zeros(processors, dtype=torch.int32, device=device)
+    parts = torch.empty(gpu.num_processors * NARROW.rows * MOST_TOKENS, device=device)
+    return parts, torch.zeros(gpu.num_processors, dtype=torch.int32, device=device)
 
 
-def tiling_of(num_tokens: int, weight: Tensor, hidden_size: int, *, add: bool) -> Tiling:
-    """Of a product of so many tokens, in a model with hidden states of this size."""
-    if num_tokens == 1 and hidden_size <= VECTOR_SIZE:
-        return _vector(len(weight), add=add)
+def tiling_of(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling:
+    """Of a product of so many tokens with weight [num_rows, size], perhaps added to something."""
     if num_tokens <= MATRIX_TOKENS:
-        return _matrix(next_power_of_2(num_tokens), weight)
-    return _block(max(BLOCK_TOKENS, next_power_of_2(num_tokens)), weight, add=add)
+        return _matrix(next_power_of_2(num_tokens), len(weight), gpu)
+    return _block(max(BLOCK_TOKENS, next_power_of_2(num_tokens)), weight, gpu, add=add)
 
 
-def _vector(num_rows: int, *, add: bool) -> Tiling:
-    warps = VECTOR_WARPS_TO_ADD if add else VECTOR_WARPS
-    sizes = {"ROWS": VECTOR_ROWS, "DEPTH": 256 * warps, "num_warps": warps}
-    return Tiling(vector_kernel, num_rows // VECTOR_ROWS, sizes)
-
-
-def _matrix(num_tokens: int, weight: Tensor) -> Tiling:
+def _matrix(num_tokens: int, num_rows: int, gpu: Gpu) -> Tiling:
     fewest = num_tokens <= FEWEST_TOKENS
     depth = FEWEST_DEPTH if fewest else MATRIX_DEPTH
     # Weights and tokens; one stage is in registers.
     num_bytes = 2 * MATRIX_WARPS * depth * (MATRIX_ROWS + num_tokens)
-    stages = 1 + memory_of(weight.device) // (2 * num_bytes)
+    stages = 1 + gpu.shared_memory // (2 * num_bytes)
     sizes = {
         "TOKENS": num_tokens,
         "ROWS": MATRIX_ROWS,
         "DEPTH": depth,
         "PARTS": MATRIX_WARPS,
-        "AHEAD": MATRIX_AHEAD,
+        "AHEAD": MATRIX_AHEAD if gpu.prefetches else 0,
         "num_warps": MATRIX_WARPS,
         "num_stages": min(FEWEST_STAGES if fewest else MATRIX_STAGES, stages),
     }
-    return Tiling(matrix_kernel, len(weight) // MATRIX_ROWS, sizes)
+    return Tiling(matrix_kernel, num_rows // MATRIX_ROWS, sizes)
 
 
-def _block(num_tokens: int, weight: Tensor, *, add: bool) -> Tiling:
+def _block(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling:
     num_rows, size = weight.shape
-    processors = processors_of(weight.device)
+    processors = gpu.num_processors
     many = num_rows // NARROW.rows > processors
     block = WIDE if many and num_rows % WIDE.rows == 0 else NARROW
     num_turns = 1 if add else -(-num_rows // (block.rows * processors))
@@ -157,15 +137,14 @@ def _block(num_tokens: int, weight: Tensor, *, add: bool) -> Tiling:
         "ROWS": block.rows,
         "TAKEN": taken,
         "DEPTH": block.depth,
-        "AHEAD": BLOCK_AHEAD,
+        "SPLITS": num_splits,
+        "TURNS": num_turns > 1,
+        "AHEAD": BLOCK_AHEAD if gpu.prefetches else 0,
         "num_warps": block.warps,
-        "num_stages": _stages(
-            block, num_tokens, memory_of(weight.device), takes_turns=num_turns > 1
-        ),
+        "num_stages": _stages(block, num_tokens, gpu, takes_turns=num_turns > 1),
     }
-    if num_turns > 1:
-        return Tiling(turns_kernel, num_rows // taken, sizes, most_programs=processors)
-    return Tiling(block_kernel, num_rows // taken, sizes | {"SPLITS": num_splits}, num_splits)
+    most_programs = processors if num_turns > 1 else None
+    return Tiling(block_kernel, num_rows // taken, sizes, num_splits, most_programs)
 
 
 def _num_splits(num_each: int, most: int) -> int:
@@ -183,24 +162,7 @@ def _even_share(num_rows: int, most_rows: int, most_tiles: int) -> int:
     return next(fit, most_rows)
 
 
-def _stages(block: Block, num_tokens: int, memory: int, *, takes_turns: bool) -> int:
-    """Of weights and tokens that so many bytes hold, perhaps beside a tile that ends."""
-    room = memory - (4 * block.rows * num_tokens if takes_turns else 0)
+def _stages(block: Block, num_tokens: int, gpu: Gpu, *, takes_turns: bool) -> int:
+    """Of weights and tokens that memory holds, perhaps beside a tile that ends."""
+    room = gpu.shared_memory - (4 * block.rows * num_tokens if takes_turns else 0)
     return min(block.stages, room // (2 * block.depth * (block.rows + num_tokens)))
-
-
-def memory_of(device: torch.device) -> int:
-    """Shared memory of a program, in bytes."""
-    return _properties_of(device)["max_shared_mem"] if device.type == "cuda" else MEMORY
-
-
-def processors_of(device: torch.device) -> int:
-    """How many work side by side."""
-    return _properties_of(device)["multiprocessor_count"] if device.type == "cuda" else PROCESSORS
-
-
-@cache
-def _properties_of(device: torch.device) -> dict[str, int]:
-    index = torch.cuda.current_device() if device.index is None else device.index
-    found: dict[str, int] = driver.active.utils.get_device_properties(index)
-    return found

@@ -1,19 +1,25 @@
-"""Products are cut so that a GPU's processors are busy and its memory holds them."""
+"""Launches are cut so that a GPU's processors are busy and its memory holds them."""
 
 from itertools import product
 from types import SimpleNamespace
 
 import pytest
 import torch
+from attrs import evolve
 from torch import Tensor
 
 pytest.importorskip("triton")
 
-from acceptor.adapters.few_tokens import tiling
-from acceptor.adapters.few_tokens.products import matrix_kernel, vector_kernel
-from acceptor.adapters.few_tokens.turns import turns_kernel
+from acceptor.adapters.few_tokens import attend, gpu, tiling
+from acceptor.adapters.few_tokens.forward import HEAD_DIMS
+from acceptor.adapters.few_tokens.gpu import Gpu
 
 META = torch.device("meta")
+H200 = Gpu(num_processors=132, shared_memory=227 * 1024, prefetches=True, overlaps=True)
+A100 = Gpu(num_processors=108, shared_memory=163 * 1024, prefetches=True, overlaps=False)
+SMALL = Gpu(num_processors=34, shared_memory=99 * 1024, prefetches=True, overlaps=False)
+OTHER = Gpu(num_processors=304, shared_memory=64 * 1024, prefetches=False, overlaps=False)
+GPUS = [H200, A100, SMALL, OTHER, evolve(H200, num_processors=5), evolve(H200, num_processors=148)]
 TARGET = {"qkv": (6144, 4096), "output": (4096, 4096), "gate_up": (28672, 4096)}
 TARGET |= {"down": (4096, 14336), "head": (128256, 4096)}
 DRAFT = {"qkv": (3072, 2048), "output": (2048, 2048), "gate_up": (16384, 2048)}
@@ -26,25 +32,32 @@ def weight(rows: int, size: int) -> Tensor:
 
 
 def tiling_of(
-    num_tokens: int, shape: tuple[int, int], hidden_size: int = 4096, *, add: bool = False
+    num_tokens: int, shape: tuple[int, int], on: Gpu = H200, *, add: bool = False
 ) -> tiling.Tiling:
-    return tiling.tiling_of(num_tokens, weight(*shape), hidden_size, add=add)
+    return tiling.tiling_of(num_tokens, weight(*shape), on, add=add)
 
 
+@pytest.mark.parametrize("on", GPUS)
 @pytest.mark.parametrize("num_tokens", [9, 16, 24, 48, 64])
-@pytest.mark.parametrize("shape", ALL)
-def test_a_block_has_each_row_once_and_room_for_its_stages(
-    num_tokens: int, shape: tuple[int, int]
-) -> None:
-    found = tiling_of(num_tokens, shape)
-    sizes = found.sizes
-    assert found.num_tiles * sizes["TAKEN"] == shape[0]
-    assert sizes["TAKEN"] <= sizes["ROWS"]
-    assert sizes["TOKENS"] >= num_tokens
-    columns = sizes["num_stages"] * sizes["DEPTH"]
-    assert 2 * columns * (sizes["ROWS"] + sizes["TOKENS"]) <= tiling.MEMORY
-    if found.num_splits > 1:
-        assert found.num_tiles * found.num_splits <= tiling.PROCESSORS
+def test_a_block_has_each_row_once_and_room_for_its_stages(num_tokens: int, on: Gpu) -> None:
+    parts, counts = tiling.scratch(META, on)
+    for shape, add in product(ALL, (False, True)):
+        found = tiling_of(num_tokens, shape, on, add=add)
+        sizes = found.sizes
+        assert found.num_tiles * sizes["TAKEN"] == shape[0]
+        assert sizes["TAKEN"] <= sizes["ROWS"]
+        assert sizes["TOKENS"] >= num_tokens
+        columns = sizes["num_stages"] * sizes["DEPTH"]
+        assert 2 * columns * (sizes["ROWS"] + sizes["TOKENS"]) <= on.shared_memory
+        if sizes["TURNS"]:
+            assert found.grid == (on.num_processors, 1)
+            fair = -(-shape[0] // (sizes["ROWS"] * on.num_processors))
+            assert -(-found.num_tiles // on.num_processors) == fair
+        if found.num_splits > 1:
+            programs = found.num_tiles * found.num_splits
+            assert programs <= on.num_processors
+            assert programs * sizes["ROWS"] * sizes["TOKENS"] <= len(parts)
+            assert found.num_tiles <= len(counts)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +75,7 @@ def test_a_depth_is_split_and_rows_are_shared_while_processors_are_idle(
 ) -> None:
     found = tiling_of(16, shape, add=add)
     assert found.grid == grid
-    assert (found.kernel is turns_kernel) == (found.num_tiles > grid[0])
+    assert found.sizes["TURNS"] == (found.num_tiles > grid[0])
 
 
 @pytest.mark.parametrize(
@@ -80,43 +93,17 @@ def test_programs_take_as_few_rows_as_leave_no_more_turns(
     assert (sizes["ROWS"], sizes["TAKEN"]) == (rows, taken)
 
 
-@pytest.mark.parametrize("processors", [5, 78, 108, 114, 148])
-def test_programs_are_as_many_as_the_gpu_has_processors(
-    monkeypatch: pytest.MonkeyPatch, processors: int
-) -> None:
-    monkeypatch.setattr(tiling, "processors_of", lambda device: processors)  # noqa: ARG005
-    parts, counts = tiling.scratch(META)
-    for shape, add in product(ALL, (False, True)):
-        found = tiling_of(64, shape, add=add)
-        taken, rows = found.sizes["TAKEN"], found.sizes["ROWS"]
-        assert found.num_tiles * taken == shape[0]
-        if found.kernel is turns_kernel:
-            assert found.grid == (processors, 1)
-            fair = -(-shape[0] // (rows * processors))
-            assert -(-found.num_tiles // processors) == fair
-        if found.num_splits > 1:
-            assert found.num_tiles * found.num_splits <= processors
-            assert found.num_tiles * found.num_splits * rows * 64 <= len(parts)
-            assert found.num_tiles <= len(counts)
-
-
-def test_a_gpu_is_asked_how_many_processors_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_asked_for_its_properties(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"multiprocessor_count": 114, "max_shared_mem": 99 * 1024}
     utils = SimpleNamespace(get_device_properties={71: given}.__getitem__)
-    monkeypatch.setattr(tiling, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils)))
-    device = torch.device("cuda", 71)
-    assert (tiling.processors_of(device), tiling.memory_of(device)) == (114, 99 * 1024)
-    assert (tiling.processors_of(META), tiling.memory_of(META)) == (132, tiling.MEMORY)
-
-
-def test_scratch_memory_holds_the_parts_of_any_product() -> None:
-    parts, counts = tiling.scratch(META)
-    for shape, add in product(ALL, (False, True)):
-        found = tiling_of(tiling.MOST_TOKENS, shape, add=add)
-        if found.num_splits > 1:
-            programs = found.num_tiles * found.num_splits
-            assert programs * found.sizes["ROWS"] * found.sizes["TOKENS"] <= len(parts)
-            assert found.num_tiles <= len(counts)
+    monkeypatch.setattr(gpu, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils)))
+    for capability, overlaps in (((8, 9), False), ((9, 0), True), ((12, 0), True)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", {71: capability}.__getitem__)
+        want = Gpu(num_processors=114, shared_memory=99 * 1024, prefetches=True, overlaps=overlaps)
+        assert Gpu.of(torch.device("cuda", 71)) == want
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    want = evolve(want, prefetches=False, overlaps=False)
+    assert Gpu.of(torch.device("cuda", 71)) == want
 
 
 @pytest.mark.parametrize(("num_tokens", "stages"), [(1, 6), (2, 6), (3, 3), (4, 3), (8, 3)])
@@ -124,41 +111,49 @@ def test_two_programs_of_few_tokens_share_a_processor(num_tokens: int, stages: i
     sizes = tiling_of(num_tokens, TARGET["down"]).sizes
     assert sizes["num_stages"] == stages
     columns = (stages - 1) * sizes["PARTS"] * sizes["DEPTH"]
-    assert 2 * columns * (sizes["ROWS"] + sizes["TOKENS"]) <= tiling.MEMORY // 2
+    assert 2 * columns * (sizes["ROWS"] + sizes["TOKENS"]) <= H200.shared_memory // 2
 
 
 @pytest.mark.parametrize(
-    ("memory", "shape", "stages"),
+    ("on", "shape", "stages"),
     [
-        *((tiling.MEMORY, TARGET["output"], 7), (tiling.MEMORY, TARGET["gate_up"], 4)),
-        *((163 * 1024, TARGET["output"], 5), (163 * 1024, TARGET["gate_up"], 2)),
+        *((H200, TARGET["output"], 7), (H200, TARGET["gate_up"], 4)),
+        *((A100, TARGET["output"], 5), (A100, TARGET["gate_up"], 2)),
     ],
 )
 def test_a_block_has_as_many_stages_as_its_memory_holds(
-    monkeypatch: pytest.MonkeyPatch, memory: int, shape: tuple[int, int], stages: int
+    on: Gpu, shape: tuple[int, int], stages: int
 ) -> None:
-    monkeypatch.setattr(tiling, "memory_of", lambda device: memory)  # noqa: ARG005
-    sizes = tiling_of(64, shape).sizes
-    assert sizes["num_stages"] == stages
-    assert 2 * stages * sizes["DEPTH"] * (sizes["ROWS"] + 64) <= memory
+    assert tiling_of(64, shape, on).sizes["num_stages"] == stages
 
 
-def test_one_token_of_a_small_model_needs_no_tensor_cores() -> None:
-    assert tiling_of(1, DRAFT["down"], 2048).kernel is vector_kernel
-    assert tiling_of(1, TARGET["down"], 4096).kernel is matrix_kernel
+def test_nothing_is_fetched_ahead_where_there_is_no_ptx() -> None:
+    for num_tokens in (1, 8, 64):
+        assert tiling_of(num_tokens, TARGET["down"]).sizes["AHEAD"] > 0
+        assert tiling_of(num_tokens, TARGET["down"], OTHER).sizes["AHEAD"] == 0
 
 
 @pytest.mark.parametrize(
-    ("memory", "shape", "most"),
+    ("on", "shape", "most"),
     [
-        (tiling.MEMORY, (128, 64), tiling.MOST_TOKENS),
-        (163 * 1024, (128, 64), tiling.MOST_TOKENS),
-        (99 * 1024, (128, 64), tiling.MATRIX_TOKENS),
-        (tiling.MEMORY, (96, 64), tiling.MATRIX_TOKENS),
+        *((H200, (128, 64), tiling.MOST_TOKENS), (A100, (128, 64), tiling.MOST_TOKENS)),
+        *((SMALL, (128, 64), tiling.MATRIX_TOKENS), (H200, (96, 64), tiling.MATRIX_TOKENS)),
     ],
 )
-def test_blocks_need_memory_and_whole_tiles(
-    monkeypatch: pytest.MonkeyPatch, memory: int, shape: tuple[int, int], most: int
-) -> None:
-    monkeypatch.setattr(tiling, "memory_of", lambda device: memory)  # noqa: ARG005
-    assert tiling.most_tokens([weight(*shape)]) == most
+def test_blocks_need_memory_and_whole_tiles(on: Gpu, shape: tuple[int, int], most: int) -> None:
+    assert tiling.most_tokens([weight(*shape)], on) == most
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("programs", [1, 8, 33, 34, 128, 512])
+@pytest.mark.parametrize("on", GPUS)
+def test_attention_is_cut_to_what_there_is(programs: int, head_dim: int, on: Gpu) -> None:
+    cut = attend.cut_of(programs, head_dim, on)
+    assert cut.programs <= attend.PROGRAMS_PER_PROCESSOR
+    assert cut.block * head_dim <= attend.MOST_KEYS
+
+
+def test_a_short_cache_is_not_split_among_many_requests() -> None:
+    many, few = (attend.cut_of(programs, 128, H200) for programs in (128, 8))
+    assert many.least * many.block >= 256
+    assert few.least == 1

@@ -16,11 +16,14 @@ from attrs import field, frozen
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from acceptor.adapters import language_model
+from acceptor.adapters.few_tokens.forward import FewTokens
+from acceptor.adapters.few_tokens.gpu import Gpu
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
 from acceptor.adapters.pieces import PLAIN_PIECES, Pieces
 from acceptor.adapters.slot_blocks import SlotBlocks
 from acceptor.adapters.spans import Spans
+from acceptor.adapters.transformer import Decoder
 from acceptor.adapters.weights import WeightReader, expected_tensors
 from acceptor.app.engine.capture import Record
 from acceptor.app.engine.cuda_graphs import GraphRunner
@@ -42,7 +45,7 @@ from kit.toy_requests import state_of
 META = torch.device("meta")
 NUM_REQS, NUM_SPEC_TOKENS, MAX_LEN = 2, 3, 64
 
-FEW = Counter(embedding_kernel=1, product=1), Counter(product=4, attention_kernel=1)
+FEW = Counter(embedding=1, rms_norm=1, product=1), Counter(product=4, attention_kernel=1)
 """What a forward may start beside its layers, and what each layer may start."""
 
 LONG = (
@@ -133,11 +136,8 @@ class MetaSampler(NoWorkspace):
 
 
 KERNELS = {
-    "tiling.vector_kernel": "product",
     "tiling.matrix_kernel": "product",
     "tiling.block_kernel": "product",
-    "tiling.turns_kernel": "product",
-    "forward.embedding_kernel": "embedding_kernel",
     "attend.attention_kernel": "attention_kernel",
 }
 
@@ -148,10 +148,20 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     monkeypatch.setattr(Spans, "can_be_used", lambda device, dtype: True)  # noqa: ARG005
     monkeypatch.setattr(language_model, "can_compile", lambda device: True)  # noqa: ARG005
     monkeypatch.setattr(language_model, "fused_pieces", counting.pieces)
+    monkeypatch.setattr(language_model, "choose_kernels", few_tokens_on_h200)
     monkeypatch.setattr(SlotBlocks, "attend", counting.flex_attention)
     for kernel, name in KERNELS.items():
         monkeypatch.setattr(f"acceptor.adapters.few_tokens.{kernel}", counting.kernel(name))
     return counting
+
+
+def few_tokens_on_h200(
+    forward: str,  # noqa: ARG001
+    decoder: Decoder,
+    angles: torch.Tensor,
+) -> FewTokens:
+    gpu = Gpu(num_processors=132, shared_memory=227 * 1024, prefetches=True, overlaps=True)
+    return FewTokens.of(decoder, angles, gpu)
 
 
 @pytest.mark.parametrize(

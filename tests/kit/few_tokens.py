@@ -16,6 +16,7 @@ from torch import Tensor
 from acceptor.adapters.checkpoint import Entry
 from acceptor.adapters.few_tokens import attend, tiling
 from acceptor.adapters.few_tokens import forward as few
+from acceptor.adapters.few_tokens.gpu import Gpu
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
 from acceptor.adapters.rope import Rope
@@ -28,16 +29,14 @@ TAPS = (2, 0, 1)
 SIZES: dict[str, Any] = {
     "MATRIX_DEPTH": 16,
     "FEWEST_DEPTH": 16,
-    "MATRIX_AHEAD": 0,
     "NARROW": tiling.Block(rows=16, depth=16, warps=4, stages=3),
     "WIDE": tiling.Block(rows=32, depth=16, warps=8, stages=4),
-    "BLOCK_AHEAD": 0,
-    "PROCESSORS": 6,
     "LEAST_DEPTH": 16,
 }
 """Small, so that small models have several of everything."""
 
-EVEN = SIZES | {"PROCESSORS": 4, "SHARE": 4}
+GPU = Gpu(num_processors=6, shared_memory=227 * 1024, prefetches=False, overlaps=False)
+EVEN = SIZES | {"SHARE": 4}, evolve(GPU, num_processors=4)
 """With these, tiles have 12 of 16 rows, or 24 of 32, and some programs take two."""
 
 
@@ -93,6 +92,7 @@ def difference(
     num_tokens: int,
     splits: int,
     products: dict[str, Any] = SIZES,
+    gpu: Gpu = GPU,
 ) -> float:
     """The largest, of logits, of hidden states and of what the cache holds afterwards."""
     caches = [model.new_cache(NUM_SLOTS, MAX_LEN) for _ in range(2)]
@@ -105,15 +105,16 @@ def difference(
     token_ids = torch.randint(0, 48, (num_tokens, len(starts))).t()
     slot_ids = torch.randperm(NUM_SLOTS)[: len(starts)]
     programs = splits * len(starts) * 2
-    cut = evolve(attend.FEW, programs=programs, block=16, least=1 + num_tokens % 2)
-    sizes: dict[str, Any] = {"PROGRAMS": programs, "FEW": cut}
+    cut = evolve(attend.FEW, programs=1, block=16, least=1 + num_tokens % 2)
+    angles = model.config.rope.table(MAX_LEN)
     with (
         patch.multiple(tiling, **products),
-        patch.multiple(attend, **sizes),
+        patch.object(attend, "SMALL_HEADS", cut),
         torch.inference_mode(),
     ):
-        kernels = few.FewTokens.of(model.decoder, model.config.rope.table(MAX_LEN))
-        assert kernels is not None
+        kernels = few.FewTokens.of(model.decoder, angles, gpu)
+        attending = attend.Attend.of(angles, 2, evolve(gpu, num_processors=programs))
+        kernels = evolve(kernels, attend=attending)
         worst = 0.0
         for last_only in (False, True):
             want = model.forward(
@@ -155,9 +156,9 @@ def main() -> int:
     failures = 0
     for architecture, window, starts, num_tokens, splits in CASES:
         many = len(starts) * num_tokens > tiling.MATRIX_TOKENS
-        for products in (SIZES, EVEN) if many else (SIZES,):
+        for sizes in ((SIZES, GPU), EVEN) if many else ((SIZES, GPU),):
             model = model_of(architecture, window)
-            found = difference(model, starts, num_tokens, splits, products)
+            found = difference(model, starts, num_tokens, splits, *sizes)
             sys.stdout.write(f"{architecture}, {window}, {starts}, {num_tokens}: {found:.1e}\n")
             failures += found > TOLERANCE
     return failures

@@ -1,0 +1,107 @@
+"""Which forward computes a model: Triton's kernels for decode steps, or torch's libraries alone."""
+
+import logging
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+from attrs import evolve
+from torch import Tensor
+
+from ..core.errors import InvalidInputError, UnavailableError
+from .error_text import one_line
+from .fusion import has_c_compiler
+from .kv_cache import KVCache
+from .transformer import Decoder
+
+if TYPE_CHECKING:
+    from .few_tokens.forward import FewTokens
+
+FORWARDS = ("auto", "triton", "torch")
+"""What can be asked for; with auto, Triton's where they apply."""
+
+_logger = logging.getLogger(__name__)
+
+
+def check_forward(name: str) -> None:
+    """Raise `InvalidInputError` unless there is such a forward."""
+    if name not in FORWARDS:
+        raise InvalidInputError(f"forward: expected {' or '.join(FORWARDS)}, got {name!r}")
+
+
+def choose_kernels(forward: str, decoder: Decoder, angles: Tensor) -> "FewTokens | None":
+    """Triton's kernels for a model; None where torch's libraries compute all of it.
+
+    Args:
+        forward: one of `FORWARDS`.
+        decoder: the model.
+        angles: see `Rope.table`, in the model's dtype.
+
+    Raises:
+        UnavailableError: triton was asked for, and cannot compute this model here.
+    """
+    if forward == "torch":
+        return None
+    try:
+        return _load_kernels(decoder, angles)
+    except UnavailableError as error:
+        if forward == "triton":
+            raise
+        _logger.info("%s", error)
+        return None
+
+
+def why_no_triton(device: torch.device) -> str | None:
+    """What keeps Triton's kernels from a device, as far as that is known without a model."""
+    if device.type != "cuda":
+        return f"expected a CUDA device, got {device.type}"
+    if find_spec("triton") is None:
+        return "expected Triton, got none; install with: pip install 'acceptor[triton]'"
+    if not has_c_compiler():
+        return "expected a C compiler, which Triton needs (cc, gcc or clang), got none"
+    return None
+
+
+def _load_kernels(decoder: Decoder, angles: Tensor) -> "FewTokens":
+    device, dtype = angles.device, angles.dtype
+    reason = why_no_triton(device)
+    if reason is None and dtype not in (torch.bfloat16, torch.float16):
+        reason = f"expected bfloat16 or float16, got {str(dtype).removeprefix('torch.')}"
+    if reason is not None:
+        raise UnavailableError(f"forward triton: {reason}")
+    # Triton is not installed everywhere.
+    from .few_tokens.forward import FewTokens  # noqa: PLC0415
+    from .few_tokens.gpu import Gpu  # noqa: PLC0415
+
+    kernels = FewTokens.of(decoder, angles, Gpu.of(device))
+    try:
+        with torch.cuda.device(device):
+            _try_out(kernels)
+    except Exception as error:
+        raise UnavailableError(
+            f"forward triton: expected kernels that compile and run, got {one_line(error)}"
+        ) from error
+    return kernels
+
+
+def _try_out(kernels: "FewTokens") -> None:
+    """Compile and run one layer's kernels, for one token and for as many as they take."""
+    decoder, angles = kernels.decoder, kernels.attend.angles
+    one_layer = evolve(kernels, decoder=evolve(decoder, layers=decoder.layers[:1]))
+    attention = decoder.layers[0].attention
+    num_kv_features = (len(attention.qkv.weight) - attention.output.weight.shape[1]) // 2
+    for num_tokens in (1, kernels.most_tokens):
+        cache = KVCache.allocate(
+            num_layers=1,
+            num_slots=num_tokens,
+            max_len=1,
+            num_kv_heads=num_kv_features // attention.head_dim,
+            head_dim=attention.head_dim,
+            dtype=angles.dtype,
+            device=angles.device,
+        )
+        token_ids = torch.zeros((num_tokens, 1), dtype=torch.int64, device=angles.device)
+        attend = one_layer.attention_at(token_ids, cache.slot_ids)
+        assert attend is not None
+        one_layer.forward(token_ids, attend, cache, last_only=False)
+    torch.cuda.synchronize()
