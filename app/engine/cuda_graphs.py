@@ -42,6 +42,7 @@ class GraphRunner:
 
     step: DecodeStep
     record: Record
+    is_captured: bool = field(default=True, init=False)
     captured: dict[Hashable, CapturedStep] = field(factory=dict, init=False)
     _kinds: WeakKeyDictionary[Running, Hashable] = field(factory=WeakKeyDictionary, init=False)
     _begun: deque[Answer] = field(factory=deque, init=False)
@@ -98,12 +99,11 @@ class GraphRunner:
         if running not in self._kinds:
             self._kinds[running] = kind_of(running.params)
         kind = (self._kinds[running], num_spec_tokens, token_counts is None)
-        captured = self.captured.get(kind)
-        if captured is None:
+        if kind not in self.captured:
             if len(self.captured) == MAX_GRAPHS:
                 del self.captured[next(iter(self.captured))]
-            captured = self.captured[kind] = self._capture(running, num_spec_tokens, token_counts)
-        return captured
+            self.captured[kind] = self._capture(running, num_spec_tokens, token_counts)
+        return self.captured[kind]
 
     def _capture(
         self, running: Running, num_spec_tokens: int, token_counts: TokenCounts | None

@@ -27,7 +27,6 @@ from .streaming import Streams
 Prompt = str | Iterable[SupportsIndex] | GenerationRequest
 """A text, if the engine has a tokenizer; token ids; or a whole request."""
 
-
 PLAIN = SamplingParams()
 """Temperature 1 and a random seed."""
 

@@ -128,10 +128,7 @@ class Loop:
             self._drop()
 
     def _act_on(self, verdicts: Sequence[Verdict], now: float) -> bool:
-        """Act on a step; whether the one begun behind it is of use.
-
-        It is if a request goes on and none failed.
-        """
+        """Act on a step; True if a request goes on and none failed, as one begun ahead assumes."""
         is_useful = True
         for entry, verdict in zip(self._batch, verdicts, strict=True):
             if entry.state.finish_reason is None:

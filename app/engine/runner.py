@@ -21,6 +21,11 @@ class Runner(Protocol):
     A runner that begins none inherits the methods that would.
     """
 
+    @property
+    def is_captured(self) -> bool:
+        """Whether a step has one draft length, and parts that cannot be told apart."""
+        return False
+
     def gather(self, states: Sequence[RequestState]) -> Running:
         """A batch of these requests, for as many steps as it stays the same."""
         ...

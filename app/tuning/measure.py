@@ -9,7 +9,6 @@ from attrs import define, evolve, field, frozen
 
 from ..bench.load import Arrival
 from ..engine.engine import Engine
-from ..engine.runner import EagerRunner
 from .costs import StepCosts, StepSample
 from .goodput import Goodput
 from .probe import Probe, new_probe
@@ -125,7 +124,7 @@ def measure(
         arrivals: the requests, over and over.
         on_steps: called with the number of steps of each part.
     """
-    if not isinstance(engine.loop.runner, EagerRunner):
+    if engine.loop.runner.is_captured:
         _rehearse_prompts(engine, arrivals)
     probe = new_probe(engine, plan.lengths, plan.seed, plan.clock)
     engine.loop.runner = probe

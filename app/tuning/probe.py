@@ -12,7 +12,7 @@ from attrs import define, field
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..engine.engine import Engine
-from ..engine.runner import EagerRunner, Runner
+from ..engine.runner import Runner
 from ..frontier import Frontier, Running
 from ..request_state import RequestState, Verdict
 from ..verdicts import pack, read_verdicts
@@ -140,6 +140,7 @@ class WholeProbe:
     runner: Runner
     num_spec_tokens: int
     clock: Clock
+    is_captured: bool = field(default=True, init=False)
     _last: StepSample | None = field(default=None, init=False)
     drafts: Drafts = field(factory=list, init=False)
 
@@ -184,9 +185,9 @@ class WholeProbe:
 def new_probe(engine: Engine, lengths: Sequence[int], seed: int, clock: Clock) -> Probe:
     """The probe for an engine's steps."""
     loop = engine.loop
-    if isinstance(loop.runner, EagerRunner):
-        return PartsProbe.of(loop.decode_step, lengths, seed, clock)
-    return WholeProbe(loop.runner, loop.decode_step.drafter.num_spec_tokens, clock)
+    if loop.runner.is_captured:
+        return WholeProbe(loop.runner, loop.decode_step.drafter.num_spec_tokens, clock)
+    return PartsProbe.of(loop.decode_step, lengths, seed, clock)
 
 
 def _drafts_of(verdicts: Sequence[Verdict]) -> Drafts:

@@ -11,7 +11,6 @@ from ..bench.requests import Arrivals, make_arrivals
 from ..bench.run import Bench
 from ..bench.sweep import PLAIN, Setting
 from ..engine.engine import Engine
-from ..engine.runner import EagerRunner
 from .goodput import Goodput, Prediction, predict
 from .measure import Plan, goodput_of, measure
 from .results import Check, MeasuredPolicy, TuneResults
@@ -85,7 +84,7 @@ class Tuner:
         """One engine for every K, where steps are captured and so have one; else one for all."""
         lengths = sorted(self.plan.lengths, reverse=True)
         longest = self.bench.engine(self._setting(policy, lengths[0]), arrivals)
-        if isinstance(longest.loop.runner, EagerRunner):
+        if not longest.loop.runner.is_captured:
             return [longest], self.plan
         others = [self.bench.engine(self._setting(policy, one), arrivals) for one in lengths[1:]]
         return [longest, *others], self.plan
