@@ -137,7 +137,7 @@ class FewTokens:
         return Hidden(sums=sums, scaled=norm(sums), squares=squares, num_parts=0)
 
     def _most_parts(self, num_tokens: int) -> int:
-        """Of squares, that adding a product leaves."""
+        """How many parts of squares adding a product leaves at most."""
         layer = self.decoder.layers[0]
         added = (layer.attention.output.weight, layer.mlp.down.weight)
         return max(tiling_of(num_tokens, weight, self.gpu, add=True).num_tiles for weight in added)
@@ -145,7 +145,7 @@ class FewTokens:
     def _read(
         self, hidden: Hidden, linear: Linear, norm: RMSNorm, *, gate: bool = False, every: int = 1
     ) -> Tensor:
-        """The product with normalised hidden states, of every so manieth token."""
+        """The product with the normalised hidden states of one token in `every`."""
         num_rows = len(linear.weight) // (2 if gate else 1)
         out = hidden.sums.new_empty(len(hidden.sums) // every, num_rows)
         self._multiply(hidden.scaled, linear, out, hidden, norm, gate=gate, every=every)

@@ -14,10 +14,10 @@ class Gpu:
     Attributes:
         num_processors: how many programs it runs side by side, if each needs a processor's memory.
         shared_memory: of a program at most, in bytes.
-        prefetches: whether it knows PTX, in which weights are asked for ahead.
-        overlaps: whether a kernel may start while the one before still runs: CUDA's programmatic
-            dependent launch. A kernel that is launched so waits, in every program that writes,
-            before it touches what an earlier one wrote, and so ends behind all earlier ones.
+        prefetches: whether it takes PTX, in which weights are prefetched.
+        overlaps: whether a kernel may start while the previous one still runs: CUDA's programmatic
+            dependent launch. Such a kernel waits, in every program that writes, before it touches
+            what an earlier one wrote, so it ends after all earlier ones.
     """
 
     num_processors: int
@@ -40,5 +40,5 @@ class Gpu:
 
     @property
     def launch_options(self) -> dict[str, bool]:
-        """What a launch is told for a kernel to be started early."""
+        """The launch options by which a kernel starts early."""
         return {"launch_pdl": True} if self.overlaps else {}

@@ -6,9 +6,9 @@ import triton.language as tl
 
 @triton.jit
 def rows_of_tile(tile, num_rows, ROWS: tl.constexpr, TAKEN: tl.constexpr, GATE: tl.constexpr):
-    """Where in the matrix they are; see `is_taken` for those of which there are less than ROWS.
+    """The rows of the matrix that a tile takes, ROWS of them; `is_taken` says which count.
 
-    With GATE half of them are gates, and half what the gates are for.
+    With GATE half of them are gates, and half are what the gates are for.
     """
     HALVES: tl.constexpr = 2 if GATE else 1
     row = tl.arange(0, ROWS) % (ROWS // HALVES)
@@ -20,7 +20,7 @@ def rows_of_tile(tile, num_rows, ROWS: tl.constexpr, TAKEN: tl.constexpr, GATE: 
 
 @triton.jit
 def is_taken(ROWS: tl.constexpr, TAKEN: tl.constexpr, GATE: tl.constexpr):
-    """Which of a tile's ROWS rows there are: TAKEN, with GATE as many of each half."""
+    """Which of a tile's ROWS rows count: TAKEN of them, with GATE as many of each half."""
     HALVES: tl.constexpr = 2 if GATE else 1
     return tl.arange(0, ROWS) % (ROWS // HALVES) < TAKEN // HALVES
 

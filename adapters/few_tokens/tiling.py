@@ -148,7 +148,7 @@ def _block(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling:
 
 
 def _num_splits(num_each: int, most: int) -> int:
-    """A power of two; `num_each` is for how many programs of a tile there are processors."""
+    """A power of two; there are processors for `num_each` programs of every tile."""
     num_splits = 1
     while 2 * num_splits <= min(num_each, most):
         num_splits *= 2
@@ -163,6 +163,6 @@ def _even_share(num_rows: int, most_rows: int, most_tiles: int) -> int:
 
 
 def _stages(block: Block, num_tokens: int, gpu: Gpu, *, takes_turns: bool) -> int:
-    """Of weights and tokens that memory holds, perhaps beside a tile that ends."""
+    """How many blocks of weights and tokens shared memory holds, beside a tile that ends."""
     room = gpu.shared_memory - (4 * block.rows * num_tokens if takes_turns else 0)
     return min(block.stages, room // (2 * block.depth * (block.rows + num_tokens)))
