@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import evolve, field, frozen
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -20,17 +20,10 @@ from acceptor.core import (
     Policy,
     Probabilistic,
     RelaxedTopN,
-    SampleBatch,
-    SampleOutput,
-    Sampler,
-    SamplingTensors,
     Strict,
     Synthetic,
     Typical,
-    VerifyBatch,
-    VerifyOutput,
 )
-from kit.no_workspace import NoWorkspace
 from kit.toy_pair import Pair, TableModel
 from kit.toy_requests import ask, requests
 
@@ -109,45 +102,6 @@ def test_a_draft_that_is_the_target_is_accepted_whole(
     for result in twins.decoder(policy, num_spec_tokens).generate(batch):
         assert TokenKind.RECOVERED not in result.kinds
         assert result.statistics.num_accepted_tokens == result.statistics.num_draft_tokens
-
-
-@frozen
-class Spy(NoWorkspace):
-    """A sampler that remembers what it was asked."""
-
-    sampler: Sampler
-    batches: list[SampleBatch | VerifyBatch] = field(factory=list)
-
-    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
-        self.batches.append(batch)
-        return self.sampler.sample(batch, params, **memory)
-
-    def verify(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
-    ) -> VerifyOutput:
-        self.batches.append(batch)
-        return self.sampler.verify(batch, params, policy, **memory)
-
-
-@policies(Probabilistic(), Strict(coupled=True))
-def test_drafts_are_drawn_at_their_position_place_and_stream(pair: Pair, policy: Policy) -> None:
-    decoder = pair.decoder(policy, 3)
-    spy = Spy(decoder.sampler)
-    drafter = evolve(decoder.drafter, sampler=spy)  # type: ignore[misc]
-    batch = [ask(*[1] * length, max_tokens=20) for length in (2, 5)]
-    evolve(decoder, drafter=drafter, sampler=spy).generate(batch)
-    drafts = []
-    for seen in spy.batches:
-        if isinstance(seen, SampleBatch):
-            drafts.append(seen)
-            assert seen.draft_index == len(drafts)
-            assert seen.stream is policy.draft_stream
-            # A sampler may read them as they lie in memory.
-            assert seen.positions.is_contiguous()
-            continue
-        for place, draft in enumerate(drafts):
-            assert torch.equal(draft.positions, seen.positions + place)
-        drafts.clear()
 
 
 @policies(*LOSSLESS)

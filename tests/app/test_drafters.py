@@ -122,20 +122,6 @@ def test_a_target_of_ones_own_can_draft_by_itself() -> None:
         wire(Config(models=alone, drafter=DrafterConfig(name="model")))
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"name": "magic"}, "name: expected one of model, ngram, early-exit, got 'magic'"),
-        ({"max_ngram": 0}, "max_ngram"),
-        ({"min_ngram": 4}, "min_ngram"),
-        ({"num_layers": 0}, "num_layers"),
-    ],
-)
-def test_settings_out_of_range(values: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        DrafterConfig(**values)  # type: ignore[arg-type]
-
-
 def test_more_layers_than_there_are() -> None:
     with pytest.raises(InvalidInputError, match="num_layers"):
         wire(Config(drafter=DrafterConfig(name="early-exit", num_layers=99)))
