@@ -12,6 +12,9 @@ from ...core.sampling_tensors import RecipeTensors
 _OVERFLOW = 2.0**128 - 2.0**103
 """The least number that float32 rounds to infinity."""
 
+_FAR = 2.0**103
+"""A logit smaller than this is not so far above any other."""
+
 
 def log_probs(logits: Tensor, recipe: RecipeTensors, requests: Tensor) -> Tensor:
     """The law that the recipe makes of (adjusted) logits.
@@ -29,13 +32,19 @@ def log_probs(logits: Tensor, recipe: RecipeTensors, requests: Tensor) -> Tensor
     if recipe.all_greedy:
         return _one_hot_at_argmax(logits)
     temperature = recipe.temperature[requests, None].to(torch.float64)
-    below = logits - logits.amax(dim=-1, keepdim=True)
-    below = below.masked_fill(below <= -_OVERFLOW, -torch.inf)
+    within_reach = _without_overflow(logits)
     if not recipe.any_greedy:
-        return _filtered(below / temperature, recipe, requests).log_softmax(dim=-1)
+        return _filtered(within_reach / temperature, recipe, requests).log_softmax(dim=-1)
     greedy = temperature == 0
-    scaled = _filtered(below / torch.where(greedy, 1.0, temperature), recipe, requests)
+    scaled = _filtered(within_reach / torch.where(greedy, 1.0, temperature), recipe, requests)
     return torch.where(greedy, _one_hot_at_argmax(logits), scaled.log_softmax(dim=-1))
+
+
+def _without_overflow(logits: Tensor) -> Tensor:
+    largest = logits.amax(dim=-1, keepdim=True)
+    if not bool((largest >= _FAR).any()):
+        return logits
+    return logits.masked_fill(logits <= largest - _OVERFLOW, -torch.inf)
 
 
 def _one_hot_at_argmax(logits: Tensor) -> Tensor:
@@ -55,8 +64,7 @@ def _filtered(scaled: Tensor, recipe: RecipeTensors, requests: Tensor) -> Tensor
 
 
 def _cut_min_p(scaled: Tensor, min_p: Tensor) -> Tensor:
-    # The largest is 0.
-    return _keep_from(scaled, min_p.log())
+    return _keep_from(scaled, scaled.amax(dim=-1, keepdim=True) + min_p.log())
 
 
 def _cut_top_k(scaled: Tensor, top_k: Tensor) -> Tensor:
