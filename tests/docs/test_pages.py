@@ -25,3 +25,8 @@ def test_a_page_shows_every_record_and_figure() -> None:
     assert len(DATA) <= 20
     drawn = set(re.findall(r"\]\(figures/([\w-]+\.svg)\)", TEXT))
     assert {path.name for path in (DOCS / "figures").iterdir()} == drawn
+
+
+def test_the_pages_and_their_tables_can_be_read_in_an_afternoon() -> None:
+    files = [*DOCS.glob("*.md"), *(DOCS / "data").glob("*.md")]
+    assert sum(len(file.read_text(encoding="utf-8").split()) for file in files) <= 18_000
