@@ -11,6 +11,8 @@ import torch
 from attrs import evolve
 
 from acceptor.app.decode import DecodeStep
+from acceptor.app.decoder import Decoder
+from acceptor.app.draft_vocabulary import DraftVocabulary
 from acceptor.app.engine.cuda_graphs import new_runner
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.runner import EagerRunner, Runner
@@ -25,13 +27,24 @@ pytestmark = pytest.mark.gpu
 NUM_WATCHED = 12
 
 
+def with_own_ids(decoder: Decoder) -> Decoder:
+    """Its draft model numbers tokens from behind, and shares all but one in eight."""
+    size = decoder.target.vocab_size
+    ids = {size - 1 - token_id: token_id for token_id in range(size) if token_id % 8}
+    vocabulary = DraftVocabulary.of(ids, size, device=decoder.target.device)
+    return evolve(decoder, drafter=evolve(decoder.drafter, vocabulary=vocabulary))  # type: ignore[misc]
+
+
 @every_fused_backend
+@pytest.mark.parametrize("own_ids", [False, True], ids=["same ids", "own ids"])
 @pytest.mark.parametrize("policy", [Strict(), Probabilistic()], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_graph_emits_what_its_operations_emit(
-    tmp_path: Path, dtype: torch.dtype, policy: Policy, backend: str
+    tmp_path: Path, dtype: torch.dtype, policy: Policy, own_ids: bool, backend: str
 ) -> None:
     decoder = decoder_of(tmp_path, dtype, policy, backend)
+    if own_ids:
+        decoder = with_own_ids(decoder)
     # As many as a graph has rows, so that both multiply matrices of the same shapes.
     requests = requests_of(4, max_tokens=12)
     captured = decoder.generate(requests)
@@ -65,11 +78,21 @@ def counted_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[None]]:
 
 @every_fused_backend
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
-@pytest.mark.parametrize("repetition_penalty", [1.0, 1.2], ids=["ahead", "penalties"])
+@pytest.mark.parametrize(
+    ("repetition_penalty", "own_ids"),
+    [(1.0, False), (1.2, False), (1.0, True)],
+    ids=["ahead", "penalties", "own vocabulary"],
+)
 def test_a_captured_step_waits_for_its_tokens_and_for_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, repetition_penalty: float
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: str,
+    repetition_penalty: float,
+    own_ids: bool,
 ) -> None:
     decoder = decoder_of(tmp_path, torch.bfloat16, Probabilistic(), backend)
+    if own_ids:
+        decoder = with_own_ids(decoder)
     engine = Engine.of(decoder, Limits(num_slots=4, max_len=128))
     for seed in range(4):
         params = SamplingParams(seed=seed, repetition_penalty=repetition_penalty)
