@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from ..adapters.config_file import read_config_file
+from ..adapters.forward_choice import why_no_triton
 from ..backends import BACKENDS
 from ..core.errors import ConfigError
 from .config import Config
@@ -51,15 +53,16 @@ def generate(
         measured = measure(run, partial(print_fragment, console))
     plain = measure_plain(wired.decoder, request) if compare_plain else None
     if json_only:
-        sys.stdout.write(json.dumps(as_json(measured, plain, wired.decoder.policy)) + "\n")
+        sys.stdout.write(json.dumps(as_json(measured, plain, wired.decoder)) + "\n")
     else:
         print_summary(console, config.backend, wired.decoder, measured, plain)
     return measured.result.finish_reason is not FinishReason.ERROR
 
 
 def list_backends() -> None:
-    """Print which backends can be used, and what the others lack."""
-    print_backends(Console(highlight=False), BACKENDS.values())
+    """Print which backends and forwards can be used, and what the others lack."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    print_backends(Console(highlight=False), BACKENDS.values(), why_no_triton(device))
 
 
 def read_config(config_file: Path | None, options: Sequence[tuple[Option, Any]]) -> Config:

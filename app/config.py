@@ -2,6 +2,7 @@
 
 from attrs import field, frozen
 
+from ..adapters.forward_choice import check_forward
 from ..core.checks import check_integer
 from ..core.errors import InvalidInputError
 from ..core.policies import Probabilistic
@@ -30,9 +31,10 @@ class ModelsConfig:
         device: cpu, cuda or cuda:N.
         max_model_len: a context shorter than the target's own.
         num_threads: CPU threads; None for as many as the target's size is worth.
+        forward: auto, triton or torch: what computes decode steps on a GPU.
 
     Raises:
-        InvalidInputError: the dtype is unknown, or the number of threads below 1.
+        InvalidInputError: the dtype or the forward is unknown, or the number of threads below 1.
     """
 
     target: str | None = None
@@ -41,8 +43,10 @@ class ModelsConfig:
     device: str = "cpu"
     max_model_len: int | None = None
     num_threads: int | None = None
+    forward: str = "auto"
 
     def __attrs_post_init__(self) -> None:
+        check_forward(self.forward)
         if self.dtype is not None and self.dtype not in DTYPES:
             raise InvalidInputError(f"dtype: expected {' or '.join(DTYPES)}, got {self.dtype!r}")
         if self.num_threads is not None:

@@ -54,6 +54,12 @@ def _drafters() -> Iterable[str]:
     return DRAFTERS
 
 
+def _forwards() -> Iterable[str]:
+    from ..adapters.forward_choice import FORWARDS  # noqa: PLC0415, imports torch
+
+    return FORWARDS
+
+
 @frozen
 class Option:
     """One flag.
@@ -84,6 +90,7 @@ OPTIONS = (
     Option("--dtype", "models.dtype", str, "float32, bfloat16 or float16."),
     Option("--device", "models.device", str, "cpu, cuda or cuda:N.  [default: cpu]"),
     Option("--threads", "models.num_threads", int, "CPU threads.  [default: by the target's size]"),
+    Option("--forward", "models.forward", Name(_forwards), "What computes.  [default: auto]"),
     Option("--backend", "backend", Name(_backends), "What verifies.  [default: reference]"),
     Option(
         "--policy",

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ..backends.registry import Backend
-from ..core.policies import Policy
 from .decoder import Decoder
 from .generate import Measured
 from .request import FinishReason, Fragment, TokenKind
@@ -70,6 +69,7 @@ def _rows(
     if result.total_variation is not None:
         yield "total variation", f"{result.total_variation:.3f} per token"
     yield "backend", backend
+    yield "forward", decoder.target.forward_name
     yield "seed", str(result.seed)
     yield "ended by", _ending(measured)
 
@@ -86,7 +86,7 @@ def _ending(measured: Measured) -> str:
     return f"{result.finish_reason}: {str(result.status.name).lower().replace('_', ' ')}"
 
 
-def as_json(measured: Measured, plain: Measured | None, policy: Policy) -> dict[str, Any]:
+def as_json(measured: Measured, plain: Measured | None, decoder: Decoder) -> dict[str, Any]:
     """What machines read.
 
     `logprobs` and the plain speed are there only if they were asked for; the total variation is
@@ -101,9 +101,10 @@ def as_json(measured: Measured, plain: Measured | None, policy: Policy) -> dict[
         "acceptance_length": figures.acceptance_length,
         "acceptance_rate_per_pos": list(figures.acceptance_rate_per_pos),
         "tokens_per_second": measured.tokens_per_second,
-        "policy": policy.name,
-        "lossless": policy.lossless,
+        "policy": decoder.policy.name,
+        "lossless": decoder.policy.lossless,
         "total_variation": result.total_variation,
+        "forward": decoder.target.forward_name,
     }
     if plain is not None:
         stats["plain_tokens_per_second"] = plain.tokens_per_second
@@ -127,11 +128,20 @@ def _finite(logprob: float) -> float | None:
     return logprob if math.isfinite(logprob) else None
 
 
-def print_backends(console: Console, backends: Iterable[Backend]) -> None:
-    """Print which backends can be used, and what the others lack."""
+def print_backends(console: Console, backends: Iterable[Backend], no_triton: str | None) -> None:
+    """Print which backends and forwards can be used, and what the others lack.
+
+    Args:
+        console: where to print.
+        backends: all of them.
+        no_triton: why Triton's forward cannot be used.
+    """
     table = Table.grid(padding=(0, 2))
     for backend in backends:
         table.add_row(Text(backend.name, style="bold"), _state(backend), backend.summary)
+    forward = Text("forward triton", style="bold")
+    state = "usable" if no_triton is None else f"unusable: {no_triton}"
+    table.add_row(forward, state, "kernels for decode steps; else torch's libraries compute")
     console.print(table)
 
 

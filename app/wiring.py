@@ -175,4 +175,10 @@ def _load(
     directory: Path, models: ModelsConfig, max_model_len: int | None = None
 ) -> TransformerModel:
     dtype = None if models.dtype is None else getattr(torch, models.dtype)
-    return load_model(directory, dtype=dtype, device=models.device, max_model_len=max_model_len)
+    return load_model(
+        directory,
+        dtype=dtype,
+        device=models.device,
+        max_model_len=max_model_len,
+        forward=models.forward,
+    )

@@ -99,6 +99,11 @@ class LanguageModel(Protocol[Cache]):
         """Where it computes."""
         ...
 
+    @property
+    def forward_name(self) -> str:
+        """What computes its decode steps, for the record: `triton`, `torch` or another name."""
+        ...
+
     def new_cache(self, num_slots: int, max_len: int) -> Cache:
         """Room for max_len positions in each of num_slots slots."""
         ...

@@ -60,6 +60,7 @@ MODELS = (
     click.option("--dtype", help="float32, bfloat16 or float16."),
     click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N."),
     click.option("--max-model-len", type=int, help="A context shorter than the target's own."),
+    click.option("--forward", help="auto, triton or torch.  [default: auto]"),
     click.option("--threads", "num_threads", type=int, help="CPU threads."),
 )
 

@@ -243,6 +243,7 @@ def _random(
         max_model_len=max_model_len,
         seed=_SEEDS[role],
         layer_decay=layer_decay,
+        forward=models.forward,
     )
 
 

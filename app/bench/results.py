@@ -24,7 +24,7 @@ class BenchResults:
 
     Attributes:
         date: of the day, in UTC.
-        machine: device, versions and the target's dtype.
+        machine: device, versions, and the target's dtype and forward.
         models: names of target and draft.
         load: what every run was given to do.
         runs: in the order of the sweep.

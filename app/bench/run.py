@@ -72,7 +72,7 @@ class Bench:
         )
         return BenchResults(
             date=datetime.now(UTC).date().isoformat(),
-            machine=describe(self.pair.target.device) | {"dtype": self._dtype},
+            machine=describe(self.pair.target.device) | self._computed,
             models=self.pair.names,
             load=self.load,
             runs=runs,
@@ -80,8 +80,10 @@ class Bench:
         )
 
     @property
-    def _dtype(self) -> str:
-        return str(self.pair.target.dtype).removeprefix("torch.")
+    def _computed(self) -> dict[str, str]:
+        target = self.pair.target
+        dtype = str(target.dtype).removeprefix("torch.")
+        return {"dtype": dtype, "forward": target.forward_name}
 
     def _sampling(self) -> dict[str, float]:
         usual = asdict(SamplingParams(), recurse=False)

@@ -14,7 +14,7 @@ from acceptor.core import POLICIES
 
 STATS = (
     "num_drafts num_draft_tokens num_accepted_tokens acceptance_rate acceptance_length "
-    "acceptance_rate_per_pos tokens_per_second policy lossless total_variation"
+    "acceptance_rate_per_pos tokens_per_second policy lossless total_variation forward"
 )
 LOSSY = {policy.name for policy in POLICIES.values() if not policy.lossless}
 Acceptor = Callable[..., tuple[int | str, str, str]]
@@ -67,7 +67,7 @@ def test_people_see_prompt_text_and_a_table(acceptor: Acceptor) -> None:
     assert text == "The old house stood" + json.loads(acceptor(*QUICK, "--json")[1])["text"]
     assert ", ".join(rows) == (
         "tokens/s, plain tokens/s, speed-up, acceptance rate, acceptance length, "
-        "rate per position, policy, backend, seed, ended by"
+        "rate per position, policy, backend, forward, seed, ended by"
     )
     assert rows["policy"].split() == ["probabilistic", "(lossless)"]
     assert rows["seed"].strip() == "7"
@@ -146,7 +146,21 @@ def test_colours_on_a_terminal_and_none_in_a_pipe(
 def test_backends_says_what_is_installed(acceptor: Acceptor) -> None:
     code, out, err = acceptor("backends")
     assert (code, err) == (0, "")
-    assert "reference  installed  plain PyTorch" in out
+    lines = [line.split() for line in out.splitlines()]
+    assert ["reference", "installed"] in [words[:2] for words in lines]
+    assert ["forward", "triton", "unusable:"] in [words[:3] for words in lines]
+
+
+def test_a_forward_can_be_chosen(acceptor: Acceptor) -> None:
+    answer = json.loads(acceptor(*QUICK, "--json", "--max-tokens", "2", "--forward", "torch")[1])
+    assert answer["stats"]["forward"] == "torch"
+    for name, message in (
+        ("triton", "forward triton: expected a CUDA device, got cpu"),
+        ("cuda", "forward: expected auto or triton or torch, got"),
+    ):
+        code, out, err = acceptor(*QUICK, "--forward", name)
+        assert (code, out) == (2, "")
+        assert message in err
 
 
 def test_help_is_there_without_torch_and_names_every_policy_and_backend(

@@ -29,6 +29,7 @@ class TableModel:
     table: Tensor
     max_model_len: int = 512
     device: torch.device = torch.device("cpu")
+    forward_name: str = "table"
 
     @property
     def vocab_size(self) -> int:
