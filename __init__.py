@@ -1,5 +1,5 @@
 """acceptor decides which draft tokens survive in speculative decoding, exactly and fast.
 
 The values, policies and ports are in `acceptor.core`; `acceptor.backends.load_sampler` makes the
-samplers. This module refuses to import either: importing it costs nothing.
+samplers. This module imports neither, so importing it costs nothing.
 """

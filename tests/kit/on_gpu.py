@@ -1,7 +1,4 @@
-"""Batches of a real vocabulary on a CUDA device, and how fused backends are held to the reference.
-
-It refuses to tolerate a difference that the near-tie rule does not excuse.
-"""
+"""Batches of a real vocabulary on a CUDA device, and fused backends held to the reference."""
 
 from functools import cache
 from typing import Any
