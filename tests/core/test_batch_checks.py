@@ -1,6 +1,6 @@
 """A batch that cannot be right is refused by name, and no value is ever read to find out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -115,38 +115,33 @@ def test_a_good_batch_is_built_without_reading_it(device: torch.device) -> None:
     check_sample_fits(sample, params)
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG_FOR_VERIFY)
-def test_a_wrong_tensor_of_a_verify_batch_is_named(name: str, value: object) -> None:
-    tensors = verify_tensors(torch.device("cpu")) | {name: value}
-    with nothing_read(), pytest.raises(InvalidInputError, match=rf"^{name}\b.*: expected .*, got "):
-        VerifyBatch(**tensors)
+def both_kinds(verify: Iterable[Any], sample: Iterable[Any]) -> list[tuple[Any, Any, Any]]:
+    """(the batch's class, what makes its tensors, one of these) for each of both."""
+    verifying = [(VerifyBatch, verify_tensors, one) for one in verify]
+    return verifying + [(SampleBatch, sample_tensors, one) for one in sample]
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG_FOR_SAMPLE)
-def test_a_wrong_tensor_of_a_sample_batch_is_named(name: str, value: object) -> None:
-    tensors = sample_tensors(torch.device("cpu")) | {name: value}
+@pytest.mark.parametrize(("kind", "make", "wrong"), both_kinds(WRONG_FOR_VERIFY, WRONG_FOR_SAMPLE))
+def test_a_wrong_tensor_of_a_batch_is_named(kind: Any, make: Any, wrong: tuple[str, Any]) -> None:
+    name, value = wrong
+    tensors = make(torch.device("cpu")) | {name: value}
     with nothing_read(), pytest.raises(InvalidInputError, match=rf"^{name}\b.*: expected .*, got "):
-        SampleBatch(**tensors)
+        kind(**tensors)
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(verify_tensors(torch.device("meta"))) - {"target_logits"})
+    ("kind", "make", "name"),
+    both_kinds(
+        sorted({*verify_tensors(torch.device("meta"))} - {"target_logits"}),
+        sorted({*sample_tensors(torch.device("meta"))} - {"logits"}),
+    ),
 )
-def test_a_tensor_of_a_verify_batch_on_another_device_is_named(name: str) -> None:
-    wrong = verify_tensors(torch.device("meta"))[name]
-    tensors = verify_tensors(torch.device("cpu")) | {name: wrong}
+def test_a_tensor_of_a_batch_on_another_device_is_named(kind: Any, make: Any, name: str) -> None:
+    wrong = make(torch.device("meta"))[name]
+    tensors = make(torch.device("cpu")) | {name: wrong}
     expected = rf"^{name}\b.*: expected device cpu, got meta$"
     with nothing_read(), pytest.raises(InvalidInputError, match=expected):
-        VerifyBatch(**tensors)
-
-
-@pytest.mark.parametrize("name", sorted(set(sample_tensors(torch.device("meta"))) - {"logits"}))
-def test_a_tensor_of_a_sample_batch_on_another_device_is_named(name: str) -> None:
-    wrong = sample_tensors(torch.device("meta"))[name]
-    tensors = sample_tensors(torch.device("cpu")) | {name: wrong}
-    expected = rf"^{name}\b.*: expected device cpu, got meta$"
-    with nothing_read(), pytest.raises(InvalidInputError, match=expected):
-        SampleBatch(**tensors)
+        kind(**tensors)
 
 
 def test_an_id_map_is_checked_without_draft_logits_too() -> None:
@@ -214,8 +209,8 @@ def test_penalties_need_counts(device: torch.device) -> None:
 
 def test_more_logprobs_than_tokens_are_refused(device: torch.device) -> None:
     def asking_for(num_logprobs: int) -> SamplingTensors:
-        wishes = SamplingParams(seed=1, logprobs=num_logprobs)
-        return SamplingTensors.stack([wishes] * NUM_REQS, device)
+        params = SamplingParams(seed=1, logprobs=num_logprobs)
+        return SamplingTensors.stack([params] * NUM_REQS, device)
 
     verify, sample = VerifyBatch(**verify_tensors(device)), sample_tensors(device)
     check_verify_fits(verify, asking_for(VOCAB_SIZE))

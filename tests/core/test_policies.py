@@ -1,16 +1,20 @@
 """Policies as pure functions: thresholds and residuals of one request, against their formulas."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
+from attrs import evolve, fields
 from attrs.exceptions import FrozenInstanceError
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from acceptor.core import (
+    POLICIES,
     DraftView,
+    InvalidInputError,
     Policy,
     Probabilistic,
     RelaxedTopN,
@@ -20,6 +24,7 @@ from acceptor.core import (
     Synthetic,
     Typical,
 )
+from acceptor.core.policies import reports_total_variation
 
 INF = math.inf
 
@@ -55,36 +60,44 @@ def laws(draw: st.DrawFn, vocab_size: int = 5) -> Tensor:
     return (row / row.sum()).log()[None]
 
 
-POLICIES: list[Policy] = [
-    Strict(),
-    Strict(coupled=True),
-    Probabilistic(),
-    Synthetic((0.5, 0.25)),
-]
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_a_policy_is_a_value(policy: Policy) -> None:
-    assert hash(policy) == hash(type(policy)(**attributes(policy)))
-    assert policy == type(policy)(**attributes(policy))
-    assert len(set(POLICIES)) == len(POLICIES)
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_a_policy_is_a_value(policy: Any) -> None:
+    again = evolve(policy)
+    assert (again, hash(again)) == (policy, hash(policy))
     with pytest.raises((FrozenInstanceError, AttributeError)):
-        policy.anything = 1  # type: ignore[attr-defined]
-
-
-def attributes(policy: Policy) -> dict[str, object]:
-    return {name: getattr(policy, name) for name in type(policy).__match_args__}  # type: ignore[attr-defined]
+        policy.anything = 1
 
 
 def test_policies_say_what_they_are() -> None:
-    assert [(p.name, p.lossless, p.draft_stream) for p in POLICIES] == [
-        ("strict", True, Stream.DRAFT),
-        ("strict-coupled", True, Stream.TARGET),
-        ("probabilistic", True, Stream.DRAFT),
-        ("synthetic", False, Stream.DRAFT),
+    assert len({*POLICIES.values()}) == len(POLICIES)
+    lossy = {"typical", "relaxed", "fly", "synthetic"}
+    assert {p.name for p in POLICIES.values() if not p.lossless} == lossy
+    assert [p.name for p in POLICIES.values() if p.rule is Rule.LAST_SUCCESS] == ["block"]
+    assert [n for n, p in POLICIES.items() if p.draft_stream is not Stream.DRAFT] == [
+        "strict-coupled"
     ]
-    assert {p.rule for p in POLICIES} == {Rule.FIRST_FAILURE}
-    assert [p.uses_draft_probs for p in POLICIES] == [False, False, True, False]
+    reporting = {name for name, p in POLICIES.items() if reports_total_variation(p)}
+    assert reporting == lossy - {"synthetic"}
+    without = {name for name, p in POLICIES.items() if not p.uses_draft_probs}
+    assert without == {"strict", "strict-coupled", "synthetic"}
+
+
+PARAMETERS = [
+    (type(policy), field)
+    for policy in POLICIES.values()
+    for field in fields(type(policy))  # type: ignore[arg-type]
+    if field.metadata
+]
+
+
+@pytest.mark.parametrize(("kind", "parameter"), PARAMETERS)
+def test_a_parameter_keeps_to_the_range_that_it_declares(kind: Any, parameter: Any) -> None:
+    low, high = parameter.metadata["low"], parameter.metadata["high"]
+    for end in {low, min(high, 2**40)}:
+        assert getattr(kind(**{parameter.name: end}), parameter.name) == end
+    for value in (low - 1, high + 1, "1", None, math.nan, math.inf):
+        with pytest.raises(InvalidInputError, match=f"^{parameter.name}: expected .*, got "):
+            kind(**{parameter.name: value})
 
 
 @pytest.mark.parametrize("coupled", [False, True])
