@@ -3,14 +3,15 @@
 Accepted and final tokens are counted separately, so that figures add up by construction.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from ...core.statistics import AcceptanceStatistics
-from .latency import Distribution, Latencies
-from .served import ServedRequest, ServedStep
+from ..request import RequestRecord
+from .latency import SUCCESS, Distribution, Latencies
+from .load import Served
 from .throughput import duration_of, peak_concurrency, peak_output_throughput
 
 
@@ -46,30 +47,29 @@ class Acceptance:
         return self.num_recovered_tokens + self.num_bonus_tokens + self.num_plain_tokens
 
     @classmethod
-    def of(cls, requests: Iterable[ServedRequest]) -> "Acceptance":
+    def of(cls, records: Iterable[RequestRecord]) -> "Acceptance":
         """Over all steps of these requests, failed ones included."""
-        statistics, finals = AcceptanceStatistics(), dict.fromkeys(("plain", "bonus", "rest"), 0)
-        for request in requests:
-            for step in request.steps:
-                statistics.observe(step.num_draft_tokens, step.num_accepted)
-                finals[_kind_of_final(step)] += step.num_tokens - step.num_accepted
+        statistics, finals = AcceptanceStatistics(), Counter[str]()
+        for record in records:
+            # Only a last step, one that failed, can have emitted nothing.
+            num_silent = len(record.acceptance) - len(record.token_times)
+            emitted = [*(num_tokens for _, num_tokens in record.token_times), *[0] * num_silent]
+            steps = zip(emitted, record.acceptance, strict=True)
+            for num_tokens, (num_drafted, num_accepted) in steps:
+                statistics.observe(num_drafted, num_accepted)
+                kind = "bonus" if num_accepted == num_drafted else "recovered"
+                finals[kind if num_drafted else "plain"] += num_tokens - num_accepted
         return cls(
             num_drafts=statistics.num_drafts,
             num_draft_tokens=statistics.num_draft_tokens,
             num_accepted_tokens=statistics.num_accepted_tokens,
-            num_recovered_tokens=finals["rest"],
+            num_recovered_tokens=finals["recovered"],
             num_bonus_tokens=finals["bonus"],
             num_plain_tokens=finals["plain"],
             acceptance_rate=statistics.acceptance_rate,
             acceptance_length=statistics.acceptance_length,
             acceptance_rate_per_pos=tuple(statistics.acceptance_rate_per_pos),
         )
-
-
-def _kind_of_final(step: ServedStep) -> str:
-    if step.num_draft_tokens == 0:
-        return "plain"
-    return "bonus" if step.num_accepted == step.num_draft_tokens else "rest"
 
 
 @frozen(kw_only=True)
@@ -120,18 +120,22 @@ class Figures:
         return self.num_output_tokens / self.cpu_seconds if self.cpu_seconds else None
 
 
-def figures_of(requests: Sequence[ServedRequest], cpu_seconds: float = 0.0) -> Figures:
+def figures_of(served: Sequence[Served], cpu_seconds: float = 0.0) -> Figures:
     """Compute all figures; without requests they are 0."""
-    duration = duration_of(requests)
+    records = [one.record for one in served]
+    by_category = defaultdict[str, list[RequestRecord]](list)
+    for one in served:
+        by_category[one.category].append(one.record)
+    duration = duration_of(records)
     # A duration of 0 has no requests, and then every count is 0, too.
     seconds = duration or 1.0
-    num_successful = sum(request.succeeded for request in requests)
-    num_input = sum(request.prompt_len for request in requests)
-    num_output = sum(request.output_len for request in requests)
-    latencies = Latencies.of(requests)
+    num_successful = sum(record.status in SUCCESS for record in records)
+    num_input = sum(record.prompt_len for record in records)
+    num_output = sum(record.output_len for record in records)
+    latencies = asdict(Latencies.of(records))
     return Figures(
         num_successful=num_successful,
-        num_failed=len(requests) - num_successful,
+        num_failed=len(records) - num_successful,
         duration=duration,
         cpu_seconds=cpu_seconds,
         num_input_tokens=num_input,
@@ -139,21 +143,11 @@ def figures_of(requests: Sequence[ServedRequest], cpu_seconds: float = 0.0) -> F
         request_throughput=num_successful / seconds,
         output_throughput=num_output / seconds,
         total_throughput=(num_input + num_output) / seconds,
-        peak_output_throughput=peak_output_throughput(requests),
-        peak_concurrency=peak_concurrency(requests),
-        ttft=Distribution.of(latencies.ttft),
-        tpot=Distribution.of(latencies.tpot),
-        itl=Distribution.of(latencies.itl),
-        e2el=Distribution.of(latencies.e2el),
-        acceptance=Acceptance.of(requests),
+        peak_output_throughput=peak_output_throughput(records),
+        peak_concurrency=peak_concurrency(records),
+        **{name: Distribution.of(values) for name, values in latencies.items()},
+        acceptance=Acceptance.of(records),
         acceptance_by_category={
-            category: Acceptance.of(members) for category, members in _by_category(requests).items()
+            category: Acceptance.of(members) for category, members in by_category.items()
         },
     )
-
-
-def _by_category(requests: Iterable[ServedRequest]) -> dict[str, list[ServedRequest]]:
-    grouped = defaultdict[str, list[ServedRequest]](list)
-    for request in requests:
-        grouped[request.category].append(request)
-    return dict(grouped)

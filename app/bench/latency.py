@@ -1,8 +1,4 @@
-"""Latencies of requests, in milliseconds, by the field's names.
-
-A step of speculative decoding emits several tokens at once, so inter-token latency is measured
-between steps. Failed requests do not count.
-"""
+"""Latencies of requests, in milliseconds, by the field's names."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -11,9 +7,10 @@ import numpy as np
 from attrs import frozen
 
 from ...core.errors import InvalidInputError
-from .served import ServedRequest
+from ..request import FinishReason, RequestRecord
 
 MILLISECONDS = 1e3
+SUCCESS = (FinishReason.STOP, FinishReason.LENGTH)
 PERCENTILES = (*range(0, 100, 5), 99, 100)
 
 
@@ -62,45 +59,36 @@ class Distribution:
 
 @frozen
 class Latencies:
-    """Measured values, in milliseconds.
+    """Measured values of requests that succeeded, in milliseconds.
+
+    A step of speculative decoding emits several tokens at once, so inter-token latency is measured
+    between steps.
 
     Attributes:
         ttft: time to first token: from the arrival, waiting and the prompt included.
-        tpot: time per output token of each request, the first one left out.
+        tpot: time per output token of each request, the first step left out.
         itl: inter-token latency: between steps that emitted tokens.
         e2el: end-to-end latency of each request.
     """
 
-    ttft: tuple[float, ...]
-    tpot: tuple[float, ...]
-    itl: tuple[float, ...]
-    e2el: tuple[float, ...]
+    ttft: Sequence[float]
+    tpot: Sequence[float]
+    itl: Sequence[float]
+    e2el: Sequence[float]
 
     @classmethod
-    def of(cls, requests: Iterable[ServedRequest]) -> "Latencies":
-        """Of all requests that succeeded."""
-        served = [request for request in requests if request.succeeded and request.steps]
+    def of(cls, records: Iterable[RequestRecord]) -> "Latencies":
+        """Of all that ended as they should."""
+        ended = [one for one in records if one.status in SUCCESS and one.token_times]
+        pairs = [pair for one in ended for pair in pairwise(one.token_times)]
         return cls(
-            ttft=_milliseconds(request.time_to_first_token for request in served),
-            tpot=_milliseconds(_per_token(request) for request in served if _has_rest(request)),
-            itl=_milliseconds(
-                after.time - before.time
-                for request in served
-                for before, after in pairwise(request.steps)
-            ),
-            e2el=_milliseconds(request.end_to_end for request in served),
+            ttft=[MILLISECONDS * (one.token_times[0][0] - one.arrival_time) for one in ended],
+            tpot=[
+                MILLISECONDS * (one.token_times[-1][0] - one.token_times[0][0]) / num_rest
+                for one in ended
+                # The first step's tokens came together, at the time of the first.
+                if (num_rest := one.output_len - one.token_times[0][1])
+            ],
+            itl=[MILLISECONDS * (after - before) for (before, _), (after, _) in pairs],
+            e2el=[MILLISECONDS * (one.finish_time - one.arrival_time) for one in ended],
         )
-
-
-def _milliseconds(seconds: Iterable[float]) -> tuple[float, ...]:
-    return tuple(MILLISECONDS * value for value in seconds)
-
-
-def _has_rest(request: ServedRequest) -> bool:
-    return request.output_len > request.steps[0].num_tokens
-
-
-def _per_token(request: ServedRequest) -> float:
-    # The first step's tokens came together, at the time of the first.
-    rest = request.output_len - request.steps[0].num_tokens
-    return (request.steps[-1].time - request.steps[0].time) / rest

@@ -11,8 +11,7 @@ from typing import Protocol
 import numpy as np
 from attrs import define, field, frozen
 
-from ..request import GenerationRequest, Progress
-from .served import ServedRequest
+from ..request import GenerationRequest, Progress, RequestRecord
 
 
 class Serving(Protocol):
@@ -38,6 +37,14 @@ class Arrival:
     request: GenerationRequest
     category: str
     at: float = 0.0
+
+
+@frozen
+class Served:
+    """What the engine recorded of a request that has ended, and the category of its prompt."""
+
+    record: RequestRecord
+    category: str
 
 
 @frozen
@@ -70,9 +77,9 @@ class LoadRun:
     max_concurrency: int
     on_step: Callable[[Gain], None]
     _inside: dict[int, str] = field(factory=dict, init=False)
-    _served: list[ServedRequest] = field(factory=list, init=False)
+    _served: list[Served] = field(factory=list, init=False)
 
-    def serve(self, arrivals: Iterable[Arrival]) -> list[ServedRequest]:
+    def serve(self, arrivals: Iterable[Arrival]) -> list[Served]:
         """Serve all of them, in the order in which they come; the result is as they ended."""
         waiting = deque(sorted(arrivals, key=lambda arrival: arrival.at))
         began = perf_counter()
@@ -95,5 +102,5 @@ class LoadRun:
             num_tokens += len(event.token_ids)
             if event.record is not None:
                 category = self._inside.pop(event.request_index)
-                self._served.append(ServedRequest.of(event.record, category))
+                self._served.append(Served(event.record, category))
         self.on_step(Gain(num_tokens, len(self._served) - num_before))

@@ -1,13 +1,16 @@
 """The figures of a benchmark add up, and are what their names say."""
 
+from collections.abc import Sequence
+
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptor.app.bench.figures import figures_of
 from acceptor.app.bench.latency import Distribution, Latencies
+from acceptor.app.bench.load import Served
 from acceptor.app.bench.rows import sections
-from acceptor.app.bench.served import ServedRequest, ServedStep
 from acceptor.app.bench.throughput import peak_concurrency, peak_output_throughput
 from acceptor.app.request import FinishReason, RequestRecord
 from kit.bench_sums import assert_figures_add_up
@@ -22,23 +25,38 @@ def steps(draw: st.DrawFn) -> tuple[int, int, int]:
     return num_accepted + has_final, num_draft_tokens, num_accepted
 
 
-@st.composite
-def served(draw: st.DrawFn) -> ServedRequest:
-    began = draw(st.floats(0, 5))
-    made = draw(st.lists(steps(), min_size=1, max_size=8))
-    times = sorted(draw(st.lists(st.floats(5.5, 9), min_size=len(made), max_size=len(made))))
-    return ServedRequest(
-        category=draw(st.sampled_from(("verse", "prose"))),
-        prompt_len=draw(st.integers(1, 9)),
-        arrival_time=began,
+def record_of(
+    arrival: float,
+    times: Sequence[float],
+    made: Sequence[tuple[int, int, int]],
+    status: FinishReason = FinishReason.LENGTH,
+) -> RequestRecord:
+    token_times = tuple((time, step[0]) for time, step in zip(times, made, strict=False))
+    return RequestRecord(
+        request_id=7,
+        arrival_time=arrival,
+        first_token_time=times[0],
         finish_time=times[-1],
-        succeeded=draw(st.booleans()),
-        steps=tuple(ServedStep(time, *step) for time, step in zip(times, made, strict=True)),
+        token_times=token_times,
+        prompt_len=3,
+        output_len=sum(num_tokens for _, num_tokens in token_times),
+        status=status,
+        error="",
+        acceptance=tuple(step[1:] for step in made),
     )
 
 
+@st.composite
+def served(draw: st.DrawFn) -> Served:
+    made = draw(st.lists(steps(), min_size=1, max_size=8))
+    times = sorted(draw(st.lists(st.floats(5.5, 9), min_size=len(made), max_size=len(made))))
+    status = draw(st.sampled_from(FinishReason))
+    record = record_of(draw(st.floats(0, 5)), times, made, status)
+    return Served(record, draw(st.sampled_from(("verse", "prose"))))
+
+
 @given(st.lists(served(), min_size=1, max_size=6))
-def test_figures_add_up(requests: list[ServedRequest]) -> None:
+def test_figures_add_up(requests: list[Served]) -> None:
     figures = figures_of(requests)
     assert figures.num_successful + figures.num_failed == len(requests)
     assert_figures_add_up(figures)
@@ -51,29 +69,22 @@ def test_figures_add_up(requests: list[ServedRequest]) -> None:
 
 
 def request(
-    arrival: float, *times: float, tokens: int = 1, succeeded: bool = True
-) -> ServedRequest:
-    return ServedRequest(
-        category="all",
-        prompt_len=3,
-        arrival_time=arrival,
-        finish_time=times[-1],
-        succeeded=succeeded,
-        steps=tuple(ServedStep(time, tokens, 0, 0) for time in times),
-    )
+    arrival: float, *times: float, tokens: int = 1, status: FinishReason = FinishReason.STOP
+) -> RequestRecord:
+    return record_of(arrival, times, [(tokens, 0, 0)] * len(times), status)
 
 
 def test_latencies_are_milliseconds_between_what_they_name() -> None:
     latencies = Latencies.of([request(1.0, 1.5, 1.7, 2.1, tokens=2)])
-    assert latencies.ttft == pytest.approx((500.0,))
-    assert latencies.itl == pytest.approx((200.0, 400.0))
-    assert latencies.tpot == pytest.approx((150.0,))
-    assert latencies.e2el == pytest.approx((1100.0,))
+    assert latencies.ttft == pytest.approx([500.0])
+    assert latencies.itl == pytest.approx([200.0, 400.0])
+    assert latencies.tpot == pytest.approx([150.0])
+    assert latencies.e2el == pytest.approx([1100.0])
 
 
 def test_latencies_leave_out_what_failed_and_what_has_no_rest() -> None:
-    latencies = Latencies.of([request(0, 1, 2, succeeded=False), request(0, 1)])
-    assert (latencies.ttft, latencies.tpot, latencies.itl) == ((1000.0,), (), ())
+    latencies = Latencies.of([request(0, 1, 2, status=FinishReason.CANCELLED), request(0, 1)])
+    assert (latencies.ttft, latencies.tpot, latencies.itl) == ([1000.0], [], [])
 
 
 def test_percentiles_are_interpolated() -> None:
@@ -93,32 +104,23 @@ def test_concurrency_counts_who_overlaps() -> None:
 
 
 def test_a_request_that_failed_counts_as_failed_and_its_tokens_count() -> None:
-    record = RequestRecord(
-        request_id=7,
-        arrival_time=1.0,
-        first_token_time=2.0,
-        finish_time=4.0,
-        token_times=((2.0, 3), (3.0, 1)),
-        prompt_len=5,
-        output_len=4,
-        status=FinishReason.ERROR,
-        error="something was wrong",
-        acceptance=((4, 2), (4, 0), (4, 0)),
-    )
-    figures = figures_of([ServedRequest.of(record, "all")])
+    made = [(3, 4, 2), (1, 4, 0)]
+    record = record_of(1.0, (2.0, 3.0), made, FinishReason.ERROR)
+    silent = evolve(record, acceptance=(*record.acceptance, (4, 0)), finish_time=4.0)
+    figures = figures_of([Served(silent, "all")])
     assert (figures.num_successful, figures.num_failed, figures.num_output_tokens) == (0, 1, 4)
     assert figures.acceptance.num_drafts == 3
     assert_figures_add_up(figures)
 
 
 def test_processor_time_is_shown_where_it_was_taken() -> None:
-    served = [request(0, 1, 2, tokens=3)]
+    served = [Served(request(0, 1, 2, tokens=3), "all")]
     assert figures_of(served, cpu_seconds=1.5).tokens_per_cpu_second == pytest.approx(4)
     assert figures_of(served).tokens_per_cpu_second is None
 
 
 def test_every_row_of_the_tables_can_be_written() -> None:
-    figures = figures_of([request(0, 1, 2)])
+    figures = figures_of([Served(request(0, 1, 2), "all")])
     written = {
         row.name: (row.text(figures), row.difference(figures, figures))
         for _, rows in sections(2)
