@@ -162,12 +162,6 @@ def test_the_residual_of_a_one_hot_draft_is_the_target_without_it() -> None:
     assert residual.exp().tolist() == pytest.approx([0.2, 0.3, 0.0], rel=1e-15)
 
 
-def test_the_residual_of_equal_laws_is_empty() -> None:
-    p = log_rows([0.2, 0.3, 0.5], [1, 0, 0])
-    residual = Probabilistic().log_residual(view([2], p, p[:1]), 0)
-    assert residual.tolist() == [-INF] * 3
-
-
 def test_synthetic_thresholds_are_conditional_rates() -> None:
     policy: Policy = Synthetic((0.8, 0.4, 0.0, 0.0))
     thresholds = policy.log_thresholds(view([0] * 5, log_rows(*[[1.0]] * 6)))

@@ -53,7 +53,7 @@ def test_two_tokens_win_in_proportion_by_numeric_integration(ratio: float) -> No
     assert (winners == 0).double().mean().item() == pytest.approx(ratio / (ratio + 1), abs=3e-3)
 
 
-@pytest.mark.parametrize("ratio", [0.25, 1.0, 7.0])
+@pytest.mark.parametrize("ratio", [0.25, 7.0])
 def test_two_blocks_win_in_proportion_to_their_mass(ratio: float) -> None:
     points = grid(100)
     pairs = torch.cartesian_prod(points, points)

@@ -1,7 +1,8 @@
 """Three ways to say a synthetic acceptance rate, against the published answers."""
 
 import math
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import mul
 from typing import Any
 
 import pytest
@@ -38,32 +39,21 @@ def test_the_decay_is_raised_just_enough() -> None:
 
 
 @given(rates, lengths)
-def test_the_mean_of_the_rates_is_the_rate(mean: float, num_spec_tokens: int) -> None:
+def test_the_mean_is_the_rate_and_conditional_rates_decay(
+    mean: float, num_spec_tokens: int
+) -> None:
     policy = Synthetic.from_acceptance_rate(mean, num_spec_tokens)
+    conditional = policy.conditional_rates
     assert len(policy.rates) == num_spec_tokens
     assert sum(policy.rates) / num_spec_tokens == pytest.approx(mean, rel=1e-12, abs=1e-300)
-
-
-@given(rates, lengths)
-def test_rates_never_rise_and_conditional_rates_decay(mean: float, num_spec_tokens: int) -> None:
-    policy = Synthetic.from_acceptance_rate(mean, num_spec_tokens)
-    assert all(0 <= rate <= 1 for rate in policy.rates)
+    assert all(0 <= rate <= 1 for rate in (*policy.rates, *conditional))
     assert all(b <= a for a, b in pairwise(policy.rates))
-    conditional = policy.conditional_rates
-    assert all(0 <= rate <= 1 for rate in conditional)
+    products = [*accumulate(conditional, mul)]
+    assert products == pytest.approx(list(policy.rates), rel=1e-12, abs=1e-300)
     if policy.rates[-1] > 1e-250:
         decays = [b / a for a, b in pairwise(conditional)]
         assert decays == pytest.approx([decays[0]] * len(decays) if decays else [], rel=1e-9)
         assert all(decay >= 0.85 * (1 - 1e-9) for decay in decays)
-
-
-@given(rates, lengths)
-def test_conditional_rates_multiply_to_the_rates(mean: float, num_spec_tokens: int) -> None:
-    policy = Synthetic.from_acceptance_rate(mean, num_spec_tokens)
-    products = [
-        math.prod(policy.conditional_rates[: place + 1]) for place in range(num_spec_tokens)
-    ]
-    assert products == pytest.approx(list(policy.rates), rel=1e-12, abs=1e-300)
 
 
 @given(st.floats(0, 1), lengths)
@@ -88,13 +78,10 @@ def test_the_ends_are_exact() -> None:
     assert Synthetic.from_acceptance_length(1, 8).rates == (0.0,) * 8
 
 
-def test_drafts_of_no_tokens_have_no_rates() -> None:
+def test_there_are_no_rates_without_tokens_and_none_behind_a_rate_of_0() -> None:
     assert Synthetic.from_acceptance_rate(0.5, 0).rates == ()
     assert Synthetic.from_acceptance_length(1, 0).rates == ()
     assert Synthetic(()).conditional_rates == ()
-
-
-def test_what_follows_a_rate_of_zero_is_never_accepted() -> None:
     assert Synthetic((0.5, 0.0, 0.0)).conditional_rates == (0.5, 0.0, 0.0)
 
 
@@ -104,16 +91,16 @@ def test_a_wrong_list_is_named(given_rates: Any) -> None:
         Synthetic(given_rates)
 
 
-@pytest.mark.parametrize("value", [-0.01, 1.01, math.nan, math.inf, "1", None, True])
-def test_a_wrong_rate_is_named(value: Any) -> None:
-    with pytest.raises(InvalidInputError, match=r"^acceptance_rate: expected .*, got "):
-        Synthetic.from_acceptance_rate(value, 3)
-
-
-@pytest.mark.parametrize("value", [0.99, 4.01, math.nan, math.inf, "1", None, True])
-def test_a_wrong_length_is_named(value: Any) -> None:
-    with pytest.raises(InvalidInputError, match=r"^acceptance_length: expected .*, got "):
-        Synthetic.from_acceptance_length(value, 3)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("acceptance_rate", value) for value in (-0.01, 1.01, math.nan, math.inf, "1", None)],
+        *[("acceptance_length", value) for value in (0.99, 4.01, math.nan, math.inf, "1", True)],
+    ],
+)
+def test_a_wrong_rate_or_length_is_named(name: str, value: Any) -> None:
+    with pytest.raises(InvalidInputError, match=rf"^{name}: expected .*, got "):
+        getattr(Synthetic, f"from_{name}")(value, 3)
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, None, True])
