@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -87,6 +88,7 @@ def third_parties(path: Path) -> Iterator[str]:
         yield from {name.split(".")[0] for name in names} - sys.stdlib_module_names
 
 
+@cache
 def modules_after(module: str) -> set[str]:
     program = f"import sys, {module}; print(*sys.modules)"
     command = [sys.executable, "-c", program]
