@@ -1,1 +1,8 @@
-"""Choosing K and policy: a model of goodput from one measured run, and what it recommends."""
+"""`acceptor tune`: measures one run, predicts tokens per second, and recommends policy and K.
+
+`command` holds the flags, `main` turns them into a `tuner.Tuner`. For each policy `measure` serves
+requests through an engine whose steps a `probe` times. From these come a `profile` of how far
+drafts are accepted and the `costs` of a step, and from both `goodput` predicts. `results` holds all
+of it, `tables` and `curve` show it. `adaptive` chooses K anew in each step by the same model, for
+`acceptor bench --adaptive`.
+"""

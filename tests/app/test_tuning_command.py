@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from acceptor.app.cli import main
+from acceptor.app.tuning import tuner
 from acceptor.app.tuning.results import read_results
 from acceptor.core import ConfigError, Synthetic
 
@@ -28,7 +29,10 @@ def tune(capsys: pytest.CaptureFixture[str]) -> Acceptor:
     return run
 
 
-def test_it_measures_predicts_checks_and_recommends(tune: Acceptor, tmp_path: Path) -> None:
+def test_it_measures_predicts_checks_and_recommends(
+    tune: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner, "CHECK_ROUNDS", 1)
     file, curve = tmp_path / "tuned.json", tmp_path / "curve.svg"
     load = ("--policy", "block", "--concurrency", "1,2", "--predict-concurrency", 3)
     markdown = tmp_path / "tuned.md"
