@@ -20,7 +20,8 @@ def read_rope(config: JsonObject, head_dim: int) -> Rope:
     Raises:
         CheckpointError: a field is unknown, unsupported, missing or unfit.
     """
-    section = config.section("rope_parameters" if "rope_parameters" in config else "rope_scaling")
+    # As in transformers, the older spelling wins where both are there.
+    section = config.section("rope_scaling" if config.value("rope_scaling") else "rope_parameters")
     kind = section.text("rope_type", section.text("type", "default"))
     if kind not in _READERS:
         raise section.error("rope_type", " or ".join(_READERS), kind)
@@ -91,9 +92,9 @@ def _yarn_attention(section: JsonObject, factor: float) -> float:
 
 
 def _original_length(section: JsonObject, config: JsonObject) -> int:
-    name = "original_max_position_embeddings"
-    default = config.value(name, config.value("max_position_embeddings"))
-    return section.integer(name, 1, default=default)
+    if _ORIGINAL in config:
+        return config.integer(_ORIGINAL, 1)
+    return section.integer(_ORIGINAL, 1, default=config.value("max_position_embeddings"))
 
 
 _ORIGINAL = "original_max_position_embeddings"

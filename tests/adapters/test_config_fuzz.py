@@ -1,0 +1,103 @@
+"""Any config gives transformers' logits or is refused by name."""
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from acceptor.adapters import load_model
+from acceptor.core import AcceptorError
+
+BASE: dict[str, Any] = {
+    "vocab_size": 29,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "head_dim": 4,
+}
+NAMES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+ROPES: list[Any] = [
+    None,
+    {},
+    {"rope_theta": 50.0},
+    {"rope_type": "default", "rope_theta": 20.0},
+    {"type": "linear", "factor": 3.0},
+    {"rope_type": "linear", "type": "dynamic", "factor": 2.0, "rope_theta": 30.0},
+    {"rope_type": "dynamic", "factor": 2.0},
+    LLAMA3 | {"original_max_position_embeddings": 16},
+    LLAMA3 | {"original_max_position_embeddings": 8, "rope_theta": 100.0},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+    {"type": "yarn", "factor": 2.0, "beta_fast": 16.0, "beta_slow": 2.0, "rope_theta": 40.0},
+    {"rope_type": "yarn", "factor": 4.0, "attention_factor": 0.7, "truncate": False},
+    {"rope_type": "longrope", "factor": 2.0},
+    "linear",
+]
+VALUES: dict[str, list[Any]] = {
+    "rope_parameters": ROPES,
+    "rope_scaling": ROPES,
+    "rope_theta": [25.0, 1e6, 1.0, None],
+    "original_max_position_embeddings": [16, 32],
+    "partial_rotary_factor": [1.0, 0.5],
+    "attention_bias": [True, False],
+    "mlp_bias": [True, False],
+    "tie_word_embeddings": [True, False],
+    "rms_norm_eps": [1e-3, 1e-6],
+    "hidden_act": ["silu", "gelu"],
+    "sliding_window": [5, None],
+    "use_sliding_window": [True, False],
+    "max_window_layers": [0, 1, 2],
+    "layer_types": [["sliding_attention", "full_attention"], ["full_attention"] * 2],
+    "num_key_value_heads": [1, 4],
+    "head_dim": [8, 4, None],
+}
+NUM_TOKENS = 40
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("seed", range(240))
+def test_any_config_gives_the_reference_s_logits_or_is_refused(seed: int, tmp_path: Path) -> None:
+    random = Random(seed)  # noqa: S311, no secret
+    kind = random.choice(list(NAMES))
+    names = random.sample(list(VALUES), random.randint(1, 4))
+    names += ["rope_parameters", "rope_scaling"] if random.random() < 0.3 else []
+    changes = {name: random.choice(VALUES[name]) for name in names}
+    config = {"model_type": kind, "architectures": [f"{NAMES[kind]}ForCausalLM"]} | BASE | changes
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    try:
+        reference = random_reference(tmp_path)
+    except Exception:  # noqa: BLE001, whatever it raises
+        pytest.skip("transformers does not take this config")
+    reference.save_pretrained(tmp_path)
+    file.write_text(json.dumps(config), encoding="utf-8")
+    try:
+        model = load_model(tmp_path)
+    except AcceptorError:
+        return
+    token_ids = torch.randint(29, (1, NUM_TOKENS), generator=torch.Generator().manual_seed(seed))
+    with torch.inference_mode():
+        want = reference(token_ids, use_cache=False).logits
+    positions = torch.arange(NUM_TOKENS)[None]
+    got = model.forward(token_ids, positions, model.new_cache(1, NUM_TOKENS)).logits
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
+
+
+def random_reference(directory: Path) -> Any:
+    """The model that transformers makes of a config; positions matter to its logits."""
+    torch.manual_seed(0)
+    config = AutoConfig.from_pretrained(directory)
+    config._attn_implementation = "eager"
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(std=2 * parameter.shape[1] ** -0.5)
+    return model
