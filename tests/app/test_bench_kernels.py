@@ -20,11 +20,8 @@ from acceptor.app.bench.kernels.results import Cell, Line, Run, Times
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown, terminal_tables, worst_table
 from acceptor.app.bench.kernels.workload import (
-    HEADLINE,
-    NUM_REQS,
     WORST,
     Workload,
-    table_of,
 )
 from acceptor.backends import load_sampler
 from acceptor.core import ConfigError, Recipe
@@ -151,13 +148,6 @@ def test_a_floor_under_penalties_counts_five_bytes_a_token_id_too() -> None:
     assert workload.num_bytes == 2 * 7 * 10 * 2 + 2 * 10 * 5
 
 
-def test_the_headline_is_six_rows_at_four_sizes() -> None:
-    workloads = [*table_of(HEADLINE, NUM_REQS, ("lm",))]
-    assert len({w.label for w in workloads}) == 6
-    assert sorted({w.num_reqs for w in workloads}) == [1, 16, 64, 256]
-    assert len(workloads) == 24
-
-
 def test_rows_of_the_worst_table_have_different_names() -> None:
     lines = [Line(workload=row, floor=None, cells=(Cell(backend="a"),)) for row in WORST]
     assert len(worst_table(lines).rows) == 2 * len(WORST)
@@ -232,8 +222,8 @@ def test_the_worst_table_names_the_slowest_inputs_of_each_backend() -> None:
     assert reference == ["", "reference", f"{NOT_AVAILABLE} (lm)"]
     text = markdown(evolve(a_run(), lines=(), worst=(line, flat)))
     assert "The slowest of lm, flat inputs" in text
-    assert "µs: triton / cupy / reference" in text
-    assert "| probabilistic, temperature 0.8 | 20.0 / 75.0 / – |" in text
+    assert "µs: floor / triton / cupy / reference" in text
+    assert "| probabilistic, temperature 0.8 | 5.0 / 20.0 / 75.0 / – |" in text
 
 
 def bench(*arguments: object) -> Result:

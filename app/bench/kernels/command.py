@@ -92,14 +92,14 @@ def kernels(
     json_file: Path | None,
     markdown_file: Path | None,
     plot_file: Path | None,
-    **wanted: Any,
+    **options: Any,
 ) -> None:
     """Time `verify` against one read of the logits that its rule needs."""
     from ....core.errors import AcceptorError  # noqa: PLC0415, imports torch
     from . import main  # noqa: PLC0415, imports torch
 
     try:
-        run = main.reread(read) if read is not None else main.run(main.Wanted(**wanted))
+        run = main.reread(read) if read is not None else main.run(options)
         main.show(run)
         main.write(run, json_file, markdown_file, plot_file)
     except AcceptorError as error:

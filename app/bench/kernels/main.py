@@ -1,13 +1,14 @@
 """From the command's options to a run, and from a run to files."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, fields_dict
 from rich.console import Console
 
 from ....backends import BACKENDS
@@ -20,7 +21,7 @@ from .plot import plot
 from .results import Line, Run
 from .stopwatch import Stopwatch
 from .table import NOT_AVAILABLE, markdown, number, terminal_tables
-from .workload import HEADLINE, INPUTS, NUM_REQS, WORST, WORST_NUM_REQS, Workload, table_of
+from .workload import HEADLINE, INPUTS, NUM_REQS, WORST, WORST_NUM_REQS, Workload
 
 WIDTH = 190
 COUNT, NUM_SETS, NUM_CHECKED = 60, 4, 4
@@ -28,133 +29,98 @@ WORST_COUNT, WORST_NUM_SETS, WORST_NUM_CHECKED = 10, 1, 1
 """The worst table looks for breadth: a case that is missed there is off by far more than noise."""
 
 
-def _device(name: str) -> torch.device:
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidInputError(f"--device: expected cpu where there is no CUDA device, got {name}")
-    return device
+Options = Mapping[str, Any]
 
 
-@frozen(kw_only=True)
-class Wanted:
-    """The options that say what to measure, by their names.
+def run(options: Options) -> Run:
+    """Measure, telling each workload's times on stderr as they come.
 
     Raises:
-        InvalidInputError: a backend or device is unknown.
+        InvalidInputError: an option is unfit.
     """
-
-    backends: tuple[str, ...]
-    headline: bool
-    worst: bool
-    only: tuple[str, ...]
-    inputs: tuple[str, ...]
-    requests: tuple[int, ...]
-    spec_tokens: tuple[int, ...]
-    vocab_size: tuple[int, ...]
-    dtype: str
-    policies: tuple[str, ...]
-    temperature: float
-    min_p: float
-    top_k: int
-    top_p: float
-    repetition_penalty: float
-    logit_biases: int
-    logprobs: int | None
-    device: torch.device = field(converter=_device)
-    count: int | None
-    sets: int | None
-    check: bool
-
-    def __attrs_post_init__(self) -> None:
-        for name in self.backends:
-            if name not in BACKENDS:
-                known = ", ".join(BACKENDS)
-                raise InvalidInputError(f"--backend: expected one of {known}, got {name!r}")
-
-    def workloads(self) -> Iterator[Workload]:
-        """Every combination, shape by shape; none where only the worst table is wanted."""
-        num_reqs, inputs = self.requests or NUM_REQS, self.inputs or ("lm",)
-        rows: Sequence[Workload] = ()
-        if self.headline:
-            rows = HEADLINE
-        elif not self.worst:
-            rows = tuple(self._rows())
-        yield from self._chosen(table_of(rows, num_reqs, inputs))
-
-    def worst_workloads(self) -> Iterator[Workload]:
-        """Of the worst table."""
-        rows = sorted(WORST, key=lambda row: (row.dtype, row.vocab_size)) if self.worst else ()
-        num_reqs, inputs = self.requests or WORST_NUM_REQS, self.inputs or INPUTS
-        yield from self._chosen(table_of(rows, num_reqs, inputs))
-
-    @property
-    def bench(self) -> Bench:
-        """Of most workloads."""
-        return Bench(
-            backends=self.backends,
-            stopwatch=Stopwatch.on(self.device, self.count or COUNT),
-            num_sets=self.sets or NUM_SETS,
-            num_checked=NUM_CHECKED if self.check else 0,
-        )
-
-    @property
-    def worst_bench(self) -> Bench:
-        """Of the worst table."""
-        return Bench(
-            backends=self.backends,
-            stopwatch=Stopwatch.on(self.device, self.count or WORST_COUNT),
-            num_sets=self.sets or WORST_NUM_SETS,
-            num_checked=WORST_NUM_CHECKED if self.check else 0,
-            only_cold=True,
-        )
-
-    def _rows(self) -> Iterator[Workload]:
-        recipe = Recipe(
-            temperature=self.temperature, min_p=self.min_p, top_k=self.top_k, top_p=self.top_p
-        )
-        for vocab_size, num_spec_tokens, policy in product(
-            self.vocab_size, self.spec_tokens, self.policies
-        ):
-            yield Workload(
-                num_spec_tokens=num_spec_tokens,
-                vocab_size=vocab_size,
-                dtype=self.dtype,
-                policy=policy,
-                recipe=recipe,
-                repetition_penalty=self.repetition_penalty,
-                num_biases=self.logit_biases,
-                logprobs=self.logprobs,
-            )
-
-    def _chosen(self, workloads: Iterator[Workload]) -> Iterator[Workload]:
-        for workload in workloads:
-            if not self.only or any(text in workload.label for text in self.only):
-                yield workload
-
-
-def run(wanted: Wanted) -> Run:
-    """Measure, telling each workload's times on stderr as they come."""
-    start = time.monotonic()
+    start, device = time.monotonic(), _device(options)
     console = Console(stderr=True, highlight=False)
 
     def progress(line: Line) -> None:
         console.print(_in_short(line))
 
-    bench = wanted.bench
-    bandwidth = bench.bandwidth()
-    lines = bench.run(wanted.workloads(), progress)
-    worst = wanted.worst_bench.run(wanted.worst_workloads(), progress)
-    if not lines and not worst:
-        raise InvalidInputError(f"--only: expected a part of a row's name, got {wanted.only}")
+    num_reqs, inputs = options["requests"], options["inputs"]
+    rows: Sequence[Workload] = HEADLINE
+    if not options["headline"]:
+        rows = () if options["worst"] else [*_own_rows(options)]
+    worst = WORST if options["worst"] else ()
+    workloads = [*_chosen(rows, num_reqs or NUM_REQS, inputs or ("lm",), options["only"])]
+    broad = [*_chosen(worst, num_reqs or WORST_NUM_REQS, inputs or INPUTS, options["only"])]
+    if not workloads and not broad:
+        raise InvalidInputError(f"--only: expected a part of a row's name, got {options['only']}")
+    bench = Bench(
+        backends=_backends(options),
+        stopwatch=Stopwatch.on(device, options["count"] or COUNT),
+        num_sets=options["sets"] or NUM_SETS,
+        num_checked=NUM_CHECKED if options["check"] else 0,
+    )
+    broad_bench = evolve(
+        bench,
+        stopwatch=evolve(bench.stopwatch, count=options["count"] or WORST_COUNT),
+        num_sets=options["sets"] or WORST_NUM_SETS,
+        num_checked=WORST_NUM_CHECKED if options["check"] else 0,
+        only_cold=True,
+    )
     return Run(
         date=datetime.now(UTC).date().isoformat(),
-        machine=describe(wanted.device),
-        bandwidth=bandwidth,
+        machine=describe(device),
+        bandwidth=bench.bandwidth(),
         num_sets=bench.num_sets,
+        lines=bench.run(workloads, progress),
+        worst=broad_bench.run(broad, progress),
         seconds=round(time.monotonic() - start, 1),
-        lines=lines,
-        worst=worst,
     )
+
+
+def _device(options: Options) -> torch.device:
+    device = torch.device(options["device"])
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidInputError(
+            f"--device: expected cpu where there is no CUDA device, got {device}"
+        )
+    return device
+
+
+def _backends(options: Options) -> tuple[str, ...]:
+    names: tuple[str, ...] = options["backends"]
+    for name in names:
+        if name not in BACKENDS:
+            known = ", ".join(BACKENDS)
+            raise InvalidInputError(f"--backend: expected one of {known}, got {name!r}")
+    return names
+
+
+def _own_rows(options: Options) -> Iterator[Workload]:
+    """Of every combination of the options."""
+    recipe = Recipe(**{name: options[name] for name in fields_dict(Recipe)})
+    names = ("vocab_size", "spec_tokens", "policies")
+    for vocab_size, num_spec_tokens, policy in product(*(options[name] for name in names)):
+        yield Workload(
+            num_spec_tokens=num_spec_tokens,
+            vocab_size=vocab_size,
+            dtype=options["dtype"],
+            policy=policy,
+            recipe=recipe,
+            repetition_penalty=options["repetition_penalty"],
+            num_biases=options["logit_biases"],
+            logprobs=options["logprobs"],
+        )
+
+
+def _chosen(
+    rows: Sequence[Workload], num_reqs: Sequence[int], inputs: Sequence[str], only: Sequence[str]
+) -> Iterator[Workload]:
+    """Rows whose names are asked for, at one size and with one kind of inputs after the other."""
+    # Neighbours of one shape share their logits.
+    ordered = sorted(rows, key=lambda row: (row.vocab_size, row.num_spec_tokens, row.dtype))
+    for size, kind, row in product(num_reqs, inputs, ordered):
+        if not only or any(text in row.label for text in only):
+            yield evolve(row, num_reqs=size, inputs=kind)
 
 
 def _in_short(line: Line) -> str:

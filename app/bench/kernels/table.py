@@ -70,25 +70,18 @@ def markdown(run: Run) -> str:
 
 def _about(run: Run) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in run.machine.items())
-    first = (run.lines or run.worst)[0].workload
+    lines = (*run.lines, *run.worst)
+    first, cells = lines[0].workload, [cell for line in lines for cell in line.cells]
     bandwidth = ""
     if run.bandwidth is not None:
         bandwidth = f" A plain read reaches {run.bandwidth / 1e12:.2f} TB/s."
+    num_checked = sum(cell.num_checked for cell in cells)
+    num_different = sum(cell.num_different for cell in cells)
     return (
         f"{run.date}; {machine}. Unless a row says otherwise, V = {first.vocab_size:,}, K = "
-        f"{first.num_spec_tokens}, {first.dtype} and {first.inputs} inputs.{bandwidth} "
-        f"{_differences(run)}\n"
+        f"{first.num_spec_tokens}, {first.dtype} and {first.inputs} inputs.{bandwidth} Of "
+        f"{num_checked:,} requests checked, {num_different:,} differ from the reference.\n"
     )
-
-
-def _differences(run: Run) -> str:
-    cells = [cell for line in (*run.lines, *run.worst) for cell in line.cells]
-    checked, different = (
-        sum(getattr(cell, name) for cell in cells) for name in ("num_checked", "num_different")
-    )
-    if not checked:
-        return "Tokens were not checked."
-    return f"Of {checked:,} requests checked, {different:,} differ from the reference."
 
 
 def _tables(run: Run) -> Iterator[str]:
@@ -100,8 +93,8 @@ def _tables(run: Run) -> Iterator[str]:
             yield f"**{title}**\n\n{_by_size(run.lines, render, floor).as_markdown()}"
     if run.worst:
         kinds = ", ".join(dict.fromkeys(line.workload.inputs for line in run.worst))
-        backends = " / ".join(cell.backend for cell in run.worst[0].cells)
-        title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs: {backends}"
+        shown = " / ".join(("floor", *(cell.backend for cell in run.worst[0].cells)))
+        title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs: {shown}"
         yield f"**{title}**\n\n{_worst_in_short(run.worst).as_markdown()}"
 
 
@@ -154,8 +147,12 @@ def _worst_in_short(lines: Sequence[Line]) -> Table:
 
 
 def _slowest_of_all(group: Sequence[Line]) -> str:
+    """The floor, and each backend's slowest time."""
+    if not group:
+        return "–"
     times = zip(*([cell.cold for cell in line.cells] for line in group), strict=True)
-    return " / ".join("–" if None in of_one else number(max(of_one)) for of_one in times) or "–"
+    slowest = (None if None in one else max(t for t in one if t is not None) for one in times)
+    return " / ".join(map(number, (group[0].cold_floor, *slowest)))
 
 
 def _worst(found: Found) -> str:

@@ -1,11 +1,10 @@
 """What is measured: sizes, inputs, recipe and policy of one batch."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import torch
-from attrs import asdict, evolve, frozen
+from attrs import asdict, frozen
 
 from ....core.checks import check_integer
 from ....core.errors import InvalidInputError
@@ -154,12 +153,4 @@ WORST: Sequence[Workload] = (
     Workload(vocab_size=32_001, recipe=_TOP_P),
     Workload(vocab_size=32_000, num_spec_tokens=15, recipe=Recipe(temperature=0.8, top_p=0.9)),
 )
-"""The rows whose worst inputs are looked for; neighbours of one shape share their logits."""
-
-
-def table_of(
-    rows: Sequence[Workload], num_reqs: Sequence[int], inputs: Sequence[str]
-) -> Iterator[Workload]:
-    """The rows at one batch size and with one kind of inputs after the other."""
-    for size, kind, row in product(num_reqs, inputs, rows):
-        yield evolve(row, num_reqs=size, inputs=kind)
+"""The rows whose worst inputs are looked for."""
