@@ -5,7 +5,7 @@ from attrs import frozen
 from torch import Tensor
 
 from .kv_cache import LayerCache, Slots
-from .pieces import Pieces
+from .layer_operations import LayerOperations
 from .slot_blocks import SlotBlocks
 from .spans import Spans
 from .transformer import Attention
@@ -26,7 +26,7 @@ class AttendInSteps:
             turn.
         blocks: where attention of few tokens finds keys without copying slots, or None.
         spans: where that of more finds them; without both, slots are copied and biases added.
-        pieces: computes what lies between the projection and attention.
+        operations: computes what lies between the projection and attention.
     """
 
     num_reqs: int
@@ -38,11 +38,11 @@ class AttendInSteps:
     biases: dict[int | None, Tensor]
     blocks: SlotBlocks | None
     spans: Spans | None
-    pieces: Pieces
+    operations: LayerOperations
 
     def __call__(self, attention: Attention, qkv: Tensor, cache: LayerCache) -> Tensor:
         """See `acceptor.adapters.transformer.Attend`."""
-        queries = self.pieces.turn_and_store(
+        queries = self.operations.turn_and_store(
             qkv.view(len(qkv), -1, attention.head_dim),
             attention.head_norms,
             self.cos,

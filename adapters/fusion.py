@@ -1,7 +1,7 @@
-"""The pieces between matrix products, each compiled to one or two kernels by torch.compile.
+"""Operations of a GPU's forward, compiled to a few kernels by torch.compile.
 
-The number of tokens is left open, so that a model is compiled for one token and for several, and
-not for every batch.
+The number of tokens is left open: a model is compiled for one token and for several, not for every
+batch.
 """
 
 import shutil
@@ -11,12 +11,11 @@ from importlib.util import find_spec
 from typing import ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
 
-from .pieces import PLAIN_PIECES, Pieces, RMSNorm
+from .layer_operations import PLAIN_OPERATIONS, LayerOperations
 
 VARIANTS = 64
-"""Compiled forms of a piece that are kept: models of any shape, for one token and for several."""
+"""Compiled forms of a function that are kept: for models of any shape."""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -33,48 +32,33 @@ def has_c_compiler() -> bool:
 
 
 @cache
-def fused_pieces() -> Pieces:
+def fused_operations() -> LayerOperations:
     """Compiled when they are first called."""
-    add_and_normalise = _compiled(PLAIN_PIECES.add_and_normalise)
-    turn_and_store = _compiled(PLAIN_PIECES.turn_and_store)
-    gate = _compiled(PLAIN_PIECES.gate)
-
-    def add_and_normalise_any(
-        hidden: Tensor, update: Tensor, norm: RMSNorm
-    ) -> tuple[Tensor, Tensor]:
-        _leave_open(hidden, update)
-        return add_and_normalise(hidden, update, norm)
-
-    def turn_and_store_any(
-        heads: Tensor,
-        head_norms: tuple[RMSNorm, RMSNorm] | None,
-        cos: Tensor,
-        signed_sin: Tensor,
-        rows: Tensor,
-        cache_rows: Tensor,
-    ) -> Tensor:
-        _leave_open(heads, cos, signed_sin, rows)
-        return turn_and_store(heads, head_norms, cos, signed_sin, rows, cache_rows)
-
-    def gate_any(gate_and_up: Tensor) -> Tensor:
-        _leave_open(gate_and_up)
-        return gate(gate_and_up)
-
-    return Pieces(add_and_normalise_any, turn_and_store_any, gate_any)
+    plain = PLAIN_OPERATIONS
+    return LayerOperations(
+        compiled(plain.add_and_normalise, by_token=(0, 1)),
+        compiled(plain.turn_and_store, by_token=(0, 2, 3, 4)),
+        compiled(plain.gate, by_token=(0,)),
+    )
 
 
-def _compiled(piece: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    compiled: Callable[Arguments, Result] = torch.compile(piece, dynamic=False)
+def compiled(
+    function: Callable[Arguments, Result], by_token: tuple[int, ...] = ()
+) -> Callable[Arguments, Result]:
+    """A function compiled for each kind of arguments that comes.
+
+    Args:
+        function: of tensors, called by position.
+        by_token: the arguments whose first dimension, of tokens, is left open.
+    """
+    inner: Callable[Arguments, Result] = torch.compile(function, dynamic=False)
 
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        for place in by_token:
+            # A single token is a case of its own to the compiler, whatever it is told.
+            if len(args[place]) > 1:  # type: ignore[arg-type]
+                torch._dynamo.mark_dynamic(args[place], 0)  # noqa: SLF001, documented so
         with torch._dynamo.config.patch(recompile_limit=VARIANTS):  # noqa: SLF001, has no other name
-            return compiled(*args, **kwargs)
+            return inner(*args, **kwargs)
 
     return call
-
-
-def _leave_open(*by_token: Tensor) -> None:
-    for tensor in by_token:
-        # A single token is a case of its own to the compiler, whatever it is told.
-        if len(tensor) > 1:
-            torch._dynamo.mark_dynamic(tensor, 0)  # noqa: SLF001, documented under this name

@@ -16,11 +16,11 @@ from ..core.errors import InvalidInputError
 from ..core.scores import Scores
 from .attention import AttendInSteps
 from .forward_choice import check_forward, choose_kernels
-from .fusion import can_compile, fused_pieces
+from .fusion import can_compile, fused_operations
 from .kv_cache import KVCache, Slots
+from .layer_operations import PLAIN_OPERATIONS, LayerOperations
 from .lengths import CPU_LENGTHS, GPU_LENGTHS, Lengths
 from .model_config import ModelConfig
-from .pieces import PLAIN_PIECES, Pieces
 from .slot_blocks import SlotBlocks
 from .spans import FEW_TOKENS, Spans
 from .transformer import Decoder, Step
@@ -55,7 +55,7 @@ class TransformerModel:
     wanted_forward: str = field(
         default="auto", kw_only=True, validator=lambda _, __, name: check_forward(name)
     )
-    _pieces: Pieces = field(init=False)
+    _operations: LayerOperations = field(init=False)
     _rope_table: Tensor = field(init=False)
     _kernels: "FewTokens | None" = field(init=False)
     _all_positions: Tensor = field(init=False)
@@ -64,9 +64,9 @@ class TransformerModel:
     def _choose_lengths(self) -> Lengths:
         return CPU_LENGTHS if self.device.type == "cpu" else GPU_LENGTHS
 
-    @_pieces.default
-    def _make_pieces(self) -> Pieces:
-        return fused_pieces() if can_compile(self.device) else PLAIN_PIECES
+    @_operations.default
+    def _make_operations(self) -> LayerOperations:
+        return fused_operations() if can_compile(self.device) else PLAIN_OPERATIONS
 
     @_rope_table.default
     def _make_rope_table(self) -> Tensor:
@@ -186,7 +186,7 @@ class TransformerModel:
         if attend is None:
             step = self._plan(positions, cache, slots, slot_ids, num_positions)
         else:
-            step = Step(attend=attend, pieces=self._pieces)
+            step = Step(attend=attend, operations=self._operations)
         if kernels is not None and kernels.take_all(positions):
             return kernels.forward(token_ids, step.attend, cache, last_only=last_only, taps=taps)
         return self.decoder(token_ids, step, cache, last_only=last_only, taps=taps)
@@ -218,7 +218,9 @@ class TransformerModel:
         flex = flash and self._has_blocks and positions.shape[1] <= FEW_TOKENS
         rotation = self._rope_table.index_select(0, positions.flatten())
         cos, signed_sin = rotation.unsqueeze(2).unbind(1)
-        pieces = self._pieces if positions.shape[1] <= MAX_FUSED_TOKENS else PLAIN_PIECES
+        operations = (
+            self._operations if positions.shape[1] <= MAX_FUSED_TOKENS else PLAIN_OPERATIONS
+        )
         attend = AttendInSteps(
             num_reqs=len(positions),
             cos=cos,
@@ -234,9 +236,9 @@ class TransformerModel:
             },
             blocks=SlotBlocks.of(positions, slot_ids, cache.max_len) if flex else None,
             spans=Spans.of(positions, slot_ids, cache.max_len) if flash and not flex else None,
-            pieces=pieces,
+            operations=operations,
         )
-        return Step(attend=attend, pieces=pieces)
+        return Step(attend=attend, operations=operations)
 
     def _num_positions(self, positions: Tensor, cache: KVCache, max_position: int | None) -> int:
         # A slot that was rounded up may have more positions than the model knows.

@@ -12,15 +12,13 @@ from attrs import frozen
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from .fusion import compiled
 from .kv_cache import LayerCache
 
 BLOCK_LEN = 128
 """Positions of a block."""
 
 HEAD_DIMS = (16, 32, 64, 128, 256)
-
-VARIANTS = 64
-"""Compiled forms that are kept: numbers of requests and tokens, for models of any shape."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -111,10 +109,4 @@ def _attend(
 
 @cache
 def _compiled() -> Attend:
-    compiled: Attend = torch.compile(_attend, dynamic=False)
-
-    def attend(*args: Tensor | int | None) -> Tensor:
-        with torch._dynamo.config.patch(recompile_limit=VARIANTS):  # noqa: SLF001, has no other name
-            return compiled(*args)  # type: ignore[arg-type]
-
-    return attend
+    return compiled(_attend)

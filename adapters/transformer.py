@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.scores import Scores
 from .kv_cache import KVCache, LayerCache
-from .pieces import Pieces, RMSNorm
+from .layer_operations import LayerOperations, RMSNorm
 
 
 @frozen(eq=False)
@@ -38,11 +38,11 @@ class Step:
 
     Attributes:
         attend: rotates, stores and attends.
-        pieces: computes what lies between matrix products elsewhere.
+        operations: computes what lies between matrix products elsewhere.
     """
 
     attend: Attend
-    pieces: Pieces
+    operations: LayerOperations
 
 
 @frozen(eq=False, kw_only=True)
@@ -76,7 +76,7 @@ class MLP:
 
     def __call__(self, hidden: Tensor, step: Step) -> Tensor:
         """[num_tokens, hidden_size] -> the same."""
-        return self.down(step.pieces.gate(self.gate_up(hidden)))
+        return self.down(step.operations.gate(self.gate_up(hidden)))
 
 
 @frozen(eq=False, kw_only=True)
@@ -119,9 +119,9 @@ class Decoder:
         layers = zip(self.layers, cache.layers, next_norms, strict=True)
         for number, (layer, layer_cache, norm) in enumerate(layers, 1):
             update = layer.attention(normalised, step, layer_cache)
-            hidden, normalised = step.pieces.add_and_normalise(hidden, update, layer.mlp_norm)
+            hidden, normalised = step.operations.add_and_normalise(hidden, update, layer.mlp_norm)
             update = layer.mlp(normalised, step)
-            hidden, normalised = step.pieces.add_and_normalise(hidden, update, norm)
+            hidden, normalised = step.operations.add_and_normalise(hidden, update, norm)
             if number in taps:
                 tapped[number] = hidden
         if last_only:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..core.errors import CheckpointError
 from .checkpoint import Entry, Shape
+from .layer_operations import RMSNorm
 from .model_config import ModelConfig
-from .pieces import RMSNorm
 from .transformer import MLP, Attention, Decoder, Layer, Linear
 
 EMBEDDING = "model.embed_tokens.weight"

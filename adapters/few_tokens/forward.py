@@ -12,7 +12,7 @@ from triton import next_power_of_2
 from ...core.errors import UnavailableError
 from ...core.scores import Scores
 from ..kv_cache import KVCache
-from ..pieces import RMSNorm
+from ..layer_operations import RMSNorm
 from ..transformer import Attend as AttendLayer
 from ..transformer import Decoder, Linear
 from .attend import MOST_TOKENS_OF_REQUEST, Attend

@@ -1,4 +1,4 @@
-"""Fused pieces compute what plain ones do, and are compiled once for any number of tokens."""
+"""Fused operations compute what plain ones do, and are compiled once for any number of tokens."""
 
 from functools import partial
 from pathlib import Path
@@ -9,8 +9,8 @@ import torch
 from attrs import evolve
 
 from acceptor.adapters import fusion
+from acceptor.adapters.layer_operations import LayerOperations
 from acceptor.adapters.loader import load_model
-from acceptor.adapters.pieces import Pieces
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def test_any_number_of_tokens_is_compiled_twice_at_most(
 ) -> None:
     plain = load_model(tiny_llama)
     fused = evolve(plain)
-    pieces: Pieces = fusion.fused_pieces.__wrapped__()
-    object.__setattr__(fused, "_pieces", pieces)
+    operations: LayerOperations = fusion.fused_operations.__wrapped__()
+    object.__setattr__(fused, "_operations", operations)
     caches = [model.new_cache(4, 16) for model in (plain, fused)]
     for num_reqs, num_tokens in ((1, 1), (1, 4), (1, 2), (4, 1), (3, 4), (4, 2)):
         token_ids = torch.randint(0, 61, (num_reqs, num_tokens))
@@ -46,5 +46,5 @@ def test_any_number_of_tokens_is_compiled_twice_at_most(
                 for model, cache in zip((plain, fused), caches, strict=True)
             )
         assert torch.equal(got, expected)
-    # Each of three pieces, for one token and for several; all layers share them.
+    # Each of three operations, for one token and for several; all layers share them.
     assert len(graphs) == 6

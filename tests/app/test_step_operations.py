@@ -19,8 +19,8 @@ from acceptor.adapters import language_model
 from acceptor.adapters.few_tokens.forward import FewTokens
 from acceptor.adapters.few_tokens.gpu import Gpu
 from acceptor.adapters.language_model import TransformerModel
+from acceptor.adapters.layer_operations import PLAIN_OPERATIONS, LayerOperations
 from acceptor.adapters.model_config import ModelConfig
-from acceptor.adapters.pieces import PLAIN_PIECES, Pieces
 from acceptor.adapters.slot_blocks import SlotBlocks
 from acceptor.adapters.spans import Spans
 from acceptor.adapters.transformer import Decoder
@@ -59,7 +59,7 @@ MANY = (
     + Counter(embedding=1, rms_norm=1, linear=1),
     Counter(linear=4, flex_attention=1, add_and_normalise=2, gate=1, turn_and_store=1),
 )
-"""The same with still more of a batch. Fused, the other pieces are one kernel each."""
+"""The same with still more of a batch. Fused, the other operations are one kernel each."""
 
 
 class Started(TorchDispatchMode):
@@ -93,13 +93,13 @@ class Started(TorchDispatchMode):
         def call(*args: Any) -> Any:
             self.counts[name] += 1
             with _disable_current_modes():
-                return getattr(PLAIN_PIECES, name)(*args)
+                return getattr(PLAIN_OPERATIONS, name)(*args)
 
         return call
 
-    def pieces(self) -> Pieces:
+    def operations(self) -> LayerOperations:
         """The plain ones, counted."""
-        return Pieces(*map(self.piece, ("add_and_normalise", "turn_and_store", "gate")))
+        return LayerOperations(*map(self.piece, ("add_and_normalise", "turn_and_store", "gate")))
 
 
 def is_view(out: Any, func: Any, args: Any) -> bool:
@@ -147,7 +147,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     counting = Started()
     monkeypatch.setattr(Spans, "can_be_used", lambda device, dtype: True)  # noqa: ARG005
     monkeypatch.setattr(language_model, "can_compile", lambda device: True)  # noqa: ARG005
-    monkeypatch.setattr(language_model, "fused_pieces", counting.pieces)
+    monkeypatch.setattr(language_model, "fused_operations", counting.operations)
     monkeypatch.setattr(language_model, "choose_kernels", few_tokens_on_h200)
     monkeypatch.setattr(SlotBlocks, "attend", counting.flex_attention)
     for kernel, name in KERNELS.items():

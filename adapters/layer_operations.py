@@ -71,7 +71,7 @@ def gate(gate_and_up: Tensor) -> Tensor:
 
 
 @frozen(eq=False)
-class Pieces:
+class LayerOperations:
     """Either the functions of this module, or the same in other words."""
 
     add_and_normalise: Callable[[Tensor, Tensor, RMSNorm], tuple[Tensor, Tensor]]
@@ -81,4 +81,4 @@ class Pieces:
     gate: Callable[[Tensor], Tensor]
 
 
-PLAIN_PIECES = Pieces(add_and_normalise, turn_and_store, gate)
+PLAIN_OPERATIONS = LayerOperations(add_and_normalise, turn_and_store, gate)
