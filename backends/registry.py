@@ -60,7 +60,7 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
             Backend(
                 name="cupy",
                 factory=".cupy_backend:CupySampler",
-                summary="CUDA C++ compiled at run time, one launch a step; CUDA only",
+                summary="CUDA C++ compiled at run time; CUDA only",
                 requires=("cupy",),
                 install="pip install 'acceptor[cupy]'",
                 needs_cuda=True,
