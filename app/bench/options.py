@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..options import Name, policies
+from ..options import OPTIONS, Name, policies
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -34,138 +34,123 @@ class Several(click.ParamType[tuple[Any, ...]]):
         return tuple(dict.fromkeys(self._kind.convert(part, param, ctx) for part in parts))
 
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 NAMES = Several(click.STRING, "NAME")
 INTEGERS = Several(click.INT, "N")
 NUMBERS = Several(click.FLOAT, "X")
+POLICY_NAMES = Several(Name(policies))
+_SAME = {option.flag: option for option in OPTIONS}
+
+
+def same(flag: str, name: str, **more: Any) -> Callable[[Any], Any]:
+    """A flag of `acceptor generate`, whose value goes by this name."""
+    return click.option(flag, name, type=_SAME[flag].type, help=_SAME[flag].help, **more)
+
+
+def flag(flag: str, name: str, kind: Any, help: str, default: Any = None) -> Callable[[Any], Any]:  # noqa: A002, as click calls it
+    """A flag with a value; help shows its default, if it has one."""
+    shown = default is not None
+    return click.option(flag, name, type=kind, help=help, default=default, show_default=shown)
+
 
 MODELS = (
-    click.option("--target", help="Target: directory or hub id.  [default: bundled]"),
-    click.option("--draft", help="Draft: directory or hub id.  [default: bundled]"),
-    click.option("--random-weights", type=_FILE, help="A target of a config.json's shape."),
-    click.option("--draft-random-weights", type=_FILE, help="A draft of the same kind."),
-    click.option(
-        "--drafter", help="model, ngram or early-exit.  [default: model, if there is a draft]"
-    ),
-    click.option(
-        "--draft-layers", type=int, help="Of the target, for an early exit.  [default: a quarter]"
-    ),
-    click.option(
+    same("--target", "target"),
+    same("--draft", "draft"),
+    flag("--random-weights", "random_weights", FILE, "A target of a config.json's shape."),
+    flag("--draft-random-weights", "draft_random_weights", FILE, "A draft of the same kind."),
+    same("--drafter", "drafter"),
+    flag("--draft-layers", "draft_layers", int, "For an early exit.  [default: a quarter]"),
+    flag(
         "--layer-decay",
-        type=float,
-        help="Of random weights: each layer adds so much of what the one before adds.  "
+        "layer_decay",
+        float,
+        "Of random weights: each layer adds so much of what the one before adds.  "
         "[default: 1; less for an early exit]",
     ),
-    click.option("--dtype", help="float32, bfloat16 or float16."),
-    click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N."),
-    click.option("--max-model-len", type=int, help="A context shorter than the target's own."),
-    click.option("--forward", help="auto, triton or torch.  [default: auto]"),
-    click.option("--threads", "num_threads", type=int, help="CPU threads."),
+    same("--dtype", "dtype"),
+    same("--device", "device", default="cpu"),
+    flag("--max-model-len", "max_model_len", int, "A context shorter than the target's own."),
+    same("--threads", "num_threads"),
+    same("--forward", "forward"),
 )
 
 SWEEP = (
-    click.option(
+    flag(
         "--policy",
         "policies",
-        type=Several(Name(policies)),
-        help="Which draft tokens survive; synthetic ones by their rate.  [default: probabilistic]",
+        POLICY_NAMES,
+        "Which draft tokens survive; synthetic ones by their rate.  [default: probabilistic]",
     ),
-    click.option(
+    flag(
         "--synthetic-acceptance-rate",
         "synthetic_rates",
-        type=NUMBERS,
-        help="Accept at this rate whatever the models say: a policy more.",
+        NUMBERS,
+        "Accept at this rate whatever the models say: a policy more.",
     ),
-    click.option(
+    flag(
         "--num-spec-tokens",
-        type=INTEGERS,
-        default="4",
-        show_default=True,
-        help="Tokens per draft; 0 decodes plainly.",
+        "num_spec_tokens",
+        INTEGERS,
+        "Tokens per draft; 0 decodes plainly.",
+        "4",
     ),
-    click.option(
-        "--temperature",
-        "temperatures",
-        type=NUMBERS,
-        default="1.0",
-        show_default=True,
-        help="0 is greedy.",
-    ),
-    click.option(
-        "--backend",
-        "backends",
-        type=NAMES,
-        default="reference",
-        show_default=True,
-        help="What verifies.",
-    ),
-    click.option(
+    flag("--temperature", "temperatures", NUMBERS, "0 is greedy.", "1.0"),
+    flag("--backend", "backends", NAMES, "What verifies.", "reference"),
+    flag(
         "--adaptive",
         "tuned",
-        type=_FILE,
-        help="Run with an adaptive K, too, by what `acceptor tune --json` wrote.",
+        FILE,
+        "Run with an adaptive K, too, by what `acceptor tune --json` wrote.",
     ),
-    click.option("--top-k", type=int, help="Keep the k most likely tokens."),
-    click.option("--top-p", type=float, help="Keep the most likely tokens with this mass."),
-    click.option("--min-p", type=float, help="Keep tokens at least this likely, relatively."),
+    same("--top-k", "top_k"),
+    same("--top-p", "top_p"),
+    same("--min-p", "min_p"),
 )
 
 REQUESTS = (
-    click.option("--prompts", "file", type=_FILE, help="JSONL: MT-Bench's or Spec-Bench's format."),
-    click.option("--category", "categories", type=NAMES, help="Of the prompts, only these."),
-    click.option("--input-len", type=int, help="Random prompts of so many tokens."),
-    click.option(
-        "--output-len", type=int, default=64, show_default=True, help="Tokens per request, at most."
-    ),
-    click.option(
+    flag("--prompts", "file", FILE, "JSONL: MT-Bench's or Spec-Bench's format."),
+    flag("--category", "categories", NAMES, "Of the prompts, only these."),
+    flag("--input-len", "input_len", int, "Random prompts of so many tokens."),
+    flag("--output-len", "output_len", int, "Tokens per request, at most.", 64),
+    flag(
         "--length-spread",
-        type=float,
-        default=0.0,
-        show_default=True,
-        help="Vary lengths by this share in both directions.",
+        "length_spread",
+        float,
+        "Vary lengths by this share in both directions.",
+        0.0,
     ),
-    click.option(
+    flag(
         "--greedy-share",
-        type=float,
-        default=0.0,
-        show_default=True,
-        help="Of the requests, those at temperature 0 whatever the setting.",
+        "greedy_share",
+        float,
+        "Of the requests, those at temperature 0 whatever the setting.",
+        0.0,
     ),
-    click.option("--ignore-eos", is_flag=True, help="Go on after an end-of-text token."),
-    click.option(
-        "--num-requests", type=int, default=32, show_default=True, help="How many are measured."
-    ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Repeats a load."),
+    same("--ignore-eos", "ignore_eos", is_flag=True),
+    flag("--num-requests", "num_requests", int, "How many are measured.", 32),
+    flag("--seed", "seed", int, "Repeats a load.", 0),
 )
 
 ARRIVALS = (
-    click.option(
-        "--max-concurrency",
-        type=int,
-        default=8,
-        show_default=True,
-        help="Requests under way at once, at most.",
-    ),
-    click.option(
-        "--request-rate", type=float, help="Mean arrivals per second, Poisson.  [default: at once]"
-    ),
-    click.option(
-        "--warm-up", type=int, default=2, show_default=True, help="Requests before what counts."
-    ),
+    flag("--max-concurrency", "max_concurrency", int, "Requests running at once, at most.", 8),
+    flag("--request-rate", "request_rate", float, "Per second, Poisson.  [default: all at once]"),
+    flag("--warm-up", "warm_up", int, "Requests before what counts.", 2),
 )
 
-CPU_TIME = click.option(
-    "--cpu-time",
-    is_flag=True,
-    help="Show processor time and nothing by the wall's clock: for a CPU that has other work.",
+FILES = (
+    flag("--json", "json_file", FILE, "Write all figures."),
+    flag("--markdown", "markdown_file", FILE, "Write tables for a document."),
 )
 OUTPUT = (
-    CPU_TIME,
-    click.option("--json", "json_file", type=_FILE, help="Write all figures."),
-    click.option("--markdown", "markdown_file", type=_FILE, help="Write tables for a document."),
-    click.option("--compare", type=_FILE, help="An earlier run's JSON to compare with."),
-    click.option("--plots", type=_DIRECTORY, help="Draw pictures into this directory."),
+    click.option(
+        "--cpu-time",
+        is_flag=True,
+        help="Show processor time and nothing by the wall's clock: for a CPU that has other work.",
+    ),
+    *FILES,
+    flag("--compare", "compare", FILE, "An earlier run's JSON to compare with."),
+    flag("--plots", "plots", _DIRECTORY, "Draw pictures into this directory."),
 )
 
 

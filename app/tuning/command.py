@@ -1,57 +1,41 @@
 """`acceptor tune`. What only a run needs is imported when it runs."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from ..bench.options import INTEGERS, MODELS, NAMES, NUMBERS, REQUESTS, with_options
+from ..bench.options import (
+    FILE,
+    FILES,
+    INTEGERS,
+    MODELS,
+    NUMBERS,
+    POLICY_NAMES,
+    REQUESTS,
+    flag,
+    with_options,
+)
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _CHOICES = (
-    click.option(
-        "--policy",
-        "policies",
-        type=NAMES,
-        help="To choose from.  [default: probabilistic,block]",
-    ),
-    click.option(
+    flag("--policy", "policies", POLICY_NAMES, "To choose from.  [default: probabilistic,block]"),
+    flag(
         "--synthetic-acceptance-rate",
         "synthetic_rates",
-        type=NUMBERS,
-        help="Accept drafts of the largest K at this rate whatever the models say: a policy more.",
+        NUMBERS,
+        "Accept drafts of the largest K at this rate whatever the models say: a policy more.",
     ),
-    click.option(
+    flag(
         "--num-spec-tokens",
-        type=INTEGERS,
-        default="0,1,2,4,8",
-        show_default=True,
-        help="Each K that is measured; all up to the largest are predicted.",
+        "num_spec_tokens",
+        INTEGERS,
+        "Each K that is measured; all up to the largest are predicted.",
+        "0,1,2,4,8",
     ),
-    click.option(
-        "--concurrency",
-        "concurrencies",
-        type=INTEGERS,
-        default="1,4",
-        show_default=True,
-        help="Requests under way at once, each number measured.",
-    ),
-    click.option(
-        "--predict-concurrency",
-        "predicted",
-        type=INTEGERS,
-        help="Predicted, too, from those that are measured.",
-    ),
-    click.option("--temperature", type=float, default=1.0, show_default=True, help="0 is greedy."),
-    click.option("--backend", default="reference", show_default=True, help="What verifies."),
-    click.option(
-        "--steps",
-        "num_steps",
-        type=click.IntRange(10),
-        default=200,
-        show_default=True,
-        help="Measured per concurrency.",
-    ),
+    flag("--concurrency", "concurrencies", INTEGERS, "Requests running at once, measured.", "1,4"),
+    flag("--predict-concurrency", "predicted", INTEGERS, "Predicted, too, from the measured ones."),
+    flag("--temperature", "temperature", float, "0 is greedy.", 1.0),
+    flag("--backend", "backend", str, "What verifies.", "reference"),
+    flag("--steps", "num_steps", click.IntRange(10), "Measured per concurrency.", 200),
 )
 _OUTPUT = (
     click.option(
@@ -64,9 +48,8 @@ _OUTPUT = (
         is_flag=True,
         help="Run what is predicted at each measured K and at one that is not, and compare.",
     ),
-    click.option("--json", "json_file", type=_FILE, help="Write all figures."),
-    click.option("--markdown", "markdown_file", type=_FILE, help="Write tables for a document."),
-    click.option("--curve", type=_FILE, help="Draw tokens per second against K."),
+    *FILES,
+    flag("--curve", "curve", FILE, "Draw tokens per second against K."),
 )
 
 

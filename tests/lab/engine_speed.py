@@ -93,16 +93,17 @@ REHEARSAL = Sizes(
 
 @click.command()
 @click.option("--backend", default="triton", show_default=True)
+@click.option("--forward", default="auto", show_default=True, help="auto, triton or torch.")
 @click.option("--rehearse", is_flag=True, help="Tiny models on the CPU.")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="A folder."
 )
-def main(backend: str, rehearse: bool, out: Path) -> None:
+def main(backend: str, forward: str, rehearse: bool, out: Path) -> None:
     """Measure, and write engine.json and engine.md after every part."""
     out.mkdir(parents=True, exist_ok=True)
     device = torch.device("cpu" if rehearse else "cuda")
     sizes = REHEARSAL if rehearse else Sizes()
-    pair = load_pair(sizes, device)
+    pair = load_pair(sizes, device, forward)
     verification = Bench(
         backends=(backend,), stopwatch=Stopwatch.on(device, 20), num_sets=2, num_checked=0
     )
@@ -110,6 +111,7 @@ def main(backend: str, rehearse: bool, out: Path) -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": describe(device),
         "backend": backend,
+        "forward": pair.target.forward_name,
         "acceptance_rate": ACCEPTANCE_RATE,
         "bandwidth": verification.bandwidth(),
         "weight_bytes": {"target": weight_bytes(sizes.target), "draft": weight_bytes(sizes.draft)},
@@ -127,13 +129,13 @@ def main(backend: str, rehearse: bool, out: Path) -> None:
     click.echo(as_markdown(record))
 
 
-def load_pair(sizes: Sizes, device: torch.device) -> Pair:
+def load_pair(sizes: Sizes, device: torch.device, forward: str) -> Pair:
     """Target and draft with random weights."""
     with TemporaryDirectory() as folder:
         files = {name: Path(folder) / f"{name}.json" for name in ("target", "draft")}
         for name, file in files.items():
             file.write_text(json.dumps(getattr(sizes, name)), encoding="utf-8")
-        models = ModelsConfig(device=str(device), dtype="bfloat16")
+        models = ModelsConfig(device=str(device), dtype="bfloat16", forward=forward)
         return random_pair(files["target"], files["draft"], models, DrafterConfig(name="model"))
 
 
@@ -322,7 +324,8 @@ def _ratio(row: Mapping[str, Any], other: float | None) -> str:
 def _source(record: Mapping[str, Any]) -> str:
     machine, bandwidth = record["machine"], record["bandwidth"]
     parts = [machine["device"], f"torch {machine['torch']}", f"backend {record['backend']}"]
-    parts += [f"{record['date']}"]
+    parts += [f"forward {record['forward']}"] if "forward" in record else []
+    parts += [record["date"]]
     parts += [] if bandwidth is None else [f"memory is read at {bandwidth / 1e12:.2f} TB/s"]
     others = record.get("hugging_face", {})
     parts += [f"Hugging Face, {name}: {speed:.0f} tokens/s" for name, speed in others.items()]
