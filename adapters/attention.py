@@ -6,7 +6,6 @@ from torch import Tensor
 
 from .kv_cache import LayerCache, Slots
 from .layer_operations import LayerOperations
-from .slot_blocks import SlotBlocks
 from .spans import Spans
 from .transformer import Attention
 
@@ -24,8 +23,7 @@ class AttendInSteps:
         biases: window -> [num_reqs, 1, rows, num_positions]: 0 where a query may look, -inf
             elsewhere. Rows are the tokens of a request, or those for each query head of a group in
             turn.
-        blocks: where attention of few tokens finds keys without copying slots, or None.
-        spans: where that of more finds them; without both, slots are copied and biases added.
+        spans: where flash attention finds keys; without them slots are copied and biases added.
         operations: computes what lies between the projection and attention.
     """
 
@@ -36,7 +34,6 @@ class AttendInSteps:
     slots: Slots
     num_positions: int
     biases: dict[int | None, Tensor]
-    blocks: SlotBlocks | None
     spans: Spans | None
     operations: LayerOperations
 
@@ -50,8 +47,6 @@ class AttendInSteps:
             self.rows,
             cache.rows,
         )
-        if self.blocks is not None:
-            return self.blocks.attend(queries, cache, attention.window)
         if self.spans is not None:
             return self.spans.attend(queries, cache, attention.window)
         return self._gather_and_attend(queries, cache, attention.window)

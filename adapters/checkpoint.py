@@ -4,9 +4,9 @@ Headers are compared with what the model expects before any weight is read. Pick
 opened, and a shard index cannot lead out of the directory.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
 from attrs import frozen
@@ -25,22 +25,6 @@ FLOAT_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float
 Shape = tuple[int, ...]
 
 
-class TensorFile(Protocol):
-    """What we use of `safetensors.safe_open`, which ships no annotations."""
-
-    def keys(self) -> Iterable[str]:
-        """Names of the tensors."""
-        ...
-
-    def get_slice(self, name: str) -> Any:
-        """A view that knows shape and dtype and has read nothing yet."""
-        ...
-
-    def get_tensor(self, name: str) -> Tensor:
-        """The tensor, backed by the file."""
-        ...
-
-
 @frozen
 class Entry:
     """What a file's header says about one tensor."""
@@ -57,12 +41,12 @@ class Checkpoint:
     Attributes:
         directory: where the files are.
         entries: tensor name -> where and what it is.
-        handles: file -> its memory map.
+        handles: file -> its memory map, a `safetensors.safe_open`.
     """
 
     directory: Path
     entries: Mapping[str, Entry]
-    handles: Mapping[Path, "TensorFile"]
+    handles: Mapping[Path, Any]
 
     @classmethod
     def open(cls, directory: Path) -> "Checkpoint":
@@ -113,11 +97,12 @@ class Checkpoint:
         """
         file = self.entries[name].file
         try:
-            return self.handles[file].get_tensor(name)
+            tensor: Tensor = self.handles[file].get_tensor(name)
         except (SafetensorError, OSError, RuntimeError) as error:
             raise CheckpointError(
                 f"{file}: {name}: expected a tensor, got {one_line(error)}"
             ) from None
+        return tensor
 
 
 def _check_entry(name: str, shape: Shape, entry: Entry) -> None:
@@ -168,18 +153,18 @@ def _is_plain_file_name(shard: object) -> bool:
     )
 
 
-def _map_file(file: Path) -> TensorFile:
+def _map_file(file: Path) -> Any:
     if not file.is_file():
         raise CheckpointError(f"{file}: expected a safetensors file, got none")
     try:
-        return cast("TensorFile", safe_open(file, framework="pt", device="cpu"))
+        return safe_open(file, framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
             f"{file}: expected a safetensors file, got {one_line(error)}"
         ) from None
 
 
-def _entries(file: Path, handle: TensorFile) -> Iterator[tuple[str, Entry]]:
+def _entries(file: Path, handle: Any) -> Iterator[tuple[str, Entry]]:
     for name in handle.keys():  # noqa: SIM118, it is no mapping
         view = handle.get_slice(name)
         yield name, Entry(file, tuple(view.get_shape()), view.get_dtype())

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.errors import InvalidInputError, UnavailableError
 from .error_text import one_line
 from .fusion import has_c_compiler
-from .kv_cache import KVCache
+from .kv_cache import KVCache, LayerCache
 from .transformer import Decoder
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ def _load_kernels(decoder: Decoder, angles: Tensor) -> "FewTokens":
         reason = f"expected bfloat16 or float16, got {str(dtype).removeprefix('torch.')}"
     if reason is not None:
         raise UnavailableError(f"forward triton: {reason}")
-    # Triton is not installed everywhere.
     from .few_tokens.forward import FewTokens  # noqa: PLC0415
     from .few_tokens.gpu import Gpu  # noqa: PLC0415
 
@@ -89,17 +88,10 @@ def _try_out(kernels: "FewTokens") -> None:
     decoder, angles = kernels.decoder, kernels.attend.angles
     one_layer = evolve(kernels, decoder=evolve(decoder, layers=decoder.layers[:1]))
     attention = decoder.layers[0].attention
-    num_kv_features = (len(attention.qkv.weight) - attention.output.weight.shape[1]) // 2
+    num_kept = len(attention.qkv.weight) - attention.output.weight.shape[1]
     for num_tokens in (1, kernels.most_tokens):
-        cache = KVCache.allocate(
-            num_layers=1,
-            num_slots=num_tokens,
-            max_len=1,
-            num_kv_heads=num_kv_features // attention.head_dim,
-            head_dim=attention.head_dim,
-            dtype=angles.dtype,
-            device=angles.device,
-        )
+        memory = angles.new_zeros(num_tokens, 1, num_kept // attention.head_dim, attention.head_dim)
+        cache = KVCache((LayerCache(memory),), torch.arange(num_tokens, device=angles.device))
         token_ids = torch.zeros((num_tokens, 1), dtype=torch.int64, device=angles.device)
         attend = one_layer.attention_at(token_ids, cache.slot_ids)
         assert attend is not None

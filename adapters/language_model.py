@@ -21,7 +21,6 @@ from .kv_cache import KVCache, Slots
 from .layer_operations import PLAIN_OPERATIONS, LayerOperations
 from .lengths import CPU_LENGTHS, GPU_LENGTHS, Lengths
 from .model_config import ModelConfig
-from .slot_blocks import SlotBlocks
 from .spans import FEW_TOKENS, Spans
 from .transformer import Decoder, Step
 
@@ -100,10 +99,6 @@ class TransformerModel:
         """What computes decode steps: `triton` or `torch`."""
         return "torch" if self._kernels is None else "triton"
 
-    @property
-    def _has_blocks(self) -> bool:
-        return can_compile(self.device) and SlotBlocks.can_be_used(self.config.head_dim)
-
     def first_layers(self, num_layers: int) -> "TransformerModel":
         """The model that leaves after some layers, with the same weights, norm and LM head.
 
@@ -148,23 +143,11 @@ class TransformerModel:
         max_position: int | None = None,
         taps: Sequence[int] = (),
     ) -> Scores:
-        """Score tokens after writing their keys and values at (slot, position).
+        """Score tokens, see `acceptor.core.ports.LanguageModel.forward`.
 
-        Each token sees what the cache holds at positions up to its own, within the layer's window.
         Where requests differ in length, pad with any token at the next positions: later tokens
-        write over them.
-
-        Args:
-            token_ids: [num_reqs, num_tokens] int64, in the vocabulary.
-            positions: [num_reqs, num_tokens] int64, absolute, below the cache's max_len and
-                the model's.
-            cache: from `new_cache`.
-            slot_ids: [num_reqs] int64, each slot once; None means request i uses slot i, and
-                spares a GPU the copy of the slots that it reads.
-            last_only: score only the last token of each request.
-            max_position: the highest position in the batch, if the caller knows it. Without it a
-                GPU, which is not asked, attends to the whole length of the cache.
-            taps: after how many layers hidden states are wanted; 0 for the embeddings.
+        write over them. Each slot comes once; without slot_ids request i uses slot i. Without
+        max_position a GPU, which is not asked, attends to the whole length of the cache.
 
         Raises:
             InvalidInputError: wrong shape, dtype, device or tap; on CPU also a token outside the
@@ -215,7 +198,6 @@ class TransformerModel:
         num_positions: int,
     ) -> Step:
         flash = Spans.can_be_used(self.device, self.dtype)
-        flex = flash and self._has_blocks and positions.shape[1] <= FEW_TOKENS
         rotation = self._rope_table.index_select(0, positions.flatten())
         cos, signed_sin = rotation.unsqueeze(2).unbind(1)
         operations = (
@@ -234,8 +216,7 @@ class TransformerModel:
                 window: self._bias(positions, num_positions, window)
                 for window in set(self.config.windows)
             },
-            blocks=SlotBlocks.of(positions, slot_ids, cache.max_len) if flex else None,
-            spans=Spans.of(positions, slot_ids, cache.max_len) if flash and not flex else None,
+            spans=Spans.of(positions, slot_ids, cache.max_len) if flash else None,
             operations=operations,
         )
         return Step(attend=attend, operations=operations)

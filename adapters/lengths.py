@@ -5,8 +5,6 @@ A GPU's kernels are planned once per length, so lengths are rounded up there.
 
 from attrs import frozen
 
-from .slot_blocks import BLOCK_LEN
-
 
 @frozen(kw_only=True)
 class Lengths:
@@ -31,8 +29,8 @@ class Lengths:
 
 CPU_LENGTHS = Lengths(slot_step=1, read_step=1)
 
-GPU_LENGTHS = Lengths(slot_step=BLOCK_LEN, read_step=256)
-"""Slots are whole blocks; attention that copies them is slower at odd lengths."""
+GPU_LENGTHS = Lengths(slot_step=128, read_step=256)
+"""Kernels are compiled anew for odd lengths, and attention that copies slots is slower there."""
 
 
 def _rounded_up(length: int, step: int) -> int:

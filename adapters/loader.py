@@ -55,17 +55,11 @@ def load_model(
     check_integer("max_model_len", max_model_len, 1, longest)
     checkpoint = Checkpoint.open(directory)
     checkpoint.check(expected_tensors(config), ignored_tensors(config))
-    dtype = dtype or _default_dtype(config, checkpoint, device)
+    if dtype is None:
+        stored = config.dtype or FLOAT_DTYPES[checkpoint.entries[EMBEDDING].dtype]
+        dtype = torch.float32 if device.type == "cpu" else stored
     decoder = WeightReader(checkpoint, config, dtype, device).decoder()
     return TransformerModel(config, decoder, max_model_len, wanted_forward=forward)
-
-
-def _default_dtype(
-    config: ModelConfig, checkpoint: Checkpoint, device: torch.device
-) -> torch.dtype:
-    if device.type == "cpu":
-        return torch.float32
-    return config.dtype or FLOAT_DTYPES[checkpoint.entries[EMBEDDING].dtype]
 
 
 def _check_device(device: torch.device | str) -> torch.device:

@@ -41,18 +41,15 @@ class Spans:
         return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
 
     @classmethod
-    def of(
-        cls, positions: Tensor, slot_ids: Tensor, max_len: int, few_tokens: int = FEW_TOKENS
-    ) -> "Spans":
+    def of(cls, positions: Tensor, slot_ids: Tensor, max_len: int) -> "Spans":
         """A span for each token or, where there are many of them, for each request.
 
         Args:
             positions: [num_reqs, num_tokens] int64; many tokens must follow each other.
             slot_ids: [num_reqs] int64.
             max_len: positions per slot.
-            few_tokens: up to so many per request get a span each.
         """
-        num_tokens = 1 if positions.shape[1] <= few_tokens else positions.shape[1]
+        num_tokens = 1 if positions.shape[1] <= FEW_TOKENS else positions.shape[1]
         last = positions[:, num_tokens - 1 :]
         device = positions.device
         key_starts = torch.empty(last.numel() + 1, dtype=torch.int32, device=device)

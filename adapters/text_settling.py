@@ -33,17 +33,19 @@ def settling_of(backend: tokenizers.Tokenizer) -> Settling:
         return Settling.WITH_THE_TOKEN
     stages = list(_flatten(json.loads(backend.decoder.__getstate__())))
     names = [stage["type"] for stage in stages]
-    first_joined = next((i for i, name in enumerate(names) if name in JOINING), len(names))
-    if not all(_strips_the_start(stage) for stage in stages[first_joined + 1 :]):
-        return Settling.AT_THE_END
-    before = names[:first_joined]
-    if "ByteLevel" in names:
-        per_token = all(name in PER_TOKEN for name in before)
-        return Settling.WITH_THE_CHARACTER if per_token else Settling.AT_THE_END
-    if "ByteFallback" in before:
-        return _settling_of_byte_fallback(stages[:first_joined], before.index("ByteFallback"))
-    per_token = all(name in PER_TOKEN for name in before)
-    return Settling.WITH_THE_TOKEN if per_token else Settling.AT_THE_END
+    place = next((i for i, name in enumerate(names) if name in JOINING), len(names))
+    before, settling = names[:place], Settling.WITH_THE_TOKEN
+    if names[place : place + 1] == ["ByteLevel"]:
+        settling = Settling.WITH_THE_CHARACTER
+    elif _tells_byte_tokens(stages[:place]):
+        settling = Settling.AFTER_BYTE_TOKENS
+        before.remove("ByteFallback")
+    known = all(name in PER_TOKEN for name in before) and all(
+        # Spaces at the start are gone before the first text comes.
+        (stage["type"], stage.get("stop")) == ("Strip", 0)
+        for stage in stages[place + 1 :]
+    )
+    return settling if known else Settling.AT_THE_END
 
 
 def is_byte_token(token: str) -> bool:
@@ -51,12 +53,15 @@ def is_byte_token(token: str) -> bool:
     return len(token) == len("<0x0A>") and token.startswith("<0x") and token.endswith(">")
 
 
-def _settling_of_byte_fallback(stages: Sequence[Mapping[str, Any]], place: int) -> Settling:
-    """Which tokens are bytes must show in the tokens themselves, before any other stage."""
-    known = all(_makes_no_byte_tokens(stage) for stage in stages[:place]) and all(
-        stage["type"] in PER_TOKEN for stage in stages[place + 1 :]
-    )
-    return Settling.AFTER_BYTE_TOKENS if known else Settling.AT_THE_END
+def _tells_byte_tokens(stages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a byte fallback takes for bytes what shows as bytes in the tokens themselves."""
+    for stage in stages:
+        if stage["type"] == "ByteFallback":
+            return True
+        # What is put into a token must not be part of a byte token.
+        if stage["type"] != "Replace" or BYTE_TOKEN_CHARACTERS.issuperset(stage["content"]):
+            return False
+    return False
 
 
 def _flatten(stage: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -65,12 +70,3 @@ def _flatten(stage: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from _flatten(part)
     else:
         yield stage
-
-
-def _strips_the_start(stage: Mapping[str, Any]) -> bool:
-    return (stage["type"], stage.get("stop")) == ("Strip", 0)
-
-
-def _makes_no_byte_tokens(stage: Mapping[str, Any]) -> bool:
-    """What it puts into a token cannot be part of a byte token."""
-    return stage["type"] == "Replace" and not BYTE_TOKEN_CHARACTERS.issuperset(stage["content"])

@@ -17,7 +17,7 @@ from ..transformer import Attend as AttendLayer
 from ..transformer import Decoder, Linear
 from .attend import MOST_TOKENS_OF_REQUEST, Attend
 from .gpu import Gpu
-from .tiling import MOST_TOKENS, most_tokens, scratch, tiling_of
+from .tiling import most_tokens, scratch, tiling_of
 
 DIVISOR = 16
 HEAD_DIMS = (32, 64, 128, 256)
@@ -47,7 +47,7 @@ class FewTokens:
     Attributes:
         decoder: the weights.
         gpu: where it runs.
-        attend: attention of a forward of `MOST_TOKENS` at most.
+        attend: attention of requests of `MOST_TOKENS_OF_REQUEST` at most.
         most_tokens: of a forward.
         parts, counts: see `block_kernel`; used by one kernel after the other.
     """
@@ -93,9 +93,8 @@ class FewTokens:
         return positions.numel() <= self.most_tokens
 
     def attention_at(self, positions: Tensor, slot_ids: Tensor) -> AttendLayer | None:
-        """Attention of so few tokens that a kernel of this package serves them."""
-        too_many = positions.shape[1] > MOST_TOKENS_OF_REQUEST
-        if too_many or positions.numel() > MOST_TOKENS:
+        """Attention of requests of so few tokens that a kernel of this package serves them."""
+        if positions.shape[1] > MOST_TOKENS_OF_REQUEST:
             return None
         return partial(self.attend, positions=positions, slot_ids=slot_ids)
 

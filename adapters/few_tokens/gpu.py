@@ -4,8 +4,6 @@ import torch
 from attrs import frozen
 from triton.runtime import driver
 
-LEAST_CAPABILITY_TO_OVERLAP = (9, 0)
-
 
 @frozen(kw_only=True)
 class Gpu:
@@ -15,8 +13,8 @@ class Gpu:
         num_processors: how many programs it runs side by side, if each needs a processor's memory.
         shared_memory: of a program at most, in bytes.
         prefetches: whether it takes PTX, in which weights are prefetched.
-        overlaps: whether a kernel may start while the previous one still runs: CUDA's programmatic
-            dependent launch. Such a kernel waits, in every program that writes, before it touches
+        overlaps: whether a kernel may start while the previous one still runs (programmatic
+            dependent launch). Such a kernel waits, in every program that writes, before it touches
             what an earlier one wrote, so it ends after all earlier ones.
     """
 
@@ -35,7 +33,7 @@ class Gpu:
             num_processors=found["multiprocessor_count"],
             shared_memory=found["max_shared_mem"],
             prefetches=is_cuda,
-            overlaps=is_cuda and capability >= LEAST_CAPABILITY_TO_OVERLAP,
+            overlaps=is_cuda and capability >= (9, 0),
         )
 
     @property

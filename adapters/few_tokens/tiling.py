@@ -15,7 +15,7 @@ from .gpu import Gpu
 from .products import matrix_kernel
 
 MOST_TOKENS = 64
-"""Of a forward. With more, libraries multiply and attend: larger blocks were not measured."""
+"""Of a forward. With more, cuBLAS multiplies: larger blocks were not measured."""
 
 MATRIX_TOKENS = 8
 MATRIX_ROWS = 16

@@ -1,13 +1,10 @@
 import pytest
 
 from acceptor.adapters.lengths import CPU_LENGTHS, GPU_LENGTHS
-from acceptor.adapters.slot_blocks import BLOCK_LEN
 
 
-@pytest.mark.parametrize(
-    ("max_len", "length"), [(1, BLOCK_LEN), (BLOCK_LEN, BLOCK_LEN), (BLOCK_LEN + 1, 2 * BLOCK_LEN)]
-)
-def test_slots_are_whole_blocks_on_a_gpu(max_len: int, length: int) -> None:
+@pytest.mark.parametrize(("max_len", "length"), [(1, 128), (128, 128), (129, 256)])
+def test_slots_of_a_gpu_have_even_lengths(max_len: int, length: int) -> None:
     assert GPU_LENGTHS.of_slot(max_len) == length
     assert CPU_LENGTHS.of_slot(max_len) == max_len
 

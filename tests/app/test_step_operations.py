@@ -21,7 +21,6 @@ from acceptor.adapters.few_tokens.gpu import Gpu
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.layer_operations import PLAIN_OPERATIONS, LayerOperations
 from acceptor.adapters.model_config import ModelConfig
-from acceptor.adapters.slot_blocks import SlotBlocks
 from acceptor.adapters.spans import Spans
 from acceptor.adapters.transformer import Decoder
 from acceptor.adapters.weights import WeightReader, expected_tensors
@@ -55,9 +54,8 @@ LONG = (
 """The same with more tokens of a request. Fused, `turn_and_store` is two kernels."""
 
 MANY = (
-    Counter(index_select=1, floor_divide=1, add=3, to=2, mul=1, arange=1)
-    + Counter(embedding=1, rms_norm=1, linear=1),
-    Counter(linear=4, flex_attention=1, add_and_normalise=2, gate=1, turn_and_store=1),
+    Counter(embedding=1, rms_norm=1, linear=1),
+    Counter(linear=4, attention_kernel=1, add_and_normalise=2, gate=1),
 )
 """The same with still more of a batch. Fused, the other operations are one kernel each."""
 
@@ -81,11 +79,6 @@ class Started(TorchDispatchMode):
         kernel = MagicMock()
         kernel.__getitem__.return_value.side_effect = lambda *_, **__: self.counts.update([name])
         return kernel
-
-    def flex_attention(self, queries: torch.Tensor, *_: Any) -> torch.Tensor:
-        """Counts a call, and computes nothing."""
-        self.counts.update(["flex_attention"])
-        return queries.flatten(1)
 
     def piece(self, name: str) -> Callable[..., Any]:
         """Counts its calls, and not what they start."""
@@ -149,7 +142,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     monkeypatch.setattr(language_model, "can_compile", lambda device: True)  # noqa: ARG005
     monkeypatch.setattr(language_model, "fused_operations", counting.operations)
     monkeypatch.setattr(language_model, "choose_kernels", few_tokens_on_h200)
-    monkeypatch.setattr(SlotBlocks, "attend", counting.flex_attention)
     for kernel, name in KERNELS.items():
         monkeypatch.setattr(f"acceptor.adapters.few_tokens.{kernel}", counting.kernel(name))
     return counting
