@@ -12,7 +12,7 @@ from attrs import field, frozen
 from ...core import policies
 from ...core.policies import Policy, Strict
 
-LOGITS = ("lm", "zipf", "flat", "sharp", "ties", "constant", "large", "huge", "mixed")
+LOGITS = ("lm", "zipf", "flat", "sharp", "ties", "constant", "even", "large", "huge", "mixed")
 """What target logits look like; in mixed batches each row is of another kind."""
 
 DRAFTERS = ("one-hot", "same", "narrower", "mapped", "permuted")

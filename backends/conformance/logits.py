@@ -32,6 +32,8 @@ def _rows(case: Case, kind: str, num_rows: int, noise: torch.Generator) -> Tenso
         "flat": lambda: normal * scale,
         "ties": lambda: torch.round(normal * 1.5),
         "constant": lambda: torch.zeros(shape),
+        # Weights of exactly 1 at different logits.
+        "even": lambda: 1e-30 * torch.rand(shape, generator=noise).argsort(dim=-1),
         "large": lambda: normal * 500,
         "huge": lambda: normal.clamp(-1, 1) * largest,
     }[kind]()

@@ -15,8 +15,9 @@ from .case import Case
 
 Value = TypeVar("Value")
 
-ENDS = (1e4, 1e30, 3e38)
-"""Sizes of extreme biases and penalties: float32 ends at 3.4e38."""
+TOP_P = (1e-6, 0.1, 0.25, 0.5, 0.9, 0.95, 0.999)
+ENDS = (1e3, 1e6)
+"""Sizes of extreme penalties."""
 
 
 def all_params(case: Case) -> tuple[SamplingParams, ...]:
@@ -60,7 +61,9 @@ class _Choice:
             temperature=self._temperature(),
             min_p=self._one_of((1e-3, 0.05, 0.3, 1.0)) if self._asks("min-p") else 0.0,
             top_k=self._one_of((1, 2, 3, 5, 20, 50, 600, 10**6)) if self._asks("top-k") else 0,
-            top_p=self._one_of((1e-6, 0.1, 0.5, 0.9, 0.95, 0.999)) if self._asks("top-p") else 1.0,
+            top_p=self._one_of((1e-6, 0.1, 0.25, 0.5, 0.9, 0.95, 0.999))
+            if self._asks("top-p")
+            else 1.0,
         )
 
     def _temperature(self) -> float:
@@ -68,7 +71,7 @@ class _Choice:
         if self.is_greedy or (may_be_greedy and self._one_in(2)):
             return 0.0
         if self._is_extreme():
-            return self._one_of((1e-30, 0.01, 0.03, 0.05, 20.0, 100.0, 1e8, 3e38))
+            return self._one_of((1.2e-38, 1e-30, 0.01, 0.05, 20.0, 100.0, 1e6))
         return float(self.rng.uniform(0.2, 2.5)) if self.case.has("temperature") else 1.0
 
     def _bias(self) -> dict[int, float]:
@@ -79,11 +82,11 @@ class _Choice:
     def _one_bias(self) -> float:
         if self.rng.random() < 0.3:
             return -math.inf
-        return self._end() if self._is_extreme() else float(self.rng.normal(scale=3))
+        return self._end() * 1e3 if self._is_extreme() else float(self.rng.normal(scale=3))
 
     def _repetition(self) -> float:
         if self._is_extreme():
-            return self._one_of((1.2e-38, 1e-4, *ENDS))
+            return self._one_of((1e-6, 1e-3, *ENDS))
         # 1 would be no penalty, which the first request must have.
         return self._one_of((0.5, 1.25, 1.37) if self.is_first else (0.5, 1.0, 1.25, 1.37))
 

@@ -149,7 +149,7 @@ def _case(form: Case, lengths: list[int], seed: int, logits: str, variation: str
         lengths = [min(length, 2) for length in lengths[:2]]
     elif form.vocab_size > MOST_OF_A_CROWD:
         lengths = lengths[:6]
-    if logits in ("constant", "mixed") and _compares_with_an_even_law(form.policy):
+    if logits in ("constant", "even", "mixed") and _compares_with_an_even_law(form.policy):
         logits = "lm"
     return evolve(
         form, num_draft_tokens=tuple(lengths), seed=seed, logits=logits, variation=variation

@@ -17,10 +17,9 @@ from acceptor.backends.conformance.corners import (
     WORDS_0,
     WORDS_MAX,
 )
-from acceptor.backends.conformance.oracle.law import Adjustments, Row, adjust
-from acceptor.backends.conformance.oracle.logprobs import RowLogprobs
+from acceptor.backends.conformance.oracle.law import Adjustments, adjust, relative
 from acceptor.backends.conformance.oracle.noise import Noise, philox
-from acceptor.core import Level, Recipe, Stream
+from acceptor.core import Level, Stream
 from kit import philox as plain
 
 VALUES = {
@@ -82,13 +81,19 @@ def test_rare_uniforms_are_the_lowest_and_the_highest() -> None:
     assert Noise(SEED_OF_HIGHEST_UNIFORM).uniforms(POSITION, 1)[0] == 1 - 2.0**-24
 
 
-def test_adjusted_logits_leave_logprobs_the_rounding_of_float32() -> None:
-    raw, recipe = np.array([1700.0, 1698.0, 3.0]), Recipe(temperature=0.5)
-    seen, counts = np.array([True, True, False]), np.zeros(3, dtype=np.int64)
-    own = Row.raw(raw)
-    adjusted = adjust(raw, Adjustments(repetition=0.5), seen, counts)
-    exact = RowLogprobs.of(raw, own, recipe, processed=True)
-    rounded = RowLogprobs.of(raw, adjusted, recipe, processed=True)
-    spacing = float(np.spacing(np.float32(3400)))
-    assert 1e-4 <= exact.tolerance(0) < 1.1e-4
-    assert spacing / recipe.temperature < rounded.tolerance(0) < 20 * spacing
+def test_adjusted_logits_are_float32_numbers_rounded_at_each_step() -> None:
+    raw, one = np.array([0.1, -0.3, 7.0, 1.0]).astype(np.float32).astype(np.float64), np.float32(1)
+    seen, counts = np.array([True, False, False, True]), np.array([2, 3, 0, 0])
+    wanted = Adjustments({1: 0.2, 9: 5.0}, repetition=1.1, presence=0.7, frequency=0.3)
+    x, (r, f, s, b) = raw.astype(np.float32), map(np.float32, (1.1, 0.3, 0.7, 0.2))
+    expected = [x[0] / r - f * (one + one) - s, (x[1] + b) * r - f * (one + one + one) - s]
+    expected += [x[2], x[3] / r]
+    assert adjust(raw, wanted, seen, counts).tolist() == [float(value) for value in expected]
+
+
+def test_what_overflows_is_infinite_and_its_share_nothing() -> None:
+    highest = float(np.finfo(np.float32).max)
+    raw, nothing = np.array([highest, 0.0, -highest]), np.zeros(3, dtype=bool)
+    adjusted = adjust(raw, Adjustments({0: 1e32, 2: -1e32}), nothing, nothing.astype(np.int64))
+    assert adjusted.tolist() == [np.inf, 0.0, -np.inf]
+    assert relative(raw).tolist() == [0.0, -highest, -np.inf]

@@ -41,7 +41,7 @@ def row_of(logits: Floats, recipe: Recipe) -> Row:
     """Temperature, min-p, top-k, top-p, in this order."""
     values = {name: getattr(recipe, name) for name in fields_dict(Recipe)}
     rounded = {name: _as_float32(value) for name, value in values.items() if name != "top_k"}
-    return Row(oracle.law_of(oracle.Row.raw(logits), Recipe(**values | rounded)))
+    return Row(oracle.law_of(logits, Recipe(**values | rounded)))
 
 
 def adjusted(
@@ -57,7 +57,7 @@ def adjusted(
     in_prompt = np.zeros(len(logits), dtype=bool)
     in_prompt[list(prompt)] = True
     counts = np.bincount(np.array(output, dtype=np.int64), minlength=len(logits))
-    return oracle.adjust(logits, wanted, in_prompt, counts).logits
+    return oracle.adjust(logits, wanted, in_prompt, counts)
 
 
 def _as_float32(value: float) -> float:

@@ -29,28 +29,25 @@ def kept(scaled: Floats, recipe: Recipe) -> Flags:
 class Support:
     """The tokens that survive whatever float32 does, and those that may: [V] each.
 
-    Logits that no bias or penalty touched are exact in float32, and so is their order: only masses,
-    and logits that were computed, leave a doubt.
+    Logits are exact in float32, and so is their order: only masses and min-p's edge leave a doubt.
     """
 
     certain: Flags
     possible: Flags
 
     @classmethod
-    def of(
-        cls, scaled: Floats, slack: Floats, touched: Flags, recipe: Recipe, tolerance: float
-    ) -> "Support":
+    def of(cls, scaled: Floats, slack: Floats, recipe: Recipe, tolerance: float) -> "Support":
         """Of log weights, each known to within its slack."""
         keep = scaled > -np.inf
         support = cls(keep.copy(), keep.copy())
         if recipe.min_p > 0:
             edge = math.log(recipe.min_p)
-            close = abs(scaled - edge) <= tolerance + slack
-            support._cut(scaled >= edge, close & (touched | (scaled < 0)))
+            close = (abs(scaled - edge) <= tolerance + slack) & (scaled < 0)
+            support._cut(scaled >= edge, close)
             keep &= scaled >= edge
         if 0 < recipe.top_k < len(scaled):
             edge = _kth_largest(scaled, keep, recipe.top_k)
-            support._cut(scaled >= edge, _computed_close_to(edge, scaled, slack, touched))
+            support._cut(scaled >= edge, np.zeros_like(keep))
             keep &= scaled >= edge
         if recipe.top_p < 1:
             doubted = np.exp(scaled[support.possible & ~support.certain]).sum()
@@ -58,7 +55,6 @@ class Support:
             values, above = _levels(scaled, keep)
             edge = values[above < recipe.top_p].min()
             close = _close_by_mass(scaled, slack, keep, tolerance + doubted, recipe.top_p)
-            close |= _computed_close_to(edge, scaled, slack, touched)
             support._cut(scaled >= edge, close)
         return support
 
@@ -80,20 +76,14 @@ def _levels(scaled: Floats, keep: Flags) -> tuple[Floats, Floats]:
     return -values, above / masses.sum()
 
 
-def _computed_close_to(edge: float, scaled: Floats, slack: Floats, touched: Flags) -> Flags:
-    at_edge = scaled == edge
-    if edge == -math.inf or not at_edge.any() or not touched.any():
-        return np.zeros_like(at_edge)
-    comparable = touched | touched[at_edge].any()
-    close = comparable & (abs(scaled - edge) <= slack + slack[at_edge].max())
-    return (close | at_edge) if (close & ~at_edge).any() else np.zeros_like(close)
-
-
 def _close_by_mass(
     scaled: Floats, slack: Floats, keep: Flags, uncertain: float, top_p: float
 ) -> Flags:
     values, above = _levels(scaled, keep)
     mass = np.exp(scaled[keep])
+    if (mass == 1).all() and len(mass) * top_p == np.float32(len(mass) * top_p):
+        # Masses are whole numbers, which float32 adds up and compares exactly.
+        return np.zeros_like(keep)
     uncertain += 2 * float(mass @ slack[keep]) / float(mass.sum())
     close = abs(above - top_p) <= uncertain * top_p
     # Nothing lies above the largest.

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 
+import attrs
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
@@ -37,8 +38,7 @@ LEAST = np.finfo(np.float64).min / 2
 
 Integers = NDArray[np.int64]
 ROUNDING = 2.0**-21 / TOLERANCE
-"""What a few roundings to float32 may do to a sum of logits, relative to its largest operand and to
-the tolerance."""
+"""What a few roundings to float32 may do to a scaled logit, relative to it and to the tolerance."""
 
 
 @frozen(eq=False)
@@ -88,71 +88,48 @@ class Adjustments:
     frequency: float = 0.0
 
 
-@frozen(eq=False)
-class Row:
-    """One row of logits after bias and penalties.
+def is_usable(logits: Floats) -> bool:
+    """No NaN, no +inf, and not only -inf."""
+    return not np.isnan(logits).any() and bool(np.isfinite(logits.max()))
 
-    Attributes:
-        logits: [V].
-        magnitude: [V], the size of the largest operand, which float32 rounding is relative to.
-        touched: [V], where logits are no longer the model's own numbers.
+
+@np.errstate(over="ignore", invalid="ignore")
+def adjust(raw: Floats, wanted: Adjustments, in_prompt: Flags, counts: Integers) -> Floats:
+    """Bias first, then the penalties for tokens seen in the prompt and counted in the output.
+
+    Each operation is rounded to float32, which makes adjusted logits exact everywhere.
     """
-
-    logits: Floats
-    magnitude: Floats
-    touched: Flags
-
-    @property
-    def is_usable(self) -> bool:
-        """No NaN, no +inf, and not only -inf."""
-        return not np.isnan(self.logits).any() and bool(np.isfinite(self.logits.max()))
-
-    @classmethod
-    def raw(cls, logits: Floats) -> "Row":
-        """Logits as they came."""
-        magnitude = np.where(np.isfinite(logits), abs(logits), 0.0)
-        return cls(logits, magnitude, np.zeros(len(logits), dtype=bool))
-
-
-def adjust(raw: Floats, wanted: Adjustments, in_prompt: Flags, counts: Integers) -> Row:
-    """Bias first, then the penalties for tokens seen in the prompt and counted in the output."""
-    row = Row.raw(raw)
-    logits, magnitude, touched = raw.copy(), row.magnitude, row.touched
+    logits = raw.astype(np.float32)
     for token_id, bias in wanted.bias.items():
         if token_id < len(raw):
-            # Not in place on the array: NumPy warns of +inf - inf.
-            logits[token_id] = float(logits[token_id]) + bias
-            magnitude[token_id] += abs(bias) if np.isfinite(bias) else 0.0
-            touched[token_id] = True
-    seen = in_prompt | (counts > 0)
-    if wanted.repetition != 1:
-        positive = seen & (logits > 0)
-        logits[positive] /= wanted.repetition
-        logits[seen & ~positive] *= wanted.repetition
-        magnitude[seen] *= max(wanted.repetition, 1 / wanted.repetition)
-        touched |= seen
-    charge = wanted.frequency * counts + wanted.presence * (counts > 0)
-    if wanted.frequency or wanted.presence:
-        logits -= charge
-        magnitude += abs(wanted.frequency) * counts + abs(wanted.presence) * (counts > 0)
-        touched |= counts > 0
-    return Row(logits, magnitude, touched)
+            logits[token_id] += np.float32(bias)
+    repetition, presence, frequency = map(np.float32, attrs.astuple(wanted)[1:])
+    in_output = counts > 0
+    repeated = np.where(logits > 0, logits / repetition, logits * repetition)
+    logits = np.where(in_prompt | in_output, repeated, logits)
+    charged = logits - frequency * counts.astype(np.float32) - presence
+    return np.where(in_output, charged, logits).astype(np.float64)
 
 
-def law_of(row: Row, recipe: Recipe) -> Law:
+def relative(logits: Floats) -> Floats:
+    """To the largest one; -inf where the difference overflows float32."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = logits.astype(np.float32) - np.float32(logits.max())
+    return np.where(narrow == -np.inf, -np.inf, logits - logits.max())
+
+
+def law_of(logits: Floats, recipe: Recipe) -> Law:
     """The law that a recipe makes of a usable row."""
     if recipe.temperature == 0:
-        return _greedy(row)
-    highest = int(row.logits.argmax())
-    scaled = (row.logits - row.logits[highest]) / recipe.temperature
+        return one_hot(int(logits.argmax()), len(logits))
+    scaled = relative(logits) / recipe.temperature
     keep = kept(scaled, recipe)
     log_weights = np.where(keep, scaled, -np.inf)
     log_p = log_weights - log_sum(log_weights)
 
     def bounds(tolerance: float) -> Bounds:
-        rounding = tolerance * ROUNDING
-        slack = rounding * (row.magnitude + row.magnitude[highest]) / recipe.temperature
-        support = Support.of(scaled, slack, row.touched, recipe, tolerance)
+        slack = np.where(np.isfinite(scaled), tolerance * ROUNDING * abs(scaled), 0.0)
+        support = Support.of(scaled, slack, recipe, tolerance)
         if support.possible.sum() == 1:
             return Bounds(log_p, log_p)
         low = np.where(support.certain, scaled - slack, -np.inf)
@@ -173,22 +150,6 @@ def log_sum(log_weights: Floats) -> float:
     if highest == -np.inf:
         return highest
     return highest + float(np.log(np.exp(log_weights - highest).sum()))
-
-
-def _greedy(row: Row) -> Law:
-    highest = int(row.logits.argmax())
-
-    def bounds(tolerance: float) -> Bounds:
-        slack = tolerance * ROUNDING * (row.magnitude + row.magnitude[highest])
-        comparable = row.touched | row.touched[highest]
-        possible = comparable & (row.logits >= row.logits[highest] - slack)
-        possible[highest] = True
-        low = one_hot(highest, len(possible)).log_p
-        if possible.sum() > 1:
-            low = np.full(len(possible), -np.inf)
-        return Bounds(low, np.where(possible, 0.0, -np.inf))
-
-    return Law(one_hot(highest, len(row.logits)).log_p, bounds)
 
 
 def one_hot(token_id: int, vocab_size: int) -> Law:

@@ -5,11 +5,8 @@ from attrs import frozen
 
 from ....core.sampling_params import Recipe
 from .filters import Flags
-from .law import Row, law_of, log_sum
+from .law import law_of, log_sum, relative
 from .noise import Floats
-
-ROUNDING = 2.0**-23
-"""What each of two logits may lose when float32 adjusts it, relative to its largest operand."""
 
 
 @frozen(eq=False)
@@ -19,26 +16,21 @@ class RowLogprobs:
     Attributes:
         values: [V].
         doubted: [V], tokens that a filter may keep or cut by a hair.
-        rounding: [V], how far off adjusted logits that float32 holds put them.
     """
 
     values: Floats
     doubted: Flags
-    rounding: Floats
 
     @classmethod
-    def of(cls, raw: Floats, row: Row, recipe: Recipe, *, processed: bool) -> "RowLogprobs":
-        """In the request's mode; at temperature 0 the processed law is that of the adjusted row."""
+    def of(cls, raw: Floats, logits: Floats, recipe: Recipe, *, processed: bool) -> "RowLogprobs":
+        """In the request's mode; at temperature 0 the processed law is that of adjusted logits."""
         nothing = np.zeros(len(raw), dtype=bool)
         if not processed:
-            return cls(_log_softmax(raw), nothing, np.zeros(len(raw)))
-        rounding = _rounding(row, recipe.temperature or 1.0)
+            return cls(_log_softmax(raw), nothing)
         if recipe.temperature == 0:
-            return cls(_log_softmax(row.logits), nothing, rounding)
-        law = law_of(row, recipe)
-        if not recipe.has_filters:
-            return cls(law.log_p, nothing, rounding)
-        return cls(law.log_p, law.doubted(), rounding)
+            return cls(_log_softmax(logits), nothing)
+        law = law_of(logits, recipe)
+        return cls(law.log_p, law.doubted() if recipe.has_filters else nothing)
 
     @property
     def most_likely(self) -> list[int]:
@@ -66,19 +58,9 @@ class RowLogprobs:
             return float("inf")
         if not np.isfinite(value):
             return 0.0
-        return 1e-4 + 1e-5 * abs(float(value)) + float(self.rounding[token_id])
-
-
-def _rounding(row: Row, temperature: float) -> Floats:
-    if not row.touched.any():
-        return np.zeros(len(row.logits))
-    highest = int(row.logits.argmax())
-    rounding: Floats = ROUNDING * (row.magnitude + row.magnitude[highest]) / temperature
-    return rounding
+        return 1e-4 + 1e-5 * abs(float(value))
 
 
 def _log_softmax(logits: Floats) -> Floats:
-    # Relative to the largest first: near the end of float64 a sum would lose the rest.
-    relative = logits - logits.max()
-    log_probs: Floats = relative - log_sum(relative)
-    return log_probs
+    log_weights = relative(logits)
+    return log_weights - log_sum(log_weights)

@@ -9,7 +9,7 @@ from ....core.output import Status
 from ....core.sampling_params import Recipe
 from ....core.sampling_tensors import SamplingTensors
 from .inputs import adjustments_of, floats, id_map, recipes_of, seeds_of, seen, slots_of
-from .law import Integers, Law, Row, adjust, law_of, place
+from .law import Integers, Law, adjust, is_usable, law_of, place
 from .logprobs import RowLogprobs
 from .noise import Floats, Noise
 from .race import Draw
@@ -21,7 +21,7 @@ class SampleOracle:
 
     Attributes:
         raw_logits: [V] as they came.
-        row: after bias and penalties, which only a target draw has.
+        logits: after bias and penalties, which only a target draw has.
         recipe: the target's or the draft's.
         token_ids: [V], what the entries stand for.
         vocab_size: how many ids those belong to.
@@ -30,7 +30,7 @@ class SampleOracle:
     """
 
     raw_logits: Floats = field(eq=False)
-    row: Row
+    logits: Floats = field(eq=False)
     recipe: Recipe
     token_ids: Integers = field(eq=False)
     vocab_size: int
@@ -43,7 +43,7 @@ class SampleOracle:
     @property
     def status(self) -> Status:
         """Whether anything can be drawn."""
-        return Status.OK if self.row.is_usable else self.invalid
+        return Status.OK if is_usable(self.logits) else self.invalid
 
     @cached_property
     def draw(self) -> Draw | None:
@@ -55,11 +55,11 @@ class SampleOracle:
 
     def row_logprobs(self, *, processed: bool) -> RowLogprobs:
         """Logprobs of the row."""
-        return RowLogprobs.of(self.raw_logits, self.row, self.recipe, processed=processed)
+        return RowLogprobs.of(self.raw_logits, self.logits, self.recipe, processed=processed)
 
     @cached_property
     def _law(self) -> Law:
-        return place(law_of(self.row, self.recipe), self.token_ids, self.vocab_size)
+        return place(law_of(self.logits, self.recipe), self.token_ids, self.vocab_size)
 
 
 def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[SampleOracle]:
@@ -71,14 +71,14 @@ def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[SampleOrac
     positions = batch.positions.tolist()
     rows = []
     for request, raw in enumerate(floats(batch.logits)):
-        row = Row.raw(raw)
+        logits = raw
         if is_target:
             counts = seen(batch.token_counts, slots[request], width)
-            row = adjust(raw, adjustments[request], *counts)
+            logits = adjust(raw, adjustments[request], *counts)
         rows.append(
             SampleOracle(
                 raw_logits=raw,
-                row=row,
+                logits=logits,
                 recipe=recipes[request],
                 token_ids=token_ids,
                 vocab_size=batch.target_vocab_size or width,

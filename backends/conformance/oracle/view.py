@@ -7,7 +7,7 @@ from attrs import field, frozen
 
 from ....core.output import Status
 from .inputs import RequestInputs
-from .law import Law, Row, adjust, law_of, one_hot, place
+from .law import Law, adjust, is_usable, law_of, one_hot, place
 from .noise import TARGET, Floats, Noise
 from .race import Draw, PerRow
 
@@ -52,16 +52,16 @@ class RequestView:
     def stop(self) -> Status:
         """Why nothing can be drawn behind the draft; OK if it can."""
         row = len(self.drafts)
-        if not self.target_rows[row].is_usable:
+        if not is_usable(self.target_rows[row]):
             return Status.TARGET_LOGITS_INVALID
         return Status.OK if row == len(self.named_drafts) else Status.DRAFT_LOGITS_INVALID
 
     def _is_row_usable(self, row: int) -> bool:
         draft = self._draft_row(row)
-        return self.target_rows[row].is_usable and (draft is None or draft.is_usable)
+        return is_usable(self.target_rows[row]) and (draft is None or is_usable(draft))
 
     @cached_property
-    def target_rows(self) -> PerRow[Row]:
+    def target_rows(self) -> PerRow[Floats]:
         """Logits after bias and penalties, which count the drafts before the row."""
         return PerRow(self._adjusted)
 
@@ -94,7 +94,7 @@ class RequestView:
         """One token for a row."""
         return Draw(law, self.noise, (stream, self.inputs.first_position + row, row + 1))
 
-    def _adjusted(self, row: int) -> Row:
+    def _adjusted(self, row: int) -> Floats:
         inputs = self.inputs
         counts = inputs.output_counts.copy()
         np.add.at(counts, self.named_drafts[:row], 1)
@@ -107,10 +107,10 @@ class RequestView:
         law = law_of(logits, inputs.draft_recipe)
         return place(law, inputs.draft_to_target, inputs.vocab_size)
 
-    def _draft_row(self, row: int) -> Row | None:
+    def _draft_row(self, row: int) -> Floats | None:
         # A greedy draft is one-hot at what it drafted: its logits are not looked at.
         one_hot_draft = self.inputs.draft_logits is None or self.inputs.draft_recipe.is_greedy
         if one_hot_draft or not self.uses_draft_law:
             return None
         assert self.inputs.draft_logits is not None
-        return Row.raw(self.inputs.draft_logits[row])
+        return self.inputs.draft_logits[row]
