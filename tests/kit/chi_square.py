@@ -1,62 +1,133 @@
-"""Does a sample follow a law? A chi-square test that states what it would have noticed.
+"""Does a sample follow a law? Pearson's chi-square and G, with the effect they would have noticed.
 
-A test whose power is not what it claims fails, so too little data cannot pass.
+Power follows from the noncentral chi-square law of the statistic. Cells that are too thin for
+either test are merged.
 """
-
-from math import inf
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import ArrayLike
-from scipy import stats
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, stats
 
-FALSE_ALARM = 1e-6
-POWER = 0.999
+ALPHA = 1e-4
+"""The chance of a false alarm, per test."""
+
+POWER = 0.99
+"""The chance that the effect called detectable is noticed."""
+
+LEAST_EXPECTED = 10.0
+"""Draws that a cell must expect; thinner ones are merged with their neighbours."""
 
 
 @frozen
-class Verdict:
-    """The outcome of one test.
+class Goodness:
+    """The outcome of both tests.
 
     Attributes:
-        p_value: the chance of a sample at least this far off, if the law is right.
-        detects: the total variation that a wrong law must have to be noticed with probability
-            0.999 at a false-alarm rate of 1e-6, whatever its direction.
+        num_draws: how many were counted.
+        num_cells: after merging.
+        freedom: degrees of freedom.
+        p_chi_square: the chance of a larger one.
+        p_g: the same of the likelihood ratio.
+        detectable: the smallest effect noticed with probability `POWER` at `ALPHA`, as a total
+            variation. It is the worst case: a deviation that is not spread over all cells in
+            proportion to their probability is noticed when smaller.
     """
 
-    p_value: float
-    detects: float
+    num_draws: int
+    num_cells: int
+    freedom: int
+    p_chi_square: float
+    p_g: float
+    detectable: float
+
+    @property
+    def p_value(self) -> float:
+        """The smaller of the two."""
+        return min(self.p_chi_square, self.p_g)
 
 
-def chi_square(counts: ArrayLike, probs: ArrayLike) -> Verdict:
-    """Compare counts with probabilities; what has probability 0 must not occur at all."""
-    observed = np.asarray(counts, dtype=np.float64)
-    law = np.asarray(probs, dtype=np.float64)
-    law = law / law.sum()
-    if observed[law == 0].any():
-        return Verdict(p_value=0.0, detects=0.0)
-    observed, law = observed[law > 0], law[law > 0]
-    num_draws, freedom = observed.sum(), len(law) - 1
-    if freedom == 0:
-        return Verdict(p_value=1.0, detects=0.0)
-    statistic = ((observed - num_draws * law) ** 2 / (num_draws * law)).sum()
-    # A shift of total variation d adds at least 4 n d^2 to the statistic's expectation.
-    shift = _noncentrality(freedom)
-    return Verdict(stats.chi2.sf(statistic, freedom), float(np.sqrt(shift / (4 * num_draws))))
+def goodness(
+    counts: ArrayLike, probs: ArrayLike, alpha: float = ALPHA, power: float = POWER
+) -> Goodness:
+    """Compare counts with a law, group by group.
+
+    Args:
+        counts: [num_groups, num_cells], or one group.
+        probs: the same, rows proportional to the law of each group given its total.
+        alpha, power: what the detectable effect is for.
+    """
+    observed = np.atleast_2d(np.asarray(counts, dtype=np.float64))
+    law = np.atleast_2d(np.asarray(probs, dtype=np.float64))
+    totals = observed.sum(axis=1, keepdims=True)
+    expected = totals * law / law.sum(axis=1, keepdims=True)
+    if (observed[expected == 0] > 0).any():
+        return Goodness(int(totals.sum()), 0, 0, 0.0, 0.0, 0.0)
+    cells = [_merged(*group) for group in zip(observed, expected, strict=True)]
+    freedom = sum(max(len(group[0]) - 1, 0) for group in cells)
+    seen, awaited = (np.concatenate(part) for part in zip(*cells, strict=True))
+    return _tested(seen, awaited, max(freedom, 1), alpha, power)
 
 
 def assert_follows(counts: ArrayLike, probs: ArrayLike, *, detects: float) -> None:
-    """Assert that counts follow the law, and that a deviation of `detects` would be noticed."""
-    verdict = chi_square(counts, probs)
-    assert verdict.detects <= detects, f"too few draws: detects only {verdict.detects:.4f}"
-    assert verdict.p_value > FALSE_ALARM, f"p = {verdict.p_value:.1e}"
+    """Assert that counts follow the law, and that a deviation of `detects` would be noticed.
+
+    With probability 0.999, at a false-alarm rate of 1e-6.
+    """
+    found = goodness(counts, probs, alpha=1e-6, power=0.999)
+    assert found.detectable <= detects, f"too few draws: detects only {found.detectable:.4f}"
+    assert found.p_value > 1e-6, f"p = {found.p_value:.1e}"
 
 
-def _noncentrality(freedom: int) -> float:
-    critical = stats.chi2.isf(FALSE_ALARM, freedom)
-    low, high = 0.0, 1e3 + 10 * freedom
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        enough = stats.ncx2.sf(critical, freedom, middle) >= POWER if middle < inf else True
-        low, high = (low, middle) if enough else (middle, high)
-    return high
+def effect_detectable(
+    freedom: int, num_draws: float, alpha: float = ALPHA, power: float = POWER
+) -> float:
+    """Cohen's w of a deviation noticed with this power: sqrt(sum d²/p)."""
+    critical = stats.chi2.isf(alpha, freedom)
+
+    def shortfall(shift: float) -> float:
+        return float(stats.ncx2.sf(critical, freedom, shift)) - power
+
+    shift = optimize.brentq(shortfall, 1e-3, 1e3 + 100 * freedom)
+    return float(np.sqrt(shift / num_draws))
+
+
+def _tested(
+    seen: NDArray[np.float64],
+    awaited: NDArray[np.float64],
+    freedom: int,
+    alpha: float,
+    power: float,
+) -> Goodness:
+    statistic = float(((seen - awaited) ** 2 / awaited).sum())
+    ratios = np.where(seen > 0, seen, 1.0) / awaited
+    g = float(2 * (seen * np.log(ratios)).sum())
+    num_draws = float(awaited.sum())
+    # A total variation d needs at least an effect of 2 d: Cauchy and Schwarz.
+    return Goodness(
+        num_draws=round(num_draws),
+        num_cells=len(seen),
+        freedom=freedom,
+        p_chi_square=float(stats.chi2.sf(statistic, freedom)),
+        p_g=float(stats.chi2.sf(g, freedom)),
+        detectable=effect_detectable(freedom, num_draws, alpha, power) / 2,
+    )
+
+
+def _merged(
+    observed: NDArray[np.float64], expected: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    order = np.argsort(expected, kind="stable")
+    order = order[expected[order] > 0]
+    if len(order) == 0:
+        return observed[:0], expected[:0]
+    # Rarest first, a cell begins wherever enough is gathered; what is left over joins the last.
+    starts, gathered = [0], 0.0
+    for place, mass in enumerate(expected[order].tolist()):
+        if gathered >= LEAST_EXPECTED:
+            starts.append(place)
+            gathered = 0.0
+        gathered += mass
+    if gathered < LEAST_EXPECTED and len(starts) > 1:
+        starts.pop()
+    return np.add.reduceat(observed[order], starts), np.add.reduceat(expected[order], starts)

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from acceptor.core import DraftView, Probabilistic, policies
-from kit.proof import record, tables, verdict
+from kit.only_strict import OnlyStrict
+from kit.proof import record, tables
+from kit.proof.__main__ import main
 from kit.proof.cases import LOSSLESS, LOSSY, POLICIES, Pair
 from kit.proof.exact import EXACT, law_error
 
@@ -61,16 +63,18 @@ def test_the_page_shows_the_record() -> None:
 
 @pytest.mark.parametrize("found", [RECORD, *RECORD["elsewhere"]], ids=lambda one: one["backend"])
 def test_every_recorded_claim_holds(found: record.Record) -> None:
-    assert all(claim.holds for claim in verdict.claims(found))
+    assert all(claim.holds for claim in record.claims(found))
 
 
 def test_a_record_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
     path, cpu, cuda = tmp_path / "proof.json", torch.device("cpu"), torch.device("cuda")
     where = {"machine": {"device": "cuda, a GPU"}}
+    other = record.Sampled("other", OnlyStrict(), cuda, record.ON_A_GPU)
     for value in (1, 2):
-        record.keep(path, {"backend": "other", **where, "large": [value]}, cuda)
+        record.keep(path, {"backend": "other", **where, "large": [value]}, other)
     assert record.known(path, "reference", cpu) == {}
-    record.keep(path, {"backend": "reference", "machine": {"device": "cpu, x"}, "exact": []}, cpu)
+    own = record.Sampled("reference", OnlyStrict(), cpu, record.ON_A_CPU)
+    record.keep(path, {**record.about(own), "exact": []}, own)
     assert record.known(path, "other", cuda)["large"] == [2]
     assert "exact" in record.known(path, "reference", cpu)
     assert len(record.read(path)["elsewhere"]) == 1
@@ -80,4 +84,17 @@ def test_a_wrong_record_is_judged_wrong() -> None:
     main = deepcopy(RECORD)
     main["exact"][0]["joint"] = 1e-3
     main["edges"][0]["wrong"] = 1
-    assert sum(not claim.holds for claim in verdict.claims(main)) == 2
+    assert sum(not claim.holds for claim in record.claims(main)) == 2
+
+
+def test_a_short_proof_is_written_with_its_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "proof.json"
+    chosen = [word for part in ("edges", "large") for word in ("--part", part)]
+    backend = ["--backend", "acceptor.backends.reference:ReferenceSampler", "--draws", "200"]
+    assert main([*backend, *chosen, "--json", str(path)]) == 0
+    found = record.read(path)["elsewhere"][0]
+    assert len(found["large"]) == 9
+    assert found["edges"][0]["wrong"] == 0
+    assert "holds: 151,936 nearly equal tokens" in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""The proof by sampling, in its short form, and the tools it rests on."""
+"""Samples through the real noise follow the law, with a stated power; grouping changes nothing."""
+
+import time
 
 import numpy as np
 import pytest
@@ -7,16 +9,13 @@ from attrs import evolve
 from scipy import stats
 
 from acceptor.backends import load_sampler
-from acceptor.core import Level, Policy, Probabilistic, Stream
-from acceptor.core.randomness import random_words
+from acceptor.core import Policy, Probabilistic
+from kit.chi_square import ALPHA, POWER, effect_detectable, goodness
 from kit.many_seeds import spread_seeds
-from kit.proof import large, samples
+from kit.only_strict import OnlyStrict
+from kit.proof import large
 from kit.proof.cases import POLICIES
-from kit.proof.device_words import words_on_device
-from kit.proof.frequencies import compare, law_of, random_chain
-from kit.proof.goodness import ALPHA, POWER, effect_detectable, goodness
-from kit.proof.grouped import grouped_step
-from kit.proof.runs import decode, step_of
+from kit.proof.runs import CHAINS, compare, decode, grouped_step, parts, random_chain, step_of
 
 CPU = torch.device("cpu")
 SAMPLER = load_sampler("reference")
@@ -37,53 +36,60 @@ def test_grouped_steps_are_the_sampler_s(policy: Policy) -> None:
 
 @by_policy
 def test_a_hundred_thousand_runs(policy: Policy) -> None:
-    compared = compare(SMALL, policy, grouped_step, 100_000, CPU)
-    worst = min(test.p_value for test in compared.tests.values())
+    tests = compare(SMALL, policy, grouped_step, 100_000, CPU)
+    assert tests is not None
+    worst = min(test.p_value for test in tests.values())
     assert (worst > LIMIT) == policy.lossless
-    assert compared.tests["first"].detectable < 0.011
-    assert compared.tests["joint"].detectable < 0.016
-    assert compared.tests["conditional"].detectable < 0.025
+    assert tests["first"].detectable < 0.011
+    assert tests["joint"].detectable < 0.016
+    assert tests["conditional"].detectable < 0.025
 
 
 @pytest.mark.parametrize("policy", [p for p in POLICIES if p.lossless], ids=lambda p: p.name)
 @pytest.mark.parametrize("chain", ["other recipe", "mapped"])
 def test_other_drafters_by_the_sampler_alone(policy: Policy, chain: str) -> None:
-    compared = compare(samples.CHAINS[chain], policy, step_of(SAMPLER), 600, CPU)
-    assert min(test.p_value for test in compared.tests.values()) > LIMIT
+    tests = compare(CHAINS[chain], policy, step_of(SAMPLER), 600, CPU)
+    assert tests is not None
+    assert min(test.p_value for test in tests.values()) > LIMIT
+
+
+def test_a_policy_that_a_backend_lacks_is_not_sampled() -> None:
+    assert compare(SMALL, Probabilistic(), step_of(OnlyStrict()), 5, CPU) is None
 
 
 def test_grouped_draws_are_the_sampler_s() -> None:
     models, seeds = large.near_uniform_logits(CPU), spread_seeds(8)
-    grouped, single = large.grouped_ways(*models), large.sampler_ways(SAMPLER, *models)
+    grouped, single = large.grouped_ways(*models), large.ways_of(SAMPLER)(*models)
     for name, (drawing, _) in grouped.items():
         assert torch.equal(drawing(seeds), single[name][0](seeds))
 
 
-@pytest.mark.parametrize("level", Level)
-@pytest.mark.parametrize("stream", Stream)
-def test_words_made_on_a_device_are_the_reference_s(stream: Stream, level: Level) -> None:
-    seeds = torch.cat((spread_seeds(50), torch.tensor([0, -1, 2**63 - 1, -(2**63)])))
-    positions = torch.arange(len(seeds)) * 123_456_789
-    candidates = torch.arange(8, 17).expand(len(seeds), -1)
-    given = (seeds, positions, positions % 7, stream, level, candidates)
-    assert torch.equal(words_on_device(*given), random_words(*given))
-
-
 def test_a_large_vocabulary() -> None:
-    size = evolve(samples.SHORT, draws=20_000)
-    tests = list(large.near_uniform_draws("reference", CPU, size))
+    tests = list(large.near_uniform_draws(large.grouped_ways, CPU, 20_000, 256))
     assert len(tests) == 9
     assert min(test.p_value for *_, test in tests) > LIMIT
     assert min(test.num_cells for *_, test in tests) > 290
     assert max(test.detectable for *_, test in tests) < 0.09
 
 
+def test_a_sample_cut_short_is_tested_with_what_was_drawn() -> None:
+    late = time.monotonic()
+    assert list(parts(10, 4, None)) == [(0, 4), (4, 4), (8, 2)]
+    assert list(parts(10, 4, late)) == [(0, 4)]
+    tests = compare(SMALL, Probabilistic(), grouped_step, 9_000, CPU, 3_000, late)
+    assert tests is not None
+    assert tests["joint"].num_draws == 3_000
+    assert tests["joint"].p_value > LIMIT
+    drawn = large.near_uniform_draws(large.grouped_ways, CPU, 400, 100, late)
+    assert [test.num_draws for *_, test in drawn] == [100] * 9
+
+
 @pytest.mark.gpu
 @by_policy
 def test_samples_on_a_gpu(policy: Policy) -> None:
-    compared = compare(SMALL, policy, step_of(SAMPLER), 300, torch.device("cuda"))
-    worst = min(test.p_value for test in compared.tests.values())
-    assert not policy.lossless or worst > LIMIT
+    tests = compare(SMALL, policy, step_of(SAMPLER), 300, torch.device("cuda"))
+    assert tests is not None
+    assert not policy.lossless or min(test.p_value for test in tests.values()) > LIMIT
 
 
 def test_the_stated_power_is_the_real_power() -> None:
@@ -118,9 +124,8 @@ def test_thin_cells_are_merged_and_lose_no_draw() -> None:
 
 def test_the_law_of_a_chain_is_the_law_of_plain_sampling() -> None:
     """Sampled without drafts, so that only the tables are tested."""
-    seeds = spread_seeds(40_000)
     chain = evolve(SMALL, num_spec_tokens=1)
-    runs = decode(chain, Probabilistic(), seeds[:300], step_of(SAMPLER))
+    runs = decode(chain, Probabilistic(), spread_seeds(300), step_of(SAMPLER))
     assert runs.token_ids.min() >= 0
-    assert float(law_of(chain).joint.sum()) == pytest.approx(1.0)
-    assert law_of(chain).joint.view(3, 3, 3).sum((1, 2)) == pytest.approx(law_of(chain).first)
+    assert float(chain.law["joint"].sum()) == pytest.approx(1.0)
+    assert chain.law["joint"].view(3, 3, 3).sum((1, 2)) == pytest.approx(chain.law["first"])

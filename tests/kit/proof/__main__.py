@@ -1,141 +1,87 @@
-"""The command behind `make prove`; see `--help`. It exits with 1 if a claim fails."""
+"""The command behind `make prove`; see `--help`. It exits with 1 if a claim fails.
 
+Enumeration, planted bugs and the bundled pair concern the reference on a CPU; any other backend or
+device repeats what is sampled. What was found until then stays if a run is stopped.
+"""
+
+import argparse
 import sys
-from collections.abc import Callable, Iterable
-from functools import partial
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import click
 import torch
-from attrs import frozen
-from rich.console import Console
-from rich.table import Table
+from attrs import evolve
 
-from kit.proof import figures, record, samples, tables
-from kit.proof.pace import Pace
-from kit.proof.verdict import Claim, claims
+from acceptor.backends.conformance import load_backend
+from kit.proof import record, tables
+from kit.proof.record import Sampled
 
-DOCS = Path(__file__).parents[3] / "docs"
+DATA = Path(__file__).parents[3] / "docs" / "data"
 
 
-@click.command()
-@click.option(
-    "--backend",
-    "backends",
-    multiple=True,
-    default=["reference"],
-    help="Registered name or package.module:Class; repeatable.",
-)
-@click.option("--device", default="cpu", help="Where samples are drawn.")
-@click.option("--short", is_flag=True, help="Small samples.")
-@click.option("--draws", type=int, help="Draws from the large vocabulary, each way.")
-@click.option("--runs", type=int, help="Decode runs of each policy, at most.")
-@click.option("--seconds", type=float, help="From then on a backend's samples are cut short.")
-@click.option(
-    "--part", "parts", multiple=True, help="Only this part, the rest as recorded; repeatable."
-)
-@click.option("--pages", is_flag=True, help="Prove nothing: write the pages from the records.")
-@click.option("--out", type=click.Path(path_type=Path), default=DOCS, help="Folder of the page.")
-def main(
-    backends: tuple[str, ...],
-    device: str,
-    short: bool,
-    draws: int | None,
-    runs: int | None,
-    seconds: float | None,
-    parts: tuple[str, ...],
-    pages: bool,
-    out: Path,
-) -> None:
-    """Prove the law of every policy, and write what was found for the documentation.
-
-    Enumeration, planted bugs and the bundled pair concern the reference on a CPU; any other backend
-    or device repeats what is sampled. What was found until then stays if a run is stopped, and a
-    sample that is cut short is tested with what was drawn of it.
-    """
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prove, print, write; 0 if all claims hold."""
+    wanted = _parser().parse_args(arguments)
     torch.set_num_threads(1)
-    console, judged = Console(highlight=False), list[Claim]()
-    where = torch.device(device)
-    size = samples.size_for(where, short=short).at_most(draws, runs)
-    for backend in () if pages else backends:
-        wanted = Wanted(where, size, 24 if short else 256, parts, out)
-        found = _prove(backend, wanted, Pace(seconds, partial(console.print, soft_wrap=True)))
-        judged += claims(found)
-        console.print(f"{backend} on {device}", _table(claims(found)))
-    _write_page(out)
-    sys.exit(0 if all(claim.holds for claim in judged) else 1)
+    device, content = torch.device(wanted.device), True
+    deadline = None if wanted.seconds is None else time.monotonic() + wanted.seconds
+    for name in () if wanted.pages else wanted.backend or ["reference"]:
+        size = record.ON_A_CPU if device.type == "cpu" else record.ON_A_GPU
+        size = evolve(
+            size,
+            runs=wanted.runs or size.runs,
+            runs_elsewhere=min(wanted.runs or size.runs_elsewhere, size.runs_elsewhere),
+            draws=wanted.draws or size.draws,
+        )
+        sampled = Sampled(name, load_backend(name), device, size, deadline)
+        found = _prove(sampled, wanted.part, wanted.json)
+        for claim in record.claims(found):
+            sys.stdout.write(f"{name} on {device}: {claim}\n")
+            content &= claim.holds
+    everything = record.read(wanted.json)
+    if "exact" in everything:
+        wanted.json.with_suffix(".md").write_text(tables.markdown(everything), encoding="utf-8")
+    return 0 if content else 1
 
 
-@frozen
-class Wanted:
-    """What was asked for.
-
-    Attributes:
-        device: where samples are drawn.
-        size: how many.
-        num_tokens: how many the bundled pair decodes for each prompt.
-        parts: only these; all if empty.
-        out: folder of the page.
-    """
-
-    device: torch.device
-    size: samples.Size
-    num_tokens: int
-    parts: tuple[str, ...]
-    out: Path
-
-
-def _prove(backend: str, wanted: Wanted, pace: Pace) -> record.Row:
-    whole = record.is_whole(backend, wanted.device)
-    work = _sampled_parts(backend, wanted, pace) | (_other_parts(wanted) if whole else {})
-    path = wanted.out / "data" / "proof.json"
-    known = record.known(path, backend, wanted.device) if wanted.parts else {}
-    found: record.Record = {key: [] for key in work} | known
-    found |= {"backend": backend, "machine": record.machine(wanted.device)}
-    for part in wanted.parts or work:
+def _prove(sampled: Sampled, chosen: Sequence[str], path: Path) -> record.Record:
+    work: dict[str, Callable[[], Iterable[record.Row]]] = {
+        "edges": sampled.edge_rows,
+        "large": sampled.large_rows,
+        "samples": sampled.rows,
+    }
+    if sampled.is_whole:
+        work |= {
+            "exact": record.exact_rows,
+            "losses": record.loss_rows,
+            "mutants": record.mutant_rows,
+            "lengths": record.length_rows,
+        }
+    known = record.known(path, sampled.name, sampled.device) if chosen else {}
+    found = {part: [] for part in work} | known | record.about(sampled)
+    for part in chosen or work:
         found[part] = []
         for row in work[part]():
             found[part].append(row)
-            record.keep(path, found, wanted.device)
-            pace.say(f"{pace.elapsed:.1f} s, {backend}, {part}: {record.name_of(row)}")
+            record.keep(path, found, sampled)
+        sys.stdout.write(f"{sampled.name}: {part}, {len(found[part])} rows\n")
     return found
 
 
-Parts = dict[str, Callable[[], Iterable[record.Row]]]
-
-
-def _sampled_parts(backend: str, wanted: Wanted, pace: Pace) -> Parts:
-    device, size = wanted.device, wanted.size
-    return {
-        "edges": lambda: record.edge_rows(backend, device),
-        "large": lambda: record.large_rows(backend, device, size, pace),
-        "samples": lambda: record.sample_rows(backend, device, size, pace),
-    }
-
-
-def _other_parts(wanted: Wanted) -> Parts:
-    return {
-        "exact": record.exact_rows,
-        "losses": record.loss_rows,
-        "mutants": record.mutant_rows,
-        "lengths": lambda: record.length_rows(wanted.num_tokens),
-    }
-
-
-def _write_page(out: Path) -> None:
-    found = record.read(out / "data" / "proof.json")
-    if "exact" in found:
-        (out / "data" / "proof.md").write_text(tables.markdown(found), encoding="utf-8")
-        figures.draw(found, out / "figures")
-
-
-def _table(judged: list[Claim]) -> Table:
-    table = Table("claim", "cases", "worst", "limit", "")
-    for claim in judged:
-        verdict = "holds" if claim.holds else "[bold red]fails[/]"
-        table.add_row(claim.name, str(claim.cases), claim.worst, claim.limit, verdict)
-    return table
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m kit.proof", description=__doc__)
+    add = parser.add_argument
+    add("--backend", action="append", help="registered name or package.module:Class; repeatable")
+    add("--device", default="cpu", help="where samples are drawn")
+    add("--draws", type=int, help="draws from the large vocabulary, each way")
+    add("--runs", type=int, help="decode runs of each policy, at most")
+    add("--seconds", type=float, help="from then on samples are cut short")
+    add("--part", action="append", help="only this part, the rest as recorded; repeatable")
+    add("--pages", action="store_true", help="prove nothing: write the page from the record")
+    add("--json", type=Path, default=DATA / "proof.json", help="record; tables beside it as .md")
+    return parser
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

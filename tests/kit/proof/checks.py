@@ -9,7 +9,10 @@ import torch
 from attrs import frozen
 
 from acceptor.backends import load_sampler
-from acceptor.core import Fly, Sampler
+from acceptor.backends.conformance.calls import Backend
+from acceptor.core import Fly
+from kit.bugs import Bug
+from kit.bugs_in_batches import ALL_BUGS
 from kit.proof import edges
 from kit.proof.cases import LOSSLESS, LOSSY, ONE_HOT, Pair
 from kit.proof.exact import EXACT, law_error
@@ -42,12 +45,10 @@ class Check:
 
     Attributes:
         name: by which tests and tables refer to it.
-        measures: what the number is, in words.
         measure: looks at the code as it is now.
     """
 
     name: str
-    measures: str
     measure: Callable[[], Evidence]
 
 
@@ -57,7 +58,7 @@ def _exact_law(pair: Pair) -> Check:
         parts = {"first": error.first, "joint": error.joint, "conditional": error.conditional}
         return Evidence(max(parts.values()), EXACT, parts)
 
-    return Check(f"exact law: {pair.name}", "largest error of a probability", measure)
+    return Check(f"exact law: {pair.name}", measure)
 
 
 def _honest_loss(pair: Pair) -> Check:
@@ -66,15 +67,15 @@ def _honest_loss(pair: Pair) -> Check:
         parts = {"enumerated": loss.enumerated, "reported": loss.reported}
         return Evidence(abs(loss.enumerated - loss.reported), EXACT, parts)
 
-    return Check(f"honest loss: {pair.name}", "enumerated less reported variation", measure)
+    return Check(f"honest loss: {pair.name}", measure)
 
 
-def _edge(name: str, count: Callable[[Sampler, torch.device], int]) -> Check:
+def _edge(name: str, count: Callable[[Backend, torch.device], int]) -> Check:
     def measure() -> Evidence:
         wrong = count(load_sampler("reference"), torch.device("cpu"))
         return Evidence(wrong, 0)
 
-    return Check(f"edge: {name}", "wrong requests", measure)
+    return Check(f"edge: {name}", measure)
 
 
 def reports_exactly(pair: Pair) -> bool:
@@ -82,11 +83,12 @@ def reports_exactly(pair: Pair) -> bool:
     return not isinstance(pair.policy, Fly) or pair.drafter in ONE_HOT
 
 
-EDGES: dict[str, Callable[[Sampler, torch.device], int]] = {
+EDGES: dict[str, Callable[[Backend, torch.device], int]] = {
     "rare exponentials, V = 151,936": edges.wrong_tails,
     "lowest uniform": edges.wrong_at_the_lowest_uniform,
     "highest uniform": edges.wrong_at_the_highest_uniform,
     "ties": edges.wrong_ties,
+    "top-p at equality": edges.wrong_at_top_p,
     "slots": edges.changed_by_slots,
 }
 EXACT_LAWS = tuple(map(_exact_law, LOSSLESS))
@@ -95,3 +97,14 @@ CHECKS: dict[str, Check] = {
     check.name: check
     for check in (*EXACT_LAWS, *HONEST_LOSSES, *(_edge(*edge) for edge in EDGES.items()))
 }
+
+
+def evidence_of(bug: Bug) -> Evidence:
+    """What its check measures while a planted bug lives."""
+    assert bug.check is not None
+    with bug.planted():
+        return CHECKS[bug.check].measure()
+
+
+CAUGHT = tuple(bug for bug in ALL_BUGS if bug.check is not None)
+"""The planted bugs that change a law."""

@@ -9,11 +9,11 @@ from attrs import evolve
 from torch import Tensor
 
 from acceptor.backends.conformance import corners as rare_words
+from acceptor.backends.conformance.calls import Backend
 from acceptor.core import (
     Policy,
     Probabilistic,
     SampleBatch,
-    Sampler,
     SamplingParams,
     SamplingTensors,
     Stream,
@@ -30,7 +30,7 @@ NEVER = -torch.inf
 SURE, UNSURE = [2.0, 0.0, 0.0], [0.0, 0.0, 0.0]
 
 
-def wrong_tails(sampler: Sampler, device: torch.device) -> int:
+def wrong_tails(sampler: Backend, device: torch.device) -> int:
     """Near-uniform logits over a large vocabulary, but one candidate is a rare one.
 
     It must win with the smallest exponential there is, and must not with the largest. Where
@@ -46,7 +46,7 @@ def wrong_tails(sampler: Sampler, device: torch.device) -> int:
 
 
 def _draw_against(
-    sampler: Sampler, device: torch.device, seed: int, stream: Stream, level: Level, candidate: int
+    sampler: Backend, device: torch.device, seed: int, stream: Stream, level: Level, candidate: int
 ) -> int:
     logits = 0.01 * torch.randn(LARGE_VOCABULARY, generator=torch.Generator().manual_seed(seed))
     if level is Level.BLOCK:
@@ -70,7 +70,7 @@ def _candidate_of(token: int, level: Level) -> int:
     return token // BLOCK if level is Level.BLOCK else token
 
 
-def wrong_at_the_lowest_uniform(sampler: Sampler, device: torch.device) -> int:
+def wrong_at_the_lowest_uniform(sampler: Backend, device: torch.device) -> int:
     """A token that the target never gives must be refused by the smallest uniform, too."""
     target = torch.tensor([[NEVER, 0.0, 0.0], UNSURE, UNSURE])
     draft = torch.tensor([[0.0, 0.0, 0.0], SURE])
@@ -78,7 +78,7 @@ def wrong_at_the_lowest_uniform(sampler: Sampler, device: torch.device) -> int:
     return int(_accepted(sampler, device, seed, target, draft) > 0)
 
 
-def wrong_at_the_highest_uniform(sampler: Sampler, device: torch.device) -> int:
+def wrong_at_the_highest_uniform(sampler: Backend, device: torch.device) -> int:
     """A token as likely under both models must be kept by the largest uniform, too."""
     target = torch.tensor([UNSURE, UNSURE, UNSURE])
     draft = torch.tensor([UNSURE, SURE])
@@ -87,7 +87,7 @@ def wrong_at_the_highest_uniform(sampler: Sampler, device: torch.device) -> int:
 
 
 def _accepted(
-    sampler: Sampler, device: torch.device, seed: int, target: Tensor, draft: Tensor
+    sampler: Backend, device: torch.device, seed: int, target: Tensor, draft: Tensor
 ) -> int:
     """How much of the draft 0, 0 is accepted."""
     batch = VerifyBatch.dense(
@@ -100,7 +100,19 @@ def _accepted(
     return int(sampler.verify(batch, params, Probabilistic()).num_accepted)
 
 
-def wrong_ties(sampler: Sampler, device: torch.device) -> int:
+def wrong_at_top_p(sampler: Backend, device: torch.device) -> int:
+    """Where half of eight equal masses is top-p, only the four largest logits are drawn.
+
+    The logits differ by too little for their weights to differ.
+    """
+    num_reqs = 64
+    logits = (1e-30 * torch.arange(8)).expand(num_reqs, 8).contiguous()
+    batch = SampleBatch(logits=logits.to(device), positions=torch.arange(num_reqs, device=device))
+    params = SamplingTensors.stack([SamplingParams(seed=1, top_p=0.5)] * num_reqs, device)
+    return int((sampler.sample(batch, params).token_ids < 4).sum())
+
+
+def wrong_ties(sampler: Backend, device: torch.device) -> int:
     """At temperature 0 the lowest of several most likely ids is emitted."""
     logits = torch.zeros(2, 3, 1200)
     logits[:, :, [7, 600, 1199]] = 1.0
@@ -115,7 +127,7 @@ def wrong_ties(sampler: Sampler, device: torch.device) -> int:
     return int((output.token_ids != expected).sum())
 
 
-def changed_by_slots(sampler: Sampler, device: torch.device) -> int:
+def changed_by_slots(sampler: Backend, device: torch.device) -> int:
     """Requests that lie in other slots and another order emit the same tokens."""
     num_reqs, generator = 32, torch.Generator().manual_seed(1)
     shape = (num_reqs, 3, 5)

@@ -1,4 +1,4 @@
-"""What the proof found, as plain values in one JSON file.
+"""What the proof found, as plain values in one JSON file, and what it claims by them.
 
 The reference's record on a CPU is the file's content. Records of other backends and devices, which
 hold samples only, are in its list `elsewhere`.
@@ -12,49 +12,112 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import asdict
+from attrs import asdict, frozen
 
-from acceptor.backends.conformance.loading import load_backend
-from kit.proof import samples
-from kit.proof.cases import LOSSY, PAIRS
-from kit.proof.checks import EDGES
-from kit.proof.exact import law_error
-from kit.proof.frequencies import compare
-from kit.proof.large import near_uniform_draws
-from kit.proof.mutants import MUTANTS
-from kit.proof.pace import UNHURRIED, Pace
+from acceptor.backends.conformance.calls import Backend
+from kit.chi_square import ALPHA
+from kit.proof import large
+from kit.proof.cases import LOSSY, ONE_HOT, PAIRS, POLICIES
+from kit.proof.checks import CAUGHT, EDGES, evidence_of
+from kit.proof.exact import EXACT, law_error
 from kit.proof.reported import loss_of
-from kit.proof.runs import step_of
+from kit.proof.runs import CHAINS, PLAIN, compare, grouped_step, step_of
 
 Row = dict[str, Any]
 Record = dict[str, Any]
 
-MUTANT_RUNS = 2_000
-"""Decode runs by which a mutant is shown to a sample, too."""
+CPU = torch.device("cpu")
 
 
-def machine(device: torch.device) -> dict[str, str]:
-    """Where and when."""
-    name = platform.machine()
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-    return {
-        "device": f"{device.type}, {name}",
-        "torch": torch.__version__,
-        "date": date.today().isoformat(),
-    }
+@frozen
+class Size:
+    """How much is drawn.
+
+    Attributes:
+        runs: decode runs of every policy with the plain chain.
+        runs_elsewhere: of lossless ones with the other chains.
+        draws: draws from the large vocabulary, on each way.
+        runs_at_once, draws_at_once: how many of either fit into memory together.
+    """
+
+    runs: int
+    runs_elsewhere: int
+    draws: int
+    runs_at_once: int = 1 << 16
+    draws_at_once: int = 256
+
+
+ON_A_CPU = Size(runs=200_000, runs_elsewhere=1_500, draws=50_000)
+ON_A_GPU = Size(
+    runs=10_000_000,
+    runs_elsewhere=500_000,
+    draws=10_000_000,
+    runs_at_once=1 << 18,
+    draws_at_once=1 << 15,
+)
+
+
+@frozen
+class Sampled:
+    """Where and how much is sampled.
+
+    Attributes:
+        name: the backend's.
+        backend: draws and verifies; the reference decides what is alike together where it can.
+        device: where.
+        size: how much.
+        deadline: by the monotonic clock; what is left then ends with its first part.
+    """
+
+    name: str
+    backend: Backend
+    device: torch.device
+    size: Size
+    deadline: float | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the record holds enumerations and planted bugs, too."""
+        return self.name == "reference" and self.device == CPU
+
+    def rows(self) -> Iterator[Row]:
+        """Every policy that the backend has; lossless ones with every chain."""
+        for name, chain in CHAINS.items():
+            grouped = self.is_whole and chain is PLAIN
+            runs = self.size.runs if chain is PLAIN else self.size.runs_elsewhere
+            for policy in POLICIES:
+                if chain is not PLAIN and not policy.lossless:
+                    continue
+                step = grouped_step if grouped else step_of(self.backend)
+                limits = (runs, self.device, self.size.runs_at_once, self.deadline)
+                tests = compare(chain, policy, step, *limits)
+                if tests is not None:
+                    yield {
+                        "policy": policy.name,
+                        "chain": name,
+                        "lossless": policy.lossless,
+                        "tests": {view: asdict(test) for view, test in tests.items()},
+                    }
+
+    def large_rows(self) -> Iterator[Row]:
+        """151,936 nearly equal tokens."""
+        ways = large.grouped_ways if self.is_whole else large.ways_of(self.backend)
+        limits = (self.size.draws, self.size.draws_at_once, self.deadline)
+        for way, bins, test in large.near_uniform_draws(ways, self.device, *limits):
+            yield {"way": way, "bins": bins, **asdict(test)}
+
+    def edge_rows(self) -> Iterator[Row]:
+        """What chance almost never asks."""
+        for name, count in EDGES.items():
+            yield {"edge": name, "wrong": count(self.backend, self.device)}
 
 
 def exact_rows() -> Iterator[Row]:
     """Every policy with every drafter, enumerated."""
     for pair in PAIRS:
-        yield {
-            "policy": pair.policy.name,
-            "drafter": pair.drafter,
-            "lossless": pair.policy.lossless,
-            "tokens": pair.num_tokens,
-            **asdict(law_error(pair.setup, pair.num_tokens)),
-        }
+        error = law_error(pair.setup, pair.num_tokens)
+        about = {"policy": pair.policy.name, "drafter": pair.drafter}
+        yield about | {"lossless": pair.policy.lossless, **asdict(error)}
 
 
 def loss_rows() -> Iterator[Row]:
@@ -63,118 +126,72 @@ def loss_rows() -> Iterator[Row]:
         yield {"policy": pair.policy.name, "drafter": pair.drafter, **asdict(loss_of(pair.setup))}
 
 
-def sample_rows(
-    backend: str, device: torch.device, size: samples.Size, pace: Pace = UNHURRIED
-) -> Iterator[Row]:
-    """Every policy, sampled; with the frequencies of sequences for the plain chain."""
-    for policy, chain, compared in samples.sampled_runs(backend, device, size, pace):
-        row = {
-            "policy": policy.name,
-            "chain": chain,
-            "lossless": policy.lossless,
-            "tests": {view: asdict(test) for view, test in compared.tests.items()},
-            "p_values": compared.p_values,
-        }
-        if chain == "draft model":
-            row["observed"] = compared.observed.joint.tolist()
-            row["expected"] = compared.expected.joint.tolist()
-        yield row
-
-
-def large_rows(
-    backend: str, device: torch.device, size: samples.Size, pace: Pace = UNHURRIED
-) -> Iterator[Row]:
-    """151,936 nearly equal tokens."""
-    for way, bins, test in near_uniform_draws(backend, device, size, pace):
-        yield {"way": way, "bins": bins, **asdict(test)}
-
-
-def edge_rows(backend: str, device: torch.device) -> Iterator[Row]:
-    """What chance almost never asks."""
-    for name, count in EDGES.items():
-        yield {"edge": name, "wrong": count(load_backend(backend), device)}
-
-
 def mutant_rows() -> Iterator[Row]:
-    """Every planted bug: its check, what it measured, and whether a sample shows it, too."""
-    for mutant in MUTANTS:
-        row = {"mutant": mutant.name, "check": mutant.check, **asdict(mutant.evidence())}
-        row["p_value"] = None if mutant.policy is None else _sampled(mutant)
-        yield row
+    """Every planted bug that changes a law: its check and what that measured."""
+    for bug in CAUGHT:
+        yield {"mutant": bug.name, "check": bug.check, **asdict(evidence_of(bug))}
 
 
-def _sampled(mutant: Any) -> float:
-    step = step_of(load_backend("reference"))
-    with mutant.planted():
-        compared = compare(samples.PLAIN, mutant.policy, step, MUTANT_RUNS, torch.device("cpu"))
-    return min(test.p_value for test in compared.tests.values())
-
-
-def length_rows(num_tokens: int) -> Iterator[Row]:
+def length_rows() -> Iterator[Row]:
     """Block beside probabilistic on the bundled pair."""
     # It needs the application and its libraries; samples on a GPU do without.
     from kit.proof import lengths  # noqa: PLC0415
 
     for temperature in (1.0, 0.7):
         for num_spec_tokens in (2, 4, 8):
-            yield asdict(lengths.bundled_lengths(num_spec_tokens, temperature, num_tokens))
+            yield asdict(lengths.bundled_lengths(num_spec_tokens, temperature, num_tokens=256))
 
 
-def is_whole(backend: str, device: torch.device) -> bool:
-    """Whether a record holds enumerations and planted bugs, too."""
-    return backend == "reference" and device.type == "cpu"
+def about(sampled: Sampled) -> Row:
+    """What was proven, where and when."""
+    on_gpu = sampled.device.type == "cuda"
+    name = torch.cuda.get_device_name(sampled.device) if on_gpu else platform.machine()
+    device = f"{sampled.device.type}, {name}"
+    machine = {"device": device, "torch": torch.__version__, "date": date.today().isoformat()}
+    return {"backend": sampled.name, "machine": machine}
 
 
 def known(path: Path, backend: str, device: torch.device) -> Record:
     """The record of a backend on a kind of device, empty if there is none."""
     content = read(path)
-    elsewhere = content.pop("elsewhere", [])
-    if is_whole(backend, device):
-        return content
-    return next((one for one in elsewhere if _is_of(one, backend, device)), {})
+    everything = [content, *content.pop("elsewhere", [])]
+    return next((one for one in everything if _is_of(one, backend, device)), {})
 
 
-def keep(path: Path, record: Record, device: torch.device) -> None:
+def keep(path: Path, record: Record, sampled: Sampled) -> None:
     """Put a record in the place of an earlier one of the same backend and kind of device."""
-    content, backend = read(path), record["backend"]
+    content = read(path)
     elsewhere = content.pop("elsewhere", [])
-    if is_whole(backend, device):
+    if sampled.is_whole:
         content = record
     else:
-        others = [one for one in elsewhere if not _is_of(one, backend, device)]
+        others = [one for one in elsewhere if not _is_of(one, sampled.name, sampled.device)]
         elsewhere = sorted([*others, record], key=lambda one: str(one["backend"]))
-    write(path, content | {"elsewhere": elsewhere})
+    _write(path, content | {"elsewhere": elsewhere})
 
 
 def _is_of(record: Record, backend: str, device: torch.device) -> bool:
-    kind = str(record["machine"]["device"]).partition(",")[0]
-    return (record["backend"], kind) == (backend, device.type)
+    kind = str(record.get("machine", {}).get("device")).partition(",")[0]
+    return (record.get("backend"), kind) == (backend, device.type)
 
 
-def write(path: Path, record: Record) -> None:
+def _write(path: Path, record: Record) -> None:
     """As JSON with one line per row, so that changes can be read."""
-    parts = []
-    for key, value in record.items():
-        rows = value if isinstance(value, list) else [value]
-        lines = ",\n  ".join(json.dumps(_rounded(row)) for row in rows)
-        parts.append(
-            f'"{key}": [\n  {lines}\n ]' if isinstance(value, list) else f'"{key}": {lines}'
-        )
+    lines = {
+        key: "[\n  " + ",\n  ".join(json.dumps(_rounded(row)) for row in value) + "\n ]"
+        if isinstance(value, list)
+        else json.dumps(value)
+        for key, value in record.items()
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{\n " + ",\n ".join(parts) + "\n}\n", encoding="utf-8")
+    text = ",\n ".join(f'"{key}": {line}' for key, line in lines.items())
+    path.write_text("{\n " + text + "\n}\n", encoding="utf-8")
 
 
 def read(path: Path) -> Record:
-    """What `write` wrote, empty if there is no file."""
+    """What was kept, empty if there is no file."""
     record: Record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return record
-
-
-def name_of(row: Row) -> str:
-    """What a row is about, and how much was counted."""
-    words = [value for value in row.values() if isinstance(value, str)]
-    tests = row.get("tests", {"": row}).values()
-    return ", ".join([*words, *(f"{test['num_draws']:,}" for test in tests if "num_draws" in test)])
 
 
 def _rounded(value: Any) -> Any:
@@ -182,6 +199,69 @@ def _rounded(value: Any) -> Any:
         return float(f"{value:.4g}")
     if isinstance(value, dict):
         return {key: _rounded(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_rounded(part) for part in value]
-    return value
+    return [_rounded(part) for part in value] if isinstance(value, list) else value
+
+
+@frozen
+class Claim:
+    """One line of the summary: the worst of some values and the limit for it."""
+
+    name: str
+    cases: int
+    worst: float
+    limit: float
+    is_least: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether the worst value is within its limit."""
+        return self.worst > self.limit if self.is_least else self.worst <= self.limit
+
+    def __str__(self) -> str:
+        """One line."""
+        sign, verdict = ">" if self.is_least else "≤", "holds" if self.holds else "FAILS"
+        return (
+            f"{verdict}: {self.name}, {self.cases} cases: {self.worst:.2g} {sign} {self.limit:.2g}"
+        )
+
+
+def claims(record: Record) -> Iterator[Claim]:
+    """Every claim that the record has something to say about."""
+    errors = {True: [], False: []}  # type: dict[bool, list[float]]
+    for row in record.get("exact", ()):
+        errors[row["lossless"]].append(max(row["first"], row["joint"], row["conditional"]))
+    gaps = [
+        abs(row["enumerated"] - row["reported"])
+        for row in record.get("losses", ())
+        if row["policy"] != "fly" or row["drafter"] in ONE_HOT
+    ]
+    tests = {True: [], False: []}  # type: dict[bool, list[float]]
+    for row in record.get("samples", ()):
+        for view, test in row["tests"].items():
+            if row["lossless"] or view == "joint":
+                tests[row["lossless"]].append(min(test["p_chi_square"], test["p_g"]))
+    large_tests = [min(row["p_chi_square"], row["p_g"]) for row in record.get("large", ())]
+    excess = [row["value"] / (row["limit"] or 0.5) for row in record.get("mutants", ())]
+    gains = [row["gain"] / row["gain_error"] for row in record.get("lengths", ())]
+    wrong = [float(row["wrong"]) for row in record.get("edges", ())]
+    found = (
+        ("lossless laws are exact", errors[True], EXACT, False),
+        ("lossy laws are not", errors[False], 1e-6, True),
+        # The record has four digits.
+        ("lossy policies report what they do", gaps, 1e-4, False),
+        ("samples of lossless policies follow the target", tests[True], _share(tests[True]), True),
+        ("samples of lossy ones do not", tests[False], ALPHA, False),
+        ("151,936 nearly equal tokens", large_tests, _share(large_tests), True),
+        ("edges: wrong requests", wrong, 0, False),
+        ("planted bugs are caught: measure / limit", excess, 1, True),
+        # The expectation is at least 0 for any pair; a mean over drafts is not quite that.
+        ("block accepts more on the bundled pair, standard errors", gains, -4, True),
+    )
+    for name, values, limit, is_least in found:
+        if values:
+            worst = min(values) if is_least else max(values)
+            yield Claim(name, len(values), worst, limit, is_least)
+
+
+def _share(p_values: list[float]) -> float:
+    return ALPHA / max(len(p_values), 1)

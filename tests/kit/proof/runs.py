@@ -1,22 +1,23 @@
-"""Whole decode runs of many requests at once, drafter included, on any backend.
+"""Whole decode runs of many requests at once, drafter included, and counts of what they emit.
 
-The models look at one token back, so that the law of any number of tokens can be written down.
+Models look one token back, so the law of any number of tokens can be written down. Counted are
+first tokens, sequences, and tokens behind a rejection, whose positions were drafted before.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from acceptor.core import (
-    Policy,
-    SampleBatch,
-    Sampler,
-    SamplingParams,
-    VerifyBatch,
-)
-from kit.many_seeds import params_of
+from acceptor.backends.conformance.calls import Backend
+from acceptor.core import Policy, Recipe, SampleBatch, SamplingParams, UnavailableError, VerifyBatch
+from kit import many_seeds
+from kit.chi_square import Goodness, goodness
+from kit.many_seeds import params_of, spread_seeds
+
+VIEWS = ("first", "joint", "conditional")
 
 
 @frozen(eq=False)
@@ -50,6 +51,82 @@ class Chain:
         target, draft = self.target.to(device), self.draft.to(device)
         return evolve(self, target=target, draft=draft, draft_to_target=ids)
 
+    @property
+    def law(self) -> dict[str, Tensor]:
+        """What the target's law gives in each view, by multiplication."""
+        scaled = self.target.double() / self.params.temperature
+        if self.params.top_k > 0:
+            kept = scaled.topk(self.params.top_k, dim=-1).values[:, -1:]
+            scaled = scaled.masked_fill(scaled < kept, -torch.inf)
+        probs = scaled.softmax(dim=-1)
+        law = probs[-1]
+        for _ in range(self.num_tokens - 1):
+            law = law[..., None] * probs[:-1]
+        return dict(zip(VIEWS, (probs[-1], law.flatten(), probs[:-1]), strict=True))
+
+
+def random_chain(vocab_size: int, *, seed: int = 3) -> Chain:
+    """Random models of which the draft resembles the target a little."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (vocab_size + 1, vocab_size)
+    target = torch.randn(shape, generator=generator)
+    return Chain(target, 0.5 * target + 0.8 * torch.randn(shape, generator=generator))
+
+
+PLAIN = random_chain(4)
+CHAINS: dict[str, Chain] = {
+    "draft model": PLAIN,
+    "other recipe": evolve(
+        PLAIN, params=SamplingParams(seed=0, temperature=0.8, top_k=3, draft=Recipe(top_p=0.9))
+    ),
+    "mapped": evolve(
+        PLAIN, draft=PLAIN.draft[:, :3].contiguous(), draft_to_target=torch.tensor([3, 0, 2])
+    ),
+}
+
+Step = Callable[[Chain, Policy, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(chain, policy, seeds, positions, tokens before), each [n] -> (token_ids [n, K + 1], accepted
+[n])."""
+
+
+def step_of(backend: Backend) -> Step:
+    """One decode step, all of it by a backend."""
+
+    def step(
+        chain: Chain, policy: Policy, seeds: Tensor, positions: Tensor, before: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        params = params_of(seeds, chain.params)
+        contexts = [before]
+        for place in range(chain.num_spec_tokens):
+            batch = SampleBatch(
+                logits=chain.draft[contexts[-1]],
+                positions=positions + place,
+                draft_index=place + 1,
+                draft_stream=policy.draft_stream,
+                draft_to_target=chain.draft_to_target,
+                target_vocab_size=chain.vocab_size,
+            )
+            contexts.append(backend.sample(batch, params).token_ids.clone())
+        batch_of_all = VerifyBatch.dense(
+            target_logits=chain.target[torch.stack(contexts, dim=1)],
+            draft_token_ids=torch.stack(contexts[1:], dim=1),
+            positions=positions,
+            draft_logits=chain.draft[torch.stack(contexts[:-1], dim=1)],
+            draft_to_target=chain.draft_to_target,
+        )
+        output = backend.verify(batch_of_all, params, policy)
+        return output.token_ids, output.num_accepted.long()
+
+    return step
+
+
+def grouped_step(
+    chain: Chain, policy: Policy, seeds: Tensor, positions: Tensor, before: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The reference's step for plain chains: requests that are alike are decided together."""
+    models = (lambda last: chain.target[last]), (lambda last: chain.draft[last])
+    return many_seeds.step(models, seeds, before, positions, chain.num_spec_tokens, policy)
+
 
 @frozen(eq=False)
 class Runs:
@@ -58,24 +135,23 @@ class Runs:
     Attributes:
         token_ids: [num_reqs, num_tokens].
         again: [num_reqs, 2] where the first step rejected a draft: the last token it emitted, and
-            the first one of the next step, at a position that had been drafted already; -1 where
-            it rejected none.
-        num_accepted: [num_reqs] of the first step.
+            the first one of the next step; -1 where it rejected none.
     """
 
     token_ids: Tensor
     again: Tensor
-    num_accepted: Tensor
 
-    def split(self, num_reqs: int) -> list["Runs"]:
-        """Parts of so many runs."""
-        columns = (part.split(num_reqs) for part in (self.token_ids, self.again, self.num_accepted))
-        return [Runs(*part) for part in zip(*columns, strict=True)]
-
-
-Step = Callable[[Chain, Policy, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(chain, policy, seeds, positions, tokens before), each [n] -> (token_ids [n, K + 1], accepted
-[n])."""
+    def counts(self, vocab_size: int) -> dict[str, Tensor]:
+        """How often each outcome of a view came."""
+        code = torch.zeros_like(self.token_ids[:, 0])
+        for column in self.token_ids.T:
+            code = code * vocab_size + column
+        again = self.again[self.again[:, 0] >= 0]
+        pairs = (again[:, 0] * vocab_size + again[:, 1]).bincount(minlength=vocab_size**2)
+        first = self.token_ids[:, 0].bincount(minlength=vocab_size)
+        joint = code.bincount(minlength=vocab_size ** self.token_ids.shape[1])
+        counted = (first.cpu(), joint.cpu(), pairs.view(vocab_size, vocab_size).cpu())
+        return dict(zip(VIEWS, counted, strict=True))
 
 
 def decode(chain: Chain, policy: Policy, seeds: Tensor, step: Step) -> Runs:
@@ -99,35 +175,37 @@ def decode(chain: Chain, policy: Policy, seeds: Tensor, step: Step) -> Runs:
             chosen = num_accepted[left] < chain.num_spec_tokens
             again[left[chosen]] = torch.stack((before, emitted[:, 0]), dim=1)[chosen]
         lengths[left] += accepted + 1
-    return Runs(text[:, : chain.num_tokens], again, num_accepted)
+    return Runs(text[:, : chain.num_tokens], again)
 
 
-def step_of(sampler: Sampler) -> Step:
-    """One decode step, all of it by the sampler."""
+def compare(
+    chain: Chain,
+    policy: Policy,
+    step: Step,
+    num_runs: int,
+    device: torch.device,
+    chunk: int = 1 << 16,
+    deadline: float | None = None,
+) -> dict[str, Goodness] | None:
+    """Run many requests, or as many as there is time for, and test what they emit in each view.
 
-    def step(
-        chain: Chain, policy: Policy, seeds: Tensor, positions: Tensor, before: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        params = params_of(seeds, chain.params)
-        contexts = [before]
-        for place in range(chain.num_spec_tokens):
-            batch = SampleBatch(
-                logits=chain.draft[contexts[-1]],
-                positions=positions + place,
-                draft_index=place + 1,
-                draft_stream=policy.draft_stream,
-                draft_to_target=chain.draft_to_target,
-                target_vocab_size=chain.vocab_size,
-            )
-            contexts.append(sampler.sample(batch, params).token_ids)
-        batch_of_all = VerifyBatch.dense(
-            target_logits=chain.target[torch.stack(contexts, dim=1)],
-            draft_token_ids=torch.stack(contexts[1:], dim=1),
-            positions=positions,
-            draft_logits=chain.draft[torch.stack(contexts[:-1], dim=1)],
-            draft_to_target=chain.draft_to_target,
-        )
-        output = sampler.verify(batch_of_all, params, policy)
-        return output.token_ids, output.num_accepted.long()
+    None if the backend lacks the policy.
+    """
+    here, law = chain.to(device), chain.law
+    total = {view: torch.zeros(law[view].shape, dtype=torch.int64) for view in VIEWS}
+    for begin, num_reqs in parts(num_runs, chunk, deadline):
+        try:
+            runs = decode(here, policy, spread_seeds(num_reqs, begin, device), step)
+        except UnavailableError:
+            return None
+        for view, counts in runs.counts(chain.vocab_size).items():
+            total[view] += counts
+    return {view: goodness(total[view].numpy(), law[view].numpy()) for view in VIEWS}
 
-    return step
+
+def parts(total: int, size: int, deadline: float | None) -> Iterator[tuple[int, int]]:
+    """First number and length of one part after the other; behind the deadline only one part."""
+    for begin in range(0, total, size):
+        if begin and deadline is not None and time.monotonic() >= deadline:
+            return
+        yield begin, min(size, total - begin)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-Record = dict[str, Any]
+from kit.proof.runs import VIEWS
 
-VIEWS = ("first", "joint", "conditional")
+Record = dict[str, Any]
 
 
 def markdown(record: Record) -> str:
