@@ -10,7 +10,7 @@ from torch import Tensor
 from ...core.batch import SampleBatch
 from ...core.policies import Block, Policy, Probabilistic, Strict, Synthetic
 from ...core.randomness import Level, Stream
-from ...core.sampling_params import SamplingParams
+from ...core.sampling_params import LogprobsMode, SamplingParams
 from .calls import Watched
 from .case import Case
 from .check import check_sample, check_verify
@@ -70,6 +70,7 @@ def corners() -> Iterator[Corner]:
     yield from _races("a race that candidate {} cannot win, with word 0", WORDS_0, banned)
     yield from _acceptance_tests()
     yield from _extreme_logits()
+    yield from _masses_of_one()
     yield from _small_batches()
 
 
@@ -169,6 +170,18 @@ def _extreme_logits() -> Iterator[Corner]:
                 title = f"{dtype}: {name}, temperature {params.temperature}, top-k {params.top_k}"
                 logits = torch.tensor([row, row], dtype=dtype)
                 yield Corner(title, partial(_verify, Probabilistic(), params, logits, [1]))
+
+
+def _masses_of_one() -> Iterator[Corner]:
+    """Logits that differ by too little for their weights to differ, so that masses are exact."""
+    for dtype in (torch.float32, torch.bfloat16):
+        rows = (1e-30 * torch.arange(8)).to(dtype).expand(2, 8).contiguous()
+        for top_p in (0.25, 0.5, 0.75):
+            params = SamplingParams(
+                seed=1, top_p=top_p, logprobs=8, logprobs_mode=LogprobsMode.PROCESSED
+            )
+            title = f"{dtype}: eight equal masses, of which top-p {top_p} is reached exactly"
+            yield Corner(title, partial(_verify, Probabilistic(), params, rows, [7]))
 
 
 def _small_batches() -> Iterator[Corner]:

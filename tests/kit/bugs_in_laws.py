@@ -246,7 +246,7 @@ BUGS = (
     Bug(
         "top-p goes on where its mass is reached",
         ((thresholds, "_cut_top_p", _go_on_at_top_p),),
-        features=("top-p",),
+        shown_by="corners",
         check="edge: top-p at equality",
     ),
     Bug(

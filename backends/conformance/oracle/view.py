@@ -113,4 +113,5 @@ class RequestView:
         if one_hot_draft or not self.uses_draft_law:
             return None
         assert self.inputs.draft_logits is not None
-        return self.inputs.draft_logits[row]
+        logits: Floats = self.inputs.draft_logits[row]
+        return logits

@@ -59,7 +59,7 @@ def _prove(sampled: Sampled, chosen: Sequence[str], path: Path) -> record.Record
             "lengths": record.length_rows,
         }
     known = record.known(path, sampled.name, sampled.device) if chosen else {}
-    found = {part: [] for part in work} | known | record.about(sampled)
+    found: record.Record = {part: [] for part in work} | known | record.about(sampled)
     for part in chosen or work:
         found[part] = []
         for row in work[part]():
