@@ -95,7 +95,8 @@ class MeasuredRun:
     def _step(self, *, counts: bool) -> None:
         prefill, began = self.engine.loop.prefill_seconds, self.clock()
         self._note_ends()
-        seen, seconds = self.probe.take(), self.clock() - began
+        seen, seconds = self.probe.sample, self.clock() - began
+        self.probe.sample = None
         rest = max(seconds - (0.0 if seen is None else seen.times.total), 0.0)
         if self.engine.loop.prefill_seconds > prefill:
             self.prompts[-1].seconds += rest

@@ -1,8 +1,7 @@
 """Runners that time each step and record the fate of its drafts. They wait for the device."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -21,52 +20,20 @@ from .costs import StepSample, StepTimes
 Clock = Callable[[], float]
 
 
-@define(eq=False)
-class Stopwatch:
-    """Adds up seconds by name.
-
-    Attributes:
-        device: waited for before each reading.
-        clock: seconds so far.
-        seconds: name -> what it took since `reset`.
-    """
-
-    device: torch.device
-    clock: Clock
-    seconds: dict[str, float] = field(factory=lambda: defaultdict(float))
-
-    @contextmanager
-    def time(self, name: str) -> Iterator[None]:
-        """Count what happens inside."""
-        began = self._now()
-        yield
-        self.seconds[name] += self._now() - began
-
-    def reset(self) -> None:
-        """Begin at zero."""
-        self.seconds.clear()
-
-    def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return self.clock()
-
-
 Drafts = list[tuple[int, int]]
 """(num_draft_tokens, num_accepted) of every draft."""
 
 
 class Probe(Runner, Protocol):
-    """A runner that observes its steps."""
+    """A runner that observes its steps.
 
-    @property
-    def drafts(self) -> Drafts:
-        """Of all steps."""
-        ...
+    Attributes:
+        drafts: of all steps.
+        sample: what the last step cost, without the host's part; None once it has been looked at.
+    """
 
-    def take(self) -> StepSample | None:
-        """What the last step cost, without the host's part, once."""
-        ...
+    drafts: Drafts
+    sample: StepSample | None
 
 
 @define(eq=False)
@@ -77,53 +44,51 @@ class PartsProbe(Runner):
 
     Attributes:
         lengths: the K of a step is one of these.
-        drafts: of all steps.
+        step: what runs.
+        clock: seconds so far.
+        generator: draws K.
+        drafts, sample: see `Probe`.
     """
 
     lengths: Sequence[int]
-    _step: DecodeStep
-    _stopwatch: Stopwatch
-    _generator: np.random.Generator
-    _last: StepSample | None = field(default=None, init=False)
+    step: DecodeStep
+    clock: Clock
+    generator: np.random.Generator
     drafts: Drafts = field(factory=list, init=False)
-
-    @classmethod
-    def of(cls, step: DecodeStep, lengths: Sequence[int], seed: int, clock: Clock) -> "PartsProbe":
-        """One that runs this step."""
-        stopwatch = Stopwatch(step.target.device, clock)
-        return cls(lengths, step, stopwatch, np.random.default_rng(seed))
+    sample: StepSample | None = field(default=None, init=False)
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """See `acceptor.app.engine.runner.Runner.gather`."""
-        return Running.gather(states, self._step.target.device)
+        return Running.gather(states, self.step.target.device)
 
     def run(
         self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `acceptor.app.engine.runner.Runner.run`."""
-        drawn = int(self._generator.choice(self.lengths))
+        drawn = int(self.generator.choice(self.lengths))
         shorter = [min(limit, drawn) for limit in draft_limits]
-        self._stopwatch.reset()
+        times = [self._now()]
         frontier = Frontier.of(running, shorter)
-        with self._stopwatch.time("draft"):
-            draft = self._step.draft(frontier)
-        with self._stopwatch.time("target"):
-            logits = self._step.score(frontier, draft)
-        with self._stopwatch.time("verification"):
-            output = self._step.verify(frontier, draft, logits, token_counts)
-        self._last = StepSample(
+        draft = self.step.draft(frontier)
+        times.append(self._now())
+        logits = self.step.score(frontier, draft)
+        times.append(self._now())
+        output = self.step.verify(frontier, draft, logits, token_counts)
+        times.append(self._now())
+        parts = (after - before for before, after in pairwise(times))
+        self.sample = StepSample(
             num_reqs=len(shorter),
             num_spec_tokens=max(shorter),
-            times=StepTimes(**self._stopwatch.seconds),
+            times=StepTimes(**dict(zip(("draft", "target", "verification"), parts, strict=True))),
         )
         verdicts = read_verdicts(pack(draft, output), output)
         self.drafts += _drafts_of(verdicts)
         return verdicts
 
-    def take(self) -> StepSample | None:
-        """See `Probe.take`."""
-        last, self._last = self._last, None
-        return last
+    def _now(self) -> float:
+        if self.step.target.device.type == "cuda":
+            torch.cuda.synchronize(self.step.target.device)
+        return self.clock()
 
 
 @define(eq=False)
@@ -134,15 +99,15 @@ class WholeProbe:
         runner: runs the steps.
         num_spec_tokens: its K; a captured graph costs it whatever there is room for.
         clock: seconds so far.
-        drafts: of all steps.
+        drafts, sample: see `Probe`.
     """
 
     runner: Runner
     num_spec_tokens: int
     clock: Clock
     is_captured: bool = field(default=True, init=False)
-    _last: StepSample | None = field(default=None, init=False)
     drafts: Drafts = field(factory=list, init=False)
+    sample: StepSample | None = field(default=None, init=False)
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """See `Runner.gather`."""
@@ -154,7 +119,7 @@ class WholeProbe:
         """See `Runner.run`, which waits for the device itself."""
         began = self.clock()
         verdicts = self.runner.run(running, draft_limits, token_counts)
-        self._last = StepSample(
+        self.sample = StepSample(
             num_reqs=len(draft_limits),
             num_spec_tokens=self.num_spec_tokens if max(draft_limits) else 0,
             times=StepTimes(graph=self.clock() - began),
@@ -176,18 +141,13 @@ class WholeProbe:
         """See `Runner.drop`."""
         self.runner.drop()
 
-    def take(self) -> StepSample | None:
-        """See `Probe.take`."""
-        last, self._last = self._last, None
-        return last
-
 
 def new_probe(engine: Engine, lengths: Sequence[int], seed: int, clock: Clock) -> Probe:
     """The probe for an engine's steps."""
     loop = engine.loop
     if loop.runner.is_captured:
         return WholeProbe(loop.runner, loop.decode_step.drafter.num_spec_tokens, clock)
-    return PartsProbe.of(loop.decode_step, lengths, seed, clock)
+    return PartsProbe(lengths, loop.decode_step, clock, np.random.default_rng(seed))
 
 
 def _drafts_of(verdicts: Sequence[Verdict]) -> Drafts:

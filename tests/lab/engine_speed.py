@@ -37,6 +37,7 @@ from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.bench.pair import Pair, random_pair
 from acceptor.app.bench.sweep import Setting
+from acceptor.app.bench.table import Table
 from acceptor.app.config import DrafterConfig, ModelsConfig
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.schedule import Limits
@@ -207,6 +208,8 @@ def decode_batch(engine: Engine, num_reqs: int, sizes: Sizes, batch: int) -> tup
 
 def _step(engine: Engine, gained: dict[int, int]) -> None:
     for progress in engine.step():
+        if progress.result is not None:
+            raise click.ClickException(f"a request ended too early: {progress.result.error}")
         gained[progress.request_index] += len(progress.token_ids)
 
 
@@ -287,11 +290,18 @@ def share_of_limit(record: Mapping[str, Any], row: Mapping[str, Any]) -> float:
 def as_markdown(record: Mapping[str, Any]) -> str:
     """A table of a record's rows, and where they were measured."""
     head = (
-        "| requests | K | step, ms | of the weight-read limit | tokens/s "
-        "| tokens a request and step | verification | over plain | over Hugging Face, assisted |"
+        "requests",
+        "K",
+        "step, ms",
+        "of the weight-read limit",
+        "tokens/s",
+        "tokens a request and step",
+        "verification",
+        "over plain",
+        "over Hugging Face, assisted",
     )
-    rows = [f"| {' | '.join(_cells(record, row))} |" for row in record["rows"]]
-    return "\n".join([head, "|---" * 9 + "|", *rows, "", _source(record)]) + "\n"
+    rows = [_cells(record, row) for row in record["rows"]]
+    return f"{Table(head=head, rows=rows).as_markdown()}\n{_source(record)}\n"
 
 
 def _cells(record: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, ...]:
