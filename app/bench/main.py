@@ -44,7 +44,7 @@ def run(options: Options) -> None:
         need_matplotlib("--plots")
         make_room(options["plots"] / "picture")
     bench = make_bench(options)
-    with progress_bars(shown=True) as begin:
+    with progress_bars() as begin:
         results = bench.run(begin)
     console = Console(highlight=False)
     cpu_time: bool = options["cpu_time"]

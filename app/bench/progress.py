@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from attrs import define
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -33,20 +32,8 @@ class _Rates(ProgressColumn):
         return Text(f"{tokens:,.0f} tok/s  {requests:.1f} req/s", style="cyan")
 
 
-@define
-class _Count:
-    """Feeds one bar."""
-
-    progress: Progress
-    task: Task
-
-    def __call__(self, gain: Gain) -> None:
-        num_tokens = self.task.fields["num_tokens"] + gain.num_tokens
-        self.progress.update(self.task.id, advance=gain.num_ended, num_tokens=num_tokens)
-
-
 @contextmanager
-def progress_bars(*, shown: bool) -> Iterator[Callable[[str, int], OnStep]]:
+def progress_bars() -> Iterator[Callable[[str, int], OnStep]]:
     """While it is open, (name, number of requests) makes a bar and what feeds it."""
     console = Console(stderr=True)
     with Progress(
@@ -57,12 +44,17 @@ def progress_bars(*, shown: bool) -> Iterator[Callable[[str, int], OnStep]]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
-        disable=not (shown and console.is_terminal),
+        disable=not console.is_terminal,
     ) as progress:
 
         def begin(name: str, num_requests: int) -> OnStep:
-            task_id = progress.add_task(name, total=num_requests, num_tokens=0)
-            (task,) = (task for task in progress.tasks if task.id == task_id)
-            return _Count(progress, task)
+            task_id, num_tokens = progress.add_task(name, total=num_requests, num_tokens=0), 0
+
+            def on_step(gain: Gain) -> None:
+                nonlocal num_tokens
+                num_tokens += gain.num_tokens
+                progress.update(task_id, advance=gain.num_ended, num_tokens=num_tokens)
+
+            return on_step
 
         yield begin

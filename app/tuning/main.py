@@ -34,7 +34,7 @@ def run(options: Options) -> None:
     if options["curve"] is not None:
         need_matplotlib("--curve")
     tuner = make_tuner(options)
-    with progress_bars(shown=True) as begin:
+    with progress_bars() as begin:
         results = tuner.run(begin, check=options["check"])
     console = Console(highlight=False)
     models = " and ".join(results.models.values())

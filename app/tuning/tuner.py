@@ -1,6 +1,6 @@
 """From models and a load to predictions: measures every policy, predicts, and checks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from attrs import evolve, frozen
@@ -8,7 +8,7 @@ from attrs import evolve, frozen
 from ..bench.kernels.machine import describe
 from ..bench.load import Gain
 from ..bench.requests import Arrivals, make_arrivals
-from ..bench.run import Bench
+from ..bench.run import Begin, Bench
 from ..bench.sweep import PLAIN, Setting
 from ..engine.engine import Engine
 from .goodput import Goodput, Prediction, predict
@@ -18,8 +18,6 @@ from .results import Check, MeasuredPolicy, TuneResults
 CHECK_ROUNDS = 6
 """A check serves at least so many requests one after the other, so that its end, where some have
 ended and others not, does not count; and at least those of the load, so that chance does not."""
-
-Begin = Callable[[str, int], Callable[[Gain], None]]
 
 
 @frozen(eq=False, kw_only=True)
