@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from attrs import define
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
@@ -95,6 +95,7 @@ many_ids = st.lists(
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("skip", [True, False])
+@settings(max_examples=40)
 @given(token_ids=many_ids, cut=st.integers(0, 12))
 @example(token_ids=[0x0A, 0xE2, 256, 257], cut=0)
 @example(token_ids=[0xFF] * 100 + [256] * 100, cut=0)
@@ -109,6 +110,7 @@ def test_streamed_text_adds_up(name: str, skip: bool, token_ids: list[int], cut:
 
 
 @pytest.mark.parametrize("name", STREAMING)
+@settings(max_examples=40)
 @given(before=many_ids)
 def test_text_does_not_wait_longer_than_it_must(name: str, before: list[int]) -> None:
     """A word ends a run of bytes and an unfinished character."""
