@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -148,9 +149,11 @@ def test_a_floor_under_penalties_counts_five_bytes_a_token_id_too() -> None:
     assert workload.num_bytes == 2 * 7 * 10 * 2 + 2 * 10 * 5
 
 
-def test_rows_of_the_worst_table_have_different_names() -> None:
+def test_rows_of_the_worst_table_have_different_names_and_come_shape_by_shape() -> None:
     lines = [Line(workload=row, floor=None, cells=(Cell(backend="a"),)) for row in WORST]
     assert len(worst_table(lines).rows) == 2 * len(WORST)
+    shapes = [(row.vocab_size, row.num_spec_tokens, row.dtype) for row in WORST]
+    assert [shape for shape, _ in groupby(shapes)] == [*dict.fromkeys(shapes)]
 
 
 def test_every_call_is_timed_and_they_take_turns() -> None:

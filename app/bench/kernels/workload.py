@@ -153,4 +153,4 @@ WORST: Sequence[Workload] = (
     Workload(vocab_size=32_001, recipe=_TOP_P),
     Workload(vocab_size=32_000, num_spec_tokens=15, recipe=Recipe(temperature=0.8, top_p=0.9)),
 )
-"""The rows whose worst inputs are looked for."""
+"""The rows whose worst inputs are looked for, shape by shape, as one shape shares its logits."""
