@@ -24,21 +24,19 @@ demo: $(TO_RUN) ## Watch speculative decoding on the bundled models (PROMPT="…
 test: $(TO_DEVELOP) ## Run the tests
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device
-	@PYTHONPATH=tests $(BIN)/pytest -m gpu -W default -p kit.gpu_record \
-	  --gpu-record docs/data/gpu.json
-
 equivalence: $(TO_DEVELOP) ## Hold a fused backend to the oracle on a CUDA device (BACKEND=cupy BESIDE=triton)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m acceptor.backends.conformance --backend $(BACKEND) \
 	  $(BESIDE:%=--beside %) --batches 10000 --workers $$(nproc) \
 	  --json docs/data/equivalence-$(BACKEND).json
 
-sanitize: $(TO_DEVELOP) ## Watch a fused backend with compute-sanitizer (BACKEND=cupy)
-	@PYTHONPATH=tests $(BIN)/python -m kit.sanitize --backend $(BACKEND) \
-	  --json docs/data/gpu.json
+test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device, and record it
+	@PYTHONPATH=tests $(BIN)/python -m kit.gpu --part tests --seconds 3600
 
-gpu: $(TO_DEVELOP) ## Run all that needs a CUDA device, and record it in docs/data (SESSION="--seconds 300")
-	@PYTHONPATH=tests $(BIN)/python -m kit.gpu_session $(SESSION)
+sanitize: $(TO_DEVELOP) ## Watch a fused backend with compute-sanitizer (BACKEND=cupy)
+	@PYTHONPATH=tests $(BIN)/python -m kit.sanitize --backend $(BACKEND)
+
+gpu: $(TO_DEVELOP) ## Run all that needs a CUDA device, and record it in docs/data (SESSION="--seconds 600")
+	@PYTHONPATH=tests $(BIN)/python -m kit.gpu $(SESSION)
 
 prove: $(TO_DEVELOP) ## Prove the law of every policy, and write docs/proof.md's numbers (10 minutes)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m kit.proof $(PROVE)

@@ -54,6 +54,7 @@ def _campaign(wanted: argparse.Namespace, deadline: float) -> Campaign:
         largest_vocabulary=wanted.max_vocab_size,
         num_workers=wanted.workers,
         num_forms=forms,
+        chunk=wanted.chunk,
         deadline=deadline,
     )
 
@@ -112,7 +113,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--max-vocab-size", type=int, default=10**9, metavar="V", help="for slow simulators")
     add("--forms", type=int, help="kinds of batches, which bounds compiling (default: 48 on a GPU)")
     add("--seconds", type=float, default=math.inf, help="stop early after so many")
-    add("--first-chunk", type=int, default=0, help=f"other random batches, {CHUNK} a chunk")
+    add("--first-chunk", type=int, default=0, help="other random batches")
+    add("--chunk", type=int, default=CHUNK, help=f"batches that share a seed (default {CHUNK})")
     add("--json", type=Path, metavar="FILE", help="write what was found")
     add("--continue", action="store_true", dest="resume", help="add chunks that FILE lacks")
     add("--case", metavar="JSON", help="only this case, as a report printed it")

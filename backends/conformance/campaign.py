@@ -50,6 +50,7 @@ class Campaign:
         largest_vocabulary: for backends that run in a slow simulator.
         num_workers: processes.
         num_forms: how many kinds of batches there are, see `strategies.form`; 0 for no limit.
+        chunk: batches of a chunk of vocabularies that are not large.
         deadline: when to stop early, by the system's clock.
         turn: entered for each call of a GPU.
     """
@@ -60,6 +61,7 @@ class Campaign:
     largest_vocabulary: int = 10**9
     num_workers: int = 1
     num_forms: int = 0
+    chunk: int = CHUNK
     deadline: float = math.inf
     turn: AbstractContextManager[object] = nullcontext()
 
@@ -110,7 +112,7 @@ class Campaign:
         """Batches of a chunk."""
         known = self._form(number)
         large = known is not None and known.vocab_size > MOST_BY_MANY
-        return CHUNK // LARGE_SHARE if large else CHUNK
+        return max(self.chunk // LARGE_SHARE, 1) if large else self.chunk
 
     def smallest_failure(self, number: int) -> Failure | None:
         """The first failure of a chunk of the only backend, shrunk."""
