@@ -159,7 +159,8 @@ class Campaign:
         )
         try:
             with Manager() as manager:
-                yield evolve(self, turn=manager.BoundedSemaphore(CALLERS)), pool
+                turn = manager.BoundedSemaphore(CALLERS) if self.is_on_gpu else self.turn
+                yield evolve(self, turn=turn), pool
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             # A worker that compiles, or gives back what it has on a device, can take a minute.
