@@ -82,7 +82,7 @@ def test_all_kernels_compile(capability: str) -> None:
     ("num_reqs", "num_tokens"),
     [
         *((1, 1), (1, 2), (1, 5), (2, 4), (3, 3), (16, 1), (5, 4), (16, 2)),
-        *((4, 8), (1, 20), (12, 4), (16, 4), (2, 30)),
+        *((4, 8), (1, 20), (12, 4), (16, 4), (2, 30), (40, 4)),
     ],
 )
 def test_a_gpu_says_what_its_plain_operations_say(
