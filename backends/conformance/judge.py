@@ -114,7 +114,10 @@ def _judge_order(
     # A token that a filter keeps or cuts by a hair moves all later ones by a rank.
     certain = [token_id for token_id in ids if not want.doubted[token_id]]
     due = [token_id for token_id in order if not want.doubted[token_id]]
-    swapped = [pair for pair in zip(certain, due, strict=False) if pair[0] != pair[1]]
+    pairs = zip(certain, due, strict=False)
+    swapped = [pair for pair in pairs if pair[0] != pair[1] and not want.are_level(*pair)]
+    if not swapped and len(certain) == len(ids):
+        return
     gaps = [want.gap(*pair) for pair in swapped]
     bounds = [min(want.tolerance(token_id) for token_id in pair) for pair in swapped]
     excused = all(0 < g < np.inf and g <= most for g, most in zip(gaps, bounds, strict=True))

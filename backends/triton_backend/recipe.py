@@ -91,11 +91,12 @@ def _penalise(logits, adjust, requests, request, row, token_ids, inside, NUM_DRA
         in_output += drafted.to(tl.int32)
     in_prompt = tl.load(adjust.prompt_mask + base + token_ids, mask=inside, other=0) != 0
     repetition = tl.load(adjust.repetition + request)
-    repeated = tl.where(logits > 0.0, logits / repetition, logits * repetition)
+    repeated = tl.where(logits > 0.0, tl.div_rn(logits, repetition), logits * repetition)
     logits = tl.where(in_prompt | (in_output > 0), repeated, logits)
+    # Behind a select, so that no multiplication is fused into a subtraction.
     frequency = tl.load(adjust.frequency + request) * in_output.to(tl.float32)
-    presence = tl.load(adjust.presence + request)
-    return logits - frequency - tl.where(in_output > 0, presence, 0.0)
+    logits -= tl.where(in_output > 0, frequency, 0.0)
+    return logits - tl.where(in_output > 0, tl.load(adjust.presence + request), 0.0)
 
 
 @triton.jit

@@ -16,21 +16,23 @@ class RowLogprobs:
     Attributes:
         values: [V].
         doubted: [V], tokens that a filter may keep or cut by a hair.
+        logits: [V], what they were made of.
     """
 
     values: Floats
     doubted: Flags
+    logits: Floats
 
     @classmethod
     def of(cls, raw: Floats, logits: Floats, recipe: Recipe, *, processed: bool) -> "RowLogprobs":
         """In the request's mode; at temperature 0 the processed law is that of adjusted logits."""
         nothing = np.zeros(len(raw), dtype=bool)
         if not processed:
-            return cls(_log_softmax(raw), nothing)
+            return cls(_log_softmax(raw), nothing, raw)
         if recipe.temperature == 0:
-            return cls(_log_softmax(logits), nothing)
+            return cls(_log_softmax(logits), nothing, logits)
         law = law_of(logits, recipe)
-        return cls(law.log_p, law.doubted() if recipe.has_filters else nothing)
+        return cls(law.log_p, law.doubted() if recipe.has_filters else nothing, logits)
 
     @property
     def most_likely(self) -> list[int]:
@@ -50,6 +52,12 @@ class RowLogprobs:
         if (values == -np.inf).all():
             return float("inf") if self.doubted[[token_id, other]].any() else 0.0
         return abs(float(values[0] - values[1]))
+
+    def are_level(self, token_id: int, other: int) -> bool:
+        """Whether either may come first: different logits that are kept and weigh the same."""
+        pair = [token_id, other]
+        differ = self.logits[token_id] != self.logits[other]
+        return bool(differ and np.isfinite(self.values[pair]).all() and self.gap(*pair) == 0)
 
     def tolerance(self, token_id: int) -> float:
         """How far off a float32 logprob may be."""
