@@ -44,10 +44,10 @@ for number, (name, row) in enumerate(rows.items()):
     batch = SampleBatch(logits=row.to(dtype).repeat(len(recipes), 1),
         positions=torch.arange(len(recipes)))
     layout = plan_sample(batch, params, params.target).layout
-    workspace = torch.zeros(layout.size)
-    got = TritonSampler().sample(batch, params, workspace=workspace).token_ids
+    numbers = torch.zeros(layout.size)
+    got = TritonSampler().sample(batch, params, workspace=numbers.view(torch.uint8)).token_ids
     start, _ = layout.parts["thresholds"]
-    kept = batch.logits.float() >= workspace[start:start + len(recipes), None]
+    kept = batch.logits.float() >= numbers[start:start + len(recipes), None]
     law = log_probs(batch.logits.double(), params.target, torch.arange(len(recipes)))
     for i, recipe in enumerate(recipes):
         wanted = law[i] > -torch.inf
@@ -96,10 +96,10 @@ for row, dtype in rows:
     for num_programs, most_copied in (1, 2), (99, 9):
         launch.OPEN_ROWS_PROGRAMS = num_programs
         filters.MOST_COPIED = tl.constexpr(most_copied)
-        workspace = torch.zeros(layout.size)
-        TritonSampler(count_listed).sample(batch, params, workspace=workspace)
-        assert not workspace[: layout.front_size].any()
-        kept[num_programs] = [workspace[start:start + size].clone() for start, size in (
+        numbers = torch.zeros(layout.size)
+        TritonSampler(count_listed).sample(batch, params, workspace=numbers.view(torch.uint8))
+        assert not numbers[: layout.front_size].any()
+        kept[num_programs] = [numbers[start:start + size].clone() for start, size in (
             layout.parts[part] for part in ("thresholds", "statistics", "summaries"))]
     assert all(map(torch.equal, kept[1], kept[99])), (row, dtype)
     law = log_probs(batch.logits.double(), params.target, torch.arange(len(recipes)))
@@ -129,10 +129,10 @@ recipes = [dict(temperature=1.3, top_p=0.95)] * 3 + [dict(temperature=0.8, top_k
 params = SamplingTensors.stack([SamplingParams(seed=i, **r) for i, r in enumerate(recipes)])
 batch = SampleBatch(logits=logits.bfloat16(), positions=torch.arange(5))
 layout = plan_sample(batch, params, params.target).layout
-workspace = torch.zeros(layout.size)
-TritonSampler().sample(batch, params, workspace=workspace)
-thresholds = workspace[layout.parts["thresholds"][0]:][:5]
-summaries = workspace[layout.parts["summaries"][0]:][:10].view(5, 2)
+numbers = torch.zeros(layout.size)
+TritonSampler().sample(batch, params, workspace=numbers.view(torch.uint8))
+thresholds = numbers[layout.parts["thresholds"][0]:][:5]
+summaries = numbers[layout.parts["summaries"][0]:][:10].view(5, 2)
 wanted = log_probs(batch.logits.double(), params.target, torch.arange(5)) > -torch.inf
 assert torch.equal(batch.logits.float() >= thresholds[:, None], wanted), wanted.sum(1)
 kept = torch.where(wanted, batch.logits.double(), -torch.inf)
