@@ -5,7 +5,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -20,7 +20,15 @@ MOST_EXCUSES = 20
 
 def _versions() -> dict[str, str]:
     names = ("acceptor", "hypothesis", "numpy", "torch")
-    return {"python": platform.python_version()} | {name: version(name) for name in names}
+    return {"python": platform.python_version()} | {name: _version(name) for name in names}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        # As where a checkout lies on the path.
+        return "not installed"
 
 
 @frozen

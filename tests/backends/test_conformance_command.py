@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,14 @@ def test_a_record_adds_up_and_survives_being_written_down(tmp_path: Path) -> Non
         tallies = [wrong if place == index else some for index in range(3)]
         assert not record.including(5, tallies).is_conformant
     assert not Record.empty(["reference"], "cpu").is_conformant
+
+
+def test_a_checkout_that_is_not_installed_has_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("acceptor.backends.conformance.record.version", missing)
+    assert Record.empty(["reference"], "cpu").versions["acceptor"] == "not installed"
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,8 @@ def judge(tool: str, output: str, seconds: float) -> Outcome:
         found = 0
     counts = Counter(CHANGING.sub("...", report) for report in REPORT.findall(output))
     reports = [f"{count} times: {report}" for report, count in counts.most_common(MOST_REPORTS)]
+    if not is_conformant and not reports:
+        reports = output.splitlines()[-1:]
     outcome = Outcome(tool, found, is_conformant, seconds, tuple(reports))
     return Outcome(tool, 0, True, seconds) if outcome.is_clean else outcome
 
