@@ -74,10 +74,12 @@ $(TO_RUN): $(REQUIREMENTS) | $(BIN)/python
 	@$(PIP_INSTALL) --editable .
 	@touch $@
 
-# The link is for mypy, see pyproject.toml.
+# The links are for mypy, see pyproject.toml.
 $(TO_DEVELOP): $(REQUIREMENTS) | $(BIN)/python
 	@echo "Installing acceptor and its development tools into $(VENV), once; this can take a few minutes ..."
 	@$(PIP_INSTALL) --editable ".[dev]"
 	@mkdir -p $(VENV)/typing
 	@ln -sfn ../.. $(VENV)/typing/acceptor
+	@ln -sfn ../../tests/kit $(VENV)/typing/kit
+	@ln -sfn ../../tests/lab $(VENV)/typing/lab
 	@touch $@ $(TO_RUN)
