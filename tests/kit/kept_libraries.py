@@ -14,7 +14,8 @@ from pathlib import Path
 
 from attrs import frozen
 
-_OPTIONS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread")
+# Bound symbolically: a kernel may be named as a function of the C library is.
+_OPTIONS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-Wl,-Bsymbolic")
 
 
 @frozen(eq=False, slots=False)
