@@ -12,14 +12,14 @@ from attrs import evolve
 from click.testing import CliRunner, Result
 
 from acceptor.app.bench.files import write_record
+from acceptor.app.bench.kernels.bounds import bound
 from acceptor.app.bench.kernels.command import kernels
-from acceptor.app.bench.kernels.floor import Floor
 from acceptor.app.bench.kernels.inputs import draw_drafts, make_step
 from acceptor.app.bench.kernels.logits import KINDS, Logits
 from acceptor.app.bench.kernels.main import reread
-from acceptor.app.bench.kernels.results import Cell, Line, Run, Times
+from acceptor.app.bench.kernels.results import Cell, Line, Run
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
-from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown, terminal_tables, worst_table
+from acceptor.app.bench.kernels.table import NOT_AVAILABLE, is_over, markdown, worst_table
 from acceptor.app.bench.kernels.workload import (
     WORST,
     Workload,
@@ -159,37 +159,25 @@ def test_rows_of_the_worst_table_have_different_names_and_come_shape_by_shape() 
 def test_every_call_is_timed_and_they_take_turns() -> None:
     turns: list[str] = []
     calls = [lambda: turns.append("a"), lambda: turns.append("b")]
-    times = Stopwatch.on(CPU, 4).eager(calls, cold=True)
-    assert turns == ["a", "b", "a", "b"]
+    times = Stopwatch(CPU).eager(calls, 4)
+    assert turns == ["a", "b", "a", "b", "a", "b"]
     assert len(times) == 4
     assert all(value > 0 for value in times)
 
 
 def a_run() -> Run:
-    workload = Workload(num_reqs=1, vocab_size=1000, dtype="float32")
-    fast = Times(graph_cold=(10.0, 20.0, 90.0), graph_warm=(8.0,), eager_cold=(50.0,))
-    slow = evolve(fast, graph_cold=(30.0,))
-    cells = (
-        Cell(backend="triton", times=fast, mean_accepted=2.25, num_checked=4),
-        Cell(backend="cupy", times=slow, mean_accepted=2.25, num_checked=4, num_different=1),
-        Cell(backend="reference", problem="it broke"),
-    )
-    line = Line(workload=workload, floor=Floor(cold=5.0, warm=4.0), cells=cells)
-    machine = {"device": "a GPU"}
+    fast = Cell(backend="triton", replays=(10.0, 20.0, 90.0), eager=(50.0,), num_checked=4)
+    slow = Cell(backend="cupy", replays=(30.0,), num_checked=4, num_different=1)
+    cells = (fast, slow, Cell(backend="reference", problem="it broke"))
     return Run(
-        date="2026-01-02", machine=machine, bandwidth=2.8e9, num_sets=4, seconds=1.0, lines=(line,)
+        date="2026-01-02",
+        machine={"device": "a GPU"},
+        bandwidth=2.8e12,
+        num_sets=4,
+        seconds=1.0,
+        lines=(Line(workload=Workload(), floor=5.0, cells=cells),),
+        num_left_out=2,
     )
-
-
-def test_the_terminal_shows_medians_ratios_and_a_share_of_the_bandwidth() -> None:
-    ((caption, table),) = terminal_tables(a_run())
-    triton, cupy, missing = ([str(cell) for cell in row[2:]] for row in table.rows)
-    # 28,000 bytes take 10 µs at that bandwidth.
-    assert triton[:8] == ["triton", "20.0", "8.0", "50.0", "–", "5.0", "4.00", "1.00"]
-    assert triton[9:] == ["50%", "2.25 of 3", "0 of 4"]
-    assert (cupy[7], cupy[11]) == ("1.50", "1 of 4")
-    assert (missing[1], missing[-1]) == (NOT_AVAILABLE, "it broke")
-    assert "a GPU" in caption
 
 
 def test_a_run_survives_its_json(tmp_path: Path) -> None:
@@ -207,26 +195,51 @@ def test_markdown_shows_every_backend_and_what_is_missing() -> None:
     assert "|  | cupy | 30.0 |" in text
     assert f"|  | reference | {NOT_AVAILABLE} |" in text
     assert "a GPU" in text
+    assert "| probabilistic, temperature 0.8 | triton | 50.0 |" in text
     assert "Of 8 requests checked, 1 differ" in text
+    assert "A plain read reaches 2.80 TB/s." in text
+    assert "There was no time for 2 of 3 workloads." in text
 
 
-def test_the_worst_table_names_the_slowest_inputs_of_each_backend() -> None:
+def test_the_worst_table_names_the_slowest_inputs_and_marks_what_is_over_its_bound() -> None:
     (line,) = a_run().lines
-    fast = evolve(line.cells[0], times=Times(graph_cold=(6.0,)))
+    cells = (evolve(line.cells[0], replays=(6.0,)), evolve(line.cells[1], replays=(75.0,)))
     flat = evolve(
-        line,
-        workload=evolve(line.workload, inputs="flat"),
-        cells=(fast, evolve(line.cells[1], times=Times(graph_cold=(75.0,))), line.cells[2]),
+        line, workload=evolve(line.workload, inputs="flat"), cells=(*cells, line.cells[2])
     )
     floor, triton, cupy, reference = worst_table((line, flat)).rows
     assert floor == ["probabilistic, temperature 0.8", "floor", "5.0"]
-    assert triton == ["", "triton", "20.0 (4.00 ×, lm)"]
-    assert cupy == ["", "cupy", "75.0 (15.00 ×, flat)"]
+    assert triton == ["", "triton", "20.0 of 60.0 (lm)"]
+    assert cupy == ["", "cupy", "**75.0** of 35.0 (flat)"]
     assert reference == ["", "reference", f"{NOT_AVAILABLE} (lm)"]
     text = markdown(evolve(a_run(), lines=(), worst=(line, flat)))
     assert "The slowest of lm, flat inputs" in text
-    assert "µs: floor / triton / cupy / reference" in text
-    assert "| probabilistic, temperature 0.8 | 5.0 / 20.0 / 75.0 / – |" in text
+    assert "bold: more than that, as 1 of 4 times are" in text
+    assert "|  | cupy | **75.0** of 35.0 (flat) |" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "floor", "most"),
+    [
+        ({}, 45.0, 120.0),
+        ({"recipe": GREEDY, "repetition_penalty": 1.1}, 70.0, 120.0),
+        ({"policy": "typical"}, 45.0, 180.0),
+        ({"logprobs": 20}, 45.0, 180.0),
+        ({"dtype": "float32"}, 90.0, 240.0),
+        ({"vocab_size": 32_000, "policy": "fly"}, 15.0, 60.0),
+        ({"vocab_size": 32_000}, None, None),
+        ({"num_reqs": 2}, 8.0, None),
+    ],
+)
+def test_a_bound_follows_the_policy_and_the_floor_of_the_shape(
+    changes: dict[str, Any], floor: float | None, most: float | None
+) -> None:
+    cells = (Cell(backend="cupy", replays=(121.0,)), Cell(backend="reference", replays=(9e9,)))
+    usual = Line(workload=Workload(num_reqs=64), floor=45.0, cells=cells)
+    line = evolve(usual, workload=evolve(usual.workload, **changes), floor=floor)
+    assert bound("cupy", line, (usual, line)) == most
+    assert is_over(cells[0], line, (usual, line)) is (most is not None and most < 121)
+    assert not is_over(cells[1], line, (usual, line))
 
 
 def bench(*arguments: object) -> Result:
@@ -244,7 +257,7 @@ def test_the_command_measures_writes_and_shows_again(tmp_path: Path) -> None:
     written: dict[str, Any] = json.loads(json_file.read_text(encoding="utf-8"))
     cells = [cell for line in written["lines"] for cell in line["cells"]]
     assert len(cells) == 8
-    assert all(len(cell["times"]["eager_cold"]) == 2 for cell in cells)
+    assert all(len(cell["eager"]) == 2 for cell in cells)
     assert all(cell["num_checked"] and not cell["num_different"] for cell in cells)
     assert "strict-coupled, temperature 0.8, top-k 20, K = 2 |" in tables.read_text()
     assert figure.read_text().startswith("<?xml")
@@ -254,16 +267,7 @@ def test_the_command_measures_writes_and_shows_again(tmp_path: Path) -> None:
 
 def test_headline_and_worst_table_come_from_one_command(tmp_path: Path) -> None:
     json_file, tables = tmp_path / "run.json", tmp_path / "run.md"
-    chosen = [
-        "--headline",
-        "--worst",
-        "--requests",
-        1,
-        "--inputs",
-        "flat,mixed",
-        "--only",
-        "greedy",
-    ]
+    chosen = ["--headline", "--worst", "--requests", 1, "--inputs", "flat,mixed"]
     files = ["--json", json_file, "--markdown", tables]
     result = bench("--backend", "reference", *chosen, "--only", "greedy", *files)
     assert result.exit_code == 0, result.output
@@ -275,17 +279,25 @@ def test_headline_and_worst_table_come_from_one_command(tmp_path: Path) -> None:
     text = tables.read_text()
     assert "| greedy, mixed inputs |" in text
     assert "The slowest of flat, mixed inputs" in text
+    assert text == markdown(run)
+    assert "4 of 4" in result.output
 
 
 def cells_of(run: Run) -> list[Cell]:
     return [cell for line in (*run.lines, *run.worst) for cell in line.cells]
 
 
+def test_no_workload_begins_when_time_is_over() -> None:
+    result = bench("--backend", "reference", "--requests", "1,2", "--seconds", 1e-9)
+    assert result.exit_code == 2
+    assert "--seconds: expected time for one workload, got 1e-09" in result.output
+
+
 def test_a_backend_that_cannot_run_here_costs_its_own_cells_only() -> None:
     result = bench("--backend", "reference", "--backend", "cupy", "--requests", 1)
     assert result.exit_code == 0, result.output
     assert NOT_AVAILABLE in result.output
-    assert "0 of 1" in result.output
+    assert "Of 1 requests checked, 0 differ" in result.output
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from transformers import (
 )
 
 from acceptor.app.bench.kernels.machine import describe
-from acceptor.app.bench.kernels.measure import Bench
+from acceptor.app.bench.kernels.measure import Bench, Effort
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.bench.pair import Pair, random_pair
@@ -105,16 +105,14 @@ def main(backend: str, forward: str, rehearse: bool, out: Path) -> None:
     device = torch.device("cpu" if rehearse else "cuda")
     sizes = REHEARSAL if rehearse else Sizes()
     pair = load_pair(sizes, device, forward)
-    verification = Bench(
-        backends=(backend,), stopwatch=Stopwatch.on(device, 20), num_sets=2, num_checked=0
-    )
+    verification = Bench((backend,), Stopwatch(device))
     record: Record = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": describe(device),
         "backend": backend,
         "forward": pair.target.forward_name,
         "acceptance_rate": ACCEPTANCE_RATE,
-        "bandwidth": verification.bandwidth(),
+        "bandwidth": verification.bandwidth,
         "weight_bytes": {"target": weight_bytes(sizes.target), "draft": weight_bytes(sizes.draft)},
         "rows": [],
     }
@@ -222,8 +220,9 @@ def verification_ms(bench: Bench, num_reqs: int, num_spec_tokens: int, vocab_siz
         policy="synthetic",
         recipe=Recipe(temperature=1.0),
     )
-    (line,) = bench.run([workload], lambda _: None)
-    microseconds = line.cells[0].cold
+    effort = Effort(count=20, num_sets=2, num_checked=0, eager=False)
+    (line,) = bench.run([workload], effort, lambda _: None)
+    microseconds = line.cells[0].time
     if microseconds is None:
         raise click.ClickException(line.cells[0].problem)
     return microseconds / 1000

@@ -59,6 +59,7 @@ _HOW = (
     flag("--count", "count", _SEVERAL, "Timed calls of each kind.  [default: 60; 10 for --worst]"),
     flag("--sets", "sets", _SEVERAL, "Inputs that take turns.  [default: 4; 1 for --worst]"),
     click.option("--check/--no-check", default=True, help="Compare tokens with the reference's."),
+    flag("--seconds", "seconds", float, "Begin no workload later than so.  [default: no limit]"),
     flag("--read", "read", FILE, "Show an earlier run's JSON again."),
     *FILES,
     flag("--plot", "plot_file", FILE, "Draw times over batch sizes."),

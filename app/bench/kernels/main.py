@@ -1,5 +1,6 @@
 """From the command's options to a run, and from a run to files."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,18 +17,17 @@ from ....core.errors import InvalidInputError
 from ....core.sampling_params import Recipe
 from ..files import read_record, write_outputs
 from .machine import describe
-from .measure import Bench
+from .measure import Bench, Effort
 from .plot import plot
 from .results import Line, Run
 from .stopwatch import Stopwatch
-from .table import NOT_AVAILABLE, markdown, number, terminal_tables
+from .table import NOT_AVAILABLE, about, markdown, number, problems, tables
 from .workload import HEADLINE, INPUTS, NUM_REQS, WORST, WORST_NUM_REQS, Workload
 
 WIDTH = 190
-COUNT, NUM_SETS, NUM_CHECKED = 60, 4, 4
-WORST_COUNT, WORST_NUM_SETS, WORST_NUM_CHECKED = 10, 1, 1
+HEADLINE_EFFORT = Effort(count=60, num_sets=4, num_checked=4, eager=True)
+WORST_EFFORT = Effort(count=10, num_sets=1, num_checked=1, eager=False)
 """The worst table looks for breadth: a case that is missed there is off by far more than noise."""
-
 
 Options = Mapping[str, Any]
 
@@ -39,11 +39,6 @@ def run(options: Options) -> Run:
         InvalidInputError: an option is unfit.
     """
     start, device = time.monotonic(), _device(options)
-    console = Console(stderr=True, highlight=False)
-
-    def progress(line: Line) -> None:
-        console.print(_in_short(line))
-
     num_reqs, inputs = options["requests"], options["inputs"]
     rows: Sequence[Workload] = HEADLINE
     if not options["headline"]:
@@ -51,29 +46,37 @@ def run(options: Options) -> Run:
     worst = WORST if options["worst"] else ()
     workloads = [*_chosen(rows, num_reqs or NUM_REQS, inputs or ("lm",), options["only"])]
     broad = [*_chosen(worst, num_reqs or WORST_NUM_REQS, inputs or INPUTS, options["only"])]
-    if not workloads and not broad:
+    num_wanted = len(workloads) + len(broad)
+    if not num_wanted:
         raise InvalidInputError(f"--only: expected a part of a row's name, got {options['only']}")
     bench = Bench(
-        backends=_backends(options),
-        stopwatch=Stopwatch.on(device, options["count"] or COUNT),
-        num_sets=options["sets"] or NUM_SETS,
-        num_checked=NUM_CHECKED if options["check"] else 0,
+        _backends(options), Stopwatch(device), until=start + (options["seconds"] or math.inf)
     )
-    broad_bench = evolve(
-        bench,
-        stopwatch=evolve(bench.stopwatch, count=options["count"] or WORST_COUNT),
-        num_sets=options["sets"] or WORST_NUM_SETS,
-        num_checked=WORST_NUM_CHECKED if options["check"] else 0,
-        only_cold=True,
-    )
+    console, lines = Console(stderr=True, highlight=False), list[Line]()
+
+    def progress(line: Line) -> None:
+        lines.append(line)
+        seconds = time.monotonic() - start
+        done = f"{len(lines)} of {num_wanted}, {seconds:.0f} s"
+        console.print(f"{done}: {_in_short(line)}", soft_wrap=True)
+
+    effort = _effort(HEADLINE_EFFORT, options)
+    bandwidth = bench.bandwidth
+    measured = bench.run(workloads, effort, progress)
+    slowest = bench.run(broad, _effort(WORST_EFFORT, options), progress)
+    if not lines:
+        raise InvalidInputError(
+            f"--seconds: expected time for one workload, got {options['seconds']:g}"
+        )
     return Run(
         date=datetime.now(UTC).date().isoformat(),
         machine=describe(device),
-        bandwidth=bench.bandwidth(),
-        num_sets=bench.num_sets,
-        lines=bench.run(workloads, progress),
-        worst=broad_bench.run(broad, progress),
+        bandwidth=bandwidth,
+        num_sets=effort.num_sets,
+        lines=measured,
+        worst=slowest,
         seconds=round(time.monotonic() - start, 1),
+        num_left_out=num_wanted - len(lines),
     )
 
 
@@ -93,6 +96,15 @@ def _backends(options: Options) -> tuple[str, ...]:
             known = ", ".join(BACKENDS)
             raise InvalidInputError(f"--backend: expected one of {known}, got {name!r}")
     return names
+
+
+def _effort(usual: Effort, options: Options) -> Effort:
+    return evolve(
+        usual,
+        count=options["count"] or usual.count,
+        num_sets=options["sets"] or usual.num_sets,
+        num_checked=usual.num_checked if options["check"] else 0,
+    )
 
 
 def _own_rows(options: Options) -> Iterator[Workload]:
@@ -125,10 +137,9 @@ def _in_short(line: Line) -> str:
     workload = line.workload
     parts = [f"R = {workload.num_reqs}, {workload.inputs}, {workload.label}:"]
     for cell in line.cells:
-        time_or_not = NOT_AVAILABLE if cell.times is None else number(cell.cold)
-        parts.append(f"{cell.backend} {time_or_not}")
+        parts.append(f"{cell.backend} {NOT_AVAILABLE if cell.time is None else number(cell.time)}")
         parts += [f"({cell.num_different} differ)"] * (cell.num_different > 0)
-    return " ".join([*parts, f"floor {number(line.cold_floor)}"])
+    return " ".join([*parts, f"floor {number(line.floor)}"])
 
 
 def reread(path: Path) -> Run:
@@ -140,8 +151,9 @@ def show(measured: Run) -> None:
     """Print the tables."""
     console = Console(highlight=False)
     console.width = max(console.width, WIDTH)
-    for caption, table in terminal_tables(measured):
-        console.print(table.as_rich(), caption, "", sep="\n")
+    console.print(about(measured), *problems(measured), sep="\n", soft_wrap=True)
+    for title, table in tables(measured):
+        console.print("", title, table.as_rich(), sep="\n")
 
 
 def write(

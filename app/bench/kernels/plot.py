@@ -33,10 +33,10 @@ def plot(run: Run, path: Path) -> None:
 
 def _draw(panel: Any, lines: Sequence[Line], name: str) -> None:
     num_reqs = [line.workload.num_reqs for line in lines]
-    floors = [line.cold_floor or float("nan") for line in lines]
+    floors = [line.floor or float("nan") for line in lines]
     panel.loglog(num_reqs, floors, "k--", label="floor")
     for place, cell in enumerate(lines[0].cells):
-        times = [line.cells[place].cold or float("nan") for line in lines]
+        times = [line.cells[place].time or float("nan") for line in lines]
         panel.loglog(num_reqs, times, "o-", label=cell.backend)
     panel.set(title=fill(name, TITLE_WIDTH), xlabel="R", ylabel="µs, cold")
     panel.set_xticks(num_reqs, [str(size) for size in num_reqs])

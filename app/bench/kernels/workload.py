@@ -95,6 +95,11 @@ class Workload:
         return POLICIES[self.policy]
 
     @property
+    def shape(self) -> tuple[object, ...]:
+        """What workloads must share to be measured with the same logits."""
+        return self.num_reqs, self.num_spec_tokens, self.vocab_size, self.dtype, self.inputs
+
+    @property
     def reads_draft_logits(self) -> bool:
         """Whether the rule needs the draft's logits."""
         return self.make_policy().uses_draft_probs and not self.recipe.is_greedy
