@@ -10,8 +10,8 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 
+from acceptor.app.bench.kernels.main import HEADLINE_EFFORT
 from acceptor.app.bench.kernels.measure import Bench
-from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.current_device import current_device
 from acceptor.app.engine.engine import Engine
@@ -70,9 +70,9 @@ def test_a_cpu_leaves_the_current_device_alone(devices: Devices, name: str, curr
 def test_kernels_are_measured_on_their_device(
     devices: Devices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Bench, "_random_logits", lambda *_: [devices.current])
+    monkeypatch.setattr(Bench, "_logits", lambda *_: [devices.current])
     monkeypatch.setattr(Bench, "_line", lambda *_: devices.current)
-    bench = Bench(backends=(), stopwatch=Stopwatch(SECOND, 1, torch.empty(0)))
+    bench = Bench((), MagicMock(device=SECOND))
     workload = Workload(num_reqs=1, num_spec_tokens=1, vocab_size=32)
-    lines: Any = bench.run([workload], lambda _: None)
+    lines: Any = bench.run([workload], HEADLINE_EFFORT, lambda _: None)
     assert lines == (1,)

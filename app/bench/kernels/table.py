@@ -98,11 +98,11 @@ def _by_size(
     sizes = list(dict.fromkeys(line.workload.num_reqs for line in lines))
     groups: dict[str, list[list[Line]]] = {}
     for line in lines:
-        of_name = groups.setdefault(label(line, lines, shown), [[] for _ in sizes])
-        of_name[sizes.index(line.workload.num_reqs)].append(line)
-    rows = []
+        by_size = groups.setdefault(label(line, lines, shown), [[] for _ in sizes])
+        by_size[sizes.index(line.workload.num_reqs)].append(line)
+    rows: list[list[str]] = []
     for name, found in groups.items():
-        of_name = []
+        of_name: list[list[str]] = []
         if has_floor:
             floors = (number(group[0].floor) if group else "–" for group in found)
             of_name.append(["", "floor", *floors])
