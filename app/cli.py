@@ -5,15 +5,14 @@ that help appears at once.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from .bench.command import bench
-from .options import given, setting_options
+from .options import errors_in_one_line, given, setting_options
 from .tuning.command import tune
 
 FAILED = 1
@@ -46,7 +45,7 @@ def generate(
     **settings: Any,
 ) -> None:
     """Continue a prompt, showing accepted, recovered and bonus tokens apart."""
-    with _errors_in_one_line(debug=debug):
+    with errors_in_one_line(debug=debug):
         from . import commands  # noqa: PLC0415, imports torch
 
         fine = commands.generate(
@@ -66,18 +65,6 @@ def backends() -> None:
 
 cli.add_command(bench)
 cli.add_command(tune)
-
-
-@contextmanager
-def _errors_in_one_line(*, debug: bool) -> Iterator[None]:
-    from ..core.errors import AcceptorError  # noqa: PLC0415, imports torch
-
-    try:
-        yield
-    except AcceptorError as error:
-        if debug:
-            raise
-        raise click.UsageError(str(error)) from None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

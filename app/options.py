@@ -3,7 +3,8 @@
 Nothing here imports torch before it is needed, so that help appears at once.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -126,6 +127,19 @@ OPTIONS = (
     Option("--ignore-eos", "decoding.ignore_eos", None, "Go on after an end-of-text token."),
     Option("--chat", "decoding.chat", None, "Put the prompt through the chat template."),
 )
+
+
+@contextmanager
+def errors_in_one_line(*, debug: bool = False) -> Iterator[None]:
+    """Turn what the application refuses into click's error, unless its place is wanted."""
+    from ..core.errors import AcceptorError  # noqa: PLC0415, imports torch
+
+    try:
+        yield
+    except AcceptorError as error:
+        if debug:
+            raise
+        raise click.UsageError(str(error)) from None
 
 
 def setting_options(command: Command) -> Command:

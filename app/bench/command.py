@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from .lazy_group import LazyGroup
+from ..options import errors_in_one_line
+from .kernels.command import kernels
 from .options import ARRIVALS, MODELS, OUTPUT, REQUESTS, SWEEP, with_options
 
 
-@click.group(
-    cls=LazyGroup, lazy={"kernels": ".kernels.command:kernels"}, invoke_without_command=True
-)
+@click.group(commands=[kernels], invoke_without_command=True)
 @with_options(MODELS, SWEEP, REQUESTS, ARRIVALS, OUTPUT)
 @click.pass_context
 def bench(context: click.Context, /, **options: Any) -> None:
@@ -22,12 +21,8 @@ def bench(context: click.Context, /, **options: Any) -> None:
     Policies, K, temperatures and backends take lists with commas; every combination is run with the
     same requests.
     """
-    if context.invoked_subcommand is not None:
-        return
-    from ...core.errors import AcceptorError  # noqa: PLC0415, imports torch
-    from . import main  # noqa: PLC0415, imports torch
+    if context.invoked_subcommand is None:
+        with errors_in_one_line():
+            from . import main  # noqa: PLC0415, imports torch
 
-    try:
-        main.run(options)
-    except AcceptorError as error:
-        raise click.UsageError(str(error)) from None
+            main.run(options)

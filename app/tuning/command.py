@@ -15,6 +15,7 @@ from ..bench.options import (
     flag,
     with_options,
 )
+from ..options import errors_in_one_line
 
 _CHOICES = (
     flag("--policy", "policies", POLICY_NAMES, "To choose from.  [default: probabilistic,block]"),
@@ -57,10 +58,7 @@ _OUTPUT = (
 @with_options(MODELS, _CHOICES, REQUESTS, _OUTPUT)
 def tune(**options: Any) -> None:
     """Choose K and policy: measure one run, predict tokens per second, recommend."""
-    from ...core.errors import AcceptorError  # noqa: PLC0415, imports torch
-    from . import main  # noqa: PLC0415, imports torch
+    with errors_in_one_line():
+        from . import main  # noqa: PLC0415, imports torch
 
-    try:
         main.run(options)
-    except AcceptorError as error:
-        raise click.UsageError(str(error)) from None

@@ -11,7 +11,7 @@ from ..bench.load import Arrival
 from ..engine.engine import Engine
 from .costs import StepCosts, StepSample
 from .goodput import Goodput
-from .probe import Probe, new_probe
+from .probe import Probe
 from .profile import AcceptanceProfile
 
 WARM_UP_STEPS = 4
@@ -127,7 +127,7 @@ def measure(
     """
     if engine.loop.runner.is_captured:
         _rehearse_prompts(engine, arrivals)
-    probe = new_probe(engine, plan.lengths, plan.seed, plan.clock)
+    probe = Probe.of(engine, plan.lengths, plan.seed, plan.clock)
     engine.loop.runner = probe
     run = MeasuredRun(engine, probe, plan.clock)
     for concurrency in plan.concurrencies:

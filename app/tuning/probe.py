@@ -1,113 +1,100 @@
-"""Runners that time each step and record the fate of its drafts. They wait for the device."""
+"""A runner that times each step and records the fate of its drafts. It waits for the device."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, field
+from attrs import define, field, fields, frozen
 
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..engine.engine import Engine
-from ..engine.runner import Runner
-from ..frontier import Frontier, Running
+from ..engine.runner import EagerRunner, Runner
+from ..frontier import Running
 from ..request_state import RequestState, Verdict
-from ..verdicts import pack, read_verdicts
 from .costs import StepSample, StepTimes
 
 Clock = Callable[[], float]
 
 
-Drafts = list[tuple[int, int]]
-"""(num_draft_tokens, num_accepted) of every draft."""
-
-
-class Probe(Runner, Protocol):
-    """A runner that observes its steps.
+@frozen(eq=False, kw_only=True)
+class TimedStep(DecodeStep):
+    """A step whose parts are timed one by one.
 
     Attributes:
-        drafts: of all steps.
-        sample: what the last step cost, without the host's part; None once it has been looked at.
+        clock: seconds so far.
+        seconds: of each part, the last time.
     """
 
-    drafts: Drafts
-    sample: StepSample | None
+    clock: Clock
+    seconds: dict[str, float] = field(factory=dict, init=False)
+
+    @classmethod
+    def of(cls, step: DecodeStep, clock: Clock) -> "TimedStep":
+        """The same step."""
+        parts = {part.name: getattr(step, part.name) for part in fields(DecodeStep)}
+        return cls(clock=clock, **parts)
+
+    def draft(self, *given: Any) -> Any:
+        """See `DecodeStep.draft`."""
+        return self._timed("draft", super().draft, given)
+
+    def score(self, *given: Any) -> Any:
+        """See `DecodeStep.score`."""
+        return self._timed("target", super().score, given)
+
+    def verify(self, *given: Any) -> Any:
+        """See `DecodeStep.verify`."""
+        return self._timed("verification", super().verify, given)
+
+    def _timed(self, part: str, action: Callable[..., Any], given: Sequence[Any]) -> Any:
+        began = self._now()
+        result = action(*given)
+        self.seconds[part] = self._now() - began
+        return result
+
+    def _now(self) -> float:
+        if self.target.device.type == "cuda":
+            torch.cuda.synchronize(self.target.device)
+        return self.clock()
 
 
-@define(eq=False)
-class PartsProbe(Runner):
-    """Runs a step part by part and times each, at a K that it draws anew for every step.
+@define(eq=False, kw_only=True)
+class Probe(Runner):
+    """Times the steps of another runner, at a K that it draws anew for each.
 
     One run so shows what steps cost at several K, and how far drafts are accepted.
 
     Attributes:
+        runner: runs the steps.
+        step: what it runs; None where the parts of a step cannot be told apart.
         lengths: the K of a step is one of these.
-        step: what runs.
         clock: seconds so far.
         generator: draws K.
-        drafts, sample: see `Probe`.
-    """
-
-    lengths: Sequence[int]
-    step: DecodeStep
-    clock: Clock
-    generator: np.random.Generator
-    drafts: Drafts = field(factory=list, init=False)
-    sample: StepSample | None = field(default=None, init=False)
-
-    def gather(self, states: Sequence[RequestState]) -> Running:
-        """See `acceptor.app.engine.runner.Runner.gather`."""
-        return Running.gather(states, self.step.target.device)
-
-    def run(
-        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
-    ) -> list[Verdict]:
-        """See `acceptor.app.engine.runner.Runner.run`."""
-        drawn = int(self.generator.choice(self.lengths))
-        shorter = [min(limit, drawn) for limit in draft_limits]
-        times = [self._now()]
-        frontier = Frontier.of(running, shorter)
-        draft = self.step.draft(frontier)
-        times.append(self._now())
-        logits = self.step.score(frontier, draft)
-        times.append(self._now())
-        output = self.step.verify(frontier, draft, logits, token_counts)
-        times.append(self._now())
-        parts = (after - before for before, after in pairwise(times))
-        self.sample = StepSample(
-            num_reqs=len(shorter),
-            num_spec_tokens=max(shorter),
-            times=StepTimes(**dict(zip(("draft", "target", "verification"), parts, strict=True))),
-        )
-        verdicts = read_verdicts(pack(draft, output), output)
-        self.drafts += _drafts_of(verdicts)
-        return verdicts
-
-    def _now(self) -> float:
-        if self.step.target.device.type == "cuda":
-            torch.cuda.synchronize(self.step.target.device)
-        return self.clock()
-
-
-@define(eq=False)
-class WholeProbe:
-    """Times the steps of another runner, which has one K and whose parts cannot be told apart.
-
-    Attributes:
-        runner: runs the steps.
-        num_spec_tokens: its K; a captured graph costs it whatever there is room for.
-        clock: seconds so far.
-        drafts, sample: see `Probe`.
+        drafts: (num_draft_tokens, num_accepted) of every draft of all steps.
+        sample: what the last step cost, without the host's part; None once it has been looked at.
     """
 
     runner: Runner
-    num_spec_tokens: int
+    step: TimedStep | None
+    lengths: Sequence[int]
     clock: Clock
-    is_captured: bool = field(default=True, init=False)
-    drafts: Drafts = field(factory=list, init=False)
+    generator: np.random.Generator
+    drafts: list[tuple[int, int]] = field(factory=list, init=False)
     sample: StepSample | None = field(default=None, init=False)
+
+    @classmethod
+    def of(cls, engine: Engine, lengths: Sequence[int], seed: int, clock: Clock) -> "Probe":
+        """For an engine's steps; where they are captured they have one K, the engine's own."""
+        loop, generator = engine.loop, np.random.default_rng(seed)
+        runner, step = loop.runner, None
+        if runner.is_captured:
+            lengths = (loop.decode_step.drafter.num_spec_tokens,)
+        else:
+            step = TimedStep.of(loop.decode_step, clock)
+            runner = EagerRunner(step)
+        return cls(runner=runner, step=step, lengths=lengths, clock=clock, generator=generator)
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """See `Runner.gather`."""
@@ -116,39 +103,22 @@ class WholeProbe:
     def run(
         self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
-        """See `Runner.run`, which waits for the device itself."""
+        """See `Runner.run`."""
+        drawn = int(self.generator.choice(self.lengths))
+        shorter = [min(limit, drawn) for limit in draft_limits]
         began = self.clock()
-        verdicts = self.runner.run(running, draft_limits, token_counts)
+        verdicts = self.runner.run(running, shorter, token_counts)
+        parts = {"graph": self.clock() - began} if self.step is None else self.step.seconds
         self.sample = StepSample(
-            num_reqs=len(draft_limits),
-            num_spec_tokens=self.num_spec_tokens if max(draft_limits) else 0,
-            times=StepTimes(graph=self.clock() - began),
+            num_reqs=len(shorter), num_spec_tokens=max(shorter), times=StepTimes(**parts)
         )
-        self.drafts += _drafts_of(verdicts)
+        self.drafts += [(one.num_draft_tokens, one.num_accepted) for one in verdicts]
         return verdicts
 
-    def begin(
-        self,
-        running: Running,
-        draft_limits: Sequence[int],
-        token_counts: TokenCounts | None,
-        gained: Sequence[Sequence[int]] | None,
-    ) -> bool:
+    def begin(self, *given: Any) -> bool:
         """See `Runner.begin`; what the host does meanwhile is measured as it is served."""
-        return self.runner.begin(running, draft_limits, token_counts, gained)
+        return self.runner.begin(*given)
 
     def drop(self) -> None:
         """See `Runner.drop`."""
         self.runner.drop()
-
-
-def new_probe(engine: Engine, lengths: Sequence[int], seed: int, clock: Clock) -> Probe:
-    """The probe for an engine's steps."""
-    loop = engine.loop
-    if loop.runner.is_captured:
-        return WholeProbe(loop.runner, loop.decode_step.drafter.num_spec_tokens, clock)
-    return PartsProbe(lengths, loop.decode_step, clock, np.random.default_rng(seed))
-
-
-def _drafts_of(verdicts: Sequence[Verdict]) -> Drafts:
-    return [(one.num_draft_tokens, one.num_accepted) for one in verdicts]

@@ -69,7 +69,7 @@ class Tuner:
     def _measure(self, policy: str, begin: Begin) -> Goodput:
         params = evolve(self.bench.sampling, temperature=self.bench.sweep.temperatures[0])
         arrivals = make_arrivals(self.bench.load, self.bench.prompts, params)
-        engines, plan = self._engines(policy, arrivals)
+        engines, plan = self._engines(policy, arrivals), self.plan
         on_step = begin(f"measure {policy}", len(engines) * plan.total_steps)
         return goodput_of(
             [
@@ -78,14 +78,14 @@ class Tuner:
             ]
         )
 
-    def _engines(self, policy: str, arrivals: Arrivals) -> tuple[list[Engine], Plan]:
+    def _engines(self, policy: str, arrivals: Arrivals) -> list[Engine]:
         """One engine for every K, where steps are captured and so have one; else one for all."""
         lengths = sorted(self.plan.lengths, reverse=True)
         longest = self.bench.engine(self._setting(policy, lengths[0]), arrivals)
         if not longest.loop.runner.is_captured:
-            return [longest], self.plan
-        others = [self.bench.engine(self._setting(policy, one), arrivals) for one in lengths[1:]]
-        return [longest, *others], self.plan
+            return [longest]
+        others = (self.bench.engine(self._setting(policy, one), arrivals) for one in lengths[1:])
+        return [longest, *others]
 
     def _predict(self, models: dict[str, Goodput]) -> list[Prediction]:
         first = next(iter(models.values()))

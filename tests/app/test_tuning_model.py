@@ -25,7 +25,7 @@ from acceptor.app.tuning.measure import (
     measure,
     prefill_seconds,
 )
-from acceptor.app.tuning.probe import new_probe
+from acceptor.app.tuning.probe import Probe
 from acceptor.app.tuning.profile import AcceptanceProfile, steps_for
 from acceptor.core import Block, InvalidInputError, Policy, Probabilistic, SamplingParams, Strict
 from kit.toy_engine import record
@@ -202,7 +202,7 @@ def test_the_time_of_prompts_is_that_of_the_steps_in_which_they_were_entered(
     )
     ticks = count()
     requests = [GenerationRequest(prompt_token_ids=[1] * 600, max_tokens=3) for _ in range(2)]
-    run = MeasuredRun(engine, new_probe(engine, (1,), 0, lambda: 0.0), lambda: next(ticks))
+    run = MeasuredRun(engine, Probe.of(engine, (1,), 0, lambda: 0.0), lambda: next(ticks))
     run.at(2, 8, [Arrival(request, "all") for request in requests])
     assert run.prompts[0].num_prompts == 2
     assert run.prompts[0].seconds == 3

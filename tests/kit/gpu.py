@@ -68,8 +68,8 @@ def parts(wanted: argparse.Namespace) -> list[Part]:
     backends = [word for name in wanted.backend for word in ("--backend", name)]
     beside = ("--beside", first) if first != last else ()
     out, total, half = wanted.out, wanted.seconds, str(max(wanted.workers // 2, 1))
-    kernels = ("--json", str(out / "kernels.json"), "--markdown", str(out / "kernels.md"))
-    kernels += ("--seconds", f"{0.27 * total:.0f}")
+    kernels = [f"--json={out / 'kernels.json'}", f"--markdown={out / 'kernels.md'}"]
+    kernels.append(f"--seconds={0.27 * total:.0f}")
     on_gpu = ("--device", "cuda", "--seconds", f"{0.05 * total:.0f}")
     limits = ("--batches", str(wanted.batches), "--workers", half, "--seconds", f"{0.4 * total}")
     record = ("--json", str(out / f"equivalence-{last}.json"))

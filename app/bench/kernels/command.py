@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ...options import errors_in_one_line
 from ..options import FILE, FILES, INTEGERS, NAMES, flag, with_options
 
 _SEVERAL = click.IntRange(1)
@@ -76,12 +77,9 @@ def kernels(
     **options: Any,
 ) -> None:
     """Time `verify` against one read of the logits that its rule needs."""
-    from ....core.errors import AcceptorError  # noqa: PLC0415, imports torch
-    from . import main  # noqa: PLC0415, imports torch
+    with errors_in_one_line():
+        from . import main  # noqa: PLC0415, imports torch
 
-    try:
         run = main.reread(read) if read is not None else main.run(options)
         main.show(run)
         main.write(run, json_file, markdown_file, plot_file)
-    except AcceptorError as error:
-        raise click.UsageError(str(error)) from None

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice
+from typing import Any
 
 import torch
 from attrs import define, field
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from ...engine.capture import cuda_recorder
 
-Call = Callable[[], object]
+Call = Callable[[], Any]
 
 FLUSHED_BYTES = 256 * 2**20
 """Several times what the level-2 caches of today's devices hold."""
