@@ -1,11 +1,9 @@
 """Tables of a benchmark for documents."""
 
-from collections.abc import Iterable, Sequence
-
-from .results import BenchResults, BenchRun
-from .rows import Row, sections
+from .results import BenchResults
+from .rows import sections
 from .table import Table
-from .tables import comparable, longest, table_name
+from .tables import comparable, compared, longest, table_name
 
 
 def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
@@ -19,18 +17,7 @@ def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
     parts = [about]
     for runs in comparable(results.runs):
         shown = [row for _, rows in sections(longest(runs), cpu_time=cpu_time) for row in rows]
-        parts += [f"{table_name(runs[0]).capitalize()}:\n", side_by_side(runs, shown).as_markdown()]
+        head = ["", *(run.setting.label for run in runs)]
+        table = Table(head=head, rows=compared(shown, runs, runs[0]))
+        parts += [f"{table_name(runs[0]).capitalize()}:\n", table.as_markdown()]
     return "\n".join(parts)
-
-
-def side_by_side(runs: Sequence[BenchRun], rows: Iterable[Row]) -> Table:
-    """Some rows for a document, with runs as columns, each compared with the first."""
-    shown = []
-    for row in rows:
-        base = runs[0].figures
-        cells = [row.text(base)]
-        for figures in (run.figures for run in runs[1:]):
-            difference = row.difference(figures, base)
-            cells.append(row.text(figures) + (f" ({difference})" if difference else ""))
-        shown.append([row.name, *cells])
-    return Table(head=["", *(run.setting.label for run in runs)], rows=shown)

@@ -31,7 +31,7 @@ class Table:
         """Without styles."""
         names, numbers = self.num_names, len(self.head) - self.num_names
         lines = [self.head, ["---"] * names + ["---:"] * numbers, *self.rows]
-        return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+        return "".join(f"| {' | '.join(map(_in_a_line, line))} |\n" for line in lines)
 
     def as_rich(self) -> rich_table.Table:
         """With the styles of its cells."""
@@ -65,3 +65,7 @@ class Table:
         places = list(places)
         rows = [[row[place] for place in places] for row in self.rows]
         return evolve(self, head=[self.head[place] for place in places], rows=rows)
+
+
+def _in_a_line(cell: Cell) -> str:
+    return " ".join(str(cell).split())

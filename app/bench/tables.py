@@ -1,6 +1,6 @@
 """A benchmark's tables on a terminal: runs side by side, each compared with the first."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Console
@@ -10,7 +10,7 @@ from .results import BenchResults, BenchRun
 from .rows import Row, Section, sections
 from .table import Cell, Table
 
-_DIFFERENCE_WIDTH = 8
+_IN_COLUMN = " {:>8}".format
 
 
 def print_results(console: Console, results: BenchResults, *, cpu_time: bool = False) -> None:
@@ -59,18 +59,30 @@ def titled_rows(
     rows: list[Sequence[Cell]] = []
     for title, members in shown:
         rows.append([Text(title, style="bold"), *("" for _ in runs)])
-        for row in members:
-            cells = (_cell(row, run, None if run is base else base) for run in runs)
-            rows.append([f"  {row.name}", *cells])
+        rows += compared(members, runs, base, _IN_COLUMN)
     return rows
 
 
-def _cell(row: Row, run: BenchRun, base: BenchRun | None) -> Text:
-    if base is None:
-        return Text(row.text(run.figures))
-    difference = row.difference(run.figures, base.figures)
-    shown = f" {difference:>{_DIFFERENCE_WIDTH}}", row.style(difference)
-    return Text.assemble(row.text(run.figures), shown)
+def _in_brackets(difference: str) -> str:
+    return f" ({difference})" if difference else ""
+
+
+def compared(
+    rows: Iterable[Row],
+    runs: Sequence[BenchRun],
+    base: BenchRun,
+    form: Callable[[str], str] = _in_brackets,
+) -> list[Sequence[Cell]]:
+    """Rows of figures; each run but the base with its difference from that, in this form."""
+    return [[f"  {row.name}", *(_cell(row, run, base, form) for run in runs)] for row in rows]
+
+
+def _cell(row: Row, run: BenchRun, base: BenchRun, form: Callable[[str], str]) -> Text:
+    text = Text(row.text(run.figures))
+    if run is not base:
+        difference = row.difference(run.figures, base.figures)
+        text.append(form(difference), row.style(difference))
+    return text
 
 
 def table_name(run: BenchRun) -> str:

@@ -17,7 +17,6 @@ import click
 from attrs import evolve, frozen
 
 from acceptor.app.bench.files import read_record, write_file, write_record
-from acceptor.app.bench.markdown import side_by_side
 from acceptor.app.bench.pair import Pair, load_pair
 from acceptor.app.bench.plots import draw_acceptance, draw_throughput, save
 from acceptor.app.bench.results import BenchResults, BenchRun
@@ -25,6 +24,7 @@ from acceptor.app.bench.rows import sections
 from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import Load, Sweep
 from acceptor.app.bench.table import Table
+from acceptor.app.bench.tables import compared
 from acceptor.app.config import DrafterConfig, ModelsConfig
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.policies import PolicySettings, SyntheticSettings
@@ -123,7 +123,8 @@ def _parts(document: Document) -> Iterator[str]:
     yield "**Against strict**, in parentheses the difference, in points for rates:\n"
     runs = [run for run in document.lengths.runs if run.setting.num_spec_tokens == LENGTHS[2]]
     shown = [row for _, rows in sections(LENGTHS[2]) for row in rows if row.name in STRICT_ROWS]
-    yield side_by_side(runs, shown).as_markdown()
+    head = ["", *(run.setting.label for run in runs)]
+    yield Table(head=head, rows=compared(shown, runs, runs[0])).as_markdown()
     yield "**Against K:**\n"
     yield lengths_table(document.lengths.runs).as_markdown()
     yield f"**Acceptance lengths by prompts**, K = {FEW[0]}:\n"
