@@ -117,6 +117,10 @@ class DrafterConfig:
         if self.num_layers is not None:
             check_integer("num_layers", self.num_layers, 1)
 
+    def exit_layer(self, num_layers: int) -> int:
+        """How many of a target's layers draft."""
+        return max(num_layers // 4, 1) if self.num_layers is None else self.num_layers
+
 
 @frozen(kw_only=True)
 class EngineConfig(Limits):

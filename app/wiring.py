@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import evolve, fields_dict, frozen
 
 from ..adapters.checkpoint import Checkpoint
 from ..adapters.hub import find_directory
@@ -15,8 +15,10 @@ from ..adapters.weights import DRAFT_TO_TARGET
 from ..backends import load_sampler
 from ..core.checks import check_tensor
 from ..core.errors import CheckpointError, ConfigError, InvalidInputError
+from ..core.policies import Policy, Probabilistic
+from ..core.ports import Sampler
 from .bundled import bundled_pair
-from .config import DEFAULT_NUM_SPEC_TOKENS, Config, ModelsConfig
+from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
 from .decoder import Decoder
 from .draft_vocabulary import DraftVocabulary, shared_target_ids
 from .drafter import Drafter, NoDrafter
@@ -67,21 +69,13 @@ def wire(config: Config) -> Wired:
     tokenizer = Tokenizer.load(directory)
     tokenizer.check_fits(target.vocab_size)
     drafter: Drafter[Any] = NoDrafter()
-    if num_spec_tokens and name == "ngram":
-        drafter = NgramDrafter(
-            num_spec_tokens=num_spec_tokens,
-            max_ngram=config.drafter.max_ngram,
-            min_ngram=config.drafter.min_ngram,
-        )
-    elif num_spec_tokens:
-        draft, vocabulary = _draft_model(config, target, tokenizer, draft_directory)
-        drafter = ModelDrafter(
-            model=draft,
-            sampler=sampler,
-            policy=policy,
-            num_spec_tokens=num_spec_tokens,
-            vocabulary=vocabulary,
-        )
+    if num_spec_tokens:
+        draft, vocabulary = None, None
+        if name == "model" and draft_directory is not None:
+            draft = _load(draft_directory, config.models)
+            vocabulary = _draft_vocabulary(target, tokenizer, draft, draft_directory)
+        drafter = new_drafter(config.drafter, target, draft, vocabulary)
+        drafter = with_settings(drafter, sampler, policy, num_spec_tokens)
     decoder = Decoder(
         target=target,
         drafter=drafter,
@@ -95,16 +89,58 @@ def wire(config: Config) -> Wired:
     return Wired(decoder, tokenizer, directory)
 
 
-def _draft_model(
-    config: Config, target: TransformerModel, tokenizer: Tokenizer, draft_directory: Path | None
-) -> tuple[TransformerModel, DraftVocabulary | None]:
-    if draft_directory is None or config.drafter.name == "early-exit":
-        num_layers = config.drafter.num_layers
-        return target.first_layers(
-            max(target.config.num_layers // 4, 1) if num_layers is None else num_layers
-        ), None
-    draft = _load(draft_directory, config.models)
-    return draft, _draft_vocabulary(target, tokenizer, draft, draft_directory)
+def new_drafter(
+    settings: DrafterConfig,
+    target: TransformerModel,
+    draft: TransformerModel | None,
+    vocabulary: DraftVocabulary | None = None,
+) -> Drafter[Any]:
+    """What drafts one token at a time, until `with_settings` says how it shall.
+
+    Args:
+        settings: where drafts come from.
+        target: whose first layers draft for an early exit.
+        draft: what drafts unless another drafter is named.
+        vocabulary: of the draft model, where its ids are not the target's.
+
+    Raises:
+        InvalidInputError: the target has fewer layers than an early exit wants.
+    """
+    if settings.name == "ngram":
+        return NgramDrafter(
+            num_spec_tokens=1, max_ngram=settings.max_ngram, min_ngram=settings.min_ngram
+        )
+    if settings.name == "early-exit":
+        draft = target.first_layers(settings.exit_layer(target.config.num_layers))
+    if draft is None:
+        return NoDrafter()
+    return ModelDrafter(
+        model=draft,
+        sampler=load_sampler("reference"),
+        policy=Probabilistic(),
+        num_spec_tokens=1,
+        vocabulary=vocabulary,
+    )
+
+
+def with_settings(
+    drafter: Any, sampler: Sampler, policy: Policy, num_spec_tokens: int
+) -> Drafter[Any]:
+    """The same drafter under another law; it takes what it knows of these.
+
+    Raises:
+        ConfigError: drafts are wanted, and nothing can draft.
+    """
+    if not num_spec_tokens:
+        return NoDrafter()
+    if isinstance(drafter, NoDrafter):
+        raise ConfigError(
+            f"num_spec_tokens: expected 0 without a draft model, got {num_spec_tokens}"
+        )
+    given = {"sampler": sampler, "policy": policy, "num_spec_tokens": num_spec_tokens}
+    known = fields_dict(type(drafter)).keys() & given.keys()
+    changed: Drafter[Any] = evolve(drafter, **{name: given[name] for name in known})
+    return changed
 
 
 def _draft_vocabulary(

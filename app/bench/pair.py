@@ -15,18 +15,17 @@ from ...adapters.model_config import ModelConfig
 from ...adapters.random_weights import random_model
 from ...backends import load_sampler
 from ...core.errors import CheckpointError, ConfigError
-from ...core.policies import Policy, Probabilistic
-from ...core.ports import LanguageModel, Sampler
+from ...core.policies import Probabilistic
+from ...core.ports import LanguageModel
 from ..config import Config, DrafterConfig, ModelsConfig
 from ..drafter import Drafter, NoDrafter
 from ..engine.cuda_graphs import new_runner
 from ..engine.parts import Parts, refuse_text
 from ..engine.runner import EagerRunner
 from ..model_drafter import ModelDrafter
-from ..ngram_drafter import NgramDrafter
 from ..policies import PolicySettings, make_policy
 from ..threads import use_threads
-from ..wiring import wire
+from ..wiring import new_drafter, wire, with_settings
 from .requests import Reader
 from .sweep import Setting
 
@@ -62,21 +61,6 @@ class Pair:
     parts: Parts
     names: dict[str, str]
 
-    @classmethod
-    def without_text(
-        cls, target: LanguageModel[Any], drafter: Drafter[Any], names: dict[str, str]
-    ) -> "Pair":
-        """A pair that has no tokenizer."""
-        parts = Parts(
-            target=target,
-            drafter=drafter,
-            sampler=load_sampler("reference"),
-            policy=Probabilistic(),
-            eos_token_ids=frozenset(),
-            new_detokenizer=NoText,
-        )
-        return cls(parts=parts, names=names)
-
     @property
     def target(self) -> LanguageModel[Any]:
         """Whose law the output follows."""
@@ -107,23 +91,11 @@ class Pair:
         sampler = load_sampler(setting.backend)
         return evolve(
             self.parts,
-            drafter=self._drafter(sampler, policy, setting.num_spec_tokens),
+            drafter=with_settings(self.parts.drafter, sampler, policy, setting.num_spec_tokens),
             sampler=sampler,
             policy=policy,
             # The reference looks at its input, which a graph cannot.
             new_runner=EagerRunner if setting.backend == "reference" else new_runner,
-        )
-
-    def _drafter(self, sampler: Sampler, policy: Policy, num_spec_tokens: int) -> Drafter[Any]:
-        drafter = self.parts.drafter
-        if not num_spec_tokens:
-            return NoDrafter()
-        if isinstance(drafter, ModelDrafter):
-            return evolve(drafter, sampler=sampler, policy=policy, num_spec_tokens=num_spec_tokens)
-        if isinstance(drafter, NgramDrafter):
-            return evolve(drafter, num_spec_tokens=num_spec_tokens)
-        raise ConfigError(
-            f"num_spec_tokens: expected 0 without a draft model, got {num_spec_tokens}"
         )
 
 
@@ -184,49 +156,38 @@ def random_pair(
     if layer_decay is None:
         layer_decay = _usual_decay(target_file, drafter)
     target = _random("target", target_file, models, models.max_model_len, layer_decay)
-    made = _random_drafter(draft_file, models, drafter, target)
+    draft = None if draft_file is None else _random("draft", draft_file, models, None)
+    if draft is not None and draft.vocab_size != target.vocab_size:
+        raise CheckpointError(
+            f"{draft_file}: vocab_size: expected {target.vocab_size}, as the target has, got "
+            f"{draft.vocab_size}"
+        )
+    made = new_drafter(drafter, target, draft)
     names = {"target": f"{target_file.stem}, random weights"}
     if layer_decay != 1:
         names["target"] += f" with decay {layer_decay:.3g}"
     if draft_file is not None:
         names["draft"] = f"{draft_file.stem}, random weights"
-    elif not isinstance(made, NoDrafter):
+    elif drafter.name is not None:
         names["draft"] = _what_drafts(made, drafter, None)
     _use_threads(models, target)
-    return Pair.without_text(target, made, names)
-
-
-def _random_drafter(
-    file: Path | None, models: ModelsConfig, drafter: DrafterConfig, target: TransformerModel
-) -> Drafter[Any]:
-    if drafter.name == "ngram":
-        return NgramDrafter(
-            num_spec_tokens=1, max_ngram=drafter.max_ngram, min_ngram=drafter.min_ngram
-        )
-    if drafter.name == "early-exit":
-        model = target.first_layers(_exit_layer(drafter, target.config))
-    elif file is None:
-        return NoDrafter()
-    else:
-        model = _random("draft", file, models, None)
-    if model.vocab_size != target.vocab_size:
-        raise CheckpointError(
-            f"{file}: vocab_size: expected {target.vocab_size}, as the target has, got "
-            f"{model.vocab_size}"
-        )
-    sampler = load_sampler("reference")
-    return ModelDrafter(model=model, sampler=sampler, policy=Probabilistic(), num_spec_tokens=1)
-
-
-def _exit_layer(drafter: DrafterConfig, config: ModelConfig) -> int:
-    return max(config.num_layers // 4, 1) if drafter.num_layers is None else drafter.num_layers
+    parts = Parts(
+        target=target,
+        drafter=made,
+        sampler=load_sampler("reference"),
+        policy=Probabilistic(),
+        eos_token_ids=frozenset(),
+        new_detokenizer=NoText,
+    )
+    return Pair(parts=parts, names=names)
 
 
 def _usual_decay(target_file: Path, drafter: DrafterConfig) -> float:
     if drafter.name != "early-exit":
         return 1.0
+    exit_layer = drafter.exit_layer(ModelConfig.read(target_file).num_layers)
     # The sum of a geometric series is cut there by this share of it.
-    return float(ADDED_BEHIND_EXIT ** (1 / _exit_layer(drafter, ModelConfig.read(target_file))))
+    return float(ADDED_BEHIND_EXIT ** (1 / exit_layer))
 
 
 def _random(
