@@ -10,14 +10,13 @@ from pathlib import Path
 import torch
 
 from ...core.errors import AcceptorError, InvalidInputError
-from .campaign import Campaign
+from ...core.policies import POLICIES
+from .campaign import CHUNK, Campaign
 from .case import Case
 from .check import Check
-from .findings import Tally
+from .generate import Generator
 from .loading import device_for
 from .record import Record, table
-from .run import CHUNK, run_all
-from .strategies import POLICIES
 
 FORMS_ON_GPU = 48
 """Kinds of batches on a GPU, unless told otherwise: each has kernels of its own."""
@@ -50,20 +49,16 @@ def _campaign(wanted: argparse.Namespace, deadline: float) -> Campaign:
     return Campaign(
         backends=(wanted.backend, *([wanted.beside] if wanted.beside else [])),
         device=wanted.device,
-        policies=tuple(wanted.policy or POLICIES),
-        largest_vocabulary=wanted.max_vocab_size,
+        generator=Generator(tuple(wanted.policy or POLICIES), wanted.max_vocab_size, forms),
         num_workers=wanted.workers,
-        num_forms=forms,
         chunk=wanted.chunk,
         deadline=deadline,
     )
 
 
 def _one_case(text: str, campaign: Campaign) -> Record:
-    case, tallies = Case.from_json(text), []
-    for findings in run_all(Check(case), campaign.watched()):
-        tallies.append(Tally())
-        tallies[-1].add(case, findings)
+    case = Case.from_json(text)
+    tallies = campaign.tallies(iter([(case.to_json(), Check(case))]))
     return Record.empty(campaign.backends, campaign.device).including(None, tallies)
 
 
@@ -77,14 +72,12 @@ def _many_cases(wanted: argparse.Namespace, campaign: Campaign) -> Record:
         record = record.including(number, found)
         if wanted.json is not None:
             record.write(wanted.json)
-        if found[-1].failures and number is not None and _may_shrink(wanted):
-            sys.stdout.write(f"{campaign.smallest_failure(number)}\n")
+        failures = found[-1].failures if number is not None and wanted.beside is None else []
+        if failures and math.isinf(wanted.seconds):
+            shown_by, _ = failures[0]
+            sys.stdout.write(f"{campaign.smallest_failure(Case.from_json(shown_by))}\n")
             break
     return record
-
-
-def _may_shrink(wanted: argparse.Namespace) -> bool:
-    return wanted.beside is None and math.isinf(wanted.seconds)
 
 
 def _so_far(path: Path | None, nothing: Record) -> Record:

@@ -4,15 +4,15 @@ Batches are built and judged on the host. Processes that share a GPU take turns 
 wait for each of many hundred operations there.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar, cast
 
 import attrs
 import torch
 from attrs import define, field
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.output import SampleOutput, VerifyOutput
@@ -23,14 +23,6 @@ from .findings import Difference
 Value = TypeVar("Value")
 Output = VerifyOutput | SampleOutput
 Called = TypeVar("Called", VerifyOutput, SampleOutput)
-
-EMPTY = {
-    torch.ops.aten.empty.memory_format,
-    torch.ops.aten.empty_like.default,
-    torch.ops.aten.empty_strided.default,
-    torch.ops.aten.new_empty.default,
-    torch.ops.aten.new_empty_strided.default,
-}
 
 
 class Backend(Protocol):
@@ -68,43 +60,44 @@ class Watched:
         batch: VerifyBatch,
         params: SamplingTensors,
         policy: Policy,
-        variation: str | None = None,
+        *,
+        is_variation: bool = False,
     ) -> VerifyOutput:
-        """See `Sampler.verify`; a variation of an earlier call is not kept."""
+        """See `Sampler.verify`; a variation of an earlier call is on dirty memory and not kept."""
 
         def call(batch: VerifyBatch, params: SamplingTensors) -> VerifyOutput:
             return self.backend.verify(batch, params, policy)
 
-        return self._call(call, (batch, params), variation)
+        return self._call(call, (batch, params), is_variation)
 
     def sample(
-        self, batch: SampleBatch, params: SamplingTensors, variation: str | None = None
+        self, batch: SampleBatch, params: SamplingTensors, *, is_variation: bool = False
     ) -> SampleOutput:
-        """See `Sampler.sample`; a variation of an earlier call is not kept."""
-        return self._call(self.backend.sample, (batch, params), variation)
+        """See `Sampler.sample`; a variation of an earlier call is on dirty memory and not kept."""
+        return self._call(self.backend.sample, (batch, params), is_variation)
 
     def _call(
-        self, call: Callable[..., Called], given: tuple[object, ...], variation: str | None
+        self, call: Callable[..., Called], given: tuple[object, ...], is_variation: bool
     ) -> Called:
         with self.turn:
             there = moved(given, self.device)
-            before = {name: memory.clone() for name, memory in named_memory(there).items()}
-            with DirtyMemory() if variation == "repeat" else nullcontext():
+            before = {name: memory.clone() for name, memory in named_memory(there)}
+            with dirty_memory() if is_variation else nullcontext():
                 output = call(*there)
-            for name, memory in named_memory(there).items():
+            for name, memory in named_memory(there):
                 # As bytes, because NaN is equal to itself.
                 if not torch.equal(memory, before[name]):
                     self._note(f"input {name}", "untouched", "modified")
-            for name, memory in named_memory(output).items():
+            for name, memory in named_memory(output):
                 if memory.device.type != self.device.type:
                     self._note(f"device of {name}", str(self.device), str(memory.device))
             output = on_host(output)
-        if variation is None:
+        if not is_variation:
             self.outputs.append(output)
         return output
 
     def _note(self, what: str, expected: str, got: str) -> None:
-        self.faults.append(Difference(-1, -1, what, expected, got, float("inf")))
+        self.faults.append(Difference(-1, -1, what, expected, got))
 
 
 def moved(value: Value, device: torch.device) -> Value:
@@ -138,42 +131,34 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return attrs.evolve(value, **{name: mapped(part, change) for name, part in parts.items()})
 
 
-def named_memory(value: object, name: str = "") -> dict[str, Tensor]:
-    """The bytes of all tensors of a value, gaps between rows included."""
+def named_memory(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The bytes of all tensors of a value by their paths, gaps between rows included."""
     if isinstance(value, Tensor):
-        return {name: _memory_of(value)}
-    found: dict[str, Tensor] = {}
-    if isinstance(value, tuple):
+        yield name, _memory_of(value)
+    elif isinstance(value, tuple):
         for part in value:
-            found |= named_memory(part, name)
+            yield from named_memory(part, name)
     elif attrs.has(type(value)):
-        for attribute, part in attrs.asdict(cast("Any", value), recurse=False).items():
-            found |= named_memory(part, f"{name}.{attribute}".lstrip("."))
-    return found
+        for attribute, part in attrs.asdict(value, recurse=False).items():
+            yield from named_memory(part, f"{name}.{attribute}".lstrip("."))
 
 
 def _memory_of(tensor: Tensor) -> Tensor:
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
-class DirtyMemory(TorchDispatchMode):
-    """Within it every fresh tensor is NaN, True or a large number, so what is unwritten shows."""
+@contextmanager
+def dirty_memory() -> Iterator[None]:
+    """Within it every fresh tensor is NaN, True or the largest integer, so what is unwritten shows.
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Run the operator, and dirty what it only allocated."""
-        result = func(*args, **(kwargs or {}))
-        if func in EMPTY and isinstance(result, Tensor):
-            if result.is_floating_point():
-                result.fill_(torch.nan)
-            else:
-                result.fill_(torch.iinfo(result.dtype).max if result.dtype != torch.bool else 1)
-        return result
+    PyTorch fills memory so where it has to be deterministic.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before, warn_only=warn_only)

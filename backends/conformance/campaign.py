@@ -7,24 +7,28 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from multiprocessing import Manager, active_children, get_context
 
 import torch
 from attrs import evolve, frozen
-from hypothesis.strategies import SearchStrategy
 
 from .calls import Backend, Watched
 from .case import Case
 from .check import Check
 from .corners import corners
 from .findings import Findings, Tally
+from .generate import MOST_BY_MANY, Generator
 from .loading import load_backend
-from .run import CHUNK, Failure, each_case, first_failure, run_all
-from .strategies import MOST_BY_MANY, POLICIES, cases, cases_of, form, policies
+from .run import Failure, run_all, smallest_failure
 
 Tallies = tuple[Tally, ...]
+Named = tuple[str, Callable[[Watched], Findings]]
+"""A check and what it is reported as."""
+
+CHUNK = 100
+"""Batches that share a seed."""
 
 CORNER_PARTS = 4
 """Workers that share the corners."""
@@ -46,10 +50,8 @@ class Campaign:
     Attributes:
         backends: one or two names that `load_backend` takes; two have every batch both.
         device: where.
-        policies: names of `strategies.POLICIES`.
-        largest_vocabulary: for backends that run in a slow simulator.
+        generator: makes the batches.
         num_workers: processes.
-        num_forms: how many kinds of batches there are, see `strategies.form`; 0 for no limit.
         chunk: batches of a chunk of vocabularies that are not large.
         deadline: when to stop early, by the system's clock.
         turn: entered for each call of a GPU.
@@ -57,10 +59,8 @@ class Campaign:
 
     backends: tuple[str, ...]
     device: str = "cpu"
-    policies: tuple[str, ...] = tuple(POLICIES)
-    largest_vocabulary: int = 10**9
+    generator: Generator = Generator()
     num_workers: int = 1
-    num_forms: int = 0
     chunk: int = CHUNK
     deadline: float = math.inf
     turn: AbstractContextManager[object] = nullcontext()
@@ -73,14 +73,14 @@ class Campaign:
         Each comes with its number as soon as it has ended. What has not ended by the deadline is
         lost.
         """
-        tasks: list[tuple[int | None, Callable[[Campaign], Tallies]]] = []
+        tasks: list[tuple[int | None, _Task]] = []
         if with_corners:
-            tasks += [(None, _Corners(part)) for part in range(CORNER_PARTS)]
+            tasks += [(None, _Task(part)) for part in range(CORNER_PARTS)]
         for number in numbers:
             size = min(self.size_of(number), num_batches)
             num_batches -= size
             if size:
-                tasks.append((number, _Chunk(number, size)))
+                tasks.append((number, _Task(number, size)))
         if self.num_workers == 1:
             yield from ((number, task(self)) for number, task in tasks)
             return
@@ -103,48 +103,37 @@ class Campaign:
 
     def compile(self, pool: Executor) -> None:
         """Run one batch of every form, so that kernels are compiled by all workers together."""
-        if self.num_forms and self.is_on_gpu:
+        if self.generator.num_forms and self.is_on_gpu:
             alone = evolve(self, turn=nullcontext())
-            futures = [pool.submit(_Chunk(n, 1), alone) for n in range(self.num_forms)]
-            wait(futures, self._seconds_left())
+            numbers = range(self.generator.num_forms)
+            wait([pool.submit(_Task(n, 1), alone) for n in numbers], self._seconds_left())
 
     def size_of(self, number: int) -> int:
         """Batches of a chunk."""
-        known = self._form(number)
-        large = known is not None and known.vocab_size > MOST_BY_MANY
+        forms = self.generator.num_forms
+        large = forms and self.generator.form(number % forms).vocab_size > MOST_BY_MANY
         return max(self.chunk // LARGE_SHARE, 1) if large else self.chunk
 
-    def smallest_failure(self, number: int) -> Failure | None:
-        """The first failure of a chunk of the only backend, shrunk."""
-        sampler, device = load_backend(self.backends[0]), torch.device(self.device)
-        return first_failure(sampler, device, number, self.size_of(number), self.strategy(number))
+    def smallest_failure(self, case: Case) -> Failure | None:
+        """What a failing case of the only backend comes down to."""
+        return smallest_failure(case, load_backend(self.backends[0]), torch.device(self.device))
 
-    def strategy(self, number: int) -> SearchStrategy[Case]:
-        """The batches of a chunk."""
-        known = self._form(number)
-        if known is not None:
-            return cases_of(known)
-        return cases(policies(self.policies), self.largest_vocabulary)
-
-    def watched(self) -> list[Watched]:
-        """The backends, for one check."""
+    def tallies(self, checks: Iterator[Named]) -> Tallies:
+        """What some checks show of each backend, and of what lies between two, while time lasts."""
+        total = tuple(Tally() for _ in range(2 * len(self.backends) - 1))
         device = torch.device(self.device)
-        return [Watched(some, device, self.turn) for some in _samplers(self.backends)]
+        for name, check in checks:
+            if time.time() > self.deadline - GRACE_SECONDS:
+                break
+            watched = [Watched(each, device, self.turn) for each in _samplers(self.backends)]
+            for tally, findings in zip(total, run_all(check, watched), strict=True):
+                tally.add(name, findings)
+        return total
 
     @property
     def is_on_gpu(self) -> bool:
         """Whether calls leave the host."""
         return torch.device(self.device).type != "cpu"
-
-    @property
-    def has_time(self) -> bool:
-        """Whether a batch may still begin."""
-        return time.time() <= self.deadline - GRACE_SECONDS
-
-    def _form(self, number: int) -> Case | None:
-        if not self.num_forms:
-            return None
-        return form(number % self.num_forms, self.policies, self.largest_vocabulary)
 
     def _seconds_left(self) -> float | None:
         return None if math.isinf(self.deadline) else max(self.deadline - time.time(), 0.0)
@@ -169,50 +158,21 @@ class Campaign:
 
 
 @frozen
-class _Corners:
-    """Some of the corners."""
-
-    part: int
-
-    def __call__(self, campaign: Campaign) -> Tallies:
-        total = _nothing(campaign)
-        for corner in [*corners()][self.part :: CORNER_PARTS]:
-            _add(total, corner.name, run_all(corner.check, campaign.watched()))
-        return total
-
-
-@frozen
-class _Chunk:
-    """Some batches; the number is their seed."""
+class _Task:
+    """Some batches, whose number is their seed, or without a size a part of the corners."""
 
     number: int
-    size: int
+    size: int | None = None
 
     def __call__(self, campaign: Campaign) -> Tallies:
-        total = _nothing(campaign)
+        return campaign.tallies(self._checks(campaign.generator))
 
-        def compare(case: Case) -> None:
-            # Otherwise Hypothesis would go on to make batches that nobody compares.
-            if not campaign.has_time:
-                raise _EnoughError
-            _add(total, case, run_all(Check(case), campaign.watched()))
-
-        with suppress(_EnoughError):
-            each_case(compare, self.number, self.size, campaign.strategy(self.number))
-        return total
-
-
-class _EnoughError(Exception):
-    """Ends a chunk."""
-
-
-def _nothing(campaign: Campaign) -> Tallies:
-    return tuple(Tally() for _ in range(2 * len(campaign.backends) - 1))
-
-
-def _add(total: Tallies, shown_by: Case | str, found: Sequence[Findings | None]) -> None:
-    for tally, findings in zip(total, found, strict=True):
-        tally.add(shown_by, findings)
+    def _checks(self, generator: Generator) -> Iterator[Named]:
+        if self.size is None:
+            yield from ((c.name, c.check) for c in [*corners()][self.number :: CORNER_PARTS])
+        else:
+            for case in generator.cases(self.number, self.size):
+                yield case.to_json(), Check(case)
 
 
 @cache

@@ -15,7 +15,7 @@ from ...core.policies import Policy, Strict
 LOGITS = ("lm", "zipf", "flat", "sharp", "ties", "constant", "even", "large", "huge", "mixed")
 """What target logits look like; in mixed batches each row is of another kind."""
 
-DRAFTERS = ("one-hot", "same", "narrower", "mapped", "permuted")
+DRAFTERS = ("same", "one-hot", "narrower", "mapped", "permuted")
 """The draft's vocabulary, or that drafts have no probabilities."""
 
 FEATURES = (
@@ -44,8 +44,8 @@ FEATURES = (
 """What a batch may have beside the plain minimum; extremes are those of temperature, bias and
 penalties."""
 
-VARIATIONS = ("none", "repeat", "permute", "split", "pad", "slots", "neighbour")
-"""Changes of a batch under which every request must keep its tokens."""
+VARIATIONS = ("none", "repeated", "in part", "among strangers")
+"""Whether requests are verified again in another batch, in which each must keep its tokens."""
 
 
 @frozen(kw_only=True)

@@ -15,7 +15,7 @@ from .case import Case
 from .findings import Difference, Findings
 from .inputs import Inputs, make_inputs
 from .judge import judge_sample, judge_verify
-from .variations import differences_in_variations
+from .variations import differences_in_variation
 
 
 @define
@@ -71,12 +71,12 @@ def _must_be_drawn(case: Case) -> bool:
 
 
 def check_verify(inputs: Inputs, backend: Watched) -> Findings:
-    """Verify a batch, compare with the oracle, and verify its variations."""
+    """Verify a batch, compare with the oracle, and perhaps verify a variation of it."""
     batch, params = inputs.verify_batch(), SamplingTensors.stack(inputs.params)
     output = backend.verify(batch, params, inputs.case.policy)
     found = judge_verify(batch, params, inputs.case.policy, output)
-    if found.is_well_formed:
-        found += Findings(differences=(*differences_in_variations(inputs, output, backend),))
+    if inputs.case.variation != "none" and found.is_well_formed:
+        found += Findings(differences=(*differences_in_variation(inputs, output, backend),))
     return found
 
 
@@ -111,8 +111,8 @@ def _draw_again(
         slot_ids=None if batch.slot_ids is None else batch.slot_ids[order],
     )
     params = SamplingTensors.stack([wanted[request] for request in chosen])
-    repeated = backend.sample(again, params, case.variation).token_ids.tolist()
+    repeated = backend.sample(again, params, is_variation=True).token_ids.tolist()
     for request, want, got in zip(chosen, token_ids[order].tolist(), repeated, strict=True):
         if want != got:
             what = "drawn token in another batch"
-            yield Difference(request, 0, what, str(want), str(got), float("inf"))
+            yield Difference(request, 0, what, str(want), str(got))

@@ -112,7 +112,7 @@ def _draw_from(row: Tensor, stream: Stream, params: SamplingParams, backend: Wat
         positions=torch.tensor([POSITION]),
         draft_index=None if stream is Stream.TARGET else 1,
     )
-    _, found = check_sample(Case(variation="repeat"), batch, [params], backend)
+    _, found = check_sample(Case(variation="repeated"), batch, [params], backend)
     if stream is Stream.TARGET:
         found += _verify(Strict(), params, row[None], [], backend)
     return found
@@ -135,7 +135,7 @@ def _verify(
 def _inputs(policy: Policy, rows: Tensor, *requests: Request) -> Inputs:
     vocab_size = rows.shape[1]
     models = Models(vocab_size, vocab_size, rows.dtype, is_one_hot=True, are_counted=False)
-    return Inputs(Case(policy=policy, variation="repeat"), models, requests, Layout())
+    return Inputs(Case(policy=policy, variation="repeated"), models, requests, Layout())
 
 
 def _acceptance_tests() -> Iterator[Corner]:

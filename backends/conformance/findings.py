@@ -1,12 +1,11 @@
 """What was found when answers were held against the oracle, of one case and of many."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from attrs import asdict, define, field, fields_dict, frozen
-
-from .case import Case
 
 MOST_NEAR_TIES = 1e-5
 """The share of decisions that rounding may turn."""
@@ -27,7 +26,8 @@ class Difference:
         decision: what was decided there.
         expected: the oracle's answer.
         got: the backend's.
-        margin: the relative distance of what was compared, in float64.
+        margin: the relative distance of what was compared, in float64; infinite if none explains
+            the difference.
         excused: whether rounding explains it.
     """
 
@@ -36,7 +36,7 @@ class Difference:
     decision: str
     expected: str
     got: str
-    margin: float
+    margin: float = math.inf
     excused: bool = False
 
     def __str__(self) -> str:
@@ -102,12 +102,11 @@ class Tally:
     excuses: list[tuple[str, Difference]] = field(factory=list)
     failures: list[tuple[str, Difference]] = field(factory=list)
 
-    def add(self, shown_by: Case | str, findings: Findings | None) -> None:
-        """Count one case or corner; None if the backend lacks its policy."""
+    def add(self, name: str, findings: Findings | None) -> None:
+        """Count what something of a name shows; None if the backend lacks its policy."""
         if findings is None:
             self.num_unsupported += 1
             return
-        name = shown_by.to_json() if isinstance(shown_by, Case) else shown_by
         self.num_batches += 1
         self.num_requests += findings.num_requests
         self.num_decisions += findings.num_decisions

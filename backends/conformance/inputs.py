@@ -35,11 +35,12 @@ class Inputs:
 
     def plain_batch(self) -> SampleBatch:
         """The target's own draw at each request's first row."""
-        slots, _ = self.layout.slots_of(len(self.requests))
+        rows = [request.target_logits[0] for request in self.requests]
+        empty = torch.empty(0, self.models.vocab_size, dtype=self.models.dtype)
         return SampleBatch(
-            logits=self._rows([request.target_logits[0] for request in self.requests]),
+            logits=torch.stack(rows) if rows else empty,
             positions=self.layout.integers([request.position for request in self.requests]),
-            slot_ids=self.layout.integers(slots),
+            slot_ids=self.layout.integers(self.layout.slots_of(len(self.requests))[0]),
             token_counts=token_counts(self.models, self.requests, self.layout),
         )
 
@@ -60,30 +61,27 @@ class Inputs:
             target_vocab_size=None if models.draft_to_target is None else models.vocab_size,
         )
 
-    def with_drafts(self, token_ids: Sequence[Sequence[int]]) -> "Inputs":
+    def with_drafts(self, rows: Sequence[Sequence[int]]) -> "Inputs":
         """Drafts in place of those that there are; damaged if the case wants it."""
         rng = np.random.default_rng((self.case.seed, 5))
-        damaged = ([self._damaged(token_id, rng) for token_id in row] for row in token_ids)
-        return evolve(
-            self,
-            requests=tuple(
-                evolve(request, draft_token_ids=tuple(row[: request.num_draft_tokens]))
-                for request, row in zip(self.requests, damaged, strict=True)
-            ),
-        )
+        drafted = [
+            evolve(
+                request,
+                draft_token_ids=tuple(
+                    self._damaged(token_id, rng) for token_id in row[: request.num_draft_tokens]
+                ),
+            )
+            for request, row in zip(self.requests, rows, strict=True)
+        ]
+        return evolve(self, requests=tuple(drafted))
 
     def with_arbitrary_drafts(self) -> "Inputs":
         """Drafts that nobody drew: half of them the target's most likely tokens."""
         rng = np.random.default_rng((self.case.seed, 4))
-        vocab_size = self.models.vocab_size
+        likely = (request.target_logits[:-1].argmax(-1).tolist() for request in self.requests)
+        ids = self.models.vocab_size
         return self.with_drafts(
-            [
-                [
-                    likely if rng.random() < 0.5 else int(rng.integers(vocab_size))
-                    for likely in request.target_logits[:-1].argmax(dim=-1).tolist()
-                ]
-                for request in self.requests
-            ]
+            [[t if rng.random() < 0.5 else int(rng.integers(ids)) for t in row] for row in likely]
         )
 
     def _damaged(self, token_id: int, rng: np.random.Generator) -> int:
@@ -93,10 +91,6 @@ class Inputs:
             return int(rng.choice(bad_ids))
         # A draw that failed.
         return int(rng.integers(vocab_size)) if token_id == PADDING_TOKEN_ID else token_id
-
-    def _rows(self, rows: Sequence[Tensor]) -> Tensor:
-        empty = torch.empty(0, self.models.vocab_size, dtype=self.models.dtype)
-        return torch.stack(list(rows)) if rows else empty
 
 
 def make_inputs(case: Case) -> Inputs:
@@ -115,23 +109,28 @@ def make_inputs(case: Case) -> Inputs:
         are_counted=case.has("penalties") or case.has("room"),
     )
     target = _finished(case, rows, "bad target rows", noise).to(models.dtype).split(lengths)
-    draft = _finished(case, drafted, "bad draft rows", noise).to(models.draft_dtype)
-    limit = 2**31 - 64 if case.has("long positions") else 4096
+    draft = _finished(case, drafted, "bad draft rows", noise).to(models.draft_dtype).split(lengths)
     requests = [
-        Request(
-            params=params,
-            target_logits=of_target,
-            draft_logits=of_draft[:-1],
-            draft_token_ids=(),
-            position=int(torch.randint(0, limit, (), generator=noise)),
-            in_prompt=(seen := torch.rand(case.vocab_size, generator=noise)) < 0.3,
-            output_counts=_output_counts(seen, noise),
-        )
-        for params, of_target, of_draft in zip(
-            all_params(case), target, draft.split(lengths), strict=True
-        )
+        _request(case, *each, noise) for each in zip(all_params(case), target, draft, strict=True)
     ]
     return Inputs(case, models, tuple(requests), _layout(case, noise))
+
+
+def _request(
+    case: Case, params: SamplingParams, target: Tensor, draft: Tensor, noise: torch.Generator
+) -> Request:
+    limit = 2**31 - 64 if case.has("long positions") else 4096
+    seen = torch.rand(case.vocab_size, generator=noise)
+    counts = torch.randint(1, 4, seen.shape, generator=noise, dtype=torch.int32)
+    return Request(
+        params=params,
+        target_logits=target,
+        draft_logits=draft[:-1],
+        draft_token_ids=(),
+        position=int(torch.randint(0, limit, (), generator=noise)),
+        in_prompt=seen < 0.3,
+        output_counts=torch.where((seen > 0.2) & (seen < 0.5), counts, 0),
+    )
 
 
 def _draft_vocabulary(
@@ -156,11 +155,6 @@ def _finished(case: Case, rows: Tensor, bad: str, noise: torch.Generator) -> Ten
         rows = rows.clone()
         spoil(rows, noise)
     return rows
-
-
-def _output_counts(seen: Tensor, noise: torch.Generator) -> Tensor:
-    counts = torch.randint(1, 4, seen.shape, generator=noise, dtype=torch.int32)
-    return torch.where((seen > 0.2) & (seen < 0.5), counts, 0)
 
 
 def _layout(case: Case, noise: torch.Generator) -> Layout:

@@ -3,17 +3,18 @@
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.call_memory import check_sample_output, check_verify_output
 from ...core.errors import InvalidInputError
 from ...core.output import Logprobs, SampleOutput, VerifyOutput
-from ...core.policies import Policy
+from ...core.policies import Policy, Strict
 from ...core.sampling_tensors import SamplingTensors
 from .calls import on_host
 from .findings import LOGPROB_ORDER, Difference, Findings
-from .judge_request import Answer, judge_draw, judge_request
-from .oracle import RequestOracle, RowLogprobs, SampleOracle, split_sample, split_verify
+from .judge_request import Answer, judge_request
+from .oracle import RequestInputs, RequestOracle, RowLogprobs, split_sample, split_verify
 
 TOTAL_VARIATION_TOLERANCE = 1e-4
 
@@ -25,31 +26,8 @@ def judge_verify(
     malformed = _malformed(lambda: check_verify_output(output, batch, params, policy))
     if malformed:
         return Findings(batch.num_reqs, 0, malformed)
-    batch, params, output = on_host((batch, params, output))
-    oracles = [RequestOracle(inputs, policy) for inputs in split_verify(batch, params)]
-    columns = (output.token_ids.tolist(), output.num_accepted.tolist(), output.status.tolist())
-    found: list[Difference] = []
-    for request, (oracle, *answer) in enumerate(zip(oracles, *columns, strict=True)):
-        differences = judge_request(oracle, request, Answer(*answer))
-        if all(difference.excused for difference in differences):
-            differences += _numbers(oracle, request, params, output)
-        found += differences
-    return Findings(batch.num_reqs, sum(o.num_decisions for o in oracles), tuple(found))
-
-
-def _numbers(
-    oracle: RequestOracle, request: int, params: SamplingTensors, output: VerifyOutput
-) -> Iterator[Difference]:
-    token_ids = output.token_ids[request].tolist()
-    if output.logprobs is not None:
-        processed = bool(params.logprobs_processed[request])
-        for place, token_id in enumerate(token_ids):
-            want = oracle.row_logprobs(place, processed=processed) if token_id >= 0 else None
-            yield from _judge_logprobs(want, token_id, output.logprobs, (request, place))
-    if output.total_variation is not None:
-        emitted = [token_id for token_id in token_ids if token_id >= 0]
-        caused = output.total_variation[request].tolist()
-        yield from _judge_total_variation(oracle, request, len(emitted), caused)
+    requests = split_verify(*on_host((batch, params)))
+    return _judge(requests, policy, params, on_host(output))
 
 
 def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutput) -> Findings:
@@ -57,29 +35,56 @@ def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutp
     malformed = _malformed(lambda: check_sample_output(output, batch, params))
     if malformed:
         return Findings(batch.num_reqs, 0, malformed)
-    batch, params, output = on_host((batch, params, output))
-    oracles = split_sample(batch, params)
-    columns = (output.token_ids.tolist(), output.status.tolist())
+    drawn = on_host(output)
+    # A plain draw is what a strict verification without a draft emits.
+    verified = VerifyOutput(
+        token_ids=drawn.token_ids[:, None],
+        num_accepted=drawn.status.new_zeros(batch.num_reqs),
+        status=drawn.status,
+        total_variation=None,
+        logprobs=drawn.logprobs,
+    )
+    return _judge(split_sample(*on_host((batch, params))), Strict(), params, verified)
+
+
+def _malformed(check: Callable[[], None]) -> tuple[Difference, ...]:
+    try:
+        check()
+    except InvalidInputError as error:
+        return (Difference(-1, -1, "form of the output", "that of the contract", str(error)),)
+    return ()
+
+
+def _judge(
+    requests: list[RequestInputs], policy: Policy, params: SamplingTensors, output: VerifyOutput
+) -> Findings:
     found: list[Difference] = []
-    for request, (oracle, token_id, status) in enumerate(zip(oracles, *columns, strict=True)):
-        found += _judge_row(oracle, request, token_id, status)
-        if output.logprobs is not None:
-            processed = bool(params.logprobs_processed[request])
-            want = oracle.row_logprobs(processed=processed) if token_id >= 0 else None
-            found += _judge_logprobs(want, token_id, output.logprobs, (request, 0))
-    num_races = sum(oracle.draw.num_races for oracle in oracles if oracle.draw is not None)
-    return Findings(batch.num_reqs, num_races, tuple(found))
+    num_decisions = 0
+    columns: tuple[Tensor, ...] = (output.token_ids, output.num_accepted, output.status)
+    answers = zip(*(column.tolist() for column in columns), strict=True)
+    processed = params.logprobs_processed.tolist()
+    for request, (inputs, answer) in enumerate(zip(requests, answers, strict=True)):
+        oracle = RequestOracle(inputs, policy)
+        differences = judge_request(oracle, request, Answer(*answer))
+        if all(difference.excused for difference in differences):
+            differences += _numbers(oracle, request, output, processed=processed[request])
+        found += differences
+        num_decisions += oracle.num_decisions
+    return Findings(len(requests), num_decisions, tuple(found))
 
 
-def _judge_row(
-    oracle: SampleOracle, request: int, token_id: int, status: int
+def _numbers(
+    oracle: RequestOracle, request: int, output: VerifyOutput, *, processed: bool
 ) -> Iterator[Difference]:
-    if status != oracle.status:
-        yield _difference((request, 0), "status", repr(oracle.status), str(status))
-    elif oracle.draw is not None:
-        yield from judge_draw(oracle.draw, oracle.draw.law, request, 0, "drawn token", token_id)
-    elif token_id != -1:
-        yield _difference((request, 0), "padding", "-1", str(token_id))
+    token_ids = output.token_ids[request].tolist()
+    if output.logprobs is not None:
+        for place, token_id in enumerate(token_ids):
+            want = oracle.row_logprobs(place, processed=processed) if token_id >= 0 else None
+            yield from _judge_logprobs(want, token_id, output.logprobs, (request, place))
+    if output.total_variation is not None:
+        num_emitted = sum(token_id >= 0 for token_id in token_ids)
+        caused = output.total_variation[request].tolist()
+        yield from _judge_total_variation(oracle, request, num_emitted, caused)
 
 
 def _judge_logprobs(
@@ -90,12 +95,13 @@ def _judge_logprobs(
     ids, values = got.top_token_ids[place].tolist(), got.top[place].tolist()
     if want is None:
         if emitted != -np.inf or set(ids) - {-1} or set(values) - {-np.inf}:
-            yield _difference(place, "logprobs", "-inf and -1", f"{emitted}, {ids}, {values}")
+            shown = f"{emitted}, {ids}, {values}"
+            yield Difference(*place, "logprobs", "-inf and -1", shown)
         return
     if not want.is_close(token_id, emitted):
-        yield _difference(place, "logprob", str(want.values[token_id]), str(emitted))
+        yield Difference(*place, "logprob", str(want.values[token_id]), str(emitted))
     if len(set(ids)) != len(ids) or not all(0 <= each < len(want.values) for each in ids):
-        yield _difference(place, "top token ids", "different tokens", str(ids))
+        yield Difference(*place, "top token ids", "different tokens", str(ids))
     else:
         yield from _judge_order(want, ids, values, place)
 
@@ -107,7 +113,7 @@ def _judge_order(
     for token_id, value in zip(ids, values, strict=True):
         if not want.is_close(token_id, value):
             expected = f"{token_id} with {want.values[token_id]}"
-            yield _difference(place, "top logprob", expected, f"{token_id} with {value}")
+            yield Difference(*place, "top logprob", expected, f"{token_id} with {value}")
             return
     if ids == order[: len(ids)]:
         return
@@ -136,17 +142,5 @@ def _judge_total_variation(
             continue
         width = 0.0 if row >= num_tokens else oracle.total_variation_width(row)
         if not error <= TOTAL_VARIATION_TOLERANCE + width:
-            yield _difference((request, row), "total variation", str(expected), str(value))
+            yield Difference(request, row, "total variation", str(expected), str(value))
             return
-
-
-def _malformed(check: Callable[[], None]) -> tuple[Difference, ...]:
-    try:
-        check()
-    except InvalidInputError as error:
-        return (_difference((-1, -1), "form of the output", "that of the contract", str(error)),)
-    return ()
-
-
-def _difference(place: tuple[int, int], what: str, expected: str, got: str) -> Difference:
-    return Difference(*place, what, expected, got, float("inf"))

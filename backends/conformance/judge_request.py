@@ -14,7 +14,6 @@ from ...core.batch import PADDING_TOKEN_ID
 from .findings import Difference
 from .oracle import TOLERANCE, RequestOracle, margin_of
 from .oracle.law import Law
-from .oracle.policies import takes_last_success
 from .oracle.race import BLOCK_SIZE, Draw
 
 
@@ -41,7 +40,7 @@ def _acceptance(oracle: RequestOracle, request: int, answer: Answer) -> Iterator
     got, expected = answer.num_accepted, oracle.num_accepted
     if got == expected:
         return
-    row = min(got, expected) if not takes_last_success(oracle.policy) else max(got, expected) - 1
+    row = min(got, expected) if not oracle.rule.takes_last_success else max(got, expected) - 1
     inside = 0 <= got <= oracle.num_draft_tokens
     margin = margin_of(partial(_may_accept, oracle, got)) if inside else math.inf
     yield Difference(
@@ -59,7 +58,7 @@ def _may_accept(oracle: RequestOracle, count: int, tolerance: float) -> bool:
     """Whether a relative change of p and q may make it exactly this many."""
     total = oracle.num_draft_tokens
     possible = [oracle.verdicts[row].possible(tolerance) for row in range(total)]
-    if takes_last_success(oracle.policy):
+    if oracle.rule.takes_last_success:
         passed = count == 0 or possible[count - 1].accept
         return passed and all(later.reject for later in possible[count:])
     passed = all(earlier.accept for earlier in possible[:count])
@@ -76,33 +75,22 @@ def _accepted_tokens(oracle: RequestOracle, request: int, answer: Answer) -> Ite
     for row, (want, got) in enumerate(zip(expected, answer.token_ids, strict=True)):
         if want != got:
             what = "accepted token" if row < count else "padding"
-            yield Difference(request, row, what, str(want), str(got), float("inf"))
+            yield Difference(request, row, what, str(want), str(got))
             return
 
 
 def _final_token(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:
     row = answer.num_accepted
-    draw = oracle.finals[row]
-    if draw is not None:
-        is_bonus = row == oracle.num_draft_tokens
-        what = "bonus token" if is_bonus else "recovered token"
-        yield from judge_draw(
-            draw, oracle.view.target_laws[row], request, row, what, answer.token_ids[row]
-        )
-
-
-def judge_draw(
-    draw: Draw, law: Law, request: int, row: int, what: str, got: int
-) -> Iterator[Difference]:
-    """One drawn token; the law tells whether a filter's edge is what made the difference."""
-    if got == draw.token_id:
+    draw, got = oracle.finals[row], answer.token_ids[row]
+    if draw is None or got == draw.token_id:
         return
+    is_bonus = row == oracle.num_draft_tokens
+    what = oracle.view.inputs.bonus_name if is_bonus else "recovered token"
     margin = margin_of(partial(draw.could_be, got))
-    decision = f"{what}, {_kind(draw, law, got)}"
     yield Difference(
         request=request,
         row=row,
-        decision=decision,
+        decision=f"{what}, {_kind(draw, oracle.view.target_laws[row], got)}",
         expected=str(draw.token_id),
         got=str(got),
         margin=margin,
@@ -111,6 +99,7 @@ def judge_draw(
 
 
 def _kind(draw: Draw, law: Law, got: int) -> str:
+    """What made the difference; the row's law tells whether it is a filter's edge."""
     if not 0 <= got < len(draw.law.log_p):
         return "no token at all"
     if law.doubted().any():
@@ -122,5 +111,4 @@ def _kind(draw: Draw, law: Law, got: int) -> str:
 def _status(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:
     expected = oracle.status(answer.num_accepted)
     if answer.status != expected:
-        what, inf = "status", float("inf")
-        yield Difference(request, -1, what, repr(expected), str(answer.status), inf)
+        yield Difference(request, -1, "status", repr(expected), str(answer.status))

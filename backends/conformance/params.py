@@ -8,13 +8,15 @@ import math
 from typing import TypeVar
 
 import numpy as np
-from attrs import frozen
+from attrs import asdict, frozen
 
 from ...core.sampling_params import LogprobsMode, Recipe, SamplingParams
 from .case import Case
 
 Value = TypeVar("Value")
 
+MIN_P = (1e-3, 0.05, 0.3, 1.0)
+TOP_K = (1, 2, 3, 5, 20, 50, 600, 10**6)
 TOP_P = (1e-6, 0.1, 0.25, 0.5, 0.9, 0.95, 0.999)
 ENDS = (1e3, 1e6)
 """Sizes of extreme penalties."""
@@ -40,12 +42,9 @@ class _Choice:
     is_greedy: bool
 
     def params(self) -> SamplingParams:
-        recipe, adjusts = self._recipe(), self._asks("penalties", 0.6)
+        adjusts = self._asks("penalties", 0.6)
         return SamplingParams(
-            temperature=recipe.temperature,
-            min_p=recipe.min_p,
-            top_k=recipe.top_k,
-            top_p=recipe.top_p,
+            **asdict(self._recipe()),
             seed=int(self.rng.integers(0, 2**64, dtype=np.uint64)),
             draft=self._recipe() if self.case.has("draft recipe") else None,
             logit_bias=self._bias() if self._asks("bias") else {},
@@ -59,11 +58,9 @@ class _Choice:
     def _recipe(self) -> Recipe:
         return Recipe(
             temperature=self._temperature(),
-            min_p=self._one_of((1e-3, 0.05, 0.3, 1.0)) if self._asks("min-p") else 0.0,
-            top_k=self._one_of((1, 2, 3, 5, 20, 50, 600, 10**6)) if self._asks("top-k") else 0,
-            top_p=self._one_of((1e-6, 0.1, 0.25, 0.5, 0.9, 0.95, 0.999))
-            if self._asks("top-p")
-            else 1.0,
+            min_p=self._one_of(MIN_P) if self._asks("min-p") else 0.0,
+            top_k=self._one_of(TOP_K) if self._asks("top-k") else 0,
+            top_p=self._one_of(TOP_P) if self._asks("top-p") else 1.0,
         )
 
     def _temperature(self) -> float:

@@ -19,7 +19,7 @@ MOST_EXCUSES = 20
 
 
 def _versions() -> dict[str, str]:
-    names = ("acceptor", "hypothesis", "numpy", "torch")
+    names = ("acceptor", "numpy", "torch")
     return {"python": platform.python_version()} | {name: _version(name) for name in names}
 
 

@@ -9,19 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from acceptor.backends.conformance import (
-    Findings,
-    Tally,
-    cases,
-    first_failure,
-    judge_verify,
-    policies,
-    run_chunk,
-)
+from acceptor.backends.conformance import Findings, Generator, Tally, judge_verify
 from acceptor.backends.conformance.calls import Watched
+from acceptor.backends.conformance.campaign import Campaign
+from acceptor.backends.conformance.case import Case
 from acceptor.backends.conformance.corners import Corner, corners
-from acceptor.backends.conformance.strategies import POLICIES
 from acceptor.core import (
+    POLICIES,
     InvalidInputError,
     Probabilistic,
     SampleBatch,
@@ -36,19 +30,16 @@ from acceptor.core import (
 
 @pytest.mark.parametrize("policy", [*POLICIES])
 def test_random_batches(
-    policy: str,
-    sampler: Sampler,
-    device: torch.device,
-    tally: Tally,
-    pytestconfig: pytest.Config,
+    policy: str, device: torch.device, tally: Tally, pytestconfig: pytest.Config
 ) -> None:
-    size, chunk = pytestconfig.getoption("--batches"), pytestconfig.getoption("--chunk")
-    strategy = cases(policies([policy]), pytestconfig.getoption("--max-vocab-size"))
-    found = run_chunk(sampler, device, chunk, size, strategy)
+    size, option = pytestconfig.getoption("--batches"), pytestconfig.getoption
+    generator = Generator((policy,), option("--max-vocab-size"))
+    campaign = Campaign((str(option("--backend")),), str(device), generator, chunk=size)
+    ((_, (found,)),) = campaign.run([option("--chunk")], size, with_corners=False)
     tally.include(found)
     if found.failures:
-        failure = first_failure(sampler, device, chunk, size, strategy)
-        pytest.fail(str(failure), pytrace=False)
+        case = Case.from_json(found.failures[0][0])
+        pytest.fail(str(campaign.smallest_failure(case)), pytrace=False)
     if not found.num_batches:
         pytest.skip("the backend lacks this policy")
 

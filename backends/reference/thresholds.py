@@ -75,11 +75,14 @@ def _cut_top_k(scaled: Tensor, top_k: Tensor) -> Tensor:
 
 def _cut_top_p(scaled: Tensor, top_p: Tensor) -> Tensor:
     ordered = scaled.sort(dim=-1, descending=True).values
-    mass_before = ordered.softmax(dim=-1).cumsum(dim=-1).roll(1, dims=-1)
+    # Not divided by their sum, so that masses that are whole numbers are exact.
+    mass = (ordered - ordered[:, :1]).exp().cumsum(dim=-1)
+    mass_before = mass.roll(1, dims=-1)
     mass_before[:, 0] = 0.0
     # A token is kept only while the mass before it is smaller than top_p, not when it is equal.
-    num_kept = (mass_before < top_p).sum(dim=-1, keepdim=True)
-    last_kept = ordered.gather(1, num_kept - 1)
+    num_kept = (mass_before < top_p * mass[:, -1:]).sum(dim=-1, keepdim=True)
+    # Rows that cannot be used keep none.
+    last_kept = ordered.gather(1, num_kept.clamp(min=1) - 1)
     return _keep_from(scaled, torch.where(top_p < 1, last_kept, -torch.inf))
 
 

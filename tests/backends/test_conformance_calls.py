@@ -68,10 +68,11 @@ class Backend:
         raise NotImplementedError
 
 
-def verified(backend: Backend, device: str = "cpu", variation: str | None = None) -> Watched:
+def verified(backend: Backend, device: str = "cpu", *, is_variation: bool = False) -> Watched:
     inputs = make_inputs(CASE).with_arbitrary_drafts()
     watched = Watched(backend, torch.device(device))
-    watched.verify(inputs.verify_batch(), SamplingTensors.stack(inputs.params), Strict(), variation)
+    params = SamplingTensors.stack(inputs.params)
+    watched.verify(inputs.verify_batch(), params, Strict(), is_variation=is_variation)
     return watched
 
 
@@ -97,13 +98,21 @@ def test_a_changed_input_is_named(
     assert [fault.decision for fault in verified(Backend(change)).faults] == names
 
 
-def test_memory_is_dirty_in_a_repeated_call_which_is_not_kept() -> None:
-    dirty, clean = verified(Backend(), variation="repeat"), verified(Backend())
+def test_memory_is_dirty_in_a_variation_which_is_not_kept() -> None:
+    dirty, clean = verified(Backend(), is_variation=True), verified(Backend())
     assert dirty.outputs == []
     assert len(clean.outputs) == 1
     seen: list[Tensor] = []
-    verified(Backend(lambda _: seen.append(torch.empty(3))), variation="repeat")
-    assert seen[0].isnan().all()
+
+    def allocate(batch: VerifyBatch) -> None:
+        seen.extend((torch.empty(3), batch.positions.new_empty(3), torch.empty_like(seen[0])))
+
+    seen.append(torch.zeros(3, dtype=torch.bool))
+    verified(Backend(allocate), is_variation=True)
+    assert seen[1].isnan().all()
+    assert (seen[2] == torch.iinfo(torch.int64).max).all()
+    assert seen[3].all()
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.gpu

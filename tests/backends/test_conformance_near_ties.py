@@ -3,24 +3,19 @@
 import pytest
 import torch
 from attrs import evolve
-from hypothesis import strategies as st
 from torch import Tensor
 
-from acceptor.backends.conformance import Case, Tally, cases, judge_sample, judge_verify
-from acceptor.backends.conformance.case import LOGITS
+from acceptor.backends.conformance import Tally, judge_sample, judge_verify
 from acceptor.backends.conformance.oracle import RequestOracle, split_verify
 from acceptor.backends.conformance.record import table
-from acceptor.backends.conformance.run import each_case
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
     Fly,
-    Policy,
     Probabilistic,
     SampleBatch,
     SampleOutput,
     SamplingParams,
     SamplingTensors,
-    Typical,
     VerifyBatch,
 )
 from kit.near_ties import (
@@ -143,14 +138,3 @@ def test_a_whole_even_law_lies_on_the_edge_of_fly() -> None:
         )
         assert on_edge < 1e-13
         assert below > 1e-4
-
-
-@pytest.mark.parametrize("policy", [Fly(min_entropy=1.0), Typical(delta=1.0)])
-def test_batches_leave_such_edges_out(policy: Policy) -> None:
-    drawn = set()
-
-    def note(case: Case) -> None:
-        drawn.add(case.logits)
-
-    each_case(note, 0, 60, cases(st.just(policy), 100))
-    assert drawn == {*LOGITS} - {"constant", "even", "mixed"}

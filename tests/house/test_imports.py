@@ -25,7 +25,7 @@ THIRD_PARTY = {
 }
 OF_ONE_FOLDER = {
     # pytest imports the kit's suite outside its package, so that one names it in full.
-    "backends/conformance": {"acceptor", "hypothesis", "numpy", "pytest"},
+    "backends/conformance": {"acceptor", "numpy", "pytest"},
     "backends/triton_backend": {"triton"},
     "adapters/few_tokens": {"triton"},
     "backends/cupy_backend": {"cupy", "cupy_backends"},

@@ -10,12 +10,11 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from attrs import evolve, field, frozen
-from hypothesis.strategies import SearchStrategy
 
-from acceptor.backends.conformance import Case, cases, policies
-from acceptor.backends.conformance.strategies import POLICIES
+from acceptor.backends.conformance import Case, Generator
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
+    POLICIES,
     Policy,
     SampleBatch,
     SampleOutput,
@@ -82,15 +81,12 @@ class Bug:
                 stack.enter_context(patch.object(owner, attribute, new))
             yield
 
-    def batches(self) -> SearchStrategy[Case]:
+    def batches(self, num_batches: int) -> Iterator[Case]:
         """Small ones that have what it needs to show."""
-        names = [*POLICIES] if self.policy is None else [self.policy]
-
-        def showing(case: Case) -> Case:
-            return evolve(
+        names = tuple(POLICIES) if self.policy is None else (self.policy,)
+        for case in Generator(names, largest_vocabulary=600).cases(0, num_batches):
+            yield evolve(
                 case,
                 features=case.features | self.features,
                 vocab_size=max(case.vocab_size, self.least_vocab_size),
             )
-
-        return cases(policies(names), largest_vocabulary=600).map(showing)

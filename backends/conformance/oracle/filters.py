@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from attrs import define
+from attrs import define, frozen
 from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
@@ -12,80 +12,86 @@ from .noise import Floats
 Flags = NDArray[np.bool_]
 
 
-def kept(scaled: Floats, recipe: Recipe) -> Flags:
-    """The tokens that survive all filters: [V]."""
-    keep = scaled > -np.inf
-    if recipe.min_p > 0:
-        keep &= scaled >= math.log(recipe.min_p)
-    if 0 < recipe.top_k < len(scaled):
-        keep &= scaled >= _kth_largest(scaled, keep, recipe.top_k)
-    if recipe.top_p < 1:
-        values, above = _levels(scaled, keep)
-        keep &= scaled >= values[above < recipe.top_p].min()
-    return keep
-
-
 @define(eq=False)
 class Support:
-    """The tokens that survive whatever float32 does, and those that may: [V] each.
+    """The tokens that survive all filters: [V] each.
 
     Logits are exact in float32, and so is their order: only masses and min-p's edge leave a doubt.
+
+    Attributes:
+        exact: in exact arithmetic.
+        certain: whatever float32 does.
+        possible: by some rounding.
     """
 
+    exact: Flags
     certain: Flags
     possible: Flags
 
     @classmethod
-    def of(cls, scaled: Floats, slack: Floats, recipe: Recipe, tolerance: float) -> "Support":
-        """Of log weights, each known to within its slack."""
+    def of(
+        cls, logits: Floats, scaled: Floats, slack: Floats, recipe: Recipe, tolerance: float
+    ) -> "Support":
+        """Of log weights, each known to within its slack, and the logits that they are made of."""
         keep = scaled > -np.inf
-        support = cls(keep.copy(), keep.copy())
+        support = cls(keep, keep, keep)
         if recipe.min_p > 0:
             edge = math.log(recipe.min_p)
-            close = (abs(scaled - edge) <= tolerance + slack) & (scaled < 0)
-            support._cut(scaled >= edge, close)
-            keep &= scaled >= edge
-        if 0 < recipe.top_k < len(scaled):
-            edge = _kth_largest(scaled, keep, recipe.top_k)
-            support._cut(scaled >= edge, np.zeros_like(keep))
-            keep &= scaled >= edge
+            support._cut(scaled >= edge, (abs(scaled - edge) <= tolerance + slack) & (scaled < 0))
+        if 0 < recipe.top_k < len(logits):
+            edge = _kth_largest(logits, support.exact, recipe.top_k)
+            support._cut(logits >= edge, np.zeros_like(keep))
         if recipe.top_p < 1:
             doubted = np.exp(scaled[support.possible & ~support.certain]).sum()
-            doubted /= np.exp(scaled[keep]).sum()
-            values, above = _levels(scaled, keep)
-            edge = values[above < recipe.top_p].min()
-            close = _close_by_mass(scaled, slack, keep, tolerance + doubted, recipe.top_p)
-            support._cut(scaled >= edge, close)
+            uncertain = tolerance + doubted / np.exp(scaled[support.exact]).sum()
+            levels = Levels.of(logits, scaled, support.exact)
+            close = levels.close_to(recipe.top_p, uncertain, slack[support.exact])
+            edge = levels.values[levels.above < recipe.top_p].min()
+            support._cut(logits >= edge, np.isin(logits, close))
         return support
 
     def _cut(self, keep: Flags, close: Flags) -> None:
-        self.certain &= keep & ~close
-        self.possible &= keep | close
+        self.exact = self.exact & keep
+        self.certain = self.certain & keep & ~close
+        self.possible = self.possible & (keep | close)
 
 
-def _kth_largest(scaled: Floats, keep: Flags, k: int) -> float:
-    ordered = np.sort(scaled[keep])[::-1]
+def _kth_largest(logits: Floats, keep: Flags, k: int) -> float:
+    ordered = np.sort(logits[keep])[::-1]
     return float(ordered[k - 1]) if k <= len(ordered) else -math.inf
 
 
-def _levels(scaled: Floats, keep: Flags) -> tuple[Floats, Floats]:
-    """The distinct values, largest first, and the share of the kept mass that lies above each."""
-    values, place = np.unique(-scaled[keep], return_inverse=True)
-    masses = np.bincount(place, weights=np.exp(scaled[keep]))
-    above = np.concatenate(([0.0], np.cumsum(masses)[:-1]))
-    return -values, above / masses.sum()
+@frozen(eq=False)
+class Levels:
+    """The distinct logits of kept tokens.
 
+    Attributes:
+        values: largest first.
+        above: the share of the kept mass that lies above each.
+        masses: each kept token's.
+    """
 
-def _close_by_mass(
-    scaled: Floats, slack: Floats, keep: Flags, uncertain: float, top_p: float
-) -> Flags:
-    values, above = _levels(scaled, keep)
-    mass = np.exp(scaled[keep])
-    if (mass == 1).all() and len(mass) * top_p == np.float32(len(mass) * top_p):
-        # Masses are whole numbers, which float32 adds up and compares exactly.
-        return np.zeros_like(keep)
-    uncertain += 2 * float(mass @ slack[keep]) / float(mass.sum())
-    close = abs(above - top_p) <= uncertain * top_p
-    # Nothing lies above the largest.
-    close[0] = False
-    return np.isin(scaled, values[close])
+    values: Floats
+    above: Floats
+    masses: Floats
+
+    @classmethod
+    def of(cls, logits: Floats, scaled: Floats, keep: Flags) -> "Levels":
+        """Of the tokens that are kept so far."""
+        masses = np.exp(scaled[keep])
+        values, place = np.unique(-logits[keep], return_inverse=True)
+        above = np.concatenate(([0.0], np.cumsum(np.bincount(place, weights=masses))[:-1]))
+        return cls(-values, above / masses.sum(), masses)
+
+    def close_to(self, top_p: float, uncertain: float, slack: Floats) -> Floats:
+        """The values above which so nearly top-p lies that rounding may keep or cut them."""
+        total = self.masses.sum()
+        edge = total * top_p
+        if ((self.masses == 0) | (self.masses == 1)).all() and edge == np.float32(edge):
+            # Masses are whole numbers, which float32 adds up and compares exactly.
+            return self.values[:0]
+        uncertain += 2 * float(self.masses @ slack) / float(total)
+        close = abs(self.above - top_p) <= uncertain * top_p
+        # Nothing lies above the largest.
+        close[0] = False
+        return self.values[close]

@@ -1,42 +1,49 @@
 """A batch taken apart into requests of NumPy arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
+import attrs
 import numpy as np
 import torch
 from attrs import frozen
 from torch import Tensor
 
-from ....core.batch import VerifyBatch
+from ....core.batch import SampleBatch, VerifyBatch
+from ....core.output import Status
 from ....core.sampling_params import Recipe
 from ....core.sampling_tensors import RecipeTensors, SamplingTensors
-from ....core.token_counts import TokenCounts
 from .filters import Flags
 from .law import Adjustments, Integers
-from .noise import Floats
+from .noise import TARGET, Floats
+
+NO_DRAFT = np.zeros(0, dtype=np.int64)
 
 
-@frozen(eq=False)
+@frozen(eq=False, kw_only=True)
 class RequestInputs:
-    """One request's share of a batch.
+    """One request's share of a batch. A plain draw is a verification without a draft.
 
     Attributes:
         target_logits: [K + 1, V], raw.
+        target_ids: [V], what the entries of a row stand for; None for their places.
+        vocab_size: how many ids those belong to.
         draft_token_ids: [K] as they came, bad ones too.
         draft_logits: [K, draft V], raw; None if the draft is one-hot.
         draft_to_target: [draft V], the target id of each draft id.
-        first_position: what the first row decides.
+        first_position, first_index: position and draft index of the first row's noise.
+        stream: of the noise of tokens that are drawn from a row.
         seed: 64 bits.
         recipe, draft_recipe: from logits to p and q.
         adjustments: bias and penalties.
         in_prompt, output_counts: [V], what penalties count.
+        invalid: the status of a row that cannot be used.
+        bonus_name: what the token behind an accepted draft is called.
     """
 
     target_logits: Floats
-    draft_token_ids: Integers
-    draft_logits: Floats | None
-    draft_to_target: Integers
+    vocab_size: int
     first_position: int
     seed: int
     recipe: Recipe
@@ -44,100 +51,125 @@ class RequestInputs:
     adjustments: Adjustments
     in_prompt: Flags
     output_counts: Integers
-
-    @property
-    def vocab_size(self) -> int:
-        """The target's V."""
-        return int(self.target_logits.shape[1])
+    target_ids: Integers | None = None
+    draft_token_ids: Integers = NO_DRAFT
+    draft_logits: Floats | None = None
+    draft_to_target: Integers = NO_DRAFT
+    first_index: int = 1
+    stream: int = TARGET
+    invalid: Status = Status.TARGET_LOGITS_INVALID
+    bonus_name: str = "bonus token"
 
 
 def split_verify(batch: VerifyBatch, params: SamplingTensors) -> list[RequestInputs]:
     """The requests of a batch, in its order."""
-    logits, starts = floats(batch.target_logits), batch.cu_num_logits.tolist()
-    draft = None if batch.draft_logits is None else floats(batch.draft_logits)
+    logits, drafted = _floats(batch.target_logits), _integers(batch.draft_token_ids)
+    draft = None if batch.draft_logits is None else _floats(batch.draft_logits)
     width = batch.vocab_size if draft is None else draft.shape[-1]
-    draft_token_ids = batch.draft_token_ids.cpu().numpy().astype(np.int64)
-    slots = slots_of(batch.slot_ids, batch.num_reqs)
-    positions, recipes = batch.positions.tolist(), recipes_of(params.target)
-    draft_recipes, adjustments = recipes_of(params.draft), adjustments_of(params)
     requests = []
-    for request, (start, end) in enumerate(pairwise(starts)):
-        count, slot = end - start - 1, slots[request]
-        in_prompt, counts = seen(batch.token_counts, slot, batch.vocab_size)
+    starts = pairwise(batch.cu_num_logits.tolist())
+    for request, ((start, end), slot) in enumerate(zip(starts, _slots(batch), strict=True)):
+        count = end - start - 1
         requests.append(
             RequestInputs(
                 target_logits=logits[start:end],
-                draft_token_ids=draft_token_ids[request, :count],
+                vocab_size=batch.vocab_size,
+                draft_token_ids=drafted[request, :count],
                 draft_logits=None if draft is None else draft[slot, :count],
-                draft_to_target=id_map(batch.draft_to_target, width),
-                first_position=positions[request],
-                seed=seeds_of(params)[request],
-                recipe=recipes[request],
-                draft_recipe=draft_recipes[request],
-                adjustments=adjustments[request],
-                in_prompt=in_prompt,
-                output_counts=counts,
+                draft_to_target=_id_map(batch.draft_to_target, width),
+                **_asked(batch, params, request, slot),
             )
         )
     return requests
 
 
-def floats(tensor: Tensor) -> Floats:
-    """The same numbers in float64 on the host."""
-    return tensor.detach().to("cpu", torch.float64).numpy()
+def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[RequestInputs]:
+    """The rows of a batch, in its order."""
+    logits = _floats(batch.logits)
+    requests = [
+        RequestInputs(
+            target_logits=logits[request : request + 1],
+            vocab_size=batch.target_vocab_size or logits.shape[1],
+            bonus_name="drawn token",
+            **_asked(batch, params, request, slot),
+        )
+        for request, slot in enumerate(_slots(batch))
+    ]
+    if batch.draft_index is None:
+        return requests
+    return [_as_draft(each, batch, batch.draft_index) for each in requests]
 
 
-def slots_of(slot_ids: Tensor | None, num_reqs: int) -> Sequence[int]:
+def _as_draft(inputs: RequestInputs, batch: SampleBatch, index: int) -> RequestInputs:
+    """The draft has its own recipe and ids, and neither bias nor penalties."""
+    return attrs.evolve(
+        inputs,
+        target_ids=_id_map(batch.draft_to_target, batch.logits.shape[1]),
+        first_index=index,
+        stream=int(batch.stream),
+        recipe=inputs.draft_recipe,
+        adjustments=Adjustments(),
+        invalid=Status.DRAFT_LOGITS_INVALID,
+    )
+
+
+def _slots(batch: VerifyBatch | SampleBatch) -> list[int]:
     """Where each request lives in caches."""
-    if slot_ids is None:
-        return range(num_reqs)
-    slots: list[int] = slot_ids.tolist()
+    slots: list[int]
+    slots = [*range(batch.num_reqs)] if batch.slot_ids is None else batch.slot_ids.tolist()
     return slots
 
 
-def id_map(draft_to_target: Tensor | None, draft_vocab_size: int) -> Integers:
-    """The target id of each draft id."""
-    if draft_to_target is None:
-        return np.arange(draft_vocab_size)
-    return draft_to_target.cpu().numpy()
-
-
-def seeds_of(params: SamplingTensors) -> list[int]:
-    """The seeds as they were before two's complement."""
-    return [seed % 2**64 for seed in params.seeds.tolist()]
-
-
-def recipes_of(recipes: RecipeTensors) -> list[Recipe]:
-    """The numbers that float32 tensors hold, request by request."""
-    columns = (recipes.temperature, recipes.min_p, recipes.top_k, recipes.top_p)
-    return [
-        Recipe(temperature=temperature, min_p=min_p, top_k=top_k, top_p=top_p)
-        for temperature, min_p, top_k, top_p in zip(*(c.tolist() for c in columns), strict=True)
-    ]
-
-
-def adjustments_of(params: SamplingTensors) -> list[Adjustments]:
-    """Bias and penalties, request by request."""
-    biases: list[dict[int, float]] = [{} for _ in range(params.num_reqs)]
-    if params.bias is not None:
-        rows = zip(params.bias.token_ids.tolist(), params.bias.values.tolist(), strict=True)
-        biases = [
-            {token_id: value for token_id, value in zip(*row, strict=True) if token_id >= 0}
-            for row in rows
-        ]
-    if params.penalties is None:
-        return [Adjustments(bias) for bias in biases]
-    penalties = params.penalties
-    columns = (penalties.repetition, penalties.presence, penalties.frequency)
-    values = zip(biases, *(column.tolist() for column in columns), strict=True)
-    return [Adjustments(*value) for value in values]
-
-
-def seen(counts: TokenCounts | None, slot: int, vocab_size: int) -> tuple[Flags, Integers]:
-    """What a slot's penalties count: prompt flags and output counts, [V] each."""
-    if counts is None:
-        return np.zeros(vocab_size, dtype=bool), np.zeros(vocab_size, dtype=np.int64)
-    return (
-        counts.prompt_mask[slot].cpu().numpy(),
-        counts.output_counts[slot].cpu().numpy().astype(np.int64),
+def _asked(
+    batch: VerifyBatch | SampleBatch, params: SamplingTensors, request: int, slot: int
+) -> dict[str, Any]:
+    """What a request wants and what was counted of it, whatever is to be drawn."""
+    width = (
+        batch.target_logits.shape[1] if isinstance(batch, VerifyBatch) else batch.logits.shape[1]
     )
+    counts = batch.token_counts
+    return {
+        "first_position": int(batch.positions[request]),
+        # As they were before two's complement.
+        "seed": int(params.seeds[request]) % 2**64,
+        "recipe": _recipe(params.target, request),
+        "draft_recipe": _recipe(params.draft, request),
+        "adjustments": _adjustments(params, request),
+        "in_prompt": np.zeros(width, bool) if counts is None else counts.prompt_mask[slot].numpy(),
+        "output_counts": np.zeros(width, np.int64)
+        if counts is None
+        else _integers(counts.output_counts[slot]),
+    }
+
+
+def _floats(tensor: Tensor) -> Floats:
+    return tensor.detach().to("cpu", torch.float64).numpy()
+
+
+def _integers(tensor: Tensor) -> Integers:
+    return tensor.cpu().numpy().astype(np.int64)
+
+
+def _id_map(draft_to_target: Tensor | None, draft_vocab_size: int) -> Integers:
+    """The target id of each draft id."""
+    return np.arange(draft_vocab_size) if draft_to_target is None else _integers(draft_to_target)
+
+
+def _recipe(recipes: RecipeTensors, request: int) -> Recipe:
+    """The numbers that float32 tensors hold."""
+    names = ("temperature", "min_p", "top_k", "top_p")
+    return Recipe(**{name: getattr(recipes, name)[request].item() for name in names})
+
+
+def _adjustments(params: SamplingTensors, request: int) -> Adjustments:
+    bias = dict(_bias(params, request))
+    if params.penalties is None:
+        return Adjustments(bias)
+    names = ("repetition", "presence", "frequency")
+    return Adjustments(bias, *(getattr(params.penalties, n)[request].item() for n in names))
+
+
+def _bias(params: SamplingTensors, request: int) -> Iterator[tuple[int, float]]:
+    if params.bias is not None:
+        ids, values = (row[request].tolist() for row in (params.bias.token_ids, params.bias.values))
+        yield from ((token_id, v) for token_id, v in zip(ids, values, strict=True) if token_id >= 0)

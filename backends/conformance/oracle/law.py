@@ -9,7 +9,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
-from .filters import Flags, Support, kept
+from .filters import Flags, Support
 from .noise import Floats
 
 TOLERANCE = 1e-5
@@ -123,23 +123,21 @@ def law_of(logits: Floats, recipe: Recipe) -> Law:
     if recipe.temperature == 0:
         return one_hot(int(logits.argmax()), len(logits))
     scaled = relative(logits) / recipe.temperature
-    keep = kept(scaled, recipe)
-    log_weights = np.where(keep, scaled, -np.inf)
+    kept = Support.of(logits, scaled, np.zeros_like(scaled), recipe, 0.0).exact
+    log_weights = np.where(kept, scaled, -np.inf)
     log_p = log_weights - log_sum(log_weights)
 
     def bounds(tolerance: float) -> Bounds:
         slack = np.where(np.isfinite(scaled), tolerance * ROUNDING * abs(scaled), 0.0)
-        support = Support.of(scaled, slack, recipe, tolerance)
+        support = Support.of(logits, scaled, slack, recipe, tolerance)
         if support.possible.sum() == 1:
             return Bounds(log_p, log_p)
         low = np.where(support.certain, scaled - slack, -np.inf)
         high = np.where(support.possible, scaled + slack, -np.inf)
         least, most = log_sum(low), log_sum(high)
         # Half of the tolerance on each side of a comparison.
-        highest_share = np.where(support.possible, high + tolerance / 2, -np.inf) - max(
-            least, LEAST
-        )
-        return Bounds(low - most - tolerance / 2, np.minimum(highest_share, 0.0))
+        highest_share = np.minimum(high + tolerance / 2 - max(least, LEAST), 0.0)
+        return Bounds(low - most - tolerance / 2, highest_share)
 
     return Law(log_p, bounds)
 

@@ -17,11 +17,13 @@ class RowLogprobs:
         values: [V].
         doubted: [V], tokens that a filter may keep or cut by a hair.
         logits: [V], what they were made of.
+        is_filtered: whether filters may have cut tokens.
     """
 
     values: Floats
     doubted: Flags
     logits: Floats
+    is_filtered: bool = False
 
     @classmethod
     def of(cls, raw: Floats, logits: Floats, recipe: Recipe, *, processed: bool) -> "RowLogprobs":
@@ -32,7 +34,8 @@ class RowLogprobs:
         if recipe.temperature == 0:
             return cls(_log_softmax(logits), nothing, logits)
         law = law_of(logits, recipe)
-        return cls(law.log_p, law.doubted() if recipe.has_filters else nothing, logits)
+        doubted = law.doubted() if recipe.has_filters else nothing
+        return cls(law.log_p, doubted, logits, recipe.has_filters)
 
     @property
     def most_likely(self) -> list[int]:
@@ -54,10 +57,16 @@ class RowLogprobs:
         return abs(float(values[0] - values[1]))
 
     def are_level(self, token_id: int, other: int) -> bool:
-        """Whether either may come first: different logits that are kept and weigh the same."""
+        """Whether either may come first: different logits of one weight that no filter cut.
+
+        Where a row spans more than float32 can, several weigh nothing.
+        """
         pair = [token_id, other]
-        differ = self.logits[token_id] != self.logits[other]
-        return bool(differ and np.isfinite(self.values[pair]).all() and self.gap(*pair) == 0)
+        if np.isfinite(self.values[pair]).all():
+            differ = self.logits[token_id] != self.logits[other]
+        else:
+            differ = not self.is_filtered
+        return bool(differ and self.gap(*pair) == 0)
 
     def tolerance(self, token_id: int) -> float:
         """How far off a float32 logprob may be."""

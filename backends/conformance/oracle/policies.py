@@ -1,11 +1,13 @@
-"""Every policy once more, from the text of the contract: its verdicts and its residuals.
+"""Every policy once more, from the text of the contract: one row of `RULES` each.
 
 It reads the parameters of `acceptor.core.policies` and calls none of their methods.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from attrs import field, frozen
@@ -21,10 +23,10 @@ from ....core.policies import (
     Synthetic,
     Typical,
 )
+from .block import block_verdict, scaled_residual
 from .filters import Flags
 from .law import Law
-from .noise import Floats
-from .residual import Scale, log_difference, residual
+from .residual import residual
 from .verdict import (
     Possible,
     Verdict,
@@ -66,8 +68,9 @@ def entropy_width(law: Law, tolerance: float) -> float:
     return width + (doubted * (2 + abs(math.log(doubted)) + entropy(law)) if doubted else 0.0)
 
 
-def typical_tokens(law: Law, policy: Typical) -> Accepted:
+def _typical_tokens(view: RequestView, policy: Typical, row: int) -> Accepted:
     """p > min(epsilon, delta exp(-H))."""
+    law = view.target_laws[row]
 
     def edge(shift: float) -> float:
         return min(policy.epsilon, policy.delta * math.exp(shift - entropy(law)))
@@ -80,8 +83,9 @@ def typical_tokens(law: Law, policy: Typical) -> Accepted:
     return Accepted(law.log_p > _log(edge(0.0)), doubted)
 
 
-def relaxed_tokens(law: Law, policy: RelaxedTopN) -> Accepted:
+def _relaxed_tokens(view: RequestView, policy: RelaxedTopN, row: int) -> Accepted:
     """The n most likely, ties included, that are at most delta less likely than the first."""
+    law = view.target_laws[row]
     p = np.exp(law.log_p)
     nth = np.sort(law.log_p)[::-1][min(policy.top_n, len(p)) - 1]
     edge = p.max() - policy.delta
@@ -105,120 +109,7 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 else -math.inf
 
 
-def total_variation(p: Law, q: Law, accepted: Flags) -> float:
-    """Between p and the law q a + p (1 - sum(q a))."""
-    survived = np.exp(q.log_p) * accepted
-    return float(abs(survived - np.exp(p.log_p) * survived.sum()).sum() / 2)
-
-
-def block_verdict(view: RequestView, row: int) -> Verdict:
-    """Whether u < h for draft token row + 1."""
-    count = row + 1
-
-    def bounds(tolerance: float) -> tuple[float, float]:
-        least, most = _product_bounds(view, count, tolerance)
-        low = _log_h(view, count, least, partial(_least_left, tolerance=tolerance))
-        return low, _log_h(view, count, most, partial(_most_left, tolerance=tolerance))
-
-    exact = _log_h(view, count, _product(view, count, log_ratio), _left)
-    return below(math.log(view.uniforms[row]), exact, bounds)
-
-
-def scaled_residual(view: RequestView, row: int) -> Law:
-    """max(P p - q, 0) after the first `row` draft tokens were accepted."""
-    scale = Scale(_product(view, row, log_ratio), partial(_product_bounds, view, row))
-    return residual(view.target_laws[row], view.draft_laws[row], view.drafts[row], scale)
-
-
-def _product_bounds(view: RequestView, count: int, tolerance: float) -> tuple[float, float]:
-    return (
-        _product(view, count, partial(least_log_ratio, tolerance=tolerance)),
-        _product(view, count, partial(greatest_log_ratio, tolerance=tolerance)),
-    )
-
-
-def _product(view: RequestView, count: int, ratio_of: Callable[[Law, Law, int], float]) -> float:
-    """log P_count."""
-    product = 0.0
-    for row, drafted in enumerate(view.drafts[:count]):
-        if product == -math.inf:
-            break
-        ratio = ratio_of(view.target_laws[row], view.draft_laws[row], drafted)
-        product = min(0.0, product + ratio)
-    return product
-
-
-def _log_h(
-    view: RequestView, count: int, log_product: float, left_of: Callable[[Law, Law, float], Floats]
-) -> float:
-    if count == len(view.drafts):
-        return log_product
-    left = left_of(view.target_laws[count], view.draft_laws[count], log_product)
-    mass, rest = float(np.exp(left).sum()), -math.expm1(log_product)
-    if mass == 0:
-        return 0.0 if rest == 0 else -math.inf
-    return math.log(mass) - math.log(mass + rest)
-
-
-def _left(p: Law, q: Law, log_product: float) -> Floats:
-    return log_difference(log_product + p.log_p, q.log_p)
-
-
-def _least_left(p: Law, q: Law, log_product: float, tolerance: float) -> Floats:
-    return log_difference(log_product + p.bounds(tolerance).low, q.bounds(tolerance).high)
-
-
-def _most_left(p: Law, q: Law, log_product: float, tolerance: float) -> Floats:
-    return log_difference(log_product + p.bounds(tolerance).high, q.bounds(tolerance).low)
-
-
-def verdict_of(view: RequestView, policy: Policy, row: int) -> Verdict:
-    """Whether the policy accepts draft token row + 1, by its own test alone."""
-    match policy:
-        case Strict():
-            return matches(view, row)
-        case Probabilistic():
-            return _ratio_verdict(view, row)
-        case Block():
-            return block_verdict(view, row)
-        case Synthetic():
-            return _synthetic_verdict(view, policy, row)
-        case Typical() | RelaxedTopN():
-            return _membership(accepted_tokens(view, policy, row), view.drafts[row])
-        case Fly():
-            return matches(view, row) | forgiven(view, policy, row)
-    raise UnavailableError(f"policy: expected one that the oracle knows, got {policy!r}")
-
-
-def residual_of(view: RequestView, policy: Policy, row: int) -> Law | None:
-    """What a rejection at the row draws from; None if the target's own sample stands."""
-    match policy:
-        case Probabilistic():
-            return residual(view.target_laws[row], view.draft_laws[row], view.drafts[row])
-        case Block():
-            return scaled_residual(view, row)
-    return None
-
-
-def uses_draft_law(policy: Policy) -> bool:
-    """Whether the policy looks at draft logits, so that bad ones stop a request."""
-    return not isinstance(policy, Strict | Synthetic)
-
-
-def takes_last_success(policy: Policy) -> bool:
-    """Whether a later success redeems an earlier failure."""
-    return isinstance(policy, Block)
-
-
-def accepted_tokens(view: RequestView, policy: Typical | RelaxedTopN, row: int) -> Accepted:
-    """Which tokens would survive at a row."""
-    law = view.target_laws[row]
-    if isinstance(policy, Typical):
-        return typical_tokens(law, policy)
-    return relaxed_tokens(law, policy)
-
-
-def matches(view: RequestView, row: int) -> Verdict:
+def _matches(view: RequestView, _: Policy, row: int) -> Verdict:
     """Whether the draft token is the target's own sample."""
     sample, drafted = view.samples[row], view.drafts[row]
     equal = sample.token_id == drafted
@@ -230,7 +121,7 @@ def matches(view: RequestView, row: int) -> Verdict:
     return Verdict(equal, possible)
 
 
-def forgiven(view: RequestView, policy: Fly, row: int) -> Verdict:
+def _forgiven(view: RequestView, policy: Fly, row: int) -> Verdict:
     """Whether the target is undecided at the row and the window after it matches."""
     law, edge = view.target_laws[row], policy.min_entropy * math.log(view.inputs.vocab_size)
     nats = entropy(law)
@@ -242,11 +133,11 @@ def forgiven(view: RequestView, policy: Fly, row: int) -> Verdict:
     undecided = Verdict(nats >= edge, possible)
     for ahead in range(row + 1, row + 1 + policy.window):
         exists = ahead < len(view.drafts)
-        undecided &= matches(view, ahead) if exists else certainly(accepted=False)
+        undecided &= _matches(view, policy, ahead) if exists else certainly(accepted=False)
     return undecided
 
 
-def _ratio_verdict(view: RequestView, row: int) -> Verdict:
+def _ratio_verdict(view: RequestView, _: Probabilistic, row: int) -> Verdict:
     asked = (view.target_laws[row], view.draft_laws[row], view.drafts[row])
 
     def bounds(tolerance: float) -> tuple[float, float]:
@@ -267,7 +158,13 @@ def _synthetic_verdict(view: RequestView, policy: Synthetic, row: int) -> Verdic
     return below(math.log(view.uniforms[row]), threshold, bounds)
 
 
-def _membership(accepted: Accepted, drafted: int) -> Verdict:
+def _membership(
+    view: RequestView,
+    policy: Any,
+    row: int,
+    tokens: Callable[[RequestView, Any, int], Accepted],
+) -> Verdict:
+    accepted, drafted = tokens(view, policy, row), view.drafts[row]
     exact = bool(accepted.exact[drafted])
 
     def possible(tolerance: float) -> Possible:
@@ -275,3 +172,82 @@ def _membership(accepted: Accepted, drafted: int) -> Verdict:
         return Possible(exact or doubted, not exact or doubted)
 
     return Verdict(exact, possible)
+
+
+def _fly_verdict(view: RequestView, policy: Fly, row: int) -> Verdict:
+    return _matches(view, policy, row) | _forgiven(view, policy, row)
+
+
+def _all_or_none(view: RequestView, policy: Fly, row: int) -> Accepted:
+    forgiven = _forgiven(view, policy, row)
+
+    def doubted(tolerance: float) -> Flags:
+        possible = forgiven.possible(tolerance)
+        return np.full(view.inputs.vocab_size, possible.accept and possible.reject)
+
+    return Accepted(np.full(view.inputs.vocab_size, forgiven.accepted), doubted)
+
+
+def _plain_residual(view: RequestView, row: int) -> Law:
+    return residual(view.target_laws[row], view.draft_laws[row], view.drafts[row])
+
+
+@frozen
+class PolicyRule:
+    """What the contract says of one policy.
+
+    Attributes:
+        verdict: whether it accepts the draft token at a row, by that token's test alone.
+        uses_draft_law: whether it looks at draft logits, so that bad ones stop a request.
+        takes_last_success: whether a later success redeems an earlier failure.
+        stays_when_greedy: whether it decides at temperature 0, where others are strict.
+        residual: what a rejection draws from; None if the target's own sample stands.
+        accepted: which tokens would survive at a row, for lossy policies that report it.
+        turns_on_even_laws: whether even laws lie on its edge. Rounding alone decides there, alike
+            for all requests of a batch, and nobody is right.
+    """
+
+    verdict: Callable[[RequestView, Any, int], Verdict]
+    uses_draft_law: bool = True
+    takes_last_success: bool = False
+    stays_when_greedy: bool = False
+    residual: Callable[[RequestView, int], Law] | None = None
+    accepted: Callable[[RequestView, Any, int], Accepted] | None = None
+    turns_on_even_laws: Callable[[Any], bool] = lambda _: False
+
+
+def _by_membership(
+    tokens: Callable[[RequestView, Any, int], Accepted],
+    turns_on_even_laws: Callable[[Any], bool] = lambda _: False,
+) -> PolicyRule:
+    verdict = partial(_membership, tokens=tokens)
+    return PolicyRule(verdict, accepted=tokens, turns_on_even_laws=turns_on_even_laws)
+
+
+# The entropy of an even law is the logarithm of its size: so is what two of them compare it with.
+RULES: Mapping[type, PolicyRule] = MappingProxyType(
+    {
+        Strict: PolicyRule(_matches, uses_draft_law=False),
+        Probabilistic: PolicyRule(_ratio_verdict, residual=_plain_residual),
+        Block: PolicyRule(block_verdict, takes_last_success=True, residual=scaled_residual),
+        Synthetic: PolicyRule(_synthetic_verdict, uses_draft_law=False, stays_when_greedy=True),
+        Typical: _by_membership(_typical_tokens, lambda policy: policy.delta == 1),
+        RelaxedTopN: _by_membership(_relaxed_tokens),
+        Fly: PolicyRule(
+            _fly_verdict,
+            accepted=_all_or_none,
+            turns_on_even_laws=lambda policy: policy.min_entropy == 1,
+        ),
+    }
+)
+
+
+def rule_of(policy: Policy) -> PolicyRule:
+    """The row of a policy's class.
+
+    Raises:
+        UnavailableError: the oracle does not know it.
+    """
+    if type(policy) not in RULES:
+        raise UnavailableError(f"policy: expected one that the oracle knows, got {policy!r}")
+    return RULES[type(policy)]

@@ -6,20 +6,12 @@ import numpy as np
 from attrs import field, frozen
 
 from ....core.output import Status
-from ....core.policies import Fly, Policy, RelaxedTopN, Strict, Synthetic, Typical
+from ....core.policies import Policy, Strict
 from .inputs import RequestInputs
 from .law import TOLERANCE
 from .logprobs import RowLogprobs
 from .noise import RECOVER
-from .policies import (
-    accepted_tokens,
-    forgiven,
-    residual_of,
-    takes_last_success,
-    total_variation,
-    uses_draft_law,
-    verdict_of,
-)
+from .policies import Accepted, PolicyRule, rule_of
 from .race import Draw, PerRow
 from .verdict import Verdict
 from .view import RequestView
@@ -31,7 +23,7 @@ class RequestOracle:
 
     Attributes:
         inputs: what the models said.
-        asked: the policy of the batch; at temperature 0 all but the synthetic one are strict.
+        asked: the policy of the batch; at temperature 0 most are strict.
     """
 
     inputs: RequestInputs = field(eq=False)
@@ -41,17 +33,17 @@ class RequestOracle:
     def policy(self) -> Policy:
         """The policy that decides."""
         greedy = self.inputs.recipe.temperature == 0
-        return Strict() if greedy and not isinstance(self.asked, Synthetic) else self.asked
+        return Strict() if greedy and not rule_of(self.asked).stays_when_greedy else self.asked
 
     @property
-    def is_strict(self) -> bool:
-        """Whether draft tokens are held against the target's own samples."""
-        return isinstance(self.policy, Strict)
+    def rule(self) -> PolicyRule:
+        """What the contract says of it."""
+        return rule_of(self.policy)
 
     @cached_property
     def view(self) -> RequestView:
         """The part that can be verified."""
-        return RequestView(self.inputs, uses_draft_law(self.policy))
+        return RequestView(self.inputs, self.rule.uses_draft_law)
 
     @property
     def num_draft_tokens(self) -> int:
@@ -61,13 +53,13 @@ class RequestOracle:
     @cached_property
     def verdicts(self) -> PerRow[Verdict]:
         """Each draft token's own test."""
-        return PerRow(lambda row: verdict_of(self.view, self.policy, row))
+        return PerRow(lambda row: self.rule.verdict(self.view, self.policy, row))
 
     @cached_property
     def num_accepted(self) -> int:
         """Without the final token."""
         rows = range(self.num_draft_tokens)
-        if takes_last_success(self.policy):
+        if self.rule.takes_last_success:
             return max((row + 1 for row in rows if self.verdicts[row].accepted), default=0)
         failures = (row for row in rows if not self.verdicts[row].accepted)
         return next(failures, self.num_draft_tokens)
@@ -80,10 +72,9 @@ class RequestOracle:
     def _final(self, num_accepted: int) -> Draw | None:
         if num_accepted == self.num_draft_tokens:
             return self.view.samples[num_accepted] if self.view.stop is Status.OK else None
-        left = residual_of(self.view, self.policy, num_accepted)
-        if left is None:
+        if self.rule.residual is None:
             return self.view.samples[num_accepted]
-        return self.view.draw(left, RECOVER, num_accepted)
+        return self.view.draw(self.rule.residual(self.view, num_accepted), RECOVER, num_accepted)
 
     def status(self, num_accepted: int) -> Status:
         """Bad ids are always told, a bad row only if it was needed."""
@@ -91,17 +82,13 @@ class RequestOracle:
         return self.view.id_status | (self.view.stop if stopped else Status.OK)
 
     @property
-    def num_tested(self) -> int:
-        """How many draft tokens' tests decide."""
-        last = self.num_draft_tokens
-        return last if takes_last_success(self.policy) else min(self.num_accepted + 1, last)
-
-    @property
     def num_decisions(self) -> int:
         """Tests of draft tokens and levels of races; a strict test is its row's race."""
-        final, tested = self.finals[self.num_accepted], range(self.num_tested)
-        tests = [self.view.samples[row].num_races if self.is_strict else 1 for row in tested]
-        return sum(tests) + (0 if final is None else final.num_races)
+        final, last = self.finals[self.num_accepted], self.num_draft_tokens
+        num_tests = last if self.rule.takes_last_success else min(self.num_accepted + 1, last)
+        if isinstance(self.policy, Strict):
+            num_tests = sum(self.view.samples[row].num_races for row in range(num_tests))
+        return num_tests + (0 if final is None else final.num_races)
 
     def row_logprobs(self, row: int, *, processed: bool) -> RowLogprobs:
         """Logprobs of the row that decides a place."""
@@ -109,27 +96,24 @@ class RequestOracle:
         return RowLogprobs.of(raw, adjusted, self.inputs.recipe, processed=processed)
 
     def total_variation(self, row: int) -> float:
-        """What a lossy policy caused at a decided row."""
-        if row >= self.num_draft_tokens:
+        """What a lossy policy caused: between p and the law q a + p (1 - sum(q a))."""
+        accepted = self._accepted(row)
+        if accepted is None:
             return 0.0
-        match self.policy:
-            case Typical() | RelaxedTopN():
-                accepted = accepted_tokens(self.view, self.policy, row).exact
-            case Fly():
-                everything = forgiven(self.view, self.policy, row).accepted
-                accepted = np.full(self.inputs.vocab_size, everything)
-            case _:
-                return 0.0
-        return total_variation(self.view.target_laws[row], self.view.draft_laws[row], accepted)
+        p, q = self.view.target_laws[row], self.view.draft_laws[row]
+        survived = np.exp(q.log_p) * accepted.exact
+        return float(abs(survived - np.exp(p.log_p) * survived.sum()).sum() / 2)
 
     def total_variation_width(self, row: int) -> float:
         """How far off a backend may be because rounding decides what is accepted or kept."""
+        accepted = self._accepted(row)
+        if accepted is None:
+            return 0.0
         p, q = self.view.target_laws[row], self.view.draft_laws[row]
-        width = 2 * (p.doubted_mass + q.doubted_mass)
-        if isinstance(self.policy, Typical | RelaxedTopN):
-            doubted = accepted_tokens(self.view, self.policy, row).doubted(TOLERANCE)
-            return width + float(np.exp(q.log_p[doubted]).sum())
-        if isinstance(self.policy, Fly):
-            possible = forgiven(self.view, self.policy, row).possible(TOLERANCE)
-            return width + float(possible.accept and possible.reject)
-        return 0.0
+        doubted = np.exp(q.log_p[accepted.doubted(TOLERANCE)]).sum()
+        return 2 * (p.doubted_mass + q.doubted_mass) + float(doubted)
+
+    def _accepted(self, row: int) -> Accepted | None:
+        if row >= self.num_draft_tokens or self.rule.accepted is None:
+            return None
+        return self.rule.accepted(self.view, self.policy, row)

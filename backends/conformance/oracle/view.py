@@ -8,7 +8,7 @@ from attrs import field, frozen
 from ....core.output import Status
 from .inputs import RequestInputs
 from .law import Law, adjust, is_usable, law_of, one_hot, place
-from .noise import TARGET, Floats, Noise
+from .noise import Floats, Noise
 from .race import Draw, PerRow
 
 
@@ -53,7 +53,7 @@ class RequestView:
         """Why nothing can be drawn behind the draft; OK if it can."""
         row = len(self.drafts)
         if not is_usable(self.target_rows[row]):
-            return Status.TARGET_LOGITS_INVALID
+            return self.inputs.invalid
         return Status.OK if row == len(self.named_drafts) else Status.DRAFT_LOGITS_INVALID
 
     def _is_row_usable(self, row: int) -> bool:
@@ -68,7 +68,7 @@ class RequestView:
     @cached_property
     def target_laws(self) -> PerRow[Law]:
         """p at each row."""
-        return PerRow(lambda row: law_of(self.target_rows[row], self.inputs.recipe))
+        return PerRow(self._target_law)
 
     @cached_property
     def draft_laws(self) -> PerRow[Law]:
@@ -78,7 +78,7 @@ class RequestView:
     @cached_property
     def samples(self) -> PerRow[Draw]:
         """The target's own sample at each row."""
-        return PerRow(lambda row: self.draw(self.target_laws[row], TARGET, row))
+        return PerRow(lambda row: self.draw(self.target_laws[row], self.inputs.stream, row))
 
     @cached_property
     def uniforms(self) -> Floats:
@@ -92,13 +92,19 @@ class RequestView:
 
     def draw(self, law: Law, stream: int, row: int) -> Draw:
         """One token for a row."""
-        return Draw(law, self.noise, (stream, self.inputs.first_position + row, row + 1))
+        inputs = self.inputs
+        key = (stream, inputs.first_position + row, inputs.first_index + row)
+        return Draw(law, self.noise, key)
 
     def _adjusted(self, row: int) -> Floats:
         inputs = self.inputs
         counts = inputs.output_counts.copy()
         np.add.at(counts, self.named_drafts[:row], 1)
         return adjust(inputs.target_logits[row], inputs.adjustments, inputs.in_prompt, counts)
+
+    def _target_law(self, row: int) -> Law:
+        law, ids = law_of(self.target_rows[row], self.inputs.recipe), self.inputs.target_ids
+        return law if ids is None else place(law, ids, self.inputs.vocab_size)
 
     def _draft_law(self, row: int) -> Law:
         inputs, logits = self.inputs, self._draft_row(row)
