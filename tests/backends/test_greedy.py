@@ -1,10 +1,9 @@
 """Temperature 0: the argmax, the lowest id on a tie, and no softmax for anybody's sake."""
 
+from typing import Any
+
 import pytest
 import torch
-from attrs import evolve
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from acceptor.backends import load_sampler
 from acceptor.core import (
@@ -18,9 +17,8 @@ from acceptor.core import (
     Strict,
     Synthetic,
 )
+from kit.answers import answers, batch_of, request_of
 from kit.operators import OperatorLog
-from kit.requests import Layout, Request, answers, verify_batch
-from kit.strategies import batches, recipes
 
 SAMPLER = load_sampler("reference")
 LOSSLESS: list[Policy] = [Strict(), Strict(coupled=True), Probabilistic(), Block()]
@@ -40,52 +38,22 @@ SOFTMAX_LIKE = {
 }
 
 
-def greedy(request: Request, draft: Recipe | None = None) -> Request:
-    return evolve(request, params=evolve(request.params, temperature=0.0, draft=draft))
-
-
-@by_policy
-@settings(max_examples=15)
-@given(batches(bad=False), recipes(), st.booleans())
-def test_drafts_survive_iff_they_are_the_argmax(
-    policy: Policy, requests: list[Request], draft: Recipe, one_hot: bool
-) -> None:
-    requests = [greedy(request, draft) for request in requests]
-    plain = [evolve(r, params=SamplingParams(seed=r.params.seed, temperature=0)) for r in requests]
-    for request, answer in zip(
-        plain, answers(SAMPLER, plain, policy, Layout(one_hot_drafts=one_hot)), strict=True
-    ):
-        argmax = [row.tolist().index(row.amax()) for row in request.target_logits]
-        drafts = request.draft_token_ids
-        num_accepted = 0
-        while num_accepted < len(drafts) and drafts[num_accepted] == argmax[num_accepted]:
-            num_accepted += 1
-        assert answer.num_accepted == num_accepted
-        assert list(answer.token_ids) == argmax[: num_accepted + 1]
-
-
-def greedy_batch(num_reqs: int = 3) -> list[Request]:
-    generator = torch.Generator().manual_seed(6)
-    return [
-        Request(
-            params=SamplingParams(seed=seed, temperature=0.0, top_p=0.5, top_k=3, min_p=0.1),
-            target_logits=torch.randn(4, VOCAB_SIZE, generator=generator),
-            draft_token_ids=(1, 2, 3),
-            draft_logits=torch.randn(3, VOCAB_SIZE, generator=generator),
-        )
-        for seed in range(num_reqs)
-    ]
+def verified(policy: Policy, **params: Any) -> OperatorLog:
+    """What a verification of three requests calls."""
+    noise = torch.Generator().manual_seed(6)
+    rows = [torch.randn(7, VOCAB_SIZE, generator=noise).split([4, 3]) for _ in range(3)]
+    batch = batch_of([request_of((1, 2, 3), *pair, **params) for pair in rows])
+    log = OperatorLog()
+    with log:
+        SAMPLER.verify(*batch, policy)
+    return log
 
 
 @pytest.mark.parametrize(
     "policy", [*LOSSLESS, Synthetic((0.5, 0.5))], ids=lambda policy: policy.name
 )
 def test_an_all_greedy_verification_computes_no_softmax(policy: Policy) -> None:
-    requests = greedy_batch()
-    batch = verify_batch(requests, Layout())
-    params = SamplingTensors.stack([request.params for request in requests])
-    with OperatorLog() as log:
-        SAMPLER.verify(batch, params, policy)
+    log = verified(policy, temperature=0.0, top_p=0.5, top_k=3, min_p=0.1)
     assert "argmax" in log.names()
     assert over_the_vocabulary(log).isdisjoint(SOFTMAX_LIKE)
 
@@ -105,12 +73,7 @@ def test_all_greedy_drawing_computes_no_softmax(draft_index: int | None) -> None
 
 
 def test_the_log_would_show_a_softmax() -> None:
-    requests = [evolve(request, params=SamplingParams(seed=1)) for request in greedy_batch()]
-    batch = verify_batch(requests, Layout())
-    params = SamplingTensors.stack([request.params for request in requests])
-    with OperatorLog() as log:
-        SAMPLER.verify(batch, params, Probabilistic())
-    assert "log_softmax" in over_the_vocabulary(log)
+    assert "log_softmax" in over_the_vocabulary(verified(Probabilistic()))
 
 
 def over_the_vocabulary(log: OperatorLog) -> set[str]:
@@ -127,13 +90,6 @@ def over_the_vocabulary(log: OperatorLog) -> set[str]:
 def test_a_tie_goes_to_the_lowest_id(policy: Policy) -> None:
     tied = torch.zeros(3, VOCAB_SIZE)
     tied[:, 5] = tied[:, 9] = 1.0
-    request = greedy(
-        Request(
-            params=SamplingParams(seed=1),
-            target_logits=tied,
-            draft_token_ids=(5, 9),
-            draft_logits=tied[:2],
-        )
-    )
-    (answer,) = answers(SAMPLER, [request], policy, Layout())
+    request = request_of((5, 9), tied, tied[:2], temperature=0.0, draft=Recipe())
+    (answer,) = answers(SAMPLER, [request], policy)
     assert answer.token_ids == (5, 5)

@@ -1,4 +1,4 @@
-"""Filters, bias, penalties and logprobs against brute force in NumPy, through the sampler's output.
+"""Filters, bias, penalties and logprobs of rows that are worked out by hand.
 
 The processed logprobs of all tokens show the law that a row was drawn from: what was cut is -inf.
 """
@@ -6,20 +6,13 @@ The processed logprobs of all tokens show the law that a row was drawn from: wha
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from attrs import evolve
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from acceptor.backends import load_sampler
 from acceptor.core import (
-    Block,
     LogprobsMode,
-    Policy,
-    Probabilistic,
-    Recipe,
     SampleBatch,
     SamplingParams,
     SamplingTensors,
@@ -27,98 +20,11 @@ from acceptor.core import (
     Synthetic,
     TokenCounts,
 )
+from kit.answers import batch_of, request_of
 from kit.exact_top_p import EXACT_ROWS, ExactRow, params_of, sample_batch
-from kit.oracle import Floats, Row, adjusted, row_of
-from kit.requests import Answer, Layout, Request, answers
-from kit.strategies import requests
 
 SAMPLER = load_sampler("reference")
 ACCEPT_ALL = Synthetic((1.0,) * 4)
-POLICIES: list[Policy] = [Strict(), Strict(coupled=True), Probabilistic(), Block(), ACCEPT_ALL]
-VOCAB_SIZE = 12
-# A cut whose two sides are this close may go either way in other arithmetic.
-NEAR_TIE = 1e-9
-
-
-def log(probs: Floats) -> Floats:
-    with np.errstate(divide="ignore"):
-        return np.log(probs)
-
-
-def assert_close(got: Floats, expected: Floats) -> None:
-    """As close as float32 can be."""
-    np.testing.assert_allclose(got, expected, rtol=3e-7, atol=1e-6)
-
-
-def processed_row(logits: Floats, params: SamplingParams) -> Row:
-    """What a row's processed logprobs are the logarithm of."""
-    if params.temperature == 0:
-        params = SamplingParams()
-    return row_of(logits, params)
-
-
-def shown(answer: Answer, place: int) -> Floats:
-    """The logprobs of all tokens at a place, by id."""
-    by_id = np.full(len(answer.top[place]), np.nan)
-    by_id[list(answer.top_token_ids[place])] = answer.top[place]
-    return by_id
-
-
-def everything(request: Request, mode: LogprobsMode) -> Request:
-    vocab_size = request.target_logits.shape[1]
-    return evolve(request, params=evolve(request.params, logprobs=vocab_size, logprobs_mode=mode))
-
-
-@settings(max_examples=80)
-@given(requests(VOCAB_SIZE, VOCAB_SIZE, bad=False), st.booleans())
-def test_processed_logprobs_are_the_law_of_each_row(request_: Request, one_hot: bool) -> None:
-    request = everything(request_, LogprobsMode.PROCESSED)
-    rows = []
-    for place in range(len(request.draft_token_ids) + 1):
-        seen = (*request.output, *request.draft_token_ids[:place])
-        raw = request.target_logits[place].double().numpy()
-        logits = adjusted(raw, request.params, request.prompt, seen)
-        assume(logits.max() > -np.inf)
-        rows.append(processed_row(logits, request.params))
-    assume(min(row.margin for row in rows) > NEAR_TIE)
-    (answer,) = answers(SAMPLER, [request], ACCEPT_ALL, Layout(one_hot_drafts=one_hot))
-    assert answer.num_accepted == len(request.draft_token_ids)
-    for place, row in enumerate(rows):
-        by_id = shown(answer, place)
-        assert (np.isneginf(by_id) == (row.probs == 0)).all()
-        assert_close(by_id, log(row.probs))
-        assert answer.logprobs[place] == by_id[answer.token_ids[place]]
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-@settings(max_examples=15)
-@given(request_=requests(VOCAB_SIZE, VOCAB_SIZE, bad=False))
-def test_raw_logprobs_are_the_model_s_under_every_policy(policy: Policy, request_: Request) -> None:
-    request = everything(request_, LogprobsMode.RAW)
-    (answer,) = answers(SAMPLER, [request], policy, Layout())
-    for place, token_id in enumerate(answer.token_ids):
-        raw = request.target_logits[place].double().numpy()
-        expected = log(row_of(raw, Recipe()).probs)
-        assert_close(shown(answer, place), expected)
-        assert answer.logprobs[place] == pytest.approx(expected[token_id], rel=3e-7, abs=1e-6)
-
-
-@settings(max_examples=30)
-@given(request_=requests(VOCAB_SIZE, VOCAB_SIZE, bad=False), top_n=st.integers(0, VOCAB_SIZE))
-def test_the_most_likely_come_first_and_ties_by_id(request_: Request, top_n: int) -> None:
-    request = evolve(request_, params=evolve(request_.params, logprobs=top_n))
-    full = everything(request_, request_.params.logprobs_mode)
-    (answer,) = answers(SAMPLER, [request], ACCEPT_ALL, Layout())
-    (all_tokens,) = answers(SAMPLER, [full], ACCEPT_ALL, Layout())
-    for place, top_ids in enumerate(answer.top_token_ids):
-        by_id = shown(all_tokens, place)
-        order = sorted(range(VOCAB_SIZE), key=lambda v: (-by_id[v], v))
-        assert list(answer.top[place]) == [by_id[v] for v in order[:top_n]]
-        # float32 may tie what float64 tells apart; then either order is true.
-        if len(set(by_id)) == VOCAB_SIZE:
-            assert list(top_ids) == order[:top_n]
-
-
 WORKED = torch.tensor([[2.0, 1.0, 1.0, 0.0, -1.0]])
 KEPT = {
     "top-k keeps ties": (SamplingParams(top_k=2), [0, 1, 2]),
@@ -151,27 +57,29 @@ def test_worked_cuts(params: SamplingParams, kept: list[int]) -> None:
 
 def test_worked_penalties() -> None:
     """Row by row: repetition first, then frequency and presence; drafts before the row count."""
-    request = Request(
-        params=SamplingParams(
-            seed=1,
+    request = evolve(
+        request_of(
+            (2, 2),
+            torch.tensor([[2.0, -1.0, 1.0]] * 3),
             repetition_penalty=2.0,
             frequency_penalty=0.5,
             presence_penalty=0.25,
             logprobs=3,
             logprobs_mode=LogprobsMode.PROCESSED,
         ),
-        target_logits=torch.tensor([[2.0, -1.0, 1.0]] * 3),
-        draft_token_ids=(2, 2),
-        draft_logits=torch.zeros(2, 3),
-        prompt=(0,),
-        output=(1, 1),
+        in_prompt=torch.tensor([True, False, False]),
+        output_counts=torch.tensor([0, 2, 0]).int(),
     )
-    (answer,) = answers(SAMPLER, [request], ACCEPT_ALL, Layout())
+    logprobs = SAMPLER.verify(*batch_of([request]), ACCEPT_ALL).logprobs
+    assert logprobs is not None
     # Token 0 is only in the prompt: 2 / 2. Token 1 twice in the output: -1 * 2 - 2 * 0.5 - 0.25.
     # Token 2 is drafted: 1, then 1 / 2 - 0.5 - 0.25, then 1 / 2 - 1 - 0.25.
     for place, third in enumerate((1.0, -0.25, -0.75)):
-        expected = torch.tensor([1.0, -3.25, third]).log_softmax(dim=-1).tolist()
-        assert shown(answer, place).tolist() == pytest.approx(expected, abs=1e-6)
+        expected = torch.tensor([1.0, -3.25, third]).log_softmax(dim=-1)
+        shown = torch.empty(3).index_copy(
+            0, logprobs.top_token_ids[0, place], logprobs.top[0, place]
+        )
+        assert shown.tolist() == pytest.approx(expected.tolist(), abs=1e-6)
 
 
 def test_drafts_are_drawn_without_bias_and_penalties() -> None:
@@ -183,18 +91,13 @@ def test_drafts_are_drawn_without_bias_and_penalties() -> None:
 
 
 def test_logprobs_are_there_iff_someone_asks() -> None:
-    request = Request(
-        params=SamplingParams(seed=1),
-        target_logits=torch.zeros(1, 3),
-        draft_token_ids=(),
-        draft_logits=torch.zeros(0, 3),
-    )
-    asking = evolve(request, params=SamplingParams(seed=1, logprobs=0))
-    assert answers(SAMPLER, [request], Strict(), Layout())[0].logprobs == ()
-    silent, answered = answers(SAMPLER, [request, asking], Strict(), Layout())
-    assert silent.logprobs == ()
-    assert answered.logprobs == pytest.approx((-math.log(3),))
-    assert answered.top == ((),)
+    silent = request_of((), torch.zeros(1, 3), torch.zeros(0, 3))
+    asking = evolve(silent, params=SamplingParams(seed=1, logprobs=0))
+    assert SAMPLER.verify(*batch_of([silent]), Strict()).logprobs is None
+    logprobs = SAMPLER.verify(*batch_of([silent, asking]), Strict()).logprobs
+    assert logprobs is not None
+    assert logprobs.emitted[1, 0].item() == pytest.approx(-math.log(3))
+    assert logprobs.top.shape == (2, 1, 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

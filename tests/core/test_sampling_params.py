@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from attrs import asdict, evolve
 from attrs.exceptions import FrozenInstanceError
-from hypothesis import given
 
 from acceptor.core import InvalidInputError, LogprobsMode, Recipe, SamplingParams
-from kit.strategies import recipes, sampling_params
+from kit.answers import every_mix
 
 NOT_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, "1", None, True, [1.0], 10**400]
 
@@ -86,28 +85,34 @@ def test_the_ends_of_every_range_are_allowed(values: dict[str, Any]) -> None:
     SamplingParams(**values)
 
 
-@given(sampling_params(vocab_size=50))
-def test_requests_are_values(params: SamplingParams) -> None:
-    assert params == evolve(params)
-    assert len({params, params.with_seed()}) == 1
-    with pytest.raises(FrozenInstanceError):
-        params.temperature = 1.0  # type: ignore[misc]
+MIXES = every_mix(100, 50)
 
 
-@given(recipes())
-def test_a_recipe_has_filters_iff_one_can_cut(recipe: Recipe) -> None:
-    cuts = recipe.min_p > 0 or recipe.top_k > 0 or recipe.top_p < 1
-    assert recipe.is_greedy == (recipe.temperature == 0)
-    assert recipe.has_filters == (cuts and not recipe.is_greedy)
+def test_requests_are_values() -> None:
+    for params in MIXES:
+        assert params == evolve(params)
+        assert len({params, params.with_seed()}) == 1
+        with pytest.raises(FrozenInstanceError):
+            params.temperature = 1.0  # type: ignore[misc]
 
 
-@given(recipes(), recipes())
-def test_a_draft_without_its_own_recipe_has_the_target_s(target: Recipe, draft: Recipe) -> None:
-    values = asdict(target)
-    shared = SamplingParams(**values, repetition_penalty=2.0, logit_bias={1: 1.0})
-    assert shared.draft_recipe == target
-    assert type(shared.draft_recipe) is Recipe
-    assert SamplingParams(**values, draft=draft).draft_recipe == draft
+def test_a_recipe_has_filters_iff_one_can_cut() -> None:
+    for recipe in (params.draft_recipe for params in MIXES):
+        cuts = recipe.min_p > 0 or recipe.top_k > 0 or recipe.top_p < 1
+        assert recipe.is_greedy == (recipe.temperature == 0)
+        assert recipe.has_filters == (cuts and not recipe.is_greedy)
+    off = Recipe(top_k=-1)
+    assert not off.has_filters
+
+
+def test_a_draft_without_its_own_recipe_has_the_target_s() -> None:
+    for params in MIXES:
+        draft = params.draft_recipe
+        assert draft == params.draft
+        values = asdict(draft)
+        shared = SamplingParams(**values, repetition_penalty=2.0, logit_bias={1: 1.0})
+        assert shared.draft_recipe == draft
+        assert type(shared.draft_recipe) is Recipe
 
 
 def test_a_request_without_a_seed_gets_its_own() -> None:

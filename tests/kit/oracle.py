@@ -1,4 +1,4 @@
-"""The target's law of single rows and of whole sequences, by the conformance kit's oracle.
+"""The target's law of whole sequences, by the conformance kit's oracle.
 
 That oracle shares only plain values with the samplers.
 """
@@ -6,7 +6,7 @@ That oracle shares only plain values with the samplers.
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from attrs import fields_dict, frozen
+from attrs import fields_dict
 from numpy.typing import NDArray
 
 from acceptor.backends.conformance.oracle import law as oracle
@@ -15,36 +15,15 @@ from acceptor.core import Recipe, SamplingParams
 Floats = NDArray[np.float64]
 
 
-@frozen(eq=False)
-class Row:
-    """One row's law.
-
-    Attributes:
-        law: the oracle's.
-    """
-
-    law: oracle.Law
-
-    @property
-    def probs(self) -> Floats:
-        """[vocab_size]."""
-        probs: Floats = np.exp(self.law.log_p)
-        return probs
-
-    @property
-    def margin(self) -> float:
-        """The smallest relative change of the logits after which a filter keeps other tokens."""
-        return self.law.support_margin
-
-
-def row_of(logits: Floats, recipe: Recipe) -> Row:
-    """Temperature, min-p, top-k, top-p, in this order."""
+def _probs(logits: Floats, recipe: Recipe) -> Floats:
+    """Temperature, min-p, top-k, top-p, in this order: [vocab_size]."""
     values = {name: getattr(recipe, name) for name in fields_dict(Recipe)}
     rounded = {name: _as_float32(value) for name, value in values.items() if name != "top_k"}
-    return Row(oracle.law_of(logits, Recipe(**values | rounded)))
+    probs: Floats = np.exp(oracle.law_of(logits, Recipe(**values | rounded)).log_p)
+    return probs
 
 
-def adjusted(
+def _adjusted(
     logits: Floats, params: SamplingParams, prompt: Sequence[int], output: Sequence[int]
 ) -> Floats:
     """Bias, then repetition, frequency and presence penalties."""
@@ -76,7 +55,7 @@ def sequence_law(
     for _ in range(num_tokens):
         longer: dict[tuple[int, ...], float] = {}
         for tokens, mass in law.items():
-            row = row_of(adjusted(model(tokens), params, prompt, tokens), params)
-            longer |= {(*tokens, v): mass * p for v, p in enumerate(row.probs.tolist()) if p > 0}
+            probs = _probs(_adjusted(model(tokens), params, prompt, tokens), params)
+            longer |= {(*tokens, v): mass * p for v, p in enumerate(probs.tolist()) if p > 0}
         law = longer
     return law

@@ -68,11 +68,6 @@ class Law:
         return doubted
 
     @property
-    def support_margin(self) -> float:
-        """The smallest relative change that may keep or cut another token."""
-        return margin_of(lambda tolerance: bool(self.doubted(tolerance).any()))
-
-    @property
     def doubted_mass(self) -> float:
         """The most that they can weigh."""
         return float(np.exp(self.bounds(TOLERANCE).high[self.doubted()]).sum())
