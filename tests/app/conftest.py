@@ -1,10 +1,25 @@
-"""Models of ten lines, and what decodes with them: see kit.toy_pair."""
+"""Models of ten lines and what decodes with them, see kit.toy_pair; and the command line."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from acceptor.app.cli import main
 from kit.toy_pair import Pair
+
+SHAPE: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 61,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +30,35 @@ def make_pair() -> Callable[..., Pair]:
 @pytest.fixture(scope="session")
 def pair() -> Pair:
     return Pair.make()
+
+
+@pytest.fixture
+def acceptor(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int | str, str, str]]:
+    """Run the command line in this process: arguments -> (exit code, stdout, stderr)."""
+
+    def run(*arguments: object) -> tuple[int | str, str, str]:
+        with pytest.raises(SystemExit) as exit_:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return exit_.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def shape(tmp_path: Path) -> Callable[..., Path]:
+    """Write the config.json of a small model: its name and what is different -> the file."""
+
+    def write(name: str, **changes: int) -> Path:
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(SHAPE | changes), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def tiny(shape: Callable[..., Path]) -> tuple[object, ...]:
+    """Flags for a small pair with random weights."""
+    small = shape("small", num_hidden_layers=1)
+    return "--random-weights", shape("large"), "--draft-random-weights", small

@@ -13,6 +13,7 @@ from acceptor.app.bundled import bundled_pair
 from acceptor.app.cli import main
 
 GENERATE = ["generate", "--prompt", "A", "--max-tokens", "4"]
+Acceptor = Callable[..., tuple[int | str, str, str]]
 Complaint = Callable[..., str]
 CopyOf = Callable[[Path], Path]
 TARGET, DRAFT = bundled_pair()
@@ -20,19 +21,16 @@ RATE, SYNTHETIC = "--synthetic-acceptance-rate", "[policy]\nname = 'synthetic'\n
 
 
 @pytest.fixture
-def complaint(capsys: pytest.CaptureFixture[str]) -> Complaint:
+def complaint(acceptor: Acceptor) -> Complaint:
     """Run the command line, expect it to fail, and return what it complains about."""
 
     def run(*arguments: object) -> str:
-        with pytest.raises(SystemExit) as exit_:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert exit_.value.code == 2
-        assert captured.out == ""
-        assert captured.err.startswith("acceptor: ")
-        assert captured.err.count("\n") == 1
-        assert captured.err.endswith("\n")
-        return captured.err.removeprefix("acceptor: ").rstrip("\n")
+        code, out, err = acceptor(*arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("acceptor: ")
+        assert err.count("\n") == 1
+        assert err.endswith("\n")
+        return err.removeprefix("acceptor: ").rstrip("\n")
 
     return run
 
@@ -178,15 +176,12 @@ def test_a_draft_whose_tokens_nobody_can_tell(complaint: Complaint, copy_of: Cop
     )
 
 
-def test_a_draft_without_a_tokenizer_is_welcome(
-    capsys: pytest.CaptureFixture[str], copy_of: CopyOf
-) -> None:
+def test_a_draft_without_a_tokenizer_is_welcome(acceptor: Acceptor, copy_of: CopyOf) -> None:
     draft = copy_of(DRAFT)
     (draft / "tokenizer.json").unlink()
-    with pytest.raises(SystemExit) as exit_:
-        main([*GENERATE, "--target", str(TARGET), "--draft", str(draft), "--json"])
-    assert exit_.value.code in (0, None)
-    assert json.loads(capsys.readouterr().out)["stats"]["num_drafts"] > 0
+    code, out, _ = acceptor(*GENERATE, "--target", TARGET, "--draft", draft, "--json")
+    assert code == 0
+    assert json.loads(out)["stats"]["num_drafts"] > 0
 
 
 def test_a_tokenizer_beyond_the_models_vocabulary(complaint: Complaint, copy_of: CopyOf) -> None:
@@ -209,17 +204,14 @@ def test_missing_and_damaged_files(complaint: Complaint, copy_of: CopyOf, name: 
     assert str(target) in complaint(*GENERATE, "--target", target)
 
 
-def test_bad_weights_end_the_request_with_a_status(
-    capsys: pytest.CaptureFixture[str], copy_of: CopyOf
-) -> None:
+def test_bad_weights_end_the_request_with_a_status(acceptor: Acceptor, copy_of: CopyOf) -> None:
     target = copy_of(TARGET)
     tensors = load_file(target / "model.safetensors")
     tensors["model.norm.weight"] = torch.full_like(tensors["model.norm.weight"], torch.nan)
     save_file(tensors, target / "model.safetensors")
-    with pytest.raises(SystemExit) as exit_:
-        main([*GENERATE, "--target", str(target), "--compare-plain"])
-    assert exit_.value.code == 1
-    assert "error: target logits invalid" in capsys.readouterr().out
+    code, out, _ = acceptor(*GENERATE, "--target", target, "--compare-plain")
+    assert code == 1
+    assert "error: target logits invalid" in out
 
 
 def test_debug_shows_where_an_error_comes_from() -> None:

@@ -2,50 +2,23 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from acceptor.app.bench.results import read_results
 from acceptor.app.bundled import bundled_pair
-from acceptor.app.cli import main
+from acceptor.core import POLICIES
 from kit.bench_sums import assert_figures_add_up
 
 Acceptor = Callable[..., tuple[int | str, str, str]]
 QUICK = ("--num-requests", 3, "--output-len", 8, "--max-concurrency", 2, "--warm-up", 0)
-SHAPE: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": 61,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-}
 
 
 @pytest.fixture
-def bench(capsys: pytest.CaptureFixture[str]) -> Acceptor:
-    """Run `acceptor bench` in this process: arguments -> (exit code, stdout, stderr)."""
-
-    def run(*arguments: object) -> tuple[int | str, str, str]:
-        with pytest.raises(SystemExit) as exit_:
-            main(["bench", *(str(argument) for argument in arguments)])
-        captured = capsys.readouterr()
-        return exit_.value.code or 0, captured.out, captured.err
-
-    return run
-
-
-@pytest.fixture
-def shape(tmp_path: Path) -> Callable[..., Path]:
-    def write(name: str, **changes: int) -> Path:
-        path = tmp_path / f"{name}.json"
-        path.write_text(json.dumps(SHAPE | changes), encoding="utf-8")
-        return path
-
-    return write
+def bench(acceptor: Acceptor) -> Acceptor:
+    return partial(acceptor, "bench")
 
 
 def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
@@ -99,10 +72,12 @@ def test_models_are_named_by_their_directories(bench: Acceptor) -> None:
     assert "(built-in/plays prompts)" in out
 
 
-def test_processor_time_leaves_out_the_clock_on_the_wall(bench: Acceptor, tmp_path: Path) -> None:
+def test_processor_time_leaves_out_the_clock_on_the_wall(
+    bench: Acceptor, tiny: tuple[object, ...], tmp_path: Path
+) -> None:
     file, plots = tmp_path / "results.json", tmp_path / "plots"
     markdown = tmp_path / "results.md"
-    quick = (*QUICK, "--num-spec-tokens", 2, "--cpu-time")
+    quick = (*tiny, *QUICK, "--num-spec-tokens", 2, "--cpu-time")
     code, out, err = bench(*quick, "--json", file, "--plots", plots, "--markdown", markdown)
     assert (code, err) == (0, "")
     code, compared, err = bench(*quick, "--compare", file)
@@ -114,11 +89,21 @@ def test_processor_time_leaves_out_the_clock_on_the_wall(bench: Acceptor, tmp_pa
     assert "per CPU second" in (plots / "throughput.svg").read_text(encoding="utf-8")
 
 
-def test_a_sweep_is_every_combination(bench: Acceptor, tmp_path: Path) -> None:
+def test_a_sweep_is_every_combination(
+    bench: Acceptor, tiny: tuple[object, ...], tmp_path: Path
+) -> None:
     file = tmp_path / "results.json"
     sweep = ("--num-spec-tokens", "1,2", "--temperature", "0,0.7")
     code, out, err = bench(
-        *QUICK, *sweep, "--policy", "strict", "--synthetic-acceptance-rate", "0.5", "--json", file
+        *tiny,
+        *QUICK,
+        *sweep,
+        "--policy",
+        "strict",
+        "--synthetic-acceptance-rate",
+        "0.5",
+        "--json",
+        file,
     )
     assert (code, err) == (0, "")
     runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
@@ -134,20 +119,12 @@ def test_a_sweep_is_every_combination(bench: Acceptor, tmp_path: Path) -> None:
 
 
 def test_random_weights_of_a_real_shape_decode_at_a_set_rate(
-    bench: Acceptor, shape: Callable[..., Path], tmp_path: Path
+    bench: Acceptor, tiny: tuple[object, ...], tmp_path: Path
 ) -> None:
-    from acceptor.app.bench.results import read_results  # noqa: PLC0415, imports torch
-
     file = tmp_path / "results.json"
-    models = (
-        "--random-weights",
-        shape("large"),
-        "--draft-random-weights",
-        shape("small", num_hidden_layers=1),
-    )
     load = ("--num-requests", 4, "--output-len", 40, "--input-len", 9)
     rate = ("--synthetic-acceptance-rate", 1, "--num-spec-tokens", 3)
-    code, out, err = bench(*models, *load, *rate, "--json", file)
+    code, out, err = bench(*tiny, *load, *rate, "--json", file)
     assert (code, err) == (0, "")
     assert "large, random weights and small, random weights" in out
     (run,) = read_results(file).runs
@@ -184,8 +161,6 @@ def test_random_weights_need_no_draft_model(
 def test_an_early_exit_from_random_weights_agrees_as_a_trained_draft_would(
     bench: Acceptor, shape: Callable[..., Path], tmp_path: Path
 ) -> None:
-    from acceptor.app.bench.results import read_results  # noqa: PLC0415, imports torch
-
     file = tmp_path / "results.json"
     sizes = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 8}
     deep = shape("deep", vocab_size=2000, **sizes)
@@ -258,8 +233,6 @@ def test_an_early_exit_wants_no_second_shape(bench: Acceptor, shape: Callable[..
 
 
 def test_help_names_every_policy(bench: Acceptor) -> None:
-    from acceptor.core import POLICIES  # noqa: PLC0415, imports torch
-
     _, out, _ = bench("--help")
     assert all(name in " ".join(out.split()) for name in POLICIES if name != "synthetic")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from acceptor.app.cli import main
 from acceptor.core import POLICIES
 
 STATS = (
@@ -19,19 +18,6 @@ STATS = (
 LOSSY = {policy.name for policy in POLICIES.values() if not policy.lossless}
 Acceptor = Callable[..., tuple[int | str, str, str]]
 QUICK = ["generate", "--prompt", "The old house stood", "--max-tokens", "24", "--seed", "7"]
-
-
-@pytest.fixture
-def acceptor(capsys: pytest.CaptureFixture[str]) -> Acceptor:
-    """Run the command line in this process: arguments -> (exit code, stdout, stderr)."""
-
-    def run(*arguments: object) -> tuple[int | str, str, str]:
-        with pytest.raises(SystemExit) as exit_:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return exit_.value.code or 0, captured.out, captured.err
-
-    return run
 
 
 def test_json_is_one_object_and_nothing_else(acceptor: Acceptor) -> None:

@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from acceptor.app.bundled import bundled_pair
-from acceptor.app.cli import main
 from acceptor.app.config import Config, ModelsConfig
 from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
@@ -146,7 +145,7 @@ def test_ids_that_a_checkpoint_states_wrongly_are_refused(
 
 @pytest.mark.parametrize("named_by", ["tokenizer", "d2t"])
 def test_generate_works_on_such_a_pair(
-    smaller_draft: Path, capsys: pytest.CaptureFixture[str], named_by: str
+    smaller_draft: Path, acceptor: Callable[..., tuple[int | str, str, str]], named_by: str
 ) -> None:
     if named_by == "d2t":
         file = smaller_draft / "model.safetensors"
@@ -156,10 +155,9 @@ def test_generate_works_on_such_a_pair(
     arguments = ["generate", "--prompt", "ROMEO:", "--max-tokens", "24", "--seed", "7", "--json"]
     answers = []
     for more in (["strict"], ["strict", "--num-spec-tokens", "0"], ["probabilistic"]):
-        with pytest.raises(SystemExit) as exit_:
-            main([*arguments, *pair, "--policy", *more])
-        assert exit_.value.code in (0, None)
-        answers.append(json.loads(capsys.readouterr().out))
+        code, out, _ = acceptor(*arguments, *pair, "--policy", *more)
+        assert code == 0
+        answers.append(json.loads(out))
     strict, plain, probabilistic = answers
     assert strict["token_ids"] == plain["token_ids"]
     assert probabilistic["stats"]["acceptance_rate"] > 0.2

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from acceptor.app.cli import main
 from acceptor.app.tuning import tuner
 from acceptor.app.tuning.results import read_results
 from acceptor.core import ConfigError, Synthetic
@@ -17,16 +17,8 @@ QUICK = ("--num-requests", 4, "--output-len", 12, "--steps", 20, "--num-spec-tok
 
 
 @pytest.fixture
-def tune(capsys: pytest.CaptureFixture[str]) -> Acceptor:
-    """Run `acceptor tune` in this process: arguments -> (exit code, stdout, stderr)."""
-
-    def run(*arguments: object) -> tuple[int | str, str, str]:
-        with pytest.raises(SystemExit) as exit_:
-            main(["tune", *(str(argument) for argument in arguments)])
-        captured = capsys.readouterr()
-        return exit_.value.code or 0, captured.out, captured.err
-
-    return run
+def tune(acceptor: Acceptor, tiny: tuple[object, ...]) -> Acceptor:
+    return partial(acceptor, "tune", *tiny)
 
 
 def test_it_measures_predicts_checks_and_recommends(
@@ -74,19 +66,17 @@ def test_it_measures_predicts_checks_and_recommends(
 
 
 def test_a_benchmark_adapts_k_by_what_was_tuned(
-    tune: Acceptor, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    tune: Acceptor, acceptor: Acceptor, tiny: tuple[object, ...], tmp_path: Path
 ) -> None:
     file = tmp_path / "tuned.json"
     assert tune(*QUICK, "--policy", "block", "--concurrency", 2, "--json", file)[0] == 0
-    load = ["--num-requests", "2", "--output-len", "12", "--num-spec-tokens", "2"]
-    with pytest.raises(SystemExit) as exit_:
-        main(["bench", *load, "--policy", "block", "--adaptive", str(file)])
-    assert (exit_.value.code or 0) == 0
-    assert "K≤2" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as exit_:
-        main(["bench", *load, "--policy", "strict", "--adaptive", str(file)])
-    assert exit_.value.code == 2
-    assert "expected a measured run of strict, got block" in capsys.readouterr().err
+    load = ("--num-requests", 2, "--output-len", 12, "--num-spec-tokens", 2, "--adaptive", file)
+    code, out, _ = acceptor("bench", *tiny, *load, "--policy", "block")
+    assert code == 0
+    assert "K≤2" in out
+    code, _, err = acceptor("bench", *tiny, *load, "--policy", "strict")
+    assert code == 2
+    assert "expected a measured run of strict, got block" in err
 
 
 def test_a_set_rate_is_that_of_the_longest_drafts(tune: Acceptor, tmp_path: Path) -> None:

@@ -57,3 +57,5 @@ def test_the_tables_of_the_pair_are_the_record_s_and_coupled_drafts_survive_as_t
         overlap = first["probabilistic", num_spec_tokens].acceptance_rate_per_pos[0]
         coupled = first["strict-coupled", num_spec_tokens].acceptance_rate_per_pos[0]
         assert coupled > overlap / (2 - overlap)
+    for run, rate in zip(document.synthetic.runs, benchmark_page.SET_RATES, strict=True):
+        assert run.figures.acceptance.acceptance_rate == pytest.approx(rate, abs=0.005)

@@ -6,14 +6,14 @@ Run from the repository's root, this writes acceptance.json and acceptance.md in
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import product
 from operator import add
 from pathlib import Path
+from typing import Any
 
 import click
-from attrs import asdict, frozen
 
 from acceptor.app.bench.builtin_prompts import PLAYS, PROSE
 from acceptor.app.config import Config, DecodingConfig
@@ -29,33 +29,16 @@ DRAFT_LENGTHS = (2, 4, 8)
 MAX_TOKENS = 64
 
 PROMPTS = (*PLAYS, *PROSE)
-
-
-@frozen(kw_only=True)
-class Row:
-    """Acceptance over all prompts.
-
-    Attributes:
-        policy: its name.
-        temperature: of both models.
-        num_spec_tokens: tokens per draft.
-        acceptance_rate: accepted over drafted tokens.
-        acceptance_length: tokens per draft, the one that follows the accepted ones included.
-        acceptance_rate_per_pos: the share of drafts accepted through each place.
-        num_drafts: what the figures are means over.
-    """
-
-    policy: str
-    temperature: float
-    num_spec_tokens: int
-    acceptance_rate: float
-    acceptance_length: float
-    acceptance_rate_per_pos: tuple[float, ...]
-    num_drafts: int
+Row = dict[str, Any]
+"""A policy, a temperature and a K, with the acceptance over all prompts."""
 
 
 def measure_acceptance(
-    policy: str, temperature: float, num_spec_tokens: int, max_tokens: int = MAX_TOKENS
+    policy: str,
+    temperature: float,
+    num_spec_tokens: int,
+    prompts: Sequence[str] = PROMPTS,
+    max_tokens: int = MAX_TOKENS,
 ) -> Row:
     """Continue every prompt with a seed of its own, all in one batch."""
     decoding = DecodingConfig(num_spec_tokens=num_spec_tokens)
@@ -67,27 +50,27 @@ def measure_acceptance(
             max_tokens=max_tokens,
             ignore_eos=True,
         )
-        for seed, prompt in enumerate(PROMPTS)
+        for seed, prompt in enumerate(prompts)
     ]
     results = wired.decoder.generate(requests)
     figures = reduce(add, (result.statistics for result in results), AcceptanceStatistics())
-    return Row(
-        policy=policy,
-        temperature=temperature,
-        num_spec_tokens=num_spec_tokens,
-        acceptance_rate=figures.acceptance_rate,
-        acceptance_length=figures.acceptance_length,
-        acceptance_rate_per_pos=tuple(figures.acceptance_rate_per_pos),
-        num_drafts=figures.num_drafts,
-    )
+    return {
+        "policy": policy,
+        "temperature": temperature,
+        "num_spec_tokens": num_spec_tokens,
+        "acceptance_rate": figures.acceptance_rate,
+        "acceptance_length": figures.acceptance_length,
+        "acceptance_rate_per_pos": list(figures.acceptance_rate_per_pos),
+        "num_drafts": figures.num_drafts,
+    }
 
 
 def as_markdown(rows: Iterable[Row]) -> str:
     """The table of the documentation: acceptance rate and length by draft length."""
     cells: dict[tuple[float, str], list[str]] = {}
     for row in rows:
-        cell = f"{row.acceptance_rate:.1%}, {row.acceptance_length:.2f}"
-        cells.setdefault((row.temperature, row.policy), []).append(cell)
+        cell = f"{row['acceptance_rate']:.1%}, {row['acceptance_length']:.2f}"
+        cells.setdefault((row["temperature"], row["policy"]), []).append(cell)
     lengths = " | ".join(f"K = {length}" for length in DRAFT_LENGTHS)
     lines = [f"| temperature | policy | {lengths} |", "|---" * (2 + len(DRAFT_LENGTHS)) + "|"]
     for (temperature, policy), of_lengths in cells.items():
@@ -107,10 +90,10 @@ def main(out: Path) -> None:
     rows = []
     for temperature, length, policy in product(TEMPERATURES, DRAFT_LENGTHS, LOSSLESS):
         rows.append(measure_acceptance(policy, temperature, length))
-        click.echo(f"{policy} {temperature} {length}: {rows[-1].acceptance_rate:.1%}")
+        click.echo(f"{policy} {temperature} {length}: {rows[-1]['acceptance_rate']:.1%}")
     out.mkdir(parents=True, exist_ok=True)
     settings = {"num_prompts": len(PROMPTS), "max_tokens": MAX_TOKENS}
-    record = {**settings, "rows": [asdict(row) for row in rows]}
+    record = {**settings, "rows": rows}
     (out / "acceptance.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (out / "acceptance.md").write_text(as_markdown(rows), encoding="utf-8")
 
