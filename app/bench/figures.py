@@ -6,11 +6,11 @@ Accepted and final tokens are counted separately, so that figures add up by cons
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from attrs import asdict, frozen
+from attrs import frozen
 
 from ...core.statistics import AcceptanceStatistics
 from ..request import RequestRecord
-from .latency import SUCCESS, Distribution, Latencies
+from .latency import SUCCESS, Distribution, latencies_of
 from .load import Served
 from .throughput import duration_of, peak_concurrency, peak_output_throughput
 
@@ -88,9 +88,9 @@ class Figures:
         total_throughput: input and output tokens per second.
         peak_output_throughput: output tokens per second in the best second.
         peak_concurrency: requests under way at once, at most.
-        ttft: time to first token, milliseconds.
-        tpot: time per output token, milliseconds.
-        itl: inter-token latency, milliseconds.
+        ttft: time to first token, milliseconds: from the arrival, waiting and the prompt included.
+        tpot: time per output token, milliseconds, the first step left out.
+        itl: inter-token latency, milliseconds: between steps that emitted tokens.
         e2el: end-to-end latency, milliseconds.
         acceptance: over all prompts.
         acceptance_by_category: for each category of prompts.
@@ -132,7 +132,6 @@ def figures_of(served: Sequence[Served], cpu_seconds: float = 0.0) -> Figures:
     num_successful = sum(record.status in SUCCESS for record in records)
     num_input = sum(record.prompt_len for record in records)
     num_output = sum(record.output_len for record in records)
-    latencies = asdict(Latencies.of(records))
     return Figures(
         num_successful=num_successful,
         num_failed=len(records) - num_successful,
@@ -145,7 +144,7 @@ def figures_of(served: Sequence[Served], cpu_seconds: float = 0.0) -> Figures:
         total_throughput=(num_input + num_output) / seconds,
         peak_output_throughput=peak_output_throughput(records),
         peak_concurrency=peak_concurrency(records),
-        **{name: Distribution.of(values) for name, values in latencies.items()},
+        **{name: Distribution.of(values) for name, values in latencies_of(records).items()},
         acceptance=Acceptance.of(records),
         acceptance_by_category={
             category: Acceptance.of(members) for category, members in by_category.items()

@@ -57,38 +57,24 @@ class Distribution:
         return self.percentiles[PERCENTILES.index(percent)] if self.percentiles else 0.0
 
 
-@frozen
-class Latencies:
-    """Measured values of requests that succeeded, in milliseconds.
+def latencies_of(records: Iterable[RequestRecord]) -> dict[str, list[float]]:
+    """Milliseconds of requests that ended as they should, by the names in `Figures`.
 
     A step of speculative decoding emits several tokens at once, so inter-token latency is measured
     between steps.
-
-    Attributes:
-        ttft: time to first token: from the arrival, waiting and the prompt included.
-        tpot: time per output token of each request, the first step left out.
-        itl: inter-token latency: between steps that emitted tokens.
-        e2el: end-to-end latency of each request.
     """
-
-    ttft: Sequence[float]
-    tpot: Sequence[float]
-    itl: Sequence[float]
-    e2el: Sequence[float]
-
-    @classmethod
-    def of(cls, records: Iterable[RequestRecord]) -> "Latencies":
-        """Of all that ended as they should."""
-        ended = [one for one in records if one.status in SUCCESS and one.token_times]
-        pairs = [pair for one in ended for pair in pairwise(one.token_times)]
-        return cls(
-            ttft=[MILLISECONDS * (one.token_times[0][0] - one.arrival_time) for one in ended],
-            tpot=[
-                MILLISECONDS * (one.token_times[-1][0] - one.token_times[0][0]) / num_rest
-                for one in ended
-                # The first step's tokens came together, at the time of the first.
-                if (num_rest := one.output_len - one.token_times[0][1])
-            ],
-            itl=[MILLISECONDS * (after - before) for (before, _), (after, _) in pairs],
-            e2el=[MILLISECONDS * (one.finish_time - one.arrival_time) for one in ended],
-        )
+    ended = [one for one in records if one.status in SUCCESS and one.token_times]
+    seconds = {
+        "ttft": [one.token_times[0][0] - one.arrival_time for one in ended],
+        "tpot": [
+            (one.token_times[-1][0] - one.token_times[0][0]) / num_rest
+            for one in ended
+            # The first step's tokens came together, at the time of the first.
+            if (num_rest := one.output_len - one.token_times[0][1])
+        ],
+        "itl": [
+            after - before for one in ended for (before, _), (after, _) in pairwise(one.token_times)
+        ],
+        "e2el": [one.finish_time - one.arrival_time for one in ended],
+    }
+    return {name: [MILLISECONDS * one for one in values] for name, values in seconds.items()}

@@ -25,9 +25,7 @@ class _Rates(ProgressColumn):
     """Tokens and requests per second since the run began."""
 
     def render(self, task: Task) -> Text:
-        seconds = task.finished_time or task.elapsed
-        if not seconds:
-            return Text("")
+        seconds = task.finished_time or task.elapsed or float("inf")
         tokens, requests = task.fields["num_tokens"] / seconds, task.completed / seconds
         return Text(f"{tokens:,.0f} tok/s  {requests:.1f} req/s", style="cyan")
 

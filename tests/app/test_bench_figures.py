@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptor.app.bench.figures import figures_of
-from acceptor.app.bench.latency import Distribution, Latencies
+from acceptor.app.bench.latency import Distribution, latencies_of
 from acceptor.app.bench.load import Served
 from acceptor.app.bench.rows import sections
 from acceptor.app.bench.throughput import peak_concurrency, peak_output_throughput
@@ -75,16 +75,14 @@ def request(
 
 
 def test_latencies_are_milliseconds_between_what_they_name() -> None:
-    latencies = Latencies.of([request(1.0, 1.5, 1.7, 2.1, tokens=2)])
-    assert latencies.ttft == pytest.approx([500.0])
-    assert latencies.itl == pytest.approx([200.0, 400.0])
-    assert latencies.tpot == pytest.approx([150.0])
-    assert latencies.e2el == pytest.approx([1100.0])
+    latencies = latencies_of([request(1.0, 1.5, 1.7, 2.1, tokens=2)])
+    expected = {"ttft": [500.0], "tpot": [150.0], "itl": [200.0, 400.0], "e2el": [1100.0]}
+    assert latencies == {name: pytest.approx(values) for name, values in expected.items()}
 
 
 def test_latencies_leave_out_what_failed_and_what_has_no_rest() -> None:
-    latencies = Latencies.of([request(0, 1, 2, status=FinishReason.CANCELLED), request(0, 1)])
-    assert (latencies.ttft, latencies.tpot, latencies.itl) == ([1000.0], [], [])
+    latencies = latencies_of([request(0, 1, 2, status=FinishReason.CANCELLED), request(0, 1)])
+    assert latencies == {"ttft": [1000.0], "tpot": [], "itl": [], "e2el": [1000.0]}
 
 
 def test_percentiles_are_interpolated() -> None:
