@@ -45,12 +45,12 @@ def generate(
     request = make_request(prompt, config, wired)
     if compare_plain:
         warm_up(wired.decoder, request)
-    run = wired.decoder.start([request])
+    engine = wired.decoder.start([request])
     if json_only:
-        measured = measure(run)
+        measured = measure(engine)
     else:
         print_text(console, prompt, "dim")
-        measured = measure(run, partial(print_fragment, console))
+        measured = measure(engine, partial(print_fragment, console))
     plain = measure_plain(wired.decoder, request) if compare_plain else None
     if json_only:
         sys.stdout.write(json.dumps(as_json(measured, plain, wired.decoder)) + "\n")

@@ -1,6 +1,6 @@
 """A fixed batch of requests from its beginning to its end: an engine with a slot for everyone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from attrs import frozen
 
@@ -9,32 +9,7 @@ from .admission import check_request
 from .engine.engine import Engine
 from .engine.parts import Parts
 from .engine.schedule import Limits
-from .request import GenerationRequest, GenerationResult, Progress
-
-
-@frozen(eq=False)
-class DecodeRun:
-    """A batch on its way; iterate over it to decode.
-
-    Attributes:
-        engine: serves it, and nothing else.
-    """
-
-    engine: Engine
-
-    def __iter__(self) -> Iterator[Progress]:
-        while self.engine.has_unfinished():
-            yield from self.engine.step()
-
-    @property
-    def prefill_seconds(self) -> float:
-        """Time spent on the prompts."""
-        return self.engine.loop.prefill_seconds
-
-    @property
-    def decode_seconds(self) -> float:
-        """Time spent in steps, without what the caller does between them."""
-        return self.engine.loop.decode_seconds
+from .request import GenerationRequest, GenerationResult
 
 
 @frozen(eq=False, kw_only=True)
@@ -54,7 +29,7 @@ class Decoder(Parts):
         }
         return [results[index] for index in range(len(requests))]
 
-    def start(self, requests: Sequence[GenerationRequest]) -> DecodeRun:
+    def start(self, requests: Sequence[GenerationRequest]) -> Engine:
         """Admit a batch; iterating over what is returned decodes it.
 
         Raises:
@@ -77,4 +52,4 @@ class Decoder(Parts):
         )
         for request in requests:
             engine.add_request(request)
-        return DecodeRun(engine)
+        return engine

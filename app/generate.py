@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from attrs import evolve, frozen
 
-from .decoder import Decoder, DecodeRun
+from .decoder import Decoder
 from .drafter import NoDrafter
+from .engine.engine import Engine
 from .request import Fragment, GenerationRequest, GenerationResult
 
 WARM_UP_TOKENS = 16
@@ -36,16 +37,18 @@ class Measured:
         return num_tokens / self.decode_seconds if num_tokens else 0.0
 
 
-def measure(run: DecodeRun, show: Show = lambda _: None) -> Measured:
-    """Decode a run of one request to its end, showing text as it becomes certain."""
+def measure(engine: Engine, show: Show = lambda _: None) -> Measured:
+    """Decode an engine's one request to its end, showing text as it becomes certain."""
     result = None
-    for progress in run:
+    for progress in engine:
         for fragment in progress.fragments:
             show(fragment)
         result = progress.result
     assert result is not None
     return Measured(
-        result=result, prefill_seconds=run.prefill_seconds, decode_seconds=run.decode_seconds
+        result=result,
+        prefill_seconds=engine.loop.prefill_seconds,
+        decode_seconds=engine.loop.decode_seconds,
     )
 
 

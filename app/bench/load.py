@@ -6,28 +6,12 @@ A request waits for its turn outside the engine, so its latency counts from when
 from collections import deque
 from collections.abc import Callable, Iterable
 from time import perf_counter, sleep
-from typing import Protocol
 
 import numpy as np
 from attrs import define, field, frozen
 
-from ..request import GenerationRequest, Progress, RequestRecord
-
-
-class Serving(Protocol):
-    """The part of an engine that a load needs."""
-
-    def add_request(self, request: GenerationRequest) -> int:
-        """Take a request and name it."""
-        ...
-
-    def step(self) -> Iterable[Progress]:
-        """Advance what is under way."""
-        ...
-
-    def has_unfinished(self) -> bool:
-        """Whether a request is under way."""
-        ...
+from ..engine.engine import Engine
+from ..request import GenerationRequest, RequestRecord
 
 
 @frozen
@@ -73,7 +57,7 @@ class LoadRun:
         on_step: told what each step brought.
     """
 
-    engine: Serving
+    engine: Engine
     max_concurrency: int
     on_step: Callable[[Gain], None]
     _inside: dict[int, str] = field(factory=dict, init=False)

@@ -125,6 +125,11 @@ class Engine:
             self.loop.decode()
         return list(self.loop.notify())
 
+    def __iter__(self) -> Iterator[Progress]:
+        """Step until nothing is unfinished."""
+        while self.has_unfinished():
+            yield from self.step()
+
     def generate(
         self,
         prompts: Iterable[Prompt],
