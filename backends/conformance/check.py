@@ -1,9 +1,7 @@
 """A case held to the contract from end to end: drawn, drafted, verified, and compared."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-import torch
 from attrs import define, evolve, field
 from torch import Tensor
 
@@ -83,36 +81,33 @@ def check_verify(inputs: Inputs, backend: Watched) -> Findings:
 def check_sample(
     case: Case, batch: SampleBatch, wanted: Sequence[SamplingParams], backend: Watched
 ) -> tuple[Tensor, Findings]:
-    """Draw, compare with the oracle, and perhaps draw again among fewer: tokens and findings."""
+    """Draw, compare with the oracle, and perhaps draw again in another order."""
     params = SamplingTensors.stack(wanted)
     output = backend.sample(batch, params)
     found = judge_sample(batch, params, output)
     if case.variation != "none" and found.is_well_formed:
-        again = _draw_again(case, batch, wanted, output.token_ids, backend)
-        found += Findings(differences=tuple(again))
+        expected = output.token_ids.tolist()
+        got = _drawn_backwards(batch, wanted, backend)
+        found += Findings(
+            differences=tuple(
+                Difference(request, 0, "drawn token in another order", str(want), str(token))
+                for request, (want, token) in enumerate(zip(expected, got, strict=True))
+                if want != token
+            )
+        )
     return output.token_ids, found
 
 
-def _draw_again(
-    case: Case,
-    batch: SampleBatch,
-    wanted: Sequence[SamplingParams],
-    token_ids: Tensor,
-    backend: Watched,
-) -> Iterator[Difference]:
-    """Some of the requests in another order, which each must get the token it got."""
-    rng = np.random.default_rng((case.seed, 3))
-    chosen = rng.permutation(batch.num_reqs)[: rng.integers(batch.num_reqs + 1)].tolist()
-    order = torch.tensor(chosen, dtype=torch.int64)
-    again = evolve(
+def _drawn_backwards(
+    batch: SampleBatch, wanted: Sequence[SamplingParams], backend: Watched
+) -> list[int]:
+    """Each request's token where the last one comes first."""
+    backwards = evolve(
         batch,
-        logits=batch.logits[order],
-        positions=batch.positions[order],
-        slot_ids=None if batch.slot_ids is None else batch.slot_ids[order],
+        logits=batch.logits.flip(0),
+        positions=batch.positions.flip(0),
+        slot_ids=None if batch.slot_ids is None else batch.slot_ids.flip(0),
     )
-    params = SamplingTensors.stack([wanted[request] for request in chosen])
-    repeated = backend.sample(again, params, is_variation=True).token_ids.tolist()
-    for request, want, got in zip(chosen, token_ids[order].tolist(), repeated, strict=True):
-        if want != got:
-            what = "drawn token in another batch"
-            yield Difference(request, 0, what, str(want), str(got))
+    output = backend.sample(backwards, SamplingTensors.stack(wanted[::-1]), is_variation=True)
+    token_ids: list[int] = output.token_ids.flip(0).tolist()
+    return token_ids

@@ -48,7 +48,8 @@ class Support:
             close = levels.close_to(recipe.top_p, uncertain, slack[support.exact])
             edge = levels.values[levels.above < recipe.top_p].min()
             support._cut(logits >= edge, np.isin(logits, close))
-        return support
+        # Without a change there is no doubt.
+        return support if tolerance else cls(support.exact, support.exact, support.exact)
 
     def _cut(self, keep: Flags, close: Flags) -> None:
         self.exact = self.exact & keep

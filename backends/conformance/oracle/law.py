@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import attrs
 import numpy as np
@@ -37,6 +38,7 @@ LEAST = np.finfo(np.float64).min / 2
 """Stands for the logarithm of 0 where infinities would meet."""
 
 Integers = NDArray[np.int64]
+Interval = tuple[float, float]
 ROUNDING = 2.0**-21 / TOLERANCE
 """What a few roundings to float32 may do to a scaled logit, relative to it and to the tolerance."""
 
@@ -49,17 +51,28 @@ class Bounds:
     high: Floats
 
 
-@frozen
+@frozen(eq=False)
 class Law:
-    """Logarithms of weights, and their bounds, which are only computed when something differs.
+    """Logarithms of weights; what rounding may make of them is computed when it is asked for.
 
     Attributes:
-        log_p: [V], -inf where the weight is 0.
-        bounds: computes the bounds for a relative change of all inputs.
+        compute: the bounds for a relative change of all inputs; without one, the exact law.
     """
 
-    log_p: Floats = field(eq=False)
-    bounds: Callable[[float], Bounds] = field(eq=False)
+    compute: Callable[[float], Bounds]
+
+    def bounds(self, tolerance: float) -> Bounds:
+        """The least and the most after a relative change of so much."""
+        return self.compute(tolerance) if tolerance else self._exact
+
+    @cached_property
+    def _exact(self) -> Bounds:
+        return self.compute(0.0)
+
+    @property
+    def log_p(self) -> Floats:
+        """[V], -inf where the weight is 0."""
+        return self._exact.high
 
     def doubted(self, tolerance: float = TOLERANCE) -> Flags:
         """The tokens that may have a weight or none after a relative change: [V]."""
@@ -67,10 +80,9 @@ class Law:
         doubted: Flags = (bounds.low == -np.inf) & (bounds.high > -np.inf)
         return doubted
 
-    @property
-    def doubted_mass(self) -> float:
+    def doubted_mass(self, tolerance: float = TOLERANCE) -> float:
         """The most that they can weigh."""
-        return float(np.exp(self.bounds(TOLERANCE).high[self.doubted()]).sum())
+        return float(np.exp(self.bounds(tolerance).high[self.doubted(tolerance)]).sum())
 
 
 @frozen(eq=False)
@@ -118,23 +130,20 @@ def law_of(logits: Floats, recipe: Recipe) -> Law:
     if recipe.temperature == 0:
         return one_hot(int(logits.argmax()), len(logits))
     scaled = relative(logits) / recipe.temperature
-    kept = Support.of(logits, scaled, np.zeros_like(scaled), recipe, 0.0).exact
-    log_weights = np.where(kept, scaled, -np.inf)
-    log_p = log_weights - log_sum(log_weights)
 
     def bounds(tolerance: float) -> Bounds:
-        slack = np.where(np.isfinite(scaled), tolerance * ROUNDING * abs(scaled), 0.0)
+        slack = tolerance * ROUNDING * np.where(np.isfinite(scaled), abs(scaled), 0.0)
         support = Support.of(logits, scaled, slack, recipe, tolerance)
         if support.possible.sum() == 1:
-            return Bounds(log_p, log_p)
+            alone = np.where(support.possible, 0.0, -np.inf)
+            return Bounds(alone, alone)
         low = np.where(support.certain, scaled - slack, -np.inf)
         high = np.where(support.possible, scaled + slack, -np.inf)
-        least, most = log_sum(low), log_sum(high)
+        least, most = max(log_sum(low), LEAST), log_sum(high)
         # Half of the tolerance on each side of a comparison.
-        highest_share = np.minimum(high + tolerance / 2 - max(least, LEAST), 0.0)
-        return Bounds(low - most - tolerance / 2, highest_share)
+        return Bounds(low - most - tolerance / 2, np.minimum(high + tolerance / 2 - least, 0.0))
 
-    return Law(log_p, bounds)
+    return Law(bounds)
 
 
 def log_sum(log_weights: Floats) -> float:
@@ -149,7 +158,7 @@ def one_hot(token_id: int, vocab_size: int) -> Law:
     """Certainty, with nothing to round."""
     log_p = np.full(vocab_size, -np.inf)
     log_p[token_id] = 0.0
-    return Law(log_p, lambda _: Bounds(log_p, log_p))
+    return Law(lambda _: Bounds(log_p, log_p))
 
 
 def place(law: Law, token_ids: Integers, vocab_size: int) -> Law:
@@ -165,4 +174,4 @@ def place(law: Law, token_ids: Integers, vocab_size: int) -> Law:
         inner = law.bounds(tolerance)
         return Bounds(placed(inner.low), placed(inner.high))
 
-    return Law(placed(law.log_p), bounds)
+    return Law(bounds)

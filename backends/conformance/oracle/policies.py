@@ -27,15 +27,7 @@ from .block import block_verdict, scaled_residual
 from .filters import Flags
 from .law import Law
 from .residual import residual
-from .verdict import (
-    Possible,
-    Verdict,
-    below,
-    certainly,
-    greatest_log_ratio,
-    least_log_ratio,
-    log_ratio,
-)
+from .verdict import Possible, Verdict, below, certainly, log_ratio
 from .view import RequestView
 
 SMALLEST_FLOAT32 = 2.0**-126
@@ -64,7 +56,7 @@ def entropy(law: Law) -> float:
 def entropy_width(law: Law, tolerance: float) -> float:
     """How far it may move; a token in doubt is worth about its own share of it."""
     width = 2 * tolerance * max(1.0, entropy(law))
-    doubted = law.doubted_mass
+    doubted = law.doubted_mass(tolerance)
     return width + (doubted * (2 + abs(math.log(doubted)) + entropy(law)) if doubted else 0.0)
 
 
@@ -115,10 +107,12 @@ def _matches(view: RequestView, _: Policy, row: int) -> Verdict:
     equal = sample.token_id == drafted
 
     def possible(tolerance: float) -> Possible:
-        may_differ = not equal or not sample.is_certain(tolerance)
-        return Possible(equal or sample.could_be(drafted, tolerance), may_differ)
+        if tolerance == 0:
+            return Possible(equal, not equal)
+        may_equal = equal or sample.could_be(drafted, tolerance)
+        return Possible(may_equal, not equal or not sample.is_certain(tolerance))
 
-    return Verdict(equal, possible)
+    return Verdict(possible)
 
 
 def _forgiven(view: RequestView, policy: Fly, row: int) -> Verdict:
@@ -130,7 +124,7 @@ def _forgiven(view: RequestView, policy: Fly, row: int) -> Verdict:
         width = entropy_width(law, tolerance)
         return Possible(nats + width >= edge, nats - width < edge)
 
-    undecided = Verdict(nats >= edge, possible)
+    undecided = Verdict(possible)
     for ahead in range(row + 1, row + 1 + policy.window):
         exists = ahead < len(view.drafts)
         undecided &= _matches(view, policy, ahead) if exists else certainly(accepted=False)
@@ -139,11 +133,7 @@ def _forgiven(view: RequestView, policy: Fly, row: int) -> Verdict:
 
 def _ratio_verdict(view: RequestView, _: Probabilistic, row: int) -> Verdict:
     asked = (view.target_laws[row], view.draft_laws[row], view.drafts[row])
-
-    def bounds(tolerance: float) -> tuple[float, float]:
-        return least_log_ratio(*asked, tolerance), greatest_log_ratio(*asked, tolerance)
-
-    return below(math.log(view.uniforms[row]), log_ratio(*asked), bounds)
+    return below(math.log(view.uniforms[row]), partial(log_ratio, *asked))
 
 
 def _synthetic_verdict(view: RequestView, policy: Synthetic, row: int) -> Verdict:
@@ -155,7 +145,7 @@ def _synthetic_verdict(view: RequestView, policy: Synthetic, row: int) -> Verdic
     def bounds(tolerance: float) -> tuple[float, float]:
         return threshold - tolerance / 2, threshold + tolerance / 2
 
-    return below(math.log(view.uniforms[row]), threshold, bounds)
+    return below(math.log(view.uniforms[row]), bounds)
 
 
 def _membership(
@@ -168,10 +158,10 @@ def _membership(
     exact = bool(accepted.exact[drafted])
 
     def possible(tolerance: float) -> Possible:
-        doubted = bool(accepted.doubted(tolerance)[drafted])
+        doubted = tolerance > 0 and bool(accepted.doubted(tolerance)[drafted])
         return Possible(exact or doubted, not exact or doubted)
 
-    return Verdict(exact, possible)
+    return Verdict(possible)
 
 
 def _fly_verdict(view: RequestView, policy: Fly, row: int) -> Verdict:

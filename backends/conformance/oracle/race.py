@@ -55,18 +55,27 @@ class Draw:
         if not 0 <= token_id < len(self.law.log_p):
             return False
         bounds = self.law.bounds(tolerance)
-        block, place = divmod(token_id, BLOCK_SIZE)
-        low, high = self._token_scores(bounds.low, block), self._token_scores(bounds.high, block)
-        block_low, block_high = self._block_scores(bounds.low), self._block_scores(bounds.high)
-        return _may_win(block_low, block_high, block) and _may_win(low, high, place)
+        return self._beats(token_id, bounds.high, bounds.low, np.greater_equal)
 
     def is_certain(self, tolerance: float) -> bool:
         """Whether no such change can let another token win."""
         bounds = self.law.bounds(tolerance)
-        block, place = divmod(self.token_id, BLOCK_SIZE)
-        low, high = self._token_scores(bounds.low, block), self._token_scores(bounds.high, block)
-        block_low, block_high = self._block_scores(bounds.low), self._block_scores(bounds.high)
-        return _must_win(block_low, block_high, block) and _must_win(low, high, place)
+        return self._beats(self.token_id, bounds.low, bounds.high, np.greater)
+
+    def _beats(
+        self, token_id: int, own: Floats, others: Floats, compare: Callable[[float, float], bool]
+    ) -> bool:
+        """Whether a token wins both races with its own weight against the others' weights."""
+        block, place = divmod(token_id, BLOCK_SIZE)
+        races = (
+            (block, self._block_scores(own), self._block_scores(others)),
+            (place, self._token_scores(own, block), self._token_scores(others, block)),
+        )
+        return all(
+            scores[here] > -np.inf
+            and compare(scores[here], np.delete(against, here).max(initial=-np.inf))
+            for here, scores, against in races
+        )
 
     @property
     def num_races(self) -> int:
@@ -104,11 +113,3 @@ def block_masses(log_weights: Floats) -> Floats:
     relative = log_weights - np.repeat(anchor, BLOCK_SIZE)[: len(log_weights)]
     with np.errstate(divide="ignore"):
         return anchor + np.log(np.add.reduceat(np.exp(relative), starts))
-
-
-def _may_win(low: Floats, high: Floats, place: int) -> bool:
-    return bool(high[place] > -np.inf and high[place] >= np.delete(low, place).max(initial=-np.inf))
-
-
-def _must_win(low: Floats, high: Floats, place: int) -> bool:
-    return bool(low[place] > np.delete(high, place).max(initial=-np.inf))

@@ -111,7 +111,7 @@ class RequestOracle:
             return 0.0
         p, q = self.view.target_laws[row], self.view.draft_laws[row]
         doubted = np.exp(q.log_p[accepted.doubted(TOLERANCE)]).sum()
-        return 2 * (p.doubted_mass + q.doubted_mass) + float(doubted)
+        return 2 * (p.doubted_mass() + q.doubted_mass()) + float(doubted)
 
     def _accepted(self, row: int) -> Accepted | None:
         if row >= self.num_draft_tokens or self.rule.accepted is None:

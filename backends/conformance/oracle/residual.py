@@ -3,53 +3,48 @@
 from collections.abc import Callable
 
 import numpy as np
-from attrs import frozen
 
-from .law import Bounds, Law
+from .law import Bounds, Interval, Law
 from .noise import Floats
 
 
-def _one(_: float) -> tuple[float, float]:
+def unscaled(_: float) -> Interval:
+    """The logarithm of the factor on p that most policies have."""
     return 0.0, 0.0
 
 
-@frozen
-class Scale:
-    """The logarithm of the factor on p, and its bounds for a relative change."""
-
-    log: float = 0.0
-    bounds: Callable[[float], tuple[float, float]] = _one
-
-
-UNSCALED = Scale()
-
-
-def residual(p: Law, q: Law, rejected: int, scale: Scale = UNSCALED) -> Law:
+def residual(p: Law, q: Law, rejected: int, scale: Callable[[float], Interval] = unscaled) -> Law:
     """The law that a rejection draws from, not normalised.
 
     If no mass is left it is p without the rejected token, and p itself only if that is nothing too.
     """
-    left = log_difference(scale.log + p.log_p, q.log_p)
-    if left.max() == -np.inf:
-        left = _without(p.log_p, rejected)
 
     def bounds(tolerance: float) -> Bounds:
-        of_p, of_q = p.bounds(tolerance), q.bounds(tolerance)
-        least, most = scale.bounds(tolerance)
-        low = log_difference(least + of_p.low, of_q.high)
-        high = log_difference(most + of_p.high, of_q.low)
-        if low.max() == -np.inf:
-            high = np.maximum(high, _without(of_p.high, rejected))
-        return Bounds(low, high)
+        left = difference(p, q, scale(tolerance), tolerance)
+        if left.low.max() > -np.inf:
+            return left
+        instead = _without(p.bounds(tolerance).high, rejected)
+        high = np.maximum(left.high, instead)
+        # In exact arithmetic it is one or the other.
+        exact = left.high if left.high.max() > -np.inf else instead
+        return Bounds(left.low, high) if tolerance else Bounds(exact, exact)
 
-    return Law(left, bounds)
+    return Law(bounds)
 
 
-def log_difference(larger: Floats, smaller: Floats) -> Floats:
-    """log(exp larger - exp smaller), -inf where that is not positive."""
+def difference(p: Law, q: Law, scale: Interval, tolerance: float) -> Bounds:
+    """log(scale p - q), -inf where that is not positive."""
+    of_p, of_q = p.bounds(tolerance), q.bounds(tolerance)
+    least, most = scale
+    return Bounds(
+        _log_difference(least + of_p.low, of_q.high), _log_difference(most + of_p.high, of_q.low)
+    )
+
+
+def _log_difference(larger: Floats, smaller: Floats) -> Floats:
     positive = larger > smaller
-    difference = np.where(positive, smaller, -np.inf) - np.where(positive, larger, 0.0)
-    share = -np.expm1(difference)
+    gap = np.where(positive, smaller, -np.inf) - np.where(positive, larger, 0.0)
+    share = -np.expm1(gap)
     return np.where(positive, larger + np.log(np.where(positive, share, 1.0)), -np.inf)
 
 
