@@ -50,6 +50,16 @@ SEED_OF_HIGHEST_UNIFORM = 1560275
 HARDLY = -60.0
 """The logit of a draft token that is sure to be rejected and yet not impossible."""
 
+EQUAL_MASSES: tuple[tuple[float, tuple[int, ...]], ...] = (
+    *((top_p, (1,) * 8) for top_p in (0.25, 0.5, 0.75)),
+    *((top_p, (2, 2, 4)) for top_p in (0.25, 0.5)),
+    *((top_p, (1, 2, 5)) for top_p in (0.375, 0.5)),
+    (0.5, (512, 512)),
+    (0.5, (300, 212, 500, 12)),
+    (0.75, (1000, 536, 512)),
+)
+"""A top-p and how many tokens of equal weight tie at each logit, largest first."""
+
 
 @frozen
 class Corner:
@@ -71,6 +81,7 @@ def corners() -> Iterator[Corner]:
     yield from _acceptance_tests()
     yield from _extreme_logits()
     yield from _masses_of_one()
+    yield from _ties()
     yield from _small_batches()
 
 
@@ -175,13 +186,24 @@ def _extreme_logits() -> Iterator[Corner]:
 def _masses_of_one() -> Iterator[Corner]:
     """Logits that differ by too little for their weights to differ, so that masses are exact."""
     for dtype in (torch.float32, torch.bfloat16):
-        rows = (1e-30 * torch.arange(8)).to(dtype).expand(2, 8).contiguous()
-        for top_p in (0.25, 0.5, 0.75):
+        for top_p, sizes in EQUAL_MASSES:
+            levels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+            order = torch.randperm(len(levels), generator=torch.Generator().manual_seed(1))
+            row = (-1e-30 * levels[order]).to(dtype)
             params = SamplingParams(
                 seed=1, top_p=top_p, logprobs=8, logprobs_mode=LogprobsMode.PROCESSED
             )
-            title = f"{dtype}: eight equal masses, of which top-p {top_p} is reached exactly"
-            yield Corner(title, partial(_verify, Probabilistic(), params, rows, [7]))
+            title = f"{dtype}: equal masses of {sizes}, of which top-p {top_p} is reached exactly"
+            rows = row.expand(2, -1).contiguous()
+            yield Corner(title, partial(_verify, Probabilistic(), params, rows, [0]))
+
+
+def _ties() -> Iterator[Corner]:
+    row = torch.zeros(3, 1200).index_fill(1, torch.tensor([7, 600, 1199]), 1.0)
+    greedy = SamplingParams(seed=1, temperature=0.0)
+    for draft in ([7, 7], [600, 7]):
+        check = partial(_verify, Probabilistic(), greedy, row, draft)
+        yield Corner(f"ties at temperature 0 across blocks, drafts {draft}", check)
 
 
 def _small_batches() -> Iterator[Corner]:

@@ -21,7 +21,6 @@ from acceptor.core import (
     TokenCounts,
 )
 from kit.answers import batch_of, request_of
-from kit.exact_top_p import EXACT_ROWS, ExactRow, params_of, sample_batch
 
 SAMPLER = load_sampler("reference")
 ACCEPT_ALL = Synthetic((1.0,) * 4)
@@ -98,15 +97,6 @@ def test_logprobs_are_there_iff_someone_asks() -> None:
     assert logprobs is not None
     assert logprobs.emitted[1, 0].item() == pytest.approx(-math.log(3))
     assert logprobs.top.shape == (2, 1, 0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("row", EXACT_ROWS, ids=lambda row: f"{row.top_p} of {len(row.levels)}")
-def test_top_p_ends_where_its_mass_is_met_exactly(row: ExactRow, dtype: torch.dtype) -> None:
-    logprobs = SAMPLER.sample(sample_batch(row, dtype), params_of(row)).logprobs
-    assert logprobs is not None
-    kept = logprobs.top_token_ids[0, 0][logprobs.top[0, 0].isfinite()]
-    assert sorted(kept.tolist()) == row.kept.nonzero().flatten().tolist()
 
 
 PROCESSED = {"logprobs": 3, "logprobs_mode": LogprobsMode.PROCESSED}

@@ -4,6 +4,7 @@ Tests run them on the code as it is, and once more on planted bugs.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from attrs import frozen
@@ -85,10 +86,10 @@ def reports_exactly(pair: Pair) -> bool:
 
 EDGES: dict[str, Callable[[Backend, torch.device], int]] = {
     "rare exponentials, V = 151,936": edges.wrong_tails,
-    "lowest uniform": edges.wrong_at_the_lowest_uniform,
+    "lowest uniform": partial(edges.wrong_in, "lowest uniform"),
     "highest uniform": edges.wrong_at_the_highest_uniform,
-    "ties": edges.wrong_ties,
-    "top-p at equality": edges.wrong_at_top_p,
+    "ties": partial(edges.wrong_in, "ties"),
+    "top-p at equality": partial(edges.wrong_in, "reached exactly"),
     "slots": edges.changed_by_slots,
 }
 EXACT_LAWS = tuple(map(_exact_law, LOSSLESS))
