@@ -2,10 +2,8 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -16,11 +14,11 @@ from ..backends import BACKENDS
 from ..core.errors import ConfigError
 from .config import Config
 from .generate import measure, measure_plain, warm_up
-from .options import Option
+from .options import Flag
 from .prompt import make_request
 from .report import as_json, print_backends, print_fragment, print_summary, print_text
 from .request import FinishReason
-from .settings import Flag, load_config
+from .settings import load_config
 from .threads import use_threads
 from .wiring import wire
 
@@ -28,7 +26,7 @@ from .wiring import wire
 def generate(
     prompt: str,
     config_file: Path | None,
-    options: Sequence[tuple[Option, Any]],
+    flags: list[Flag],
     *,
     compare_plain: bool,
     json_only: bool,
@@ -39,7 +37,7 @@ def generate(
         AcceptorError: a setting, a part or the prompt is unfit.
     """
     console = Console(highlight=False)
-    config = read_config(config_file, options)
+    config = read_config(config_file, flags)
     wired = wire(config)
     use_threads(config.models.num_threads, wired.directory)
     request = make_request(prompt, config, wired)
@@ -65,14 +63,13 @@ def list_backends() -> None:
     print_backends(Console(highlight=False), BACKENDS.values(), why_no_triton(device))
 
 
-def read_config(config_file: Path | None, options: Sequence[tuple[Option, Any]]) -> Config:
+def read_config(config_file: Path | None, flags: list[Flag]) -> Config:
     """The settings of the file, with those typed on top.
 
     Raises:
         ConfigError: a setting is unknown, of the wrong type or out of its range.
     """
     table = {} if config_file is None else read_config_file(config_file)
-    flags = [Flag(option.flag, option.path, value) for option, value in options]
     return load_config(table, str(config_file), _with_policy_name(flags))
 
 

@@ -156,10 +156,25 @@ def setting_options(command: Command) -> Command:
     return command
 
 
-def given(values: Mapping[str, Any]) -> list[tuple[Option, Any]]:
+@frozen
+class Flag:
+    """A setting from the command line.
+
+    Attributes:
+        name: as typed, with its dashes.
+        path: the setting, such as `sampling.temperature`.
+        value: what it is set to.
+    """
+
+    name: str
+    path: str
+    value: object
+
+
+def given(values: Mapping[str, Any]) -> list[Flag]:
     """The options that were typed, with their values."""
     return [
-        (option, values[option.parameter])
+        Flag(option.flag, option.path, values[option.parameter])
         for option in OPTIONS
         if values[option.parameter] not in (None, ())
     ]

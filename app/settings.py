@@ -6,29 +6,15 @@ Every error is one sentence that names the flag, or the file and the setting.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import fields_dict, frozen
+from attrs import fields_dict
 from cattrs.errors import AttributeValidationNote, BaseValidationError, ForbiddenExtraKeysError
 
 from ..core.errors import ConfigError, InvalidInputError
 from .config import Config
+from .options import Flag
 from .structure import make_converter
 
 Table = Mapping[str, Any]
-
-
-@frozen
-class Flag:
-    """A setting from the command line.
-
-    Attributes:
-        name: as typed, with its dashes.
-        path: the setting, such as `sampling.temperature`.
-        value: what it is set to.
-    """
-
-    name: str
-    path: str
-    value: object
 
 
 def load_config(table: Table, source: str, flags: Sequence[Flag] = ()) -> Config:

@@ -65,21 +65,6 @@ def write_outputs(
         write_file(markdown_file, text)
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """What a JSON file holds.
-
-    Raises:
-        ConfigError: the file cannot be read, or holds no JSON object.
-    """
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: expected JSON, got {error}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")
-    return content
-
-
 def read_record(path: Path, kind: type[Record], command: str) -> Record:
     """What an earlier run of a command wrote with `--json`.
 
@@ -89,7 +74,12 @@ def read_record(path: Path, kind: type[Record], command: str) -> Record:
     from cattrs import Converter  # noqa: PLC0415, only reading needs it
     from cattrs.errors import BaseValidationError  # noqa: PLC0415
 
-    content = read_object(path)
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: expected JSON, got {error}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")
     try:
         return Converter().structure(content, kind)
     except (BaseValidationError, TypeError, ValueError) as error:

@@ -94,8 +94,6 @@ def draw_drafts(draft_logits: Tensor, recipe: Recipe, noise: torch.Generator) ->
     """One token from each row's law, by plain PyTorch: [num_reqs, K] int64."""
     rows = draft_logits.flatten(0, 1)
     drawn = [_draw(part.float(), recipe, noise) for part in rows.split(ROWS_AT_ONCE)]
-    if not drawn:
-        return torch.empty(draft_logits.shape[:2], dtype=torch.int64, device=noise.device)
     return torch.cat(drawn).view(draft_logits.shape[:2])
 
 
@@ -128,18 +126,14 @@ def _coupled_drafts(
     policy: Policy,
     sampler: Sampler,
 ) -> Tensor:
-    columns = [
-        sampler.sample(
-            SampleBatch(
-                logits=draft_logits[:, place],
-                positions=positions + place,
-                draft_index=place + 1,
-                draft_stream=policy.draft_stream,
-            ),
-            params,
-        ).token_ids
-        for place in range(draft_logits.shape[1])
-    ]
-    if not columns:
-        return torch.empty(draft_logits.shape[:2], dtype=torch.int64, device=positions.device)
-    return torch.stack(columns, 1)
+    num_reqs, num_tokens, _ = draft_logits.shape
+    drafts = torch.empty((num_reqs, num_tokens), dtype=torch.int64, device=positions.device)
+    for place in range(num_tokens):
+        batch = SampleBatch(
+            logits=draft_logits[:, place],
+            positions=positions + place,
+            draft_index=place + 1,
+            draft_stream=policy.draft_stream,
+        )
+        drafts[:, place] = sampler.sample(batch, params).token_ids
+    return drafts
