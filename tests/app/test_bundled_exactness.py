@@ -34,7 +34,7 @@ RECIPES: list[dict[str, Any]] = [
     {"temperature": temperature, "top_p": top_p}
     for temperature, top_p in product((0.0, 0.5, 0.8, 1.0, 1.3), (0.7, 0.95, 1.0))
 ]
-NUM_SHARES = 8
+NUM_SHARES = 4
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +44,14 @@ def wired() -> Wired:
 
 @pytest.fixture(scope="module")
 def requests(wired: Wired) -> list[GenerationRequest]:
-    """Every prompt; recipes take turns, and meet every prompt's kind."""
+    """Every other prompt; recipes take turns, and meet every prompt's kind."""
     return [
         GenerationRequest(
             prompt_token_ids=wired.tokenizer.encode(prompt),
             params=SamplingParams(seed=index, **RECIPES[index % len(RECIPES)]),
             max_tokens=MAX_TOKENS,
         )
-        for index, prompt in enumerate(PROMPTS)
+        for index, prompt in enumerate(PROMPTS[::2])
     ]
 
 
@@ -73,10 +73,10 @@ def test_strict_equals_plain(
     policy = Strict(coupled=coupled)
     assert isinstance(wired.decoder.drafter, ModelDrafter)
     drafter = evolve(wired.decoder.drafter, policy=policy, num_spec_tokens=num_spec_tokens)
-    # Each of the sixteen combinations takes an eighth of the requests; each of them meets two.
+    # Each of the sixteen combinations takes a quarter of the requests; each of them meets four.
     share = slice((2 * num_spec_tokens + coupled) % NUM_SHARES, None, NUM_SHARES)
     results = evolve(wired.decoder, policy=policy, drafter=drafter).generate(requests[share])
-    assert len(results) >= len(PROMPTS) // NUM_SHARES
+    assert len(results) >= len(requests) // NUM_SHARES
     check_equal(wired, requests[share], plain[share], results)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,7 @@ def test_learning_rates_are_those_of_the_usual_schedule() -> None:
         assert rate_share(step / 1300) == pytest.approx(factor)
 
 
+@cache
 def small_tokenizer() -> Tokenizer:
     return train_tokenizer(["the old house and the wind\n\n" * 9], 300)
 

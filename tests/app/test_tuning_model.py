@@ -166,7 +166,7 @@ def test_the_steps_of_other_draft_lengths_are_foreseen(
         assert foreseen == pytest.approx(sum(taken) / len(taken), rel=0.05)
 
 
-OUTPUT_LEN, NUM_REQUESTS = 40, 40
+OUTPUT_LEN, NUM_REQUESTS = 40, 24
 
 
 def records(pair: Pair, policy: Policy, length: int) -> list[tuple[tuple[int, int], ...]]:
