@@ -38,7 +38,7 @@ LOAD = Load(
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make_bench(make_pair: Callable[..., Pair]) -> Callable[..., Bench]:
     def make(
         load: Load = LOAD,
@@ -68,12 +68,12 @@ def make_bench(make_pair: Callable[..., Pair]) -> Callable[..., Bench]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def results(make_bench: Callable[..., Bench]) -> BenchResults:
     return make_bench().run()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def few(make_bench: Callable[..., Bench]) -> BenchResults:
     load = evolve(LOAD, num_requests=2, output_len=4)
     return make_bench(load, policies={"block": Block()}).run()

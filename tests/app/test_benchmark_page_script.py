@@ -15,7 +15,7 @@ from kit.toy_pair import Pair
 from lab import benchmark_page
 from lab.benchmark_page import POLICY_NAMES, Document, as_markdown, draw, measure
 
-LOAD = Load(num_requests=4, max_concurrency=2, output_len=12, input_len=3, warm_up=0)
+LOAD = Load(num_requests=4, max_concurrency=2, output_len=6, input_len=3, warm_up=0)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_every_table_holds_every_policy(document: Document) -> None:
         assert text.count(policy) >= 1 + 3 + 1 + 1
     for block in text.split("\n\n"):
         assert len({line.count("|") for line in block.splitlines()}) == 1
-    assert "4 requests of 12 tokens" in text
+    assert "4 requests of 6 tokens" in text
     compared = next(line for line in text.splitlines() if line.startswith("| acceptance rate (%)"))
     assert compared.count(" (+") + compared.count(" (-") == len(POLICY_NAMES) - 1
 

@@ -32,7 +32,7 @@ each_policy = pytest.mark.parametrize(
 
 
 @each_policy
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     arrivals=arrivals,
     num_slots=st.integers(1, 4),
