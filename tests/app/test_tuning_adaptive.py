@@ -30,6 +30,7 @@ from acceptor.core import (
     TokenCounts,
 )
 from kit.decode_law import DecodeSetup, Steps, emitted_law, random_model
+from kit.toy_engine import record
 from kit.toy_pair import Letters, Pair, TableModel
 
 MAX_SPEC_TOKENS = 6
@@ -77,12 +78,6 @@ def mean_draft_len(results: list[GenerationResult]) -> float:
     # A step without a draft is a step, too.
     finals = sum(kind != "accepted" for result in results for kind in result.kinds)
     return drafted / finals
-
-
-def record(action: Callable[[], None]) -> Callable[[], None]:
-    """Stands for capturing."""
-    action()
-    return action
 
 
 RUNNERS = pytest.mark.parametrize(
