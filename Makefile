@@ -71,7 +71,7 @@ $(BIN)/python:
 
 $(TO_RUN): $(REQUIREMENTS) | $(BIN)/python
 	@echo "Installing acceptor and PyTorch into $(VENV), once; this can take a few minutes ..."
-	@$(PIP_INSTALL) --editable .
+	@$(PIP_INSTALL) --editable ".[app]"
 	@touch $@
 
 # The links are for mypy, see pyproject.toml.

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from ..adapters.config_file import read_config_file
 from ..adapters.forward_choice import why_no_triton
 from ..backends import BACKENDS
 from ..core.errors import ConfigError
 from .config import Config
+from .console import new_console
 from .generate import measure, measure_plain, warm_up
 from .options import Flag
 from .prompt import make_request
@@ -36,7 +36,7 @@ def generate(
     Raises:
         AcceptorError: a setting, a part or the prompt is unfit.
     """
-    console = Console(highlight=False)
+    console = new_console()
     config = read_config(config_file, flags)
     wired = wire(config)
     use_threads(config.models.num_threads, wired.directory)
@@ -60,7 +60,7 @@ def generate(
 def list_backends() -> None:
     """Print which backends and forwards can be used, and what the others lack."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    print_backends(Console(highlight=False), BACKENDS.values(), why_no_triton(device))
+    print_backends(new_console(), BACKENDS.values(), why_no_triton(device))
 
 
 def read_config(config_file: Path | None, flags: list[Flag]) -> Config:

@@ -10,21 +10,13 @@ The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random num
 
 from enum import IntEnum, unique
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-Words = NDArray[np.uint64]
-"""Unsigned 32-bit words, in 64 bits so that products do not overflow."""
-
-_MASK = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
-_MULTIPLIERS = np.array((0xD2511F53, 0xCD9E8D57), dtype=np.uint64)
+_MASK = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
-_KEY_STEPS = np.arange(_ROUNDS, dtype=np.uint64)[:, None] * np.array(
-    (0x9E3779B9, 0xBB67AE85), dtype=np.uint64
-)
 
 
 @unique
@@ -49,11 +41,10 @@ class Level(IntEnum):
     TOKEN = 1
 
 
-def philox4x32(counter: Words, key: Words) -> Words:
+def philox4x32(counter: Tensor, key: Tensor) -> Tensor:
     """Ten rounds of Philox4x32.
 
-    Computed by NumPy on the host: torch has no unsigned 64-bit product, and a reference draws too
-    few words to miss a GPU.
+    Words are int64 in [0, 2**32). A product of two wraps at 2**64, and its bits are the right ones.
 
     Args:
         counter: [4, ...] words.
@@ -62,17 +53,18 @@ def philox4x32(counter: Words, key: Words) -> Words:
     Returns:
         [4, ...] random words.
     """
+    ones = (1,) * (counter.ndim - 1)
+    multipliers, key_step = (
+        counter.new_tensor(pair).view(2, *ones) for pair in (_MULTIPLIERS, _KEY_STEPS)
+    )
     # Words 0 and 2 are multiplied, words 1 and 3 are not; the halves of the products change places.
+    # Of `odd` only the lower half counts.
     even, odd = counter[::2], counter[1::2]
-    ones = (1,) * (even.ndim - 1)
-    multipliers = _MULTIPLIERS.reshape(2, *ones)
-    for round_key in (key + _KEY_STEPS.reshape(_ROUNDS, 2, *ones)) & _MASK:
-        products = even * multipliers
-        even = (products >> _HALF)[::-1] ^ odd ^ round_key
-        odd = (products & _MASK)[::-1]
-    words = np.empty(counter.shape, dtype=np.uint64)
-    words[::2], words[1::2] = even, odd
-    return words
+    for _ in range(_ROUNDS):
+        products = (even * multipliers).flip(0)
+        even = ((products >> 32) ^ odd ^ key) & _MASK
+        odd, key = products, key + key_step
+    return torch.stack((even, odd & _MASK), dim=1).flatten(0, 1)
 
 
 def random_words(
@@ -99,21 +91,12 @@ def random_words(
     Returns:
         [num_rows, num_candidates] int64, words in [0, 2**32).
     """
-    groups = _on_host(candidates[:, ::4]) >> np.uint64(2)
-    counter = np.empty((4, *groups.shape), dtype=np.uint64)
-    counter[0] = groups
-    counter[1] = _on_host(positions)[:, None] & _MASK
-    counter[2] = 4 * stream + level
-    counter[3] = _on_host(draft_indices)[:, None] & _MASK
-    seed = _on_host(seeds)[:, None]
-    words = philox4x32(counter, np.array((seed & _MASK, seed >> _HALF)))
-    by_candidate = words.transpose(1, 2, 0).reshape(len(seed), 4 * groups.shape[1])
-    in_use = by_candidate[:, : candidates.shape[-1]].view(np.int64)
-    return torch.from_numpy(in_use).to(seeds.device)
-
-
-def _on_host(integers: Tensor) -> Words:
-    return integers.cpu().long().numpy().view(np.uint64)
+    groups = candidates[:, ::4] >> 2
+    kind = torch.full_like(seeds, 4 * stream + level)
+    of_rows = torch.stack((positions, kind, draft_indices)).long() & _MASK
+    counter = torch.cat((groups[None], of_rows[:, :, None].expand(-1, -1, groups.shape[1])))
+    words = philox4x32(counter, torch.stack((seeds, seeds >> 32))[:, :, None] & _MASK)
+    return words.permute(1, 2, 0).flatten(1)[:, : candidates.shape[1]]
 
 
 def exponential(words: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from ...core.errors import ConfigError
 from ...core.policies import POLICIES
 from ...core.sampling_params import SamplingParams
 from ..config import DrafterConfig, ModelsConfig
+from ..console import new_console
 from ..policies import PolicySettings, SyntheticSettings
 from ..tuning.goodput import Goodput
 from ..tuning.results import read_results as read_tuned
@@ -46,7 +47,7 @@ def run(options: Options) -> None:
     bench = make_bench(options)
     with progress_bars() as begin:
         results = bench.run(begin)
-    console = Console(highlight=False)
+    console = new_console()
     cpu_time: bool = options["cpu_time"]
     _print_load(console, results)
     print_results(console, results, cpu_time=cpu_time)

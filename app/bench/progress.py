@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -16,6 +15,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from ..console import new_console
 from .load import Gain
 
 OnStep = Callable[[Gain], None]
@@ -33,9 +33,9 @@ class _Rates(ProgressColumn):
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, int], OnStep]]:
     """While it is open, (name, number of requests) makes a bar and what feeds it."""
-    console = Console(stderr=True)
+    console = new_console(stderr=True)
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         _Rates(),

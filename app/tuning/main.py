@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
-from rich.console import Console
 
 from ...core.checks import check_integer
 from ...core.errors import ConfigError
@@ -13,6 +12,7 @@ from ..bench.files import make_room, write_outputs
 from ..bench.main import OUTPUT_FILES, check_cpu_time, make_bench
 from ..bench.progress import progress_bars
 from ..bench.run import Bench
+from ..console import new_console
 from ..policies import SyntheticSettings
 from .curve import draw_curve
 from .measure import Plan
@@ -36,7 +36,7 @@ def run(options: Options) -> None:
     tuner = make_tuner(options)
     with progress_bars() as begin:
         results = tuner.run(begin, check=options["check"])
-    console = Console(highlight=False)
+    console = new_console()
     models = " and ".join(results.models.values())
     console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)
     print_results(console, results)

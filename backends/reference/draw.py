@@ -82,8 +82,8 @@ def _words_ahead(
     stream: Stream,
     vocab_size: int,
 ) -> tuple[Tensor, Tensor]:
-    # The noise of a draft is known before its first token is drawn, and NumPy takes little longer
-    # for the words of several places, of all blocks, than for one block's at one place.
+    # The noise of a draft is known before its first token is drawn, and making the words of
+    # several places, of all blocks, takes little longer than those of one block at one place.
     places = torch.arange(NUM_PLACES_AHEAD)
     draft_indices = torch.zeros_like(places) if stream is Stream.TARGET else draft_index + places
     keys = (torch.full_like(places, seed), position + places, draft_indices, stream)

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
+from acceptor.app import commands
+from acceptor.backends import BACKENDS
 from acceptor.core import POLICIES
 
 STATS = (
@@ -135,6 +138,16 @@ def test_backends_says_what_is_installed(acceptor: Acceptor) -> None:
     lines = [line.split() for line in out.splitlines()]
     assert ["reference", "installed"] in [words[:2] for words in lines]
     assert ["forward", "triton", "unusable:"] in [words[:3] for words in lines]
+
+
+def test_text_in_brackets_is_printed_as_it_is(
+    acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = evolve(BACKENDS["triton"], requires=("no_such_module",))
+    monkeypatch.setattr(commands, "BACKENDS", {"triton": lacking})
+    assert "pip install 'acceptor[triton]'" in " ".join(acceptor("backends")[1].split())
+    _, out, _ = acceptor("generate", "--prompt", "[/x] :dog:", "--max-tokens", "1")
+    assert out.startswith("[/x] :dog:")
 
 
 def test_a_forward_can_be_chosen(acceptor: Acceptor) -> None:

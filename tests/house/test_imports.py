@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 THIRD_PARTY = {
-    "core": {"attrs", "numpy", "torch"},
+    "core": {"attrs", "torch"},
     "backends": {"attrs", "torch"},
     "adapters": {
         "attrs",
@@ -46,6 +47,20 @@ def test_importing_the_core_brings_nothing_else() -> None:
     outer = ("acceptor.adapters", "acceptor.app", "acceptor.backends")
     loaded = modules_after("acceptor.core") - modules_after("torch")
     assert {name for name in loaded if name.startswith(heavy + outer)} == set()
+
+
+def test_a_sampler_needs_no_package_of_the_application(
+    repository: Path, pyproject: dict[str, Any]
+) -> None:
+    program = without(pyproject, readme_code(repository) + "print(output.token_ids.shape)")
+    assert python(program, "-W", "ignore").stdout == "torch.Size([1, 4])\n"
+
+
+def test_a_command_without_its_packages_says_how_to_get_them(pyproject: dict[str, Any]) -> None:
+    entry = pyproject["project"]["scripts"]["acceptor"].split(":")
+    finished = python(without(pyproject, f"from {entry[0]} import {entry[1]} as run; run()"))
+    assert finished.returncode == 1
+    assert finished.stderr == "acceptor: needs click; install with: pip install 'acceptor[app]'\n"
 
 
 def test_importing_the_backends_brings_no_kernel_language() -> None:
@@ -86,6 +101,22 @@ def third_parties(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
             names = [node.module]
         yield from {name.split(".")[0] for name in names} - sys.stdlib_module_names
+
+
+def without(pyproject: dict[str, Any], program: str) -> str:
+    """The program where no package of the application can be imported."""
+    requirements = pyproject["project"]["optional-dependencies"]["app"]
+    names = [requirement.partition(">")[0] for requirement in requirements]
+    return f"import sys; sys.modules.update(dict.fromkeys({names}))\n{program}"
+
+
+def readme_code(repository: Path) -> str:
+    return (repository / "README.md").read_text(encoding="utf-8").split("```")[3].partition("\n")[2]
+
+
+def python(program: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *options, "-c", program]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
 @cache

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from attrs import evolve, fields_dict
-from rich.console import Console
 
 from ....backends import BACKENDS
 from ....core.errors import InvalidInputError
 from ....core.sampling_params import Recipe
+from ...console import new_console
 from ..files import read_record, write_outputs
 from .machine import describe
 from .measure import Bench, Effort
@@ -52,7 +52,7 @@ def run(options: Options) -> Run:
     bench = Bench(
         _backends(options), Stopwatch(device), until=start + (options["seconds"] or math.inf)
     )
-    console, lines = Console(stderr=True, highlight=False), list[Line]()
+    console, lines = new_console(stderr=True), list[Line]()
 
     def progress(line: Line) -> None:
         lines.append(line)
@@ -149,7 +149,7 @@ def reread(path: Path) -> Run:
 
 def show(measured: Run) -> None:
     """Print the tables."""
-    console = Console(highlight=False)
+    console = new_console()
     console.width = max(console.width, WIDTH)
     console.print(about(measured), *problems(measured), sep="\n", soft_wrap=True)
     for title, table in tables(measured):

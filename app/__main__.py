@@ -1,0 +1,16 @@
+"""Where the command `acceptor` starts, also where the application's packages are missing."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, or say how to get what it needs."""
+    try:
+        from .cli import main as run  # noqa: PLC0415, imports the application's packages
+    except ModuleNotFoundError as error:
+        sys.exit(f"acceptor: needs {error.name}; install with: pip install 'acceptor[app]'")
+    run()
+
+
+if __name__ == "__main__":
+    main()
