@@ -16,7 +16,7 @@ from .case import Case
 from .check import Check
 from .generate import Generator
 from .loading import device_for
-from .record import Record, table
+from .record import Record, table, told
 
 FORMS_ON_GPU = 48
 """Kinds of batches on a GPU, unless told otherwise: each has kernels of its own."""
@@ -35,8 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AcceptorError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    for name, tally in zip(record.names, record.tallies, strict=True):
-        sys.stdout.write(table(tally, name if len(record.names) > 1 else "") + "\n")
+    sys.stdout.write("".join((table(record.names, record.tallies), *map(told, record.tallies))))
     verdict = "conformant" if record.is_conformant else "NOT conformant"
     sys.stdout.write(f"{time.time() - start:.0f} s\n{verdict}\n")
     return 0 if record.is_conformant else 1

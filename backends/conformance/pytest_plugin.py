@@ -8,7 +8,7 @@ import torch
 from ...core.ports import Sampler
 from .findings import Tally
 from .loading import device_for, load_backend
-from .record import table
+from .record import table, told
 
 TALLY = pytest.StashKey[Tally]()
 
@@ -36,7 +36,8 @@ def pytest_terminal_summary(
 ) -> None:
     """Print what was compared and every excuse."""
     terminalreporter.section("conformance")
-    terminalreporter.write(table(config.stash[TALLY]))
+    tally, name = config.stash[TALLY], str(config.getoption("--backend"))
+    terminalreporter.write(table([name], [tally]) + told(tally))
 
 
 @pytest.fixture(scope="session")

@@ -98,14 +98,8 @@ class Record:
 
     @property
     def page(self) -> str:
-        """The record for people, in Markdown: its tallies side by side."""
-        counts = [dict(_counts(tally)) for tally in self.tallies]
-        kinds = dict.fromkeys(kind for each in counts for kind in each)
-        rows = [("", *(f"`{name}`" for name in self.names)), ["---"] * (1 + len(self.names))]
-        rows += [(kind.strip(), *(f"{each.get(kind, 0):,}" for each in counts)) for kind in kinds]
-        rows += [("near-ties per decision", *map(_rate, self.tallies))]
-        table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-        return f"On {self.machine}:\n\n{table}"
+        """The record for people."""
+        return f"On {self.machine}:\n\n{table(self.names, self.tallies)}"
 
     def write(self, path: Path) -> None:
         """Write JSON, and beside it the page as .md."""
@@ -156,13 +150,21 @@ def _numbers(ranges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     return tuple(number for first, last in ranges for number in range(first, last + 1))
 
 
-def table(tally: Tally, name: str = "") -> str:
-    """Counts, near-ties by decision and one by one, and the first unexplained differences."""
-    told = tally.excuses[:MOST_EXCUSES] + tally.failures[:MOST_FAILURES]
-    lines = [f"{name}:"] if name else []
-    lines += [f"{what:<42}{count:>14,}" for what, count in _counts(tally)]
-    lines += [f"  {difference}\n    {shown_by}" for shown_by, difference in told]
-    return "\n".join([*lines, f"near-ties per decision: {_rate(tally)}"]) + "\n"
+def table(names: Sequence[str], tallies: Sequence[Tally]) -> str:
+    """Counts and near-ties by decision in Markdown, the tallies side by side."""
+    counts = [dict(_counts(tally)) for tally in tallies]
+    kinds = dict.fromkeys(kind for each in counts for kind in each)
+    rows = [("", *(f"`{name}`" for name in names)), ["---"] * (1 + len(names))]
+    rows += [(kind, *(f"{each.get(kind, 0):,}" for each in counts)) for kind in kinds]
+    rates = (f"{tally.near_tie_rate:.1e} (allowed: {MOST_NEAR_TIES:.0e})" for tally in tallies)
+    rows += [("near-ties per decision", *rates)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def told(tally: Tally) -> str:
+    """Near-ties and unexplained differences one by one, each with what shows it."""
+    chosen = tally.excuses[:MOST_EXCUSES] + tally.failures[:MOST_FAILURES]
+    return "".join(f"{difference}\n    {shown_by}\n" for shown_by, difference in chosen)
 
 
 def _counts(tally: Tally) -> Iterator[tuple[str, int]]:
@@ -172,10 +174,5 @@ def _counts(tally: Tally) -> Iterator[tuple[str, int]]:
     yield "requests", tally.num_requests
     yield "decisions", tally.num_decisions
     yield "near-ties", tally.near_ties.total()
-    for decision, count in sorted(tally.near_ties.items()):
-        yield f"  {decision}", count
+    yield from sorted(tally.near_ties.items())
     yield "unexplained", len(tally.failures)
-
-
-def _rate(tally: Tally) -> str:
-    return f"{tally.near_tie_rate:.1e} (allowed: {MOST_NEAR_TIES:.0e})"

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from acceptor.backends.conformance import Tally, judge_sample, judge_verify
 from acceptor.backends.conformance.oracle import RequestOracle, split_verify
-from acceptor.backends.conformance.record import table
+from acceptor.backends.conformance.record import told
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
     Fly,
@@ -120,7 +120,7 @@ def test_every_excuse_is_counted_and_too_many_fail() -> None:
     assert tally.near_ties == {"drawn token, token race": 5}
     assert tally.failures == []
     assert [name for name, _ in tally.excuses] == ["a near-tie"] * 5
-    assert table(tally).count("(near-tie)\n    a near-tie\n") == 5
+    assert told(tally).count("(near-tie)\n    a near-tie\n") == 5
 
 
 def test_a_whole_even_law_lies_on_the_edge_of_fly() -> None:

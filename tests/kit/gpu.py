@@ -105,7 +105,7 @@ def parts(wanted: argparse.Namespace) -> list[Part]:
             "equivalence",
             ("acceptor.backends.conformance", "--backend", last, *beside, *limits, *record),
             0.42 * total,
-            r":$|batches|decisions|near-ties  |unexplained|conformant",
+            r"^\| (batches|decisions|near-ties|unexplained) \||conformant",
         ),
         *(
             Part(
