@@ -27,7 +27,7 @@ MOST_BY_MANY = 10_000
 MOST_OF_A_CROWD = 1_100
 """The largest vocabulary of batches with many requests."""
 
-LONGEST_DRAFTS = (0, 1, 2, 3, 3, 3, 4, 5, 8, 31)
+LONGEST_DRAFTS = (0, 1, 2, 3, 4, 5) * 4 + (8, 12, 31)
 CROWDS = (64, 150, 300)
 """Numbers of requests of one batch in fifty."""
 

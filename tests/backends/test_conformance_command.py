@@ -74,14 +74,14 @@ def test_two_backends_have_one_record(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [tally.num_batches for tally in record.tallies] == [12, 12, 12]
     assert "| unexplained | 0 | 0 | 0 |" in path.with_suffix(".md").read_text()
     wrong = [*REFERENCE, "--beside", "kit.bugs_in_draws:flat_race", "--max-vocab-size", "2000"]
-    assert main([*wrong, "--first-chunk", "1", "--batches", "40"]) == 1
+    assert main([*wrong, "--first-chunk", "1", "--batches", "15"]) == 1
     assert "NOT conformant" in capsys.readouterr().out
 
 
 def test_a_campaign_over_processes_has_the_same_batches() -> None:
     alone = Campaign(("reference",), generator=Generator(largest_vocabulary=40, num_forms=8))
     together = evolve(alone, num_workers=2)
-    found = [dict(some.run([0, 5], 20, with_corners=False)) for some in (alone, together)]
+    found = [dict(some.run([0, 5], 10, with_corners=False)) for some in (alone, together)]
     assert found[0] == found[1]
     assert {*found[0]} == {0}
 
@@ -219,7 +219,7 @@ def test_pytest_holds_a_backend_to_the_contract(tmp_path: Path) -> None:
     (tmp_path / "acceptor").symlink_to(Path(__file__).parents[2])
     command = [sys.executable, "-m", "pytest", "-p", "acceptor.backends.conformance.pytest_plugin"]
     command += ["--pyargs", "acceptor.backends.conformance", "--backend", "reference"]
-    command += ["--batches", "3", "--max-vocab-size", "40", "-k", "random or refused", "-q"]
+    command += ["--batches", "2", "--max-vocab-size", "40", "-k", "random or refused", "-q"]
     finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stdout
     assert " passed" in finished.stdout

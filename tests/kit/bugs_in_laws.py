@@ -198,7 +198,13 @@ BUGS = (
         check=PLAIN,
         sampled=Probabilistic(),
     ),
-    Bug("raw q, processed drafts", ((request, "log_probs", _raw_log_probs),), check=RECIPE),
+    Bug(
+        "raw q, processed drafts",
+        ((request, "log_probs", _raw_log_probs),),
+        policy="probabilistic",
+        features=("draft recipe", "temperature"),
+        check=RECIPE,
+    ),
     Bug(
         "draft recipe ignored in verification",
         misread=_draft_without_recipe,
