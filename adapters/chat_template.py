@@ -1,45 +1,37 @@
 """Chat templates: messages to a prompt, by the Jinja template that comes with a model.
 
-A template is an untrusted program. It runs in Jinja's sandbox with a limited number of loop steps,
-without private attributes, files and other templates.
+A template is an untrusted program. It runs in Jinja's sandbox, without private attributes, files
+and other templates, and in a child process with limits on steps, time, memory and output.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-from jinja2 import Template, TemplateError, TemplateSyntaxError
 
-from ..core.errors import CheckpointError, InvalidInputError
+from ..core.errors import CheckpointError, InvalidInputError, UnavailableError
+from .confinement import confinement
 from .error_text import one_line
 from .json_object import read_json, read_text
-from .template_sandbox import ChatEnvironment, RaisedByTemplateError
 
 TEMPLATE_FILE = "chat_template.jinja"
 CONFIG_FILE = "tokenizer_config.json"
 Message = Mapping[str, Any]
 
-# What evaluating a stranger's expressions can raise.
-_RENDER_ERRORS = (
-    TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError,
-    TypeError, ValueError,
-)  # fmt: skip
-
 
 @frozen(eq=False)
 class ChatTemplate:
-    """A compiled template.
+    """A template that compiles.
 
     Attributes:
         source: the file, and the field in it, for errors.
-        environment: the sandbox.
-        template: compiled in it.
+        text: the template.
     """
 
     source: str
-    environment: ChatEnvironment
-    template: Template
+    text: str
 
     @classmethod
     def load(cls, directory: Path) -> "ChatTemplate | None":
@@ -57,18 +49,20 @@ class ChatTemplate:
 
     @classmethod
     def compile(cls, source: str, text: str) -> "ChatTemplate":
-        """Compile a template.
+        """Find out whether it is a template.
 
         Raises:
-            CheckpointError: it is no template.
+            CheckpointError: it is none.
+            UnavailableError: this system cannot limit a process's memory.
         """
-        environment = ChatEnvironment()
-        try:
-            return cls(source, environment, environment.from_string(text))
-        except (TemplateSyntaxError, RecursionError) as error:
-            raise CheckpointError(
-                f"{source}: expected a Jinja template, got {one_line(error)}"
-            ) from None
+        if sys.platform != "linux":
+            raise UnavailableError(
+                f"{source}: expected Linux, which limits a process's memory, got {sys.platform}"
+            )
+        reply = confinement.run("compile_template", text)
+        if "error" in reply:
+            raise CheckpointError(f"{source}: expected a Jinja template, got {reply['error']}")
+        return cls(source, text)
 
     def render(
         self,
@@ -81,31 +75,31 @@ class ChatTemplate:
         """The prompt of a conversation.
 
         Args:
-            messages: each with `role` and `content`.
+            messages: each with `role` and `content`; values that JSON can hold.
             special_tokens: as `Tokenizer.special_tokens`; the template writes them itself.
             add_generation_prompt: end with what opens the assistant's answer.
             variables: anything else the template knows, such as `enable_thinking`.
 
         Raises:
-            InvalidInputError: the template refuses these messages.
-            CheckpointError: the template fails or leaves the sandbox.
+            InvalidInputError: the template refuses these messages, or JSON cannot hold them.
+            CheckpointError: the template fails, leaves the sandbox or exceeds a limit.
         """
-        self.environment.num_steps = 0
+        given = {"messages": messages, "tools": None, "documents": None} | dict(special_tokens)
+        given |= {"add_generation_prompt": add_generation_prompt} | variables
         try:
-            return self.template.render(
-                {"messages": messages, "tools": None, "documents": None}
-                | dict(special_tokens)
-                | {"add_generation_prompt": add_generation_prompt}
-                | variables
-            )
-        except RaisedByTemplateError as error:
+            reply = confinement.run("render", self.text, given)
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError(
-                f"messages: {self.source} refuses them: {one_line(error)}"
+                f"messages: expected values that JSON can hold, got {one_line(error)}"
             ) from None
-        except _RENDER_ERRORS as error:
+        if reply.get("kind") == "RaisedByTemplateError":
+            raise InvalidInputError(f"messages: {self.source} refuses them: {reply['error']}")
+        if "error" in reply:
             raise CheckpointError(
-                f"{self.source}: expected a prompt, got {type(error).__name__}: {one_line(error)}"
-            ) from None
+                f"{self.source}: expected a prompt, got {reply['kind']}: {reply['error']}"
+            )
+        prompt: str = reply["value"]
+        return prompt
 
 
 def _template_in_config(path: Path) -> str | None:

@@ -1,8 +1,7 @@
 """The Jinja environment that chat templates expect, made safe for an untrusted template.
 
 Filters, globals and whitespace are those of the transformers library. A template cannot load other
-templates, change anything, or run without end. Memory is bounded only by Jinja's own limit on
-ranges.
+templates, change anything, or take more than a number of steps; `confined_worker` limits the rest.
 """
 
 import json

@@ -10,8 +10,8 @@ import tokenizers
 from attrs import frozen
 
 from ..core.errors import CheckpointError
+from .confinement import confinement
 from .detokenizer import Detokenizer
-from .error_text import one_line
 from .json_object import read_json, read_text
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -30,12 +30,14 @@ class Tokenizer:
         backend: the same, loaded.
         special_tokens: `bos_token`, `eos_token` and the like -> text, those that are set.
         eos_token_ids: the end-of-text token, if one is set; the model's config may name more.
+        place: path, size and time of the file, by which `confinement` knows it.
     """
 
     file: Path
     backend: tokenizers.Tokenizer
     special_tokens: dict[str, str]
     eos_token_ids: tuple[int, ...] = ()
+    place: tuple[str, int, int] = ("", 0, 0)
 
     @classmethod
     def load(cls, directory: Path) -> "Tokenizer":
@@ -45,16 +47,19 @@ class Tokenizer:
             CheckpointError: a file is missing or damaged, or there is no such eos_token.
         """
         file = directory / TOKENIZER_FILE
-        text = read_text(file)
-        try:
-            backend = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # noqa: BLE001, the library raises nothing narrower
-            raise CheckpointError(f"{file}: expected a tokenizer, got {one_line(error)}") from None
+        text, found = read_text(file), file.stat()
+        # As the child was told, so that both have the same.
+        place = (str(file.resolve()), found.st_size, found.st_mtime_ns)
+        reply = confinement.run("load", *place)
+        if "error" in reply:
+            raise CheckpointError(f"{file}: expected a tokenizer, got {reply['error']}")
+        backend = tokenizers.Tokenizer.from_str(text)
         # As in transformers, one text at a time is neither cut nor padded.
         backend.no_truncation()
         backend.no_padding()
         special_tokens = _read_special_tokens(directory)
-        return cls(file, backend, special_tokens, _find_eos(file, backend, special_tokens))
+        eos_token_ids = _find_eos(file, backend, special_tokens)
+        return cls(file, backend, special_tokens, eos_token_ids, place)
 
     @property
     def vocab_size(self) -> int:
@@ -84,7 +89,7 @@ class Tokenizer:
             )
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a text.
+        """Token ids of a text, in a child process; its limits grow with the text.
 
         Args:
             text: special tokens written in it become those tokens.
@@ -92,17 +97,13 @@ class Tokenizer:
                 out for a rendered chat template, which writes its own.
 
         Raises:
-            CheckpointError: the tokenizer's own patterns fail on this text.
+            CheckpointError: the tokenizer's own patterns fail on this text, or exceed a limit.
         """
-        try:
-            return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
-        except BaseException as error:
-            # The library's panics, as on a pattern that backtracks forever, are no Exception.
-            if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-                raise CheckpointError(
-                    f"{self.file}: expected token ids, got {one_line(error)}"
-                ) from None
-            raise
+        reply = confinement.run("encode", self.place, text, add_special_tokens)
+        if "error" in reply:
+            raise CheckpointError(f"{self.file}: expected token ids, got {reply['error']}")
+        token_ids: list[int] = reply["value"]
+        return token_ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of token ids; bytes that are no UTF-8 become U+FFFD."""

@@ -147,10 +147,37 @@ HOSTILE = {
 }
 
 
+DOUBLED = "{% set n = namespace(x='ab') %}{% for i in range(40) %}{% set n.x = X %}{% endfor %}"
+HOSTILE |= {
+    f"grows by {name}": DOUBLED.replace("X", grown) + "{{ n.x | length }}"
+    for name, grown in {
+        "multiplication": "n.x * 2",
+        "sums": "n.x + n.x",
+        "~": "n.x ~ n.x",
+        "join": "[n.x, n.x] | join(n.x)",
+        "replace": "n.x | replace('a', n.x)",
+        "format": "'%s%s' | format(n.x, n.x)",
+        "tojson": "[n.x, n.x] | tojson",
+        "indent": "('a\n' ~ n.x) | indent(9999999)",
+        "list sums": "(n.x | list) + (n.x | list)",
+        "a sum of lists": "[n.x | list, n.x | list] | sum(start=[])",
+    }.items()
+}
+HOSTILE |= {
+    "center": "{{ 'a' | center(10 ** 10) }}",
+    "ljust": "{{ 'a'.ljust(10 ** 10) }}",
+    "zfill": "{{ 'a'.zfill(10 ** 10) }}",
+    "wide %": "{{ '%10000000000d' % 1 }}",
+    "wide format": "{{ '{:10000000000}'.format(1) }}",
+    "wide tojson": "{{ [1] | tojson(indent=10 ** 10) }}",
+    "long output": "{% for i in range(50000) %}{{ 'a' * 100 }}{% endfor %}",
+}
+
+
 @pytest.mark.parametrize("template", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_templates_end_in_one_line(template: str) -> None:
     with pytest.raises(
-        CheckpointError, match=r"^chat_template\.jinja: expected a prompt"
+        CheckpointError, match=r"^chat_template\.jinja: expected a (prompt|Jinja template), got "
     ) as caught:
         ours(template)
     assert "\n" not in str(caught.value)

@@ -1,0 +1,121 @@
+"""A child process, kept from job to job, for what the files of strangers make us compute.
+
+A template or a pattern is a program: it may run for ever, take all memory or crash. There it ends
+within limits, and what native code prints on its way does not reach the user.
+"""
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from attrs import define, field
+
+from ..core.errors import UnavailableError
+from .error_text import one_line
+
+WORKER = Path(__file__).with_name("confined_worker.py")
+QUIET = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
+
+
+@define(eq=False)
+class Confinement:
+    """Does jobs one at a time, for any thread; a process that was forked gets a child of its own.
+
+    The child is started by the first job and after one that ended it. It ends with this process.
+    """
+
+    _child: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
+    _owner: int = field(default=0, init=False)
+    _lock: Any = field(factory=Lock, init=False)
+
+    def run(self, job: str, *arguments: object) -> Mapping[str, Any]:
+        """Do a job of `confined_worker.JOBS`.
+
+        Returns:
+            Its `value`; or an `error` on one line, and the `kind` of error.
+
+        Raises:
+            UnavailableError: no process can be started.
+            TypeError: an argument cannot be written as JSON.
+        """
+        line = json.dumps([job, arguments], default=_as_dict).encode() + b"\n"
+        with self._lock:
+            try:
+                return self._exchange(line)
+            except BaseException:
+                # The next job must not read this one's answer.
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """End the child, if there is one."""
+        child, self._child = self._child, None
+        if child is not None and self._owner == os.getpid():
+            child.kill()
+            child.communicate()
+
+    def _exchange(self, line: bytes) -> Mapping[str, Any]:
+        child = self._running()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.write(line)
+            child.stdin.flush()
+            answer = child.stdout.readline()
+        except BrokenPipeError:
+            answer = b""
+        if answer.endswith(b"\n"):
+            said: dict[str, Any] = json.loads(answer)
+            return said | {"error": one_line(said["error"])} if "error" in said else said
+        code = child.wait()
+        self.close()
+        return {"kind": "limit", "error": _why_it_ended(code)}
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._child is None or self._owner != os.getpid() or self._child.poll() is not None:
+            self.close()
+            self._child, self._owner = _start(), os.getpid()
+        return self._child
+
+
+def _start() -> "subprocess.Popen[bytes]":
+    # As here, whatever has been put into the path since the start.
+    path = os.pathsep.join(filter(None, sys.path))
+    try:
+        return subprocess.Popen(  # noqa: S603, our own file
+            [sys.executable, "-P", str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | QUIET | {"PYTHONPATH": path},
+        )
+    except (OSError, ValueError) as error:
+        raise UnavailableError(
+            f"confinement: expected a child process for templates and tokenizers, got {error}"
+        ) from None
+
+
+def _why_it_ended(code: int) -> str:
+    if code == -signal.SIGPROF:
+        return "more time than it may take"
+    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return f"a crash or more memory than it may take ({how})"
+
+
+def _as_dict(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__}")
+
+
+confinement = Confinement()
+"""Of this process."""
+
+atexit.register(confinement.close)

@@ -1,0 +1,204 @@
+"""Limits on what templates and tokenizers compute, and the child process that keeps them."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Regex, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from acceptor.adapters import ChatTemplate, Tokenizer
+from acceptor.adapters.confined_worker import MEMORY, SECONDS
+from acceptor.adapters.confinement import Confinement, confinement
+from acceptor.core import CheckpointError, InvalidInputError, UnavailableError
+
+UNKNOWN = "?"
+DOUBLING = (
+    "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}"
+)
+FOREVER = (
+    "{% set x = 'a' * 900000 %}{% for i in range(9999) %}{% if x | replace('aab', '') %}{% endif %}"
+    "{% endfor %}"
+)
+
+
+@pytest.fixture
+def child() -> Any:
+    own = Confinement()
+    yield own
+    own.close()
+
+
+def rendered(own: Confinement, template: str) -> Any:
+    reply = own.run("render", template, {})
+    return reply.get("value", reply.get("kind"))
+
+
+def test_memory_and_time_of_a_job_are_bounded(child: Confinement) -> None:
+    assert rendered(child, "{{ 1 }}") == "1"
+    process = child._child
+    assert process is not None
+    before = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
+    assert rendered(child, DOUBLING) == "MemoryError"
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    peak = int(status.partition("VmPeak:")[2].split()[0]) * 1024
+    assert peak <= before * resource.getpagesize() + MEMORY
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert child.run("render", FOREVER, {})["error"] == "more time than it may take"
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # The child's start and the other job take less than as much again.
+    assert now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime < 2 * SECONDS
+    assert rendered(child, "{{ 1 }}") == "1"
+
+
+def test_a_job_finds_a_child_after_somebody_ended_it(child: Confinement) -> None:
+    assert rendered(child, "{{ 1 }}") == "1"
+    assert child._child is not None
+    os.kill(child._child.pid, signal.SIGKILL)
+    child._child.wait()
+    assert rendered(child, "{{ 2 }}") == "2"
+
+
+def test_threads_get_their_own_answers() -> None:
+    template = ChatTemplate.compile("chat_template.jinja", "{{ messages[0].content }}")
+
+    def ask(number: int) -> str:
+        return template.render([{"content": f"number {number}"}], {})
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, range(200))) == [f"number {number}" for number in range(200)]
+
+
+def test_an_answer_that_nobody_waited_for_is_not_the_next_one(
+    child: Confinement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "loads", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            rendered(child, "{{ 1 }}")
+    assert rendered(child, "{{ 2 }}") == "2"
+
+
+def test_the_child_ends_with_its_process() -> None:
+    code = (
+        "import os; from acceptor.adapters.confinement import confinement as c;"
+        "c.run('render', '1', {}); print(c._child.pid, flush=True); os._exit(0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert has_ended(int(done.stdout))
+
+
+def has_ended(pid: int) -> bool:
+    for _ in range(200):
+        state = Path(f"/proc/{pid}/stat")
+        try:
+            if state.read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        signal.sigtimedwait([], 0.01)
+    return False
+
+
+def test_a_forked_process_has_a_child_of_its_own() -> None:
+    assert rendered(confinement, "{{ 1 }}") == "1"
+    forked = os.fork()
+    if not forked:
+        os._exit(0 if rendered(confinement, "{{ 2 }}") == "2" else 1)
+    assert os.waitpid(forked, 0)[1] == 0
+    assert rendered(confinement, "{{ 3 }}") == "3"
+
+
+def test_no_process_can_be_started(child: Confinement, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    with pytest.raises(UnavailableError, match="expected a child process for templates and tok"):
+        rendered(child, "{{ 1 }}")
+
+
+def test_templates_need_a_system_that_limits_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(UnavailableError, match=r"^x\.jinja: expected Linux, .* got darwin$"):
+        ChatTemplate.compile("x.jinja", "{{ 1 }}")
+
+
+def test_messages_that_json_cannot_hold() -> None:
+    template = ChatTemplate.compile("chat_template.jinja", "{{ messages[0].content }}")
+    with pytest.raises(InvalidInputError, match="messages: expected values that JSON can hold"):
+        template.render([{"content": b"bytes"}], {})
+
+
+def save(backend: Backend, directory: Path) -> Path:
+    backend.save(str(directory / "tokenizer.json"))
+    return directory
+
+
+def letters() -> Backend:
+    return Backend(models.WordLevel({"a": 0, "b": 1, UNKNOWN: 2}, unk_token=UNKNOWN))
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$"])
+def test_patterns_that_explode_end_in_one_line(
+    tmp_path: Path, pattern: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    backend = letters()
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
+    tokenizer = Tokenizer.load(save(backend, tmp_path))
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: expected token ids, got ") as got:
+        tokenizer.encode("a" * 3000 + "c")
+    assert "\n" not in str(got.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_decoder_that_explodes_is_refused_when_it_is_loaded(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    backend = Backend(models.WordLevel({"a" * 60 + "b": 0, UNKNOWN: 1}, unk_token=UNKNOWN))
+    backend.decoder = decoders.Replace(Regex("(a+)+$"), "x")
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: expected a tokenizer, got "):
+        Tokenizer.load(save(backend, tmp_path))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_table_that_explodes_is_refused(tmp_path: Path) -> None:
+    save(letters(), tmp_path)
+    file = tmp_path / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["model"]["vocab"]["a"] = 2**40
+    file.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: expected a"):
+        Tokenizer.load(tmp_path)
+
+
+def test_text_that_explodes_is_refused(tmp_path: Path) -> None:
+    backend = letters()
+    content = json.loads(backend.to_str())
+    content["normalizer"] = {
+        "type": "Sequence",
+        "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}] * 4,
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    tokenizer = Tokenizer.load(tmp_path)
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: expected token ids, got "):
+        tokenizer.encode("a")
+    assert tokenizer.encode("b") == [1]
+
+
+def test_a_tokenizer_that_has_changed_since_it_was_loaded(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(save(letters(), tmp_path))
+    confinement.close()
+    with (tmp_path / "tokenizer.json").open("a") as file:
+        file.write(" ")
+    with pytest.raises(CheckpointError, match="got a file that has changed since it was loaded"):
+        tokenizer.encode("a")
