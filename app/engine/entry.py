@@ -11,7 +11,8 @@ from ..request import FinishReason, GenerationRequest, GenerationResult, Progres
 from ..request_state import RequestState, Verdict
 
 OnProgress = Callable[[Progress], None]
-"""Called in the thread of `Engine.step`; it should return at once and must not raise."""
+"""Called in the thread of `Engine.step`; it should return at once. If it raises, its request is
+cancelled."""
 
 
 def ignore(progress: Progress) -> None:

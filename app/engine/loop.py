@@ -3,6 +3,7 @@
 A slot is never shared: a request that finds none free waits.
 """
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from time import perf_counter
@@ -10,6 +11,7 @@ from time import perf_counter
 import torch
 from attrs import define, field
 
+from ...adapters.error_text import one_line
 from ...core.errors import InvalidInputError
 from ...core.output import Status
 from ...core.token_counts import TokenCounts
@@ -23,6 +25,8 @@ from .entry import Arrival, Entry, OnProgress
 from .parts import Parts
 from .runner import Runner
 from .schedule import Schedule
+
+_logger = logging.getLogger(__name__)
 
 
 @define(eq=False, kw_only=True)
@@ -191,10 +195,23 @@ class Loop:
         ]
 
     def notify(self) -> Iterable[Progress]:
-        """Tell the listeners what each request gained since the last call, and yield it."""
+        """Tell the listeners what each request gained since the last call, and yield it.
+
+        A listener that raises ends its own request, and nobody else's step.
+        """
         while self.events:
             on_progress, progress = self.events.popleft()
-            on_progress(progress)
+            try:
+                on_progress(progress)
+            except Exception as error:  # noqa: BLE001, a listener may raise whatever it likes
+                number, name = progress.request_index, type(error).__name__
+                _logger.warning(
+                    "request %d is cancelled: on_progress raised %s: %s",
+                    number,
+                    name,
+                    one_line(error),
+                )
+                self.cancelled_ids.append(number)
             yield progress
 
     def _enqueue(self, arrival: Arrival) -> None:

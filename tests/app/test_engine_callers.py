@@ -118,6 +118,28 @@ def test_listeners_hear_what_step_returns(pair: Pair) -> None:
     assert heard[-1].result is not None
 
 
+def test_a_listener_that_raises_ends_its_own_request(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, fit = engine_of(pair), ask(1, seed=1, max_tokens=9)
+    heard = list[Progress]()
+
+    def listen(progress: Progress) -> None:
+        heard.append(progress)
+        raise ValueError("not\nup to it")
+
+    bad = engine.add_request(fit, on_progress=listen)
+    good = engine.add_request(fit)
+    ends = {p.request_index: p.result for p in run(engine) if p.result is not None}
+    assert ends.keys() == {bad, good}
+    assert ends[bad] == heard[-1].result
+    assert ends[bad].finish_reason is FinishReason.CANCELLED
+    assert ends[good] == engine.generate([fit])[0]
+    assert (
+        caplog.messages[0] == "request 0 is cancelled: on_progress raised ValueError: not up to it"
+    )
+
+
 def test_streams_run_together_and_one_left_early_is_cancelled(pair: Pair) -> None:
     engine = engine_of(pair, num_slots=2)
     wanted = [ask(1, seed, seed=seed, max_tokens=9) for seed in range(5)]

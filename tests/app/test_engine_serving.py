@@ -1,5 +1,8 @@
 """The engine: requests that come and go get what they would get alone, each ending once."""
 
+import gc
+import logging
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +21,7 @@ from acceptor.app.engine.schedule import Limits
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
 from acceptor.core import Block, Policy, Probabilistic, SamplingParams, Status, Strict
-from kit.soak import Soak
+from kit.soak import Soak, bundled_decoder
 from kit.toy_engine import MAX_LEN, LeakyModel, engine_of, record, run
 from kit.toy_pair import Pair
 from kit.toy_requests import ask, requests
@@ -92,15 +95,40 @@ def test_looking_up_drafts_keeps_the_law_and_saves_steps(pair: Pair, policy: Pol
     assert looked_up.statistics.num_accepted_tokens > 0
 
 
+def assert_whole(soak: Soak, num_requests: int) -> None:
+    assert sum(soak.ends.values()) == num_requests
+    assert (soak.ends["lost"], soak.num_unfinished, soak.wrong) == (0, 0, [])
+    ways = ("length", "error", "cancelled", "not awaited")
+    assert min(soak.ends[way] for way in ways) > num_requests // 20
+
+
 @pytest.mark.parametrize("new_runner", [EagerRunner, GRAPHS], ids=["eager", "graphs"])
-def test_a_thousand_requests_end_once_each_and_leave_nothing(new_runner: NewRunner) -> None:
+def test_a_thousand_requests_end_once_each_and_leave_nothing(
+    pair: Pair, new_runner: NewRunner, caplog: pytest.LogCaptureFixture
+) -> None:
     """`python -m kit.soak` serves many more."""
-    soak = Soak(seed=1, new_runner=new_runner)
-    soak.serve(1000, num_looks=4)
-    assert sum(soak.ends.values()) == 1000
-    assert (soak.lost, soak.wrong) == (0, [])
-    assert min(soak.ends[reason] for reason in ("length", "error", "cancelled")) > 50
-    assert max(soak.memory) - min(soak.memory) < 100_000
+    caplog.set_level(logging.ERROR)
+    decoder = evolve(pair.decoder(Strict(), 4), new_runner=new_runner)
+    soak = Soak(decoder, num_slots=8, num_wishes=60, seed=1)
+    soak.serve(200)
+    tracemalloc.start()
+    soak.serve(400)
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    soak.serve(400)
+    gc.collect()
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert after - before < 100_000
+    assert_whole(soak, 1000)
+
+
+def test_the_bundled_pair_serves_consumers_of_every_kind(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    soak = Soak(bundled_decoder(), num_slots=32, num_wishes=40)
+    soak.serve(250)
+    assert soak.texts["broken"] > 10
+    assert_whole(soak, 250)
 
 
 def test_requests_wait_for_a_slot_in_the_order_of_their_arrival(pair: Pair) -> None:

@@ -1,110 +1,95 @@
-"""A great many short requests with random cancellation, failures and draft lengths.
+"""A great many short requests to one engine, from consumers that behave in every way.
 
-`python -m kit.soak` serves 100,000 and records how each ended.
+`python -m kit.soak` serves 100,000 with the bundled pair and records how they ended.
 """
 
+import asyncio
+import ctypes
 import gc
 import json
 import platform
 import resource
-import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import click
 import torch
-from attrs import evolve, field, frozen
-from torch import Tensor
+from attrs import field, frozen
 
-from acceptor.app.decode import DecodeStep
+from acceptor.app.config import Config
+from acceptor.app.decoder import Decoder
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.engine.schedule import Limits
-from acceptor.app.request import FinishReason, GenerationResult
-from acceptor.core import SamplingParams, Scores, Strict
-from kit.toy_pair import Pair, TableModel
+from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult, Progress
+from acceptor.app.wiring import wire
+from acceptor.core import SamplingParams
 
-VOCAB_SIZE, SICK_TOKEN, NUM_SLOTS, MAX_LEN = 11, 10, 8, 24
+MAX_LEN, LOST_AFTER = 24, 600.0
+BROKEN = "\ufffd"
+
+
+class ConsumerError(Exception):
+    """What a consumer raises that is not up to its work."""
 
 
 @frozen(eq=False)
-class ChainModel(TableModel):
-    """Logits that depend on the last token alone, and need no cache."""
-
-    def new_cache(self, num_slots: int, max_len: int) -> Tensor:  # noqa: ARG002
-        return torch.empty(0)
-
-    def clear(self, cache: Tensor, slot_ids: Sequence[int]) -> None:
-        pass
-
-    def forward(
-        self, token_ids: Tensor, *_: Tensor, last_only: bool = False, **__: object
-    ) -> Scores:
-        return Scores(self.table[token_ids[:, -1:] if last_only else token_ids])
-
-
-def sick_table() -> Tensor:
-    """Nobody comes to the sick token by itself; behind it are no logits."""
-    table = torch.randn(VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(0))
-    table[:, SICK_TOKEN] = -torch.inf
-    table[SICK_TOKEN] = torch.nan
-    return table
-
-
-@frozen(kw_only=True)
-class Fate:
-    """What a request asks for and what must become of it.
+class Wishes:
+    """What can be asked of a decoder, and what each gets alone.
 
     Attributes:
-        prompt: one that holds a token out of the vocabulary, or is too long, is refused.
-        max_tokens: wanted.
-        num_spec_tokens: its K.
-        cancel_after: so many steps after it came; None never.
+        decoder: answers.
+        random: draws them.
     """
 
-    prompt: tuple[int, ...]
-    max_tokens: int
-    num_spec_tokens: int
-    cancel_after: int | None
+    decoder: Decoder
+    random: Random
+    _broken_ids: Sequence[int] = field(init=False)
 
-    @classmethod
-    def draw(cls, random: Random) -> "Fate":
-        """Anything; about one in eight is unfit, sick or unwanted, each."""
-        prompt = tuple(random.randrange(SICK_TOKEN) for _ in range(random.randint(1, 6)))
+    @_broken_ids.default
+    def _find_broken_ids(self) -> Sequence[int]:
+        """Tokens that are no character, but a part of one."""
+        return [one for one in range(self.decoder.target.vocab_size) if self._says(one) == BROKEN]
+
+    def _says(self, token_id: int) -> str:
+        detokenizer = self.decoder.new_detokenizer()
+        return detokenizer.push([token_id]) + detokenizer.finish()
+
+    def draw(self, num_wishes: int) -> list[tuple[Any, GenerationResult]]:
+        """Prompts or requests, each with its result in an engine of its own."""
+        engine = Engine.of(self.decoder, Limits(num_slots=1, max_len=MAX_LEN))
+        wishes = [self._draw() for _ in range(num_wishes)]
+        return [(wish, engine.generate([wish])[0]) for wish in wishes]
+
+    def _draw(self) -> Any:
+        vocab_size, random = self.decoder.target.vocab_size, self.random
+        prompt = [random.randrange(vocab_size) for _ in range(random.choice([1, 1, 1, 2, 4]))]
         kind = random.randrange(8)
         if kind == 0:
-            prompt = random.choice([(*prompt, VOCAB_SIZE), (*prompt, -1), (1,) * MAX_LEN, ()])
-        elif kind == 1:
-            prompt = (*prompt, SICK_TOKEN)
-        return cls(
-            prompt=prompt,
-            max_tokens=random.randint(1, 6),
-            num_spec_tokens=random.randint(0, 4),
-            cancel_after=random.randint(0, 4) if kind == 2 else None,
+            return random.choice([[vocab_size], [-1], [1] * MAX_LEN, [], [0.5], None, "\ud83d"])
+        bias = dict[int, float]()
+        if kind == 1 and random.random() < 0.5:
+            bias = dict.fromkeys(range(vocab_size), -torch.inf)
+        elif kind <= 3 and self._broken_ids:
+            bias = dict.fromkeys(random.choices(self._broken_ids, k=8), 100.0)
+        params = SamplingParams(
+            seed=random.randrange(2**32),
+            temperature=random.choice([0.0, 0.7, 1.0]),
+            top_p=random.choice([0.9, 1.0]),
+            repetition_penalty=random.choice([1.0, 1.0, 1.3]),
+            logit_bias=bias,
         )
-
-    def is_met(self, result: GenerationResult, table: Tensor) -> bool:
-        """Whether this end is the right one, token for token."""
-        if not self.prompt or len(self.prompt) >= MAX_LEN or not self._is_known:
-            return result.finish_reason is FinishReason.ERROR and bool(result.error)
-        if result.finish_reason is FinishReason.CANCELLED:
-            return self.cancel_after is not None and self._walks(result, table)
-        if self.prompt[-1] == SICK_TOKEN:
-            return result.finish_reason is FinishReason.ERROR and bool(result.status)
-        whole = len(result.token_ids) == self.max_tokens
-        return result.finish_reason is FinishReason.LENGTH and whole and self._walks(result, table)
-
-    @property
-    def _is_known(self) -> bool:
-        return all(0 <= token_id < VOCAB_SIZE for token_id in self.prompt)
-
-    def _walks(self, result: GenerationResult, table: Tensor) -> bool:
-        path = (self.prompt[-1], *result.token_ids)
-        return all(int(table[here].argmax()) == there for here, there in pairwise(path))
+        return GenerationRequest(
+            prompt_token_ids=prompt,
+            params=params,
+            max_tokens=random.randint(1, 8),
+            num_spec_tokens=random.choice([None, 0, 2]),
+        )
 
 
 @frozen(eq=False)
@@ -112,91 +97,153 @@ class Soak:
     """An engine under load.
 
     Attributes:
-        seed: of the requests.
-        new_runner: see `Parts.new_runner`.
-        ends: how requests ended, counted.
-        wrong: requests that ended twice, or otherwise than they should.
-        memory: bytes that Python has in use, now and then.
-        resident: kilobytes that the process holds, tensors, too, at the same moments.
+        decoder: serves.
+        num_slots: requests that run at once; twice as many consumers come and go.
+        num_wishes: requests that differ.
+        seed: of them and of the consumers.
+        ends: how requests ended, or why nobody waited for their end.
+        wrong: what got something else than it gets alone.
+        texts: how many are whole, and how many hold bytes that are no UTF-8.
+        resident: kilobytes that the process holds, tensors, too, now and then.
     """
 
-    seed: int
-    new_runner: Callable[[DecodeStep], Runner] = EagerRunner
-    table: Tensor = field(factory=sick_table)
+    decoder: Decoder
+    num_slots: int
+    num_wishes: int
+    seed: int = 0
     ends: Counter[str] = field(factory=Counter)
-    wrong: list[Fate] = field(factory=list)
-    memory: list[int] = field(factory=list)
+    wrong: list[Any] = field(factory=list)
     resident: list[int] = field(factory=list)
+    texts: Counter[str] = field(factory=Counter)
     _random: Random = field(init=False)
+    _wishes: list[tuple[Any, GenerationResult]] = field(init=False)
     _engine: Engine = field(init=False)
-    _open: dict[int, Fate] = field(factory=dict, init=False)
-    _to_cancel: dict[int, list[int]] = field(factory=dict, init=False)
 
     @_random.default
     def _make_random(self) -> Random:
         return Random(self.seed)  # noqa: S311, nothing is secret here
 
+    @_wishes.default
+    def _draw_wishes(self) -> list[tuple[Any, GenerationResult]]:
+        return Wishes(self.decoder, self._random).draw(self.num_wishes)
+
     @_engine.default
     def _make_engine(self) -> Engine:
-        draft = self.table.nan_to_num() + 0.7 * torch.randn_like(self.table)
-        pair = Pair(ChainModel(self.table, MAX_LEN), ChainModel(draft, MAX_LEN))
-        decoder = evolve(pair.decoder(Strict(), 4), new_runner=self.new_runner)
-        return Engine.of(decoder, Limits(num_slots=NUM_SLOTS))
+        return Engine.of(self.decoder, Limits(num_slots=self.num_slots, max_len=MAX_LEN))
 
     def serve(self, num_requests: int, num_looks: int = 10) -> None:
         """Serve so many, looking at the memory in between."""
-        tracemalloc.start()
-        num_added = num_steps = 0
-        while num_added < num_requests or self._engine.has_unfinished():
-            while num_added < num_requests and len(self._open) < 2 * NUM_SLOTS:
-                self._add(num_steps)
-                num_added += 1
-                if num_added % (num_requests // num_looks) == 0:
-                    self._look()
-            self._step(num_steps)
-            num_steps += 1
-        tracemalloc.stop()
-
-    def _look(self) -> None:
-        gc.collect()
-        self.memory.append(tracemalloc.get_traced_memory()[0])
-        self.resident.append(resident_kilobytes())
+        asyncio.run(self._serve(num_requests, num_requests // num_looks))
 
     @property
-    def lost(self) -> int:
-        """Requests that have not ended."""
-        return len(self._open)
+    def num_unfinished(self) -> int:
+        """Requests that the engine still holds."""
+        return len(self._engine.loop.schedule.entries)
 
-    def _add(self, now: int) -> None:
-        fate = Fate.draw(self._random)
-        request_id = self._engine.add_request(
-            fate.prompt,
-            SamplingParams(temperature=0, seed=0),
-            max_tokens=fate.max_tokens,
-            num_spec_tokens=fate.num_spec_tokens,
-        )
-        self._open[request_id] = fate
-        if fate.cancel_after is not None:
-            self._to_cancel.setdefault(now + fate.cancel_after, []).append(request_id)
+    async def _serve(self, num_requests: int, look_after: int) -> None:
+        numbers = iter(range(1, num_requests + 1))
 
-    def _step(self, now: int) -> None:
-        for request_id in self._to_cancel.pop(now, ()):
-            self._engine.cancel(request_id)
-        for progress in self._engine.step():
-            if progress.result is None:
-                continue
-            fate = self._open.pop(progress.request_index)
-            self.ends[str(progress.result.finish_reason)] += 1
-            if not fate.is_met(progress.result, self.table):
-                self.wrong.append(fate)
+        async def consume() -> None:
+            for number in numbers:
+                await self._consume()
+                if number % look_after == 0:
+                    self.resident.append(resident_kilobytes())
+
+        await asyncio.gather(*(consume() for _ in range(2 * self.num_slots)))
+        while self._engine.has_unfinished():
+            await asyncio.sleep(0.001)
+
+    async def _consume(self) -> None:
+        wish, alone = self._random.choice(self._wishes)
+        consumers = (self._read, self._read, self._read, self._cancel, self._leave, self._raise)
+        consume = self._random.choice((*consumers, self._pause, self._listen_badly))
+        try:
+            async with asyncio.timeout(LOST_AFTER):
+                told = await consume(wish)
+        except TimeoutError:
+            self.ends["lost"] += 1
+            return
+        result = told[-1].result
+        self.ends["not awaited" if result is None else str(result.finish_reason)] += 1
+        if result is not None:
+            self.texts["broken" if BROKEN in result.text else "whole"] += 1
+        if not is_right(told, alone):
+            self.wrong.append((wish, consume.__name__, told, alone))
+
+    async def _read(self, wish: Any) -> list[Progress]:
+        return [progress async for progress in self._engine.stream(wish)]
+
+    async def _pause(self, wish: Any) -> list[Progress]:
+        """Stop reading until it is long over, and then read all."""
+        told = []
+        async for progress in self._engine.stream(wish):
+            if not told:
+                await asyncio.sleep(self._random.random())
+            told.append(progress)
+        return told
+
+    async def _cancel(self, wish: Any) -> list[Progress]:
+        told = []
+        async for progress in self._engine.stream(wish):
+            told.append(progress)
+            self._engine.cancel(progress.request_index)
+        return told
+
+    async def _leave(self, wish: Any) -> list[Progress]:
+        async for progress in self._engine.stream(wish):
+            return [progress]
+        raise AssertionError("a stream without progress")
+
+    async def _raise(self, wish: Any) -> list[Progress]:
+        told = list[Progress]()
+        with suppress(ConsumerError):
+            async for progress in self._engine.stream(wish):
+                fail(told, progress)
+        return told
+
+    async def _listen_badly(self, wish: Any) -> list[Progress]:
+        told = list[Progress]()
+        self._engine.add_request(wish, on_progress=partial(fail, told))
+        # A stream drives the engine.
+        await self._read([])
+        while not told or told[-1].result is None:
+            await asyncio.sleep(0.001)
+        return told
+
+
+def fail(told: list[Progress], progress: Progress) -> None:
+    """Hear it, and raise."""
+    told.append(progress)
+    raise ConsumerError
+
+
+def is_right(told: Sequence[Progress], alone: GenerationResult) -> bool:
+    """Whether a request got what it gets alone, up to where it was cancelled or left."""
+    token_ids = tuple(token_id for progress in told for token_id in progress.token_ids)
+    text = "".join(fragment.text for progress in told for fragment in progress.fragments)
+    result = told[-1].result
+    if result is not None and result.finish_reason is not FinishReason.CANCELLED:
+        return (token_ids, text) == (result.token_ids, result.text) and result == alone
+    return alone.token_ids[: len(token_ids)] == token_ids and alone.text.startswith(text)
 
 
 def resident_kilobytes() -> int:
-    """What this process holds; where the system is not Linux, what it has held at most."""
+    """What this process holds; where the system is not Linux, what it has held at most.
+
+    What the allocator keeps of freed memory goes back to the system first.
+    """
+    gc.collect()
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
     statm = Path("/proc/self/statm")
     if not statm.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(statm.read_text().split()[1]) * resource.getpagesize() // 1024
+
+
+def bundled_decoder() -> Decoder:
+    """The pair that comes with the package."""
+    return wire(Config()).decoder
 
 
 @click.command()
@@ -205,18 +252,18 @@ def resident_kilobytes() -> int:
     "--out", type=click.Path(path_type=Path), default=Path("docs/data/soak.json"), show_default=True
 )
 def main(num_requests: int, out: Path) -> None:
-    """Serve requests and record what became of them; takes some minutes."""
+    """Serve requests and record what became of them; takes about an hour."""
     torch.set_num_threads(1)
-    soak = Soak(seed=0)
+    soak = Soak(bundled_decoder(), num_slots=64, num_wishes=1000)
     soak.serve(num_requests)
     record = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{platform.machine()}, torch {torch.__version__}",
         "num_requests": num_requests,
-        "ends": dict(soak.ends),
-        "lost": soak.lost,
+        "ends": dict(sorted(soak.ends.items())),
+        "broken_texts": soak.texts["broken"],
+        "unfinished": soak.num_unfinished,
         "wrong": len(soak.wrong),
-        "memory_bytes": soak.memory,
         "resident_kilobytes": soak.resident,
     }
     out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
