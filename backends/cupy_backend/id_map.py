@@ -1,4 +1,4 @@
-"""Which draft id a target id belongs to; refuses to outlive the map that it inverts."""
+"""Which draft id a target id belongs to."""
 
 import torch
 from torch import Tensor

@@ -1,115 +1,99 @@
-// Bounds that a row's threshold cannot be below, from its blocks' statistics alone: only blocks that
-// reach one are read again. By a warp.
+// What a recipe cuts off, and a proven lower bound of its threshold from blocks' statistics.
 #pragma once
-#include "survey.cuh"
+#include "statistics.cuh"
 
-// A logit that top-p's threshold is not below: all logits that weigh less than it does have less than
-// 1 - top_p of the mass together. A little lower, for rounding.
-__device__ inline float bound_of_top_p(
-    const Filters& filters, float max, float sum, int num_blocks) {
-    const float rest = 1.0f - filters.top_p - MASS_SLACK;
-    if (!(rest > 0.0f)) return LEAST_LOGIT;
-    const float log2_size = log2_fast(static_cast<float>(num_blocks) * BLOCK_SIZE);
-    const float log2_share = fminf(log2_fast(rest * sum) - log2_size, 0.0f) - 2e-3f;
-    const float distance = log2_share * 1.00001f * LN_2 * fmaxf(filters.temperature, 1e-37f);
-    return __fadd_rd(max, distance);
-}
+// What one row's recipe says.
+struct Filters {
+    float temperature;
+    float min_p;  // 0: off
+    int top_k;    // 0: off
+    float top_p;  // 1: off
 
-// A logit that k blocks reach, so that the k-th largest logit is not below it: one that two blocks of each
-// lane do.
-__device__ inline float bound_of_few(const Mass* stats, int num_blocks) {
-    float first = -INFINITY, second = -INFINITY;
-#pragma unroll 4
-    for (int block = lane_id(); block < num_blocks; block += LANES) {
-        const float max = stats[block].max;
-        second = fmaxf(second, fminf(first, max));
-        first = fmaxf(first, max);
+    __device__ bool any() const {
+        return temperature > 0.0f && (min_p > 0.0f || top_k > 0 || top_p < 1.0f);
     }
-    return fmaxf(-warp_max(-second), LEAST_LOGIT);
-}
-
-// The same for any k: the k-th of the blocks' largest, with the lower half of its bits cut off.
-__device__ COLD float bound_of_many(const Mass* stats, int num_blocks, float max, int top_k) {
-    if (top_k > num_blocks || num_blocks > MAX_BLOCKS) return LEAST_LOGIT;
-    constexpr int cut = 16, per_lane = MAX_BLOCKS / LANES;
-    u32 keys[per_lane];
-#pragma unroll
-    for (int i = 0; i < per_lane; ++i) {
-        const int block = lane_id() + i * LANES;
-        keys[i] = block < num_blocks ? float_key(stats[block].max) >> cut : 0;
-    }
-    u32 low = 0, high = float_key(max) >> cut;  // as many reach the lower one
-#pragma unroll 1
-    while (low < high) {
-        const u32 middle = (low + high + 1) / 2;
-        u32 reach = 0;
-#pragma unroll
-        for (int i = 0; i < per_lane; ++i) reach += keys[i] >= middle;
-        const bool enough = __reduce_add_sync(ALL_LANES, reach) >= static_cast<u32>(top_k);
-        if (enough) low = middle;
-        if (!enough) high = middle - 1;
-    }
-    return fmaxf(key_float(low << cut), LEAST_LOGIT);
-}
-
-// A logit that k blocks reach, and the mass of those that do: the k largest logits weigh no more.
-struct Reach {
-    float level;
-    float mass;
+    __device__ bool cuts_before_top_p() const { return top_k > 0 || min_p > 0.0f; }
 };
 
-__device__ inline float mass_from(const Mass* stats, int num_blocks, const Law& law, float level) {
-    float sum = 0.0f;
-#pragma unroll 2
-    for (int block = lane_id(); block < num_blocks; block += LANES) {
-        const Mass mass = stats[block];
-        const float weight = exp2_fast(log2_weight(mass.max, law.max, law.scale));
-        if (mass.max >= level) sum = __fmaf_rn(mass.sum, weight, sum);
-    }
-    return warp_reduce(sum, Add{});
+__device__ inline Filters filters_of(const Recipe& recipe, i64 request, i64 vocab_size) {
+    const int top_k = recipe.top_k[request];
+    return {recipe.temperature[request], recipe.min_p[request], top_k < vocab_size ? top_k : 0,
+            recipe.top_p[request]};
 }
 
-// The level is looked for above what all blocks reach, but for those behind the last round of lanes: first among
-// what one block of each lane reaches, or of each two lanes, four and so on, which brackets it closely; then by
-// halves. -inf where k are not as many as these.
-__device__ COLD Reach reach_of_blocks(
-    const Mass* stats, int num_blocks, const Law& law, int top_k) {
-    const Maxima maxima(stats, num_blocks);
-    const int rounds = num_blocks / LANES;
-    float low = top_k > rounds * LANES ? -INFINITY : maxima.least_of(rounds);
-    float high = law.max, group = maxima.largest_of_lane(), middle = -warp_max(-group);
-    int lanes = 1;  // of a group
-#pragma unroll 1
-    for (int step = 0; step < 7; ++step) {
-        const bool enough = maxima.number_from(middle) >= static_cast<u32>(top_k);
-        low = enough ? middle : low;
-        high = enough ? high : middle;
-        middle = 0.5f * (low + high);
-        if (high < law.max || lanes == LANES) continue;
-        group = fmaxf(group, __shfl_xor_sync(ALL_LANES, group, lanes));
-        lanes *= 2;
-        middle = -warp_max(-group);
-    }
-    return {low, mass_from(stats, num_blocks, law, low)};
+// The lowest logit that min-p keeps.
+__device__ inline float floor_of_min_p(const Filters& filters, float max) {
+    if (filters.min_p == 0.0f) return LEAST_LOGIT;
+    const double reach =
+        static_cast<double>(filters.temperature) * log(static_cast<double>(filters.min_p));
+    return fmaxf(__double2float_ru(max + reach), LEAST_LOGIT);
 }
 
-// Completes what is known of a row: a bound from which on there is all that top-k and
-// min-p leave, or all that top-p keeps if it is alone.
-template <typename T>
-__device__ COLD void bound_row(OpenRow& open) {
-    const Law law = open.known.law;
-    const Filters filters = open.known.filters;
-    const int num_blocks = row_of<T>(open).num_blocks();
-    float bound = floor_of_min_p(reach_of_min_p(filters), law.max);
-    if (filters.top_k > 0)
-        bound = fmaxf(bound, filters.top_k <= 2 * LANES
-                                 ? bound_of_few(open.stats, num_blocks)
-                                 : bound_of_many(open.stats, num_blocks, law.max, filters.top_k));
-    if (!cuts_before_top_p(filters))
-        bound = bound_of_top_p(filters, law.max, from_fixed(open.known.sum), num_blocks);
-    if (lane_id() == 0) {
-        open.known.bound = bound;
-        open.counted = is_countable<T>(open.known);
+constexpr float SLACK = 1e-5f;  // relative: more than sums of floats are wrong by
+constexpr int BOUND_STEPS = 14;  // of a bisection, for 2^-14 of the keys in question
+
+// How many of a block's logits are surely not below `pivot`: what they weigh beyond 512 logits there
+// is of others, none heavier than the largest.
+__device__ inline float surely_above(const Mass& block, float pivot, float scale) {
+    const float below = BLOCK_SIZE * exp2_fast(log2_weight(fminf(pivot, block.max), block.max, scale));
+    const float least = block.max >= pivot ? 1.0f : 0.0f;
+    return fmaxf(least, floorf(block.sum * (1.0f - SLACK) - below));
+}
+
+// The most that a block's logits below `pivot` weigh, relative to the row's largest.
+__device__ inline float most_below(const Mass& block, float pivot, const Law& law) {
+    const float of_max = exp2_fast(log2_weight(block.max, law.max, law.scale));
+    const float rest = block.max >= pivot ? block.sum - 1.0f : block.sum;
+    const float each = exp2_fast(log2_weight(pivot, law.max, law.scale));
+    return fminf(fmaxf(rest, 0.0f) * of_max, BLOCK_SIZE * each);
+}
+
+// Whether top-k, or else top-p, surely keeps nothing below `pivot`. By a CTA.
+__device__ inline bool is_bound(
+    const Mass* stats, int num_blocks, const Law& law, float sum, const Filters& filters, float pivot) {
+    float total = 0.0f;
+    for (int block = thread_id(); block < num_blocks; block += CTA_THREADS) {
+        const Mass mass = load_mass(stats + block);
+        if (mass.max == -INFINITY) continue;
+        total += filters.top_k > 0 ? surely_above(mass, pivot, law.scale)
+                                   : most_below(mass, pivot, law);
     }
-    __syncwarp();
+    total = cta_reduce(total, Add{});
+    if (filters.top_k > 0) return total >= filters.top_k;
+    return total <= (1.0f - filters.top_p) * sum - SLACK * sum;
+}
+
+// The least of the blocks' largest logits, -inf set aside. By a CTA.
+__device__ inline float least_of_maxima(const Mass* stats, int num_blocks, float max) {
+    float least = max;
+    for (int block = thread_id(); block < num_blocks; block += CTA_THREADS) {
+        const float mine = load_max(stats + block);
+        if (mine > -INFINITY) least = fminf(least, mine);
+    }
+    return cta_reduce(least, Min{});
+}
+
+// A logit below which top-k, or else top-p, keeps nothing; LEAST_LOGIT if none is known. By a CTA.
+__device__ COLD float find_bound(
+    const Mass* stats, int num_blocks, Law law, float sum, Filters filters) {
+    const bool by_number = filters.top_k > 0;
+    // What top-p takes a share of must be counted down to where min-p cuts.
+    if (!by_number && (filters.min_p > 0.0f || !(filters.top_p < 1.0f))) return LEAST_LOGIT;
+    // All logits below weigh less than top-p may cut; or are not among those that blocks tell of.
+    const float depth = by_number ? log2f(4.0f * BLOCK_SIZE)
+                                  : log2f(static_cast<float>(num_blocks) * BLOCK_SIZE) -
+                                        log2f(1.0f - filters.top_p) + 0.01f;
+    const float top = by_number ? least_of_maxima(stats, num_blocks, law.max) : law.max;
+    const float bottom = fmaxf(__fsub_rn(top, __fdiv_rn(depth, law.scale)), LEAST_LOGIT);
+    u32 low = float_key(bottom), high = float_key(law.max);
+    bool found = !by_number;
+    for (int step = 0; step < BOUND_STEPS && low < high; ++step) {
+        const u32 middle = low + (high - low + 1) / 2;
+        const bool holds = is_bound(stats, num_blocks, law, sum, filters, key_float(middle));
+        found |= holds;
+        if (holds) low = middle;
+        else high = middle - 1;
+    }
+    if (!found) found = is_bound(stats, num_blocks, law, sum, filters, key_float(low));
+    return found ? key_float(low) : LEAST_LOGIT;
 }
