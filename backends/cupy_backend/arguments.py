@@ -12,20 +12,57 @@ from torch import Tensor
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.errors import UnavailableError
 from ...core.output import SampleOutput, Status, VerifyOutput
+from ...core.race import BLOCK_SIZE
 from ...core.policies import Block, Fly, Policy, RelaxedTopN, Strict, Synthetic, Typical
 from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .layout import Extent
 from .params import MAX_RATES, PLACES, pack
-from .variant import LOGIT_TYPES, POLICIES, Variant, policy_number
+from .variant import BIN_BYTES, HEAD_BYTES, LOGIT_TYPES, POLICIES, Variant, policy_number
 
 MAX_SPEC_LEN = MAX_RATES
 Fields = dict[str, int]
-Grid = tuple[int, int]
-"""CTAs of a launch."""
+_MASS_BYTES = 8
+PIECE_TARGET = 40 << 10
+"""Bytes of a row that a CTA keeps at most, where a cluster can be so large: then several share an SM."""
+MAX_CLUSTER = 8
+"""CTAs of a cluster, which every device with clusters allows."""
+PIECE_SLACK = 32
+"""Bytes behind a piece, of which whole vectors are read."""
+FACTS_BYTES = 64 + 4
+"""Of a row's facts and its product, in shared memory."""
+MOST_SHARED = 224 << 10
+"""Bytes that a CTA asks for at most: what devices with clusters have, less what kernels declare."""
 
-FEWEST_PIECE_BLOCKS, MOST_PIECE_BLOCKS = 4, 80
-"""Blocks of a piece: one a warp, or so many that its CTA's start is cheap beside its reading."""
+
+@frozen
+class Launch:
+    """One launch of a kernel.
+
+    Attributes:
+        kernel: its name.
+        grid: CTAs.
+        cluster: CTAs of a cluster, along the first axis.
+        shared: bytes that a CTA asks for beside what the kernel declares.
+    """
+
+    kernel: str
+    grid: tuple[int, int]
+    cluster: int
+    shared: int
+
+
+@frozen
+class Room:
+    """What of a device decides how rows are shared out.
+
+    Attributes:
+        num_multiprocessors: how many it has.
+        clusters: whether CTAs can form clusters, which keep rows in shared memory.
+    """
+
+    num_multiprocessors: int
+    clusters: bool
 
 
 @frozen(eq=False)
@@ -46,38 +83,58 @@ class Job:
     numbers: tuple[float, float] = (0.0, 0.0)
     rates: tuple[float, ...] = ()
 
-    def cut(self, room: int) -> None:
-        """Cut rows into pieces that `room` CTAs, which fit on the device at once, can read."""
-        extent = self.extent
+    def share_out(self, room: Room) -> tuple[Launch, ...]:
+        """Decide how many CTAs share a row, and where in their memory it lies."""
+        extent, fields = self.extent, self.fields
         longest = max(extent.target_blocks, extent.draft_blocks)
-        rows = extent.num_reqs * (extent.num_rows + (extent.max_spec_len if self.dense else 0))
-        pieces = max(room // max(rows, 1), 1)
-        blocks = min(max(-(-longest // pieces), FEWEST_PIECE_BLOCKS), MOST_PIECE_BLOCKS)
-        self.fields["piece_blocks"] = blocks
-        self.fields["num_pieces"] = -(-longest // blocks)
+        block_bytes = BLOCK_SIZE * self.variant.logit_bytes
+        rows = extent.num_rows + (extent.max_spec_len if self.dense else 0)
+        cluster = 1
+        while (
+            room.clusters
+            and cluster < min(MAX_CLUSTER, longest)
+            and (
+                longest * block_bytes > cluster * PIECE_TARGET
+                or 2 * cluster * rows * extent.num_reqs <= room.num_multiprocessors
+            )
+        ):
+            cluster *= 2
+        stats = HEAD_BYTES + (BIN_BYTES if fields["filtered"] else 0)
+        piece = _aligned(stats + _MASS_BYTES * longest)
+        wanted = -(-longest // cluster) * block_bytes + PIECE_SLACK
+        fits = room.clusters and piece + wanted <= MOST_SHARED
+        facts = FACTS_BYTES * extent.num_rows
+        shared = max(piece + (wanted if fits else 0), facts)
+        fields.update(
+            cluster_size=cluster,
+            stats_place=stats,
+            piece_place=piece,
+            piece_room=wanted if fits else 0,
+            may_skip=rows * cluster * extent.num_reqs > 2 * room.num_multiprocessors,
+            num_parts=1,
+            finishes=True,
+        )
+        launches = [Launch("rows", (cluster * extent.num_reqs, rows), cluster, shared)]
+        policy, drafts = POLICIES[fields["policy"]], extent.max_spec_len
+        looked_at_again = drafts - 1 if policy is Block else drafts
+        if policy in (Block, Typical, RelaxedTopN, Fly) and looked_at_again > 0:
+            if policy is Block:
+                fields["num_parts"] = min(
+                    max(room.num_multiprocessors // (extent.num_reqs * looked_at_again), 1),
+                    max(extent.target_blocks // 16, 1),
+                )
+            fields["finishes"] = False
+            grid = (extent.num_reqs * fields["num_parts"], looked_at_again)
+            launches.append(Launch("accept", grid, 1, max(HEAD_BYTES + BIN_BYTES, facts)))
+        if fields.get("num_logprobs") is not None:
+            grid = (cluster * extent.num_reqs, extent.num_rows)
+            launches.append(Launch("logprobs", grid, cluster, shared))
+        return tuple(launches)
 
     @property
     def dense(self) -> bool:
         """Whether draft rows are read."""
         return bool(self.fields["dense"])
-
-    def launches(self) -> list[tuple[str, Grid]]:
-        """Kernels one behind the other, and their CTAs."""
-        extent, fields = self.extent, self.fields
-        reqs, drafts = extent.num_reqs, extent.max_spec_len
-        rows = 2 * drafts + 1 if fields["dense"] else drafts + 1
-        policy = POLICIES[fields["policy"]]
-        launches = [("statistics", (reqs * fields["num_pieces"], rows))]
-        if fields["filtered"]:
-            launches += [("thresholds", (reqs, rows)), ("counts", (reqs, rows))]
-        if policy is Block and drafts > 1:
-            launches.append(("accept", (reqs * -(-fields["num_pieces"] // 4), drafts - 1)))
-        if policy in (Typical, RelaxedTopN, Fly) and drafts > 0:
-            launches.append(("accept", (reqs, drafts)))
-        launches.append(("outputs", (reqs, 1)))
-        if fields.get("num_logprobs") is not None:
-            launches.append(("logprobs", (reqs, drafts + 1)))
-        return launches
 
     def words(self) -> "array[int]":
         """The kernels' argument, and behind it a place for its address."""
@@ -217,6 +274,10 @@ def _enter_counts_and_outputs(
         words[PLACES["emitted_logprobs"]] = logprobs.emitted.data_ptr()
         words[PLACES["top_token_ids"]] = logprobs.top_token_ids.data_ptr()
         words[PLACES["top_logprobs"]] = logprobs.top.data_ptr()
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // 128) * 128
 
 
 def _has_filters(recipe: RecipeTensors) -> bool:

@@ -4,7 +4,7 @@ from attrs import frozen
 
 from ...core.errors import UnavailableError
 from .sources import program, sources
-from .variant import KERNELS, Variant
+from .variant import KERNEL_WARPS, Variant
 
 INSTALL = "pip install 'acceptor[cupy]'"
 OPTIONS = ("-std=c++17", "-default-device", "--ptxas-options=-v")
@@ -12,7 +12,7 @@ OPTIONS = ("-std=c++17", "-default-device", "--ptxas-options=-v")
 
 def options_of(kernel: str, variant: Variant, architecture: int) -> tuple[str, ...]:
     """Compiler options of a kernel."""
-    warps = f"-DKERNEL_WARPS={KERNELS[kernel].num_warps}"
+    warps = f"-DKERNEL_WARPS={KERNEL_WARPS[kernel]}"
     return f"-arch=sm_{architecture}", *OPTIONS, *variant.macros, warps
 
 

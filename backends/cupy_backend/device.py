@@ -6,15 +6,17 @@ import torch
 from attrs import field, frozen
 
 from ...core.errors import UnavailableError
+from .arguments import MOST_SHARED, Launch, Room
 from .cache import CompiledKernels
 from .compiler import INSTALL
-from .overlap import driver_function, launch_overlapping
-from .variant import KERNELS, Variant
+from .overlap import driver_function, launch_in_clusters
+from .variant import KERNEL_WARPS, Variant
 
 WARP_THREADS = 32
-OLDEST_ARCHITECTURE, OLDEST_OVERLAPPING = 80, 90
-FIRST = "statistics"
+OLDEST_ARCHITECTURE, OLDEST_MODERN = 80, 90
+FIRST = "rows"
 """The kernel that waits for the whole launch before it; the others may begin earlier."""
+_MOST_SHARED_BEFORE = 96 << 10
 _MOST_ASKED_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 
@@ -25,34 +27,32 @@ class Kernel:
 
     Attributes:
         function: the driver's handle.
-        room: how many of its CTAs fit on the device at once.
         num_threads: of a CTA.
-        shared: bytes that a CTA asks for beside what it declares.
+        modern: whether the device knows clusters, and launches that overlap.
         overlaps: whether it may begin before the launch before it has ended.
         driver: CuPy's module of that name.
     """
 
     function: int
-    room: int
     num_threads: int
-    shared: int
+    modern: bool
     overlaps: bool
     driver: Any
 
-    def launch(self, grid: tuple[int, int], stream: int, pointers: int) -> None:
+    def launch(self, launch: Launch, stream: int, pointers: int) -> None:
         """Enqueue one launch.
 
         Args:
-            grid: CTAs, of `num_threads` threads each.
+            launch: its shape.
             stream: the raw handle.
             pointers: address of an array of one pointer, to the kernel's argument, which is copied
                 before this returns.
         """
-        if self.overlaps:
-            launch_overlapping(self.function, grid, self.num_threads, self.shared, stream, pointers)
+        config = (*launch.grid, 1, self.num_threads, 1, 1, launch.shared, stream)
+        if self.modern:
+            launch_in_clusters(self.function, config, launch.cluster, self.overlaps, pointers)
             return
-        shape = (*grid, 1, self.num_threads, 1, 1, self.shared)
-        self.driver.launchKernel(self.function, *shape, stream, pointers, 0)
+        self.driver.launchKernel(self.function, *config, pointers, 0)
 
 
 @frozen(eq=False)
@@ -99,6 +99,16 @@ class Device:
             )
         return cls(index, architecture, properties.multi_processor_count, compiled)
 
+    @property
+    def modern(self) -> bool:
+        """Whether it knows clusters, and launches that overlap."""
+        return self.architecture >= OLDEST_MODERN
+
+    @property
+    def room(self) -> Room:
+        """What decides how rows are shared out."""
+        return Room(self.num_multiprocessors, self.modern)
+
     def kernel(self, name: str, variant: Variant) -> Kernel:
         """A kernel, compiled and loaded when first asked for."""
         key = name, variant
@@ -116,16 +126,12 @@ class Device:
         from cupy_backends.cuda.api import driver  # noqa: PLC0415 (loaded by `open`)
 
         code = self.compiled.load(name, variant, self.architecture)
-        shared, num_threads = KERNELS[name].shared_bytes, KERNELS[name].num_warps * WARP_THREADS
         try:
             with torch.cuda.device(self.index):
                 module = driver.moduleLoadData(code)
                 function = driver.moduleGetFunction(module, name)
-                if shared:
-                    driver.funcSetAttribute(function, _MOST_ASKED_SHARED, shared)
-                fit = driver.occupancyMaxActiveBlocksPerMultiprocessor(
-                    function, num_threads, shared
-                )
+                most = MOST_SHARED if self.modern else _MOST_SHARED_BEFORE
+                driver.funcSetAttribute(function, _MOST_ASKED_SHARED, most)
         except RuntimeError as error:
             kept = self.compiled.path(name, variant, self.architecture)
             raise UnavailableError(
@@ -133,8 +139,7 @@ class Device:
                 f"{error}; expected a driver for CUDA 13 or newer; if this one is, delete {kept}"
             ) from error
         self._modules.append(module)
-        overlaps = name != FIRST and self.architecture >= OLDEST_OVERLAPPING
-        if overlaps:
+        if self.modern:
             driver_function()
-        room = fit * self.num_multiprocessors
-        return Kernel(function, room, num_threads, shared, overlaps, driver)
+        num_threads = KERNEL_WARPS[name] * WARP_THREADS
+        return Kernel(function, num_threads, self.modern, name != FIRST, driver)

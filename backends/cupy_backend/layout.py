@@ -69,7 +69,7 @@ class Extent:
     @property
     def _control(self) -> tuple[tuple[str, int], ...]:
         requests = _WORD_BYTES * self.num_reqs
-        return ("ends", requests), ("arrivals", requests * self.num_rows)
+        return ("ends", requests), ("arrivals", requests * self.num_rows), ("done", requests)
 
     @property
     def _scratch(self) -> tuple[tuple[str, int], ...]:

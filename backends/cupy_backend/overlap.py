@@ -7,20 +7,29 @@ import ctypes
 import struct
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from ...core.errors import UnavailableError
 
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _CONFIG = struct.Struct("=7I4xQQI4x")
 """CUlaunchConfig: grid, block, shared bytes; stream, attributes, how many."""
-_ATTRIBUTE = ctypes.create_string_buffer(
-    struct.pack("=IIi60x", _PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
-)
+_CLUSTER_DIMENSION = 4
+_ATTRIBUTE = struct.Struct("=IIIII52x")
 """CUlaunchAttribute: which, and a union of 64 bytes."""
 
 
-def launch_overlapping(
-    function: int, grid: tuple[int, int], num_threads: int, shared: int, stream: int, pointers: int
+@cache
+def attributes_of(cluster: int, overlaps: bool) -> tuple[Any, int]:
+    """The attributes of a launch, and how many."""
+    packed = _ATTRIBUTE.pack(_CLUSTER_DIMENSION, 0, cluster, 1, 1)
+    if overlaps:
+        packed += _ATTRIBUTE.pack(_PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1, 0, 0)
+    return ctypes.create_string_buffer(packed), len(packed) // _ATTRIBUTE.size
+
+
+def launch_in_clusters(
+    function: int, config: tuple[int, ...], cluster: int, overlaps: bool, pointers: int
 ) -> None:
     """Enqueue one launch, see `Kernel`.
 
@@ -28,9 +37,9 @@ def launch_overlapping(
         UnavailableError: the driver is not found.
         RuntimeError: it refuses.
     """
-    attributes = ctypes.addressof(_ATTRIBUTE)
-    config = _CONFIG.pack(*grid, 1, num_threads, 1, 1, shared, stream, attributes, 1)
-    error = driver_function()(config, function, pointers, None)
+    attributes, count = attributes_of(cluster, overlaps)
+    packed = _CONFIG.pack(*config, ctypes.addressof(attributes), count)
+    error = driver_function()(packed, function, pointers, None)
     if error:
         raise RuntimeError(f"cuLaunchKernelEx: the driver returned error {error}")
 

@@ -13,7 +13,8 @@ FIELDS: tuple[str, ...] = tuple(
         (
             "target_logits target_stride target_type target_elements target_map vocab_size",
             "draft_logits draft_slot_stride draft_row_stride draft_type draft_map draft_vocab_size",
-            "dense filtered policy num_reqs max_spec_len num_pieces piece_blocks",
+            "dense filtered policy num_reqs max_spec_len cluster_size stats_place",
+            "piece_place piece_room may_skip num_parts finishes",
             _INTEGERS.format("slots"),
             _INTEGERS.format("positions"),
             _INTEGERS.format("row_starts"),
@@ -24,7 +25,7 @@ FIELDS: tuple[str, ...] = tuple(
             "stream draft_index invalid_status prompt_mask output_counts bias_ids bias_values",
             "num_bias repetition presence frequency top_n window token_ids num_accepted status",
             "variation processed emitted_logprobs top_token_ids top_logprobs num_logprobs",
-            "ends arrivals facts target_stats draft_stats residuals",
+            "ends arrivals done facts target_stats draft_stats residuals",
         )
     ).split()
 )

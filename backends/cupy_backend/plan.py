@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
-from .arguments import Grid, Job
+from .arguments import Job, Launch
 from .device import Device, Kernel
 from .layout import Extent
 from .params import PLACES
@@ -33,7 +33,7 @@ class Plan:
 
     device: Device
     extent: Extent
-    launches: tuple[tuple[Kernel, Grid], ...]
+    launches: tuple[tuple[Kernel, Launch], ...]
     template: "array[int]"
     num_bytes: int
     _latest: list[Any] = field(factory=lambda: [None, None, None], init=False)
@@ -41,8 +41,10 @@ class Plan:
     @classmethod
     def of(cls, device: Device, job: Job) -> "Plan":
         """The plan of a job, whose kernels are compiled if they are not there yet."""
-        job.cut(device.kernel("statistics", job.variant).room)
-        launches = tuple((device.kernel(name, job.variant), grid) for name, grid in job.launches())
+        launches = tuple(
+            (device.kernel(launch.kernel, job.variant), launch)
+            for launch in job.share_out(device.room)
+        )
         return cls(device, job.extent, launches, job.words(), job.extent.num_bytes)
 
     def words_in(self, workspace: Tensor) -> "array[int]":

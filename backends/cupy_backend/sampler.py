@@ -165,8 +165,8 @@ class CupySampler:
         address, count = words.buffer_info()
         words[-1] = address
         try:
-            for kernel, grid in plan.launches:
-                kernel.launch(grid, stream, address + 8 * (count - 1))
+            for kernel, launch in plan.launches:
+                kernel.launch(launch, stream, address + 8 * (count - 1))
         except BaseException:
             # What one launch leaves for the next would be misread by the next step.
             for place in [place for place in self._workspaces if place == (index, stream)]:

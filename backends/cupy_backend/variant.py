@@ -25,32 +25,14 @@ LOGIT_TYPES = (torch.bfloat16, torch.float16, torch.float32)
 """The same of dtypes."""
 MIXED = len(LOGIT_TYPES)
 
-COUNTER_BYTES = 4 * (4096 * 5 + 4)
-"""Of a CTA that counts logits: bins with two counters, two masses and a carry each."""
+HEAD_BYTES = 256
+"""Of shared memory before the bins, see cluster.cuh."""
+BIN_BYTES = 3 * 4 * 2048
 
-
-@frozen
-class KernelForm:
-    """What a CTA of a kernel has.
-
-    Attributes:
-        num_warps: of a CTA.
-        shared_bytes: shared memory that a launch asks for beside what the kernel declares.
-    """
-
-    num_warps: int
-    shared_bytes: int = 0
-
-
-KERNELS = {
-    "statistics": KernelForm(4),
-    "thresholds": KernelForm(8),
-    "counts": KernelForm(16, COUNTER_BYTES),
-    "accept": KernelForm(16, COUNTER_BYTES),
-    "outputs": KernelForm(16),
-    "logprobs": KernelForm(16, COUNTER_BYTES),
-}
-"""In the order of a step's launches."""
+KERNEL_WARPS = {"rows": 8, "accept": 16, "logprobs": 8}
+"""Warps of a CTA, by the kernels' names."""
+CLUSTERED = ("rows", "logprobs")
+"""Kernels whose CTAs share rows."""
 
 
 def policy_number(policy: Policy) -> int:
@@ -85,6 +67,11 @@ class Variant:
         """For these dtypes; a draft without logits has none."""
         mixed = draft is not None and draft is not target
         return cls(MIXED if mixed else LOGIT_TYPES.index(target), adjusted)
+
+    @property
+    def logit_bytes(self) -> int:
+        """Of a logit in shared memory, at most."""
+        return 4 if self.adjusted or self.logits == MIXED else LOGIT_TYPES[self.logits].itemsize
 
     @property
     def macros(self) -> tuple[str, ...]:

@@ -1,9 +1,7 @@
-// The launch before the last, for policies that look at rows again: block verification asks for what
-// residuals weigh, lossy policies for entropies, near-best tokens and what they change.
+// The second launch of policies that look at rows again: block verification asks for what residuals weigh,
+// lossy policies for entropies, near-best tokens and what they change. Who completes a request finishes it.
 #include "lossy.cuh"
-
-// A CTA has four times the warps of the statistics', and a piece four times as long.
-constexpr int PIECES = CTA_WARPS / 4;
+#include "outputs.cuh"
 
 // Masses of a piece of a row's residual, if block verification may keep the tokens before the row.
 __device__ COLD void weigh_residual(const Params& p, const Request& request, int row, int part) {
@@ -15,7 +13,8 @@ __device__ COLD void weigh_residual(const Params& p, const Request& request, int
     if (accepts(uniform_of(request, kept - 1), products[kept])) return;
     if (!may_keep(request, row, products[row])) return;
     const Pair pair(p, request, row, p.facts[place_of(p, request, row)], products[row]);
-    const int num_blocks = num_blocks_of(p.vocab_size), size = PIECES * static_cast<int>(p.piece_blocks);
+    const int num_blocks = num_blocks_of(p.vocab_size), parts = static_cast<int>(p.num_parts);
+    const int size = (num_blocks + parts - 1) / parts;
     const int end = (part + 1) * size < num_blocks ? (part + 1) * size : num_blocks;
     float* masses = p.residuals + (request.index * p.max_spec_len + row) * num_blocks;
     const Mass* stats = target_stats_of(p, request, row);
@@ -29,18 +28,18 @@ __device__ COLD void weigh_residual(const Params& p, const Request& request, int
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     accept(const __grid_constant__ Params p) {
     __shared__ Scratch scratch;
+    __shared__ Best best;
     let_next_launch_begin();
-    const int pieces =
-        p.policy == BLOCK ? (static_cast<int>(p.num_pieces) + PIECES - 1) / PIECES : 1;
-    const int part = static_cast<int>(blockIdx.x) % pieces, index = static_cast<int>(blockIdx.x) / pieces;
+    const int parts = static_cast<int>(p.num_parts);
     const int row = static_cast<int>(blockIdx.y) + (p.policy == BLOCK);
-    const Request request = read_request(p, index);
+    const Request request = read_request(p, blockIdx.x / parts);
     wait_for_launch_before();
-    if (p.policy == BLOCK) {
-        weigh_residual(p, request, row, part);
-        return;
-    }
-    if (row >= request.num_drafts || request.strict || is_behind_end(p, request, row)) return;
-    if (p.facts[place_of(p, request, row)].verdict == PASSES)
+    if (p.policy == BLOCK)
+        weigh_residual(p, request, row, static_cast<int>(blockIdx.x) % parts);
+    else if (row < request.num_drafts && !request.strict && !is_behind_end(p, request, row) &&
+             p.facts[place_of(p, request, row)].verdict == PASSES)
         judge_leniently(p, scratch, request, row);
+    __syncthreads();
+    RowFacts* all = reinterpret_cast<RowFacts*>(asked_shared_memory());
+    finish(best, p, request, gridDim.y * parts, all, reinterpret_cast<float*>(all + p.max_spec_len + 1));
 }

@@ -15,10 +15,8 @@ struct alignas(16) RowFacts {
     int verdict;
     float entropy;  // of the target's law, in nats, under FLY
     float variation;
-    u32 low_keys[2];  // of the target and of the draft: where counting begins; CLOSED: laws are known
+    u32 unused[2];
 };
-
-constexpr u32 CLOSED = 0;  // the key of no logit that is a bound
 
 __device__ inline int num_blocks_of(i64 vocab_size) {
     return static_cast<int>((vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE);
@@ -101,7 +99,6 @@ __device__ inline void judge_row(
     facts.token = token;
     facts.verdict = verdict_of(p, request, row, facts);
     facts.variation = 0.0f;
-    facts.low_keys[0] = facts.low_keys[1] = CLOSED;
     p.facts[place_of(p, request, row)] = facts;
     if (facts.verdict != PASSES) publish_end(p, request, row);
 }
@@ -146,4 +143,24 @@ __device__ inline float log2_block_threshold(float log2_product, float residual_
 // Whether block verification may keep `row` tokens: h_i is never above P_i.
 __device__ inline bool may_keep(const Request& request, int row, float log2_product) {
     return log2f(uniform_of(request, row - 1)) < log2_product + BOUND_SLACK;
+}
+
+__device__ inline Law& told_law(const Params& p, const Request& request, int row, bool is_draft) {
+    RowFacts& told = p.facts[place_of(p, request, row)];
+    return is_draft ? told.draft : told.target;
+}
+
+// Judges a row if it is the last of the target row and the draft row beside it whose law is told. By a
+// CTA.
+__device__ COLD void complete_pair(
+    Best& best, RowFacts& facts, const Params& p, const Request& request, int row) {
+    const u32 expected = request.has_draft_row(row) ? 2 : 1;
+    if (!is_last_arrival(p.arrivals + place_of(p, request, row), expected)) return;
+    if (is_behind_end(p, request, row)) return;
+    const u32* told = reinterpret_cast<const u32*>(p.facts + place_of(p, request, row));
+    if (thread_id() < static_cast<int>(2 * sizeof(Law) / sizeof(u32)))
+        reinterpret_cast<u32*>(&facts)[thread_id()] = __ldcg(told + thread_id());
+    if (thread_id() == 2 * LANES) gather_evidence(p, request, row, facts);
+    __syncthreads();
+    judge_row(best, p, request, row, target_stats_of(p, request, row), facts);
 }

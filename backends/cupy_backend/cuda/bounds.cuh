@@ -30,7 +30,7 @@ __device__ inline float floor_of_min_p(const Filters& filters, float max) {
 }
 
 constexpr float SLACK = 1e-5f;  // relative: more than sums of floats are wrong by
-constexpr int BOUND_STEPS = 14;  // of a bisection, for 2^-14 of the keys in question
+constexpr int BOUND_ROUNDS = 4;  // of a search that divides by how many warps a CTA has
 
 // How many of a block's logits are surely not below `pivot`: what they weigh beyond 512 logits there
 // is of others, none heavier than the largest.
@@ -48,17 +48,18 @@ __device__ inline float most_below(const Mass& block, float pivot, const Law& la
     return fminf(fmaxf(rest, 0.0f) * of_max, BLOCK_SIZE * each);
 }
 
-// Whether top-k, or else top-p, surely keeps nothing below `pivot`. By a CTA.
+// Whether top-k, or else top-p, surely keeps nothing below `pivot`. By a warp.
 __device__ inline bool is_bound(
     const Mass* stats, int num_blocks, const Law& law, float sum, const Filters& filters, float pivot) {
     float total = 0.0f;
-    for (int block = thread_id(); block < num_blocks; block += CTA_THREADS) {
-        const Mass mass = load_mass(stats + block);
+#pragma unroll 4
+    for (int block = lane_id(); block < num_blocks; block += LANES) {
+        const Mass mass = stats[block];
         if (mass.max == -INFINITY) continue;
         total += filters.top_k > 0 ? surely_above(mass, pivot, law.scale)
                                    : most_below(mass, pivot, law);
     }
-    total = cta_reduce(total, Add{});
+    total = warp_reduce(total, Add{});
     if (filters.top_k > 0) return total >= filters.top_k;
     return total <= (1.0f - filters.top_p) * sum - SLACK * sum;
 }
@@ -85,15 +86,21 @@ __device__ COLD float find_bound(
                                         log2f(1.0f - filters.top_p) + 0.01f;
     const float top = by_number ? least_of_maxima(stats, num_blocks, law.max) : law.max;
     const float bottom = fmaxf(__fsub_rn(top, __fdiv_rn(depth, law.scale)), LEAST_LOGIT);
-    u32 low = float_key(bottom), high = float_key(law.max);
-    bool found = !by_number;
-    for (int step = 0; step < BOUND_STEPS && low < high; ++step) {
-        const u32 middle = low + (high - low + 1) / 2;
-        const bool holds = is_bound(stats, num_blocks, law, sum, filters, key_float(middle));
-        found |= holds;
-        if (holds) low = middle;
-        else high = middle - 1;
+    __shared__ float holding[CTA_WARPS];
+    float low = bottom, high = law.max;
+    for (int round = 0; round < BOUND_ROUNDS; ++round) {
+        const float part = static_cast<float>(warp_id()) / static_cast<float>(CTA_WARPS);
+        const float pivot = __fadd_rn(__fmul_rn(low, 1.0f - part), __fmul_rn(high, part));
+        const bool holds = is_bound(stats, num_blocks, law, sum, filters, pivot);
+        if (lane_id() == 0) holding[warp_id()] = holds ? pivot : -INFINITY;
+        __syncthreads();
+        float best = by_number ? -INFINITY : low;
+        for (int warp = 0; warp < CTA_WARPS; ++warp) best = fmaxf(best, holding[warp]);
+        __syncthreads();
+        if (best == -INFINITY) return LEAST_LOGIT;
+        const float step = __fsub_rn(high * (1.0f / CTA_WARPS), low * (1.0f / CTA_WARPS));
+        low = best;
+        high = fminf(high, __fadd_rn(low, step));
     }
-    if (!found) found = is_bound(stats, num_blocks, law, sum, filters, key_float(low));
-    return found ? key_float(low) : LEAST_LOGIT;
+    return fmaxf(low, LEAST_LOGIT);
 }

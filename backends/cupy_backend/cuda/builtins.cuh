@@ -77,6 +77,91 @@ __device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v)
 
 // The shared memory that a launch asks for beside what is declared.
 __device__ inline unsigned int* asked_shared_memory() {
-    extern __shared__ __align__(16) unsigned int asked[];
+    extern __shared__ __align__(128) unsigned int asked[];
     return asked;
+}
+
+// Clusters: CTAs that can read each other's shared memory. Before sm_90 a cluster is one CTA.
+__device__ inline int cluster_rank() {
+    unsigned int rank = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return static_cast<int>(rank);
+}
+
+__device__ inline void cluster_sync() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+// Where a CTA of the cluster has what this one has at `mine` in shared memory.
+template <typename T>
+__device__ inline T* in_peer(T* mine, int rank) {
+#if __CUDA_ARCH__ >= 900
+    unsigned long long address;
+    asm("mapa.u64 %0, %1, %2;"
+        : "=l"(address)
+        : "l"(reinterpret_cast<unsigned long long>(mine)), "r"(rank));
+    return reinterpret_cast<T*>(address);
+#else
+    return mine;
+#endif
+}
+
+// Copies from global to shared memory that run beside the threads, from sm_90 on.
+#if __CUDA_ARCH__ >= 900
+constexpr bool HAS_BULK_COPIES = true;
+#else
+constexpr bool HAS_BULK_COPIES = false;
+#endif
+
+__device__ inline unsigned int shared_address(const void* place) {
+    return static_cast<unsigned int>(__cvta_generic_to_shared(place));
+}
+
+// A barrier that one thread arrives at, with the bytes that copies will bring.
+__device__ inline void open_copy_barrier(unsigned long long* barrier) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+#endif
+}
+
+// Makes the barriers known to copies.
+__device__ inline void publish_copy_barriers() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// Multiples of 16 bytes, between places that are multiples of 16.
+__device__ inline void start_bulk_copy(
+    void* to, const void* from, unsigned int bytes, unsigned long long* barrier) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(bytes)
+                 : "memory");
+    if (bytes == 0) return;
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
+#endif
+}
+
+__device__ inline void wait_for_copies(unsigned long long* barrier) {
+#if __CUDA_ARCH__ >= 900
+    unsigned int done = 0;
+    while (!done)
+        asm volatile(
+            "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;"
+            "selp.u32 %0, 1, 0, p; }"
+            : "=r"(done)
+            : "r"(shared_address(barrier))
+            : "memory");
+#endif
 }

@@ -1,12 +1,12 @@
-// Counts of a row's logits by digits of their keys, in shared memory. Masses are integers, 2^40
-// being the largest logit's weight, so that no order of additions can matter.
+// Counts of a row's logits by digits of their keys, in the shared memory of a cluster. Masses are
+// integers, 2^40 being the largest logit's weight, so that no order of additions can matter.
 #pragma once
-#include "bounds.cuh"
+#include "cluster.cuh"
 
-constexpr int NUM_BINS = 4096;
-constexpr int COPIES = 2;  // of each counter and mass, so that fewer lanes meet at one
 constexpr float FIXED_ONE = 1099511627776.0f;  // 2^40
 constexpr int PART_BITS = 24;                  // of a weight relative to its bin's largest
+constexpr int IDLE_BITS = 16;                  // of the first digits, for most logits are bfloat16
+constexpr bool ALL_IDLE = ONLY_TYPE == BF16 && !ADJUSTED;  // every logit has so many low bits unused
 
 __device__ inline u64 fixed_weight(const Law& law, float logit) {
     return static_cast<u64>(exp2_fast(log2_weight(logit, law.max, law.scale)) * FIXED_ONE);
@@ -16,93 +16,11 @@ __device__ inline float from_fixed(u64 mass) {
     return static_cast<float>(static_cast<double>(mass) / FIXED_ONE);
 }
 
-// Bins of logits in [low, high], in their order: bits of the key of logit * 2^(-126 - exponent). With
-// exponent -126 these are digits of the logit's own key. Any other makes logits below 2^exponent
-// denormal, so that bins there are equally wide, and a row around 0 needs few.
-struct Bins {
-    float low;
-    float high;
-    float factor;       // 2^(-126 - exponent)
-    float up;           // 2^exponent, or 1 where the factor is
-    float single_from;  // bins of logits that are so large hold equal ones: 0 for all, infinity for none
-    int exponent;
-    int shift;
-    u32 first;
+__device__ inline u64 to_fixed(float mass) { return static_cast<u64>(mass * FIXED_ONE); }
 
-    __device__ u32 bin_of(float logit) const {
-        const float scaled = __fmaf_rn(logit, factor, 0.0f);  // -0 is 0
-        return (float_key(scaled) >> shift) - first;
-    }
-    // What a key of scaled logits stands for.
-    __device__ float logit_at(u32 key) const {
-        return __fmul_rn(__fmul_rn(key_float(key), exponent == -126 ? 1.0f : 8.507059173e37f), up);
-    }
-    // The largest logit of a bin, or more.
-    __device__ float top_of(u32 bin) const {
-        const u64 end = static_cast<u64>(first + bin + 1) << shift;
-        return fminf(logit_at(static_cast<u32>(end - 1)), high);
-    }
-    // The logit of a bin that is counted there.
-    __device__ float logit_of(u32 bin) const {
-        const u32 digits = first + bin;
-        return logit_at(digits >> (31 - shift) ? digits << shift : (digits + 1) * (1u << shift) - 1);
-    }
-    __device__ bool fit(int new_exponent, int new_shift, int idle) {
-        exponent = new_exponent;
-        shift = new_shift;
-        factor = exponent > 0 ? __uint_as_float(1u << (23 - exponent))
-                              : __uint_as_float(static_cast<u32>(1 - exponent) << 23);
-        if (exponent == -126) factor = 1.0f;
-        up = exponent == -126 ? 1.0f : ldexpf(1.0f, exponent);
-        single_from = shift > idle ? INFINITY : exponent == -126 ? 0.0f : up;
-        first = 0;
-        first = bin_of(low);
-        return bin_of(high) < NUM_BINS;
-    }
-
-    // The finest that fit, but no finer than logits whose `idle` low bits are 0.
-    __device__ static Bins of(float low, float high, int idle) {
-        Bins bins = {};
-        bins.low = low;
-        bins.high = high;
-        const u32 span = float_key(high) - float_key(low);
-        int shift = 32 - __clz(static_cast<int>(span | 1)) - 13;
-        if (shift < idle) shift = idle;
-        while (!bins.fit(-126, shift, idle)) ++shift;
-        if (shift <= 16) return bins;
-        int exponent = static_cast<int>(float_key(fmaxf(fabsf(low), fabsf(high))) >> 23 & 255) - 127;
-        for (int fine = exponent - 31; fine <= exponent; ++fine)
-            if (fine >= -100 && fine <= 22 && bins.fit(fine, 16, idle)) return bins;
-        bins.fit(-126, shift, idle);
-        return bins;
-    }
-};
-
-// What a CTA shares while it looks for thresholds.
-constexpr int MAX_LISTED = 256;
-struct Scratch {
-    float logits[MAX_LISTED];
-    u64 weights[MAX_LISTED];
-    u32 num_listed;
-    u32 least_key;
-    u32 largest_key;
-    u32 bin;
-    u64 total;
-    u64 above;
-    u64 found;
-};
-
-// A row that is looked through.
-struct Subject {
-    const Row& row;
-    const Mass* stats;
-    Law law;  // without filters
-};
-
-constexpr int MASSES = NUM_BINS * COPIES;           // behind counters, before carries of masses
-constexpr int CARRIES = 2 * MASSES;
-constexpr int IN_VAIN = CARRIES + NUM_BINS;         // what is not to be counted
-constexpr int COUNTER_WORDS = IN_VAIN + COPIES;
+// A bin's words are NUM_BINS apart. While logits are counted: how many are counted alone, the mass of
+// the others, and its carries with how many these are.
+constexpr int CARRY_BITS = 12;
 
 // Hands on a lane's logits one after the other, by little code: kernels run most of theirs once, and
 // it comes from memory.
@@ -119,117 +37,166 @@ __device__ inline void one_by_one(const float (&logits)[PER_LANE], Visit visit) 
     }
 }
 
-// Hands on (block, logits) of the blocks whose largest logit is in [floor, ...]. By a CTA, two blocks of
-// a warp at a time, so that one is on its way while the other is looked at.
+// Hands on (block, logits) of the blocks whose largest logit is in [floor, ...]. By a CTA.
 template <typename Visit>
 __device__ inline void visit_blocks(
-    const Row& row, const Mass* stats, float floor, Visit visit) {
-    const int num_blocks = row.num_blocks();
-    for (int first = warp_id(); first < num_blocks; first += CTA_THREADS) {
-        const int mine = first + lane_id() * CTA_WARPS;
-        const float largest = mine < num_blocks ? load_max(stats + mine) : -INFINITY;
-        u32 wanted = __ballot_sync(ALL_LANES, largest >= floor && largest > -INFINITY);
-        while (wanted) {
-            float near[PER_LANE], far[PER_LANE] = {};
-            const int block = first + (__ffs(static_cast<int>(wanted)) - 1) * CTA_WARPS;
-            wanted &= wanted - 1;
-            const bool two = wanted != 0;
-            const int other = first + (__ffs(static_cast<int>(wanted)) - 1) * CTA_WARPS;
-            load_block(row, block, near);
-            if (two) load_block(row, other, far);
-            wanted &= wanted - 1;
-#pragma unroll 1
-            for (int turn = 0; turn <= two; ++turn) {
-                visit(turn ? other : block, near);
-#pragma unroll
-                for (int j = 0; j < PER_LANE; ++j) near[j] = far[j];
-            }
-        }
+    const Piece& piece, const Mass* stats, float floor, Visit visit) {
+    for (int block = piece.begin + warp_id(); block < piece.end; block += CTA_WARPS) {
+        const float largest = load_max(stats + block);
+        if (!(largest >= floor && largest > -INFINITY)) continue;
+        float logits[PER_LANE];
+        load_block(piece.row, block, logits);
+        visit(block, logits);
     }
 }
 
-// Adds the weight of a logit, relative to its bin's largest.
-__device__ inline void add_mass(const Bins& bins, float scale, float logit, u32* masses) {
-    const u32 bin = bins.bin_of(logit);
-    const float part = exp2_fast(__fmul_rn(__fsub_rn(logit, bins.top_of(bin)), scale));
-    const u32 mass = static_cast<u32>(__fmul_rn(part, 1 << PART_BITS));
-    if (atomicAdd(masses + bin * COPIES, mass) + mass < mass)
-        atomicAdd(asked_shared_memory() + CARRIES + bin, 1u);
-}
-
 // Whether a logit is counted, for its bin holds no other that is: else its mass is added up.
-__device__ inline bool is_counted(float logit, float counted_from, bool by_number) {
+__device__ inline bool is_counted(float logit, float counted_from) {
     if (!(fabsf(logit) >= counted_from)) return false;
-    return (ONLY_TYPE == BF16 && !ADJUSTED) || by_number || __float_as_uint(logit) << 16 == 0;
+    return ALL_IDLE || __float_as_uint(logit) << 16 == 0;
 }
 
-// Counts the row's logits in bins, by number or, where a bin is not of equal logits, by mass.
-__device__ COLD void fill_bins(Row row, const Mass* stats, float scale, Bins bins, bool by_number) {
-    u32* counters = asked_shared_memory();
-    for (int i = thread_id(); i < COUNTER_WORDS; i += CTA_THREADS) counters[i] = 0;
+// Adds a logit that shares its bin with others.
+__device__ inline void add_to_bin(const Command& c, float logit, u32* words) {
+    const u32 bin = c.bins.bin_of(logit);
+    u32 other = c.by_number ? 1u << CARRY_BITS : 0;
+    if (c.by_mass) {
+        const float part =
+            exp2_fast(__fmul_rn(__fsub_rn(logit, c.bins.top_of(bin)), c.law.scale));
+        const u32 mass = static_cast<u32>(__fmul_rn(part, 1 << PART_BITS));
+        if (atomicAdd(words + NUM_BINS + bin, mass) + mass < mass) ++other;
+    }
+    if (other) atomicAdd(words + 2 * NUM_BINS + bin, other);
+}
+
+// Counts the logits of this CTA's piece.
+__device__ COLD void fill_bins(Piece piece, const Mass* stats, Command c) {
+    u32* words = bin_words();
+    for (int i = thread_id(); i < 3 * NUM_BINS; i += CTA_THREADS) words[i] = 0;
     __syncthreads();
-    const float counted_from = by_number ? 0.0f : bins.single_from;
-    u32* mine = counters + lane_id() % COPIES;
-    visit_blocks(row, stats, bins.low, [&](int, const float(&logits)[PER_LANE]) {
+    u32* in_vain = &cta_head().in_vain;
+    visit_blocks(piece, stats, c.bins.low, [&](int, const float(&logits)[PER_LANE]) {
         bool rest = false;
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
-            const bool here = logits[j] >= bins.low && logits[j] <= bins.high;
-            const bool counts = is_counted(logits[j], counted_from, by_number);
+            const bool here = logits[j] >= c.bins.low && logits[j] <= c.bins.high;
+            const bool counts = is_counted(logits[j], c.bins.single_from);
             // Without a branch; hardware adds up the ones that a warp adds at one place.
-            atomicAdd(mine + (here && counts ? bins.bin_of(logits[j]) * COPIES : IN_VAIN), 1u);
+            atomicAdd(here && counts ? words + c.bins.bin_of(logits[j]) : in_vain, 1u);
             rest |= here && !counts;
         }
         if (!__any_sync(ALL_LANES, rest)) return;
         one_by_one(logits, [&](float logit) {
-            const bool here = logit >= bins.low && logit <= bins.high;
-            if (here && !is_counted(logit, counted_from, by_number))
-                add_mass(bins, scale, logit, mine + MASSES);
+            const bool here = logit >= c.bins.low && logit <= c.bins.high;
+            if (here && !is_counted(logit, c.bins.single_from)) add_to_bin(c, logit, words);
         });
     });
-    __syncthreads();
 }
 
-__device__ inline u64 counted_in(u32 bin) {
-    const u32* counters = asked_shared_memory() + bin * COPIES;
-    return static_cast<u64>(counters[0]) + counters[1];
+// What a bin holds of the whole row.
+struct Tally {
+    u32 number;
+    bool mixed;  // logits may differ
+    u64 mass;
+};
+
+constexpr u32 MIXED_BIT = 0x80000000u;
+
+// Adds up what all CTAs have counted in this one's share of the bins.
+__device__ COLD void merge_bins(Team team, Command c) {
+    const int each = NUM_BINS / team.size;
+    u32* words = bin_words();
+    for (int bin = team.rank * each + thread_id(); bin < (team.rank + 1) * each; bin += CTA_THREADS) {
+        u32 count = 0, others = 0;
+        u64 mass = 0;
+        for (int rank = 0; rank < team.size; ++rank) {
+            const u32* from = in_peer(words, rank) + bin;
+            const u32 carries = from[2 * NUM_BINS];
+            count += from[0];
+            mass += from[NUM_BINS] + (static_cast<u64>(carries % (1u << CARRY_BITS)) << 32);
+            others += carries >> CARRY_BITS;
+        }
+        const bool mixed = (mass > 0 || others > 0) && c.bins.shift > 0;
+        u64 whole = count ? count * fixed_weight(c.law, c.bins.logit_of(bin)) : 0;
+        if (mass) {
+            const double top = static_cast<double>(fixed_weight(c.law, c.bins.top_of(bin)));
+            whole += static_cast<u64>(static_cast<double>(mass) * top / (1 << PART_BITS));
+        }
+        words[bin] = count + others + (mixed ? MIXED_BIT : 0);
+        words[NUM_BINS + bin] = static_cast<u32>(whole);
+        words[2 * NUM_BINS + bin] = static_cast<u32>(whole >> 32);
+    }
 }
 
-__device__ inline u64 mass_in(u32 bin) {
-    const u32* masses = asked_shared_memory() + MASSES + bin * COPIES;
-    return (static_cast<u64>(asked_shared_memory()[CARRIES + bin]) << 32) + masses[0] + masses[1];
+__device__ inline Tally tally_of(const Team& team, u32 bin) {
+    const u32* from = in_peer(bin_words(), static_cast<int>(bin) / (NUM_BINS / team.size)) + bin;
+    const u64 mass = static_cast<u64>(from[2 * NUM_BINS]) << 32 | from[NUM_BINS];
+    return {from[0] & ~MIXED_BIT, (from[0] & MIXED_BIT) != 0, mass};
 }
 
-// Whether all logits in a bin are equal.
-__device__ inline bool is_single(const Bins& bins, u32 bin, bool by_number) {
-    if (bins.shift == 0) return true;
-    if (!by_number) return mass_in(bin) == 0;
-    return ONLY_TYPE == BF16 && !ADJUSTED && fabsf(bins.logit_of(bin)) >= bins.single_from;
+// What every CTA of a cluster does when it is commanded to count.
+__device__ inline void count_together(const Team& team, const Piece& piece, const Mass* stats) {
+    const Command c = cta_head().command;
+    fill_bins(piece, stats, c);
+    cluster_sync();
+    merge_bins(team, c);
+    cluster_sync();
 }
 
-// What a bin holds, logits or their mass.
-__device__ inline u64 amount_in(const Subject& subject, const Bins& bins, u32 bin, bool by_number) {
-    const u64 count = counted_in(bin), mass = mass_in(bin);
-    if (by_number || count + mass == 0) return count;
-    const u64 counted = count ? count * fixed_weight(subject.law, bins.logit_of(bin)) : 0;
-    if (mass == 0) return counted;
-    const double top = static_cast<double>(fixed_weight(subject.law, bins.top_of(bin)));
-    return counted + static_cast<u64>(static_cast<double>(mass) * top / (1 << PART_BITS));
+// Does what the leader commands until there is nothing more. By the CTAs that do not lead.
+__device__ inline void follow(const Team& team, const Piece& piece, const Mass* stats) {
+    for (;;) {
+        cluster_sync();
+        if (cta_head().command.task == END) return;
+        count_together(team, piece, stats);
+    }
 }
+
+__device__ inline void end_cluster(const Team& team) {
+    Command c = {};
+    c.task = END;
+    command(team, c);
+}
+
+// A row in the hands of a cluster, for its leader.
+struct Search {
+    Team team;
+    Piece piece;
+    const Mass* stats;  // of the whole row
+    Law law;            // without filters
+};
+
+__device__ inline void count(const Search& search, const Bins& bins, bool by_number, bool by_mass) {
+    command(search.team, Command{COUNT, by_number, by_mass, search.law, bins});
+    count_together(search.team, search.piece, search.stats);
+}
+
+// What a leader's threads share while it looks for thresholds.
+struct Scratch {
+    u32 bin;
+    bool mixed;
+    u64 total;
+    u64 above;
+    u64 found;
+};
 
 // The lowest bin, among those from `floor` on, that holds something and has less than wanted(total)
 // above it, `before` included. By a CTA; the answer is in `scratch`.
 template <typename Wanted>
 __device__ inline void find_bin(
-    Scratch& scratch, const Subject& subject, const Bins& bins, bool by_number, float floor,
-    u64 before, Wanted wanted) {
+    Scratch& scratch, const Team& team, const Bins& bins, bool by_number, float floor, u64 before,
+    Wanted wanted) {
     constexpr int each = NUM_BINS / CTA_THREADS;
     const u32 lowest = bins.bin_of(fmaxf(floor, bins.low));
     const u32 top = NUM_BINS - 1 - thread_id() * each;
+    Tally tallies[each];
     u64 amounts[each], mine = 0;
 #pragma unroll
+    for (int i = 0; i < each; ++i) tallies[i] = tally_of(team, top - i);
+#pragma unroll
     for (int i = 0; i < each; ++i) {
-        amounts[i] = top - i >= lowest ? amount_in(subject, bins, top - i, by_number) : 0;
+        amounts[i] = by_number ? tallies[i].number : tallies[i].mass;
+        if (top - i < lowest) amounts[i] = 0;
         mine += amounts[i];
     }
     u64 above = before + cta_sum_before(mine);
@@ -239,20 +206,50 @@ __device__ inline void find_bin(
     const u64 limit = wanted(scratch.total);
     u32 found = NUM_BINS;
     u64 above_found = 0, in_found = 0;
+    bool mixed = false;
 #pragma unroll
     for (int i = 0; i < each; ++i) {
         if (amounts[i] > 0 && above < limit) {
             found = top - i;
             above_found = above;
             in_found = amounts[i];
+            mixed = tallies[i].mixed;
         }
         above += amounts[i];
     }
     if (found < NUM_BINS) atomicMin(&scratch.bin, found);
     __syncthreads();
-    if (found == scratch.bin) {
+    if (found < NUM_BINS && found == scratch.bin) {
         scratch.above = above_found;
         scratch.found = in_found;
+        scratch.mixed = mixed;
     }
     __syncthreads();
+}
+
+// The first key in [from, to] whose logit is in a bin from `bin` on; that of `to` is. By a warp.
+__device__ inline u32 first_key_of(const Bins& bins, u32 bin, u32 from, u32 to) {
+    while (from < to) {
+        const u32 step = (to - from) / LANES + 1;
+        const u64 mine = from + static_cast<u64>(lane_id()) * step;
+        const u32 key = mine < to ? static_cast<u32>(mine) : to;
+        const u32 reached = __ballot_sync(ALL_LANES, bins.bin_of(key_float(key)) >= bin);
+        const int lane = reached ? __ffs(static_cast<int>(reached)) - 1 : LANES;
+        const u64 before = from + static_cast<u64>(lane ? lane - 1 : 0) * step + (lane ? 1 : 0);
+        if (lane < LANES) {
+            const u64 end = from + static_cast<u64>(lane) * step;
+            to = end < to ? static_cast<u32>(end) : to;
+        }
+        from = before < to ? static_cast<u32>(before) : to;
+    }
+    return from;
+}
+
+// Finer bins of one bin's logits. By a warp.
+__device__ inline Bins refined(const Bins& bins, u32 bin) {
+    const u32 low = float_key(bins.low), high = float_key(bins.high);
+    const u32 from = first_key_of(bins, bin, low, high);
+    u32 to = high;
+    if (bin < bins.bin_of(bins.high)) to = first_key_of(bins, bin + 1, from, high) - 1;
+    return Bins::of(key_float(from), key_float(to), ALL_IDLE ? IDLE_BITS : 0);
 }

@@ -3,7 +3,7 @@
 #include "accept.cuh"
 #include "thresholds.cuh"
 
-constexpr int MAX_RANKED = MAX_LISTED;  // tokens that are ranked all with all
+constexpr int MAX_RANKED = 256;  // tokens that are ranked all with all
 
 // Tokens in the order of their logprobs: falling logits, rising ids among equals; what a law cuts off is
 // -inf. 0 is nobody.
@@ -21,23 +21,12 @@ struct Ranking {
     u32 count;
 };
 
-// The law that logprobs are of: of a greedy request's row, before it is made one-hot.
-__device__ inline Law reported_law(
-    Scratch& scratch, const Row& row, Mass* stats, const Filters& filters) {
-    const float scale = logit_scale(filters.temperature);
-    read_piece(row, {0, row.num_blocks()}, scale, false, stats);
-    __syncthreads();
-    if (!filters.any()) return plain_law(row_mass(stats, row.num_blocks(), scale), scale, false);
-    const FoundLaw found = find_law_of_few(scratch, row, stats, filters);
-    return found.open ? find_law_of_many(scratch, row, stats, filters, found.low) : found.law;
-}
-
 // Lists tokens whose logits reach `floor`; more than there is room for are counted.
 __device__ inline void list_tokens(
     Ranking& ranking, const Row& row, const Mass* stats, const Law& law, float floor) {
     if (thread_id() == 0) ranking.count = 0;
     __syncthreads();
-    visit_blocks(row, stats, floor, [&](int block, const float(&logits)[PER_LANE]) {
+    visit_blocks(whole_row(row), stats, floor, [&](int block, const float(&logits)[PER_LANE]) {
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
             if (!(logits[j] >= floor) || *static_cast<volatile u32*>(&ranking.count) > MAX_RANKED) continue;
@@ -88,7 +77,7 @@ __device__ COLD void rank_one_by_one(
 }
 
 __device__ inline void write_most_likely(
-    const Params& p, Scratch& scratch, Ranking& ranking, Best& best, const Row& row,
+    const Params& p, Ranking& ranking, Best& best, const Row& row,
     const Mass* stats, const Law& law, i64 place) {
     const int wanted = static_cast<int>(p.num_logprobs);
     if (wanted == 0) return;
@@ -119,25 +108,30 @@ __device__ inline void write_nothing(const Params& p, i64 place) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
-    logprobs(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(CTA_THREADS, 4) logprobs(const __grid_constant__ Params p) {
     __shared__ Scratch scratch;
     __shared__ Ranking ranking;
     __shared__ Best best;
+    const Team team = {static_cast<int>(p.cluster_size), cluster_rank()};
     const int row_index = static_cast<int>(blockIdx.y);
-    const Request request = read_request(p, blockIdx.x);
+    const Request request = read_request(p, blockIdx.x / p.cluster_size);
     wait_for_launch_before();
     const i64 place = place_of(p, request, row_index);
     const i64 token = p.token_ids[place];
-    if (token < 0) return write_nothing(p, place);
+    if (token < 0) {
+        if (team.leads()) write_nothing(p, place);
+        return;
+    }
     const bool processed = p.processed[request.index];
     TargetRow target(p, request, row_index);
     if (!processed) target.row.adjustment = nullptr;
     Filters filters = {0.0f, 0.0f, 0, 1.0f};
     if (processed) filters = filters_of(p.target, request.index, p.vocab_size);
-    Mass* stats = target_stats_of(p, request, row_index);
-    const Law law = reported_law(scratch, target.row, stats, filters);
+    const Law law = law_by_cluster(
+        scratch, p, team, target.row, filters, false, target_stats_of(p, request, row_index));
+    if (!team.leads()) return;
     if (thread_id() == 0)
         p.emitted_logprobs[place] = logprob_of(law, load_logit(target.row, static_cast<int>(token)));
-    write_most_likely(p, scratch, ranking, best, target.row, stats, law, place);
+    const Mass* stats = reinterpret_cast<const Mass*>(asked_place(p.stats_place));
+    write_most_likely(p, ranking, best, target.row, stats, law, place);
 }

@@ -21,7 +21,7 @@ struct Leniency {
 // In nats.
 __device__ inline float entropy_of(const Row& row, const Mass* stats, const Law& law) {
     float sum = 0.0f;
-    visit_blocks(row, stats, law.threshold, [&](int, const float(&logits)[PER_LANE]) {
+    visit_blocks(whole_row(row), stats, law.threshold, [&](int, const float(&logits)[PER_LANE]) {
         float terms[PER_LANE];
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
@@ -39,12 +39,12 @@ __device__ inline float nth_largest(
     if (n >= row.num_ids) return -INFINITY;
     const Filters filters = {1.0f, 0.0f, static_cast<int>(n), 1.0f};
     const Law plain = {law.max, -INFINITY, law.scale, 0.0f};
-    const Subject subject = {row, stats, plain};
     const float bound = find_bound(stats, row.num_blocks(), plain, 1.0f, filters);
     const float low = fmaxf(fmaxf(bound, law.threshold), LEAST_LOGIT);
+    const Search search = {{1, 0}, whole_row(row), stats, plain};
     const Bins bins = Bins::of(low, law.max, IDLE_BITS);
-    fill_bins(row, stats, law.scale, bins, true);
-    return select_by_number(scratch, subject, bins, static_cast<u64>(n));
+    count(search, bins, true, false);
+    return select_by_number(scratch, search, bins, static_cast<u64>(n));
 }
 
 __device__ COLD Leniency leniency_of(

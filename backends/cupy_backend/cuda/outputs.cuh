@@ -2,20 +2,6 @@
 #pragma once
 #include "residual.cuh"
 
-// What is known of a request's rows, in shared memory.
-struct KnownRows {
-    RowFacts of[MAX_ROWS];
-    u32 end;
-    // By a CTA, to be read behind a barrier.
-    __device__ void load(const Params& p, const Request& request) {
-        constexpr int words = sizeof(RowFacts) / sizeof(uint4);
-        const uint4* from = reinterpret_cast<const uint4*>(p.facts + place_of(p, request, 0));
-        for (int i = thread_id(); i < request.num_rows * words; i += CTA_THREADS)
-            reinterpret_cast<uint4*>(of)[i] = from[i];
-        if (thread_id() == 0) end = end_of(p, request);
-    }
-};
-
 enum Ending { STOPPED, SAMPLED, FROM_TARGET, FROM_RESIDUAL };
 
 struct Decision {
@@ -61,14 +47,14 @@ __device__ inline int accepted_by_block(
 
 // By one warp.
 __device__ inline Decision decide(
-    const Params& p, const Request& request, KnownRows& rows, float* products) {
-    const int end = rows.end;
-    const int verdict = request.num_rows ? rows.of[end].verdict : TARGET_FLAWED;
+    const Params& p, const Request& request, RowFacts* rows, float* products) {
+    const int end = end_of(p, request);
+    const int verdict = request.num_rows ? rows[end].verdict : TARGET_FLAWED;
     const bool samples = samples_rows(p, request);
     Decision d = {samples ? SAMPLED : FROM_TARGET, end, request.status, 0.0f};
     bool rejected = verdict == FAILS;
     if (p.policy == FLY && !request.strict) {
-        d.num_accepted = accepted_by_fly(p, request, rows.of, end);
+        d.num_accepted = accepted_by_fly(p, request, rows, end);
         rejected = d.num_accepted < end;
     }
     if (p.policy == BLOCK && !request.strict && end > 0)
@@ -88,12 +74,12 @@ __device__ inline Decision decide(
 }
 
 __device__ inline int last_token(
-    Best& best, const Params& p, const Request& request, const KnownRows& rows,
+    Best& best, const Params& p, const Request& request, const RowFacts* rows,
     const Decision& decision) {
     const int row = decision.num_accepted;
     const Mass* stats = target_stats_of(p, request, row);
     if (decision.ending == STOPPED) return NO_TOKEN;
-    const RowFacts& facts = rows.of[row];
+    const RowFacts& facts = rows[row];
     if (decision.ending == SAMPLED) return facts.token;
     if (decision.ending == FROM_TARGET)
         return target_token(best, p, request, row, stats, facts.target);
@@ -102,7 +88,7 @@ __device__ inline int last_token(
 }
 
 __device__ inline void write_outputs(
-    const Params& p, const Request& request, const KnownRows& rows, const Decision& decision,
+    const Params& p, const Request& request, const RowFacts* rows, const Decision& decision,
     int token) {
     const i64 width = p.max_spec_len + 1;
     for (int place = thread_id(); place < width; place += CTA_THREADS) {
@@ -113,10 +99,30 @@ __device__ inline void write_outputs(
         if (!p.variation) continue;
         const bool counts = emitted >= 0 && place < request.num_drafts && !request.strict;
         p.variation[request.index * width + place] =
-            counts ? rows.of[place].variation : 0.0f;
+            counts ? rows[place].variation : 0.0f;
     }
     if (thread_id() != 0) return;
     p.status[request.index] = decision.status;
     if (p.num_accepted) p.num_accepted[request.index] = decision.num_accepted;
     p.ends[request.index] = 0;
+}
+
+// Decides and draws once `expected` CTAs are done with the request, which the last one of them learns.
+// `facts` and `products` have room for all its rows, in shared memory.
+__device__ COLD void finish(
+    Best& best, const Params& p, const Request& request, u32 expected, RowFacts* facts, float* products) {
+    __shared__ Decision decision;
+    if (!is_last_arrival(p.done + request.index, expected)) return;
+    constexpr int words = sizeof(RowFacts) / sizeof(u32);
+    const u32* from = reinterpret_cast<const u32*>(p.facts + place_of(p, request, 0));
+    for (int i = thread_id(); i < request.num_rows * words; i += CTA_THREADS)
+        reinterpret_cast<u32*>(facts)[i] = __ldcg(from + i);
+    __syncthreads();
+    if (warp_id() == 0) {
+        const Decision decided = decide(p, request, facts, products);
+        if (lane_id() == 0) decision = decided;
+    }
+    __syncthreads();
+    const int token = last_token(best, p, request, facts, decision);
+    write_outputs(p, request, facts, decision, token);
 }

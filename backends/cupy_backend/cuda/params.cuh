@@ -61,8 +61,13 @@ struct Params {
     i64 policy;
     i64 num_reqs;
     i64 max_spec_len;
-    i64 num_pieces;    // of a target row, or of a draft row if that has more
-    i64 piece_blocks;  // of a piece at most
+    i64 cluster_size;  // CTAs that share a row, a power of two
+    i64 stats_place;   // of a row's statistics in the shared memory that is asked for
+    i64 piece_place;   // of a piece of a row there
+    i64 piece_room;    // bytes of it; 0: rows stay in global memory
+    i64 may_skip;      // rows may be found behind a published end before they are read
+    i64 num_parts;     // of a row whose residual is weighed
+    i64 finishes;      // the rows' launch is the one that finishes requests
     Integers slots;  // null data: request i in slot i
     Integers positions;
     Integers row_starts;  // [num_reqs + 1]; null data: a row per request
@@ -95,6 +100,7 @@ struct Params {
     i64 num_logprobs;
     u32* ends;         // [num_reqs], 0 between calls, see publish_end
     u32* arrivals;     // [num_reqs, max_spec_len + 1], 0 between calls
+    u32* done;         // [num_reqs], 0 between calls: CTAs or clusters that are done with the request
     RowFacts* facts;   // [num_reqs, max_spec_len + 1]
     Mass* target_stats;  // [num_reqs, max_spec_len + 1, target blocks]
     Mass* draft_stats;   // [num_reqs, max_spec_len, draft blocks]

@@ -121,7 +121,7 @@ __device__ inline Row target_row(
     const Params& p, const Request& request, int row, const Adjustment* adjustment) {
     return {p.target_logits + (request.start + row) * p.target_stride,
             static_cast<int>(p.target_type), static_cast<int>(p.target_elements),
-            static_cast<int>(p.vocab_size), p.target_map, adjustment};
+            static_cast<int>(p.vocab_size), p.target_map, adjustment, false};
 }
 
 // A target row with its adjustment; what is copied out of this must not outlive it.
@@ -139,7 +139,7 @@ struct TargetRow {
 __device__ inline Row draft_row(const Params& p, const Request& request, int row) {
     const int size = static_cast<int>(p.draft_vocab_size);
     return {p.draft_logits + request.slot * p.draft_slot_stride + row * p.draft_row_stride,
-            static_cast<int>(p.draft_type), size, size, nullptr, nullptr};
+            static_cast<int>(p.draft_type), size, size, nullptr, nullptr, false};
 }
 
 __device__ inline Row draft_row_in_target_ids(const Params& p, const Request& request, int row) {

@@ -32,6 +32,7 @@ struct Row {
     int num_ids;
     const int* inverse_map;
     const Adjustment* adjustment;
+    bool on_chip;  // in shared memory, whole blocks, adjusted already
 
     __device__ int num_blocks() const { return (num_ids + BLOCK_SIZE - 1) / BLOCK_SIZE; }
     __device__ int element_of(int id) const {
@@ -40,11 +41,6 @@ struct Row {
         return id < num_elements ? id : -1;
     }
     __device__ bool is_adjusted() const { return ADJUSTED && adjustment != nullptr; }
-    // Whether 16-byte loads bring nothing but logits of the row, as they are.
-    __device__ bool is_whole() const {
-        return !inverse_map && !is_adjusted() && reinterpret_cast<u64>(data) % 16 == 0 &&
-               num_ids % 8 == 0 && num_elements >= num_ids;
-    }
 };
 
 // The id of a lane's j-th logit: two runs of eight.
@@ -127,8 +123,39 @@ __device__ COLD Logits load_mapped(Row row, int block) {
     return logits;
 }
 
+// From shared memory, where the blocks of a row lie as they do in global memory.
+template <typename T>
+__device__ inline void load_on_chip(const Row& row, int block, float (&logits)[PER_LANE]) {
+    const u32 shift = static_cast<u32>(reinterpret_cast<u64>(row.data) % 16);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const uint4* vectors = reinterpret_cast<const uint4*>(
+            row.data - shift + static_cast<i64>(id_of(block, half * 8)) * sizeof(T));
+        uint4 words[VECTORS<T>];
+#pragma unroll
+        for (int i = 0; i < VECTORS<T>; ++i) words[i] = vectors[i];
+        if (shift) {
+#pragma unroll
+            for (int i = 0; i < VECTORS<T>; ++i)
+                words[i] = shifted(words[i], i + 1 < VECTORS<T> ? words[i + 1] : vectors[i + 1], shift);
+        }
+#pragma unroll
+        for (int j = 0; j < 8; ++j) logits[half * 8 + j] = unpack<T>(words, j);
+    }
+    const int end = row.num_elements < row.num_ids ? row.num_elements : row.num_ids;
+    if ((block + 1) * BLOCK_SIZE <= end) return;
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j)
+        if (id_of(block, j) >= end) logits[j] = -INFINITY;
+}
+
 // A lane's share of a block; -inf where there is no logit. By a warp.
 __device__ inline void load_block(const Row& row, int block, float (&logits)[PER_LANE]) {
+    if (row.on_chip) {
+        if constexpr (ADJUSTED) load_on_chip<float>(row, block, logits);
+        else by_type(row.type, [&](auto type) { load_on_chip<decltype(type)>(row, block, logits); });
+        return;
+    }
     by_type(row.type, [&](auto type) {
         using T = decltype(type);
         if (!row.inverse_map) {

@@ -60,110 +60,101 @@ __device__ inline float kept_sum(
     return warp_reduce(lane_sum(terms), Add{});
 }
 
-// Blocks [begin, end) of a row.
+// The blocks [begin, end) of a row that one CTA looks at.
 struct Piece {
+    Row row;
     int begin;
     int end;
 };
 
-constexpr int DEPTH = 2;  // blocks of a warp on their way while two are looked at
+__device__ inline Piece whole_row(const Row& row) { return {row, 0, row.num_blocks()}; }
 
-// The bits of -inf, as often as they fit into a word.
-template <typename T>
-constexpr u32 NOTHING = 0xff800000u;
-template <>
-constexpr u32 NOTHING<Bf16> = 0xff80ff80u;
-template <>
-constexpr u32 NOTHING<Fp16> = 0xfc00fc00u;
+// How a piece comes into shared memory: in chunks, each with a barrier.
+constexpr int MAX_CHUNKS = 8;
+struct Copy {
+    u64* barriers;  // null: nothing is copied
+    int chunk_blocks;
+    bool overlapping;  // a chunk's last block ends in the first 16 bytes of the next
 
-// What a warp has on its way of a row that is read by whole vectors.
-template <typename T>
-struct Flow {
-    uint4 words[DEPTH][2 * VECTORS<T>];
-    const char* data;  // the lane's first logit of the first block on its way
-    int rest;          // logits of the row from there on
-    int blocks;        // that are left, from that block on
-    int step;          // logits between a warp's blocks
-
-    __device__ void open(const Row& row, int first, int warps, int end) {
-        const int id = id_of(first, 0);
-        data = row.data + static_cast<i64>(id) * sizeof(T);
-        rest = row.num_ids - id;
-        blocks = first < end ? (end - first + warps - 1) / warps : 0;
-        step = warps * BLOCK_SIZE;
-#pragma unroll
-        for (int i = 0; i < DEPTH; ++i) fetch(i, i);
-    }
-
-    // The `ahead`-th block from the first on.
-    __device__ void fetch(int ahead, int slot) {
-        const int here = ahead < blocks ? rest - ahead * step : 0;
-        if (ahead < blocks && here + lane_id() * 8 < BLOCK_SIZE) {
-#pragma unroll
-            for (int i = 0; i < 2 * VECTORS<T>; ++i)
-                words[slot][i] = uint4{NOTHING<T>, NOTHING<T>, NOTHING<T>, NOTHING<T>};
-            __syncwarp();  // keeps what is rare a branch
-        }
-        const char* from = data + static_cast<i64>(ahead) * step * sizeof(T);
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-#pragma unroll
-            for (int i = 0; i < VECTORS<T>; ++i)
-                load_once_if(half * (BLOCK_SIZE / 2) < here,
-                             reinterpret_cast<const uint4*>(from + half * (BLOCK_SIZE / 2) * sizeof(T)) + i,
-                             words[slot][half * VECTORS<T> + i]);
-    }
-
-    __device__ void advance() {
-        data += static_cast<i64>(DEPTH) * step * sizeof(T);
-        rest -= DEPTH * step;
-        blocks -= DEPTH;
-    }
-
-    __device__ void unpack_to(int slot, float (&logits)[PER_LANE]) const {
-#pragma unroll
-        for (int j = 0; j < PER_LANE; ++j)
-            logits[j] = unpack<T>(words[slot] + j / 8 * VECTORS<T>, j % 8);
+    __device__ void wait_for(int block_of_piece, int num_blocks) const {
+        const int chunk = block_of_piece / chunk_blocks;
+        wait_for_copies(barriers + chunk);
+        const bool last = block_of_piece % chunk_blocks == chunk_blocks - 1;
+        if (overlapping && last && block_of_piece + 1 < num_blocks) wait_for_copies(barriers + chunk + 1);
     }
 };
 
-// By a warp: every `warps`-th block of the piece from `first` on.
+// Starts to copy all of a piece, in 16-byte granules, and has `piece` read it from `room`. By a CTA.
 template <typename T>
-__device__ inline void stream(
-    const Row& row, int first, int warps, int end, float scale, bool greedy, Mass* stats) {
-    Flow<T> flow = {};
-    flow.open(row, first, warps, end);
-    stats += first;
-    for (; flow.blocks > 0; flow.advance()) {
-#pragma unroll
-        for (int i = 0; i < DEPTH; ++i) {
-            float logits[PER_LANE];
-            flow.unpack_to(i, logits);
-            flow.fetch(i + DEPTH, i);
-            if (i >= flow.blocks) continue;
-            const Mass mass = block_mass(logits, scale, greedy);
-            if (lane_id() == 0) stats[i * warps] = mass;
+__device__ inline Copy start_copy(Piece& piece, char* room, u64* barriers) {
+    Row& row = piece.row;
+    const int blocks = piece.end - piece.begin;
+    const int each = (blocks + MAX_CHUNKS - 1) / MAX_CHUNKS;
+    const int limit = row.num_elements < row.num_ids ? row.num_elements : row.num_ids;
+    const auto address_of = [&](int block) {
+        const int id = block * BLOCK_SIZE < limit ? block * BLOCK_SIZE : limit;
+        return reinterpret_cast<u64>(row.data) + static_cast<u64>(id) * sizeof(T);
+    };
+    const u64 first = address_of(piece.begin) & ~u64{15};
+    const u32 shift = static_cast<u32>(reinterpret_cast<u64>(row.data) % 16);
+    const int num_chunks = each ? (blocks + each - 1) / each : 0;
+    if (thread_id() == 0) {
+        for (int i = 0; i < num_chunks; ++i) open_copy_barrier(barriers + i);
+        publish_copy_barriers();
+        for (int i = 0; i < num_chunks; ++i) {
+            const u64 from = address_of(piece.begin + i * each) & ~u64{15};
+            const u64 to = i + 1 < num_chunks ? address_of(piece.begin + (i + 1) * each) & ~u64{15}
+                                              : (address_of(piece.end) + 15) & ~u64{15};
+            start_bulk_copy(room + (from - first), reinterpret_cast<const void*>(from),
+                            static_cast<u32>(to - from), barriers + i);
         }
-        stats += DEPTH * warps;
+    }
+    __syncthreads();
+    row.data = room + shift - static_cast<i64>(piece.begin) * BLOCK_SIZE * static_cast<i64>(sizeof(T));
+    row.on_chip = true;
+    return {barriers, each ? each : 1, shift != 0};
+}
+
+// A lane's share of a block, to where a piece is kept in float32.
+__device__ inline void store_on_chip(float* room, int block_of_piece, const float (&logits)[PER_LANE]) {
+#pragma unroll
+    for (int j = 0; j < PER_LANE; j += 4)
+        *reinterpret_cast<uint4*>(room + id_of(block_of_piece, j)) =
+            uint4{__float_as_uint(logits[j]), __float_as_uint(logits[j + 1]),
+                  __float_as_uint(logits[j + 2]), __float_as_uint(logits[j + 3])};
+}
+
+// Statistics of a piece, in `stats` for this CTA and in `told` for others. By a CTA, whose warps take
+// turns.
+__device__ inline void read_piece(
+    const Piece& piece, const Copy& copy, float* room, float scale, bool greedy, Mass* stats, Mass* told) {
+    for (int block = piece.begin + warp_id(); block < piece.end; block += CTA_WARPS) {
+        float logits[PER_LANE];
+        if (copy.barriers) copy.wait_for(block - piece.begin, piece.end - piece.begin);
+        load_block(piece.row, block, logits);
+        if (room) store_on_chip(room, block - piece.begin, logits);
+        const Mass mass = block_mass(logits, scale, greedy);
+        if (lane_id() == 0) stats[block] = told[block] = mass;
     }
 }
 
-// Statistics of a piece of a row. By a CTA, whose warps take turns.
-__device__ inline void read_piece(
-    const Row& row, const Piece& piece, float scale, bool greedy, Mass* stats) {
-    const int first = piece.begin + warp_id();
-    if (row.is_whole()) {
-        by_type(row.type, [&](auto type) {
-            stream<decltype(type)>(row, first, CTA_WARPS, piece.end, scale, greedy, stats);
+// Brings a piece into shared memory, if there is room for it, and makes its statistics. By a CTA.
+__device__ inline void open_piece(
+    Piece& piece, char* room, u64* barriers, float scale, bool greedy, Mass* stats, Mass* told) {
+    Copy copy = {};
+    float* store = nullptr;
+    if (room && ADJUSTED) {
+        store = reinterpret_cast<float*>(room);
+    } else if (room && HAS_BULK_COPIES && !piece.row.inverse_map) {
+        copy = by_type(piece.row.type, [&](auto type) {
+            return start_copy<decltype(type)>(piece, room, barriers);
         });
-        return;
     }
-    for (int block = first; block < piece.end; block += CTA_WARPS) {
-        float logits[PER_LANE];
-        load_block(row, block, logits);
-        const Mass mass = block_mass(logits, scale, greedy);
-        if (lane_id() == 0) stats[block] = mass;
-    }
+    read_piece(piece, copy, store, scale, greedy, stats, told);
+    if (!store) return;
+    piece.row.data = room - static_cast<i64>(piece.begin) * BLOCK_SIZE * static_cast<i64>(sizeof(float));
+    piece.row.num_elements = piece.row.num_ids;
+    piece.row.on_chip = true;
 }
 
 // What another CTA may have stored.
@@ -175,20 +166,6 @@ __device__ inline Mass load_mass(const Mass* place) {
 __device__ inline float load_max(const Mass* place) {
     return *static_cast<const volatile float*>(&place->max);
 }
-
-// Statistics of a row that are asked for again and again.
-constexpr int MAX_KEPT = 1024;  // blocks; those of longer rows stay where they are
-struct KeptStats {
-    Mass of[MAX_KEPT];
-    // By a CTA, to be read behind a barrier.
-    __device__ const Mass* keep(const Mass* stats, int num_blocks) {
-        if (num_blocks > MAX_KEPT) return stats;
-#pragma unroll 4
-        for (int block = thread_id(); block < num_blocks; block += CTA_THREADS)
-            of[block] = load_mass(stats + block);
-        return of;
-    }
-};
 
 // A row's statistics from its blocks', by one warp.
 __device__ inline Mass row_mass(const Mass* stats, int num_blocks, float scale) {

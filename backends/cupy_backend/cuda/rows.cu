@@ -1,0 +1,42 @@
+// The first launch: a cluster of CTAs a row, first rows of all requests first. Who completes a target row
+// and the draft row beside it judges it; who completes a request finishes it.
+#include "outputs.cuh"
+#include "thresholds.cuh"
+
+// Whether all CTAs of the cluster are to leave a row alone, for it is behind a published end.
+__device__ inline bool is_skipped(
+    const Params& p, const Team& team, const Request& request, int row) {
+    if (!p.may_skip) return false;
+    if (team.leads() && thread_id() == 0) cta_head().skips = is_behind_end(p, request, row);
+    cluster_sync();
+    const bool skips = *in_peer(&cta_head().skips, 0) != 0;
+    if (skips) cluster_sync();  // before the leader uses that place for something else
+    return skips;
+}
+
+extern "C" __global__ void __launch_bounds__(CTA_THREADS, 4) rows(const __grid_constant__ Params p) {
+    __shared__ Scratch scratch;
+    __shared__ Best best;
+    __shared__ RowFacts facts;
+    let_next_launch_begin();
+    const Team team = {static_cast<int>(p.cluster_size), cluster_rank()};
+    const Request request = read_request(p, blockIdx.x / p.cluster_size);
+    const int row = static_cast<int>(blockIdx.y) / (p.dense ? 2 : 1);
+    const bool is_draft = p.dense && blockIdx.y % 2;
+    const bool exists = row < request.num_rows && (!is_draft || request.has_draft_row(row));
+    if (exists && !is_skipped(p, team, request, row)) {
+        const TargetRow target(p, request, row);
+        const Row logits = is_draft ? draft_row(p, request, row) : target.row;
+        const Filters filters =
+            filters_of(is_draft ? p.draft : p.target, request.index, logits.num_ids);
+        const Law law = law_by_cluster(
+            scratch, p, team, logits, filters, !is_draft && request.greedy,
+            is_draft ? draft_stats_of(p, request, row) : target_stats_of(p, request, row));
+        if (team.leads() && thread_id() == 0) told_law(p, request, row, is_draft) = law;
+    }
+    if (!team.leads()) return;
+    if (exists) complete_pair(best, facts, p, request, row);
+    if (!p.finishes) return;
+    RowFacts* all = reinterpret_cast<RowFacts*>(asked_shared_memory());
+    finish(best, p, request, gridDim.y, all, reinterpret_cast<float*>(all + p.max_spec_len + 1));
+}
