@@ -118,14 +118,19 @@ class Job:
         policy, drafts = POLICIES[fields["policy"]], extent.max_spec_len
         looked_at_again = drafts - 1 if policy is Block else drafts
         if policy in (Block, Typical, RelaxedTopN, Fly) and looked_at_again > 0:
+            shape, parts = 1, 1
             if policy is Block:
-                fields["num_parts"] = min(
+                parts = min(
                     max(room.num_multiprocessors // (extent.num_reqs * looked_at_again), 1),
                     max(extent.target_blocks // 16, 1),
                 )
-            fields["finishes"] = False
-            grid = (extent.num_reqs * fields["num_parts"], looked_at_again)
-            launches.append(Launch("accept", grid, 1, max(HEAD_BYTES + BIN_BYTES, facts)))
+            elif room.clusters:
+                while shape < min(MAX_CLUSTER, extent.target_blocks):
+                    shape *= 2
+                parts = shape
+            fields.update(finishes=False, num_parts=parts)
+            grid = (extent.num_reqs * parts, looked_at_again)
+            launches.append(Launch("accept", grid, shape, max(HEAD_BYTES + BIN_BYTES, facts)))
         if fields.get("num_logprobs") is not None:
             grid = (cluster * extent.num_reqs, extent.num_rows)
             launches.append(Launch("logprobs", grid, cluster, shared))

@@ -5,6 +5,7 @@ import torch
 from attrs import evolve
 
 from acceptor.backends import load_sampler
+from acceptor.backends.cupy_backend.arguments import Room
 from acceptor.core import (
     Block,
     Fly,
@@ -36,6 +37,7 @@ POLICIES = (
     RelaxedTopN(3, 0.6),
     Fly(0.2, 1),
 )
+ROOMS = (Room(1, clusters=False), Room(1, clusters=True), Room(1000, clusters=True))
 REFERENCE = load_sampler("reference")
 by_name = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 
@@ -63,8 +65,8 @@ def test_any_batch_is_verified_as_the_reference_does(policy: Policy) -> None:
     torch.set_num_threads(1)
     for seed in range(25):
         batch, params = random_batch(1000 * POLICIES.index(policy) + seed)
-        # Threads and CTAs in any order; long pieces of rows, and short ones.
-        sampler = HostSampler(room=(1, 1000)[seed % 2], schedule=seed % 3)
+        # Threads and CTAs in any order; rows of one CTA, in shared memory or not, and of several.
+        sampler = HostSampler(room=ROOMS[seed % 3], schedule=seed % 3)
         got = sampler.verify(batch, params, policy)
         assert_same(got, REFERENCE.verify(batch, params, policy))
 

@@ -5,7 +5,7 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from acceptor.backends.cupy_backend.variant import KERNELS, Variant
+from acceptor.backends.cupy_backend.variant import KERNEL_WARPS, Variant
 
 from .kept_libraries import KeptLibraries
 
@@ -18,5 +18,5 @@ _LIBRARIES = KeptLibraries(_ROOT / ".host_cache", [_ROOT / folder for folder in 
 @cache
 def library_of(kernel: str, variant: Variant) -> ctypes.CDLL:
     """The library that has a kernel."""
-    warps = f"-DKERNEL_WARPS={KERNELS[kernel].num_warps}"
+    warps = f"-DKERNEL_WARPS={KERNEL_WARPS[kernel]}"
     return ctypes.CDLL(str(_LIBRARIES.of("kernels_on_host", (*variant.macros, warps))))

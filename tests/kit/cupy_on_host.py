@@ -12,6 +12,8 @@ from torch import Tensor
 
 from acceptor.backends.cupy_backend.arguments import (
     Job,
+    Launch,
+    Room,
     sample_addresses,
     sample_job,
     verify_addresses,
@@ -43,12 +45,12 @@ class HostSampler:
     """A `Sampler` for CPU tensors; what a kernel leaves unwritten is -77 or NaN.
 
     Attributes:
-        room: CTAs of the statistics that pass for fitting on the device; few make pieces long.
+        room: the device that is pretended; with few multiprocessors clusters are small.
         schedule: a seed of the order in which threads and CTAs run; 0 for their own.
         any_type: run the kernels that learn each tensor's dtype when they are launched.
     """
 
-    room: int = 1000
+    room: Room = Room(132, clusters=True)
     schedule: int = 0
     any_type: bool = True
     _inverses: InverseMaps = field(factory=InverseMaps, init=False)
@@ -66,10 +68,11 @@ class HostSampler:
         check_verify_fits(batch, params)
         job = verify_job(batch, params, policy)
         out = out or _unwritten(empty_verify_output(batch, params, policy))
-        words = self._words(job)
+        launches = self._share_out(job)
+        words = job.words()
         draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
         verify_addresses(words, batch, draft_map, out)
-        self._run(job, words, workspace)
+        self._run(job, launches, words, workspace)
         return out
 
     def sample(
@@ -84,10 +87,11 @@ class HostSampler:
         check_sample_fits(batch, params)
         job = sample_job(batch, params)
         out = out or _unwritten(empty_sample_output(batch, params))
-        words = self._words(job)
+        launches = self._share_out(job)
+        words = job.words()
         target_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
         sample_addresses(words, batch, target_map, out)
-        self._run(job, words, workspace)
+        self._run(job, launches, words, workspace)
         return out
 
     def verify_workspace_size(
@@ -100,11 +104,17 @@ class HostSampler:
         """See `Sampler.sample_workspace_size`."""
         return sample_job(batch, params).extent.num_bytes
 
-    def _words(self, job: Job) -> "array[int]":
-        job.cut(self.room)
-        return job.words()
+    def _share_out(self, job: Job) -> tuple[Launch, ...]:
+        variant = evolve(job.variant, logits=MIXED) if self.any_type else job.variant
+        return evolve(job, variant=variant).share_out(self.room)
 
-    def _run(self, job: Job, words: "array[int]", workspace: Tensor | None) -> None:
+    def _run(
+        self,
+        job: Job,
+        launches: tuple[Launch, ...],
+        words: "array[int]",
+        workspace: Tensor | None,
+    ) -> None:
         if job.extent.num_reqs == 0:
             return
         size = job.extent.num_bytes
@@ -115,11 +125,12 @@ class HostSampler:
         for name, address in areas.items():
             words[PLACES[name]] = address
         variant = evolve(job.variant, logits=MIXED) if self.any_type else job.variant
-        for name, (x, y) in job.launches():
-            library = library_of(name, variant)
+        for launch in launches:
+            library = library_of(launch.kernel, variant)
             assert library.params_size() == SIZE
             library.set_schedule(self.schedule)
-            getattr(library, f"run_{name}")(words.tobytes(), x, y)
+            run = getattr(library, f"run_{launch.kernel}")
+            run(words.tobytes(), *launch.grid, launch.cluster, launch.shared)
         assert not inside[: inside.numel() // 256 * 16].any(), "control words are 0 after a call"
         assert (own[size:] == 0xAB).all()
 

@@ -34,12 +34,15 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     const int row = static_cast<int>(blockIdx.y) + (p.policy == BLOCK);
     const Request request = read_request(p, blockIdx.x / parts);
     wait_for_launch_before();
+    const Team team = {p.policy == BLOCK ? 1 : parts, cluster_rank()};
     if (p.policy == BLOCK)
         weigh_residual(p, request, row, static_cast<int>(blockIdx.x) % parts);
-    else if (row < request.num_drafts && !request.strict && !is_behind_end(p, request, row) &&
-             p.facts[place_of(p, request, row)].verdict == PASSES)
-        judge_leniently(p, scratch, request, row);
+    else if (row < request.num_drafts && !request.strict &&
+             p.facts[place_of(p, request, row)].verdict == PASSES &&
+             !agree(team, is_behind_end(p, request, row)))
+        judge_leniently(p, scratch, team, request, row);
+    if (!team.leads()) return;
     __syncthreads();
     RowFacts* all = reinterpret_cast<RowFacts*>(asked_shared_memory());
-    finish(best, p, request, gridDim.y * parts, all, reinterpret_cast<float*>(all + p.max_spec_len + 1));
+    finish(best, p, request, gridDim.y * parts / team.size, all, reinterpret_cast<float*>(all + p.max_spec_len + 1));
 }

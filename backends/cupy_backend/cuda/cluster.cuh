@@ -7,6 +7,11 @@ struct Team {
     int size;  // a power of two
     int rank;
     __device__ bool leads() const { return rank == 0; }
+    __device__ Piece piece_of(const Row& row) const {
+        const int num_blocks = row.num_blocks(), each = (num_blocks + size - 1) / size;
+        const int begin = Min{}(rank * each, num_blocks);
+        return {row, begin, Min{}(begin + each, num_blocks)};
+    }
 };
 
 constexpr int NUM_BINS = 2048;
@@ -92,7 +97,8 @@ struct Head {
     u64 copy_barriers[MAX_CHUNKS];
     Command command;
     u32 in_vain;  // counts what is not to be counted
-    u32 skips;    // the row is not read
+    u32 skips;    // the row is not looked at
+    float part;   // of what the cluster adds up
 };
 constexpr int HEAD_BYTES = 256;
 static_assert(sizeof(Head) <= HEAD_BYTES, "bins begin there");
@@ -114,4 +120,24 @@ __device__ inline void command(const Team& team, const Command& given) {
         to[i % words] = reinterpret_cast<const u32*>(&told)[i % words];
     }
     cluster_sync();
+}
+
+// What the leader thinks of a thing that may change meanwhile, for all CTAs alike.
+__device__ inline bool agree(const Team& team, bool mine) {
+    if (team.leads() && thread_id() == 0) cta_head().skips = mine;
+    cluster_sync();
+    const bool agreed = *in_peer(&cta_head().skips, 0) != 0;
+    cluster_sync();
+    return agreed;
+}
+
+// The sum over all CTAs, for all of them.
+__device__ inline float team_sum(const Team& team, float mine) {
+    mine = cta_reduce(mine, Add{});
+    if (thread_id() == 0) cta_head().part = mine;
+    cluster_sync();
+    float sum = 0.0f;
+    for (int rank = 0; rank < team.size; ++rank) sum += *in_peer(&cta_head().part, rank);
+    cluster_sync();
+    return sum;
 }

@@ -1,5 +1,5 @@
 // What the lossy policies ask of a row beyond its law: entropy, near-best tokens, and how far they
-// move the law of what is emitted. By a CTA.
+// move the law of what is emitted. By a cluster.
 #pragma once
 #include "residual.cuh"
 #include "thresholds.cuh"
@@ -19,9 +19,10 @@ struct Leniency {
 };
 
 // In nats.
-__device__ inline float entropy_of(const Row& row, const Mass* stats, const Law& law) {
+__device__ inline float entropy_of(
+    const Team& team, const Row& row, const Mass* stats, const Law& law) {
     float sum = 0.0f;
-    visit_blocks(whole_row(row), stats, law.threshold, [&](int, const float(&logits)[PER_LANE]) {
+    visit_blocks(team.piece_of(row), stats, law.threshold, [&](int, const float(&logits)[PER_LANE]) {
         float terms[PER_LANE];
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
@@ -30,43 +31,54 @@ __device__ inline float entropy_of(const Row& row, const Mass* stats, const Law&
         }
         sum += lane_sum(terms);
     });
-    return LN_2 * cta_reduce(sum, Add{});
+    return LN_2 * team_sum(team, sum);
 }
 
-// The n-th largest logit that the law keeps, -inf if it keeps fewer.
+// The n-th largest logit that the law keeps, -inf if it keeps fewer. For all CTAs.
 __device__ inline float nth_largest(
-    Scratch& scratch, const Row& row, const Mass* stats, const Law& law, i64 n) {
+    Scratch& scratch, const Team& team, const Row& row, const Mass* stats, const Law& law, i64 n) {
     if (n >= row.num_ids) return -INFINITY;
-    const Filters filters = {1.0f, 0.0f, static_cast<int>(n), 1.0f};
-    const Law plain = {law.max, -INFINITY, law.scale, 0.0f};
-    const float bound = find_bound(stats, row.num_blocks(), plain, 1.0f, filters);
-    const float low = fmaxf(fmaxf(bound, law.threshold), LEAST_LOGIT);
-    const Search search = {{1, 0}, whole_row(row), stats, plain};
-    const Bins bins = Bins::of(low, law.max, IDLE_BITS);
-    count(search, bins, true, false);
-    return select_by_number(scratch, search, bins, static_cast<u64>(n));
+    const Piece piece = team.piece_of(row);
+    float found = 0.0f;
+    if (team.leads()) {
+        const Filters filters = {1.0f, 0.0f, static_cast<int>(n), 1.0f};
+        const Law plain = {law.max, -INFINITY, law.scale, 0.0f};
+        const Search search = {team, piece, stats, plain};
+        const float bound = find_bound(stats, row.num_blocks(), plain, 1.0f, filters);
+        const Bins bins =
+            Bins::of(fmaxf(fmaxf(bound, law.threshold), LEAST_LOGIT), law.max, IDLE_BITS);
+        count(search, bins, true, false);
+        found = select_by_number(scratch, search, bins, static_cast<u64>(n));
+        end_cluster(team);
+    } else {
+        follow(team, piece, stats);
+    }
+    return team_sum(team, thread_id() == 0 ? found : 0.0f);
 }
 
 __device__ COLD Leniency leniency_of(
-    const Params& p, Scratch& scratch, const Row& row, const Mass* stats, const Law& law) {
+    const Params& p, Scratch& scratch, const Team& team, const Row& row, const Mass* stats,
+    const Law& law) {
     if (p.policy == TYPICAL) {
-        const float entropy = entropy_of(row, stats, law);
+        const float entropy = entropy_of(team, row, stats, law);
         const float threshold =
             fminf(static_cast<float>(p.delta) * expf(-entropy), static_cast<float>(p.epsilon));
         return {nextafterf(threshold, INFINITY), -INFINITY};
     }
     if (p.policy == RELAXED)
         return {exp2_fast(-law.log2_sum) - static_cast<float>(p.delta),
-                nth_largest(scratch, row, stats, law, p.top_n)};
+                nth_largest(scratch, team, row, stats, law, p.top_n)};
     return {0.0f, -INFINITY};
 }
 
 // Sums term(p, q) over the tokens that would survive.
 template <typename Term>
 __device__ inline float sum_over_pair(
-    const Pair& pair, const Mass* stats, const Leniency& leniency, bool all, Term term) {
+    const Team& team, const Pair& pair, const Mass* stats, const Leniency& leniency, bool all,
+    Term term) {
     float sum = 0.0f;
-    for (int block = warp_id(); block < pair.target.row.num_blocks(); block += CTA_WARPS) {
+    const Piece piece = team.piece_of(pair.target.row);
+    for (int block = piece.begin + warp_id(); block < piece.end; block += CTA_WARPS) {
         if (!all && !leniency.may_forgive(pair.target_law, load_max(stats + block))) continue;
         float target[PER_LANE], draft[PER_LANE], terms[PER_LANE];
         pair.load(block, target, draft);
@@ -78,22 +90,22 @@ __device__ inline float sum_over_pair(
         }
         sum += lane_sum(terms);
     }
-    return cta_reduce(sum, Add{});
+    return team_sum(team, sum);
 }
 
 // Between p and q a + p (1 - sum(q a)), the law of what the row emits, `a` being which tokens survive.
 __device__ COLD float variation_of(
-    const Pair& pair, const Mass* stats, const Leniency& leniency, bool all) {
+    const Team& team, const Pair& pair, const Mass* stats, const Leniency& leniency, bool all) {
     if (!pair.dense) {
         const float logit = load_logit(pair.target.row, pair.drafted);
         const bool survives = all || leniency.forgives(pair.target_law, logit);
         return survives ? 1.0f - law_p(pair.target_law, logit) : 0.0f;
     }
-    if (all) return 0.5f * sum_over_pair(pair, stats, leniency, true, [](float p, float q) { return fabsf(q - p); });
+    if (all) return 0.5f * sum_over_pair(team, pair, stats, leniency, true, [](float p, float q) { return fabsf(q - p); });
     const float survived =
-        sum_over_pair(pair, stats, leniency, false, [](float, float q) { return q; });
-    const float likely = sum_over_pair(pair, stats, leniency, false, [](float p, float) { return p; });
-    const float moved = sum_over_pair(pair, stats, leniency, false, [=](float p, float q) {
+        sum_over_pair(team, pair, stats, leniency, false, [](float, float q) { return q; });
+    const float likely = sum_over_pair(team, pair, stats, leniency, false, [](float p, float) { return p; });
+    const float moved = sum_over_pair(team, pair, stats, leniency, false, [=](float p, float q) {
         return fabsf(q - p * survived);
     });
     return 0.5f * (moved + survived * fmaxf(1.0f - likely, 0.0f));
@@ -101,16 +113,16 @@ __device__ COLD float variation_of(
 
 // Judges a row's draft token by the policy's own rule; what FLY decides is known later.
 __device__ COLD void judge_leniently(
-    const Params& p, Scratch& scratch, const Request& request, int row) {
+    const Params& p, Scratch& scratch, const Team& team, const Request& request, int row) {
     const Pair pair(p, request, row, p.facts[place_of(p, request, row)], 0.0f);
     const Mass* stats = target_stats_of(p, request, row);
     const Law& law = pair.target_law;
     RowFacts& facts = p.facts[place_of(p, request, row)];
     const bool all = p.policy == FLY;
-    const float entropy = all ? entropy_of(pair.target.row, stats, law) : 0.0f;
-    const Leniency leniency = leniency_of(p, scratch, pair.target.row, stats, law);
-    const float variation = variation_of(pair, stats, leniency, all);
-    if (thread_id() != 0) return;
+    const float entropy = all ? entropy_of(team, pair.target.row, stats, law) : 0.0f;
+    const Leniency leniency = leniency_of(p, scratch, team, pair.target.row, stats, law);
+    const float variation = variation_of(team, pair, stats, leniency, all);
+    if (!team.leads() || thread_id() != 0) return;
     facts.entropy = entropy;
     facts.variation = variation;
     if (all || leniency.forgives(law, facts.target_logit)) return;

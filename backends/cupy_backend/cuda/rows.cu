@@ -3,17 +3,6 @@
 #include "outputs.cuh"
 #include "thresholds.cuh"
 
-// Whether all CTAs of the cluster are to leave a row alone, for it is behind a published end.
-__device__ inline bool is_skipped(
-    const Params& p, const Team& team, const Request& request, int row) {
-    if (!p.may_skip) return false;
-    if (team.leads() && thread_id() == 0) cta_head().skips = is_behind_end(p, request, row);
-    cluster_sync();
-    const bool skips = *in_peer(&cta_head().skips, 0) != 0;
-    if (skips) cluster_sync();  // before the leader uses that place for something else
-    return skips;
-}
-
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 4) rows(const __grid_constant__ Params p) {
     __shared__ Scratch scratch;
     __shared__ Best best;
@@ -24,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 4) rows(const __grid_c
     const int row = static_cast<int>(blockIdx.y) / (p.dense ? 2 : 1);
     const bool is_draft = p.dense && blockIdx.y % 2;
     const bool exists = row < request.num_rows && (!is_draft || request.has_draft_row(row));
-    if (exists && !is_skipped(p, team, request, row)) {
+    if (exists && !(p.may_skip && agree(team, is_behind_end(p, request, row)))) {
         const TargetRow target(p, request, row);
         const Row logits = is_draft ? draft_row(p, request, row) : target.row;
         const Filters filters =

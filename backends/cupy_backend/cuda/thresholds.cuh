@@ -93,9 +93,8 @@ __device__ COLD Law find_law(
 __device__ inline Law law_by_cluster(
     Scratch& scratch, const Params& p, const Team& team, const Row& row, const Filters& filters,
     bool greedy, Mass* told) {
-    const int num_blocks = row.num_blocks(), each = (num_blocks + team.size - 1) / team.size;
-    const int begin = Min{}(team.rank * each, num_blocks);
-    Piece piece = {row, begin, Min{}(begin + each, num_blocks)};
+    const int num_blocks = row.num_blocks();
+    Piece piece = team.piece_of(row);
     Mass* stats = reinterpret_cast<Mass*>(asked_place(p.stats_place));
     char* room = p.piece_room ? asked_place(p.piece_place) : nullptr;
     open_piece(piece, room, cta_head().copy_barriers, logit_scale(filters.temperature), greedy, stats, told);

@@ -66,9 +66,21 @@ struct Cta {
     std::function<void()> body;
     void* scheduler;
     int current = 0;
+    int rank = 0;  // in its cluster
+    Index block;
+    std::vector<unsigned> asked;  // the shared memory that its launch asks for
+    unsigned* asked_words() {     // aligned
+        return reinterpret_cast<unsigned*>((reinterpret_cast<uintptr_t>(asked.data()) + 127) & ~127ull);
+    }
+};
+// CTAs that take turns from one of their barriers to the next.
+struct Cluster {
+    std::vector<Cta> ctas;
+    Barrier barrier;
 };
 
 inline thread_local Cta* cta;
+inline thread_local Cluster* cluster;
 inline thread_local Index thread_index, block_index;
 inline Index grid_size;
 inline unsigned schedule = 0;  // a seed; 0: one fiber after the other
@@ -162,37 +174,67 @@ inline Index index_of(unsigned block) {
     return {block % grid_size.x, block / grid_size.x, 0};
 }
 
-inline void run_cta(int block, int threads, const std::function<void()>& body) {
-    spoil_shared_memory();
-    Cta mine;
-    mine.fibers.resize(threads);
-    mine.warps.resize(threads / WARP);
-    mine.body = body;
-    cta = &mine;
-    block_index = index_of(block);
-    Turns turns(threads, block);
-    for (bool running = true; running;) {
-        running = false;
-        for (int i : turns.next())
-            if (!mine.fibers[i].done) {
-                running = true;
-                if (!turns.skips(i) && !mine.fibers[i].waits()) resume(i);
-            }
-    }
-    give_stacks_back();
+inline bool waits_for_cluster(const Cluster& whole, const Fiber& fiber) {
+    return fiber.watched == &whole.barrier.generation && fiber.waits();
 }
 
-// One CTA after the other, in their order or, by a seed, in any: none waits for another.
-inline void launch(Index grid, int threads, const std::function<void()>& body) {
+// Until every thread has ended or waits for the other CTAs; whether some have not ended. What is
+// declared as shared is spoilt at the cluster's barriers: what is to survive them is asked for.
+inline bool run_cta(Cluster& whole, Cta& mine, int seed) {
+    spoil_shared_memory();
+    cta = &mine;
+    cluster = &whole;
+    block_index = mine.block;
+    Turns turns(mine.fibers.size(), seed);
+    bool running = true, unfinished = false;
+    while (running) {
+        running = unfinished = false;
+        for (int i : turns.next()) {
+            Fiber& fiber = mine.fibers[i];
+            if (fiber.done) continue;
+            unfinished = true;
+            if (waits_for_cluster(whole, fiber)) continue;
+            running = true;
+            if (!turns.skips(i) && !fiber.waits()) resume(i);
+        }
+    }
+    if (!unfinished) give_stacks_back();
+    return unfinished;
+}
+
+inline void run_cluster(int first, int size, int threads, int shared, const std::function<void()>& body) {
+    Cluster whole;
+    whole.ctas.resize(size);
+    for (int rank = 0; rank < size; ++rank) {
+        Cta& mine = whole.ctas[rank];
+        mine.fibers.resize(threads);
+        mine.warps.resize(threads / WARP);
+        mine.body = body;
+        mine.rank = rank;
+        mine.block = index_of(first + rank);
+        mine.asked.assign(shared / 4 + 64, NAN_OF_DEVICES);
+    }
+    std::vector<char> ended(size);
+    for (bool unfinished = true; unfinished;) {
+        unfinished = false;
+        for (int rank = 0; rank < size; ++rank) {
+            if (ended[rank]) continue;
+            ended[rank] = !run_cta(whole, whole.ctas[rank], first + rank);
+            unfinished |= !ended[rank];
+        }
+    }
+}
+
+// One cluster after the other, in their order or, by a seed, in any: none waits for another.
+inline void launch(Index grid, int size, int threads, int shared, const std::function<void()>& body) {
     grid_size = grid;
-    std::vector<int> order(grid.x * grid.y);
+    std::vector<int> order(grid.x * grid.y / size);
     std::iota(order.begin(), order.end(), 0);
     if (schedule) std::shuffle(order.begin(), order.end(), std::mt19937(schedule));
-    for (int block : order) run_cta(block, threads, body);
+    for (int index : order) run_cluster(index * size, size, threads, shared, body);
 }
 
-inline void wait_at(int id, int threads) {
-    Barrier& barrier = cta->barriers[id];
+inline void arrive_and_wait(Barrier& barrier, int threads) {
     const unsigned generation = barrier.generation;
     if (++barrier.arrived == threads) {
         barrier.arrived = 0;
@@ -200,6 +242,8 @@ inline void wait_at(int id, int threads) {
     }
     wait_while(barrier.generation, generation);
 }
+
+inline void wait_at(int id, int threads) { arrive_and_wait(cta->barriers[id], threads); }
 
 // Every lane gives a value and gets all of the warp's.
 inline const uint64_t* exchange(uint64_t value) {
@@ -292,9 +336,26 @@ inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
     if (wanted)
         value = reinterpret_cast<uintptr_t>(address) % 16 ? uint4{none, none, none, none} : *address;
 }
-inline unsigned* asked_shared_memory() {
-    static thread_local unsigned words[4096 * 5 + 4];
-    return words;
+inline unsigned* asked_shared_memory() { return host::cta->asked_words(); }
+
+inline int cluster_rank() { return host::cta->rank; }
+inline void cluster_sync() {
+    const auto& ctas = host::cluster->ctas;
+    host::arrive_and_wait(host::cluster->barrier, static_cast<int>(ctas.size() * ctas[0].fibers.size()));
+}
+template <typename T>
+T* in_peer(T* mine, int rank) {
+    const ptrdiff_t place = reinterpret_cast<char*>(mine) - reinterpret_cast<char*>(asked_shared_memory());
+    return reinterpret_cast<T*>(reinterpret_cast<char*>(host::cluster->ctas[rank].asked_words()) + place);
+}
+constexpr bool HAS_BULK_COPIES = true;
+inline void open_copy_barrier(unsigned long long*) {}
+inline void publish_copy_barriers() {}
+inline void wait_for_copies(unsigned long long*) {}
+inline void start_bulk_copy(void* to, const void* from, unsigned bytes, unsigned long long*) {
+    const bool refused = (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes) % 16;
+    if (refused) std::abort();
+    std::memcpy(to, from, bytes);
 }
 
 inline int __ffs(int x) { return __builtin_ffs(x); }
