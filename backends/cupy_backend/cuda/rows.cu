@@ -13,14 +13,17 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 4) rows(const __grid_c
     const int row = static_cast<int>(blockIdx.y) / (p.dense ? 2 : 1);
     const bool is_draft = p.dense && blockIdx.y % 2;
     const bool exists = row < request.num_rows && (!is_draft || request.has_draft_row(row));
-    if (exists && !(p.may_skip && agree(team, is_behind_end(p, request, row)))) {
+    // Each CTA for itself: what one has seen, the leader sees at the latest when all are together.
+    const bool read = exists && !(p.may_skip && __syncthreads_or(is_behind_end(p, request, row)));
+    if (exists) {
         const TargetRow target(p, request, row);
         const Row logits = is_draft ? draft_row(p, request, row) : target.row;
         const Filters filters =
             filters_of(is_draft ? p.draft : p.target, request.index, logits.num_ids);
         const Law law = law_by_cluster(
-            scratch, p, team, logits, filters, !is_draft && request.greedy,
-            is_draft ? draft_stats_of(p, request, row) : target_stats_of(p, request, row));
+            scratch, p, team, logits, filters, !is_draft && request.greedy, read,
+            is_draft ? draft_stats_of(p, request, row) : target_stats_of(p, request, row),
+            [&] { return is_behind_end(p, request, row); });
         if (team.leads() && thread_id() == 0) told_law(p, request, row, is_draft) = law;
     }
     if (!team.leads()) return;

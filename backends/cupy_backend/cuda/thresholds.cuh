@@ -89,18 +89,25 @@ __device__ COLD Law find_law(
 }
 
 // The CTAs of a cluster find a row's law; the leader gets it, and is then alone. `told`: statistics in
-// global memory.
+// global memory. A CTA that is not to `read` knows that is_idle() will be true for the leader.
+template <typename IsIdle>
 __device__ inline Law law_by_cluster(
     Scratch& scratch, const Params& p, const Team& team, const Row& row, const Filters& filters,
-    bool greedy, Mass* told) {
+    bool greedy, bool read, Mass* told, IsIdle is_idle) {
     const int num_blocks = row.num_blocks();
     Piece piece = team.piece_of(row);
     Mass* stats = reinterpret_cast<Mass*>(asked_place(p.stats_place));
     char* room = p.piece_room ? asked_place(p.piece_place) : nullptr;
-    open_piece(piece, room, cta_head().copy_barriers, logit_scale(filters.temperature), greedy, stats, told);
+    if (read)
+        open_piece(piece, room, cta_head().copy_barriers, logit_scale(filters.temperature), greedy,
+                   stats, told);
     cluster_sync();
     if (!team.leads()) {
         if (filters.any()) follow(team, piece, stats);
+        return {};
+    }
+    if (__syncthreads_or(is_idle())) {
+        if (filters.any()) end_cluster(team);
         return {};
     }
 #pragma unroll 4

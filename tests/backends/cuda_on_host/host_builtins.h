@@ -66,6 +66,7 @@ struct Cta {
     std::function<void()> body;
     void* scheduler;
     int current = 0;
+    bool any = false;
     int rank = 0;  // in its cluster
     Index block;
     std::vector<unsigned> asked;  // the shared memory that its launch asks for
@@ -303,6 +304,14 @@ inline unsigned __ballot_sync(unsigned, bool flag) {
     unsigned ballot = 0;
     for (int lane = 0; lane < host::WARP; ++lane) ballot |= unsigned(flags[lane]) << lane;
     return ballot;
+}
+inline bool __syncthreads_or(bool flag) {
+    if (flag) host::cta->any = true;
+    __syncthreads();
+    const bool any = host::cta->any;
+    __syncthreads();
+    host::cta->any = false;
+    return any;
 }
 inline void __syncwarp() { host::exchange(0); }
 
