@@ -19,6 +19,8 @@ FIRST = "rows"
 _MOST_SHARED_BEFORE = 96 << 10
 _MOST_ASKED_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
+_PREFERRED_CARVEOUT = 9
+"""CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, in percent."""
 
 
 @frozen(eq=False)
@@ -132,6 +134,7 @@ class Device:
                 function = driver.moduleGetFunction(module, name)
                 most = MOST_SHARED if self.modern else _MOST_SHARED_BEFORE
                 driver.funcSetAttribute(function, _MOST_ASKED_SHARED, most)
+                driver.funcSetAttribute(function, _PREFERRED_CARVEOUT, 100)
         except RuntimeError as error:
             kept = self.compiled.path(name, variant, self.architecture)
             raise UnavailableError(

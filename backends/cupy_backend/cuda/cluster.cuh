@@ -3,6 +3,8 @@
 #pragma once
 #include "bounds.cuh"
 
+constexpr int MAX_TEAM = 8;
+
 struct Team {
     int size;  // a power of two
     int rank;

@@ -109,12 +109,21 @@ __device__ COLD void merge_bins(Team team, Command c) {
     for (int bin = team.rank * each + thread_id(); bin < (team.rank + 1) * each; bin += CTA_THREADS) {
         u32 count = 0, others = 0;
         u64 mass = 0;
-        for (int rank = 0; rank < team.size; ++rank) {
+        u32 counts[MAX_TEAM], masses[MAX_TEAM], carries[MAX_TEAM];
+#pragma unroll
+        for (int rank = 0; rank < MAX_TEAM; ++rank) {
+            counts[rank] = masses[rank] = carries[rank] = 0;
+            if (rank >= team.size) continue;
             const u32* from = in_peer(words, rank) + bin;
-            const u32 carries = from[2 * NUM_BINS];
-            count += from[0];
-            mass += from[NUM_BINS] + (static_cast<u64>(carries % (1u << CARRY_BITS)) << 32);
-            others += carries >> CARRY_BITS;
+            counts[rank] = from[0];
+            masses[rank] = from[NUM_BINS];
+            carries[rank] = from[2 * NUM_BINS];
+        }
+#pragma unroll
+        for (int rank = 0; rank < MAX_TEAM; ++rank) {
+            count += counts[rank];
+            mass += masses[rank] + (static_cast<u64>(carries[rank] % (1u << CARRY_BITS)) << 32);
+            others += carries[rank] >> CARRY_BITS;
         }
         const bool mixed = (mass > 0 || others > 0) && c.bins.shift > 0;
         u64 whole = count ? count * fixed_weight(c.law, c.bins.logit_of(bin)) : 0;

@@ -125,10 +125,8 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 4) logprobs(const __gr
     const bool processed = p.processed[request.index];
     TargetRow target(p, request, row_index);
     if (!processed) target.row.adjustment = nullptr;
-    Filters filters = {0.0f, 0.0f, 0, 1.0f};
-    if (processed) filters = filters_of(p.target, request.index, p.vocab_size);
     const Law law = law_by_cluster(
-        scratch, p, team, target.row, filters, false, true, target_stats_of(p, request, row_index),
+        scratch, p, team, target.row, processed ? &p.target : nullptr, request.index, false, true, target_stats_of(p, request, row_index),
         [] { return false; });
     if (!team.leads()) return;
     if (thread_id() == 0)

@@ -18,10 +18,8 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 4) rows(const __grid_c
     if (exists) {
         const TargetRow target(p, request, row);
         const Row logits = is_draft ? draft_row(p, request, row) : target.row;
-        const Filters filters =
-            filters_of(is_draft ? p.draft : p.target, request.index, logits.num_ids);
         const Law law = law_by_cluster(
-            scratch, p, team, logits, filters, !is_draft && request.greedy, read,
+            scratch, p, team, logits, is_draft ? &p.draft : &p.target, request.index, !is_draft && request.greedy, read,
             is_draft ? draft_stats_of(p, request, row) : target_stats_of(p, request, row),
             [&] { return is_behind_end(p, request, row); });
         if (team.leads() && thread_id() == 0) told_law(p, request, row, is_draft) = law;

@@ -138,18 +138,18 @@ __device__ inline void read_piece(
     }
 }
 
-// Brings a piece into shared memory, if there is room for it, and makes its statistics. By a CTA.
+// Starts to bring a piece into shared memory, if there is room for it. By a CTA.
+__device__ inline Copy begin_piece(Piece& piece, char* room, u64* barriers) {
+    if (!room || ADJUSTED || !HAS_BULK_COPIES || piece.row.inverse_map) return {};
+    return by_type(piece.row.type, [&](auto type) {
+        return start_copy<decltype(type)>(piece, room, barriers);
+    });
+}
+
+// Makes a piece's statistics; adjusted logits are put into shared memory. By a CTA.
 __device__ inline void open_piece(
-    Piece& piece, char* room, u64* barriers, float scale, bool greedy, Mass* stats, Mass* told) {
-    Copy copy = {};
-    float* store = nullptr;
-    if (room && ADJUSTED) {
-        store = reinterpret_cast<float*>(room);
-    } else if (room && HAS_BULK_COPIES && !piece.row.inverse_map) {
-        copy = by_type(piece.row.type, [&](auto type) {
-            return start_copy<decltype(type)>(piece, room, barriers);
-        });
-    }
+    Piece& piece, const Copy& copy, char* room, float scale, bool greedy, Mass* stats, Mass* told) {
+    float* store = ADJUSTED ? reinterpret_cast<float*>(room) : nullptr;
     read_piece(piece, copy, store, scale, greedy, stats, told);
     if (!store) return;
     piece.row.data = room - static_cast<i64>(piece.begin) * BLOCK_SIZE * static_cast<i64>(sizeof(float));

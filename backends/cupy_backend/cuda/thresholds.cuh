@@ -71,18 +71,40 @@ __device__ inline Mass shared_row_mass(const Mass* stats, int num_blocks, float 
     return mass;
 }
 
+// How many blocks have logits from `floor` on. By a CTA.
+__device__ inline int blocks_from(const Mass* stats, int num_blocks, float floor) {
+    int mine = 0;
+    for (int block = thread_id(); block < num_blocks; block += CTA_THREADS)
+        mine += load_max(stats + block) >= floor;
+    return cta_reduce(mine, Add{});
+}
+
+constexpr int FEW_BLOCKS = 4 * CTA_WARPS;  // that one CTA looks at as fast as a cluster, which then is free
+
 // The law of a row from the statistics of all its blocks. By the leader.
 __device__ COLD Law find_law(
-    Scratch& scratch, Team team, Piece piece, const Mass* stats, Filters filters, bool greedy) {
+    Scratch& scratch, Team team, Row global, Piece piece, const Mass* stats, Filters filters,
+    bool greedy) {
     const int num_blocks = piece.row.num_blocks();
     const float scale = logit_scale(filters.temperature);
     const Mass whole = shared_row_mass(stats, num_blocks, scale);
     Law law = plain_law(whole, scale, greedy);
-    if (!law.is_usable() || !filters.any()) return law;
+    if (!filters.any()) return law;
+    if (!law.is_usable()) {
+        end_cluster(team);
+        return law;
+    }
     const float bound = find_bound(stats, num_blocks, law, whole.sum, filters);
     const float low = fmaxf(floor_of_min_p(filters, law.max), bound);
-    const Search search = {team, piece, stats, law};
+    Search search = {team, piece, stats, law};
+    const bool alone = blocks_from(stats, num_blocks, low) <= FEW_BLOCKS;
+    if (alone) {
+        end_cluster(team);
+        search.team = {1, 0};
+        search.piece = whole_row(global);
+    }
     const Kept kept = filter_row(scratch, search, filters, low, to_fixed(whole.sum));
+    if (!alone) end_cluster(team);
     law.threshold = kept.threshold;
     law.log2_sum = log2f(from_fixed(kept.mass));
     return law;
@@ -92,15 +114,17 @@ __device__ COLD Law find_law(
 // global memory. A CTA that is not to `read` knows that is_idle() will be true for the leader.
 template <typename IsIdle>
 __device__ inline Law law_by_cluster(
-    Scratch& scratch, const Params& p, const Team& team, const Row& row, const Filters& filters,
-    bool greedy, bool read, Mass* told, IsIdle is_idle) {
+    Scratch& scratch, const Params& p, const Team& team, const Row& row, const Recipe* recipe,
+    i64 request, bool greedy, bool read, Mass* told, IsIdle is_idle) {
     const int num_blocks = row.num_blocks();
     Piece piece = team.piece_of(row);
     Mass* stats = reinterpret_cast<Mass*>(asked_place(p.stats_place));
     char* room = p.piece_room ? asked_place(p.piece_place) : nullptr;
-    if (read)
-        open_piece(piece, room, cta_head().copy_barriers, logit_scale(filters.temperature), greedy,
-                   stats, told);
+    Copy copy = {};
+    if (read) copy = begin_piece(piece, room, cta_head().copy_barriers);
+    Filters filters = {0.0f, 0.0f, 0, 1.0f};
+    if (recipe) filters = filters_of(*recipe, request, row.num_ids);
+    if (read) open_piece(piece, copy, room, logit_scale(filters.temperature), greedy, stats, told);
     cluster_sync();
     if (!team.leads()) {
         if (filters.any()) follow(team, piece, stats);
@@ -114,7 +138,6 @@ __device__ inline Law law_by_cluster(
     for (int block = thread_id(); block < num_blocks; block += CTA_THREADS)
         if (block < piece.begin || block >= piece.end) stats[block] = load_mass(told + block);
     __syncthreads();
-    const Law law = find_law(scratch, team, piece, stats, filters, greedy);
-    if (filters.any()) end_cluster(team);
+    const Law law = find_law(scratch, team, row, piece, stats, filters, greedy);
     return law;
 }
