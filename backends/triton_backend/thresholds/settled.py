@@ -1,0 +1,170 @@
+"""A row's threshold from its block statistics, where few blocks hold all that is kept.
+
+Their logits are read and settle it. Other rows are put on a list, see `counted`.
+"""
+
+import triton
+import triton.language as tl
+
+from ..arguments import opened
+from ..device import let_next_stage_start, wait_for_stage_before
+from ..logits import NEVER, NOWHERE, adjusted_quarters, as_one, row_quarters
+from ..records import (
+    ROW_MAX,
+    WEIGHTS,
+    blocks_of,
+    kept_logits,
+    load_blocks,
+    open_slot,
+    padded,
+    store_law,
+    summed,
+    tail_of,
+)
+from ..rows import open_row, row_recipe
+from ..statistics import block_statistics
+from ..units import (
+    as_key,
+    floor_of,
+    from_key,
+    highest_reaching,
+    in_units,
+    level_reaching,
+    log_of_units,
+    mass_of,
+)
+
+FEW = tl.constexpr(4)
+"""Blocks that are read for a row: a nucleus has few peaks. More take registers from all rows."""
+
+
+@triton.jit
+def thresholds_kernel(call):
+    """One program per row."""
+    opened(call, _settle_row, ())
+
+
+@triton.jit
+def _settle_row(call):
+    let_next_stage_start(call.variant.overlaps)
+    row = open_row(call, tl.program_id(0))
+    wait_for_stage_before(call.variant.overlaps)
+    if row.exists:
+        recipe = row_recipe(call, row)
+        largest, masses = load_blocks(call, blocks_of(call, row.source))
+        row_max, log_total = summed(largest, masses, recipe.inverse)
+        tail = tail_of(call, blocks_of(call, row.slot))
+        threshold = row_max * 0.0 + NEVER
+        cuts = (recipe.min_p > 0.0) | (recipe.top_k > 0) | (recipe.top_p < 1.0)
+        usable = (log_total > NEVER) & (log_total < float("inf"))
+        if usable & cuts & (recipe.greedy == 0):
+            units = in_units(masses * tl.exp((largest - row_max) * recipe.inverse))
+            settled, threshold, kept = settle(call, row, recipe, largest, units, row_max)
+            if settled:
+                log_total = log_of_units(kept)
+            else:
+                # Of a row that top-p alone cuts, this is the mass that it is a share of.
+                weights = (tail + WEIGHTS).to(tl.pointer_type(tl.int64), bitcast=True)
+                tl.store(weights, tl.sum(units, 0))
+                number = tl.atomic_add(call.scratch.num_open, 1, sem="relaxed")
+                tl.store(open_slot(call, number), row.slot.to(tl.int32))
+        tl.store(tail + ROW_MAX, row_max)
+        store_law(call, row, log_total, threshold, 1.0)
+
+
+@triton.jit
+def settle(call, row, recipe, largest, units, row_max):
+    """Whether few blocks hold all that is kept; if so the threshold, and the mass kept in units.
+
+    Args:
+        call, row, recipe: see `arguments` and `rows`.
+        largest, units: [width], per block the largest logit and the mass in units.
+        row_max: scalar.
+    """
+    KEY_SHIFT: tl.constexpr = call.variant.key_shift
+    floor = floor_of(recipe, row_max)
+    bound, least, most = _bound(recipe, largest, units, row_max, floor, KEY_SHIFT)
+    reached = (largest >= bound) & (largest > NEVER)
+    settled = (bound > NEVER) & (tl.sum(reached.to(tl.int32), 0) <= FEW)
+    threshold = floor
+    kept = most * 0
+    if settled:
+        block = flagged(reached, call.scratch.num_blocks, FEW)
+        first, second, third, fourth = adjusted_quarters(
+            call, row, block, row_quarters(call, row, block)
+        )
+        logits = as_one((first, second, third, fourth))
+        logits = tl.where(logits >= bound, logits, NEVER)
+        keys = as_key(logits, KEY_SHIFT)
+        ones = (logits > NEVER).to(tl.int32)
+        ranked = (recipe.top_k > 0) & (tl.sum(ones, 0) >= recipe.top_k)
+        if ranked:
+            key = highest_reaching(keys, ones, recipe.top_k.to(tl.float64))
+            threshold = tl.maximum(from_key(key, KEY_SHIFT), floor)
+        if recipe.top_p < 1.0:
+            whole = _mass_from(logits, threshold, row_max, recipe.inverse)
+            # All that top-k and min-p keep is here, or its mass is known to lie between two.
+            known = ranked | (bound == floor)
+            fewest = recipe.top_p.to(tl.float64) * tl.where(known, whole, least).to(tl.float64)
+            enough = recipe.top_p.to(tl.float64) * tl.where(known, whole, most).to(tl.float64)
+            key, _reached, settled = level_reaching(
+                keys, fewest, enough, row_max, recipe.inverse, KEY_SHIFT
+            )
+            threshold = tl.maximum(from_key(key, KEY_SHIFT), threshold)
+        kept = _mass_from(logits, threshold, row_max, recipe.inverse)
+        if settled & (row.slot == row.source):
+            quarters = kept_logits((first, second, third, fourth), threshold)
+            _largest, mass = block_statistics(quarters, recipe.inverse)
+            out = blocks_of(call, row.slot) + padded(call.scratch.num_blocks)
+            tl.store(out + block, mass, mask=block < call.scratch.num_blocks)
+    return settled, threshold, kept
+
+
+@triton.jit
+def _mass_from(logits, threshold, row_max, inverse):
+    """The mass of logits that reach a threshold, in units."""
+    kept = tl.where(logits >= threshold, logits, NEVER)
+    return tl.sum(mass_of(kept, row_max, inverse), 0)
+
+
+@triton.jit
+def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
+    """What a row's threshold is not below; what top-p refers to is between two masses in units."""
+    keys = as_key(largest, KEY_SHIFT)
+    ones = (largest > NEVER).to(tl.int32)
+    own = mass_of(largest, row_max, recipe.inverse)
+    bound = floor
+    others = recipe.top_k * 0
+    peak = floor
+    if recipe.top_k > 0:
+        # The largest logits of blocks are different tokens.
+        if tl.sum(ones, 0) >= recipe.top_k:
+            peak = from_key(highest_reaching(keys, ones, recipe.top_k.to(tl.float64)), KEY_SHIFT)
+            bound = tl.maximum(peak, floor)
+            others = recipe.top_k - tl.sum((largest > peak).to(tl.int32), 0)
+    reached = largest >= bound
+    most = tl.sum(tl.where(reached, units, 0), 0)
+    least = most
+    if recipe.top_p < 1.0:
+        if (recipe.top_k > 0) | (floor > NEVER):
+            above = tl.where(others > 0, largest > bound, reached)
+            least = tl.sum(tl.where(above, own, 0), 0)
+            if (others > 0) & (peak >= floor):
+                least += others.to(tl.int64) * mass_of(peak, row_max, recipe.inverse)
+            least = tl.where((recipe.top_k > 0) & (others == 0), 0, least)
+        enough = recipe.top_p.to(tl.float64) * most.to(tl.float64)
+        key, reached_enough, _agreed = level_reaching(
+            keys, enough, enough, row_max, recipe.inverse, KEY_SHIFT
+        )
+        if reached_enough:
+            bound = tl.maximum(bound, from_key(key, KEY_SHIFT))
+    return bound, least, most
+
+
+@triton.jit
+def flagged(flags, none, N: tl.constexpr):
+    """The places of the first N flags, in order: [N]; `none` behind the last."""
+    place = tl.arange(0, flags.shape[0])
+    rank = tl.where(flags, tl.cumsum(flags.to(tl.int32), 0) - 1, NOWHERE)
+    found = rank[None, :] == tl.arange(0, N)[:, None]
+    return tl.min(tl.where(found, place[None, :], none), 1)
