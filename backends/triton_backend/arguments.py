@@ -81,19 +81,22 @@ class Scratch(NamedTuple):
 
     arrivals: Any
     """[num_reqs] int32, programs that are through with a request; zero between calls."""
-    num_open: Any
-    """[1] int32, rows whose threshold their block statistics leave open; zero between calls."""
+    counters: Any
+    """[4] int32, see `queue`; zero between calls."""
     sums: Any
     """[num_reqs, num_drafts, 3] int64, what rows sum up to, in units; zero between calls."""
     records: Any
     """[num_reqs * num_rows, words], see `record`."""
     raw: Any
     """[num_reqs * (num_drafts + 1), words], records of raw logits, for logprobs."""
-    listed: Any
-    """[num_reqs * num_rows, capacity] float32, logits among which a threshold is."""
+    bins: Any
+    """[num_reqs * num_rows, words] int64, see `thresholds.found`."""
+    queue: Any
+    """[num_reqs * num_rows, rounds] int32, see `queue`."""
     decisions: Any
     """[num_reqs, num_drafts + 1, 4] int32, see `decision`."""
     num_blocks: Any
+    queue_length: Any
 
 
 class Outputs(NamedTuple):
@@ -135,7 +138,7 @@ class Variant(NamedTuple):
     same_dtype: Any
     """Target and draft logits are of one dtype."""
     sample: Any
-    capacity: Any
+    """Logits of a row that are looked at for a bracket."""
     invalid: Any
     """The status of a request whose target row is unusable."""
     top_logprobs: Any

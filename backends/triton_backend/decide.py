@@ -11,6 +11,7 @@ from .arguments import opened
 from .device import let_next_stage_start, wait_for_stage_before
 from .draw import Draw, certain_token
 from .outputs import conclude
+from .queue import reset_queue
 from .random_bits import RECOVER
 from .records import law_of, store_decision
 from .rows import inverse_temperature, open_request, open_row
@@ -44,7 +45,7 @@ def _decide_row(call):
     store_decision(call, row, kind, token, ratio, log_p)
     if call.variant.filters:
         if tl.program_id(0) == 0:
-            tl.store(call.scratch.num_open, 0)
+            reset_queue(call)
     if call.variant.policy != "block":
         tl.debug_barrier()
         if tl.atomic_add(call.scratch.arrivals + request.index, 1) == NUM_DRAFTS:

@@ -11,9 +11,7 @@ from .logprobs import logprobs_kernel
 from .plan import LOSSY, Plan
 from .statistics import statistics_kernel
 from .sums import sums_kernel
-from .thresholds.bracket import brackets_kernel
 from .thresholds.counted import counts_kernel
-from .thresholds.selected import selection_kernel
 from .thresholds.settled import thresholds_kernel
 
 Launcher = Callable[..., Any]
@@ -32,15 +30,11 @@ PROGRAMS_PER_PROCESSOR = 16
 WAVES = 8
 """Waves of reading programs at most: the last one ends unevenly, and longer programs more so."""
 
+COUNT_WARPS = 4
+COUNT_REGISTERS = 80
 COUNTS_PER_PROCESSOR = 8
-"""Counting programs of two warps that a multiprocessor has registers for."""
-
-BRACKET_WARPS = 8
-"""Of programs that look at a sample of 8,192 logits again and again: few warps have to meet."""
-
-SELECTION_WARPS = 16
-"""Of programs that look at up to 8,192 listed logits: 16 registers of each thread for every array.
-A multiprocessor has registers for one."""
+"""Counting programs that a multiprocessor has registers for, with so many warps and registers of a
+thread: it has 65,536. What looks at bins needs more, and seldom runs."""
 
 ROW_WARPS = 4
 """Of programs that look at all blocks of a row: 151,936 tokens have 297."""
@@ -81,13 +75,17 @@ def launch_decisions(plan: Plan, call: Call, num_processors: int, launch: Launch
     num_verdicts = layout.num_reqs * layout.num_verdicts
     if plan.variant.filters:
         launch(thresholds_kernel, (num_rows, 1, 1), call, num_warps=ROW_WARPS, **behind)
-        programs = min(num_processors, num_rows)
-        launch(brackets_kernel, (programs, 1, 1), call, num_warps=BRACKET_WARPS, **behind)
         tiles = num_rows * -(-layout.num_blocks // TILE)
         programs = min(num_processors * COUNTS_PER_PROCESSOR, tiles)
-        launch(counts_kernel, (programs, 1, 1), call, TILE, num_warps=READ_WARPS, **behind)
-        programs = min(num_processors, num_rows)
-        launch(selection_kernel, (programs, 1, 1), call, num_warps=SELECTION_WARPS, **behind)
+        launch(
+            counts_kernel,
+            (programs, 1, 1),
+            call,
+            TILE,
+            num_warps=COUNT_WARPS,
+            maxnreg=COUNT_REGISTERS,
+            **behind,
+        )
     if plan.variant.policy in LOSSY:
         _launch_sums(plan, call, num_processors, launch, behind)
     launch(decide_kernel, (num_verdicts, 1, 1), call, num_warps=ROW_WARPS, **behind)

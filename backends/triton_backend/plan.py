@@ -30,14 +30,9 @@ from .workspace import Layout
 LOSSY = frozenset({"typical", "relaxed", "fly"})
 TESTED = frozenset({"probabilistic", "block"})
 
-SAMPLE = 8192
+SAMPLE = 4096
 """Logits of a row that say where its threshold lies: 32 for each of a program's threads."""
 
-CAPACITY = 8192
-"""Logits that are listed per row. With four standard deviations to both sides of the median, a
-sample of 8,192 out of 151,936 leaves 6,700 in doubt."""
-
-SMALLEST_LIST = 16
 NOT_LENIENT = Leniency(0.0, 0.0, 0, 0)
 
 
@@ -94,7 +89,7 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         num_rows=num_drafts + 1 + num_drafts * (reads_draft + (name == "relaxed")),
         num_verdicts=num_drafts + 1,
         num_blocks=num_blocks(vocab_size),
-        capacity=_capacity(vocab_size) * (ranks or masses),
+        filters=ranks or masses,
         has_sums=name in LOSSY or name == "block",
         has_raw=params.num_logprobs is not None,
     )
@@ -122,7 +117,7 @@ def plan_sample(batch: SampleBatch, params: SamplingTensors) -> Plan:
         num_rows=1,
         num_verdicts=1,
         num_blocks=num_blocks(vocab_size),
-        capacity=_capacity(vocab_size) * (ranks or recipe.any_top_p),
+        filters=ranks or recipe.any_top_p,
         has_sums=False,
         has_raw=for_target and params.num_logprobs is not None,
     )
@@ -152,13 +147,12 @@ def _variant(
         num_drafts=layout.num_verdicts - 1,
         num_rows=layout.num_rows,
         width=max(next_power_of_2(layout.num_blocks), 4),
-        filters=layout.capacity > 0,
+        filters=layout.filters,
         ranks=False,
         masses=False,
         key_shift=_key_shift(params, logits, draft_logits),
         same_dtype=draft_logits is None or draft_logits.dtype == logits.dtype,
-        sample=min(SAMPLE, layout.capacity),
-        capacity=layout.capacity,
+        sample=min(SAMPLE, next_power_of_2(layout.num_blocks * BLOCK_SIZE)),
         invalid=int(Status.TARGET_LOGITS_INVALID),
         top_logprobs=params.num_logprobs or 0,
         bias_width=next_power_of_2(max(num_biases, 1)),
@@ -181,10 +175,6 @@ def sampled_vocab_size(batch: SampleBatch) -> int:
 def num_blocks(vocab_size: int) -> int:
     """Blocks of 512 tokens, the last one may be short."""
     return -(-vocab_size // BLOCK_SIZE)
-
-
-def _capacity(vocab_size: int) -> int:
-    return int(min(CAPACITY, max(next_power_of_2(vocab_size), SMALLEST_LIST)))
 
 
 def _key_shift(params: SamplingTensors, logits: Tensor, draft_logits: Tensor | None) -> int:

@@ -18,15 +18,30 @@ THRESHOLD = tl.constexpr(2)
 """The smallest logit that is kept."""
 EXACT = tl.constexpr(3)
 """1 where block masses are those of what is kept; else they are not below those."""
-BRACKETS = tl.constexpr(4)
-"""Four float32, see `bracket`."""
-WEIGHTS = tl.constexpr(8)
-"""Two int64: the mass that reaches the lower end of each bracket, in units."""
-COUNTS = tl.constexpr(12)
-"""Five int32: logits that reach the first lower end, then those equal to each end."""
-NUM_LISTED = tl.constexpr(17)
-OPEN_SLOT = tl.constexpr(18)
+
+LOW = tl.constexpr(4)
+HIGH = tl.constexpr(5)
+"""Keys, the ends of a bracket. Words from here on are of rows whose threshold is open."""
+NEXT_LOW = tl.constexpr(6)
+NEXT_HIGH = tl.constexpr(7)
+"""The bracket that top-p begins with, once the threshold of top-k is known."""
+LEAST = tl.constexpr(8)
+"""A key that the threshold is not below."""
+BY_MASS = tl.constexpr(9)
+"""Whether the bracket is top-p's."""
+IS_KNOWN = tl.constexpr(10)
+"""Whether it is known what is above the bracket, so that it need not be counted."""
+ABOVE_NUMBER = tl.constexpr(11)
+AT_LOW = tl.constexpr(12)
+AT_HIGH = tl.constexpr(13)
+"""How many logits are above the bracket, and equal its ends."""
+ARRIVALS = tl.constexpr(14)
+"""Programs that are through with the row in this round."""
+OPEN_SLOT = tl.constexpr(15)
 """Of the n-th record: which row is the n-th on the list of open ones."""
+ABOVE_MASS = tl.constexpr(8)
+WHOLE = tl.constexpr(9)
+"""The mass that top-p refers to. Both are int64, in words of 8 bytes."""
 RECORD_TAIL = tl.constexpr(20)
 """Words behind the blocks of a record."""
 
@@ -79,10 +94,17 @@ def tail_of(call, blocks):
 
 
 @triton.jit
-def open_slot(call, number):
-    """Where it says which row is the n-th on the list of open ones."""
-    tail = tail_of(call, blocks_of(call, number.to(tl.int64)))
-    return tail.to(tl.pointer_type(tl.int32), bitcast=True) + OPEN_SLOT
+def number_words(call, row):
+    """A row's words behind its blocks, as int32."""
+    tail = tail_of(call, blocks_of(call, row.slot))
+    return tail.to(tl.pointer_type(tl.int32), bitcast=True)
+
+
+@triton.jit
+def mass_words(call, row):
+    """The same, as int64."""
+    tail = tail_of(call, blocks_of(call, row.slot))
+    return tail.to(tl.pointer_type(tl.int64), bitcast=True)
 
 
 @triton.jit

@@ -6,6 +6,8 @@ import triton.language as tl
 UNITS = tl.constexpr(float(2**44))
 LOWEST_KEY = tl.constexpr(-0x80000000)
 HIGHEST_KEY = tl.constexpr(0x7FFFFFFF)
+NO_KEY = tl.constexpr(-1)
+"""That of -0.0, which is taken for 0.0."""
 MOST_LEVELS = tl.constexpr(16)
 """So many different logits are tried: a nucleus of a few peaks has fewer."""
 
@@ -40,7 +42,8 @@ def floor_of(recipe, row_max):
 @triton.jit
 def as_key(value, KEY_SHIFT: tl.constexpr):
     """An int32 that orders like the float32; so many low bits tell no two of them apart."""
-    bits = value.to(tl.int32, bitcast=True)
+    # Both zeros have one key.
+    bits = (value + 0.0).to(tl.int32, bitcast=True)
     return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits) >> KEY_SHIFT
 
 

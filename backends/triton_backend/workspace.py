@@ -14,7 +14,9 @@ from torch import Tensor
 from ...core.call_memory import WORKSPACE_ALIGNMENT
 from .accept import NUM_SUMS
 from .arguments import Scratch
+from .queue import MOST_ROUNDS, NUM_COUNTERS
 from .records import DECISION, RECORD_TAIL
+from .thresholds.found import BIN_WORDS
 
 MIN_FRONT = 1 << 17
 """Bytes of the front at least, so that calls of other shapes leave it alone."""
@@ -32,7 +34,7 @@ class Layout:
         num_rows: rows of statistics per request, see `rows`.
         num_verdicts: rows per request that are judged.
         num_blocks: blocks of 512 tokens in the larger of both vocabularies.
-        capacity: logits that are listed per row; 0 where nobody filters.
+        filters: some row is cut.
         has_sums: rows are summed up for a policy.
         has_raw: raw logits are summed up for logprobs.
     """
@@ -41,7 +43,7 @@ class Layout:
     num_rows: int
     num_verdicts: int
     num_blocks: int
-    capacity: int
+    filters: bool
     has_sums: bool
     has_raw: bool
 
@@ -51,20 +53,26 @@ class Layout:
         return int(2 * (-(-self.num_blocks // 4) * 4) + RECORD_TAIL.value)
 
     @cached_property
+    def queue_length(self) -> int:
+        """How often rows can be put into the queue of a call."""
+        return int(self.num_reqs * self.num_rows * MOST_ROUNDS.value * self.filters)
+
+    @cached_property
     def parts(self) -> dict[str, tuple[int, int, torch.dtype]]:
         """First byte, number of bytes and dtype of each part that is not empty."""
         rows = self.num_reqs * self.num_rows
         verdicts = self.num_reqs * self.num_verdicts
         sums = self.num_reqs * (self.num_verdicts - 1) * NUM_SUMS.value * self.has_sums
         front = {
-            "num_open": (4 * (self.capacity > 0), torch.int32),
+            "counters": (4 * NUM_COUNTERS.value * self.filters, torch.int32),
             "arrivals": (4 * self.num_reqs, torch.int32),
             "sums": (8 * sums, torch.int64),
         }
         back = {
             "records": (4 * rows * self.record_words, torch.float32),
             "raw": (4 * verdicts * self.record_words * self.has_raw, torch.float32),
-            "listed": (4 * rows * self.capacity, torch.float32),
+            "bins": (8 * rows * BIN_WORDS.value * self.filters, torch.int64),
+            "queue": (4 * self.queue_length, torch.int32),
             "decisions": (4 * verdicts * DECISION.value, torch.int32),
         }
         places, start = {}, 0
@@ -90,8 +98,8 @@ class Layout:
     def scratch(self, place: Place) -> Scratch:
         """The parts that kernels work in."""
         found = {name: place(*part) for name, part in self.parts.items()}
-        parts = [found.get(name) for name in Scratch._fields[:-1]]
-        return Scratch._make([*parts, self.num_blocks])
+        parts = [found.get(name) for name in Scratch._fields[:-2]]
+        return Scratch._make([*parts, self.num_blocks, self.queue_length])
 
     def ready(self, workspace: Tensor | None, device: torch.device) -> Tensor:
         """The caller's workspace ready for a call, or one that serves this call."""

@@ -89,7 +89,7 @@ def check_thresholds() -> Iterator[str]:
     """What is kept of every kind of row, where all of it, half and nothing is in the sample."""
     noise = torch.Generator().manual_seed(7)
     for vocab_size, sample in ((VOCAB_SIZE, 2048), (2600, 256)):
-        plan.SAMPLE, plan.CAPACITY = sample, 2 * sample
+        plan.SAMPLE = sample
         for number, (kind, row) in enumerate(rows(vocab_size, noise).items()):
             dtype = (torch.bfloat16, torch.float32, torch.float16)[number % 2]
             yield from _wrong_thresholds(f"{kind} of {vocab_size}", row.to(dtype))
@@ -98,7 +98,7 @@ def check_thresholds() -> Iterator[str]:
 def check_search() -> Iterator[str]:
     """The same where brackets are often wrong, so that rows are searched."""
     bracket.SIGMAS, bracket.SLACK = tl.constexpr(-0.5), tl.constexpr(0.0)
-    plan.SAMPLE, plan.CAPACITY = 64, 128
+    plan.SAMPLE = 64
     noise = torch.Generator().manual_seed(8)
     for kind in ("flat", "zipf", "ties"):
         yield from _wrong_thresholds(kind, rows(1100, noise)[kind].bfloat16())
@@ -289,7 +289,7 @@ def check_launches() -> Iterator[str]:
     policies: tuple[Policy, ...] = (Probabilistic(), Block(), Typical())
     for policy, programs in product(policies, (1, 5)):
         launch.PROGRAMS_PER_PROCESSOR = launch.COUNTS_PER_PROCESSOR = programs
-        plan.SAMPLE, plan.CAPACITY = 256, 512
+        plan.SAMPLE = 256
         batch, params = step(21, logprobs=2)
         size = TritonSampler().verify_workspace_size(batch, params, policy)
         memory = torch.full([size + 2 * guard], 7, dtype=torch.uint8)

@@ -1,7 +1,9 @@
-"""Rows that block statistics leave open, counted by many programs.
+"""Rows that block statistics leave open, counted in rounds by all programs.
 
-Logits inside a row's brackets are listed, all others only counted and weighed. Sums are integers,
-so nothing depends on who came when.
+A round counts a row between two logits: in bins of neighbouring keys, and together what equals
+either end or is above. Whoever is through with a row last finds its threshold or narrows the
+bracket, and puts the row at the end of the queue. A program waits only for what others are counting
+already, so it does not matter how many run at once. Sums are integers: no order matters.
 """
 
 import triton
@@ -9,25 +11,31 @@ import triton.language as tl
 
 from ..arguments import opened
 from ..device import let_next_stage_start, wait_for_stage_before
-from ..logits import NEVER, QUARTER, adjusted_quarters, row_quarters
+from ..logits import NEVER, QUARTER, adjusted_quarters, quarters_sum, row_quarters
+from ..queue import next_ticket, num_open_rows, queued_row
+from ..random_bits import INTERPRETED
 from ..records import (
-    BRACKETS,
-    COUNTS,
-    NUM_LISTED,
+    ABOVE_MASS,
+    ABOVE_NUMBER,
+    ARRIVALS,
+    AT_HIGH,
+    AT_LOW,
+    BY_MASS,
+    HIGH,
+    IS_KNOWN,
+    LOW,
     ROW_MAX,
-    WEIGHTS,
     blocks_of,
-    kept_logits,
-    open_slot,
-    padded,
+    mass_words,
+    number_words,
     tail_of,
 )
 from ..rows import open_row, row_inverse
-from ..statistics import block_statistics
-from ..units import LOWEST_FINITE, in_units
+from ..units import as_key, from_key, in_units
+from .found import bin_counts, bin_masses, bin_shift, find_threshold
 
 MOST_TILES = tl.constexpr(8)
-"""Of a part: with 4 blocks of 16 bits, 32 KB, so that the second reading comes from a cache."""
+"""Of a part; with 4 blocks of 16 bits, 32 KB: a few microseconds of a program."""
 
 
 @triton.jit
@@ -40,112 +48,117 @@ def counts_kernel(call, TILE: tl.constexpr):
 def _count_rows(call, TILE: tl.constexpr):
     let_next_stage_start(call.variant.overlaps)
     wait_for_stage_before(call.variant.overlaps)
-    num_open = tl.load(call.scratch.num_open)
-    tiles = tl.cdiv(call.scratch.num_blocks, TILE)
-    parts = tl.minimum(tl.cdiv(tl.num_programs(0), tl.maximum(num_open, 1)), tiles)
-    tiles_per_part = tl.minimum(tl.cdiv(tiles, parts), MOST_TILES)
-    parts = tl.cdiv(tiles, tiles_per_part)
-    for item in range(tl.program_id(0), num_open * parts, tl.num_programs(0)):
-        row = open_row(call, tl.load(open_slot(call, num_open * 0 + item // parts)))
-        first = item % parts * tiles_per_part
-        _count_part(call, row, first, tl.minimum(first + tiles_per_part, tiles), TILE)
+    num_open = num_open_rows(call)
+    if num_open > 0:
+        tiles = tl.cdiv(call.scratch.num_blocks, TILE)
+        parts = tl.minimum(tl.cdiv(tl.num_programs(0), num_open), tiles)
+        tiles_per_part = tl.minimum(tl.cdiv(tiles, parts), MOST_TILES)
+        parts = tl.cdiv(tiles, tiles_per_part)
+        ticket = next_ticket(call)
+        slot = queued_row(call, num_open, ticket // parts)
+        while slot >= 0:
+            row = open_row(call, slot)
+            first = ticket % parts * tiles_per_part
+            _count_part(call, row, first, tl.minimum(first + tiles_per_part, tiles), TILE)
+            tl.debug_barrier()
+            words = number_words(call, row)
+            if tl.atomic_add(words + ARRIVALS, 1) == parts - 1:
+                find_threshold(call, row)
+            ticket = next_ticket(call)
+            slot = queued_row(call, num_open, ticket // parts)
 
 
 @triton.jit
 def _count_part(call, row, first_tile, last_tile, TILE: tl.constexpr):
-    tail = tail_of(call, blocks_of(call, row.slot))
-    RANKS: tl.constexpr = call.variant.ranks
-    MASSES: tl.constexpr = call.variant.masses
-    row_max = tl.load(tail + ROW_MAX)
-    low_rank = tl.load(tail + BRACKETS)
-    high_rank = tl.load(tail + BRACKETS + 1)
-    low_mass = tl.load(tail + BRACKETS + 2)
-    high_mass = tl.load(tail + BRACKETS + 3)
-    low = tl.maximum(low_rank, low_mass)
-    by_mass_alone = (low_rank == NEVER) & (high_rank == NEVER)
+    KEY_SHIFT: tl.constexpr = call.variant.key_shift
+    words = number_words(call, row)
+    blocks = blocks_of(call, row.slot)
+    row_max = tl.load(tail_of(call, blocks) + ROW_MAX, cache_modifier=".cg")
+    low = tl.load(words + LOW, cache_modifier=".cg")
+    high = tl.load(words + HIGH, cache_modifier=".cg")
+    is_known = tl.load(words + IS_KNOWN, cache_modifier=".cg")
+    shift = bin_shift(low, high)
     inverse = row_inverse(call, row)
-    # Nothing equals an end that there is not.
-    rank_end = tl.where(low_rank > NEVER, low_rank, float("nan"))
-    mass_end = tl.where(low_mass > NEVER, low_mass, float("nan"))
-    reached = tl.zeros([TILE, QUARTER], tl.int32)
-    rank_ends = tl.zeros([TILE, QUARTER], tl.int32)
-    mass_ends = tl.zeros([TILE, QUARTER], tl.int32)
-    above_rank = tl.zeros([TILE], tl.int64)
+    masses = bin_masses(call, row)
+    numbers = bin_counts(call, row)
+    numbered = tl.load(words + BY_MASS, cache_modifier=".cg") == 0
+    low_logit = from_key(low, KEY_SHIFT)
+    high_logit = from_key(high, KEY_SHIFT)
+    ends = tl.zeros([TILE, QUARTER], tl.int32)
+    above = tl.zeros([TILE, QUARTER], tl.int32)
     above_mass = tl.zeros([TILE], tl.int64)
-    out = blocks_of(call, row.slot) + padded(call.scratch.num_blocks)
-    brackets = (low_rank, high_rank, low_mass, high_mass)
-    listed = tl.zeros([TILE, QUARTER], tl.int32)
+    source = blocks_of(call, row.source)
     for tile in range(first_tile, last_tile):
         block = tile * TILE + tl.arange(0, TILE)
-        quarters = adjusted_quarters(call, row, block, row_quarters(call, row, block))
-        for place in tl.static_range(4):
-            logits = quarters[place]
-            listed += _inside(logits, brackets)
-            if RANKS:
-                reached += (logits >= tl.maximum(low_rank, LOWEST_FINITE)).to(tl.int32)
-                rank_ends += _ends(logits, rank_end, high_rank)
-            if MASSES:
-                mass_ends += _ends(logits, mass_end, high_mass)
-        block_max, mass = block_statistics(kept_logits(quarters, low), inverse)
-        units = in_units(mass * tl.exp((block_max - row_max) * inverse))
-        above_mass += units
-        if RANKS and MASSES:
-            block_max, rank_mass = block_statistics(kept_logits(quarters, low_rank), inverse)
-            units = in_units(rank_mass * tl.exp((block_max - row_max) * inverse))
-        above_rank += units
         inside = block < call.scratch.num_blocks
-        tl.store(out + block, mass, mask=inside & (row.slot == row.source))
-    _list(call, row, tail, listed, brackets, first_tile, last_tile, TILE)
-    weights = (tail + WEIGHTS).to(tl.pointer_type(tl.int64), bitcast=True)
-    numbers = (tail + COUNTS).to(tl.pointer_type(tl.int32), bitcast=True)
-    if RANKS:
-        # The whole of a row that top-p alone cuts is known, and stands there.
-        tl.atomic_add(weights, tl.where(by_mass_alone, 0, tl.sum(above_rank, 0)), sem="relaxed")
-        tl.atomic_add(numbers, _sum(reached), sem="relaxed")
-        tl.atomic_add(numbers + 1, _sum(rank_ends & 0xFFFF), sem="relaxed")
-        tl.atomic_add(numbers + 2, _sum(rank_ends >> 16), sem="relaxed")
-    if MASSES:
-        tl.atomic_add(weights + 1, tl.sum(above_mass, 0), sem="relaxed")
-        tl.atomic_add(numbers + 3, _sum(mass_ends & 0xFFFF), sem="relaxed")
-        tl.atomic_add(numbers + 4, _sum(mass_ends >> 16), sem="relaxed")
+        largest = tl.load(source + block, mask=inside, other=NEVER)
+        if tl.max(largest, 0) >= low_logit:
+            quarters = adjusted_quarters(call, row, block, row_quarters(call, row, block))
+            weights = _weights(quarters, row_max, inverse)
+            for place in tl.static_range(4):
+                logits = quarters[place]
+                between = (logits > low_logit) & (logits < high_logit)
+                ends += (logits == low_logit).to(tl.int32)
+                ends += (logits == high_logit).to(tl.int32) << 16
+                number = (as_key(logits, KEY_SHIFT) - (low + 1)).to(tl.uint32, bitcast=True)
+                number = (number >> shift).to(tl.int32)
+                mass = in_units(weights[place])
+                _add(masses + number, mass, between, "u64")
+                if call.variant.ranks:
+                    above += (logits > high_logit).to(tl.int32)
+                    _add(numbers + number, (number | -1) & 1, between & numbered, "u32")
+            if is_known == 0:
+                above_mass += in_units(quarters_sum(_above(quarters, weights, high_logit)))
+    tl.atomic_add(words + AT_LOW, _sum(ends & 0xFFFF), sem="relaxed")
+    tl.atomic_add(words + AT_HIGH, _sum(ends >> 16), sem="relaxed")
+    if is_known == 0:
+        tl.atomic_add(mass_words(call, row) + ABOVE_MASS, tl.sum(above_mass, 0), sem="relaxed")
+        if call.variant.ranks:
+            tl.atomic_add(words + ABOVE_NUMBER, _sum(above), sem="relaxed")
 
 
 @triton.jit
-def _ends(logits, low, high):
-    """1 in the lower or upper half of a word where a logit is one end of a bracket."""
-    return (logits == low).to(tl.int32) + ((logits == high).to(tl.int32) << 16)
+def _add(place, value, wanted, TYPE: tl.constexpr):
+    """Add to scattered numbers, elementwise.
+
+    Triton would first spread what a thread has over all threads, through shared memory.
+    """
+    if INTERPRETED:
+        tl.atomic_add(place, value, mask=wanted, sem="relaxed")
+    else:
+        tl.inline_asm_elementwise(
+            "{ .reg .pred p; setp.ne.s32 p, $3, 0; "
+            "@p red.relaxed.gpu.global.add." + TYPE + " [$1], $2; mov.b32 $0, 0; }",
+            "=r,l,l,r" if TYPE == "u64" else "=r,l,r,r",
+            [place.to(tl.int64), value, wanted.to(tl.int32)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+
+
+@triton.jit
+def _weights(quarters, row_max, inverse):
+    first, second, third, fourth = quarters
+    return (
+        tl.exp((first - row_max) * inverse),
+        tl.exp((second - row_max) * inverse),
+        tl.exp((third - row_max) * inverse),
+        tl.exp((fourth - row_max) * inverse),
+    )
+
+
+@triton.jit
+def _above(quarters, weights, logit):
+    first, second, third, fourth = quarters
+    return (
+        tl.where(first > logit, weights[0], 0.0),
+        tl.where(second > logit, weights[1], 0.0),
+        tl.where(third > logit, weights[2], 0.0),
+        tl.where(fourth > logit, weights[3], 0.0),
+    )
 
 
 @triton.jit
 def _sum(values):
     return tl.sum(tl.sum(values, 1), 0)
-
-
-@triton.jit
-def _list(call, row, tail, listed, brackets, first_tile, last_tile, TILE: tl.constexpr):
-    """Append a part's logits inside a bracket to the row's list, in any order.
-
-    `listed` is how many there are at each place of all tiles, which are read once more.
-    """
-    counts = tl.reshape(listed, [TILE * QUARTER])
-    number = tl.sum(counts, 0)
-    if number > 0:
-        length = (tail + NUM_LISTED).to(tl.pointer_type(tl.int32), bitcast=True)
-        begin = tl.atomic_add(length, number, sem="relaxed")
-        place = begin + tl.reshape(tl.cumsum(counts, 0) - counts, [TILE, QUARTER])
-        out = call.scratch.listed + row.slot * call.variant.capacity
-        for tile in range(first_tile, last_tile):
-            block = tile * TILE + tl.arange(0, TILE)
-            quarters = adjusted_quarters(call, row, block, row_quarters(call, row, block))
-            for quarter in tl.static_range(4):
-                wanted = _inside(quarters[quarter], brackets)
-                mask = (wanted > 0) & (place < call.variant.capacity)
-                tl.store(out + place, quarters[quarter], mask=mask)
-                place += wanted
-
-
-@triton.jit
-def _inside(logits, brackets):
-    low_rank, high_rank, low_mass, high_mass = brackets
-    inside = (logits > low_rank) & (logits < high_rank)
-    return (inside | ((logits > low_mass) & (logits < high_mass))).to(tl.int32)

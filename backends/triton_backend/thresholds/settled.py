@@ -9,13 +9,17 @@ import triton.language as tl
 from ..arguments import opened
 from ..device import let_next_stage_start, wait_for_stage_before
 from ..logits import NEVER, NOWHERE, adjusted_quarters, as_one, row_quarters
+from ..queue import forget_rounds, open_first
 from ..records import (
+    NEXT_HIGH,
+    NEXT_LOW,
     ROW_MAX,
-    WEIGHTS,
+    WHOLE,
     blocks_of,
     kept_logits,
     load_blocks,
-    open_slot,
+    mass_words,
+    number_words,
     padded,
     store_law,
     summed,
@@ -24,6 +28,7 @@ from ..records import (
 from ..rows import open_row, row_recipe
 from ..statistics import block_statistics
 from ..units import (
+    LOWEST_FINITE,
     as_key,
     floor_of,
     from_key,
@@ -33,6 +38,8 @@ from ..units import (
     log_of_units,
     mass_of,
 )
+from .bracket import brackets
+from .found import start_round, store_above
 
 FEW = tl.constexpr(4)
 """Blocks that are read for a row: a nucleus has few peaks. More take registers from all rows."""
@@ -49,6 +56,7 @@ def _settle_row(call):
     let_next_stage_start(call.variant.overlaps)
     row = open_row(call, tl.program_id(0))
     wait_for_stage_before(call.variant.overlaps)
+    forget_rounds(call, row.slot)
     if row.exists:
         recipe = row_recipe(call, row)
         largest, masses = load_blocks(call, blocks_of(call, row.source))
@@ -59,15 +67,11 @@ def _settle_row(call):
         usable = (log_total > NEVER) & (log_total < float("inf"))
         if usable & cuts & (recipe.greedy == 0):
             units = in_units(masses * tl.exp((largest - row_max) * recipe.inverse))
-            settled, threshold, kept = settle(call, row, recipe, largest, units, row_max)
+            settled, threshold, kept, bound = settle(call, row, recipe, largest, units, row_max)
             if settled:
                 log_total = log_of_units(kept)
             else:
-                # Of a row that top-p alone cuts, this is the mass that it is a share of.
-                weights = (tail + WEIGHTS).to(tl.pointer_type(tl.int64), bitcast=True)
-                tl.store(weights, tl.sum(units, 0))
-                number = tl.atomic_add(call.scratch.num_open, 1, sem="relaxed")
-                tl.store(open_slot(call, number), row.slot.to(tl.int32))
+                open_bracket(call, row, recipe, row_max, tl.sum(units, 0), bound)
         tl.store(tail + ROW_MAX, row_max)
         store_law(call, row, log_total, threshold, 1.0)
 
@@ -76,6 +80,8 @@ def _settle_row(call):
 def settle(call, row, recipe, largest, units, row_max):
     """Whether few blocks hold all that is kept; if so the threshold, and the mass kept in units.
 
+    The last thing returned is what the threshold of min-p and top-k is not below.
+
     Args:
         call, row, recipe: see `arguments` and `rows`.
         largest, units: [width], per block the largest logit and the mass in units.
@@ -83,7 +89,7 @@ def settle(call, row, recipe, largest, units, row_max):
     """
     KEY_SHIFT: tl.constexpr = call.variant.key_shift
     floor = floor_of(recipe, row_max)
-    bound, least, most = _bound(recipe, largest, units, row_max, floor, KEY_SHIFT)
+    bound, least, most, before = _bound(recipe, largest, units, row_max, floor, KEY_SHIFT)
     reached = (largest >= bound) & (largest > NEVER)
     settled = (bound > NEVER) & (tl.sum(reached.to(tl.int32), 0) <= FEW)
     threshold = floor
@@ -117,7 +123,35 @@ def settle(call, row, recipe, largest, units, row_max):
             _largest, mass = block_statistics(quarters, recipe.inverse)
             out = blocks_of(call, row.slot) + padded(call.scratch.num_blocks)
             tl.store(out + block, mass, mask=block < call.scratch.num_blocks)
-    return settled, threshold, kept
+    return settled, threshold, kept, before
+
+
+@triton.jit
+def open_bracket(call, row, recipe, row_max, total, bound):
+    """Put a row on the list of those to be counted, with a first bracket."""
+    KEY_SHIFT: tl.constexpr = call.variant.key_shift
+    floor = floor_of(recipe, row_max)
+    low_rank, high_rank, low_mass, high_mass = brackets(
+        call, row, recipe, row_max, total, floor, bound
+    )
+    least = as_key(tl.maximum(floor, LOWEST_FINITE), KEY_SHIFT)
+    # What min-p keeps begins with the next logit that there can be.
+    least += (from_key(least, KEY_SHIFT) < floor).to(tl.int32)
+    top = as_key(row_max, KEY_SHIFT)
+    by_mass = ((recipe.top_k == 0) & (floor == NEVER)).to(tl.int32)
+    next_low = tl.minimum(tl.maximum(as_key(low_mass, KEY_SHIFT), least), top)
+    next_high = tl.minimum(tl.maximum(as_key(high_mass, KEY_SHIFT), next_low), top)
+    low = tl.minimum(tl.maximum(as_key(low_rank, KEY_SHIFT), least), top)
+    high = tl.minimum(tl.maximum(as_key(high_rank, KEY_SHIFT), low), top)
+    low = tl.where(by_mass != 0, next_low, low)
+    high = tl.where(by_mass != 0, next_high, high)
+    start_round(call, row, low, high, least, by_mass)
+    store_above(call, row, by_mass * 0, total * 0, by_mass * 0)
+    words = number_words(call, row)
+    tl.store(words + NEXT_LOW, next_low)
+    tl.store(words + NEXT_HIGH, next_high)
+    tl.store(mass_words(call, row) + WHOLE, total)
+    open_first(call, row.slot)
 
 
 @triton.jit
@@ -129,7 +163,10 @@ def _mass_from(logits, threshold, row_max, inverse):
 
 @triton.jit
 def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
-    """What a row's threshold is not below; what top-p refers to is between two masses in units."""
+    """What a row's threshold is not below; what top-p refers to is between two masses in units.
+
+    And what the threshold of min-p and top-k is not below.
+    """
     keys = as_key(largest, KEY_SHIFT)
     ones = (largest > NEVER).to(tl.int32)
     own = mass_of(largest, row_max, recipe.inverse)
@@ -142,6 +179,7 @@ def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
             peak = from_key(highest_reaching(keys, ones, recipe.top_k.to(tl.float64)), KEY_SHIFT)
             bound = tl.maximum(peak, floor)
             others = recipe.top_k - tl.sum((largest > peak).to(tl.int32), 0)
+    before = bound
     reached = largest >= bound
     most = tl.sum(tl.where(reached, units, 0), 0)
     least = most
@@ -158,7 +196,7 @@ def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
         )
         if reached_enough:
             bound = tl.maximum(bound, from_key(key, KEY_SHIFT))
-    return bound, least, most
+    return bound, least, most, before
 
 
 @triton.jit
