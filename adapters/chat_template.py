@@ -84,7 +84,8 @@ class ChatTemplate:
             InvalidInputError: the template refuses these messages, or JSON cannot hold them.
             CheckpointError: the template fails, leaves the sandbox or exceeds a limit.
         """
-        given = {"messages": messages, "tools": None, "documents": None} | dict(special_tokens)
+        given: dict[str, object] = {"messages": messages, "tools": None, "documents": None}
+        given |= special_tokens
         given |= {"add_generation_prompt": add_generation_prompt} | variables
         try:
             reply = confinement.run("render", self.text, given)

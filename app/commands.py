@@ -47,11 +47,14 @@ def generate(
     if json_only:
         measured = measure(engine)
     else:
+        if console.is_terminal:
+            console.print(f"memory planned: {engine.memory_plan}\n", style="dim", soft_wrap=True)
         print_text(console, prompt, "dim")
         measured = measure(engine, partial(print_fragment, console))
     plain = measure_plain(wired.decoder, request) if compare_plain else None
     if json_only:
-        sys.stdout.write(json.dumps(as_json(measured, plain, wired.decoder)) + "\n")
+        answer = as_json(measured, plain, wired.decoder, engine.memory_plan)
+        sys.stdout.write(json.dumps(answer) + "\n")
     else:
         print_summary(console, config.backend, wired.decoder, measured, plain)
     return measured.result.finish_reason is not FinishReason.ERROR

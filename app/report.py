@@ -7,12 +7,14 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from attrs import asdict
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..backends.registry import Backend
 from .decoder import Decoder
+from .engine.memory_plan import MemoryPlan
 from .generate import Measured
 from .request import FinishReason, Fragment, TokenKind
 
@@ -86,7 +88,9 @@ def _ending(measured: Measured) -> str:
     return f"{result.finish_reason}: {str(result.status.name).lower().replace('_', ' ')}"
 
 
-def as_json(measured: Measured, plain: Measured | None, decoder: Decoder) -> dict[str, Any]:
+def as_json(
+    measured: Measured, plain: Measured | None, decoder: Decoder, memory: MemoryPlan
+) -> dict[str, Any]:
     """What machines read.
 
     `logprobs` and the plain speed are there only if they were asked for; the total variation is
@@ -114,6 +118,7 @@ def as_json(measured: Measured, plain: Measured | None, decoder: Decoder) -> dic
         "finish_reason": str(result.finish_reason),
         "seed": result.seed,
         "stats": stats,
+        "memory_bytes": asdict(memory),
     }
     if result.logprobs is not None:
         answer["logprobs"] = [

@@ -151,7 +151,7 @@ class GenerationResult:
         logprobs: one entry per token; None unless asked for.
         total_variation: how far a lossy policy moved the law of an emitted token from the target's,
             mean over the tokens; None under policies that do not report it.
-        error: why nothing could be generated, one sentence; empty for a request that was decoded.
+        error: why it could not be decoded, or not to its end, one sentence; else empty.
     """
 
     token_ids: tuple[int, ...]

@@ -95,6 +95,7 @@ class RequestState:
     statistics: AcceptanceStatistics = field(factory=AcceptanceStatistics, init=False)
     status: Status = field(default=Status.OK, init=False)
     finish_reason: FinishReason | None = field(default=None, init=False)
+    error: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_token_ids)
@@ -126,6 +127,11 @@ class RequestState:
     def cancel(self) -> Progress:
         """End where it stands."""
         self.finish_reason = FinishReason.CANCELLED
+        return self._progress(0)
+
+    def fail(self, error: str) -> Progress:
+        """End where it stands, and say why."""
+        self.error, self.finish_reason = error, FinishReason.ERROR
         return self._progress(0)
 
     def advance(self, verdict: Verdict) -> Progress:
@@ -193,4 +199,5 @@ class RequestState:
             # The batch reports as many as the request that wants most.
             else tuple(evolve(entry, top=entry.top[: params.logprobs]) for entry in self.logprobs),
             total_variation=fmean(self.total_variation) if self.total_variation else None,
+            error=self.error,
         )

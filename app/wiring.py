@@ -24,6 +24,7 @@ from .draft_vocabulary import DraftVocabulary, shared_target_ids
 from .drafter import Drafter, NoDrafter
 from .engine.cuda_graphs import new_runner
 from .engine.engine import Engine
+from .engine.out_of_memory import told_when_out_of_memory
 from .engine.runner import EagerRunner
 from .model_drafter import ModelDrafter
 from .ngram_drafter import NgramDrafter
@@ -211,10 +212,18 @@ def _load(
     directory: Path, models: ModelsConfig, max_model_len: int | None = None
 ) -> TransformerModel:
     dtype = None if models.dtype is None else getattr(torch, models.dtype)
-    return load_model(
-        directory,
-        dtype=dtype,
-        device=models.device,
-        max_model_len=max_model_len,
-        forward=models.forward,
-    )
+
+    def load() -> TransformerModel:
+        return load_model(
+            directory,
+            dtype=dtype,
+            device=models.device,
+            max_model_len=max_model_len,
+            forward=models.forward,
+        )
+
+    if not models.device.startswith("cuda"):
+        return load()
+    remedy = "choose a smaller model or dtype, or free the device"
+    with told_when_out_of_memory(f"weights of {directory}", torch.device(models.device), remedy):
+        return load()

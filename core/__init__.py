@@ -13,6 +13,7 @@ from .errors import (
     CheckpointError,
     ConfigError,
     InvalidInputError,
+    OutOfMemoryError,
     UnavailableError,
 )
 from .output import Logprobs, SampleOutput, Status, VerifyOutput
@@ -52,6 +53,7 @@ __all__ = [
     "Level",
     "Logprobs",
     "LogprobsMode",
+    "OutOfMemoryError",
     "Policy",
     "Probabilistic",
     "Recipe",

@@ -13,6 +13,10 @@ class UnavailableError(AcceptorError):
     """A backend, policy or optional dependency is unknown, missing or unsupported here."""
 
 
+class OutOfMemoryError(AcceptorError):
+    """A device has less memory left than weights, caches or a step take."""
+
+
 class CheckpointError(AcceptorError):
     """A model or tokenizer directory is missing, damaged or not what its config says."""
 

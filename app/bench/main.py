@@ -45,9 +45,10 @@ def run(options: Options) -> None:
         need_matplotlib("--plots")
         make_room(options["plots"] / "picture")
     bench = make_bench(options)
+    console = new_console()
+    console.print(f"memory planned: {bench.memory_plan()}", soft_wrap=True)
     with progress_bars() as begin:
         results = bench.run(begin)
-    console = new_console()
     cpu_time: bool = options["cpu_time"]
     _print_load(console, results)
     print_results(console, results, cpu_time=cpu_time)

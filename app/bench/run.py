@@ -9,6 +9,8 @@ from attrs import asdict, evolve, field, frozen
 
 from ...core.sampling_params import SamplingParams
 from ..engine.engine import Engine
+from ..engine.memory_plan import MemoryPlan
+from ..engine.parts import Parts
 from ..engine.schedule import Limits
 from ..tuning.adaptive import AdaptiveRunner
 from ..tuning.goodput import Goodput
@@ -112,8 +114,24 @@ class Bench:
         """
         return bool(self.pair.target.device.type == "cuda")
 
+    def memory_plan(self) -> MemoryPlan:
+        """Of the setting with the longest drafts."""
+        setting = max(self.sweep, key=lambda one: one.num_spec_tokens)
+        parts, limits = self._made_of(
+            setting, make_arrivals(self.load, self.prompts, self.sampling)
+        )
+        return MemoryPlan.of(parts, limits.num_slots, limits.max_len)
+
     def engine(self, setting: Setting, arrivals: Arrivals) -> Engine:
         """A fresh one, with memory for just these requests."""
+        engine = Engine.of(*self._made_of(setting, arrivals))
+        if setting.adaptive:
+            engine.loop.runner = AdaptiveRunner.of(
+                engine.loop.runner, self.goodputs[setting.policy], setting.num_spec_tokens
+            )
+        return engine
+
+    def _made_of(self, setting: Setting, arrivals: Arrivals) -> tuple[Parts, Limits]:
         policies: dict[str, Any] = self.sweep.policies
         # Without drafts every policy is the same.
         name = next(iter(policies)) if setting.policy == PLAIN else setting.policy
@@ -126,12 +144,7 @@ class Bench:
             # Each size of slots is compiled for: powers of two are few.
             longest = 1 << (longest - 1).bit_length()
         max_len = min(longest, self.pair.target.max_model_len)
-        engine = Engine.of(parts, Limits(num_slots=self.load.max_concurrency, max_len=max_len))
-        if setting.adaptive:
-            engine.loop.runner = AdaptiveRunner.of(
-                engine.loop.runner, self.goodputs[setting.policy], setting.num_spec_tokens
-            )
-        return engine
+        return parts, Limits(num_slots=self.load.max_concurrency, max_len=max_len)
 
     def name(self, setting: Setting) -> str:
         """Of a setting, with what the sweep varies."""

@@ -20,6 +20,8 @@ from ..current_device import current_device
 from ..request import GenerationRequest, GenerationResult, Progress
 from .entry import Arrival, OnProgress, ignore
 from .loop import Loop
+from .memory_plan import MemoryPlan
+from .out_of_memory import told_when_out_of_memory
 from .parts import Parts
 from .schedule import Limits
 from .streaming import Streams
@@ -62,8 +64,15 @@ class Engine:
 
         Raises:
             InvalidInputError: the limits do not fit the target.
+            OutOfMemoryError: the caches do not fit the device.
         """
-        step = parts.step(limits.num_slots, limits.max_len or parts.target.max_model_len)
+        max_len = limits.max_len or parts.target.max_model_len
+        with told_when_out_of_memory(
+            f"caches of {limits.num_slots} slots of {max_len} tokens",
+            parts.target.device,
+            "lower num_slots or max_len",
+        ):
+            step = parts.step(limits.num_slots, max_len)
         loop = Loop(
             parts=parts,
             decode_step=step,
@@ -71,6 +80,12 @@ class Engine:
             prefill_tokens=limits.prefill_tokens,
         )
         return cls(loop)
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """What its memory is for, that which comes with the first requests included."""
+        memory = self.loop.decode_step.memory
+        return MemoryPlan.of(self.loop.parts, memory.num_slots, memory.max_len)
 
     def add_request(
         self,

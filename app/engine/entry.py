@@ -101,6 +101,10 @@ class Entry:
         """End where it stands."""
         return self._with_record(self.state.cancel())
 
+    def fail(self, error: str) -> Progress:
+        """End where it stands, and say why."""
+        return self._with_record(self.state.fail(error))
+
     def _with_record(self, progress: Progress) -> Progress:
         if progress.result is None:
             return progress

@@ -20,8 +20,9 @@ from ..decode import DecodeStep
 from ..frontier import Running
 from ..prefill import CHUNK_LEN, prefill
 from ..request import GenerationRequest, Progress
-from ..request_state import RequestState, Verdict
+from ..request_state import Verdict
 from .entry import Arrival, Entry, OnProgress
+from .out_of_memory import is_out_of_memory, out_of_memory
 from .parts import Parts
 from .runner import Runner
 from .schedule import Schedule
@@ -86,7 +87,7 @@ class Loop:
             entry = self.schedule.entries.get(self.cancelled_ids.popleft())
             if entry is not None:
                 self._note(entry, entry.cancel())
-        self._prepare_slots([entry.state for entry in self.schedule.admit()])
+        self._prepare_slots(list(self.schedule.admit()))
 
     def enter_prompts(self) -> None:
         """Write the next chunks of prompts, oldest request first."""
@@ -95,8 +96,11 @@ class Loop:
             return
         began, left = perf_counter(), self.prefill_tokens
         for entry in waiting:
-            while entry.num_to_enter and left > 0:
-                left -= self._enter_chunk(entry)
+            try:
+                while entry.num_to_enter and left > 0:
+                    left -= self._enter_chunk(entry)
+            except RuntimeError as error:
+                self._give_up([entry], error)
         if self.device.type == "cuda":
             # So that the time is not taken for decoding's.
             torch.cuda.synchronize(self.device)
@@ -109,16 +113,36 @@ class Loop:
         one, or at least before it acts on it. A request that arrives then joins the one after that.
         """
         began = perf_counter()
-        running = self._gather()
-        if not running.states:
-            return
         try:
-            self._step(running)
-        except BaseException:
+            running = self._gather()
+            if running.states:
+                self._step(running)
+        except BaseException as error:  # noqa: BLE001, all but one kind is raised again
             # What has begun goes on from a step that is lost.
             self._drop()
-            raise
+            self._give_up(self._dispensable(), error)
         self.decode_seconds += perf_counter() - began
+
+    def _dispensable(self) -> list[Entry]:
+        """Of a batch that finds no memory, those that end so that the others can go on."""
+        if not self._batch:
+            return []
+        newest = max(self._batch, key=lambda entry: entry.arrival.request_id)
+        # The step may have counted its tokens already, and would again.
+        counted = [entry for entry in self._batch if entry.state.request.params.has_penalties]
+        return list({id(entry): entry for entry in (newest, *counted)}.values())
+
+    def _give_up(self, entries: Sequence[Entry], error: BaseException) -> None:
+        """End these requests for want of memory; raise the error if it is another one."""
+        if not entries or not is_out_of_memory(error):
+            raise error
+        self._running = None
+        remedy = "lower num_slots or max_len, or ask for less at once"
+        said = out_of_memory(error, "request", self.device, remedy)
+        for entry in entries:
+            self._note(entry, entry.fail(str(said)))
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def _step(self, running: Running) -> None:
         draft_limits = self._draft_limits([0] * len(running.states))
@@ -236,8 +260,8 @@ class Loop:
         )
         return Entry(arrival=arrival, state=state)
 
-    def _prepare_slots(self, states: Sequence[RequestState]) -> None:
-        slot_ids, memory = [state.slot_id for state in states], self.decode_step.memory
+    def _prepare_slots(self, entries: Sequence[Entry]) -> None:
+        slot_ids, memory = [entry.state.slot_id for entry in entries], self.decode_step.memory
         used = [slot_id for slot_id in slot_ids if slot_id in self._used_slots]
         if used:
             # Behind its end, or in a rejected draft, the last sequence may have left NaN; attention
@@ -245,9 +269,12 @@ class Loop:
             self.parts.target.clear(memory.target_cache, used)
             self.parts.drafter.clear(memory.draft_memory, used)
         self._used_slots.update(slot_ids)
-        for state in states:
-            if state.request.params.has_penalties:
-                self._counts().start(state.slot_id, state.request.prompt_token_ids)
+        for entry in entries:
+            if entry.state.request.params.has_penalties:
+                try:
+                    self._counts().start(entry.state.slot_id, entry.state.request.prompt_token_ids)
+                except RuntimeError as error:
+                    self._give_up([entry], error)
 
     def _counts(self) -> TokenCounts:
         if self._token_counts is None:

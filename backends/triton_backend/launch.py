@@ -9,6 +9,7 @@ from typing import Any
 from triton import next_power_of_2
 from triton.language import constexpr
 
+from ...core.errors import UnavailableError
 from .arguments import (
     NO_ADJUSTMENTS,
     Arguments,
@@ -45,8 +46,20 @@ STRICT_DRAW_WARPS = 16
 
 
 def start(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> Any:
-    """Launch on the current stream; what Triton compiled for it, None in the interpreter."""
-    return kernel[grid](*args, **options)
+    """Launch on the current stream; what Triton compiled for it, None in the interpreter.
+
+    Raises:
+        UnavailableError: the driver refuses the kernel.
+    """
+    try:
+        return kernel[grid](*args, **options)
+    except RuntimeError as error:
+        said = " ".join(str(error).split())
+        if not said.startswith("Triton Error [CUDA]") or "out of memory" in said:
+            raise
+        raise UnavailableError(
+            f"backend triton: expected a driver that runs its kernels, got {said}"
+        ) from error
 
 
 def launch_all(plan: Plan, arguments: Arguments, launch: Launcher) -> None:

@@ -1,15 +1,30 @@
-"""Tensors that Triton's kernels can reach; this module refuses to launch anything."""
+"""Which tensors Triton's kernels can reach, and on which devices they run."""
 
 import torch
 from triton import knobs
 from triton.backends.driver import GPUDriver
 from triton.runtime import driver
 
-from ...core.errors import InvalidInputError
+from ...core.errors import InvalidInputError, UnavailableError
+
+OLDEST_CAPABILITY = (8, 0)
+"""Before it there is no bfloat16."""
 
 
 def check_reachable(name: str, device: torch.device) -> None:
-    """Raise `InvalidInputError` for memory that only Triton's interpreter could read."""
+    """Refuse memory that no kernel reads.
+
+    Raises:
+        InvalidInputError: only Triton's interpreter could read it.
+        UnavailableError: the device is too old.
+    """
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        if (major, minor) < OLDEST_CAPABILITY:
+            raise UnavailableError(
+                f"backend triton: expected compute capability 8.0 or newer, got {major}.{minor} "
+                f"on {device}"
+            )
     if device.type != "cpu" or knobs.runtime.interpret:
         return
     if not _has_driver() or isinstance(driver.active, GPUDriver):

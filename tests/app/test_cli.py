@@ -28,7 +28,7 @@ def test_json_is_one_object_and_nothing_else(acceptor: Acceptor) -> None:
     answer = json.loads(out)
     assert (code, err) == (0, "")
     assert out.count("\n") == 1
-    assert set(answer) == {"text", "token_ids", "finish_reason", "seed", "stats"}
+    assert set(answer) == {"text", "token_ids", "finish_reason", "seed", "stats", "memory_bytes"}
     assert " ".join(answer["stats"]) == STATS
     assert len(answer["token_ids"]) == 24
     assert (answer["finish_reason"], answer["seed"]) == ("length", 7)

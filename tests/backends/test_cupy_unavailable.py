@@ -3,6 +3,7 @@
 import logging
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -42,6 +43,17 @@ def test_a_missing_driver_says_what_to_install(
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     with pytest.raises(UnavailableError, match=r"driver for CUDA 13 or newer, then: pip install"):
         Device.open(3, CompiledKernels(tmp_path))
+
+
+def test_an_old_device_is_refused_by_its_capability(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("cupy_backends")
+    old = SimpleNamespace(major=7, minor=5)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: old)
+    expected = "backend cupy: expected compute capability 80 or newer, got 75 on device 1"
+    with pytest.raises(UnavailableError, match=f"^{expected}$"):
+        Device.open(1, CompiledKernels(tmp_path))
 
 
 def test_a_driver_that_cannot_load_a_kernel_is_a_typed_error(

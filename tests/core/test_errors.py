@@ -7,7 +7,14 @@ from acceptor.core import AcceptorError, InvalidInputError
 
 
 @pytest.mark.parametrize(
-    "name", ["InvalidInputError", "UnavailableError", "CheckpointError", "ConfigError"]
+    "name",
+    [
+        "InvalidInputError",
+        "UnavailableError",
+        "OutOfMemoryError",
+        "CheckpointError",
+        "ConfigError",
+    ],
 )
 def test_every_error_belongs_to_the_family(name: str) -> None:
     error = getattr(core, name)

@@ -175,7 +175,7 @@ class Soak:
 
     async def _pause(self, wish: Any) -> list[Progress]:
         """Stop reading until it is long over, and then read all."""
-        told = []
+        told = list[Progress]()
         async for progress in self._engine.stream(wish):
             if not told:
                 await asyncio.sleep(self._random.random())
@@ -183,7 +183,7 @@ class Soak:
         return told
 
     async def _cancel(self, wish: Any) -> list[Progress]:
-        told = []
+        told = list[Progress]()
         async for progress in self._engine.stream(wish):
             told.append(progress)
             self._engine.cancel(progress.request_index)

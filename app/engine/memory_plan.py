@@ -1,0 +1,132 @@
+"""What an engine's memory is for, known before it is allocated."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from attrs import asdict, fields, frozen, has
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ...core.batch import VerifyBatch
+from ...core.sampling_params import SamplingParams
+from ...core.sampling_tensors import SamplingTensors
+from .cuda_graphs import padded
+from .out_of_memory import in_words
+from .parts import Parts
+from .runner import EagerRunner
+
+GRAPH_BYTES = 8 * 2**20
+"""About, for each size of batch."""
+COUNT_BYTES = 5
+"""Of one token of one slot, see `TokenCounts`."""
+
+
+@frozen(kw_only=True)
+class MemoryPlan:
+    """Bytes on the target's device.
+
+    Attributes:
+        weights: of all models.
+        target_cache: of the target.
+        draft_memory: the drafter's cache, and logits of drafts.
+        token_counts: with the first request that has penalties.
+        step: logits and workspace of the largest step.
+        graphs: with the first batch of each size, about; 0 on a CPU.
+    """
+
+    weights: int
+    target_cache: int
+    draft_memory: int
+    token_counts: int
+    step: int
+    graphs: int
+
+    @classmethod
+    def of(cls, parts: Parts, num_slots: int, max_len: int | None) -> "MemoryPlan":
+        """The plan of an engine with these limits; allocates nothing."""
+        target, length = parts.target, max_len or parts.target.max_model_len
+        with OnMeta():
+            target_cache = target.new_cache(num_slots + 1, length)
+            draft_memory = parts.drafter.new_memory(num_slots + 1, length)
+        is_captured = target.device.type == "cuda" and parts.new_runner is not EagerRunner
+        return cls(
+            weights=num_bytes((target, parts.drafter)),
+            target_cache=num_bytes(target_cache),
+            draft_memory=num_bytes(draft_memory),
+            token_counts=COUNT_BYTES * (num_slots + 1) * target.vocab_size,
+            step=_step_bytes(parts, num_slots),
+            graphs=GRAPH_BYTES * len({padded(n + 1) for n in range(num_slots)}) * is_captured,
+        )
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(asdict(self).values())
+
+    def __str__(self) -> str:
+        parts = (
+            f"{name.replace('_', ' ')} {in_words(size)}" for name, size in asdict(self).items()
+        )
+        return f"{in_words(self.total)}: {', '.join(parts)}"
+
+
+def _step_bytes(parts: Parts, num_reqs: int) -> int:
+    num_tokens, target, meta = parts.drafter.num_spec_tokens, parts.target, torch.device("meta")
+    shape = (num_reqs, num_tokens + 1, target.vocab_size)
+    logits = torch.empty(shape, dtype=target.dtype, device=meta)
+    batch = VerifyBatch.dense(
+        target_logits=logits,
+        draft_token_ids=torch.empty((num_reqs, num_tokens), dtype=torch.int64, device=meta),
+        positions=torch.empty(num_reqs, dtype=torch.int64, device=meta),
+        draft_logits=logits if num_tokens and parts.policy.uses_draft_probs else None,
+    )
+    # A recipe that needs all that a sampler can need.
+    params = SamplingTensors.stack([SamplingParams(seed=0, top_p=0.5)] * num_reqs, meta)
+    workspace = parts.sampler.verify_workspace_size(batch, params, parts.policy)
+    return logits.nbytes + workspace
+
+
+class OnMeta(TorchFunctionMode):
+    """Tensors that are made for a device have a shape, but no memory."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a function of torch's, for the device meta."""
+        given = dict(kwargs or {})
+        if given.get("device") is not None:
+            given["device"] = "meta"
+        return func(*args, **given)
+
+
+def num_bytes(holder: object) -> int:
+    """Of all tensors that an object holds; views of the same memory count once."""
+    storages = {}
+    for tensor in _tensors(holder):
+        storage = tensor.untyped_storage()
+        storages[storage._cdata] = storage.nbytes()  # noqa: SLF001, its only identity on meta
+    return sum(storages.values())
+
+
+def _tensors(holder: Any) -> Iterator[Tensor]:
+    if isinstance(holder, Tensor):
+        yield holder
+    for part in _parts(holder):
+        yield from _tensors(part)
+
+
+def _parts(holder: Any) -> Iterable[Any]:
+    if isinstance(holder, torch.nn.Module):
+        return (*holder.parameters(), *holder.buffers())
+    if isinstance(holder, Mapping):
+        return holder.values()
+    if isinstance(holder, tuple | list):
+        return holder
+    if has(type(holder)):
+        return [getattr(holder, one.name, None) for one in fields(type(holder))]
+    return ()

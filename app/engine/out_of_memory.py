@@ -1,0 +1,63 @@
+"""Turns a device's lack of memory into one typed line: what was asked, what is free, what to do."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from ...core.errors import OutOfMemoryError
+
+_SIGNS = ("out of memory", "can't allocate memory")
+_ASKED = re.compile(r"allocate (\d[\d.]* ?\w+)")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device had no memory left: torch's own error, CUDA's, or that of the CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
+    )
+
+
+def out_of_memory(
+    error: BaseException, purpose: str, device: torch.device, remedy: str
+) -> OutOfMemoryError:
+    """The typed error for one for which `is_out_of_memory` holds."""
+    asked = _ASKED.search(str(error))
+    wanted = asked.group(1) if asked else "more memory"
+    return OutOfMemoryError(
+        f"{purpose}: expected {wanted} on {device}, got {free_memory(device)}; {remedy}"
+    )
+
+
+@contextmanager
+def told_when_out_of_memory(purpose: str, device: torch.device, remedy: str) -> Iterator[None]:
+    """Raise `OutOfMemoryError` where torch raises its own."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise out_of_memory(error, purpose, device, remedy) from None
+
+
+def free_memory(device: torch.device) -> str:
+    """What a device has left, in words."""
+    if device.type != "cuda":
+        return "less"
+    try:
+        free, total = torch.cuda.mem_get_info(device)
+    except RuntimeError:
+        # A device that is full may have no room for what asking takes.
+        return "none"
+    return f"{in_words(free)} free of {in_words(total)}"
+
+
+def in_words(num_bytes: int) -> str:
+    """A size for people."""
+    size = float(num_bytes)
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.2f} GiB"
