@@ -11,16 +11,16 @@ import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
-from ..core.checks import check_integer, check_integers, check_tensor
-from ..core.errors import InvalidInputError
+from ..core.checks import check_integer, check_integers
 from ..core.scores import Scores
 from .attention import AttendInSteps
 from .forward_choice import check_forward, choose_kernels
 from .fusion import can_compile, fused_operations
-from .kv_cache import KVCache, Slots
+from .kv_cache import KVCache
 from .layer_operations import PLAIN_OPERATIONS, LayerOperations
 from .lengths import CPU_LENGTHS, GPU_LENGTHS, Lengths
 from .model_config import ModelConfig
+from .places import Places, check_tokens
 from .spans import FEW_TOKENS, Spans
 from .transformer import Decoder, Step
 
@@ -83,6 +83,11 @@ class TransformerModel:
     def vocab_size(self) -> int:
         """The width of its logits."""
         return self.config.vocab_size
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """Tokens that end a text."""
+        return self.config.eos_token_ids
 
     @property
     def dtype(self) -> torch.dtype:
@@ -153,7 +158,7 @@ class TransformerModel:
             InvalidInputError: wrong shape, dtype, device or tap; on CPU also a token outside the
                 vocabulary, or a slot or position outside the cache.
         """
-        self._check(token_ids, positions, slot_ids)
+        check_tokens(token_ids, positions, slot_ids, self.vocab_size, self.device)
         check_integers("taps", taps, 0, self.config.num_layers)
         num_reqs, num_tokens = token_ids.shape
         if num_reqs == 0:
@@ -162,41 +167,21 @@ class TransformerModel:
             return Scores(
                 logits, tuple(empty(0, num_tokens, self.config.hidden_size) for _ in taps)
             )
-        num_positions = self._num_positions(positions, cache, max_position)
-        slots, slot_ids = self._slots(slot_ids, num_reqs, cache)
+        # A slot that was rounded up may have more positions than the model knows.
+        limit = min(cache.max_len, self.max_model_len)
+        places = Places.of(positions, slot_ids, cache.slot_ids, limit, self.lengths, max_position)
         kernels = self._kernels
-        attend = None if kernels is None else kernels.attention_at(positions, slot_ids)
+        attend = None if kernels is None else kernels.attention_at(positions, places.slot_ids)
         if attend is None:
-            step = self._plan(positions, cache, slots, slot_ids, num_positions)
+            step = self._plan(places, cache)
         else:
             step = Step(attend=attend, operations=self._operations)
         if kernels is not None and kernels.take_all(positions):
             return kernels.forward(token_ids, step.attend, cache, last_only=last_only, taps=taps)
         return self.decoder(token_ids, step, cache, last_only=last_only, taps=taps)
 
-    def _check(self, token_ids: Tensor, positions: Tensor, slot_ids: Tensor | None) -> None:
-        check_tensor("token_ids", token_ids, (None, None), (torch.int64,), self.device)
-        check_integer("token_ids.shape[1]", token_ids.shape[1], 1)
-        if self.device.type == "cpu" and len(token_ids):
-            lowest, highest = (int(bound) for bound in token_ids.aminmax())
-            if lowest < 0 or highest >= self.vocab_size:
-                raise InvalidInputError(
-                    f"token_ids: expected values in [0, {self.vocab_size}), got {lowest} to "
-                    f"{highest}"
-                )
-        check_tensor("positions", positions, token_ids.shape, (torch.int64,), self.device)
-        if slot_ids is not None:
-            shape = token_ids.shape[:1]
-            check_tensor("slot_ids", slot_ids, shape, (torch.int64,), self.device)
-
-    def _plan(
-        self,
-        positions: Tensor,
-        cache: KVCache,
-        slots: Slots,
-        slot_ids: Tensor,
-        num_positions: int,
-    ) -> Step:
+    def _plan(self, places: Places, cache: KVCache) -> Step:
+        positions = places.positions
         flash = Spans.can_be_used(self.device, self.dtype)
         rotation = self._rope_table.index_select(0, positions.flatten())
         cos, signed_sin = rotation.unsqueeze(2).unbind(1)
@@ -207,59 +192,22 @@ class TransformerModel:
             num_reqs=len(positions),
             cos=cos,
             signed_sin=signed_sin,
-            rows=cache.rows(slot_ids, positions),
-            slots=slots,
-            num_positions=num_positions,
+            rows=cache.rows(places.slot_ids, positions),
+            slots=places.slots,
+            num_positions=places.num_positions,
             biases={}
             if flash
-            else {
-                window: self._bias(positions, num_positions, window)
-                for window in set(self.config.windows)
-            },
-            spans=Spans.of(positions, slot_ids, cache.max_len) if flash else None,
+            else {window: self._bias(places, window) for window in set(self.config.windows)},
+            spans=Spans.of(positions, places.slot_ids, cache.max_len) if flash else None,
             operations=operations,
         )
         return Step(attend=attend, operations=operations)
 
-    def _num_positions(self, positions: Tensor, cache: KVCache, max_position: int | None) -> int:
-        # A slot that was rounded up may have more positions than the model knows.
-        limit = min(cache.max_len, self.max_model_len)
-        if max_position is not None:
-            check_integer("max_position", max_position, 0, limit - 1)
-            return self.lengths.read(max_position + 1, limit)
-        if self.device.type != "cpu":
-            return limit
-        lowest, highest = (int(bound) for bound in positions.aminmax())
-        if lowest < 0 or highest >= limit:
-            raise InvalidInputError(
-                f"positions: expected values in [0, {limit}), got {lowest} to {highest}"
-            )
-        return self.lengths.read(highest + 1, limit)
-
-    def _slots(
-        self, slot_ids: Tensor | None, num_reqs: int, cache: KVCache
-    ) -> tuple[Slots, Tensor]:
-        """Which slots are read, as a slice where that is known without waiting."""
-        if slot_ids is None:
-            check_integer("num_reqs without slot_ids", num_reqs, 1, cache.num_slots)
-            return slice(num_reqs), cache.slot_ids[:num_reqs]
-        if self.device.type != "cpu":
-            return slot_ids, slot_ids
-        slots = slot_ids.tolist()
-        for slot in slots:
-            check_integer("slot_ids", slot, 0, cache.num_slots - 1)
-        if slots == list(range(slots[0], slots[0] + num_reqs)):
-            return slice(slots[0], slots[0] + num_reqs), slot_ids
-        return slot_ids, slot_ids
-
-    def _bias(self, positions: Tensor, num_positions: int, window: int | None) -> Tensor:
-        queries, keys = positions[:, None, :, None], self._all_positions[:num_positions]
-        hidden = keys > queries
-        if window is not None:
-            hidden |= keys <= queries - window
+    def _bias(self, places: Places, window: int | None) -> Tensor:
+        unseen = places.unseen(self._all_positions, window)
         # Added to scores, not a boolean mask, which attention would turn into this in every layer.
-        bias = self._rope_table.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
-        if positions.shape[1] > FEW_TOKENS:
+        bias = self._rope_table.new_zeros(unseen.shape).masked_fill_(unseen, -torch.inf)
+        if places.positions.shape[1] > FEW_TOKENS:
             return bias
         group = self.config.num_heads // self.config.num_kv_heads
         return bias.repeat(1, 1, group, 1)

@@ -44,7 +44,7 @@ def load_model(
         UnavailableError: the device is not there, or the forward cannot be used on it, or
             huggingface_hub is needed and missing.
     """
-    device = _check_device(device)
+    device = check_device(device)
     check_forward(forward)
     if dtype is not None and dtype not in FLOATS:
         raise InvalidInputError(f"dtype: expected float32, bfloat16 or float16, got {dtype}")
@@ -62,7 +62,13 @@ def load_model(
     return TransformerModel(config, decoder, max_model_len, wanted_forward=forward)
 
 
-def _check_device(device: torch.device | str) -> torch.device:
+def check_device(device: torch.device | str) -> torch.device:
+    """The device of this name.
+
+    Raises:
+        InvalidInputError: it is neither the CPU nor a CUDA device.
+        UnavailableError: there is no such CUDA device.
+    """
     try:
         device = torch.device(device)
     except RuntimeError as error:

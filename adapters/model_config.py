@@ -117,7 +117,7 @@ class ModelConfig:
             qk_norm=architecture.qk_norm,
             tie_word_embeddings=config.flag("tie_word_embeddings", default=False),
             dtype=_read_dtype(config),
-            eos_token_ids=_read_eos(path.parent, config, vocab_size),
+            eos_token_ids=read_eos(path.parent, config, vocab_size),
         )
 
 
@@ -165,7 +165,12 @@ def _read_dtype(config: JsonObject) -> torch.dtype | None:
     return DTYPES[name]
 
 
-def _read_eos(directory: Path, config: JsonObject, vocab_size: int) -> tuple[int, ...]:
+def read_eos(directory: Path, config: JsonObject, vocab_size: int) -> tuple[int, ...]:
+    """The tokens that end a text, from generation_config.json or else config.json.
+
+    Raises:
+        CheckpointError: one of them is not in the vocabulary.
+    """
     source, path = config, directory / "generation_config.json"
     if path.exists() and "eos_token_id" in (generation := read_json(path)):
         source = generation

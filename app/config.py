@@ -2,6 +2,7 @@
 
 from attrs import field, frozen
 
+from ..adapters.adapter_choice import check_adapter
 from ..adapters.forward_choice import check_forward
 from ..core.checks import check_integer
 from ..core.errors import InvalidInputError
@@ -32,9 +33,10 @@ class ModelsConfig:
         max_model_len: a context shorter than the target's own.
         num_threads: CPU threads; None for as many as the target's size is worth.
         forward: auto, triton or torch: what computes decode steps on a GPU.
+        adapter: auto, own or transformers: whose implementation of the models is used.
 
     Raises:
-        InvalidInputError: the dtype or the forward is unknown, or the number of threads below 1.
+        InvalidInputError: the dtype, forward or adapter is unknown, or there are no threads.
     """
 
     target: str | None = None
@@ -44,9 +46,11 @@ class ModelsConfig:
     max_model_len: int | None = None
     num_threads: int | None = None
     forward: str = "auto"
+    adapter: str = "auto"
 
     def __attrs_post_init__(self) -> None:
         check_forward(self.forward)
+        check_adapter(self.adapter)
         if self.dtype is not None and self.dtype not in DTYPES:
             raise InvalidInputError(f"dtype: expected {' or '.join(DTYPES)}, got {self.dtype!r}")
         if self.num_threads is not None:

@@ -61,6 +61,12 @@ def _forwards() -> Iterable[str]:
     return FORWARDS
 
 
+def _adapters() -> Iterable[str]:
+    from ..adapters.adapter_choice import ADAPTERS  # noqa: PLC0415, imports torch
+
+    return ADAPTERS
+
+
 @frozen
 class Option:
     """One flag.
@@ -92,6 +98,9 @@ OPTIONS = (
     Option("--device", "models.device", str, "cpu, cuda or cuda:N.  [default: cpu]"),
     Option("--threads", "models.num_threads", int, "CPU threads.  [default: by the target's size]"),
     Option("--forward", "models.forward", Name(_forwards), "What computes.  [default: auto]"),
+    Option(
+        "--model-adapter", "models.adapter", Name(_adapters), "Whose model code.  [default: auto]"
+    ),
     Option("--backend", "backend", Name(_backends), "What verifies.  [default: reference]"),
     Option(
         "--policy",

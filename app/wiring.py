@@ -1,22 +1,22 @@
 """From a config to everything that decodes: the only file that names concrete parts."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from attrs import evolve, fields_dict, frozen
 
+from ..adapters.adapter_choice import load_any_model
 from ..adapters.checkpoint import Checkpoint
 from ..adapters.hub import find_directory
 from ..adapters.language_model import TransformerModel
-from ..adapters.loader import load_model
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
 from ..adapters.weights import DRAFT_TO_TARGET
 from ..backends import load_sampler
 from ..core.checks import check_tensor
 from ..core.errors import CheckpointError, ConfigError, InvalidInputError
 from ..core.policies import Policy, Probabilistic
-from ..core.ports import Sampler
+from ..core.ports import LanguageModel, Sampler
 from .bundled import bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
 from .decoder import Decoder
@@ -29,6 +29,9 @@ from .engine.runner import EagerRunner
 from .model_drafter import ModelDrafter
 from .ngram_drafter import NgramDrafter
 from .policies import make_policy
+
+if TYPE_CHECKING:
+    from ..adapters.library_model.model import LibraryModel
 
 
 @frozen(eq=False)
@@ -70,8 +73,8 @@ def wire(config: Config) -> Wired:
     tokenizer = Tokenizer.load(directory)
     tokenizer.check_fits(target.vocab_size)
     drafter: Drafter[Any] = NoDrafter()
+    draft, vocabulary = None, None
     if num_spec_tokens:
-        draft, vocabulary = None, None
         if name == "model" and draft_directory is not None:
             draft = _load(draft_directory, config.models)
             vocabulary = _draft_vocabulary(target, tokenizer, draft, draft_directory)
@@ -82,18 +85,25 @@ def wire(config: Config) -> Wired:
         drafter=drafter,
         sampler=sampler,
         policy=policy,
-        eos_token_ids=frozenset(target.config.eos_token_ids + tokenizer.eos_token_ids),
+        eos_token_ids=frozenset(target.eos_token_ids + tokenizer.eos_token_ids),
         new_detokenizer=tokenizer.stream,
         encode=tokenizer.encode,
-        new_runner=new_runner if config.engine.cuda_graphs else EagerRunner,
+        new_runner=new_runner
+        if config.engine.cuda_graphs and _can_be_captured(target, draft)
+        else EagerRunner,
     )
     return Wired(decoder, tokenizer, directory)
 
 
+def _can_be_captured(*models: LanguageModel[Any] | None) -> bool:
+    """Whether no forward waits for the device; networks of transformers may."""
+    return all(model is None or isinstance(model, TransformerModel) for model in models)
+
+
 def new_drafter(
     settings: DrafterConfig,
-    target: TransformerModel,
-    draft: TransformerModel | None,
+    target: LanguageModel[Any],
+    draft: LanguageModel[Any] | None,
     vocabulary: DraftVocabulary | None = None,
 ) -> Drafter[Any]:
     """What drafts one token at a time, until `with_settings` says how it shall.
@@ -105,6 +115,7 @@ def new_drafter(
         vocabulary: of the draft model, where its ids are not the target's.
 
     Raises:
+        ConfigError: an early exit is wanted of a target that transformers computes.
         InvalidInputError: the target has fewer layers than an early exit wants.
     """
     if settings.name == "ngram":
@@ -112,6 +123,8 @@ def new_drafter(
             num_spec_tokens=1, max_ngram=settings.max_ngram, min_ngram=settings.min_ngram
         )
     if settings.name == "early-exit":
+        if not isinstance(target, TransformerModel):
+            raise ConfigError("drafter: expected the model adapter own with early-exit")
         draft = target.first_layers(settings.exit_layer(target.config.num_layers))
     if draft is None:
         return NoDrafter()
@@ -145,7 +158,7 @@ def with_settings(
 
 
 def _draft_vocabulary(
-    target: TransformerModel, tokenizer: Tokenizer, draft: TransformerModel, directory: Path
+    target: LanguageModel[Any], tokenizer: Tokenizer, draft: LanguageModel[Any], directory: Path
 ) -> DraftVocabulary | None:
     """None where the draft model's ids are the target's."""
     checkpoint, is_as_large = Checkpoint.open(directory), draft.vocab_size == target.vocab_size
@@ -171,7 +184,7 @@ def _draft_vocabulary(
 
 
 def _stated_vocabulary(
-    target: TransformerModel, draft: TransformerModel, checkpoint: Checkpoint
+    target: LanguageModel[Any], draft: LanguageModel[Any], checkpoint: Checkpoint
 ) -> DraftVocabulary:
     offsets = checkpoint.tensor(DRAFT_TO_TARGET)
     try:
@@ -210,12 +223,13 @@ def _num_spec_tokens(config: Config, *, has_drafter: bool) -> int:
 
 def _load(
     directory: Path, models: ModelsConfig, max_model_len: int | None = None
-) -> TransformerModel:
+) -> "TransformerModel | LibraryModel":
     dtype = None if models.dtype is None else getattr(torch, models.dtype)
 
-    def load() -> TransformerModel:
-        return load_model(
+    def load() -> "TransformerModel | LibraryModel":
+        return load_any_model(
             directory,
+            adapter=models.adapter,
             dtype=dtype,
             device=models.device,
             max_model_len=max_model_len,

@@ -19,7 +19,6 @@ from ...core.policies import Probabilistic
 from ...core.ports import LanguageModel
 from ..config import Config, DrafterConfig, ModelsConfig
 from ..drafter import Drafter, NoDrafter
-from ..engine.cuda_graphs import new_runner
 from ..engine.parts import Parts, refuse_text
 from ..engine.runner import EagerRunner
 from ..model_drafter import ModelDrafter
@@ -95,7 +94,7 @@ class Pair:
             sampler=sampler,
             policy=policy,
             # The reference looks at its input, which a graph cannot.
-            new_runner=EagerRunner if setting.backend == "reference" else new_runner,
+            new_runner=EagerRunner if setting.backend == "reference" else self.parts.new_runner,
         )
 
 

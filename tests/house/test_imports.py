@@ -29,6 +29,7 @@ OF_ONE_FOLDER = {
     "backends/conformance": {"acceptor", "numpy", "pytest"},
     "backends/triton_backend": {"triton"},
     "adapters/few_tokens": {"triton"},
+    "adapters/library_model": {"transformers"},
     "backends/cupy_backend": {"cupy", "cupy_backends"},
 }
 

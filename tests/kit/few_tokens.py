@@ -19,6 +19,7 @@ from acceptor.adapters.few_tokens import forward as few
 from acceptor.adapters.few_tokens.gpu import Gpu
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
+from acceptor.adapters.places import Places
 from acceptor.adapters.rope import Rope
 from acceptor.adapters.weights import WeightReader, expected_tensors
 
@@ -121,8 +122,9 @@ def difference(
         want = model.forward(token_ids, positions, caches[0], slot_ids, **how)
         attends = kernels.attention_at(positions, slot_ids)
         if attends is None:
-            slots, _ = model._slots(slot_ids, len(starts), caches[1])
-            attends = model._plan(positions, caches[1], slots, slot_ids, MAX_LEN).attend
+            all_slots, lengths = caches[1].slot_ids, model.lengths
+            places = Places.of(positions, slot_ids, all_slots, MAX_LEN, lengths, MAX_LEN - 1)
+            attends = model._plan(places, caches[1]).attend
         got = kernels.forward(token_ids, attends, caches[1], **how)
         worst = 0.0
         for one, other in zip((want.logits, *want.hidden), (got.logits, *got.hidden), strict=True):

@@ -1,0 +1,134 @@
+"""From a checkpoint directory to a `LibraryModel`.
+
+Only safetensors files are read, and no code of the directory is run.
+"""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import evolve
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, Mxfp4Config
+from transformers.cache_utils import get_layer_types_and_kwargs
+
+from ...core.checks import check_integer
+from ...core.errors import AcceptorError, CheckpointError
+from ..error_text import one_line
+from ..json_object import read_json
+from ..model_config import MAX_POSITIONS, read_eos
+from .model import LibraryModel, Windows
+from .slots import Shapes
+
+ATTENTION = ("sdpa", "eager")
+"""Those that take any mask; the first that a network has is used."""
+
+_ALL, _SLIDING = "full_attention", "sliding_attention"
+
+
+def load_library_model(
+    directory: Path,
+    *,
+    dtype: torch.dtype | None,
+    device: torch.device,
+    max_model_len: int | None = None,
+) -> LibraryModel:
+    """Load a checkpoint directory; the arguments are those of `acceptor.adapters.load_model`.
+
+    Raises:
+        CheckpointError: a file is missing, damaged, or of a model that transformers cannot load
+            as a causal language model, or whose layers do not attend to earlier tokens.
+        InvalidInputError: max_model_len is unfit.
+    """
+    try:
+        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        windows = _windows(directory, config.get_text_config())
+        longest = _longest(config.get_text_config())
+        length = longest if max_model_len is None else max_model_len
+        check_integer("max_model_len", length, 1, longest)
+        network = _load(directory, config, dtype, device)
+        shapes = _shapes(network)
+    except AcceptorError:
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"{directory}: expected a causal language model that transformers loads, got "
+            f"{one_line(error)}"
+        ) from error
+    model = LibraryModel(
+        network=network, shapes=shapes, windows=windows, max_model_len=length, eos_token_ids=()
+    )
+    fields = read_json(directory / "config.json")
+    return evolve(model, eos_token_ids=read_eos(directory, fields, model.vocab_size))
+
+
+def _load(directory: Path, config: Any, dtype: torch.dtype | None, device: torch.device) -> Any:
+    if dtype is None and device.type == "cpu":
+        dtype = torch.float32
+    how: dict[str, Any] = {}
+    if getattr(config, "quantization_config", None) is not None:
+        method = dict(config.quantization_config).get("quant_method")
+        if method != "mxfp4":
+            raise CheckpointError(
+                f"{directory}: quantization_config: expected none or mxfp4, got {method}"
+            )
+        how["quantization_config"] = Mxfp4Config(dequantize=True)
+    network, said = AutoModelForCausalLM.from_pretrained(
+        directory,
+        dtype="auto" if dtype is None else dtype,
+        local_files_only=True,
+        use_safetensors=True,
+        output_loading_info=True,
+        **how,
+    )
+    for what in ("missing_keys", "mismatched_keys"):
+        names = sorted(map(str, said[what]))
+        if names:
+            raise CheckpointError(
+                f"{directory}: {names[0]}: expected a tensor that fits, got "
+                f"{what.removesuffix('_keys')} ones, {len(names)} in all"
+            )
+    if network.config._attn_implementation not in ATTENTION:  # noqa: SLF001, has no other name
+        network.set_attn_implementation("eager")
+    return network.eval().to(device)
+
+
+def _windows(directory: Path, config: Any) -> Windows:
+    kinds, settings = get_layer_types_and_kwargs(config)
+    found = {kind: given.get("sliding_window") for kind, given in zip(kinds, settings, strict=True)}
+    found.pop("dummy", None)
+    strange = found.keys() - {_ALL, _SLIDING}
+    if strange or not found or not getattr(config, "is_causal", True):
+        raise CheckpointError(
+            f"{directory}: layer_types: expected {_ALL} or {_SLIDING}, got "
+            f"{', '.join(sorted(strange)) or 'none'}"
+        )
+    return found
+
+
+def _longest(config: Any) -> int:
+    """The context; where longer texts would turn keys that are in the cache, the shorter one."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    if parameters.get("rope_type") == "longrope":
+        return int(parameters["original_max_position_embeddings"])
+    return min(int(getattr(config, "max_position_embeddings", MAX_POSITIONS)), MAX_POSITIONS)
+
+
+@torch.no_grad()
+def _shapes(network: Any) -> Shapes:
+    """What layers remember of a token, seen by giving the network one."""
+    token_ids = torch.zeros((1, 1), dtype=torch.int64, device=network.device)
+    cache = DynamicCache(config=network.config.get_text_config())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network(input_ids=token_ids, past_key_values=cache, use_cache=True)
+    return {
+        index: (_heads(layer.keys), _heads(layer.values))
+        for index, layer in enumerate(cache.layers)
+        if getattr(layer, "keys", None) is not None
+    }
+
+
+def _heads(states: torch.Tensor) -> tuple[int, int]:
+    """Of [1, num_heads, 1, head_dim]."""
+    return states.shape[1], states.shape[3]

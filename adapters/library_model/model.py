@@ -1,0 +1,155 @@
+"""A network of the transformers library with positions, slots and cache of ours."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from ...core.checks import check_integer, check_integers
+from ...core.errors import UnavailableError
+from ...core.scores import Scores
+from ..lengths import CPU_LENGTHS, GPU_LENGTHS, Lengths
+from ..places import Places, check_tokens
+from .slots import Shapes, SlotMemory, StepCache
+
+Windows = Mapping[str, int | None]
+"""Kind of layer, as transformers calls it -> how many positions a token sees; None for all."""
+
+
+@frozen(eq=False, kw_only=True)
+class LibraryModel:
+    """A `acceptor.core.ports.LanguageModel`.
+
+    Attributes:
+        network: a causal language model in evaluation mode, of eager or SDPA attention.
+        shapes: what its layers remember of a token.
+        windows: of the kinds of its layers.
+        max_model_len: how many positions a sequence may have.
+        eos_token_ids: tokens that end a text.
+        lengths: how lengths are rounded.
+    """
+
+    network: Any
+    shapes: Shapes
+    windows: Windows
+    max_model_len: int
+    eos_token_ids: tuple[int, ...]
+    lengths: Lengths = field(init=False)
+    forward_name: str = field(default="transformers", init=False)
+
+    @lengths.default
+    def _choose_lengths(self) -> Lengths:
+        return CPU_LENGTHS if self.device.type == "cpu" else GPU_LENGTHS
+
+    @property
+    def vocab_size(self) -> int:
+        """The width of its logits."""
+        return int(self.network.get_output_embeddings().weight.shape[0])
+
+    @property
+    def hidden_size(self) -> int:
+        """The width of its hidden states."""
+        return int(self.network.config.get_text_config().hidden_size)
+
+    @property
+    def num_layers(self) -> int:
+        """How many decoder layers."""
+        return int(self.network.config.get_text_config().num_hidden_layers)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of its logits."""
+        dtype: torch.dtype = self.network.dtype
+        return dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        device: torch.device = self.network.device
+        return device
+
+    def new_cache(self, num_slots: int, max_len: int) -> SlotMemory:
+        """Room for max_len positions in each of num_slots slots, or for a few more: `lengths`.
+
+        Raises:
+            InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].
+        """
+        check_integer("num_slots", num_slots, 1)
+        check_integer("max_len", max_len, 1, self.max_model_len)
+        length = self.lengths.of_slot(max_len)
+        return SlotMemory.allocate(self.shapes, num_slots, length, self.dtype, self.device)
+
+    def clear(self, cache: SlotMemory, slot_ids: Sequence[int]) -> None:
+        """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
+        cache.clear(slot_ids)
+
+    @torch.no_grad()
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        cache: SlotMemory,
+        slot_ids: Tensor | None = None,
+        *,
+        last_only: bool = False,
+        max_position: int | None = None,
+        taps: Sequence[int] = (),
+    ) -> Scores:
+        """Score tokens, see `acceptor.core.ports.LanguageModel.forward`.
+
+        Raises:
+            InvalidInputError: wrong shape, dtype, device or tap; on CPU also a token outside the
+                vocabulary, or a slot or position outside the cache.
+        """
+        check_tokens(token_ids, positions, slot_ids, self.vocab_size, self.device)
+        check_integers("taps", taps, 0, self.num_layers)
+        num_reqs, num_tokens = token_ids.shape
+        if num_reqs == 0:
+            empty = torch.empty((0, num_tokens, 1), dtype=self.dtype, device=self.device)
+            logits = empty[:, -1:] if last_only else empty
+            hidden = empty.expand(-1, -1, self.hidden_size)
+            return Scores(logits.expand(-1, -1, self.vocab_size), (hidden,) * len(taps))
+        limit = min(cache.max_len, self.max_model_len)
+        places = Places.of(positions, slot_ids, cache.slot_ids, limit, self.lengths, max_position)
+        with _last_hidden(self.network, wanted=self.num_layers in taps) as last:
+            said = self.network(
+                input_ids=token_ids,
+                position_ids=positions,
+                attention_mask=self._masks(places),
+                past_key_values=StepCache(cache, places),
+                use_cache=True,
+                logits_to_keep=1 if last_only else 0,
+                output_hidden_states=[tap for tap in taps if tap < self.num_layers] or False,
+            )
+        return Scores(
+            said.logits,
+            tuple(last[0] if tap == self.num_layers else said.hidden_states[tap] for tap in taps),
+        )
+
+    def _masks(self, places: Places) -> Tensor | dict[str, Tensor]:
+        """One for each kind of layer, as networks want it that have several kinds."""
+        all_positions = torch.arange(places.num_positions, device=self.device)
+        masks = {}
+        for kind, window in self.windows.items():
+            unseen = places.unseen(all_positions, window)
+            zeros = torch.zeros(unseen.shape, dtype=self.dtype, device=self.device)
+            masks[kind] = zeros.masked_fill_(unseen, -torch.inf)
+        return masks if len(masks) > 1 else next(iter(masks.values()))
+
+
+@contextmanager
+def _last_hidden(network: Any, *, wanted: bool) -> Iterator[list[Tensor]]:
+    """What the final norm is given meanwhile; the library gives away only what it makes of it."""
+    seen: list[Tensor] = []
+    norm = getattr(network.base_model, "norm", None) if wanted else None
+    if wanted and norm is None:
+        raise UnavailableError("taps: expected a model whose final norm is called norm, got none")
+    handle = norm and norm.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    try:
+        yield seen
+    finally:
+        if handle:
+            handle.remove()

@@ -1,0 +1,213 @@
+"""Networks of the transformers library as targets: slots, ragged batches, rollback and taps."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve, frozen
+from torch import Tensor
+from transformers import GPT2Config, LlamaConfig, MambaConfig
+
+from acceptor.adapters.adapter_choice import load_any_model
+from acceptor.adapters.library_model.model import LibraryModel
+from acceptor.app.decoder import Decoder
+from acceptor.app.drafter import Drafter, NoDrafter
+from acceptor.app.model_drafter import ModelDrafter
+from acceptor.backends import load_sampler
+from acceptor.core import (
+    CheckpointError,
+    InvalidInputError,
+    Policy,
+    Probabilistic,
+    Strict,
+    UnavailableError,
+)
+from kit.small_families import FAMILIES, SHAPE, VOCAB_SIZE
+from kit.toy_pair import Letters
+from kit.toy_requests import ask
+
+PROMPTS = ((7, 3, 9, 9, 4, 11, 2), (5,), (8, 2, 30, 41, 6, 5, 3, 20, 10, 4, 12, 33))
+NUM_TOKENS = 16
+
+
+@frozen
+class Family:
+    model: LibraryModel
+    noisy: LibraryModel
+    """Like the model, with an LM head that is a little off."""
+    reference: Any
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request: pytest.FixtureRequest, save: Callable[..., Any]) -> Family:
+    saved = save(FAMILIES[request.param])
+    model, noisy = (load(saved.directory) for _ in range(2))
+    head = noisy.network.get_output_embeddings()
+    with torch.no_grad():
+        head.weight = torch.nn.Parameter(head.weight + 0.05 * torch.randn_like(head.weight))
+    return Family(model, noisy, saved.reference)
+
+
+def load(directory: Path, **settings: Any) -> LibraryModel:
+    model = load_any_model(directory, adapter="transformers", **settings)
+    assert isinstance(model, LibraryModel)
+    return model
+
+
+def decoder(family: Family, policy: Policy, num_spec_tokens: int) -> Decoder:
+    sampler, drafter = load_sampler("reference"), NoDrafter()
+    made: Drafter[Any] = drafter
+    if num_spec_tokens:
+        made = ModelDrafter(
+            model=family.noisy, sampler=sampler, policy=policy, num_spec_tokens=num_spec_tokens
+        )
+    return Decoder(
+        target=family.model,
+        drafter=made,
+        sampler=sampler,
+        policy=policy,
+        eos_token_ids=frozenset(),
+        new_detokenizer=Letters,
+    )
+
+
+def tokens(decoder: Decoder, prompts: Sequence[Sequence[int]], **recipe: Any) -> list[Any]:
+    requests = [
+        ask(*prompt, seed=seed, max_tokens=NUM_TOKENS, **recipe)
+        for seed, prompt in enumerate(prompts)
+    ]
+    return [(one.token_ids, one.statistics) for one in decoder.generate(requests)]
+
+
+def test_greedy_drafting_equals_generate(family: Family) -> None:
+    found = tokens(decoder(family, Probabilistic(), 4), PROMPTS, temperature=0)
+    assert any(figures.num_accepted_tokens < figures.num_draft_tokens for _, figures in found)
+    for prompt, (token_ids, _) in zip(PROMPTS, found, strict=True):
+        with torch.inference_mode():
+            expected = family.reference.generate(
+                torch.tensor([prompt]),
+                attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
+                do_sample=False,
+                max_new_tokens=NUM_TOKENS,
+                min_new_tokens=NUM_TOKENS,
+                eos_token_id=None,
+            )
+        assert list(token_ids) == expected[0, len(prompt) :].tolist()
+
+
+def test_strict_equals_plain_and_a_batch_its_requests(family: Family) -> None:
+    drafting = decoder(family, Strict(), 4)
+    together = tokens(drafting, PROMPTS, temperature=0.9)
+    assert any(figures.num_accepted_tokens < figures.num_draft_tokens for _, figures in together)
+    plain = tokens(evolve(drafting, drafter=NoDrafter()), PROMPTS, temperature=0.9)
+    assert [ids for ids, _ in together] == [ids for ids, _ in plain]
+    requests = [
+        ask(*p, seed=i, max_tokens=NUM_TOKENS, temperature=0.9) for i, p in enumerate(PROMPTS)
+    ]
+    alone = [drafting.generate([request])[0] for request in requests]
+    assert [ids for ids, _ in together] == [one.token_ids for one in alone]
+
+
+def test_taps_in_chunks_are_what_the_library_shows(family: Family) -> None:
+    token_ids = torch.randint(VOCAB_SIZE, (2, 24), generator=torch.Generator().manual_seed(3))
+    with torch.inference_mode():
+        said = family.reference(token_ids, output_hidden_states=True)
+    model, cache, slots = family.model, family.model.new_cache(3, 24), torch.tensor([2, 0])
+    parts = [
+        model.forward(token_ids[:, :16], places(0, 16), cache, slots, taps=(0, 2, 4)),
+        # Rejected, and written over.
+        model.forward(token_ids[:, :8] * 0, places(16, 24), cache, slots),
+        model.forward(token_ids[:, 16:], places(16, 24), cache, slots, taps=(0, 2, 4)),
+    ]
+    first, middle, last = (
+        torch.cat((one, other), 1)
+        for one, other in zip(parts[0].hidden, parts[2].hidden, strict=True)
+    )
+    logits = torch.cat((parts[0].logits, parts[2].logits), 1)
+    norm = model.network.base_model.norm
+    for got, expected in (
+        (logits, said.logits),
+        (first, said.hidden_states[0]),
+        (middle, said.hidden_states[2]),
+        (norm(last), said.hidden_states[4]),
+    ):
+        torch.testing.assert_close(got, expected, atol=2e-5, rtol=0)
+
+
+def places(first: int, last: int) -> Tensor:
+    return torch.arange(first, last).expand(2, -1).contiguous()
+
+
+@pytest.fixture(scope="module")
+def llama(save: Callable[..., Any]) -> Path:
+    directory: Path = save(LlamaConfig(**SHAPE)).directory
+    return directory
+
+
+def test_auto_takes_the_own_decoder_where_it_knows_the_family(
+    llama: Path, save: Callable[..., Any]
+) -> None:
+    assert load_any_model(llama).forward_name == "torch"
+    assert load(llama).forward_name == "transformers"
+    assert load_any_model(save(FAMILIES["gpt-oss"]).directory).forward_name == "transformers"
+
+
+def test_slots_are_forgotten_and_empty_batches_scored(llama: Path) -> None:
+    model = load(llama, max_model_len=16)
+    cache = model.new_cache(2, 16)
+    for keys, values in cache.layers.values():
+        keys.fill_(torch.nan)
+        values.fill_(torch.nan)
+    model.clear(cache, [1])
+    scores = model.forward(torch.tensor([[3]]), torch.tensor([[2]]), cache, torch.tensor([1]))
+    assert scores.logits.isfinite().all()
+    nothing = torch.empty((0, 2), dtype=torch.int64)
+    scores = model.forward(nothing, nothing, cache, torch.tensor([], dtype=torch.int64), taps=(1,))
+    assert scores.logits.shape == (0, 2, VOCAB_SIZE)
+    assert scores.hidden[0].shape == (0, 2, SHAPE["hidden_size"])
+    assert model.eos_token_ids == (1,)
+
+
+def test_it_refuses_what_it_cannot_serve(llama: Path, save: Callable[..., Any]) -> None:
+    with pytest.raises(InvalidInputError, match="adapter: expected auto or own or transformers"):
+        load_any_model(llama, adapter="jax")
+    with pytest.raises(UnavailableError, match="forward triton: expected the adapter own"):
+        load(llama, forward="triton")
+    with pytest.raises(InvalidInputError, match="max_model_len"):
+        load(llama, max_model_len=129)
+    small = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 1}
+    with pytest.raises(CheckpointError, match="layer_types: expected full_attention or sliding"):
+        load(save(MambaConfig(**small, state_size=4)).directory)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_hidden_layers": 5}, "expected a tensor that fits, got missing ones"),
+        ({"intermediate_size": 44}, "expected a causal language model that transformers loads"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "expected none or mxfp4, got gptq"),
+        ({"model_type": "unheard"}, "expected a causal language model that transformers loads"),
+    ],
+)
+def test_a_damaged_checkpoint(
+    checkpoint: Path, edit_json: Callable[..., None], changes: dict[str, Any], said: str
+) -> None:
+    edit_json(checkpoint / "config.json", **changes)
+    with pytest.raises(CheckpointError, match=said) as error:
+        load(checkpoint)
+    assert "\n" not in str(error.value)
+
+
+def test_a_network_that_keeps_its_norm_elsewhere_gives_no_last_tap(
+    save: Callable[..., Any],
+) -> None:
+    config = GPT2Config(
+        vocab_size=61, n_embd=16, n_layer=1, n_head=2, n_positions=32, eos_token_id=1
+    )
+    model = load(save(config).directory)
+    place, cache = torch.tensor([[0]]), model.new_cache(1, 8)
+    assert model.forward(place, place, cache, taps=(0,)).hidden[0].shape == (1, 1, 16)
+    with pytest.raises(UnavailableError, match="final norm"):
+        model.forward(place, place, cache, taps=(1,))
