@@ -134,7 +134,7 @@ def test_weights_that_do_not_fit_end_in_one_line(
     def load(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(wiring, "load_model", load)
+    monkeypatch.setattr(wiring, "load_any_model", load)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0, 79 * 2**30))
     with pytest.raises(OutOfMemoryError, match=got) as caught:
         wire(Config(models=ModelsConfig(device="cuda")))
