@@ -109,25 +109,24 @@ def _judge_logprobs(
 def _judge_order(
     want: RowLogprobs, ids: list[int], values: list[float], place: tuple[int, int]
 ) -> Iterator[Difference]:
-    order = want.most_likely
     for token_id, value in zip(ids, values, strict=True):
         if not want.is_close(token_id, value):
             expected = f"{token_id} with {want.values[token_id]}"
             yield Difference(*place, "top logprob", expected, f"{token_id} with {value}")
             return
-    if ids == order[: len(ids)]:
-        return
-    # A token that a filter keeps or cuts by a hair moves all later ones by a rank.
     certain = [token_id for token_id in ids if not want.doubted[token_id]]
-    due = [token_id for token_id in order if not want.doubted[token_id]]
-    pairs = zip(certain, due, strict=False)
-    swapped = [pair for pair in pairs if pair[0] != pair[1] and not want.are_level(*pair)]
-    if not swapped and len(certain) == len(ids):
-        return
+    swaps = []
+    for order in (want.most_likely, want.largest):
+        # A token that a filter keeps or cuts by a hair moves all later ones by a rank.
+        due = [token_id for token_id in order if not want.doubted[token_id]]
+        if ids in (order[: len(ids)], due[: len(ids)]):
+            return
+        swaps.append([pair for pair in zip(certain, due, strict=False) if pair[0] != pair[1]])
+    swapped = min(swaps, key=len)
     gaps = [want.gap(*pair) for pair in swapped]
     bounds = [min(want.tolerance(token_id) for token_id in pair) for pair in swapped]
     excused = all(0 < g < np.inf and g <= most for g, most in zip(gaps, bounds, strict=True))
-    expected, gap = str(order[: len(ids)]), max(gaps, default=0.0)
+    expected, gap = str(want.most_likely[: len(ids)]), max(gaps, default=0.0)
     yield Difference(*place, LOGPROB_ORDER, expected, str(ids), gap, excused=excused)
 
 

@@ -106,6 +106,22 @@ def test_what_a_filter_cuts_by_a_hair_may_be_among_the_most_likely(
     assert (difference.decision, difference.excused) == ("logprob order", excused)
 
 
+@pytest.mark.parametrize(
+    ("order", "is_right"), [((0, 1, 2), True), ((1, 2, 0), True), ((2, 1, 0), False)]
+)
+def test_different_logits_of_one_weight_may_stand_in_their_order_or_by_id(
+    order: tuple[int, ...], is_right: bool
+) -> None:
+    logits = torch.tensor([[1e-30, 2e-30, 2e-30]])
+    batch = SampleBatch(logits=logits, positions=torch.tensor([POSITION]))
+    params = SamplingTensors.stack([SamplingParams(seed=SEED, logprobs=3)])
+    output = ReferenceSampler().sample(batch, params)
+    assert output.logprobs is not None
+    told = evolve(output.logprobs, top_token_ids=torch.tensor([[order]]))
+    findings = judge_sample(batch, params, evolve(output, logprobs=told))
+    assert (not findings.unexplained) == is_right
+
+
 def zeros(size: int) -> Tensor:
     return torch.zeros(size, dtype=torch.int32)
 

@@ -43,6 +43,17 @@ class RowLogprobs:
         order: list[int] = np.argsort(-self.values, kind="stable").tolist()
         return order
 
+    @property
+    def largest(self) -> list[int]:
+        """Token ids, among equals those with larger logits first, which weigh the same in float.
+
+        Tokens that a filter cut have no order but their ids'.
+        """
+        cut = self.is_filtered & (self.values == -np.inf)
+        ranks = np.where(cut, 0.0, -self.logits)
+        order: list[int] = np.lexsort((ranks, -self.values)).tolist()
+        return order
+
     def is_close(self, token_id: int, value: float) -> bool:
         """Whether a float32 logprob of a token may be this one."""
         with np.errstate(over="ignore"):
@@ -55,18 +66,6 @@ class RowLogprobs:
         if (values == -np.inf).all():
             return float("inf") if self.doubted[[token_id, other]].any() else 0.0
         return abs(float(values[0] - values[1]))
-
-    def are_level(self, token_id: int, other: int) -> bool:
-        """Whether either may come first: different logits of one weight that no filter cut.
-
-        Where a row spans more than float32 can, several weigh nothing.
-        """
-        pair = [token_id, other]
-        if np.isfinite(self.values[pair]).all():
-            differ = self.logits[token_id] != self.logits[other]
-        else:
-            differ = not self.is_filtered
-        return bool(differ and self.gap(*pair) == 0)
 
     def tolerance(self, token_id: int) -> float:
         """How far off a float32 logprob may be."""
