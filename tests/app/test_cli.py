@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from acceptor.app import commands
 from acceptor.backends import BACKENDS
 from acceptor.core import POLICIES
 
@@ -144,7 +143,7 @@ def test_text_in_brackets_is_printed_as_it_is(
     acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lacking = evolve(BACKENDS["triton"], requires=("no_such_module",))
-    monkeypatch.setattr(commands, "BACKENDS", {"triton": lacking})
+    monkeypatch.setattr("acceptor.app.commands.BACKENDS", {"triton": lacking})
     assert "pip install 'acceptor[triton]'" in " ".join(acceptor("backends")[1].split())
     _, out, _ = acceptor("generate", "--prompt", "[/x] :dog:", "--max-tokens", "1")
     assert out.startswith("[/x] :dog:")
