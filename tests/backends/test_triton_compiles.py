@@ -83,7 +83,7 @@ assert compiled == kernels, compiled ^ kernels
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", ["80", "90", "100"])
+@pytest.mark.parametrize("capability", ["80", "100"])  # an H200 compiles for 9.0 in its own suite
 def test_kernels_compile_for(capability: str, tmp_path: object) -> None:
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
     environment.pop("TRITON_INTERPRET", None)
