@@ -33,7 +33,7 @@ from .policies import (
 from .ports import LanguageModel, Sampler
 from .randomness import Level, Stream
 from .sampling_params import LogprobsMode, Recipe, SamplingParams
-from .sampling_tensors import SamplingTensors
+from .sampling_tensors import RecipeTensors, SamplingTensors
 from .scores import Scores
 from .statistics import AcceptanceStatistics
 from .token_counts import TokenCounts
@@ -57,6 +57,7 @@ __all__ = [
     "Policy",
     "Probabilistic",
     "Recipe",
+    "RecipeTensors",
     "RelaxedTopN",
     "Rule",
     "SampleBatch",

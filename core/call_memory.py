@@ -9,6 +9,7 @@ from torch import Tensor
 from .batch import SampleBatch, VerifyBatch
 from .checks import check_contiguous, check_integer, check_tensor
 from .errors import InvalidInputError
+from .fit import check_params, check_policy
 from .output import Logprobs, SampleOutput, VerifyOutput
 from .policies import Policy, reports_total_variation
 from .sampling_tensors import SamplingTensors
@@ -99,10 +100,13 @@ def check_workspace(workspace: Tensor, size: int, device: torch.device) -> None:
 
 
 def _verify_forms_of(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Forms:
+    check_params(params)
+    check_policy(policy)
     return verify_forms(batch.num_reqs, batch.max_spec_len, params.num_logprobs, policy)
 
 
 def _sample_forms_of(batch: SampleBatch, params: SamplingTensors) -> Forms:
+    check_params(params)
     return sample_forms(batch.num_reqs, params.num_logprobs if batch.draft_index is None else None)
 
 

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +14,15 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int32, torch.int64)
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
+
+
+def plain_number(value: Any) -> Any:
+    """Python's int or float for any library's integer or real number; all else as it is."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
 def check_number(

@@ -6,8 +6,23 @@ from .errors import InvalidInputError
 from .sampling_tensors import SamplingTensors
 
 
+def check_params(params: object) -> None:
+    """Raise `InvalidInputError` unless these are parameters of a batch."""
+    if not isinstance(params, SamplingTensors):
+        got = type(params).__name__
+        raise InvalidInputError(f"params: expected SamplingTensors.stack([…]), got {got}")
+
+
+def check_policy(policy: object) -> None:
+    """Raise `InvalidInputError` unless this is an instance of a policy, not its class or name."""
+    if isinstance(policy, type) or not hasattr(policy, "rule"):
+        got = policy.__name__ if isinstance(policy, type) else repr(policy)
+        raise InvalidInputError(f"policy: expected one such as Probabilistic(), got {got}")
+
+
 def check_verify_fits(batch: VerifyBatch, params: SamplingTensors) -> None:
     """Raise `InvalidInputError` unless the parameters are for this batch."""
+    check_params(params)
     check_tensor(
         "params.seeds",
         params.seeds,
@@ -21,6 +36,7 @@ def check_verify_fits(batch: VerifyBatch, params: SamplingTensors) -> None:
 
 def check_sample_fits(batch: SampleBatch, params: SamplingTensors) -> None:
     """Raise `InvalidInputError` unless the parameters are for this batch."""
+    check_params(params)
     check_tensor(
         "params.seeds",
         params.seeds,

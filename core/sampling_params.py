@@ -10,7 +10,7 @@ from enum import Enum
 
 from attrs import evolve, field, fields_dict, frozen
 
-from .checks import MAX_INT32, MAX_INT64, check_float32, check_integer, check_number
+from .checks import MAX_INT32, MAX_INT64, check_float32, check_integer, check_number, plain_number
 from .errors import InvalidInputError
 
 MAX_SEED = 2**64 - 1
@@ -48,10 +48,10 @@ class Recipe:
         InvalidInputError: a value is out of its range.
     """
 
-    temperature: float = 1.0
-    min_p: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
+    temperature: float = field(default=1.0, converter=plain_number)
+    min_p: float = field(default=0.0, converter=plain_number)
+    top_k: int = field(default=0, converter=plain_number)
+    top_p: float = field(default=1.0, converter=plain_number)
 
     def __attrs_post_init__(self) -> None:
         check_float32("temperature", self.temperature, 0, MAX_TEMPERATURE)
@@ -72,7 +72,8 @@ class Recipe:
 
 def _as_pairs(bias: Mapping[int, float] | Iterable[tuple[int, float]]) -> LogitBias:
     try:
-        return tuple(sorted(dict(bias).items()))
+        pairs = dict(bias).items()
+        return tuple(sorted((plain_number(token), plain_number(value)) for token, value in pairs))
     except (TypeError, ValueError):
         raise InvalidInputError(
             f"logit_bias: expected a mapping from token ids to numbers, got {bias!r}"
@@ -105,11 +106,11 @@ class SamplingParams(Recipe):
     """
 
     logit_bias: LogitBias = field(default=(), converter=_as_pairs)
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    seed: int | None = None
-    logprobs: int | None = None
+    repetition_penalty: float = field(default=1.0, converter=plain_number)
+    presence_penalty: float = field(default=0.0, converter=plain_number)
+    frequency_penalty: float = field(default=0.0, converter=plain_number)
+    seed: int | None = field(default=None, converter=plain_number)
+    logprobs: int | None = field(default=None, converter=plain_number)
     logprobs_mode: LogprobsMode = LogprobsMode.RAW
     draft: Recipe | None = None
 

@@ -1,6 +1,6 @@
 """A batch that cannot be right is refused by name, and no value is ever read to find out."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,14 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from acceptor.backends import load_sampler
 from acceptor.core import (
     InvalidInputError,
     SampleBatch,
     SamplingParams,
     SamplingTensors,
     Stream,
+    Strict,
     TokenCounts,
     VerifyBatch,
+    empty_sample_output,
+    empty_verify_output,
 )
 from acceptor.core.fit import check_sample_fits, check_verify_fits
 from kit.operators import OperatorLog
@@ -113,6 +117,30 @@ def test_a_good_batch_is_built_without_reading_it(device: torch.device) -> None:
     sample = SampleBatch(**sample_tensors(device))
     assert sample.num_reqs == 3
     check_sample_fits(sample, params)
+
+
+@pytest.mark.parametrize("policy", [Strict, "strict", None])
+def test_a_policy_is_an_instance(policy: Any, device: torch.device) -> None:
+    batch = VerifyBatch(**verify_tensors(device))
+    params = SamplingTensors.stack([SamplingParams(seed=1)] * NUM_REQS, device)
+    with pytest.raises(InvalidInputError, match=r"^policy: expected one such as .*, got "):
+        load_sampler("reference").verify(batch, params, policy)
+    with pytest.raises(InvalidInputError, match=r"^policy: expected one such as .*, got "):
+        empty_verify_output(batch, params, policy)
+
+
+def test_parameters_are_stacked(device: torch.device) -> None:
+    params: Any = [SamplingParams(seed=1)] * NUM_REQS
+    batch, sample = VerifyBatch(**verify_tensors(device)), SampleBatch(**sample_tensors(device))
+    calls: list[Callable[[], object]] = [
+        lambda: load_sampler("reference").verify(batch, params, Strict()),
+        lambda: load_sampler("reference").sample(sample, params),
+        lambda: empty_verify_output(batch, params, Strict()),
+        lambda: empty_sample_output(sample, params),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInputError, match=r"^params: expected SamplingTensors.*got list"):
+            call()
 
 
 def both_kinds(verify: Iterable[Any], sample: Iterable[Any]) -> list[tuple[Any, Any, Any]]:

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from attrs import asdict, evolve
 from attrs.exceptions import FrozenInstanceError
@@ -86,6 +87,18 @@ def test_the_ends_of_every_range_are_allowed(values: dict[str, Any]) -> None:
 
 
 MIXES = every_mix(100, 50)
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.uint8])
+def test_numbers_of_numpy_are_numbers(integer: type) -> None:
+    given = {"temperature": np.float32(0.5), "top_k": integer(7), "seed": integer(9)}
+    params = SamplingParams(**given, logprobs=integer(2), logit_bias={integer(3): integer(1)})
+    assert params == SamplingParams(
+        temperature=0.5, top_k=7, seed=9, logprobs=2, logit_bias={3: 1.0}
+    )
+    assert {type(params.top_k), type(params.seed), type(params.logit_bias[0][0])} == {int}
+    with pytest.raises(InvalidInputError, match="top_k"):
+        SamplingParams(top_k=np.float64(7))
 
 
 def test_requests_are_values() -> None:

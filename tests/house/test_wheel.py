@@ -9,6 +9,8 @@ from zipfile import ZipFile
 
 import pytest
 
+import acceptor
+
 Listing = set[str]
 
 
@@ -28,6 +30,10 @@ def wheel(
     (path,) = target.glob("*.whl")
     assert path.name.startswith(f"acceptor-{pyproject['project']['version']}-py3-none-any")
     return set(ZipFile(path).namelist())
+
+
+def test_the_package_knows_its_version(pyproject: dict[str, Any]) -> None:
+    assert acceptor.__version__ == pyproject["project"]["version"]
 
 
 def test_a_wheel_installs_one_package(wheel: Listing) -> None:
