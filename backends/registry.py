@@ -12,6 +12,7 @@ from attrs import frozen
 
 from ..core.errors import UnavailableError
 from ..core.ports import Sampler
+from .checked import CheckedSampler
 
 
 @frozen
@@ -70,8 +71,12 @@ BACKENDS: Mapping[str, Backend] = MappingProxyType(
 )
 
 
-def load_sampler(name: str) -> Sampler:
+def load_sampler(name: str, *, checked: bool = False) -> Sampler:
     """Import a backend and make its sampler.
+
+    Args:
+        name: one of `BACKENDS`.
+        checked: look at the values of every call, to find mistakes; this waits for the device.
 
     Raises:
         UnavailableError: the name is unknown, or something the backend needs is missing.
@@ -85,4 +90,4 @@ def load_sampler(name: str) -> Sampler:
         )
     module, class_name = backend.factory.split(":")
     sampler: Sampler = getattr(import_module(module, __package__), class_name)()
-    return sampler
+    return CheckedSampler(sampler) if checked else sampler

@@ -1,0 +1,146 @@
+"""A sampler that reads what it is given, to find the mistakes of an embedding.
+
+Batches check shapes only, because reading a value waits for the device. This waits in every call.
+"""
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ..core.batch import SampleBatch, VerifyBatch
+from ..core.errors import InvalidInputError
+from ..core.output import SampleOutput, VerifyOutput
+from ..core.policies import Policy
+from ..core.ports import Sampler
+from ..core.sampling_tensors import SamplingTensors
+
+_SUM_TOLERANCE = 1e-2
+"""How far from 1 probabilities in bfloat16 may sum up."""
+
+
+@frozen(eq=False)
+class CheckedSampler:
+    """A `Sampler` that hands calls on to another one after a look at their values.
+
+    Attributes:
+        sampler: who does the work.
+
+    Raises:
+        InvalidInputError: rows, slots, positions, ids or an id map leave their range, or logits are
+            probabilities.
+    """
+
+    sampler: Sampler
+
+    def verify(
+        self,
+        batch: VerifyBatch,
+        params: SamplingTensors,
+        policy: Policy,
+        *,
+        out: VerifyOutput | None = None,
+        workspace: Tensor | None = None,
+    ) -> VerifyOutput:
+        """See `Sampler.verify`."""
+        check_verify_values(batch, params)
+        return self.sampler.verify(batch, params, policy, out=out, workspace=workspace)
+
+    def sample(
+        self,
+        batch: SampleBatch,
+        params: SamplingTensors,
+        *,
+        out: SampleOutput | None = None,
+        workspace: Tensor | None = None,
+    ) -> SampleOutput:
+        """See `Sampler.sample`."""
+        check_sample_values(batch, params)
+        return self.sampler.sample(batch, params, out=out, workspace=workspace)
+
+    def verify_workspace_size(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
+    ) -> int:
+        """See `Sampler.verify_workspace_size`."""
+        return self.sampler.verify_workspace_size(batch, params, policy)
+
+    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
+        """See `Sampler.sample_workspace_size`."""
+        return self.sampler.sample_workspace_size(batch, params)
+
+
+def check_verify_values(batch: VerifyBatch, params: SamplingTensors) -> None:
+    """Raise `InvalidInputError` about the first value of a verification that cannot be right."""
+    _check_rows(batch)
+    _check_range("positions", batch.positions, 0)
+    _check_logits("target_logits", batch.target_logits)
+    _check_bias(params, batch.vocab_size)
+    slots = _slots(batch.slot_ids, batch.num_reqs, batch.target_logits.device)
+    if batch.token_counts is not None:
+        _check_range("slot_ids", slots, 0, len(batch.token_counts.prompt_mask))
+    if batch.draft_logits is not None:
+        _check_range("slot_ids", slots, 0, len(batch.draft_logits))
+        _check_id_map(batch.draft_to_target, batch.vocab_size)
+        for request, num_rows in enumerate(batch.cu_num_logits.diff().tolist()):
+            rows = batch.draft_logits[slots[request], : max(num_rows - 1, 0)]
+            _check_logits("draft_logits", rows)
+
+
+def check_sample_values(batch: SampleBatch, params: SamplingTensors) -> None:
+    """Raise `InvalidInputError` about the first value of a draw that cannot be right."""
+    _check_range("positions", batch.positions, 0)
+    _check_logits("logits", batch.logits)
+    _check_bias(params, batch.target_vocab_size or batch.logits.shape[1])
+    _check_id_map(batch.draft_to_target, batch.target_vocab_size or 0)
+    if batch.token_counts is not None:
+        slots = _slots(batch.slot_ids, batch.num_reqs, batch.logits.device)
+        _check_range("slot_ids", slots, 0, len(batch.token_counts.prompt_mask))
+
+
+def _slots(slot_ids: Tensor | None, num_reqs: int, device: torch.device) -> Tensor:
+    return torch.arange(num_reqs, device=device) if slot_ids is None else slot_ids
+
+
+def _check_rows(batch: VerifyBatch) -> None:
+    starts = batch.cu_num_logits.tolist()
+    if starts[0] != 0 or starts[-1] > len(batch.target_logits):
+        raise InvalidInputError(
+            f"cu_num_logits: expected 0 first and at most {len(batch.target_logits)} last, "
+            f"got {starts[0]} and {starts[-1]}"
+        )
+    _check_range("num_logits of a request", batch.cu_num_logits.diff(), 0, batch.max_spec_len + 2)
+
+
+def _check_range(name: str, values: Tensor, low: int, end: int | None = None) -> None:
+    """Low is allowed, the end is not."""
+    wrong = values < low if end is None else (values < low) | (values >= end)
+    if bool(wrong.any()):
+        interval = f"at least {low}" if end is None else f"in [{low}, {end - 1}]"
+        raise InvalidInputError(
+            f"{name}: expected integers {interval}, got {int(values[wrong][0])}"
+        )
+
+
+def _check_bias(params: SamplingTensors, vocab_size: int) -> None:
+    if params.bias is not None:
+        _check_range("logit_bias: token id", params.bias.token_ids, -1, vocab_size)
+
+
+def _check_id_map(id_map: Tensor | None, vocab_size: int) -> None:
+    if id_map is None:
+        return
+    _check_range("draft_to_target", id_map, 0, vocab_size)
+    ids, counts = id_map.unique(return_counts=True)
+    if bool((counts > 1).any()):
+        raise InvalidInputError(
+            "draft_to_target: expected each target id once, not offsets, "
+            f"got {int(ids[counts > 1][0])} {int(counts.max())} times"
+        )
+
+
+def _check_logits(name: str, rows: Tensor) -> None:
+    if rows.numel() == 0:
+        return
+    values = rows.float()
+    bounded = (values >= 0).all(-1) & (values <= 1).all(-1)
+    if bool((bounded & ((values.sum(-1) - 1).abs() <= _SUM_TOLERANCE)).any()):
+        raise InvalidInputError(f"{name}: expected raw logits, got probabilities; take their log")

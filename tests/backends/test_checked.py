@@ -1,0 +1,95 @@
+"""A checked sampler names the value that an embedding got wrong."""
+
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+
+from acceptor.backends import load_sampler
+from acceptor.core import (
+    InvalidInputError,
+    Probabilistic,
+    SampleBatch,
+    SamplingParams,
+    SamplingTensors,
+    TokenCounts,
+    VerifyBatch,
+)
+
+VOCAB_SIZE, DRAFT_VOCAB_SIZE = 12, 5
+CHECKED, PLAIN = load_sampler("reference", checked=True), load_sampler("reference")
+
+
+def batch() -> VerifyBatch:
+    generator = torch.Generator().manual_seed(5)
+    return VerifyBatch(
+        target_logits=torch.randn(5, VOCAB_SIZE, generator=generator),
+        cu_num_logits=torch.tensor([0, 3, 5]),
+        draft_token_ids=torch.tensor([[2, 4], [6, -1]]),
+        positions=torch.tensor([4, 9]),
+        draft_logits=torch.randn(3, 2, DRAFT_VOCAB_SIZE, generator=generator),
+        slot_ids=torch.tensor([2, 0]),
+        draft_to_target=torch.arange(DRAFT_VOCAB_SIZE) * 2,
+    )
+
+
+def params(**wishes: Any) -> SamplingTensors:
+    return SamplingTensors.stack([SamplingParams(seed=seed, **wishes) for seed in (1, 2)])
+
+
+def test_what_is_right_is_handed_on() -> None:
+    wanted = PLAIN.verify(batch(), params(), Probabilistic())
+    got = CHECKED.verify(batch(), params(), Probabilistic())
+    assert torch.equal(got.token_ids, wanted.token_ids)
+    assert CHECKED.verify_workspace_size(batch(), params(), Probabilistic()) == 0
+    draw = SampleBatch(logits=torch.zeros(2, 3), positions=torch.tensor([1, 2]))
+    assert torch.equal(
+        CHECKED.sample(draw, params()).token_ids, PLAIN.sample(draw, params()).token_ids
+    )
+    assert CHECKED.sample_workspace_size(draw, params()) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("cu_num_logits", [1, 3, 5], "cu_num_logits: expected 0 first"),
+        ("cu_num_logits", [0, 3, 6], "cu_num_logits: expected 0 first and at most 5 last"),
+        ("cu_num_logits", [0, 4, 5], r"num_logits of a request: expected integers in \[0, 3\]"),
+        ("cu_num_logits", [0, 3, 2], "num_logits of a request: .*, got -1"),
+        ("positions", [4, -1], "positions: expected integers at least 0, got -1"),
+        ("slot_ids", [2, 3], r"slot_ids: expected integers in \[0, 2\], got 3"),
+        ("slot_ids", [-1, 0], r"slot_ids: expected integers in \[0, 2\], got -1"),
+        ("draft_to_target", [0, 1, 2, 3, 12], r"draft_to_target: .* in \[0, 11\], got 12"),
+        ("draft_to_target", [0, 0, 1, 1, 3], "draft_to_target: .* not offsets, got 0 2 times"),
+    ],
+)
+def test_a_wrong_value_is_named(name: str, value: list[int], message: str) -> None:
+    given: dict[str, Any] = {name: torch.tensor(value)}
+    wrong = evolve(batch(), **given)
+    with pytest.raises(InvalidInputError, match=f"^{message}"):
+        CHECKED.verify(wrong, params(), Probabilistic())
+
+
+@pytest.mark.parametrize("name", ["target_logits", "draft_logits"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_probabilities_are_no_logits(name: str, dtype: torch.dtype) -> None:
+    wrong = evolve(batch(), **{name: getattr(batch(), name).softmax(-1).to(dtype)})
+    with pytest.raises(InvalidInputError, match=f"^{name}: expected raw logits"):
+        CHECKED.verify(wrong, params(), Probabilistic())
+
+
+def test_a_bias_of_no_token_and_a_slot_without_counts() -> None:
+    with pytest.raises(InvalidInputError, match=r"^logit_bias: token id: .*, got 12"):
+        CHECKED.verify(batch(), params(logit_bias={12: 1.0}), Probabilistic())
+    counted = evolve(batch(), token_counts=TokenCounts.empty(2, VOCAB_SIZE))
+    with pytest.raises(InvalidInputError, match=r"^slot_ids: expected integers in \[0, 1\], got 2"):
+        CHECKED.verify(counted, params(presence_penalty=1.0), Probabilistic())
+
+
+def test_a_draw_is_looked_at_too() -> None:
+    draw = SampleBatch(logits=torch.zeros(2, 3), positions=torch.tensor([1, 2]))
+    with pytest.raises(InvalidInputError, match=r"^logits: expected raw logits"):
+        CHECKED.sample(evolve(draw, logits=torch.full((2, 4), 0.25)), params())
+    with pytest.raises(InvalidInputError, match=r"^positions"):
+        CHECKED.sample(evolve(draw, positions=torch.tensor([1, -2])), params())
