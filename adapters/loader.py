@@ -7,10 +7,9 @@ from pathlib import Path
 
 import torch
 
-from ..core.checks import FLOATS, check_integer
-from ..core.errors import InvalidInputError, UnavailableError
+from ..core.checks import FLOATS, check_integer, known_device
+from ..core.errors import InvalidInputError
 from .checkpoint import FLOAT_DTYPES, Checkpoint
-from .error_text import one_line
 from .forward_choice import check_forward
 from .hub import find_directory
 from .language_model import TransformerModel
@@ -69,13 +68,7 @@ def check_device(device: torch.device | str) -> torch.device:
         InvalidInputError: it is neither the CPU nor a CUDA device.
         UnavailableError: there is no such CUDA device.
     """
-    try:
-        device = torch.device(device)
-    except RuntimeError as error:
-        raise InvalidInputError(f"device: expected cpu or cuda, got {one_line(error)}") from None
+    device = known_device(device)
     if device.type not in ("cpu", "cuda"):
         raise InvalidInputError(f"device: expected cpu or cuda, got {device}")
-    count = torch.cuda.device_count() if device.type == "cuda" else 1
-    if (device.index or 0) >= count:
-        raise UnavailableError(f"device: expected one of {count} CUDA devices, got {device}")
     return device

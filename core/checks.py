@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .errors import InvalidInputError
+from .errors import InvalidInputError, UnavailableError
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int32, torch.int64)
@@ -71,7 +71,25 @@ def check_integers(name: str, values: Sequence[object], low: int, high: float = 
     ):
         return
     for value in values:
-        check_integer(name, value, low, high)
+        check_integer(name, plain_number(value), low, high)
+
+
+def known_device(name: torch.device | str) -> torch.device:
+    """The device of this name.
+
+    Raises:
+        InvalidInputError: PyTorch knows no such name.
+        UnavailableError: there is no such CUDA device.
+    """
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidInputError(f"device: expected cpu or cuda, got {name!r}: {reason}") from None
+    count = torch.cuda.device_count() if device.type == "cuda" else 1
+    if (device.index or 0) >= count:
+        raise UnavailableError(f"device: expected one of {count} CUDA devices, got {device}")
+    return device
 
 
 def check_tensor(

@@ -11,7 +11,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from .checks import check_contiguous
+from .checks import check_contiguous, known_device
 from .errors import InvalidInputError
 from .sampling_params import LogprobsMode, Recipe, SamplingParams
 
@@ -143,9 +143,10 @@ class SamplingTensors:
         """The parameters of a batch, in its order.
 
         Raises:
-            InvalidInputError: a request has no seed.
+            InvalidInputError: a request has no seed, or PyTorch knows no such device.
+            UnavailableError: there is no such CUDA device.
         """
-        device = torch.device(device)
+        device = known_device(device)
         wanted = [p.logprobs for p in params if p.logprobs is not None]
         return cls(
             seeds=_integers([_signed_seed(i, p) for i, p in enumerate(params)], device),

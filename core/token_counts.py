@@ -9,7 +9,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from .checks import check_contiguous, check_tensor
+from .checks import check_contiguous, check_integer, check_integers, check_tensor, known_device
 
 
 @frozen(eq=False)
@@ -42,14 +42,27 @@ class TokenCounts:
     def empty(
         cls, num_slots: int, vocab_size: int, device: torch.device | str = "cpu"
     ) -> "TokenCounts":
-        """Counts of requests that have seen nothing."""
+        """Counts of requests that have seen nothing.
+
+        Raises:
+            InvalidInputError: PyTorch knows no such device.
+            UnavailableError: there is no such CUDA device.
+        """
+        device = known_device(device)
         return cls(
             prompt_mask=torch.zeros(num_slots, vocab_size, dtype=torch.bool, device=device),
             output_counts=torch.zeros(num_slots, vocab_size, dtype=torch.int32, device=device),
         )
 
     def start(self, slot_id: int, prompt_token_ids: Sequence[int]) -> None:
-        """Forget what the slot held and enter a new request's prompt."""
+        """Forget what the slot held and enter a new request's prompt.
+
+        Raises:
+            InvalidInputError: there is no such slot, or a token is outside the vocabulary.
+        """
+        num_slots, vocab_size = self.prompt_mask.shape
+        check_integer("slot_id", slot_id, 0, num_slots - 1)
+        check_integers("prompt_token_ids", prompt_token_ids, 0, vocab_size - 1)
         self.prompt_mask[slot_id] = False
         self.prompt_mask[slot_id, list(prompt_token_ids)] = True
         self.output_counts[slot_id] = 0

@@ -1,11 +1,20 @@
 """What penalties count: entered by slot, counted once each."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acceptor.core import InvalidInputError, TokenCounts
+from acceptor.core import (
+    InvalidInputError,
+    SamplingParams,
+    SamplingTensors,
+    TokenCounts,
+    UnavailableError,
+)
 
 
 def test_a_slot_starts_with_its_prompt_and_forgets_the_last_request() -> None:
@@ -18,6 +27,37 @@ def test_a_slot_starts_with_its_prompt_and_forgets_the_last_request() -> None:
     counts.start(0, [0])
     assert counts.prompt_mask[0].tolist() == [True, False, False, False]
     assert counts.output_counts[0].tolist() == [0] * 4
+
+
+@pytest.mark.parametrize(
+    ("slot_id", "prompt", "message"),
+    [
+        (2, [], r"^slot_id: expected a number in \[0, 1\], got 2"),
+        (-1, [], r"^slot_id: expected a number in \[0, 1\], got -1"),
+        (1, [0, 4], r"^prompt_token_ids: expected a number in \[0, 3\], got 4"),
+        (1, [np.int64(-1)], r"^prompt_token_ids: expected a number in \[0, 3\], got -1"),
+    ],
+)
+def test_a_slot_or_token_out_of_range_changes_nothing(
+    slot_id: int, prompt: list[int], message: str
+) -> None:
+    counts = TokenCounts.empty(2, 4)
+    of_numpy: list[Any] = [np.int64(3)]
+    counts.start(1, of_numpy)
+    with pytest.raises(InvalidInputError, match=message):
+        counts.start(slot_id, prompt)
+    assert counts.prompt_mask.tolist() == [[False] * 4, [False, False, False, True]]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_absent_cuda_is_one_line() -> None:
+    message = r"^device: expected one of 0 CUDA devices, got cuda$"
+    with pytest.raises(UnavailableError, match=message):
+        TokenCounts.empty(2, 4, "cuda")
+    with pytest.raises(UnavailableError, match=message):
+        SamplingTensors.stack([SamplingParams(seed=1)], "cuda")
+    with pytest.raises(InvalidInputError, match=r"^device: expected cpu or cuda, got 'tpu9'"):
+        TokenCounts.empty(2, 4, "tpu9")
 
 
 @given(
