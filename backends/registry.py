@@ -3,16 +3,19 @@
 An unknown or unavailable backend is an error that says what is known and what is missing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from types import MappingProxyType
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..core.errors import UnavailableError
 from ..core.ports import Sampler
 from .checked import CheckedSampler
+
+GROUP = "acceptor.backends"
+"""The entry points by which other distributions offer samplers: a name and "module:Class"."""
 
 
 @frozen
@@ -21,7 +24,7 @@ class Backend:
 
     Attributes:
         name: what users choose it by.
-        factory: "module:Class" relative to this package, called without arguments.
+        factory: "module:Class", absolute or relative to this package, called without arguments.
         summary: one line for people.
         requires: third-party modules it imports.
         install: how to get them.
@@ -41,34 +44,63 @@ class Backend:
         return tuple(module for module in self.requires if find_spec(module) is None)
 
 
-BACKENDS: Mapping[str, Backend] = MappingProxyType(
-    {
-        backend.name: backend
-        for backend in (
-            Backend(
-                name="reference",
-                factory=".reference:ReferenceSampler",
-                summary="plain PyTorch in float64, CPU or CUDA; the oracle",
-            ),
-            Backend(
-                name="triton",
-                factory=".triton_backend:TritonSampler",
-                summary="Triton kernels for CUDA",
-                requires=("triton",),
-                install="pip install 'acceptor[triton]'",
-                needs_cuda=True,
-            ),
-            Backend(
-                name="cupy",
-                factory=".cupy_backend:CupySampler",
-                summary="CUDA C++ compiled at run time; CUDA only",
-                requires=("cupy",),
-                install="pip install 'acceptor[cupy]'",
-                needs_cuda=True,
-            ),
-        )
-    }
-)
+_OWN = {
+    backend.name: backend
+    for backend in (
+        Backend(
+            name="reference",
+            factory=".reference:ReferenceSampler",
+            summary="plain PyTorch in float64, CPU or CUDA; the oracle",
+        ),
+        Backend(
+            name="triton",
+            factory=".triton_backend:TritonSampler",
+            summary="Triton kernels for CUDA",
+            requires=("triton",),
+            install="pip install 'acceptor[triton]'",
+            needs_cuda=True,
+        ),
+        Backend(
+            name="cupy",
+            factory=".cupy_backend:CupySampler",
+            summary="CUDA C++ compiled at run time; CUDA only",
+            requires=("cupy",),
+            install="pip install 'acceptor[cupy]'",
+            needs_cuda=True,
+        ),
+    )
+}
+
+
+@frozen(eq=False)
+class _Known(Mapping[str, Backend]):
+    """Ours, and what other distributions offer as entry points, looked up when first asked for."""
+
+    _found: dict[str, Backend] = field(factory=dict, init=False)
+
+    def _all(self) -> dict[str, Backend]:
+        if not self._found:
+            offered = [entry for entry in entry_points(group=GROUP) if entry.name not in _OWN]
+            self._found.update(_OWN | {entry.name: _offered(entry) for entry in offered})
+        return self._found
+
+    def __getitem__(self, name: str) -> Backend:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
+def _offered(entry: EntryPoint) -> Backend:
+    source = entry.dist.name if entry.dist else entry.value
+    return Backend(name=entry.name, factory=entry.value, summary=f"from {source}")
+
+
+BACKENDS: Mapping[str, Backend] = _Known()
+"""Every known backend by its name, ours first."""
 
 
 def load_sampler(name: str, *, checked: bool = False) -> Sampler:
@@ -89,5 +121,11 @@ def load_sampler(name: str, *, checked: bool = False) -> Sampler:
             f"backend {name}: needs {', '.join(backend.missing)}; install with: {backend.install}"
         )
     module, class_name = backend.factory.split(":")
-    sampler: Sampler = getattr(import_module(module, __package__), class_name)()
+    try:
+        factory = getattr(import_module(module, __package__), class_name)
+    except (ImportError, AttributeError) as error:
+        raise UnavailableError(
+            f"backend {name}: expected {backend.factory}, got {error}"
+        ) from error
+    sampler: Sampler = factory()
     return CheckedSampler(sampler) if checked else sampler

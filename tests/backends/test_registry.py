@@ -1,5 +1,8 @@
 """Backends by name: nothing is imported too early, and nothing falls back."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 
 from acceptor.backends import BACKENDS, Backend, load_sampler, registry
@@ -40,3 +43,41 @@ def test_every_entry_says_what_it_is() -> None:
         assert backend.name == name
         assert backend.summary
         assert bool(backend.requires) == bool(backend.install)
+
+
+OTHER = """
+from acceptor.backends.reference import ReferenceSampler
+
+class OtherSampler(ReferenceSampler):
+    pass
+"""
+
+
+@pytest.fixture
+def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Backend]:
+    """What is known where another distribution offers backends."""
+    info = tmp_path / "other_backend-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-backend\nVersion: 1.0\n")
+    lines = (
+        "other = other_backend:OtherSampler",
+        "absent = no_such_module:Sampler",
+        "reference = other_backend:OtherSampler",
+    )
+    (info / "entry_points.txt").write_text("\n".join(("[acceptor.backends]", *lines)))
+    (tmp_path / "other_backend.py").write_text(OTHER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    known = type(BACKENDS)()
+    monkeypatch.setattr(registry, "BACKENDS", known)
+    return known
+
+
+def test_other_distributions_offer_backends(other: Mapping[str, Backend]) -> None:
+    assert [*other] == [*registry._OWN, "other", "absent"]
+    assert other["other"].summary == "from other-backend"
+    assert type(load_sampler("other")).__name__ == "OtherSampler"
+    assert type(load_sampler("reference")) is ReferenceSampler
+    with pytest.raises(UnavailableError, match=r"^backend absent: expected no_such_module:Sampler"):
+        load_sampler("absent")
+    with pytest.raises(UnavailableError, match=r"^backend: expected one of .*other.*, got 'mine'"):
+        load_sampler("mine")
