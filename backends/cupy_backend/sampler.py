@@ -23,10 +23,10 @@ from ...core.fit import check_sample_fits, check_verify_fits
 from ...core.output import Logprobs, SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
+from ..inverse_maps import InverseMaps
 from .arguments import Job, place, sample_job, verify_job
 from .cache import CompiledKernels, user_cache_directory
 from .device import Device, Kernel
-from .id_map import InverseMaps
 from .logprobs import LogprobsLaunch, logprobs_variant
 from .params import pack
 from .plan import Plan, Plans, launches_of, words_of

@@ -20,6 +20,7 @@ from ...core.fit import check_sample_fits, check_verify_fits
 from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
+from ..inverse_maps import InverseMaps
 from .call_arguments import sample_arguments, verify_arguments
 from .call_tensors import (
     look_at_output,
@@ -28,7 +29,6 @@ from .call_tensors import (
     look_at_verify_batch,
     own_output,
 )
-from .inverse_maps import InverseMaps
 from .known_calls import KnownCalls
 from .launch import Launcher, start
 from .overlap import OVERLAP, can_overlap

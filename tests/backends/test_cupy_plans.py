@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from acceptor.backends.cupy_backend.arguments import place, verify_job
-from acceptor.backends.cupy_backend.id_map import InverseMaps
 from acceptor.backends.cupy_backend.params import pack
 from acceptor.backends.cupy_backend.plan import Plan, Plans
 from acceptor.backends.cupy_backend.shape import LaunchShape
 from acceptor.backends.cupy_backend.workspace import Workspace
+from acceptor.backends.inverse_maps import InverseMaps
 from acceptor.core import (
     Block,
     Policy,

@@ -14,9 +14,9 @@ from attrs import evolve, field, frozen
 from torch import Tensor
 
 from acceptor.backends.cupy_backend.arguments import Job, sample_job, verify_job
-from acceptor.backends.cupy_backend.id_map import InverseMaps
 from acceptor.backends.cupy_backend.logprobs import LogprobsLaunch, logprobs_variant
 from acceptor.backends.cupy_backend.shape import LaunchShape
+from acceptor.backends.inverse_maps import InverseMaps
 from acceptor.core import (
     Logprobs,
     Policy,

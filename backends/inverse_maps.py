@@ -1,4 +1,4 @@
-"""Which draft id a target id belongs to; refuses to outlive the map that it inverts."""
+"""From target ids back to draft ids, computed once for each map while it lives."""
 
 import torch
 from torch import Tensor
