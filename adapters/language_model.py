@@ -13,22 +13,17 @@ from torch import Tensor
 
 from ..core.checks import check_integer, check_integers
 from ..core.scores import Scores
-from .attention import AttendInSteps
 from .forward_choice import check_forward, choose_kernels
-from .fusion import can_compile, fused_operations
 from .kv_cache import KVCache
-from .layer_operations import PLAIN_OPERATIONS, LayerOperations
+from .layer_operations import RMSNorm
 from .lengths import CPU_LENGTHS, GPU_LENGTHS, Lengths
 from .model_config import ModelConfig
 from .places import Places, check_tokens
-from .spans import FEW_TOKENS, Spans
-from .transformer import Decoder, Step
+from .step_planner import StepPlanner
+from .transformer import Decoder, Linear, Step
 
 if TYPE_CHECKING:
     from .few_tokens.forward import FewTokens
-
-MAX_FUSED_TOKENS = 32
-"""Of a request. Decode steps are waited for; a prompt is longer, and not worth compiling for."""
 
 
 @frozen(eq=False)
@@ -41,6 +36,7 @@ class TransformerModel:
         max_model_len: how many positions a sequence may have.
         lengths: how they are rounded.
         wanted_forward: one of `acceptor.adapters.forward_choice.FORWARDS`.
+        planner: plans forwards.
 
     Raises:
         InvalidInputError: there is no such forward.
@@ -54,30 +50,20 @@ class TransformerModel:
     wanted_forward: str = field(
         default="auto", kw_only=True, validator=lambda _, __, name: check_forward(name)
     )
-    _operations: LayerOperations = field(init=False)
-    _rope_table: Tensor = field(init=False)
+    planner: StepPlanner = field(init=False)
     _kernels: "FewTokens | None" = field(init=False)
-    _all_positions: Tensor = field(init=False)
 
     @lengths.default
     def _choose_lengths(self) -> Lengths:
         return CPU_LENGTHS if self.device.type == "cpu" else GPU_LENGTHS
 
-    @_operations.default
-    def _make_operations(self) -> LayerOperations:
-        return fused_operations() if can_compile(self.device) else PLAIN_OPERATIONS
-
-    @_rope_table.default
-    def _make_rope_table(self) -> Tensor:
-        return self.config.rope.table(self.max_model_len).to(self.device, self.dtype)
+    @planner.default
+    def _make_planner(self) -> StepPlanner:
+        return StepPlanner.of(self.config, self.max_model_len, self.dtype, self.device)
 
     @_kernels.default
     def _make_kernels(self) -> "FewTokens | None":
-        return choose_kernels(self.wanted_forward, self.decoder, self._rope_table)
-
-    @_all_positions.default
-    def _make_all_positions(self) -> Tensor:
-        return torch.arange(self.max_model_len, device=self.device)
+        return choose_kernels(self.wanted_forward, self.decoder, self.planner.rope_table)
 
     @property
     def vocab_size(self) -> int:
@@ -98,6 +84,31 @@ class TransformerModel:
     def device(self) -> torch.device:
         """Where it computes."""
         return self.decoder.embedding.device
+
+    @property
+    def embedding(self) -> Tensor:
+        """[vocab_size, hidden_size]."""
+        return self.decoder.embedding
+
+    @property
+    def norm(self) -> RMSNorm:
+        """The final norm."""
+        return self.decoder.norm
+
+    @property
+    def lm_head(self) -> Linear:
+        """From normalised hidden states to logits."""
+        return self.decoder.lm_head
+
+    @property
+    def hidden_size(self) -> int:
+        """The width of its hidden states."""
+        return self.config.hidden_size
+
+    @property
+    def num_layers(self) -> int:
+        """How many decoder layers."""
+        return self.config.num_layers
 
     @property
     def forward_name(self) -> str:
@@ -173,41 +184,9 @@ class TransformerModel:
         kernels = self._kernels
         attend = None if kernels is None else kernels.attention_at(positions, places.slot_ids)
         if attend is None:
-            step = self._plan(places, cache)
+            step = self.planner.plan(places, cache)
         else:
-            step = Step(attend=attend, operations=self._operations)
+            step = Step(attend=attend, operations=self.planner.operations)
         if kernels is not None and kernels.take_all(positions):
             return kernels.forward(token_ids, step.attend, cache, last_only=last_only, taps=taps)
         return self.decoder(token_ids, step, cache, last_only=last_only, taps=taps)
-
-    def _plan(self, places: Places, cache: KVCache) -> Step:
-        positions = places.positions
-        flash = Spans.can_be_used(self.device, self.dtype)
-        rotation = self._rope_table.index_select(0, positions.flatten())
-        cos, signed_sin = rotation.unsqueeze(2).unbind(1)
-        operations = (
-            self._operations if positions.shape[1] <= MAX_FUSED_TOKENS else PLAIN_OPERATIONS
-        )
-        attend = AttendInSteps(
-            num_reqs=len(positions),
-            cos=cos,
-            signed_sin=signed_sin,
-            rows=cache.rows(places.slot_ids, positions),
-            slots=places.slots,
-            num_positions=places.num_positions,
-            biases={}
-            if flash
-            else {window: self._bias(places, window) for window in set(self.config.windows)},
-            spans=Spans.of(positions, places.slot_ids, cache.max_len) if flash else None,
-            operations=operations,
-        )
-        return Step(attend=attend, operations=operations)
-
-    def _bias(self, places: Places, window: int | None) -> Tensor:
-        unseen = places.unseen(self._all_positions, window)
-        # Added to scores, not a boolean mask, which attention would turn into this in every layer.
-        bias = self._rope_table.new_zeros(unseen.shape).masked_fill_(unseen, -torch.inf)
-        if places.positions.shape[1] > FEW_TOKENS:
-            return bias
-        group = self.config.num_heads // self.config.num_kv_heads
-        return bias.repeat(1, 1, group, 1)

@@ -15,6 +15,7 @@ from ..core.batch import VerifyBatch
 from ..core.output import VerifyOutput
 from ..core.policies import Policy
 from ..core.ports import LanguageModel, Sampler
+from ..core.scores import Scores
 from ..core.token_counts import TokenCounts
 from .drafter import Draft, Drafter, Drawn
 from .frontier import Frontier, kept
@@ -82,8 +83,8 @@ class DecodeStep:
         )
         return Draft(token_ids, positions, status, drawn.logits, drawn.draft_to_target)
 
-    def score(self, frontier: Frontier, draft: Draft) -> Tensor:
-        """The target's logits at every draft token and behind: [num_reqs, num_tokens + 1, V]."""
+    def score(self, frontier: Frontier, draft: Draft) -> Scores:
+        """What the target says at every draft token and behind: [num_reqs, num_tokens + 1, …]."""
         num_tokens = draft.token_ids.shape[1]
         return self.target.forward(
             # Behind a draft is -1, which no model knows; what is scored there is not looked at.
@@ -92,12 +93,14 @@ class DecodeStep:
             self.memory.target_cache,
             frontier.slot_ids,
             max_position=frontier.last_position(num_tokens - 1, self.memory.max_len),
-        ).logits
+            taps=self.drafter.taps,
+        )
 
     def verify(
-        self, frontier: Frontier, draft: Draft, logits: Tensor, token_counts: TokenCounts | None
+        self, frontier: Frontier, draft: Draft, scores: Scores, token_counts: TokenCounts | None
     ) -> VerifyOutput:
-        """Decide which draft tokens survive and what follows them."""
+        """Decide which draft tokens survive and what follows them; the drafter learns of it."""
+        logits = scores.logits
         batch = VerifyBatch.dense(
             target_logits=logits,
             draft_token_ids=draft.token_ids,
@@ -113,6 +116,8 @@ class DecodeStep:
             output = self.sampler.verify(batch, frontier.params, self.policy, workspace=workspace)
         if token_counts is not None:
             token_counts.add(frontier.slot_ids, output.token_ids)
+        memory, emitted = self.memory.draft_memory, output.token_ids
+        self.drafter.follow(memory, frontier, draft.positions, emitted, scores.hidden)
         return output
 
 

@@ -5,7 +5,7 @@ they are kept for verification, so both see the same law. What the model reads c
 so a target token that it lacks may be read as any other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from attrs import frozen
@@ -71,10 +71,6 @@ class DraftVocabulary:
     def target_vocab_size(self) -> int:
         """How many ids the target has."""
         return len(self.target_to_draft)
-
-    def read(self, token_ids: Sequence[int]) -> list[int]:
-        """What the draft model reads for these tokens of the target; waits for the device."""
-        return self.target_to_draft[list(token_ids)].tolist()
 
 
 def shared_target_ids(draft: Mapping[str, int], target: Mapping[str, int]) -> dict[int, int]:

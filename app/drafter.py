@@ -12,6 +12,7 @@ from attrs import field, frozen
 from torch import Tensor
 
 from .frontier import Frontier
+from .prefill import Chunk
 
 
 @frozen(eq=False)
@@ -92,14 +93,23 @@ class Drafter(Protocol[Memory]):
         """
         ...
 
-    def enter(self, memory: Memory, slot_id: int, prompt: Sequence[int], start: int) -> None:
-        """Take in the tokens from place `start` on of a prompt that is known so far.
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """After how many layers the target's hidden states are wanted, see `LanguageModel`."""
+        return ()
+
+    @property
+    def what_to_check(self) -> str:
+        """What may be wrong if next to nothing is accepted; empty where nothing can be."""
+        return ""
+
+    def enter(self, memory: Memory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
+        """Take in the next part of a prompt.
 
         Args:
             memory: from `new_memory`.
-            slot_id: of the request.
-            prompt: the prompt's beginning, without its last token.
-            start: what lies before has been entered.
+            chunk: the part.
+            hidden: of each tap, what the target made of it, [1, num_tokens, hidden_size].
         """
         ...
 
@@ -111,9 +121,29 @@ class Drafter(Protocol[Memory]):
         """Draft num_tokens (at least one) for every request, or fewer."""
         ...
 
+    def follow(
+        self,
+        memory: Memory,  # noqa: ARG002, for drafters with taps
+        frontier: Frontier,  # noqa: ARG002
+        positions: Tensor,  # noqa: ARG002
+        emitted: Tensor,  # noqa: ARG002
+        hidden: Sequence[Tensor],  # noqa: ARG002
+    ) -> None:
+        """Take in what a step has scored and decided, drafts or none.
+
+        Args:
+            memory: from `new_memory`.
+            frontier: the requests before the step.
+            positions: [num_reqs, num_scored] int64, of the tokens that the target scored.
+            emitted: [num_reqs, num_scored] int64, the token that follows each of them; -1 behind
+                the last one that is known.
+            hidden: of each tap, what the target made of them, [num_reqs, num_scored, hidden_size].
+        """
+        return
+
 
 @frozen(eq=False)
-class NoDrafter:
+class NoDrafter(Drafter[None]):
     """Plain decoding."""
 
     num_spec_tokens: int = field(default=0, init=False)
@@ -123,7 +153,7 @@ class NoDrafter:
     def new_memory(self, num_slots: int, max_len: int) -> None:
         """Nothing to remember."""
 
-    def enter(self, memory: None, slot_id: int, prompt: Sequence[int], start: int) -> None:
+    def enter(self, memory: None, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
         """Nothing to enter."""
 
     def clear(self, memory: None, slot_ids: Sequence[int]) -> None:

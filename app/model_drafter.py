@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 
-from ..core.batch import SampleBatch
-from ..core.output import SampleOutput
 from ..core.policies import Policy
 from ..core.ports import LanguageModel, Sampler
 from .draft_vocabulary import DraftVocabulary
-from .drafter import Drawn
+from .drafter import Drafter, Drawn
+from .drawing import Drawing
 from .frontier import Frontier
-from .prefill import prefill
+from .prefill import Chunk, prefill
 from .step_integers import places_to_draft
 from .workspace import Workspace
 
@@ -41,7 +40,7 @@ class ModelMemory:
 
 
 @frozen(eq=False, kw_only=True)
-class ModelDrafter:
+class ModelDrafter(Drafter[ModelMemory]):
     """A `Drafter` that decodes with a model of its own.
 
     Attributes:
@@ -75,12 +74,11 @@ class ModelDrafter:
         cache = self.model.new_cache(num_slots, max_len)
         return ModelMemory(cache, max_len, logits)
 
-    def enter(self, memory: ModelMemory, slot_id: int, prompt: Sequence[int], start: int) -> None:
+    def enter(self, memory: ModelMemory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:  # noqa: ARG002
         """Write the prompt into the cache, as far as the draft model can follow."""
-        token_ids = prompt[: memory.max_len - 1]
-        if self.vocabulary is not None:
-            token_ids = self.vocabulary.read(token_ids)
-        prefill(self.model, memory.cache, slot_id, token_ids, start)
+        chunk = evolve(chunk, end=min(chunk.end, memory.max_len - 1))
+        if chunk.start < chunk.end:
+            prefill(self.model, memory.cache, chunk, self._read)
 
     def clear(self, memory: ModelMemory, slot_ids: Sequence[int]) -> None:
         """Forget slots of the cache."""
@@ -93,37 +91,26 @@ class ModelDrafter:
         the last draft was accepted completely; then both are, and no case is special.
         """
         fed, decided = places_to_draft(frontier.lengths, num_tokens, memory.max_len)
-        drawn = list[SampleOutput]()
-        for place in range(num_tokens):
-            logits = self._score(memory, frontier, drawn, fed)
-            if memory.logits is not None:
-                memory.logits[frontier.slot_ids, place] = logits
-            drawn.append(self._draw(memory, logits, frontier, decided[place], place))
-        return Drawn(
-            token_ids=[output.token_ids for output in drawn],
-            status=[output.status for output in drawn],
+        own = self.vocabulary
+        drawing = Drawing(
+            sampler=self.sampler,
+            policy=self.policy,
+            frontier=frontier,
+            decided=decided,
             logits=memory.logits,
-            draft_to_target=None if self.vocabulary is None else self.vocabulary.draft_to_target,
+            workspace=memory.workspace,
+            draft_to_target=None if own is None else own.draft_to_target,
+            target_vocab_size=None if own is None else own.target_vocab_size,
         )
+        for place in range(num_tokens):
+            drawing.draw(self._score(memory, drawing, fed[:, place + (place > 0) : place + 2]))
+        return drawing.finish()
 
-    def _score(
-        self,
-        memory: ModelMemory,
-        frontier: Frontier,
-        drawn: Sequence[SampleOutput],
-        fed: Tensor,
-    ) -> Tensor:
-        place = len(drawn)
-        token_ids, positions = (
-            # A token that was not drawn is -1: read as any other, as nothing behind it counts.
-            (drawn[-1].token_ids[:, None].clamp(min=0), fed[:, place + 1, None])
-            if drawn
-            else (frontier.last_token_ids, fed[:, :2])
-        )
-        if self.vocabulary is not None:
-            token_ids = self.vocabulary.target_to_draft[token_ids]
+    def _score(self, memory: ModelMemory, drawing: Drawing, positions: Tensor) -> Tensor:
+        frontier, place = drawing.frontier, len(drawing.drawn)
+        token_ids = drawing.last_token_ids if place else frontier.last_token_ids
         logits = self.model.forward(
-            token_ids,
+            self._read(token_ids),
             positions,
             memory.cache,
             frontier.slot_ids,
@@ -134,18 +121,7 @@ class ModelDrafter:
             logits = logits.index_select(1, self.vocabulary.draft_ids)
         return logits
 
-    def _draw(
-        self, memory: ModelMemory, logits: Tensor, frontier: Frontier, positions: Tensor, place: int
-    ) -> SampleOutput:
+    def _read(self, token_ids: Tensor) -> Tensor:
+        """The model's ids for the target's."""
         own = self.vocabulary
-        batch = SampleBatch(
-            logits=logits,
-            positions=positions,
-            draft_index=place + 1,
-            draft_stream=self.policy.draft_stream,
-            draft_to_target=None if own is None else own.draft_to_target,
-            target_vocab_size=None if own is None else own.target_vocab_size,
-        )
-        num_bytes = self.sampler.sample_workspace_size(batch, frontier.params)
-        with memory.workspace.for_call(num_bytes, logits.device) as workspace:
-            return self.sampler.sample(batch, frontier.params, workspace=workspace)
+        return token_ids if own is None else own.target_to_draft[token_ids]

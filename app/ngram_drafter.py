@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 import torch
 from attrs import define, field, frozen
+from torch import Tensor
 
 from ..core.batch import PADDING_TOKEN_ID
 from ..core.checks import check_integer
-from .drafter import Drawn
+from .drafter import Drafter, Drawn
 from .frontier import Frontier
+from .prefill import Chunk
 
 
 @define(eq=False)
@@ -44,7 +46,7 @@ class TextIndex:
 
 
 @frozen(eq=False, kw_only=True)
-class NgramDrafter:
+class NgramDrafter(Drafter[list[TextIndex]]):
     """A `Drafter` without a model.
 
     Attributes:
@@ -69,9 +71,7 @@ class NgramDrafter:
         """An empty index for every slot."""
         return [self._new_index() for _ in range(num_slots)]
 
-    def enter(
-        self, memory: list[TextIndex], slot_id: int, prompt: Sequence[int], start: int
-    ) -> None:
+    def enter(self, memory: list[TextIndex], chunk: Chunk, hidden: Sequence[Tensor]) -> None:
         """Nothing: the first draft reads the prompt."""
 
     def clear(self, memory: list[TextIndex], slot_ids: Sequence[int]) -> None:

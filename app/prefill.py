@@ -1,9 +1,11 @@
 """Entering a prompt into a model's cache."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from attrs import frozen
+from torch import Tensor
 
 from ..core.ports import LanguageModel
 
@@ -11,26 +13,57 @@ CHUNK_LEN = 512
 """How many tokens go through the model at once: bounds the memory of a long prompt."""
 
 
+@frozen(kw_only=True)
+class Chunk:
+    """A part of a prompt; the first decode step writes and scores its last token.
+
+    Attributes:
+        slot_id: of the request.
+        prompt: all of it.
+        start: what lies before this place has been entered.
+        end: the first place behind the chunk, at most that of the last token.
+    """
+
+    slot_id: int
+    prompt: Sequence[int]
+    start: int
+    end: int
+
+    def tokens(self, device: torch.device, ahead: int = 0) -> Tensor:
+        """[1, end - start] int64, or those so many places ahead."""
+        token_ids = self.prompt[self.start + ahead : self.end + ahead]
+        return torch.tensor([token_ids], dtype=torch.int64, device=device)
+
+    def positions(self, device: torch.device) -> Tensor:
+        """[1, end - start] int64."""
+        return torch.arange(self.start, self.end, device=device)[None]
+
+
 def prefill(
-    model: LanguageModel[Any], cache: Any, slot_id: int, token_ids: Sequence[int], start: int = 0
-) -> None:
-    """Write tokens at their places; the first decode step writes and scores the last of a prompt.
+    model: LanguageModel[Any],
+    cache: Any,
+    chunk: Chunk,
+    read: Callable[[Tensor], Tensor] = lambda token_ids: token_ids,
+    taps: Sequence[int] = (),
+) -> Sequence[Tensor]:
+    """Write tokens at their places.
 
     Args:
         model: whose cache it is.
         cache: from `LanguageModel.new_cache`.
-        slot_id: where to write.
-        token_ids: a prompt without its last token, or its beginning.
-        start: how many of them have been written before.
+        chunk: what to write.
+        read: from the target's ids to the model's.
+        taps: see `LanguageModel.forward`.
+
+    Returns:
+        The hidden states at each tap.
     """
-    slot_ids = torch.tensor([slot_id], device=model.device)
-    for first in range(start, len(token_ids), CHUNK_LEN):
-        end = min(first + CHUNK_LEN, len(token_ids))
-        model.forward(
-            torch.tensor([token_ids[first:end]], dtype=torch.int64, device=model.device),
-            torch.arange(first, end, device=model.device)[None],
-            cache,
-            slot_ids,
-            last_only=True,
-            max_position=end - 1,
-        )
+    return model.forward(
+        read(chunk.tokens(model.device)),
+        chunk.positions(model.device),
+        cache,
+        torch.tensor([chunk.slot_id], device=model.device),
+        last_only=True,
+        max_position=chunk.end - 1,
+        taps=taps,
+    ).hidden

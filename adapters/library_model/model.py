@@ -50,6 +50,22 @@ class LibraryModel:
         return int(self.network.get_output_embeddings().weight.shape[0])
 
     @property
+    def embedding(self) -> Tensor:
+        """[vocab_size, hidden_size]."""
+        weight: Tensor = self.network.get_input_embeddings().weight
+        return weight
+
+    @property
+    def norm(self) -> Any:
+        """The final norm."""
+        return self.network.base_model.norm
+
+    @property
+    def lm_head(self) -> Any:
+        """From normalised hidden states to logits."""
+        return self.network.get_output_embeddings()
+
+    @property
     def hidden_size(self) -> int:
         """The width of its hidden states."""
         return int(self.network.config.get_text_config().hidden_size)

@@ -119,8 +119,8 @@ class GraphRunner:
         def run() -> None:
             frontier = captured.frontier()
             draft = self._draft(captured, frontier)
-            logits = self.step.score(frontier, draft)
-            captured.finish(draft, self.step.verify(frontier, draft, logits, token_counts))
+            scores = self.step.score(frontier, draft)
+            captured.finish(draft, self.step.verify(frontier, draft, scores, token_counts))
 
         captured.replay = self.record(run)
         return captured

@@ -18,7 +18,7 @@ from ...core.token_counts import TokenCounts
 from ..admission import check_request, new_state
 from ..decode import DecodeStep
 from ..frontier import Running
-from ..prefill import CHUNK_LEN, prefill
+from ..prefill import CHUNK_LEN, Chunk, prefill
 from ..request import GenerationRequest, Progress
 from ..request_state import Verdict
 from .entry import Arrival, Entry, OnProgress
@@ -285,10 +285,11 @@ class Loop:
     def _enter_chunk(self, entry: Entry) -> int:
         """A chunk begins and ends at the same places of a prompt, whatever else is in the step."""
         start, num_tokens = entry.num_entered, min(entry.num_to_enter, CHUNK_LEN)
-        known = entry.state.token_ids[: start + num_tokens]
-        slot_id, memory = entry.state.slot_id, self.decode_step.memory
-        prefill(self.parts.target, memory.target_cache, slot_id, known, start)
-        self.parts.drafter.enter(memory.draft_memory, slot_id, known, start)
+        memory, drafter, state = self.decode_step.memory, self.parts.drafter, entry.state
+        end = start + num_tokens
+        chunk = Chunk(slot_id=state.slot_id, prompt=state.token_ids, start=start, end=end)
+        hidden = prefill(self.parts.target, memory.target_cache, chunk, taps=drafter.taps)
+        drafter.enter(memory.draft_memory, chunk, hidden)
         entry.num_entered += num_tokens
         return num_tokens
 

@@ -91,6 +91,6 @@ class EagerRunner(Runner):
         """See `Runner.run`."""
         frontier = Frontier.of(running, draft_limits)
         draft = self.step.draft(frontier)
-        logits = self.step.score(frontier, draft)
-        output = self.step.verify(frontier, draft, logits, token_counts)
+        scores = self.step.score(frontier, draft)
+        output = self.step.verify(frontier, draft, scores, token_counts)
         return read_verdicts(pack(draft, output), output)

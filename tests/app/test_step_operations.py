@@ -15,7 +15,7 @@ import torch
 from attrs import field, frozen
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from acceptor.adapters import language_model
+from acceptor.adapters import language_model, step_planner
 from acceptor.adapters.few_tokens.forward import FewTokens
 from acceptor.adapters.few_tokens.gpu import Gpu
 from acceptor.adapters.language_model import TransformerModel
@@ -139,8 +139,8 @@ KERNELS = {
 def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     counting = Started()
     monkeypatch.setattr(Spans, "can_be_used", lambda device, dtype: True)  # noqa: ARG005
-    monkeypatch.setattr(language_model, "can_compile", lambda device: True)  # noqa: ARG005
-    monkeypatch.setattr(language_model, "fused_operations", counting.operations)
+    monkeypatch.setattr(step_planner, "can_compile", lambda device: True)  # noqa: ARG005
+    monkeypatch.setattr(step_planner, "fused_operations", counting.operations)
     monkeypatch.setattr(language_model, "choose_kernels", few_tokens_on_h200)
     for kernel, name in KERNELS.items():
         monkeypatch.setattr(f"acceptor.adapters.few_tokens.{kernel}", counting.kernel(name))

@@ -124,7 +124,7 @@ def difference(
         if attends is None:
             all_slots, lengths = caches[1].slot_ids, model.lengths
             places = Places.of(positions, slot_ids, all_slots, MAX_LEN, lengths, MAX_LEN - 1)
-            attends = model._plan(places, caches[1]).attend
+            attends = model.planner.plan(places, caches[1]).attend
         got = kernels.forward(token_ids, attends, caches[1], **how)
         worst = 0.0
         for one, other in zip((want.logits, *want.hidden), (got.logits, *got.hidden), strict=True):

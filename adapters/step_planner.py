@@ -1,0 +1,80 @@
+"""What the attention of all layers needs in one forward, planned once."""
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from .attention import AttendInSteps
+from .fusion import can_compile, fused_operations
+from .kv_cache import KVCache
+from .layer_operations import PLAIN_OPERATIONS, LayerOperations
+from .model_config import ModelConfig
+from .places import Places
+from .spans import FEW_TOKENS, Spans
+from .transformer import Step
+
+MAX_FUSED_TOKENS = 32
+"""Of a request. Decode steps are waited for; a prompt is longer, and not worth compiling for."""
+
+
+@frozen(eq=False, kw_only=True)
+class StepPlanner:
+    """Plans the forwards of a model in torch's own operations.
+
+    Attributes:
+        config: of the model.
+        rope_table: see `Rope.table`, for all positions, in the model's dtype and on its device.
+        operations: of decode steps.
+    """
+
+    config: ModelConfig
+    rope_table: Tensor
+    operations: LayerOperations
+    _all_positions: Tensor = field(init=False)
+
+    @classmethod
+    def of(
+        cls, config: ModelConfig, max_model_len: int, dtype: torch.dtype, device: torch.device
+    ) -> "StepPlanner":
+        """Of a model with so many positions, whose weights are of this dtype on this device."""
+        return cls(
+            config=config,
+            rope_table=config.rope.table(max_model_len).to(device, dtype),
+            operations=fused_operations() if can_compile(device) else PLAIN_OPERATIONS,
+        )
+
+    @_all_positions.default
+    def _make_all_positions(self) -> Tensor:
+        return torch.arange(len(self.rope_table), device=self.rope_table.device)
+
+    def plan(self, places: Places, cache: KVCache) -> Step:
+        """A forward of the tokens at these places."""
+        positions = places.positions
+        flash = Spans.can_be_used(self.rope_table.device, self.rope_table.dtype)
+        rotation = self.rope_table.index_select(0, positions.flatten())
+        cos, signed_sin = rotation.unsqueeze(2).unbind(1)
+        few = positions.shape[1] <= MAX_FUSED_TOKENS
+        operations = self.operations if few else PLAIN_OPERATIONS
+        attend = AttendInSteps(
+            num_reqs=len(positions),
+            cos=cos,
+            signed_sin=signed_sin,
+            rows=cache.rows(places.slot_ids, positions),
+            slots=places.slots,
+            num_positions=places.num_positions,
+            biases={}
+            if flash
+            else {window: self._bias(places, window) for window in set(self.config.windows)},
+            spans=Spans.of(positions, places.slot_ids, cache.max_len) if flash else None,
+            operations=operations,
+        )
+        return Step(attend=attend, operations=operations)
+
+    def _bias(self, places: Places, window: int | None) -> Tensor:
+        unseen = places.unseen(self._all_positions, window)
+        # Added to scores, not a boolean mask, which attention would turn into this in every layer.
+        bias = self.rope_table.new_zeros(unseen.shape).masked_fill_(unseen, -torch.inf)
+        if places.positions.shape[1] > FEW_TOKENS:
+            return bias
+        group = self.config.num_heads // self.config.num_kv_heads
+        return bias.repeat(1, 1, group, 1)
