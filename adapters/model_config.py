@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ..core.errors import CheckpointError
 from .architectures import ARCHITECTURES, Architecture, Windows
@@ -91,16 +91,28 @@ class ModelConfig:
             CheckpointError: see `load`.
         """
         config = read_json(path)
-        name, architecture = _read_architecture(config)
+        names = config.value("architectures")
+        if not isinstance(names, list) or len(names) != 1 or names[0] not in ARCHITECTURES:
+            raise config.error("architectures", f"one of {', '.join(ARCHITECTURES)}", names)
+        model = cls.of(config, names[0])
+        return evolve(model, eos_token_ids=read_eos(path.parent, config, model.vocab_size))
+
+    @classmethod
+    def of(cls, config: JsonObject, name: str) -> "ModelConfig":
+        """Read a config of this architecture, whatever it calls itself; no token ends a text.
+
+        Raises:
+            CheckpointError: see `load`.
+        """
+        architecture = ARCHITECTURES[name]
         for field, only in _ONLY_VALUES.items():
             if config.value(field, only) != only:
                 expected = "nothing" if only is None else json.dumps(only)
                 raise config.error(field, expected, config.value(field))
         heads, kv_heads, rope = _read_heads(config, architecture)
-        vocab_size = config.integer("vocab_size", 1)
         return cls(
             architecture=name,
-            vocab_size=vocab_size,
+            vocab_size=config.integer("vocab_size", 1),
             hidden_size=config.integer("hidden_size", 1),
             intermediate_size=config.integer("intermediate_size", 1),
             num_heads=heads,
@@ -117,15 +129,8 @@ class ModelConfig:
             qk_norm=architecture.qk_norm,
             tie_word_embeddings=config.flag("tie_word_embeddings", default=False),
             dtype=_read_dtype(config),
-            eos_token_ids=read_eos(path.parent, config, vocab_size),
+            eos_token_ids=(),
         )
-
-
-def _read_architecture(config: JsonObject) -> tuple[str, Architecture]:
-    names = config.value("architectures")
-    if isinstance(names, list) and len(names) == 1 and names[0] in ARCHITECTURES:
-        return names[0], ARCHITECTURES[names[0]]
-    raise config.error("architectures", f"one of {', '.join(ARCHITECTURES)}", names)
 
 
 def _read_heads(config: JsonObject, architecture: Architecture) -> tuple[int, int, Rope]:

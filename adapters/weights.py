@@ -31,12 +31,12 @@ def expected_tensors(config: ModelConfig) -> dict[str, Shape]:
     if not config.tie_word_embeddings:
         tensors[LM_HEAD] = (vocab, hidden)
     for index in range(config.num_layers):
-        for name, shape in _layer_tensors(config).items():
-            tensors[f"model.layers.{index}.{name}"] = shape
+        tensors |= layer_tensors(config, f"model.layers.{index}.", hidden)
     return tensors
 
 
-def _layer_tensors(config: ModelConfig) -> dict[str, Shape]:
+def layer_tensors(config: ModelConfig, prefix: str, num_inputs: int) -> dict[str, Shape]:
+    """The same of one layer, whose attention is fed vectors of num_inputs."""
     hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
     queries, keys = config.num_heads * head_dim, config.num_kv_heads * head_dim
     tensors: dict[str, Shape] = {
@@ -46,9 +46,9 @@ def _layer_tensors(config: ModelConfig) -> dict[str, Shape]:
     if config.qk_norm:
         tensors |= {f"self_attn.{side}_norm.weight": (head_dim,) for side in "qk"}
     for name, rows, columns, bias in (
-        ("self_attn.q_proj", queries, hidden, config.qkv_bias),
-        ("self_attn.k_proj", keys, hidden, config.qkv_bias),
-        ("self_attn.v_proj", keys, hidden, config.qkv_bias),
+        ("self_attn.q_proj", queries, num_inputs, config.qkv_bias),
+        ("self_attn.k_proj", keys, num_inputs, config.qkv_bias),
+        ("self_attn.v_proj", keys, num_inputs, config.qkv_bias),
         ("self_attn.o_proj", hidden, queries, config.output_bias),
         ("mlp.gate_proj", inner, hidden, config.mlp_bias),
         ("mlp.up_proj", inner, hidden, config.mlp_bias),
@@ -57,7 +57,7 @@ def _layer_tensors(config: ModelConfig) -> dict[str, Shape]:
         tensors[f"{name}.weight"] = (rows, columns)
         if bias:
             tensors[f"{name}.bias"] = (rows,)
-    return tensors
+    return {prefix + name: shape for name, shape in tensors.items()}
 
 
 def ignored_tensors(config: ModelConfig) -> frozenset[str]:
@@ -99,34 +99,39 @@ class WeightReader:
         """
         layers = tuple(self._layer(index) for index in range(self.config.num_layers))
         return Decoder(
-            embedding=self._vector(EMBEDDING),
+            embedding=self.vector(EMBEDDING),
             layers=layers,
-            norm=self._norm(FINAL_NORM),
+            norm=self.norm(FINAL_NORM),
             lm_head=self._lm_head(),
         )
 
     def _layer(self, index: int) -> Layer:
         prefix = f"model.layers.{index}."
-        mlp, mlp_bias = prefix + "mlp.", self.config.mlp_bias
         return Layer(
-            attention_norm=self._norm(prefix + "input_layernorm.weight"),
-            attention=self._attention(prefix + "self_attn.", self.config.windows[index]),
-            mlp_norm=self._norm(prefix + "post_attention_layernorm.weight"),
-            mlp=MLP(
-                gate_up=self._linear((mlp + "gate_proj", mlp + "up_proj"), bias=mlp_bias),
-                down=self._linear((mlp + "down_proj",), bias=mlp_bias),
-            ),
+            attention_norm=self.norm(prefix + "input_layernorm.weight"),
+            attention=self.attention(prefix + "self_attn.", self.config.windows[index]),
+            mlp_norm=self.norm(prefix + "post_attention_layernorm.weight"),
+            mlp=self.mlp(prefix + "mlp."),
         )
 
-    def _attention(self, prefix: str, window: int | None) -> Attention:
+    def mlp(self, prefix: str) -> MLP:
+        """The feed-forward half of a layer."""
+        bias = self.config.mlp_bias
+        return MLP(
+            gate_up=self.linear((prefix + "gate_proj", prefix + "up_proj"), bias=bias),
+            down=self.linear((prefix + "down_proj",), bias=bias),
+        )
+
+    def attention(self, prefix: str, window: int | None) -> Attention:
+        """The attention of a layer."""
         config = self.config
         qkv = [f"{prefix}{side}_proj" for side in "qkv"]
-        norms = [self._norm(f"{prefix}{side}_norm.weight") for side in "qk" if config.qk_norm]
+        norms = [self.norm(f"{prefix}{side}_norm.weight") for side in "qk" if config.qk_norm]
         return Attention(
             head_dim=config.head_dim,
             window=window,
-            qkv=self._linear(qkv, bias=config.qkv_bias),
-            output=self._linear((prefix + "o_proj",), bias=config.output_bias),
+            qkv=self.linear(qkv, bias=config.qkv_bias),
+            output=self.linear((prefix + "o_proj",), bias=config.output_bias),
             head_norms=(norms[0], norms[1]) if norms else None,
         )
 
@@ -148,16 +153,19 @@ class WeightReader:
                 "them, got other values"
             )
 
-    def _linear(self, names: Sequence[str], *, bias: bool) -> Linear:
+    def linear(self, names: Sequence[str], *, bias: bool) -> Linear:
+        """Projections stacked by rows."""
         weight = self._matrix([f"{name}.weight" for name in names])
         if not bias:
             return Linear(weight)
-        return Linear(weight, torch.cat([self._vector(f"{name}.bias") for name in names]))
+        return Linear(weight, torch.cat([self.vector(f"{name}.bias") for name in names]))
 
-    def _norm(self, name: str) -> RMSNorm:
-        return RMSNorm(self._vector(name), self.config.rms_norm_eps)
+    def norm(self, name: str) -> RMSNorm:
+        """A norm of this name."""
+        return RMSNorm(self.vector(name), self.config.rms_norm_eps)
 
-    def _vector(self, name: str) -> Tensor:
+    def vector(self, name: str) -> Tensor:
+        """A tensor of any shape, in the file's own layout."""
         # Copied even when nothing changes: a file that is overwritten must not change a model.
         return self.checkpoint.tensor(name).to(self.device, self.dtype, copy=True)
 

@@ -17,7 +17,7 @@ MAX_NUM_SPEC_TOKENS = 256
 """Far beyond what pays off: a draft's logits are kept, and a slip must not fill the memory."""
 
 MAX_THREADS = 4096
-DRAFTERS = ("model", "ngram", "early-exit")
+DRAFTERS = ("model", "eagle", "eagle3", "ngram", "early-exit")
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -96,8 +96,7 @@ class DrafterConfig:
     """Where draft tokens come from.
 
     Attributes:
-        name: model, ngram or early-exit; None for model if there is a draft model, else for no
-            drafts.
+        name: one of `DRAFTERS`; None for what the draft's files hold, or for no drafts without any.
         max_ngram: for ngram: how many of the last tokens are looked up first.
         min_ngram: for ngram: the fewest tokens that are looked up.
         num_layers: for early-exit: how many of the target's layers draft; None for a quarter.

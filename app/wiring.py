@@ -1,5 +1,6 @@
 """From a config to everything that decodes: the only file that names concrete parts."""
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,13 +9,14 @@ from attrs import evolve, fields_dict, frozen
 
 from ..adapters.adapter_choice import load_any_model
 from ..adapters.checkpoint import Checkpoint
+from ..adapters.draft_heads.loader import HEADS, find_head, load_head
+from ..adapters.draft_ids import read_draft_ids
 from ..adapters.hub import find_directory
 from ..adapters.language_model import TransformerModel
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
 from ..adapters.weights import DRAFT_TO_TARGET
 from ..backends import load_sampler
-from ..core.checks import check_tensor
-from ..core.errors import CheckpointError, ConfigError, InvalidInputError
+from ..core.errors import CheckpointError, ConfigError
 from ..core.policies import Policy, Probabilistic
 from ..core.ports import LanguageModel, Sampler
 from .bundled import bundled_pair
@@ -26,6 +28,7 @@ from .engine.cuda_graphs import new_runner
 from .engine.engine import Engine
 from .engine.out_of_memory import told_when_out_of_memory
 from .engine.runner import EagerRunner
+from .head_drafter import HeadDrafter
 from .model_drafter import ModelDrafter
 from .ngram_drafter import NgramDrafter
 from .policies import make_policy
@@ -65,7 +68,7 @@ def wire(config: Config) -> Wired:
         AcceptorError: a part is unknown, missing or damaged, or does not fit the others.
     """
     directory, draft_directory = _directories(config.models)
-    name = _drafter_name(config, has_draft=draft_directory is not None)
+    name = _drafter_name(config, draft_directory)
     num_spec_tokens = _num_spec_tokens(config, has_drafter=name is not None)
     policy = make_policy(config.policy, num_spec_tokens)
     sampler = load_sampler(config.backend)
@@ -78,7 +81,10 @@ def wire(config: Config) -> Wired:
         if name == "model" and draft_directory is not None:
             draft = _load(draft_directory, config.models)
             vocabulary = _draft_vocabulary(target, tokenizer, draft, draft_directory)
-        drafter = new_drafter(config.drafter, target, draft, vocabulary)
+        if name in HEADS and draft_directory is not None:
+            drafter = _head_drafter(draft_directory, name, target, config.models)
+        else:
+            drafter = new_drafter(config.drafter, target, draft, vocabulary)
         drafter = with_settings(drafter, sampler, policy, num_spec_tokens)
     decoder = Decoder(
         target=target,
@@ -137,6 +143,20 @@ def new_drafter(
     )
 
 
+def _head_drafter(
+    directory: Path, kind: str, target: "TransformerModel | LibraryModel", models: ModelsConfig
+) -> HeadDrafter:
+    with _told_of_weights(directory, models.device):
+        head = load_head(directory, kind, target)
+    return HeadDrafter(
+        head=head,
+        target_vocab_size=target.vocab_size,
+        sampler=load_sampler("reference"),
+        policy=Probabilistic(),
+        num_spec_tokens=1,
+    )
+
+
 def with_settings(
     drafter: Any, sampler: Sampler, policy: Policy, num_spec_tokens: int
 ) -> Drafter[Any]:
@@ -186,14 +206,8 @@ def _draft_vocabulary(
 def _stated_vocabulary(
     target: LanguageModel[Any], draft: LanguageModel[Any], checkpoint: Checkpoint
 ) -> DraftVocabulary:
-    offsets = checkpoint.tensor(DRAFT_TO_TARGET)
-    try:
-        check_tensor("offsets", offsets, (draft.vocab_size,), (torch.int64,))
-        target_ids = {draft_id: draft_id + to for draft_id, to in enumerate(offsets.tolist())}
-        return DraftVocabulary.of(target_ids, target.vocab_size, device=draft.device)
-    except InvalidInputError as error:
-        file = checkpoint.entries[DRAFT_TO_TARGET].file
-        raise CheckpointError(f"{file}: {DRAFT_TO_TARGET}: {error}") from None
+    target_ids = read_draft_ids(checkpoint, draft.vocab_size, target.vocab_size).tolist()
+    return DraftVocabulary.of(dict(enumerate(target_ids)), target.vocab_size, device=draft.device)
 
 
 def _directories(models: ModelsConfig) -> tuple[Path, Path | None]:
@@ -205,11 +219,14 @@ def _directories(models: ModelsConfig) -> tuple[Path, Path | None]:
     return bundled_pair()
 
 
-def _drafter_name(config: Config, *, has_draft: bool) -> str | None:
+def _drafter_name(config: Config, draft_directory: Path | None) -> str | None:
     name = config.drafter.name
-    if name == "model" and not has_draft:
-        raise ConfigError("drafter: expected ngram or early-exit without a draft model, got model")
-    return "model" if name is None and has_draft else name
+    if draft_directory is None:
+        if name == "model" or name in HEADS:
+            expected = "ngram or early-exit without a draft model"
+            raise ConfigError(f"drafter: expected {expected}, got {name}")
+        return name
+    return find_head(draft_directory) or "model" if name is None else name
 
 
 def _num_spec_tokens(config: Config, *, has_drafter: bool) -> int:
@@ -226,7 +243,7 @@ def _load(
 ) -> "TransformerModel | LibraryModel":
     dtype = None if models.dtype is None else getattr(torch, models.dtype)
 
-    def load() -> "TransformerModel | LibraryModel":
+    with _told_of_weights(directory, models.device):
         return load_any_model(
             directory,
             adapter=models.adapter,
@@ -236,8 +253,10 @@ def _load(
             forward=models.forward,
         )
 
-    if not models.device.startswith("cuda"):
-        return load()
+
+def _told_of_weights(directory: Path, device: str) -> AbstractContextManager[None]:
+    """Say what did not fit a device."""
+    if not device.startswith("cuda"):
+        return nullcontext()
     remedy = "choose a smaller model or dtype, or free the device"
-    with told_when_out_of_memory(f"weights of {directory}", torch.device(models.device), remedy):
-        return load()
+    return told_when_out_of_memory(f"weights of {directory}", torch.device(device), remedy)

@@ -138,3 +138,84 @@ class LanguageModel(Protocol[Cache]):
             taps: after how many layers hidden states are wanted; 0 for the embeddings.
         """
         ...
+
+
+class DraftHead(Protocol[Cache]):
+    """Layers that draft from a target's hidden states; their cache is as a `LanguageModel`'s.
+
+    A row is fed the features of one token and the token that follows it. It returns features that
+    stand for that next token's, and whose logits are those of the token behind it.
+    """
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """After how many layers it looks at the target's hidden states."""
+        ...
+
+    @property
+    def feature_size(self) -> int:
+        """The width of its features."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """The width of its logits."""
+        ...
+
+    @property
+    def draft_to_target(self) -> Tensor | None:
+        """[vocab_size] int64, the target's id of each of its ids; None where they are the same."""
+        ...
+
+    @property
+    def max_model_len(self) -> int:
+        """How many positions a sequence may have."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of its features and logits."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        ...
+
+    def new_cache(self, num_slots: int, max_len: int) -> Cache:
+        """Room for max_len positions in each of num_slots slots."""
+        ...
+
+    def clear(self, cache: Cache, slot_ids: Sequence[int]) -> None:
+        """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
+        ...
+
+    def read(self, hidden: Sequence[Tensor]) -> Tensor:
+        """Features […, feature_size] from hidden states […, target's hidden_size] of each tap."""
+        ...
+
+    def forward(
+        self,
+        features: Tensor,
+        token_ids: Tensor,
+        positions: Tensor,
+        cache: Cache,
+        slot_ids: Tensor,
+        *,
+        max_position: int | None = None,
+    ) -> Tensor:
+        """The next features after writing rows at (slot, position), [num_reqs, num_rows, …].
+
+        Args:
+            features: [num_reqs, num_rows, feature_size], from `read` or from this.
+            token_ids: [num_reqs, num_rows] int64, of the target: what follows.
+            positions: [num_reqs, num_rows] int64, of the tokens whose features these are.
+            cache: from `new_cache`.
+            slot_ids: [num_reqs] int64.
+            max_position: see `LanguageModel.forward`.
+        """
+        ...
+
+    def score(self, features: Tensor) -> Tensor:
+        """Logits [num_reqs, vocab_size] from features [num_reqs, feature_size] of `forward`."""
+        ...

@@ -1,0 +1,221 @@
+"""EAGLE (arXiv 2401.15077) and EAGLE-3 (arXiv 2503.01840): a head of one decoder layer.
+
+Attention, cache and products are those of `acceptor.adapters.transformer`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
+from attrs import field, frozen
+from torch import Tensor
+
+from ..kv_cache import KVCache, LayerCache
+from ..layer_operations import RMSNorm
+from ..lengths import CPU_LENGTHS, GPU_LENGTHS, Lengths
+from ..places import Places, check_tokens
+from ..step_planner import StepPlanner
+from ..transformer import MLP, Attention, Linear, Step
+
+
+class HeadLayer(Protocol):
+    """One decoder layer between features and features."""
+
+    def __call__(self, features: Tensor, embedded: Tensor, step: Step, cache: LayerCache) -> Tensor:
+        """Features and embeddings, [num_tokens, hidden_size] each -> the next features."""
+        ...
+
+
+@frozen(eq=False, kw_only=True)
+class EagleLayer:
+    """EAGLE: features and embedding become one vector, which attention takes as it is.
+
+    Attributes:
+        merge: from both, the embedding first, to one.
+        mlp_norm: before the MLP; there is none before attention.
+    """
+
+    merge: Linear
+    attention: Attention
+    mlp_norm: RMSNorm
+    mlp: MLP
+
+    def __call__(self, features: Tensor, embedded: Tensor, step: Step, cache: LayerCache) -> Tensor:
+        """See `HeadLayer`."""
+        merged = self.merge(torch.cat((embedded, features), -1))
+        update = self.attention(merged, step, cache)
+        hidden, normalised = step.operations.add_and_normalise(merged, update, self.mlp_norm)
+        return hidden + self.mlp(normalised, step)
+
+
+@frozen(eq=False, kw_only=True)
+class Eagle3Layer:
+    """EAGLE-3: attention sees both side by side, and adds to the features alone.
+
+    Attributes:
+        embedding_norm, features_norm: of what attention sees, the embedding first.
+        attention: its projections are twice as wide.
+        normalised_residual: whether it adds to the normalised features.
+        output_norm: of the next features, or None.
+    """
+
+    embedding_norm: RMSNorm
+    features_norm: RMSNorm
+    attention: Attention
+    mlp_norm: RMSNorm
+    mlp: MLP
+    normalised_residual: bool
+    output_norm: RMSNorm | None
+
+    def __call__(self, features: Tensor, embedded: Tensor, step: Step, cache: LayerCache) -> Tensor:
+        """See `HeadLayer`."""
+        normalised = self.features_norm(features)
+        residual = normalised if self.normalised_residual else features
+        both = torch.cat((self.embedding_norm(embedded), normalised), -1)
+        update = self.attention(both, step, cache)
+        hidden, normalised = step.operations.add_and_normalise(residual, update, self.mlp_norm)
+        hidden = hidden + self.mlp(normalised, step)
+        return hidden if self.output_norm is None else self.output_norm(hidden)
+
+
+@frozen(eq=False)
+class Fusion:
+    """Several hidden states of a token to its features.
+
+    Attributes:
+        norms: of each, of all side by side, or none.
+        project: from all side by side.
+    """
+
+    norms: tuple[RMSNorm, ...]
+    project: Linear
+
+    def __call__(self, hidden: Sequence[Tensor]) -> Tensor:
+        """[…, target's hidden_size] each -> […, hidden_size]."""
+        if len(self.norms) == len(hidden):
+            hidden = [norm(one) for norm, one in zip(self.norms, hidden, strict=True)]
+        together = torch.cat(tuple(hidden), -1)
+        if len(self.norms) == 1:
+            together = self.norms[0](together)
+        return self.project(together)
+
+
+@frozen(eq=False)
+class FinalNorm:
+    """The last hidden states, as the target's LM head is given them.
+
+    Attributes:
+        norm: the target's.
+    """
+
+    norm: Any
+
+    def __call__(self, hidden: Sequence[Tensor]) -> Tensor:
+        """Of the only tap."""
+        normalised: Tensor = self.norm(hidden[0])
+        return normalised
+
+
+@frozen(eq=False, kw_only=True)
+class EagleHead:
+    """A `acceptor.core.ports.DraftHead`.
+
+    Attributes:
+        taps: after how many of the target's layers it looks.
+        read: from the target's hidden states to features.
+        layer: between features and features.
+        embedding: [target's vocab_size, hidden_size].
+        norm: between features and lm_head, or None.
+        lm_head: to logits.
+        draft_to_target: [vocab_size] int64; None where its ids are the target's.
+        planner: plans forwards.
+        max_model_len: how many positions a sequence may have.
+    """
+
+    taps: tuple[int, ...]
+    read: Callable[[Sequence[Tensor]], Tensor]
+    layer: HeadLayer
+    embedding: Tensor
+    norm: RMSNorm | None
+    lm_head: Any
+    draft_to_target: Tensor | None
+    planner: StepPlanner
+    max_model_len: int
+    _lengths: Lengths = field(init=False)
+
+    @_lengths.default
+    def _choose_lengths(self) -> Lengths:
+        return CPU_LENGTHS if self.device.type == "cpu" else GPU_LENGTHS
+
+    @property
+    def vocab_size(self) -> int:
+        """The width of its logits."""
+        return int(self.lm_head.weight.shape[0])
+
+    @property
+    def feature_size(self) -> int:
+        """The width of its features."""
+        return self.planner.config.hidden_size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of its logits."""
+        return self.embedding.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.embedding.device
+
+    def new_cache(self, num_slots: int, max_len: int) -> KVCache:
+        """Room for max_len positions in each of num_slots slots.
+
+        Raises:
+            InvalidInputError: num_slots or max_len is below 1.
+        """
+        config = self.planner.config
+        return KVCache.allocate(
+            num_layers=1,
+            num_slots=num_slots,
+            max_len=self._lengths.of_slot(max_len),
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    def clear(self, cache: KVCache, slot_ids: Sequence[int]) -> None:
+        """Forget slots."""
+        cache.clear(slot_ids)
+
+    @torch.no_grad()
+    def forward(
+        self,
+        features: Tensor,
+        token_ids: Tensor,
+        positions: Tensor,
+        cache: KVCache,
+        slot_ids: Tensor,
+        *,
+        max_position: int | None = None,
+    ) -> Tensor:
+        """See `acceptor.core.ports.DraftHead.forward`.
+
+        Raises:
+            InvalidInputError: wrong shape, dtype or device; on CPU also a token outside the
+                vocabulary, or a slot or position outside the cache.
+        """
+        check_tokens(token_ids, positions, slot_ids, len(self.embedding), self.device)
+        limit = min(cache.max_len, self.max_model_len)
+        places = Places.of(positions, slot_ids, cache.slot_ids, limit, self._lengths, max_position)
+        embedded = F.embedding(token_ids, self.embedding)
+        step = self.planner.plan(places, cache)
+        (layer_cache,) = cache.layers
+        following = self.layer(features.flatten(0, 1), embedded.flatten(0, 1), step, layer_cache)
+        return following.view(*token_ids.shape, -1)
+
+    def score(self, features: Tensor) -> Tensor:
+        """Logits [num_reqs, vocab_size] of what comes behind the next token."""
+        logits: Tensor = self.lm_head(features if self.norm is None else self.norm(features))
+        return logits

@@ -1,0 +1,183 @@
+"""From a directory to a draft head that runs on its target."""
+
+from pathlib import Path
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ...core.errors import CheckpointError
+from ..checkpoint import Checkpoint, Shape
+from ..draft_ids import read_draft_ids
+from ..json_object import JsonObject, read_json
+from ..layer_operations import RMSNorm
+from ..model_config import ModelConfig
+from ..step_planner import StepPlanner
+from ..transformer import Linear
+from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors
+from .eagle import Eagle3Layer, EagleHead, EagleLayer, FinalNorm, Fusion
+from .files import has_safetensors, open_head
+from .head_config import Eagle3Config, read_layer
+from .target import Target
+
+HEADS = ("eagle", "eagle3")
+"""What `load_head` loads."""
+
+_EMBEDDING, _MERGE, _NORM = "embed_tokens.weight", "fc.weight", "norm.weight"
+_ATTENTION_NORM, _MLP_NORM = "input_layernorm.weight", "post_attention_layernorm.weight"
+_FEATURES_NORM = "hidden_norm.weight"
+
+
+def find_head(directory: Path) -> str | None:
+    """Which of `HEADS` a directory holds; None for a whole model. Pickles are not opened.
+
+    Raises:
+        CheckpointError: a file is damaged.
+    """
+    if not has_safetensors(directory):
+        return None
+    names = Checkpoint.open(directory).entries
+    if _MERGE not in names:
+        return None
+    return "eagle3" if any(name.endswith(_FEATURES_NORM) for name in names) else "eagle"
+
+
+def load_head(directory: Path, kind: str, target: Target) -> EagleHead:
+    """Load a head, in the target's dtype and on its device.
+
+    Args:
+        directory: where its config.json and tensors are.
+        kind: one of `HEADS`.
+        target: that it was trained for.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or unsupported, or of another target.
+    """
+    config = read_json(directory / "config.json")
+    checkpoint = open_head(directory)
+    if kind == "eagle":
+        return _eagle(config, checkpoint, target)
+    return _eagle3(config, checkpoint, target)
+
+
+def _eagle(config: JsonObject, checkpoint: Checkpoint, target: Target) -> EagleHead:
+    layer, prefix = read_layer(config, target), "layers.0."
+    size = layer.hidden_size
+    if size != target.hidden_size:
+        raise config.error("hidden_size", f"the target's, {target.hidden_size}", size)
+    # Heads whose config does not say have a bias or have none.
+    has_bias = config.flag("bias", default="fc.bias" in checkpoint.entries)
+    expected: dict[str, Shape] = {_MERGE: (size, 2 * size)}
+    expected |= {"fc.bias": (size,)} if has_bias else {}
+    expected |= layer_tensors(layer, prefix, size)
+    del expected[prefix + _ATTENTION_NORM]
+    parts = _Parts.open(checkpoint, layer, target, expected)
+    return parts.head(
+        taps=(target.num_layers,),
+        read=FinalNorm(target.norm),
+        layer=EagleLayer(
+            merge=parts.reader.linear(("fc",), bias=has_bias),
+            attention=parts.reader.attention(prefix + "self_attn.", layer.windows[0]),
+            mlp_norm=parts.reader.norm(prefix + _MLP_NORM),
+            mlp=parts.reader.mlp(prefix + "mlp."),
+        ),
+    )
+
+
+def _eagle3(config: JsonObject, checkpoint: Checkpoint, target: Target) -> EagleHead:
+    settings = Eagle3Config.read(config, target)
+    layer, prefix = settings.layer, settings.prefix
+    size, num_taps = layer.hidden_size, len(settings.taps)
+    norms: dict[str, Shape] = {}
+    if settings.norm_before_fc:
+        norms = {"input_norm.weight": (num_taps * target.hidden_size,)}
+    elif settings.fc_norm:
+        norms = {f"fc_norm.{tap}.weight": (target.hidden_size,) for tap in range(num_taps)}
+    expected: dict[str, Shape] = {
+        _MERGE: (size, num_taps * target.hidden_size),
+        _NORM: (size,),
+        LM_HEAD: (settings.draft_vocab_size, size),
+        prefix + _FEATURES_NORM: (size,),
+        **norms,
+        **layer_tensors(layer, prefix, 2 * size),
+    }
+    parts = _Parts.open(checkpoint, layer, target, expected)
+    read, norm = parts.reader, parts.reader.norm(_NORM)
+    return parts.head(
+        taps=settings.taps,
+        read=Fusion(tuple(map(read.norm, norms)), read.linear(("fc",), bias=False)),
+        layer=Eagle3Layer(
+            embedding_norm=read.norm(prefix + _ATTENTION_NORM),
+            features_norm=read.norm(prefix + _FEATURES_NORM),
+            attention=read.attention(prefix + "self_attn.", layer.windows[0]),
+            mlp_norm=read.norm(prefix + _MLP_NORM),
+            mlp=read.mlp(prefix + "mlp."),
+            normalised_residual=settings.norm_before_residual,
+            output_norm=norm if settings.norm_output else None,
+        ),
+        norm=None if settings.norm_output else norm,
+        lm_head=read.linear(("lm_head",), bias=False),
+        draft_to_target=parts.draft_to_target(settings.draft_vocab_size),
+    )
+
+
+@frozen(eq=False, kw_only=True)
+class _Parts:
+    """A head's checked file, and what it borrows."""
+
+    checkpoint: Checkpoint
+    reader: WeightReader
+    target: Target
+
+    @classmethod
+    def open(
+        cls, checkpoint: Checkpoint, layer: ModelConfig, target: Target, expected: dict[str, Shape]
+    ) -> "_Parts":
+        if _EMBEDDING in checkpoint.entries or layer.hidden_size != target.hidden_size:
+            expected = {**expected, _EMBEDDING: (target.vocab_size, layer.hidden_size)}
+        ignored = (DRAFT_TO_TARGET, "t2d", "layers.0.self_attn.rotary_emb.inv_freq")
+        checkpoint.check(expected, frozenset(ignored))
+        reader = WeightReader(checkpoint, layer, target.dtype, target.device)
+        return cls(checkpoint=checkpoint, reader=reader, target=target)
+
+    def head(
+        self,
+        *,
+        taps: tuple[int, ...],
+        read: FinalNorm | Fusion,
+        layer: EagleLayer | Eagle3Layer,
+        norm: RMSNorm | None = None,
+        lm_head: Linear | None = None,
+        draft_to_target: Tensor | None = None,
+    ) -> EagleHead:
+        target, config = self.target, self.reader.config
+        return EagleHead(
+            taps=taps,
+            read=read,
+            layer=layer,
+            embedding=self._embedding(),
+            norm=norm,
+            lm_head=target.lm_head if lm_head is None else lm_head,
+            draft_to_target=draft_to_target,
+            planner=StepPlanner.of(config, target.max_model_len, target.dtype, target.device),
+            max_model_len=target.max_model_len,
+        )
+
+    def draft_to_target(self, draft_vocab_size: int) -> Tensor | None:
+        checkpoint, vocab_size = self.checkpoint, self.target.vocab_size
+        if DRAFT_TO_TARGET in checkpoint.entries:
+            target_ids = read_draft_ids(checkpoint, draft_vocab_size, vocab_size)
+            return target_ids.to(self.target.device)
+        if draft_vocab_size < vocab_size:
+            raise CheckpointError(
+                f"{checkpoint.directory}: {DRAFT_TO_TARGET}: expected shape [{draft_vocab_size}], "
+                "got no such tensor"
+            )
+        return None
+
+    def _embedding(self) -> Tensor:
+        """The head's own; most are copies of the target's, which then serves both."""
+        if _EMBEDDING not in self.checkpoint.entries:
+            return self.target.embedding
+        own = self.reader.vector(_EMBEDDING)
+        return self.target.embedding if torch.equal(own, self.target.embedding) else own

@@ -1,0 +1,169 @@
+"""Drafts from a head on the target's own hidden states: EAGLE, EAGLE-3 and their like.
+
+After each step the head is fed the target's hidden states of all tokens that are known but the
+last; the first draft token is scored by what it made of them. While it drafts, its own features
+stand for hidden states that the target has not computed yet; the next step writes over those rows.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from ..core.policies import Policy
+from ..core.ports import DraftHead, Sampler
+from .drafter import Drafter, Drawn
+from .drawing import Drawing
+from .frontier import Frontier
+from .prefill import Chunk
+from .step_integers import places_to_draft
+from .workspace import Workspace
+
+
+@frozen(eq=False, kw_only=True)
+class HeadMemory:
+    """What a head remembers.
+
+    Attributes:
+        cache: of the head.
+        max_len: how many positions a slot has.
+        features: [num_slots, num_kept, feature_size], what the head made of a token, at its
+            position modulo num_kept.
+        logits: see `acceptor.app.model_drafter.ModelMemory`.
+        workspace: of the sampler.
+    """
+
+    cache: Any
+    max_len: int
+    features: Tensor
+    logits: Tensor | None
+    workspace: Workspace = field(factory=Workspace)
+
+    def keep(self, slot_ids: Tensor, positions: Tensor, features: Tensor) -> None:
+        """Remember features [num_reqs, num_rows, feature_size] of tokens at positions."""
+        self.features[slot_ids[:, None], positions % self.features.shape[1]] = features
+
+    def kept(self, slot_ids: Tensor, positions: Tensor) -> Tensor:
+        """[num_reqs, feature_size] of one token each; 0 where there was none."""
+        return self.features[slot_ids, positions % self.features.shape[1]]
+
+
+@frozen(eq=False, kw_only=True)
+class HeadDrafter(Drafter[HeadMemory]):
+    """A `Drafter` that decodes with a head.
+
+    Attributes:
+        head: drafts.
+        target_vocab_size: how many ids the target has.
+        sampler: draws the head's tokens.
+        policy: names the stream that it draws with, and says whether its logits are needed.
+        num_spec_tokens: how many tokens it drafts at most.
+    """
+
+    head: DraftHead[Any]
+    target_vocab_size: int
+    sampler: Sampler
+    policy: Policy
+    num_spec_tokens: int
+    on_device: bool = field(default=True, init=False)
+
+    @property
+    def max_model_len(self) -> int:
+        """The head's context."""
+        return self.head.max_model_len
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The head's."""
+        return self.head.taps
+
+    def new_memory(self, num_slots: int, max_len: int) -> HeadMemory:
+        """A cache, and room for features and logits."""
+        head, num_tokens = self.head, self.num_spec_tokens
+        max_len = min(max_len, head.max_model_len)
+
+        def room(num_places: int, size: int) -> Tensor:
+            shape = (num_slots, num_places, size)
+            return torch.zeros(shape, dtype=head.dtype, device=head.device)
+
+        # A step may be run again after the one behind it has begun, so that what it reads must
+        # outlive the tokens of both.
+        features = room(3 * (num_tokens + 1), head.feature_size)
+        keeps_logits = self.policy.uses_draft_probs
+        return HeadMemory(
+            cache=head.new_cache(num_slots, max_len),
+            max_len=max_len,
+            features=features,
+            logits=room(num_tokens, head.vocab_size) if keeps_logits else None,
+        )
+
+    def enter(self, memory: HeadMemory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
+        """Write the rows of a prompt; each also reads the token behind its own."""
+        device = self.head.device
+        slot_ids, positions = torch.tensor([chunk.slot_id], device=device), chunk.positions(device)
+        features = self.head.forward(
+            self.head.read(hidden),
+            chunk.tokens(device, ahead=1),
+            positions,
+            memory.cache,
+            slot_ids,
+            max_position=chunk.end - 1,
+        )
+        memory.keep(slot_ids, positions[:, -1:], features[:, -1:])
+
+    def clear(self, memory: HeadMemory, slot_ids: Sequence[int]) -> None:
+        """Forget slots."""
+        self.head.clear(memory.cache, slot_ids)
+        memory.features[list(slot_ids)] = 0
+
+    def draft(self, memory: HeadMemory, frontier: Frontier, num_tokens: int) -> Drawn:
+        """Draft one token after the other; the first has been scored already, but for the LM head.
+
+        A prompt of one token has no features yet: its first draft is drawn from those of nothing.
+        """
+        fed, decided = places_to_draft(frontier.lengths, num_tokens, memory.max_len)
+        ids = self.head.draft_to_target
+        drawing = Drawing(
+            sampler=self.sampler,
+            policy=self.policy,
+            frontier=frontier,
+            decided=decided,
+            logits=memory.logits,
+            workspace=memory.workspace,
+            draft_to_target=ids,
+            target_vocab_size=None if ids is None else self.target_vocab_size,
+        )
+        features = memory.kept(frontier.slot_ids, frontier.lengths - 2)
+        drawing.draw(self.head.score(features))
+        for place in range(1, num_tokens):
+            features = self.head.forward(
+                features[:, None],
+                drawing.last_token_ids,
+                fed[:, place, None],
+                memory.cache,
+                frontier.slot_ids,
+                max_position=frontier.last_position(place - 2, memory.max_len),
+            )[:, 0]
+            drawing.draw(self.head.score(features))
+        return drawing.finish()
+
+    def follow(
+        self,
+        memory: HeadMemory,
+        frontier: Frontier,
+        positions: Tensor,
+        emitted: Tensor,
+        hidden: Sequence[Tensor],
+    ) -> None:
+        """Write the rows of all tokens that were scored; those of rejected ones do not count."""
+        features = self.head.forward(
+            self.head.read(hidden),
+            emitted.clamp(min=0),
+            positions,
+            memory.cache,
+            frontier.slot_ids,
+            max_position=frontier.last_position(positions.shape[1] - 2, memory.max_len),
+        )
+        memory.keep(frontier.slot_ids, positions, features)
