@@ -19,14 +19,19 @@ def new_state(
     max_len: int,
     eos_token_ids: frozenset[int],
     new_detokenizer: Callable[[], Detokenizer],
+    **how: Any,
 ) -> RequestState:
-    """A state ready to be decoded, with a seed; at most max_len tokens long with its prompt."""
+    """A state ready to be decoded, with a seed; at most max_len tokens long with its prompt.
+
+    how: more fields of `RequestState`.
+    """
     return RequestState(
         index=index,
         request=_with_seed(request),
         end_token_ids=_end_token_ids(request, eos_token_ids),
         max_len=min(len(request.prompt_token_ids) + request.max_tokens, max_len),
         detokenizer=new_detokenizer(),
+        **how,
     )
 
 

@@ -1,6 +1,6 @@
 """What a caller asks for and what comes back."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum, unique
 from operator import index
 from typing import Any, SupportsIndex
@@ -154,15 +154,15 @@ class GenerationResult:
         error: why it could not be decoded, or not to its end, one sentence; else empty.
     """
 
-    token_ids: tuple[int, ...]
-    kinds: tuple[TokenKind, ...]
-    text: str
     finish_reason: FinishReason
-    status: Status
     seed: int
-    statistics: AcceptanceStatistics
-    logprobs: tuple[TokenLogprobs, ...] | None
-    total_variation: float | None
+    token_ids: tuple[int, ...] = ()
+    kinds: tuple[TokenKind, ...] = ()
+    text: str = ""
+    status: Status = Status.OK
+    statistics: AcceptanceStatistics = field(factory=AcceptanceStatistics)
+    logprobs: tuple[TokenLogprobs, ...] | None = None
+    total_variation: float | None = None
     error: str = ""
 
 
@@ -175,12 +175,10 @@ class RequestRecord:
     Attributes:
         request_id: as `Engine.add_request` returned it.
         arrival_time: when it was added.
-        first_token_time: when the host had its first token; None if it never got one.
         finish_time: when it ended.
         token_times: for each step that emitted something, when the host had the tokens and how many
-            they were; the counts add up to `output_len`.
+            they were.
         prompt_len: tokens of the prompt.
-        output_len: emitted tokens.
         status: how it ended.
         error: what was wrong, one sentence; empty unless `status` is `FinishReason.ERROR`.
         acceptance: for each decode step of the request (num_draft_tokens, num_accepted), without
@@ -190,14 +188,22 @@ class RequestRecord:
 
     request_id: int
     arrival_time: float
-    first_token_time: float | None
     finish_time: float
-    token_times: tuple[tuple[float, int], ...]
     prompt_len: int
-    output_len: int
     status: FinishReason
-    error: str
-    acceptance: tuple[tuple[int, int], ...]
+    token_times: tuple[tuple[float, int], ...] = ()
+    error: str = ""
+    acceptance: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def first_token_time(self) -> float | None:
+        """When the host had its first token; None if it never got one."""
+        return self.token_times[0][0] if self.token_times else None
+
+    @property
+    def output_len(self) -> int:
+        """Emitted tokens."""
+        return sum(num_tokens for _, num_tokens in self.token_times)
 
 
 @frozen
@@ -219,12 +225,21 @@ class Progress:
         fragments: the text released in this step. It can lag behind the tokens: text that may be
             the beginning of a stop string, or an unfinished character, is held back.
         result: set once, when the request has ended.
-        record: its times and counts; set with the result by an `Engine`.
+        record: its times and counts; set with the result.
     """
 
     request_index: int
-    token_ids: tuple[int, ...]
-    kinds: tuple[TokenKind, ...]
-    fragments: tuple[Fragment, ...]
-    result: GenerationResult | None
+    token_ids: tuple[int, ...] = ()
+    kinds: tuple[TokenKind, ...] = ()
+    fragments: tuple[Fragment, ...] = ()
+    result: GenerationResult | None = None
     record: RequestRecord | None = None
+
+
+OnProgress = Callable[[Progress], None]
+"""Called in the thread of `Engine.step`; it should return at once. If it raises, its request is
+cancelled."""
+
+
+def ignore(progress: Progress) -> None:
+    """Listen to nothing."""

@@ -5,6 +5,7 @@ A stop inside an accepted run ends the run there: nothing behind it is emitted o
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
+from time import perf_counter
 from typing import Protocol
 
 from attrs import define, evolve, field, frozen
@@ -16,9 +17,12 @@ from .request import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
+    OnProgress,
     Progress,
+    RequestRecord,
     TokenKind,
     TokenLogprobs,
+    ignore,
 )
 
 FATAL = Status.TARGET_LOGITS_INVALID | Status.DRAFT_LOGITS_INVALID
@@ -69,7 +73,7 @@ class Verdict:
 
 @define(eq=False, kw_only=True)
 class RequestState:
-    """A request that is being decoded.
+    """A request that waits or is being decoded.
 
     Attributes:
         index: identifies its results.
@@ -77,8 +81,13 @@ class RequestState:
         end_token_ids: tokens that end the output.
         max_len: how many tokens prompt and output may have together.
         detokenizer: of this output.
-        token_ids: prompt and output.
+        arrival_time: when it came, by `time.perf_counter`.
+        on_progress: the listener.
         slot_id: where models remember it; -1 while it waits.
+        num_entered: how many tokens of the prompt the models' caches hold.
+        token_ids: prompt and output.
+        token_times: see `RequestRecord`.
+        acceptance: see `RequestRecord`.
     """
 
     index: int
@@ -86,13 +95,17 @@ class RequestState:
     end_token_ids: frozenset[int]
     max_len: int
     detokenizer: Detokenizer
+    arrival_time: float = field(factory=perf_counter)
+    on_progress: OnProgress = ignore
     slot_id: int = -1
+    num_entered: int = 0
     token_ids: list[int] = field(init=False)
     output: OutputText = field(init=False)
     kinds: list[TokenKind] = field(factory=list, init=False)
     logprobs: list[TokenLogprobs] = field(factory=list, init=False)
     total_variation: list[float] = field(factory=list, init=False)
-    statistics: AcceptanceStatistics = field(factory=AcceptanceStatistics, init=False)
+    token_times: list[tuple[float, int]] = field(factory=list, init=False)
+    acceptance: list[tuple[int, int]] = field(factory=list, init=False)
     status: Status = field(default=Status.OK, init=False)
     finish_reason: FinishReason | None = field(default=None, init=False)
     error: str = field(default="", init=False)
@@ -100,6 +113,11 @@ class RequestState:
     def __attrs_post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_token_ids)
         self.output = OutputText(self.request.stop)
+
+    @property
+    def num_to_enter(self) -> int:
+        """How many more tokens of the prompt the caches need; the last one is scored instead."""
+        return len(self.request.prompt_token_ids) - 1 - self.num_entered
 
     def draft_limit(self, num_spec_tokens: int, draft_context: int, num_more: int = 0) -> int:
         """How many draft tokens are of use: one more token follows them, and the drafter ends.
@@ -134,8 +152,8 @@ class RequestState:
         self.error, self.finish_reason = error, FinishReason.ERROR
         return self._progress(0)
 
-    def advance(self, verdict: Verdict) -> Progress:
-        """Emit what a step decided, up to the first stop."""
+    def advance(self, verdict: Verdict, now: float) -> Progress:
+        """Emit what a step decided, up to the first stop; the host has had it since now."""
         num_before = len(self.kinds)
         for place, token_id in enumerate(verdict.token_ids):
             self._emit(token_id, verdict.kind(place))
@@ -147,7 +165,9 @@ class RequestState:
         num_emitted = len(self.kinds) - num_before
         self.logprobs.extend(verdict.logprobs[:num_emitted])
         self.total_variation.extend(verdict.total_variation[:num_emitted])
-        self.statistics.observe(verdict.num_draft_tokens, min(verdict.num_accepted, num_emitted))
+        self.acceptance.append((verdict.num_draft_tokens, min(verdict.num_accepted, num_emitted)))
+        if num_emitted:
+            self.token_times.append((now, num_emitted))
         return self._progress(num_emitted)
 
     def _emit(self, token_id: int, kind: TokenKind) -> None:
@@ -180,10 +200,26 @@ class RequestState:
             kinds=tuple(self.kinds[first:]),
             fragments=self.output.release(ended=result is not None),
             result=result,
+            record=None if result is None else self._record(),
+        )
+
+    def _record(self) -> RequestRecord:
+        assert self.finish_reason is not None
+        return RequestRecord(
+            request_id=self.index,
+            arrival_time=self.arrival_time,
+            finish_time=perf_counter(),
+            token_times=tuple(self.token_times),
+            prompt_len=len(self.request.prompt_token_ids),
+            status=self.finish_reason,
+            error=self.error,
+            acceptance=tuple(self.acceptance),
         )
 
     def _finish(self) -> GenerationResult:
-        params = self.request.params
+        params, statistics = self.request.params, AcceptanceStatistics()
+        for num_draft_tokens, num_accepted in self.acceptance:
+            statistics.observe(num_draft_tokens, num_accepted)
         assert self.finish_reason is not None
         assert params.seed is not None
         return GenerationResult(
@@ -193,7 +229,7 @@ class RequestState:
             finish_reason=self.finish_reason,
             status=self.status,
             seed=params.seed,
-            statistics=self.statistics,
+            statistics=statistics,
             logprobs=None
             if params.logprobs is None
             # The batch reports as many as the request that wants most.

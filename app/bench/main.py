@@ -150,7 +150,7 @@ def _goodputs(file: Path | None, policies: Mapping[str, PolicySettings]) -> dict
             raise ConfigError(
                 f"{file}: expected a measured run of {policy}, got {', '.join(tuned)}"
             )
-    return {policy: tuned[policy].goodput() for policy in policies}
+    return {policy: tuned[policy] for policy in policies}
 
 
 def _prompts_name(options: Options) -> str:

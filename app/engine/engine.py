@@ -17,8 +17,8 @@ from ...core.errors import AcceptorError, InvalidInputError
 from ...core.sampling_params import SamplingParams
 from ..admission import check_text
 from ..current_device import current_device
-from ..request import GenerationRequest, GenerationResult, Progress
-from .entry import Arrival, OnProgress, ignore
+from ..request import GenerationRequest, GenerationResult, OnProgress, Progress, ignore
+from .arrival import Arrival
 from .loop import Loop
 from .memory_plan import MemoryPlan
 from .out_of_memory import told_when_out_of_memory
@@ -114,7 +114,6 @@ class Engine:
             request_id=next(self._ids),
             request=request,
             seed=_seed_of(params if request is None else request.params),
-            prompt_len=0 if request is None else len(request.prompt_token_ids),
             on_progress=on_progress,
             error=error,
         )

@@ -5,7 +5,7 @@ A slot is never shared: a request that finds none free waits.
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 
 import torch
@@ -19,9 +19,9 @@ from ..admission import check_request, new_state
 from ..decode import DecodeStep
 from ..frontier import Running
 from ..prefill import CHUNK_LEN, Chunk, prefill
-from ..request import GenerationRequest, Progress
-from ..request_state import Verdict
-from .entry import Arrival, Entry, OnProgress
+from ..request import OnProgress, Progress
+from ..request_state import RequestState, Verdict
+from .arrival import Arrival
 from .out_of_memory import is_out_of_memory, out_of_memory
 from .parts import Parts
 from .runner import Runner
@@ -43,6 +43,7 @@ class Loop:
         cancelled_ids: requests to be cancelled.
         events: progress that has not been reported, and its listener.
         schedule: requests that wait or run.
+        clock: by which the times are taken that follow.
         prefill_seconds: time spent on prompts.
         decode_seconds: time spent on decode steps.
         has_begun: whether the device is a step ahead of what has been acted on.
@@ -56,10 +57,11 @@ class Loop:
     cancelled_ids: deque[int] = field(factory=deque, init=False)
     events: deque[tuple[OnProgress, Progress]] = field(factory=deque, init=False)
     schedule: Schedule = field(init=False)
+    clock: Callable[[], float] = field(default=perf_counter, init=False)
     prefill_seconds: float = field(default=0.0, init=False)
     decode_seconds: float = field(default=0.0, init=False)
     has_begun: bool = field(default=False, init=False)
-    _batch: list[Entry] = field(factory=list, init=False)
+    _batch: list[RequestState] = field(factory=list, init=False)
     _running: Running | None = field(default=None, init=False)
     _used_slots: set[int] = field(factory=set, init=False)
     _token_counts: TokenCounts | None = field(default=None, init=False)
@@ -75,7 +77,7 @@ class Loop:
 
     def has_unfinished(self) -> bool:
         """Whether there is something to do or to report."""
-        return bool(self.arrivals or self.schedule.entries or self.events)
+        return bool(self.arrivals or self.schedule.states or self.events)
 
     def admit_and_retire(self) -> None:
         """Queue what has arrived, end what is cancelled, and give free slots to what waits."""
@@ -84,27 +86,27 @@ class Loop:
         while self.arrivals:
             self._enqueue(self.arrivals.popleft())
         for _ in range(num_cancelled):
-            entry = self.schedule.entries.get(self.cancelled_ids.popleft())
-            if entry is not None:
-                self._note(entry, entry.cancel())
+            state = self.schedule.states.get(self.cancelled_ids.popleft())
+            if state is not None:
+                self._note(state, state.cancel())
         self._prepare_slots(list(self.schedule.admit()))
 
     def enter_prompts(self) -> None:
         """Write the next chunks of prompts, oldest request first."""
-        waiting = [entry for entry in self.schedule.admitted() if entry.num_to_enter]
+        waiting = [state for state in self.schedule.admitted() if state.num_to_enter]
         if not waiting:
             return
-        began, left = perf_counter(), self.prefill_tokens
-        for entry in waiting:
+        began, left = self.clock(), self.prefill_tokens
+        for state in waiting:
             try:
-                while entry.num_to_enter and left > 0:
-                    left -= self._enter_chunk(entry)
+                while state.num_to_enter and left > 0:
+                    left -= self._enter_chunk(state)
             except RuntimeError as error:
-                self._give_up([entry], error)
+                self._give_up([state], error)
         if self.device.type == "cuda":
             # So that the time is not taken for decoding's.
             torch.cuda.synchronize(self.device)
-        self.prefill_seconds += perf_counter() - began
+        self.prefill_seconds += self.clock() - began
 
     def decode(self) -> None:
         """One step for every request whose prompt is entered.
@@ -112,7 +114,7 @@ class Loop:
         Where the batch stays the same, the device begins the next one before the host has read this
         one, or at least before it acts on it. A request that arrives then joins the one after that.
         """
-        began = perf_counter()
+        began = self.clock()
         try:
             running = self._gather()
             if running.states:
@@ -121,26 +123,27 @@ class Loop:
             # What has begun goes on from a step that is lost.
             self._drop()
             self._give_up(self._dispensable(), error)
-        self.decode_seconds += perf_counter() - began
+        self.decode_seconds += self.clock() - began
 
-    def _dispensable(self) -> list[Entry]:
+    def _dispensable(self) -> list[RequestState]:
         """Of a batch that finds no memory, those that end so that the others can go on."""
         if not self._batch:
             return []
-        newest = max(self._batch, key=lambda entry: entry.arrival.request_id)
-        # The step may have counted its tokens already, and would again.
-        counted = [entry for entry in self._batch if entry.state.request.params.has_penalties]
-        return list({id(entry): entry for entry in (newest, *counted)}.values())
+        newest = max(self._batch, key=lambda state: state.index)
+        # The step may have counted tokens under penalties already, and would again.
+        return [
+            state for state in self._batch if state is newest or state.request.params.has_penalties
+        ]
 
-    def _give_up(self, entries: Sequence[Entry], error: BaseException) -> None:
+    def _give_up(self, states: Sequence[RequestState], error: BaseException) -> None:
         """End these requests for want of memory; raise the error if it is another one."""
-        if not entries or not is_out_of_memory(error):
+        if not states or not is_out_of_memory(error):
             raise error
         self._running = None
         remedy = "lower num_slots or max_len, or ask for less at once"
         said = out_of_memory(error, "request", self.device, remedy)
-        for entry in entries:
-            self._note(entry, entry.fail(str(said)))
+        for state in states:
+            self._note(state, state.fail(str(said)))
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -158,11 +161,11 @@ class Loop:
     def _act_on(self, verdicts: Sequence[Verdict], now: float) -> bool:
         """Act on a step; True if a request goes on and none failed, as one begun ahead assumes."""
         is_useful = True
-        for entry, verdict in zip(self._batch, verdicts, strict=True):
-            if entry.state.finish_reason is None:
-                self._note(entry, entry.advance(verdict, now))
+        for state, verdict in zip(self._batch, verdicts, strict=True):
+            if state.finish_reason is None:
+                self._note(state, state.advance(verdict, now))
                 is_useful &= verdict.status is Status.OK
-        return is_useful and any(entry.state.finish_reason is None for entry in self._batch)
+        return is_useful and any(state.finish_reason is None for state in self._batch)
 
     def _begin_ahead(
         self, running: Running, counts: TokenCounts | None, draft_limits: list[int]
@@ -184,8 +187,8 @@ class Loop:
         return (
             not self._batch_will_change()
             and all(
-                entry.state.goes_on_after(num_more)
-                for entry, num_more in zip(self._batch, most, strict=True)
+                state.goes_on_after(num_more)
+                for state, num_more in zip(self._batch, most, strict=True)
             )
             and self._draft_limits(most) == draft_limits
         )
@@ -198,8 +201,8 @@ class Loop:
         self, running: Running, counts: TokenCounts | None, verdicts: Sequence[Verdict]
     ) -> bool:
         if self._batch_will_change() or not all(
-            entry.state.surely_goes_on(verdict)
-            for entry, verdict in zip(self._batch, verdicts, strict=True)
+            state.surely_goes_on(verdict)
+            for state, verdict in zip(self._batch, verdicts, strict=True)
         ):
             return False
         gained = [verdict.token_ids for verdict in verdicts]
@@ -214,8 +217,8 @@ class Loop:
     def _draft_limits(self, nums_more: Sequence[int]) -> list[int]:
         drafter = self.parts.drafter
         return [
-            entry.state.draft_limit(drafter.num_spec_tokens, drafter.max_model_len, num_more)
-            for entry, num_more in zip(self._batch, nums_more, strict=True)
+            state.draft_limit(drafter.num_spec_tokens, drafter.max_model_len, num_more)
+            for state, num_more in zip(self._batch, nums_more, strict=True)
         ]
 
     def notify(self) -> Iterable[Progress]:
@@ -246,22 +249,21 @@ class Loop:
             except InvalidInputError as unfit:
                 error = str(unfit)
             else:
-                self.schedule.add(self._new_entry(arrival, request))
+                state = new_state(
+                    arrival.request_id,
+                    request,
+                    max_len=self.decode_step.memory.max_len,
+                    eos_token_ids=self.parts.eos_token_ids,
+                    new_detokenizer=self.parts.new_detokenizer,
+                    arrival_time=arrival.time,
+                    on_progress=arrival.on_progress,
+                )
+                self.schedule.add(state)
                 return
         self.events.append((arrival.on_progress, arrival.refused(error)))
 
-    def _new_entry(self, arrival: Arrival, request: GenerationRequest) -> Entry:
-        state = new_state(
-            arrival.request_id,
-            request,
-            max_len=self.decode_step.memory.max_len,
-            eos_token_ids=self.parts.eos_token_ids,
-            new_detokenizer=self.parts.new_detokenizer,
-        )
-        return Entry(arrival=arrival, state=state)
-
-    def _prepare_slots(self, entries: Sequence[Entry]) -> None:
-        slot_ids, memory = [entry.state.slot_id for entry in entries], self.decode_step.memory
+    def _prepare_slots(self, states: Sequence[RequestState]) -> None:
+        slot_ids, memory = [state.slot_id for state in states], self.decode_step.memory
         used = [slot_id for slot_id in slot_ids if slot_id in self._used_slots]
         if used:
             # Behind its end, or in a rejected draft, the last sequence may have left NaN; attention
@@ -269,12 +271,12 @@ class Loop:
             self.parts.target.clear(memory.target_cache, used)
             self.parts.drafter.clear(memory.draft_memory, used)
         self._used_slots.update(slot_ids)
-        for entry in entries:
-            if entry.state.request.params.has_penalties:
+        for state in states:
+            if state.request.params.has_penalties:
                 try:
-                    self._counts().start(entry.state.slot_id, entry.state.request.prompt_token_ids)
+                    self._counts().start(state.slot_id, state.request.prompt_token_ids)
                 except RuntimeError as error:
-                    self._give_up([entry], error)
+                    self._give_up([state], error)
 
     def _counts(self) -> TokenCounts:
         if self._token_counts is None:
@@ -282,30 +284,30 @@ class Loop:
             self._token_counts = TokenCounts.empty(num_slots + 1, vocab_size, self.device)
         return self._token_counts
 
-    def _enter_chunk(self, entry: Entry) -> int:
+    def _enter_chunk(self, state: RequestState) -> int:
         """A chunk begins and ends at the same places of a prompt, whatever else is in the step."""
-        start, num_tokens = entry.num_entered, min(entry.num_to_enter, CHUNK_LEN)
-        memory, drafter, state = self.decode_step.memory, self.parts.drafter, entry.state
+        start, num_tokens = state.num_entered, min(state.num_to_enter, CHUNK_LEN)
+        memory, drafter = self.decode_step.memory, self.parts.drafter
         end = start + num_tokens
         chunk = Chunk(slot_id=state.slot_id, prompt=state.token_ids, start=start, end=end)
         hidden = prefill(self.parts.target, memory.target_cache, chunk, taps=drafter.taps)
         drafter.enter(memory.draft_memory, chunk, hidden)
-        entry.num_entered += num_tokens
+        state.num_entered += num_tokens
         return num_tokens
 
     def _gather(self) -> Running:
         if self.has_begun and self._running is not None:
             return self._running
         admitted = self.schedule.admitted()
-        batch = [entry for entry in admitted if not entry.num_to_enter]
+        batch = [state for state in admitted if not state.num_to_enter]
         # In the order of the slots, which a cache then reads without copying.
-        batch.sort(key=lambda entry: entry.state.slot_id)
+        batch.sort(key=lambda state: state.slot_id)
         if self._running is None or batch != self._batch:
             self._batch = batch
-            self._running = self.runner.gather([entry.state for entry in batch])
+            self._running = self.runner.gather(batch)
         return self._running
 
-    def _note(self, entry: Entry, progress: Progress) -> None:
-        self.events.append((entry.arrival.on_progress, progress))
+    def _note(self, state: RequestState, progress: Progress) -> None:
+        self.events.append((state.on_progress, progress))
         if progress.result is not None:
-            self.schedule.remove(entry)
+            self.schedule.remove(state)

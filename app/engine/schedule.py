@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from attrs import define, field, frozen
 
 from ...core.checks import check_integer
-from .entry import Entry
+from ..request_state import RequestState
 
 
 @frozen(kw_only=True)
@@ -42,42 +42,42 @@ class Limits:
 
 @define(eq=False)
 class Schedule:
-    """Entries from their arrival to their end.
+    """Requests from their arrival to their end.
 
     Attributes:
         num_slots: how many may run.
-        entries: all that have not ended, by their id.
+        states: all that have not ended, by their id.
     """
 
     num_slots: int
-    entries: dict[int, Entry] = field(factory=dict)
-    _waiting: deque[Entry] = field(factory=deque)
+    states: dict[int, RequestState] = field(factory=dict)
+    _waiting: deque[RequestState] = field(factory=deque)
     _free: list[int] = field(init=False)
 
     @_free.default
     def _make_free(self) -> list[int]:
         return list(range(self.num_slots))
 
-    def add(self, entry: Entry) -> None:
+    def add(self, state: RequestState) -> None:
         """Queue it behind all others."""
-        self.entries[entry.arrival.request_id] = entry
-        self._waiting.append(entry)
+        self.states[state.index] = state
+        self._waiting.append(state)
 
-    def admit(self) -> Iterable[Entry]:
+    def admit(self) -> Iterable[RequestState]:
         """Give free slots to those that have waited longest; yields those that got one."""
         while self._waiting and self._free:
-            entry = self._waiting.popleft()
-            # A cancelled request has left the entries, but not the queue.
-            if entry.arrival.request_id in self.entries:
-                entry.state.slot_id = heappop(self._free)
-                yield entry
+            state = self._waiting.popleft()
+            # A cancelled request has left the states, but not the queue.
+            if state.index in self.states:
+                state.slot_id = heappop(self._free)
+                yield state
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, state: RequestState) -> None:
         """Forget a request that has ended, and free its slot."""
-        del self.entries[entry.arrival.request_id]
-        if entry.state.slot_id >= 0:
-            heappush(self._free, entry.state.slot_id)
+        del self.states[state.index]
+        if state.slot_id >= 0:
+            heappush(self._free, state.slot_id)
 
-    def admitted(self) -> list[Entry]:
+    def admitted(self) -> list[RequestState]:
         """Those that have a slot, in the order of their arrival."""
-        return [entry for entry in self.entries.values() if entry.state.slot_id >= 0]
+        return [state for state in self.states.values() if state.slot_id >= 0]

@@ -10,8 +10,7 @@ from typing import Protocol
 
 from attrs import define, field
 
-from ..request import Progress
-from .entry import OnProgress
+from ..request import OnProgress, Progress
 
 Queue = asyncio.Queue[Progress | Exception]
 

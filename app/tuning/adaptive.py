@@ -20,7 +20,7 @@ from ..frontier import Running
 from ..request_state import RequestState, Verdict
 from .costs import StepCosts
 from .goodput import Goodput
-from .profile import AcceptanceProfile
+from .profile import AcceptanceProfile, outcomes
 
 PRIOR_DRAFTS = 4.0
 """How many drafts of its own a request needs to count as much as the profile."""
@@ -46,9 +46,9 @@ class DraftRecord:
         """Count a draft and forget a little."""
         self.offered = [MEMORY * count for count in self.offered]
         self.accepted = [MEMORY * count for count in self.accepted]
-        for place in range(min(num_accepted + 1, num_draft_tokens)):
+        for place, is_accepted in outcomes(num_draft_tokens, num_accepted):
             self.offered[place] += 1
-            self.accepted[place] += place < num_accepted
+            self.accepted[place] += is_accepted
 
     def chances(self, profile: AcceptanceProfile) -> Iterator[float]:
         """Of each place in turn, given that all before it were accepted.
@@ -117,7 +117,7 @@ class AdaptiveRunner(Runner):
         """One that goes by a measured run."""
         return cls(
             runner=runner,
-            costs=model.costs,
+            costs=model.step_costs,
             profile=model.profile,
             max_spec_tokens=max_spec_tokens,
         )

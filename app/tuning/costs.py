@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 import numpy as np
-from attrs import field, fields, frozen
+from attrs import astuple, field, fields, frozen
 
 from ...core.errors import InvalidInputError
 
 
-@frozen(kw_only=True)
+@frozen
 class StepTimes:
     """Seconds of one step, by what they were spent on.
 
@@ -36,29 +36,19 @@ class StepTimes:
     @property
     def total(self) -> float:
         """All of the step."""
-        return self.draft + self.target + self.verification + self.graph + self.host
+        seconds: float = sum(astuple(self))
+        return seconds
 
 
 MIN_STEPS = 5
 PARTS = tuple(part.name for part in fields(StepTimes))
 
 
-@frozen(kw_only=True)
-class StepSample:
-    """One measured step.
-
-    Attributes:
-        num_reqs: requests in it.
-        num_spec_tokens: tokens of the longest draft.
-        times: what it cost.
-    """
-
-    num_reqs: int
-    num_spec_tokens: int
-    times: StepTimes
-
-
 Key = tuple[int, int]
+"""Requests in a step, and tokens of its longest draft."""
+
+CostRow = tuple[float, ...]
+"""A key, and the median seconds of each of `PARTS`."""
 
 
 @frozen
@@ -66,7 +56,7 @@ class StepCosts:
     """Costs for any batch and any K; of one batch size alone, for that size.
 
     Attributes:
-        medians: (num_reqs, num_spec_tokens) -> the median of each part over the steps measured.
+        medians: key -> the median of each part over the steps measured.
         sizes: each num_reqs among them, rising.
 
     Raises:
@@ -85,17 +75,28 @@ class StepCosts:
         return sorted({num_reqs for num_reqs, _ in self.medians})
 
     @classmethod
-    def of(cls, samples: Iterable[StepSample]) -> "StepCosts":
+    def of(cls, samples: Iterable[tuple[Key, StepTimes]]) -> "StepCosts":
         """The medians, which a step that was disturbed does not move.
 
         What was seen fewer than `MIN_STEPS` times, such as a K that no request has room for but at
         its end, counts only where nothing else was seen.
         """
         grouped = defaultdict[Key, list[StepTimes]](list)
-        for sample in samples:
-            grouped[sample.num_reqs, sample.num_spec_tokens].append(sample.times)
+        for key, times in samples:
+            grouped[key].append(times)
         often = {key: times for key, times in grouped.items() if len(times) >= MIN_STEPS}
         return cls({key: _median_of(times) for key, times in sorted((often or grouped).items())})
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[CostRow]) -> "StepCosts":
+        """The costs whose `rows` these are."""
+        medians = {(int(num_reqs), int(length)): seconds for num_reqs, length, *seconds in rows}
+        return cls({key: StepTimes(*seconds) for key, seconds in medians.items()})
+
+    @property
+    def rows(self) -> tuple[CostRow, ...]:
+        """The medians as plain numbers."""
+        return tuple((*key, *astuple(times)) for key, times in self.medians.items())
 
     def times(self, num_reqs: int, num_spec_tokens: int) -> StepTimes:
         """What a step costs, part by part."""

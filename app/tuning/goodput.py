@@ -5,33 +5,39 @@ assumes that as many requests are running as are allowed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from attrs import frozen
 
-from .costs import StepCosts
+from .costs import CostRow, StepCosts
 from .profile import AcceptanceProfile, steps_for
 
 
 @frozen(kw_only=True)
 class Goodput:
-    """One policy under one kind of load.
+    """One policy under one kind of load, as its measured run has shown it.
 
     Attributes:
         profile: how far its drafts are accepted.
-        costs: of its steps.
+        costs: of its steps, see `StepCosts.rows`.
         prefill_seconds: of one prompt; nothing is decoded meanwhile.
         output_len: tokens per request.
     """
 
     profile: AcceptanceProfile
-    costs: StepCosts
+    costs: tuple[CostRow, ...]
     prefill_seconds: float
     output_len: int
+
+    @cached_property
+    def step_costs(self) -> StepCosts:
+        """Costs for any batch and any K."""
+        return StepCosts.from_rows(self.costs)
 
     def tokens_per_second(self, num_spec_tokens: int, concurrency: int) -> float:
         """Output tokens of all requests together."""
         steps = steps_for(self.profile, num_spec_tokens, self.output_len)
-        decoding = steps * self.costs.seconds(concurrency, num_spec_tokens)
+        decoding = steps * self.step_costs.seconds(concurrency, num_spec_tokens)
         seconds = decoding + concurrency * self.prefill_seconds
         return concurrency * self.output_len / seconds
 

@@ -13,7 +13,7 @@ from ..engine.engine import Engine
 from ..engine.runner import EagerRunner, Runner
 from ..frontier import Running
 from ..request_state import RequestState, Verdict
-from .costs import StepSample, StepTimes
+from .costs import Key, StepTimes
 
 Clock = Callable[[], float]
 
@@ -73,7 +73,6 @@ class Probe(Runner):
         clock: seconds so far.
         generator: draws K.
         drafts: (num_draft_tokens, num_accepted) of every draft of all steps.
-        sample: what the last step cost, without the host's part; None once it has been looked at.
     """
 
     runner: Runner
@@ -82,7 +81,7 @@ class Probe(Runner):
     clock: Clock
     generator: np.random.Generator
     drafts: list[tuple[int, int]] = field(factory=list, init=False)
-    sample: StepSample | None = field(default=None, init=False)
+    _sample: tuple[Key, StepTimes] | None = field(default=None, init=False)
 
     @classmethod
     def of(cls, engine: Engine, lengths: Sequence[int], seed: int, clock: Clock) -> "Probe":
@@ -109,11 +108,14 @@ class Probe(Runner):
         began = self.clock()
         verdicts = self.runner.run(running, shorter, token_counts)
         parts = {"graph": self.clock() - began} if self.step is None else self.step.seconds
-        self.sample = StepSample(
-            num_reqs=len(shorter), num_spec_tokens=max(shorter), times=StepTimes(**parts)
-        )
+        self._sample = (len(shorter), max(shorter)), StepTimes(**parts)
         self.drafts += [(one.num_draft_tokens, one.num_accepted) for one in verdicts]
         return verdicts
+
+    def take_sample(self) -> tuple[Key, StepTimes] | None:
+        """What the last step cost, without the host's part; None once it has been looked at."""
+        sample, self._sample = self._sample, None
+        return sample
 
     def begin(self, *given: Any) -> bool:
         """See `Runner.begin`; what the host does meanwhile is measured as it is served."""

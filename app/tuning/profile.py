@@ -5,10 +5,18 @@ of any length. Under block verification, too, the share of drafts accepted throu
 depend on what is drafted after it.
 """
 
-from collections.abc import Iterable
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, pairwise
+from operator import mul
 
 from attrs import frozen
+
+
+def outcomes(num_draft_tokens: int, num_accepted: int) -> Iterator[tuple[int, bool]]:
+    """Each place that a draft came to, and whether its token was accepted."""
+    for place in range(min(num_accepted + 1, num_draft_tokens)):
+        yield place, place < num_accepted
 
 
 @frozen
@@ -26,22 +34,13 @@ class AcceptanceProfile:
 
     @classmethod
     def of(cls, drafts: Iterable[tuple[int, int]]) -> "AcceptanceProfile":
-        """Count drafts of any lengths, each (num_draft_tokens, num_accepted).
-
-        A draft says something of a place only if it was that long and came so far.
-        """
-        offered: list[int] = []
-        accepted: list[int] = []
-        for num_draft_tokens, num_accepted in drafts:
-            reached = min(num_accepted + 1, num_draft_tokens)
-            for counts in (offered, accepted):
-                counts.extend([0] * (reached - len(counts)))
-            for place in range(reached):
-                offered[place] += 1
-                accepted[place] += place < num_accepted
+        """Count drafts of any lengths, each (num_draft_tokens, num_accepted)."""
+        seen = Counter(one for draft in drafts for one in outcomes(*draft))
+        width = 1 + max((place for place, _ in seen), default=-1)
+        num_offered = [seen[place, True] + seen[place, False] for place in range(width)]
         return cls(
-            tuple(hits / tries for hits, tries in zip(accepted, offered, strict=True)),
-            tuple(offered),
+            tuple(seen[place, True] / tries for place, tries in enumerate(num_offered)),
+            tuple(num_offered),
         )
 
     def chance(self, place: int) -> float:
@@ -50,20 +49,12 @@ class AcceptanceProfile:
 
     def through(self, num_spec_tokens: int) -> list[float]:
         """For each place of a draft of K tokens, the share of drafts accepted through it."""
-        rates, rate = [], 1.0
-        for place in range(num_spec_tokens):
-            rate *= self.chance(place)
-            rates.append(rate)
-        return rates
+        return list(accumulate(map(self.chance, range(num_spec_tokens)), mul))
 
     def law_of_accepted(self, num_spec_tokens: int) -> list[float]:
         """The chances that 0, 1, …, K tokens of a draft are accepted."""
         through = [1.0, *self.through(num_spec_tokens), 0.0]
         return [here - behind for here, behind in pairwise(through)]
-
-    def acceptance_length(self, num_spec_tokens: int) -> float:
-        """Tokens per step, the final one included."""
-        return 1 + sum(self.through(num_spec_tokens))
 
 
 def steps_for(profile: AcceptanceProfile, num_spec_tokens: int, output_len: int) -> float:

@@ -7,52 +7,7 @@ from attrs import frozen
 
 from ..bench.files import read_record, write_record
 from ..bench.sweep import Load
-from .costs import PARTS, StepCosts, StepTimes
 from .goodput import Goodput, Prediction
-from .profile import AcceptanceProfile
-
-
-@frozen(kw_only=True)
-class MeasuredPolicy:
-    """What one policy's measured run has shown.
-
-    Attributes:
-        profile: how far its drafts were accepted.
-        costs: (num_reqs, num_spec_tokens, seconds for each of `PARTS`) of its steps.
-        prefill_seconds: of one prompt.
-        output_len: tokens per request.
-    """
-
-    profile: AcceptanceProfile
-    costs: tuple[tuple[float, ...], ...]
-    prefill_seconds: float
-    output_len: int
-
-    @classmethod
-    def of(cls, model: Goodput) -> "MeasuredPolicy":
-        """The figures of a model."""
-        return cls(
-            profile=model.profile,
-            costs=tuple(
-                (*key, *(getattr(times, part) for part in PARTS))
-                for key, times in model.costs.medians.items()
-            ),
-            prefill_seconds=model.prefill_seconds,
-            output_len=model.output_len,
-        )
-
-    def goodput(self) -> Goodput:
-        """The model again."""
-        medians = {
-            (int(num_reqs), int(length)): StepTimes(**dict(zip(PARTS, seconds, strict=True)))
-            for num_reqs, length, *seconds in self.costs
-        }
-        return Goodput(
-            profile=self.profile,
-            costs=StepCosts(medians),
-            prefill_seconds=self.prefill_seconds,
-            output_len=self.output_len,
-        )
 
 
 @frozen(kw_only=True)
@@ -94,7 +49,7 @@ class TuneResults:
         temperature: of all runs.
         backend: what verified.
         cpu_time: whether all seconds are of processor time.
-        policies: name -> what was measured.
+        policies: name -> what its measured run has shown.
         predictions: for every policy, K and concurrency.
         checks: of some of them; empty unless asked for.
     """
@@ -106,7 +61,7 @@ class TuneResults:
     temperature: float
     backend: str
     cpu_time: bool
-    policies: Mapping[str, MeasuredPolicy]
+    policies: Mapping[str, Goodput]
     predictions: tuple[Prediction, ...]
     checks: tuple[Check, ...] = ()
 

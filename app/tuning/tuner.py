@@ -12,8 +12,8 @@ from ..bench.run import Begin, Bench
 from ..bench.sweep import PLAIN, Setting
 from ..engine.engine import Engine
 from .goodput import Goodput, Prediction, predict
-from .measure import Plan, goodput_of, measure
-from .results import Check, MeasuredPolicy, TuneResults
+from .measure import Measurement, Plan
+from .results import Check, TuneResults
 
 CHECK_ROUNDS = 6
 """A check serves at least so many requests one after the other, so that its end, where some have
@@ -53,7 +53,7 @@ class Tuner:
             temperature=self.bench.sweep.temperatures[0],
             backend=self.bench.sweep.backends[0],
             cpu_time=self.plan.cpu_time,
-            policies={name: MeasuredPolicy.of(model) for name, model in models.items()},
+            policies=models,
             predictions=tuple(predictions),
             checks=tuple(self._checks(predictions, begin)) if check else (),
         )
@@ -69,14 +69,11 @@ class Tuner:
     def _measure(self, policy: str, begin: Begin) -> Goodput:
         params = evolve(self.bench.sampling, temperature=self.bench.sweep.temperatures[0])
         arrivals = make_arrivals(self.bench.load, self.bench.prompts, params)
-        engines, plan = self._engines(policy, arrivals), self.plan
-        on_step = begin(f"measure {policy}", len(engines) * plan.total_steps)
-        return goodput_of(
-            [
-                measure(engine, plan, arrivals.measured, lambda num: on_step(Gain(0, num)))
-                for engine in engines
-            ]
-        )
+        engines, measured = self._engines(policy, arrivals), Measurement()
+        on_step = begin(f"measure {policy}", len(engines) * self.plan.total_steps)
+        for engine in engines:
+            measured.take(engine, self.plan, arrivals.measured, lambda num: on_step(Gain(0, num)))
+        return measured.goodput()
 
     def _engines(self, policy: str, arrivals: Arrivals) -> list[Engine]:
         """One engine for every K, where steps are captured and so have one; else one for all."""

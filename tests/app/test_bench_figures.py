@@ -35,13 +35,10 @@ def record_of(
     return RequestRecord(
         request_id=7,
         arrival_time=arrival,
-        first_token_time=times[0],
         finish_time=times[-1],
         token_times=token_times,
         prompt_len=3,
-        output_len=sum(num_tokens for _, num_tokens in token_times),
         status=status,
-        error="",
         acceptance=tuple(step[1:] for step in made),
     )
 

@@ -10,10 +10,9 @@ import torch
 from attrs import evolve
 
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.entry import OnProgress
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.engine.streaming import Streams
-from acceptor.app.request import FinishReason, GenerationRequest, Progress
+from acceptor.app.request import FinishReason, GenerationRequest, OnProgress, Progress
 from acceptor.core import CheckpointError, InvalidInputError, Probabilistic, SamplingParams
 from kit.toy_engine import MAX_LEN, engine_of, run
 from kit.toy_pair import Pair
@@ -176,7 +175,7 @@ def test_a_stream_left_early_hears_nothing_after_its_event_loop_has_closed(pair:
             return
 
     asyncio.run(leave())
-    heard[0](Progress(request_index=0, token_ids=(), kinds=(), fragments=(), result=None))
+    heard[0](Progress(request_index=0))
 
 
 def test_whoever_waits_for_a_stream_hears_of_a_step_that_raised(pair: Pair) -> None:

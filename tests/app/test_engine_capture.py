@@ -73,7 +73,7 @@ def test_an_engine_goes_though_its_event_loop_ended_within_a_step() -> None:
             return True
 
         def step(self) -> None:
-            self.tell(Progress(request_index=0, token_ids=(), kinds=(), fragments=(), result=None))
+            self.tell(Progress(request_index=0))
             sleep(0.1)
 
         def cancel(self, request_id: int) -> None:

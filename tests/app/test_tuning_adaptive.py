@@ -64,10 +64,10 @@ def engine(
     return made, runner
 
 
-def generate(made: Engine, num_reqs: int = 6) -> list[GenerationResult]:
+def generate(made: Engine, num_reqs: int = 4) -> list[GenerationResult]:
     return made.generate(
         GenerationRequest(
-            prompt_token_ids=[1 + seed], params=SamplingParams(seed=seed), max_tokens=80
+            prompt_token_ids=[1 + seed], params=SamplingParams(seed=seed), max_tokens=40
         )
         for seed in range(num_reqs)
     )

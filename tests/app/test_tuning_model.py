@@ -1,7 +1,8 @@
 """The goodput model: what it is made of, and the steps of real runs that it foresees."""
 
-from collections.abc import Callable
-from itertools import count, product
+from collections.abc import Sequence
+from itertools import chain, count, product
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -15,17 +16,9 @@ from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import GenerationRequest
-from acceptor.app.tuning.costs import StepCosts, StepSample, StepTimes
+from acceptor.app.tuning.costs import StepCosts, StepTimes
 from acceptor.app.tuning.goodput import Goodput, predict, recommend
-from acceptor.app.tuning.measure import (
-    EnteredPrompts,
-    MeasuredRun,
-    Plan,
-    goodput_of,
-    measure,
-    prefill_seconds,
-)
-from acceptor.app.tuning.probe import Probe
+from acceptor.app.tuning.measure import Measurement, Plan
 from acceptor.app.tuning.profile import AcceptanceProfile, steps_for
 from acceptor.core import Block, InvalidInputError, Policy, Probabilistic, SamplingParams, Strict
 from kit.toy_engine import record
@@ -57,7 +50,7 @@ def test_the_law_of_accepted_tokens_is_a_law(conditional: list[float], length: i
     assert sum(law) == pytest.approx(1)
     assert min(law) >= 0
     mean = sum(num * share for num, share in enumerate(law))
-    assert known.acceptance_length(length) == pytest.approx(1 + mean)
+    assert sum(known.through(length)) == pytest.approx(mean)
 
 
 @pytest.mark.parametrize("output_len", [1, 2, 7, 12])
@@ -78,17 +71,22 @@ def test_steps_are_the_mean_over_all_ways() -> None:
 
 
 def costs(draft: float, target: float, per_request: float = 0.0) -> StepCosts:
-    samples = [
-        StepSample(
-            num_reqs=num_reqs,
-            num_spec_tokens=length,
-            times=StepTimes(
-                draft=draft * length, target=target + per_request * num_reqs, verification=0, host=0
-            ),
+    return StepCosts.of(
+        (
+            (num_reqs, length),
+            StepTimes(draft=draft * length, target=target + per_request * num_reqs),
         )
         for num_reqs, length in product((1, 5), (0, 1, 4))
-    ]
-    return StepCosts.of(samples)
+    )
+
+
+def model(conditional: float, known: StepCosts, output_len: int, prefill: float = 0.0) -> Goodput:
+    return Goodput(
+        profile=profile(conditional),
+        costs=known.rows,
+        prefill_seconds=prefill,
+        output_len=output_len,
+    )
 
 
 def test_costs_are_straight_lines_between_and_beyond_what_was_measured() -> None:
@@ -104,10 +102,8 @@ def test_costs_go_on_beyond_the_sizes_that_were_measured() -> None:
     known = costs(draft=2.0, target=10.0, per_request=1.0)
     assert known.seconds(9, 0) == pytest.approx(19)
     assert known.seconds(1000, 3) == pytest.approx(1016)
-    model = Goodput(profile=profile(0.5), costs=known, prefill_seconds=0.0, output_len=8)
-    assert model.tokens_per_second(3, 10**6) == pytest.approx(
-        8 / steps_for(profile(0.5), 3, 8), rel=1e-3
-    )
+    expected = 8 / steps_for(profile(0.5), 3, 8)
+    assert model(0.5, known, 8).tokens_per_second(3, 10**6) == pytest.approx(expected, rel=1e-3)
 
 
 def test_costs_bend_where_they_were_measured_and_do_not_fall_beyond() -> None:
@@ -122,11 +118,8 @@ def test_costs_bend_where_they_were_measured_and_do_not_fall_beyond() -> None:
 
 
 def test_costs_are_medians_and_rare_lengths_do_not_count() -> None:
-    def sample(length: int, seconds: float) -> StepSample:
-        times = StepTimes(draft=0, target=seconds, verification=0, host=0)
-        return StepSample(num_reqs=1, num_spec_tokens=length, times=times)
-
-    known = StepCosts.of([*(sample(2, value) for value in (1, 2, 3, 4, 99)), sample(3, 500)])
+    samples = [*((2, seconds) for seconds in (1, 2, 3, 4, 99)), (3, 500)]
+    known = StepCosts.of(((1, length), StepTimes(target=value)) for length, value in samples)
     assert known.medians.keys() == {(1, 2)}
     assert known.seconds(1, 2) == 3
     with pytest.raises(InvalidInputError, match="expected a measured step"):
@@ -134,39 +127,30 @@ def test_costs_are_medians_and_rare_lengths_do_not_count() -> None:
 
 
 def test_goodput_is_tokens_over_prompts_and_steps() -> None:
-    model = Goodput(profile=profile(1.0), costs=costs(1.0, 10.0), prefill_seconds=0.5, output_len=8)
     # Two steps of 10 + 3 seconds for four requests, whose prompts take half a second each.
-    assert model.tokens_per_second(3, 4) == pytest.approx(32 / (2 * 13 + 2))
+    speed = model(1.0, costs(1.0, 10.0), 8, prefill=0.5).tokens_per_second(3, 4)
+    assert speed == pytest.approx(32 / (2 * 13 + 2))
 
 
 @pytest.mark.parametrize(("draft_cost", "best"), [(0.01, 8), (50.0, 0)])
 def test_the_cheaper_the_drafts_the_longer_the_recommended_ones(
     draft_cost: float, best: int
 ) -> None:
-    model = Goodput(
-        profile=profile(0.9), costs=costs(draft_cost, 10.0), prefill_seconds=0.0, output_len=90
-    )
-    predictions = predict({"strict": model}, range(9), [1, 5])
+    predictions = predict({"strict": model(0.9, costs(draft_cost, 10.0), 90)}, range(9), [1, 5])
     assert recommend(predictions, 5).num_spec_tokens == best
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda one: one.name)
-def test_the_steps_of_other_draft_lengths_are_foreseen(
-    make_pair: Callable[..., Pair], policy: Policy
-) -> None:
-    measured = AcceptanceProfile.of(
-        (drafted, accepted)
-        for record in records(make_pair(), policy, 5)
-        for drafted, accepted in record
-    )
+def test_the_steps_of_other_draft_lengths_are_foreseen(pair: Pair, policy: Policy) -> None:
+    known = AcceptanceProfile.of(chain.from_iterable(records(pair, policy, 5)))
     for length in (2, 7):
-        taken = [len(record) for record in records(make_pair(), policy, length)]
-        foreseen = steps_for(measured, length, OUTPUT_LEN)
+        taken = [len(record) for record in records(pair, policy, length)]
+        foreseen = steps_for(known, length, OUTPUT_LEN)
         assert foreseen == pytest.approx(sum(taken) / len(taken), rel=0.05)
 
 
-OUTPUT_LEN, NUM_REQUESTS = 40, 24
+OUTPUT_LEN, NUM_REQUESTS = 24, 20
 
 
 def records(pair: Pair, policy: Policy, length: int) -> list[tuple[tuple[int, int], ...]]:
@@ -179,56 +163,40 @@ def records(pair: Pair, policy: Policy, length: int) -> list[tuple[tuple[int, in
             prompt_token_ids=[1 + seed % 9], params=params, max_tokens=OUTPUT_LEN, ignore_eos=True
         )
         engine.add_request(request)
-    ended = []
-    while engine.has_unfinished():
-        ended += [one.record for one in engine.step() if one.record is not None]
-    return [record.acceptance for record in ended]
+    return [progress.record.acceptance for progress in engine if progress.record is not None]
 
 
-def test_a_prompt_that_waited_for_a_compiler_does_not_count() -> None:
-    usual = [EnteredPrompts(2, 0.2), EnteredPrompts(1, 0.1), EnteredPrompts(1, 0.3)]
-    assert prefill_seconds([EnteredPrompts(3, 90.0), *usual]) == pytest.approx(0.3)
-    assert prefill_seconds([EnteredPrompts(1, 90.0), *usual]) == pytest.approx(0.1)
-    assert prefill_seconds([]) == 0
-
-
-def test_the_time_of_prompts_is_that_of_the_steps_in_which_they_were_entered(
-    make_pair: Callable[..., Pair],
-) -> None:
-    """A step takes a second by this clock; two prompts of 600 tokens enter in three of them."""
-    engine = Engine.of(
-        make_pair(max_model_len=700).decoder(Probabilistic(), 1),
-        Limits(num_slots=2, max_len=700, prefill_tokens=512),
-    )
-    ticks = count()
-    requests = [GenerationRequest(prompt_token_ids=[1] * 600, max_tokens=3) for _ in range(2)]
-    run = MeasuredRun(engine, Probe.of(engine, (1,), 0, lambda: 0.0), lambda: next(ticks))
-    run.at(2, 8, [Arrival(request, "all") for request in requests])
-    assert run.prompts[0].num_prompts == 2
-    assert run.prompts[0].seconds == 3
-
-
-def test_steps_that_are_captured_are_timed_whole(make_pair: Callable[..., Pair]) -> None:
-    arrivals = [
-        Arrival(GenerationRequest(prompt_token_ids=[1 + seed], max_tokens=9), "all")
-        for seed in range(3)
+def measured(pair: Pair, plan: Plan, prompt_lens: Sequence[int], **limits: int) -> Measurement:
+    """An engine for each K, as captured steps have one; prompts are entered once beforehand."""
+    measurement = Measurement()
+    requests = [
+        GenerationRequest(prompt_token_ids=[1] * length, max_tokens=9, ignore_eos=True)
+        for length in prompt_lens
     ]
-    plan = Plan(lengths=(0, 3), concurrencies=(1, 2), num_steps=12)
-    runs = []
     for length in plan.lengths:
-        parts = make_pair().decoder(Probabilistic(), length)
-        engine = Engine.of(evolve(parts, new_runner=recorded), Limits(num_slots=2, max_len=16))
-        runs.append(measure(engine, plan, arrivals))
-    model = goodput_of(runs)
-    assert {(2, 0), (2, 3)} <= model.costs.medians.keys() <= set(product((1, 2), (0, 3)))
-    for times in model.costs.medians.values():
-        assert times.graph > 0
-        assert times.draft == times.target == times.verification == 0
-    assert len(model.profile.conditional) == 3
+        parts = evolve(pair.decoder(Probabilistic(), length), new_runner=recorded)
+        engine, before = Engine.of(parts, Limits(**limits)), len(measurement.records)
+        measurement.take(engine, plan, [Arrival(request, "all") for request in requests])
+        served = len(measurement.records) - before
+        assert engine.add_request(requests[0]) == len(requests) + served
+    return measurement
 
 
-def test_steps_are_measured_as_they_are_served(
-    make_pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+def test_the_time_of_prompts_is_that_of_entering_them(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the clock is a second later, and prompts are entered between two looks."""
+    ticks = count()
+    monkeypatch.setattr(Plan, "clock", lambda _: next(ticks))
+    plan = Plan(lengths=(1,), concurrencies=(1,), num_steps=8)
+    measurement = measured(pair, plan, [40, 1], num_slots=1, max_len=64)
+    shares = [record.prompt_len > 1 for record in measurement.records]
+    assert measurement.prefill_seconds == sum(shares) > 0
+    assert measurement.goodput().prefill_seconds == fmean(shares)
+
+
+def test_steps_that_are_captured_are_timed_whole_and_as_they_are_served(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the device may begin a step before the host has read the last one, it does."""
     is_ahead: list[bool] = []
@@ -240,30 +208,16 @@ def test_steps_are_measured_as_they_are_served(
         return has_begun
 
     monkeypatch.setattr(GraphRunner, "begin", noted)
-    request = GenerationRequest(prompt_token_ids=[1], max_tokens=40, ignore_eos=True)
-    plan = Plan(lengths=(3,), concurrencies=(2,), num_steps=12)
-    parts = evolve(make_pair().decoder(Probabilistic(), 3), new_runner=recorded)
-    run = measure(
-        Engine.of(parts, Limits(num_slots=2, max_len=64)), plan, [Arrival(request, "all")]
-    )
+    plan = Plan(lengths=(0, 3), concurrencies=(1, 2), num_steps=12)
+    model = measured(pair, plan, [1, 1, 1], num_slots=2, max_len=16).goodput()
     assert any(is_ahead)
-    assert len(run.output_lens) == sum(one.num_prompts for one in run.prompts)
-    assert set(run.output_lens) == {40}
-
-
-def test_prompts_are_entered_once_before_they_count_where_steps_are_captured(
-    make_pair: Callable[..., Pair],
-) -> None:
-    engine = Engine.of(
-        evolve(make_pair().decoder(Probabilistic(), 3), new_runner=recorded),
-        Limits(num_slots=1, max_len=32),
-    )
-    requests = [GenerationRequest(prompt_token_ids=[1] * (2 + i), max_tokens=4) for i in range(5)]
-    plan = Plan(lengths=(3,), concurrencies=(1,), num_steps=1)
-    run = measure(engine, plan, [Arrival(request, "all") for request in requests])
-    first_id = engine.add_request(requests[0])
-    assert first_id == len(requests) + sum(one.num_prompts for one in run.prompts)
-    assert sum(one.num_prompts for one in run.prompts) == len(run.output_lens)
+    medians = model.step_costs.medians
+    assert {(2, 0), (2, 3)} <= medians.keys() <= set(product((1, 2), (0, 3)))
+    for times in medians.values():
+        assert times.graph > 0
+        assert times.draft == times.target == times.verification == 0
+    assert len(model.profile.conditional) == 3
+    assert model.output_len == 9
 
 
 def recorded(step: DecodeStep) -> GraphRunner:

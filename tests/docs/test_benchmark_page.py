@@ -30,7 +30,7 @@ def test_the_tables_of_tuning_are_what_the_record_says() -> None:
     results = read_results(RECORDS / "tune.json")
     assert (RECORDS / "tune.md").read_text(encoding="utf-8") == as_markdown(results)
     for policy, concurrency in product(results.policies, results.concurrencies):
-        model = results.policies[policy].goodput()
+        model = results.policies[policy]
         for one in results.predictions:
             if (one.policy, one.concurrency) == (policy, concurrency):
                 again = model.tokens_per_second(one.num_spec_tokens, concurrency)

@@ -138,7 +138,7 @@ class Soak:
     @property
     def num_unfinished(self) -> int:
         """Requests that the engine still holds."""
-        return len(self._engine.loop.schedule.entries)
+        return len(self._engine.loop.schedule.states)
 
     async def _serve(self, num_requests: int, look_after: int) -> None:
         numbers = iter(range(1, num_requests + 1))
