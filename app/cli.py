@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from .bench.command import bench
-from .options import errors_in_one_line, given, setting_options
+from .options import SETTINGS, errors_in_one_line, given, with_options
 from .tuning.command import tune
 
 FAILED = 1
@@ -28,7 +28,7 @@ def cli() -> None:
 
 @cli.command()
 @click.option("--prompt", required=True, help="What to continue.")
-@setting_options
+@with_options(*SETTINGS)
 @click.option("--config", type=click.Path(path_type=Path), help="TOML file; flags win over it.")
 @click.option("--compare-plain", is_flag=True, help="Decode without drafts, too, and compare.")
 @click.option("--json", "json_only", is_flag=True, help="Print one JSON object and nothing else.")

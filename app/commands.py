@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from ..core.errors import ConfigError
 from .config import Config
 from .console import new_console
 from .generate import measure, measure_plain, warm_up
-from .options import Flag
 from .prompt import make_request
 from .report import as_json, print_backends, print_fragment, print_summary, print_text
 from .request import FinishReason
@@ -26,7 +26,7 @@ from .wiring import wire
 def generate(
     prompt: str,
     config_file: Path | None,
-    flags: list[Flag],
+    flags: Mapping[str, object],
     *,
     compare_plain: bool,
     json_only: bool,
@@ -66,7 +66,7 @@ def list_backends() -> None:
     print_backends(new_console(), BACKENDS.values(), why_no_triton(device))
 
 
-def read_config(config_file: Path | None, flags: list[Flag]) -> Config:
+def read_config(config_file: Path | None, flags: Mapping[str, object]) -> Config:
     """The settings of the file, with those typed on top.
 
     Raises:
@@ -76,14 +76,11 @@ def read_config(config_file: Path | None, flags: list[Flag]) -> Config:
     return load_config(table, str(config_file), _with_policy_name(flags))
 
 
-def _with_policy_name(flags: list[Flag]) -> list[Flag]:
+def _with_policy_name(flags: Mapping[str, object]) -> Mapping[str, object]:
     """A synthetic rate without a policy's name says the name, too."""
-    given = {flag.path: flag for flag in flags}
-    rate, name = given.get("policy.acceptance_rate"), given.get("policy.name")
-    if rate is None:
+    if "policy.acceptance_rate" not in flags:
         return flags
-    if name is None:
-        return [*flags, Flag(rate.name, "policy.name", "synthetic")]
-    if name.value != "synthetic":
-        raise ConfigError(f"{rate.name}: expected the policy synthetic, got {name.value}")
-    return flags
+    name = flags.get("policy.name", "synthetic")
+    if name != "synthetic":
+        raise ConfigError(f"--synthetic-acceptance-rate: expected the policy synthetic, got {name}")
+    return {**flags, "policy.name": name}

@@ -1,79 +1,61 @@
-"""The flags of `acceptor generate` and the settings they stand for.
+"""The flags of commands, and the settings that those of `acceptor generate` stand for.
 
 Nothing here imports torch before it is needed, so that help appears at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import Any
 
 import click
 from attrs import frozen
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Any], Any]
 
 
 class Name(click.ParamType[str]):
-    """One of several names, looked up only when help is printed; the config checks it."""
+    """One of several names, looked up only when help is printed; the config checks it.
+
+    Args:
+        place: of the names, `module:attribute`, the module as seen from this package.
+        note: told the names, what help says behind them.
+    """
 
     name = "name"
 
-    def __init__(
-        self, names: Callable[[], Iterable[str]], note: Callable[[], str] = lambda: ""
-    ) -> None:
-        self._names = names
+    def __init__(self, place: str, note: Callable[[Any], str] = lambda _: "") -> None:
+        self._place = place
         self._note = note
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
         """The names, as a choice, and a note."""
-        return f"[{'|'.join(self._names())}{self._note()}]"
+        module, _, attribute = self._place.partition(":")
+        names: Collection[str] = getattr(import_module(module, __package__), attribute)
+        return f"[{'|'.join(names)}{self._note(names)}]"
 
 
-def _backends() -> Iterable[str]:
-    from ..backends import BACKENDS  # noqa: PLC0415, imports torch
-
-    return BACKENDS
+POLICIES = "..core.policies:POLICIES"
 
 
-def policies() -> Iterable[str]:
-    """The policies' names."""
-    from ..core.policies import POLICIES  # noqa: PLC0415, imports torch
-
-    return POLICIES
+def _lossy(policies: Mapping[str, Any]) -> str:
+    """Names of those that change the target's law."""
+    return "; lossy: " + ", ".join(name for name, one in policies.items() if not one.lossless)
 
 
-def lossy_policies() -> str:
-    """Names of those that change the target's law, as a note."""
-    from ..core.policies import POLICIES  # noqa: PLC0415, imports torch
-
-    return "; lossy: " + ", ".join(p.name for p in POLICIES.values() if not p.lossless)
-
-
-def _drafters() -> Iterable[str]:
-    from .config import DRAFTERS  # noqa: PLC0415, imports torch
-
-    return DRAFTERS
-
-
-def _forwards() -> Iterable[str]:
-    from ..adapters.forward_choice import FORWARDS  # noqa: PLC0415, imports torch
-
-    return FORWARDS
-
-
-def _adapters() -> Iterable[str]:
-    from ..adapters.adapter_choice import ADAPTERS  # noqa: PLC0415, imports torch
-
-    return ADAPTERS
+def flag(flag: str, name: str, kind: Any, help: str, default: Any = None) -> Decorator:  # noqa: A002, as click calls it
+    """A flag with a value that goes by this name; help shows its default, if it has one."""
+    shown = default is not None
+    return click.option(flag, name, type=kind, help=help, default=default, show_default=shown)
 
 
 @frozen
 class Option:
-    """One flag.
+    """A flag that stands for a setting.
 
     Attributes:
         flag: as typed.
-        path: the setting it stands for.
+        path: the setting, such as `sampling.temperature`.
         type: of its value; None for a flag without a value.
         help: one line.
         multiple: whether it may be given several times.
@@ -86,9 +68,21 @@ class Option:
     multiple: bool = False
 
     @property
-    def parameter(self) -> str:
+    def name(self) -> str:
         """What click calls its value."""
-        return self.flag.removeprefix("--").replace("-", "_")
+        return self.path.replace(".", "__")
+
+    def given_as(self, name: str, default: Any = None) -> Decorator:
+        """Give a command this flag, whose value goes by this name."""
+        return click.option(
+            self.flag,
+            name,
+            type=self.type,
+            is_flag=self.type is None,
+            default=default,
+            multiple=self.multiple,
+            help=self.help,
+        )
 
 
 OPTIONS = (
@@ -97,15 +91,25 @@ OPTIONS = (
     Option("--dtype", "models.dtype", str, "float32, bfloat16 or float16."),
     Option("--device", "models.device", str, "cpu, cuda or cuda:N.  [default: cpu]"),
     Option("--threads", "models.num_threads", int, "CPU threads.  [default: by the target's size]"),
-    Option("--forward", "models.forward", Name(_forwards), "What computes.  [default: auto]"),
     Option(
-        "--model-adapter", "models.adapter", Name(_adapters), "Whose model code.  [default: auto]"
+        "--forward",
+        "models.forward",
+        Name("..adapters.forward_choice:FORWARDS"),
+        "What computes.  [default: auto]",
     ),
-    Option("--backend", "backend", Name(_backends), "What verifies.  [default: reference]"),
+    Option(
+        "--model-adapter",
+        "models.adapter",
+        Name("..adapters.adapter_choice:ADAPTERS"),
+        "Whose model code.  [default: auto]",
+    ),
+    Option(
+        "--backend", "backend", Name("..backends:BACKENDS"), "What verifies.  [default: reference]"
+    ),
     Option(
         "--policy",
         "policy.name",
-        Name(policies, lossy_policies),
+        Name(POLICIES, _lossy),
         "Which draft tokens survive.  [default: probabilistic]",
     ),
     Option(
@@ -117,7 +121,7 @@ OPTIONS = (
     Option(
         "--drafter",
         "drafter.name",
-        Name(_drafters),
+        Name(".config:DRAFTERS"),
         "Where drafts come from.  [default: model, if there is one]",
     ),
     Option(
@@ -151,39 +155,25 @@ def errors_in_one_line(*, debug: bool = False) -> Iterator[None]:
         raise click.UsageError(str(error)) from None
 
 
-def setting_options(command: Command) -> Command:
-    """Give a command all of `OPTIONS`."""
-    for option in reversed(OPTIONS):
-        command = click.option(
-            option.flag,
-            type=option.type,
-            is_flag=option.type is None,
-            default=None,
-            multiple=option.multiple,
-            help=option.help,
-        )(command)
-    return command
+def with_options(*options: Decorator) -> Decorator:
+    """Give a command these options, in their order."""
+
+    def give(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return give
 
 
-@frozen
-class Flag:
-    """A setting from the command line.
-
-    Attributes:
-        name: as typed, with its dashes.
-        path: the setting, such as `sampling.temperature`.
-        value: what it is set to.
-    """
-
-    name: str
-    path: str
-    value: object
+SETTINGS = tuple(option.given_as(option.name) for option in OPTIONS)
+"""A flag for each of `OPTIONS`."""
 
 
-def given(values: Mapping[str, Any]) -> list[Flag]:
-    """The options that were typed, with their values."""
-    return [
-        Flag(option.flag, option.path, values[option.parameter])
+def given(values: Mapping[str, Any]) -> dict[str, object]:
+    """The settings that were typed: path -> value."""
+    return {
+        option.path: values[option.name]
         for option in OPTIONS
-        if values[option.parameter] not in (None, ())
-    ]
+        if values[option.name] not in (None, ())
+    }

@@ -1,15 +1,20 @@
-"""From plain tables to attrs classes, exactly: nothing is converted to another type."""
+"""From plain tables to attrs classes, exactly: nothing is converted to another type.
+
+Configuration files and the records that commands write are read by it.
+"""
 
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from attrs import has
-from cattrs import Converter
+from attrs import fields_dict, has
+from cattrs import Converter, transform_error
+from cattrs.errors import ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn
+from cattrs.v import format_exception
 
-from ..core.errors import ConfigError, InvalidInputError
+from ..core.errors import AcceptorError, ConfigError, InvalidInputError
 from ..core.policies import POLICIES
 from ..core.sampling_params import LogitBias
 from .policies import PolicySettings, fixed_settings, settings_class
@@ -35,6 +40,23 @@ def make_converter() -> Converter:
         lambda kind: kind == PolicySettings, lambda _: _policy(converter)
     )
     return converter
+
+
+def first_problem(error: Exception) -> tuple[str, str]:
+    """Where something is wrong, and what, in an error that a converter raised."""
+    problem, _, path = transform_error(error, format_exception=_describe)[0].rpartition(" @ $")
+    name, has_name, rest = problem.partition(": ")
+    if not has_name or " " in name:
+        return path.removeprefix("."), problem
+    return f"{path}.{name}".removeprefix("."), rest
+
+
+def _describe(problem: BaseException, kind: type | None) -> str:
+    if isinstance(problem, ForbiddenExtraKeysError):
+        known = ", ".join(fields_dict(problem.cl)) or "no setting"
+        unknown = min(problem.extra_fields)
+        return f"{unknown}: expected {known} here, got an unknown setting"
+    return str(problem) if isinstance(problem, AcceptorError) else format_exception(problem, kind)
 
 
 def _scalar(value: object, kind: type) -> object:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from attrs import AttrsInstance, asdict
+from cattrs.errors import BaseValidationError
 
-from ...core.errors import AcceptorError, ConfigError
+from ...core.errors import ConfigError
+from ..structure import first_problem, make_converter
 
 Record = TypeVar("Record", bound=AttrsInstance)
 _NUMBERS = re.compile(r"\[\s+([^\[\]{}\"]+?)\s+\]")
@@ -71,9 +73,6 @@ def read_record(path: Path, kind: type[Record], command: str) -> Record:
     Raises:
         ConfigError: the file cannot be read, or holds something else.
     """
-    from cattrs import Converter  # noqa: PLC0415, only reading needs it
-    from cattrs.errors import BaseValidationError  # noqa: PLC0415
-
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -81,19 +80,9 @@ def read_record(path: Path, kind: type[Record], command: str) -> Record:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")
     try:
-        return Converter().structure(content, kind)
-    except (BaseValidationError, TypeError, ValueError) as error:
-        problem = first_problem(error)
-        raise ConfigError(f"{path}: expected what {command} --json writes: {problem}") from None
-
-
-def first_problem(error: Exception) -> str:
-    """What is wrong, and where, in an error that cattrs raised."""
-    from cattrs import transform_error  # noqa: PLC0415, only reading needs it
-    from cattrs.v import format_exception  # noqa: PLC0415
-
-    def text(problem: BaseException, kind: type | None) -> str:
-        is_ours = isinstance(problem, AcceptorError)
-        return str(problem) if is_ours else format_exception(problem, kind)
-
-    return str(transform_error(error, format_exception=text)[0]).replace(" @ $", " at ")
+        return make_converter().structure(content, kind)
+    except BaseValidationError as error:
+        place, problem = first_problem(error)
+        raise ConfigError(
+            f"{path}: expected what {command} --json writes: {place}: {problem}"
+        ) from None

@@ -1,14 +1,11 @@
 """The flags of `acceptor bench`. What only a run needs is not imported here."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from ..options import OPTIONS, Name, policies
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from ..options import OPTIONS, POLICIES, Decorator, Name, flag
 
 
 class Several(click.ParamType[tuple[Any, ...]]):
@@ -39,19 +36,12 @@ _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 NAMES = Several(click.STRING, "NAME")
 INTEGERS = Several(click.INT, "N")
 NUMBERS = Several(click.FLOAT, "X")
-POLICY_NAMES = Several(Name(policies))
-_SAME = {option.flag: option for option in OPTIONS}
+POLICY_NAMES = Several(Name(POLICIES))
 
 
-def same(flag: str, name: str, **more: Any) -> Callable[[Any], Any]:
+def same(flag: str, name: str, default: Any = None) -> Decorator:
     """A flag of `acceptor generate`, whose value goes by this name."""
-    return click.option(flag, name, type=_SAME[flag].type, help=_SAME[flag].help, **more)
-
-
-def flag(flag: str, name: str, kind: Any, help: str, default: Any = None) -> Callable[[Any], Any]:  # noqa: A002, as click calls it
-    """A flag with a value; help shows its default, if it has one."""
-    shown = default is not None
-    return click.option(flag, name, type=kind, help=help, default=default, show_default=shown)
+    return {option.flag: option for option in OPTIONS}[flag].given_as(name, default)
 
 
 MODELS = (
@@ -69,7 +59,7 @@ MODELS = (
         "[default: 1; less for an early exit]",
     ),
     same("--dtype", "dtype"),
-    same("--device", "device", default="cpu"),
+    same("--device", "device", "cpu"),
     flag("--max-model-len", "max_model_len", int, "A context shorter than the target's own."),
     same("--threads", "num_threads"),
     same("--forward", "forward"),
@@ -127,7 +117,7 @@ REQUESTS = (
         "Of the requests, those at temperature 0 whatever the setting.",
         0.0,
     ),
-    same("--ignore-eos", "ignore_eos", is_flag=True),
+    same("--ignore-eos", "ignore_eos"),
     flag("--num-requests", "num_requests", int, "How many are measured.", 32),
     flag("--seed", "seed", int, "Repeats a load.", 0),
 )
@@ -152,14 +142,3 @@ OUTPUT = (
     flag("--compare", "compare", FILE, "An earlier run's JSON to compare with."),
     flag("--plots", "plots", _DIRECTORY, "Draw pictures into this directory."),
 )
-
-
-def with_options(*groups: tuple[Callable[[Command], Command], ...]) -> Callable[[Command], Command]:
-    """Give a command all options of these groups, in their order."""
-
-    def give(command: Command) -> Command:
-        for option in (option for group in reversed(groups) for option in reversed(group)):
-            command = option(command)
-        return command
-
-    return give

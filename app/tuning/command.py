@@ -12,10 +12,8 @@ from ..bench.options import (
     NUMBERS,
     POLICY_NAMES,
     REQUESTS,
-    flag,
-    with_options,
 )
-from ..options import errors_in_one_line
+from ..options import errors_in_one_line, flag, with_options
 
 _CHOICES = (
     flag("--policy", "policies", POLICY_NAMES, "To choose from.  [default: probabilistic,block]"),
@@ -55,7 +53,7 @@ _OUTPUT = (
 
 
 @click.command()
-@with_options(MODELS, _CHOICES, REQUESTS, _OUTPUT)
+@with_options(*MODELS, *_CHOICES, *REQUESTS, *_OUTPUT)
 def tune(**options: Any) -> None:
     """Choose K and policy: measure one run, predict tokens per second, recommend."""
     with errors_in_one_line():

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from ...options import errors_in_one_line
-from ..options import FILE, FILES, INTEGERS, NAMES, flag, with_options
+from ...options import errors_in_one_line, flag, with_options
+from ..options import FILE, FILES, INTEGERS, NAMES
 
 _SEVERAL = click.IntRange(1)
 _ROWS = (
@@ -68,7 +68,7 @@ _HOW = (
 
 
 @click.command()
-@with_options(_ROWS, _HOW)
+@with_options(*_ROWS, *_HOW)
 def kernels(
     read: Path | None,
     json_file: Path | None,
