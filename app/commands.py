@@ -39,7 +39,7 @@ def generate(
     console = new_console()
     config = read_config(config_file, flags)
     wired = wire(config)
-    use_threads(config.models.num_threads, wired.directory)
+    use_threads(config.models.num_threads, wired.target_bytes)
     request = make_request(prompt, config, wired)
     if compare_plain:
         warm_up(wired.decoder, request)

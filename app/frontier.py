@@ -16,34 +16,21 @@ class Running:
     """The requests that decode together; made again when one enters or leaves.
 
     Attributes:
-        states: in the order of the batch.
-        slot_ids: [num_reqs] int64.
+        states: in the order of the batch, each with a slot.
         params: their sampling parameters, perhaps with more to fill up.
     """
 
     states: Sequence[RequestState]
-    slot_ids: Tensor
     params: SamplingTensors
 
     @classmethod
     def gather(
         cls, states: Sequence[RequestState], device: torch.device, num_rows: int = 0
     ) -> "Running":
-        """These requests, each of which has a slot.
-
-        Args:
-            states: at least one if num_rows is larger than their number.
-            device: where the tensors are wanted.
-            num_rows: how many requests there shall be parameters for; the first one's fill up.
-        """
-        slot_ids = [state.slot_id for state in states]
+        """These requests, with parameters for num_rows; the first one's fill up."""
         params = [state.request.params for state in states]
         params += params[:1] * (num_rows - len(states))
-        return cls(
-            states=states,
-            slot_ids=torch.tensor(slot_ids, dtype=torch.int64, device=device),
-            params=SamplingTensors.stack(params, device),
-        )
+        return cls(states=states, params=SamplingTensors.stack(params, device))
 
 
 @frozen(eq=False, kw_only=True)
@@ -51,52 +38,95 @@ class Frontier:
     """The known ends of the requests.
 
     Attributes:
-        last_token_ids: [num_reqs, 2] int64, the last two known tokens; twice the first where there
-            is only one.
-        lengths: [num_reqs] int64, how many tokens are known: the position decided next.
-        draft_limits: [num_reqs] int64, how many draft tokens are of use at most.
+        rows: [6, num_reqs] int64, one tensor, so that the host copies once; the properties are
+            views of it.
         max_length: the largest of the lengths, where it is known without asking the device.
         num_spec_tokens: the largest of the draft limits, or more.
-        slot_ids: [num_reqs] int64.
         params: the requests' sampling parameters.
         known: slot -> all known tokens, in the order of the batch, for drafters that read them on
             the host.
     """
 
-    last_token_ids: Tensor
-    lengths: Tensor
-    draft_limits: Tensor
-    max_length: int | None
+    rows: Tensor
     num_spec_tokens: int
-    slot_ids: Tensor
     params: SamplingTensors
+    max_length: int | None = None
     known: Mapping[int, Sequence[int]] = field(factory=dict)
 
     @classmethod
-    def of(cls, running: Running, draft_limits: Sequence[int]) -> "Frontier":
-        """Look at the requests.
-
-        Args:
-            running: the batch.
-            draft_limits: how many draft tokens are of use to each.
-        """
-        known = [state.token_ids for state in running.states]
-        lengths = [len(token_ids) for token_ids in known]
-        device = running.slot_ids.device
+    def of(cls, running: Running, draft_limits: Sequence[int], device: torch.device) -> "Frontier":
+        """Look at the requests; draft_limits are how many draft tokens are of use to each."""
+        states = running.states
         return cls(
-            last_token_ids=torch.tensor(last_two(known), device=device),
-            lengths=torch.tensor(lengths, device=device),
-            draft_limits=torch.tensor(draft_limits, device=device),
-            max_length=max(lengths),
+            rows=rows_of(states, draft_limits, [()] * len(states)).to(device),
             num_spec_tokens=max(draft_limits),
-            slot_ids=running.slot_ids,
             params=running.params,
-            known={state.slot_id: state.token_ids for state in running.states},
+            max_length=max(len(state.token_ids) for state in states),
+            known={state.slot_id: state.token_ids for state in states},
         )
+
+    @property
+    def last_token_ids(self) -> Tensor:
+        """[num_reqs, 2], the last two known tokens; twice the first where there is only one."""
+        return self.rows[:2].t()
+
+    @property
+    def lengths(self) -> Tensor:
+        """[num_reqs], how many tokens are known: the position decided next."""
+        return self.rows[2]
+
+    @property
+    def draft_limits(self) -> Tensor:
+        """[num_reqs], how many draft tokens are of use at most."""
+        return self.rows[3]
+
+    @property
+    def slot_ids(self) -> Tensor:
+        """[num_reqs], where models remember the request."""
+        return self.rows[4]
+
+    @property
+    def is_occupied(self) -> Tensor:
+        """[num_reqs], 1 where there is a request, and 0 where a row is left over."""
+        return self.rows[5]
 
     def last_position(self, ahead: int, limit: int) -> int | None:
         """The highest of the positions `lengths + ahead` below a limit, where it is known."""
         return None if self.max_length is None else min(self.max_length + ahead, limit - 1)
+
+    def advance(self, emitted: Tensor, num_accepted: Tensor) -> None:
+        """Leave the rows as the next step needs them if every draft limit stays what it is.
+
+        Args:
+            emitted: [num_reqs, num_tokens + 1] int64, as `VerifyOutput.token_ids`.
+            num_accepted: [num_reqs] int32.
+        """
+        gained = num_accepted[:, None] + places(1, 2, self.rows.device)
+        known = torch.cat((self.last_token_ids, emitted), 1)
+        # A request that failed has no token there, and no next step that anybody looks at.
+        torch.clamp(known.gather(1, gained).t(), min=0, out=self.rows[:2])
+        self.lengths.addcmul_(gained[:, 0], self.is_occupied)
+
+
+def rows_of(
+    states: Sequence[RequestState],
+    draft_limits: Sequence[int],
+    gained: Sequence[Sequence[int]],
+    num_rows: int = 0,
+    idle_slot_id: int = 0,
+) -> Tensor:
+    """`Frontier.rows` on the host, of at least num_rows requests.
+
+    gained are tokens that the requests will have. A row that is left over decodes a request of one
+    token in a slot that no request is given.
+    """
+    rows = []
+    for state, limit, more in zip(states, draft_limits, gained, strict=True):
+        known = (*state.token_ids[-2:], *more)[-2:]
+        length = len(state.token_ids) + len(more)
+        rows.append([known[0], known[-1], length, limit, state.slot_id, 1])
+    rows += [[0, 0, 1, 0, idle_slot_id, 0]] * (num_rows - len(states))
+    return torch.tensor(rows).t().contiguous()
 
 
 @cache
@@ -111,8 +141,3 @@ def kept(numbers: range, dtype: torch.dtype, device: torch.device) -> Tensor:
     assert device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
     # Copied, which waits: who uses them next may be another stream.
     return torch.tensor(numbers, dtype=dtype, device=device)
-
-
-def last_two(known: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The last two tokens of each; twice the first where there is only one."""
-    return [[token_ids[max(-2, -len(token_ids))], token_ids[-1]] for token_ids in known]

@@ -4,17 +4,14 @@ A small model's forward is too short to be shared: with more threads than it nee
 time goes into waiting for each other, and on a busy machine all of it does.
 """
 
-from pathlib import Path
-
 import torch
 
 BYTES_PER_THREAD = 64 * 2**20
 """Reading as much takes a core some milliseconds, beside which a wake-up does not count."""
 
 
-def use_threads(num_threads: int | None, target_directory: Path) -> None:
-    """Set the process's threads: as many as asked for, or as the target's weights are worth."""
+def use_threads(num_threads: int | None, num_bytes: int) -> None:
+    """Set the process's threads: as many as asked for, or as a target of so many bytes is worth."""
     if num_threads is None:
-        num_bytes = sum(file.stat().st_size for file in target_directory.glob("*.safetensors"))
         num_threads = min(max(num_bytes // BYTES_PER_THREAD, 1), torch.get_num_threads())
     torch.set_num_threads(num_threads)

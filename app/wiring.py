@@ -51,6 +51,11 @@ class Wired:
     tokenizer: Tokenizer
     directory: Path
 
+    @property
+    def target_bytes(self) -> int:
+        """The size of the target's weights."""
+        return sum(file.stat().st_size for file in self.directory.glob("*.safetensors"))
+
 
 def wire_engine(config: Config) -> Engine:
     """Load and connect everything, and allocate the memory that requests will share.

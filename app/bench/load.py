@@ -4,7 +4,7 @@ A request waits for its turn outside the engine, so its latency counts from when
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from time import perf_counter, sleep
 
 import numpy as np
@@ -12,6 +12,7 @@ from attrs import define, field, frozen
 
 from ..engine.engine import Engine
 from ..request import GenerationRequest, RequestRecord
+from .progress import OnEnded
 
 
 @frozen
@@ -31,14 +32,6 @@ class Served:
     category: str
 
 
-@frozen
-class Gain:
-    """What a step brought: tokens, and requests that ended."""
-
-    num_tokens: int
-    num_ended: int
-
-
 def poisson_times(count: int, request_rate: float | None, seed: int) -> list[float]:
     """When requests come, in seconds: at a mean rate per second, or all at once for None."""
     if request_rate is None:
@@ -54,12 +47,12 @@ class LoadRun:
     Attributes:
         engine: serves them.
         max_concurrency: how many may be inside at once.
-        on_step: told what each step brought.
+        on_ended: told how many requests ended in a step.
     """
 
     engine: Engine
     max_concurrency: int
-    on_step: Callable[[Gain], None]
+    on_ended: OnEnded = lambda _: None
     _inside: dict[int, str] = field(factory=dict, init=False)
     _served: list[Served] = field(factory=list, init=False)
 
@@ -81,10 +74,6 @@ class LoadRun:
             self._inside[self.engine.add_request(arrival.request)] = arrival.category
 
     def _step(self) -> None:
-        num_tokens, num_before = 0, len(self._served)
-        for event in self.engine.step():
-            num_tokens += len(event.token_ids)
-            if event.record is not None:
-                category = self._inside.pop(event.request_index)
-                self._served.append(Served(event.record, category))
-        self.on_step(Gain(num_tokens, len(self._served) - num_before))
+        ended = [event.record for event in self.engine.step() if event.record is not None]
+        self._served += [Served(one, self._inside.pop(one.request_id)) for one in ended]
+        self.on_ended(len(ended))

@@ -19,6 +19,7 @@ from ...core.policies import Probabilistic
 from ...core.ports import LanguageModel
 from ..config import Config, DrafterConfig, ModelsConfig
 from ..drafter import Drafter, NoDrafter
+from ..engine.memory_plan import num_bytes
 from ..engine.parts import Parts, refuse_text
 from ..engine.runner import EagerRunner
 from ..model_drafter import ModelDrafter
@@ -29,8 +30,6 @@ from .requests import Reader
 from .sweep import Setting
 
 _SEEDS = {"target": 0, "draft": 1}
-_SMALL_BYTES = 64 * 2**20
-"""An LM head below this is worth one thread, see `acceptor.app.threads`."""
 
 ADDED_BEHIND_EXIT = 0.1
 """Of what all layers of a random target add, about what those behind an early exit add."""
@@ -105,7 +104,7 @@ def load_pair(models: ModelsConfig, drafter: DrafterConfig) -> Pair:
         AcceptorError: one of them is missing, damaged or does not fit the other.
     """
     wired = wire(Config(models=models, drafter=drafter))
-    use_threads(models.num_threads, wired.directory)
+    use_threads(models.num_threads, wired.target_bytes)
     names = {"target": _name(models.target, "bundled target")}
     if not isinstance(wired.decoder.drafter, NoDrafter):
         names["draft"] = _what_drafts(wired.decoder.drafter, drafter, models.draft)
@@ -169,7 +168,7 @@ def random_pair(
         names["draft"] = f"{draft_file.stem}, random weights"
     elif drafter.name is not None:
         names["draft"] = _what_drafts(made, drafter, None)
-    _use_threads(models, target)
+    use_threads(models.num_threads, num_bytes(target))
     parts = Parts(
         target=target,
         drafter=made,
@@ -205,10 +204,3 @@ def _random(
         layer_decay=layer_decay,
         forward=models.forward,
     )
-
-
-def _use_threads(models: ModelsConfig, target: TransformerModel) -> None:
-    if models.num_threads is not None:
-        torch.set_num_threads(models.num_threads)
-    elif target.decoder.lm_head.weight.nbytes < _SMALL_BYTES:
-        torch.set_num_threads(1)

@@ -1,7 +1,8 @@
 """Runs a benchmark: every setting of a sweep through a fresh engine, with the same load."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from time import process_time
 from typing import Any
 
@@ -16,8 +17,9 @@ from ..tuning.adaptive import AdaptiveRunner
 from ..tuning.goodput import Goodput
 from .figures import Figures, figures_of
 from .kernels.machine import describe
-from .load import Gain, LoadRun
+from .load import LoadRun
 from .pair import Pair
+from .progress import Begin, silent
 from .prompts import Prompt
 from .requests import Arrivals, make_arrivals
 from .results import BenchResults, BenchRun
@@ -25,17 +27,6 @@ from .sweep import PLAIN, Load, Setting, Sweep
 
 SHAPING = ("top_k", "top_p", "min_p")
 """Settings that are the same in every run, and not a load's."""
-
-Begin = Callable[[str, int], Callable[[Gain], None]]
-
-
-def quietly(_: Gain) -> None:
-    """Report no progress."""
-
-
-def silent(name: str, num_requests: int) -> Callable[[Gain], None]:  # noqa: ARG001, see `Begin`
-    """No progress bar."""
-    return quietly
 
 
 @frozen(eq=False, kw_only=True)
@@ -62,8 +53,7 @@ class Bench:
         """Run every setting.
 
         Args:
-            begin: told the name and number of requests of each run before it; what it returns is
-                called with what each step brought.
+            begin: see `Begin`; requests are counted.
 
         Raises:
             AcceptorError: a policy, backend or request does not fit.
@@ -97,13 +87,13 @@ class Bench:
         params = evolve(self.sampling, temperature=setting.temperature)
         arrivals = make_arrivals(self.load, self.prompts, params)
         engine = self.engine(setting, arrivals)
-        LoadRun(engine, self.load.max_concurrency, quietly).serve(arrivals.warm_up)
+        load = partial(LoadRun, engine, self.load.max_concurrency)
+        load().serve(arrivals.warm_up)
         if self.rehearses:
             watch = begin(f"{name}, rehearsal", len(arrivals.measured))
-            LoadRun(engine, self.load.max_concurrency, watch).serve(arrivals.measured)
-        on_step = begin(name, len(arrivals.measured))
-        cpu_began = process_time()
-        served = LoadRun(engine, self.load.max_concurrency, on_step).serve(arrivals.measured)
+            load(watch).serve(arrivals.measured)
+        watch, cpu_began = begin(name, len(arrivals.measured)), process_time()
+        served = load(watch).serve(arrivals.measured)
         return figures_of(served, process_time() - cpu_began)
 
     @property

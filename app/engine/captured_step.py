@@ -7,12 +7,10 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from ...core.output import VerifyOutput
-from ...core.sampling_tensors import SamplingTensors
 from ..drafter import Draft
 from ..frontier import Frontier, Running
 from ..request_state import Verdict
 from ..verdicts import pack, read_verdicts
-from .step_rows import StepRows
 
 
 @frozen(eq=False)
@@ -50,18 +48,17 @@ class CapturedStep:
     """A recorded step, and where it reads and writes.
 
     Attributes:
-        rows: the requests, as the step finds them; it leaves them as the next one needs them.
-        params: of the requests.
+        frontier: the requests, as the step finds them; it leaves them as the next one needs them. A
+            graph does not know how long its sequences are.
         drafts: [num_spec_tokens, num_rows] int64, where drafts go that are made on the host.
         packed: see `acceptor.app.verdicts.pack`.
         output: what was packed.
         replay: runs it.
-        loaded: the batch whose parameters are in `params`.
-        draft_limits: as they are in `rows`.
+        loaded: the batch whose parameters are in the frontier.
+        draft_limits: as they are in the frontier.
     """
 
-    rows: StepRows
-    params: SamplingTensors
+    frontier: Frontier
     drafts: Tensor
     packed: Tensor = field(init=False)
     output: VerifyOutput = field(init=False)
@@ -69,22 +66,10 @@ class CapturedStep:
     loaded: Running | None = field(default=None, init=False)
     draft_limits: list[int] = field(factory=list, init=False)
 
-    def frontier(self) -> Frontier:
-        """What the step reads; a graph does not know how long its sequences are."""
-        return Frontier(
-            last_token_ids=self.rows.last_token_ids,
-            lengths=self.rows.lengths,
-            draft_limits=self.rows.draft_limits,
-            slot_ids=self.rows.slot_ids,
-            max_length=None,
-            num_spec_tokens=len(self.drafts),
-            params=self.params,
-        )
-
     def finish(self, draft: Draft, output: VerifyOutput) -> None:
-        """The last of a step: leave its answer for the host, and rows for the next step."""
+        """The last of a step: leave its answer for the host, and the frontier of the next step."""
         self.output, self.packed = output, pack(draft, output)
-        self.rows.advance(output.token_ids, output.num_accepted)
+        self.frontier.advance(output.token_ids, output.num_accepted)
 
     def launch(self) -> Answer:
         """Run it."""

@@ -14,13 +14,12 @@ from ...core.batch import PADDING_TOKEN_ID
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft, Drawn
-from ..frontier import Frontier, Running
+from ..frontier import Frontier, Running, rows_of
 from ..request_state import RequestState, Verdict
 from .capture import Record, cuda_recorder
 from .captured_step import Answer, CapturedStep
 from .fixed_params import copy_params, fixed_copy, kind_of
 from .runner import EagerRunner, Runner
-from .step_rows import StepRows
 
 MAX_GRAPHS = 128
 """Each keeps some megabytes; the oldest gives way when requests of ever new kinds come."""
@@ -109,26 +108,29 @@ class GraphRunner:
         self, running: Running, num_spec_tokens: int, token_counts: TokenCounts | None
     ) -> CapturedStep:
         device, num_rows = self.step.target.device, running.params.num_reqs
-        idle = StepRows.of((), (), (), num_rows, self.step.memory.num_slots)
-        captured = CapturedStep(
-            rows=StepRows(idle.buffer.to(device)),
+        idle = rows_of((), (), (), num_rows, self.step.memory.num_slots)
+        frontier = Frontier(
+            rows=idle.to(device),
+            num_spec_tokens=num_spec_tokens,
             params=fixed_copy(running.params),
+        )
+        captured = CapturedStep(
+            frontier=frontier,
             drafts=torch.full((num_spec_tokens, num_rows), PADDING_TOKEN_ID, device=device),
         )
 
         def run() -> None:
-            frontier = captured.frontier()
-            draft = self._draft(captured, frontier)
+            draft = self._draft(captured)
             scores = self.step.score(frontier, draft)
             captured.finish(draft, self.step.verify(frontier, draft, scores, token_counts))
 
         captured.replay = self.record(run)
         return captured
 
-    def _draft(self, captured: CapturedStep, frontier: Frontier) -> Draft:
+    def _draft(self, captured: CapturedStep) -> Draft:
         if self.step.drafter.on_device:
-            return self.step.draft(frontier)
-        return self.step.join(frontier, Drawn.on_host(captured.drafts))
+            return self.step.draft(captured.frontier)
+        return self.step.join(captured.frontier, Drawn.on_host(captured.drafts))
 
     def _load(
         self,
@@ -137,16 +139,17 @@ class GraphRunner:
         draft_limits: Sequence[int],
         gained: Sequence[Sequence[int]],
     ) -> None:
+        frontier, idle_slot_id = captured.frontier, self.step.memory.num_slots
         if captured.loaded is not running:
-            copy_params(captured.params, running.params)
+            copy_params(frontier.params, running.params)
             captured.loaded = running
         captured.draft_limits = list(draft_limits)
-        num_rows, idle_slot_id = captured.params.num_reqs, self.step.memory.num_slots
-        captured.rows.copy_from(
-            StepRows.of(running.states, gained, draft_limits, num_rows, idle_slot_id)
-        )
+        num_rows = frontier.params.num_reqs
+        rows = rows_of(running.states, draft_limits, gained, num_rows, idle_slot_id)
+        # Does not wait for the device.
+        frontier.rows.copy_(rows, non_blocking=True)
         if len(captured.drafts) and not self.step.drafter.on_device:
-            draft = self.step.draft(Frontier.of(running, draft_limits))
+            draft = self.step.draft(Frontier.of(running, draft_limits, frontier.rows.device))
             captured.drafts.fill_(PADDING_TOKEN_ID)
             captured.drafts[: draft.token_ids.shape[1], : len(draft_limits)] = draft.token_ids.t()
 

@@ -8,6 +8,7 @@ from time import perf_counter, process_time
 from attrs import define, evolve, field, frozen
 
 from ..bench.load import Arrival
+from ..bench.progress import OnEnded
 from ..engine.engine import Engine
 from ..request import RequestRecord
 from .costs import Key, StepCosts, StepTimes
@@ -72,7 +73,7 @@ class Measurement:
         engine: Engine,
         plan: Plan,
         arrivals: Sequence[Arrival],
-        on_steps: Callable[[int], None] = lambda _: None,
+        on_ended: OnEnded = lambda _: None,
     ) -> None:
         """Run the plan on an engine that is made for its largest concurrency and K.
 
@@ -80,7 +81,7 @@ class Measurement:
             engine: its runner is replaced by a probe.
             plan: what to measure; one K, the engine's own, where steps are captured.
             arrivals: the requests, over and over.
-            on_steps: called with the number of steps of each part.
+            on_ended: told how many steps each part had.
         """
         _rehearse_prompts(engine, arrivals)
         loop = engine.loop
@@ -94,7 +95,7 @@ class Measurement:
                 under_way -= self._step(engine, probe, counts=number >= WARM_UP_STEPS)
             while engine.has_unfinished():
                 self._step(engine, probe, counts=False)
-            on_steps(plan.num_steps)
+            on_ended(plan.num_steps)
         self.drafts += probe.drafts
         self.prefill_seconds += loop.prefill_seconds
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from attrs import evolve, frozen
 
 from ..bench.kernels.machine import describe
-from ..bench.load import Gain
+from ..bench.progress import Begin
 from ..bench.requests import Arrivals, make_arrivals
-from ..bench.run import Begin, Bench
+from ..bench.run import Bench
 from ..bench.sweep import PLAIN, Setting
 from ..engine.engine import Engine
 from .goodput import Goodput, Prediction, predict
@@ -36,7 +36,7 @@ class Tuner:
         """Measure and predict, and run what was predicted if asked to.
 
         Args:
-            begin: told the name and length of each part; what it returns is told its progress.
+            begin: see `Begin`; steps are counted, and requests of checks.
             check: whether to run every policy at every concurrency that is predicted, and there at
                 every K that was measured, and at one that was not.
 
@@ -70,9 +70,9 @@ class Tuner:
         params = evolve(self.bench.sampling, temperature=self.bench.sweep.temperatures[0])
         arrivals = make_arrivals(self.bench.load, self.bench.prompts, params)
         engines, measured = self._engines(policy, arrivals), Measurement()
-        on_step = begin(f"measure {policy}", len(engines) * self.plan.total_steps)
+        on_ended = begin(f"measure {policy}", len(engines) * self.plan.total_steps)
         for engine in engines:
-            measured.take(engine, self.plan, arrivals.measured, lambda num: on_step(Gain(0, num)))
+            measured.take(engine, self.plan, arrivals.measured, on_ended)
         return measured.goodput()
 
     def _engines(self, policy: str, arrivals: Arrivals) -> list[Engine]:

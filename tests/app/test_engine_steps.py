@@ -16,12 +16,20 @@ from torch import Tensor
 from acceptor.app import step_integers
 from acceptor.app.drafter import Draft
 from acceptor.app.engine import captured_step
-from acceptor.app.engine.step_rows import StepRows
+from acceptor.app.frontier import Frontier, rows_of
 from acceptor.app.request import FinishReason, GenerationResult
 from acceptor.app.request_state import Verdict
 from acceptor.app.verdicts import pack, read_verdicts
 from acceptor.app.workspace import Workspace
-from acceptor.core import Probabilistic, SampleOutput, Sampler, Status, Strict, VerifyOutput
+from acceptor.core import (
+    Probabilistic,
+    SampleOutput,
+    Sampler,
+    SamplingTensors,
+    Status,
+    Strict,
+    VerifyOutput,
+)
 from kit.toy_engine import LeakyModel, engine_with, record
 from kit.toy_pair import Pair
 from kit.toy_requests import ask, state_of
@@ -138,7 +146,11 @@ def test_a_step_leaves_the_next_one_its_rows() -> None:
     """Of requests that accept nothing, something and everything, one that fails, and nobody."""
     prompts = ([11, 12], [20, 21, 22], [32], [40, 41, 42])
     states = [state_of(*prompt, slot_id=5 - place) for place, prompt in enumerate(prompts)]
-    rows = StepRows.of(states, [(), (23,), (), ()], [3, 2, 1, 0], 5, 9)
+    rows = Frontier(
+        rows=rows_of(states, [3, 2, 1, 0], [(), (23,), (), ()], 5, 9),
+        num_spec_tokens=3,
+        params=SamplingTensors.stack([]),
+    )
     assert rows.last_token_ids.tolist() == [[11, 12], [22, 23], [32, 32], [41, 42], [0, 0]]
     assert rows.lengths.tolist() == [2, 4, 1, 3, 1]
     assert rows.draft_limits.tolist() == [3, 2, 1, 0, 0]

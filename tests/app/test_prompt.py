@@ -67,14 +67,9 @@ def test_no_token_at_all_is_refused(chatty: tuple[Config, Wired], tmp_path: Path
 
 
 @pytest.mark.usefixtures("threads")
-def test_a_target_gets_the_threads_that_its_size_is_worth(tmp_path: Path) -> None:
-    with (tmp_path / "model.safetensors").open("wb") as file:
-        file.truncate(2**33)
-    for asked, target, expected in (
-        (3, bundled_pair()[0], 3),
-        (None, bundled_pair()[0], 1),
-        (None, tmp_path, 4),
-    ):
+def test_a_target_gets_the_threads_that_its_size_is_worth(chatty: tuple[Config, Wired]) -> None:
+    bundled = chatty[1].target_bytes
+    for asked, target_bytes, expected in ((3, bundled, 3), (None, bundled, 1), (None, 2**33, 4)):
         torch.set_num_threads(4)
-        use_threads(asked, target)
+        use_threads(asked, target_bytes)
         assert torch.get_num_threads() == expected

@@ -64,10 +64,10 @@ def engine(
     return made, runner
 
 
-def generate(made: Engine, num_reqs: int = 4) -> list[GenerationResult]:
+def generate(made: Engine, num_reqs: int = 4, max_tokens: int = 30) -> list[GenerationResult]:
     return made.generate(
         GenerationRequest(
-            prompt_token_ids=[1 + seed], params=SamplingParams(seed=seed), max_tokens=40
+            prompt_token_ids=[1 + seed], params=SamplingParams(seed=seed), max_tokens=max_tokens
         )
         for seed in range(num_reqs)
     )
@@ -129,7 +129,7 @@ def test_a_draft_that_is_never_right_is_given_up_and_tried_again(pair: Pair) -> 
     wrong = Pair(target, TableModel(pair.target.table.index_fill(1, first, 50.0)))
     made, runner = engine(wrong, Strict(), costs(draft=0.2))
     runner.runner = watched = Watched(runner.runner)
-    generate(made, 1)
+    generate(made, 1, max_tokens=80)
     assert watched.drafted[0] > 0
     given_up = watched.drafted.index(0)
     assert watched.drafted.count(0) > len(watched.drafted) / 2
@@ -139,7 +139,7 @@ def test_a_draft_that_is_never_right_is_given_up_and_tried_again(pair: Pair) -> 
 def test_a_draft_that_is_always_right_grows(pair: Pair) -> None:
     made, runner = engine(Pair(pair.target, pair.target), Strict(coupled=True), costs(draft=0.2))
     runner.runner = watched = Watched(runner.runner)
-    generate(made, 1)
+    generate(made, 1, max_tokens=80)
     assert watched.drafted[0] < MAX_SPEC_TOKENS
     assert watched.drafted.count(MAX_SPEC_TOKENS) > len(watched.drafted) / 2
 
