@@ -34,7 +34,3 @@ def test_the_documented_order_holds_everywhere_and_the_table_shows_it() -> None:
         }
         assert all(rates[less] < rates[more] for less, more in pairwise(LOSSLESS))
     assert (DATA / "acceptance.md").read_text() == as_markdown(rows)
-
-
-def test_there_are_enough_prompts_and_none_twice() -> None:
-    assert len(set(PROMPTS)) == len(PROMPTS) >= 100

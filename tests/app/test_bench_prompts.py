@@ -22,7 +22,7 @@ from acceptor.core import ConfigError, InvalidInputError, SamplingParams
 QUESTIONS = (
     {"question_id": 1, "category": "cooking", "turns": ["Name a soup.", "Name another one."]},
     {"question_id": 2, "category": "cooking", "turns": ["What is salt?"], "reference": ["A salt."]},
-    {"question_id": 3, "category": "rain", "turns": ["Why does it rain so much here?"]},
+    {"question_id": 3, "category": "rain", "prompt": "Why does it rain so much here?"},
 )
 READER = Reader(
     encode=lambda text: [ord(letter) for letter in text], vocab_size=500, max_model_len=40
@@ -45,12 +45,6 @@ def test_the_first_turn_of_every_question_is_asked(file: Path) -> None:
     ]
 
 
-def test_a_prompt_may_stand_alone(tmp_path: Path) -> None:
-    path = tmp_path / "prompts.jsonl"
-    path.write_text('{"prompt": "Once"}', encoding="utf-8")
-    assert read_texts(path) == [Text("all", "Once")]
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -69,11 +63,6 @@ def test_another_file_is_an_error_that_names_the_line(
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match=problem):
         read_texts(path)
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="expected a UTF-8 text file"):
-        read_texts(tmp_path / "none.jsonl")
 
 
 def test_categories_choose_questions(file: Path) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from attrs import evolve
@@ -177,20 +178,11 @@ def test_help_is_there_without_torch_and_names_every_policy_and_backend(
     assert "[reference" in out
 
 
-def test_an_interrupt_ends_it_cleanly() -> None:
-    program = (
-        "import os, signal\nfrom acceptor.app import generate\n"
-        "from acceptor.app.cli import main\n"
-        # A shell's background jobs are born ignoring interrupts.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "real = generate.Decoder.start\n"
-        "def start(*a):\n    os.kill(os.getpid(), signal.SIGINT)\n    return real(*a)\n"
-        "generate.Decoder.start = start\n"
-        f"main({QUICK!r})"
-    )
-    finished = run_python("-c", program)
-    assert finished.returncode == 130
-    assert "Traceback" not in finished.stderr
+def test_an_interrupt_ends_it_cleanly(acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acceptor.app.commands.make_request", Mock(side_effect=KeyboardInterrupt))
+    code, _, err = acceptor(*QUICK)
+    assert code == 130
+    assert "Traceback" not in err
 
 
 def test_the_module_runs_as_a_program_and_a_closed_pipe_ends_it_quietly() -> None:

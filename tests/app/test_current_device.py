@@ -38,25 +38,16 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> Devices:
     return made
 
 
-def loop_on(device: torch.device, devices: Devices, num_steps: int) -> tuple[Any, list[int]]:
-    """Stands for an engine's loop, and notes which device is current in each part of a step."""
+def test_a_step_runs_on_the_target_s_device(devices: Devices) -> None:
+    """In the thread of a stream, too."""
     seen: list[int] = []
-    loop = MagicMock(device=device, notify=lambda: ())
+    loop = MagicMock(device=SECOND, notify=lambda: ())
     for part in (loop.admit_and_retire, loop.enter_prompts, loop.decode):
         part.side_effect = lambda: seen.append(devices.current)
-    loop.has_unfinished = lambda: len(seen) < 3 * num_steps
-    return loop, seen
-
-
-def test_a_step_runs_on_the_target_s_device(devices: Devices) -> None:
-    loop, seen = loop_on(SECOND, devices, 1)
-    Engine(loop).step()
-    assert (seen, devices.current) == ([1, 1, 1], 0)
-
-
-def test_so_do_the_steps_of_a_stream_in_their_thread(devices: Devices) -> None:
-    loop, seen = loop_on(SECOND, devices, 2)
+    loop.has_unfinished = lambda: len(seen) < 6
     engine = Engine(loop)
+    engine.step()
+    assert (seen, devices.current) == ([1, 1, 1], 0)
     asyncio.run(engine._streams._run(engine))
     assert seen == [1] * 6
 

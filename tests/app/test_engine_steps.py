@@ -1,8 +1,5 @@
 """Steps: what one leaves for the next, what it works in, and those that begin early."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from operator import attrgetter
@@ -138,10 +135,6 @@ def test_a_step_that_was_interrupted_is_run_again(
     assert sorted(results, key=key) == sorted(decoder.generate(requests), key=key)
 
 
-def test_drafts_of_a_batch_are_drawn_as_the_reference_draws_them() -> None:
-    interpret("kit.triton_engine")
-
-
 def test_a_step_leaves_the_next_one_its_rows() -> None:
     """Of requests that accept nothing, something and everything, one that fails, and nobody."""
     prompts = ([11, 12], [20, 21, 22], [32], [40, 41, 42])
@@ -192,19 +185,6 @@ def test_places_stay_in_the_cache_where_they_are_fed() -> None:
     assert fed.tolist() == [[0, 0, 1, 2], [7, 8, 9, 9]]
     assert decided.tolist() == [[1, 9], [2, 10], [3, 11]]
     assert decided.is_contiguous()
-
-
-def interpret(module: str) -> None:
-    """Run a module with Triton's interpreter; it must find nothing."""
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", module],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_workspace_grows_and_keeps_those_that_graphs_may_have_been_captured_with() -> None:

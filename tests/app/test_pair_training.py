@@ -9,22 +9,17 @@ from typing import Any
 import pytest
 import torch
 from attrs import asdict
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import (
     AutoTokenizer,
     LlamaForCausalLM,
-    get_cosine_with_min_lr_schedule_with_warmup,
 )
 
-from lab.pair_measures import held_out_loss
 from lab.pair_text import END_OF_TEXT_ID, Source, TokenStream, train_tokenizer
 from lab.pair_training import (
     Recipe,
     Shape,
     distillation_loss,
-    rate_share,
     train_pair,
     variation_share,
 )
@@ -142,23 +137,6 @@ def test_covering_rows_hold_each_token_once() -> None:
     assert stream.tokens.tolist().count(END_OF_TEXT_ID) == 2
 
 
-def test_rows_begin_where_a_paragraph_begins() -> None:
-    text = "the old house\n\nand the wind\n\n" * 20
-    stream = TokenStream.of(small_tokenizer(), [text], 64, CPU)
-    for row in stream.rows(16, 12, torch.Generator().manual_seed(0)).tolist():
-        assert small_tokenizer().decode(row[1:]).startswith(("the old house", "and the wind"))
-
-
-def test_a_uniform_model_loses_log_vocabulary_size() -> None:
-    class Uniform(torch.nn.Module):
-        def forward(self, input_ids: torch.Tensor, use_cache: bool) -> Any:
-            assert not use_cache
-            return type("Output", (), {"logits": torch.zeros(*input_ids.shape, 256)})
-
-    rows = torch.tensor([[0, 5, 6, 7], [0, 8, -1, -1]])
-    assert held_out_loss(Uniform(), rows) == pytest.approx(torch.tensor(256.0).log().item())
-
-
 def test_the_distillation_loss_is_least_at_the_target() -> None:
     torch.manual_seed(0)
     target, other = torch.randn(2, 2, 3, 7)
@@ -171,22 +149,6 @@ def test_the_distillation_loss_is_least_at_the_target() -> None:
     assert shares == pytest.approx([0, 0, 0.5, 1, 1], abs=1e-9)
 
 
-def test_learning_rates_are_those_of_the_usual_schedule() -> None:
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    usual = get_cosine_with_min_lr_schedule_with_warmup(optimizer, 65, 1300, min_lr_rate=0.05)
-    for step in range(0, 1300, 10):
-        (factor,) = (rate(step) for rate in usual.lr_lambdas)
-        assert rate_share(step / 1300) == pytest.approx(factor)
-
-
 @cache
 def small_tokenizer() -> Tokenizer:
     return train_tokenizer(["the old house and the wind\n\n" * 9], 300)
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.text())
-def test_the_tokenizer_keeps_any_text(text: str) -> None:
-    tokenizer = small_tokenizer()
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
-    assert tokenizer.decode(ids, skip_special_tokens=False) == text

@@ -195,13 +195,6 @@ def make_state() -> RequestState:
     )
 
 
-def test_nothing_adapts_unless_asked_for(pair: Pair) -> None:
-    made = Engine.of(pair.decoder(Strict(), MAX_SPEC_TOKENS), Limits(num_slots=4, max_len=128))
-    made.loop.runner = watched = Watched(made.loop.runner)
-    generate(made, 1)
-    assert set(watched.drafted[:8]) == {MAX_SPEC_TOKENS}
-
-
 @pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda p: p.name)
 def test_the_law_of_the_output_is_the_targets(pair: Pair, policy: Policy) -> None:
     _, runner = engine(pair, policy, costs(draft=0.2, token=0.05))

@@ -1,6 +1,5 @@
 """`acceptor tune` as people and machines meet it."""
 
-import json
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -10,7 +9,7 @@ import pytest
 
 from acceptor.app.tuning import tuner
 from acceptor.app.tuning.results import read_results
-from acceptor.core import ConfigError, Synthetic
+from acceptor.core import Synthetic
 
 Acceptor = Callable[..., tuple[int | str, str, str]]
 QUICK = ("--num-requests", 2, "--output-len", 6, "--steps", 10, "--num-spec-tokens", "0,1,3")
@@ -120,11 +119,3 @@ def test_what_does_not_fit_is_one_line(
     assert (code, out) == (2, "")
     assert problem in err
     assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("content", ["{", json.dumps({"runs": []})])
-def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "tuned.json"
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(ConfigError, match="expected"):
-        read_results(path)

@@ -7,15 +7,15 @@ Run from the repository's root, this writes acceptance.json and acceptance.md in
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from itertools import product
-from operator import add
 from pathlib import Path
 from typing import Any
 
 import click
 
 from acceptor.app.bench.builtin_prompts import PLAYS, PROSE
+from acceptor.app.bench.files import write_file
+from acceptor.app.bench.table import Table
 from acceptor.app.config import Config, DecodingConfig
 from acceptor.app.request import GenerationRequest
 from acceptor.app.wiring import wire
@@ -53,29 +53,26 @@ def measure_acceptance(
         for seed, prompt in enumerate(prompts)
     ]
     results = wired.decoder.generate(requests)
-    figures = reduce(add, (result.statistics for result in results), AcceptanceStatistics())
-    return {
+    figures = sum((result.statistics for result in results), AcceptanceStatistics())
+    measured = ("acceptance_rate", "acceptance_length", "acceptance_rate_per_pos", "num_drafts")
+    setting = {
         "policy": policy,
         "temperature": temperature,
         "num_spec_tokens": num_spec_tokens,
-        "acceptance_rate": figures.acceptance_rate,
-        "acceptance_length": figures.acceptance_length,
-        "acceptance_rate_per_pos": list(figures.acceptance_rate_per_pos),
-        "num_drafts": figures.num_drafts,
     }
+    return setting | {name: getattr(figures, name) for name in measured}
 
 
 def as_markdown(rows: Iterable[Row]) -> str:
     """The table of the documentation: acceptance rate and length by draft length."""
-    cells: dict[tuple[float, str], list[str]] = {}
+    cells: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         cell = f"{row['acceptance_rate']:.1%}, {row['acceptance_length']:.2f}"
-        cells.setdefault((row["temperature"], row["policy"]), []).append(cell)
-    lengths = " | ".join(f"K = {length}" for length in DRAFT_LENGTHS)
-    lines = [f"| temperature | policy | {lengths} |", "|---" * (2 + len(DRAFT_LENGTHS)) + "|"]
-    for (temperature, policy), of_lengths in cells.items():
-        lines.append(f"| {temperature} | {policy} | {' | '.join(of_lengths)} |")
-    return "\n".join(lines) + "\n"
+        cells.setdefault((str(row["temperature"]), row["policy"]), []).append(cell)
+    head = ["temperature", "policy", *(f"K = {length}" for length in DRAFT_LENGTHS)]
+    return Table(
+        head=head, rows=[(*key, *cell) for key, cell in cells.items()], num_names=2
+    ).as_markdown()
 
 
 @click.command()
@@ -91,11 +88,9 @@ def main(out: Path) -> None:
     for temperature, length, policy in product(TEMPERATURES, DRAFT_LENGTHS, LOSSLESS):
         rows.append(measure_acceptance(policy, temperature, length))
         click.echo(f"{policy} {temperature} {length}: {rows[-1]['acceptance_rate']:.1%}")
-    out.mkdir(parents=True, exist_ok=True)
-    settings = {"num_prompts": len(PROMPTS), "max_tokens": MAX_TOKENS}
-    record = {**settings, "rows": rows}
-    (out / "acceptance.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (out / "acceptance.md").write_text(as_markdown(rows), encoding="utf-8")
+    record = {"num_prompts": len(PROMPTS), "max_tokens": MAX_TOKENS, "rows": rows}
+    write_file(out / "acceptance.json", json.dumps(record, indent=1) + "\n")
+    write_file(out / "acceptance.md", as_markdown(rows))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,12 @@ from attrs import asdict, frozen
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    get_cosine_with_min_lr_schedule_with_warmup,
+)
 
 from lab.pair_measures import held_out_loss, logits_of, measure_agreement, write_rows
 from lab.pair_text import END_OF_TEXT, END_OF_TEXT_ID, Source, TokenStream, train_tokenizer
@@ -144,16 +149,17 @@ def train_target(
 ) -> tuple[LlamaForCausalLM, Curve]:
     """The averaged target with the lowest held-out loss, as shipped, and the loss curve."""
     generator = torch.Generator().manual_seed(recipe.seed)
-    learner = Learner(recipe.target, recipe.target_learning_rate, recipe, held_out.device)
+    rate, steps = recipe.target_learning_rate, recipe.target_steps
+    learner = Learner(recipe.target, rate, steps, recipe, held_out.device)
     curve: Curve = []
     best = as_shipped(learner.average.module)
     with dropout(learner.model, recipe.dropout):
-        for step in range(1, recipe.target_steps + 1):
+        for step in range(1, steps + 1):
             rows = training.rows(recipe.target_rows_per_step, recipe.context_length, generator)
             with autocast(rows.device):
                 logits = logits_of(learner.model, rows)[:, :-1].flatten(0, 1).float()
             loss = cross_entropy(logits, rows[:, 1:].flatten())
-            learner.step(loss, (step - 1) / recipe.target_steps)
+            learner.step(loss)
             if step % recipe.evaluate_every == 0:
                 candidate = as_shipped(learner.average.module)
                 held_out_now = held_out_loss(candidate, held_out)
@@ -189,17 +195,17 @@ def distill_draft(
 ) -> tuple[LlamaForCausalLM, Curve]:
     """The averaged draft after the last step, as shipped, and its curve."""
     generator = torch.Generator().manual_seed(recipe.seed + 1)
-    learner = Learner(recipe.draft, recipe.draft_learning_rate, recipe, held_out.device)
+    rate, steps = recipe.draft_learning_rate, recipe.draft_steps
+    learner = Learner(recipe.draft, rate, steps, recipe, held_out.device)
     curve: Curve = []
-    for step in range(1, recipe.draft_steps + 1):
-        progress = (step - 1) / recipe.draft_steps
+    for step in range(1, steps + 1):
         rows, temperatures = mixed_rows(training, pools, recipe, generator)
         with autocast(rows.device):
             with torch.no_grad():
                 wanted = logits_of(target, rows)
             logits = logits_of(learner.model, rows)
-        loss = distillation_loss(wanted, logits, temperatures, variation_share(progress))
-        learner.step(loss, progress)
+        share = variation_share((step - 1) / steps)
+        learner.step(distillation_loss(wanted, logits, temperatures, share))
         if step % recipe.evaluate_every == 0:
             candidate = as_shipped(learner.average.module)
             overlap = measure_agreement(target, candidate, pools[0].unseen, 1.0)["overlap"]
@@ -243,19 +249,19 @@ def variation_share(progress: float) -> float:
     return min(max(6 * progress - 2, 0.0), 1.0)
 
 
-def rate_share(progress: float) -> float:
-    """The learning rate at this progress: a straight warm-up, then a cosine to a twentieth."""
-    if progress < WARM_UP:
-        return progress / WARM_UP
-    fallen = (1 - math.cos(math.pi * (progress - WARM_UP) / (1 - WARM_UP))) / 2
-    return 1 - (1 - LEAST_RATE) * fallen
-
-
 class Learner:
-    """A fresh Llama in float32, the optimizer that moves it and the running average kept of it."""
+    """A fresh Llama in float32, the optimizer that moves it and the running average kept of it.
+
+    The learning rate rises in a straight line, and falls as a cosine to a twentieth.
+    """
 
     def __init__(
-        self, shape: Shape, learning_rate: float, recipe: Recipe, device: torch.device
+        self,
+        shape: Shape,
+        learning_rate: float,
+        num_steps: int,
+        recipe: Recipe,
+        device: torch.device,
     ) -> None:
         config = LlamaConfig(
             vocab_size=recipe.vocab_size,
@@ -274,7 +280,6 @@ class Learner:
         self.model = LlamaForCausalLM(config).to(device)
         average = get_ema_multi_avg_fn(recipe.average_decay)
         self.average = AveragedModel(self.model, multi_avg_fn=average)
-        self.learning_rate = learning_rate
         # Matrices decay, norms do not.
         matrices = [p for p in self.model.parameters() if p.ndim > 1]
         norms = [p for p in self.model.parameters() if p.ndim <= 1]
@@ -283,17 +288,20 @@ class Learner:
                 {"params": matrices, "weight_decay": recipe.weight_decay},
                 {"params": norms, "weight_decay": 0.0},
             ],
+            lr=learning_rate,
             betas=(0.9, 0.95),
         )
+        self.schedule = get_cosine_with_min_lr_schedule_with_warmup(
+            self.optimizer, round(WARM_UP * num_steps), num_steps, min_lr_rate=LEAST_RATE
+        )
 
-    def step(self, loss: Tensor, progress: float) -> None:
-        """One update from `loss`, at the learning rate of this progress; then the average's."""
+    def step(self, loss: Tensor) -> None:
+        """One update from `loss`, then one of the average and of the learning rate."""
         self.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate * rate_share(progress)
         self.optimizer.step()
+        self.schedule.step()
         self.average.update_parameters(self.model)
 
 
