@@ -18,17 +18,40 @@ def print_results(console: Console, results: BenchResults, *, cpu_time: bool = F
 
     Columns beyond the terminal's width continue below, with the first run repeated if it fits.
     """
-    for runs in comparable(results.runs):
-        console.print(Text(f"\n{table_name(runs[0])}", style="bold"))
-        heads = [run.setting.label.replace(", ", "\n") for run in runs]
-        shown = sections(longest(runs), cpu_time=cpu_time)
-        table = Table(head=["", *heads], rows=titled_rows(shown, runs, runs[0]))
-        drafting = [run for run in runs if run.figures.acceptance.num_drafts]
-        tables = [*table.fitting(console.width, 2)]
-        if drafting and len(runs[0].figures.acceptance_by_category) > 1:
-            tables += category_table(drafting).fitting(console.width, 1)
+
+    def figures(runs: Sequence[BenchRun]) -> Table:
+        shown = sections(longest(group), cpu_time=cpu_time)
+        return Table(head=["", *_heads(runs)], rows=titled_rows(shown, runs, group[0]))
+
+    for group in comparable(results.runs):
+        console.print(Text(f"\n{table_name(group[0])}", style="bold"))
+        tables = [*_fitting(console, figures, group)]
+        drafting = [run for run in group if run.figures.acceptance.num_drafts]
+        if drafting and len(group[0].figures.acceptance_by_category) > 1:
+            tables += _fitting(console, category_table, drafting)
         for one in tables:
             console.print(one.as_rich(), "")
+
+
+def _fitting(
+    console: Console, table_of: Callable[[Sequence[BenchRun]], Table], runs: Sequence[BenchRun]
+) -> Iterator[Table]:
+    """Tables of some runs each, all of them as wide as the console at most."""
+
+    def fits(some: Sequence[BenchRun]) -> bool:
+        return console.measure(table_of(some).as_rich()).maximum <= console.width
+
+    left = list(runs)
+    while left:
+        count = next((count for count in range(len(left), 1, -1) if fits(left[:count])), 1)
+        yield table_of(left[:count])
+        left = left[count:]
+        if left and fits([runs[0], left[0]]):
+            left.insert(0, runs[0])
+
+
+def _heads(runs: Iterable[BenchRun]) -> list[str]:
+    return [run.setting.label.replace(", ", "\n") for run in runs]
 
 
 def comparable(runs: Sequence[BenchRun]) -> Iterator[Sequence[BenchRun]]:
@@ -44,8 +67,7 @@ def category_table(runs: Sequence[BenchRun]) -> Table:
         [f"  {category}", *(f"{_by_category(run, category):.2f}" for run in runs)]
         for category in sorted(runs[0].figures.acceptance_by_category)
     ]
-    heads = (run.setting.label.replace(", ", "\n") for run in runs)
-    return Table(head=["acceptance length by category", *heads], rows=rows)
+    return Table(head=["acceptance length by category", *_heads(runs)], rows=rows)
 
 
 def _by_category(run: BenchRun, category: str) -> float:
