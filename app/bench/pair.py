@@ -4,6 +4,7 @@ They are those of `acceptor.app.wiring`, or have random weights and a real model
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,6 @@ from ..threads import use_threads
 from ..wiring import new_drafter, wire, with_settings
 from .requests import Reader
 from .sweep import Setting
-
-_SEEDS = {"target": 0, "draft": 1}
 
 ADDED_BEHIND_EXIT = 0.1
 """Of what all layers of a random target add, about what those behind an early exit add."""
@@ -153,8 +152,15 @@ def random_pair(
         raise ConfigError(f"--draft-random-weights: expected none beside {drafter.name}")
     if layer_decay is None:
         layer_decay = _usual_decay(target_file, drafter)
-    target = _random("target", target_file, models, models.max_model_len, layer_decay)
-    draft = None if draft_file is None else _random("draft", draft_file, models, None)
+    load = partial(
+        random_model,
+        dtype=None if models.dtype is None else getattr(torch, models.dtype),
+        device=models.device,
+        forward=models.forward,
+    )
+    context = models.max_model_len
+    target = load(target_file, max_model_len=context, seed=0, layer_decay=layer_decay)
+    draft = None if draft_file is None else load(draft_file, seed=1)
     if draft is not None and draft.vocab_size != target.vocab_size:
         raise CheckpointError(
             f"{draft_file}: vocab_size: expected {target.vocab_size}, as the target has, got "
@@ -186,21 +192,3 @@ def _usual_decay(target_file: Path, drafter: DrafterConfig) -> float:
     exit_layer = drafter.exit_layer(ModelConfig.read(target_file).num_layers)
     # The sum of a geometric series is cut there by this share of it.
     return float(ADDED_BEHIND_EXIT ** (1 / exit_layer))
-
-
-def _random(
-    role: str,
-    file: Path,
-    models: ModelsConfig,
-    max_model_len: int | None,
-    layer_decay: float = 1.0,
-) -> TransformerModel:
-    return random_model(
-        file,
-        dtype=None if models.dtype is None else getattr(torch, models.dtype),
-        device=models.device,
-        max_model_len=max_model_len,
-        seed=_SEEDS[role],
-        layer_decay=layer_decay,
-        forward=models.forward,
-    )
