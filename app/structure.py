@@ -5,7 +5,7 @@ Configuration files and the records that commands write are read by it.
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from types import UnionType
+from types import GenericAlias, UnionType
 from typing import Any, get_args, get_origin
 
 from attrs import fields_dict, has
@@ -86,7 +86,9 @@ def _array(converter: Converter) -> Callable[[object, Any], tuple[Any, ...]]:
     def structure(value: object, kind: Any) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
             raise ConfigError(f"expected an array, got {value!r}")
-        return tuple(converter.structure(item, get_args(kind)[0]) for item in value)
+        # A list's errors tell the place.
+        items: Any = GenericAlias(list, get_args(kind)[:1])
+        return tuple(converter.structure(value, items))
 
     return structure
 

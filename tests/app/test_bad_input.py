@@ -110,7 +110,7 @@ def test_what_is_missing_or_unknown(complaint: Complaint) -> None:
         ("sampling = 3", "sampling: expected a table, got 3"),
         ("backend = 3", "backend: expected a string, got 3"),
         ("[decoding]\nstop = 'a'", "decoding.stop: expected an array, got 'a'"),
-        ("[decoding]\nstop = [1]", "decoding.stop: expected a string, got 1"),
+        ("[decoding]\nstop = [1]", "decoding.stop[0]: expected a string, got 1"),
         ("[decoding]\nignore_eos = 1", "decoding.ignore_eos: expected true or false, got 1"),
         ("[decoding]\nstop_token_ids = [-1]", "decoding.stop_token_ids: expected a number in [0, "),
         (

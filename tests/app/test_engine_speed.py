@@ -54,7 +54,7 @@ def test_a_rehearsal_reaches_every_part(tmp_path: Path) -> None:
     kinds = [(row["num_reqs"], row["num_spec_tokens"]) for row in record["rows"]]
     assert kinds == [(1, 3), (1, 0), (3, 3), (3, 0)]
     for row in record["rows"]:
-        assert row["num_steps"] >= REHEARSAL.num_steps
+        assert 0 < row["num_steps"] <= REHEARSAL.num_steps
         assert (row["tokens_per_step"] > 1) == (row["num_spec_tokens"] > 0)
         assert row["verification_ms"] > 0
     assert record["hugging_face"].keys() == {"plain", "assisted"}

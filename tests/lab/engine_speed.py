@@ -13,8 +13,8 @@ and takes less than 200 seconds on an H200. `--rehearse` runs everything with ti
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
+from statistics import fmean, median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
@@ -36,12 +36,13 @@ from acceptor.app.bench.kernels.measure import Bench, Effort
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.bench.pair import Pair, random_pair
-from acceptor.app.bench.sweep import Setting
+from acceptor.app.bench.requests import make_arrivals
+from acceptor.app.bench.run import Bench as ServingBench
+from acceptor.app.bench.sweep import Load, Sweep
 from acceptor.app.bench.table import Table
 from acceptor.app.config import DrafterConfig, ModelsConfig
-from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.schedule import Limits
 from acceptor.app.policies import SyntheticSettings
+from acceptor.app.tuning.measure import Measurement, Plan
 from acceptor.core import Recipe, SamplingParams
 from kit.llama_shapes import DRAFT, TARGET
 
@@ -49,9 +50,6 @@ NUM_SPEC_TOKENS = 3
 ACCEPTANCE_RATE = 0.6
 ASSISTED_TOKENS = 48
 FORCED = 7
-MORE_TOKENS = 16
-"""A request may have so many tokens more than are timed, or its last drafts would be shorter."""
-
 Record = dict[str, Any]
 
 
@@ -62,7 +60,7 @@ class Sizes:
     Attributes:
         target, draft: shapes of the models, as config.json has them.
         prompt_len, output_len: tokens of each request.
-        num_steps: of each measurement, at least.
+        num_steps: of each measurement.
         several: requests at once, besides one.
     """
 
@@ -150,65 +148,38 @@ def weight_bytes(shape: Mapping[str, Any]) -> int:
 def decode(
     pair: Pair, num_reqs: int, num_spec_tokens: int, backend: str, sizes: Sizes
 ) -> dict[str, Any]:
-    """Decode batch after batch, and time the steps in which all of its requests run."""
-    setting = Setting(
-        policy="synthetic", num_spec_tokens=num_spec_tokens, temperature=1.0, backend=backend
+    """Time the steps in which so many requests draft so many tokens, as `acceptor tune` does."""
+    load = Load(
+        num_requests=num_reqs,
+        max_concurrency=num_reqs,
+        warm_up=0,
+        input_len=sizes.prompt_len,
+        output_len=sizes.output_len,
     )
-    parts = pair.parts_of(setting, SyntheticSettings(acceptance_rate=ACCEPTANCE_RATE))
-    max_len = sizes.prompt_len + sizes.output_len + MORE_TOKENS + num_spec_tokens
-    prefill_tokens = num_reqs * sizes.prompt_len
-    limits = Limits(num_slots=num_reqs, max_len=max_len, prefill_tokens=prefill_tokens)
-    engine = Engine.of(parts, limits)
-    num_tokens = num_steps = 0
-    seconds = 0.0
-    for batch in count():
-        tokens, steps, taken = decode_batch(engine, num_reqs, sizes, batch)
-        if batch:
-            # The first one compiles kernels and records graphs.
-            num_tokens, num_steps, seconds = num_tokens + tokens, num_steps + steps, seconds + taken
-        if num_steps >= sizes.num_steps:
-            break
+    sweep = Sweep(
+        policies={"synthetic": SyntheticSettings(acceptance_rate=ACCEPTANCE_RATE)},
+        num_spec_tokens=(num_spec_tokens,),
+        temperatures=(1.0,),
+        backends=(backend,),
+    )
+    sampling, prompts = SamplingParams(), pair.reader.prompts(load)
+    bench = ServingBench(pair=pair, sweep=sweep, load=load, sampling=sampling, prompts=prompts)
+    plan = Plan(lengths=(num_spec_tokens,), concurrencies=(num_reqs,), num_steps=sizes.num_steps)
+    (setting,), arrivals = sweep, make_arrivals(load, prompts, sampling)
+    measured = Measurement()
+    measured.take(bench.engine(setting, arrivals), plan, arrivals.measured)
+    key = num_reqs, num_spec_tokens
+    seconds = [times.total for seen, times in measured.samples if seen == key]
+    accepted = [accepted for drafted, accepted in measured.drafts if drafted == num_spec_tokens]
+    tokens_per_step = 1 + fmean(accepted)
     return {
         "num_reqs": num_reqs,
         "num_spec_tokens": num_spec_tokens,
-        "num_steps": num_steps,
-        "step_ms": 1000 * seconds / num_steps,
-        "tokens_per_second": num_tokens / seconds,
-        "tokens_per_step": num_tokens / num_steps / num_reqs,
+        "num_steps": len(seconds),
+        "step_ms": 1000 * median(seconds),
+        "tokens_per_second": num_reqs * tokens_per_step / median(seconds),
+        "tokens_per_step": tokens_per_step,
     }
-
-
-def decode_batch(engine: Engine, num_reqs: int, sizes: Sizes, batch: int) -> tuple[int, int, float]:
-    """Tokens, steps and seconds, from when every request decodes to when one is long enough."""
-    noise = torch.Generator().manual_seed(batch)
-    shape = (num_reqs, sizes.prompt_len)
-    prompts = torch.randint(sizes.target["vocab_size"], shape, generator=noise).tolist()
-    max_tokens = sizes.output_len + MORE_TOKENS
-    gained = {
-        engine.add_request(
-            prompt, SamplingParams(seed=batch * num_reqs + place), max_tokens=max_tokens
-        ): 0
-        for place, prompt in enumerate(prompts)
-    }
-    while not all(gained.values()):
-        _step(engine, gained)
-    before, num_steps, began = sum(gained.values()), 0, perf_counter()
-    while max(gained.values()) < sizes.output_len:
-        _step(engine, gained)
-        num_steps += 1
-    seconds = perf_counter() - began
-    for request_id in gained:
-        engine.cancel(request_id)
-    while engine.has_unfinished():
-        engine.step()
-    return sum(gained.values()) - before, num_steps, seconds
-
-
-def _step(engine: Engine, gained: dict[int, int]) -> None:
-    for progress in engine.step():
-        if progress.result is not None:
-            raise click.ClickException(f"a request ended too early: {progress.result.error}")
-        gained[progress.request_index] += len(progress.token_ids)
 
 
 def verification_ms(bench: Bench, num_reqs: int, num_spec_tokens: int, vocab_size: int) -> float:
