@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..core.errors import InvalidInputError, UnavailableError
-from .architectures import ARCHITECTURES
+from .architectures import ARCHITECTURES, named_architecture
 from .json_object import read_json
 from .language_model import TransformerModel
 from .loader import check_device, load_model
@@ -69,6 +69,6 @@ def load_any_model(
 def _is_for_library(directory: Path, adapter: str) -> bool:
     if adapter != "auto":
         return adapter == "transformers"
-    names = read_json(directory / "config.json").value("architectures", [])
+    name = named_architecture(read_json(directory / "config.json"))
     # A config that names none is refused in the words of this project's decoder.
-    return isinstance(names, list) and len(names) == 1 and names[0] not in ARCHITECTURES
+    return name is not None and name not in ARCHITECTURES

@@ -42,8 +42,9 @@ def _no_windows(config: JsonObject, num_layers: int) -> Windows:
 
 
 def _same_window(config: JsonObject, num_layers: int) -> Windows:
-    if "layer_types" in config and "sliding_attention" not in config.value("layer_types"):
-        raise config.error("layer_types", "nothing", config.value("layer_types"))
+    types = config.value("layer_types", ["sliding_attention"])
+    if not isinstance(types, list) or "sliding_attention" not in types:
+        raise config.error("layer_types", "nothing", types)
     return (_window(config),) * num_layers
 
 
@@ -58,8 +59,13 @@ def _window_per_layer(config: JsonObject, num_layers: int) -> Windows:
     window = _window(config) if config.flag("use_sliding_window", default=False) else None
     types = config.value("layer_types", _default_layer_types(config, num_layers, window))
     allowed = {"full_attention": None} | ({"sliding_attention": window} if window else {})
-    if not isinstance(types, list) or len(types) != num_layers or not set(types) <= set(allowed):
-        raise config.error("layer_types", f"{num_layers} times {' or '.join(allowed)}", types)
+    kinds = list(allowed)
+    if (
+        not isinstance(types, list)
+        or len(types) != num_layers
+        or any(t not in kinds for t in types)
+    ):
+        raise config.error("layer_types", f"{num_layers} times {' or '.join(kinds)}", types)
     return tuple(allowed[kind] for kind in types)
 
 
@@ -85,3 +91,10 @@ ARCHITECTURES = {
         default_head_dim=128,
     ),
 }
+
+
+def named_architecture(config: JsonObject) -> str | None:
+    """The architecture that config.json names, ours or not; None unless it names exactly one."""
+    names = config.value("architectures")
+    is_one = isinstance(names, list) and len(names) == 1 and isinstance(names[0], str)
+    return names[0] if is_one else None

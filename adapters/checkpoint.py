@@ -149,18 +149,19 @@ def _is_plain_file_name(shard: object) -> bool:
     return (
         isinstance(shard, str)
         and shard.endswith(".safetensors")
-        and not any(character in shard for character in "/\\:\0")
+        and shard.isprintable()
+        and not any(character in shard for character in "/\\:")
     )
 
 
 def _map_file(file: Path) -> Any:
-    if not file.is_file():
-        raise CheckpointError(f"{file}: expected a safetensors file, got none")
     try:
+        if not file.is_file():
+            raise CheckpointError(f"{file}: expected a safetensors file, got none")
         return safe_open(file, framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
-            f"{file}: expected a safetensors file, got {one_line(error)}"
+            f"{one_line(file)}: expected a safetensors file, got {one_line(error)}"
         ) from None
 
 

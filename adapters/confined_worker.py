@@ -4,6 +4,7 @@ It is run by its path, because importing the package would import torch. A job t
 than it may ends the process; so does one whose native code finds no memory.
 """
 
+import gc
 import json
 import os
 import signal
@@ -24,11 +25,15 @@ LOAD_SECONDS, LOAD_MEMORY_PER_BYTE = 20.0, 40
 ENCODE_SECONDS_PER_BYTE, ENCODE_MEMORY_PER_BYTE = 5e-6, 512
 """More, for long texts."""
 DECODED_AT_ONCE = 512
+MAX_ERROR = 1000
+"""Characters: an error may quote all that a template has made."""
 
 
 @contextmanager
 def limits(seconds: float, num_bytes: int) -> Iterator[None]:
     """End the process after so much CPU time; raise `MemoryError` behind so much more memory."""
+    # What a job has left in cycles would count as there before the next one.
+    gc.collect()
     limit_memory(num_bytes)
     # Nobody handles the signal, so that native code cannot hold it up.
     signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -132,7 +137,8 @@ def answer(name: str, arguments: list[Any]) -> dict[str, Any]:
         return {"kind": "MemoryError", "error": "more memory than it may take"}
     # A panic of native code is no Exception.
     except BaseException as error:  # noqa: BLE001, whatever it is, it is told
-        return {"kind": type(error).__name__, "error": str(error)}
+        with limits(SECONDS, MEMORY):
+            return {"kind": type(error).__name__, "error": str(error)[:MAX_ERROR]}
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from attrs import define, field
@@ -29,11 +29,14 @@ class Confinement:
     """Does jobs one at a time, for any thread; a process that was forked gets a child of its own.
 
     The child is started by the first job and after one that ended it. It ends with this process.
+
+    Attributes:
+        lock: held during a job.
     """
 
+    lock: Any = field(factory=RLock, init=False)
     _child: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
     _owner: int = field(default=0, init=False)
-    _lock: Any = field(factory=Lock, init=False)
 
     def run(self, job: str, *arguments: object) -> Mapping[str, Any]:
         """Do a job of `confined_worker.JOBS`.
@@ -46,7 +49,7 @@ class Confinement:
             TypeError: an argument cannot be written as JSON.
         """
         line = json.dumps([job, arguments], default=_as_dict).encode() + b"\n"
-        with self._lock:
+        with self.lock:
             try:
                 return self._exchange(line)
             except BaseException:
@@ -119,3 +122,10 @@ confinement = Confinement()
 """Of this process."""
 
 atexit.register(confinement.close)
+if hasattr(os, "register_at_fork"):
+    # A fork in the middle of a job would leave its copy locked, and a half-written line in it.
+    os.register_at_fork(
+        before=confinement.lock.acquire,
+        after_in_parent=confinement.lock.release,
+        after_in_child=confinement.lock.release,
+    )

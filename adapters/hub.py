@@ -31,12 +31,18 @@ def find_directory(path_or_hub_id: str | Path) -> Path:
         UnavailableError: a hub id needs huggingface_hub, which is not installed.
     """
     path = Path(path_or_hub_id)
-    if path.is_dir():
-        return path
-    if isinstance(path_or_hub_id, str) and not path.exists() and _HUB_ID.fullmatch(path_or_hub_id):
-        return _download(path_or_hub_id)
-    got = "a file" if path.exists() else "nothing there"
-    raise CheckpointError(f"{path_or_hub_id}: expected a directory or a hub id, got {got}")
+    try:
+        if path.is_dir():
+            return path
+        got = "a file" if path.exists() else "nothing there"
+    except OSError as error:
+        # A name may be too long, and a directory above it closed.
+        got = str(error.strerror)
+    is_hub_id = isinstance(path_or_hub_id, str) and _HUB_ID.fullmatch(path_or_hub_id)
+    if is_hub_id and got == "nothing there":
+        return _download(str(path_or_hub_id))
+    said = one_line(path_or_hub_id)
+    raise CheckpointError(f"{said}: expected a directory or a hub id, got {got}")
 
 
 def _download(hub_id: str) -> Path:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from attrs import frozen
 
 from ..core.checks import check_integer, check_number
@@ -17,6 +18,8 @@ from .error_text import one_line
 
 MAX_JSON_BYTES = 64 * 2**20
 """Larger than any real config or shard index; a hostile one must not fill the memory."""
+
+_FLOAT32 = torch.finfo(torch.float32)
 
 
 @frozen
@@ -50,9 +53,9 @@ class JsonObject:
         return value
 
     def positive(self, name: str, default: float | None = None) -> float:
-        """A finite number above 0."""
+        """A number above 0 that float32 holds, since tensors of it will be computed with."""
         value = self.value(name, default)
-        self._check(lambda *args: check_number(*args, open_below=True), name, value, 0)
+        self._check(check_number, name, value, _FLOAT32.tiny, _FLOAT32.max)
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -109,9 +112,9 @@ def read_text(path: Path) -> str:
     Raises:
         CheckpointError: the file is missing, unreadable, too large or not UTF-8.
     """
-    if not path.is_file():
-        raise CheckpointError(f"{path}: expected a file, got none")
     try:
+        if not path.is_file():
+            raise CheckpointError(f"{path}: expected a file, got none")
         size = path.stat().st_size
         if size > MAX_JSON_BYTES:
             raise CheckpointError(f"{path}: expected at most {MAX_JSON_BYTES} bytes, got {size}")

@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 from attrs import evolve, frozen
 
-from ..core.errors import CheckpointError
-from .architectures import ARCHITECTURES, Architecture, Windows
+from .architectures import ARCHITECTURES, Architecture, Windows, named_architecture
 from .json_object import JsonObject, read_json
 from .rope import Rope, YarnScaling
 from .rope_config import read_rope
@@ -91,10 +90,11 @@ class ModelConfig:
             CheckpointError: see `load`.
         """
         config = read_json(path)
-        names = config.value("architectures")
-        if not isinstance(names, list) or len(names) != 1 or names[0] not in ARCHITECTURES:
-            raise config.error("architectures", f"one of {', '.join(ARCHITECTURES)}", names)
-        model = cls.of(config, names[0])
+        name = named_architecture(config)
+        if name is None or name not in ARCHITECTURES:
+            known, names = ", ".join(ARCHITECTURES), config.value("architectures")
+            raise config.error("architectures", f"one of {known}", names)
+        model = cls.of(config, name)
         return evolve(model, eos_token_ids=read_eos(path.parent, config, model.vocab_size))
 
     @classmethod
@@ -183,7 +183,5 @@ def read_eos(directory: Path, config: JsonObject, vocab_size: int) -> tuple[int,
     ids = value if isinstance(value, list) else [value]
     for token_id in ids:
         if type(token_id) is not int or not 0 <= token_id < vocab_size:
-            raise CheckpointError(
-                f"{source.source}: eos_token_id: expected ids in [0, {vocab_size}), got {value}"
-            )
+            raise source.error("eos_token_id", f"ids in [0, {vocab_size})", value)
     return tuple(ids)

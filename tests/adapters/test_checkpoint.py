@@ -186,6 +186,7 @@ def test_shards_are_read(checkpoint: Path) -> None:
         "../outside.safetensors",
         "sub/inside.safetensors",
         "/etc/passwd.safetensors",
+        "two\nlines.safetensors",
         "..\\outside.safetensors",
         "c:outside.safetensors",
         "pytorch_model.bin",
@@ -206,6 +207,8 @@ def test_shards_outside_the_directory(checkpoint: Path, shard: object) -> None:
 
 def test_an_index_that_disagrees_with_the_shards(checkpoint: Path) -> None:
     weight_map = split(checkpoint)
+    write_index(checkpoint, weight_map | {UP: "a" * 300 + ".safetensors"})
+    assert_refused(checkpoint, r"aaa …: expected a safetensors file, got .* name too long")
     other = {"part-0.safetensors", "part-1.safetensors"} - {weight_map[UP]}
     write_index(checkpoint, weight_map | {UP: other.pop()})
     assert_refused(checkpoint, rf"weight_map: {UP}: expected part-.*, which is where it is")

@@ -15,7 +15,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from acceptor.adapters import ChatTemplate, Tokenizer
-from acceptor.adapters.confined_worker import MEMORY, SECONDS
+from acceptor.adapters.confined_worker import MEGABYTE, MEMORY, SECONDS
 from acceptor.adapters.confinement import Confinement, confinement
 from acceptor.core import CheckpointError, InvalidInputError, UnavailableError
 
@@ -23,6 +23,7 @@ UNKNOWN = "?"
 DOUBLING = (
     "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}"
 )
+LONG = "{% set n = namespace(x='é' * 900000) %}" + "{% set n.x = n.x ~ n.x %}" * 5
 FOREVER = (
     "{% set x = 'a' * 900000 %}{% for i in range(9999) %}{% if x | replace('aab', '') %}{% endif %}"
     "{% endfor %}"
@@ -41,15 +42,22 @@ def rendered(own: Confinement, template: str) -> Any:
     return reply.get("value", reply.get("kind"))
 
 
-def test_memory_and_time_of_a_job_are_bounded(child: Confinement) -> None:
+def test_memory_of_jobs_is_bounded(child: Confinement) -> None:
+    """Also of what they say when they fail, and however many fail."""
     assert rendered(child, "{{ 1 }}") == "1"
-    process = child._child
-    assert process is not None
-    before = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
-    assert rendered(child, DOUBLING) == "MemoryError"
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    peak = int(status.partition("VmPeak:")[2].split()[0]) * 1024
-    assert peak <= before * resource.getpagesize() + MEMORY
+    assert child._child is not None
+    process = Path(f"/proc/{child._child.pid}")
+    before = int((process / "statm").read_text().split()[0]) * resource.getpagesize()
+    assert rendered(child, LONG + "{{ raise_exception(n.x) }}") == "RaisedByTemplateError"
+    for _ in range(4):
+        assert rendered(child, DOUBLING) == "MemoryError"
+    peak = int((process / "status").read_text().partition("VmPeak:")[2].split()[0]) * 1024
+    # What the allocator keeps for the next job.
+    assert peak <= before + MEMORY + 64 * MEGABYTE
+
+
+def test_time_of_a_job_is_bounded(child: Confinement) -> None:
+    assert rendered(child, "{{ 1 }}") == "1"
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert child.run("render", FOREVER, {})["error"] == "more time than it may take"
     now = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -119,6 +127,19 @@ def test_a_forked_process_has_a_child_of_its_own() -> None:
         os._exit(0 if rendered(confinement, "{{ 2 }}") == "2" else 1)
     assert os.waitpid(forked, 0)[1] == 0
     assert rendered(confinement, "{{ 3 }}") == "3"
+
+
+def test_a_process_forked_in_the_middle_of_a_job_is_not_locked() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(rendered, confinement, "{% for i in range(40000) %}{% endfor %}1")
+        while confinement.lock.acquire(blocking=False):
+            confinement.lock.release()
+        forked = os.fork()
+        if not forked:
+            signal.alarm(20)
+            os._exit(0 if rendered(confinement, "{{ 2 }}") == "2" else 1)
+        assert os.waitpid(forked, 0)[1] == 0
+        assert job.result() == "1"
 
 
 def test_no_process_can_be_started(child: Confinement, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,3 +65,8 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(CheckpointError, match="expected a directory or a hub id, got a file"):
         find_directory(file)
+
+
+def test_a_name_that_no_system_takes() -> None:
+    with pytest.raises(CheckpointError, match="expected a directory or a hub id, got File name"):
+        find_directory("a" * 5000)

@@ -30,6 +30,8 @@ LLAMA3 = {
     "original_max_position_embeddings": 32,
 }
 
+YARN = {"rope_type": "yarn", "factor": 2}
+
 
 @pytest.fixture
 def read(tmp_path: Path, edit_json: Callable[..., None]) -> Callable[..., ModelConfig]:
@@ -143,7 +145,8 @@ def test_eos_comes_from_the_generation_config_first(read: Callable[..., ModelCon
         ({"num_attention_heads": 5}, "head_dim: expected an integer, got None"),
         ({"num_key_value_heads": 3}, "num_key_value_heads: expected a divisor of 4, got 3"),
         ({"head_dim": 7}, "head_dim: expected an even number, got 7"),
-        ({"rms_norm_eps": 0}, r"rms_norm_eps: expected a number in \(0, inf\), got 0"),
+        ({"rms_norm_eps": 0}, r"rms_norm_eps: expected a number in \[1.1.*e-38, 3.*\], got 0"),
+        ({"rms_norm_eps": 10**400}, r"rms_norm_eps: expected a number in .*, got 10{200,} …$"),
         ({"rms_norm_eps": float("nan")}, r"rms_norm_eps: .*got nan"),
         ({"tie_word_embeddings": "yes"}, 'tie_word_embeddings: expected true or false, got "yes"'),
         ({"hidden_act": "gelu"}, 'hidden_act: expected "silu", got "gelu"'),
@@ -165,8 +168,14 @@ def test_eos_comes_from_the_generation_config_first(read: Callable[..., ModelCon
         (QWEN2 | {"layer_types": [FULL]}, "layer_types: expected 3 times full_attention,"),
         (QWEN2 | {"layer_types": [["x"]]}, "layer_types: expected 3 times full_attention,"),
         ({"eos_token_id": 50}, r"eos_token_id: expected ids in \[0, 50\), got 50"),
-        ({"eos_token_id": [1, "2"]}, r"eos_token_id: expected ids in \[0, 50\), got \[1, '2'\]"),
-        ({"eos_token_id": True}, r"eos_token_id: expected ids in \[0, 50\), got True"),
+        ({"eos_token_id": [1, "2"]}, r"eos_token_id: expected ids in \[0, 50\), got \[1, .2.\]"),
+        ({"eos_token_id": True}, r"eos_token_id: expected ids in \[0, 50\), got true"),
+        ({"eos_token_id": "a\nb"}, r"eos_token_id: expected ids in \[0, 50\), got .a"),
+        ({"architectures": [["x"]]}, "architectures: expected one of Llama"),
+        ({"rope_scaling": YARN | {"factor": 1e308}}, "factor: expected a number in .*got 1e.308"),
+        ({"rope_scaling": YARN | {"beta_slow": 1e-308}}, "beta_slow: .*got 1e-308"),
+        (MISTRAL | {"layer_types": 3}, "layer_types: expected nothing, got 3"),
+        (QWEN2 | {"layer_types": [["x"]] * 3}, "layer_types: expected 3 times full_attention,"),
     ],
 )
 def test_what_is_unfit_or_unsupported_is_named(
