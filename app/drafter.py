@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .frontier import Frontier
 from .prefill import Chunk
+from .request_state import Verdict
 
 
 @frozen(eq=False)
@@ -98,11 +99,6 @@ class Drafter(Protocol[Memory]):
         """After how many layers the target's hidden states are wanted, see `LanguageModel`."""
         return ()
 
-    @property
-    def what_to_check(self) -> str:
-        """What may be wrong if next to nothing is accepted; empty where nothing can be."""
-        return ""
-
     def enter(self, memory: Memory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
         """Take in the next part of a prompt.
 
@@ -139,6 +135,10 @@ class Drafter(Protocol[Memory]):
                 the last one that is known.
             hidden: of each tap, what the target made of them, [num_reqs, num_scored, hidden_size].
         """
+        return
+
+    def notice(self, verdicts: Sequence[Verdict]) -> None:  # noqa: ARG002, for those that may be misread
+        """Learn on the host what became of the drafts of a step."""
         return
 
 

@@ -14,10 +14,12 @@ from torch import Tensor
 
 from ..core.policies import Policy
 from ..core.ports import DraftHead, Sampler
+from .acceptance_watch import AcceptanceWatch
 from .drafter import Drafter, Drawn
 from .drawing import Drawing
 from .frontier import Frontier
 from .prefill import Chunk
+from .request_state import Verdict
 from .step_integers import places_to_draft
 from .workspace import Workspace
 
@@ -60,6 +62,7 @@ class HeadDrafter(Drafter[HeadMemory]):
         sampler: draws the head's tokens.
         policy: names the stream that it draws with, and says whether its logits are needed.
         num_spec_tokens: how many tokens it drafts at most.
+        watch: looks at what is accepted.
     """
 
     head: DraftHead[Any]
@@ -67,6 +70,7 @@ class HeadDrafter(Drafter[HeadMemory]):
     sampler: Sampler
     policy: Policy
     num_spec_tokens: int
+    watch: AcceptanceWatch = field(factory=AcceptanceWatch)
     on_device: bool = field(default=True, init=False)
 
     @property
@@ -167,3 +171,8 @@ class HeadDrafter(Drafter[HeadMemory]):
             max_position=frontier.last_position(positions.shape[1] - 2, memory.max_len),
         )
         memory.keep(frontier.slot_ids, positions, features)
+
+    def notice(self, verdicts: Sequence[Verdict]) -> None:
+        """Say so if next to nothing is accepted, unless that is what the policy was set to."""
+        if self.policy.lossless:
+            self.watch.observe(verdicts, self.head.what_to_check)

@@ -168,6 +168,11 @@ class DraftHead(Protocol[Cache]):
         ...
 
     @property
+    def what_to_check(self) -> str:
+        """What may be misread where next to nothing is accepted: names, and values in use."""
+        ...
+
+    @property
     def max_model_len(self) -> int:
         """How many positions a sequence may have."""
         ...

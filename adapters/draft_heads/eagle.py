@@ -131,6 +131,7 @@ class EagleHead:
         draft_to_target: [vocab_size] int64; None where its ids are the target's.
         planner: plans forwards.
         max_model_len: how many positions a sequence may have.
+        what_to_check: see `DraftHead`.
     """
 
     taps: tuple[int, ...]
@@ -142,6 +143,7 @@ class EagleHead:
     draft_to_target: Tensor | None
     planner: StepPlanner
     max_model_len: int
+    what_to_check: str
     _lengths: Lengths = field(init=False)
 
     @_lengths.default

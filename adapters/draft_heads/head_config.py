@@ -28,7 +28,8 @@ def read_layer(config: JsonObject, target: Target) -> ModelConfig:
     if kind not in _ARCHITECTURES:
         raise config.error("model_type", " or ".join(_ARCHITECTURES), kind)
     config.integer("num_hidden_layers", 1, 1)
-    config.integer("vocab_size", target.vocab_size, target.vocab_size)
+    if (vocab_size := config.value("vocab_size")) != target.vocab_size:
+        raise config.error("vocab_size", f"the target's, {target.vocab_size}", vocab_size)
     return ModelConfig.of(config, _ARCHITECTURES[kind])
 
 
@@ -55,6 +56,18 @@ class Eagle3Config:
     norm_before_fc: bool
     fc_norm: bool
     norm_output: bool
+
+    @property
+    def what_to_check(self) -> str:
+        """What a file may say by another convention."""
+        switches = {
+            "norm_before_residual": self.norm_before_residual,
+            "rope_theta": f"{self.layer.rope.theta:g}",
+            TAPS: list(self.taps),
+        }
+        return "that it is this target's, and " + ", ".join(
+            f"{name} ({value})" for name, value in switches.items()
+        )
 
     @classmethod
     def read(cls, config: JsonObject, target: Target) -> "Eagle3Config":

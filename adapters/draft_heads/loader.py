@@ -73,6 +73,7 @@ def _eagle(config: JsonObject, checkpoint: Checkpoint, target: Target) -> EagleH
     del expected[prefix + _ATTENTION_NORM]
     parts = _Parts.open(checkpoint, layer, target, expected)
     return parts.head(
+        what_to_check=f"that it is this target's, and rope_theta ({layer.rope.theta:g})",
         taps=(target.num_layers,),
         read=FinalNorm(target.norm),
         layer=EagleLayer(
@@ -104,6 +105,7 @@ def _eagle3(config: JsonObject, checkpoint: Checkpoint, target: Target) -> Eagle
     parts = _Parts.open(checkpoint, layer, target, expected)
     read, norm = parts.reader, parts.reader.norm(_NORM)
     return parts.head(
+        what_to_check=settings.what_to_check,
         taps=settings.taps,
         read=Fusion(tuple(map(read.norm, norms)), read.linear(("fc",), bias=False)),
         layer=Eagle3Layer(
@@ -143,6 +145,7 @@ class _Parts:
     def head(
         self,
         *,
+        what_to_check: str,
         taps: tuple[int, ...],
         read: FinalNorm | Fusion,
         layer: EagleLayer | Eagle3Layer,
@@ -161,6 +164,7 @@ class _Parts:
             draft_to_target=draft_to_target,
             planner=StepPlanner.of(config, target.max_model_len, target.dtype, target.device),
             max_model_len=target.max_model_len,
+            what_to_check=what_to_check,
         )
 
     def draft_to_target(self, draft_vocab_size: int) -> Tensor | None:

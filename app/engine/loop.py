@@ -161,6 +161,7 @@ class Loop:
     def _act_on(self, verdicts: Sequence[Verdict], now: float) -> bool:
         """Act on a step; True if a request goes on and none failed, as one begun ahead assumes."""
         is_useful = True
+        self.parts.drafter.notice(verdicts)
         for state, verdict in zip(self._batch, verdicts, strict=True):
             if state.finish_reason is None:
                 self._note(state, state.advance(verdict, now))

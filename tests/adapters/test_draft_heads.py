@@ -1,6 +1,7 @@
 """Draft heads through the decode loop, against plain arithmetic on the library's hidden states."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,32 +9,40 @@ import pytest
 import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
-from transformers import LlamaConfig
+from transformers import GptOssConfig, LlamaConfig, PretrainedConfig, Qwen3Config
 
 from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.draft_heads.loader import find_head, load_head
+from acceptor.app.acceptance_watch import AcceptanceWatch
 from acceptor.app.decoder import Decoder
+from acceptor.app.drafter import NoDrafter
+from acceptor.app.engine.cuda_graphs import GraphRunner
+from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.head_drafter import HeadDrafter
+from acceptor.app.request_state import Verdict
 from acceptor.backends import load_sampler
 from acceptor.core import (
     AcceptanceStatistics,
+    CheckpointError,
     Policy,
     Probabilistic,
     SampleBatch,
     SampleOutput,
     Sampler,
     SamplingTensors,
+    Strict,
+    Synthetic,
     VerifyBatch,
     VerifyOutput,
 )
-from kit.draft_heads import Arithmetic, HeadFiles, eagle, eagle3
+from kit.draft_heads import TAPS, Arithmetic, HeadFiles, eagle, eagle3
 from kit.no_workspace import NoWorkspace
+from kit.toy_engine import engine_with, record
 from kit.toy_pair import Letters
 from kit.toy_requests import ask
 
 VOCAB_SIZE, NUM_LAYERS, NUM_TOKENS = 61, 7, 10
 PROMPTS = ((5,), (7, 3, 9, 9, 4, 11, 2), (8, 2, 30, 41, 6, 5, 3, 20, 10, 4, 12, 33))
-TAPS = "eagle_aux_hidden_state_layer_ids"
 
 
 @frozen
@@ -78,18 +87,20 @@ class Target:
     reference: Any
 
 
+SHAPE: Mapping[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+
+
 @pytest.fixture(scope="module")
 def target(save: Callable[..., Any]) -> Target:
-    config = LlamaConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=32,
-        intermediate_size=40,
-        num_hidden_layers=NUM_LAYERS,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-    )
-    saved = save(config)
+    saved = save(LlamaConfig(**{**SHAPE, "num_hidden_layers": NUM_LAYERS}))
     return Target(saved.directory, load_any_model(saved.directory), saved.reference)
 
 
@@ -211,3 +222,182 @@ def said(
     drafts = draft.token_ids
     known = texts[draft.request][: draft.length]
     return arithmetic.draft_logits(hidden[draft.request], known, drafts)
+
+
+FAMILIES: Mapping[str, tuple[PretrainedConfig, HeadFiles, str]] = {
+    "Llama and EAGLE": (LlamaConfig(**SHAPE), eagle(), "eagle"),
+    "Qwen3 and EAGLE-3": (
+        Qwen3Config(**SHAPE, head_dim=10),
+        eagle3(nested={**SPECULATORS, TAPS: [0, 2, 3]}, draft_vocab_size=23),
+        "eagle3",
+    ),
+    "gpt-oss and EAGLE-3": (
+        GptOssConfig(
+            **SHAPE,
+            head_dim=12,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            sliding_window=5,
+            layer_types=["sliding_attention", "full_attention"] * 2,
+        ),
+        eagle3(nested={**SPECULATORS, "norm_before_fc": True, TAPS: [1, 2, 4]}),
+        "eagle3",
+    ),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pairs_decode_what_their_targets_say(
+    save: Callable[..., Any], tmp_path: Path, family: str
+) -> None:
+    config, files, kind = FAMILIES[family]
+    saved = save(config)
+    model = load_any_model(saved.directory)
+    head = load_head(files.save(tmp_path), kind, model)
+    greedy = [ask(*prompt, temperature=0, max_tokens=NUM_TOKENS) for prompt in PROMPTS]
+    found = decoder(model, head, Probabilistic(), 3).generate(greedy)
+    for prompt, result in zip(PROMPTS, found, strict=True):
+        with torch.inference_mode():
+            expected = saved.reference.generate(
+                torch.tensor([prompt]),
+                attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
+                do_sample=False,
+                max_new_tokens=NUM_TOKENS,
+                min_new_tokens=NUM_TOKENS,
+                eos_token_id=None,
+            )
+        assert list(result.token_ids) == expected[0, len(prompt) :].tolist()
+    requests = [ask(*p, seed=i, max_tokens=NUM_TOKENS) for i, p in enumerate(PROMPTS)]
+    strict = decoder(model, head, Strict(), 3)
+    plain = evolve(strict, drafter=NoDrafter()).generate(requests)
+    assert [r.token_ids for r in strict.generate(requests)] == [r.token_ids for r in plain]
+
+
+@pytest.mark.parametrize("runner", [EagerRunner, partial(GraphRunner, record=record)])
+def test_an_engine_gives_requests_what_they_get_alone(
+    target: Target, tmp_path: Path, runner: Callable[..., Runner]
+) -> None:
+    """Slots are used again, drafts are cut and left out, and prompts come in while others run."""
+    head = load_head(eagle3(draft_vocab_size=23).save(tmp_path), "eagle3", target.model)
+    decoding = decoder(target.model, head, Probabilistic(), 3)
+    requests = [
+        ask(
+            *PROMPTS[seed % 3],
+            seed=seed,
+            max_tokens=4 + seed,
+            num_spec_tokens=(None, 0, 2)[seed % 3],
+        )
+        for seed in range(6)
+    ]
+    engine = engine_with(evolve(decoding, new_runner=runner), num_slots=2)
+    # The same but for rounding: batches are other matrix products.
+    assert [r.token_ids for r in engine.generate(requests)] == [
+        decoding.generate([request])[0].token_ids for request in requests
+    ]
+
+
+def without(files: HeadFiles, name: str) -> HeadFiles:
+    return evolve(files, tensors={key: t for key, t in files.tensors.items() if key != name})
+
+
+def beside(files: HeadFiles, **tensors: Tensor) -> HeadFiles:
+    return evolve(files, tensors={**files.tensors, **tensors})
+
+
+def saying(files: HeadFiles, **fields: Any) -> HeadFiles:
+    return evolve(files, config={**files.config, **fields})
+
+
+FEWER = eagle3(draft_vocab_size=23)
+OFFSETS = FEWER.tensors["d2t"]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (without(eagle3(), "fc.weight"), "fc.weight: expected shape"),
+        (without(FEWER, "d2t"), r"d2t: expected shape \[23\], got no such tensor"),
+        (beside(eagle3(), more=torch.ones(2)), "more: expected no such tensor"),
+        (
+            beside(eagle3(), **{"norm.weight": torch.ones(31)}),
+            r"norm.weight: expected shape \[32\], got \[31\]",
+        ),
+        (beside(FEWER, d2t=OFFSETS + 61), "d2t: target_ids: expected"),
+        (beside(FEWER, d2t=OFFSETS - torch.arange(23)), "d2t: target_ids"),
+        (beside(FEWER, d2t=OFFSETS.float()), "d2t: offsets: expected"),
+        (eagle3(target_size=24, target_hidden_size=24), "hidden_size: expected the target's, 32"),
+        (eagle3(hidden_size=40, target_size=40), "hidden_size: expected the target's, 32, got 40"),
+        (eagle3(hidden_size=40, target_hidden_size=32), "embed_tokens.weight: expected shape"),
+        (eagle3(vocab_size=60), "vocab_size: expected the target's, 61, got 60"),
+        (eagle3(num_hidden_layers=2), "num_hidden_layers: expected"),
+        (eagle3(model_type="gpt_oss"), "model_type: expected llama or qwen3"),
+        (eagle3(eagle_config={TAPS: [2, 2, 4]}), "expected different layers"),
+        (eagle3(eagle_config={TAPS: [2, 3, 9]}), "expected integers from 0 to 7"),
+        (eagle3(eagle_config={TAPS: 3}), "expected integers from 0 to 7"),
+        (eagle3(nested={}), "norm_before_residual: expected true or false, got nothing"),
+        (
+            eagle3(nested={**SPECULATORS, "fc_norm": True, "norm_before_fc": True}),
+            "fc_norm: expected false beside norm_before_fc",
+        ),
+        (
+            saying(eagle3(nested=SPECULATORS), speculators_model_type="dflash"),
+            "speculators_model_type: expected eagle3",
+        ),
+        (eagle(hidden_size=40), "hidden_size: expected the target's, 32, got 40"),
+        (without(eagle(bias=True), "fc.bias"), "fc.bias: expected shape"),
+        (beside(eagle(), **{"fc.bias": torch.ones(32)}), "fc.bias: expected no such tensor"),
+    ],
+)
+def test_a_head_that_does_not_fit_is_refused_in_one_line(
+    target: Target, tmp_path: Path, files: HeadFiles, said: str
+) -> None:
+    kind = "eagle3" if "norm.weight" in files.tensors else "eagle"
+    with pytest.raises(CheckpointError, match=said) as error:
+        load_head(files.save(tmp_path), kind, target.model)
+    assert "\n" not in str(error.value)
+
+
+class Code:
+    """What a pickle must not bring to life."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("run",)
+
+
+@pytest.mark.parametrize("content", [Code(), [torch.ones(2)], {"fc.weight": 3}])
+def test_pickles_hold_tensors_by_name_or_are_refused(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: object
+) -> None:
+    torch.save(content, eagle().save(tmp_path, pickled=True) / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"pytorch_model.bin: expected tensors"):
+        load_head(tmp_path, "eagle", target.model)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"no pickle")
+    with pytest.raises(CheckpointError, match=r"pytorch_model.bin: expected tensors"):
+        load_head(tmp_path, "eagle", target.model)
+    assert "run" not in capsys.readouterr().out
+
+
+REJECTED, ACCEPTED = Verdict((4,), 1, 0), Verdict((4, 5), 1, 1)
+
+
+def test_a_head_of_which_nothing_is_accepted_is_spoken_of_once(
+    target: Target, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = load_head(eagle3().save(tmp_path), "eagle3", target.model)
+    decoding = decoder(target.model, head, Strict(), 1)
+    assert isinstance(decoding.drafter, HeadDrafter)
+    decoding.generate([ask(3, 4, max_tokens=9)])
+    assert decoding.drafter.watch.statistics.num_drafts > 3
+    for policy, verdicts in (
+        (Strict(), [REJECTED] * 100),
+        (Strict(), [ACCEPTED, *[REJECTED] * 9] * 10),
+        (Synthetic.from_acceptance_length(1.0, 1), [REJECTED] * 100),
+    ):
+        drafter = evolve(decoding.drafter, policy=policy, watch=AcceptanceWatch())
+        for _ in range(4):
+            drafter.notice(verdicts)
+    (said,) = caplog.messages
+    assert said == (
+        "draft head: 0.0 % of the first 256 drafts were accepted; check that it is this target's, "
+        f"and norm_before_residual (False), rope_theta (10000), {TAPS} ([2, 3, 4])"
+    )

@@ -27,6 +27,7 @@ SHAPE: dict[str, Any] = {
     "rms_norm_eps": 1e-5,
     "max_position_embeddings": 2048,
 }
+TAPS = "eagle_aux_hidden_state_layer_ids"
 THETA = 10_000.0
 
 

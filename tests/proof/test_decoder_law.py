@@ -1,12 +1,9 @@
 """The law of what the application decodes, its own drafters included, enumerated in float64."""
 
-from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
-import torch
 from attrs import evolve, field, frozen
 
 from acceptor.app.decoder import Decoder
@@ -18,7 +15,6 @@ from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import GenerationRequest
 from acceptor.core import (
     Block,
-    LanguageModel,
     Policy,
     Probabilistic,
     Recipe,
@@ -33,51 +29,15 @@ from acceptor.core import (
     VerifyBatch,
     VerifyOutput,
 )
-from kit.branches import Branch, branches
-from kit.decode_law import Law, Tokens
-from kit.hidden_noise import HiddenNoise, replaced_by
+from kit.law_of_decoder import PROMPT, error_of
 from kit.no_workspace import NoWorkspace
-from kit.oracle import Floats, sequence_law
-from kit.proof.exact import EXACT, conditional, largest
+from kit.proof.exact import EXACT
 from kit.toy_pair import Pair
 
-PROMPT = (1, 0, 1)
 PAIR = Pair.make(seed=4, vocab_size=2)
 LOSSLESS = (Strict(), Strict(coupled=True), Probabilistic(), Block())
 PARAMS = SamplingParams(seed=5, temperature=1.3, draft=Recipe(temperature=0.6))
 ARGMAX = evolve(PARAMS, draft=Recipe(temperature=0))
-
-
-def emitted_law(decoder: Decoder, params: SamplingParams, num_tokens: int) -> Law:
-    """Every way a request can be decoded, with its probability."""
-    request = GenerationRequest(prompt_token_ids=PROMPT, params=params, max_tokens=num_tokens)
-    noise, law = HiddenNoise(horizon=len(PROMPT) + num_tokens), defaultdict[Tokens, float](float)
-
-    def run(branch: Branch) -> Tokens:
-        noise.begin(branch, ())
-        return decoder.generate([request])[0].token_ids
-
-    with replaced_by(noise):
-        for probability, tokens in branches(run):
-            law[tokens] += probability
-    return dict(law)
-
-
-def next_logits(target: LanguageModel[Any], output: Tokens) -> Floats:
-    known = torch.tensor([[*PROMPT, *output]])
-    cache, places = target.new_cache(1, known.shape[1]), torch.arange(known.shape[1])[None]
-    logits = target.forward(known, places, cache, torch.tensor([0])).logits[0, -1]
-    return logits.double().numpy()
-
-
-def error_of(decoder: Decoder, params: SamplingParams, num_tokens: int) -> float:
-    """The largest of all conditional probabilities, compared with plain sampling's."""
-    emitted = emitted_law(decoder, params, num_tokens)
-    expected = sequence_law(partial(next_logits, decoder.target), params, num_tokens, PROMPT)
-    assert sum(emitted.values()) == pytest.approx(1.0)
-    return max(
-        largest(conditional(emitted, n), conditional(expected, n)) for n in range(1, num_tokens + 1)
-    )
 
 
 @pytest.mark.parametrize("params", [PARAMS, ARGMAX], ids=["draft model", "argmax"])

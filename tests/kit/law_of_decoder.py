@@ -1,0 +1,51 @@
+"""The law of what the application decodes, its own drafters included, by enumeration."""
+
+from collections import defaultdict
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from acceptor.app.decoder import Decoder
+from acceptor.app.request import GenerationRequest
+from acceptor.core import LanguageModel, SamplingParams
+from kit.branches import Branch, branches
+from kit.decode_law import Law, Tokens
+from kit.hidden_noise import HiddenNoise, replaced_by
+from kit.oracle import Floats, sequence_law
+from kit.proof.exact import conditional, largest
+
+PROMPT = (1, 0, 1)
+
+
+def emitted_law(decoder: Decoder, params: SamplingParams, num_tokens: int) -> Law:
+    """Every way a request can be decoded, with its probability."""
+    request = GenerationRequest(prompt_token_ids=PROMPT, params=params, max_tokens=num_tokens)
+    noise, law = HiddenNoise(horizon=len(PROMPT) + num_tokens), defaultdict[Tokens, float](float)
+
+    def run(branch: Branch) -> Tokens:
+        noise.begin(branch, ())
+        return decoder.generate([request])[0].token_ids
+
+    with replaced_by(noise):
+        for probability, tokens in branches(run):
+            law[tokens] += probability
+    return dict(law)
+
+
+def next_logits(target: LanguageModel[Any], output: Tokens) -> Floats:
+    known = torch.tensor([[*PROMPT, *output]])
+    cache, places = target.new_cache(1, known.shape[1]), torch.arange(known.shape[1])[None]
+    logits = target.forward(known, places, cache, torch.tensor([0])).logits[0, -1]
+    return logits.double().numpy()
+
+
+def error_of(decoder: Decoder, params: SamplingParams, num_tokens: int) -> float:
+    """The largest of all conditional probabilities, compared with plain sampling's."""
+    emitted = emitted_law(decoder, params, num_tokens)
+    expected = sequence_law(partial(next_logits, decoder.target), params, num_tokens, PROMPT)
+    assert sum(emitted.values()) == pytest.approx(1.0)
+    return max(
+        largest(conditional(emitted, n), conditional(expected, n)) for n in range(1, num_tokens + 1)
+    )
