@@ -13,6 +13,7 @@ from ..core.output import SampleOutput, VerifyOutput
 from ..core.policies import Policy
 from ..core.ports import Sampler
 from ..core.sampling_tensors import SamplingTensors
+from .inverse_maps import check_map
 
 _SUM_TOLERANCE = 1e-2
 """How far from 1 probabilities in bfloat16 may sum up."""
@@ -79,7 +80,8 @@ def check_verify_values(batch: VerifyBatch, params: SamplingTensors) -> None:
         _check_range("slot_ids", slots, 0, len(batch.token_counts.prompt_mask))
     if batch.draft_logits is not None:
         _check_range("slot_ids", slots, 0, len(batch.draft_logits))
-        _check_id_map(batch.draft_to_target, batch.vocab_size)
+        if batch.draft_to_target is not None:
+            check_map(batch.draft_to_target, batch.vocab_size)
         for request, num_rows in enumerate(batch.cu_num_logits.diff().tolist()):
             rows = batch.draft_logits[slots[request], : max(num_rows - 1, 0)]
             _check_logits("draft_logits", rows)
@@ -90,7 +92,8 @@ def check_sample_values(batch: SampleBatch, params: SamplingTensors) -> None:
     _check_range("positions", batch.positions, 0)
     _check_logits("logits", batch.logits)
     _check_bias(params, batch.target_vocab_size or batch.logits.shape[1])
-    _check_id_map(batch.draft_to_target, batch.target_vocab_size or 0)
+    if batch.draft_to_target is not None:
+        check_map(batch.draft_to_target, batch.target_vocab_size or 0)
     if batch.token_counts is not None:
         slots = _slots(batch.slot_ids, batch.num_reqs, batch.logits.device)
         _check_range("slot_ids", slots, 0, len(batch.token_counts.prompt_mask))
@@ -123,18 +126,6 @@ def _check_range(name: str, values: Tensor, low: int, end: int | None = None) ->
 def _check_bias(params: SamplingTensors, vocab_size: int) -> None:
     if params.bias is not None:
         _check_range("logit_bias: token id", params.bias.token_ids, -1, vocab_size)
-
-
-def _check_id_map(id_map: Tensor | None, vocab_size: int) -> None:
-    if id_map is None:
-        return
-    _check_range("draft_to_target", id_map, 0, vocab_size)
-    ids, counts = id_map.unique(return_counts=True)
-    if bool((counts > 1).any()):
-        raise InvalidInputError(
-            "draft_to_target: expected each target id once, not offsets, "
-            f"got {int(ids[counts > 1][0])} {int(counts.max())} times"
-        )
 
 
 def _check_logits(name: str, rows: Tensor) -> None:

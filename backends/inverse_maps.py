@@ -1,8 +1,10 @@
-"""From target ids back to draft ids, computed once for each map while it lives."""
+"""From target ids back to draft ids, computed and checked once for each map while it lives."""
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
+
+from ..core.errors import InvalidInputError
 
 
 class InverseMaps:
@@ -12,14 +14,47 @@ class InverseMaps:
         self._known: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
     def of(self, draft_to_target: Tensor | None, target_vocab_size: int) -> Tensor | None:
-        """The draft id of every target id, -1 where it has none: [target_vocab_size] int32."""
+        """The draft id of every target id, -1 where it has none: [target_vocab_size] int32.
+
+        It waits for the device when a map is new. One that is first seen while a CUDA graph is
+        captured cannot be waited for: it is not checked, and inverted whenever the graph runs.
+
+        Raises:
+            InvalidInputError: see `check_map`.
+        """
         if draft_to_target is None:
             return None
-        of_map = self._known.setdefault(draft_to_target, {})
-        if target_vocab_size not in of_map:
-            of_map[target_vocab_size] = inverse_map(draft_to_target, target_vocab_size)
-        inverse: Tensor = of_map[target_vocab_size]
-        return inverse
+        of_map = self._known.get(draft_to_target, {})
+        if target_vocab_size in of_map:
+            inverse: Tensor = of_map[target_vocab_size]
+            return inverse
+        if draft_to_target.is_cuda and torch.cuda.is_current_stream_capturing():
+            return inverse_map(draft_to_target, target_vocab_size)
+        check_map(draft_to_target, target_vocab_size)
+        self._known.setdefault(draft_to_target, of_map)
+        of_map[target_vocab_size] = inverse_map(draft_to_target, target_vocab_size)
+        return of_map[target_vocab_size]
+
+
+def check_map(draft_to_target: Tensor, target_vocab_size: int) -> None:
+    """Wait for the device to see whether a map holds ids of the target, each at most once.
+
+    Raises:
+        InvalidInputError: it does not.
+    """
+    ids = draft_to_target.sort().values
+    outside = ids[(ids < 0) | (ids >= target_vocab_size)]
+    if len(outside):
+        raise InvalidInputError(
+            f"draft_to_target: expected integers in [0, {target_vocab_size - 1}], "
+            f"got {int(outside[0])}"
+        )
+    twice = ids[1:][ids.diff() == 0]
+    if len(twice):
+        raise InvalidInputError(
+            "draft_to_target: expected each target id once, not EAGLE's offsets "
+            f"(target_ids_from_offsets makes ids of them), got {int(twice[0])} twice"
+        )
 
 
 def inverse_map(draft_to_target: Tensor, target_vocab_size: int) -> Tensor:

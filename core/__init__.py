@@ -8,6 +8,7 @@ from .call_memory import (
     empty_sample_output,
     empty_verify_output,
 )
+from .draft_inputs import logits_from_probs, target_ids_from_offsets
 from .errors import (
     AcceptorError,
     CheckpointError,
@@ -80,4 +81,6 @@ __all__ = [
     "check_workspace",
     "empty_sample_output",
     "empty_verify_output",
+    "logits_from_probs",
+    "target_ids_from_offsets",
 ]

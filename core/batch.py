@@ -39,7 +39,8 @@ class VerifyBatch:
         slot_ids: [num_reqs] int, each request's slot in `draft_logits` and `token_counts`; None
             means request i uses slot i.
         draft_to_target: [draft_vocab_size] int64, the target id of each draft id, each id once;
-            None means they are the same. Target ids without a draft id are never drafted.
+            None means they are the same. Target ids without a draft id are never drafted. A sampler
+            checks the values when it first sees the tensor, which must not change afterwards.
         token_counts: what penalties count; needed only when some request has penalties.
 
     Raises:

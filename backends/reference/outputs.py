@@ -39,7 +39,7 @@ def write_drawn(
         out: where to write.
         batch: what was drawn from.
         params: the batch's parameters.
-        logits: [num_reqs, vocab_size] float64, after bias and penalties.
+        logits: [num_reqs, vocab_size], after bias and penalties.
         usable: [num_reqs] bool, which rows could be drawn from.
         drawn: [num_reqs] int64, anything where the row is not usable.
     """
@@ -84,7 +84,8 @@ def _row_logprobs(
     raw = raw_logits.to(torch.float64).log_softmax(dim=-1)
     greedy = params.target.temperature[requests, None] == 0
     drawn_from = log_probs(logits, params.target, requests)
-    processed = torch.where(greedy, logits.log_softmax(dim=-1), drawn_from)
+    own = logits.to(torch.float64).log_softmax(dim=-1)
+    processed = torch.where(greedy, own, drawn_from)
     return torch.where(params.logprobs_processed[requests, None], processed, raw)
 
 

@@ -20,7 +20,7 @@ class RequestRows:
         request: its index in the batch.
         draft_token_ids: [n] int64, the draft up to the first bad id or row.
         raw_logits: [num_rows, vocab_size] as they came; n + 1 rows, or n if `stop` is set.
-        logits: [num_rows, vocab_size] float64, after bias and penalties.
+        logits: [num_rows, vocab_size] float32, after bias and penalties.
         draft_log_probs: [n, vocab_size] float64 in target ids, if the policy needs them.
         status: what is wrong with the draft's ids.
         stop: why nothing can be drawn behind the draft; OK if it can.
@@ -99,7 +99,7 @@ def _draft_logits(
     if one_hot or not policy.uses_draft_probs:
         return None
     assert batch.draft_logits is not None
-    return batch.draft_logits[_slot(batch, request), :num_drafts].to(torch.float64)
+    return batch.draft_logits[_slot(batch, request), :num_drafts]
 
 
 def _draft_log_probs(

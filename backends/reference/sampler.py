@@ -18,6 +18,7 @@ from ...core.fit import check_sample_fits, check_verify_fits
 from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
+from ..inverse_maps import InverseMaps
 from .draw import draw, draw_draft
 from .outputs import write_drawn, write_verified
 from .request import in_target_ids
@@ -28,6 +29,9 @@ from .verify import verify_request
 
 class ReferenceSampler:
     """A `Sampler` for CPU and CUDA tensors and every policy, also ones it has never seen."""
+
+    def __init__(self) -> None:
+        self._inverses = InverseMaps()
 
     def verify(
         self,
@@ -46,6 +50,8 @@ class ReferenceSampler:
             out = empty_verify_output(batch, params, policy)
         else:
             check_verify_output(out, batch, params, policy)
+        # Maps that are new are checked.
+        self._inverses.of(batch.draft_to_target, batch.vocab_size)
         outcomes = [verify_request(batch, params, policy, r) for r in range(batch.num_reqs)]
         write_verified(out, params, outcomes)
         return out
@@ -66,8 +72,9 @@ class ReferenceSampler:
             out = empty_sample_output(batch, params)
         else:
             check_sample_output(out, batch, params)
+        self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
         requests = torch.arange(batch.num_reqs, device=batch.logits.device)
-        logits = batch.logits.to(torch.float64)
+        logits = batch.logits
         if batch.draft_index is None:
             logits = adjust_logits(batch.logits, params, requests, _seen(batch, params, requests))
         drawn = _draw_rows(batch, params, requests, logits)

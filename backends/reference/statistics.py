@@ -50,14 +50,14 @@ def adjust_logits(
         seen: needed when some request has penalties.
 
     Returns:
-        [num_rows, vocab_size] float64, float32 numbers.
+        [num_rows, vocab_size] float32.
     """
     adjusted = logits.to(torch.float32)
     if params.bias is not None:
         adjusted = _add_bias(adjusted, params.bias, requests)
     if params.penalties is not None and seen is not None:
         adjusted = _penalise(adjusted, params.penalties, requests, seen)
-    return adjusted.to(torch.float64)
+    return adjusted
 
 
 def _add_bias(logits: Tensor, bias: BiasTensors, requests: Tensor) -> Tensor:

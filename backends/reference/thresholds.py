@@ -15,12 +15,15 @@ _OVERFLOW = 2.0**128 - 2.0**103
 _FAR = 2.0**103
 """A logit smaller than this is not so far above any other."""
 
+FIRST_SORTED = 256
+"""How many tokens top-p sorts first; 16 times as many while they are too few."""
+
 
 def log_probs(logits: Tensor, recipe: RecipeTensors, requests: Tensor) -> Tensor:
     """The law that the recipe makes of (adjusted) logits.
 
     Args:
-        logits: [num_rows, vocab_size] float64; rows that are not usable come out undefined. A logit
+        logits: [num_rows, vocab_size] floats; rows that are not usable come out undefined. A logit
             too far below the largest for float32 to hold the difference has no weight.
         recipe: of the whole batch.
         requests: [num_rows] int64, the request that each row belongs to.
@@ -32,25 +35,26 @@ def log_probs(logits: Tensor, recipe: RecipeTensors, requests: Tensor) -> Tensor
     if recipe.all_greedy:
         return _one_hot_at_argmax(logits)
     temperature = recipe.temperature[requests, None].to(torch.float64)
-    within_reach = _without_overflow(logits)
-    if not recipe.any_greedy:
-        return _filtered(within_reach / temperature, recipe, requests).log_softmax(dim=-1)
     greedy = temperature == 0
-    scaled = _filtered(within_reach / torch.where(greedy, 1.0, temperature), recipe, requests)
-    return torch.where(greedy, _one_hot_at_argmax(logits), scaled.log_softmax(dim=-1))
+    # One copy, changed in place from here on: fresh memory costs more than the arithmetic.
+    scaled = _without_overflow(logits.detach().to(torch.float64, copy=True))
+    scaled = _filtered(scaled.div_(torch.where(greedy, 1.0, temperature)), recipe, requests)
+    law = torch.log_softmax(scaled, dim=-1, out=scaled)
+    return torch.where(greedy, _one_hot_at_argmax(logits), law) if recipe.any_greedy else law
 
 
 def _without_overflow(logits: Tensor) -> Tensor:
     largest = logits.amax(dim=-1, keepdim=True)
     if not bool((largest >= _FAR).any()):
         return logits
-    return logits.masked_fill(logits <= largest - _OVERFLOW, -torch.inf)
+    return logits.masked_fill_(logits <= largest - _OVERFLOW, -torch.inf)
 
 
 def _one_hot_at_argmax(logits: Tensor) -> Tensor:
     # torch.argmax promises the first of several maxima, which is the lowest id.
     largest = logits.argmax(dim=-1, keepdim=True)
-    return torch.full_like(logits, -torch.inf).scatter_(1, largest, 0.0)
+    one_hot = torch.full_like(logits, -torch.inf, dtype=torch.float64)
+    return one_hot.scatter_(1, largest, 0.0)
 
 
 def _filtered(scaled: Tensor, recipe: RecipeTensors, requests: Tensor) -> Tensor:
@@ -68,23 +72,45 @@ def _cut_min_p(scaled: Tensor, min_p: Tensor) -> Tensor:
 
 
 def _cut_top_k(scaled: Tensor, top_k: Tensor) -> Tensor:
-    vocab_size = scaled.shape[1]
-    rank = torch.where(top_k == 0, vocab_size, top_k).clamp(max=vocab_size) - 1
-    return _keep_from(scaled, scaled.sort(dim=-1, descending=True).values.gather(1, rank))
+    rank = top_k.clamp(min=1, max=scaled.shape[1])
+    largest = scaled.topk(max(rank.flatten().tolist(), default=1), dim=-1).values
+    last_kept = largest.gather(1, rank - 1)
+    return _keep_from(scaled, torch.where(top_k == 0, -torch.inf, last_kept))
 
 
 def _cut_top_p(scaled: Tensor, top_p: Tensor) -> Tensor:
-    ordered = scaled.sort(dim=-1, descending=True).values
-    # Not divided by their sum, so that masses that are whole numbers are exact.
-    mass = (ordered - ordered[:, :1]).exp().cumsum(dim=-1)
+    ordered, mass, total = _most_likely(scaled, top_p)
     mass_before = mass.roll(1, dims=-1)
     mass_before[:, 0] = 0.0
     # A token is kept only while the mass before it is smaller than top_p, not when it is equal.
-    num_kept = (mass_before < top_p * mass[:, -1:]).sum(dim=-1, keepdim=True)
+    num_kept = (mass_before < top_p * total).sum(dim=-1, keepdim=True)
     # Rows that cannot be used keep none.
     last_kept = ordered.gather(1, num_kept.clamp(min=1) - 1)
     return _keep_from(scaled, torch.where(top_p < 1, last_kept, -torch.inf))
 
 
+def _most_likely(scaled: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """So many of the largest logits, in order, that they have top_p of each row's mass.
+
+    Few tokens have most of the mass of a language model's law, so few are sorted.
+
+    Returns:
+        [num_rows, n] logits, [num_rows, n] sums of weights so far, [num_rows, 1] sum of all.
+    """
+    vocab_size = scaled.shape[1]
+    count, total = min(FIRST_SORTED, vocab_size), None
+    while True:
+        ordered = scaled.topk(count, dim=-1).values
+        # Not divided by their sum, so that masses that are whole numbers are exact.
+        mass = (ordered - ordered[:, :1]).exp().cumsum(dim=-1)
+        if bool((ordered[:, -1] == -torch.inf).all()) or count == vocab_size:
+            return ordered, mass, mass[:, -1:]
+        if total is None:
+            total = (scaled - ordered[:, :1]).exp_().sum(dim=-1, keepdim=True)
+        if bool(((mass[:, -1:] >= top_p * total) | (top_p == 1)).all()):
+            return ordered, mass, total
+        count = min(16 * count, vocab_size)
+
+
 def _keep_from(scaled: Tensor, threshold: Tensor) -> Tensor:
-    return scaled.masked_fill(scaled < threshold, -torch.inf)
+    return scaled.masked_fill_(scaled < threshold, -torch.inf)

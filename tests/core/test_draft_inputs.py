@@ -1,0 +1,53 @@
+"""What draft models keep in other forms becomes what batches take."""
+
+import pytest
+import torch
+
+from acceptor.backends import load_sampler
+from acceptor.core import (
+    InvalidInputError,
+    Probabilistic,
+    Recipe,
+    SamplingParams,
+    SamplingTensors,
+    VerifyBatch,
+    logits_from_probs,
+    target_ids_from_offsets,
+)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_offsets_are_added_to_the_draft_ids(dtype: torch.dtype) -> None:
+    ids = target_ids_from_offsets(torch.tensor([0, 0, 3, 3, 7], dtype=dtype))
+    assert ids.tolist() == [0, 1, 5, 6, 11]
+    assert ids.dtype is torch.int64
+
+
+def test_probabilities_verify_as_the_logits_they_came_from() -> None:
+    generator = torch.Generator().manual_seed(1)
+    target, draft = (torch.randn(64, n, 6, generator=generator) for n in (3, 2))
+    drafts = torch.randint(6, (64, 2), generator=generator)
+    recipe = Recipe(temperature=0.5, top_k=4)
+    probs = (draft / 0.5).masked_fill(draft < draft.topk(4).values[..., -1:], -torch.inf)
+
+    def verified(draft_logits: torch.Tensor, recipe: Recipe) -> torch.Tensor:
+        params = [SamplingParams(seed=seed, draft=recipe) for seed in range(64)]
+        batch = VerifyBatch.dense(
+            target_logits=target,
+            draft_token_ids=drafts,
+            positions=torch.arange(64),
+            draft_logits=draft_logits,
+        )
+        sampler = load_sampler("reference")
+        return sampler.verify(batch, SamplingTensors.stack(params), Probabilistic()).token_ids
+
+    wanted = verified(draft, recipe)
+    assert torch.equal(verified(logits_from_probs(probs.softmax(-1)), Recipe()), wanted)
+    assert not torch.equal(verified(logits_from_probs(probs.softmax(-1)), recipe), wanted)
+
+
+def test_other_tensors_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"^offsets: expected dtype int32 or int64"):
+        target_ids_from_offsets(torch.zeros(3))
+    with pytest.raises(InvalidInputError, match=r"^probs: expected dtype"):
+        logits_from_probs(torch.zeros(2, 3, dtype=torch.int64))
