@@ -5,5 +5,6 @@ a TOML file, and `wiring` makes a `decoder` or an engine of that. `request` says
 and what comes back. A step of decoding is in `decode`: a `drafter` (`model_drafter`,
 `ngram_drafter`) drafts behind a `frontier`, the target scores, a sampler verifies, and `verdicts`
 reads back what was decided, which `request_state` turns into tokens, text and an end. `generate`
-measures a run and `report` prints it. The engine, benchmarks and tuning have rooms of their own.
+measures a run and `report` prints it. The engine, benchmarks, tuning and `hugging_face`, which is
+for `generate` of the transformers library, have rooms of their own.
 """

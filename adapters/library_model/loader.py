@@ -62,6 +62,34 @@ def load_library_model(
     return evolve(model, eos_token_ids=read_eos(directory, fields, model.vocab_size))
 
 
+def adapt_network(network: Any) -> LibraryModel:
+    """A network that is loaded already, as it is; its end-of-sequence tokens are not read.
+
+    Raises:
+        CheckpointError: it is no decoder in evaluation mode, on one device and of an attention in
+            `ATTENTION`, or its layers do not attend to earlier tokens.
+    """
+    name, config = type(network).__name__, network.config
+    devices = {str(parameter.device) for parameter in network.parameters()}
+    attention = config._attn_implementation  # noqa: SLF001, has no other name
+    for what, is_fit, expected, got in (
+        ("architecture", not config.is_encoder_decoder, "a decoder", "an encoder and a decoder"),
+        ("mode", not network.training, "evaluation", "training"),
+        ("devices", len(devices) == 1, "one", ", ".join(sorted(devices))),
+        ("attn_implementation", attention in ATTENTION, " or ".join(ATTENTION), attention),
+    ):
+        if not is_fit:
+            raise CheckpointError(f"{name}: {what}: expected {expected}, got {got}")
+    text = config.get_text_config()
+    return LibraryModel(
+        network=network,
+        windows=_windows(name, text),
+        shapes=_shapes(network),
+        max_model_len=_longest(text),
+        eos_token_ids=(),
+    )
+
+
 def _load(directory: Path, config: Any, dtype: torch.dtype | None, device: torch.device) -> Any:
     if dtype is None and device.type == "cpu":
         dtype = torch.float32
@@ -93,14 +121,14 @@ def _load(directory: Path, config: Any, dtype: torch.dtype | None, device: torch
     return network.eval().to(device)
 
 
-def _windows(directory: Path, config: Any) -> Windows:
+def _windows(source: Path | str, config: Any) -> Windows:
     kinds, settings = get_layer_types_and_kwargs(config)
     found = {kind: given.get("sliding_window") for kind, given in zip(kinds, settings, strict=True)}
     found.pop("dummy", None)
     strange = found.keys() - {_ALL, _SLIDING}
     if strange or not found or not getattr(config, "is_causal", True):
         raise CheckpointError(
-            f"{directory}: layer_types: expected {_ALL} or {_SLIDING}, got "
+            f"{source}: layer_types: expected {_ALL} or {_SLIDING}, got "
             f"{', '.join(sorted(strange)) or 'none'}"
         )
     return found

@@ -9,7 +9,9 @@ import pytest
 import torch
 import transformers
 from attrs import frozen
-from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedModel
+from transformers import LlamaConfig, PretrainedConfig, PreTrainedModel
+
+from kit.small_families import random_model
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -20,19 +22,6 @@ class Saved:
 
     directory: Path
     reference: PreTrainedModel
-
-
-def random_model(config: PretrainedConfig) -> PreTrainedModel:
-    """Weights far from the usual initial ones, so that every one of them matters."""
-    torch.manual_seed(0)
-    config._attn_implementation = "eager"
-    model = AutoModelForCausalLM.from_config(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.randn_like(parameter)
-            spread = 0.3 if parameter.dim() == 1 else parameter.shape[1] ** -0.5
-            parameter.copy_(noise * spread + (1.0 if parameter.mean() == 1 else 0.0))
-    return model
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,16 @@
-"""Tiny configs of families that transformers computes, with windows that rejections cross."""
+"""Tiny models of families that transformers computes, with windows that rejections cross."""
 
 from typing import Any
 
+import torch
 from transformers import (
+    AutoModelForCausalLM,
     Gemma3TextConfig,
     Glm4MoeLiteConfig,
     GptOssConfig,
     LlamaConfig,
     PretrainedConfig,
+    PreTrainedModel,
     Qwen3Config,
     Qwen3MoeConfig,
 )
@@ -50,3 +53,16 @@ FAMILIES: dict[str, PretrainedConfig] = {
         n_shared_experts=1,
     ),
 }
+
+
+def random_model(config: PretrainedConfig) -> PreTrainedModel:
+    """Weights far from the usual initial ones, so that every one of them matters."""
+    torch.manual_seed(0)
+    config._attn_implementation = "eager"
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn_like(parameter)
+            spread = 0.3 if parameter.dim() == 1 else parameter.shape[1] ** -0.5
+            parameter.copy_(noise * spread + (1.0 if parameter.mean() == 1 else 0.0))
+    return model

@@ -1,0 +1,215 @@
+"""The steps of a batch: draft, score, process, verify, stop.
+
+They are `acceptor.app.decode`'s with two things between them that an engine's requests do not have:
+logits processors, which see the ids before every position of a draft, and stopping criteria, which
+see every emitted token as if it were the last.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import define, evolve, field, frozen
+from torch import Tensor
+
+from ...core.errors import InvalidInputError
+from ...core.sampling_tensors import SamplingTensors
+from ...core.token_counts import TokenCounts
+from ..decode import DecodeStep
+from ..frontier import Frontier, last_two
+from ..prefill import CHUNK_LEN, Chunk, prefill
+from ..request_state import FATAL, Verdict
+from ..verdicts import pack, read_verdicts
+from .recipe import LogitsRecipe
+from .step_scores import StepScores
+from .texts import Row, Texts
+
+
+@frozen(eq=False, kw_only=True)
+class Ends:
+    """What ends a row.
+
+    Attributes:
+        max_length: its length, padding included.
+        token_ids: end-of-sequence tokens.
+        criteria: others, called with ids and scores.
+    """
+
+    max_length: int
+    token_ids: frozenset[int]
+    criteria: Callable[[Tensor, tuple[Tensor, ...] | None], Tensor] | None
+
+
+@define(eq=False, kw_only=True)
+class Loop:
+    """A batch on its way.
+
+    Attributes:
+        step: drafts, scores and verifies.
+        texts: prompts and output.
+        recipe: how logits become the law.
+        seeds: of every row.
+        ends: what ends a row.
+        streamer: told of the prompts, and of each place of the output once all rows have it or
+            have ended; None for nobody.
+        logits: raw ones, by step; None unless wanted.
+        scores: processed ones.
+    """
+
+    step: DecodeStep
+    texts: Texts
+    recipe: LogitsRecipe
+    seeds: Sequence[int]
+    ends: Ends
+    streamer: Any = None
+    logits: StepScores | None = None
+    scores: StepScores | None = None
+    _tensors: SamplingTensors | None = field(default=None, init=False)
+    _counts: TokenCounts | None = field(default=None, init=False)
+
+    def run(self) -> None:
+        """Decode every row to its end.
+
+        Raises:
+            InvalidInputError: logits of a row are no logits.
+        """
+        self._tell(0)
+        self._enter_prompts()
+        while rows := self.texts.unfinished:
+            first = min(row.width for row in rows)
+            self._advance(rows)
+            self._tell(first)
+        if self.streamer is not None:
+            self.streamer.end()
+
+    def _enter_prompts(self) -> None:
+        target, drafter, memory = self.step.target, self.step.drafter, self.step.memory
+        if self.recipe.params.has_penalties:
+            self._counts = TokenCounts.empty(len(self.seeds), target.vocab_size, target.device)
+        for row in self.texts.rows:
+            if self._counts is not None:
+                self._counts.start(row.index, row.token_ids)
+            last = len(row.token_ids) - 1
+            for start in range(0, last, CHUNK_LEN):
+                end = min(start + CHUNK_LEN, last)
+                chunk = Chunk(slot_id=row.index, prompt=row.token_ids, start=start, end=end)
+                hidden = prefill(target, memory.target_cache, chunk, taps=drafter.taps)
+                drafter.enter(memory.draft_memory, chunk, hidden)
+
+    def _advance(self, rows: Sequence[Row]) -> None:
+        limits = [self._draft_limit(row) for row in rows]
+        frontier = self._frontier(rows, limits)
+        draft = self.step.draft(frontier)
+        scores = self.step.score(frontier, draft)
+        self.texts.write(rows, draft.token_ids)
+        judged = self._process(self.recipe.processors, rows, limits, scores.logits)
+        shown = judged
+        if self.scores is not None:
+            shown = self._process(self.recipe.mapped, rows, limits, judged)
+        output = self.step.verify(frontier, draft, evolve(scores, logits=judged), self._counts)
+        self.texts.write(rows, output.token_ids)
+        before = {row.index: len(row.token_ids) for row in rows}
+        verdicts = read_verdicts(pack(draft, output), output)
+        for place, (row, verdict) in enumerate(zip(rows, verdicts, strict=True)):
+            self._keep_scores(row, len(verdict.token_ids), scores.logits[place], shown[place])
+            self._emit(row, verdict)
+        self._ask_criteria(rows, before)
+        for row, verdict in zip(rows, verdicts, strict=True):
+            num_gained = len(row.token_ids) - before[row.index]
+            row.statistics.observe(verdict.num_draft_tokens, min(verdict.num_accepted, num_gained))
+
+    def _draft_limit(self, row: Row) -> int:
+        drafter, length = self.step.drafter, len(row.token_ids)
+        room = min(self.ends.max_length - row.num_padding - 1, drafter.max_model_len) - length
+        return max(0, min(room, drafter.num_spec_tokens))
+
+    def _frontier(self, rows: Sequence[Row], limits: Sequence[int]) -> Frontier:
+        known = [row.token_ids for row in rows]
+        lengths = [len(token_ids) for token_ids in known]
+        slots = [row.index for row in rows]
+        device = self.step.target.device
+        if self._tensors is None or self._tensors.num_reqs != len(rows):
+            self._tensors = SamplingTensors.stack(
+                [evolve(self.recipe.params, seed=self.seeds[slot]) for slot in slots], device
+            )
+        return Frontier(
+            last_token_ids=torch.tensor(last_two(known), device=device),
+            lengths=torch.tensor(lengths, device=device),
+            draft_limits=torch.tensor(limits, device=device),
+            max_length=max(lengths),
+            num_spec_tokens=max(limits),
+            slot_ids=torch.tensor(slots, device=device),
+            params=self._tensors,
+            known=dict(zip(slots, known, strict=True)),
+        )
+
+    def _process(
+        self, processors: Any, rows: Sequence[Row], limits: Sequence[int], logits: Tensor
+    ) -> Tensor:
+        """What processors make of logits [len(rows), num_tokens + 1, vocab_size].
+
+        They are called with the whole batch, as some know its rows by number, once for every width
+        at which some row is scored; the scores of the others are zeros.
+        """
+        if not processors:
+            return logits
+        # A copy, which processors may write to.
+        processed = logits.to(torch.float32, copy=True)
+        widths = [(row.width, row.width + limit) for row, limit in zip(rows, limits, strict=True)]
+        for width in range(min(widths)[0], max(last for _, last in widths) + 1):
+            here = [at for at, (first, last) in enumerate(widths) if first <= width <= last]
+            places = [width - widths[at][0] for at in here]
+            slots = [rows[at].index for at in here]
+            scores = processed.new_zeros((len(self.texts.rows), processed.shape[-1]))
+            scores[slots] = processed[here, places]
+            if here:
+                processed[here, places] = processors(self.texts.prefix(width), scores)[slots]
+        return processed
+
+    def _keep_scores(self, row: Row, num_tokens: int, logits: Tensor, scores: Tensor) -> None:
+        first = row.width - self.texts.prompt_width
+        for kept, given in ((self.logits, logits), (self.scores, scores)):
+            if kept is not None:
+                kept.add(row.index, first, given[:num_tokens])
+
+    def _emit(self, row: Row, verdict: Verdict) -> None:
+        if verdict.status & FATAL:
+            raise InvalidInputError(
+                f"row {row.index}: expected logits of which one is finite and none NaN or +inf, "
+                f"got {verdict.status.name}"
+            )
+        for token_id in verdict.token_ids:
+            row.token_ids.append(token_id)
+            if token_id in self.ends.token_ids or row.width >= self.ends.max_length:
+                self._end(row, row.width)
+                break
+
+    def _ask_criteria(self, rows: Sequence[Row], before: Mapping[int, int]) -> None:
+        if self.ends.criteria is None:
+            return
+        first = min(before[row.index] + row.num_padding for row in rows) + 1
+        for width in range(first, max(row.width for row in rows) + 1):
+            new = [row for row in rows if before[row.index] + row.num_padding < width <= row.width]
+            if new:
+                num_steps = width - self.texts.prompt_width
+                scores = None if self.scores is None else tuple(self.scores.steps[:num_steps])
+                is_done = self.ends.criteria(self.texts.prefix(width), scores).tolist()
+                for row in new:
+                    if is_done[row.index]:
+                        self._end(row, width)
+
+    def _end(self, row: Row, width: int) -> None:
+        self.texts.end(row, width)
+        for kept in (self.logits, self.scores):
+            if kept is not None:
+                kept.end(row.index, width - self.texts.prompt_width)
+
+    def _tell(self, first: int) -> None:
+        if self.streamer is None:
+            return
+        if not first:
+            self.streamer.put(self.texts.prefix(self.texts.prompt_width).cpu())
+            return
+        last = min((row.width for row in self.texts.unfinished), default=self.texts.width)
+        for column in self.texts.token_ids[:, first:last].cpu().unbind(1):
+            self.streamer.put(column)

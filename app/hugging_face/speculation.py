@@ -1,0 +1,222 @@
+"""What `custom_generate` is given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+from transformers import (
+    EosTokenCriteria,
+    GenerationConfig,
+    MaxLengthCriteria,
+    PreTrainedModel,
+    StoppingCriteriaList,
+)
+from transformers.generation import GenerateDecoderOnlyOutput
+
+from ...adapters.library_model.loader import adapt_network
+from ...adapters.library_model.model import LibraryModel
+from ...backends import load_sampler
+from ...core.checks import MAX_INT64, check_integer, check_tensor
+from ...core.errors import InvalidInputError
+from ...core.policies import Policy, Strict
+from ...core.sampling_params import MAX_SEED
+from ...core.statistics import AcceptanceStatistics
+from ..config import DrafterConfig
+from ..current_device import current_device
+from ..decode import DecodeStep, Memory
+from ..draft_vocabulary import DraftVocabulary
+from ..drafter import Drafter
+from ..wiring import new_drafter, with_settings
+from .loop import Ends, Loop
+from .recipe import LogitsRecipe
+from .step_scores import StepScores
+from .support import check_config, check_inputs, check_processors
+from .texts import Texts
+
+
+@dataclass
+class SpeculativeOutput(GenerateDecoderOnlyOutput):  # type: ignore[misc]  # is not typed
+    """What transformers returns, and of each row the statistics of its drafts.
+
+    `scores` and `logits` are 0 where a row has ended.
+    """
+
+    statistics: tuple[AcceptanceStatistics, ...] | None = None
+
+
+@frozen(eq=False, kw_only=True)
+class Speculation:
+    """A `custom_generate` for `PreTrainedModel.generate`.
+
+    Attributes:
+        draft: a causal language model of transformers that reads the target's token ids, or a
+            `Drafter`, which is given what follows; None looks drafts up in each row's own text.
+        num_spec_tokens: tokens per draft; 0 for plain decoding.
+        policy: decides which draft tokens survive.
+        backend: verifies them; a name from `acceptor.backends.BACKENDS`.
+        seed: row r draws with seed + r. None takes seeds from torch's global generator, which
+            `torch.manual_seed` sets.
+        streamer: told of prompts and tokens as `generate` tells its own.
+
+    Raises:
+        InvalidInputError: num_spec_tokens or seed is out of its range, or the backend is unknown.
+        UnavailableError: the backend is not there.
+    """
+
+    draft: PreTrainedModel | Drafter[Any] | None = None
+    num_spec_tokens: int = 4
+    policy: Policy = Strict()
+    backend: str = "reference"
+    seed: int | None = None
+    streamer: Any = None
+    _sampler: Any = field(init=False)
+
+    @_sampler.default
+    def _load_sampler(self) -> Any:
+        return load_sampler(self.backend)
+
+    def __attrs_post_init__(self) -> None:
+        check_integer("num_spec_tokens", self.num_spec_tokens, 0)
+        if self.seed is not None:
+            check_integer("seed", self.seed, 0, MAX_SEED)
+
+    def __call__(
+        self,
+        model: PreTrainedModel,
+        input_ids: Tensor,
+        logits_processor: Sequence[Any],
+        stopping_criteria: Sequence[Any],
+        generation_config: GenerationConfig,
+        **model_kwargs: Any,
+    ) -> Tensor | SpeculativeOutput:
+        """Continue a batch of prompts; `generate` calls this with what it has prepared.
+
+        Returns:
+            [num_rows, width] int64, prompts and output, padded on the right; or a
+            `SpeculativeOutput` if `return_dict_in_generate` is set.
+
+        Raises:
+            UnavailableError: a field, a processor or an input asks for what is not served.
+            InvalidInputError: padding is not on the left, the context is too short, the draft is
+                elsewhere, or a row's logits are no logits.
+            CheckpointError: the model or the draft is no causal language model in evaluation mode.
+        """
+        check_config(generation_config)
+        check_processors(logits_processor)
+        check_inputs(model_kwargs)
+        target = adapt_network(model)
+        check_tensor("input_ids", input_ids, (None, None), (torch.int64,), target.device)
+        ends = _ends(stopping_criteria, generation_config)
+        pad = generation_config._pad_token_tensor  # noqa: SLF001, made by `generate` for its methods
+        drafter = self._drafter(target)
+        texts = Texts.of(
+            input_ids,
+            model_kwargs.get("attention_mask"),
+            room=ends.max_length + drafter.num_spec_tokens + 1,
+            pad_token_id=0 if pad is None else int(pad),
+        )
+        texts.check_positions(model_kwargs.get("position_ids"))
+        loop = Loop(
+            step=self._step(target, drafter, texts, ends),
+            texts=texts,
+            recipe=LogitsRecipe.of(
+                logits_processor,
+                [row.num_padding for row in texts.rows],
+                do_sample=bool(generation_config.do_sample),
+            ),
+            seeds=_seeds(self.seed, len(texts.rows)),
+            ends=ends,
+            streamer=self.streamer,
+            logits=_scores(generation_config, generation_config.output_logits, texts),
+            scores=_scores(generation_config, generation_config.output_scores, texts),
+        )
+        with current_device(target.device):
+            loop.run()
+        return _result(loop, generation_config)
+
+    def _drafter(self, target: LibraryModel) -> Drafter[Any]:
+        drafter: Any = self.draft
+        if drafter is None or isinstance(drafter, PreTrainedModel):
+            model = None if drafter is None else adapt_network(drafter)
+            settings = DrafterConfig(name="ngram" if model is None else "model")
+            drafter = new_drafter(settings, target, model, _vocabulary(target, model))
+        return with_settings(drafter, self._sampler, self.policy, self.num_spec_tokens)
+
+    def _step(
+        self, target: LibraryModel, drafter: Drafter[Any], texts: Texts, ends: Ends
+    ) -> DecodeStep:
+        num_rows, padding = len(texts.rows), min(row.num_padding for row in texts.rows)
+        max_len = ends.max_length - padding
+        check_integer("max_length less padding", max_len, 1, target.max_model_len)
+        return DecodeStep(
+            target=target,
+            drafter=drafter,
+            sampler=self._sampler,
+            policy=self.policy,
+            memory=Memory(
+                num_slots=num_rows,
+                max_len=max_len,
+                target_cache=target.new_cache(num_rows, max_len),
+                draft_memory=drafter.new_memory(num_rows, max_len),
+            ),
+        )
+
+
+def _vocabulary(target: LibraryModel, draft: LibraryModel | None) -> DraftVocabulary | None:
+    """Models of one family differ in how many ids no token has."""
+    if draft is None:
+        return None
+    if draft.device != target.device:
+        raise InvalidInputError(f"draft: expected device {target.device}, got {draft.device}")
+    if draft.vocab_size == target.vocab_size:
+        return None
+    shared = range(min(draft.vocab_size, target.vocab_size))
+    ids = {token_id: token_id for token_id in shared}
+    return DraftVocabulary.of(ids, target.vocab_size, device=draft.device)
+
+
+def _ends(criteria: Sequence[Any], config: GenerationConfig) -> Ends:
+    lengths = [one.max_length for one in criteria if type(one) is MaxLengthCriteria]
+    eos = [one.eos_token_id.flatten() for one in criteria if type(one) is EosTokenCriteria]
+    known = (MaxLengthCriteria, EosTokenCriteria)
+    others = StoppingCriteriaList(one for one in criteria if type(one) not in known)
+    return Ends(
+        max_length=min(lengths, default=config.max_length),
+        token_ids=frozenset(token_id for ids in eos for token_id in ids.tolist()),
+        criteria=others or None,
+    )
+
+
+def _seeds(seed: int | None, num_rows: int) -> list[int]:
+    if seed is None:
+        seeds: list[int] = torch.randint(MAX_INT64, (num_rows,)).tolist()
+        return seeds
+    return [(seed + index) % (MAX_SEED + 1) for index in range(num_rows)]
+
+
+def _scores(config: GenerationConfig, wanted: bool | None, texts: Texts) -> StepScores | None:
+    return StepScores(len(texts.rows)) if config.return_dict_in_generate and wanted else None
+
+
+def _result(loop: Loop, config: GenerationConfig) -> Tensor | SpeculativeOutput:
+    texts = loop.texts
+    sequences, num_steps = texts.prefix(texts.width), texts.width - texts.prompt_width
+    if not config.return_dict_in_generate:
+        return sequences
+    scores, logits = (
+        None if kept is None else tuple(kept.steps[:num_steps])
+        for kept in (loop.scores, loop.logits)
+    )
+    return SpeculativeOutput(
+        sequences=sequences,
+        scores=scores,
+        logits=logits,
+        statistics=tuple(row.statistics for row in texts.rows),
+    )
+
+
+generate = Speculation()
+"""A `custom_generate` without settings: drafts from each row's own text, strict verification."""

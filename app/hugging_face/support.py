@@ -1,0 +1,154 @@
+"""What `generate` may be asked for: every field of a `GenerationConfig` is served or refused."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from transformers import (
+    GenerationConfig,
+    SynthIDTextWatermarkLogitsProcessor,
+    UnbatchedClassifierFreeGuidanceLogitsProcessor,
+)
+
+from ...core.errors import UnavailableError
+
+SERVED = frozenset(
+    {
+        "bad_words_ids",
+        "begin_suppress_tokens",
+        "bos_token_id",
+        "do_sample",
+        "encoder_no_repeat_ngram_size",
+        "encoder_repetition_penalty",
+        "eos_token_id",
+        "epsilon_cutoff",
+        "eta_cutoff",
+        "exponential_decay_length_penalty",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "max_length",
+        "max_new_tokens",
+        "max_time",
+        "min_length",
+        "min_new_tokens",
+        "min_p",
+        "no_repeat_ngram_size",
+        "num_return_sequences",
+        "output_logits",
+        "output_scores",
+        "pad_token_id",
+        "remove_invalid_values",
+        "renormalize_logits",
+        "repetition_penalty",
+        "return_dict_in_generate",
+        "sequence_bias",
+        "stop_strings",
+        "suppress_tokens",
+        "temperature",
+        "top_h",
+        "top_k",
+        "top_p",
+        "typical_p",
+        "watermarking_config",
+    }
+)
+"""Read here, or by transformers, which makes processors, criteria or rows of them."""
+
+WITHOUT_EFFECT = frozenset(
+    {
+        "assistant_confidence_threshold",
+        "assistant_lookbehind",
+        "cache_config",
+        "compile_config",
+        "continuous_batching_config",
+        "decoder_start_token_id",
+        "disable_compile",
+        "early_stopping",
+        "length_penalty",
+        "low_memory",
+        "max_cache_len",
+        "max_matching_ngram_size",
+        "num_assistant_tokens",
+        "num_assistant_tokens_schedule",
+        "prefill_chunk_size",
+        "target_lookbehind",
+        "transformers_version",
+        "use_cache",
+    }
+)
+"""They choose no token: caches, speed, and details of ways to decode that are refused."""
+
+REFUSED: Mapping[str, tuple[Any, ...]] = {
+    "assistant_early_exit": (None,),
+    "assistant_ensemble_weight": (None,),
+    "cache_implementation": (None, "dynamic"),
+    "constraints": (None,),
+    "diversity_penalty": (None, 0),
+    "dola_layers": (None,),
+    "force_words_ids": (None,),
+    "guidance_scale": (None, 1),
+    "is_assistant": (None, False),
+    "num_beam_groups": (None, 1),
+    "num_beams": (None, 1),
+    "output_attentions": (None, False),
+    "output_hidden_states": (None, False),
+    "penalty_alpha": (None, 0),
+    "prompt_lookup_num_tokens": (None,),
+    "speculation_type": (None,),
+    "token_healing": (None, False),
+    "use_mtp": (None, False),
+}
+"""Field -> the values that ask for nothing that is not served."""
+
+STATEFUL = (SynthIDTextWatermarkLogitsProcessor, UnbatchedClassifierFreeGuidanceLogitsProcessor)
+"""Processors that must see every token once and in order, which drafts do not allow."""
+
+INPUTS = frozenset(
+    {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep"}
+)
+"""What `generate` hands on beside the ids."""
+
+
+def check_config(config: GenerationConfig) -> None:
+    """Refuse what is not served.
+
+    Raises:
+        UnavailableError: a field asks for it.
+    """
+    known, served = vars(GenerationConfig()), SERVED | WITHOUT_EFFECT
+    for name, value in vars(config).items():
+        # Entries that transformers does not know either change nothing there.
+        if name.startswith("_") or name in served or name not in known:
+            continue
+        neutral = REFUSED.get(name, (None,))
+        if value not in neutral:
+            wanted = " or ".join(map(str, neutral))
+            raise UnavailableError(f"{name}: expected {wanted} with acceptor, got {value!r}")
+
+
+def check_processors(processors: Iterable[Any]) -> None:
+    """Refuse processors whose answer depends on more than the ids and scores that they are given.
+
+    Raises:
+        UnavailableError: one of those that transformers has is among them.
+    """
+    for processor in processors:
+        if isinstance(processor, STATEFUL):
+            name = type(processor).__name__
+            raise UnavailableError(
+                f"logits_processor: expected functions of ids and scores, got a {name}"
+            )
+
+
+def check_inputs(inputs: Mapping[str, Any]) -> None:
+    """Refuse inputs of a model other than ids and their padding.
+
+    Raises:
+        UnavailableError: there are some, or a cache is handed on.
+    """
+    for name, value in inputs.items():
+        if name not in INPUTS and value is not None:
+            kind = type(value).__name__
+            raise UnavailableError(f"{name}: expected None with acceptor, got a {kind}")
+    # One of its own making is empty, and stays so.
+    if getattr(inputs.get("past_key_values"), "_is_user_defined", False):
+        raise UnavailableError("past_key_values: expected None with acceptor, got a cache")

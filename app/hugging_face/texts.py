@@ -1,0 +1,139 @@
+"""A batch as transformers lays it out: left-padded prompts in one tensor, and what follows them.
+
+Under speculation the rows grow unequally. What wants the ids of a step sees, length by length, a
+prefix of the whole batch, in which shorter rows end with padding.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from attrs import define, field
+from torch import Tensor
+
+from ...core.batch import PADDING_TOKEN_ID
+from ...core.checks import check_integer, check_tensor
+from ...core.errors import InvalidInputError
+from ...core.statistics import AcceptanceStatistics
+
+
+@define(eq=False)
+class Row:
+    """One text.
+
+    Attributes:
+        index: its place in the batch, and its slot.
+        num_padding: how many pad tokens are before it.
+        token_ids: prompt and output.
+        statistics: of its drafts.
+        is_finished: whether it has ended.
+    """
+
+    index: int
+    num_padding: int
+    token_ids: list[int]
+    statistics: AcceptanceStatistics = field(factory=AcceptanceStatistics)
+    is_finished: bool = False
+
+    @property
+    def width(self) -> int:
+        """Its length with the padding before it."""
+        return self.num_padding + len(self.token_ids)
+
+
+@define(eq=False)
+class Texts:
+    """The rows of a batch, on the host and in a tensor.
+
+    Attributes:
+        rows: all of them.
+        prompt_width: of the prompts, with padding.
+        pad_token_id: stands where a row has no token.
+        token_ids: [num_rows, room] int64.
+    """
+
+    rows: Sequence[Row]
+    prompt_width: int
+    pad_token_id: int
+    token_ids: Tensor
+
+    @classmethod
+    def of(
+        cls, input_ids: Tensor, attention_mask: Tensor | None, room: int, pad_token_id: int
+    ) -> "Texts":
+        """Prompts, in a tensor that has room for what follows them.
+
+        Args:
+            input_ids: [num_rows, prompt_width] int64.
+            attention_mask: of the same shape, zeros before each prompt; None for all ones.
+            room: how wide the tensor is.
+            pad_token_id: stands where a row has no token.
+
+        Raises:
+            InvalidInputError: there is no prompt, or padding is not on the left.
+        """
+        num_rows, width = input_ids.shape
+        check_integer("input_ids.shape[0]", num_rows, 1)
+        check_integer("input_ids.shape[1]", width, 1)
+        padding = [0] * num_rows
+        if attention_mask is not None:
+            padding = _padding(attention_mask, input_ids)
+        token_ids = input_ids.new_full((num_rows, room), pad_token_id)
+        token_ids[:, :width] = input_ids
+        known = zip(padding, input_ids.tolist(), strict=True)
+        rows = [Row(index, before, ids[before:]) for index, (before, ids) in enumerate(known)]
+        return cls(rows, width, pad_token_id, token_ids)
+
+    def check_positions(self, position_ids: Tensor | None) -> None:
+        """Raise `InvalidInputError` unless a prompt's tokens are at 0, 1, 2, …; None says so."""
+        if position_ids is None:
+            return
+        padding = position_ids.new_tensor([[row.num_padding] for row in self.rows])
+        # Without padding `generate` makes one row for all.
+        padding = padding if padding.any() else padding[:1]
+        places = torch.arange(self.prompt_width, device=padding.device) - padding
+        is_fit = position_ids.dim() == 2 and position_ids.shape[1] == self.prompt_width
+        if not is_fit or bool(((position_ids != places) & (places >= 0)).any()):
+            raise InvalidInputError(
+                "position_ids: expected the place of each token behind the padding, got others"
+            )
+
+    @property
+    def unfinished(self) -> list[Row]:
+        """Rows that go on."""
+        return [row for row in self.rows if not row.is_finished]
+
+    @property
+    def width(self) -> int:
+        """Of the longest row."""
+        return max(row.width for row in self.rows)
+
+    def prefix(self, width: int) -> Tensor:
+        """[num_rows, width], a copy that its reader may keep."""
+        return self.token_ids[:, :width].contiguous()
+
+    def write(self, rows: Sequence[Row], token_ids: Tensor) -> None:
+        """Put tokens behind rows that are not theirs yet; [len(rows), num_tokens], -1 for none."""
+        ids = token_ids.masked_fill(token_ids == PADDING_TOKEN_ID, self.pad_token_id)
+        index = torch.tensor([[row.index] for row in rows], device=ids.device)
+        first = torch.tensor([[row.width] for row in rows], device=ids.device)
+        self.token_ids[index, first + torch.arange(ids.shape[1], device=ids.device)] = ids
+
+    def end(self, row: Row, width: int) -> None:
+        """Finish a row, and forget what it has behind a width."""
+        del row.token_ids[width - row.num_padding :]
+        self.token_ids[row.index, width:] = self.pad_token_id
+        row.is_finished = True
+
+
+def _padding(attention_mask: Tensor, input_ids: Tensor) -> list[int]:
+    dtypes = (torch.int64, torch.int32, torch.bool)
+    check_tensor("attention_mask", attention_mask, input_ids.shape, dtypes, input_ids.device)
+    mask = attention_mask != 0
+    padding: list[int] = (~mask).sum(1).tolist()
+    is_left = (mask.int().diff(dim=1) >= 0).all()
+    if not is_left or max(padding) == input_ids.shape[1]:
+        raise InvalidInputError(
+            "attention_mask: expected zeros on the left of each prompt and ones for its tokens, "
+            f"got {mask.int().tolist()}"
+        )
+    return padding
