@@ -17,7 +17,7 @@ MAX_NUM_SPEC_TOKENS = 256
 """Far beyond what pays off: a draft's logits are kept, and a slip must not fill the memory."""
 
 MAX_THREADS = 4096
-DRAFTERS = ("model", "eagle", "eagle3", "ngram", "early-exit")
+DRAFTERS = ("model", "eagle", "eagle3", "mtp", "ngram", "early-exit")
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -100,6 +100,8 @@ class DrafterConfig:
         max_ngram: for ngram: how many of the last tokens are looked up first.
         min_ngram: for ngram: the fewest tokens that are looked up.
         num_layers: for early-exit: how many of the target's layers draft; None for a quarter.
+        normalise_features: for mtp: whether what the layer hands on is normalised.
+        zero_first_embedding: for mtp: whether the first row sees no embedding.
 
     Raises:
         InvalidInputError: a value is unknown or out of its range.
@@ -109,6 +111,8 @@ class DrafterConfig:
     max_ngram: int = 3
     min_ngram: int = 1
     num_layers: int | None = None
+    normalise_features: bool = True
+    zero_first_embedding: bool = False
 
     def __attrs_post_init__(self) -> None:
         if self.name is not None and self.name not in DRAFTERS:

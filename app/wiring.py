@@ -9,6 +9,7 @@ from attrs import evolve, fields_dict, frozen
 
 from ..adapters.adapter_choice import load_any_model
 from ..adapters.checkpoint import Checkpoint
+from ..adapters.draft_heads.head_config import MtpSwitches
 from ..adapters.draft_heads.loader import HEADS, find_head, load_head
 from ..adapters.draft_ids import read_draft_ids
 from ..adapters.hub import find_directory
@@ -86,8 +87,9 @@ def wire(config: Config) -> Wired:
         if name == "model" and draft_directory is not None:
             draft = _load(draft_directory, config.models)
             vocabulary = _draft_vocabulary(target, tokenizer, draft, draft_directory)
-        if name in HEADS and draft_directory is not None:
-            drafter = _head_drafter(draft_directory, name, target, config.models)
+        if name in HEADS:
+            # The layer that mtp drafts with is a part of the target's files.
+            drafter = _head_drafter(config, name, draft_directory or directory, target)
         else:
             drafter = new_drafter(config.drafter, target, draft, vocabulary)
         drafter = with_settings(drafter, sampler, policy, num_spec_tokens)
@@ -149,10 +151,15 @@ def new_drafter(
 
 
 def _head_drafter(
-    directory: Path, kind: str, target: "TransformerModel | LibraryModel", models: ModelsConfig
+    config: Config, kind: str, directory: Path, target: "TransformerModel | LibraryModel"
 ) -> HeadDrafter:
-    with _told_of_weights(directory, models.device):
-        head = load_head(directory, kind, target)
+    settings = config.drafter
+    switches = MtpSwitches(
+        normalise_features=settings.normalise_features,
+        zero_first_embedding=settings.zero_first_embedding,
+    )
+    with _told_of_weights(directory, config.models.device):
+        head = load_head(directory, kind, target, switches)
     return HeadDrafter(
         head=head,
         target_vocab_size=target.vocab_size,
@@ -227,7 +234,7 @@ def _directories(models: ModelsConfig) -> tuple[Path, Path | None]:
 def _drafter_name(config: Config, draft_directory: Path | None) -> str | None:
     name = config.drafter.name
     if draft_directory is None:
-        if name == "model" or name in HEADS:
+        if name in ("model", "eagle", "eagle3"):
             expected = "ngram or early-exit without a draft model"
             raise ConfigError(f"drafter: expected {expected}, got {name}")
         return name

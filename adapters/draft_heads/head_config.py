@@ -34,6 +34,19 @@ def read_layer(config: JsonObject, target: Target) -> ModelConfig:
 
 
 @frozen(kw_only=True)
+class MtpSwitches:
+    """What no file says of a layer for multi-token prediction; as transformers has it.
+
+    Attributes:
+        normalise_features: whether the features that it hands on are normalised.
+        zero_first_embedding: whether the first row sees no embedding.
+    """
+
+    normalise_features: bool = True
+    zero_first_embedding: bool = False
+
+
+@frozen(kw_only=True)
 class Eagle3Config:
     """What EAGLE-3 heads differ in.
 

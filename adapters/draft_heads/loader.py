@@ -1,12 +1,14 @@
 """From a directory to a draft head that runs on its target."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from attrs import frozen
 from torch import Tensor
 
-from ...core.errors import CheckpointError
+from ...core.errors import CheckpointError, UnavailableError
+from ...core.ports import DraftHead
 from ..checkpoint import Checkpoint, Shape
 from ..draft_ids import read_draft_ids
 from ..json_object import JsonObject, read_json
@@ -17,11 +19,16 @@ from ..transformer import Linear
 from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors
 from .eagle import Eagle3Layer, EagleHead, EagleLayer, FinalNorm, Fusion
 from .files import has_safetensors, open_head
-from .head_config import Eagle3Config, read_layer
+from .head_config import Eagle3Config, MtpSwitches, read_layer
 from .target import Target
 
-HEADS = ("eagle", "eagle3")
+if TYPE_CHECKING:
+    from ..library_model.model import LibraryModel
+
+HEADS = ("eagle", "eagle3", "mtp")
 """What `load_head` loads."""
+
+AS_IN_TRANSFORMERS = MtpSwitches()
 
 _EMBEDDING, _MERGE, _NORM = "embed_tokens.weight", "fc.weight", "norm.weight"
 _ATTENTION_NORM, _MLP_NORM = "input_layernorm.weight", "post_attention_layernorm.weight"
@@ -42,17 +49,27 @@ def find_head(directory: Path) -> str | None:
     return "eagle3" if any(name.endswith(_FEATURES_NORM) for name in names) else "eagle"
 
 
-def load_head(directory: Path, kind: str, target: Target) -> EagleHead:
+def load_head(
+    directory: Path, kind: str, target: Target, switches: MtpSwitches = AS_IN_TRANSFORMERS
+) -> DraftHead[Any]:
     """Load a head, in the target's dtype and on its device.
 
     Args:
         directory: where its config.json and tensors are.
         kind: one of `HEADS`.
         target: that it was trained for.
+        switches: of mtp.
 
     Raises:
         CheckpointError: a file is missing, damaged or unsupported, or of another target.
+        UnavailableError: mtp is wanted for a target that transformers does not compute.
     """
+    if kind == "mtp":
+        if target.forward_name != "transformers":
+            raise UnavailableError("drafter mtp: expected the adapter transformers, got own")
+        from ..library_model.mtp import load_mtp  # noqa: PLC0415, an extra
+
+        return load_mtp(directory, cast("LibraryModel", target), switches)
     config = read_json(directory / "config.json")
     checkpoint = open_head(directory)
     if kind == "eagle":

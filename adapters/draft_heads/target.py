@@ -25,6 +25,11 @@ class Target(Protocol):
         ...
 
     @property
+    def forward_name(self) -> str:
+        """What computes it, `transformers` where that library does."""
+        ...
+
+    @property
     def vocab_size(self) -> int:
         """The width of its logits."""
         ...

@@ -134,7 +134,7 @@ class LibraryModel:
             said = self.network(
                 input_ids=token_ids,
                 position_ids=positions,
-                attention_mask=self._masks(places),
+                attention_mask=self.masks(places),
                 past_key_values=StepCache(cache, places),
                 use_cache=True,
                 logits_to_keep=1 if last_only else 0,
@@ -145,7 +145,7 @@ class LibraryModel:
             tuple(last[0] if tap == self.num_layers else said.hidden_states[tap] for tap in taps),
         )
 
-    def _masks(self, places: Places) -> Tensor | dict[str, Tensor]:
+    def masks(self, places: Places) -> Tensor | dict[str, Tensor]:
         """One for each kind of layer, as networks want it that have several kinds."""
         all_positions = torch.arange(places.num_positions, device=self.device)
         masks = {}

@@ -7,77 +7,31 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 from torch import Tensor
 from transformers import GptOssConfig, LlamaConfig, PretrainedConfig, Qwen3Config
 
 from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.draft_heads.loader import find_head, load_head
 from acceptor.app.acceptance_watch import AcceptanceWatch
-from acceptor.app.decoder import Decoder
 from acceptor.app.drafter import NoDrafter
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.request_state import Verdict
-from acceptor.backends import load_sampler
 from acceptor.core import (
-    AcceptanceStatistics,
     CheckpointError,
-    Policy,
     Probabilistic,
-    SampleBatch,
-    SampleOutput,
-    Sampler,
-    SamplingTensors,
     Strict,
     Synthetic,
-    VerifyBatch,
-    VerifyOutput,
 )
 from kit.draft_heads import TAPS, Arithmetic, HeadFiles, eagle, eagle3
-from kit.no_workspace import NoWorkspace
+from kit.head_decoding import Draft, decode, decoder_of
 from kit.toy_engine import engine_with, record
-from kit.toy_pair import Letters
 from kit.toy_requests import ask
 
 VOCAB_SIZE, NUM_LAYERS, NUM_TOKENS = 61, 7, 10
 PROMPTS = ((5,), (7, 3, 9, 9, 4, 11, 2), (8, 2, 30, 41, 6, 5, 3, 20, 10, 4, 12, 33))
-
-
-@frozen
-class Draft:
-    """Of one request in one step."""
-
-    request: int
-    length: int
-    token_ids: list[int]
-    logits: Tensor
-
-
-@frozen
-class Noting(NoWorkspace):
-    """A sampler that notes what it verifies."""
-
-    sampler: Sampler
-    drafts: list[Draft] = field(factory=list)
-
-    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
-        return self.sampler.sample(batch, params, **memory)
-
-    def verify(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
-    ) -> VerifyOutput:
-        assert batch.slot_ids is not None
-        lengths, slots = batch.positions.tolist(), batch.slot_ids.tolist()
-        per_request = batch.draft_token_ids.view(len(slots), -1).tolist()
-        for length, slot, row in zip(lengths, slots, per_request, strict=True):
-            drafted = [token_id for token_id in row if token_id >= 0]
-            if drafted:
-                assert batch.draft_logits is not None
-                logits = batch.draft_logits[slot, : len(drafted)].clone()
-                self.drafts.append(Draft(slot, length, drafted, logits))
-        return self.sampler.verify(batch, params, policy, **memory)
 
 
 @frozen
@@ -102,24 +56,6 @@ SHAPE: Mapping[str, Any] = {
 def target(save: Callable[..., Any]) -> Target:
     saved = save(LlamaConfig(**{**SHAPE, "num_hidden_layers": NUM_LAYERS}))
     return Target(saved.directory, load_any_model(saved.directory), saved.reference)
-
-
-def decoder(target: Any, head: Any, policy: Policy, num_spec_tokens: int) -> Decoder:
-    sampler = load_sampler("reference")
-    return Decoder(
-        target=target,
-        drafter=HeadDrafter(
-            head=head,
-            target_vocab_size=target.vocab_size,
-            sampler=sampler,
-            policy=policy,
-            num_spec_tokens=num_spec_tokens,
-        ),
-        sampler=sampler,
-        policy=policy,
-        eos_token_ids=frozenset(),
-        new_detokenizer=Letters,
-    )
 
 
 @frozen
@@ -171,7 +107,9 @@ def test_logits_are_those_of_plain_arithmetic(
     directory = case.files.save(tmp_path, pickled="bias" in name)
     kind = "eagle3" if "eagle3" in name else "eagle"
     assert find_head(directory) == (None if "bias" in name else kind)
-    drafts, texts = decode(target, load_head(directory, kind, target.model), num_spec_tokens)
+    drafts, texts = decode(
+        target.model, load_head(directory, kind, target.model), num_spec_tokens, PROMPTS
+    )
     wanted = Arithmetic(
         files=case.files,
         embedding=target.reference.get_input_embeddings().weight.detach(),
@@ -192,18 +130,6 @@ def test_logits_are_those_of_plain_arithmetic(
     below = [max(tap - 1, 0) for tap in case.taps]
     lower = [hidden_states(target.reference, text, below) for text in texts]
     assert distance(wanted, lower) > 1e-2
-
-
-def decode(target: Target, head: Any, num_spec_tokens: int) -> tuple[list[Draft], list[list[int]]]:
-    """Everything that was drafted, and the texts; some drafts are rejected, some are not."""
-    noting = Noting(load_sampler("reference"))
-    decoding = decoder(target.model, head, Probabilistic(), num_spec_tokens)
-    requests = [ask(*p, seed=i, max_tokens=NUM_TOKENS) for i, p in enumerate(PROMPTS)]
-    results = evolve(decoding, sampler=noting).generate(requests)
-    total = sum((one.statistics for one in results), AcceptanceStatistics())
-    assert 0 < total.num_accepted_tokens < total.num_draft_tokens
-    texts = [[*p, *one.token_ids] for p, one in zip(PROMPTS, results, strict=True)]
-    return noting.drafts, texts
 
 
 def hidden_states(reference: Any, text: Sequence[int], taps: Sequence[int]) -> list[Tensor]:
@@ -255,7 +181,7 @@ def test_pairs_decode_what_their_targets_say(
     model = load_any_model(saved.directory)
     head = load_head(files.save(tmp_path), kind, model)
     greedy = [ask(*prompt, temperature=0, max_tokens=NUM_TOKENS) for prompt in PROMPTS]
-    found = decoder(model, head, Probabilistic(), 3).generate(greedy)
+    found = decoder_of(model, head, Probabilistic(), 3).generate(greedy)
     for prompt, result in zip(PROMPTS, found, strict=True):
         with torch.inference_mode():
             expected = saved.reference.generate(
@@ -268,7 +194,7 @@ def test_pairs_decode_what_their_targets_say(
             )
         assert list(result.token_ids) == expected[0, len(prompt) :].tolist()
     requests = [ask(*p, seed=i, max_tokens=NUM_TOKENS) for i, p in enumerate(PROMPTS)]
-    strict = decoder(model, head, Strict(), 3)
+    strict = decoder_of(model, head, Strict(), 3)
     plain = evolve(strict, drafter=NoDrafter()).generate(requests)
     assert [r.token_ids for r in strict.generate(requests)] == [r.token_ids for r in plain]
 
@@ -279,7 +205,7 @@ def test_an_engine_gives_requests_what_they_get_alone(
 ) -> None:
     """Slots are used again, drafts are cut and left out, and prompts come in while others run."""
     head = load_head(eagle3(draft_vocab_size=23).save(tmp_path), "eagle3", target.model)
-    decoding = decoder(target.model, head, Probabilistic(), 3)
+    decoding = decoder_of(target.model, head, Probabilistic(), 3)
     requests = [
         ask(
             *PROMPTS[seed % 3],
@@ -384,7 +310,7 @@ def test_a_head_of_which_nothing_is_accepted_is_spoken_of_once(
     target: Target, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     head = load_head(eagle3().save(tmp_path), "eagle3", target.model)
-    decoding = decoder(target.model, head, Strict(), 1)
+    decoding = decoder_of(target.model, head, Strict(), 1)
     assert isinstance(decoding.drafter, HeadDrafter)
     decoding.generate([ask(3, 4, max_tokens=9)])
     assert decoding.drafter.watch.statistics.num_drafts > 3

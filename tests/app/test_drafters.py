@@ -1,20 +1,26 @@
 """Drafts without a second model, and how a config chooses where drafts come from."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from attrs import evolve
 
 from acceptor.app.bundled import bundled_pair
-from acceptor.app.config import Config, DrafterConfig, EngineConfig
+from acceptor.app.config import Config, DrafterConfig, EngineConfig, ModelsConfig
 from acceptor.app.drafter import NoDrafter
+from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.ngram_drafter import NgramDrafter, TextIndex
 from acceptor.app.wiring import wire, wire_engine
 from acceptor.core import (
+    AcceptorError,
     ConfigError,
     InvalidInputError,
     SamplingParams,
     Strict,
 )
+from kit.draft_heads import eagle3
 from kit.toy_requests import ask
 
 
@@ -85,6 +91,23 @@ def test_a_target_of_ones_own_can_draft_by_itself() -> None:
         assert isinstance(wire(config).decoder.drafter, kind)
     with pytest.raises(ConfigError, match="expected ngram or early-exit without a draft model"):
         wire(Config(models=alone, drafter=DrafterConfig(name="model")))
+
+
+def test_a_heads_files_say_that_it_is_one(tmp_path: Path) -> None:
+    shape: dict[str, Any] = {"hidden_size": 160, "vocab_size": 4096}
+    eagle3(target_size=160, draft_vocab_size=300, **shape).save(tmp_path)
+    models = ModelsConfig(target=str(bundled_pair()[0]), draft=str(tmp_path))
+    wired = wire(Config(policy=Strict(), models=models))
+    assert isinstance(wired.decoder.drafter, HeadDrafter)
+    assert wired.decoder.drafter.taps == (2, 10, 17)
+    requests = [ask(7, seed=3, max_tokens=6), ask(*range(9), seed=4, max_tokens=6)]
+    plain = evolve(wired.decoder, drafter=NoDrafter()).generate(requests)
+    assert [one.token_ids for one in wired.decoder.generate(requests)] == [
+        one.token_ids for one in plain
+    ]
+    for name, said in (("eagle", "got no such tensor"), ("mtp", "adapter transformers")):
+        with pytest.raises(AcceptorError, match=said):
+            wire(Config(models=models, drafter=DrafterConfig(name=name)))
 
 
 def test_more_layers_than_there_are() -> None:

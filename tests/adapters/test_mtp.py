@@ -1,0 +1,194 @@
+"""GLM-4.7-Flash's layer for multi-token prediction, against the library's without a cache."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve, frozen
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from acceptor.adapters.adapter_choice import load_any_model
+from acceptor.adapters.draft_heads.head_config import MtpSwitches
+from acceptor.adapters.draft_heads.loader import load_head
+from acceptor.app.drafter import NoDrafter
+from acceptor.core import CheckpointError, Probabilistic, Strict, UnavailableError
+from kit.head_decoding import Draft, decode, decoder_of
+from kit.small_families import FAMILIES
+from kit.toy_requests import ask
+
+NUM_LAYERS, SIZE = 3, 32
+PROMPTS = ((5,), (7, 3, 9, 9, 4, 11, 2), (8, 2, 30, 41, 6, 5, 3, 20, 10, 4, 12, 33))
+
+
+@frozen
+class Glm:
+    """A target of three layers, and a model whose fourth is the layer that drafts."""
+
+    directory: Path
+    deeper: Any
+    extra: Mapping[str, Tensor]
+
+    @property
+    def body(self) -> Any:
+        """Of the deeper model."""
+        return self.deeper.model
+
+    def hidden(self, text: Sequence[int]) -> Tensor:
+        """What the target's LM head is given, [num_tokens, hidden_size]."""
+        with torch.inference_mode():
+            states = self.deeper(torch.tensor([text]), output_hidden_states=True).hidden_states
+            normalised: Tensor = self.body.norm(states[NUM_LAYERS][0])
+        return normalised
+
+    def norm(self, name: str, hidden: Tensor) -> Tensor:
+        scale: Tensor = (hidden.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+        return hidden * scale * self.extra[name + ".weight"]
+
+    @torch.inference_mode()
+    def draft_logits(
+        self, hidden: Tensor, known: Sequence[int], drafts: Sequence[int], switches: MtpSwitches
+    ) -> Tensor:
+        """Logits of every draft token, given those before it; all rows are computed anew."""
+        features, token_ids, logits = hidden[: len(known) - 1], list(known[1:]), []
+        for token_id in drafts:
+            latest = torch.zeros(1, SIZE)
+            if token_ids:
+                latest = self._rows(features, token_ids, switches)[-1:]
+            handed_on = self.norm("shared_head.norm", latest)
+            logits.append(self.deeper.lm_head(handed_on))
+            features = torch.cat((features, handed_on if switches.normalise_features else latest))
+            token_ids.append(token_id)
+        return torch.cat(logits)
+
+    def _rows(self, features: Tensor, token_ids: Sequence[int], switches: MtpSwitches) -> Tensor:
+        embedded = self.body.embed_tokens.weight[list(token_ids)].clone()
+        if switches.zero_first_embedding:
+            embedded[0] = 0
+        both = torch.cat((self.norm("enorm", embedded), self.norm("hnorm", features)), -1)
+        merged = (both @ self.extra["eh_proj.weight"].T)[None]
+        num_rows = len(token_ids)
+        mask = torch.full((1, 1, num_rows, num_rows), -torch.inf).triu(1)
+        places = torch.arange(num_rows)[None]
+        turned = self.body.rotary_emb(merged, places)
+        rows: Tensor = self.body.layers[NUM_LAYERS](
+            merged, attention_mask=mask, position_ids=places, position_embeddings=turned
+        )
+        return rows[0]
+
+
+@pytest.fixture(scope="module")
+def glm(save: Callable[..., Any]) -> Glm:
+    config = FAMILIES["glm4-moe-lite"].to_dict()
+    config = type(FAMILIES["glm4-moe-lite"])(**config | {"rms_norm_eps": 1e-5})
+    saved = save(config)
+    generator = torch.Generator().manual_seed(4)
+    extra = {
+        "enorm.weight": 1 + 0.3 * torch.randn(SIZE, generator=generator),
+        "hnorm.weight": 1 + 0.3 * torch.randn(SIZE, generator=generator),
+        "shared_head.norm.weight": 1 + 0.3 * torch.randn(SIZE, generator=generator),
+        "eh_proj.weight": torch.randn(SIZE, 2 * SIZE, generator=generator) / 8,
+    }
+    file = saved.directory / "model.safetensors"
+    tensors = load_file(file)
+    tensors |= {f"model.layers.{NUM_LAYERS}.{name}": one for name, one in extra.items()}
+    tensors[f"model.layers.{NUM_LAYERS}.embed_tokens.weight"] = torch.zeros(61, SIZE)
+    save_file(tensors, file, metadata={"format": "pt"})
+    fields = json.loads((saved.directory / "config.json").read_text())
+    fields["mlp_layer_types"] = fields["mlp_layer_types"][:NUM_LAYERS]
+    fields |= {"num_hidden_layers": NUM_LAYERS, "num_nextn_predict_layers": 1}
+    (saved.directory / "config.json").write_text(json.dumps(fields))
+    return Glm(saved.directory, saved.reference, extra)
+
+
+def load(directory: Path) -> Any:
+    return load_any_model(directory)
+
+
+@pytest.mark.parametrize(
+    ("num_spec_tokens", "switches"),
+    [
+        (1, MtpSwitches()),
+        (3, MtpSwitches()),
+        (3, MtpSwitches(normalise_features=False)),
+        (2, MtpSwitches(zero_first_embedding=True)),
+    ],
+)
+def test_logits_are_those_of_the_librarys_layer(
+    glm: Glm, num_spec_tokens: int, switches: MtpSwitches
+) -> None:
+    target = load(glm.directory)
+    head = load_head(glm.directory, "mtp", target, switches)
+    drafts, texts = decode(target, head, num_spec_tokens, PROMPTS)
+    hidden = [glm.hidden(text) for text in texts]
+
+    def distance(read_as: MtpSwitches) -> float:
+        def of(draft: Draft) -> float:
+            known = texts[draft.request][: draft.length]
+            said = glm.draft_logits(hidden[draft.request], known, draft.token_ids, read_as)
+            return float((draft.logits - said).abs().max())
+
+        return max(map(of, drafts))
+
+    assert distance(switches) <= 1e-5
+    if num_spec_tokens > 1:
+        wrong = not switches.normalise_features
+        assert distance(evolve(switches, normalise_features=wrong)) > 1e-2
+    wrong = not switches.zero_first_embedding
+    assert distance(evolve(switches, zero_first_embedding=wrong)) > 1e-3
+
+
+def test_the_pair_decodes_what_its_target_says(glm: Glm) -> None:
+    target = load(glm.directory)
+    head = load_head(glm.directory, "mtp", target)
+    greedy = [ask(*prompt, temperature=0, max_tokens=8) for prompt in PROMPTS]
+    found = decoder_of(target, head, Probabilistic(), 3).generate(greedy)
+    for prompt, result in zip(PROMPTS, found, strict=True):
+        with torch.inference_mode():
+            expected = target.network.generate(
+                torch.tensor([prompt]),
+                attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
+                do_sample=False,
+                max_new_tokens=8,
+                min_new_tokens=8,
+                eos_token_id=None,
+            )
+        assert list(result.token_ids) == expected[0, len(prompt) :].tolist()
+    requests = [ask(*p, seed=i, max_tokens=8) for i, p in enumerate(PROMPTS)]
+    strict = decoder_of(target, head, Strict(), 3)
+    plain = evolve(strict, drafter=NoDrafter()).generate(requests)
+    assert [r.token_ids for r in strict.generate(requests)] == [r.token_ids for r in plain]
+
+
+def test_a_layer_that_is_not_there_is_refused(
+    glm: Glm, tmp_path: Path, save: Callable[..., Any]
+) -> None:
+    target = load(glm.directory)
+    tensors = load_file(glm.directory / "model.safetensors")
+    prefix = f"model.layers.{NUM_LAYERS}."
+    fields = (glm.directory / "config.json").read_text()
+    for name, shape, said in (
+        ("enorm.weight", None, "enorm.weight: expected shape"),
+        ("mlp.experts.1.up_proj.weight", None, "up_proj.weight: expected shape"),
+        ("mlp.experts.1.up_proj.weight", (2, 2), r"expected shape \[16, 32\], got \[2, 2\]"),
+        ("more.weight", (2, 2), "more.weight: expected no such tensor"),
+    ):
+        changed = {key: one for key, one in tensors.items() if key != prefix + name}
+        changed |= {} if shape is None else {prefix + name: torch.ones(shape)}
+        save_file(changed, tmp_path / "model.safetensors")
+        (tmp_path / "config.json").write_text(fields)
+        with pytest.raises(CheckpointError, match=said):
+            load_head(tmp_path, "mtp", target)
+    (tmp_path / "config.json").write_text(
+        json.dumps(json.loads(fields) | {"num_nextn_predict_layers": 0})
+    )
+    with pytest.raises(CheckpointError, match="num_nextn_predict_layers: expected"):
+        load_head(tmp_path, "mtp", target)
+    llama = save(FAMILIES["llama"]).directory
+    with pytest.raises(CheckpointError, match="model_type: expected glm4_moe_lite"):
+        load_head(llama, "mtp", load_any_model(llama, adapter="transformers"))
+    with pytest.raises(UnavailableError, match="drafter mtp: expected the adapter transformers"):
+        load_head(llama, "mtp", load_any_model(llama))
