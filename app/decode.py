@@ -18,8 +18,7 @@ from ..core.ports import LanguageModel, Sampler
 from ..core.scores import Scores
 from ..core.token_counts import TokenCounts
 from .drafter import Draft, Drafter, Drawn
-from .frontier import Frontier, kept
-from .step_integers import chain
+from .frontier import Frontier, chain, kept
 from .workspace import Workspace
 
 

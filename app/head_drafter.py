@@ -17,10 +17,9 @@ from ..core.ports import DraftHead, Sampler
 from .acceptance_watch import AcceptanceWatch
 from .drafter import Drafter, Drawn
 from .drawing import Drawing
-from .frontier import Frontier
+from .frontier import Frontier, places_to_draft
 from .prefill import Chunk
 from .request_state import Verdict
-from .step_integers import places_to_draft
 from .workspace import Workspace
 
 

@@ -16,9 +16,8 @@ from ..core.ports import LanguageModel, Sampler
 from .draft_vocabulary import DraftVocabulary
 from .drafter import Drafter, Drawn
 from .drawing import Drawing
-from .frontier import Frontier
+from .frontier import Frontier, places_to_draft
 from .prefill import Chunk, prefill
-from .step_integers import places_to_draft
 from .workspace import Workspace
 
 

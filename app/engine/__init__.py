@@ -1,11 +1,10 @@
 """The engine: requests enter and leave a running batch.
 
 `engine.Engine` is what callers see, and `streaming` its async face. Its `step` is four calls of
-`loop.Loop`: admit and retire requests, enter prompts, decode, notify. An `arrival` becomes a
-`RequestState`, and `schedule` gives out the slots. `parts` names what decodes: models, drafter,
-sampler, policy. How a batch's step runs is a `runner.Runner`:
-the eager one starts each operation in turn; `cuda_graphs.GraphRunner` replays a `captured_step`
-that `capture` has recorded, with its sampling parameters at the fixed addresses of `fixed_params`,
-and begins steps before the host has read the last one. What a step computes is in
-`acceptor.app.decode`.
+`loop.Loop`: admit and retire requests, enter prompts, decode, notify. `schedule` makes a
+`RequestState` of an arrival, and gives out the slots. `parts` names what decodes: models, drafter,
+sampler, policy. How a batch's step runs is a `runner.Runner`: the eager one starts each operation
+in turn; `cuda_graphs.GraphRunner` replays a `captured_step` that `capture` has recorded, with its
+sampling parameters at fixed addresses, and begins steps before the host has read the last one. What
+a step computes is in `acceptor.app.decode`.
 """

@@ -1,9 +1,10 @@
 """A recorded step: where it reads and writes, and how its tokens get to the host."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, evolve, field, fields, frozen, has
 from torch import Tensor
 
 from ...core.output import VerifyOutput
@@ -80,3 +81,35 @@ class CapturedStep:
         """Whether it can run again with these limits before the host has read more than answers."""
         reads_more = self.output.logprobs is not None or self.output.total_variation is not None
         return self.draft_limits == list(draft_limits) and not reads_more
+
+
+# What is not in a tensor chose the kernels, so it is part of a graph's kind.
+
+
+def kind_of(params: Any) -> Hashable:
+    """What must be equal for one graph to serve both: shapes, and all that is on the host."""
+    if isinstance(params, Tensor):
+        return params.shape, params.dtype
+    if has(type(params)):
+        return tuple(kind_of(getattr(params, field.name)) for field in fields(type(params)))
+    host_value: Hashable = params
+    return host_value
+
+
+def fixed_copy(params: Any) -> Any:
+    """The same in tensors of its own."""
+    if isinstance(params, Tensor):
+        return params.clone()
+    if not has(type(params)):
+        return params
+    copies = {field.name: fixed_copy(getattr(params, field.name)) for field in fields(type(params))}
+    return evolve(params, **copies)
+
+
+def copy_params(to: Any, params: Any) -> None:
+    """Write parameters of the same kind over others; does not wait for the device."""
+    if isinstance(params, Tensor):
+        to.copy_(params, non_blocking=True)
+    elif has(type(params)):
+        for field in fields(type(params)):
+            copy_params(getattr(to, field.name), getattr(params, field.name))

@@ -17,8 +17,7 @@ from ..drafter import Draft, Drawn
 from ..frontier import Frontier, Running, rows_of
 from ..request_state import RequestState, Verdict
 from .capture import Record, cuda_recorder
-from .captured_step import Answer, CapturedStep
-from .fixed_params import copy_params, fixed_copy, kind_of
+from .captured_step import Answer, CapturedStep, copy_params, fixed_copy, kind_of
 from .runner import EagerRunner, Runner
 
 MAX_GRAPHS = 128

@@ -18,12 +18,11 @@ from ...core.sampling_params import SamplingParams
 from ..admission import check_text
 from ..current_device import current_device
 from ..request import GenerationRequest, GenerationResult, OnProgress, Progress, ignore
-from .arrival import Arrival
 from .loop import Loop
 from .memory_plan import MemoryPlan
 from .out_of_memory import told_when_out_of_memory
 from .parts import Parts
-from .schedule import Limits
+from .schedule import Arrival, Limits
 from .streaming import Streams
 
 Prompt = str | Iterable[SupportsIndex] | GenerationRequest

@@ -21,11 +21,10 @@ from ..frontier import Running
 from ..prefill import CHUNK_LEN, Chunk, prefill
 from ..request import OnProgress, Progress
 from ..request_state import RequestState, Verdict
-from .arrival import Arrival
 from .out_of_memory import is_out_of_memory, out_of_memory
 from .parts import Parts
 from .runner import Runner
-from .schedule import Schedule
+from .schedule import Arrival, Schedule
 
 _logger = logging.getLogger(__name__)
 

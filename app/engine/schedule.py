@@ -1,4 +1,4 @@
-"""Which requests have a slot and which wait.
+"""What has arrived, which requests have a slot and which wait.
 
 Slots are all the memory there is: allocated once, given to the request that has waited longest,
 taken back when it ends.
@@ -7,11 +7,57 @@ taken back when it ends.
 from collections import deque
 from collections.abc import Iterable
 from heapq import heappop, heappush
+from time import perf_counter
 
 from attrs import define, field, frozen
 
 from ...core.checks import check_integer
+from ..request import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    OnProgress,
+    Progress,
+    RequestRecord,
+    ignore,
+)
 from ..request_state import RequestState
+
+
+@frozen(eq=False, kw_only=True)
+class Arrival:
+    """What was handed in, and when.
+
+    Attributes:
+        request_id: identifies it.
+        request: None if not even its own values are right.
+        seed: that is reported if it is refused.
+        on_progress: the listener.
+        error: why it cannot run; empty if nothing is known to be wrong.
+        time: when it came.
+    """
+
+    request_id: int
+    request: GenerationRequest | None
+    seed: int
+    on_progress: OnProgress = ignore
+    error: str = ""
+    time: float = field(factory=perf_counter)
+
+    def refused(self, error: str) -> Progress:
+        """The end of a request that cannot be decoded."""
+        return Progress(
+            request_index=self.request_id,
+            result=GenerationResult(finish_reason=FinishReason.ERROR, seed=self.seed, error=error),
+            record=RequestRecord(
+                request_id=self.request_id,
+                arrival_time=self.time,
+                finish_time=perf_counter(),
+                prompt_len=0 if self.request is None else len(self.request.prompt_token_ids),
+                status=FinishReason.ERROR,
+                error=error,
+            ),
+        )
 
 
 @frozen(kw_only=True)

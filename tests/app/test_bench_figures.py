@@ -7,11 +7,10 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acceptor.app.bench.figures import figures_of
+from acceptor.app.bench.figures import figures_of, peak_concurrency, peak_output_throughput
 from acceptor.app.bench.latency import Distribution, latencies_of
 from acceptor.app.bench.load import Served
 from acceptor.app.bench.rows import sections
-from acceptor.app.bench.throughput import peak_concurrency, peak_output_throughput
 from acceptor.app.request import FinishReason, RequestRecord
 from kit.bench_sums import assert_figures_add_up
 

@@ -10,7 +10,7 @@ import torch
 from attrs import define, evolve
 from torch import Tensor
 
-from acceptor.app import step_integers
+from acceptor.app import frontier
 from acceptor.app.drafter import Draft
 from acceptor.app.engine import captured_step
 from acceptor.app.frontier import Frontier, rows_of
@@ -174,14 +174,14 @@ def test_a_chain_ends_behind_its_limit() -> None:
     drawn = torch.tensor([[5, 6, 7], [8, -1, 9]]).unbind()
     bits = torch.tensor([[0, 0, 0], [0, 2, 2]]).int().unbind()
     last, lengths, draft_limits = torch.tensor([[1, 2, 3], [9, 4, 19], [2, 1, 0]])
-    ids, positions, status = step_integers.chain(drawn, bits, last, lengths, draft_limits, limit=20)
+    ids, positions, status = frontier.chain(drawn, bits, last, lengths, draft_limits, limit=20)
     assert ids.tolist() == [[1, 5, 8], [2, 6, -1], [3, -1, -1]]
     assert positions.tolist() == [[8, 9, 10], [3, 4, 5], [18, 19, 19]]
     assert status.tolist() == [[0, 0], [0, 0], [0, 0]]
 
 
 def test_places_stay_in_the_cache_where_they_are_fed() -> None:
-    fed, decided = step_integers.places_to_draft(torch.tensor([1, 9]), 3, limit=10)
+    fed, decided = frontier.places_to_draft(torch.tensor([1, 9]), 3, limit=10)
     assert fed.tolist() == [[0, 0, 1, 2], [7, 8, 9, 9]]
     assert decided.tolist() == [[1, 9], [2, 10], [3, 11]]
     assert decided.is_contiguous()

@@ -18,11 +18,10 @@ from ....core.errors import UnavailableError
 from ....core.output import VerifyOutput
 from ....core.ports import Sampler
 from ...current_device import current_device
-from .floor import Floors
 from .inputs import Step, make_step
 from .logits import Logits
 from .results import Cell, Line
-from .stopwatch import Call, Stopwatch
+from .stopwatch import Call, Floors, Stopwatch
 from .workload import Workload
 
 NEVER_CAPTURED = ("reference",)
