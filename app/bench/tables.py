@@ -10,6 +10,9 @@ from .results import BenchResults, BenchRun
 from .rows import Row, Section, sections
 from .table import Cell, Table
 
+MAX_WIDTH = 10_000
+"""Of a table; rich measures nothing beyond the width that it is told."""
+
 _IN_COLUMN = " {:>8}".format
 
 
@@ -37,9 +40,11 @@ def _fitting(
     console: Console, table_of: Callable[[Sequence[BenchRun]], Table], runs: Sequence[BenchRun]
 ) -> Iterator[Table]:
     """Tables of some runs each, all of them as wide as the console at most."""
+    anything = console.options.update(width=MAX_WIDTH)
 
     def fits(some: Sequence[BenchRun]) -> bool:
-        return console.measure(table_of(some).as_rich()).maximum <= console.width
+        table = table_of(some).as_rich()
+        return console.measure(table, options=anything).maximum <= console.width
 
     left = list(runs)
     while left:

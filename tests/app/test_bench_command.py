@@ -19,8 +19,9 @@ def bench(acceptor: Acceptor) -> Acceptor:
 
 
 def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
-    bench: Acceptor, tmp_path: Path
+    bench: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     file, plots = tmp_path / "results.json", tmp_path / "plots"
     sweep = (*QUICK, "--policy", "strict,block", "--num-spec-tokens", "0,2")
     markdown = tmp_path / "results.md"

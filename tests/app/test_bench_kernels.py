@@ -2,7 +2,6 @@
 
 import json
 import math
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from acceptor.app.bench.kernels.results import Cell, Line, Run
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.bench.kernels.table import NOT_AVAILABLE, is_over, markdown, worst_table
 from acceptor.app.bench.kernels.workload import (
-    WORST,
     Workload,
 )
 from acceptor.backends import load_sampler
@@ -104,20 +102,9 @@ def test_the_floor_counts_the_rows_that_the_rule_needs(
     policy: str, recipe: Recipe, rows: int
 ) -> None:
     workload = Workload(num_reqs=2, vocab_size=10, policy=policy, recipe=recipe)
-    assert workload.num_logits_read == 2 * rows * 10
     assert workload.num_bytes == 2 * rows * 10 * 2
-
-
-def test_a_floor_under_penalties_counts_five_bytes_a_token_id_too() -> None:
-    workload = Workload(num_reqs=2, vocab_size=10, repetition_penalty=1.1)
-    assert workload.num_bytes == 2 * 7 * 10 * 2 + 2 * 10 * 5
-
-
-def test_rows_of_the_worst_table_have_different_names_and_come_shape_by_shape() -> None:
-    lines = [Line(workload=row, floor=None, cells=(Cell(backend="a"),)) for row in WORST]
-    assert len(worst_table(lines).rows) == 2 * len(WORST)
-    shapes = [(row.vocab_size, row.num_spec_tokens, row.dtype) for row in WORST]
-    assert [shape for shape, _ in groupby(shapes)] == [*dict.fromkeys(shapes)]
+    # Penalties read five bytes for each token id of each request.
+    assert evolve(workload, repetition_penalty=1.1).num_bytes == workload.num_bytes + 2 * 10 * 5
 
 
 def test_every_call_is_timed_and_they_take_turns() -> None:

@@ -6,20 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from time import sleep
 from typing import Any
 from unittest.mock import MagicMock
 from weakref import ref
 
 import pytest
 import torch
-from attrs import Factory, define
+from attrs import define
 from torch import Tensor
 
 from acceptor.app.engine.capture import cuda_recorder
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.streaming import Streams
-from acceptor.app.request import Progress
 from acceptor.core import Probabilistic, SamplingParams
 from kit.toy_engine import engine_with
 from kit.toy_pair import Pair
@@ -59,38 +56,6 @@ def test_an_engine_goes_with_its_last_reference(pair: Pair) -> None:
         recorded.clear()
         del engine
         assert [one() for one in gone] == [None] * 3
-
-
-def test_an_engine_goes_though_its_event_loop_ended_within_a_step() -> None:
-    @define(eq=False)
-    class Slow:
-        """Is still in its step when its only stream has heard of it and left."""
-
-        tell: Callable[[Progress], None]
-        streams: Streams = Factory(Streams)
-
-        def has_unfinished(self) -> bool:
-            return True
-
-        def step(self) -> None:
-            self.tell(Progress(request_index=0))
-            sleep(0.1)
-
-        def cancel(self, request_id: int) -> None:
-            pass
-
-    async def leave() -> Callable[[], Slow | None]:
-        def add(tell: Callable[[Progress], None]) -> int:
-            engine.tell = tell
-            return 0
-
-        engine = Slow(lambda _: None)
-        async for _ in engine.streams.follow(engine, add):
-            break
-        return ref(engine)
-
-    with no_collector():
-        assert asyncio.run(leave())() is None
 
 
 @define(eq=False)
