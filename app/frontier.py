@@ -12,6 +12,9 @@ from ..core.output import Status
 from ..core.sampling_tensors import SamplingTensors
 from .request_state import RequestState
 
+Known = Mapping[int, Sequence[int]]
+"""Slot -> all known tokens of its request, in the order of the batch."""
+
 
 @frozen(eq=False, kw_only=True)
 class Running:
@@ -34,6 +37,11 @@ class Running:
         params += params[:1] * (num_rows - len(states))
         return cls(states=states, params=SamplingTensors.stack(params, device))
 
+    @property
+    def known(self) -> Known:
+        """What they know now."""
+        return {state.slot_id: state.token_ids for state in self.states}
+
 
 @frozen(eq=False, kw_only=True)
 class Frontier:
@@ -45,26 +53,30 @@ class Frontier:
         max_length: the largest of the lengths, where it is known without asking the device.
         num_spec_tokens: the largest of the draft limits, or more.
         params: the requests' sampling parameters.
-        known: slot -> all known tokens, in the order of the batch, for drafters that read them on
-            the host.
+        known: for drafters that read the tokens on the host.
     """
 
     rows: Tensor
     num_spec_tokens: int
     params: SamplingTensors
     max_length: int | None = None
-    known: Mapping[int, Sequence[int]] = field(factory=dict)
+    known: Known = field(factory=dict)
 
     @classmethod
-    def of(cls, running: Running, draft_limits: Sequence[int], device: torch.device) -> "Frontier":
-        """Look at the requests; draft_limits are how many draft tokens are of use to each."""
-        states = running.states
+    def of(
+        cls,
+        known: Known,
+        draft_limits: Sequence[int],
+        params: SamplingTensors,
+        device: torch.device,
+    ) -> "Frontier":
+        """Of these requests; draft_limits are how many draft tokens are of use to each."""
         return cls(
-            rows=rows_of(states, draft_limits, [()] * len(states)).to(device),
+            rows=rows_of(known, draft_limits, [()] * len(known)).to(device),
             num_spec_tokens=max(draft_limits),
-            params=running.params,
-            max_length=max(len(state.token_ids) for state in states),
-            known={state.slot_id: state.token_ids for state in states},
+            params=params,
+            max_length=max(map(len, known.values())),
+            known=known,
         )
 
     @property
@@ -111,7 +123,7 @@ class Frontier:
 
 
 def rows_of(
-    states: Sequence[RequestState],
+    known: Known,
     draft_limits: Sequence[int],
     gained: Sequence[Sequence[int]],
     num_rows: int = 0,
@@ -123,11 +135,10 @@ def rows_of(
     token in a slot that no request is given.
     """
     rows = []
-    for state, limit, more in zip(states, draft_limits, gained, strict=True):
-        known = (*state.token_ids[-2:], *more)[-2:]
-        length = len(state.token_ids) + len(more)
-        rows.append([known[0], known[-1], length, limit, state.slot_id, 1])
-    rows += [[0, 0, 1, 0, idle_slot_id, 0]] * (num_rows - len(states))
+    for (slot_id, token_ids), limit, more in zip(known.items(), draft_limits, gained, strict=True):
+        last = (*token_ids[-2:], *more)[-2:]
+        rows.append([last[0], last[-1], len(token_ids) + len(more), limit, slot_id, 1])
+    rows += [[0, 0, 1, 0, idle_slot_id, 0]] * (num_rows - len(known))
     return torch.tensor(rows).t().contiguous()
 
 

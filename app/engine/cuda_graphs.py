@@ -107,7 +107,7 @@ class GraphRunner:
         self, running: Running, num_spec_tokens: int, token_counts: TokenCounts | None
     ) -> CapturedStep:
         device, num_rows = self.step.target.device, running.params.num_reqs
-        idle = rows_of((), (), (), num_rows, self.step.memory.num_slots)
+        idle = rows_of({}, (), (), num_rows, self.step.memory.num_slots)
         frontier = Frontier(
             rows=idle.to(device),
             num_spec_tokens=num_spec_tokens,
@@ -144,11 +144,14 @@ class GraphRunner:
             captured.loaded = running
         captured.draft_limits = list(draft_limits)
         num_rows = frontier.params.num_reqs
-        rows = rows_of(running.states, draft_limits, gained, num_rows, idle_slot_id)
+        rows = rows_of(running.known, draft_limits, gained, num_rows, idle_slot_id)
         # Does not wait for the device.
         frontier.rows.copy_(rows, non_blocking=True)
         if len(captured.drafts) and not self.step.drafter.on_device:
-            draft = self.step.draft(Frontier.of(running, draft_limits, frontier.rows.device))
+            device = frontier.rows.device
+            draft = self.step.draft(
+                Frontier.of(running.known, draft_limits, running.params, device)
+            )
             captured.drafts.fill_(PADDING_TOKEN_ID)
             captured.drafts[: draft.token_ids.shape[1], : len(draft_limits)] = draft.token_ids.t()
 

@@ -89,7 +89,7 @@ class EagerRunner(Runner):
         self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`."""
-        frontier = Frontier.of(running, draft_limits, self.step.target.device)
+        frontier = Frontier.of(running.known, draft_limits, running.params, self.step.target.device)
         draft = self.step.draft(frontier)
         scores = self.step.score(frontier, draft)
         output = self.step.verify(frontier, draft, scores, token_counts)

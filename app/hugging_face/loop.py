@@ -16,7 +16,7 @@ from ...core.errors import InvalidInputError
 from ...core.sampling_tensors import SamplingTensors
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
-from ..frontier import Frontier, last_two
+from ..frontier import Frontier
 from ..prefill import CHUNK_LEN, Chunk, prefill
 from ..request_state import FATAL, Verdict
 from ..verdicts import pack, read_verdicts
@@ -124,24 +124,12 @@ class Loop:
         return max(0, min(room, drafter.num_spec_tokens))
 
     def _frontier(self, rows: Sequence[Row], limits: Sequence[int]) -> Frontier:
-        known = [row.token_ids for row in rows]
-        lengths = [len(token_ids) for token_ids in known]
-        slots = [row.index for row in rows]
-        device = self.step.target.device
+        known, device = {row.index: row.token_ids for row in rows}, self.step.target.device
         if self._tensors is None or self._tensors.num_reqs != len(rows):
             self._tensors = SamplingTensors.stack(
-                [evolve(self.recipe.params, seed=self.seeds[slot]) for slot in slots], device
+                [evolve(self.recipe.params, seed=self.seeds[slot]) for slot in known], device
             )
-        return Frontier(
-            last_token_ids=torch.tensor(last_two(known), device=device),
-            lengths=torch.tensor(lengths, device=device),
-            draft_limits=torch.tensor(limits, device=device),
-            max_length=max(lengths),
-            num_spec_tokens=max(limits),
-            slot_ids=torch.tensor(slots, device=device),
-            params=self._tensors,
-            known=dict(zip(slots, known, strict=True)),
-        )
+        return Frontier.of(known, limits, self._tensors, device)
 
     def _process(
         self, processors: Any, rows: Sequence[Row], limits: Sequence[int], logits: Tensor

@@ -29,7 +29,7 @@ from acceptor.core import (
 )
 from kit.toy_engine import LeakyModel, engine_with, record
 from kit.toy_pair import Pair
-from kit.toy_requests import ask, state_of
+from kit.toy_requests import ask
 
 Action = Callable[[], None]
 CPU = torch.device("cpu")
@@ -138,9 +138,9 @@ def test_a_step_that_was_interrupted_is_run_again(
 def test_a_step_leaves_the_next_one_its_rows() -> None:
     """Of requests that accept nothing, something and everything, one that fails, and nobody."""
     prompts = ([11, 12], [20, 21, 22], [32], [40, 41, 42])
-    states = [state_of(*prompt, slot_id=5 - place) for place, prompt in enumerate(prompts)]
+    known = {5 - place: prompt for place, prompt in enumerate(prompts)}
     rows = Frontier(
-        rows=rows_of(states, [3, 2, 1, 0], [(), (23,), (), ()], 5, 9),
+        rows=rows_of(known, [3, 2, 1, 0], [(), (23,), (), ()], 5, 9),
         num_spec_tokens=3,
         params=SamplingTensors.stack([]),
     )
