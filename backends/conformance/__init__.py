@@ -7,7 +7,7 @@ drafts and verifies (`check`); `judge` compares with the `oracle`, `variations` 
 """
 
 from .case import Case
-from .findings import Difference, Findings, Tally
+from .findings import Difference, Findings
 from .generate import Generator
 from .judge import judge_sample, judge_verify
 from .loading import load_backend
@@ -19,7 +19,6 @@ __all__ = [
     "Failure",
     "Findings",
     "Generator",
-    "Tally",
     "judge_sample",
     "judge_verify",
     "load_backend",

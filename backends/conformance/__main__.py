@@ -31,11 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         wanted.device = device_for(wanted.backend, wanted.device)
         campaign = _campaign(wanted, start + wanted.seconds)
-        record = _one_case(wanted.case, campaign) if wanted.case else _many_cases(wanted, campaign)
+        record = Record(campaign.backends, campaign.device, campaign.nothing)
+        if wanted.case:
+            case = Case.from_json(wanted.case)
+            record = record.including(None, campaign.shown(iter([(wanted.case, Check(case))])))
+        else:
+            record = _many_cases(wanted, campaign, record)
     except AcceptorError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    sys.stdout.write("".join((table(record.names, record.tallies), *map(told, record.tallies))))
+    sys.stdout.write("".join((table(record.names, record.found), *map(told, record.found))))
     verdict = "conformant" if record.is_conformant else "NOT conformant"
     sys.stdout.write(f"{time.time() - start:.0f} s\n{verdict}\n")
     return 0 if record.is_conformant else 1
@@ -55,26 +60,19 @@ def _campaign(wanted: argparse.Namespace, deadline: float) -> Campaign:
     )
 
 
-def _one_case(text: str, campaign: Campaign) -> Record:
-    case = Case.from_json(text)
-    tallies = campaign.tallies(iter([(case.to_json(), Check(case))]))
-    return Record.empty(campaign.backends, campaign.device).including(None, tallies)
-
-
-def _many_cases(wanted: argparse.Namespace, campaign: Campaign) -> Record:
-    nothing = Record.empty(campaign.backends, campaign.device)
-    record = _so_far(wanted.json, nothing) if wanted.resume else nothing
-    # Chunks of large vocabularies are smaller, so that there may be more of them.
-    numbers = record.missing(wanted.first_chunk, wanted.batches)
-    with_corners = not wanted.resume and wanted.first_chunk == 0
-    for number, found in campaign.run(numbers, wanted.batches, with_corners=with_corners):
+def _many_cases(wanted: argparse.Namespace, campaign: Campaign, record: Record) -> Record:
+    if wanted.resume:
+        record = _so_far(wanted.json, record)
+    first = max(wanted.first_chunk, record.next_chunk)
+    # Only the first run has the corners.
+    for number, found in campaign.run(first, wanted.batches, with_corners=first == 0):
         record = record.including(number, found)
         if wanted.json is not None:
             record.write(wanted.json)
-        failures = found[-1].failures if number is not None and wanted.beside is None else []
+        failures = found[0].unexplained if number is not None and wanted.beside is None else ()
         if failures and math.isinf(wanted.seconds):
-            shown_by, _ = failures[0]
-            sys.stdout.write(f"{campaign.smallest_failure(Case.from_json(shown_by))}\n")
+            case = Case.from_json(failures[0].shown_by)
+            sys.stdout.write(f"{campaign.smallest_failure(case)}\n")
             break
     return record
 

@@ -8,50 +8,37 @@ from collections.abc import Iterator
 
 from ...core.output import VerifyOutput
 from .calls import Output, Watched
-from .findings import LOGPROB_ORDER, Difference, Findings
+from .findings import LOGPROB_ORDER, Difference
 
 Answer = tuple[object, ...]
 
 
-def between(
-    pair: tuple[Watched, Watched], judged: tuple[Findings, Findings]
-) -> Iterator[Difference]:
+def between(first: Watched, second: Watched) -> Iterator[Difference]:
     """Every request that got two answers in some call; excused if near-ties alone explain it.
 
     Args:
-        pair: what the two answered, in the same order.
-        judged: what the oracle says of them.
+        first, second: with what the two answered, in the same order, and what the oracle says.
     """
-    first, second = pair
+    judged = (*first.findings.differences, *second.findings.differences)
     if len(first.outputs) != len(second.outputs):
-        expected, got = (f"{len(watched.outputs)} calls" for watched in pair)
-        yield Difference(-1, -1, "answers", expected, got, math.inf)
+        expected, got = (f"{len(watched.outputs)} calls" for watched in (first, second))
+        yield Difference(-1, -1, "answers", expected, got)
     for mine, theirs in zip(first.outputs, second.outputs, strict=False):
         for request, (one, other) in enumerate(zip(_answers(mine), _answers(theirs), strict=True)):
             if one != other:
-                yield _difference(request, one, other, judged)
-
-
-def _difference(
-    request: int, one: Answer, other: Answer, judged: tuple[Findings, Findings]
-) -> Difference:
-    only_order = one[:-1] == other[:-1]
-    causes = [
-        cause
-        for found in judged
-        for cause in found.differences
-        # What is of no request is of all.
-        if cause.request in (-1, request) and (cause.decision == LOGPROB_ORDER) >= only_order
-    ]
-    return Difference(
-        request,
-        min((cause.row for cause in causes), default=-1),
-        causes[0].decision if causes else "answer",
-        str(one),
-        str(other),
-        max((cause.margin for cause in causes), default=math.inf),
-        excused=bool(causes) and all(cause.excused for cause in causes),
-    )
+                # What is of no request is of all.
+                causes = [cause for cause in judged if cause.request in (-1, request)]
+                if one[:-1] == other[:-1]:
+                    causes = [cause for cause in causes if cause.decision == LOGPROB_ORDER]
+                yield Difference(
+                    request,
+                    min((cause.row for cause in causes), default=-1),
+                    causes[0].decision if causes else "answer",
+                    str(one),
+                    str(other),
+                    max((cause.margin for cause in causes), default=math.inf),
+                    excused=bool(causes) and all(cause.excused for cause in causes),
+                )
 
 
 def _answers(output: Output) -> list[Answer]:

@@ -18,7 +18,7 @@ from ...core.batch import SampleBatch, VerifyBatch
 from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
-from .findings import Difference
+from .findings import Difference, Findings
 
 Value = TypeVar("Value")
 Output = VerifyOutput | SampleOutput
@@ -45,15 +45,15 @@ class Watched:
         backend: who answers.
         device: where.
         turn: entered for each call; limits how many processes call at once.
-        faults: inputs that a call changed, and outputs that are on another device.
         outputs: of all calls but variations, in order.
+        findings: what is known against it: changed inputs, and what those who call it add.
     """
 
     backend: Backend
     device: torch.device = torch.device("cpu")
     turn: AbstractContextManager[object] = nullcontext()
-    faults: list[Difference] = field(factory=list, init=False)
     outputs: list[Output] = field(factory=list, init=False)
+    findings: Findings = field(default=Findings(), init=False)
 
     def verify(
         self,
@@ -87,17 +87,18 @@ class Watched:
             for name, memory in named_memory(there):
                 # As bytes, because NaN is equal to itself.
                 if not torch.equal(memory, before[name]):
-                    self._note(f"input {name}", "untouched", "modified")
+                    self.note(f"input {name}", "untouched", "modified")
             for name, memory in named_memory(output):
                 if memory.device.type != self.device.type:
-                    self._note(f"device of {name}", str(self.device), str(memory.device))
+                    self.note(f"device of {name}", str(self.device), str(memory.device))
             output = on_host(output)
         if not is_variation:
             self.outputs.append(output)
         return output
 
-    def _note(self, what: str, expected: str, got: str) -> None:
-        self.faults.append(Difference(-1, -1, what, expected, got))
+    def note(self, what: str, expected: str, got: str) -> None:
+        """Add a difference of a whole call."""
+        self.findings += Findings(differences=(Difference(-1, -1, what, expected, got),))
 
 
 def moved(value: Value, device: torch.device) -> Value:

@@ -18,14 +18,13 @@ from .calls import Backend, Watched
 from .case import Case
 from .check import Check
 from .corners import corners
-from .findings import Findings, Tally
+from .findings import Findings
 from .generate import MOST_BY_MANY, Generator
 from .loading import load_backend
 from .run import Failure, run_all, smallest_failure
 
-Tallies = tuple[Tally, ...]
-Named = tuple[str, Callable[[Watched], Findings]]
-"""A check and what it is reported as."""
+Found = tuple[Findings, ...]
+"""Of one backend; of two, each one's and that of what lies between the two."""
 
 CHUNK = 100
 """Batches that share a seed."""
@@ -65,32 +64,37 @@ class Campaign:
     deadline: float = math.inf
     turn: AbstractContextManager[object] = nullcontext()
 
+    @property
+    def nothing(self) -> Found:
+        """What is found before the first batch."""
+        return (Findings(),) * (2 * len(self.backends) - 1)
+
     def run(
-        self, numbers: Sequence[int], num_batches: int, *, with_corners: bool = True
-    ) -> Iterator[tuple[int | None, Tallies]]:
-        """The corners, and chunks by their numbers until they have enough batches.
+        self, first: int, num_batches: int, *, with_corners: bool = True
+    ) -> Iterator[tuple[int | None, Found]]:
+        """The corners, and chunks from a number on until they have enough batches.
 
         Each comes with its number as soon as it has ended. What has not ended by the deadline is
         lost.
         """
-        tasks: list[tuple[int | None, _Task]] = []
-        if with_corners:
-            tasks += [(None, _Task(part)) for part in range(CORNER_PARTS)]
-        for number in numbers:
-            size = min(self.size_of(number), num_batches)
-            num_batches -= size
-            if size:
-                tasks.append((number, _Task(number, size)))
+        tasks = [(part, 0) for part in range(CORNER_PARTS if with_corners else 0)]
+        while num_batches > 0:
+            size = min(self.size_of(first), num_batches)
+            tasks.append((first, size))
+            first, num_batches = first + 1, num_batches - size
         if self.num_workers == 1:
-            yield from ((number, task(self)) for number, task in tasks)
+            yield from ((n if size else None, self.found(n, size)) for n, size in tasks)
             return
         with self._workers() as (campaign, pool):
             campaign.compile(pool)
-            yield from self._ended({pool.submit(task, campaign): n for n, task in tasks})
+            pending = {
+                pool.submit(campaign.found, n, size): n if size else None for n, size in tasks
+            }
+            yield from self._ended(pending)
 
     def _ended(
-        self, pending: dict[Future[Tallies], int | None]
-    ) -> Iterator[tuple[int | None, Tallies]]:
+        self, pending: dict[Future[Found], int | None]
+    ) -> Iterator[tuple[int | None, Found]]:
         while pending:
             done, _ = wait(pending, self._seconds_left(), FIRST_COMPLETED)
             if not done:
@@ -98,7 +102,7 @@ class Campaign:
             for future in done:
                 number, found = pending.pop(future), future.result()
                 # What began behind the deadline has nothing to tell.
-                if any(tally != Tally() for tally in found):
+                if found != self.nothing:
                     yield number, found
 
     def compile(self, pool: Executor) -> None:
@@ -106,7 +110,7 @@ class Campaign:
         if self.generator.num_forms and self.is_on_gpu:
             alone = evolve(self, turn=nullcontext())
             numbers = range(self.generator.num_forms)
-            wait([pool.submit(_Task(n, 1), alone) for n in numbers], self._seconds_left())
+            wait([pool.submit(alone.found, n, 1) for n in numbers], self._seconds_left())
 
     def size_of(self, number: int) -> int:
         """Batches of a chunk."""
@@ -118,16 +122,21 @@ class Campaign:
         """What a failing case of the only backend comes down to."""
         return smallest_failure(case, load_backend(self.backends[0]), torch.device(self.device))
 
-    def tallies(self, checks: Iterator[Named]) -> Tallies:
-        """What some checks show of each backend, and of what lies between two, while time lasts."""
-        total = tuple(Tally() for _ in range(2 * len(self.backends) - 1))
-        device = torch.device(self.device)
+    def found(self, number: int, size: int) -> Found:
+        """What a chunk shows, or without a size a part of the corners, while time lasts."""
+        if size:
+            cases = self.generator.cases(number, size)
+            return self.shown((case.to_json(), Check(case)) for case in cases)
+        return self.shown((c.name, c.check) for c in [*corners()][number::CORNER_PARTS])
+
+    def shown(self, checks: Iterator[tuple[str, Callable[[Watched], None]]]) -> Found:
+        """What checks with a name show, while time lasts."""
+        total, device = self.nothing, torch.device(self.device)
         for name, check in checks:
             if time.time() > self.deadline - GRACE_SECONDS:
                 break
             watched = [Watched(each, device, self.turn) for each in _samplers(self.backends)]
-            for tally, findings in zip(total, run_all(check, watched), strict=True):
-                tally.add(name, findings)
+            total = added(total, [each.shown_by(name) for each in run_all(check, watched)])
         return total
 
     @property
@@ -157,22 +166,9 @@ class Campaign:
                 worker.kill()
 
 
-@frozen
-class _Task:
-    """Some batches, whose number is their seed, or without a size a part of the corners."""
-
-    number: int
-    size: int | None = None
-
-    def __call__(self, campaign: Campaign) -> Tallies:
-        return campaign.tallies(self._checks(campaign.generator))
-
-    def _checks(self, generator: Generator) -> Iterator[Named]:
-        if self.size is None:
-            yield from ((c.name, c.check) for c in [*corners()][self.number :: CORNER_PARTS])
-        else:
-            for case in generator.cases(self.number, self.size):
-                yield case.to_json(), Check(case)
+def added(some: Sequence[Findings], more: Sequence[Findings]) -> Found:
+    """Both, place by place."""
+    return tuple(one + other for one, other in zip(some, more, strict=True))
 
 
 @cache

@@ -33,32 +33,27 @@ class Check:
     def _make(self) -> Inputs:
         return make_inputs(self.case)
 
-    def __call__(self, backend: Watched) -> Findings:
+    def __call__(self, backend: Watched) -> None:
         """Draw plainly, draft, verify, and compare everything.
 
         Raises:
             UnavailableError: the backend lacks the case's policy.
         """
-        found = check_sample(self.case, self.inputs.plain_batch(), self.inputs.params, backend)[1]
-        if not _must_be_drawn(self.case):
-            drafted = self.inputs.with_arbitrary_drafts()
-        else:
-            drafted, drawn = self._draft(backend)
-            found += drawn
+        check_sample(self.case, self.inputs.plain_batch(), self.inputs.params, backend)
+        must_be_drawn = _must_be_drawn(self.case)
+        drafted = self._draft(backend) if must_be_drawn else self.inputs.with_arbitrary_drafts()
         self._drafted = self._drafted or drafted
-        return found + check_verify(self._drafted, backend)
+        check_verify(self._drafted, backend)
 
-    def _draft(self, backend: Watched) -> tuple[Inputs, Findings]:
-        findings, columns = Findings(), list[list[int]]()
+    def _draft(self, backend: Watched) -> Inputs:
+        columns = list[list[int]]()
         for place in range(1, max(self.case.num_draft_tokens, default=0) + 1):
             batch = self.inputs.draft_batch(place)
             # The other places differ in nothing that another batch could change.
             case = self.case if place == 1 else Case()
-            token_ids, drawn = check_sample(case, batch, self.inputs.params, backend)
-            columns.append(token_ids.tolist())
-            findings += drawn
+            columns.append(check_sample(case, batch, self.inputs.params, backend).tolist())
         rows = [*zip(*columns, strict=True)] if columns else [()] * len(self.inputs.requests)
-        return self.inputs.with_drafts(rows), findings
+        return self.inputs.with_drafts(rows)
 
 
 def _must_be_drawn(case: Case) -> bool:
@@ -68,20 +63,20 @@ def _must_be_drawn(case: Case) -> bool:
     return case.drafter != "one-hot" and (certain or not case.has("arbitrary drafts"))
 
 
-def check_verify(inputs: Inputs, backend: Watched) -> Findings:
+def check_verify(inputs: Inputs, backend: Watched) -> None:
     """Verify a batch, compare with the oracle, and perhaps verify a variation of it."""
     batch, params = inputs.verify_batch(), SamplingTensors.stack(inputs.params)
     output = backend.verify(batch, params, inputs.case.policy)
     found = judge_verify(batch, params, inputs.case.policy, output)
     if inputs.case.variation != "none" and found.is_well_formed:
         found += Findings(differences=(*differences_in_variation(inputs, output, backend),))
-    return found
+    backend.findings += found
 
 
 def check_sample(
     case: Case, batch: SampleBatch, wanted: Sequence[SamplingParams], backend: Watched
-) -> tuple[Tensor, Findings]:
-    """Draw, compare with the oracle, and perhaps draw again in another order."""
+) -> Tensor:
+    """The tokens that are drawn, compared with the oracle and perhaps with another order's."""
     params = SamplingTensors.stack(wanted)
     output = backend.sample(batch, params)
     found = judge_sample(batch, params, output)
@@ -95,7 +90,8 @@ def check_sample(
                 if want != token
             )
         )
-    return output.token_ids, found
+    backend.findings += found
+    return output.token_ids
 
 
 def _drawn_backwards(

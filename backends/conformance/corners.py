@@ -1,5 +1,6 @@
 """Batches that chance would hardly ever make: extreme random words, extreme logits, no requests."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
@@ -14,7 +15,6 @@ from ...core.sampling_params import LogprobsMode, SamplingParams
 from .calls import Watched
 from .case import Case
 from .check import check_sample, check_verify
-from .findings import Findings
 from .inputs import Inputs
 from .requests import Layout, Models, Request
 
@@ -71,13 +71,15 @@ class Corner:
     """
 
     name: str
-    check: Callable[[Watched], Findings] = field(eq=False)
+    check: Callable[[Watched], None] = field(eq=False)
 
 
 def corners() -> Iterator[Corner]:
     """All of them."""
     yield from _races("a race that only candidate {} can win, by word 2**32 - 1", WORDS_MAX, alone)
     yield from _races("a race that candidate {} cannot win, with word 0", WORDS_0, banned)
+    yield from _races("rare candidate {} wins by word 0", WORDS_0, rare)
+    yield from _races("rare candidate {} loses by word 2**32 - 1", WORDS_MAX, rare)
     yield from _acceptance_tests()
     yield from _extreme_logits()
     yield from _masses_of_one()
@@ -99,6 +101,14 @@ def banned(vocab_size: int, first: int, count: int) -> Tensor:
     return logits
 
 
+def rare(vocab_size: int, first: int, count: int) -> Tensor:
+    """Nearly equal logits, of which some tokens together have a share of 1e-8 and the last none."""
+    logits = torch.arange(float(vocab_size)) % 7 / 100
+    logits[first : first + count] += math.log(1e-8 * (vocab_size - count) / count)
+    logits[-1] = -torch.inf
+    return logits
+
+
 def _races(
     name: str,
     words: Mapping[tuple[Stream, Level], tuple[int, int]],
@@ -111,27 +121,27 @@ def _races(
         yield Corner(title, partial(_draw_from, row, stream, SamplingParams(seed=seed)))
 
 
-def _draw_from(row: Tensor, stream: Stream, params: SamplingParams, backend: Watched) -> Findings:
+def _draw_from(row: Tensor, stream: Stream, params: SamplingParams, backend: Watched) -> None:
     if stream is Stream.RECOVER:
         # Two rows and a draft token whose rejection leaves just the row.
         rows = torch.stack((row, row))
         drafted = int(row.argmin())
         rows[0, drafted] = HARDLY
-        return _verify(Probabilistic(), params, rows, [drafted], backend)
+        _verify(Probabilistic(), params, rows, [drafted], backend)
+        return
     batch = SampleBatch(
         logits=row[None],
         positions=torch.tensor([POSITION]),
         draft_index=None if stream is Stream.TARGET else 1,
     )
-    _, found = check_sample(Case(variation="repeated"), batch, [params], backend)
+    check_sample(Case(variation="repeated"), batch, [params], backend)
     if stream is Stream.TARGET:
-        found += _verify(Strict(), params, row[None], [], backend)
-    return found
+        _verify(Strict(), params, row[None], [], backend)
 
 
 def _verify(
     policy: Policy, params: SamplingParams, rows: Tensor, drafts: list[int], backend: Watched
-) -> Findings:
+) -> None:
     """One request with a one-hot draft."""
     request = Request(
         params=params,
@@ -140,7 +150,7 @@ def _verify(
         draft_token_ids=tuple(drafts),
         position=POSITION,
     )
-    return check_verify(_inputs(policy, rows, request), backend)
+    check_verify(_inputs(policy, rows, request), backend)
 
 
 def _inputs(policy: Policy, rows: Tensor, *requests: Request) -> Inputs:
@@ -152,17 +162,19 @@ def _inputs(policy: Policy, rows: Tensor, *requests: Request) -> Inputs:
 def _acceptance_tests() -> Iterator[Corner]:
     lowest = SamplingParams(seed=SEED_OF_LOWEST_UNIFORM)
     highest = SamplingParams(seed=SEED_OF_HIGHEST_UNIFORM)
-    impossible, certain = banned(5, 2, 1).expand(2, 5), alone(5, 2, 1).expand(2, 5)
+    impossible = banned(5, 2, 1).expand(2, 5)
+    # The second draft token is uncertain, so that uniforms are drawn at all.
+    certain = torch.stack((alone(5, 2, 1), *torch.zeros(2, 5)))
     tests: tuple[tuple[Policy, Policy], ...] = (
         (Probabilistic(), Probabilistic()),
         (Block(), Block()),
-        (Synthetic(rates=(0.0,)), Synthetic(rates=(1.0,))),
+        (Synthetic(rates=(0.0,)), Synthetic(rates=(1.0, 0.5))),
     )
     for never, always in tests:
         name = f"{never.name}: an impossible token and the lowest uniform"
         yield Corner(name, partial(_verify, never, lowest, impossible, [2]))
         name = f"{always.name}: a certain token and the highest uniform"
-        yield Corner(name, partial(_verify, always, highest, certain, [2]))
+        yield Corner(name, partial(_verify, always, highest, certain, [2, 0]))
 
 
 def _extreme_logits() -> Iterator[Corner]:
@@ -216,8 +228,8 @@ def _small_batches() -> Iterator[Corner]:
         yield Corner(name, partial(_verify, policy, SamplingParams(seed=1), one_token, [0, 0]))
 
 
-def _verify_nothing(num_spec_tokens: int, backend: Watched) -> Findings:
+def _verify_nothing(num_spec_tokens: int, backend: Watched) -> None:
     inputs = _inputs(Probabilistic(), torch.zeros(0, 9))
     inputs = evolve(inputs, layout=Layout(spare_drafts=num_spec_tokens))
-    verified = check_verify(inputs, backend)
-    return verified + check_sample(inputs.case, inputs.plain_batch(), [], backend)[1]
+    check_verify(inputs, backend)
+    check_sample(inputs.case, inputs.plain_batch(), [], backend)

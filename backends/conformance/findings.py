@@ -2,10 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
-from attrs import asdict, define, field, fields_dict, frozen
+from attrs import evolve, frozen
 
 MOST_NEAR_TIES = 1e-5
 """The share of decisions that rounding may turn."""
@@ -29,6 +27,7 @@ class Difference:
         margin: the relative distance of what was compared, in float64; infinite if none explains
             the difference.
         excused: whether rounding explains it.
+        shown_by: the case or the corner.
     """
 
     request: int
@@ -38,6 +37,7 @@ class Difference:
     got: str
     margin: float = math.inf
     excused: bool = False
+    shown_by: str = ""
 
     def __str__(self) -> str:
         """One line."""
@@ -50,14 +50,18 @@ class Difference:
 
 @frozen
 class Findings:
-    """What comparing calls with the oracle gave.
+    """What comparing with the oracle gave, of one call or of many batches.
 
     Attributes:
+        num_batches: compared cases and corners.
+        num_unsupported: those whose policy the backend lacks.
         num_requests: compared requests.
         num_decisions: tests of draft tokens and levels of races, on the requests' paths.
         differences: where the two disagree, excused ones included.
     """
 
+    num_batches: int = 0
+    num_unsupported: int = 0
     num_requests: int = 0
     num_decisions: int = 0
     differences: tuple[Difference, ...] = ()
@@ -65,10 +69,17 @@ class Findings:
     def __add__(self, other: "Findings") -> "Findings":
         """Both."""
         return Findings(
+            self.num_batches + other.num_batches,
+            self.num_unsupported + other.num_unsupported,
             self.num_requests + other.num_requests,
             self.num_decisions + other.num_decisions,
             self.differences + other.differences,
         )
+
+    def shown_by(self, name: str) -> "Findings":
+        """The same, with the name of what shows it."""
+        named = tuple(evolve(difference, shown_by=name) for difference in self.differences)
+        return evolve(self, differences=named)
 
     @property
     def is_well_formed(self) -> bool:
@@ -80,58 +91,15 @@ class Findings:
         """The differences that rounding does not explain."""
         return tuple(d for d in self.differences if not d.excused)
 
+    @property
+    def excused(self) -> tuple[Difference, ...]:
+        """The differences that rounding explains."""
+        return tuple(d for d in self.differences if d.excused)
 
-@define
-class Tally:
-    """Counts over many cases.
-
-    Attributes:
-        num_batches: compared cases.
-        num_unsupported: cases whose policy the backend lacks.
-        num_requests, num_decisions: see `Findings`.
-        near_ties: excused differences by decision.
-        excuses: each of them, with the name of what shows it.
-        failures: what is unexplained, with the name of what shows it.
-    """
-
-    num_batches: int = 0
-    num_unsupported: int = 0
-    num_requests: int = 0
-    num_decisions: int = 0
-    near_ties: Counter[str] = field(factory=Counter)
-    excuses: list[tuple[str, Difference]] = field(factory=list)
-    failures: list[tuple[str, Difference]] = field(factory=list)
-
-    def add(self, name: str, findings: Findings | None) -> None:
-        """Count what something of a name shows; None if the backend lacks its policy."""
-        if findings is None:
-            self.num_unsupported += 1
-            return
-        self.num_batches += 1
-        self.num_requests += findings.num_requests
-        self.num_decisions += findings.num_decisions
-        excused = [difference for difference in findings.differences if difference.excused]
-        self.near_ties.update(difference.decision for difference in excused)
-        self.excuses += [(name, difference) for difference in excused]
-        self.failures += [(name, difference) for difference in findings.unexplained]
-
-    def include(self, other: "Tally") -> None:
-        """Add what another one counted."""
-        for name in fields_dict(Tally):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    def to_values(self) -> dict[str, Any]:
-        """What `from_values` reads."""
-        return asdict(self)
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> "Tally":
-        """What `to_values` gave, read from JSON."""
-        differences = {
-            kind: [(name, Difference(**difference)) for name, difference in values[kind]]
-            for kind in ("excuses", "failures")
-        }
-        return cls(**{**values, **differences, "near_ties": Counter(values["near_ties"])})
+    @property
+    def near_ties(self) -> Counter[str]:
+        """Excused differences by decision."""
+        return Counter(difference.decision for difference in self.excused)
 
     @property
     def num_turned(self) -> int:
@@ -147,4 +115,4 @@ class Tally:
     def is_conformant(self) -> bool:
         """Something was compared, nothing is unexplained, and near-ties are rare."""
         rare = self.near_tie_rate <= MOST_NEAR_TIES or self.num_turned <= FREE_NEAR_TIES
-        return rare and not self.failures and self.num_batches > 0
+        return rare and not self.unexplained and self.num_batches > 0

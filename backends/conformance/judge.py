@@ -14,7 +14,7 @@ from ...core.sampling_tensors import SamplingTensors
 from .calls import on_host
 from .findings import LOGPROB_ORDER, Difference, Findings
 from .judge_request import Answer, judge_request
-from .oracle import RequestInputs, RequestOracle, RowLogprobs, split_sample, split_verify
+from .oracle import RequestOracle, RequestView, RowLogprobs, split_sample, split_verify
 
 TOTAL_VARIATION_TOLERANCE = 1e-4
 
@@ -25,7 +25,7 @@ def judge_verify(
     """Compare everything that `Sampler.verify` returned."""
     malformed = _malformed(lambda: check_verify_output(output, batch, params, policy))
     if malformed:
-        return Findings(batch.num_reqs, 0, malformed)
+        return Findings(num_requests=batch.num_reqs, differences=malformed)
     requests = split_verify(*on_host((batch, params)))
     return _judge(requests, policy, params, on_host(output))
 
@@ -34,7 +34,7 @@ def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutp
     """Compare everything that `Sampler.sample` returned."""
     malformed = _malformed(lambda: check_sample_output(output, batch, params))
     if malformed:
-        return Findings(batch.num_reqs, 0, malformed)
+        return Findings(num_requests=batch.num_reqs, differences=malformed)
     drawn = on_host(output)
     # A plain draw is what a strict verification without a draft emits.
     verified = VerifyOutput(
@@ -56,21 +56,23 @@ def _malformed(check: Callable[[], None]) -> tuple[Difference, ...]:
 
 
 def _judge(
-    requests: list[RequestInputs], policy: Policy, params: SamplingTensors, output: VerifyOutput
+    requests: list[RequestView], policy: Policy, params: SamplingTensors, output: VerifyOutput
 ) -> Findings:
     found: list[Difference] = []
     num_decisions = 0
     columns: tuple[Tensor, ...] = (output.token_ids, output.num_accepted, output.status)
     answers = zip(*(column.tolist() for column in columns), strict=True)
     processed = params.logprobs_processed.tolist()
-    for request, (inputs, answer) in enumerate(zip(requests, answers, strict=True)):
-        oracle = RequestOracle(inputs, policy)
+    for request, (given, answer) in enumerate(zip(requests, answers, strict=True)):
+        oracle = RequestOracle(given, policy)
         differences = judge_request(oracle, request, Answer(*answer))
         if all(difference.excused for difference in differences):
             differences += _numbers(oracle, request, output, processed=processed[request])
         found += differences
         num_decisions += oracle.num_decisions
-    return Findings(len(requests), num_decisions, tuple(found))
+    return Findings(
+        num_requests=len(requests), num_decisions=num_decisions, differences=tuple(found)
+    )
 
 
 def _numbers(

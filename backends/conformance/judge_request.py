@@ -85,7 +85,7 @@ def _final_token(oracle: RequestOracle, request: int, answer: Answer) -> Iterato
     if draw is None or got == draw.token_id:
         return
     is_bonus = row == oracle.num_draft_tokens
-    what = oracle.view.inputs.bonus_name if is_bonus else "recovered token"
+    what = oracle.view.bonus_name if is_bonus else "recovered token"
     margin = margin_of(partial(draw.could_be, got))
     yield Difference(
         request=request,

@@ -1,16 +1,14 @@
 """Options and fixtures of the suite in `test_backend`, for `pytest -p`."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 from ...core.ports import Sampler
-from .findings import Tally
+from .findings import Findings
 from .loading import device_for, load_backend
 from .record import table, told
 
-TALLY = pytest.StashKey[Tally]()
+FOUND = pytest.StashKey[list[Findings]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start counting."""
-    config.stash[TALLY] = Tally()
+    config.stash[FOUND] = []
 
 
 def pytest_terminal_summary(
@@ -36,8 +34,8 @@ def pytest_terminal_summary(
 ) -> None:
     """Print what was compared and every excuse."""
     terminalreporter.section("conformance")
-    tally, name = config.stash[TALLY], str(config.getoption("--backend"))
-    terminalreporter.write(table([name], [tally]) + told(tally))
+    found, name = sum(config.stash[FOUND], Findings()), str(config.getoption("--backend"))
+    terminalreporter.write(table([name], [found]) + told(found))
 
 
 @pytest.fixture(scope="session")
@@ -57,8 +55,6 @@ def device(pytestconfig: pytest.Config) -> torch.device:
 
 
 @pytest.fixture
-def tally(pytestconfig: pytest.Config) -> Iterator[Tally]:
-    """What one test found; it is added to what all found."""
-    found = Tally()
-    yield found
-    pytestconfig.stash[TALLY].include(found)
+def found(pytestconfig: pytest.Config) -> list[Findings]:
+    """What all tests found; each adds to it."""
+    return pytestconfig.stash[FOUND]

@@ -9,10 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from ...core.errors import InvalidInputError
-from .findings import MOST_NEAR_TIES, Tally
+from .campaign import Found, added
+from .findings import MOST_NEAR_TIES, Difference, Findings
 
 MOST_FAILURES = 5
 MOST_EXCUSES = 20
@@ -38,16 +39,16 @@ class Record:
     Attributes:
         backends: one name or two.
         device: where they ran.
-        tallies: of one backend; of two, each one's and that of what lies between the two.
-        chunks: the numbers of those that are in the tallies.
+        found: of one backend; of two, each one's and that of what lies between the two.
+        next_chunk: behind all chunks that were run.
         machine: its kind.
         versions: of what decides which batches a chunk has, and what is computed.
     """
 
     backends: tuple[str, ...]
     device: str
-    tallies: tuple[Tally, ...]
-    chunks: tuple[int, ...] = ()
+    found: Found
+    next_chunk: int = 0
     machine: str = field()
     versions: Mapping[str, str] = field(factory=_versions)
 
@@ -57,20 +58,15 @@ class Record:
             return torch.cuda.get_device_name(self.device)
         return f"{platform.machine()}, {os.cpu_count()} CPU cores"
 
-    @classmethod
-    def empty(cls, backends: Sequence[str], device: str) -> "Record":
-        """Nothing yet."""
-        return cls(tuple(backends), device, tuple(Tally() for _ in range(2 * len(backends) - 1)))
-
     @property
     def names(self) -> tuple[str, ...]:
-        """What each tally is of."""
+        """What each of the findings is of."""
         return (*self.backends, *([" and ".join(self.backends)] if len(self.backends) > 1 else []))
 
     @property
-    def compared(self) -> Tally:
-        """The tally that tells how many batches all backends had."""
-        return self.tallies[-1]
+    def compared(self) -> Findings:
+        """Those that tell how many batches all backends had."""
+        return self.found[-1]
 
     @property
     def is_conformant(self) -> bool:
@@ -78,43 +74,24 @@ class Record:
 
         How rare near-ties must be is asked of each backend, and not of the two together.
         """
-        own = self.tallies[: len(self.backends)]
-        some = bool(self.compared.num_batches) and not self.compared.failures
-        return some and all(tally.is_conformant for tally in own)
+        some = bool(self.compared.num_batches) and not self.compared.unexplained
+        return some and all(each.is_conformant for each in self.found[: len(self.backends)])
 
-    def missing(self, first: int, count: int) -> list[int]:
-        """So many chunks from a number on that are not in it yet."""
-        candidates = range(first, first + count + len(self.chunks))
-        return [number for number in candidates if number not in self.chunks][:count]
-
-    def including(self, number: int | None, found: Sequence[Tally]) -> "Record":
+    def including(self, number: int | None, found: Sequence[Findings]) -> "Record":
         """One more chunk, or something without a number."""
-        both = tuple(Tally() for _ in self.tallies)
-        for total, *parts in zip(both, self.tallies, found, strict=True):
-            for part in parts:
-                total.include(part)
-        chunks = self.chunks if number is None else (*sorted((*self.chunks, number)),)
-        return evolve(self, tallies=both, chunks=chunks)
-
-    @property
-    def page(self) -> str:
-        """The record for people."""
-        return f"On {self.machine}:\n\n{table(self.names, self.tallies)}"
+        behind = self.next_chunk if number is None else max(self.next_chunk, number + 1)
+        return evolve(self, found=added(self.found, found), next_chunk=behind)
 
     def write(self, path: Path) -> None:
-        """Write JSON, and beside it the page as .md."""
+        """Write JSON, and beside it a page as .md."""
         values = {
-            "backends": self.backends,
-            "device": self.device,
             "date": datetime.now(UTC).date().isoformat(),
-            "machine": self.machine,
-            "versions": self.versions,
-            "chunks": _as_ranges(self.chunks),
             "is_conformant": self.is_conformant,
-            "tallies": [tally.to_values() for tally in self.tallies],
+            **asdict(self),
         }
         path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        path.with_suffix(".md").write_text(self.page, encoding="utf-8")
+        page = f"On {self.machine}:\n\n{table(self.names, self.found)}"
+        path.with_suffix(".md").write_text(page, encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "Record":
@@ -125,54 +102,43 @@ class Record:
         """
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            return cls(
-                backends=tuple(values["backends"]),
-                device=values["device"],
-                tallies=tuple(map(Tally.from_values, values["tallies"])),
-                chunks=_numbers(values["chunks"]),
-                machine=values["machine"],
-                versions=values["versions"],
-            )
+            found = tuple(map(_findings, values["found"]))
+            names = ("device", "next_chunk", "machine", "versions")
+            return cls(tuple(values["backends"]), found=found, **{n: values[n] for n in names})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInputError(
                 f"{path}: expected the record of a conformance run, got {error!r}"
             ) from error
 
 
-def _as_ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of each run of neighbours."""
-    starts = [n for n in numbers if n - 1 not in numbers]
-    ends = [n for n in numbers if n + 1 not in numbers]
-    return list(zip(starts, ends, strict=True))
+def _findings(values: Mapping[str, object]) -> Findings:
+    differences = tuple(Difference(**each) for each in values["differences"])  # type: ignore[attr-defined]
+    return Findings(**{**values, "differences": differences})  # type: ignore[arg-type]
 
 
-def _numbers(ranges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    return tuple(number for first, last in ranges for number in range(first, last + 1))
-
-
-def table(names: Sequence[str], tallies: Sequence[Tally]) -> str:
-    """Counts and near-ties by decision in Markdown, the tallies side by side."""
-    counts = [dict(_counts(tally)) for tally in tallies]
+def table(names: Sequence[str], found: Sequence[Findings]) -> str:
+    """Counts and near-ties by decision in Markdown, side by side."""
+    counts = [dict(_counts(each)) for each in found]
     kinds = dict.fromkeys(kind for each in counts for kind in each)
     rows = [("", *(f"`{name}`" for name in names)), ["---"] * (1 + len(names))]
     rows += [(kind, *(f"{each.get(kind, 0):,}" for each in counts)) for kind in kinds]
-    rates = (f"{tally.near_tie_rate:.1e} (allowed: {MOST_NEAR_TIES:.0e})" for tally in tallies)
+    rates = (f"{each.near_tie_rate:.1e} (allowed: {MOST_NEAR_TIES:.0e})" for each in found)
     rows += [("near-ties per decision", *rates)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def told(tally: Tally) -> str:
+def told(found: Findings) -> str:
     """Near-ties and unexplained differences one by one, each with what shows it."""
-    chosen = tally.excuses[:MOST_EXCUSES] + tally.failures[:MOST_FAILURES]
-    return "".join(f"{difference}\n    {shown_by}\n" for shown_by, difference in chosen)
+    chosen = found.excused[:MOST_EXCUSES] + found.unexplained[:MOST_FAILURES]
+    return "".join(f"{difference}\n    {difference.shown_by}\n" for difference in chosen)
 
 
-def _counts(tally: Tally) -> Iterator[tuple[str, int]]:
-    yield "batches", tally.num_batches
-    if tally.num_unsupported:
-        yield "unsupported", tally.num_unsupported
-    yield "requests", tally.num_requests
-    yield "decisions", tally.num_decisions
-    yield "near-ties", tally.near_ties.total()
-    yield from sorted(tally.near_ties.items())
-    yield "unexplained", len(tally.failures)
+def _counts(found: Findings) -> Iterator[tuple[str, int]]:
+    yield "batches", found.num_batches
+    if found.num_unsupported:
+        yield "unsupported", found.num_unsupported
+    yield "requests", found.num_requests
+    yield "decisions", found.num_decisions
+    yield "near-ties", found.near_ties.total()
+    yield from sorted(found.near_ties.items())
+    yield "unexplained", len(found.unexplained)

@@ -33,36 +33,30 @@ class Failure:
         return "\n".join([*lines, f"--case '{self.case.to_json()}'"])
 
 
-def run_case(case: Case, sampler: Backend, device: torch.device) -> Findings | None:
-    """What a case shows; a crash is a difference, a policy that the backend lacks gives None."""
+def run_case(case: Case, sampler: Backend, device: torch.device) -> Findings:
+    """What a case shows; a crash is a difference, a policy that the backend lacks is counted."""
     return run_all(Check(case), [Watched(sampler, device)])[0]
 
 
-def run_all(
-    check: Callable[[Watched], Findings], backends: Sequence[Watched]
-) -> list[Findings | None]:
+def run_all(check: Callable[[Watched], None], backends: Sequence[Watched]) -> tuple[Findings, ...]:
     """What a check shows of one backend, or of two and then of what lies between the two."""
-    found = [_guarded(check, backend) for backend in backends]
+    found = tuple(_guarded(check, backend) for backend in backends)
     if len(backends) == 1:
         return found
-    first, second = found
-    if first is None or second is None:
-        return [first, second, None]
+    if any(each.num_unsupported for each in found):
+        return (*found, Findings(num_unsupported=1))
     # The same requests and decisions as the first one's.
-    differences = between((backends[0], backends[1]), (first, second))
-    return [first, second, evolve(first, differences=tuple(differences))]
+    return (*found, evolve(found[0], differences=tuple(between(*backends))))
 
 
-def _guarded(check: Callable[[Watched], Findings], backend: Watched) -> Findings | None:
-    """What a check shows; a crash is a difference, something unavailable gives None."""
+def _guarded(check: Callable[[Watched], None], backend: Watched) -> Findings:
     try:
-        found = check(backend)
+        check(backend)
     except UnavailableError:
-        return None
+        return Findings(num_unsupported=1)
     except Exception as error:  # noqa: BLE001 whatever a backend raises is a finding
-        got = f"{type(error).__name__}: {error}"
-        found = Findings(differences=(Difference(-1, -1, "call", "an output", got),))
-    return found + Findings(differences=tuple(backend.faults))
+        backend.note("call", "an output", f"{type(error).__name__}: {error}")
+    return backend.findings + Findings(num_batches=1)
 
 
 def smallest_failure(case: Case, sampler: Backend, device: torch.device) -> Failure | None:
@@ -78,7 +72,7 @@ def smallest_failure(case: Case, sampler: Backend, device: torch.device) -> Fail
 
 def _failure(case: Case, sampler: Backend, device: torch.device) -> Failure | None:
     found = run_case(case, sampler, device)
-    return Failure(case, found.unexplained) if found is not None and found.unexplained else None
+    return Failure(case, found.unexplained) if found.unexplained else None
 
 
 def simpler_than(case: Case) -> Iterator[Case]:

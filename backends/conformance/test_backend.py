@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from acceptor.backends.conformance import Findings, Generator, Tally, judge_verify
+from acceptor.backends.conformance import Findings, Generator, judge_verify
 from acceptor.backends.conformance.calls import Watched
 from acceptor.backends.conformance.campaign import Campaign
 from acceptor.backends.conformance.case import Case
 from acceptor.backends.conformance.corners import Corner, corners
+from acceptor.backends.conformance.run import run_all
 from acceptor.core import (
     POLICIES,
     InvalidInputError,
@@ -23,41 +24,38 @@ from acceptor.core import (
     SamplingParams,
     SamplingTensors,
     Strict,
-    UnavailableError,
     VerifyBatch,
 )
 
 
 @pytest.mark.parametrize("policy", [*POLICIES])
 def test_random_batches(
-    policy: str, device: torch.device, tally: Tally, pytestconfig: pytest.Config
+    policy: str, device: torch.device, found: list[Findings], pytestconfig: pytest.Config
 ) -> None:
     size, option = pytestconfig.getoption("--batches"), pytestconfig.getoption
     generator = Generator((policy,), option("--max-vocab-size"))
     campaign = Campaign((str(option("--backend")),), str(device), generator, chunk=size)
-    ((_, (found,)),) = campaign.run([option("--chunk")], size, with_corners=False)
-    tally.include(found)
-    if found.failures:
-        case = Case.from_json(found.failures[0][0])
+    found += campaign.found(option("--chunk"), size)
+    if found[-1].unexplained:
+        case = Case.from_json(found[-1].unexplained[0].shown_by)
         pytest.fail(str(campaign.smallest_failure(case)), pytrace=False)
-    if not found.num_batches:
+    if not found[-1].num_batches:
         pytest.skip("the backend lacks this policy")
 
 
 @pytest.mark.parametrize("corner", [*corners()], ids=lambda corner: corner.name)
-def test_corner(corner: Corner, sampler: Sampler, device: torch.device, tally: Tally) -> None:
-    watched = Watched(sampler, device)
-    try:
-        findings = corner.check(watched) + Findings(differences=(*watched.faults,))
-    except UnavailableError as error:
-        pytest.skip(str(error))
-    tally.add(corner.name, findings)
-    assert not findings.unexplained, "\n".join(map(str, findings.unexplained))
+def test_corner(
+    corner: Corner, sampler: Sampler, device: torch.device, found: list[Findings]
+) -> None:
+    found += run_all(corner.check, [Watched(sampler, device)])
+    if found[-1].num_unsupported:
+        pytest.skip("the backend lacks this policy")
+    assert not found[-1].unexplained, "\n".join(map(str, found[-1].unexplained))
 
 
 @pytest.mark.parametrize("far", ["target rows", "draft slots"])
 def test_more_than_2_to_the_31_logits(
-    far: str, sampler: Sampler, device: torch.device, tally: Tally
+    far: str, sampler: Sampler, device: torch.device, found: list[Findings]
 ) -> None:
     """A host gives pages only to what is written, so far rows cost hardly any memory."""
     target = rows_of(4, 2**30 if far == "target rows" else 1000, device)
@@ -72,9 +70,8 @@ def test_more_than_2_to_the_31_logits(
     )
     params = SamplingTensors.stack([SamplingParams(seed=1), SamplingParams(seed=2)], device)
     output = sampler.verify(batch, params, Probabilistic())
-    findings = judge_verify(batch, params, Probabilistic(), output)
-    tally.add(f"far {far}", findings)
-    assert not findings.unexplained, "\n".join(map(str, findings.unexplained))
+    found.append(judge_verify(batch, params, Probabilistic(), output))
+    assert not found[-1].unexplained, "\n".join(map(str, found[-1].unexplained))
 
 
 def rows_of(count: int, stride: int, device: torch.device) -> Tensor:

@@ -95,7 +95,7 @@ def verified(backend: Backend, device: str = "cpu", *, is_variation: bool = Fals
 def test_a_changed_input_is_named(
     change: Callable[[VerifyBatch], object], names: list[str]
 ) -> None:
-    assert [fault.decision for fault in verified(Backend(change)).faults] == names
+    assert [d.decision for d in verified(Backend(change)).findings.differences] == names
 
 
 def test_memory_is_dirty_in_a_variation_which_is_not_kept() -> None:
@@ -124,4 +124,4 @@ def test_tensors_lie_on_a_device_as_they_did_and_outputs_must() -> None:
         new, old = getattr(there, name), getattr(here, name)
         assert (new.device.type, new.stride(), new.dtype) == ("cuda", old.stride(), old.dtype)
         assert torch.equal(new.cpu(), old)
-    assert {fault.decision.split()[0] for fault in watched.faults} == {"device"}
+    assert {d.decision.split()[0] for d in watched.findings.differences} == {"device"}

@@ -5,7 +5,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from acceptor.backends.conformance import Tally, judge_sample, judge_verify
+from acceptor.backends.conformance import Findings, judge_sample, judge_verify
 from acceptor.backends.conformance.oracle import RequestOracle, split_verify
 from acceptor.backends.conformance.record import told
 from acceptor.backends.reference import ReferenceSampler
@@ -129,14 +129,15 @@ def zeros(size: int) -> Tensor:
 def test_every_excuse_is_counted_and_too_many_fail() -> None:
     batch = SampleBatch(logits=logits_of_a_race(3e-6), positions=torch.tensor([POSITION]))
     turned = evolve(ReferenceSampler().sample(batch, PARAMS), token_ids=torch.tensor([1]))
-    tally = Tally()
+    found = Findings()
     for place in range(5):
-        assert tally.is_conformant == (0 < place < 4)
-        tally.add("a near-tie", judge_sample(batch, PARAMS, turned))
-    assert tally.near_ties == {"drawn token, token race": 5}
-    assert tally.failures == []
-    assert [name for name, _ in tally.excuses] == ["a near-tie"] * 5
-    assert told(tally).count("(near-tie)\n    a near-tie\n") == 5
+        assert found.is_conformant == (0 < place < 4)
+        found += Findings(num_batches=1) + judge_sample(batch, PARAMS, turned).shown_by(
+            "a near-tie"
+        )
+    assert found.near_ties == {"drawn token, token race": 5}
+    assert found.unexplained == ()
+    assert told(found).count("(near-tie)\n    a near-tie\n") == 5
 
 
 def test_a_whole_even_law_lies_on_the_edge_of_fly() -> None:

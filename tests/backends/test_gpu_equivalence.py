@@ -1,31 +1,36 @@
-"""All three backends against each other on a GPU, at the sizes of real vocabularies."""
+"""All three backends against each other and the oracle on a GPU, at sizes of real vocabularies."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from attrs import evolve
 
+from acceptor.backends.conformance import Case, run_case
 from acceptor.core import (
     Block,
     Policy,
     Probabilistic,
     SampleBatch,
+    SamplingParams,
     SamplingTensors,
     Strict,
-    TokenCounts,
     VerifyBatch,
 )
+from kit.cuda_batches import refused_batch
 from kit.on_gpu import (
     FUSED,
+    KINDS,
     Verification,
     assert_alike,
+    assert_identical,
     every_fused_backend,
-    every_policy,
     sampler_of,
     verification,
     wishes_of,
@@ -33,99 +38,129 @@ from kit.on_gpu import (
 
 pytestmark = pytest.mark.gpu
 
-
-@every_policy
-def test_three_backends_return_the_same_tokens(policy: Policy) -> None:
-    check_three_backends(policy, 151_936)
-
-
-@pytest.mark.parametrize(
-    "policy", [Strict(), Probabilistic(), Block()], ids=lambda policy: policy.name
+LOSSLESS = (Strict(), Probabilistic(), Block())
+VOCAB_SIZE = 151_936
+FLAT: tuple[dict[str, Any], ...] = (
+    {"temperature": 1.5, "top_p": 0.95},
+    {"temperature": 1.0, "top_p": 0.5},
+    {"temperature": 1.2, "top_k": 20_000, "top_p": 0.9},
+    {"temperature": 2.0, "min_p": 0.001},
 )
-def test_three_backends_return_the_same_tokens_of_rows_that_no_vector_fits(policy: Policy) -> None:
-    check_three_backends(policy, 50_257)
 
 
-def check_three_backends(policy: Policy, vocab_size: int) -> None:
-    step = verification(policy, vocab_size=vocab_size)
-    expected = step.by("reference")
-    outputs = [step.by(backend) for backend in FUSED]
-    for output in outputs:
-        assert_alike(step, output, expected)
-    if not torch.equal(outputs[0].token_ids, outputs[1].token_ids):
-        # Both agree with the reference but for near-ties; these two are seen to differ by one.
-        different = (outputs[0].token_ids != outputs[1].token_ids).any(-1)
-        assert int(different.sum()) <= 1
+def flat_rows(policy: Policy, num_reqs: int, dtype: torch.dtype = torch.bfloat16) -> Verification:
+    """N(0, 1), as of models with random weights, of which much is kept; the draft nearly agrees.
 
-
-@every_fused_backend
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_every_dtype(backend: str, dtype: str) -> None:
-    step = verification(Probabilistic(), dtype=dtype, vocab_size=32_000)
-    assert_alike(step, step.by(backend), step.by("reference"))
-
-
-@every_fused_backend
-def test_bias_and_penalties(backend: str) -> None:
-    plain = verification(Probabilistic(), num_reqs=6, vocab_size=32_000)
-    drafts = plain.batch.draft_token_ids
-    counts = TokenCounts.empty(6, 32_000, "cuda")
-    counts.add(torch.arange(6, device="cuda"), drafts)
-    batch = evolve(plain.batch, token_counts=counts)
-    wishes = tuple(
-        evolve(
-            wish,
-            logit_bias={int(ids[0]): -1.5, 7: 2.0},
-            frequency_penalty=0.5,
-            repetition_penalty=1.2,
-        )
-        for wish, ids in zip(plain.wishes, drafts.tolist(), strict=True)
+    Thresholds lie among thousands of logits.
+    """
+    noise = torch.Generator("cuda").manual_seed(num_reqs)
+    target = torch.randn(num_reqs, 4, VOCAB_SIZE, generator=noise, device="cuda")
+    draft = torch.randn(num_reqs, 3, VOCAB_SIZE, generator=noise, device="cuda")
+    draft = (0.1 * draft + target[:, :3]).to(dtype)
+    likely = draft.float().softmax(-1).flatten(0, 1)
+    batch = VerifyBatch.dense(
+        target_logits=target.to(dtype),
+        draft_token_ids=torch.multinomial(likely, 1, generator=noise).view(num_reqs, 3),
+        positions=torch.arange(num_reqs, device="cuda"),
+        draft_logits=draft,
+        # As other tests' batches have them, so that Triton's kernels are the same.
+        slot_ids=torch.arange(num_reqs, device="cuda"),
     )
-    params = SamplingTensors.stack(wishes, "cuda")
-    step = Verification(batch, wishes, params, plain.policy)
-    expected = step.by("reference")
-    assert not torch.equal(expected.token_ids, plain.by("reference").token_ids)
-    assert_alike(step, step.by(backend), expected)
+    wishes = tuple(SamplingParams(seed=i, **FLAT[i % len(FLAT)]) for i in range(num_reqs))
+    return Verification(batch, wishes, SamplingTensors.stack(wishes, "cuda"), policy)
+
+
+def many(policy: Policy, num_reqs: int, **recipe: Any) -> Verification:
+    """Peaked and flat rows: how they are dealt out depends on how many there are."""
+    some = [refused_batch(seed)[0] for seed in range(-(-num_reqs // 8))]
+    draft_logits = [batch.draft_logits for batch in some if batch.draft_logits is not None]
+    batch = VerifyBatch.dense(
+        target_logits=torch.cat([batch.target_logits.view(8, 4, -1) for batch in some])[
+            :num_reqs
+        ].cuda(),
+        draft_token_ids=torch.cat([batch.draft_token_ids for batch in some])[:num_reqs].cuda(),
+        positions=torch.arange(num_reqs, device="cuda"),
+        draft_logits=torch.cat(draft_logits)[:num_reqs].cuda(),
+        slot_ids=torch.arange(num_reqs, device="cuda"),
+    )
+    wishes = tuple(
+        SamplingParams(seed=i, temperature=(0.8, 1.0, 1.5, 3.0)[i % 4], **recipe)
+        for i in range(num_reqs)
+    )
+    return Verification(batch, wishes, SamplingTensors.stack(wishes, "cuda"), policy)
+
+
+FILTERED: dict[str, Any] = {"top_k": 50, "top_p": 0.9}
+STEPS: dict[str, Callable[[], Verification]] = (
+    {f"mixed, {policy.name}": partial(verification, policy) for policy in KINDS}
+    | {
+        f"no vector fits, {policy.name}": partial(verification, policy, vocab_size=50_257)
+        for policy in LOSSLESS
+    }
+    | {f"{n} flat, {p.name}": partial(flat_rows, p, n) for p in LOSSLESS for n in (4, 40)}
+    # The search for a threshold goes by digits, of which these have twice as many.
+    | {
+        f"{n} flat of all 32 bits": partial(flat_rows, Probabilistic(), n, torch.float32)
+        for n in (4, 40)
+    }
+    | {
+        f"{n} of {[*recipe]}, {policy.name}": partial(many, policy, n, **recipe)
+        for policy in LOSSLESS
+        for n in (64, 300)
+        for recipe in ({}, FILTERED, {"top_p": 0.9})
+    }
+)
 
 
 @every_fused_backend
-@pytest.mark.parametrize("drafter", ["mapped", "narrower", "one-hot"])
-def test_other_draft_vocabularies(backend: str, drafter: str) -> None:
-    step = verification(Probabilistic(), vocab_size=32_000)
-    batch = step.batch
-    assert batch.draft_logits is not None
-    noise = torch.Generator("cuda").manual_seed(3)
-    id_map = torch.randperm(32_000, generator=noise, device="cuda")[:9000]
-    drafts = torch.randint(9000, batch.draft_token_ids.shape, generator=noise, device="cuda")
-    few = batch.draft_logits[..., :9000]
-    changed: VerifyBatch
-    if drafter == "mapped":
-        few = batch.draft_logits[..., id_map].contiguous()
-        changed = evolve(
-            batch, draft_logits=few, draft_to_target=id_map, draft_token_ids=id_map[drafts]
-        )
-    elif drafter == "narrower":
-        changed = evolve(batch, draft_logits=few, draft_token_ids=drafts)
-    else:
-        changed = evolve(batch, draft_logits=None)
-    step = evolve(step, batch=changed)
+@pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
+def test_large_batches_have_the_reference_s_tokens(
+    backend: str, make: Callable[[], Verification]
+) -> None:
+    step = make()
     assert_alike(step, step.by(backend), step.by("reference"))
 
 
+def a_case(**what: Any) -> Case:
+    features = frozenset(("temperature", "top-p", "slots", *what.pop("features", ())))
+    usual = {"vocab_size": 32_000, "num_draft_tokens": (3, 3, 1), "policy": Probabilistic()}
+    dtypes = {"dtype": "bfloat16", "draft_dtype": "bfloat16", "variation": "among strangers"}
+    return Case(**usual | dtypes | {"features": features} | what)
+
+
+CASES: dict[str, Case] = {
+    "float16": a_case(dtype="float16", draft_dtype="float16"),
+    "float32": a_case(dtype="float32", draft_dtype="float32"),
+    "bias and penalties": a_case(features=("bias", "penalties")),
+    "bad rows and ids": a_case(features=("bad target rows", "bad draft rows", "bad ids")),
+    "strides that are not the vocabulary": a_case(features=("strides",), vocab_size=50_257),
+    "no requests": a_case(num_draft_tokens=()),
+    "no drafts": a_case(num_draft_tokens=(0, 0)),
+    "16 drafts": a_case(num_draft_tokens=(16, 5)),
+    **{f"a {drafter} draft": a_case(drafter=drafter) for drafter in ("mapped", "one-hot")},
+    "a narrower draft": a_case(drafter="narrower"),
+    **{
+        f"V = {size}, {policy.name}": a_case(vocab_size=size, policy=policy)
+        for size in (1, 2, 511, 513, 200_065)
+        for policy in (Probabilistic(), Strict())
+    },
+}
+
+
 @every_fused_backend
-def test_bad_rows_and_ids_stop_their_own_request_only(backend: str) -> None:
-    step = verification(Probabilistic(), vocab_size=50_257)
-    expected = step.by(backend)
-    assert step.batch.draft_logits is not None
-    step.batch.target_logits[4 * 2 + 1, 40_000] = torch.nan
-    step.batch.target_logits[4 * 3 + 3, 7] = torch.inf
-    step.batch.draft_logits[5, 0] = -torch.inf
-    step.batch.draft_token_ids[6, 1] = -1
-    step.batch.draft_token_ids[7, 0] = 50_257
-    got = step.by(backend)
-    assert_alike(step, got, step.by("reference"))
-    untouched = [0, 1, 4, 8, 9]
-    assert torch.equal(got.token_ids[untouched], expected.token_ids[untouched])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_cases_of_real_vocabularies_conform(backend: str, case: Case) -> None:
+    found = run_case(case, sampler_of(backend), torch.device("cuda"))
+    assert not found.unexplained, "\n".join(map(str, found.unexplained))
+
+
+@pytest.mark.parametrize("recipe", [FILTERED, {"top_p": 0.9}])
+def test_a_wave_of_filtered_requests_is_the_same_again_and_again(recipe: dict[str, Any]) -> None:
+    """CuPy gives each a CTA, whose warps read ahead of those that judge."""
+    step = many(Probabilistic(), 256, **recipe)
+    expected = step.by("cupy")
+    for _ in range(100):
+        assert torch.equal(step.by("cupy").token_ids, expected.token_ids)
 
 
 SUITE = (
@@ -187,3 +222,34 @@ def test_strict_needs_no_draft_logits() -> None:
     without = evolve(step, batch=evolve(step.batch, draft_logits=None))
     for backend in FUSED:
         assert torch.equal(step.by(backend).token_ids, without.by(backend).token_ids)
+
+
+@every_fused_backend
+def test_more_than_2_to_the_31_logits(backend: str) -> None:
+    num_reqs, num_drafts, vocab_size = 1220, 16, 120_000
+    assert num_reqs * num_drafts * vocab_size > 2**31
+    if torch.cuda.get_device_properties(0).total_memory < 24 * 2**30:
+        pytest.skip("needs a CUDA device with 24 GiB")
+    noise = torch.Generator("cuda").manual_seed(0)
+    shape = (num_reqs, num_drafts + 1, vocab_size)
+    target = torch.randn(shape, device="cuda", generator=noise, dtype=torch.bfloat16).mul_(3)
+    # Each draft row is the target's next one.
+    draft, wishes = target[:, 1:], wishes_of(num_reqs)
+    drafts = torch.randint(vocab_size, (num_reqs, num_drafts), device="cuda", generator=noise)
+    drafts[:, :8] = draft[:, :8].argmax(-1)
+    positions = torch.arange(num_reqs, device="cuda")
+
+    def of(some: slice) -> Verification:
+        batch = VerifyBatch.dense(
+            target_logits=target[some],
+            draft_token_ids=drafts[some],
+            positions=positions[some],
+            draft_logits=draft[some],
+        )
+        params = SamplingTensors.stack(wishes[some], "cuda")
+        return Verification(batch, wishes[some], params, Probabilistic())
+
+    last = slice(num_reqs - 5, num_reqs)
+    alone = of(last).by(backend)
+    assert_identical(alone, of(slice(None)).by(backend), positions[last])
+    assert_alike(of(last), alone, of(last).by("reference"))

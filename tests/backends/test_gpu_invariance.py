@@ -58,46 +58,34 @@ def assert_same_in(backend: str, step: Verification, order: list[int], layout: L
     assert_identical(got, expected, torch.tensor(order, device="cuda"))
 
 
-@every_fused_backend
-@every_policy
-@pytest.mark.parametrize("copies", [1, 4, 24])
-def test_batch_size_order_and_slots_do_not_matter(
-    backend: str, policy: Policy, copies: int
-) -> None:
-    step = verification(policy, num_reqs=NUM_REQS)
+def many_times(copies: int) -> tuple[list[int], Layout]:
+    """All requests in another order and other slots, some more than once."""
     order = [(7 * i + 3) % NUM_REQS for i in range(NUM_REQS * copies)]
-    num_slots = len(order) + 3
-    slots = tuple((11 * i + 5) % num_slots for i in range(len(order)))
+    slots = tuple((11 * i + 5) % (len(order) + 3) for i in range(len(order)))
     assert len({*slots}) == len(slots)
-    assert_same_in(backend, step, order, Layout(slots=slots, spare_slots=3))
+    return order, Layout(slots=slots, spare_slots=3)
+
+
+def spread(gap: int) -> Layout:
+    return Layout(slots=(2, 0, 1), spare_slots=1, spare_drafts=2, spare_rows=3, gap=gap)
+
+
+ELSEWHERE: dict[str, tuple[list[int], Layout]] = {
+    **{f"{n} times, mixed": many_times(n) for n in (1, 4, 24)},
+    **{f"alone, {place}": ([place], Layout(slots=(0,))) for place in range(5)},
+    **{f"gaps of {gap} and spare room": ([4, 2, 9], spread(gap)) for gap in (1, 8)},
+    "first part": ([*range(6)], Layout(slots=(*range(6),))),
+    "second part": ([*range(6, NUM_REQS)], Layout(slots=(*range(4),))),
+}
 
 
 @every_fused_backend
 @every_policy
-def test_a_request_alone_is_the_request_among_others(backend: str, policy: Policy) -> None:
-    step = verification(policy, num_reqs=NUM_REQS)
-    # Each recipe is compiled by itself; others than these find filtered rows' laws as these do.
-    all_recipes = policy in (Strict(), Probabilistic(), Block())
-    for request in range(5 if all_recipes else 2):
-        assert_same_in(backend, step, [request], Layout(slots=(0,)))
-
-
-@every_fused_backend
-@pytest.mark.parametrize("policy", [Probabilistic(), Block()], ids=lambda policy: policy.name)
-@pytest.mark.parametrize("gap", [1, 8])
-def test_strides_and_spare_room_do_not_matter(backend: str, policy: Policy, gap: int) -> None:
-    step = verification(policy, num_reqs=NUM_REQS)
-    order = [4, 2, 9]
-    spare = Layout(slots=(2, 0, 1), spare_slots=1, spare_drafts=2, spare_rows=3, gap=gap)
-    assert_same_in(backend, step, order, spare)
-
-
-@every_fused_backend
-@every_policy
-def test_splitting_a_batch_does_not_matter(backend: str, policy: Policy) -> None:
-    step = verification(policy, num_reqs=NUM_REQS)
-    for half in ([*range(6)], [*range(6, NUM_REQS)]):
-        assert_same_in(backend, step, half, Layout(slots=tuple(range(len(half)))))
+@pytest.mark.parametrize(("order", "layout"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_other_batches_and_layouts_do_not_matter(
+    backend: str, policy: Policy, order: list[int], layout: Layout
+) -> None:
+    assert_same_in(backend, verification(policy, num_reqs=NUM_REQS), order, layout)
 
 
 @every_fused_backend

@@ -44,9 +44,8 @@ class Bug:
         policy: the only policy under which it shows; None if it shows under all.
         features: what random batches need for it to show soon.
         least_vocab_size: the same.
-        shown_by: "batches" or "corners" of the conformance kit, or "proof" alone.
+        shown_by: "batches" of the conformance kit, part of the names of its corners, or "proof".
         check: the check of the proof that must fail; None for bugs that change no law.
-        sampled: the policy whose frequencies a sample shows it in; None if no sample would.
     """
 
     name: str
@@ -58,7 +57,6 @@ class Bug:
     least_vocab_size: int = 1
     shown_by: str = "batches"
     check: str | None = None
-    sampled: Policy | None = None
 
     def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
         """See `Sampler.verify`."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from acceptor.backends.reference import accept, draw, sampler, thresholds
-from acceptor.core import Block, Probabilistic, Stream, race
+from acceptor.core import Block, Stream, race
 from acceptor.core.randomness import Level, exponential, random_words
 from kit.bugs import Bug
 
@@ -100,14 +100,13 @@ def _last_argmax(logits: Tensor) -> Tensor:
     return torch.full_like(logits, -torch.inf).scatter_(1, last, 0.0)
 
 
-RARE = "edge: rare exponentials, V = 151,936"
+RARE = "edge: rare candidate"
 
 BUGS = (
     Bug(
         "recovered token drawn with the draft's noise",
         ((draw, "Stream", _OtherStream(Stream.DRAFT)),),
         check=EXACT_LAW.format("probabilistic"),
-        sampled=Probabilistic(),
     ),
     Bug(
         "recovered token drawn with the acceptance's noise",
@@ -123,13 +122,11 @@ BUGS = (
         ((Block, "draft_stream", Stream.TARGET),),
         shown_by="proof",
         check=EXACT_LAW.format("block"),
-        sampled=Block(),
     ),
     Bug(
         "one acceptance uniform for the whole draft",
         ((draw, "acceptance_uniforms", _one_uniform),),
         check=EXACT_LAW.format("probabilistic"),
-        sampled=Probabilistic(),
     ),
     Bug(
         "noise keyed without the draft index",
@@ -138,7 +135,6 @@ BUGS = (
             (sampler, "draw_draft", _drafted_without_index),
         ),
         check=EXACT_LAW.format("block"),
-        sampled=Block(),
     ),
     Bug("noise keyed by slot", ((draw.Draws, "_keys", _keys_by_slot),), check="edge: slots"),
     Bug("noise belongs to the neighbour", ((draw, "random_words", _next_words),)),
@@ -151,24 +147,24 @@ BUGS = (
     Bug(
         "exponentials from 23 bits",
         ((race, "exponential", _short_tail),),
-        shown_by="proof",
+        shown_by="rare candidate",
         check=RARE,
     ),
     Bug(
         "exponentials whose u rounds to 1",
         ((race, "exponential", _rounding_exponential),),
-        shown_by="corners",
+        shown_by="only candidate",
     ),
     Bug(
         "u ≤ threshold with u from 0",
         ((draw, "acceptance_uniform", _uniform_from_0), (accept, "_verdicts", _at_most)),
-        shown_by="corners",
+        shown_by="lowest uniform",
         check="edge: lowest uniform",
     ),
     Bug(
         "u rounds to 1",
         ((draw, "acceptance_uniform", _uniform_to_1),),
-        shown_by="proof",
+        shown_by="highest uniform",
         check="edge: highest uniform",
     ),
     Bug(

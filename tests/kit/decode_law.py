@@ -25,6 +25,7 @@ from kit.branches import Branch, branches
 from kit.hidden_noise import Counter, HiddenNoise, Interval, replaced_by
 
 Tokens = tuple[int, ...]
+Logits = Callable[[Tokens], Tensor]
 Steps = tuple[tuple[int, int], ...]
 Law = dict[Tokens, float]
 Stage = tuple[int, int, bool]
@@ -48,11 +49,11 @@ class DecodeSetup:
         prompt: for penalties.
     """
 
-    target: Callable[[Tokens], Tensor]
+    target: Logits
     policy: Policy
     num_spec_tokens: int
     params: SamplingParams = field(default=SamplingParams(seed=5))
-    draft: Callable[[Tokens], Tensor] | None = None
+    draft: Logits | None = None
     guess: Callable[[Tokens], Sequence[float]] | None = None
     draft_to_target: Tokens | None = None
     ends_early: Callable[[Tokens], bool] = lambda _: False
@@ -196,7 +197,7 @@ def _verify_batch(setup: DecodeSetup, state: State) -> VerifyBatch:
     )
 
 
-def random_model(vocab_size: int, seed: int, sharpness: float = 1.5) -> Callable[[Tokens], Tensor]:
+def random_model(vocab_size: int, seed: int, sharpness: float = 1.5) -> Logits:
     """A language model: random float32 logits for every context, whenever it is asked for."""
 
     @cache

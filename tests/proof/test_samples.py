@@ -1,27 +1,35 @@
-"""Samples through the real noise follow the law, with a stated power; grouping changes nothing."""
-
-import time
+"""Draws with the real noise follow the law, by chi-square tests that say what they would notice."""
 
 import numpy as np
 import pytest
 import torch
 from attrs import evolve
-from scipy import stats
+from torch import Tensor
 
 from acceptor.backends import load_sampler
-from acceptor.core import Policy, Probabilistic
-from kit.chi_square import ALPHA, POWER, effect_detectable, goodness
-from kit.many_seeds import spread_seeds
-from kit.only_strict import OnlyStrict
-from kit.proof import large
+from acceptor.core import Block, Policy, Probabilistic, SampleBatch, Strict
+from kit.chi_square import ALPHA, POWER, assert_follows, effect_detectable, goodness
 from kit.proof.cases import POLICIES
-from kit.proof.runs import CHAINS, compare, decode, grouped_step, parts, random_chain, step_of
+from kit.proof.grouped import grouped_step
+from kit.proof.large import near_uniform_draws
+from kit.proof.runs import (
+    CHAINS,
+    compare,
+    counts,
+    decode,
+    drafted,
+    params_of,
+    random_chain,
+    spread_seeds,
+    step_of,
+)
 
 CPU = torch.device("cpu")
 SAMPLER = load_sampler("reference")
 by_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 SMALL = random_chain(3, seed=4)
 LIMIT = 1e-6
+NUM_DRAWS = 100_000
 
 
 @by_policy
@@ -36,7 +44,7 @@ def test_grouped_steps_are_the_sampler_s(policy: Policy) -> None:
 
 @by_policy
 def test_a_hundred_thousand_runs(policy: Policy) -> None:
-    tests = compare(SMALL, policy, grouped_step, 100_000, CPU)
+    tests = compare(SMALL, policy, grouped_step, NUM_DRAWS, CPU)
     assert tests is not None
     worst = min(test.p_value for test in tests.values())
     assert (worst > LIMIT) == policy.lossless
@@ -45,43 +53,22 @@ def test_a_hundred_thousand_runs(policy: Policy) -> None:
     assert tests["conditional"].detectable < 0.025
 
 
-@pytest.mark.parametrize("policy", [p for p in POLICIES if p.lossless], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [Strict(), Block()], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("chain", ["other recipe", "mapped"])
 def test_other_drafters_by_the_sampler_alone(policy: Policy, chain: str) -> None:
-    tests = compare(CHAINS[chain], policy, step_of(SAMPLER), 600, CPU)
+    tests = compare(CHAINS[chain], policy, step_of(SAMPLER), 300, CPU)
     assert tests is not None
     assert min(test.p_value for test in tests.values()) > LIMIT
-
-
-def test_a_policy_that_a_backend_lacks_is_not_sampled() -> None:
-    assert compare(SMALL, Probabilistic(), step_of(OnlyStrict()), 5, CPU) is None
-
-
-def test_grouped_draws_are_the_sampler_s() -> None:
-    models, seeds = large.near_uniform_logits(CPU), spread_seeds(8)
-    grouped, single = large.grouped_ways(*models), large.ways_of(SAMPLER)(*models)
-    for name, (drawing, _) in grouped.items():
-        assert torch.equal(drawing(seeds), single[name][0](seeds))
-
-
-def test_a_large_vocabulary() -> None:
-    tests = list(large.near_uniform_draws(large.grouped_ways, CPU, 20_000, 256))
-    assert len(tests) == 9
-    assert min(test.p_value for *_, test in tests) > LIMIT
-    assert min(test.num_cells for *_, test in tests) > 290
-    assert max(test.detectable for *_, test in tests) < 0.09
+    assert tests["first"].detectable < 0.25
 
 
 def test_a_sample_cut_short_is_tested_with_what_was_drawn() -> None:
-    late = time.monotonic()
-    assert list(parts(10, 4, None)) == [(0, 4), (4, 4), (8, 2)]
-    assert list(parts(10, 4, late)) == [(0, 4)]
+    late = 0.0
     tests = compare(SMALL, Probabilistic(), grouped_step, 9_000, CPU, 3_000, late)
     assert tests is not None
     assert tests["joint"].num_draws == 3_000
-    assert tests["joint"].p_value > LIMIT
-    drawn = large.near_uniform_draws(large.grouped_ways, CPU, 400, 100, late)
-    assert [test.num_draws for *_, test in drawn] == [100] * 9
+    drawn = near_uniform_draws(SAMPLER, CPU, 9, 2, late)
+    assert [(test.num_draws, test.p_value > 0) for *_, test in drawn] == [(2, True)] * 9
 
 
 @pytest.mark.gpu
@@ -92,40 +79,68 @@ def test_samples_on_a_gpu(policy: Policy) -> None:
     assert not policy.lossless or min(test.p_value for test in tests.values()) > LIMIT
 
 
+START = SMALL.vocab_size
+P, Q = (logits[START].double().softmax(-1) for logits in (SMALL.target, SMALL.draft))
+
+
+def draw(seeds: Tensor, position: int, place: int | None) -> Tensor:
+    batch = SampleBatch(
+        logits=SMALL.target[START].expand(len(seeds), -1),
+        positions=torch.full_like(seeds, position),
+        draft_index=place,
+    )
+    return SAMPLER.sample(batch, params_of(seeds, SMALL.params)).token_ids
+
+
+def test_draws_of_neighbouring_seeds_positions_and_places_are_independent() -> None:
+    seeds = spread_seeds(NUM_DRAWS)
+    wheres = [(5, None), (6, None), (5, 1), (5, 2)]
+    columns = [draw(seeds, position, place) for position, place in wheres]
+    neighbours = draw(torch.arange(2 * NUM_DRAWS), 0, None)
+    pairs = [(neighbours[::2], neighbours[1::2])]
+    pairs += [(first, second) for place, first in enumerate(columns) for second in columns[:place]]
+    for pair in pairs:
+        assert_follows(counts(3, *pair), torch.outer(P, P).flatten(), detects=0.016)
+
+
+def test_policies_accept_as_often_as_they_should() -> None:
+    seeds = spread_seeds(NUM_DRAWS)
+    first = (seeds, torch.zeros_like(seeds), torch.full_like(seeds, START))
+    probabilistic, block = (
+        grouped_step(SMALL, policy, *first)[1] for policy in (Probabilistic(), Block())
+    )
+    shared = float(torch.minimum(P, Q).sum())
+    survived = int((probabilistic > 0).sum())
+    assert_follows([survived, NUM_DRAWS - survived], [shared, 1 - shared], detects=0.014)
+    assert int(block.sum()) > int(probabilistic.sum())
+
+
+def test_shared_noise_makes_strict_accept_more() -> None:
+    seeds = spread_seeds(NUM_DRAWS)
+    first = (seeds, torch.zeros_like(seeds), torch.full_like(seeds, START))
+    one, own = evolve(SMALL, num_spec_tokens=1), draw(seeds, 0, None)
+    equal = [
+        int((drafted(SAMPLER, one, policy, *first)[:, 1] == own).sum())
+        for policy in (Strict(), Strict(coupled=True))
+    ]
+    chance, shared = float((P * Q).sum()), float(torch.minimum(P, Q).sum())
+    assert_follows([equal[0], NUM_DRAWS - equal[0]], [chance, 1 - chance], detects=0.014)
+    # At least (1 - TV) / (1 + TV), at most 1 - TV.
+    assert shared / (2 - shared) < equal[1] / NUM_DRAWS <= shared + 0.01
+
+
 def test_the_stated_power_is_the_real_power() -> None:
     """Draws from a law that is off by just the detectable effect are noticed."""
     law = np.full(8, 1 / 8)
     num_draws = 20_000
     shift = effect_detectable(7, num_draws) / 8
     off = law + shift * np.array([1, -1] * 4)
-    generator = np.random.default_rng(1)
-    drawn = generator.multinomial(num_draws, off, size=400)
+    drawn = np.random.default_rng(1).multinomial(num_draws, off, size=300)
     noticed = np.mean([goodness(counts, law).p_chi_square < ALPHA for counts in drawn])
     assert noticed == pytest.approx(POWER, abs=0.02)
 
 
-def test_p_values_of_the_right_law_are_uniform() -> None:
-    law = np.array([0.5, 0.2, 0.15, 0.1, 0.05])
-    drawn = np.random.default_rng(2).multinomial(5_000, law, size=400)
-    for kind in ("p_chi_square", "p_g"):
-        p_values = [getattr(goodness(counts, law), kind) for counts in drawn]
-        assert stats.kstest(p_values, "uniform").pvalue > 1e-3
-
-
-def test_what_cannot_happen_must_not_happen() -> None:
-    assert goodness([5, 95, 0], [0.5, 0.5, 0.0]).p_value < 1e-6
+def test_what_cannot_happen_must_not_happen_and_thin_cells_are_merged() -> None:
     assert goodness([500, 499, 1], [0.5, 0.5, 0.0]).p_value == 0.0
-
-
-def test_thin_cells_are_merged_and_lose_no_draw() -> None:
     tested = goodness(np.ones(200), np.ones(200))
     assert (tested.num_draws, tested.num_cells, tested.freedom) == (200, 20, 19)
-
-
-def test_the_law_of_a_chain_is_the_law_of_plain_sampling() -> None:
-    """Sampled without drafts, so that only the tables are tested."""
-    chain = evolve(SMALL, num_spec_tokens=1)
-    runs = decode(chain, Probabilistic(), spread_seeds(300), step_of(SAMPLER))
-    assert runs.token_ids.min() >= 0
-    assert float(chain.law["joint"].sum()) == pytest.approx(1.0)
-    assert chain.law["joint"].view(3, 3, 3).sum((1, 2)) == pytest.approx(chain.law["first"])

@@ -7,61 +7,18 @@ from typing import Any
 import attrs
 import numpy as np
 import torch
-from attrs import frozen
 from torch import Tensor
 
 from ....core.batch import SampleBatch, VerifyBatch
 from ....core.output import Status
 from ....core.sampling_params import Recipe
 from ....core.sampling_tensors import RecipeTensors, SamplingTensors
-from .filters import Flags
 from .law import Adjustments, Integers
-from .noise import TARGET, Floats
-
-NO_DRAFT = np.zeros(0, dtype=np.int64)
-
-
-@frozen(eq=False, kw_only=True)
-class RequestInputs:
-    """One request's share of a batch. A plain draw is a verification without a draft.
-
-    Attributes:
-        target_logits: [K + 1, V], raw.
-        target_ids: [V], what the entries of a row stand for; None for their places.
-        vocab_size: how many ids those belong to.
-        draft_token_ids: [K] as they came, bad ones too.
-        draft_logits: [K, draft V], raw; None if the draft is one-hot.
-        draft_to_target: [draft V], the target id of each draft id.
-        first_position, first_index: position and draft index of the first row's noise.
-        stream: of the noise of tokens that are drawn from a row.
-        seed: 64 bits.
-        recipe, draft_recipe: from logits to p and q.
-        adjustments: bias and penalties.
-        in_prompt, output_counts: [V], what penalties count.
-        invalid: the status of a row that cannot be used.
-        bonus_name: what the token behind an accepted draft is called.
-    """
-
-    target_logits: Floats
-    vocab_size: int
-    first_position: int
-    seed: int
-    recipe: Recipe
-    draft_recipe: Recipe
-    adjustments: Adjustments
-    in_prompt: Flags
-    output_counts: Integers
-    target_ids: Integers | None = None
-    draft_token_ids: Integers = NO_DRAFT
-    draft_logits: Floats | None = None
-    draft_to_target: Integers = NO_DRAFT
-    first_index: int = 1
-    stream: int = TARGET
-    invalid: Status = Status.TARGET_LOGITS_INVALID
-    bonus_name: str = "bonus token"
+from .noise import Floats
+from .view import RequestView
 
 
-def split_verify(batch: VerifyBatch, params: SamplingTensors) -> list[RequestInputs]:
+def split_verify(batch: VerifyBatch, params: SamplingTensors) -> list[RequestView]:
     """The requests of a batch, in its order."""
     logits, drafted = _floats(batch.target_logits), _integers(batch.draft_token_ids)
     draft = None if batch.draft_logits is None else _floats(batch.draft_logits)
@@ -71,7 +28,7 @@ def split_verify(batch: VerifyBatch, params: SamplingTensors) -> list[RequestInp
     for request, ((start, end), slot) in enumerate(zip(starts, _slots(batch), strict=True)):
         count = end - start - 1
         requests.append(
-            RequestInputs(
+            RequestView(
                 target_logits=logits[start:end],
                 vocab_size=batch.vocab_size,
                 draft_token_ids=drafted[request, :count],
@@ -83,11 +40,11 @@ def split_verify(batch: VerifyBatch, params: SamplingTensors) -> list[RequestInp
     return requests
 
 
-def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[RequestInputs]:
+def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[RequestView]:
     """The rows of a batch, in its order."""
     logits = _floats(batch.logits)
     requests = [
-        RequestInputs(
+        RequestView(
             target_logits=logits[request : request + 1],
             vocab_size=batch.target_vocab_size or logits.shape[1],
             bonus_name="drawn token",
@@ -100,14 +57,14 @@ def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[RequestInp
     return [_as_draft(each, batch, batch.draft_index) for each in requests]
 
 
-def _as_draft(inputs: RequestInputs, batch: SampleBatch, index: int) -> RequestInputs:
+def _as_draft(view: RequestView, batch: SampleBatch, index: int) -> RequestView:
     """The draft has its own recipe and ids, and neither bias nor penalties."""
     return attrs.evolve(
-        inputs,
+        view,
         target_ids=_id_map(batch.draft_to_target, batch.logits.shape[1]),
         first_index=index,
         stream=int(batch.stream),
-        recipe=inputs.draft_recipe,
+        recipe=view.draft_recipe,
         adjustments=Adjustments(),
         invalid=Status.DRAFT_LOGITS_INVALID,
     )

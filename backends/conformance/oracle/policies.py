@@ -117,7 +117,7 @@ def _matches(view: RequestView, _: Policy, row: int) -> Verdict:
 
 def _forgiven(view: RequestView, policy: Fly, row: int) -> Verdict:
     """Whether the target is undecided at the row and the window after it matches."""
-    law, edge = view.target_laws[row], policy.min_entropy * math.log(view.inputs.vocab_size)
+    law, edge = view.target_laws[row], policy.min_entropy * math.log(view.vocab_size)
     nats = entropy(law)
 
     def possible(tolerance: float) -> Possible:
@@ -173,9 +173,9 @@ def _all_or_none(view: RequestView, policy: Fly, row: int) -> Accepted:
 
     def doubted(tolerance: float) -> Flags:
         possible = forgiven.possible(tolerance)
-        return np.full(view.inputs.vocab_size, possible.accept and possible.reject)
+        return np.full(view.vocab_size, possible.accept and possible.reject)
 
-    return Accepted(np.full(view.inputs.vocab_size, forgiven.accepted), doubted)
+    return Accepted(np.full(view.vocab_size, forgiven.accepted), doubted)
 
 
 def _plain_residual(view: RequestView, row: int) -> Law:

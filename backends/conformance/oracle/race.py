@@ -1,8 +1,8 @@
-"""Values that are computed for a row when they are first asked for, and never twice."""
+"""A draw of the contract, and values that are computed for a row when they are first asked for."""
 
 from collections.abc import Callable
-from functools import cached_property
-from typing import Generic, TypeVar
+from functools import cached_property, partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from attrs import define, field, frozen
@@ -25,6 +25,16 @@ class PerRow(Generic[Value]):
         if row not in self._known:
             self._known[row] = self.compute(row)
         return self._known[row]
+
+
+def per_row(compute: Callable[[Any, int], Value]) -> "cached_property[PerRow[Value]]":
+    """Make an attribute that is indexed by rows of a method that computes one."""
+
+    def rows(owner: Any) -> PerRow[Value]:
+        return PerRow(partial(compute, owner))
+
+    rows.__doc__ = compute.__doc__
+    return cached_property(rows)
 
 
 BLOCK_SIZE = 512
@@ -90,11 +100,8 @@ class Draw:
         first = block * BLOCK_SIZE
         return log_weights[first : first + BLOCK_SIZE] - self._log_token_noise[block]
 
-    @cached_property
-    def _log_token_noise(self) -> PerRow[Floats]:
-        return PerRow(self._token_noise_of)
-
-    def _token_noise_of(self, block: int) -> Floats:
+    @per_row
+    def _log_token_noise(self, block: int) -> Floats:
         first = block * BLOCK_SIZE
         count = min(BLOCK_SIZE, len(self.law.log_p) - first)
         return np.log(self.noise.exponentials(*self.key, TOKEN_LEVEL, first, count))

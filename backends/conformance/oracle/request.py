@@ -3,16 +3,15 @@
 from functools import cached_property
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from ....core.output import Status
 from ....core.policies import Policy, Strict
-from .inputs import RequestInputs
 from .law import TOLERANCE
 from .logprobs import RowLogprobs
 from .noise import RECOVER
 from .policies import Accepted, PolicyRule, rule_of
-from .race import Draw, PerRow
+from .race import Draw, per_row
 from .verdict import Verdict
 from .view import RequestView
 
@@ -22,17 +21,17 @@ class RequestOracle:
     """What the contract says about one request.
 
     Attributes:
-        inputs: what the models said.
+        given: what the models said.
         asked: the policy of the batch; at temperature 0 most are strict.
     """
 
-    inputs: RequestInputs = field(eq=False)
+    given: RequestView = field(eq=False)
     asked: Policy
 
     @cached_property
     def policy(self) -> Policy:
         """The policy that decides."""
-        greedy = self.inputs.recipe.temperature == 0
+        greedy = self.given.recipe.temperature == 0
         return Strict() if greedy and not rule_of(self.asked).stays_when_greedy else self.asked
 
     @property
@@ -42,18 +41,18 @@ class RequestOracle:
 
     @cached_property
     def view(self) -> RequestView:
-        """The part that can be verified."""
-        return RequestView(self.inputs, self.rule.uses_draft_law)
+        """What the policy looks at."""
+        return self.given if self.rule.uses_draft_law else evolve(self.given, draft_logits=None)
 
     @property
     def num_draft_tokens(self) -> int:
         """How many draft tokens can be verified."""
         return len(self.view.drafts)
 
-    @cached_property
-    def verdicts(self) -> PerRow[Verdict]:
+    @per_row
+    def verdicts(self, row: int) -> Verdict:
         """Each draft token's own test."""
-        return PerRow(lambda row: self.rule.verdict(self.view, self.policy, row))
+        return self.rule.verdict(self.view, self.policy, row)
 
     @cached_property
     def num_accepted(self) -> int:
@@ -64,12 +63,9 @@ class RequestOracle:
         failures = (row for row in rows if not self.verdicts[row].accepted)
         return next(failures, self.num_draft_tokens)
 
-    @cached_property
-    def finals(self) -> PerRow[Draw | None]:
+    @per_row
+    def finals(self, num_accepted: int) -> Draw | None:
         """The recovered or bonus token, by the number of accepted ones; None if stopped."""
-        return PerRow(self._final)
-
-    def _final(self, num_accepted: int) -> Draw | None:
         if num_accepted == self.num_draft_tokens:
             return self.view.samples[num_accepted] if self.view.stop is Status.OK else None
         if self.rule.residual is None:
@@ -92,8 +88,8 @@ class RequestOracle:
 
     def row_logprobs(self, row: int, *, processed: bool) -> RowLogprobs:
         """Logprobs of the row that decides a place."""
-        raw, adjusted = self.inputs.target_logits[row], self.view.target_rows[row]
-        return RowLogprobs.of(raw, adjusted, self.inputs.recipe, processed=processed)
+        raw, adjusted = self.given.target_logits[row], self.view.target_rows[row]
+        return RowLogprobs.of(raw, adjusted, self.given.recipe, processed=processed)
 
     def total_variation(self, row: int) -> float:
         """What a lossy policy caused: between p and the law q a + p (1 - sum(q a))."""

@@ -3,33 +3,63 @@
 from functools import cached_property
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 
 from ....core.output import Status
-from .inputs import RequestInputs
-from .law import Law, adjust, is_usable, law_of, one_hot, place
-from .noise import Floats, Noise
-from .race import Draw, PerRow
+from ....core.sampling_params import Recipe
+from .filters import Flags
+from .law import Adjustments, Integers, Law, adjust, is_usable, law_of, one_hot, place
+from .noise import TARGET, Floats, Noise
+from .race import Draw, per_row
+
+NO_DRAFT = np.zeros(0, dtype=np.int64)
 
 
-@frozen
+@frozen(eq=False, kw_only=True)
 class RequestView:
-    """What can be verified of one request.
+    """One request's share of a batch. A plain draw is a verification without a draft.
 
     Attributes:
-        inputs: what the models said.
-        uses_draft_law: whether the policy looks at the draft's logits at all.
+        target_logits: [K + 1, V], raw.
+        target_ids: [V], what the entries of a row stand for; None for their places.
+        vocab_size: how many ids those belong to.
+        draft_token_ids: [K] as they came, bad ones too.
+        draft_logits: [K, draft V], raw; None if the draft is one-hot or nobody looks at them.
+        draft_to_target: [draft V], the target id of each draft id.
+        first_position, first_index: position and draft index of the first row's noise.
+        stream: of the noise of tokens that are drawn from a row.
+        seed: 64 bits.
+        recipe, draft_recipe: from logits to p and q.
+        adjustments: bias and penalties.
+        in_prompt, output_counts: [V], what penalties count.
+        invalid: the status of a row that cannot be used.
+        bonus_name: what the token behind an accepted draft is called.
     """
 
-    inputs: RequestInputs = field(eq=False)
-    uses_draft_law: bool
+    target_logits: Floats
+    vocab_size: int
+    first_position: int
+    seed: int
+    recipe: Recipe
+    draft_recipe: Recipe
+    adjustments: Adjustments
+    in_prompt: Flags
+    output_counts: Integers
+    target_ids: Integers | None = None
+    draft_token_ids: Integers = NO_DRAFT
+    draft_logits: Floats | None = None
+    draft_to_target: Integers = NO_DRAFT
+    first_index: int = 1
+    stream: int = TARGET
+    invalid: Status = Status.TARGET_LOGITS_INVALID
+    bonus_name: str = "bonus token"
 
     @cached_property
     def named_drafts(self) -> list[int]:
         """The draft up to its first id that is no token."""
         named: list[int] = []
-        for token_id in self.inputs.draft_token_ids.tolist():
-            if not 0 <= token_id < self.inputs.vocab_size:
+        for token_id in self.draft_token_ids.tolist():
+            if not 0 <= token_id < self.vocab_size:
                 break
             named.append(token_id)
         return named
@@ -45,7 +75,7 @@ class RequestView:
     @property
     def id_status(self) -> Status:
         """What is wrong with the draft's ids."""
-        rest = self.inputs.draft_token_ids[len(self.named_drafts) :].tolist()
+        rest = self.draft_token_ids[len(self.named_drafts) :].tolist()
         return Status.DRAFT_TOKEN_INVALID if rest and rest[0] != -1 else Status.OK
 
     @cached_property
@@ -53,71 +83,52 @@ class RequestView:
         """Why nothing can be drawn behind the draft; OK if it can."""
         row = len(self.drafts)
         if not is_usable(self.target_rows[row]):
-            return self.inputs.invalid
+            return self.invalid
         return Status.OK if row == len(self.named_drafts) else Status.DRAFT_LOGITS_INVALID
 
     def _is_row_usable(self, row: int) -> bool:
         draft = self._draft_row(row)
         return is_usable(self.target_rows[row]) and (draft is None or is_usable(draft))
 
-    @cached_property
-    def target_rows(self) -> PerRow[Floats]:
+    @per_row
+    def target_rows(self, row: int) -> Floats:
         """Logits after bias and penalties, which count the drafts before the row."""
-        return PerRow(self._adjusted)
+        counts = self.output_counts.copy()
+        np.add.at(counts, self.named_drafts[:row], 1)
+        return adjust(self.target_logits[row], self.adjustments, self.in_prompt, counts)
 
-    @cached_property
-    def target_laws(self) -> PerRow[Law]:
+    @per_row
+    def target_laws(self, row: int) -> Law:
         """p at each row."""
-        return PerRow(self._target_law)
+        law = law_of(self.target_rows[row], self.recipe)
+        return law if self.target_ids is None else place(law, self.target_ids, self.vocab_size)
 
-    @cached_property
-    def draft_laws(self) -> PerRow[Law]:
+    @per_row
+    def draft_laws(self, row: int) -> Law:
         """q at each row, in target ids."""
-        return PerRow(self._draft_law)
+        logits = self._draft_row(row)
+        if logits is None:
+            return one_hot(self.named_drafts[row], self.vocab_size)
+        return place(law_of(logits, self.draft_recipe), self.draft_to_target, self.vocab_size)
 
-    @cached_property
-    def samples(self) -> PerRow[Draw]:
+    @per_row
+    def samples(self, row: int) -> Draw:
         """The target's own sample at each row."""
-        return PerRow(lambda row: self.draw(self.target_laws[row], self.inputs.stream, row))
+        return self.draw(self.target_laws[row], self.stream, row)
 
     @cached_property
     def uniforms(self) -> Floats:
         """What the drafts are tested with."""
-        return self.noise.uniforms(self.inputs.first_position, len(self.drafts))
-
-    @property
-    def noise(self) -> Noise:
-        """The request's random numbers."""
-        return Noise(self.inputs.seed)
+        return Noise(self.seed).uniforms(self.first_position, len(self.drafts))
 
     def draw(self, law: Law, stream: int, row: int) -> Draw:
         """One token for a row."""
-        inputs = self.inputs
-        key = (stream, inputs.first_position + row, inputs.first_index + row)
-        return Draw(law, self.noise, key)
-
-    def _adjusted(self, row: int) -> Floats:
-        inputs = self.inputs
-        counts = inputs.output_counts.copy()
-        np.add.at(counts, self.named_drafts[:row], 1)
-        return adjust(inputs.target_logits[row], inputs.adjustments, inputs.in_prompt, counts)
-
-    def _target_law(self, row: int) -> Law:
-        law, ids = law_of(self.target_rows[row], self.inputs.recipe), self.inputs.target_ids
-        return law if ids is None else place(law, ids, self.inputs.vocab_size)
-
-    def _draft_law(self, row: int) -> Law:
-        inputs, logits = self.inputs, self._draft_row(row)
-        if logits is None:
-            return one_hot(self.named_drafts[row], inputs.vocab_size)
-        law = law_of(logits, inputs.draft_recipe)
-        return place(law, inputs.draft_to_target, inputs.vocab_size)
+        key = (stream, self.first_position + row, self.first_index + row)
+        return Draw(law, Noise(self.seed), key)
 
     def _draft_row(self, row: int) -> Floats | None:
         # A greedy draft is one-hot at what it drafted: its logits are not looked at.
-        one_hot_draft = self.inputs.draft_logits is None or self.inputs.draft_recipe.is_greedy
-        if one_hot_draft or not self.uses_draft_law:
+        if self.draft_logits is None or self.draft_recipe.is_greedy:
             return None
-        assert self.inputs.draft_logits is not None
-        logits: Floats = self.inputs.draft_logits[row]
+        logits: Floats = self.draft_logits[row]
         return logits

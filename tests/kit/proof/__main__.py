@@ -1,72 +1,146 @@
 """The command behind `make prove`; see `--help`. It exits with 1 if a claim fails.
 
-Enumeration, planted bugs and the bundled pair concern the reference on a CPU; any other backend or
-device repeats what is sampled. What was found until then stays if a run is stopped.
+Enumeration and planted bugs concern the reference on a CPU; any other backend or device repeats
+what is sampled. What was found until then stays if a run is stopped.
 """
 
 import argparse
+import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from attrs import evolve
+from attrs import asdict, frozen
 
 from acceptor.backends.conformance import load_backend
-from kit.proof import record, tables
-from kit.proof.record import Sampled
+from acceptor.backends.conformance.calls import Backend
+from kit.proof import record
+from kit.proof.cases import LOSSY, PAIRS, POLICIES
+from kit.proof.checks import CAUGHT, EDGES, evidence_of, wrong_in
+from kit.proof.exact import law_error
+from kit.proof.grouped import grouped_step
+from kit.proof.large import near_uniform_draws
+from kit.proof.record import Row
+from kit.proof.reported import loss_of
+from kit.proof.runs import CHAINS, PLAIN, compare, step_of
 
 DATA = Path(__file__).parents[3] / "docs" / "data"
+ON_A_CPU = {"runs": 200_000, "runs_elsewhere": 1_500, "draws": 2_000}
+ON_A_GPU = {"runs": 10_000_000, "runs_elsewhere": 500_000, "draws": 10_000_000}
+
+
+@frozen
+class Proof:
+    """Where and how much is proven.
+
+    Attributes:
+        name: the backend's.
+        backend: draws and verifies; the reference decides what is alike together where it can.
+        device: where.
+        runs: decode runs of every policy with the plain chain.
+        runs_elsewhere: of lossless ones with the other chains.
+        draws: draws from the large vocabulary, on each way.
+        deadline: by the monotonic clock; what is left then ends with its first part.
+    """
+
+    name: str
+    backend: Backend
+    device: torch.device
+    runs: int
+    runs_elsewhere: int
+    draws: int
+    deadline: float | None = None
+
+    @property
+    def parts(self) -> dict[str, Callable[[], Iterator[Row]]]:
+        """What is proven, by name."""
+        parts = {"edges": self._edges, "large": self._large, "samples": self._samples}
+        if self._is_reference:
+            parts |= {"exact": _exact, "losses": _losses, "mutants": _mutants}
+        return parts
+
+    @property
+    def _is_reference(self) -> bool:
+        return self.name == "reference" and self.device.type == "cpu"
+
+    def about(self, part: str) -> Row:
+        """What its rows have in common."""
+        on_gpu = self.device.type == "cuda"
+        machine = torch.cuda.get_device_name(self.device) if on_gpu else platform.machine()
+        where = {"backend": self.name, "device": f"{self.device.type}, {machine}"}
+        return {"part": part, **where, "date": datetime.now(UTC).date().isoformat()}
+
+    def _samples(self) -> Iterator[Row]:
+        chunk = 1 << 16 if self.device.type == "cpu" else 1 << 18
+        for name, chain in CHAINS.items():
+            is_plain = chain is PLAIN
+            step = grouped_step if self._is_reference and is_plain else step_of(self.backend)
+            runs = self.runs if is_plain else self.runs_elsewhere
+            for policy in POLICIES:
+                if not is_plain and not policy.lossless:
+                    continue
+                tests = compare(chain, policy, step, runs, self.device, chunk, self.deadline)
+                if tests is not None:
+                    about = {"policy": policy.name, "chain": name, "lossless": policy.lossless}
+                    yield about | {"tests": {view: asdict(test) for view, test in tests.items()}}
+
+    def _large(self) -> Iterator[Row]:
+        chunk = 64 if self.device.type == "cpu" else 1 << 15
+        limits = (self.device, self.draws, chunk, self.deadline)
+        for way, bins, test in near_uniform_draws(self.backend, *limits):
+            yield {"way": way, "bins": bins, **asdict(test)}
+
+    def _edges(self) -> Iterator[Row]:
+        for edge in EDGES:
+            yield {"edge": edge, "wrong": wrong_in(edge, self.backend, self.device)}
+
+
+def _exact() -> Iterator[Row]:
+    for pair in PAIRS:
+        about = {"policy": pair.policy.name, "drafter": pair.drafter}
+        error = law_error(pair.setup, pair.num_tokens)
+        yield about | {"lossless": pair.policy.lossless, **asdict(error)}
+
+
+def _losses() -> Iterator[Row]:
+    for pair in LOSSY:
+        yield {"policy": pair.policy.name, "drafter": pair.drafter, **asdict(loss_of(pair.setup))}
+
+
+def _mutants() -> Iterator[Row]:
+    for bug in CAUGHT:
+        yield {"mutant": bug.name, "check": bug.check, **asdict(evidence_of(bug))}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prove, print, write; 0 if all claims hold."""
     wanted = _parser().parse_args(arguments)
     torch.set_num_threads(1)
-    device, content = torch.device(wanted.device), True
+    device, all_hold = torch.device(wanted.device), True
     deadline = None if wanted.seconds is None else time.monotonic() + wanted.seconds
+    size = ON_A_CPU if device.type == "cpu" else ON_A_GPU
+    if wanted.runs:
+        fewer = min(wanted.runs, size["runs_elsewhere"])
+        size = size | {"runs": wanted.runs, "runs_elsewhere": fewer}
+    size = size | {"draws": wanted.draws or size["draws"]}
     for name in () if wanted.pages else wanted.backend or ["reference"]:
-        size = record.ON_A_CPU if device.type == "cpu" else record.ON_A_GPU
-        size = evolve(
-            size,
-            runs=wanted.runs or size.runs,
-            runs_elsewhere=min(wanted.runs or size.runs_elsewhere, size.runs_elsewhere),
-            draws=wanted.draws or size.draws,
-        )
-        sampled = Sampled(name, load_backend(name), device, size, deadline)
-        found = _prove(sampled, wanted.part, wanted.json)
-        for claim in record.claims(found):
-            sys.stdout.write(f"{name} on {device}: {claim}\n")
-            content &= claim.holds
-    everything = record.read(wanted.json)
-    if "exact" in everything:
-        wanted.json.with_suffix(".md").write_text(tables.markdown(everything), encoding="utf-8")
-    return 0 if content else 1
-
-
-def _prove(sampled: Sampled, chosen: Sequence[str], path: Path) -> record.Record:
-    work: dict[str, Callable[[], Iterable[record.Row]]] = {
-        "edges": sampled.edge_rows,
-        "large": sampled.large_rows,
-        "samples": sampled.rows,
-    }
-    if sampled.is_whole:
-        work |= {
-            "exact": record.exact_rows,
-            "losses": record.loss_rows,
-            "mutants": record.mutant_rows,
-            "lengths": record.length_rows,
-        }
-    known = record.known(path, sampled.name, sampled.device) if chosen else {}
-    found: record.Record = {part: [] for part in work} | known | record.about(sampled)
-    for part in chosen or work:
-        found[part] = []
-        for row in work[part]():
-            found[part].append(row)
-            record.keep(path, found, sampled)
-        sys.stdout.write(f"{sampled.name}: {part}, {len(found[part])} rows\n")
-    return found
+        proof = Proof(name, load_backend(name), device, **size, deadline=deadline)
+        for part in wanted.part or proof.parts:
+            found: list[Row] = []
+            for row in proof.parts[part]():
+                found.append(proof.about(part) | row)
+                record.keep(wanted.json, found)
+            wrong = sum(not record.holds(row) for row in found)
+            told = f"FAILS: {wrong} of" if wrong else "holds:"
+            sys.stdout.write(f"{told} {part}, {len(found)} rows of {name} on {device}\n")
+            all_hold &= not wrong
+    rows = record.read(wanted.json)
+    if any(row["part"] == "exact" for row in rows):
+        wanted.json.with_suffix(".md").write_text(record.markdown(rows), encoding="utf-8")
+    return 0 if all_hold else 1
 
 
 def _parser() -> argparse.ArgumentParser:

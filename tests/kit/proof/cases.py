@@ -47,6 +47,7 @@ _PENALTIES = SamplingParams(seed=5, repetition_penalty=1.6, presence_penalty=0.4
 
 DRAFTERS: dict[str, DecodeSetup] = {
     "draft model": _DENSE,
+    "two ids": evolve(_DENSE, target=random_model(2, seed=3), draft=random_model(2, seed=4)),
     "n-gram": evolve(_DENSE, draft=None, guess=_next_in_line),
     "argmax": evolve(_DENSE, draft=random_model(3, seed=9), params=_ARGMAX),
     "other recipe": evolve(_DENSE, params=_RECIPES),
@@ -59,8 +60,9 @@ DRAFTERS: dict[str, DecodeSetup] = {
 NUM_TOKENS = 3
 """With two drafts a step: after a rejection, positions 1 and 2 are drafted a second time."""
 
-NUM_TOKENS_WITH_PENALTIES = 2
-"""Contexts that count tokens are many; the second token already sees what the first one did."""
+FEW_TOKENS = 2
+"""Where states are many: contexts that count tokens, and noise of target samples that is used again
+behind a rejection. Position 1 is still drafted a second time."""
 
 
 @frozen
@@ -78,7 +80,8 @@ class Pair:
     @property
     def num_tokens(self) -> int:
         """How many are enumerated."""
-        return NUM_TOKENS_WITH_PENALTIES if self.drafter == "penalties" else NUM_TOKENS
+        few = self.drafter == "penalties" or self.policy.uses_target_samples
+        return FEW_TOKENS if few and self.drafter != "two ids" else NUM_TOKENS
 
     @property
     def setup(self) -> DecodeSetup:

@@ -20,29 +20,23 @@ class LawError:
         joint: of any sequence's.
         conditional: of any token's, given the tokens before it.
         variation: total variation of the sequences' laws.
-        first_variation: total variation of the first tokens' laws.
     """
 
     first: float
     joint: float
     conditional: float
-    variation: float
-    first_variation: float
 
 
 def law_error(setup: DecodeSetup, num_tokens: int) -> LawError:
     """Enumerate decode runs and compare them with plain sampling."""
     emitted, expected = emitted_law(setup, num_tokens), target_law(setup, num_tokens)
-    first, first_expected = shortened(emitted, 1), shortened(expected, 1)
     return LawError(
-        first=largest(first, first_expected),
+        first=largest(shortened(emitted, 1), shortened(expected, 1)),
         joint=largest(emitted, expected),
         conditional=max(
             largest(conditional(emitted, length), conditional(expected, length))
             for length in range(1, num_tokens + 1)
         ),
-        variation=variation(emitted, expected),
-        first_variation=variation(first, first_expected),
     )
 
 

@@ -4,7 +4,6 @@ Both are exact expectations over all drafts and all noise.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from itertools import chain, repeat
 from typing import Any, cast
 
@@ -12,12 +11,12 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from acceptor.backends import load_sampler
-from acceptor.core import DraftView, Policy, Probabilistic, SamplingTensors, Synthetic
+from acceptor.core import DraftView, Policy, SamplingTensors, Synthetic
 from kit import decode_law
 from kit.branches import Branch, branches
 from kit.decode_law import DecodeSetup, Law, State, Tokens
 from kit.hidden_noise import HiddenNoise, replaced_by
-from kit.proof.exact import conditional, shortened, target_law, variation
+from kit.proof.exact import conditional, target_law, variation
 
 IN_FLOAT32 = 1e-6
 """Outputs carry in float32 what policies say in float64."""
@@ -41,11 +40,13 @@ class FirstStep:
     """How the first step of a run went.
 
     Attributes:
+        drafts: what was drafted.
         tokens: emitted ones.
         num_accepted: drafts among them.
         caused: what the policy reported for each.
     """
 
+    drafts: Tokens
     tokens: Tokens
     num_accepted: int
     caused: tuple[float, ...]
@@ -67,31 +68,34 @@ class Recorder:
         return self.last
 
 
-def loss_of(setup: DecodeSetup) -> Loss:
-    """Enumerate the first step of a run.
-
-    A synthetic policy reports nothing, but its first rate says it: with that chance a draft token
-    takes the place of the target's, so it is the rate times the variation between the two models.
-    """
-    loss = _loss_behind((), setup, _first_steps(setup))
-    target = shortened(target_law(setup, 1), 1)
-    if isinstance(setup.policy, Synthetic):
-        rate = setup.policy.rates[0]
-        loss = evolve(loss, reported=rate * variation(_law_of_drafts(setup), target))
-    return loss
-
-
-def later_losses(setup: DecodeSetup) -> dict[Tokens, Loss]:
-    """Of the draft's later places: by the drafts that were accepted before."""
+def losses(setup: DecodeSetup) -> dict[Tokens, Loss]:
+    """Of the draft's places, by the drafts that were accepted before; () is the first one."""
     steps = _first_steps(setup)
     accepted = {step.tokens[: step.num_accepted] for _, step in steps}
-    begun = {tokens[:length] for tokens in accepted for length in range(1, len(tokens) + 1)}
+    begun = {tokens[:length] for tokens in accepted for length in range(len(tokens) + 1)}
     judged = [tokens for tokens in begun if len(tokens) < setup.num_spec_tokens]
     return {tokens: _loss_behind(tokens, setup, steps) for tokens in judged}
 
 
+def loss_of(setup: DecodeSetup) -> Loss:
+    """Of the first token.
+
+    A synthetic policy reports nothing, but its first rate says it: with that chance a draft token
+    takes the place of the target's, so it is the rate times the variation between the two models.
+    """
+    steps = _first_steps(setup)
+    loss = _loss_behind((), setup, steps)
+    if isinstance(setup.policy, Synthetic):
+        drafted: defaultdict[Tokens, float] = defaultdict(float)
+        for probability, step in steps:
+            drafted[step.drafts[:1]] += probability
+        rate = setup.policy.rates[0]
+        loss = evolve(loss, reported=rate * variation(drafted, target_law(setup, 1)))
+    return loss
+
+
 def _loss_behind(
-    accepted: Tokens, setup: DecodeSetup, steps: Iterable[tuple[float, FirstStep]]
+    accepted: Tokens, setup: DecodeSetup, steps: list[tuple[float, FirstStep]]
 ) -> Loss:
     place = len(accepted)
     law: defaultdict[Tokens, float] = defaultdict(float)
@@ -101,7 +105,7 @@ def _loss_behind(
             law[step.tokens[: place + 1]] += probability
             reported += probability * step.caused[place]
     mass = sum(law.values())
-    given = {tokens: part / mass for tokens, part in law.items()}
+    given: Law = {tokens: part / mass for tokens, part in law.items()}
     target = conditional(target_law(setup, place + 1), place + 1)
     wanted = {tokens: part for tokens, part in target.items() if tokens[:place] == accepted}
     return Loss(variation(given, wanted), reported / mass)
@@ -123,30 +127,13 @@ def _first_steps(setup: DecodeSetup) -> list[tuple[float, FirstStep]]:
         output = load_sampler("reference").verify(batch, params, recorded.policy)
         num_accepted = int(output.num_accepted)
         tokens = tuple(output.token_ids[0, : num_accepted + 1].tolist())
-        of_drafts = () if recorder.last is None else recorder.last.tolist()
-        said = chain(of_drafts, repeat(0.0))
+        said = chain(() if recorder.last is None else recorder.last.tolist(), repeat(0.0))
         caused = tuple(report for report, _ in zip(said, tokens, strict=False))
         if output.total_variation is not None:
             told = output.total_variation[0].tolist()
             assert max(abs(a - b) for a, b in zip(told, caused, strict=False)) < IN_FLOAT32
             assert not any(told[len(tokens) :])
-        return FirstStep(tokens, num_accepted, caused)
+        return FirstStep(state.drafts, tokens, num_accepted, caused)
 
     with replaced_by(noise):
         return list(branches(step))
-
-
-def _law_of_drafts(setup: DecodeSetup) -> Law:
-    """Of the first draft token, enumerated by accepting it whatever it is."""
-    law: defaultdict[tuple[int, ...], float] = defaultdict(float)
-    noise = HiddenNoise(horizon=2)
-
-    def draft(branch: Branch) -> int:
-        noise.begin(branch, ())
-        policy = evolve(setup, policy=Probabilistic())
-        return decode_law._draft_one(policy, State(()), 2)(branch).drafts[0]
-
-    with replaced_by(noise):
-        for probability, token in branches(draft):
-            law[token,] += probability
-    return dict(law)

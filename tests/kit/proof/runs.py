@@ -12,10 +12,16 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from acceptor.backends.conformance.calls import Backend
-from acceptor.core import Policy, Recipe, SampleBatch, SamplingParams, UnavailableError, VerifyBatch
-from kit import many_seeds
+from acceptor.core import (
+    Policy,
+    Recipe,
+    SampleBatch,
+    SamplingParams,
+    SamplingTensors,
+    UnavailableError,
+    VerifyBatch,
+)
 from kit.chi_square import Goodness, goodness
-from kit.many_seeds import params_of, spread_seeds
 
 VIEWS = ("first", "joint", "conditional")
 
@@ -89,43 +95,59 @@ Step = Callable[[Chain, Policy, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 [n])."""
 
 
+def params_of(seeds: Tensor, params: SamplingParams) -> SamplingTensors:
+    """The same parameters for many seeds: [num_reqs] int64."""
+    one = SamplingTensors.stack([params], seeds.device)
+    names = ("temperature", "min_p", "top_k", "top_p")
+    target, draft = (
+        evolve(r, **{n: getattr(r, n).repeat(len(seeds)) for n in names})
+        for r in (one.target, one.draft)
+    )
+    processed = one.logprobs_processed.repeat(len(seeds))
+    return evolve(one, seeds=seeds, target=target, draft=draft, logprobs_processed=processed)
+
+
+def spread_seeds(num_reqs: int, first: int = 0, device: torch.device | str = "cpu") -> Tensor:
+    """Seeds that differ in all of their bits."""
+    return torch.arange(first, first + num_reqs, device=device) * -0x61C8864680B583EB
+
+
+def drafted(
+    backend: Backend, chain: Chain, policy: Policy, seeds: Tensor, positions: Tensor, before: Tensor
+) -> Tensor:
+    """The token before, and the drafts behind it: [num_reqs, K + 1]."""
+    params, texts = params_of(seeds, chain.params), [before]
+    for place in range(chain.num_spec_tokens):
+        batch = SampleBatch(
+            logits=chain.draft[texts[-1]],
+            positions=positions + place,
+            draft_index=place + 1,
+            draft_stream=policy.draft_stream,
+            draft_to_target=chain.draft_to_target,
+            target_vocab_size=chain.vocab_size,
+        )
+        texts.append(backend.sample(batch, params).token_ids.clone())
+    return torch.stack(texts, dim=1)
+
+
 def step_of(backend: Backend) -> Step:
     """One decode step, all of it by a backend."""
 
     def step(
         chain: Chain, policy: Policy, seeds: Tensor, positions: Tensor, before: Tensor
     ) -> tuple[Tensor, Tensor]:
-        params = params_of(seeds, chain.params)
-        contexts = [before]
-        for place in range(chain.num_spec_tokens):
-            batch = SampleBatch(
-                logits=chain.draft[contexts[-1]],
-                positions=positions + place,
-                draft_index=place + 1,
-                draft_stream=policy.draft_stream,
-                draft_to_target=chain.draft_to_target,
-                target_vocab_size=chain.vocab_size,
-            )
-            contexts.append(backend.sample(batch, params).token_ids.clone())
-        batch_of_all = VerifyBatch.dense(
-            target_logits=chain.target[torch.stack(contexts, dim=1)],
-            draft_token_ids=torch.stack(contexts[1:], dim=1),
+        texts = drafted(backend, chain, policy, seeds, positions, before)
+        batch = VerifyBatch.dense(
+            target_logits=chain.target[texts],
+            draft_token_ids=texts[:, 1:].contiguous(),
             positions=positions,
-            draft_logits=chain.draft[torch.stack(contexts[:-1], dim=1)],
+            draft_logits=chain.draft[texts[:, :-1]],
             draft_to_target=chain.draft_to_target,
         )
-        output = backend.verify(batch_of_all, params, policy)
+        output = backend.verify(batch, params_of(seeds, chain.params), policy)
         return output.token_ids, output.num_accepted.long()
 
     return step
-
-
-def grouped_step(
-    chain: Chain, policy: Policy, seeds: Tensor, positions: Tensor, before: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The reference's step for plain chains: requests that are alike are decided together."""
-    models = (lambda last: chain.target[last]), (lambda last: chain.draft[last])
-    return many_seeds.step(models, seeds, before, positions, chain.num_spec_tokens, policy)
 
 
 @frozen(eq=False)
@@ -143,15 +165,18 @@ class Runs:
 
     def counts(self, vocab_size: int) -> dict[str, Tensor]:
         """How often each outcome of a view came."""
-        code = torch.zeros_like(self.token_ids[:, 0])
-        for column in self.token_ids.T:
-            code = code * vocab_size + column
         again = self.again[self.again[:, 0] >= 0]
-        pairs = (again[:, 0] * vocab_size + again[:, 1]).bincount(minlength=vocab_size**2)
-        first = self.token_ids[:, 0].bincount(minlength=vocab_size)
-        joint = code.bincount(minlength=vocab_size ** self.token_ids.shape[1])
-        counted = (first.cpu(), joint.cpu(), pairs.view(vocab_size, vocab_size).cpu())
-        return dict(zip(VIEWS, counted, strict=True))
+        pairs = counts(vocab_size, *again.T).view(vocab_size, vocab_size)
+        first = counts(vocab_size, self.token_ids[:, 0])
+        return dict(zip(VIEWS, (first, counts(vocab_size, *self.token_ids.T), pairs), strict=True))
+
+
+def counts(vocab_size: int, *columns: Tensor) -> Tensor:
+    """How often each combination of tokens occurs: [vocab_size ** num_columns] on the host."""
+    code = torch.zeros_like(columns[0])
+    for column in columns:
+        code = code * vocab_size + column
+    return code.bincount(minlength=vocab_size ** len(columns)).cpu()
 
 
 def decode(chain: Chain, policy: Policy, seeds: Tensor, step: Step) -> Runs:
@@ -198,8 +223,8 @@ def compare(
             runs = decode(here, policy, spread_seeds(num_reqs, begin, device), step)
         except UnavailableError:
             return None
-        for view, counts in runs.counts(chain.vocab_size).items():
-            total[view] += counts
+        for view, seen in runs.counts(chain.vocab_size).items():
+            total[view] += seen
     return {view: goodness(total[view].numpy(), law[view].numpy()) for view in VIEWS}
 
 

@@ -1,0 +1,135 @@
+"""The proof's checks: each holds for the code as it is, and fails for a planted bug."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from attrs import evolve
+from torch import Tensor
+
+from acceptor.core import (
+    Policy,
+    Recipe,
+    RelaxedTopN,
+    SamplingParams,
+    Synthetic,
+    Typical,
+)
+from kit.bugs import Bug
+from kit.decode_law import DecodeSetup, Tokens, random_model
+from kit.proof.cases import DRAFTERS, POLICIES, Pair
+from kit.proof.checks import CAUGHT, EDGE_CHECKS, EXACT_LAWS, HONEST_LOSSES, Check, evidence_of
+from kit.proof.exact import EXACT, law_error
+from kit.proof.reported import losses
+
+LOSSLESS = [policy for policy in POLICIES if policy.lossless]
+by_policy = pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
+PLAIN, SMALL = DRAFTERS["draft model"], DRAFTERS["two ids"]
+
+
+@pytest.mark.parametrize("check", EXACT_LAWS.values(), ids=EXACT_LAWS)
+def test_a_lossless_law_is_exact(check: Check) -> None:
+    assert check().passed
+
+
+def banning(banned: int, model: Callable[[Tokens], Tensor]) -> Callable[[Tokens], Tensor]:
+    return lambda text: model(text).index_fill(0, torch.tensor([banned]), -torch.inf)
+
+
+def in_dtype(dtype: torch.dtype) -> DecodeSetup:
+    target, draft = SMALL.target, SMALL.draft
+    assert draft is not None
+    return evolve(SMALL, target=lambda t: target(t).to(dtype), draft=lambda t: draft(t).to(dtype))
+
+
+def asking(**params: object) -> DecodeSetup:
+    return evolve(PLAIN, params=SamplingParams(seed=1, **params), prompt=(1,))  # type: ignore[arg-type]
+
+
+WIDE = random_model(5, seed=12)
+ODD = {
+    "the target as its own draft": evolve(PLAIN, draft=PLAIN.target),
+    # A drafter may stop for what it has drafted so far.
+    "drafts that end early": evolve(
+        SMALL, num_spec_tokens=3, ends_early=lambda text: text[-1:] == (1,)
+    ),
+    "more ids than the target": evolve(PLAIN, draft=lambda text: WIDE(text)[:3]),
+    "three ids of four": evolve(
+        PLAIN,
+        target=random_model(4, seed=7),
+        draft=random_model(3, seed=8),
+        draft_to_target=(3, 1, 0),
+    ),
+    "guesses at random": evolve(PLAIN, draft=None, guess=lambda _: [0.2, 0.5, 0.3]),
+    "tokens that a model never gives": evolve(
+        PLAIN, target=banning(0, PLAIN.target), draft=banning(2, random_model(3, seed=105))
+    ),
+    "bfloat16": in_dtype(torch.bfloat16),
+    "float16": in_dtype(torch.float16),
+    "temperature 0": asking(temperature=0.0, draft=Recipe()),
+    "a hotter draft": asking(temperature=0.7, draft=Recipe(temperature=1.8)),
+    "filters on the target": asking(min_p=0.2, top_k=2, draft=Recipe()),
+    "filters on the draft": asking(draft=Recipe(top_k=1, min_p=0.3)),
+    "bias and penalties": asking(
+        logit_bias={0: 0.5, 2: -0.7}, repetition_penalty=1.4, frequency_penalty=-0.6, top_p=0.95
+    ),
+}
+
+
+@by_policy
+@pytest.mark.parametrize("setup", ODD.values(), ids=ODD)
+def test_the_law_of_an_odd_setup_is_exact(setup: DecodeSetup, policy: Policy) -> None:
+    error = law_error(evolve(setup, policy=policy), 2)
+    assert max(error.joint, error.conditional) <= EXACT
+
+
+def test_synthetic_acceptance_is_exact_only_at_rate_0() -> None:
+    """There what is emitted is the target's own sample."""
+    assert law_error(evolve(SMALL, policy=Synthetic((0.5, 0.2))), 3).joint > 0.01
+    assert law_error(evolve(SMALL, policy=Synthetic((0.0, 0.0))), 3).joint <= EXACT
+
+
+@pytest.mark.parametrize("check", HONEST_LOSSES.values(), ids=HONEST_LOSSES)
+def test_a_lossy_policy_reports_what_it_does(check: Check) -> None:
+    found = check()
+    assert found.passed
+    assert found.parts["enumerated"] > 1e-3
+
+
+# FLy accepts by what follows, so what it accepted tells of the tokens behind.
+@pytest.mark.parametrize("drafter", ["draft model", "other recipe", "mapped"])
+@pytest.mark.parametrize("kind", [Typical, RelaxedTopN])
+def test_the_report_holds_behind_accepted_drafts(kind: type, drafter: str) -> None:
+    (policy,) = (policy for policy in POLICIES if type(policy) is kind)
+    behind = [loss for accepted, loss in losses(Pair(policy, drafter).setup).items() if accepted]
+    assert max(abs(loss.enumerated - loss.reported) for loss in behind) <= EXACT
+    assert max(loss.enumerated for loss in behind) > 1e-3
+
+
+@pytest.mark.parametrize("check", EDGE_CHECKS.values(), ids=EDGE_CHECKS)
+def test_rare_numbers_ties_and_slots(check: Check) -> None:
+    assert check().passed
+
+
+BEHIND_THE_FIRST_TOKEN = {
+    "noise keyed without the draft index",
+    "block drafts with the target's noise",
+    "one acceptance uniform for the whole draft",
+    "bonus token without filters",
+    "penalties forget the draft",
+}
+"""A suite that looks at first tokens alone would pass them."""
+
+
+@pytest.mark.parametrize("bug", CAUGHT, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_caught(bug: Bug) -> None:
+    found = evidence_of(bug)
+    # Far from the limit, so that rounding could not have done it.
+    assert found.value > 1e6 * found.limit
+    if bug.name in BEHIND_THE_FIRST_TOKEN:
+        assert found.parts["first"] < 1e-12
+        assert found.parts["conditional"] > 1e-3
+
+
+def test_all_bugs_behind_the_first_token_are_among_them() -> None:
+    assert {bug.name for bug in CAUGHT} > BEHIND_THE_FIRST_TOKEN
