@@ -34,7 +34,8 @@ def pytest_terminal_summary(
 ) -> None:
     """Print what was compared and every excuse."""
     terminalreporter.section("conformance")
-    found, name = sum(config.stash[FOUND], Findings()), str(config.getoption("--backend"))
+    parts, name = config.stash[FOUND], str(config.getoption("--backend"))
+    found = sum(parts, Findings())
     terminalreporter.write(table([name], [found]) + told(found))
 
 

@@ -82,16 +82,20 @@ class Record:
         behind = self.next_chunk if number is None else max(self.next_chunk, number + 1)
         return evolve(self, found=added(self.found, found), next_chunk=behind)
 
+    @property
+    def page(self) -> str:
+        """The record for people."""
+        return f"On {self.machine}:\n\n{table(self.names, self.found)}"
+
     def write(self, path: Path) -> None:
-        """Write JSON, and beside it a page as .md."""
+        """Write JSON, and beside it the page as .md."""
         values = {
             "date": datetime.now(UTC).date().isoformat(),
             "is_conformant": self.is_conformant,
             **asdict(self),
         }
         path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-        page = f"On {self.machine}:\n\n{table(self.names, self.found)}"
-        path.with_suffix(".md").write_text(page, encoding="utf-8")
+        path.with_suffix(".md").write_text(self.page, encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "Record":

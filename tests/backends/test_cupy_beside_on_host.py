@@ -35,10 +35,10 @@ def test_a_batch_conforms_and_agrees(policy: Policy, drafter: str, features: set
         features=frozenset(features),
     )
     watched = [Watched(HostSampler()), Watched(ReferenceSampler())]
-    assert [len(found.differences) for found in run_all(Check(case), watched) if found] == [0] * 3
+    assert [len(found.differences) for found in run_all(Check(case), watched)] == [0] * 3
 
 
 def test_no_requests_are_no_launch() -> None:
     case = Case(num_draft_tokens=(), policy=Probabilistic())
     watched = [Watched(HostSampler()), Watched(ReferenceSampler())]
-    assert [len(found.differences) for found in run_all(Check(case), watched) if found] == [0] * 3
+    assert [len(found.differences) for found in run_all(Check(case), watched)] == [0] * 3

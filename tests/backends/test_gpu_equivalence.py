@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -91,7 +91,7 @@ def many(policy: Policy, num_reqs: int, **recipe: Any) -> Verification:
 
 
 FILTERED: dict[str, Any] = {"top_k": 50, "top_p": 0.9}
-STEPS: dict[str, Callable[[], Verification]] = (
+STEPS: Mapping[str, Callable[[], Verification]] = (
     {f"mixed, {policy.name}": partial(verification, policy) for policy in KINDS}
     | {
         f"no vector fits, {policy.name}": partial(verification, policy, vocab_size=50_257)
@@ -123,7 +123,11 @@ def test_large_batches_have_the_reference_s_tokens(
 
 def a_case(**what: Any) -> Case:
     features = frozenset(("temperature", "top-p", "slots", *what.pop("features", ())))
-    usual = {"vocab_size": 32_000, "num_draft_tokens": (3, 3, 1), "policy": Probabilistic()}
+    usual: dict[str, Any] = {
+        "vocab_size": 32_000,
+        "num_draft_tokens": (3, 3, 1),
+        "policy": Probabilistic(),
+    }
     dtypes = {"dtype": "bfloat16", "draft_dtype": "bfloat16", "variation": "among strangers"}
     return Case(**usual | dtypes | {"features": features} | what)
 

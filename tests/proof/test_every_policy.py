@@ -29,7 +29,7 @@ def test_the_page_shows_the_record_and_every_claim_holds() -> None:
 @pytest.mark.parametrize("part", record.PROMISES)
 def test_a_wrong_row_is_judged_wrong(part: str) -> None:
     wrong = dict.fromkeys(("p_chi_square", "p_g"), 1e-9)
-    spoiled = {
+    spoiled: dict[str, record.Row] = {
         "exact": {"joint": 1e-3},
         "losses": {"reported": 0.9},
         "samples": {"tests": {"joint": wrong}},

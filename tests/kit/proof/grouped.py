@@ -23,21 +23,24 @@ def grouped_step(
     def drawn(log_weights: Tensor, place: Tensor, stream: Stream, of: Tensor | slice) -> Tensor:
         return draw(log_weights, seeds[of], positions[of] + place, place + 1, stream)
 
+    rows = [torch.full_like(positions, place) for place in range(num_drafts + 1)]
+    laws = [_law(chain.target[texts[:, place]]) for place in range(num_drafts + 1)]
     samples = torch.stack(
-        [drawn(_law(chain.target[texts[:, i]]), i, Stream.TARGET, slice(None)) for i in places], 1
+        [drawn(*each, Stream.TARGET, slice(None)) for each in zip(laws, rows, strict=True)], 1
     )
     seen = torch.cat((texts, samples), 1) if policy.uses_target_samples else texts
-    rows, cases = seen.unique(dim=0, return_inverse=True)
-    views = [_view(chain, row[: num_drafts + 1], row[num_drafts + 1 :]) for row in rows]
+    different, cases = seen.unique(dim=0, return_inverse=True)
+    views = [_view(chain, row[: num_drafts + 1], row[num_drafts + 1 :]) for row in different]
     log_thresholds = torch.stack([policy.log_thresholds(view) for view in views])
     accepted = _num_accepted(log_thresholds[cases], policy.rule, seeds, positions)
     final = samples.gather(1, accepted[:, None]).squeeze(1)
     rejected = accepted < num_drafts
-    residuals = [[policy.log_residual(view, i) for i in range(num_drafts)] for view in views]
-    if residuals[0][0] is not None:
-        weights = torch.stack([torch.stack(row) for row in residuals])[cases, accepted % num_drafts]
+    residuals = [policy.log_residual(view, i) for view in views for i in range(num_drafts)]
+    known = [residual for residual in residuals if residual is not None]
+    if known:
         place = accepted[rejected]
-        final[rejected] = drawn(weights[rejected], place, Stream.RECOVER, rejected)
+        weights = torch.stack(known)[cases[rejected] * num_drafts + place]
+        final[rejected] = drawn(weights, place, Stream.RECOVER, rejected)
     padded = torch.nn.functional.pad(texts[:, 1:], (0, 1), value=-1)
     emitted = torch.where(places < accepted[:, None], padded, -1)
     return torch.where(places == accepted[:, None], final[:, None], emitted), accepted
