@@ -4,14 +4,20 @@ A wrong switch breaks nothing, it only has every draft rejected: what the format
 asked for, not guessed.
 """
 
+from typing import TYPE_CHECKING, TypeAlias
+
 from attrs import frozen
 
 from ...core.checks import check_integers
 from ...core.errors import CheckpointError, InvalidInputError
 from ..json_object import JsonObject
+from ..language_model import TransformerModel
 from ..model_config import ModelConfig
-from .target import Target
 
+if TYPE_CHECKING:
+    from ..library_model.model import LibraryModel
+
+Target: TypeAlias = "TransformerModel | LibraryModel"
 SPECULATORS = "speculators_model_type"
 TAPS = "eagle_aux_hidden_state_layer_ids"
 

@@ -1,7 +1,7 @@
 """From a directory to a draft head that runs on its target."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import torch
 from attrs import frozen
@@ -12,6 +12,7 @@ from ...core.ports import DraftHead
 from ..checkpoint import Checkpoint, Shape
 from ..draft_ids import read_draft_ids
 from ..json_object import JsonObject, read_json
+from ..language_model import TransformerModel
 from ..layer_operations import RMSNorm
 from ..model_config import ModelConfig
 from ..step_planner import StepPlanner
@@ -19,11 +20,7 @@ from ..transformer import Linear
 from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors
 from .eagle import Eagle3Layer, EagleHead, EagleLayer, FinalNorm, Fusion
 from .files import has_safetensors, open_head
-from .head_config import Eagle3Config, MtpSwitches, read_layer
-from .target import Target
-
-if TYPE_CHECKING:
-    from ..library_model.model import LibraryModel
+from .head_config import Eagle3Config, MtpSwitches, Target, read_layer
 
 HEADS = ("eagle", "eagle3", "mtp")
 """What `load_head` loads."""
@@ -65,11 +62,11 @@ def load_head(
         UnavailableError: mtp is wanted for a target that transformers does not compute.
     """
     if kind == "mtp":
-        if target.forward_name != "transformers":
+        if isinstance(target, TransformerModel):
             raise UnavailableError("drafter mtp: expected the adapter transformers, got own")
         from ..library_model.mtp import load_mtp  # noqa: PLC0415, an extra
 
-        return load_mtp(directory, cast("LibraryModel", target), switches)
+        return load_mtp(directory, target, switches)
     config = read_json(directory / "config.json")
     checkpoint = open_head(directory)
     if kind == "eagle":
