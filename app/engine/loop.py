@@ -38,13 +38,10 @@ class Loop:
         decode_step: the same with the memory of the running requests.
         runner: runs it.
         prefill_tokens: how many tokens of prompts go between two decode steps.
-        arrivals: requests that have been handed in.
-        cancelled_ids: requests to be cancelled.
+        arrivals, cancelled_ids: what has been handed in since the last step.
         events: progress that has not been reported, and its listener.
         schedule: requests that wait or run.
-        clock: by which the times are taken that follow.
-        prefill_seconds: time spent on prompts.
-        decode_seconds: time spent on decode steps.
+        prefill_seconds, decode_seconds: spent on prompts and on decode steps, by the clock.
         has_begun: whether the device is a step ahead of what has been acted on.
     """
 
@@ -184,14 +181,9 @@ class Loop:
         A request may still end with a token that it emits; what it gets behind that is dropped.
         """
         most = [limit + 1 for limit in draft_limits]
-        return (
-            not self._batch_will_change()
-            and all(
-                state.goes_on_after(num_more)
-                for state, num_more in zip(self._batch, most, strict=True)
-            )
-            and self._draft_limits(most) == draft_limits
-        )
+        go_on = map(RequestState.goes_on_after, self._batch, most)
+        is_same = not self._batch_will_change() and self._draft_limits(most) == draft_limits
+        return is_same and all(go_on)
 
     def _drop(self) -> None:
         self.runner.drop()
@@ -200,10 +192,8 @@ class Loop:
     def _begin_next(
         self, running: Running, counts: TokenCounts | None, verdicts: Sequence[Verdict]
     ) -> bool:
-        if self._batch_will_change() or not all(
-            state.surely_goes_on(verdict)
-            for state, verdict in zip(self._batch, verdicts, strict=True)
-        ):
+        go_on = map(RequestState.surely_goes_on, self._batch, verdicts)
+        if self._batch_will_change() or not all(go_on):
             return False
         gained = [verdict.token_ids for verdict in verdicts]
         draft_limits = self._draft_limits([len(token_ids) for token_ids in gained])
@@ -231,13 +221,8 @@ class Loop:
             try:
                 on_progress(progress)
             except Exception as error:  # noqa: BLE001, a listener may raise whatever it likes
-                number, name = progress.request_index, type(error).__name__
-                _logger.warning(
-                    "request %d is cancelled: on_progress raised %s: %s",
-                    number,
-                    name,
-                    one_line(error),
-                )
+                number, said = progress.request_index, f"{type(error).__name__}: {one_line(error)}"
+                _logger.warning("request %d is cancelled: on_progress raised %s", number, said)
                 self.cancelled_ids.append(number)
             yield progress
 
@@ -248,19 +233,19 @@ class Loop:
                 check_request(request, self.parts.target, self.decode_step.memory.max_len)
             except InvalidInputError as unfit:
                 error = str(unfit)
-            else:
-                state = new_state(
-                    arrival.request_id,
-                    request,
-                    max_len=self.decode_step.memory.max_len,
-                    eos_token_ids=self.parts.eos_token_ids,
-                    new_detokenizer=self.parts.new_detokenizer,
-                    arrival_time=arrival.time,
-                    on_progress=arrival.on_progress,
-                )
-                self.schedule.add(state)
-                return
-        self.events.append((arrival.on_progress, arrival.refused(error)))
+        if request is None or error:
+            self.events.append((arrival.on_progress, arrival.refused(error)))
+            return
+        state = new_state(
+            arrival.request_id,
+            request,
+            max_len=self.decode_step.memory.max_len,
+            eos_token_ids=self.parts.eos_token_ids,
+            new_detokenizer=self.parts.new_detokenizer,
+            arrival_time=arrival.time,
+            on_progress=arrival.on_progress,
+        )
+        self.schedule.add(state)
 
     def _prepare_slots(self, states: Sequence[RequestState]) -> None:
         slot_ids, memory = [state.slot_id for state in states], self.decode_step.memory

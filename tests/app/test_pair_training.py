@@ -2,20 +2,18 @@
 
 import json
 import random
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from attrs import asdict
-from tokenizers import Tokenizer
 from transformers import (
     AutoTokenizer,
     LlamaForCausalLM,
 )
 
-from lab.pair_text import END_OF_TEXT_ID, Source, TokenStream, train_tokenizer
+from lab.pair_text import END_OF_TEXT_ID
 from lab.pair_training import (
     Recipe,
     Shape,
@@ -103,40 +101,6 @@ def test_the_recipe_is_that_of_the_pair_in_the_package() -> None:
     assert mine == {name: recipe[name] for name in mine}
 
 
-def test_the_split_is_fixed_whole_and_without_overlap(tmp_path: Path) -> None:
-    path = write_text(tmp_path / "text.txt", 5000)
-    source = Source.read(path)
-    assert source == Source.read(path)
-    assert set(source.training).isdisjoint(source.held_out)
-    assert all(section.endswith(".\n\n") for section in source.training + source.held_out)
-    kept = sum(map(len, source.training + source.held_out))
-    assert kept == pytest.approx(len(path.read_text(encoding="utf-8")), abs=2)
-    path.write_text("One paragraph.", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"text\.txt: expected two sections or more"):
-        Source.read(path)
-
-
-def test_lists_of_numbers_are_left_out_and_wrapped_lines_joined(tmp_path: Path) -> None:
-    wrapped = (
-        "It was a line as long as a printer's margin would let it become, and\nthen it went on."
-    )
-    parts = [wrapped, "Apples, 12, 14, 391\n\nPears, 7, 8", "Short\nlines stay."]
-    path = tmp_path / "text.txt"
-    path.write_text("\n\n\n\n".join(parts), encoding="utf-8")
-    source = Source.read(path)
-    assert source.training == (wrapped.replace("\n", " ") + "\n\n",)
-    assert source.held_out == ("Short\nlines stay.\n\n",)
-
-
-def test_covering_rows_hold_each_token_once() -> None:
-    stream = TokenStream.of(small_tokenizer(), ["the old house\n\n", "the wind\n\n"], 4, CPU)
-    rows = stream.covering_rows(5)
-    assert (rows[:, 0] == END_OF_TEXT_ID).all()
-    tokens = rows[:, 1:].flatten()
-    assert tokens[tokens >= 0].equal(stream.tokens)
-    assert stream.tokens.tolist().count(END_OF_TEXT_ID) == 2
-
-
 def test_the_distillation_loss_is_least_at_the_target() -> None:
     torch.manual_seed(0)
     target, other = torch.randn(2, 2, 3, 7)
@@ -147,8 +111,3 @@ def test_the_distillation_loss_is_least_at_the_target() -> None:
     assert distillation_loss(target, target, temperatures, 1.0) == pytest.approx(0, abs=1e-6)
     shares = [variation_share(step / 12) for step in (1, 4, 5, 6, 12)]
     assert shares == pytest.approx([0, 0, 0.5, 1, 1], abs=1e-9)
-
-
-@cache
-def small_tokenizer() -> Tokenizer:
-    return train_tokenizer(["the old house and the wind\n\n" * 9], 300)
