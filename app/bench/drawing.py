@@ -1,6 +1,6 @@
 """How pictures look and where they go. Matplotlib is optional, and imported when one is drawn."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,24 @@ def panels_of(figure: Any, count: int) -> list[Any]:
 def count_on_x(axes: Any) -> None:
     """Only whole numbers on the horizontal axis."""
     axes.xaxis.get_major_locator().set_params(integer=True)
+
+
+Points = list[tuple[int, float]]
+"""(K, tokens per second)."""
+
+
+def draw_against_k(
+    axes: Any, lines: Mapping[str, Points], looks: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Tokens per second against K, one line for each name; one without a look is a level."""
+    for name, points in lines.items():
+        if name in looks:
+            axes.plot(*zip(*points, strict=True), label=name, **looks[name])
+        else:
+            level = {"color": "black", "linestyle": "--", "linewidth": 1}
+            axes.axhline(points[0][1], label=name, **level)
+    axes.set_xlabel("K, tokens per draft")
+    count_on_x(axes)
 
 
 def put_legend(figure: Any, axes: Any) -> None:

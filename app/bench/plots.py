@@ -5,13 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .drawing import count_on_x, panels_of, picture, put_legend
+from .drawing import Points, count_on_x, draw_against_k, panels_of, picture, put_legend
 from .latency import PERCENTILES, Distribution
 from .results import BenchResults, BenchRun
 from .tables import comparable, table_name
 
 _MARKERS = "osD^vPXh"
-_ADAPTIVE = "*"
 _DASHES = ("-", "--", ":", "-.")
 _LATENCIES = (
     ("ttft", "time to first token"),
@@ -53,13 +52,16 @@ def _drafting(runs: Iterable[BenchRun]) -> list[BenchRun]:
     return [run for run in runs if run.figures.acceptance.num_drafts]
 
 
-def _looks(runs: Iterable[BenchRun]) -> Mapping[str, dict[str, Any]]:
-    """Each policy looks the same in every picture."""
+def _looks(runs: Sequence[BenchRun]) -> Mapping[str, dict[str, Any]]:
+    """Each policy looks the same in every picture; with an adaptive K it is a star."""
     policies = dict.fromkeys(run.setting.policy for run in runs if run.setting.num_spec_tokens)
-    return {
+    looks: dict[str, dict[str, Any]] = {
         policy: {"color": f"C{place}", "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
         for place, policy in enumerate(policies)
     }
+    star = {"marker": "*", "markersize": 9, "linestyle": ""}
+    adaptive = [run.setting for run in runs if run.setting.adaptive]
+    return looks | {one.label: looks[one.policy] | star for one in adaptive}
 
 
 def draw_acceptance(figure: Any, runs: Sequence[BenchRun]) -> None:
@@ -106,7 +108,7 @@ def _line(
         return {"color": "black"}
     color = looks[run.setting.policy]["color"]
     if run.setting.adaptive:
-        return {"color": color, "marker": _ADAPTIVE, "markevery": 4}
+        return {"color": color, "marker": "*", "markevery": 4}
     dashes = _DASHES[lengths.index(run.setting.num_spec_tokens) % len(_DASHES)]
     return {"color": color, "linestyle": dashes}
 
@@ -118,25 +120,17 @@ def draw_throughput(figure: Any, runs: Sequence[BenchRun], *, cpu_time: bool = F
     """
     looks, groups = _looks(runs), list(comparable(runs))
     longest = max(run.setting.num_spec_tokens for run in runs)
-    fastest = max(_speed(run, cpu_time=cpu_time) for run in runs)
+    speeds = {run.setting: _speed(run, cpu_time=cpu_time) for run in runs}
+    fastest = max(speeds.values())
     panels = panels_of(figure, len(groups))
     for axes, group in zip(panels, groups, strict=True):
-        for policy, members in _lines(group).items():
-            lengths = [run.setting.num_spec_tokens for run in members]
-            speeds = [_speed(run, cpu_time=cpu_time) for run in members]
-            if policy not in looks:
-                axes.axhline(speeds[0], color="black", linestyle="--", linewidth=1, label=policy)
-            else:
-                axes.plot(lengths, speeds, label=policy, **looks[policy])
-        for run in group:
-            if run.setting.adaptive:
-                star = {"marker": _ADAPTIVE, "markersize": 9, "linestyle": ""}
-                look = looks[run.setting.policy] | star
-                point = [run.setting.num_spec_tokens], [_speed(run, cpu_time=cpu_time)]
-                axes.plot(*point, label=run.setting.label, **look)
-        axes.set(xlabel="K, tokens per draft", xlim=(0, longest + 1), title=table_name(group[0]))
-        axes.set_ylim(0, 1.05 * fastest or 1.0)
-        count_on_x(axes)
+        lines: dict[str, Points] = {}
+        for run in sorted(group, key=lambda run: run.setting.num_spec_tokens):
+            setting, point = run.setting, (run.setting.num_spec_tokens, speeds[run.setting])
+            name = setting.label if setting.adaptive else setting.policy
+            lines.setdefault(name, []).append(point)
+        draw_against_k(axes, lines, looks)
+        axes.set(xlim=(0, longest + 1), ylim=(0, 1.05 * fastest or 1.0), title=table_name(group[0]))
     panels[0].set_ylabel(f"output tokens per {'CPU ' if cpu_time else ''}second")
     put_legend(figure, panels[-1])
 
@@ -144,12 +138,3 @@ def draw_throughput(figure: Any, runs: Sequence[BenchRun], *, cpu_time: bool = F
 def _speed(run: BenchRun, *, cpu_time: bool) -> float:
     figures = run.figures
     return (figures.tokens_per_cpu_second or 0.0) if cpu_time else figures.output_throughput
-
-
-def _lines(runs: Iterable[BenchRun]) -> dict[str, list[BenchRun]]:
-    """Each policy's runs of a fixed K, the shortest first."""
-    lines: dict[str, list[BenchRun]] = {}
-    for run in sorted(runs, key=lambda run: run.setting.num_spec_tokens):
-        if not run.setting.adaptive:
-            lines.setdefault(run.setting.policy, []).append(run)
-    return lines

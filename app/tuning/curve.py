@@ -3,12 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from ..bench.drawing import count_on_x, panels_of, picture, put_legend
-from ..bench.sweep import PLAIN
+from ..bench.drawing import Points, draw_against_k, panels_of, picture, put_legend
 from .results import TuneResults
 from .tables import unit
-
-Points = list[tuple[int, float]]
 
 
 def draw_curve(results: TuneResults, path: Path) -> None:
@@ -28,34 +25,18 @@ def draw_curve(results: TuneResults, path: Path) -> None:
 
 
 def _draw(axes: Any, results: TuneResults, concurrency: int) -> None:
-    for place, policy in enumerate(results.policies):
-        predicted, measured = _points(results, concurrency, policy)
-        axes.plot(*zip(*predicted, strict=True), label=policy, color=f"C{place}")
-        for point in measured:
-            axes.plot(*point, "x", color=f"C{place}")
-    predicted, measured = _points(results, concurrency, PLAIN)
-    for _, level in predicted:
-        axes.axhline(level, color="black", linestyle="--", linewidth=1, label=PLAIN)
-    for point in measured:
-        axes.plot(*point, "kx")
+    looks = {policy: {"color": f"C{place}"} for place, policy in enumerate(results.policies)}
+    lines: dict[str, Points] = {}
+    for one in sorted(results.predictions, key=lambda one: one.num_spec_tokens):
+        if one.concurrency == concurrency:
+            points = lines.setdefault(one.policy, [])
+            points.append((one.num_spec_tokens, one.tokens_per_second))
+    draw_against_k(axes, lines, looks)
+    for check in results.checks:
+        one = check.prediction
+        if one.concurrency == concurrency:
+            color = looks.get(one.policy, {"color": "black"})
+            axes.plot(one.num_spec_tokens, check.measured, "x", **color)
     if results.checks:
         axes.plot([], [], "x", color="grey", label="measured")
-    axes.set(title=f"{concurrency} at a time", xlabel="K, tokens per draft")
-    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
-    count_on_x(axes)
-
-
-def _points(results: TuneResults, concurrency: int, policy: str) -> tuple[Points, Points]:
-    """(K, tokens per second), as predicted and as measured."""
-    key = policy, concurrency
-    predicted = sorted(
-        (one.num_spec_tokens, one.tokens_per_second)
-        for one in results.predictions
-        if (one.policy, one.concurrency) == key
-    )
-    measured = [
-        (check.prediction.num_spec_tokens, check.measured)
-        for check in results.checks
-        if (check.prediction.policy, check.prediction.concurrency) == key
-    ]
-    return predicted, measured
+    axes.set(title=f"{concurrency} at a time", ylim=(0, 1.05 * axes.get_ylim()[1]))
