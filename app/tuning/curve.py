@@ -20,6 +20,8 @@ def draw_curve(results: TuneResults, path: Path) -> None:
         panels = panels_of(figure, len(concurrencies))
         for axes, concurrency in zip(panels, concurrencies, strict=True):
             _draw(axes, results, concurrency)
+        # Once all are drawn, as they share it.
+        panels[0].set_ylim(bottom=0)
         panels[0].set_ylabel(f"output {unit(results).replace('tok/s', 'tokens per second')}")
         put_legend(figure, panels[-1])
 
@@ -39,4 +41,4 @@ def _draw(axes: Any, results: TuneResults, concurrency: int) -> None:
             axes.plot(one.num_spec_tokens, check.measured, "x", **color)
     if results.checks:
         axes.plot([], [], "x", color="grey", label="measured")
-    axes.set(title=f"{concurrency} at a time", ylim=(0, 1.05 * axes.get_ylim()[1]))
+    axes.set_title(f"{concurrency} at a time")
