@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from attrs import frozen
 from torch import Tensor
 
 from acceptor.backends.conformance import Case
@@ -24,26 +23,14 @@ META = torch.device("meta")
 CASE = Case(seed=3, vocab_size=7, num_draft_tokens=(2, 1), features=frozenset({"strides", "slots"}))
 
 
-@frozen(eq=False)
-class Inner:
-    few: Tensor
-    none: None = None
-
-
-@frozen(eq=False)
-class Outer:
-    name: str
-    inner: Inner
-    rows: Tensor
-
-
 def test_everything_but_tensors_stays() -> None:
-    value = Outer("a", Inner(torch.tensor([True, False])), torch.zeros(3, 4)[:, 1:3])
-    got, number = mapped((value, 3), lambda tensor: tensor.to(META))
-    assert (got.name, got.inner.none, number) == ("a", None, 3)
-    for new, old in ((got.rows, value.rows), (got.inner.few, value.inner.few)):
+    batch = make_inputs(CASE).with_arbitrary_drafts().verify_batch()
+    got, number = mapped((batch, 3), lambda tensor: tensor.to(META))
+    assert (type(got), got.token_counts, number) == (VerifyBatch, None, 3)
+    for name in ("target_logits", "slot_ids"):
+        new, old = getattr(got, name), getattr(batch, name)
         assert (new.device, new.shape, new.dtype) == (META, old.shape, old.dtype)
-    assert on_host(value).rows.data_ptr() == value.rows.data_ptr()
+    assert on_host(batch).target_logits.data_ptr() == batch.target_logits.data_ptr()
 
 
 class Backend:

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from attrs import evolve
-from torch import Tensor
 
 from acceptor.backends.conformance import Findings, judge_sample, judge_verify
 from acceptor.backends.conformance.oracle import RequestOracle, split_verify
@@ -29,28 +28,22 @@ from kit.near_ties import (
 )
 
 
-@pytest.mark.parametrize(("lead", "excused"), [(3e-6, True), (1e-3, False)])
-def test_a_turned_race_is_excused_if_it_was_close(lead: float, excused: bool) -> None:
-    batch = SampleBatch(logits=logits_of_a_race(lead), positions=torch.tensor([POSITION]))
-    output = ReferenceSampler().sample(batch, PARAMS)
-    assert output.token_ids.tolist() == [0]
-    turned = evolve(output, token_ids=1 - output.token_ids)
-    assert judge_sample(batch, PARAMS, output).differences == ()
-    (difference,) = judge_sample(batch, PARAMS, turned).differences
-    assert difference.excused == excused
-    assert difference.margin == pytest.approx(lead, rel=0.5)
-    assert difference.decision == "drawn token, token race"
-
-
-@pytest.mark.parametrize(("distance", "excused"), [(3e-6, True), (1e-3, False)])
-def test_a_turned_acceptance_is_excused_if_it_was_close(distance: float, excused: bool) -> None:
-    batch = batch_near_its_uniform(distance)
+@pytest.mark.parametrize(("closeness", "excused"), [(3e-6, True), (1e-3, False)])
+def test_a_turned_decision_is_excused_if_it_was_close(closeness: float, excused: bool) -> None:
+    row = SampleBatch(logits=logits_of_a_race(closeness), positions=torch.tensor([POSITION]))
+    drawn = ReferenceSampler().sample(row, PARAMS)
+    assert drawn.token_ids.tolist() == [0]
+    assert judge_sample(row, PARAMS, drawn).differences == ()
+    turned = evolve(drawn, token_ids=1 - drawn.token_ids)
+    (race,) = judge_sample(row, PARAMS, turned).differences
+    batch = batch_near_its_uniform(closeness)
     output = ReferenceSampler().verify(batch, PARAMS, Probabilistic())
     assert output.num_accepted.tolist() == [1]
-    (difference,) = judge_verify(batch, PARAMS, Probabilistic(), rejected(batch)).differences
-    assert difference.excused == excused
-    assert difference.margin == pytest.approx(distance, rel=0.5)
-    assert difference.decision == "acceptance"
+    (test,) = judge_verify(batch, PARAMS, Probabilistic(), rejected(batch)).differences
+    assert (race.decision, test.decision) == ("drawn token, token race", "acceptance")
+    for difference in (race, test):
+        assert difference.excused == excused
+        assert difference.margin == pytest.approx(closeness, rel=0.5)
 
 
 def test_after_a_near_tie_the_rest_must_still_be_right() -> None:
@@ -62,24 +55,18 @@ def test_after_a_near_tie_the_rest_must_still_be_right() -> None:
     assert unexplained.decision.startswith("recovered token")
 
 
-def test_a_tie_of_equal_logits_excuses_nobody() -> None:
-    greedy = SamplingTensors.stack([SamplingParams(seed=SEED, temperature=0)])
-    batch = SampleBatch(logits=torch.tensor([[1.0, 1.0]]), positions=torch.tensor([POSITION]))
-    output = ReferenceSampler().sample(batch, greedy)
-    last = evolve(output, token_ids=torch.tensor([1]))
-    (difference,) = judge_sample(batch, greedy, last).differences
-    assert not difference.excused
-
-
-def test_a_tie_that_adjusting_makes_is_exact() -> None:
+@pytest.mark.parametrize(
+    ("logits", "bias", "right"),
     # In float32 0.1 + 0.2 is what the third token has; the lowest id wins.
-    params = SamplingTensors.stack([SamplingParams(seed=SEED, temperature=0, logit_bias={1: 0.2})])
-    batch = SampleBatch(logits=torch.tensor([[-1.0, 0.1, 0.3]]), positions=torch.tensor([POSITION]))
-    findings = [
-        judge_sample(batch, params, SampleOutput(torch.tensor([token]), zeros(1), None))
-        for token in range(3)
-    ]
-    assert [len(found.unexplained) for found in findings] == [1, 0, 1]
+    [([1.0, 1.0], {}, 0), ([-1.0, 0.1, 0.3], {1: 0.2}, 1)],
+)
+def test_a_tie_excuses_nobody(logits: list[float], bias: dict[int, float], right: int) -> None:
+    params = SamplingTensors.stack([SamplingParams(seed=SEED, temperature=0, logit_bias=bias)])
+    batch = SampleBatch(logits=torch.tensor([logits]), positions=torch.tensor([POSITION]))
+    fine = torch.zeros(1, dtype=torch.int32)
+    for token in range(len(logits)):
+        found = judge_sample(batch, params, SampleOutput(torch.tensor([token]), fine, None))
+        assert len(found.unexplained) == int(token != right)
 
 
 @pytest.mark.parametrize(
@@ -120,10 +107,6 @@ def test_different_logits_of_one_weight_may_stand_in_their_order_or_by_id(
     told = evolve(output.logprobs, top_token_ids=torch.tensor([[order]]))
     findings = judge_sample(batch, params, evolve(output, logprobs=told))
     assert (not findings.unexplained) == is_right
-
-
-def zeros(size: int) -> Tensor:
-    return torch.zeros(size, dtype=torch.int32)
 
 
 def test_every_excuse_is_counted_and_too_many_fail() -> None:

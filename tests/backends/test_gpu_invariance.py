@@ -14,7 +14,6 @@ from acceptor.core import (
     SampleBatch,
     SamplingTensors,
     Strict,
-    VerifyBatch,
 )
 from kit.on_gpu import (
     Verification,
@@ -104,21 +103,6 @@ def test_rows_that_large_batches_skip_do_not_matter(
 
 
 @every_fused_backend
-def test_neighbours_logits_do_not_matter(backend: str) -> None:
-    step = verification(Probabilistic(), num_reqs=NUM_REQS)
-    expected = step.by(backend)
-    keep = [1, 4, 6]
-    rows = torch.arange(NUM_REQS * 4, device="cuda").view(NUM_REQS, 4)
-    for request in set(range(NUM_REQS)) - {*keep}:
-        step.batch.target_logits[rows[request]] = torch.nan if request % 2 else 0.0
-        step.batch.draft_token_ids[request, request % 3 :] = -1
-    got = step.by(backend)
-    for name in ("token_ids", "num_accepted", "status"):
-        assert torch.equal(getattr(got, name)[keep], getattr(expected, name)[keep])
-    assert not torch.equal(got.token_ids, expected.token_ids)
-
-
-@every_fused_backend
 def test_two_runs_are_the_same(backend: str) -> None:
     step = verification(Block(), num_reqs=64)
     first, second = step.by(backend), step.by(backend)
@@ -151,19 +135,3 @@ def drawn(
     params = SamplingTensors.stack(wishes, "cuda")  # type: ignore[arg-type]
     batch = SampleBatch(logits=logits, positions=positions, draft_index=draft_index)
     return sampler_of(backend).sample(batch, params).token_ids
-
-
-@every_fused_backend
-def test_without_drafts_verification_is_plain_sampling(backend: str) -> None:
-    step = verification(Probabilistic(), num_reqs=8)
-    logits = step.batch.target_logits[::4].contiguous()
-    batch = VerifyBatch(
-        target_logits=logits,
-        cu_num_logits=torch.arange(9, device="cuda"),
-        draft_token_ids=torch.empty((8, 0), dtype=torch.int64, device="cuda"),
-        positions=step.batch.positions,
-    )
-    verified = sampler_of(backend).verify(batch, step.params, step.policy).token_ids
-    assert torch.equal(
-        verified[:, 0], drawn(backend, logits, step.batch.positions, step.wishes, None)
-    )

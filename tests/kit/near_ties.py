@@ -40,12 +40,8 @@ def draw_near_a_filter(top_p: float) -> tuple[SampleBatch, SamplingTensors]:
 
 
 def batch_near_its_uniform(distance: float) -> VerifyBatch:
-    """A draft whose log-probability lies so far above the logarithm of its uniform."""
-    return batch_with_threshold(math.log(Noise(SEED).uniforms(POSITION, 1)[0]) + distance)
-
-
-def batch_with_threshold(log_p: float) -> VerifyBatch:
-    """A one-hot draft of token 0, which survives with this probability."""
+    """A one-hot draft of token 0, whose log-probability lies so far above that of its uniform."""
+    log_p = math.log(Noise(SEED).uniforms(POSITION, 1)[0]) + distance
     row = torch.tensor([log_p, math.log1p(-math.exp(log_p))]).float()
     return VerifyBatch(
         target_logits=torch.stack((row, row)),

@@ -1,6 +1,7 @@
 """The law of what the application decodes, its own drafters included, enumerated in float64."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,34 +41,8 @@ PARAMS = SamplingParams(seed=5, temperature=1.3, draft=Recipe(temperature=0.6))
 ARGMAX = evolve(PARAMS, draft=Recipe(temperature=0))
 
 
-@pytest.mark.parametrize("params", [PARAMS, ARGMAX], ids=["draft model", "argmax"])
-@pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
-def test_decoding_with_a_draft_model_is_exact(policy: Policy, params: SamplingParams) -> None:
-    assert error_of(PAIR.decoder(policy, 2), params, 3) <= EXACT
-
-
-@pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
-def test_decoding_with_a_draft_model_of_another_vocabulary_is_exact(policy: Policy) -> None:
-    """Its id 0 is the target's 2, its 2 the target's 1, and its 1 a token that the target lacks."""
-    assert error_of(with_own_ids(ModelDrafter, policy), PARAMS, 3) <= EXACT
-
-
-@frozen(eq=False)
-class MixingUp(ModelDrafter):
-    """Tells the sampler the ids of its tokens in the wrong order."""
-
-    def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Drawn:
-        drawn = super().draft(memory, frontier, num_tokens)
-        assert drawn.draft_to_target is not None
-        return evolve(drawn, draft_to_target=drawn.draft_to_target.flip(0))
-
-
-@pytest.mark.parametrize("policy", LOSSLESS[2:], ids=lambda policy: policy.name)
-def test_ids_that_are_mixed_up_are_caught(policy: Policy) -> None:
-    assert error_of(with_own_ids(MixingUp, policy), PARAMS, 3) > 1e-3
-
-
 def with_own_ids(drafter: type[ModelDrafter], policy: Policy) -> Decoder:
+    """Its id 0 is the target's 2, its 2 the target's 1, and its 1 a token that the target lacks."""
     pair = Pair.make(seed=4, vocab_size=3)
     decoder = pair.decoder(policy, 2)
     drafts = drafter(
@@ -80,15 +55,53 @@ def with_own_ids(drafter: type[ModelDrafter], policy: Policy) -> Decoder:
     return evolve(decoder, drafter=drafts)
 
 
-@pytest.mark.parametrize("policy", [LOSSLESS[1], LOSSLESS[3]], ids=lambda policy: policy.name)
-def test_decoding_with_drafts_of_three_is_exact(policy: Policy) -> None:
-    assert error_of(PAIR.decoder(policy, 3), PARAMS, 4) <= EXACT
+def with_ngrams(policy: Policy) -> Decoder:
+    return evolve(PAIR.decoder(policy, 0), drafter=NgramDrafter(num_spec_tokens=2))
+
+
+DECODERS: dict[str, tuple[Callable[[Policy], Decoder], SamplingParams, int]] = {
+    "draft model": (lambda policy: PAIR.decoder(policy, 2), PARAMS, 3),
+    "drafts of three": (lambda policy: PAIR.decoder(policy, 3), PARAMS, 3),
+    "argmax": (lambda policy: PAIR.decoder(policy, 2), ARGMAX, 3),
+    "another vocabulary": (partial(with_own_ids, ModelDrafter), PARAMS, 2),
+    "n-gram": (with_ngrams, evolve(PARAMS, draft=None), 3),
+}
 
 
 @pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
-def test_decoding_with_an_ngram_drafter_is_exact(policy: Policy) -> None:
-    decoder = evolve(PAIR.decoder(policy, 0), drafter=NgramDrafter(num_spec_tokens=2))
-    assert error_of(decoder, evolve(PARAMS, draft=None), 3) <= EXACT
+@pytest.mark.parametrize(("make", "params", "num_tokens"), DECODERS.values(), ids=DECODERS)
+def test_decoding_is_exact(
+    make: Callable[[Policy], Decoder], params: SamplingParams, num_tokens: int, policy: Policy
+) -> None:
+    assert error_of(make(policy), params, num_tokens) <= EXACT
+
+
+@frozen(eq=False)
+class MixingUp(ModelDrafter):
+    """Tells the sampler the ids of its tokens in the wrong order."""
+
+    def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Drawn:
+        drawn = super().draft(memory, frontier, num_tokens)
+        assert drawn.draft_to_target is not None
+        return evolve(drawn, draft_to_target=drawn.draft_to_target.flip(0))
+
+
+@frozen(eq=False)
+class Forgetful(ModelDrafter):
+    """Keeps the last logits of a draft for all of its places."""
+
+    def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Drawn:
+        drawn = super().draft(memory, frontier, num_tokens)
+        assert drawn.logits is not None
+        return evolve(drawn, logits=drawn.logits[:, num_tokens - 1 :].expand_as(drawn.logits))
+
+
+@pytest.mark.parametrize("policy", LOSSLESS[2:], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("drafter", [MixingUp, Forgetful])
+def test_ids_or_logits_that_are_mixed_up_are_caught(
+    drafter: type[ModelDrafter], policy: Policy
+) -> None:
+    assert error_of(with_own_ids(drafter, policy), PARAMS, 3) > 1e-3
 
 
 def without_draft_index(batch: SampleBatch) -> SampleBatch:
@@ -128,24 +141,6 @@ def test_a_bug_in_drafting_is_caught(change: Callable[[SampleBatch], SampleBatch
     assert isinstance(decoder.drafter, ModelDrafter)
     wrong = evolve(decoder.drafter, sampler=Changed(change, decoder.sampler))
     assert error_of(evolve(decoder, drafter=wrong), PARAMS, 3) > 1e-4
-
-
-@frozen(eq=False)
-class Forgetful(ModelDrafter):
-    """Keeps the last logits of a draft for all of its places."""
-
-    def draft(self, memory: ModelMemory, frontier: Frontier, num_tokens: int) -> Drawn:
-        drawn = super().draft(memory, frontier, num_tokens)
-        assert drawn.logits is not None
-        return evolve(drawn, logits=drawn.logits[:, num_tokens - 1 :].expand_as(drawn.logits))
-
-
-def test_logits_of_another_place_are_caught() -> None:
-    decoder = PAIR.decoder(Probabilistic(), 2)
-    drafter = Forgetful(
-        model=PAIR.draft, sampler=decoder.sampler, policy=decoder.policy, num_spec_tokens=2
-    )
-    assert error_of(evolve(decoder, drafter=drafter), PARAMS, 3) > 1e-3
 
 
 @frozen
