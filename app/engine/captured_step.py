@@ -55,7 +55,7 @@ class CapturedStep:
         packed: see `acceptor.app.verdicts.pack`.
         output: what was packed.
         replay: runs it.
-        loaded: the batch whose parameters are in the frontier.
+        loaded: tells the batch whose parameters are in the frontier, and does not hold it.
         draft_limits: as they are in the frontier.
     """
 
@@ -64,7 +64,7 @@ class CapturedStep:
     packed: Tensor = field(init=False)
     output: VerifyOutput = field(init=False)
     replay: Callable[[], None] = field(init=False)
-    loaded: Running | None = field(default=None, init=False)
+    loaded: Callable[[], Running | None] = field(default=lambda: None, init=False)
     draft_limits: list[int] = field(factory=list, init=False)
 
     def finish(self, draft: Draft, output: VerifyOutput) -> None:

@@ -5,7 +5,7 @@ A graph has a fixed number of rows; those left over decode in a spare slot.
 
 from collections import deque
 from collections.abc import Hashable, Sequence
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from attrs import define, field
@@ -139,9 +139,9 @@ class GraphRunner:
         gained: Sequence[Sequence[int]],
     ) -> None:
         frontier, idle_slot_id = captured.frontier, self.step.memory.num_slots
-        if captured.loaded is not running:
+        if captured.loaded() is not running:
             copy_params(frontier.params, running.params)
-            captured.loaded = running
+            captured.loaded = ref(running)
         captured.draft_limits = list(draft_limits)
         num_rows = frontier.params.num_reqs
         rows = rows_of(running.known, draft_limits, gained, num_rows, idle_slot_id)

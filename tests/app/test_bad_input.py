@@ -110,7 +110,7 @@ def test_what_is_missing_or_unknown(complaint: Complaint) -> None:
         ("[decoding]\nstop_token_ids = [-1]", "decoding.stop_token_ids: expected a number in [0, "),
         (
             "[drafter]\nname = 'magic'",
-            "drafter.name: expected one of model, ngram, early-exit, got",
+            "drafter.name: expected one of model, eagle, ",
         ),
         ("[drafter]\nmin_ngram = 4", "drafter.min_ngram: expected a number in [1, 3], got 4"),
         ("[drafter]\nnum_layers = 0", "drafter.num_layers: expected a number in [1, inf), got 0"),
