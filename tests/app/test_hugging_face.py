@@ -1,6 +1,7 @@
 """`custom_generate` of transformers: a batch of ragged prompts, beside the library's methods."""
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,13 +10,16 @@ from attrs import frozen
 from torch import Tensor
 from transformers import LogitsProcessor, MaxTimeCriteria, PreTrainedModel, StoppingCriteria
 
+from acceptor.adapters.draft_heads.loader import load_head
 from acceptor.adapters.library_model.loader import adapt_network
 from acceptor.app.decoder import Decoder
 from acceptor.app.drafter import NoDrafter
+from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.hugging_face import Speculation, generate
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.backends import load_sampler
 from acceptor.core import POLICIES, AcceptanceStatistics, InvalidInputError, Strict
+from kit.draft_heads import eagle
 from kit.small_families import FAMILIES, VOCAB_SIZE, random_model
 from kit.toy_pair import Letters
 from kit.toy_requests import ask
@@ -264,6 +268,7 @@ def test_a_streamer_is_told_what_the_library_tells(pair: Pair) -> None:
 
 
 def test_drafts_come_from_any_drafter_and_vocabulary(pair: Pair) -> None:
+    assert torch.equal(pair.generate(Speculation(num_spec_tokens=0)), pair.generate())
     output = pair.generate(
         Speculation(draft=NgramDrafter(num_spec_tokens=1, max_ngram=1), num_spec_tokens=2),
         return_dict_in_generate=True,
@@ -274,6 +279,21 @@ def test_drafts_come_from_any_drafter_and_vocabulary(pair: Pair) -> None:
         config.vocab_size = vocab_size
         output = pair.generate(Speculation(draft=random_model(config)), max_new_tokens=5)
         assert torch.equal(output, pair.generate(max_new_tokens=5))
+
+
+def test_a_head_drafts_from_hidden_states(pair: Pair, tmp_path: Path) -> None:
+    target, sampler = adapt_network(pair.target), load_sampler("reference")
+    drafter = HeadDrafter(
+        head=load_head(eagle().save(tmp_path), "eagle", target),
+        target_vocab_size=VOCAB_SIZE,
+        sampler=sampler,
+        policy=Strict(),
+        num_spec_tokens=1,
+    )
+    speculation = Speculation(draft=drafter, num_spec_tokens=3)
+    output = pair.generate(speculation, return_dict_in_generate=True)
+    assert torch.equal(output.sequences, pair.generate())
+    assert total(output).num_drafts
 
 
 def test_logits_that_are_none_name_their_row(pair: Pair) -> None:
