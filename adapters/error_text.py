@@ -5,5 +5,8 @@ MAX_LENGTH = 300
 
 def one_line(said: object) -> str:
     """What an error or a value says, on one line of bounded length."""
-    words = " ".join(str(said).split())
+    try:
+        words = " ".join(str(said).split())
+    except Exception:  # noqa: BLE001, a stranger's error may fail even at that
+        words = type(said).__name__
     return words if len(words) <= MAX_LENGTH else words[:MAX_LENGTH] + " …"

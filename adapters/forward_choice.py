@@ -76,6 +76,9 @@ def _load_kernels(decoder: Decoder, angles: Tensor) -> "FewTokens":
     try:
         with torch.cuda.device(device):
             _try_out(kernels)
+    except torch.OutOfMemoryError:
+        # Torch's libraries would need as much.
+        raise
     except Exception as error:
         raise UnavailableError(
             f"forward triton: expected kernels that compile and run, got {one_line(error)}"

@@ -4,8 +4,11 @@ Errors are one line on stderr and exit code 2. Nothing here imports torch before
 that help appears at once.
 """
 
+import os
 import sys
 from collections.abc import Sequence
+from errno import ENOSPC
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +72,9 @@ cli.add_command(tune)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Text may hold what the terminal's encoding does not.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(arguments, prog_name="acceptor", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -81,6 +87,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.Abort:
         click.echo("", err=True)
         code = INTERRUPTED
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        # What is left in the buffer would fail again at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo(f"acceptor: output: expected room for it, got {error.strerror}", err=True)
+        code = FAILED
     sys.exit(code)
 
 

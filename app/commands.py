@@ -1,11 +1,11 @@
 """What the commands do, once their arguments are parsed; importing this imports everything."""
 
 import json
-import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+import click
 import torch
 
 from ..adapters.config_file import read_config_file
@@ -54,7 +54,7 @@ def generate(
     plain = measure_plain(wired.decoder, request) if compare_plain else None
     if json_only:
         answer = as_json(measured, plain, wired.decoder, engine.memory_plan)
-        sys.stdout.write(json.dumps(answer) + "\n")
+        click.echo(json.dumps(answer))
     else:
         print_summary(console, config.backend, wired.decoder, measured, plain)
     return measured.result.finish_reason is not FinishReason.ERROR

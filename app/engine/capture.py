@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from attrs import define
+from torch import Tensor
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 """Runs an action once or more, and returns what repeats it."""
@@ -48,13 +49,15 @@ class _CudaRecorder:
         finally:
             # Also of an action that broke off: what it has launched may still write.
             torch.cuda.current_stream().wait_stream(stream)
+        # Of use to `_recover`, which may find no memory.
+        spare = torch.zeros(1, device="cuda")
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream), without_collecting():
             torch.cuda.synchronize()
             try:
                 self._capture(graph, action)
             except BaseException:
-                self._recover()
+                self._recover(spare)
                 raise
         return graph.replay
 
@@ -69,7 +72,7 @@ class _CudaRecorder:
             raise
         graph.capture_end()
 
-    def _recover(self) -> None:
+    def _recover(self, spare: Tensor) -> None:
         """Leave nothing behind of a capture that broke off.
 
         Its pool still counts as in use, and the random generator as being captured, until another
@@ -78,7 +81,7 @@ class _CudaRecorder:
         self.pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(capture_error_mode="thread_local")
-        torch.zeros(1, device="cuda")
+        spare.zero_()
         graph.capture_end()
 
 

@@ -8,12 +8,12 @@ import torch
 
 from ...core.errors import OutOfMemoryError
 
-_SIGNS = ("out of memory", "can't allocate memory")
+_SIGNS = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
 _ASKED = re.compile(r"allocate (\d[\d.]* ?\w+)")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device had no memory left: torch's own error, CUDA's, or that of the CPU."""
+    """Whether a device had no memory left: torch's own error, CUDA's, a library's, the CPU's."""
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
     )

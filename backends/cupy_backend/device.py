@@ -153,6 +153,9 @@ class Device:
                     function, num_threads, shared
                 )
         except RuntimeError as error:
+            if "out of memory" in str(error):
+                # No matter of the driver's age; the engine knows what to do.
+                raise
             kept = self.compiled.path(name, macros, self.architecture)
             raise UnavailableError(
                 f"backend cupy: the CUDA driver refuses kernel {name} for sm_{self.architecture}: "

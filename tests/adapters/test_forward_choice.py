@@ -4,6 +4,7 @@ import logging
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -62,6 +63,10 @@ def test_a_failed_compile_is_an_error_only_where_triton_was_asked_for(
     with caplog.at_level(logging.INFO):
         assert choose_kernels("auto", model.decoder, angles) is None
     assert "no such architecture" in caplog.text
+    full = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
+    monkeypatch.setattr(forward_choice, "_try_out", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        choose_kernels("auto", model.decoder, angles)
 
 
 @pytest.mark.parametrize(

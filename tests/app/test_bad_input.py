@@ -141,6 +141,8 @@ def test_a_malformed_file(complaint: Complaint, tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text("[sampling")
     assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected TOML, got ")
+    file.write_text("a = " + "[" * 9999)
+    assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected TOML, got maximum")
     file.write_bytes(b"\xff\xfe")
     assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected TOML, got ")
 

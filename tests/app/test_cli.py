@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from attrs import evolve
 
+from acceptor.app.cli import main
 from acceptor.backends import BACKENDS
 from acceptor.core import POLICIES
 
@@ -195,6 +197,23 @@ def test_the_module_runs_as_a_program_and_a_closed_pipe_ends_it_quietly() -> Non
         assert process.stdout.read(7) == "The old"
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+def test_output_that_finds_no_room_is_one_line() -> None:
+    command = [sys.executable, "-m", "acceptor.app.cli", "--help"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    message = "acceptor: output: expected room for it, got No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, message)
+
+
+def test_what_a_terminal_has_no_character_for_is_spelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(output, encoding="ascii"))
+    with pytest.raises(SystemExit, match=r"^$"):
+        main(["generate", "--prompt", "é", "--max-tokens", "2"])
+    sys.stdout.flush()
+    assert output.getvalue().startswith(b"\\xe9")
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -134,6 +134,20 @@ def test_a_listener_that_raises_ends_its_own_request(
     )
 
 
+def test_a_listener_whose_error_has_no_words_ends_its_own_request(pair: Pair) -> None:
+    class WordlessError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    def listen(_: Progress) -> None:
+        raise WordlessError
+
+    engine, fit = engine_of(pair), ask(1, seed=1, max_tokens=9)
+    bad = engine.add_request(fit, on_progress=listen)
+    ends = {p.request_index: p.result for p in run(engine) if p.result is not None}
+    assert ends[bad].finish_reason is FinishReason.CANCELLED
+
+
 def test_streams_run_together_and_one_left_early_is_cancelled(pair: Pair) -> None:
     engine = engine_of(pair, num_slots=2)
     wanted = [ask(1, seed, seed=seed, max_tokens=9) for seed in range(5)]

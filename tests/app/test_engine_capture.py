@@ -130,6 +130,22 @@ def test_a_capture_that_breaks_off_leaves_the_next_one_whole(graphs: Graphs) -> 
     assert graphs.num_captured == 2
 
 
+def test_a_device_without_memory_breaks_off_a_capture_and_not_the_next_one(
+    graphs: Graphs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def allocate(*_: object, **__: object) -> Any:
+        if graphs.capturing:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return torch.ones(1)
+
+    monkeypatch.setattr(torch, "zeros", allocate)
+    record, attempts = cuda_recorder(), count()
+    with pytest.raises(torch.OutOfMemoryError):
+        record(lambda: allocate() if next(attempts) else None)
+    assert not graphs.capturing
+    record(lambda: None)()
+
+
 def fill(out: Tensor, value: float) -> None:
     out.fill_(value)
 

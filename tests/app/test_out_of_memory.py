@@ -124,6 +124,7 @@ def test_caches_that_do_not_fit_say_what_to_lower(
     [
         (torch.OutOfMemoryError(FULL), "expected 2.00 GiB on cuda, got 0 bytes free of 79.00 GiB"),
         (RuntimeError("CUDA error: out of memory\nCUDA kernel errors"), "expected more memory on"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), "expected more mem"),
     ],
 )
 def test_weights_that_do_not_fit_end_in_one_line(

@@ -2,12 +2,14 @@
 
 import logging
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from acceptor.app.engine.out_of_memory import is_out_of_memory
 from acceptor.backends.cupy_backend import cache
 from acceptor.backends.cupy_backend.cache import CompiledKernels
 from acceptor.backends.cupy_backend.compiler import Compiled, compile_kernel, compiler_version
@@ -69,6 +71,24 @@ def test_a_driver_that_cannot_load_a_kernel_is_a_typed_error(
         device.kernel("wide", ())
     (kept,) = tmp_path.iterdir()
     assert f"delete {kept}" in str(e.value)
+
+
+def test_a_device_without_memory_for_a_kernel_is_not_a_driver_that_is_too_old(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    driver = pytest.importorskip("cupy_backends.cuda.api.driver")
+
+    def load(_: bytes) -> int:
+        raise RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: out of memory")
+
+    monkeypatch.setattr(driver, "moduleLoadData", load)
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
+    monkeypatch.setattr(cache, "compile_kernel", lambda *_: Compiled(b"code", ""))
+    monkeypatch.setattr(cache, "compiler_version", lambda: "13.0")
+    device = Device(0, 90, 132, 228 * 1024, CompiledKernels(tmp_path))
+    with pytest.raises(RuntimeError, match="CUDA_ERROR_OUT_OF_MEMORY") as caught:
+        device.kernel("wide", ())
+    assert is_out_of_memory(caught.value)
 
 
 def test_a_kernel_that_nvrtc_refuses_is_a_typed_error() -> None:
