@@ -11,8 +11,9 @@ from ...core.sampling_tensors import SamplingTensors
 from .calls import Watched
 from .case import Case
 from .findings import Difference, Findings
-from .inputs import Inputs, make_inputs
+from .inputs import make_inputs
 from .judge import judge_sample, judge_verify
+from .requests import Inputs
 from .variations import differences_in_variation
 
 

@@ -15,8 +15,7 @@ from ...core.sampling_params import LogprobsMode, SamplingParams
 from .calls import Watched
 from .case import Case
 from .check import check_sample, check_verify
-from .inputs import Inputs
-from .requests import Layout, Models, Request
+from .requests import Inputs, Layout, Request
 
 POSITION = 1
 """What all of them are for, at draft index 1."""
@@ -154,9 +153,14 @@ def _verify(
 
 
 def _inputs(policy: Policy, rows: Tensor, *requests: Request) -> Inputs:
-    vocab_size = rows.shape[1]
-    models = Models(vocab_size, vocab_size, rows.dtype, is_one_hot=True, are_counted=False)
-    return Inputs(Case(policy=policy, variation="repeated"), models, requests, Layout())
+    case = Case(
+        policy=policy,
+        vocab_size=rows.shape[1],
+        dtype=str(rows.dtype).removeprefix("torch."),
+        drafter="one-hot",
+        variation="repeated",
+    )
+    return Inputs(case, requests)
 
 
 def _acceptance_tests() -> Iterator[Corner]:
@@ -229,7 +233,8 @@ def _small_batches() -> Iterator[Corner]:
 
 
 def _verify_nothing(num_spec_tokens: int, backend: Watched) -> None:
-    inputs = _inputs(Probabilistic(), torch.zeros(0, 9))
-    inputs = evolve(inputs, layout=Layout(spare_drafts=num_spec_tokens))
+    inputs = evolve(
+        _inputs(Probabilistic(), torch.zeros(0, 9)), layout=Layout(spare_drafts=num_spec_tokens)
+    )
     check_verify(inputs, backend)
     check_sample(inputs.case, inputs.plain_batch(), [], backend)

@@ -1,4 +1,4 @@
-"""Requests one by one, and batches of them in any layout.
+"""A case's requests, and batches of them in any layout.
 
 What a request is does not depend on where it lies: tests lay the same requests out in several ways.
 """
@@ -6,34 +6,15 @@ What a request is does not depend on where it lies: tests lay the same requests 
 from collections.abc import Sequence
 from itertools import accumulate
 
+import numpy as np
 import torch
-from attrs import field, frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
-from ...core.batch import PADDING_TOKEN_ID, VerifyBatch
+from ...core.batch import PADDING_TOKEN_ID, SampleBatch, VerifyBatch
 from ...core.sampling_params import SamplingParams
 from ...core.token_counts import TokenCounts
-
-
-@frozen(eq=False)
-class Models:
-    """What all requests of a batch share.
-
-    Attributes:
-        vocab_size, draft_vocab_size: V and the draft's V.
-        dtype, draft_dtype: of logits.
-        is_one_hot: drafts have no probabilities.
-        draft_to_target: [draft V] int64, or None for the same ids.
-        are_counted: the batch has token counts.
-    """
-
-    vocab_size: int
-    draft_vocab_size: int
-    dtype: torch.dtype = torch.float32
-    draft_dtype: torch.dtype = torch.float32
-    is_one_hot: bool = False
-    draft_to_target: Tensor | None = None
-    are_counted: bool = True
+from .case import Case
 
 
 @frozen(eq=False, kw_only=True)
@@ -74,7 +55,6 @@ class Layout:
         spare_drafts: columns of draft ids, and rows of each slot, that no request uses.
         spare_rows: rows of target logits behind the last request's.
         gap: numbers between one row of logits and the next.
-        id_dtype: of token ids, positions, slots and row starts.
         integer_stride: of positions, slots and row starts.
     """
 
@@ -83,68 +63,154 @@ class Layout:
     spare_drafts: int = 0
     spare_rows: int = 0
     gap: int = 0
-    id_dtype: torch.dtype = field(default=torch.int64)
     integer_stride: int = 1
 
-    def slots_of(self, num_reqs: int) -> tuple[Sequence[int], int]:
-        """Each request's slot, and how many slots there are."""
-        slots = range(num_reqs) if self.slots is None else self.slots
-        return slots, max(slots, default=-1) + 1 + self.spare_slots
 
-    def integers(self, values: Sequence[int]) -> Tensor:
+@frozen(eq=False)
+class Inputs:
+    """Requests as batches; what belongs to nobody is NaN in logits and -1 in ids.
+
+    Attributes:
+        case: says what they share: V, dtypes, policy, whether drafts are one-hot or tokens counted.
+        requests: in the batch's order.
+        layout: how they lie.
+        draft_to_target: [draft V] int64, or None for the same ids.
+    """
+
+    case: Case
+    requests: tuple[Request, ...]
+    layout: Layout = Layout()
+    draft_to_target: Tensor | None = None
+
+    @property
+    def params(self) -> list[SamplingParams]:
+        """Each request's."""
+        return [request.params for request in self.requests]
+
+    def verify_batch(self) -> VerifyBatch:
+        """What is to be verified."""
+        lengths = [request.num_draft_tokens for request in self.requests]
+        width = max(lengths, default=0) + self.layout.spare_drafts
+        starts = [0, *accumulate(length + 1 for length in lengths)]
+        target = self._target_rows(starts[-1] + self.layout.spare_rows)
+        id_dtype = getattr(torch, self.case.id_dtype)
+        token_ids = torch.full((len(lengths), width), PADDING_TOKEN_ID, dtype=id_dtype)
+        for place, (request, start) in enumerate(zip(self.requests, starts[:-1], strict=True)):
+            target[start : starts[place + 1]] = request.target_logits
+            drafted = torch.tensor(request.draft_token_ids, dtype=id_dtype)
+            token_ids[place, : lengths[place]] = drafted
+        is_one_hot, slots = self.case.drafter == "one-hot", self.layout.slots
+        is_counted = self.case.has("penalties") or self.case.has("room")
+        return VerifyBatch(
+            target_logits=target,
+            cu_num_logits=self._integers(starts),
+            draft_token_ids=token_ids,
+            positions=self._integers([request.position for request in self.requests]),
+            draft_logits=None if is_one_hot else self._draft_cache(width),
+            slot_ids=None if slots is None else self._integers(slots),
+            draft_to_target=None if is_one_hot else self.draft_to_target,
+            token_counts=self._token_counts() if is_counted else None,
+        )
+
+    def plain_batch(self) -> SampleBatch:
+        """The target's own draw at each request's first row."""
+        rows = [request.target_logits[0] for request in self.requests]
+        return SampleBatch(
+            logits=torch.stack(rows) if rows else self._target_rows(0),
+            positions=self._integers([request.position for request in self.requests]),
+            slot_ids=self._integers(self._slots()[0]),
+            token_counts=self._token_counts(),
+        )
+
+    def draft_batch(self, place: int) -> SampleBatch:
+        """The draft's draw at a place of all requests; a row behind a request's draft is NaN."""
+        nothing = torch.full((self._draft_vocab_size,), torch.nan)
+        rows = [
+            request.draft_logits[place - 1] if place <= request.num_draft_tokens else nothing
+            for request in self.requests
+        ]
+        positions = [request.position + place - 1 for request in self.requests]
+        return SampleBatch(
+            logits=torch.stack([row.to(getattr(torch, self.case.draft_dtype)) for row in rows]),
+            positions=self._integers(positions),
+            draft_index=place,
+            draft_stream=self.case.policy.draft_stream,
+            draft_to_target=self.draft_to_target,
+            target_vocab_size=None if self.draft_to_target is None else self.case.vocab_size,
+        )
+
+    def with_drafts(self, rows: Sequence[Sequence[int]]) -> "Inputs":
+        """Drafts in place of those that there are; damaged if the case wants it."""
+        rng = np.random.default_rng((self.case.seed, 5))
+        drafted = [
+            evolve(
+                request,
+                draft_token_ids=tuple(
+                    self._damaged(token_id, rng) for token_id in row[: request.num_draft_tokens]
+                ),
+            )
+            for request, row in zip(self.requests, rows, strict=True)
+        ]
+        return evolve(self, requests=tuple(drafted))
+
+    def with_arbitrary_drafts(self) -> "Inputs":
+        """Drafts that nobody drew: half of them the target's most likely tokens."""
+        rng = np.random.default_rng((self.case.seed, 4))
+        likely = (request.target_logits[:-1].argmax(-1).tolist() for request in self.requests)
+        ids = self.case.vocab_size
+        return self.with_drafts(
+            [[t if rng.random() < 0.5 else int(rng.integers(ids)) for t in row] for row in likely]
+        )
+
+    def _damaged(self, token_id: int, rng: np.random.Generator) -> int:
+        vocab_size = self.case.vocab_size
+        bad_ids = (-1, -1, -1, -2, vocab_size, vocab_size + 7, -(2**31), 2**31 - 1)
+        if self.case.has("bad ids") and rng.random() < 0.1:
+            return int(rng.choice(bad_ids))
+        # A draw that failed.
+        return int(rng.integers(vocab_size)) if token_id == PADDING_TOKEN_ID else token_id
+
+    @property
+    def _draft_vocab_size(self) -> int:
+        if self.requests:
+            return self.requests[0].draft_logits.shape[1]
+        return self.case.vocab_size if self.draft_to_target is None else len(self.draft_to_target)
+
+    def _slots(self) -> tuple[Sequence[int], int]:
+        """Each request's slot, and how many slots there are."""
+        slots = range(len(self.requests)) if self.layout.slots is None else self.layout.slots
+        return slots, max(slots, default=-1) + 1 + self.layout.spare_slots
+
+    def _integers(self, values: Sequence[int]) -> Tensor:
         """A tensor of them; zeros in between."""
-        wide = torch.zeros(len(values), self.integer_stride, dtype=self.id_dtype)
-        wide[:, 0] = torch.tensor(values, dtype=self.id_dtype)
+        id_dtype = getattr(torch, self.case.id_dtype)
+        wide = torch.zeros(len(values), self.layout.integer_stride, dtype=id_dtype)
+        wide[:, 0] = torch.tensor(values, dtype=id_dtype)
         return wide[:, 0]
 
+    def _token_counts(self) -> TokenCounts:
+        """What penalties count in every slot; slots without a request count nonsense."""
+        slots, num_slots = self._slots()
+        counts = TokenCounts.empty(num_slots, self.case.vocab_size)
+        counts.output_counts.fill_(99)
+        for slot, request in zip(slots, self.requests, strict=True):
+            counts.start(slot, ())
+            if request.in_prompt is not None:
+                counts.prompt_mask[slot] = request.in_prompt
+            if request.output_counts is not None:
+                counts.output_counts[slot] = request.output_counts
+        return counts
 
-def lay_out(models: Models, requests: Sequence[Request], layout: Layout) -> VerifyBatch:
-    """A batch of requests; what belongs to nobody is NaN in logits and -1 in ids."""
-    lengths = [request.num_draft_tokens for request in requests]
-    width = max(lengths, default=0) + layout.spare_drafts
-    starts = [0, *accumulate(length + 1 for length in lengths)]
-    target = _unwritten((starts[-1] + layout.spare_rows, models.vocab_size), models.dtype, layout)
-    token_ids = torch.full((len(requests), width), PADDING_TOKEN_ID, dtype=layout.id_dtype)
-    for place, (request, start) in enumerate(zip(requests, starts[:-1], strict=True)):
-        target[start : starts[place + 1]] = request.target_logits
-        token_ids[place, : lengths[place]] = torch.tensor(
-            request.draft_token_ids, dtype=layout.id_dtype
-        )
-    return VerifyBatch(
-        target_logits=target,
-        cu_num_logits=layout.integers(starts),
-        draft_token_ids=token_ids,
-        positions=layout.integers([request.position for request in requests]),
-        draft_logits=None if models.is_one_hot else _draft_cache(models, requests, layout, width),
-        slot_ids=None if layout.slots is None else layout.integers(layout.slots),
-        draft_to_target=None if models.is_one_hot else models.draft_to_target,
-        token_counts=token_counts(models, requests, layout) if models.are_counted else None,
-    )
+    def _draft_cache(self, width: int) -> Tensor:
+        slots, num_slots = self._slots()
+        cache = self._rows((num_slots, width, self._draft_vocab_size), self.case.draft_dtype)
+        for slot, request in zip(slots, self.requests, strict=True):
+            cache[slot, : request.num_draft_tokens] = request.draft_logits
+        return cache
 
+    def _target_rows(self, count: int) -> Tensor:
+        return self._rows((count, self.case.vocab_size), self.case.dtype)
 
-def token_counts(models: Models, requests: Sequence[Request], layout: Layout) -> TokenCounts:
-    """What penalties count in every slot; slots without a request count nonsense."""
-    slots, num_slots = layout.slots_of(len(requests))
-    counts = TokenCounts.empty(num_slots, models.vocab_size)
-    counts.output_counts.fill_(99)
-    for slot, request in zip(slots, requests, strict=True):
-        counts.start(slot, ())
-        if request.in_prompt is not None:
-            counts.prompt_mask[slot] = request.in_prompt
-        if request.output_counts is not None:
-            counts.output_counts[slot] = request.output_counts
-    return counts
-
-
-def _draft_cache(models: Models, requests: Sequence[Request], layout: Layout, width: int) -> Tensor:
-    slots, num_slots = layout.slots_of(len(requests))
-    shape = (num_slots, width, models.draft_vocab_size)
-    cache = _unwritten(shape, models.draft_dtype, layout)
-    for slot, request in zip(slots, requests, strict=True):
-        cache[slot, : request.num_draft_tokens] = request.draft_logits
-    return cache
-
-
-def _unwritten(shape: tuple[int, ...], dtype: torch.dtype, layout: Layout) -> Tensor:
-    wide = torch.full((*shape[:-1], shape[-1] + layout.gap), torch.nan, dtype=dtype)
-    return wide[..., : shape[-1]]
+    def _rows(self, shape: tuple[int, ...], dtype: str) -> Tensor:
+        wide = (*shape[:-1], shape[-1] + self.layout.gap)
+        return torch.full(wide, torch.nan, dtype=getattr(torch, dtype))[..., : shape[-1]]

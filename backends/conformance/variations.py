@@ -14,8 +14,8 @@ from ...core.output import VerifyOutput
 from ...core.sampling_tensors import SamplingTensors
 from .calls import Watched
 from .findings import Difference
-from .inputs import Inputs, make_inputs
-from .requests import Layout
+from .inputs import make_inputs
+from .requests import Inputs, Layout
 
 NUMBERS_TOLERANCE = 1e-4
 """For logprobs and total variations, whose sums may run in another order."""
@@ -46,12 +46,12 @@ def _varied(inputs: Inputs) -> tuple[Inputs, list[int | None]]:
     if inputs.case.variation == "in part":
         chosen = rng.permutation(count)[: rng.integers(count + 1)].tolist()
         requests = tuple(inputs.requests[request] for request in chosen)
-        layout = _any_layout(len(chosen), inputs.layout.id_dtype, rng)
+        layout = _any_layout(len(chosen), rng)
         return attrs.evolve(inputs, requests=requests, layout=layout), chosen
     return _among_strangers(inputs, rng)
 
 
-def _any_layout(count: int, id_dtype: torch.dtype, rng: np.random.Generator) -> Layout:
+def _any_layout(count: int, rng: np.random.Generator) -> Layout:
     spare_drafts, spare_rows, gap, spare_slots = rng.integers(0, 4, size=4).tolist()
     return Layout(
         slots=tuple(rng.permutation(count + 3)[:count].tolist()),
@@ -59,7 +59,6 @@ def _any_layout(count: int, id_dtype: torch.dtype, rng: np.random.Generator) -> 
         spare_rows=spare_rows,
         gap=gap,
         spare_slots=spare_slots,
-        id_dtype=id_dtype,
     )
 
 
@@ -75,9 +74,7 @@ def _among_strangers(inputs: Inputs, rng: np.random.Generator) -> tuple[Inputs, 
     strangers = make_inputs(other).with_arbitrary_drafts().requests
     stays = [place < len(inputs.requests) and rng.random() < 0.5 for place in range(count)]
     requests = [inputs.requests[p] if stay else strangers[p] for p, stay in enumerate(stays)]
-    varied = attrs.evolve(
-        inputs, requests=tuple(requests), layout=Layout(id_dtype=inputs.layout.id_dtype)
-    )
+    varied = attrs.evolve(inputs, requests=tuple(requests), layout=Layout())
     return varied, [place if stay else None for place, stay in enumerate(stays)]
 
 

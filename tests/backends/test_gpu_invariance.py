@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 
+from acceptor.backends.conformance import Case
 from acceptor.backends.conformance.calls import moved
-from acceptor.backends.conformance.requests import Layout, Models, Request, lay_out
+from acceptor.backends.conformance.requests import Inputs, Layout, Request
 from acceptor.core import (
     Block,
     Policy,
@@ -44,9 +45,10 @@ def arranged(step: Verification, order: list[int], layout: Layout) -> Verificati
         )
         for place in order
     ]
-    dtype, vocab_size = batch.target_logits.dtype, batch.vocab_size
-    models = Models(vocab_size, batch.draft_logits.shape[2], dtype, dtype, are_counted=False)
-    laid_out = moved(lay_out(models, requests, layout), torch.device("cuda"))
+    dtype = str(batch.target_logits.dtype).removeprefix("torch.")
+    case = Case(vocab_size=batch.vocab_size, dtype=dtype, draft_dtype=dtype)
+    inputs = Inputs(case, tuple(requests), layout)
+    laid_out = moved(inputs.verify_batch(), torch.device("cuda"))
     wishes = tuple(request.params for request in requests)
     return Verification(laid_out, wishes, SamplingTensors.stack(wishes, "cuda"), step.policy)
 

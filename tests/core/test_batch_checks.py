@@ -119,28 +119,25 @@ def test_a_good_batch_is_built_without_reading_it(device: torch.device) -> None:
     check_sample_fits(sample, params)
 
 
-@pytest.mark.parametrize("policy", [Strict, "strict", None])
-def test_a_policy_is_an_instance(policy: Any, device: torch.device) -> None:
-    batch = VerifyBatch(**verify_tensors(device))
-    params = SamplingTensors.stack([SamplingParams(seed=1)] * NUM_REQS, device)
-    with pytest.raises(InvalidInputError, match=r"^policy: expected one such as .*, got "):
-        load_sampler("reference").verify(batch, params, policy)
-    with pytest.raises(InvalidInputError, match=r"^policy: expected one such as .*, got "):
-        empty_verify_output(batch, params, policy)
-
-
-def test_parameters_are_stacked(device: torch.device) -> None:
-    params: Any = [SamplingParams(seed=1)] * NUM_REQS
+def test_a_policy_is_an_instance_and_parameters_are_stacked(device: torch.device) -> None:
     batch, sample = VerifyBatch(**verify_tensors(device)), SampleBatch(**sample_tensors(device))
+    params = SamplingTensors.stack([SamplingParams(seed=1)] * NUM_REQS, device)
+    verify, draw = load_sampler("reference").verify, load_sampler("reference").sample
+    not_policies: list[Any] = [Strict, "strict", None]
+    for policy in not_policies:
+        for call in (verify, empty_verify_output):
+            with pytest.raises(InvalidInputError, match=r"^policy: expected one such as .*, got "):
+                call(batch, params, policy)
+    listed: Any = [SamplingParams(seed=1)] * NUM_REQS
     calls: list[Callable[[], object]] = [
-        lambda: load_sampler("reference").verify(batch, params, Strict()),
-        lambda: load_sampler("reference").sample(sample, params),
-        lambda: empty_verify_output(batch, params, Strict()),
-        lambda: empty_sample_output(sample, params),
+        lambda: verify(batch, listed, Strict()),
+        lambda: draw(sample, listed),
+        lambda: empty_verify_output(batch, listed, Strict()),
+        lambda: empty_sample_output(sample, listed),
     ]
-    for call in calls:
+    for refused in calls:
         with pytest.raises(InvalidInputError, match=r"^params: expected SamplingTensors.*got list"):
-            call()
+            refused()
 
 
 def both_kinds(verify: Iterable[Any], sample: Iterable[Any]) -> list[tuple[Any, Any, Any]]:
@@ -276,16 +273,12 @@ def test_a_dense_batch_that_would_need_a_copy_is_refused() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("logits_shape", "ids_shape"), [((2, 2, 7), (2, 2)), ((3, 3, 7), (2, 2)), ((6, 7), (2, 2))]
-)
-def test_a_dense_batch_needs_one_row_more_than_drafts(
-    logits_shape: tuple[int, ...], ids_shape: tuple[int, ...]
-) -> None:
+@pytest.mark.parametrize("logits_shape", [(2, 2, 7), (3, 3, 7), (6, 7)])
+def test_a_dense_batch_needs_one_row_more_than_drafts(logits_shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidInputError, match=r"^target_logits: expected shape \[2, 3, any\]"):
         VerifyBatch.dense(
             target_logits=torch.zeros(logits_shape),
-            draft_token_ids=torch.zeros(ids_shape, dtype=torch.int64),
+            draft_token_ids=torch.zeros(2, 2, dtype=torch.int64),
             positions=torch.zeros(2, dtype=torch.int64),
         )
 

@@ -1,6 +1,7 @@
 """The parameters of a batch as tensors: in order, in range, and known on the host what matters."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -17,57 +18,49 @@ from acceptor.core import (
 from kit.answers import every_mix
 
 # The first of a batch asks for everything; without it some batches ask for nothing of a kind.
-in_every_mix = pytest.mark.parametrize(
-    "requests", [every_mix(1 + place % 5, 9, seed=place)[1:] for place in range(40)]
-)
+BATCHES = [every_mix(1 + place % 5, 9, seed=place)[1:] for place in range(40)]
 
 
-@in_every_mix
-def test_every_request_keeps_its_place(requests: tuple[SamplingParams, ...]) -> None:
-    tensors = SamplingTensors.stack(requests)
-    assert tensors.num_reqs == len(requests)
-    assert [seed % 2**64 for seed in tensors.seeds.tolist()] == [r.seed for r in requests]
-    for recipe_tensors, recipes in (
-        (tensors.target, requests),
-        (tensors.draft, [request.draft_recipe for request in requests]),
-    ):
-        assert recipe_tensors.temperature.tolist() == as_float32([r.temperature for r in recipes])
-        assert recipe_tensors.min_p.tolist() == as_float32([r.min_p for r in recipes])
-        assert recipe_tensors.top_p.tolist() == as_float32([r.top_p for r in recipes])
-        assert recipe_tensors.top_k.tolist() == [max(r.top_k, 0) for r in recipes]
-        assert recipe_tensors.all_greedy == all(r.is_greedy for r in recipes)
-        assert recipe_tensors.any_greedy == any(r.is_greedy for r in recipes)
-        assert recipe_tensors.any_min_p == any(r.min_p > 0 and not r.is_greedy for r in recipes)
-        assert recipe_tensors.any_top_k == any(r.top_k > 0 and not r.is_greedy for r in recipes)
-        assert recipe_tensors.any_top_p == any(r.top_p < 1 and not r.is_greedy for r in recipes)
-    processed = [r.logprobs_mode is LogprobsMode.PROCESSED for r in requests]
-    assert tensors.logprobs_processed.tolist() == processed
-    wanted = [r.logprobs for r in requests if r.logprobs is not None]
-    assert tensors.num_logprobs == (max(wanted) if wanted else None)
+def assert_floats(tensors: Any, names: Sequence[str], values: Sequence[Any]) -> None:
+    for name in names:
+        field = name.removesuffix("_penalty")
+        assert getattr(tensors, field).tolist() == as_float32([getattr(v, name) for v in values])
 
 
-@in_every_mix
-def test_adjustments_are_there_iff_a_request_has_some(requests: tuple[SamplingParams, ...]) -> None:
-    tensors = SamplingTensors.stack(requests)
-    assert (tensors.penalties is not None) == any(r.has_penalties for r in requests)
-    if tensors.penalties is not None:
-        repetition = as_float32([r.repetition_penalty for r in requests])
-        assert tensors.penalties.repetition.tolist() == repetition
-        presence = as_float32([r.presence_penalty for r in requests])
-        assert tensors.penalties.presence.tolist() == presence
-        frequency = as_float32([r.frequency_penalty for r in requests])
-        assert tensors.penalties.frequency.tolist() == frequency
-    assert (tensors.bias is not None) == any(r.logit_bias for r in requests)
-    if tensors.bias is not None:
-        for index, request in enumerate(requests):
-            entries = zip(
-                tensors.bias.token_ids[index].tolist(),
-                tensors.bias.values[index].tolist(),
-                strict=True,
-            )
-            assert [entry for entry in entries if entry[0] >= 0] == [
-                (token_id, *as_float32([value])) for token_id, value in request.logit_bias
-            ]
+def test_every_request_keeps_its_place() -> None:
+    for requests in BATCHES:
+        tensors = SamplingTensors.stack(requests)
+        assert tensors.num_reqs == len(requests)
+        assert [seed % 2**64 for seed in tensors.seeds.tolist()] == [r.seed for r in requests]
+        drafts = [request.draft_recipe for request in requests]
+        for got, recipes in ((tensors.target, requests), (tensors.draft, drafts)):
+            assert_floats(got, ("temperature", "min_p", "top_p"), recipes)
+            assert got.top_k.tolist() == [max(r.top_k, 0) for r in recipes]
+            sampled = [r for r in recipes if not r.is_greedy]
+            assert (got.all_greedy, got.any_greedy) == (not sampled, len(sampled) < len(recipes))
+            assert got.any_min_p == any(r.min_p > 0 for r in sampled)
+            assert got.any_top_k == any(r.top_k > 0 for r in sampled)
+            assert got.any_top_p == any(r.top_p < 1 for r in sampled)
+        processed = [r.logprobs_mode is LogprobsMode.PROCESSED for r in requests]
+        assert tensors.logprobs_processed.tolist() == processed
+        wanted = [r.logprobs for r in requests if r.logprobs is not None]
+        assert tensors.num_logprobs == (max(wanted) if wanted else None)
+
+
+def test_adjustments_are_there_iff_a_request_has_some() -> None:
+    for requests in BATCHES:
+        tensors = SamplingTensors.stack(requests)
+        assert (tensors.penalties is not None) == any(r.has_penalties for r in requests)
+        if tensors.penalties is not None:
+            names = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+            assert_floats(tensors.penalties, names, requests)
+        assert (tensors.bias is not None) == any(r.logit_bias for r in requests)
+        if tensors.bias is not None:
+            rows = zip(tensors.bias.token_ids.tolist(), tensors.bias.values.tolist(), strict=True)
+            for (ids, values), request in zip(rows, requests, strict=True):
+                entries = [each for each in zip(ids, values, strict=True) if each[0] >= 0]
+                expected = [(token_id, *as_float32([v])) for token_id, v in request.logit_bias]
+                assert entries == expected
 
 
 def as_float32(values: list[float]) -> list[float]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from acceptor.backends.conformance.case import FEATURES, Case
 from acceptor.backends.conformance.params import all_params
-from acceptor.backends.conformance.requests import Layout, Models, Request, lay_out
+from acceptor.backends.conformance.requests import Inputs, Request
 from acceptor.core import Policy, Sampler, SamplingParams, SamplingTensors, VerifyBatch
 
 BAD_VALUES = {"NaN": math.nan, "+inf": math.inf, "only -inf": -math.inf}
@@ -43,22 +43,20 @@ def request_of(
 
 
 def batch_of(
-    requests: Sequence[Request], layout: Layout | None = None
+    requests: Sequence[Request], id_dtype: str = "int64"
 ) -> tuple[VerifyBatch, SamplingTensors]:
-    """The requests as one batch of full vocabularies."""
-    vocab_size, draft_vocab_size = (
-        rows.shape[1] for rows in (requests[0].target_logits, requests[0].draft_logits)
-    )
-    models = Models(vocab_size, draft_vocab_size)
-    params = SamplingTensors.stack([request.params for request in requests])
-    return lay_out(models, requests, layout or Layout()), params
+    """The requests as one batch of full vocabularies that counts tokens."""
+    vocab_size, features = requests[0].target_logits.shape[1], frozenset(("penalties",))
+    case = Case(vocab_size=vocab_size, id_dtype=id_dtype, features=features)
+    inputs = Inputs(case, tuple(requests))
+    return inputs.verify_batch(), SamplingTensors.stack(inputs.params)
 
 
 def answers(
-    sampler: Sampler, requests: Sequence[Request], policy: Policy, layout: Layout | None = None
+    sampler: Sampler, requests: Sequence[Request], policy: Policy, id_dtype: str = "int64"
 ) -> list[Answer]:
     """Verify requests as one batch."""
-    output = sampler.verify(*batch_of(requests, layout), policy)
+    output = sampler.verify(*batch_of(requests, id_dtype), policy)
     columns = (output.token_ids.tolist(), output.num_accepted.tolist(), output.status.tolist())
     return [
         Answer(tuple(token_id for token_id in token_ids if token_id >= 0), count, status)
