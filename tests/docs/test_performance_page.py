@@ -62,10 +62,10 @@ def test_speculation_pays_off_and_verification_takes_little() -> None:
 
 def test_the_soak_lost_and_confused_nothing_and_kept_its_memory() -> None:
     soak = read("soak.json")
-    assert (soak["lost"], soak["wrong"]) == (0, 0)
+    assert (soak["unfinished"], soak["wrong"]) == (0, 0)
     assert sum(soak["ends"].values()) == soak["num_requests"] == 100_000
-    assert max(soak["memory_bytes"]) < 1.1 * min(soak["memory_bytes"])
-    assert soak["resident_kilobytes"][-1] - soak["resident_kilobytes"][0] < 1024
+    first, *_, last = soak["resident_kilobytes"]
+    assert last <= 1.05 * first
 
 
 @pytest.mark.parametrize(
