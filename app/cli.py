@@ -1,4 +1,4 @@
-"""The command line: `acceptor generate`, `bench`, `tune` and `backends`.
+"""The command line: `acceptor generate`, `bench`, `tune`, `audit` and `backends`.
 
 Errors are one line on stderr and exit code 2. Nothing here imports torch before it is needed, so
 that help appears at once.
@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from .audit.command import audit
 from .bench.command import bench
 from .options import SETTINGS, errors_in_one_line, given, with_options
 from .tuning.command import tune
@@ -66,6 +67,7 @@ def backends() -> None:
     commands.list_backends()
 
 
+cli.add_command(audit)
 cli.add_command(bench)
 cli.add_command(tune)
 

@@ -26,14 +26,14 @@ class InverseMaps:
             return None
         of_map = self._known.get(draft_to_target, {})
         if target_vocab_size in of_map:
-            inverse: Tensor = of_map[target_vocab_size]
-            return inverse
+            known: Tensor = of_map[target_vocab_size]
+            return known
         if draft_to_target.is_cuda and torch.cuda.is_current_stream_capturing():
             return inverse_map(draft_to_target, target_vocab_size)
         check_map(draft_to_target, target_vocab_size)
         self._known.setdefault(draft_to_target, of_map)
-        of_map[target_vocab_size] = inverse_map(draft_to_target, target_vocab_size)
-        return of_map[target_vocab_size]
+        inverse = of_map[target_vocab_size] = inverse_map(draft_to_target, target_vocab_size)
+        return inverse
 
 
 def check_map(draft_to_target: Tensor, target_vocab_size: int) -> None:

@@ -53,7 +53,7 @@ def _accepts_equal_samples_too(
 
 
 def _raw_log_probs(logits: Tensor, *_: object) -> Tensor:
-    return logits.log_softmax(dim=-1)
+    return logits.double().log_softmax(dim=-1)
 
 
 def _unmapped(law: Tensor, size: int, _: object, right: Any = request.in_target_ids) -> Tensor:

@@ -1,0 +1,53 @@
+"""What `acceptor audit` does: find the sampler, audit it, print what was found."""
+
+import sys
+from importlib import import_module
+
+from rich.table import Table
+
+from ...core.errors import UnavailableError
+from ..console import new_console
+from .run import Audit, Step, audit
+
+
+def run(name: str, num_steps: int, temperatures: tuple[float, ...], seed: int) -> bool:
+    """Audit and print; whether the sampler passed.
+
+    Raises:
+        AcceptorError: there is no such sampler, or it does not return what a step emits.
+    """
+    found = audit(load_step(name), num_steps=num_steps, temperatures=temperatures, seed=seed)
+    table = Table("temperature", "looked at", "log ratio", "limit", "notices", "verdict")
+    for one in found.findings:
+        numbers = f"{one.ratio:.1f}", f"{one.limit:.1f}", f"{one.detectable:.3f}"
+        verdict = "follows" if one.follows else "differs"
+        table.add_row(f"{one.temperature:g}", one.view, *numbers, verdict)
+    console = new_console()
+    console.print(table)
+    console.print(f"{name} {sentence(found)}", soft_wrap=True)
+    return found.passed
+
+
+def load_step(name: str) -> Step:
+    """The callable of this name; modules of the working directory are found, too.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, "")
+    try:
+        step: Step = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UnavailableError(f"expected module:callable, got {name!r}: {error}") from error
+    finally:
+        sys.path.remove("")
+    return step
+
+
+def sentence(found: Audit) -> str:
+    """Pass or fail, and what fits."""
+    if found.passed:
+        return f"follows the law as far as {found.num_steps} steps at each temperature show"
+    fits = " or ".join(found.mistakes) if found.mistakes else "no known mistake"
+    return f"does not follow the law; what fits: {fits}"

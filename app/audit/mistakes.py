@@ -1,0 +1,163 @@
+"""The exact laws of what samplers emit: right ones, and those with a known mistake.
+
+A rule decides one row: the mass with which it accepts each token there, and the mass with which it
+rejects the draft and recovers each token. Rows are independent, so these make whole sequences.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from itertools import pairwise
+
+import numpy as np
+from attrs import frozen
+
+from .laws import Floats, Laws, laws
+
+Rule = Callable[[Floats, Floats, Floats], tuple[Floats, Floats]]
+"""(p, q, the law that drafts are drawn from) -> accepted mass, recovered mass; [V] each."""
+
+Read = Callable[[float], Laws]
+"""Temperature -> the laws that drafts are tested with."""
+
+
+def _chance(p: Floats, q: Floats) -> Floats:
+    """With which each token is accepted once it is drafted."""
+    return np.minimum(p / np.where(q > 0, q, 1.0), 1.0)
+
+
+def _shares(weights: Floats) -> Floats:
+    return weights / weights.sum() if weights.any() else weights
+
+
+def _residual(p: Floats, q: Floats) -> Floats:
+    left = np.maximum(p - q, 0.0)
+    return _shares(left) if left.any() else p
+
+
+def _recovering(weights: Callable[[Floats, Floats], Floats]) -> Rule:
+    """Accept with probability p / q, and recover by these weights."""
+
+    def rule(p: Floats, q: Floats, drawn: Floats) -> tuple[Floats, Floats]:
+        accepted = drawn * _chance(p, q)
+        return accepted, (1 - accepted.sum()) * _shares(weights(p, q))
+
+    return rule
+
+
+_right = _recovering(_residual)
+
+
+def _one_hot_residual(p: Floats, q: Floats, drawn: Floats) -> tuple[Floats, Floats]:
+    accepted = drawn * _chance(p, q)
+    others = np.array([_shares(np.where(row, 0.0, p)) for row in np.eye(len(p))])
+    return accepted, (drawn - accepted) @ others
+
+
+def _most_likely_drafts(p: Floats, q: Floats, drawn: Floats) -> tuple[Floats, Floats]:
+    return _right(p, q, np.eye(len(q))[drawn.argmax()])
+
+
+def _one_uniform(p: Floats, q: Floats, drawn: Floats) -> tuple[Floats, Floats]:
+    # The uniform that did not accept picks from the cumulative sums of the residual, too.
+    chance, ends = _chance(p, q), np.cumsum(_residual(p, q))
+    starts = np.concatenate(([0.0], ends[:-1]))
+    passed = np.maximum(ends - np.maximum(starts, chance[:, None]), 0.0)
+    return drawn * chance, drawn @ passed
+
+
+def _shared_noise(p: Floats, q: Floats, drawn: Floats) -> tuple[Floats, Floats]:
+    # Draft and recovered token win races with the same exponentials.
+    chance, residual = _chance(p, q), _residual(p, q)
+    recovered = np.zeros_like(p)
+    for drafted in np.flatnonzero(drawn * (1 - chance)).tolist():
+        for token in np.flatnonzero(residual).tolist():
+            both = _wins_both(drawn / drawn[drafted], residual / residual[token], drafted, token)
+            recovered[token] += (1 - chance[drafted]) * both
+    return drawn * chance, recovered
+
+
+def _wins_both(rates: Floats, others: Floats, first: int, second: int) -> float:
+    """P(`first` arrives first at some rates, and `second` at others, with the same exponentials E).
+
+    Rates are relative to the winner's. With t = E(second) / E(first) all other E(v) / E(first) are
+    above max(rates[v], t others[v]). Given t that has probability density 1 / (a + b t)^2, where a
+    and b are sums over the tokens of each side of that maximum.
+    """
+    low, high = rates[second], np.inf if others[first] == 0 else 1 / others[first]
+    rest = [v for v in range(len(rates)) if v not in (first, second)]
+    turns = sorted(rates[v] / others[v] for v in rest if others[v] > 0)
+    points = [low, *(turn for turn in turns if low < turn < high), high]
+    total = 0.0
+    for start, end in pairwise(points):
+        inside = start + 1 if end == np.inf else (start + end) / 2
+        a = 1 + sum(rates[v] for v in rest if rates[v] > inside * others[v])
+        b = 1 + sum(others[v] for v in rest if rates[v] <= inside * others[v])
+        total += max(1 / (a + b * start) - 1 / (a + b * end), 0.0) / b
+    return total
+
+
+def _raw_draft(temperature: float) -> Laws:
+    return laws(temperature, 1.0)
+
+
+def _row_before(temperature: float) -> Laws:
+    read = laws(temperature)
+    return Laws(np.concatenate((read.target[:-1], read.target[-2:-1])), read.draft)
+
+
+def _next_rows(temperature: float) -> Laws:
+    read = laws(temperature)
+    return Laws(np.roll(read.target, -1, axis=0), read.draft)
+
+
+def _never_greedy(temperature: float) -> Laws:
+    return laws(temperature or 1.0)
+
+
+@frozen
+class Mistake:
+    """What a sampler does, and the law that it leads to.
+
+    Attributes:
+        name: what is wrong.
+        rule: how a row is decided.
+        read: the laws that drafts are tested with and bonus tokens are drawn from.
+        drafts: the laws that drafts are drawn from.
+    """
+
+    name: str
+    rule: Rule = _right
+    read: Read = laws
+    drafts: Read = laws
+
+    def law(self, temperature: float) -> Floats:
+        """Of all rows' tokens, where the target's law goes on behind emitted ones: [V, V, …]."""
+        target, tested = laws(temperature).target, self.read(temperature)
+        drawn = self.drafts(temperature).draft
+        law: Floats = tested.target[-1]
+        for row in reversed(range(len(drawn))):
+            accepted, recovered = self.rule(tested.target[row], tested.draft[row], drawn[row])
+            plain = reduce(np.multiply.outer, target[row + 1 :])
+            law = np.multiply.outer(accepted, law) + np.multiply.outer(recovered, plain)
+        return law
+
+
+RIGHT = Mistake("none")
+
+MISTAKES = (
+    Mistake("shared noise of draft and verification", _shared_noise),
+    Mistake("wrong residual: p", _recovering(lambda p, _: p)),
+    Mistake("wrong residual: p where p > q", _recovering(lambda p, q: np.where(p > q, p, 0.0))),
+    Mistake("wrong residual: as if q were one-hot", _one_hot_residual),
+    Mistake("q that was not drawn from: drafts by argmax", _most_likely_drafts),
+    Mistake("q that was not drawn from: drafts by argmax", _most_likely_drafts, _raw_draft),
+    Mistake("one uniform for accepting and recovering", _one_uniform),
+    Mistake("temperature on one side only: not in p", read=lambda t: laws(1.0, t)),
+    Mistake("temperature on one side only: not in q", read=_raw_draft),
+    Mistake("bonus from the wrong row", read=_row_before),
+    Mistake("all rows off by one", read=_next_rows),
+    # Drafts may be drawn greedily or not there.
+    Mistake("greedy row on the sampled path", read=lambda t: laws(t or 1.0, t)),
+    Mistake("greedy row on the sampled path", read=_never_greedy, drafts=_never_greedy),
+)
+"""What the audit knows by name."""

@@ -1,0 +1,141 @@
+"""One audit: run the sampler, count what it emits, compare with the exact laws."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ...core.batch import PADDING_TOKEN_ID
+from ...core.checks import INTEGERS, check_tensor
+from ...core.errors import InvalidInputError
+from .bounds import detectable_variation, largest_ratio, log_likelihood_ratio
+from .laws import DRAFT_LOGITS, TARGET_LOGITS, Floats, laws
+from .mistakes import MISTAKES, RIGHT, Mistake
+
+Step = Callable[[Tensor, Tensor, float, int], Tensor]
+"""What is audited: (target_logits, draft_logits, temperature, seed) -> token ids.
+
+It draws a draft token from each row of `draft_logits` [num_steps, K, V] and verifies the draft with
+`target_logits` [num_steps, K + 1, V]; both are raw float32. It returns [num_steps, K + 1] integers:
+each step's accepted tokens, one more, then -1. Steps are independent, and temperature 0 is greedy.
+"""
+
+FALSE_ALARM = 1e-6
+"""The largest probability that a right sampler fails, in all that an audit looks at."""
+
+
+@frozen
+class Finding:
+    """One comparison of counts with a law.
+
+    Attributes:
+        temperature: of the steps.
+        view: which tokens were counted.
+        ratio: n KL(counts / n, law), the log likelihood ratio.
+        limit: what it exceeds by chance with at most its share of `FALSE_ALARM`.
+        detectable: the total variation of a law that fails with probability 0.99 at least.
+    """
+
+    temperature: float
+    view: str
+    ratio: float
+    limit: float
+    detectable: float
+
+    @property
+    def follows(self) -> bool:
+        """Whether the counts may have come from the law."""
+        return self.ratio < self.limit
+
+
+@frozen
+class Audit:
+    """What was found.
+
+    Attributes:
+        num_steps: how many were run at each temperature.
+        findings: every comparison with the right law.
+        mistakes: if one failed, the known mistakes that fit all counts, the likeliest first.
+    """
+
+    num_steps: int
+    findings: tuple[Finding, ...]
+    mistakes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything may have come from the target's law."""
+        return all(finding.follows for finding in self.findings)
+
+
+def audit(
+    step: Step,
+    *,
+    num_steps: int = 20_000,
+    temperatures: Sequence[float] = (1.0, 0.5, 0.0),
+    seed: int = 0,
+) -> Audit:
+    """Say whether a sampler follows the target's law, and if not, which known mistakes fit.
+
+    Raises:
+        InvalidInputError: what the sampler returns is not what a step emits.
+    """
+    counts = {t: _counts(step, num_steps, t, seed) for t in temperatures}
+    found = Audit(num_steps, _compared(counts, RIGHT))
+    if found.passed:
+        return found
+    others = [(mistake.name, _compared(counts, mistake)) for mistake in MISTAKES]
+    fitting = [(name, one) for name, one in others if all(finding.follows for finding in one)]
+    fitting.sort(key=lambda named: sum(finding.ratio for finding in named[1]))
+    return Audit(num_steps, found.findings, tuple(dict.fromkeys(name for name, _ in fitting)))
+
+
+def _counts(step: Step, num_steps: int, temperature: float, seed: int) -> Floats:
+    """How often each sequence came, if the target's law goes on where steps end: [V, V, …]."""
+    target, draft = (
+        torch.tensor(logits, dtype=torch.float32).repeat(num_steps, 1, 1)
+        for logits in (TARGET_LOGITS, DRAFT_LOGITS)
+    )
+    emitted = step(target, draft, temperature, seed)
+    num_rows, vocab_size = TARGET_LOGITS.shape
+    check_tensor("token_ids", emitted, (num_steps, num_rows), INTEGERS)
+    token_ids = emitted.cpu().numpy()
+    _check_emitted(token_ids, vocab_size)
+    generator, rows = np.random.default_rng(num_steps), laws(temperature).target
+    plain = [generator.choice(vocab_size, num_steps, p=row) for row in rows]
+    counts = np.zeros((vocab_size,) * num_rows)
+    np.add.at(counts, tuple(np.where(token_ids.T < 0, plain, token_ids.T)), 1.0)
+    return counts
+
+
+def _check_emitted(token_ids: Floats, vocab_size: int) -> None:
+    num_used = (token_ids != PADDING_TOKEN_ID).sum(axis=1, keepdims=True)
+    used = np.arange(token_ids.shape[1]) < np.maximum(num_used, 1)
+    right = np.where(used, (token_ids >= 0) & (token_ids < vocab_size), token_ids == -1)
+    if not right.all():
+        raise InvalidInputError(
+            f"token_ids: expected ids below {vocab_size}, then {PADDING_TOKEN_ID}, "
+            f"got {token_ids[~right.all(axis=1)][0].tolist()}"
+        )
+
+
+def _compared(counts: dict[float, Floats], mistake: Mistake) -> tuple[Finding, ...]:
+    share = FALSE_ALARM / (2 * len(counts))
+    findings = []
+    for temperature, seen in counts.items():
+        law, behind = mistake.law(temperature), tuple(range(1, seen.ndim))
+        first = seen.sum(axis=behind), law.sum(axis=behind)
+        findings += [
+            _finding(temperature, "first token", *first, share),
+            _finding(temperature, "all tokens", seen.ravel(), law.ravel(), share),
+        ]
+    return tuple(findings)
+
+
+def _finding(temperature: float, view: str, counts: Floats, law: Floats, share: float) -> Finding:
+    num_outcomes = int((law > 0).sum())
+    limit = largest_ratio(share, num_outcomes)
+    detectable = detectable_variation(share, num_outcomes, int(counts.sum()))
+    return Finding(temperature, view, log_likelihood_ratio(counts, law), limit, detectable)

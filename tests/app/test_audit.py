@@ -1,0 +1,219 @@
+"""The audit passes right samplers, names the mistakes of wrong ones, and knows what it notices."""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from math import comb, factorial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from acceptor.app.audit import peers
+from acceptor.app.audit.bounds import (
+    MISSED,
+    detectable_variation,
+    largest_ratio,
+    log_likelihood_ratio,
+)
+from acceptor.app.audit.laws import DRAFT_LOGITS, TARGET_LOGITS
+from acceptor.app.audit.main import sentence
+from acceptor.app.audit.mistakes import MISTAKES, RIGHT
+from acceptor.app.audit.run import audit
+from acceptor.backends import load_sampler
+from acceptor.core import (
+    InvalidInputError,
+    Probabilistic,
+    SampleBatch,
+    Sampler,
+    SamplingParams,
+    SamplingTensors,
+    VerifyBatch,
+)
+from kit import bugs_in_draws, bugs_in_laws, planted_samplers
+from kit.bugs import Bug
+from kit.decode_law import DecodeSetup, emitted_law
+
+Acceptor = Callable[..., tuple[int | str, str, str]]
+REFERENCE = load_sampler("reference")
+BY_NAME = {bug.name: bug for bug in (*bugs_in_draws.BUGS, *bugs_in_laws.BUGS)}
+IN_THE_CATALOGUE = {
+    "residual = p": "wrong residual: p",
+    "residual = p where p > q, without the − q": "wrong residual: p where p > q",
+    "residual as if the draft were one-hot": "wrong residual: as if q were one-hot",
+    "raw q, processed drafts": "temperature on one side only: not in q",
+    "target rows off by one": "all rows off by one",
+}
+
+
+def test_a_right_sampler_passes() -> None:
+    found = audit(planted_samplers.planted())
+    assert found.passed
+    assert found.mistakes == ()
+    assert [finding.view for finding in found.findings] == ["first token", "all tokens"] * 3
+    assert all(finding.detectable < 0.1 for finding in found.findings)
+
+
+@pytest.mark.parametrize(("plant", "name"), planted_samplers.MISTAKES.items())
+def test_a_planted_mistake_is_named(plant: str, name: str) -> None:
+    found = audit(planted_samplers.planted(plant), seed=3)
+    assert not found.passed
+    assert found.mistakes == (name,)
+
+
+def test_every_mistake_is_planted() -> None:
+    assert {mistake.name for mistake in MISTAKES} == set(planted_samplers.MISTAKES.values())
+
+
+def test_an_unknown_mistake_fails_without_a_name() -> None:
+    def backwards(*given: object) -> Tensor:
+        token_ids = planted_samplers.planted()(*given)  # type: ignore[arg-type]
+        return torch.where(token_ids >= 0, 3 - token_ids, -1)
+
+    found = audit(backwards, num_steps=2000)
+    assert sentence(found) == "does not follow the law; what fits: no known mistake"
+
+
+@pytest.mark.parametrize(("bug", "name"), IN_THE_CATALOGUE.items())
+def test_the_law_of_a_mistake_is_what_the_catalogues_bug_emits(bug: str, name: str) -> None:
+    for temperature in (1.0, 0.5):
+        assert first_token_law(BY_NAME[bug], temperature) == pytest.approx(
+            next(m for m in MISTAKES if m.name == name).law(temperature).sum((1, 2)), abs=1e-9
+        )
+
+
+def first_token_law(bug: Bug, temperature: float) -> list[float]:
+    def rows(logits: np.ndarray) -> Callable[[tuple[int, ...]], Tensor]:
+        return lambda tokens: torch.tensor(logits[len(tokens)], dtype=torch.float32)
+
+    setup = DecodeSetup(
+        target=rows(TARGET_LOGITS),
+        draft=rows(DRAFT_LOGITS),
+        policy=Probabilistic(),
+        num_spec_tokens=1,
+        params=SamplingParams(seed=5, temperature=temperature),
+    )
+    with bug.planted():
+        law = emitted_law(setup, 1)
+    return [law.get((token,), 0.0) for token in range(4)]
+
+
+def reference(
+    target: Tensor,
+    draft: Tensor,
+    temperature: float,
+    seed: int,
+    sampler: Sampler | Bug = REFERENCE,
+) -> Tensor:
+    num_steps, num_drafts, _ = draft.shape
+    params = SamplingTensors.stack(
+        [SamplingParams(seed=seed + i, temperature=temperature) for i in range(num_steps)]
+    )
+    positions = torch.zeros(num_steps, dtype=torch.int64)
+    draws = [
+        SampleBatch(logits=draft[:, i], positions=positions + i, draft_index=i + 1)
+        for i in range(num_drafts)
+    ]
+    batch = VerifyBatch.dense(
+        target_logits=target,
+        draft_token_ids=torch.stack([sampler.sample(d, params).token_ids for d in draws], dim=1),
+        draft_logits=draft,
+        positions=positions,
+    )
+    return sampler.verify(batch, params, Probabilistic()).token_ids
+
+
+def test_the_reference_passes_and_with_a_bug_fails() -> None:
+    assert audit(reference, num_steps=300).passed
+    bug = BY_NAME["target rows off by one"]
+    # Greedy requests are verified by samples that this bug leaves alone.
+    found = audit(partial(reference, sampler=bug), num_steps=300, temperatures=[1.0])
+    assert found.mistakes == ("all rows off by one",)
+
+
+def test_transformers_passes_with_drawn_drafts_and_fails_as_it_feeds_itself() -> None:
+    sampled = (1.0, 0.5)
+    assert audit(peers.transformers, num_steps=1000, temperatures=sampled).passed
+    found = audit(peers.transformers_single_position, num_steps=1000, temperatures=sampled)
+    assert found.mistakes == ("q that was not drawn from: drafts by argmax",)
+    with pytest.raises(InvalidInputError, match=r"^temperature: expected a number above 0"):
+        audit(peers.transformers, num_steps=100)
+
+
+@pytest.mark.parametrize(
+    "row", [[0, 4, -1], [0, -1, 1], [-1, -1, -1], [-2, -1, -1]], ids=("high", "gap", "none", "low")
+)
+def test_what_no_step_emits_is_refused(row: list[int]) -> None:
+    with pytest.raises(InvalidInputError, match=r"^token_ids: expected ids below 4, then -1, got"):
+        audit(lambda target, *_: torch.tensor([row]).repeat(len(target), 1), num_steps=100)
+    with pytest.raises(InvalidInputError, match=r"^token_ids: expected shape \[100, 3\]"):
+        audit(lambda *_: torch.zeros(2, 3, dtype=torch.int64), num_steps=100)
+
+
+@pytest.mark.parametrize("chance", [0.1, 1e-3, 1e-6])
+@pytest.mark.parametrize("law", [[0.5, 0.5], [0.1, 0.9], [0.2, 0.3, 0.5], [0.01, 0.09, 0.9]])
+def test_false_alarms_are_as_rare_as_promised(law: list[float], chance: float) -> None:
+    for num_draws in (5, 40):
+        probs, limit = np.array(law), largest_ratio(chance, len(law))
+        reached = sum(
+            mass
+            for counts, mass in multinomial(num_draws, law)
+            if log_likelihood_ratio(counts, probs) >= limit
+        )
+        assert reached <= chance
+
+
+@pytest.mark.parametrize("num_draws", [200, 1000])
+def test_what_is_called_detectable_is_noticed(num_draws: int) -> None:
+    right = np.array([0.3, 0.7])
+    far = 0.3 + detectable_variation(1e-3, 2, num_draws)
+    noticed = sum(
+        comb(num_draws, n) * far**n * (1 - far) ** (num_draws - n)
+        for n in range(num_draws + 1)
+        if log_likelihood_ratio(np.array([n, num_draws - n]), right) >= largest_ratio(1e-3, 2)
+    )
+    assert noticed >= 1 - MISSED
+
+
+def multinomial(num_draws: int, law: list[float]) -> list[tuple[np.ndarray, float]]:
+    grid = np.indices((num_draws + 1,) * (len(law) - 1)).reshape(len(law) - 1, -1).T
+    found = []
+    for head in grid[grid.sum(1) <= num_draws].tolist():
+        counts = [*head, num_draws - sum(head)]
+        ways = factorial(num_draws)
+        for count in counts:
+            ways //= factorial(count)
+        mass = ways * float(np.prod([p**c for p, c in zip(law, counts, strict=True)]))
+        found.append((np.array(counts, dtype=np.float64), mass))
+    return found
+
+
+def test_laws_are_laws() -> None:
+    for mistake in (RIGHT, *MISTAKES):
+        for temperature in (1.0, 0.5, 0.0):
+            law = mistake.law(temperature)
+            assert law.min() >= 0
+            assert law.sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_the_command_says_what_it_found(
+    acceptor: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine_to_audit.py").write_text(
+        "from kit.planted_samplers import planted\n"
+        "right, wrong = planted(), planted('residual p')\n"
+    )
+    monkeypatch.delitem(sys.modules, "mine_to_audit", raising=False)
+    code, out, err = acceptor("audit", "mine_to_audit:right", "--steps", 500)
+    assert (code, err) == (0, "")
+    assert "mine_to_audit:right follows the law as far as 500 steps at each" in out
+    code, out, _ = acceptor("audit", "mine_to_audit:wrong", "--temperature", 1)
+    assert code == 1
+    assert "does not follow the law; what fits: wrong residual: p" in out
+    for name in ("mine_to_audit", "mine_to_audit:absent", "absent:right"):
+        code, _, err = acceptor("audit", name)
+        assert code == 2
+        assert err.startswith(f"acceptor: expected module:callable, got '{name}':")

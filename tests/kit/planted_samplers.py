@@ -1,0 +1,81 @@
+"""A rejection sampler of many steps at once, right or with one mistake planted, for the audit.
+
+It draws as engines do: by races of exponentials, or from cumulative sums where it says so.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+MISTAKES = {
+    "shared noise": "shared noise of draft and verification",
+    "residual p": "wrong residual: p",
+    "residual unsubtracted": "wrong residual: p where p > q",
+    "residual one-hot": "wrong residual: as if q were one-hot",
+    "argmax drafts": "q that was not drawn from: drafts by argmax",
+    "argmax drafts, raw q": "q that was not drawn from: drafts by argmax",
+    "one uniform": "one uniform for accepting and recovering",
+    "raw p": "temperature on one side only: not in p",
+    "raw q": "temperature on one side only: not in q",
+    "row before": "bonus from the wrong row",
+    "next rows": "all rows off by one",
+    "greedy draft, sampled target": "greedy row on the sampled path",
+    "never greedy": "greedy row on the sampled path",
+}
+"""What is planted -> what the audit calls it."""
+
+
+def planted(mistake: str = "") -> Callable[[Tensor, Tensor, float, int], Tensor]:
+    """The sampler with this mistake, one of `MISTAKES`; without any it is right."""
+
+    def step(target: Tensor, draft: Tensor, temperature: float, seed: int) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        never_greedy = temperature or 1.0
+        drawn_at = never_greedy if mistake == "never greedy" else temperature
+        tested_at = 1.0 if mistake in ("raw q", "argmax drafts, raw q") else drawn_at
+        sampled = mistake in ("never greedy", "greedy draft, sampled target")
+        p = _law(target, 1.0 if mistake == "raw p" else never_greedy if sampled else temperature)
+        p = p.roll(-1, dims=1) if mistake == "next rows" else p
+        q, noise = _law(draft, tested_at), _exponentials(draft, generator)
+        drafts = (_law(draft, drawn_at) / noise).argmax(-1)
+        drafts = draft.argmax(-1) if mistake.startswith("argmax") else drafts
+        rows, (of_p, of_q) = drafts[..., None], (p[:, :-1], q)
+        uniform = torch.rand(drafts.shape, generator=generator, dtype=torch.float64)
+        chance = (of_p.gather(2, rows) / of_q.gather(2, rows)).squeeze(2)
+        accepted = (uniform < chance).long().cumprod(1).sum(1)
+        left = _residual(mistake, of_p, of_q, rows)
+        noise = noise if mistake == "shared noise" else _exponentials(draft, generator)
+        recovered = (left / noise).argmax(-1)
+        if mistake == "one uniform":
+            ends = (left / left.sum(-1, keepdim=True)).cumsum(-1)
+            recovered = (ends <= uniform[..., None]).sum(-1).clamp(max=p.shape[-1] - 1)
+        of_bonus = p[:, -2:-1] if mistake == "row before" else p[:, -1:]
+        bonus = (of_bonus / _exponentials(of_bonus, generator)).argmax(-1)
+        places = torch.arange(p.shape[1])
+        final = torch.cat((recovered, bonus), 1).where(places == accepted[:, None], -1)
+        return torch.cat((drafts, bonus), 1).where(places < accepted[:, None], final)
+
+    return step
+
+
+def _law(logits: Tensor, temperature: float) -> Tensor:
+    if temperature == 0:
+        one_hot = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
+        return one_hot.double()
+    return (logits.double() / temperature).softmax(-1)
+
+
+def _exponentials(logits: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.empty(logits.shape, dtype=torch.float64).exponential_(generator=generator)
+
+
+def _residual(mistake: str, p: Tensor, q: Tensor, rows: Tensor) -> Tensor:
+    if mistake == "residual p":
+        return p
+    if mistake == "residual unsubtracted":
+        return p.where(p > q, 0.0)
+    if mistake == "residual one-hot":
+        return p.scatter(2, rows, 0.0)
+    left = (p - q).clamp(min=0)
+    return left.where(left.sum(-1, keepdim=True) > 0, p)
