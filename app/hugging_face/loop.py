@@ -16,6 +16,7 @@ from ...core.errors import InvalidInputError
 from ...core.sampling_tensors import SamplingTensors
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
+from ..drafter import Draft
 from ..frontier import Frontier
 from ..prefill import CHUNK_LEN, Chunk, prefill
 from ..request_state import FATAL, Verdict
@@ -102,10 +103,10 @@ class Loop:
         draft = self.step.draft(frontier)
         scores = self.step.score(frontier, draft)
         self.texts.write(rows, draft.token_ids)
-        judged = self._process(self.recipe.processors, rows, limits, scores.logits)
+        judged = self._process(self.recipe.processors, rows, draft, scores.logits)
         shown = judged
         if self.scores is not None:
-            shown = self._process(self.recipe.mapped, rows, limits, judged)
+            shown = self._process(self.recipe.mapped, rows, draft, judged)
         output = self.step.verify(frontier, draft, evolve(scores, logits=judged), self._counts)
         self.texts.write(rows, output.token_ids)
         before = {row.index: len(row.token_ids) for row in rows}
@@ -113,6 +114,7 @@ class Loop:
         for place, (row, verdict) in enumerate(zip(rows, verdicts, strict=True)):
             self._keep_scores(row, len(verdict.token_ids), scores.logits[place], shown[place])
             self._emit(row, verdict)
+        self.step.drafter.notice(verdicts)
         self._ask_criteria(rows, before)
         for row, verdict in zip(rows, verdicts, strict=True):
             num_gained = len(row.token_ids) - before[row.index]
@@ -132,7 +134,7 @@ class Loop:
         return Frontier.of(known, limits, self._tensors, device)
 
     def _process(
-        self, processors: Any, rows: Sequence[Row], limits: Sequence[int], logits: Tensor
+        self, processors: Any, rows: Sequence[Row], draft: Draft, logits: Tensor
     ) -> Tensor:
         """What processors make of logits [len(rows), num_tokens + 1, vocab_size].
 
@@ -143,7 +145,8 @@ class Loop:
             return logits
         # A copy, which processors may write to.
         processed = logits.to(torch.float32, copy=True)
-        widths = [(row.width, row.width + limit) for row, limit in zip(rows, limits, strict=True)]
+        lengths = (draft.token_ids >= 0).sum(1).tolist()
+        widths = [(row.width, row.width + more) for row, more in zip(rows, lengths, strict=True)]
         for width in range(min(widths)[0], max(last for _, last in widths) + 1):
             here = [at for at, (first, last) in enumerate(widths) if first <= width <= last]
             places = [width - widths[at][0] for at in here]

@@ -167,6 +167,18 @@ def test_processors_see_the_prefix_of_every_position(pair: Pair, name: str) -> N
     assert total(output).num_accepted_tokens
 
 
+def test_drafts_change_no_sampled_token_under_processors(pair: Pair) -> None:
+    """Top-p before min-p runs as transformers' own, on every position of a draft."""
+    settings: dict[str, Any] = {"temperature": 0.9, "top_k": 30, "top_p": 0.9, "min_p": 0.02}
+    settings |= {"do_sample": True, "max_new_tokens": 6, "logits_processor": [Hashed()]}
+    plain = pair.generate(Speculation(num_spec_tokens=0, seed=4), **settings)
+    output = pair.generate(
+        Speculation(draft=pair.draft, seed=4), return_dict_in_generate=True, **settings
+    )
+    assert torch.equal(output.sequences, plain)
+    assert 0 < total(output).num_accepted_tokens < total(output).num_draft_tokens
+
+
 class LastIsOf(StoppingCriteria):  # type: ignore[misc]
     """Ends row r at a token that leaves r, divided by 9."""
 
