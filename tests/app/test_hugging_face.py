@@ -293,6 +293,12 @@ def test_drafts_come_from_any_drafter_and_vocabulary(pair: Pair) -> None:
         assert torch.equal(output, pair.generate(max_new_tokens=5))
 
 
+def test_prompts_are_entered_in_chunks(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acceptor.app.hugging_face.loop.CHUNK_LEN", 4)
+    output = pair.generate(Speculation(draft=pair.draft), max_new_tokens=4)
+    assert torch.equal(output, pair.generate(max_new_tokens=4))
+
+
 def test_a_head_drafts_from_hidden_states(pair: Pair, tmp_path: Path) -> None:
     target, sampler = adapt_network(pair.target), load_sampler("reference")
     drafter = HeadDrafter(
