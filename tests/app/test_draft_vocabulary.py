@@ -58,7 +58,7 @@ def mapped_decoder(pair: Pair, policy: Policy, num_spec_tokens: int = 3) -> Deco
 def test_an_engine_decodes_with_another_vocabulary(
     pair: Pair, policy: Policy, runner: Callable[[DecodeStep], Runner]
 ) -> None:
-    requests = [ask(seed, 2, 12, seed=seed, max_tokens=20) for seed in range(6)]
+    requests = [ask(seed, 2, 12, seed=seed, max_tokens=16) for seed in range(4)]
     decoder = mapped_decoder(pair, policy)
     results = engine_with(evolve(decoder, new_runner=runner), num_slots=2).generate(requests)
     assert results == [decoder.generate([request])[0] for request in requests]
