@@ -112,23 +112,23 @@ def test_hundreds_of_requests_end_once_each_and_leave_nothing(
     soak = Soak(decoder, num_slots=8, num_wishes=40, seed=1)
     soak.serve(100)
     tracemalloc.start()
-    soak.serve(200)
+    soak.serve(150)
     gc.collect()
     before = tracemalloc.get_traced_memory()[0]
-    soak.serve(200)
+    soak.serve(150)
     gc.collect()
     after = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert after - before < 100_000
-    assert_whole(soak, 500)
+    assert_whole(soak, 400)
 
 
 def test_the_bundled_pair_serves_consumers_of_every_kind(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     soak = Soak(bundled_decoder(), num_slots=32, num_wishes=24)
-    soak.serve(150)
-    assert soak.texts["broken"] > 5
-    assert_whole(soak, 150)
+    soak.serve(100)
+    assert soak.texts["broken"] > 3
+    assert_whole(soak, 100)
 
 
 def test_requests_wait_for_a_slot_in_the_order_of_their_arrival(pair: Pair) -> None:

@@ -13,9 +13,8 @@ def test_importing_a_room_brings_nothing_else() -> None:
     """What files may import is a contract of import-linter's, in pyproject.toml."""
     rooms = ("torch", "acceptor.core", "acceptor.backends")
     shown = "".join(f"import {room}; print(*sys.modules)\n" for room in rooms)
-    before, core, backends = map(
-        set, map(str.split, python(f"import sys\n{shown}").stdout.splitlines())
-    )
+    loaded = python(f"import sys\n{shown}").stdout.splitlines()
+    before, core, backends = (set(line.split()) for line in loaded)
     heavy = ("cupy", "safetensors", "tokenizers", "transformers", "triton")
     outer = ("acceptor.adapters", "acceptor.app")
     assert {name for name in backends - before if name.startswith(heavy + outer)} == set()
