@@ -1,5 +1,6 @@
 """Bugs planted in what logits become, and in what policies compare, accept and leave."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -114,14 +115,6 @@ def _top_p(scaled: Tensor, top_p: Tensor, *, one_less: bool) -> Tensor:
     kept[:, 0] = True
     last_kept = ordered.gather(1, kept.sum(dim=-1, keepdim=True) - 1)
     return scaled.masked_fill((scaled < last_kept) & (top_p < 1), -torch.inf)
-
-
-def _stop_before_top_p(scaled: Tensor, top_p: Tensor) -> Tensor:
-    return _top_p(scaled, top_p, one_less=True)
-
-
-def _go_on_at_top_p(scaled: Tensor, top_p: Tensor) -> Tensor:
-    return _top_p(scaled, top_p, one_less=False)
 
 
 def _top_p_first(scaled: Tensor, filters: Any, requests: Tensor) -> Tensor:
@@ -243,12 +236,12 @@ BUGS = (
     Bug("filters cut the edge", ((thresholds, "_keep_from", _keep_above),), features=("top-k",)),
     Bug(
         "top-p stops a token early",
-        ((thresholds, "_cut_top_p", _stop_before_top_p),),
+        ((thresholds, "_cut_top_p", partial(_top_p, one_less=True)),),
         features=("top-p",),
     ),
     Bug(
         "top-p goes on where its mass is reached",
-        ((thresholds, "_cut_top_p", _go_on_at_top_p),),
+        ((thresholds, "_cut_top_p", partial(_top_p, one_less=False)),),
         shown_by="reached exactly",
         check="edge: reached exactly",
     ),

@@ -4,6 +4,8 @@ Power follows from the noncentral chi-square law of the statistic. Cells that ar
 either test are merged.
 """
 
+from functools import cache
+
 import numpy as np
 from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
@@ -83,13 +85,18 @@ def effect_detectable(
     freedom: int, num_draws: float, alpha: float = ALPHA, power: float = POWER
 ) -> float:
     """Cohen's w of a deviation noticed with this power: sqrt(sum d²/p)."""
+    return float(np.sqrt(_shift_detectable(freedom, alpha, power) / num_draws))
+
+
+@cache
+def _shift_detectable(freedom: int, alpha: float, power: float) -> float:
+    """How much it moves the statistic's mean; slow to find."""
     critical = stats.chi2.isf(alpha, freedom)
 
     def shortfall(shift: float) -> float:
         return float(stats.ncx2.sf(critical, freedom, shift)) - power
 
-    shift = optimize.brentq(shortfall, 1e-3, 1e3 + 100 * freedom)
-    return float(np.sqrt(shift / num_draws))
+    return float(optimize.brentq(shortfall, 1e-3, 1e3 + 100 * freedom))
 
 
 def _tested(
