@@ -1,4 +1,4 @@
-"""Finds the trained pair that comes inside the package.
+"""Finds the trained models that come inside the package.
 
 Loads nothing: it answers with directories, which the checkpoint adapter reads like any other.
 """
@@ -17,7 +17,20 @@ def bundled_pair() -> tuple[Path, Path]:
     Raises:
         UnavailableError: the package is not installed as files (imported from a zip, say).
     """
+    return _models() / "target", _models() / "draft"
+
+
+def bundled_head() -> Path:
+    """The directory of an EAGLE-3 head for the bundled target.
+
+    Raises:
+        UnavailableError: see `bundled_pair`.
+    """
+    return _models() / "eagle3"
+
+
+def _models() -> Path:
     models = resources.files(__package__) / "models"
     if not isinstance(models, Path):
-        raise UnavailableError(f"bundled pair: expected a directory on disk, got {models}")
-    return models / "target", models / "draft"
+        raise UnavailableError(f"bundled models: expected a directory on disk, got {models}")
+    return models

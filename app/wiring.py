@@ -20,7 +20,7 @@ from ..backends import load_sampler
 from ..core.errors import CheckpointError, ConfigError
 from ..core.policies import Policy, Probabilistic
 from ..core.ports import LanguageModel, Sampler
-from .bundled import bundled_pair
+from .bundled import bundled_head, bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
 from .decoder import Decoder
 from .draft_vocabulary import DraftVocabulary, shared_target_ids
@@ -73,7 +73,7 @@ def wire(config: Config) -> Wired:
     Raises:
         AcceptorError: a part is unknown, missing or damaged, or does not fit the others.
     """
-    directory, draft_directory = _directories(config.models)
+    directory, draft_directory = _directories(config.models, config.drafter.name)
     name = _drafter_name(config, draft_directory)
     num_spec_tokens = _num_spec_tokens(config, has_drafter=name is not None)
     policy = make_policy(config.policy, num_spec_tokens)
@@ -222,13 +222,14 @@ def _stated_vocabulary(
     return DraftVocabulary.of(dict(enumerate(target_ids)), target.vocab_size, device=draft.device)
 
 
-def _directories(models: ModelsConfig) -> tuple[Path, Path | None]:
+def _directories(models: ModelsConfig, drafter: str | None) -> tuple[Path, Path | None]:
     if models.target is not None:
         draft = None if models.draft is None else find_directory(models.draft)
         return find_directory(models.target), draft
     if models.draft is not None:
         raise ConfigError(f"draft: expected a target beside it, got only {models.draft}")
-    return bundled_pair()
+    target, draft = bundled_pair()
+    return target, bundled_head() if drafter == "eagle3" else draft
 
 
 def _drafter_name(config: Config, draft_directory: Path | None) -> str | None:

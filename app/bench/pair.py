@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
+from ...adapters.draft_heads.loader import HEADS
 from ...adapters.language_model import TransformerModel
 from ...adapters.model_config import ModelConfig
 from ...adapters.random_weights import random_model
@@ -121,7 +122,7 @@ def _what_drafts(made: Drafter[Any], drafter: DrafterConfig, draft: str | None) 
         assert isinstance(made, ModelDrafter)
         assert isinstance(made.model, TransformerModel)
         return f"early exit after layer {made.model.config.num_layers}"
-    return _name(draft, "bundled draft")
+    return _name(draft, "bundled EAGLE-3 head" if drafter.name == "eagle3" else "bundled draft")
 
 
 def random_pair(
@@ -146,10 +147,7 @@ def random_pair(
         CheckpointError: a file is unfit, or both have other vocabularies.
         InvalidInputError: the context, the early exit or the decay is unfit.
     """
-    if drafter.name == "model" and draft_file is None:
-        raise ConfigError("drafter: expected --draft-random-weights beside model, got none")
-    if drafter.name in ("ngram", "early-exit") and draft_file is not None:
-        raise ConfigError(f"--draft-random-weights: expected none beside {drafter.name}")
+    _check_shapes(drafter.name, draft_file)
     if layer_decay is None:
         layer_decay = _usual_decay(target_file, drafter)
     load = partial(
@@ -184,6 +182,15 @@ def random_pair(
         new_detokenizer=NoText,
     )
     return Pair(parts=parts, names=names)
+
+
+def _check_shapes(drafter: str | None, draft_file: Path | None) -> None:
+    if drafter in HEADS:
+        raise ConfigError(f"drafter: expected models with weights beside {drafter}")
+    if drafter == "model" and draft_file is None:
+        raise ConfigError("drafter: expected --draft-random-weights beside model, got none")
+    if drafter in ("ngram", "early-exit") and draft_file is not None:
+        raise ConfigError(f"--draft-random-weights: expected none beside {drafter}")
 
 
 def _usual_decay(target_file: Path, drafter: DrafterConfig) -> float:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from acceptor.app.bundled import bundled_pair
+from acceptor.app.bundled import bundled_head, bundled_pair
 from lab.pair_measures import (
     agreement_table,
     held_out_loss,
@@ -67,9 +67,14 @@ def test_both_share_one_tokenizer_that_keeps_every_byte() -> None:
     assert tokenizer("").input_ids == [tokenizer.bos_token_id] == [tokenizer.eos_token_id] == [0]
 
 
-def test_everything_fits_in_sixteen_megabytes() -> None:
-    folder = bundled_pair()[0].parent
-    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) <= 16_000_000
+def test_the_pair_fits_in_sixteen_megabytes_and_the_head_in_two() -> None:
+    *pair, head = (*bundled_pair(), bundled_head())
+    assert sum(map(_num_bytes, pair)) <= 16_000_000
+    assert _num_bytes(head) <= 2_000_000
+
+
+def _num_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def test_the_target_predicts_its_own_sources(models: dict[str, LlamaForCausalLM]) -> None:

@@ -60,11 +60,12 @@ coupled, a near-tie aside, every draft is the target's own choice."""
     "config",
     [
         Config(policy=Strict(), drafter=DrafterConfig(name="model")),
+        Config(policy=Strict(), drafter=DrafterConfig(name="eagle3")),
         Config(policy=Strict(), drafter=DrafterConfig(name="ngram")),
         Config(policy=Strict(), drafter=DrafterConfig(name="early-exit")),
         Config(policy=Strict(coupled=True), drafter=EARLY),
     ],
-    ids=["model", "ngram", "early exit", "all layers"],
+    ids=["model", "eagle3", "ngram", "early exit", "all layers"],
 )
 def test_strict_tokens_do_not_depend_on_the_drafter(config: Config) -> None:
     wired = wire(config)
