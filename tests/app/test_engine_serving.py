@@ -109,7 +109,7 @@ def test_hundreds_of_requests_end_once_each_and_leave_nothing(
     """`python -m kit.soak` serves many more."""
     caplog.set_level(logging.ERROR)
     decoder = evolve(pair.decoder(Strict(), 4), new_runner=new_runner)
-    soak = Soak(decoder, num_slots=8, num_wishes=40, seed=1)
+    soak = Soak(decoder, num_slots=8, num_different=40, seed=1)
     soak.serve(100)
     tracemalloc.start()
     soak.serve(150)
@@ -125,7 +125,7 @@ def test_hundreds_of_requests_end_once_each_and_leave_nothing(
 
 def test_the_bundled_pair_serves_consumers_of_every_kind(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
-    soak = Soak(bundled_decoder(), num_slots=32, num_wishes=24)
+    soak = Soak(bundled_decoder(), num_slots=32, num_different=24)
     soak.serve(100)
     assert soak.texts["broken"] > 3
     assert_whole(soak, 100)

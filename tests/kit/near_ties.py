@@ -31,12 +31,12 @@ def logits_of_a_race(lead: float) -> Tensor:
 
 def draw_near_a_filter(top_p: float) -> tuple[SampleBatch, SamplingTensors]:
     """Four tokens; a top-p of 0.6 keeps the third, and by a hair cuts the last one or keeps it."""
-    wishes = SamplingParams(
+    params = SamplingParams(
         seed=SEED, top_p=top_p, logprobs=4, logprobs_mode=LogprobsMode.PROCESSED
     )
     logits = torch.tensor([[0.1, 0.05, 0.6, 0.25]]).log()
     batch = SampleBatch(logits=logits, positions=torch.tensor([POSITION]))
-    return batch, SamplingTensors.stack([wishes])
+    return batch, SamplingTensors.stack([params])
 
 
 def batch_near_its_uniform(distance: float) -> VerifyBatch:

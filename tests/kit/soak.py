@@ -39,7 +39,7 @@ class ConsumerError(Exception):
 
 
 @frozen(eq=False)
-class Wishes:
+class Requests:
     """What can be asked of a decoder, and what each gets alone.
 
     Attributes:
@@ -60,11 +60,11 @@ class Wishes:
         detokenizer = self.decoder.new_detokenizer()
         return detokenizer.push([token_id]) + detokenizer.finish()
 
-    def draw(self, num_wishes: int) -> list[tuple[Any, GenerationResult]]:
+    def draw(self, num_different: int) -> list[tuple[Any, GenerationResult]]:
         """Prompts or requests, each with its result in an engine of its own."""
         engine = Engine.of(self.decoder, Limits(num_slots=1, max_len=MAX_LEN))
-        wishes = [self._draw() for _ in range(num_wishes)]
-        return [(wish, engine.generate([wish])[0]) for wish in wishes]
+        requests = [self._draw() for _ in range(num_different)]
+        return [(request, engine.generate([request])[0]) for request in requests]
 
     def _draw(self) -> Any:
         vocab_size, random = self.decoder.target.vocab_size, self.random
@@ -99,7 +99,7 @@ class Soak:
     Attributes:
         decoder: serves.
         num_slots: requests that run at once; twice as many consumers come and go.
-        num_wishes: requests that differ.
+        num_different: requests that differ.
         seed: of them and of the consumers.
         ends: how requests ended, or why nobody waited for their end.
         wrong: what got something else than it gets alone.
@@ -109,23 +109,23 @@ class Soak:
 
     decoder: Decoder
     num_slots: int
-    num_wishes: int
+    num_different: int
     seed: int = 0
     ends: Counter[str] = field(factory=Counter)
     wrong: list[Any] = field(factory=list)
     resident: list[int] = field(factory=list)
     texts: Counter[str] = field(factory=Counter)
     _random: Random = field(init=False)
-    _wishes: list[tuple[Any, GenerationResult]] = field(init=False)
+    _requests: list[tuple[Any, GenerationResult]] = field(init=False)
     _engine: Engine = field(init=False)
 
     @_random.default
     def _make_random(self) -> Random:
         return Random(self.seed)  # noqa: S311, nothing is secret here
 
-    @_wishes.default
-    def _draw_wishes(self) -> list[tuple[Any, GenerationResult]]:
-        return Wishes(self.decoder, self._random).draw(self.num_wishes)
+    @_requests.default
+    def _draw_requests(self) -> list[tuple[Any, GenerationResult]]:
+        return Requests(self.decoder, self._random).draw(self.num_different)
 
     @_engine.default
     def _make_engine(self) -> Engine:
@@ -154,12 +154,12 @@ class Soak:
             await asyncio.sleep(0.001)
 
     async def _consume(self) -> None:
-        wish, alone = self._random.choice(self._wishes)
+        request, alone = self._random.choice(self._requests)
         consumers = (self._read, self._read, self._read, self._cancel, self._leave, self._raise)
         consume = self._random.choice((*consumers, self._pause, self._listen_badly))
         try:
             async with asyncio.timeout(LOST_AFTER):
-                told = await consume(wish)
+                told = await consume(request)
         except TimeoutError:
             self.ends["lost"] += 1
             return
@@ -168,42 +168,42 @@ class Soak:
         if result is not None:
             self.texts["broken" if BROKEN in result.text else "whole"] += 1
         if not is_right(told, alone):
-            self.wrong.append((wish, consume.__name__, told, alone))
+            self.wrong.append((request, consume.__name__, told, alone))
 
-    async def _read(self, wish: Any) -> list[Progress]:
-        return [progress async for progress in self._engine.stream(wish)]
+    async def _read(self, request: Any) -> list[Progress]:
+        return [progress async for progress in self._engine.stream(request)]
 
-    async def _pause(self, wish: Any) -> list[Progress]:
+    async def _pause(self, request: Any) -> list[Progress]:
         """Stop reading until it is long over, and then read all."""
         told = list[Progress]()
-        async for progress in self._engine.stream(wish):
+        async for progress in self._engine.stream(request):
             if not told:
                 await asyncio.sleep(self._random.random())
             told.append(progress)
         return told
 
-    async def _cancel(self, wish: Any) -> list[Progress]:
+    async def _cancel(self, request: Any) -> list[Progress]:
         told = list[Progress]()
-        async for progress in self._engine.stream(wish):
+        async for progress in self._engine.stream(request):
             told.append(progress)
             self._engine.cancel(progress.request_index)
         return told
 
-    async def _leave(self, wish: Any) -> list[Progress]:
-        async for progress in self._engine.stream(wish):
+    async def _leave(self, request: Any) -> list[Progress]:
+        async for progress in self._engine.stream(request):
             return [progress]
         raise AssertionError("a stream without progress")
 
-    async def _raise(self, wish: Any) -> list[Progress]:
+    async def _raise(self, request: Any) -> list[Progress]:
         told = list[Progress]()
         with suppress(ConsumerError):
-            async for progress in self._engine.stream(wish):
+            async for progress in self._engine.stream(request):
                 fail(told, progress)
         return told
 
-    async def _listen_badly(self, wish: Any) -> list[Progress]:
+    async def _listen_badly(self, request: Any) -> list[Progress]:
         told = list[Progress]()
-        self._engine.add_request(wish, on_progress=partial(fail, told))
+        self._engine.add_request(request, on_progress=partial(fail, told))
         # A stream drives the engine.
         await self._read([])
         while not told or told[-1].result is None:
@@ -254,7 +254,7 @@ def bundled_decoder() -> Decoder:
 def main(num_requests: int, out: Path) -> None:
     """Serve requests and record what became of them; takes about an hour."""
     torch.set_num_threads(1)
-    soak = Soak(bundled_decoder(), num_slots=64, num_wishes=1000)
+    soak = Soak(bundled_decoder(), num_slots=64, num_different=1000)
     soak.serve(num_requests)
     record = {
         "date": datetime.now(UTC).date().isoformat(),
