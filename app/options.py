@@ -122,7 +122,7 @@ OPTIONS = (
         "--drafter",
         "drafter.name",
         Name(".config:DRAFTERS"),
-        "Where drafts come from.  [default: model, if there is one]",
+        "Where drafts come from.  [default: as the draft's files say]",
     ),
     Option(
         "--num-spec-tokens",
