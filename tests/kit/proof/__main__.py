@@ -28,7 +28,7 @@ from kit.proof.reported import loss_of
 from kit.proof.runs import CHAINS, PLAIN, compare, step_of
 
 DATA = Path(__file__).parents[3] / "docs" / "data"
-ON_A_CPU = {"runs": 200_000, "runs_elsewhere": 1_500, "draws": 2_000}
+ON_A_CPU = {"runs": 200_000, "runs_elsewhere": 1_500, "draws": 1_000}
 ON_A_GPU = {"runs": 10_000_000, "runs_elsewhere": 500_000, "draws": 10_000_000}
 
 
