@@ -1,19 +1,17 @@
-"""What kernels are given, in groups; a field that is None is compiled away.
-
-This module refuses to compute anything.
-"""
+"""What kernels are given: one tuple of groups. A field that is None is compiled away."""
 
 from typing import Any, NamedTuple
 
-from attrs import frozen
+import triton
+import triton.language as tl
 
 
 class TargetRows(NamedTuple):
     """Rows of raw target logits, addressed by request and row."""
 
     logits: Any
-    row_stride: int
-    vocab_size: int
+    row_stride: Any
+    vocab_size: Any
     cu_num_logits: Any
     """None when every request owns one row."""
     inverse_map: Any
@@ -24,9 +22,9 @@ class DraftRows(NamedTuple):
     """Rows of raw draft logits, addressed by slot and row."""
 
     logits: Any
-    slot_stride: int
-    row_stride: int
-    vocab_size: int
+    slot_stride: Any
+    row_stride: Any
+    vocab_size: Any
     inverse_map: Any
     """[target vocab_size] int32, the draft id of each target id or -1; None when they agree."""
 
@@ -35,9 +33,8 @@ class Requests(NamedTuple):
     """What belongs to each request."""
 
     draft_token_ids: Any
-    draft_stride: int
+    draft_stride: Any
     positions: Any
-    seeds: Any
     slot_ids: Any
 
 
@@ -55,57 +52,51 @@ class Adjustments(NamedTuple):
 
     bias_ids: Any
     bias_values: Any
-    bias_width: int
-    prompt_mask: Any
-    output_counts: Any
-    counts_stride: int
+    bias_width: Any
     repetition: Any
     presence: Any
     frequency: Any
 
 
+class Counts(NamedTuple):
+    """What penalties count, see `TokenCounts`, addressed by slot."""
+
+    prompt_mask: Any
+    output_counts: Any
+    stride: Any
+
+
+class Leniency(NamedTuple):
+    """The parameters of lossy policies, each under the policies that have it."""
+
+    strictness: Any
+    """Epsilon of typical acceptance; the least entropy, in nats, of FLy."""
+    delta: Any
+    top_n: Any
+    window: Any
+
+
 class Scratch(NamedTuple):
-    """The workspace, see `workspace`; what several programs write to together comes first."""
+    """The workspace, see `workspace`."""
 
     arrivals: Any
-    """[num_reqs, num_rows] int32, how many programs have finished a row."""
-    verdicts: Any
-    """[num_reqs, max_spec_len + 1] int32, 1 + why a row ends the draft; 0 while unknown."""
-    progress: Any
-    """[num_reqs, 2] int32, how many rows and residual parts are done; the first halt known."""
-    listing: Any
-    """[4] int32: rows on the list, tickets taken, programs that are through with it."""
-    rivals: Any
-    """[num_reqs, max_spec_len + 1, 2] int32, see `rivals`."""
-    tokens: Any
-    """[num_reqs, max_spec_len + 1] int32, what a row draws where it ends the draft."""
-    ratios: Any
-    """[num_reqs, max_spec_len + 1, 2] float32, log p - log q and log p of each draft token."""
-    statistics: Any
-    summaries: Any
+    """[num_reqs] int32, programs that are through with a request; zero between calls."""
+    counters: Any
+    """[4] int32, see `queue`; zero between calls."""
+    sums: Any
+    """[num_reqs, num_drafts, 3] int64, what rows sum up to, in units; zero between calls."""
+    records: Any
+    """[num_reqs * num_rows, words], see `record`."""
+    raw: Any
+    """[num_reqs * (num_drafts + 1), words], records of raw logits, for logprobs."""
+    bins: Any
+    """[num_reqs * num_rows, words] int64, see `thresholds.found`."""
+    queue: Any
+    """[num_reqs * num_rows, rounds] int32, see `queue`."""
+    decisions: Any
+    """[num_reqs, num_drafts + 1, 4] int32, see `decision`."""
     num_blocks: Any
-    residual: Any
-    thresholds: Any
-    open_rows: Any
-    """[num_reqs * num_rows, 4] int32, the list: row, what its threshold is not below, mass."""
-    counts: Any
-    """[rows, COUNT_COPIES, MAX_CANDIDATES], the counts of logits of the first rows on it."""
-    candidates: Any
-
-
-class Variant(NamedTuple):
-    """What kernels are compiled for: constants all, see `plan.Plan`."""
-
-    policy: Any
-    num_drafts: Any
-    num_rows: Any
-    all_greedy: Any
-    with_masses: Any
-    """Block masses are wanted, not only maxima."""
-    invalid: Any
-    """The status of a request whose target row is unusable."""
-    width: Any
-    """Blocks of a row, rounded up to a power of 2."""
+    queue_length: Any
 
 
 class Outputs(NamedTuple):
@@ -114,23 +105,7 @@ class Outputs(NamedTuple):
     token_ids: Any
     num_accepted: Any
     status: Any
-    total_variation: Any = None
-
-
-class Call(NamedTuple):
-    """All that the kernels of lossy policies are given."""
-
-    target: TargetRows
-    draft: DraftRows
-    requests: Requests
-    adjust: Adjustments
-    target_recipe: RecipeArguments
-    draft_recipe: RecipeArguments
-    scratch: Scratch
-    outputs: Outputs
-    stream: int
-    draft_index: int
-    variant: Variant
+    total_variation: Any
 
 
 class LogprobOutputs(NamedTuple):
@@ -142,25 +117,89 @@ class LogprobOutputs(NamedTuple):
     top: Any
 
 
-NO_DRAFT = DraftRows(None, 0, 0, 0, None)
-NO_ADJUSTMENTS = Adjustments(None, None, 0, None, None, 0, None, None, None)
-NO_SCRATCH = Scratch(*[None] * len(Scratch._fields))
+class Variant(NamedTuple):
+    """What kernels are compiled for: constants all."""
+
+    policy: Any
+    """"strict", "rates", "probabilistic", "block", "typical", "relaxed" or "fly"."""
+    rates: Any
+    """Conditional acceptance rates in units of 2**-23, for "rates"."""
+    num_drafts: Any
+    num_rows: Any
+    """Rows of statistics per request."""
+    width: Any
+    """Blocks per row: a power of 2, at least one Philox group."""
+    filters: Any
+    """Some row is cut; `ranks` by min-p or top-k, `masses` by top-p."""
+    ranks: Any
+    masses: Any
+    key_shift: Any
+    """How many low bits of every logit's key are the same."""
+    same_dtype: Any
+    """Target and draft logits are of one dtype."""
+    sample: Any
+    """Logits of a row that are looked at for a bracket."""
+    invalid: Any
+    """The status of a request whose target row is unusable."""
+    top_logprobs: Any
+    bias_width: Any
+    overlaps: Any
+    """See `device`."""
 
 
-@frozen
-class Arguments:
-    """Everything that kernels are given."""
+class Call(NamedTuple):
+    """All that a kernel is given."""
 
     target: TargetRows
     draft: DraftRows
     requests: Requests
+    counts: Counts
+    seeds: Any
     adjust: Adjustments
     target_recipe: RecipeArguments
     draft_recipe: RecipeArguments
+    leniency: Leniency
     scratch: Scratch
     outputs: Outputs
-    stream: int
-    draft_index: int
-    invalid: int
-    logprobs: LogprobOutputs | None
-    raw: Scratch
+    logprobs: LogprobOutputs
+    stream: Any
+    draft_index: Any
+    variant: Variant
+
+
+@triton.jit
+def opened(call, BODY: tl.constexpr, rest):
+    """Call a kernel's body with a call that loops can carry.
+
+    Triton 3.6 does not carry constants that lie in a tuple beside other values through a loop,
+    and every integer that is 1 is one, unless it was given a name inside the kernel.
+    """
+    target = TargetRows(*call.target)
+    draft = DraftRows(*call.draft)
+    requests = Requests(*call.requests)
+    counts = Counts(*call.counts)
+    adjust = Adjustments(*call.adjust)
+    leniency = Leniency(*call.leniency)
+    scratch = Scratch(*call.scratch)
+    stream = call.stream
+    draft_index = call.draft_index
+    BODY(
+        Call(
+            target,
+            draft,
+            requests,
+            counts,
+            call.seeds,
+            adjust,
+            call.target_recipe,
+            call.draft_recipe,
+            leniency,
+            scratch,
+            call.outputs,
+            call.logprobs,
+            stream,
+            draft_index,
+            call.variant,
+        ),
+        *rest,
+    )

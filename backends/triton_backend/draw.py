@@ -1,206 +1,215 @@
-"""Stage 5: the last token of every request, and everything that is returned about it.
+"""Stage 4: a token of one row, by the exponential race in two levels of `acceptor.core.race`.
 
-This module refuses to read a row twice: of each it needs one block.
+Who has the largest log W - log E also has the largest W / E, which takes no logarithm. Block masses
+that are not exact are not below the exact ones: blocks are read in the order of what they might
+score, until no other can win.
 """
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
-from .accept import decide_at_rates, decide_strict, open_draft
-from .drawable_rows import arrivals_of_rows
-from .outputs import write_outputs
-from .overlap import wait_for_stage_before
-from .race import block_arrivals
-from .random_bits import TARGET
-from .recipe import first_row, num_usable_drafts, temperature_of
-from .rivals import forget_rivals
-from .rows import load_statistics, target_samples
-from .tested import tested_draft
-from .verdicts import BONUS
+from .logits import (
+    BLOCK,
+    LOG2_E,
+    NEVER,
+    NOWHERE,
+    QUARTER,
+    draft_logits,
+    quarter_ids,
+    quarters_max,
+    quarters_sum,
+    target_logits,
+    target_quarters,
+)
+from .random_bits import BLOCK_LEVEL, TOKEN_LEVEL, arrivals
+from .records import blocks_of, load_blocks, log_probs
 
-MOST_AHEAD = tl.constexpr(4)
-"""Rows that are read before it is known which of them is drawn from."""
+AT_ONCE = tl.constexpr(4)
+"""Blocks that are read at once: the best of those with the same remainder."""
+
+SLACK = tl.constexpr(1.0001)
+"""More than rounding makes of a sum of non-negative numbers."""
 
 
-@triton.jit
-def rated_draft(
-    target,
-    requests,
-    adjust,
-    scratch,
-    request,
-    start,
-    num_rows,
-    num_drafts,
-    inverse_temperature,
-    greedy,
-    RATES: tl.constexpr,
-    NUM_DRAFTS: tl.constexpr,
-    ROWS: tl.constexpr,
-    ALL_GREEDY: tl.constexpr,
-    WIDTH: tl.constexpr,
-):
-    """A policy with set rates: (row, why it ended, token)."""
-    halt, kind = decide_at_rates(
-        scratch, requests, request, num_rows, num_drafts, RATES, NUM_DRAFTS, ROWS
-    )
-    row = halt + tl.zeros([1], tl.int32)
-    slot = (request * ROWS + row).to(tl.int64)
-    valid = (row * 0 + kind) <= BONUS
-    largest, masses = load_statistics(
-        scratch.statistics + slot * 2 * scratch.num_blocks,
-        scratch.num_blocks,
-        scratch.num_blocks,
-        valid,
-        not ALL_GREEDY,
-        WIDTH,
-    )
-    samples = target_samples(
-        target,
-        adjust,
-        requests,
-        scratch,
-        request,
-        start,
-        row,
-        valid,
-        largest,
-        masses,
-        inverse_temperature,
-        greedy,
-        TARGET,
-        row * 0,
-        None,
-        None,
-        NUM_DRAFTS,
-        ROWS,
-        ALL_GREEDY,
-    )
-    return halt, kind, tl.max(samples, 0)
+class Draw(NamedTuple):
+    """What is drawn from, and with which noise: p, or max(P p - q, 0)."""
+
+    law: Any
+    """Of the target's row, see `records.Law`."""
+    draft_law: Any
+    subtracts: Any
+    """Whether q is subtracted."""
+    log_product: Any
+    """log P; 0 where q is not."""
+    excluded: Any
+    """A token that must not be drawn, -1 for none."""
+    greedy: Any
+    """Whether the largest logit is taken outright."""
+    seed: Any
+    position: Any
+    stream: Any
+    draft_index: Any
 
 
 @triton.jit
-def draw_kernel(
-    target,
-    draft,
-    requests,
-    adjust,
-    target_recipe,
-    draft_recipe,
-    scratch,
-    outputs,
-    stream,
-    draft_index,
-    POLICY: tl.constexpr,
-    RATES: tl.constexpr,
-    NUM_DRAFTS: tl.constexpr,
-    ROWS: tl.constexpr,
-    ANY_GREEDY: tl.constexpr,
-    ALL_GREEDY: tl.constexpr,
-    INVALID: tl.constexpr,
-    CHUNK: tl.constexpr,
-    WIDTH: tl.constexpr,
-    OVERLAPS: tl.constexpr,
-):
-    """One program per request; a greedy request is strict, except under set rates."""
-    request = tl.program_id(0)
-    inverse, greedy = temperature_of(target_recipe, request)
-    start, num_rows = first_row(target, request)
-    num_drafts, flagged = num_usable_drafts(target, requests, request, num_rows, NUM_DRAFTS)
-    arrivals = None
-    if POLICY == "probabilistic" or POLICY == "block":  # noqa: PLR1714 (no sets in kernels)
-        draft_inverse, one_hot = temperature_of(draft_recipe, request)
-        drafted = open_draft(
-            target,
-            draft,
-            requests,
-            adjust,
-            request,
-            start,
-            num_rows,
-            num_drafts,
-            one_hot,
-            0 if POLICY == "block" else 1,
-            NUM_DRAFTS,
-        )
-        if draft.logits is not None and NUM_DRAFTS < MOST_AHEAD:
-            arrivals = arrivals_of_rows(requests, request, num_drafts, NUM_DRAFTS, WIDTH)
-    elif POLICY == "strict" and not ALL_GREEDY and NUM_DRAFTS < CHUNK:
-        row = tl.arange(0, CHUNK)
-        seed = tl.load(requests.seeds + request)
-        position = tl.load(requests.positions + request).to(tl.int32) + row
-        arrivals = block_arrivals(seed, position, row * 0 + draft_index, stream, WIDTH)
-    wait_for_stage_before(OVERLAPS)
-    halt = num_drafts * 0
-    kind = halt
-    token = halt
-    if POLICY == "rates":
-        halt, kind, token = rated_draft(
-            target,
-            requests,
-            adjust,
-            scratch,
-            request,
-            start,
-            num_rows,
-            num_drafts,
-            inverse,
-            greedy,
-            RATES,
-            NUM_DRAFTS,
-            ROWS,
-            ALL_GREEDY,
-            WIDTH,
-        )
-    else:
-        is_strict = POLICY == "strict"
-        if ANY_GREEDY:
-            is_strict = is_strict | greedy
-        if is_strict:
-            halt, kind, token = decide_strict(
-                target,
-                requests,
-                adjust,
-                scratch,
-                request,
-                start,
-                num_rows,
-                num_drafts,
-                inverse,
-                greedy,
-                stream,
-                draft_index,
-                arrivals if POLICY == "strict" else None,
-                NUM_DRAFTS,
-                ROWS,
-                ALL_GREEDY,
-                CHUNK,
-                WIDTH,
-            )
-        elif POLICY != "strict":
-            halt, kind, token = tested_draft(
-                target,
-                draft,
-                requests,
-                adjust,
-                scratch,
-                request,
-                start,
-                num_rows,
-                num_drafts,
-                drafted,
-                arrivals,
-                inverse,
-                draft_inverse,
-                one_hot,
-                POLICY,
-                NUM_DRAFTS,
-                ROWS,
-                WIDTH,
-            )
-    if scratch.rivals is not None:
-        tl.debug_barrier()
-        forget_rivals(scratch, request, NUM_DRAFTS)
-    write_outputs(
-        outputs, requests, request, halt, kind, token, flagged, num_drafts, NUM_DRAFTS, INVALID
+def lowest_argmax(scores, candidates):
+    """The best candidate, the lowest on a tie."""
+    return tl.min(tl.where(scores == tl.max(scores, 0), candidates, NOWHERE), 0)
+
+
+@triton.jit
+def drawn_token(call, row, draw):
+    """A token of a target's row: scalar int32, -1 where none has any mass."""
+    law = draw.law
+    largest, masses = load_blocks(call, blocks_of(call, row.slot))
+    noise = arrivals(
+        draw.seed,
+        draw.position,
+        draw.draft_index,
+        draw.stream,
+        BLOCK_LEVEL,
+        draw.position * 0,
+        call.variant.width,
     )
+    weights = masses * tl.exp2((largest - law.row_max) * (law.inverse * LOG2_E))
+    scores = tl.where((masses > 0.0) & (largest >= law.threshold), weights / noise, -1.0)
+    scores = tl.where(draw.greedy, largest, scores)
+    block = tl.arange(0, call.variant.width)
+    winner = lowest_argmax(scores, block)
+    if (draw.subtracts | (draw.excluded >= 0) | (law.exact == 0)) & (draw.greedy == 0):
+        scores *= tl.exp(draw.log_product - law.log_total)
+        winner = _best_block(call, row, draw, scores, noise)
+    found = winner < call.scratch.num_blocks
+    winner = tl.where(found, winner, 0)
+    token_id = winner * BLOCK + tl.arange(0, BLOCK)
+    logits = target_logits(call, row, token_id)
+    log_p, share = excess(call, row, draw, logits, token_id)
+    noise = arrivals(
+        draw.seed, draw.position, draw.draft_index, draw.stream, TOKEN_LEVEL, winner * BLOCK, BLOCK
+    )
+    weights = tl.exp(log_p - tl.max(log_p, 0)) * share
+    scores = tl.where(log_p > NEVER, weights / noise, NEVER)
+    token = lowest_argmax(tl.where(draw.greedy, logits, scores), token_id)
+    if call.target.inverse_map is not None:
+        if draw.greedy:
+            token = _lowest_drafted(call, row, largest)
+    return tl.where(found, token, -1)
+
+
+@triton.jit
+def certain_token(call, row, draw, drafted):
+    """A token of a target's row, whatever rounding leaves of max(P p - q, 0).
+
+    If nothing, p without the draft token is drawn from, and with it if nothing else has any mass.
+    """
+    token = row.place * 0 - 1
+    attempt = row.place * 0
+    while (token < 0) & (attempt < 3):
+        again = Draw(
+            draw.law,
+            draw.draft_law,
+            draw.subtracts & (attempt == 0),
+            tl.where(attempt == 0, draw.log_product, 0.0),
+            tl.where(attempt == 0, draw.excluded, tl.where(attempt == 1, drafted, -1)),
+            draw.greedy,
+            draw.seed,
+            draw.position,
+            draw.stream,
+            draw.draft_index,
+        )
+        token = drawn_token(call, row, again)
+        attempt += 1
+    return token
+
+
+@triton.jit
+def _best_block(call, row, draw, bounds, noise):
+    """The block that wins the first race; `NOWHERE` if none has any mass.
+
+    Args:
+        call, row, draw: what is drawn from.
+        bounds: [width], what each block scores at most; negative for none.
+        noise: [width], what each block races against.
+    """
+    WIDTH: tl.constexpr = call.variant.width
+    GROUPS: tl.constexpr = min(AT_ONCE, WIDTH)
+    block = tl.reshape(tl.arange(0, WIDTH), [WIDTH // GROUPS, GROUPS])
+    bounds = tl.reshape(bounds, [WIDTH // GROUPS, GROUPS])
+    noise = tl.reshape(noise, [WIDTH // GROUPS, GROUPS])
+    best = draw.log_product * 0.0
+    winner = row.place * 0 + NOWHERE
+    left = tl.max(tl.max(bounds, 1), 0)
+    while left * SLACK > best:
+        highest = tl.max(bounds, 0)
+        chosen = tl.min(tl.where(bounds == highest[None, :], block, NOWHERE), 0)
+        is_chosen = block == chosen[None, :]
+        arrival = tl.sum(tl.where(is_chosen, noise, 0.0), 0)
+        largest, mass = drawable_statistics(call, row, draw, chosen)
+        score = tl.exp(largest) * mass / arrival
+        highest_score = tl.max(score, 0)
+        first = tl.min(tl.where(score == highest_score, chosen, NOWHERE), 0)
+        better = (highest_score > best) | ((highest_score == best) & (first < winner))
+        winner = tl.where(better & (highest_score > 0.0), first, winner)
+        best = tl.maximum(best, highest_score)
+        bounds = tl.where(is_chosen, -1.0, bounds)
+        left = tl.max(tl.max(bounds, 1), 0)
+    return winner
+
+
+@triton.jit
+def drawable_statistics(call, row, draw, block):
+    """Per block the log of the largest p that may be drawn, and the mass relative to it."""
+    ids = quarter_ids(block)
+    first, second, third, fourth = target_quarters(call, row, block)
+    log_p_0, share_0 = excess(call, row, draw, first, ids)
+    log_p_1, share_1 = excess(call, row, draw, second, ids + QUARTER)
+    log_p_2, share_2 = excess(call, row, draw, third, ids + 2 * QUARTER)
+    log_p_3, share_3 = excess(call, row, draw, fourth, ids + 3 * QUARTER)
+    largest = quarters_max((log_p_0, log_p_1, log_p_2, log_p_3))
+    reference = tl.where(largest == NEVER, 0.0, largest)[:, None]
+    weights = (
+        tl.exp(log_p_0 - reference) * share_0,
+        tl.exp(log_p_1 - reference) * share_1,
+        tl.exp(log_p_2 - reference) * share_2,
+        tl.exp(log_p_3 - reference) * share_3,
+    )
+    return largest, quarters_sum(weights)
+
+
+@triton.jit
+def excess(call, row, draw, logits, ids):
+    """Elementwise, log P p where it may be drawn, else -inf, and 1 - q / (P p) there."""
+    log_p = log_probs(logits, draw.law) + draw.log_product
+    share = tl.full(log_p.shape, 1.0, tl.float32)
+    if call.draft.logits is not None:
+        log_q = log_probs(draft_logits(call, row, ids, draw.subtracts), draw.draft_law)
+        larger = log_p > log_q
+        share = 1.0 - tl.exp(tl.where(larger, log_q - log_p, 0.0))
+        log_p = tl.where(larger, log_p, NEVER)
+    return tl.where(ids == draw.excluded, NEVER, log_p), share
+
+
+@triton.jit
+def _lowest_drafted(call, row, largest):
+    """The largest logit's token of a mapped row, the lowest draft id on a tie: scalar int32.
+
+    Ties may lie in any blocks, whose order is that of target ids; `largest` is [width].
+    """
+    NONE: tl.constexpr = 0x7FFFFFFFFFFFFFFF
+    block = tl.arange(0, call.variant.width)
+    highest = tl.max(largest, 0)
+    # A draft id in the upper half and its target id in the lower.
+    best = row.place.to(tl.int64) * 0 + NONE
+    following = tl.min(tl.where(largest == highest, block, NOWHERE), 0)
+    while following < NOWHERE:
+        token_id = following * BLOCK + tl.arange(0, BLOCK)
+        logits = target_logits(call, row, token_id)
+        inside = token_id < call.target.vocab_size
+        draft_id = tl.load(call.target.inverse_map + token_id, mask=inside, other=-1).to(tl.int64)
+        tied = (logits == highest) & (draft_id >= 0)
+        best = tl.minimum(best, tl.min(tl.where(tied, (draft_id << 32) + token_id, NONE), 0))
+        left = (largest == highest) & (block > following)
+        following = tl.min(tl.where(left, block, NOWHERE), 0)
+    return (best & 0x7FFFFFFF).to(tl.int32)

@@ -1,33 +1,61 @@
-"""Calls like earlier ones go past Triton's launcher, which inspects every argument of every kernel.
+"""Calls like earlier ones go to the kernels that those have compiled.
 
-The first call of a kind goes through it; later ones hand addresses to the kernels that it left.
-A kind decides everything that kernels are given but addresses, and all addresses must be multiples
-of 16 bytes, so later calls need the same types, constants and specialisations. This module refuses
-to compile.
+Triton inspects every argument of every launch, which would be most of an eager call. All that it
+looks for makes up the kind of a call here, and most of that is asked once of a batch, of parameters
+and of an output, as none of these can change.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from torch import Tensor
-from triton.compiler import CompiledKernel
+from attrs import frozen
 from triton.runtime import driver
 
-from .arguments import Arguments
-from .call_tensors import CallTensors, Part
-from .driver_launch import is_launchable
-from .launch import Launcher, launch_all
+from .arguments import Call
+from .launch import Launcher
 from .plan import Plan
-from .replay import Build, Replay, addresses_of, are_aligned, replay_of
-from .workspace import cut
 
 MOST_KNOWN = 1024
 """Kinds that are kept at once."""
 
-Whole = TypeVar("Whole")
-Parts = tuple[Part, Part, Part]
-"""A call's batch, parameters and output."""
+
+@frozen(cache_hash=True)
+class Kind:
+    """All that checks, plan and kernels of a call depend on in a part of it, addresses aside."""
+
+    facts: tuple[object, ...]
+
+
+class Part(NamedTuple):
+    """A batch, parameters or an output: its kind, and its groups by address."""
+
+    kind: Kind
+    groups: Any
+
+
+class Launch(NamedTuple):
+    """A kernel that Triton has compiled, its grid, and what it is given behind the call."""
+
+    compiled: Any
+    grid: tuple[int, int, int]
+    rest: tuple[object, ...]
+
+
+class Known(NamedTuple):
+    """A kind of call."""
+
+    plan: Plan
+    launches: Sequence[Launch]
+
+    def replay(self, call: Call, device: int) -> None:
+        """Launch all kernels on the current stream; Triton's launch hooks are not asked."""
+        stream = driver.active.get_current_stream(device)
+        # Triton takes plain tuples apart three times as fast as named ones.
+        plain = tuple([tuple(group) if isinstance(group, tuple) else group for group in call])
+        for compiled, (x, y, z), rest in self.launches:
+            function, metadata = compiled.function, compiled.packed_metadata
+            compiled.run(x, y, z, stream, function, metadata, None, None, None, plain, *rest)
 
 
 class KnownCalls:
@@ -35,63 +63,39 @@ class KnownCalls:
 
     Args:
         launch: starts a kernel and returns what was compiled for it. Calls stay unknown if it
-            returns something else, or if their addresses are not aligned.
+            returns nothing.
     """
 
     def __init__(self, launch: Launcher) -> None:
         self._launch = launch
         self._parts: WeakKeyDictionary[object, Part] = WeakKeyDictionary()
-        self._known: dict[object, Replay] = {}
+        self._known: dict[object, Known] = {}
 
-    def part(self, whole: Whole, look: Callable[[Whole], Part]) -> Part:
+    def part(self, whole: Any, look: Callable[[Any], Part]) -> Part:
         """What `look` says of a part of a call; asked once, as long as somebody keeps the part."""
         part = self._parts.get(whole)
         if part is None:
             part = self._parts[whole] = look(whole)
         return part
 
-    def find(self, policy: object, parts: Parts, workspace: Tensor | None) -> Replay | None:
-        """A call like this one, on the current device."""
-        if not self._known:
-            return None
-        return self._known.get(_kind(policy, parts, workspace))
+    def find(self, kind: object) -> Known | None:
+        """A call like this one."""
+        return self._known.get(kind)
 
-    def launch(
-        self,
-        policy: object,
-        parts: Parts,
-        workspace: Tensor | None,
-        plan: Plan,
-        build: Build,
-        inverse_map: Tensor | None,
-        scratch: Tensor,
-    ) -> None:
-        """Launch all kernels of a plan, and remember them if a later call may replay them."""
-        tensors = CallTensors(*[leaf for part in parts for leaf in part.leaves])
-        kernels = self._first(plan, build(tensors, inverse_map, cut(scratch)))
-        if kernels and are_aligned(addresses_of(parts, inverse_map, scratch)):
+    def record(self, kind: object, plan: Plan, run: Callable[[Launcher], None]) -> None:
+        """Run a call of a new kind, and remember what it launched."""
+        launches: list[Launch] = []
+        complete = True
+
+        def launch(kernel: Any, grid: tuple[int, int, int], *args: Any, **options: Any) -> None:
+            nonlocal complete
+            compiled = self._launch(kernel, grid, *args, **options)
+            complete = complete and compiled is not None
+            if compiled is not None:
+                launches.append(Launch(compiled, grid, args[1:]))
+
+        run(launch)
+        if complete and launches:
             if len(self._known) == MOST_KNOWN:
                 self._known.clear()
-            device = driver.active.get_current_device()
-            replay = replay_of(plan, build, tensors, inverse_map, kernels, device)
-            self._known[_kind(policy, parts, workspace)] = replay
-
-    def _first(self, plan: Plan, arguments: Arguments) -> Sequence[CompiledKernel]:
-        launched: list[object] = []
-
-        def record(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> None:
-            launched.append(self._launch(kernel, grid, *args, **options))
-
-        launch_all(plan, arguments, record)
-        kernels = [kernel for kernel in launched if isinstance(kernel, CompiledKernel)]
-        complete = len(kernels) == len(launched) and all(map(is_launchable, kernels))
-        return kernels if complete else []
-
-
-def _kind(policy: object, parts: Parts, workspace: Tensor | None) -> tuple[object, ...]:
-    batch, params, out = parts
-    device = driver.active.get_current_device()
-    if workspace is None:
-        return device, policy, batch.kind, params.kind, out.kind
-    given = workspace.dtype, workspace.shape, workspace.stride(), workspace.get_device()
-    return device, policy, batch.kind, params.kind, out.kind, given
+            self._known[kind] = Known(plan, launches)

@@ -1,35 +1,63 @@
-"""What is returned about a request; refuses to decide what that is."""
+"""Stage 5: what is returned about a request, once all its rows are decided."""
 
 import triton
 import triton.language as tl
 
-from .accept import drafted_tokens
-from .verdicts import BONUS, REJECTED, STOP_DRAFT, STOP_TARGET
+from .accept import NUM_SUMS
+from .records import VERDICT, decision_of, load_decisions
+from .rows import drafted_token
+from .verdicts import BONUS, GOES_ON, REJECTED, STOP_DRAFT, STOP_TARGET, at_row, first_halt
 
 
 @triton.jit
-def write_outputs(
-    outputs,
-    requests,
-    request,
-    halt,
-    kind,
-    token,
-    flagged,
-    num_drafts,
-    NUM_DRAFTS: tl.constexpr,
-    INVALID: tl.constexpr,
-):
+def conclude(call, request):
+    """End the draft at the first row that does, and write what is returned."""
+    NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
+    row = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
+    kinds, tokens, caused, undecided = load_decisions(call, request.index, row)
+    if call.variant.policy == "fly":
+        forgiven = undecided > 0.0
+        for ahead in range(1, call.leniency.window + 1):
+            follows = row + ahead <= NUM_DRAFTS
+            words = decision_of(call, request.index, row + ahead)
+            verdict = tl.load(words + VERDICT, mask=follows, other=STOP_TARGET)
+            forgiven = forgiven & (verdict == GOES_ON)
+        kinds = tl.where(forgiven & (kinds == REJECTED), GOES_ON, kinds)
+        caused = tl.where(forgiven, caused, 0.0)
+    halt, kind = first_halt(row, kinds)
+    write_outputs(call, request, halt, kind, at_row(tokens, row, halt))
+    if call.outputs.total_variation is not None:
+        decided = (row <= halt) & ((kinds == GOES_ON) | (kinds == REJECTED))
+        place = request.index.to(tl.int64) * (NUM_DRAFTS + 1) + row
+        out = call.outputs.total_variation + place
+        tl.store(out, tl.where(decided, caused, 0.0), mask=row <= NUM_DRAFTS)
+    finish(call, request)
+
+
+@triton.jit
+def write_outputs(call, request, halt, kind, token):
     """Write the accepted tokens, the last one, -1 behind it, the count and the status."""
-    PLACES: tl.constexpr = triton.next_power_of_2(NUM_DRAFTS + 1)
-    place = tl.arange(0, PLACES)
+    NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
+    place = tl.arange(0, triton.next_power_of_2(NUM_DRAFTS + 1))
     emitted = tl.where((kind == REJECTED) | (kind == BONUS), token, -1)
-    ids = tl.where(place == halt, emitted, -1)
-    if NUM_DRAFTS > 0:
-        ids = tl.where(place < halt, drafted_tokens(requests, request, place, num_drafts), ids)
-    out = outputs.token_ids + request.to(tl.int64) * (NUM_DRAFTS + 1) + place
+    accepted = drafted_token(call, request.index, place, place < request.num_drafts)
+    ids = tl.where(place < halt, accepted, tl.where(place == halt, emitted, -1))
+    out = call.outputs.token_ids + request.index.to(tl.int64) * (NUM_DRAFTS + 1) + place
     tl.store(out, ids.to(tl.int64), mask=place <= NUM_DRAFTS)
-    if outputs.num_accepted is not None:
-        tl.store(outputs.num_accepted + request, halt)
-    stopped = tl.where(kind == STOP_TARGET, INVALID, 0) + tl.where(kind == STOP_DRAFT, 2, 0)
-    tl.store(outputs.status + request, stopped + flagged * 4)
+    if call.outputs.num_accepted is not None:
+        tl.store(call.outputs.num_accepted + request.index, halt)
+    stopped = tl.where(kind == STOP_TARGET, call.variant.invalid, 0)
+    stopped += tl.where(kind == STOP_DRAFT, 2, 0)
+    tl.store(call.outputs.status + request.index, stopped + request.flagged * 4)
+
+
+@triton.jit
+def finish(call, request):
+    """Make what programs met at zero again, as the next call expects it."""
+    tl.store(call.scratch.arrivals + request.index, 0)
+    if call.scratch.sums is not None:
+        NUM_WORDS: tl.constexpr = call.variant.num_drafts * NUM_SUMS
+        word = tl.arange(0, triton.next_power_of_2(NUM_WORDS))
+        sums = call.scratch.sums + request.index.to(tl.int64) * NUM_WORDS
+        tl.debug_barrier()
+        tl.store(sums + word, 0, mask=word < NUM_WORDS)

@@ -1,17 +1,17 @@
-"""Which kernels a call needs, chosen from what the host knows without asking the device.
-
-This module refuses to launch anything.
-"""
+"""Which kernels a call needs, chosen from what the host knows without asking the device."""
 
 import math
+from functools import cached_property
 
 import torch
 from attrs import frozen
 from torch import Tensor
 from triton import next_power_of_2
+from triton.language import constexpr
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.errors import UnavailableError
+from ...core.output import Status
 from ...core.policies import (
     Block,
     Fly,
@@ -22,69 +22,48 @@ from ...core.policies import (
     Synthetic,
     Typical,
 )
+from ...core.race import BLOCK_SIZE
+from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
-from .workspace import Layout, num_blocks
+from .arguments import Leniency, Variant
+from .workspace import Layout
 
-CHUNK_ROWS = 4
-SKIPPING_REQS = {"strict": 64, "greedy": 128, "probabilistic": 128}
-"""Fewer requests are read at once, so that nobody can tell anybody anything in time."""
 LOSSY = frozenset({"typical", "relaxed", "fly"})
-TESTS_DRAFT = frozenset({"probabilistic", "block"})
+TESTED = frozenset({"probabilistic", "block"})
+
+SAMPLE = 4096
+"""Logits of a row that say where its threshold lies: 32 for each of a program's threads."""
+
+NOT_LENIENT = Leniency(0.0, 0.0, 0, 0)
 
 
-@frozen
-class Leniency:
-    """The parameters of lossy policies, each under the policies that have it, see `lossy`."""
-
-    strictness: float = 0.0
-    delta: float = 0.0
-    top_n: int = 0
-    window: int = 0
-
-
-@frozen
+@frozen(slots=False)
 class Plan:
-    """The compile-time side of a call.
+    """The side of a call that needs no device.
 
     Attributes:
-        policy: "strict", "rates", "probabilistic", "block", or one of `LOSSY`.
-        rates: conditional acceptance rates in units of 2**-23, for "rates".
-        leniency: what a lossy policy is called with, see `Leniency`.
-        num_drafts: max_spec_len.
-        reads_draft: draft logits are read.
-        any_greedy, all_greedy: of the target's recipe.
-        key_shift: how many low bits of every logit's key are the same.
+        variant: what kernels are compiled for, as plain values.
+        leniency: what a lossy policy is called with.
         layout: of the workspace.
-        is_plain: all rows are of one dtype and taken as they are.
-        overlaps: see `overlap`.
+        reads_draft: draft logits are read.
+        draws_draft: draft tokens are drawn.
+        is_adjusted: some request has a bias or penalties.
+        noise: the stream and the draft index of the target's own samples.
     """
 
-    policy: str
-    rates: tuple[int, ...]
-    leniency: "Leniency"
-    num_drafts: int
-    reads_draft: bool
-    any_greedy: bool
-    all_greedy: bool
-    key_shift: int
+    variant: Variant
+    leniency: Leniency
     layout: Layout
-    is_plain: bool
-    overlaps: bool = False
+    reads_draft: bool
+    draws_draft: bool
+    is_adjusted: bool
+    noise: tuple[int, int]
 
-    @property
-    def chunk(self) -> int:
-        """Rows that are decided at once."""
-        return int(min(next_power_of_2(self.num_drafts + 1), CHUNK_ROWS))
-
-    @property
-    def is_lossy(self) -> bool:
-        """Whether it takes the kernels of lossy policies."""
-        return self.policy in LOSSY
-
-    @property
-    def width(self) -> int:
-        """Blocks per row as kernels see them: a power of 2, at least one Philox group."""
-        return int(max(next_power_of_2(self.layout.num_blocks), 4))
+    @cached_property
+    def constants(self) -> Variant:
+        """The variant as kernels take it."""
+        rates = tuple(map(constexpr, self.variant.rates)) or constexpr(None)
+        return Variant(*map(constexpr, self.variant))._replace(rates=rates)
 
 
 def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Plan:
@@ -93,75 +72,98 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
     Raises:
         UnavailableError: the policy is not one of those that have kernels.
     """
-    name, rates = _kernel_policy(policy)
-    if params.target.all_greedy and policy.greedy_is_strict:
+    name, rates, leniency = _kernel_policy(policy, batch.vocab_size)
+    num_drafts, draft = batch.max_spec_len, batch.draft_logits
+    if num_drafts == 0 or (params.target.all_greedy and policy.greedy_is_strict):
         name = "strict"
-    tests_draft = name in TESTS_DRAFT
-    reads_draft = (tests_draft or name in LOSSY) and batch.draft_logits is not None
-    reads_draft = reads_draft and not params.draft.all_greedy and batch.max_spec_len > 0
-    vocab_size = batch.vocab_size
-    if reads_draft and batch.draft_logits is not None:
-        vocab_size = max(vocab_size, batch.draft_logits.shape[-1])
+    reads_draft = name in TESTED | LOSSY and draft is not None
+    reads_draft = reads_draft and not params.draft.all_greedy and num_drafts > 0
+    recipes = [params.target, *([params.draft] if reads_draft else [])]
     # Relaxed acceptance ranks tokens as filters do.
-    filtered = (
-        name == "relaxed"
-        or has_filters(params.target)
-        or (reads_draft and has_filters(params.draft))
+    ranks = any(r.any_min_p or r.any_top_k for r in recipes) or name == "relaxed"
+    masses = any(r.any_top_p for r in recipes)
+    vocab_size = batch.vocab_size
+    if reads_draft and draft is not None:
+        vocab_size = max(vocab_size, draft.shape[-1])
+    layout = Layout(
+        num_reqs=batch.num_reqs,
+        num_rows=num_drafts + 1 + num_drafts * (reads_draft + (name == "relaxed")),
+        num_verdicts=num_drafts + 1,
+        num_blocks=num_blocks(vocab_size),
+        filters=ranks or masses,
+        has_sums=name in LOSSY or name == "block",
+        has_raw=params.num_logprobs is not None,
     )
-    has_summaries = name != "strict" or filtered or params.num_logprobs is not None
-    is_plain = _is_plain(params, batch.target_logits, batch.draft_logits if reads_draft else None)
+    variant = _variant(layout, params, batch.target_logits, draft if reads_draft else None)
+    variant = variant._replace(policy=name, rates=rates, ranks=ranks, masses=masses)
     return Plan(
-        policy=name,
-        rates=rates,
-        leniency=_leniency(policy, batch.vocab_size),
-        num_drafts=batch.max_spec_len,
-        reads_draft=reads_draft,
-        any_greedy=params.target.any_greedy,
-        all_greedy=params.target.all_greedy,
-        key_shift=_key_shift(params, batch.target_logits, batch.draft_logits),
-        is_plain=is_plain,
-        layout=Layout(
-            num_reqs=batch.num_reqs,
-            num_rows=batch.max_spec_len + 1 + batch.max_spec_len * reads_draft,
-            num_blocks=num_blocks(vocab_size),
-            num_residuals=(reads_draft and name == "block") * (batch.max_spec_len - 1),
-            has_filters=filtered,
-            has_summaries=has_summaries,
-            skips_rows=is_plain
-            and not filtered
-            and batch.num_reqs >= _skipping_reqs(name, all_greedy=params.target.all_greedy),
-            num_raw_rows=0 if params.num_logprobs is None else batch.max_spec_len + 1,
-            num_verdicts=batch.max_spec_len + 1,
-        ),
+        variant,
+        leniency,
+        layout,
+        reads_draft,
+        draws_draft=False,
+        is_adjusted=params.bias is not None or params.penalties is not None,
+        noise=(int(Stream.TARGET), 0),
     )
 
 
-def plan_sample(batch: SampleBatch, params: SamplingTensors, recipe: RecipeTensors) -> Plan:
+def plan_sample(batch: SampleBatch, params: SamplingTensors) -> Plan:
     """The plan of `sample`: strict verification of a draft of no tokens."""
+    for_target = batch.draft_index is None
+    recipe = recipe_of(batch, params)
+    ranks = recipe.any_min_p or recipe.any_top_k
     vocab_size = sampled_vocab_size(batch)
-    filtered = has_filters(recipe)
+    layout = Layout(
+        num_reqs=batch.num_reqs,
+        num_rows=1,
+        num_verdicts=1,
+        num_blocks=num_blocks(vocab_size),
+        filters=ranks or recipe.any_top_p,
+        has_sums=False,
+        has_raw=for_target and params.num_logprobs is not None,
+    )
+    variant = _variant(layout, params, batch.logits, None)
+    if not for_target:
+        variant = variant._replace(invalid=int(Status.DRAFT_LOGITS_INVALID))
+    index = 0 if batch.stream is Stream.TARGET else batch.draft_index or 0
     return Plan(
+        variant._replace(ranks=ranks, masses=recipe.any_top_p),
+        NOT_LENIENT,
+        layout,
+        reads_draft=False,
+        draws_draft=not for_target,
+        is_adjusted=for_target and (params.bias is not None or params.penalties is not None),
+        noise=(int(batch.stream), index),
+    )
+
+
+def _variant(
+    layout: Layout, params: SamplingTensors, logits: Tensor, draft_logits: Tensor | None
+) -> Variant:
+    """Of a strict call without filters that does not overlap."""
+    num_biases = 0 if params.bias is None else params.bias.token_ids.shape[1]
+    return Variant(
         policy="strict",
         rates=(),
-        leniency=Leniency(),
-        num_drafts=0,
-        reads_draft=False,
-        any_greedy=recipe.any_greedy,
-        all_greedy=recipe.all_greedy,
-        key_shift=_key_shift(params, batch.logits, None),
-        is_plain=batch.draft_to_target is None and _is_plain(params, batch.logits, None),
-        layout=Layout(
-            num_reqs=batch.num_reqs,
-            num_rows=1,
-            num_blocks=num_blocks(vocab_size),
-            num_residuals=0,
-            has_filters=filtered,
-            has_summaries=filtered or params.num_logprobs is not None,
-            skips_rows=False,
-            num_raw_rows=int(params.num_logprobs is not None and batch.draft_index is None),
-            num_verdicts=1,
-        ),
+        num_drafts=layout.num_verdicts - 1,
+        num_rows=layout.num_rows,
+        width=max(next_power_of_2(layout.num_blocks), 4),
+        filters=layout.filters,
+        ranks=False,
+        masses=False,
+        key_shift=_key_shift(params, logits, draft_logits),
+        same_dtype=draft_logits is None or draft_logits.dtype == logits.dtype,
+        sample=min(SAMPLE, next_power_of_2(layout.num_blocks * BLOCK_SIZE)),
+        invalid=int(Status.TARGET_LOGITS_INVALID),
+        top_logprobs=params.num_logprobs or 0,
+        bias_width=next_power_of_2(max(num_biases, 1)),
+        overlaps=False,
     )
+
+
+def recipe_of(batch: SampleBatch, params: SamplingTensors) -> RecipeTensors:
+    """What a sample's rows are drawn with."""
+    return params.target if batch.draft_index is None else params.draft
 
 
 def sampled_vocab_size(batch: SampleBatch) -> int:
@@ -171,10 +173,9 @@ def sampled_vocab_size(batch: SampleBatch) -> int:
     return batch.logits.shape[1]
 
 
-def _skipping_reqs(policy: str, *, all_greedy: bool) -> float:
-    if policy == "strict" and all_greedy:
-        policy = "greedy"
-    return SKIPPING_REQS.get(policy, math.inf)
+def num_blocks(vocab_size: int) -> int:
+    """Blocks of 512 tokens, the last one may be short."""
+    return -(-vocab_size // BLOCK_SIZE)
 
 
 def _key_shift(params: SamplingTensors, logits: Tensor, draft_logits: Tensor | None) -> int:
@@ -187,42 +188,23 @@ def _key_shift(params: SamplingTensors, logits: Tensor, draft_logits: Tensor | N
     return min(shifts[tensor.dtype] for tensor in tensors)
 
 
-def _is_plain(params: SamplingTensors, logits: Tensor, draft_logits: Tensor | None) -> bool:
-    adjusted = params.bias is not None or params.penalties is not None
-    same_dtype = draft_logits is None or draft_logits.dtype == logits.dtype
-    return same_dtype and not adjusted and params.num_logprobs is None
-
-
-def has_filters(recipe: RecipeTensors) -> bool:
-    """Whether some request cuts tokens off."""
-    return recipe.any_min_p or recipe.any_top_k or recipe.any_top_p
-
-
-def _kernel_policy(policy: Policy) -> tuple[str, tuple[int, ...]]:
+def _kernel_policy(policy: Policy, vocab_size: int) -> tuple[str, tuple[int, ...], Leniency]:
     match policy:
         case Strict():
-            return "strict", ()
-        case Probabilistic():
-            return "probabilistic", ()
-        case Block():
-            return "block", ()
+            return "strict", (), NOT_LENIENT
+        case Probabilistic() | Block():
+            return policy.name, (), NOT_LENIENT
         case Synthetic():
-            return "rates", tuple(_in_uniform_steps(rate) for rate in policy.conditional_rates)
-        case Typical() | RelaxedTopN() | Fly():
-            return policy.name, ()
-    raise UnavailableError(f"policy: backend triton has no kernels for {type(policy).__name__}")
-
-
-def _leniency(policy: Policy, vocab_size: int) -> Leniency:
-    match policy:
+            rates = tuple(_in_uniform_steps(rate) for rate in policy.conditional_rates)
+            return "rates", rates or (0,), NOT_LENIENT
         case Typical():
-            return Leniency(strictness=policy.epsilon, delta=policy.delta)
+            return policy.name, (), Leniency(policy.epsilon, policy.delta, 0, 0)
         case RelaxedTopN():
-            return Leniency(top_n=policy.top_n, delta=policy.delta)
+            return policy.name, (), Leniency(0.0, policy.delta, policy.top_n, 0)
         case Fly():
             nats = policy.min_entropy * math.log(vocab_size)
-            return Leniency(strictness=nats, window=policy.window)
-    return Leniency()
+            return policy.name, (), Leniency(nats, 0.0, 0, policy.window)
+    raise UnavailableError(f"policy: backend triton has no kernels for {type(policy).__name__}")
 
 
 def _in_uniform_steps(rate: float) -> int:

@@ -1,7 +1,4 @@
-"""Random words inside kernels, bit for bit those of `acceptor.core.randomness`.
-
-This module refuses to know what the words decide.
-"""
+"""Random words inside kernels, bit for bit those of `acceptor.core.randomness`."""
 
 import triton
 import triton.language as tl
@@ -20,47 +17,48 @@ TOKEN_LEVEL = tl.constexpr(int(Level.TOKEN))
 
 
 @triton.jit
-def random_words(seed, position, draft_index, stream, LEVEL: tl.constexpr, first, N: tl.constexpr):
-    """The words of N consecutive candidates per row: [rows, N] uint32.
+def arrivals(seed, position, draft_index, stream, LEVEL: tl.constexpr, first, N: tl.constexpr):
+    """The exponentials that N consecutive candidates race against: [N] float32.
 
     Args:
         seed: scalar int64.
-        position, draft_index, first: [rows] int32; first is each row's first candidate, divisible
-            by 4.
-        stream: scalar.
+        position, draft_index, stream: scalars.
+        LEVEL: of the race.
+        first: scalar, the first candidate, divisible by 4.
+        N: at least 4.
     """
-    group = first[:, None] // 4 + tl.arange(0, N // 4)[None, :]
+    group = first // 4 + tl.arange(0, N // 4)
     zero = group * 0
     word_0, word_1, word_2, word_3 = tl.philox(
         seed,
         group.to(tl.uint32),
-        (zero + position[:, None]).to(tl.uint32),
+        (zero + position).to(tl.uint32),
         (zero + (4 * stream + LEVEL)).to(tl.uint32),
-        (zero + draft_index[:, None]).to(tl.uint32),
+        (zero + draft_index).to(tl.uint32),
     )
     words = tl.join(tl.join(word_0, word_2), tl.join(word_1, word_3))
-    return tl.reshape(words, [group.shape[0], N])
-
-
-@triton.jit
-def log_acceptance_uniform(seed, position, draft_index):
-    """Log of each row's acceptance uniform: [rows] float32."""
-    word = acceptance_bits(seed, position, draft_index)
-    return tl.log((word.to(tl.float32) + 0.5) * 1.1920928955078125e-07)
+    return exponential(tl.reshape(words, [N]))
 
 
 @triton.jit
 def acceptance_bits(seed, position, draft_index):
-    """The 23 bits that each row's acceptance uniform is made of: [rows] int32."""
+    """The 23 bits that an acceptance uniform is made of: int32."""
     zero = position * 0
     word, _, _, _ = tl.philox(
         seed,
         zero.to(tl.uint32),
         position.to(tl.uint32),
-        (zero + 4 * ACCEPT + BLOCK_LEVEL).to(tl.uint32),
+        (zero + (4 * ACCEPT + BLOCK_LEVEL)).to(tl.uint32),
         draft_index.to(tl.uint32),
     )
     return (word >> 9).to(tl.int32)
+
+
+@triton.jit
+def log_acceptance_uniform(seed, position, draft_index):
+    """The log of an acceptance uniform: float32."""
+    word = acceptance_bits(seed, position, draft_index)
+    return tl.log((word.to(tl.float32) + 0.5) * 1.1920928955078125e-07)
 
 
 @triton.jit

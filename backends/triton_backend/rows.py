@@ -1,223 +1,205 @@
-"""Stage 2: block statistics of a few rows at once, combined into what whole rows are about.
+"""Requests and their rows inside kernels: where they lie, and which recipe is theirs.
 
-This module refuses to decide: see `accept`.
+A request has `variant.num_rows` rows of statistics: those of the target, then, if draft logits are
+read, those of the draft, then, under relaxed acceptance, the target's once more.
 """
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
-from .race import (
-    BLOCK,
-    NEVER,
-    block_arrivals,
-    block_winner,
-    lowest_argmax,
-    token_arrivals,
-    token_winner,
-)
-from .recipe import load_target
+
+class Request(NamedTuple):
+    """One request, see `open_request`."""
+
+    index: Any
+    start: Any
+    """Its first row of target logits, int64."""
+    num_rows: Any
+    num_drafts: Any
+    """The draft's length up to the first bad id."""
+    flagged: Any
+    """1 where that id is out of range."""
+    seed: Any
+    position: Any
+    """That its first row decides."""
+
+
+class Row(NamedTuple):
+    """One row of statistics, see `open_row`."""
+
+    request: Any
+    start: Any
+    """The request's first row of target logits, int64."""
+    place: Any
+    """Among rows of its kind."""
+    is_draft: Any
+    exists: Any
+    """Whether its request has it."""
+    slot: Any
+    """Its place among all rows of statistics, int64."""
+    source: Any
+    """The row that has its block statistics, int64: itself, unless it is a second one."""
+
+
+class Recipe(NamedTuple):
+    """What makes a law of a row's logits."""
+
+    inverse: Any
+    """1 / temperature; 1 where greedy."""
+    greedy: Any
+    min_p: Any
+    top_k: Any
+    """0 where it does not cut."""
+    top_p: Any
 
 
 @triton.jit
-def load_statistics(
-    rows, stride, num_blocks, valid, WITH_MASSES: tl.constexpr, WIDTH: tl.constexpr
-):
-    """Block maxima and masses of rows: two [rows, WIDTH] float32.
-
-    Args:
-        rows: [rows] pointers.
-        stride: from a row's maxima to its masses.
-        num_blocks: how many blocks there are.
-        valid: [rows], False where nothing was written: read as a row without any mass.
-    """
-    block = tl.arange(0, WIDTH)[None, :]
-    inside = (block < num_blocks) & valid[:, None]
-    largest = tl.load(rows[:, None] + block, mask=inside, other=NEVER)
-    if WITH_MASSES:
-        masses = tl.load(rows[:, None] + stride + block, mask=inside, other=0.0)
+def request_slot(call, request):
+    """The request's slot in draft logits and token counts, int64."""
+    if call.requests.slot_ids is None:
+        slot = request.to(tl.int64)
     else:
-        masses = tl.where(largest == NEVER, 0.0, 1.0)
-    return largest, masses
+        slot = tl.load(call.requests.slot_ids + request).to(tl.int64)
+    return slot
 
 
 @triton.jit
-def load_summaries(scratch, slot, valid):
-    """Of each row: the largest logit, the log of its total relative to it, usable."""
-    place = scratch.summaries + slot * 2
-    row_max = tl.load(place, mask=valid, other=0.0)
-    log_total = tl.load(place + 1, mask=valid, other=float("inf"))
-    return row_max, log_total, (log_total > NEVER) & (log_total < float("inf"))
-
-
-@triton.jit
-def are_usable(largest, masses):
-    """What `load_summaries` says of rows, from their block statistics: [rows]."""
-    row_max = tl.max(largest, 1)
-    lost = tl.max(tl.where(masses >= 0.0, 0, 1), 1)
-    return (row_max > NEVER) & (row_max < float("inf")) & (lost == 0)
-
-
-@triton.jit
-def thresholds_of(scratch, slot, valid):
-    """The smallest logit that each row's filters keep: [rows]."""
-    if scratch.thresholds is None:
-        threshold = tl.where(valid, NEVER, NEVER)
+def first_row(call, request):
+    """Where a request's rows begin and how many it has: (int64, int32)."""
+    if call.target.cu_num_logits is None:
+        start = request.to(tl.int64)
+        num_rows = request * 0 + 1
     else:
-        threshold = tl.load(scratch.thresholds + slot, mask=valid, other=NEVER)
-    return threshold
+        start = tl.load(call.target.cu_num_logits + request).to(tl.int64)
+        end = tl.load(call.target.cu_num_logits + request + 1).to(tl.int64)
+        num_rows = (end - start).to(tl.int32)
+    return start, num_rows
 
 
 @triton.jit
-def without_token(
-    largest,
-    masses,
-    target,
-    adjust,
-    requests,
-    request,
-    start,
-    row,
-    excluded,
-    inverse_temperature,
-    threshold,
-    NUM_DRAFTS: tl.constexpr,
-):
-    """Block statistics as if one token per row had no mass, and that token.
+def drafted_token(call, request, place, there):
+    """The draft token that a row tests, 0 where there is none: int32, shaped like place."""
+    token = place * 0
+    if call.requests.draft_token_ids is not None:
+        ids = call.requests.draft_token_ids + request.to(tl.int64) * call.requests.draft_stride
+        token = tl.load(ids + place, mask=there, other=0).to(tl.int32)
+    return token
 
-    Where nothing else has any mass, they stay as they are, and the token comes back as -1.
-    """
-    token_id = (excluded // BLOCK * BLOCK)[:, None] + tl.arange(0, BLOCK)[None, :]
-    logits = load_target(
-        target, adjust, requests, request, start, row[:, None], token_id, NUM_DRAFTS
+
+@triton.jit
+def open_request(call, index):
+    """The request of this index."""
+    NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
+    start, num_rows = first_row(call, index)
+    num_drafts = num_rows * 0
+    flagged = num_rows * 0
+    if NUM_DRAFTS > 0:
+        WIDTH: tl.constexpr = triton.next_power_of_2(NUM_DRAFTS)
+        place = tl.arange(0, WIDTH)
+        limit = tl.maximum(tl.minimum(num_rows - 1, NUM_DRAFTS), 0)
+        ids = call.requests.draft_token_ids + index.to(tl.int64) * call.requests.draft_stride
+        token_id = tl.load(ids + place, mask=place < limit, other=-1).to(tl.int64)
+        good = (token_id >= 0) & (token_id < call.target.vocab_size)
+        num_drafts = tl.min(tl.where(good, WIDTH, place), 0)
+        out_of_range = (place == num_drafts) & (place < limit) & (token_id != -1)
+        flagged = tl.max(out_of_range.to(tl.int32), 0)
+    seed = tl.load(call.seeds + index)
+    position = tl.load(call.requests.positions + index).to(tl.int32)
+    return Request(index, start, num_rows, num_drafts, flagged, seed, position)
+
+
+@triton.jit
+def open_row(call, slot):
+    """A row of statistics, by its place among all of them."""
+    ROWS: tl.constexpr = call.variant.num_rows
+    TARGETS: tl.constexpr = call.variant.num_drafts + 1
+    request = slot // ROWS
+    index = slot % ROWS
+    start, num_rows = first_row(call, request)
+    place = index
+    is_draft = index < 0
+    if call.draft.logits is not None:
+        is_draft = (index >= TARGETS) & (index < TARGETS + call.variant.num_drafts)
+        place = tl.where(is_draft, index - TARGETS, index)
+    FIRST: tl.constexpr = ROWS - call.variant.num_drafts
+    second = index < 0
+    if call.variant.policy == "relaxed":
+        second = index >= FIRST
+        place = tl.where(second, index - FIRST, place)
+    exists = place < num_rows - (is_draft | second).to(tl.int32)
+    if call.draft.logits is not None:
+        if is_draft:
+            exists = exists & (temperature_of(call.draft_recipe, request) != 0.0)
+    base = request.to(tl.int64) * ROWS
+    source = base + tl.where(second, place, index)
+    return Row(request, start, place, is_draft, exists, base + index, source)
+
+
+@triton.jit
+def temperature_of(recipe, request):
+    """A request's temperature."""
+    if recipe.temperature is None:
+        temperature = request * 0 + 1.0
+    else:
+        temperature = tl.load(recipe.temperature + request)
+    return temperature
+
+
+@triton.jit
+def inverse_temperature(recipe, request):
+    """(1 / temperature, whether the request is greedy); 1 where it is."""
+    temperature = temperature_of(recipe, request)
+    greedy = temperature == 0.0
+    return 1.0 / tl.where(greedy, 1.0, temperature), greedy
+
+
+@triton.jit
+def row_inverse(call, row):
+    """1 / temperature of a row."""
+    inverse, _greedy = inverse_temperature(call.target_recipe, row.request)
+    if call.draft.logits is not None:
+        if row.is_draft:
+            inverse, _one_hot = inverse_temperature(call.draft_recipe, row.request)
+    return inverse
+
+
+@triton.jit
+def row_recipe(call, row):
+    """A row's `Recipe`; of a second row it is relaxed acceptance that makes one."""
+    inverse, greedy, min_p, top_k, top_p = _recipe(call.target_recipe, row.request)
+    vocab_size = row.place * 0 + call.target.vocab_size
+    if call.draft.logits is not None:
+        if row.is_draft:
+            inverse, greedy, min_p, top_k, top_p = _recipe(call.draft_recipe, row.request)
+            vocab_size = row.place * 0 + call.draft.vocab_size
+    if call.variant.policy == "relaxed":
+        second = row.slot != row.source
+        min_p = tl.where(second, 0.0, min_p)
+        top_k = tl.where(second, call.leniency.top_n, top_k)
+        top_p = tl.where(second, 1.0, top_p)
+    top_k = tl.where(top_k < vocab_size, top_k, 0)
+    return Recipe(inverse, greedy, min_p, top_k, top_p)
+
+
+@triton.jit
+def _recipe(recipe, request):
+    inverse, greedy = inverse_temperature(recipe, request)
+    min_p = _filter(recipe.min_p, request, 0.0)
+    return (
+        inverse,
+        greedy,
+        min_p,
+        _filter(recipe.top_k, request, 0),
+        _filter(recipe.top_p, request, 1.0),
     )
-    kept = (logits >= threshold[:, None]) & (token_id != excluded[:, None])
-    logits = tl.where(kept, logits, NEVER)
-    block_max = tl.max(logits, 1)
-    reference = tl.where(block_max == NEVER, 0.0, block_max)
-    weights = tl.exp((logits - reference[:, None]) * inverse_temperature)
-    mass = tl.sum(weights.to(tl.float64), 1).to(tl.float32)
-    touched = tl.arange(0, largest.shape[1])[None, :] == (excluded // BLOCK)[:, None]
-    touched = touched & (excluded >= 0)[:, None]
-    new_largest = tl.where(touched, block_max[:, None], largest)
-    new_masses = tl.where(touched, mass[:, None], masses)
-    anything = tl.max(new_largest, 1) > NEVER
-    largest = tl.where(anything[:, None], new_largest, largest)
-    masses = tl.where(anything[:, None], new_masses, masses)
-    return largest, masses, tl.where(anything, excluded, -1)
 
 
 @triton.jit
-def target_samples(
-    target,
-    adjust,
-    requests,
-    scratch,
-    request,
-    start,
-    row,
-    valid,
-    largest,
-    masses,
-    inverse_temperature,
-    greedy,
-    stream,
-    draft_index,
-    excluded,
-    arrivals,
-    NUM_DRAFTS: tl.constexpr,
-    ROWS: tl.constexpr,
-    ALL_GREEDY: tl.constexpr,
-):
-    """One token per row from the target's law: [rows] int32.
-
-    Args:
-        target, adjust, requests, scratch: see `arguments`.
-        request, start: scalars, the request and its first row of logits.
-        row, valid: [rows], which of its rows, and whether it has them.
-        largest, masses: [rows, num_blocks], the rows' block statistics.
-        inverse_temperature, greedy, stream: scalars.
-        draft_index: [rows], what the noise is keyed by.
-        excluded: [rows], a token that must not be drawn, -1 for none; None if no row has one.
-        arrivals: [rows, num_blocks], see `block_arrivals`; None to make them here.
-        NUM_DRAFTS, ROWS, ALL_GREEDY: see `statistics_kernel`.
-    """
-    block = tl.arange(0, largest.shape[1])[None, :]
-    threshold = thresholds_of(scratch, request * ROWS + row, valid)
-    if excluded is not None:
-        largest, masses, excluded = without_token(
-            largest,
-            masses,
-            target,
-            adjust,
-            requests,
-            request,
-            start,
-            row,
-            excluded,
-            inverse_temperature,
-            threshold,
-            NUM_DRAFTS,
-        )
-    seed = tl.load(requests.seeds + request)
-    position = tl.load(requests.positions + request).to(tl.int32) + row
-    if ALL_GREEDY:
-        winner = lowest_argmax(largest, tl.broadcast_to(block, largest.shape))
+def _filter(values, request, neutral):
+    if values is None:
+        value = request * 0 + neutral
     else:
-        if arrivals is None:
-            arrivals = block_arrivals(seed, position, draft_index, stream, largest.shape[1])
-        winner = block_winner(largest, masses, inverse_temperature, greedy, arrivals)
-    # An unusable row has no winner; what it draws is thrown away.
-    winner = tl.minimum(winner, scratch.num_blocks - 1)
-    token_id = winner[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-    logits = load_target(
-        target,
-        adjust,
-        requests,
-        request,
-        start,
-        row[:, None],
-        tl.where(valid[:, None], token_id, target.vocab_size),
-        NUM_DRAFTS,
-    )
-    if excluded is not None:
-        logits = tl.where(token_id == excluded[:, None], NEVER, logits)
-    if ALL_GREEDY:
-        winners = lowest_argmax(logits, token_id)
-    else:
-        kept = logits >= threshold[:, None]
-        noise = token_arrivals(seed, position, draft_index, stream, winner)
-        winners = token_winner(logits, kept, token_id, inverse_temperature, greedy, noise)
-    if target.inverse_map is not None:
-        if greedy:
-            winners = lowest_drafted(
-                target, adjust, requests, request, start, row, largest, NUM_DRAFTS
-            )
-    return winners
-
-
-@triton.jit
-def lowest_drafted(
-    target, adjust, requests, request, start, row, largest, NUM_DRAFTS: tl.constexpr
-):
-    """The largest logit's token of a mapped row, the lowest draft id on a tie: [1] int32.
-
-    Ties may lie in any blocks, whose order is that of target ids; `largest` is [1, num_blocks].
-    """
-    block = tl.arange(0, largest.shape[1])[None, :]
-    highest = tl.max(largest, 1)
-    # A draft id in the upper half and its target id in the lower.
-    best = row.to(tl.int64) * 0 + 0x7FFFFFFFFFFFFFFF
-    following = tl.min(tl.min(tl.where(largest == highest[:, None], block, 2147483647), 1), 0)
-    while following < 2147483647:
-        token_id = following * BLOCK + tl.arange(0, BLOCK)[None, :]
-        logits = load_target(
-            target, adjust, requests, request, start, row[:, None], token_id, NUM_DRAFTS
-        )
-        inside = token_id < target.vocab_size
-        draft_id = tl.load(target.inverse_map + token_id, mask=inside, other=-1).to(tl.int64)
-        tied = (logits == highest[:, None]) & (draft_id >= 0)
-        pair = tl.where(tied, (draft_id << 32) + token_id, 0x7FFFFFFFFFFFFFFF)
-        best = tl.minimum(best, tl.min(pair, 1))
-        left = (largest == highest[:, None]) & (block > following)
-        following = tl.min(tl.min(tl.where(left, block, 2147483647), 1), 0)
-    return (best & 0x7FFFFFFF).to(tl.int32)
+        value = tl.load(values + request)
+    return value

@@ -1,12 +1,11 @@
-"""The Triton sampler: from batches to kernels and back.
-
-It refuses to wait for the device or to look at a value.
-"""
+"""The Triton sampler: from batches to kernels and back."""
 
 from functools import partial
+from typing import Any
 
 from attrs import evolve
 from torch import Tensor
+from triton.runtime import driver
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.call_memory import (
@@ -21,21 +20,22 @@ from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from ..inverse_maps import InverseMaps
-from .call_arguments import sample_arguments, verify_arguments
-from .call_tensors import (
-    look_at_output,
-    look_at_params,
-    look_at_sample_batch,
-    look_at_verify_batch,
-    own_output,
+from .device import can_overlap, check_reachable, num_processors
+from .groups import (
+    address_of,
+    batch_groups,
+    kind_of,
+    make_call,
+    output_groups,
+    params_groups,
+    tensor_itself,
 )
-from .known_calls import KnownCalls
-from .launch import Launcher, start
-from .overlap import OVERLAP, can_overlap
+from .known_calls import Kind, KnownCalls, Part
+from .launch import Launcher, launch_all, start
 from .plan import Plan, plan_sample, plan_verify, sampled_vocab_size
-from .reachable import check_reachable
-from .replay import addresses_of
 from .side_by_side import side_by_side
+
+OWN = Kind(("own",))
 
 
 class TritonSampler:
@@ -47,7 +47,7 @@ class TritonSampler:
             can. Results are the same.
     """
 
-    def __init__(self, launch: Launcher = start, *, overlap: bool = OVERLAP) -> None:
+    def __init__(self, launch: Launcher = start, *, overlap: bool = True) -> None:
         self._overlap = overlap
         self._runs_kernels = launch is start
         self._known = KnownCalls(launch)
@@ -63,34 +63,17 @@ class TritonSampler:
         workspace: Tensor | None = None,
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
-        batch, own = side_by_side(batch), out is None
+        batch, given = side_by_side(batch), out is not None
         if out is None:
             out = empty_verify_output(batch, params, policy)
-        parts = (
-            self._known.part(batch, look_at_verify_batch),
-            self._known.part(params, look_at_params),
-            own_output(out) if own else self._known.part(out, look_at_output),
-        )
-        known = self._known.find(policy, parts, workspace)
-        if known is None:
+
+        def plan_new() -> Plan:
             check_verify_fits(batch, params)
-            self._check_reachable("target_logits", batch.target_logits)
-            plan = self._overlapping(plan_verify(batch, params, policy))
-            if not own:
+            if given:
                 check_verify_output(out, batch, params, policy)
-            if workspace is not None:
-                check_workspace(workspace, plan.layout.num_bytes, batch.target_logits.device)
-        else:
-            plan = known.plan
-        scratch = plan.layout.ready(workspace, batch.target_logits.device)
-        id_map = batch.draft_to_target if plan.reads_draft else None
-        inverse_map = self._inverses.of(id_map, batch.vocab_size)
-        if known is None or not known.launch(addresses_of(parts, inverse_map, scratch)):
-            build = partial(verify_arguments, plan, batch, params)
-            self._known.launch(policy, parts, workspace, plan, build, inverse_map, scratch)
-        if out.total_variation is not None and not plan.is_lossy:
-            # All requests are greedy: nothing was moved.
-            out.total_variation.zero_()
+            return plan_verify(batch, params, policy)
+
+        self._run(batch, params, policy, (out, given), workspace, plan_new)
         return out
 
     def sample(
@@ -102,47 +85,110 @@ class TritonSampler:
         workspace: Tensor | None = None,
     ) -> SampleOutput:
         """See `Sampler.sample`."""
-        batch, own = side_by_side(batch), out is None
+        batch, given = side_by_side(batch), out is not None
         if out is None:
             out = empty_sample_output(batch, params)
-        parts = (
-            self._known.part(batch, look_at_sample_batch),
-            self._known.part(params, look_at_params),
-            own_output(out) if own else self._known.part(out, look_at_output),
-        )
-        known = self._known.find(None, parts, workspace)
-        if known is None:
+
+        def plan_new() -> Plan:
             check_sample_fits(batch, params)
-            self._check_reachable("logits", batch.logits)
-            recipe = params.target if batch.draft_index is None else params.draft
-            plan = self._overlapping(plan_sample(batch, params, recipe))
-            if not own:
+            if given:
                 check_sample_output(out, batch, params)
-            if workspace is not None:
-                check_workspace(workspace, plan.layout.num_bytes, batch.logits.device)
-        else:
-            plan = known.plan
-        scratch = plan.layout.ready(workspace, batch.logits.device)
-        inverse_map = self._inverses.of(batch.draft_to_target, sampled_vocab_size(batch))
-        if known is None or not known.launch(addresses_of(parts, inverse_map, scratch)):
-            build = partial(sample_arguments, plan, batch, params)
-            self._known.launch(None, parts, workspace, plan, build, inverse_map, scratch)
+            return plan_sample(batch, params)
+
+        self._run(batch, params, None, (out, given), workspace, plan_new)
         return out
-
-    def _check_reachable(self, name: str, logits: Tensor) -> None:
-        if self._runs_kernels:
-            check_reachable(name, logits.device)
-
-    def _overlapping(self, plan: Plan) -> Plan:
-        return evolve(plan, overlaps=True) if self._overlap and can_overlap() else plan
 
     def verify_workspace_size(
         self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
     ) -> int:
         """See `Sampler.verify_workspace_size`."""
-        return plan_verify(batch, params, policy).layout.num_bytes
+        return plan_verify(batch, params, policy).layout.size
 
     def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
         """See `Sampler.sample_workspace_size`."""
-        recipe = params.target if batch.draft_index is None else params.draft
-        return plan_sample(batch, params, recipe).layout.num_bytes
+        return plan_sample(batch, params).layout.size
+
+    def _run(
+        self,
+        batch: Any,
+        params: SamplingTensors,
+        policy: Policy | None,
+        output: tuple[Any, bool],
+        workspace: Tensor | None,
+        plan_new: Any,
+    ) -> None:
+        out, given = output
+        parts = (
+            self._known.part(batch, _look_at_batch),
+            self._known.part(params, _look_at_params),
+            self._known.part(out, _look_at_output) if given else _own_output(out),
+        )
+        given_space = None if workspace is None else (workspace.shape, kind_of(workspace))
+        device = batch.positions.device
+        current = driver.active.get_current_device() if device.type == "cuda" else -1
+        kind = (current, policy, *(part.kind for part in parts), given_space)
+        known = self._known.find(kind)
+        if known is None:
+            plan = plan_new()
+            if workspace is not None:
+                check_workspace(workspace, plan.layout.size, device)
+            if self._runs_kernels:
+                check_reachable("target_logits" if policy else "logits", device)
+            overlaps = self._overlap and can_overlap()
+            plan = evolve(plan, variant=plan.variant._replace(overlaps=overlaps))
+        else:
+            plan = known.plan
+        scratch = plan.layout.ready(workspace, device)
+        inverse = self._inverse_map(plan, batch)
+        if known is not None:
+            of_batch, of_params, of_out = parts
+            space, address = plan.layout.addresses(scratch), address_of(inverse)
+            known.replay(
+                make_call(plan, of_batch.groups, of_params.groups, of_out.groups, space, address),
+                current,
+            )
+        else:
+            call = make_call(
+                plan,
+                batch_groups(batch, tensor_itself),
+                params_groups(params, tensor_itself),
+                output_groups(out, tensor_itself),
+                plan.layout.scratch(scratch),
+                inverse,
+            )
+            run = partial(launch_all, plan, call, num_processors(device))
+            self._known.record(kind, plan, run)
+
+    def _inverse_map(self, plan: Plan, batch: VerifyBatch | SampleBatch) -> Tensor | None:
+        id_map = batch.draft_to_target
+        if id_map is None:
+            return None
+        if isinstance(batch, SampleBatch):
+            return self._inverses.of(id_map, sampled_vocab_size(batch))
+        return self._inverses.of(id_map, batch.vocab_size) if plan.reads_draft else None
+
+
+def _look_at_batch(batch: VerifyBatch | SampleBatch) -> Part:
+    # Rows behind those of its requests do not matter.
+    facts: tuple[object, ...] = (batch.draft_to_target is None, batch.num_reqs)
+    if isinstance(batch, VerifyBatch):
+        facts += (batch.draft_token_ids.shape,)
+    else:
+        facts += (batch.draft_index, batch.draft_stream, batch.target_vocab_size)
+    return Part(Kind((*facts, batch_groups(batch, kind_of))), batch_groups(batch, address_of))
+
+
+def _look_at_params(params: SamplingTensors) -> Part:
+    target, draft = params.target, params.draft
+    greedy = target.any_greedy, target.all_greedy, draft.any_greedy, draft.all_greedy
+    facts = *greedy, params.num_logprobs, params.num_reqs
+    return Part(Kind((*facts, params_groups(params, kind_of))), params_groups(params, address_of))
+
+
+def _own_output(out: VerifyOutput | SampleOutput) -> Part:
+    # The other parts say what it is like.
+    return Part(OWN, output_groups(out, address_of))
+
+
+def _look_at_output(out: VerifyOutput | SampleOutput) -> Part:
+    return Part(Kind((output_groups(out, kind_of),)), output_groups(out, address_of))

@@ -1,281 +1,245 @@
-"""Later calls of a kind launch what Triton would launch, without asking it; others do ask.
+"""Later calls of a kind launch what their first would launch, without asking Triton; others ask."""
 
-In processes of their own: they take the place of Triton's driver.
-"""
-
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+from attrs import define, field
+from torch import Tensor
+
+from acceptor.core import (
+    Block,
+    Fly,
+    InvalidInputError,
+    Probabilistic,
+    RelaxedTopN,
+    SampleBatch,
+    SamplingParams,
+    SamplingTensors,
+    Stream,
+    Strict,
+    Synthetic,
+    TokenCounts,
+    Typical,
+    VerifyBatch,
+)
 
 pytest.importorskip("triton")
 
-SETUP = """
-import torch
-from kit.triton_launches import Counter, launches
-from acceptor.backends.triton_backend import TritonSampler, sampler as module
-from acceptor.core import *
+from acceptor.backends.triton_backend import TritonSampler, known_calls
+from acceptor.backends.triton_backend.workspace import MIN_FRONT
 
-# Samplers that are compared must not invert the same map into different memory.
-inverses = module.InverseMaps()
-module.InverseMaps = lambda: inverses
-
-def recipe(seed, **wishes):
-    return SamplingParams(seed=seed, **{"temperature": 0.8, **wishes})
-
-def moved(tensor, by=1):
-    storage = tensor.new_zeros(tensor.numel() + by)
-    return storage[by:].view(tensor.shape)
-
-def verify(R=2, K=3, V=1024, policy=Probabilistic(), logits=torch.bfloat16, ids=torch.int64,
-        positions=torch.int64, slots=None, drafts=True, draft_V=None, draft_stride=0, mapped=False,
-        counts=False, rows=0, pad=0, ids_pad=0, recipes=(), words=0, change=None, **wishes):
-    counted = TokenCounts.empty(R, V) if counts else None
-    given = dict(target_logits=torch.zeros(R * (K + 1) + rows, V + pad, dtype=logits)[:, :V],
-        cu_num_logits=torch.arange(R + 1, dtype=torch.int32) * (K + 1),
-        draft_token_ids=torch.zeros(R, K + ids_pad, dtype=ids)[:, :K],
-        positions=torch.zeros(R, dtype=positions),
-        slot_ids=None if slots is None else torch.arange(R, dtype=slots), token_counts=counted)
-    if drafts:
-        size = draft_V or V
-        given["draft_logits"] = torch.zeros(R, K + draft_stride, size, dtype=logits)
-        given["draft_to_target"] = torch.arange(size) if mapped else None
-    params = SamplingTensors.stack(
-        [recipe(i, **{**wishes, **dict(recipes[i:i + 1] and recipes[i])}) for i in range(R)])
-    if change is not None:
-        given[change] = moved(given[change])
-    batch = VerifyBatch(**given)
-    sampler = TritonSampler(launch=lambda *_, **__: None)
-    out = sampler.verify(batch, params, policy)
-    size = sampler.verify_workspace_size(batch, params, policy) + 4 * words
-    return "verify", (batch, params, policy), dict(workspace=torch.zeros(size).byte(), out=out)
-
-def sample(R=2, V=1024, logits=torch.bfloat16, index=None, stream=Stream.DRAFT, target_V=None,
-        change=None, **wishes):
-    given = dict(logits=torch.zeros(R, V, dtype=logits), positions=torch.zeros(R, dtype=int))
-    if change is not None:
-        given[change] = moved(given[change])
-    batch = SampleBatch(draft_index=index, draft_stream=stream, target_vocab_size=target_V,
-        draft_to_target=None if target_V is None else torch.arange(V), **given)
-    params = SamplingTensors.stack([recipe(i, **wishes) for i in range(R)])
-    sampler = TritonSampler(launch=lambda *_, **__: None)
-    out = sampler.sample(batch, params)
-    size = sampler.sample_workspace_size(batch, params)
-    return "sample", (batch, params), dict(workspace=torch.zeros(size).byte(), out=out)
-
-def launched(sampler, call):
-    name, args, kept = call
-    launches.clear()
-    getattr(sampler, name)(*args, **kept)
-    return list(launches)
-"""
-
-PAIRS = """
-greedy = dict(temperature=0.0)
-penal = dict(presence_penalty=0.5, counts=True)
-kinds = [(verify, wishes) for wishes in (
-    {}, dict(policy=Block()), dict(policy=Strict()), dict(policy=Synthetic((0.5, 0.5))),
-    dict(policy=Synthetic((0.5, 0.25))), dict(policy=Typical()), dict(policy=Typical(0.09, 0.5)),
-    dict(policy=RelaxedTopN()), dict(policy=Fly()), dict(policy=Fly(window=1)),
-    dict(R=1), dict(R=16), dict(K=0), dict(K=1), dict(K=2), dict(V=1), dict(V=1000), dict(V=1008),
-    dict(V=513), dict(V=2048), dict(pad=16), dict(pad=1), dict(ids_pad=1), dict(ids_pad=13),
-    dict(logits=torch.float16), dict(logits=torch.float32), dict(ids=torch.int32),
-    dict(positions=torch.int32), dict(slots=torch.int64), dict(slots=torch.int32),
-    dict(drafts=False), dict(draft_V=1000), dict(draft_V=512), dict(draft_V=512, mapped=True),
-    dict(mapped=True), dict(draft_stride=1), dict(draft_stride=16), dict(counts=True), penal,
-    dict(penal, V=1000), dict(logit_bias={1: 2.0}), dict(logit_bias={1: 2.0, 3: 1.0}),
-    dict(top_k=5), dict(top_p=0.9), dict(min_p=0.1), dict(top_k=5, top_p=0.9),
-    dict(recipes=(greedy,)), greedy, dict(greedy, policy=Typical()), dict(logprobs=0),
-    dict(logprobs=1), dict(logprobs=16), dict(words=4))]
-kinds += [(sample, wishes) for wishes in (
-    {}, dict(R=1), dict(V=1000), dict(logits=torch.float32), dict(index=1), dict(index=2),
-    dict(index=1, stream=Stream.TARGET), dict(index=2, stream=Stream.TARGET),
-    dict(index=1, target_V=2000), dict(index=1, target_V=2048), dict(top_k=3), greedy,
-    dict(logprobs=2))]
-
-everything = [make(**wishes) for make, wishes in kinds]
-wanted = [launched(TritonSampler(), call) for call in everything]
-again = [make(**wishes) for make, wishes in kinds]
-wanted_again = [launched(TritonSampler(), call) for call in again]
-
-for first, (make, wishes) in zip(everything, kinds):
-    for second, want, others in zip(everything, wanted, kinds):
-        counter = Counter()
-        sampler = TritonSampler(launch=counter)
-        launched(sampler, first)
-        asked = counter.count
-        assert launched(sampler, second) == want, (wishes, others)
-        assert (counter.count == asked) == (first is second), (wishes, others)
-
-counter = Counter()
-sampler = TritonSampler(launch=counter)
-for call, want in zip(everything, wanted):
-    assert launched(sampler, call) == want
-asked = counter.count
-for call, want, other in zip(again, wanted_again, wanted):
-    got = launched(sampler, call)
-    assert got == want and got != other
-assert counter.count == asked
-
-assert launched(sampler, make_more := verify(rows=5)) == launched(TritonSampler(), make_more)
-assert counter.count == asked, "rows that belong to nobody make no other kind"
-"""
-
-ALIGNMENT = """
-names = "target_logits", "cu_num_logits", "draft_token_ids", "positions", "draft_logits"
-for dtype in torch.bfloat16, torch.float32:
-    for make, change in [*[(verify, name) for name in names], (sample, "logits")]:
-        aligned, unaligned = make(logits=dtype), make(logits=dtype, change=change)
-        want = [launched(TritonSampler(), call) for call in (aligned, unaligned)]
-        assert want[0][0].kernel != want[1][0].kernel or want[0][-1].kernel != want[1][-1].kernel
-        for calls in (aligned, unaligned), (unaligned, aligned):
-            counter = Counter()
-            sampler = TritonSampler(launch=counter)
-            for number, call in enumerate(calls, 1):
-                assert launched(sampler, call) == want[call is unaligned], change
-                assert counter.count == number * len(want[0])
-            launched(sampler, unaligned)
-            launched(sampler, aligned)
-            assert counter.count == 3 * len(want[0])
-"""
-
-HOOKS = """
-from triton import knobs
-counter = Counter()
-sampler = TritonSampler(launch=counter)
-call = verify()
-want = launched(sampler, call)
-listener = lambda *_: None
-for hook in knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook:
-    before = counter.count
-    hook.add(listener)
-    assert launched(sampler, call) == want and counter.count == before + len(want)
-    hook.remove(listener)
-    assert launched(sampler, call) == want and counter.count == before + len(want)
-"""
-
-DRIVER = """
-from kit.triton_launches import NoDevice, errors
-counter = Counter()
-sampler = TritonSampler(launch=counter)
-call = verify()
-want = launched(sampler, call)
-for calls, refusal in enumerate((0, 201, 0, 201), 1):
-    errors[:] = [refusal] * (refusal > 0)
-    assert launched(sampler, call) == want, "a thread that has not met the driver"
-    assert counter.count == len(want) * (1 + calls // 2)
-errors[:] = 0, 700
-try:
-    launched(sampler, call)
-except UnavailableError as error:
-    assert "700" in str(error)
-else:
-    raise AssertionError("half a call went unnoticed")
-asked = counter.count
-NoDevice.get_current_stream = lambda self, device: 9
-assert [launch.stream for launch in launched(sampler, call)] == [9] * len(want)
-assert launched(sampler, verify()) != launched(sampler, call) and counter.count == asked
-"""
-
-ALLOCATED = """
-counter = Counter()
-sampler = TritonSampler(launch=counter)
-for R in 2, 6000:
-    name, args, _ = verify(R=R, K=1, V=4)
-    first = sampler.verify(*args)
-    asked = counter.count
-    again = sampler.verify(*args)
-    assert counter.count == asked and again.token_ids.data_ptr() != first.token_ids.data_ptr()
-    assert again.token_ids.shape == (R, 2) and launches[-1].grid == (R, 1, 1)
-
-name, args, kept = verify(R=6000, K=1, V=4)
-sampler.verify(*args, **kept)
-asked = counter.count
-kept["workspace"].fill_(1)
-sampler.verify(*args, **kept)
-assert counter.count == asked and not kept["workspace"][:24000].any(), "a large front is cleared"
-
-batch, params, policy = args
-try:
-    sampler.verify(*args, workspace=kept["workspace"][:-4].clone())
-except InvalidInputError as error:
-    assert "workspace" in str(error)
-else:
-    raise AssertionError("a short workspace was taken after a long one")
-few = SamplingTensors.stack([recipe(0)])
-try:
-    sampler.verify(batch, few, policy)
-except InvalidInputError as error:
-    assert "params.seeds" in str(error)
-else:
-    raise AssertionError("parameters of another batch were taken")
-"""
-
-OVERLAP = """
-from kit.triton_launches import NoDevice
-usual = dict(top_p=0.9, logprobs=1)
-stages = {
-    "strict": (Strict(), {}, [False, True]),
-    "probabilistic": (Probabilistic(), {}, [False, True]),
-    "block": (Block(), usual, [False, True, True, True, True, False]),
-    "typical": (Typical(), usual, [False, True, True, False, False, False]),
-}
-for capability in 80, 90, 100:
-    NoDevice.capability = capability
-    for policy, wishes, behind_another in stages.values():
-        call = verify(policy=policy, **wishes)
-        for overlap in False, True:
-            counter = Counter()
-            sampler = TritonSampler(launch=counter, overlap=overlap)
-            for _ in range(2):
-                got = [launch.behind_another for launch in launched(sampler, call)]
-                can = overlap and capability >= 90
-                assert got == [can and behind for behind in behind_another], (capability, policy)
-            assert counter.count == len(behind_another)
-            kernels = {launch.kernel for launch in launches}
-            if overlap:
-                assert bool(kernels - without) == can
-            without = kernels
-    from acceptor.backends.triton_backend import launch
-    for name in "statistics", "filter", "open_rows", "block_residual", "draw":
-        getattr(launch, name + "_kernel").device_caches.clear()
-"""
+STREAM = 7
+Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
-EVERY_TENSOR = """
-cut = dict(min_p=0.1, top_k=5, top_p=0.9)
-call = verify(policy=Typical(), slots=torch.int64, draft_V=512, mapped=True, counts=True,
-    repetition_penalty=1.5, logit_bias={1: 2.0}, logprobs=1, draft=Recipe(**cut), **cut)
-counter = Counter()
-sampler = TritonSampler(launch=counter)
-first = launched(sampler, call)
-asked = counter.count
-assert launched(sampler, call) == first and counter.count == asked > 0
-"""
+@define(eq=False)
+class Compiled:
+    """A kernel that Triton is said to have compiled; it keeps what it is run with."""
+
+    runs: list[Any]
+    function: str = "function"
+    packed_metadata: str = "metadata"
+
+    def run(self, x: int, y: int, z: int, stream: int, *given: Any) -> None:
+        """Launch."""
+        assert (stream, *given[:5]) == (STREAM, self.function, self.packed_metadata, *[None] * 3)
+        self.runs.append(((x, y, z), [*flat(given[5:])]))
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        pytest.param(PAIRS, id="pairs of kinds", marks=pytest.mark.slow),
-        pytest.param(ALIGNMENT, id="alignment"),
-        pytest.param(HOOKS, id="hooks"),
-        pytest.param(DRIVER, id="driver"),
-        pytest.param(ALLOCATED, id="allocated"),
-        pytest.param(OVERLAP, id="overlap"),
-        pytest.param(EVERY_TENSOR, id="every tensor"),
-    ],
-)
-def test_later_calls_launch_what_triton_would(script: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": "tests", "OMP_NUM_THREADS": "1"}
-    environment.pop("TRITON_INTERPRET", None)
-    finished = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SETUP + script],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
+@define(eq=False)
+class Device:
+    """A launcher without a device."""
+
+    asked: list[Any] = field(factory=list)
+    runs: list[Any] = field(factory=list)
+
+    def __call__(self, _: Any, grid: tuple[int, ...], *given: Any, **__: Any) -> Compiled:
+        """Launch as Triton would."""
+        self.asked.append((grid, [*flat(given)]))
+        return Compiled(self.runs)
+
+
+def flat(value: Any) -> Iterator[Any]:
+    """What a kernel is given, one by one: addresses and numbers."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from flat(part)
+    else:
+        yield value.data_ptr() if isinstance(value, Tensor) else getattr(value, "value", value)
+
+
+@pytest.fixture(autouse=True)
+def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    active = SimpleNamespace(get_current_stream=lambda _: STREAM)
+    monkeypatch.setattr(known_calls, "driver", SimpleNamespace(active=active))
+
+
+def stacked(num_reqs: int, recipes: Any = (), **recipe: Any) -> SamplingTensors:
+    own = [*recipes, *[{}] * num_reqs]
+    return SamplingTensors.stack(
+        [
+            SamplingParams(seed=i, **{"temperature": 0.8, **recipe, **own[i]})
+            for i in range(num_reqs)
+        ]
     )
-    assert finished.returncode == 0, finished.stderr[-2000:]
+
+
+def verify(
+    R: int = 2,  # noqa: N803
+    K: int = 3,  # noqa: N803
+    V: int = 1024,  # noqa: N803
+    *,
+    policy: Any = Probabilistic(),  # noqa: B008
+    logits: torch.dtype = torch.bfloat16,
+    ids: torch.dtype = torch.int64,
+    slots: torch.dtype | None = None,
+    draft_vocab_size: int | None = 1000,
+    draft_pad: int = 0,
+    mapped: bool = False,
+    counts: bool = False,
+    spare_rows: int = 0,
+    pad: int = 0,
+    shifted: bool = False,
+    more_workspace: int = 0,
+    **recipe: Any,
+) -> Call:
+    """The arguments of `verify`, in memory of their own."""
+    drafts = None
+    if draft_vocab_size is not None:
+        drafts = torch.zeros(R, K + draft_pad, draft_vocab_size, dtype=logits)
+    rows = R * (K + 1) + spare_rows
+    target = torch.zeros(rows * (V + pad) + shifted, dtype=logits)[shifted:]
+    batch = VerifyBatch(
+        target_logits=target.view(rows, V + pad)[:, :V],
+        cu_num_logits=torch.arange(R + 1, dtype=torch.int32) * (K + 1),
+        draft_token_ids=torch.zeros(R, K, dtype=ids),
+        positions=torch.zeros(R, dtype=ids),
+        slot_ids=None if slots is None else torch.arange(R, dtype=slots),
+        draft_logits=drafts,
+        draft_to_target=torch.arange(draft_vocab_size or 0) if mapped else None,
+        token_counts=TokenCounts.empty(R, V) if counts else None,
+    )
+    params = stacked(R, **recipe)
+    sampler = TritonSampler(lambda *_, **__: None, overlap=False)
+    size = sampler.verify_workspace_size(batch, params, policy) + more_workspace
+    out = sampler.verify(batch, params, policy)
+    kept = {"out": out, "workspace": torch.zeros(size, dtype=torch.uint8)}
+    return "verify", (batch, params, policy), kept
+
+
+def sample(R: int = 2, V: int = 1024, target_vocab_size: int | None = None, **wishes: Any) -> Call:  # noqa: N803
+    """The arguments of `sample`, in memory of their own."""
+    given = {key: wishes.pop(key) for key in ("draft_index", "draft_stream") if key in wishes}
+    batch = SampleBatch(
+        logits=torch.zeros(R, V),
+        positions=torch.zeros(R, dtype=torch.int64),
+        draft_to_target=None if target_vocab_size is None else torch.arange(V),
+        target_vocab_size=target_vocab_size,
+        **given,
+    )
+    params = stacked(R, **wishes)
+    sampler = TritonSampler(lambda *_, **__: None, overlap=False)
+    size = sampler.sample_workspace_size(batch, params)
+    out = sampler.sample(batch, params)
+    return "sample", (batch, params), {"out": out, "workspace": torch.zeros(size).byte()}
+
+
+PENALTY: dict[str, Any] = {"presence_penalty": 0.5, "counts": True}
+KINDS: list[tuple[Any, dict[str, Any]]] = [
+    *((verify, {"policy": policy}) for policy in (Probabilistic(), Block(), Strict(), Typical())),
+    *((verify, {"policy": policy}) for policy in (Typical(0.09, 0.5), RelaxedTopN(), Fly())),
+    *((verify, {"policy": Synthetic((0.5, rate))}) for rate in (0.5, 0.25)),
+    *((verify, {"R": size}) for size in (1, 16)),
+    *((verify, {"K": size}) for size in (0, 1, 2)),
+    *((verify, {"V": size}) for size in (1000, 1008, 2048)),
+    *((verify, {"pad": size}) for size in (1, 16)),
+    *((verify, {"logits": dtype}) for dtype in (torch.float16, torch.float32)),
+    *((verify, {"slots": dtype}) for dtype in (torch.int32, torch.int64)),
+    *((verify, {"draft_vocab_size": size}) for size in (None, 512)),
+    *((verify, {"draft_vocab_size": 512, "mapped": True, key: 1}) for key in ("pad", "R")),
+    *((verify, {key: value}) for key, value in (("top_k", 5), ("top_p", 0.9), ("min_p", 0.1))),
+    *((verify, {"logprobs": number}) for number in (0, 1, 16)),
+    *((verify, {"logit_bias": bias}) for bias in ({1: 2.0}, {1: 2.0, 3: 1.0})),
+    *((verify, {"recipes": ({"temperature": 0.0},) * number}) for number in (1, 2)),
+    (verify, {"ids": torch.int32}),
+    (verify, {"draft_pad": 1}),
+    (verify, {"shifted": True}),
+    (verify, {"more_workspace": 16}),
+    (verify, PENALTY),
+    (verify, {**PENALTY, "V": 1000}),
+    (sample, {}),
+    (sample, {"R": 1}),
+    (sample, {"V": 1000}),
+    (sample, {"draft_index": 1}),
+    (sample, {"draft_index": 2}),
+    (sample, {"draft_index": 1, "draft_stream": Stream.TARGET}),
+    (sample, {"draft_index": 1, "target_vocab_size": 2000}),
+    (sample, {"draft_index": 1, "target_vocab_size": 2048}),
+    (sample, {"top_k": 3}),
+    (sample, {"temperature": 0.0}),
+    (sample, {"logprobs": 2}),
+]
+
+
+def run(sampler: TritonSampler, call: Call) -> Any:
+    name, arguments, kept = call
+    return getattr(sampler, name)(*arguments, **kept)
+
+
+def test_every_kind_of_call_asks_triton_once() -> None:
+    device = Device()
+    sampler = TritonSampler(device, overlap=False)
+    for make, wishes in KINDS:
+        asked = len(device.asked)
+        run(sampler, make(**wishes))
+        assert len(device.asked) > asked, wishes
+    device.runs.clear()
+    num_asked = len(device.asked)
+    for make, wishes in KINDS:
+        call = make(**wishes)
+        before = len(device.runs)
+        run(sampler, call)
+        other = Device()
+        fresh = TritonSampler(other, overlap=False)
+        # Samplers that are compared must not invert the same map into different memory.
+        fresh._inverses = sampler._inverses
+        run(fresh, call)
+        assert device.runs[before:] == other.asked, wishes
+    assert len(device.asked) == num_asked
+
+
+def test_rows_that_belong_to_nobody_make_no_other_kind() -> None:
+    device = Device()
+    sampler = TritonSampler(device, overlap=False)
+    run(sampler, verify())
+    asked = len(device.asked)
+    run(sampler, verify(spare_rows=5))
+    assert len(device.asked) == asked
+
+
+def test_a_known_call_checks_what_may_differ_and_allocates_what_is_not_given() -> None:
+    device = Device()
+    sampler = TritonSampler(device, overlap=False)
+    _, (batch, params, policy), kept = verify()
+    first = sampler.verify(batch, params, policy)
+    asked = len(device.asked)
+    again = sampler.verify(batch, params, policy)
+    assert len(device.asked) == asked
+    assert again.token_ids.data_ptr() != first.token_ids.data_ptr()
+    with pytest.raises(InvalidInputError, match="workspace"):
+        sampler.verify(batch, params, policy, workspace=kept["workspace"][:-16].clone())
+    with pytest.raises(InvalidInputError, match=r"params\.seeds"):
+        sampler.verify(batch, stacked(1), policy)
+
+
+def test_a_large_front_is_cleared_before_every_call() -> None:
+    sampler = TritonSampler(Device(), overlap=False)
+    call = verify(R=400, K=15, V=4, policy=Block(), draft_vocab_size=None)
+    workspace = call[2]["workspace"]
+    for _ in range(2):
+        workspace.fill_(1)
+        run(sampler, call)
+        assert not workspace[:MIN_FRONT].any()

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
-    *(ROOT / "backends" / "triton_backend").glob("*.py"),
+    *(ROOT / "backends" / "triton_backend").rglob("*.py"),
     *(ROOT / "adapters" / "few_tokens").glob("*.py"),
 ]
 

@@ -33,11 +33,11 @@ def test_memory_of_the_host_is_refused() -> None:
 
 
 def test_an_old_device_is_refused_by_its_capability(monkeypatch: pytest.MonkeyPatch) -> None:
-    reachable = pytest.importorskip("acceptor.backends.triton_backend.reachable")
+    device = pytest.importorskip("acceptor.backends.triton_backend.device")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     expected = "backend triton: expected compute capability 8.0 or newer, got 7.5 on cuda:1"
     with pytest.raises(UnavailableError, match=f"^{expected}$"):
-        reachable.check_reachable("logits", torch.device("cuda", 1))
+        device.check_reachable("logits", torch.device("cuda", 1))
 
 
 def test_an_old_driver_is_named() -> None:

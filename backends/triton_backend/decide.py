@@ -1,0 +1,103 @@
+"""Stages 3 to 5: a program per target row judges it and draws what it would emit.
+
+Whoever is through with a request last concludes it, except under block verification.
+"""
+
+import triton
+import triton.language as tl
+
+from .accept import leniency_of, open_draft, survives_by_rate, survives_by_ratio, test_draft
+from .arguments import opened
+from .device import let_next_stage_start, wait_for_stage_before
+from .draw import Draw, certain_token
+from .outputs import conclude
+from .queue import reset_queue
+from .random_bits import RECOVER
+from .records import law_of, store_decision
+from .rows import inverse_temperature, open_request, open_row
+from .verdicts import STOP_TARGET, verdict_of
+
+
+@triton.jit
+def decide_kernel(call):
+    """One program per target row."""
+    opened(call, _decide_row, ())
+
+
+@triton.jit
+def _decide_row(call):
+    let_next_stage_start(call.variant.overlaps)
+    NUM_DRAFTS: tl.constexpr = call.variant.num_drafts
+    place = tl.program_id(0) % (NUM_DRAFTS + 1)
+    request = open_request(call, tl.program_id(0) // (NUM_DRAFTS + 1))
+    row = open_row(call, request.index * call.variant.num_rows + place)
+    _inverse, greedy = inverse_temperature(call.target_recipe, request.index)
+    drafted = open_draft(call, row, place < request.num_drafts)
+    wait_for_stage_before(call.variant.overlaps)
+    kind = place * 0 + STOP_TARGET
+    token = place * 0 - 1
+    ratio = place * 0.0
+    log_p = ratio
+    if (place <= request.num_drafts) & row.exists:
+        law, usable = law_of(call, row)
+        if usable:
+            kind, token, ratio, log_p = _judged(call, request, row, law, drafted, greedy)
+    store_decision(call, row, kind, token, ratio, log_p)
+    if call.variant.filters:
+        if tl.program_id(0) == 0:
+            reset_queue(call)
+    if call.variant.policy != "block":
+        tl.debug_barrier()
+        if tl.atomic_add(call.scratch.arrivals + request.index, 1) == NUM_DRAFTS:
+            conclude(call, request)
+
+
+@triton.jit
+def _judged(call, request, row, law, drafted, greedy):
+    """Of a row with a law: why it ends the draft, its token, and the two numbers of a decision."""
+    POLICY: tl.constexpr = call.variant.policy
+    tested = (row.place < request.num_drafts) & (greedy == 0)
+    test = test_draft(call, row, law, drafted, tested)
+    accepted = row.place >= request.num_drafts
+    numbers = (law.row_max * 0.0, law.row_max * 0.0)
+    recovers = row.place < 0
+    draws = row.place >= 0
+    if POLICY == "probabilistic":
+        accepted = survives_by_ratio(request, row, test.log_ratio)
+        recovers = tested & test.usable & (accepted == 0)
+        draws = recovers | (tested == 0)
+    elif POLICY == "block":
+        accepted = row.place >= 0
+        draws = tested == 0
+        numbers = (test.log_ratio, test.log_p)
+    elif POLICY == "rates":
+        accepted = survives_by_rate(call, request, row)
+    token = row.place * 0 - 1
+    if draws:
+        draw = Draw(
+            law,
+            test.draft_law,
+            recovers & test.dense,
+            law.row_max * 0.0,
+            tl.where(recovers & (test.dense == 0), drafted.token, -1),
+            greedy,
+            request.seed,
+            request.position + row.place,
+            tl.where(recovers, RECOVER, call.stream),
+            tl.where(recovers, row.place + 1, call.draft_index),
+        )
+        token = certain_token(call, row, draw, tl.where(recovers, drafted.token, -1))
+    if POLICY == "strict" or POLICY == "fly":  # noqa: PLR1714, no sets in kernels
+        accepted = token == drafted.token
+    elif POLICY != "rates":
+        accepted = tl.where(greedy, token == drafted.token, accepted)
+    first_number, second_number = numbers
+    if POLICY == "typical" or POLICY == "relaxed" or POLICY == "fly":  # noqa: PLR1714
+        if tested & test.usable:
+            lenient, second_number, first_number = leniency_of(call, row, law, test)
+            if POLICY != "fly":
+                accepted = lenient
+    kind = verdict_of(
+        row.place, request.num_drafts, row.place >= 0, test.usable | (tested == 0), accepted
+    )
+    return kind, token, first_number, second_number

@@ -1,0 +1,278 @@
+"""Logits as they are loaded, with bias and penalties; nothing is ever written back.
+
+Blocks of 512 logits come as four quarters, which are combined elementwise before lanes meet: little
+is left to be summed between lanes, and nothing between warps. Additions are paired in one fixed
+order, so what they give depends neither on the launch shape nor on the kernel.
+"""
+
+import triton
+import triton.language as tl
+
+from ...core.race import BLOCK_SIZE
+from .random_bits import INTERPRETED
+from .rows import request_slot
+
+BLOCK = tl.constexpr(BLOCK_SIZE)
+NEVER = tl.constexpr(float("-inf"))
+NOWHERE = tl.constexpr(2147483647)
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+QUARTER = tl.constexpr(BLOCK_SIZE // 4)
+"""What 16 lanes of 8 logits read at once."""
+
+
+@triton.jit
+def quarter_ids(block):
+    """Token ids of the first quarter of each block: [blocks] -> [blocks, QUARTER]."""
+    return block[:, None] * BLOCK + tl.arange(0, QUARTER)[None, :]
+
+
+@triton.jit
+def _target_row(call, row):
+    return call.target.logits + (row.start + row.place) * call.target.row_stride
+
+
+@triton.jit
+def _draft_row(call, row):
+    base = call.draft.logits + request_slot(call, row.request) * call.draft.slot_stride
+    return base + row.place.to(tl.int64) * call.draft.row_stride
+
+
+@triton.jit
+def row_quarters(call, row, block):
+    """Logits of blocks of a row as they came: four times [blocks, QUARTER] float32.
+
+    A draft's row is taken by draft ids.
+    """
+    ids = quarter_ids(block)
+    target = _target_row(call, row)
+    if call.draft.logits is None:
+        first, second, third, fourth = _quarters(
+            target, call.target.inverse_map, call.target.vocab_size, ids
+        )
+    else:
+        draft = _draft_row(call, row)
+        if call.variant.same_dtype:
+            base = target
+            vocab_size = call.target.vocab_size
+            if row.is_draft:
+                base = draft
+                vocab_size = call.draft.vocab_size
+            first, second, third, fourth = _quarters(base, None, vocab_size, ids)
+        elif row.is_draft:
+            first, second, third, fourth = _quarters(draft, None, call.draft.vocab_size, ids)
+        else:
+            first, second, third, fourth = _quarters(target, None, call.target.vocab_size, ids)
+    return first, second, third, fourth
+
+
+@triton.jit
+def target_quarters(call, row, block):
+    """Adjusted logits of blocks of a target's row: four times [blocks, QUARTER] float32."""
+    ids = quarter_ids(block)
+    base = _target_row(call, row)
+    first, second, third, fourth = _quarters(
+        base, call.target.inverse_map, call.target.vocab_size, ids
+    )
+    return adjusted_quarters(call, row, block, (first, second, third, fourth))
+
+
+@triton.jit
+def adjusted_quarters(call, row, block, quarters):
+    """The same with bias and penalties, unless it is a draft's row."""
+    first, second, third, fourth = quarters
+    if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
+        if row.is_draft == 0:
+            ids = quarter_ids(block)
+            seen_0 = _seen(call, row, ids)
+            seen_1 = _seen(call, row, ids + QUARTER)
+            seen_2 = _seen(call, row, ids + 2 * QUARTER)
+            seen_3 = _seen(call, row, ids + 3 * QUARTER)
+            changed = _changed(call, row, tl.min(block, 0) * BLOCK, (tl.max(block, 0) + 1) * BLOCK)
+            first = _adjusted(call, row, first, ids, seen_0, changed)
+            second = _adjusted(call, row, second, ids + QUARTER, seen_1, changed)
+            third = _adjusted(call, row, third, ids + 2 * QUARTER, seen_2, changed)
+            fourth = _adjusted(call, row, fourth, ids + 3 * QUARTER, seen_3, changed)
+    return first, second, third, fourth
+
+
+@triton.jit
+def _quarters(base, inverse_map, vocab_size, ids):
+    return (
+        _load(base, inverse_map, vocab_size, ids),
+        _load(base, inverse_map, vocab_size, ids + QUARTER),
+        _load(base, inverse_map, vocab_size, ids + 2 * QUARTER),
+        _load(base, inverse_map, vocab_size, ids + 3 * QUARTER),
+    )
+
+
+@triton.jit
+def _load(base, inverse_map, vocab_size, ids):
+    inside = ids < vocab_size
+    if inverse_map is None:
+        # Little of a row is read twice, so it may leave the caches first.
+        logits = tl.load(
+            base + ids, mask=inside, other=float("-inf"), eviction_policy="evict_first"
+        )
+    else:
+        column = tl.load(inverse_map + ids, mask=inside, other=-1)
+        logits = tl.load(base + column, mask=column >= 0, other=float("-inf"))
+    return logits.to(tl.float32)
+
+
+@triton.jit
+def target_logits(call, row, ids):
+    """Adjusted logits of tokens of a target's row, any shape; -inf outside the vocabulary."""
+    base = _target_row(call, row)
+    logits = _load(base, call.target.inverse_map, call.target.vocab_size, ids)
+    if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
+        seen, changed = _seen(call, row, ids), _changed(call, row, 0, call.target.vocab_size)
+        logits = _adjusted(call, row, logits, ids, seen, changed)
+    return logits
+
+
+@triton.jit
+def row_logits(call, row, ids):
+    """Logits of tokens of a row, any shape: a target's as above, a draft's by draft ids."""
+    if call.draft.logits is None:
+        logits = target_logits(call, row, ids)
+    elif row.is_draft:
+        logits = _load(_draft_row(call, row), None, call.draft.vocab_size, ids)
+    else:
+        logits = target_logits(call, row, ids)
+    return logits
+
+
+@triton.jit
+def raw_logits(call, row, ids):
+    """The same as they came."""
+    base = _target_row(call, row)
+    return _load(base, call.target.inverse_map, call.target.vocab_size, ids)
+
+
+@triton.jit
+def draft_logits(call, row, ids, wanted):
+    """Draft logits of tokens by target id, any shape; -inf where the draft has no such token."""
+    base = _draft_row(call, row)
+    if call.draft.inverse_map is None:
+        column = ids
+        known = wanted & (ids < call.draft.vocab_size)
+    else:
+        inside = wanted & (ids < call.target.vocab_size)
+        column = tl.load(call.draft.inverse_map + ids, mask=inside, other=-1)
+        known = column >= 0
+    return tl.load(base + column, mask=known, other=float("-inf")).to(tl.float32)
+
+
+@triton.jit
+def _seen(call, row, ids):
+    """How often tokens occur in the output, and whether in the prompt; zeros without penalties."""
+    in_output = ids * 0
+    in_prompt = in_output
+    if call.adjust.repetition is not None:
+        inside = ids < call.target.vocab_size
+        base = request_slot(call, row.request) * call.counts.stride
+        in_output = tl.load(call.counts.output_counts + base + ids, mask=inside, other=0)
+        in_prompt = tl.load(call.counts.prompt_mask + base + ids, mask=inside, other=0)
+    return in_output, in_prompt
+
+
+@triton.jit
+def _changed(call, row, begin, end):
+    """Which entries of a request's bias, and which drafts before the row, are ids in a range."""
+    entry = tl.arange(0, call.variant.bias_width)
+    biased = entry < 0
+    if call.adjust.bias_ids is not None:
+        bias_ids = call.adjust.bias_ids + row.request * call.adjust.bias_width
+        token = tl.load(bias_ids + entry, mask=entry < call.adjust.bias_width, other=-1)
+        biased = (token >= begin) & (token < end)
+    place = tl.arange(0, triton.next_power_of_2(call.variant.num_drafts + 1))
+    drafted = place < 0
+    if call.adjust.repetition is not None and call.variant.num_drafts > 0:
+        drafts = call.requests.draft_token_ids
+        drafts += row.request.to(tl.int64) * call.requests.draft_stride
+        token = tl.load(drafts + place, mask=place < row.place, other=-1)
+        drafted = (token >= begin) & (token < end)
+    return biased, drafted, _next(biased, -1), _next(drafted, -1)
+
+
+@triton.jit
+def _next(flags, last):
+    """The place of the first flag behind another one."""
+    place = tl.arange(0, flags.shape[0])
+    return tl.min(tl.where(flags & (place > last), place, NOWHERE), 0)
+
+
+@triton.jit
+def _adjusted(call, row, logits, ids, seen, changed):
+    """Logits of a target's row with bias and penalties, each operation rounded by itself."""
+    in_output, in_prompt = seen
+    biased, drafted, following_bias, following_draft = changed
+    if call.adjust.bias_ids is not None:
+        base = row.request * call.adjust.bias_width
+        while following_bias < NOWHERE:
+            token = tl.load(call.adjust.bias_ids + base + following_bias).to(tl.int32)
+            value = tl.load(call.adjust.bias_values + base + following_bias)
+            logits = tl.where(ids == token, logits + value, logits)
+            following_bias = _next(biased, following_bias)
+    if call.adjust.repetition is not None:
+        if call.variant.num_drafts > 0:
+            drafts = call.requests.draft_token_ids
+            drafts += row.request.to(tl.int64) * call.requests.draft_stride
+            while following_draft < NOWHERE:
+                token = tl.load(drafts + following_draft).to(tl.int32)
+                in_output += (ids == token).to(tl.int32)
+                following_draft = _next(drafted, following_draft)
+        repetition = tl.load(call.adjust.repetition + row.request)
+        if repetition != 1.0:
+            # A select keeps a product and a difference apart.
+            repeated = tl.where(logits > 0.0, _divided(logits, repetition), logits * repetition)
+            logits = tl.where((in_prompt != 0) | (in_output > 0), repeated, logits)
+        frequency = tl.load(call.adjust.frequency + row.request)
+        presence = tl.load(call.adjust.presence + row.request)
+        if (frequency != 0.0) | (presence != 0.0):
+            logits -= tl.where(in_output > 0, frequency * in_output.to(tl.float32), 0.0)
+            logits -= tl.where(in_output > 0, presence, 0.0)
+    return logits
+
+
+@triton.jit
+def _divided(logits, divisor):
+    """Logits divided by one number, rounded to nearest.
+
+    On a device by two corrections of a product (Markstein, "Computation of elementary functions on
+    the IBM RISC System/6000", 1990): a third of what a general division takes.
+    """
+    if INTERPRETED:
+        quotient = tl.div_rn(logits, divisor)
+    else:
+        inverse = tl.div_rn(1.0, divisor)
+        quotient = logits * inverse
+        quotient = tl.fma(tl.fma(quotient, -divisor, logits), inverse, quotient)
+        quotient = tl.fma(tl.fma(quotient, -divisor, logits), inverse, quotient)
+    return quotient
+
+
+@triton.jit
+def as_one(quarters):
+    """Quarters of blocks in one dimension, in any order: [blocks * BLOCK]."""
+    first, second, third, fourth = quarters
+    joined = tl.join(tl.join(first, second), tl.join(third, fourth))
+    return tl.reshape(joined, [first.shape[0] * first.shape[1] * 4], can_reorder=True)
+
+
+@triton.jit
+def quarters_max(quarters):
+    """Largest value of each block: [blocks]."""
+    first, second, third, fourth = quarters
+    return tl.max(tl.maximum(tl.maximum(first, second), tl.maximum(third, fourth)), 1)
+
+
+@triton.jit
+def quarters_sum(quarters):
+    """Sum of each block: [blocks]."""
+    first, second, third, fourth = quarters
+    values = (first + second) + (third + fourth)
+    for _ in tl.static_range(7):
+        values = tl.sum(tl.reshape(values, [values.shape[0], values.shape[1] // 2, 2]), 2)
+    return tl.reshape(values, [values.shape[0]])

@@ -1,0 +1,89 @@
+"""The queue of rows whose threshold is still open, and the tickets of programs that count them.
+
+First come the rows that block statistics left open, then, in later rounds, those of them that are
+open still.
+"""
+
+import triton
+import triton.language as tl
+
+from .records import OPEN_SLOT, blocks_of, tail_of
+
+NUM_OPEN = tl.constexpr(0)
+TICKETS = tl.constexpr(1)
+NUM_QUEUED = tl.constexpr(2)
+NUM_CLOSED = tl.constexpr(3)
+NUM_COUNTERS = tl.constexpr(4)
+
+MOST_ROUNDS = tl.constexpr(16)
+"""Of a row: 1,024 bins leave no doubt about 32 bits after five, and there are two filters."""
+
+
+@triton.jit
+def num_open_rows(call):
+    """How many rows the first round has."""
+    return tl.load(call.scratch.counters + NUM_OPEN)
+
+
+@triton.jit
+def open_first(call, slot):
+    """Put a row on the list of the first round."""
+    number = tl.atomic_add(call.scratch.counters + NUM_OPEN, 1, sem="relaxed")
+    tl.store(_first_place(call, number), slot.to(tl.int32))
+
+
+@triton.jit
+def forget_rounds(call, slot):
+    """Empty a row's share of the queue, before the first round."""
+    place = tl.arange(0, MOST_ROUNDS)
+    tl.store(call.scratch.queue + slot * MOST_ROUNDS + place, 0)
+
+
+@triton.jit
+def next_ticket(call):
+    """The number of a part that nobody has taken yet."""
+    return tl.atomic_add(call.scratch.counters + TICKETS, 1, sem="relaxed")
+
+
+@triton.jit
+def queued_row(call, num_open, number):
+    """Which row is the n-th in the queue, once it is known; -1 if there will be none."""
+    slot = number * 0 - 1
+    if number < num_open:
+        slot = tl.load(_first_place(call, number))
+    else:
+        place = call.scratch.queue + (number - num_open)
+        closed = number * 0
+        # A queue that is full holds all rounds of all rows.
+        if number - num_open < call.scratch.queue_length:
+            # An atomic read is one for the whole program: all its warps see the same.
+            while (slot < 0) & (closed < num_open):
+                closed = tl.atomic_add(call.scratch.counters + NUM_CLOSED, 0, sem="acquire")
+                slot = tl.atomic_add(place, 0, sem="acquire") - 1
+    return slot
+
+
+@triton.jit
+def queue_again(call, slot):
+    """Put a row at the end of the queue; all its programs are through with the round before."""
+    tl.debug_barrier()
+    number = tl.atomic_add(call.scratch.counters + NUM_QUEUED, 1, sem="relaxed")
+    tl.atomic_xchg(call.scratch.queue + number, slot.to(tl.int32) + 1, sem="release")
+
+
+@triton.jit
+def close_row(call):
+    """One row less is open."""
+    tl.atomic_add(call.scratch.counters + NUM_CLOSED, 1, sem="relaxed")
+
+
+@triton.jit
+def reset_queue(call):
+    """As the next call expects it, once nobody counts any more."""
+    tl.store(call.scratch.counters + tl.arange(0, NUM_COUNTERS), 0)
+
+
+@triton.jit
+def _first_place(call, number):
+    tail = tail_of(call, blocks_of(call, number.to(tl.int64)))
+    return tail.to(tl.pointer_type(tl.int32), bitcast=True) + OPEN_SLOT

@@ -1,0 +1,210 @@
+"""What the workspace holds of each row, and of each decision.
+
+A record is block maxima, block masses, then the words below. A decision is four words.
+"""
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+from .logits import NEVER
+from .rows import row_inverse
+
+ROW_MAX = tl.constexpr(0)
+LOG_TOTAL = tl.constexpr(1)
+"""Log of the mass that is kept, relative to that of the largest logit."""
+THRESHOLD = tl.constexpr(2)
+"""The smallest logit that is kept."""
+EXACT = tl.constexpr(3)
+"""1 where block masses are those of what is kept; else they are not below those."""
+
+LOW = tl.constexpr(4)
+HIGH = tl.constexpr(5)
+"""Keys, the ends of a bracket. Words from here on are of rows whose threshold is open."""
+NEXT_LOW = tl.constexpr(6)
+NEXT_HIGH = tl.constexpr(7)
+"""The bracket that top-p begins with, once the threshold of top-k is known."""
+LEAST = tl.constexpr(8)
+"""A key that the threshold is not below."""
+BY_MASS = tl.constexpr(9)
+"""Whether the bracket is top-p's."""
+IS_KNOWN = tl.constexpr(10)
+"""Whether it is known what is above the bracket, so that it need not be counted."""
+ABOVE_NUMBER = tl.constexpr(11)
+AT_LOW = tl.constexpr(12)
+AT_HIGH = tl.constexpr(13)
+"""How many logits are above the bracket, and equal its ends."""
+ARRIVALS = tl.constexpr(14)
+"""Programs that are through with the row in this round."""
+OPEN_SLOT = tl.constexpr(15)
+"""Of the n-th record: which row is the n-th on the list of open ones."""
+ABOVE_MASS = tl.constexpr(8)
+WHOLE = tl.constexpr(9)
+"""The mass that top-p refers to. Both are int64, in words of 8 bytes."""
+RECORD_TAIL = tl.constexpr(20)
+"""Words behind the blocks of a record."""
+
+VERDICT = tl.constexpr(0)
+TOKEN = tl.constexpr(1)
+RATIO = tl.constexpr(2)
+"""log p - log q of a draft token; under lossy policies the variation caused."""
+LOG_P = tl.constexpr(3)
+"""log p of a draft token; under FLy 1 where the target is undecided."""
+DECISION = tl.constexpr(4)
+"""Words of a decision."""
+
+
+class Law(NamedTuple):
+    """What turns a row's logits into log-probabilities."""
+
+    row_max: Any
+    log_total: Any
+    inverse: Any
+    """1 / temperature."""
+    threshold: Any
+    exact: Any
+    """Whether block masses are those of what is kept."""
+
+
+@triton.jit
+def padded(num_blocks):
+    """Words of the block maxima in a record, and of the block masses."""
+    return tl.cdiv(num_blocks, 4) * 4
+
+
+@triton.jit
+def blocks_of(call, slot):
+    """Where a row's block maxima begin."""
+    words = 2 * padded(call.scratch.num_blocks) + RECORD_TAIL
+    return call.scratch.records + slot * words
+
+
+@triton.jit
+def raw_blocks_of(call, place):
+    """The same of a row of raw logits."""
+    words = 2 * padded(call.scratch.num_blocks) + RECORD_TAIL
+    return call.scratch.raw + place * words
+
+
+@triton.jit
+def tail_of(call, blocks):
+    """Where the words behind a record's blocks begin."""
+    return blocks + 2 * padded(call.scratch.num_blocks)
+
+
+@triton.jit
+def number_words(call, row):
+    """A row's words behind its blocks, as int32."""
+    tail = tail_of(call, blocks_of(call, row.slot))
+    return tail.to(tl.pointer_type(tl.int32), bitcast=True)
+
+
+@triton.jit
+def mass_words(call, row):
+    """The same, as int64."""
+    tail = tail_of(call, blocks_of(call, row.slot))
+    return tail.to(tl.pointer_type(tl.int64), bitcast=True)
+
+
+@triton.jit
+def load_blocks(call, blocks):
+    """Block maxima and masses of a row: two [width] float32."""
+    block = tl.arange(0, call.variant.width)
+    inside = block < call.scratch.num_blocks
+    largest = tl.load(blocks + block, mask=inside, other=NEVER)
+    masses = tl.load(blocks + padded(call.scratch.num_blocks) + block, mask=inside, other=0.0)
+    return largest, masses
+
+
+@triton.jit
+def summed(largest, masses, inverse):
+    """A row's largest logit, and log of the sum of exp((logit - largest) / temperature).
+
+    NaN, infinite and missing logits make the latter NaN or infinite.
+    """
+    row_max = tl.max(largest, 0)
+    reference = tl.where(row_max == NEVER, 0.0, row_max)
+    weights = masses * tl.exp((largest - reference) * inverse)
+    # Rounded from double precision, the sum does not depend on its order.
+    return row_max, tl.log(tl.sum(weights.to(tl.float64), 0).to(tl.float32))
+
+
+@triton.jit
+def law_of(call, row):
+    """A row's law, and whether it has one."""
+    blocks = blocks_of(call, row.slot)
+    inverse = row_inverse(call, row)
+    if call.variant.filters:
+        tail = tail_of(call, blocks)
+        row_max = tl.load(tail + ROW_MAX)
+        log_total = tl.load(tail + LOG_TOTAL)
+        threshold = tl.load(tail + THRESHOLD)
+        exact = tl.load(tail + EXACT) != 0.0
+    else:
+        largest, masses = load_blocks(call, blocks)
+        row_max, log_total = summed(largest, masses, inverse)
+        threshold = inverse * 0.0 + NEVER
+        exact = row.place >= 0
+    usable = (log_total > NEVER) & (log_total < float("inf"))
+    return Law(row_max, log_total, inverse, threshold, exact), usable
+
+
+@triton.jit
+def store_law(call, row, log_total, threshold, exact):
+    """Keep what a row's filters leave."""
+    tail = tail_of(call, blocks_of(call, row.slot))
+    tl.store(tail + LOG_TOTAL, log_total)
+    tl.store(tail + THRESHOLD, threshold)
+    tl.store(tail + EXACT, exact)
+
+
+@triton.jit
+def log_probs(logits, law):
+    """Log-probabilities of a filtered row, elementwise."""
+    log_prob = (logits - law.row_max) * law.inverse - law.log_total
+    return tl.where(logits >= law.threshold, log_prob, NEVER)
+
+
+@triton.jit
+def kept_logits(quarters, threshold):
+    """Quarters of blocks, -inf below a threshold."""
+    first, second, third, fourth = quarters
+    return (
+        tl.where(first >= threshold, first, NEVER),
+        tl.where(second >= threshold, second, NEVER),
+        tl.where(third >= threshold, third, NEVER),
+        tl.where(fourth >= threshold, fourth, NEVER),
+    )
+
+
+@triton.jit
+def decision_of(call, request, place):
+    """Where the decision on a target's row is."""
+    words = (request.to(tl.int64) * (call.variant.num_drafts + 1) + place) * DECISION
+    return call.scratch.decisions + words
+
+
+@triton.jit
+def store_decision(call, row, kind, token, ratio, log_p):
+    """Keep what is decided about a target's row."""
+    words = decision_of(call, row.request, row.place)
+    numbers = words.to(tl.pointer_type(tl.float32), bitcast=True)
+    tl.store(words + VERDICT, kind)
+    tl.store(words + TOKEN, token)
+    tl.store(numbers + RATIO, ratio)
+    tl.store(numbers + LOG_P, log_p)
+
+
+@triton.jit
+def load_decisions(call, request, row):
+    """What was kept of a request's rows: kinds, tokens and both numbers, each [rows]."""
+    words = decision_of(call, request, row)
+    numbers = words.to(tl.pointer_type(tl.float32), bitcast=True)
+    there = row <= call.variant.num_drafts
+    return (
+        tl.load(words + VERDICT, mask=there, other=2),
+        tl.load(words + TOKEN, mask=there, other=-1),
+        tl.load(numbers + RATIO, mask=there, other=0.0),
+        tl.load(numbers + LOG_P, mask=there, other=0.0),
+    )

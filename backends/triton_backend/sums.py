@@ -1,0 +1,114 @@
+"""What lossy policies ask of a row beyond its law, in one more reading: sums over all its tokens.
+
+Sums are integers, so nothing depends on how many programs added them.
+"""
+
+import triton
+import triton.language as tl
+
+from .accept import (
+    ENTROPY,
+    MOVED,
+    SURVIVED,
+    accepts,
+    least_log_p,
+    load_sum,
+    open_draft,
+    sums_of,
+    test_draft,
+)
+from .arguments import opened
+from .device import let_next_stage_start, wait_for_stage_before
+from .logits import NEVER, QUARTER, draft_logits, quarter_ids, quarters_sum, target_quarters
+from .records import blocks_of, law_of, log_probs
+from .rows import inverse_temperature, open_request, open_row
+from .units import in_units
+
+
+@triton.jit
+def sums_kernel(call, num_parts, tiles_per_part, WHAT: tl.constexpr, TILE: tl.constexpr):
+    """A program per part of a row that tests a draft token.
+
+    WHAT is ENTROPY, of the target's law; SURVIVED, the share of drafts that would survive; or
+    MOVED, the total variation that this causes. A token that survives replaces a draw from p, so
+    what is
+    emitted is q a + p (1 - sum(q a)); as both laws have the same mass, their distance is what q a
+    has above p sum(q a).
+    """
+    opened(call, _sum_part, (num_parts, tiles_per_part, WHAT, TILE))
+
+
+@triton.jit
+def _sum_part(call, num_parts, tiles_per_part, WHAT: tl.constexpr, TILE: tl.constexpr):
+    let_next_stage_start(call.variant.overlaps)
+    number = tl.program_id(0) // num_parts
+    place = number % call.variant.num_drafts
+    request = open_request(call, number // call.variant.num_drafts)
+    row = open_row(call, request.index * call.variant.num_rows + place)
+    _inverse, greedy = inverse_temperature(call.target_recipe, request.index)
+    tested = (place < request.num_drafts) & (greedy == 0)
+    drafted = open_draft(call, row, tested)
+    wait_for_stage_before(call.variant.overlaps)
+    if tested:
+        law, needed = law_of(call, row)
+        test = test_draft(call, row, law, drafted, tested)
+        survived = law.row_max * 0.0 + 1.0
+        least = survived + NEVER
+        if WHAT != ENTROPY:
+            needed = needed & test.dense & test.usable
+            least = least_log_p(call, row, law)
+            if call.variant.policy == "fly":
+                needed = needed & (load_sum(call, row, ENTROPY) >= call.leniency.strictness)
+            elif WHAT == MOVED:
+                survived = load_sum(call, row, SURVIVED)
+        if needed:
+            first = tl.program_id(0) % num_parts * tiles_per_part
+            last = tl.minimum(first + tiles_per_part, tl.cdiv(call.scratch.num_blocks, TILE))
+            total = first.to(tl.int64) * 0
+            for tile in range(first, last):
+                block = tile * TILE + tl.arange(0, TILE)
+                inside = block < call.scratch.num_blocks
+                largest = tl.load(blocks_of(call, row.slot) + block, mask=inside, other=NEVER)
+                reached = _counts(call, log_probs(largest, law), least, WHAT) & inside
+                if tl.max(reached.to(tl.int32), 0) > 0:
+                    sums = _block_sums(call, row, block, law, test, (least, survived), WHAT)
+                    total += tl.sum(in_units(sums), 0)
+            tl.atomic_add(sums_of(call, row) + WHAT, total, sem="relaxed")
+
+
+@triton.jit
+def _counts(call, log_p, least, WHAT: tl.constexpr):
+    """Which tokens a sum is over."""
+    if WHAT == ENTROPY:
+        counts = log_p > NEVER
+    else:
+        counts = accepts(call, log_p, least)
+    return counts
+
+
+@triton.jit
+def _block_sums(call, row, block, law, test, bounds, WHAT: tl.constexpr):
+    ids = quarter_ids(block)
+    first, second, third, fourth = target_quarters(call, row, block)
+    terms = (
+        _terms(call, row, first, ids, law, test, bounds, WHAT),
+        _terms(call, row, second, ids + QUARTER, law, test, bounds, WHAT),
+        _terms(call, row, third, ids + 2 * QUARTER, law, test, bounds, WHAT),
+        _terms(call, row, fourth, ids + 3 * QUARTER, law, test, bounds, WHAT),
+    )
+    return quarters_sum(terms)
+
+
+@triton.jit
+def _terms(call, row, logits, ids, law, test, bounds, WHAT: tl.constexpr):
+    log_p = tl.minimum(log_probs(logits, law), 0.0)
+    if WHAT == ENTROPY:
+        terms = tl.where(log_p > NEVER, -log_p * tl.exp(log_p), 0.0)
+    else:
+        least, survived = bounds
+        log_p = log_probs(logits, law)
+        terms = tl.exp(log_probs(draft_logits(call, row, ids, test.dense), test.draft_law))
+        terms = tl.where(accepts(call, log_p, least), terms, 0.0)
+        if WHAT == MOVED:
+            terms = tl.maximum(terms - tl.exp(log_p) * survived, 0.0)
+    return terms

@@ -1,0 +1,206 @@
+"""A row's threshold from its block statistics, where few blocks hold all that is kept.
+
+Their logits are read and settle it. Other rows are put on a list, see `counted`.
+"""
+
+import triton
+import triton.language as tl
+
+from ..arguments import opened
+from ..device import let_next_stage_start, wait_for_stage_before
+from ..logits import NEVER, NOWHERE, adjusted_quarters, as_one, row_quarters
+from ..queue import forget_rounds, open_first
+from ..records import (
+    NEXT_HIGH,
+    NEXT_LOW,
+    ROW_MAX,
+    WHOLE,
+    blocks_of,
+    kept_logits,
+    load_blocks,
+    mass_words,
+    number_words,
+    padded,
+    store_law,
+    summed,
+    tail_of,
+)
+from ..rows import open_row, row_recipe
+from ..statistics import block_statistics
+from ..units import (
+    LOWEST_FINITE,
+    as_key,
+    floor_of,
+    from_key,
+    highest_reaching,
+    in_units,
+    level_reaching,
+    log_of_units,
+    mass_of,
+)
+from .bracket import brackets
+from .found import start_round, store_above
+
+FEW = tl.constexpr(4)
+"""Blocks that are read for a row: a nucleus has few peaks. More take registers from all rows."""
+
+
+@triton.jit
+def thresholds_kernel(call):
+    """One program per row."""
+    opened(call, _settle_row, ())
+
+
+@triton.jit
+def _settle_row(call):
+    let_next_stage_start(call.variant.overlaps)
+    row = open_row(call, tl.program_id(0))
+    wait_for_stage_before(call.variant.overlaps)
+    forget_rounds(call, row.slot)
+    if row.exists:
+        recipe = row_recipe(call, row)
+        largest, masses = load_blocks(call, blocks_of(call, row.source))
+        row_max, log_total = summed(largest, masses, recipe.inverse)
+        tail = tail_of(call, blocks_of(call, row.slot))
+        threshold = row_max * 0.0 + NEVER
+        cuts = (recipe.min_p > 0.0) | (recipe.top_k > 0) | (recipe.top_p < 1.0)
+        usable = (log_total > NEVER) & (log_total < float("inf"))
+        if usable & cuts & (recipe.greedy == 0):
+            units = in_units(masses * tl.exp((largest - row_max) * recipe.inverse))
+            settled, threshold, kept, bound = settle(call, row, recipe, largest, units, row_max)
+            if settled:
+                log_total = log_of_units(kept)
+            else:
+                open_bracket(call, row, recipe, row_max, tl.sum(units, 0), bound)
+        tl.store(tail + ROW_MAX, row_max)
+        store_law(call, row, log_total, threshold, 1.0)
+
+
+@triton.jit
+def settle(call, row, recipe, largest, units, row_max):
+    """Whether few blocks hold all that is kept; if so the threshold, and the mass kept in units.
+
+    The last thing returned is what the threshold of min-p and top-k is not below.
+
+    Args:
+        call, row, recipe: see `arguments` and `rows`.
+        largest, units: [width], per block the largest logit and the mass in units.
+        row_max: scalar.
+    """
+    KEY_SHIFT: tl.constexpr = call.variant.key_shift
+    floor = floor_of(recipe, row_max)
+    bound, least, most, before = _bound(recipe, largest, units, row_max, floor, KEY_SHIFT)
+    reached = (largest >= bound) & (largest > NEVER)
+    settled = (bound > NEVER) & (tl.sum(reached.to(tl.int32), 0) <= FEW)
+    threshold = floor
+    kept = most * 0
+    if settled:
+        block = flagged(reached, call.scratch.num_blocks, FEW)
+        first, second, third, fourth = adjusted_quarters(
+            call, row, block, row_quarters(call, row, block)
+        )
+        logits = as_one((first, second, third, fourth))
+        logits = tl.where(logits >= bound, logits, NEVER)
+        keys = as_key(logits, KEY_SHIFT)
+        ones = (logits > NEVER).to(tl.int32)
+        ranked = (recipe.top_k > 0) & (tl.sum(ones, 0) >= recipe.top_k)
+        if ranked:
+            key = highest_reaching(keys, ones, recipe.top_k.to(tl.float64))
+            threshold = tl.maximum(from_key(key, KEY_SHIFT), floor)
+        if recipe.top_p < 1.0:
+            whole = _mass_from(logits, threshold, row_max, recipe.inverse)
+            # All that top-k and min-p keep is here, or its mass is known to lie between two.
+            known = ranked | (bound == floor)
+            fewest = recipe.top_p.to(tl.float64) * tl.where(known, whole, least).to(tl.float64)
+            enough = recipe.top_p.to(tl.float64) * tl.where(known, whole, most).to(tl.float64)
+            key, _reached, settled = level_reaching(
+                keys, fewest, enough, row_max, recipe.inverse, KEY_SHIFT
+            )
+            threshold = tl.maximum(from_key(key, KEY_SHIFT), threshold)
+        kept = _mass_from(logits, threshold, row_max, recipe.inverse)
+        if settled & (row.slot == row.source):
+            quarters = kept_logits((first, second, third, fourth), threshold)
+            _largest, mass = block_statistics(quarters, recipe.inverse)
+            out = blocks_of(call, row.slot) + padded(call.scratch.num_blocks)
+            tl.store(out + block, mass, mask=block < call.scratch.num_blocks)
+    return settled, threshold, kept, before
+
+
+@triton.jit
+def open_bracket(call, row, recipe, row_max, total, bound):
+    """Put a row on the list of those to be counted, with a first bracket."""
+    KEY_SHIFT: tl.constexpr = call.variant.key_shift
+    floor = floor_of(recipe, row_max)
+    low_rank, high_rank, low_mass, high_mass = brackets(call, row, recipe, row_max, total, bound)
+    least = as_key(tl.maximum(floor, LOWEST_FINITE), KEY_SHIFT)
+    # What min-p keeps begins with the next logit that there can be.
+    least += (from_key(least, KEY_SHIFT) < floor).to(tl.int32)
+    top = as_key(row_max, KEY_SHIFT)
+    by_mass = ((recipe.top_k == 0) & (floor == NEVER)).to(tl.int32)
+    next_low = tl.minimum(tl.maximum(as_key(low_mass, KEY_SHIFT), least), top)
+    next_high = tl.minimum(tl.maximum(as_key(high_mass, KEY_SHIFT), next_low), top)
+    low = tl.minimum(tl.maximum(as_key(low_rank, KEY_SHIFT), least), top)
+    high = tl.minimum(tl.maximum(as_key(high_rank, KEY_SHIFT), low), top)
+    low = tl.where(by_mass != 0, next_low, low)
+    high = tl.where(by_mass != 0, next_high, high)
+    start_round(call, row, low, high, least, by_mass)
+    store_above(call, row, by_mass * 0, total * 0, by_mass * 0)
+    words = number_words(call, row)
+    tl.store(words + NEXT_LOW, next_low)
+    tl.store(words + NEXT_HIGH, next_high)
+    tl.store(mass_words(call, row) + WHOLE, total)
+    open_first(call, row.slot)
+
+
+@triton.jit
+def _mass_from(logits, threshold, row_max, inverse):
+    """The mass of logits that reach a threshold, in units."""
+    kept = tl.where(logits >= threshold, logits, NEVER)
+    return tl.sum(mass_of(kept, row_max, inverse), 0)
+
+
+@triton.jit
+def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
+    """What a row's threshold is not below; what top-p refers to is between two masses in units.
+
+    And what the threshold of min-p and top-k is not below.
+    """
+    keys = as_key(largest, KEY_SHIFT)
+    ones = (largest > NEVER).to(tl.int32)
+    own = mass_of(largest, row_max, recipe.inverse)
+    bound = floor
+    others = recipe.top_k * 0
+    peak = floor
+    if recipe.top_k > 0:
+        # The largest logits of blocks are different tokens.
+        if tl.sum(ones, 0) >= recipe.top_k:
+            peak = from_key(highest_reaching(keys, ones, recipe.top_k.to(tl.float64)), KEY_SHIFT)
+            bound = tl.maximum(peak, floor)
+            others = recipe.top_k - tl.sum((largest > peak).to(tl.int32), 0)
+    before = bound
+    reached = largest >= bound
+    most = tl.sum(tl.where(reached, units, 0), 0)
+    least = most
+    if recipe.top_p < 1.0:
+        if (recipe.top_k > 0) | (floor > NEVER):
+            above = tl.where(others > 0, largest > bound, reached)
+            least = tl.sum(tl.where(above, own, 0), 0)
+            if (others > 0) & (peak >= floor):
+                least += others.to(tl.int64) * mass_of(peak, row_max, recipe.inverse)
+            least = tl.where((recipe.top_k > 0) & (others == 0), 0, least)
+        enough = recipe.top_p.to(tl.float64) * most.to(tl.float64)
+        key, reached_enough, _agreed = level_reaching(
+            keys, enough, enough, row_max, recipe.inverse, KEY_SHIFT
+        )
+        if reached_enough:
+            bound = tl.maximum(bound, from_key(key, KEY_SHIFT))
+    return bound, least, most, before
+
+
+@triton.jit
+def flagged(flags, none, N: tl.constexpr):
+    """The places of the first N flags, in order: [N]; `none` behind the last."""
+    place = tl.arange(0, flags.shape[0])
+    rank = tl.where(flags, tl.cumsum(flags.to(tl.int32), 0) - 1, NOWHERE)
+    found = rank[None, :] == tl.arange(0, N)[:, None]
+    return tl.min(tl.where(found, place[None, :], none), 1)

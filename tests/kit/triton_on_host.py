@@ -1,0 +1,325 @@
+"""Triton's kernels in its interpreter beside the reference: `python -m kit.triton_on_host CHECK`.
+
+A process of its own with `TRITON_INTERPRET=1`: the interpreter must be chosen before Triton is
+imported. Programs run one after the other there, so nothing here says anything about races.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import torch
+import triton.language as tl
+from attrs import evolve
+from torch import Tensor
+
+from acceptor.backends.reference import ReferenceSampler
+from acceptor.backends.reference.thresholds import log_probs
+from acceptor.backends.triton_backend import TritonSampler, groups, launch, plan
+from acceptor.backends.triton_backend.arguments import Call
+from acceptor.backends.triton_backend.launch import launch_decisions, launch_statistics
+from acceptor.backends.triton_backend.thresholds import bracket
+from acceptor.backends.triton_backend.workspace import Layout
+from acceptor.core import (
+    Block,
+    Fly,
+    Logprobs,
+    LogprobsMode,
+    Policy,
+    Probabilistic,
+    RelaxedTopN,
+    SampleBatch,
+    SamplingParams,
+    SamplingTensors,
+    Strict,
+    Synthetic,
+    TokenCounts,
+    Typical,
+    VerifyBatch,
+    VerifyOutput,
+)
+
+POLICIES: tuple[Policy, ...] = (
+    Strict(),
+    Probabilistic(),
+    Block(),
+    Synthetic((0.9, 0.4)),
+    Typical(),
+    RelaxedTopN(3, 0.9),
+    Fly(0.1, 1),
+)
+NUM_REQS, NUM_DRAFTS, VOCAB_SIZE = 4, 2, 1300
+RECIPES: tuple[dict[str, Any], ...] = (
+    {"temperature": 0.8, "top_p": 0.9},
+    {"temperature": 1.0, "top_k": 1},
+    {"temperature": 0.8, "top_k": 50, "top_p": 0.9},
+    {"temperature": 1.0, "top_k": 1100, "top_p": 0.95},
+    {"temperature": 0.7, "top_p": 1e-6},
+    {"temperature": 1.5, "min_p": 0.05, "top_k": 200, "top_p": 0.99},
+    {"temperature": 1.0, "min_p": 1.0},
+    {"temperature": 2.0, "min_p": 1e-3, "top_p": 0.7},
+    {"temperature": 1.0, "min_p": 0.02},
+)
+
+
+def rows(vocab_size: int, noise: torch.Generator) -> Mapping[str, Tensor]:
+    """A row of each kind, float32."""
+    normal = 2 * torch.randn(vocab_size, generator=noise)
+    peaked = normal.clone()
+    peaked[torch.randint(vocab_size, (8,), generator=noise)] += torch.arange(6.0, 20.0, 1.75)
+    ranks = 1 + torch.randperm(vocab_size, generator=noise)
+    rare = torch.where(torch.arange(vocab_size) % 97 == 0, normal, -math.inf)
+    return {
+        "lm": peaked,
+        "flat": normal * 0.5,
+        "zipf": -1.1 * ranks.log() + 0.25 * normal,
+        "ties": normal.round(),
+        "sharp": torch.where(ranks == 1, 40.0, normal * 0.5),
+        "sorted": normal.sort(descending=True).values,
+        "equal": -torch.zeros(vocab_size),
+        "rare": rare,
+        "huge": normal * 1e30,
+        "tiny": normal * 1e-3,
+    }
+
+
+def check_thresholds() -> Iterator[str]:
+    """What is kept of every kind of row, where all of it, half and nothing is in the sample."""
+    noise = torch.Generator().manual_seed(7)
+    for vocab_size, sample in ((VOCAB_SIZE, 2048), (2600, 256)):
+        plan.SAMPLE = sample
+        for number, (kind, row) in enumerate(rows(vocab_size, noise).items()):
+            dtype = (torch.bfloat16, torch.float32, torch.float16)[number % 2]
+            yield from _wrong_thresholds(f"{kind} of {vocab_size}", row.to(dtype))
+
+
+def check_search() -> Iterator[str]:
+    """The same where brackets are often wrong, so that rows are searched."""
+    bracket.SIGMAS, bracket.SLACK = tl.constexpr(-0.5), tl.constexpr(0.0)
+    plan.SAMPLE = 64
+    noise = torch.Generator().manual_seed(8)
+    for kind in ("flat", "zipf", "ties"):
+        yield from _wrong_thresholds(kind, rows(1100, noise)[kind].bfloat16())
+
+
+def _wrong_thresholds(name: str, row: Tensor) -> Iterator[str]:
+    recipes = [SamplingParams(seed=i, **recipe) for i, recipe in enumerate(RECIPES)]
+    params = SamplingTensors.stack(recipes)
+    batch = SampleBatch(logits=row.repeat(len(recipes), 1), positions=torch.arange(len(recipes)))
+    layout = plan.plan_sample(batch, params).layout
+    workspace = torch.zeros(layout.size, dtype=torch.uint8)
+    got = TritonSampler().sample(batch, params, workspace=workspace)
+    law = log_probs(batch.logits.double(), params.target, torch.arange(len(recipes)))
+    tails = _records(layout, workspace)[:, -20:]
+    reached = (batch.logits.float() >= tails[:, 2:3]) & (batch.logits > -math.inf)
+    for number in range(len(recipes)):
+        if not torch.equal(reached[number], law[number] > -math.inf):
+            yield f"{name}, {RECIPES[number]}: {int(reached[number].sum())} are kept"
+    kept = torch.where(reached, batch.logits.double() - row.double().max(), -math.inf)
+    totals = (kept / params.target.temperature[:, None]).logsumexp(1)
+    if not torch.allclose(tails[:, 1].double(), totals, atol=1e-5):
+        yield f"{name}: log masses {tails[:, 1].tolist()}, not {totals.tolist()}"
+    if got.token_ids.tolist() != ReferenceSampler().sample(batch, params).token_ids.tolist():
+        yield f"{name}: {got.token_ids.tolist()}"
+    if workspace[: layout.front_size].any():
+        yield f"{name}: the front is not zero"
+
+
+def _records(layout: Layout, workspace: Tensor) -> Tensor:
+    first, size, dtype = layout.parts["records"]
+    return workspace[first : first + size].view(dtype).view(-1, layout.record_words)
+
+
+def step(
+    seed: int, *, adjusted: bool = False, logprobs: int | None = None, dense: bool = True
+) -> tuple[VerifyBatch, SamplingTensors]:
+    """A batch of rows of all kinds, some spoilt, and drafts from their own law."""
+    noise = torch.Generator().manual_seed(seed)
+    kinds = [row for _ in range(2) for row in rows(VOCAB_SIZE, noise).values()]
+    target = torch.stack(kinds[: NUM_REQS * (NUM_DRAFTS + 1)]).bfloat16()
+    target = target.view(NUM_REQS, NUM_DRAFTS + 1, VOCAB_SIZE)
+    draft = target[:, :-1].float() * 0.9
+    draft = (draft + 0.3 * torch.randn(draft.shape, generator=noise)).bfloat16()
+    adjustment: dict[str, Any] = {
+        "logit_bias": {3: 2.0, 700: -math.inf},
+        "repetition_penalty": 1.3,
+        "presence_penalty": 0.2,
+        "frequency_penalty": -0.1,
+    }
+    recipes = [*RECIPES[: NUM_REQS - 1], {"temperature": 0.0}]
+    params = SamplingTensors.stack(
+        [
+            SamplingParams(
+                seed=seed + i,
+                logprobs=logprobs,
+                logprobs_mode=list(LogprobsMode)[i % 2],
+                **recipe,
+                **(adjustment if adjusted and i % 2 else {}),
+            )
+            for i, recipe in enumerate(recipes)
+        ]
+    )
+    positions = torch.arange(NUM_REQS) * 10
+    drafts = [
+        ReferenceSampler()
+        .sample(SampleBatch(logits=draft[:, i], positions=positions + i, draft_index=i + 1), params)
+        .token_ids
+        for i in range(NUM_DRAFTS)
+    ]
+    target[1, 1, 5] = math.nan
+    drafts[1][2] = VOCAB_SIZE
+    counts = TokenCounts.empty(NUM_REQS, VOCAB_SIZE)
+    counts.start(1, [1, 2, 3, 1299])
+    counts.add(torch.arange(NUM_REQS), target[:, 0].float().topk(3).indices)
+    batch = VerifyBatch.dense(
+        target_logits=target,
+        draft_token_ids=torch.stack(drafts, 1),
+        positions=positions,
+        draft_logits=draft.contiguous() if dense else None,
+        token_counts=counts if adjusted else None,
+    )
+    return batch, params
+
+
+def check_policies() -> Iterator[str]:
+    """Every policy on every kind of row, with penalties, logprobs and one-hot drafts."""
+    for seed, policy in enumerate(POLICIES):
+        for adjusted, dense in ((False, True), (True, seed % 2 == 0)):
+            logprobs = 3 if adjusted else None
+            batch, params = step(seed, adjusted=adjusted, logprobs=logprobs, dense=dense)
+            want = ReferenceSampler().verify(batch, params, policy)
+            got = TritonSampler().verify(batch, params, policy)
+            yield from _differences(f"{policy.name}, adjusted {adjusted}", got, want)
+
+
+def _differences(name: str, got: VerifyOutput, want: VerifyOutput) -> Iterator[str]:
+    for field in ("token_ids", "num_accepted", "status"):
+        if not torch.equal(getattr(got, field), getattr(want, field)):
+            yield f"{name}: {getattr(got, field).tolist()}, not {getattr(want, field).tolist()}"
+    if want.total_variation is not None:
+        assert got.total_variation is not None
+        if not torch.allclose(got.total_variation, want.total_variation, atol=1e-5):
+            yield f"{name}: {got.total_variation.tolist()}, not {want.total_variation.tolist()}"
+    if want.logprobs is not None and got.logprobs is not None:
+        yield from _different_logprobs(name, got.logprobs, want.logprobs)
+
+
+def _different_logprobs(name: str, got: Logprobs, want: Logprobs) -> Iterator[str]:
+    if not torch.equal(got.top_token_ids, want.top_token_ids):
+        yield f"{name}: {got.top_token_ids.tolist()} are most likely"
+    for field in ("emitted", "top"):
+        pair = getattr(got, field), getattr(want, field)
+        if not torch.allclose(*pair, atol=1e-4, rtol=1e-4):
+            yield f"{name}: {field} {pair[0].tolist()}, not {pair[1].tolist()}"
+
+
+def check_shards() -> Iterator[str]:
+    """Decisions from block statistics of two shards that do not align with blocks."""
+    for policy in (Strict(), Probabilistic(), Block()):
+        batch, params = step(11)
+        want = TritonSampler().verify(batch, params, policy)
+        made = plan.plan_verify(batch, params, policy)
+        call, out, records = _call(made, batch, params, want)
+        shares = []
+        for first, last in ((0, 700), (700, VOCAB_SIZE)):
+            shard = evolve(
+                batch,
+                target_logits=_only(batch.target_logits, first, last),
+                draft_logits=_only(batch.draft_logits, first, last),
+            )
+            of_shard, _out, its_records = _call(made, shard, params, want)
+            launch_statistics(made, of_shard, 1, launch.start)
+            shares.append(its_records)
+        words = (made.layout.record_words - 20) // 2
+        inverse = _inverses(made, params)
+        largest = torch.maximum(*(share[:, :words] for share in shares))
+        masses = [
+            share[:, words : 2 * words]
+            * ((share[:, :words] - largest.clamp(min=-1e38)) * inverse).exp()
+            for share in shares
+        ]
+        records[:, :words] = largest
+        records[:, words : 2 * words] = masses[0] + masses[1]
+        launch_decisions(made, call, 1, launch.start)
+        yield from _differences(f"{policy.name} of shards", out, want)
+
+
+def _only(logits: Tensor | None, first: int, last: int) -> Tensor:
+    assert logits is not None
+    inside = torch.arange(logits.shape[-1])
+    # What makes a row useless does so in every shard.
+    there = ((inside >= first) & (inside < last)) | logits.isnan()
+    return torch.where(there, logits, -math.inf)
+
+
+def _inverses(made: plan.Plan, params: SamplingTensors) -> Tensor:
+    recipes = [params.target] * (NUM_DRAFTS + 1) + [params.draft] * NUM_DRAFTS
+    temperatures = torch.stack([recipe.temperature for recipe in recipes], 1)
+    inverses = 1 / torch.where(temperatures == 0, 1.0, temperatures)
+    return inverses[:, : made.layout.num_rows].reshape(-1, 1)
+
+
+def _call(
+    made: plan.Plan, batch: VerifyBatch, params: SamplingTensors, like: VerifyOutput
+) -> tuple[Call, VerifyOutput, Tensor]:
+    workspace = torch.zeros(made.layout.size, dtype=torch.uint8)
+    out = VerifyOutput(
+        token_ids=torch.full_like(like.token_ids, 7),
+        num_accepted=torch.full_like(like.num_accepted, 7),
+        status=torch.full_like(like.status, 7),
+        logprobs=None,
+        total_variation=None,
+    )
+    call = groups.make_call(
+        made,
+        groups.batch_groups(batch, groups.tensor_itself),
+        groups.params_groups(params, groups.tensor_itself),
+        groups.output_groups(out, groups.tensor_itself),
+        made.layout.scratch(workspace),
+        None,
+    )
+    return call, out, _records(made.layout, workspace)
+
+
+def check_launches() -> Iterator[str]:
+    """The same bits whatever the number of programs, in a kept workspace and not beside it."""
+    guard = 64
+    policies: tuple[Policy, ...] = (Probabilistic(), Block(), Typical())
+    for policy, programs in product(policies, (1, 5)):
+        launch.PROGRAMS_PER_PROCESSOR = launch.COUNTS_PER_PROCESSOR = programs
+        plan.SAMPLE = 256
+        batch, params = step(21, logprobs=2)
+        size = TritonSampler().verify_workspace_size(batch, params, policy)
+        memory = torch.full([size + 2 * guard], 7, dtype=torch.uint8)
+        workspace = memory[guard : guard + size].zero_()
+        sampler = TritonSampler()
+        outputs = [sampler.verify(batch, params, policy, workspace=workspace) for _ in range(2)]
+        if not (memory[:guard] == 7).all() or not (memory[-guard:] == 7).all():
+            yield f"{policy.name}: something was written beside the workspace"
+        if programs == 1:
+            first = outputs[0]
+        for output in outputs:
+            yield from _differences(f"{policy.name} by {programs}", output, first)
+
+
+CHECKS: Mapping[str, Callable[[], Iterator[str]]] = {
+    "thresholds": check_thresholds,
+    "search": check_search,
+    "policies": check_policies,
+    "shards": check_shards,
+    "launches": check_launches,
+}
+
+
+def main() -> int:
+    """How many things are wrong."""
+    wrong = list(CHECKS[sys.argv[1]]())
+    for line in wrong:
+        sys.stdout.write(f"{line}\n")
+    return len(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
