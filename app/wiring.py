@@ -17,6 +17,7 @@ from ..adapters.language_model import TransformerModel
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
 from ..adapters.weights import DRAFT_TO_TARGET
 from ..backends import load_sampler
+from ..core.checks import known_device
 from ..core.errors import CheckpointError, ConfigError
 from ..core.policies import Policy, Probabilistic
 from ..core.ports import LanguageModel, Sampler
@@ -272,4 +273,4 @@ def _told_of_weights(directory: Path, device: str) -> AbstractContextManager[Non
     if not device.startswith("cuda"):
         return nullcontext()
     remedy = "choose a smaller model or dtype, or free the device"
-    return told_when_out_of_memory(f"weights of {directory}", torch.device(device), remedy)
+    return told_when_out_of_memory(f"weights of {directory}", known_device(device), remedy)

@@ -87,7 +87,8 @@ def known_device(name: torch.device | str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise InvalidInputError(f"device: expected cpu or cuda, got {name!r}: {reason}") from None
     count = torch.cuda.device_count() if device.type == "cuda" else 1
-    if (device.index or 0) >= count:
+    # Torch wraps large numbers around to negative ones.
+    if not 0 <= (device.index or 0) < count:
         raise UnavailableError(f"device: expected one of {count} CUDA devices, got {device}")
     return device
 

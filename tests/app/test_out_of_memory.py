@@ -135,6 +135,7 @@ def test_weights_that_do_not_fit_end_in_one_line(
     def load(*_: object, **__: object) -> None:
         raise error
 
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(wiring, "load_any_model", load)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (0, 79 * 2**30))
     with pytest.raises(OutOfMemoryError, match=got) as caught:
