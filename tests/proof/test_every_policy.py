@@ -10,7 +10,7 @@ from kit.proof.__main__ import main
 from kit.proof.cases import POLICIES
 
 DOCS = Path(__file__).parents[2] / "docs"
-CLASSES = {type(policy) for policy in policies.POLICIES.values()}
+CLASSES = list(dict.fromkeys(type(policy) for policy in policies.POLICIES.values()))
 ROWS = record.read(DOCS / "data" / "proof.json")
 
 
