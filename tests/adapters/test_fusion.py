@@ -34,7 +34,7 @@ def test_any_number_of_tokens_is_compiled_twice_at_most(
     plain = load_model(tiny_llama)
     fused = evolve(plain)
     operations: LayerOperations = fusion.fused_operations.__wrapped__()
-    object.__setattr__(fused, "_operations", operations)
+    object.__setattr__(fused, "planner", evolve(fused.planner, operations=operations))
     caches = [model.new_cache(4, 16) for model in (plain, fused)]
     for num_reqs, num_tokens in ((1, 1), (1, 4), (1, 2), (4, 1), (3, 4), (4, 2)):
         token_ids = torch.randint(0, 61, (num_reqs, num_tokens))
