@@ -1,91 +1,136 @@
-// Laws of rows that their blocks' statistics leave open, by reading them again: up to ROWS_AT_ONCE,
-// whose bounds are known. By a whole CTA.
+// Stage 2: a row's law from its blocks' statistics and, where a filter cuts, from the counts of its
+// logits.
 #pragma once
-#include "digits.cuh"
-#include "ends.cuh"
-#include "peaks.cuh"
+#include "closer.cuh"
 
-__device__ inline void clear_counts(Scratch& scratch, int num_rows) {
-    constexpr int a_row = sizeof(scratch.counts[0]) / sizeof(u32);
-    u32* counts = scratch.counts[0];
-#pragma unroll 1
-    for (int i = thread_id(); i < num_rows * a_row; i += CTA_THREADS) counts[i] = 0;
-}
+// What a CTA shares while it goes through ranks.
+struct RankFound {
+    int thread;
+    int rank;
+    u64 total;
+    u64 above;
+    u64 found;
+};
 
-// How many warps share a row of so many.
-__device__ inline int warps_of_row(int num_rows) {
-    return num_rows == 1 ? CTA_WARPS : num_rows == 2 ? CTA_WARPS / 2 : CTA_WARPS / 4;
-}
-
-// Counts rows, the CTA's share of those that are shared. Warps divide the rows among themselves.
-__device__ COLD void count_rows(Scratch& scratch, Worker cta) {
-    const int warps = warps_of_row(scratch.num_rows);
-    const int i = warp_id() / warps, warp = warp_id() % warps;
-    if (i < scratch.num_rows && scratch.rows[i].counted) {
-        Worker worker = {warp, warps};
-        if (scratch.rows[i].shared) worker = {cta.index + cta.count * warp, cta.count * warps};
-        if (SAME_LOGITS || !scratch.rows[i].is_draft)
-            count_share<TargetLogit>(scratch, i, worker);
-        else
-            count_share<DraftLogit>(scratch, i, worker);
-    }
-    meet_in_cta();
-}
-
-// What the filters keep of the row becomes its bound and its mass, where not every logit has a counter.
-template <typename T>
-__device__ inline void filter_uncounted(Scratch& scratch) {
-    if constexpr (IDLE_BITS<T> == 0)
-        if (filter_listed<T>(scratch)) return;
-    if constexpr (IDLE_BITS<T> == 16)
-        if (filter_by_ends<T>(scratch)) return;
-    filter_by_digits<T>(scratch);
-}
-
-// The first row whose law is not known, ROWS_AT_ONCE if there is none.
-__device__ inline int first_uncounted(const Scratch& scratch) {
-    int first = ROWS_AT_ONCE;
-#pragma unroll
-    for (int i = ROWS_AT_ONCE - 1; i >= 0; --i)
-        if (i < scratch.num_rows && !scratch.rows[i].counted) first = i;
-    return first;
-}
-
-// Rows that are not counted, from the one at hand on, which use the counters' place. They pass for counted
-// then.
-__device__ COLD void filter_others(Scratch& scratch) {
-#pragma unroll 1
-    while (scratch.row < ROWS_AT_ONCE) {
-        if (SAME_LOGITS || !scratch.rows[scratch.row].is_draft)
-            filter_uncounted<TargetLogit>(scratch);
-        else
-            filter_uncounted<DraftLogit>(scratch);
-        meet_in_cta();
-        if (thread_id() == 0) {
-            OpenRow& open = scratch.rows[scratch.row];
-            set_kept(open.known.law, {open.known.bound, open.known.sum});
-            open.counted = true;
-            scratch.row = first_uncounted(scratch);
+// The lowest rank that holds something and has less than wanted(total) above it. amount_of(rank) is what
+// a rank holds. By a CTA.
+template <typename AmountOf, typename Wanted>
+__device__ inline void find_rank(RankFound& out, AmountOf amount_of, Wanted wanted) {
+    const int first = thread_id() * RANKS_EACH;
+    const int end = first + RANKS_EACH < NUM_RANKS ? first + RANKS_EACH : NUM_RANKS;
+    u64 mine = 0;
+    for (int rank = first; rank < end; ++rank) mine += amount_of(rank);
+    u64 above = cta_sum_before(mine);
+    if (thread_id() == 0) out.thread = -1;
+    if (thread_id() == CTA_THREADS - 1) out.total = above + mine;
+    __syncthreads();
+    const u64 limit = wanted(out.total);
+    if (mine > 0 && above < limit) atomicMax(&out.thread, thread_id());
+    __syncthreads();
+    if (out.thread == thread_id()) {
+        for (int rank = first; rank < end && above < limit; ++rank) {
+            const u64 amount = amount_of(rank);
+            if (amount == 0) continue;
+            out.rank = rank;
+            out.above = above;
+            out.found = amount;
+            above += amount;
         }
-        meet_in_cta();
     }
+    __syncthreads();
 }
 
-// Their laws, those that are counted side by side.
-__device__ inline void filter_rows(Scratch& scratch) {
-    filter_by_counts(scratch);
-    if (thread_id() == 0) scratch.row = first_uncounted(scratch);
-    meet_in_cta();
-    if (scratch.row < ROWS_AT_ONCE) filter_others(scratch);
+// Whether ranks down to `rank` hold equal logits each, if all are bfloat16, as far as they weigh.
+__device__ inline bool are_single(const Law& law, const Filters& filters, int rank) {
+    if (count_at(0) > 0) return false;
+    if (rank >= SMALL_RANK && count_at(SMALL_RANK) > 0) return false;
+    constexpr int last = NUM_RANKS - 1;
+    if (rank < last || count_at(last) == 0) return true;
+    return filters.top_k == 0 && fixed_weight(law, top_of(last)) == 0;
 }
 
-// Masses of what the law of a row keeps of a worker's share of its blocks, for those that keep something.
-__device__ COLD void keep_masses(Scratch& scratch, int i, Worker worker) {
-    OpenRow& open = scratch.rows[i];
-    visit_blocks(worker, open.target, open.stats, open.known.law.threshold,
-                 [&](int block, const float(&logits)[PER_LANE]) {
-                     const Law& law = open.known.law;
-                     const float sum = block_sum(logits, open.stats[block].max, law.scale, law.threshold);
-                     if (lane_id() == 0) open.stats[block].sum = sum;
-                 });
+// The least that a rank weighs, and what it weighs where it is of equal logits.
+__device__ inline u64 least_mass_of(const Law& law, float floor, bool exact, int rank) {
+    const u32 count = count_at(rank);
+    if (count == 0) return 0;
+    const bool single = exact && rank != 0 && rank != SMALL_RANK && rank != NUM_RANKS - 1;
+    const float logit = single ? logit_of(rank) : bottom_of(rank);
+    const u64 each = logit >= floor ? fixed_weight(law, logit) : 0;
+    if (single || rank != rank_of(law.max)) return count * each;
+    return (count - 1) * each + fixed_weight(law, law.max);
+}
+
+// What filters keep of a counted row, or, if that is open, a logit below which they keep nothing.
+struct Found {
+    Kept kept;
+    bool open;
+};
+
+// `exact`: all logits are bfloat16. By a CTA.
+__device__ COLD Found filter_ranks(
+    RankFound& found, const Law& law, const Filters& filters, bool exact, u64 row_mass) {
+    const float floor = floor_of_min_p(filters, law.max);
+    int lowest = rank_of(floor);
+    if (filters.top_k > 0) {
+        find_rank(found, count_at, [&](u64) { return static_cast<u64>(filters.top_k); });
+        if (found.rank < lowest) lowest = found.rank;
+    }
+    const bool shares = filters.top_p < 1.0f, cuts = filters.cuts_before_top_p();
+    const bool single = exact && are_single(law, filters, lowest);
+    u64 limit = ~0ull;
+    find_rank(
+        found,
+        [&](int rank) { return rank <= lowest ? least_mass_of(law, floor, exact, rank) : 0; },
+        [&](u64 total) {
+            const u64 most = exact && !cuts ? row_mass : row_mass + (row_mass >> 16);
+            if (shares) limit = share_of(filters.top_p, single && cuts ? total : most);
+            return limit;
+        });
+    const u64 kept = found.above + found.found;
+    const bool reached = shares && kept >= limit;
+    if (single && !shares) {
+        const bool all = lowest == NUM_RANKS - 1;
+        return {{all ? floor : fmaxf(floor, logit_of(lowest)), kept}, false};
+    }
+    if (single || (exact && !cuts && reached && are_single(law, filters, found.rank)))
+        return {{logit_of(found.rank), kept}, false};
+    const float bottom = bottom_of(reached ? found.rank : lowest);
+    return {{fmaxf(fmaxf(floor, bottom), LEAST_LOGIT), 0}, true};
+}
+
+// The row's mass as all kernels add it, known to all of a CTA.
+__device__ inline Mass shared_row_mass(const Mass* stats, int num_blocks, float scale) {
+    __shared__ Mass whole;
+    if (warp_id() == 0) {
+        const Mass mass = row_mass(stats, num_blocks, scale);
+        if (lane_id() == 0) whole = mass;
+    }
+    __syncthreads();
+    const Mass mass = whole;
+    __syncthreads();
+    return mass;
+}
+
+struct Finding {
+    Scratch scratch;
+    RankFound rank;
+};
+
+// The law of a row whose logits are counted if it has filters; then counts are used up. By a CTA.
+__device__ COLD Law find_law(Finding& shared, Row row, const Mass* stats, Filters filters) {
+    const float scale = logit_scale(filters.temperature);
+    const Mass whole = shared_row_mass(stats, row.num_blocks(), scale);
+    Law law = plain_law(whole, scale, filters.temperature == 0.0f);
+    if (!law.is_usable() || !filters.any()) return law;
+    const u64 row_mass = to_fixed(whole.sum);
+    const bool exact = row.type == BF16 && !row.is_adjusted();
+    const Found found = filter_ranks(shared.rank, law, filters, exact, row_mass);
+    Kept kept = found.kept;
+    if (found.open) {
+        const Subject subject = {row, stats, law};
+        kept = filter_counted(shared.scratch, subject, filters, kept.threshold, row_mass);
+    }
+    law.threshold = kept.threshold;
+    law.log2_sum = log2f(from_fixed(kept.mass));
+    return law;
 }
