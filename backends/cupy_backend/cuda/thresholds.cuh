@@ -92,9 +92,11 @@ __device__ COLD Found filter_ranks(
         const bool all = lowest == NUM_RANKS - 1;
         return {{all ? floor : fmaxf(floor, logit_of(lowest)), kept}, false};
     }
-    if (single || (exact && !cuts && reached && are_single(law, filters, found.rank)))
-        return {{logit_of(found.rank), kept}, false};
-    const float bottom = bottom_of(reached ? found.rank : lowest);
+    const bool found_exactly = exact && !cuts && reached && are_single(law, filters, found.rank);
+    __syncthreads();  // counts may go
+    if (single || found_exactly) return {{logit_of(found.rank), kept}, false};
+    // What top-p takes a share of is counted down to where the other filters cut.
+    const float bottom = bottom_of(reached && !cuts ? found.rank : lowest);
     return {{fmaxf(fmaxf(floor, bottom), LEAST_LOGIT), 0}, true};
 }
 
