@@ -24,10 +24,11 @@ Fields = dict[str, int]
 Grid = tuple[int, int]
 """CTAs of a launch."""
 
-FEWEST_PIECE_BLOCKS, MOST_PIECE_BLOCKS = 8, 80
-"""Blocks of a piece: one a warp, or so many that its CTA's start is cheap beside its reading."""
+FEWEST_PIECE_BLOCKS = 8
+"""Blocks of a piece, one for each warp that counts."""
 FEWEST_RESIDUAL_BLOCKS, MOST_RESIDUAL_BLOCKS = 16, 80
-"""The same for a CTA of `accept`, of which half as many fit on a device."""
+"""Blocks of a CTA of `accept`, of which a device has room for half as many: one a warp, or so many
+that the CTA's start is cheap beside its reading."""
 
 
 def _blocks_each(num_blocks: int, rows: int, room: int, fewest: int) -> int:
@@ -60,13 +61,16 @@ class Job:
         drafts = extent.num_reqs * extent.max_spec_len
         rows = extent.num_reqs * extent.num_rows + (drafts if self.dense else 0)
         blocks = _blocks_each(longest, rows, room, FEWEST_PIECE_BLOCKS)
-        if not extent.filtered:
-            blocks = min(blocks, MOST_PIECE_BLOCKS)
         if not extent.may_split:
             blocks = longest
         fields["piece_blocks"], fields["num_pieces"] = blocks, -(-longest // blocks)
         blocks = _blocks_each(extent.target_blocks, drafts, room // 2, FEWEST_RESIDUAL_BLOCKS)
         fields["residual_blocks"] = min(blocks, MOST_RESIDUAL_BLOCKS)
+
+    @property
+    def reader(self) -> str:
+        """The kernel that reads rows."""
+        return "thresholds" if self.extent.filtered else "statistics"
 
     @property
     def dense(self) -> bool:
@@ -78,7 +82,7 @@ class Job:
         extent, fields = self.extent, self.fields
         reqs, drafts = extent.num_reqs, extent.max_spec_len
         rows = 2 * drafts + 1 if self.dense else drafts + 1
-        launches = [("statistics", (reqs * fields["num_pieces"], rows))]
+        launches = [(self.reader, (reqs * fields["num_pieces"], rows))]
         if not fields["ends_early"]:
             grid = reqs, drafts
             if POLICIES[fields["policy"]] is Block:
@@ -88,10 +92,6 @@ class Job:
         if fields.get("num_logprobs") is not None:
             launches.append(("logprobs", (reqs, drafts + 1)))
         return launches
-
-    def asks_shared(self, kernel: str) -> bool:
-        """Whether a launch counts logits."""
-        return kernel != "statistics" or self.extent.filtered
 
     def words(self) -> "array[int]":
         """The kernels' argument, and behind it a place for its address."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from ...core.errors import UnavailableError
 from .cache import CompiledKernels
@@ -13,8 +13,8 @@ from .variant import KERNELS, Variant
 
 WARP_THREADS = 32
 OLDEST_ARCHITECTURE, OLDEST_OVERLAPPING = 80, 90
-FIRST = "statistics"
-"""The kernel that waits for the whole launch before it; the others may begin earlier."""
+FIRST = ("statistics", "thresholds")
+"""The kernels that wait for the whole launch before; the others may begin earlier."""
 _MOST_ASKED_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 
@@ -27,7 +27,7 @@ class Kernel:
         function: the driver's handle.
         room: how many of its CTAs fit on the device at once.
         num_threads: of a CTA.
-        shared: bytes that a CTA asks for beside what it declares, at most or in a launch.
+        shared: bytes that a CTA asks for beside what it declares.
         overlaps: whether it may begin before the launch before it has ended.
         driver: CuPy's module of that name.
     """
@@ -38,10 +38,6 @@ class Kernel:
     shared: int
     overlaps: bool
     driver: Any
-
-    def asking(self, asks: bool) -> "Kernel":
-        """The kernel with its asked shared memory, or without."""
-        return self if asks else evolve(self, shared=0)
 
     def launch(self, grid: tuple[int, int], stream: int, pointers: int) -> None:
         """Enqueue one launch.
@@ -140,7 +136,7 @@ class Device:
                 f"{error}; expected a driver for CUDA 13 or newer; if this one is, delete {kept}"
             ) from error
         self._modules.append(module)
-        overlaps = name != FIRST and self.architecture >= OLDEST_OVERLAPPING
+        overlaps = name not in FIRST and self.architecture >= OLDEST_OVERLAPPING
         if overlaps:
             driver_function()
         room = fit * self.num_multiprocessors

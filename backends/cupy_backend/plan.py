@@ -41,11 +41,8 @@ class Plan:
     @classmethod
     def of(cls, device: Device, job: Job) -> "Plan":
         """The plan of a job, whose kernels are compiled if they are not there yet."""
-        job.cut(device.kernel("statistics", job.variant).room)
-        launches = tuple(
-            (device.kernel(name, job.variant).asking(job.asks_shared(name)), grid)
-            for name, grid in job.launches()
-        )
+        job.cut(device.kernel(job.reader, job.variant).room)
+        launches = tuple((device.kernel(name, job.variant), grid) for name, grid in job.launches())
         return cls(device, job.extent, launches, job.words(), job.extent.num_bytes)
 
     def words_in(self, workspace: Tensor) -> "array[int]":

@@ -49,12 +49,13 @@ class KernelForm:
 
 
 KERNELS = {
-    "statistics": KernelForm(8),
+    "statistics": KernelForm(4, counts=False),
+    "thresholds": KernelForm(8),
     "accept": KernelForm(16),
     "outputs": KernelForm(16, counts=False),
     "logprobs": KernelForm(16),
 }
-"""In the order of a step's launches."""
+"""In the order of a step's launches, which begin with one of the first two."""
 
 
 def policy_number(policy: Policy) -> int:

@@ -13,6 +13,14 @@ struct Filters {
         return temperature > 0.0f && (min_p > 0.0f || top_k > 0 || top_p < 1.0f);
     }
     __device__ bool cuts_before_top_p() const { return top_k > 0 || min_p > 0.0f; }
+    // How far below a row's largest logit they may keep any: what is further down weighs together less
+    // than top-p cuts off.
+    __device__ float reach(i64 num_ids) const {
+        float share = 0.0f;
+        if (!cuts_before_top_p() && top_p < 1.0f) share = 0.5f * (1.0f - top_p) / static_cast<float>(num_ids);
+        share = fmaxf(share, 0.99f * min_p);
+        return share > 0.0f ? -temperature * logf(share) : INFINITY;
+    }
 };
 
 __device__ inline Filters filters_of(const Recipe& recipe, i64 request, i64 vocab_size) {

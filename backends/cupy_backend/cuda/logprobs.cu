@@ -26,12 +26,14 @@ __device__ inline Law reported_law(
     Finding& finding, const Row& row, Mass* stats, const Filters& filters, i64 num_logprobs,
     float& floor) {
     const float scale = logit_scale(filters.temperature);
+    __shared__ float largest;
     clear_counts();
+    if (thread_id() == 0) largest = -INFINITY;
     __syncthreads();
-    read_piece(row, {0, row.num_blocks()}, {scale, false, true}, stats);
+    read_piece(row, {0, row.num_blocks()}, {scale, false, {&largest, INFINITY}}, stats);
     __syncthreads();
-    find_rank(finding.rank, count_at, [&](u64) { return static_cast<u64>(num_logprobs); });
-    if (num_logprobs > 0) floor = bottom_of(finding.rank.rank);
+    if (num_logprobs > 0)
+        floor = bottom_of(find_rank_by_number(finding.rank, static_cast<int>(num_logprobs)));
     __syncthreads();
     return find_law(finding, row, stats, filters);
 }

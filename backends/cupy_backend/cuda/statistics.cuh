@@ -52,17 +52,32 @@ __device__ inline Mass block_mass(
     return {max, __fmul_rn(sum, correction_of(max, scale))};
 }
 
+// Whether logits are counted, and which: filters keep nothing so far below the largest logit, of which a
+// CTA shares the largest that its warps have seen.
+struct Counting {
+    float* largest;  // null: none are
+    float reach;
+    // Whether a block with this largest logit is counted. By a warp.
+    __device__ bool wants(float max) const {
+        if (!largest) return false;
+        const float known = *static_cast<volatile float*>(largest);
+        if (max > known && lane_id() == 0) *static_cast<volatile float*>(largest) = max;
+        return max >= known - reach;
+    }
+};
+
 // How a row is read.
 struct Reading {
     float scale;
-    bool greedy;    // masses are not asked for
-    bool counting;  // filters ask for counts
+    bool greedy;  // masses are not asked for
+    Counting counting;
 };
 
 // Statistics of a block, and its logits counted. By a warp.
 __device__ inline Mass look_at(const float (&logits)[PER_LANE], const Reading& reading) {
-    if (reading.counting) count_logits(logits);
-    return block_mass(logits, block_max(logits), reading.scale, reading.greedy);
+    const float max = block_max(logits);
+    if (reading.counting.wants(max)) count_logits(logits);
+    return block_mass(logits, max, reading.scale, reading.greedy);
 }
 
 // Blocks [begin, end) of a row.
@@ -145,15 +160,16 @@ struct Flow {
 // The same as look_at() of two logits a word.
 __device__ inline Mass look_at_pairs(
     const u32 (&pairs)[PER_LANE / 2], const float (&logits)[PER_LANE], const Reading& reading) {
-    if (reading.counting) {
-#pragma unroll
-        for (int j = 0; j < PER_LANE / 2; ++j) count_pair(pairs[j]);
-    }
     u32 largest = pairs[0];
 #pragma unroll
     for (int j = 1; j < PER_LANE / 2; ++j) largest = max_nan_of_pairs(largest, pairs[j]);
-    const float max = max_nan(__uint_as_float(largest << 16), __uint_as_float(largest & 0xffff0000u));
-    return block_mass(logits, warp_max(max), reading.scale, reading.greedy);
+    const float max = warp_max(
+        max_nan(__uint_as_float(largest << 16), __uint_as_float(largest & 0xffff0000u)));
+    if (reading.counting.wants(max)) {
+#pragma unroll
+        for (int j = 0; j < PER_LANE / 2; ++j) count_pair(pairs[j]);
+    }
+    return block_mass(logits, max, reading.scale, reading.greedy);
 }
 
 // By a warp: every `warps`-th block of the piece from `first` on.

@@ -8,9 +8,12 @@
         host::launch(Index{x, y, 1}, CTA_THREADS, [&params] { kernel(params); });  \
     }
 
-#if KERNEL_WARPS == 8
+#if KERNEL_WARPS == 4
 #include "statistics.cu"
 RUN(statistics)
+#elif KERNEL_WARPS == 8
+#include "thresholds.cu"
+RUN(thresholds)
 #else
 #include "accept.cu"
 #include "logprobs.cu"
