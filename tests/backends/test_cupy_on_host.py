@@ -19,8 +19,8 @@ from acceptor.core import (
 )
 from acceptor.core.output import Logprobs, VerifyOutput
 from acceptor.core.sampling_tensors import SamplingTensors
-from kit.cupy_batches import KINDS, Form, random_batch
 from kit.cuda_on_host import GXX
+from kit.cupy_batches import KINDS, Form, random_batch
 from kit.cupy_on_host import HostSampler
 
 pytestmark = [
@@ -61,7 +61,7 @@ def assert_same_logprobs(got: Logprobs | None, expected: Logprobs) -> None:
 @by_name
 def test_any_batch_is_verified_as_the_reference_does(policy: Policy) -> None:
     torch.set_num_threads(1)
-    for seed in range(25):
+    for seed in range(5):
         batch, params = random_batch(1000 * POLICIES.index(policy) + seed)
         # Threads and CTAs in any order; long pieces of rows, and short ones.
         sampler = HostSampler(room=(1, 1000)[seed % 2], schedule=seed % 3)
@@ -71,25 +71,15 @@ def test_any_batch_is_verified_as_the_reference_does(policy: Policy) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_many_blocks_are_filtered_as_the_reference_does(kind: str) -> None:
-    form = Form(80_001, 80_001, num_reqs=2, num_drafts=1, kinds=(kind,))
-    for seed in range(2):
-        batch, params = random_batch(seed, form)
-        got = HostSampler().verify(batch, params, Probabilistic())
-        assert_same(got, REFERENCE.verify(batch, params, Probabilistic()))
+    form = Form(20_001, 20_001, num_reqs=3, num_drafts=1, kinds=(kind,))
+    batch, params = random_batch(KINDS.index(kind), form)
+    got = HostSampler().verify(batch, params, Probabilistic())
+    assert_same(got, REFERENCE.verify(batch, params, Probabilistic()))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_kernels_of_one_dtype_return_what_those_of_any_return(dtype: torch.dtype) -> None:
-    form = Form(1301, 1301, (dtype, dtype), logprobs=True)
-    for seed in range(4):
-        batch, params = random_batch(seed, form)
-        expected = HostSampler().verify(batch, params, Probabilistic())
-        assert_same(HostSampler(any_type=False).verify(batch, params, Probabilistic()), expected)
-
-
-@by_name
+@pytest.mark.parametrize("policy", [Probabilistic(), Block(), Fly(0.2, 1)], ids=lambda p: p.name)
 def test_a_workspace_serves_batches_of_any_size_in_turn(policy: Policy) -> None:
-    calls = [random_batch(seed) for seed in range(8)]
+    calls = [random_batch(seed) for seed in range(2)]
     sampler = HostSampler()
     size = max(sampler.verify_workspace_size(*call, policy) for call in calls)
     workspace = torch.zeros(size + 320, dtype=torch.uint8)
@@ -108,7 +98,7 @@ def draws_of(batch: VerifyBatch) -> SampleBatch:
 
 @pytest.mark.parametrize("drafting", [False, True])
 def test_draws_are_the_reference_s(drafting: bool) -> None:
-    for seed in range(30):
+    for seed in range(6):
         verified, params = random_batch(seed)
         batch = draws_of(verified)
         if drafting:
@@ -133,7 +123,7 @@ def mapped(batch: VerifyBatch, seed: int) -> VerifyBatch:
 @pytest.mark.parametrize("policy", [Probabilistic(), Block(), Typical()], ids=lambda p: p.name)
 def test_drafts_with_ids_of_their_own_are_the_reference_s(policy: Policy) -> None:
     form = Form(1301, 1100, adjusted=True)
-    for seed in range(8):
+    for seed in range(2):
         batch, params = random_batch(seed, form)
         if batch.draft_logits is None:
             continue
@@ -143,7 +133,7 @@ def test_drafts_with_ids_of_their_own_are_the_reference_s(policy: Policy) -> Non
 
 
 def test_draws_in_mapped_ids_are_the_reference_s() -> None:
-    for seed in range(8):
+    for seed in range(2):
         verified, params = random_batch(seed, Form(700, 700))
         ids = torch.randperm(1301, generator=torch.Generator().manual_seed(seed))[:700]
         batch = evolve(

@@ -43,14 +43,12 @@ class HostSampler:
     """A `Sampler` for CPU tensors; what a kernel leaves unwritten is -77 or NaN.
 
     Attributes:
-        room: CTAs of the statistics that pass for fitting on the device; few make pieces long.
+        room: CTAs that read rows and pass for fitting on the device; few make pieces long.
         schedule: a seed of the order in which threads and CTAs run; 0 for their own.
-        any_type: run the kernels that learn each tensor's dtype when they are launched.
     """
 
     room: int = 1000
     schedule: int = 0
-    any_type: bool = True
     _inverses: InverseMaps = field(factory=InverseMaps, init=False)
 
     def verify(
@@ -114,9 +112,10 @@ class HostSampler:
         areas = job.extent.areas(inside.data_ptr(), inside.numel())
         for name, address in areas.items():
             words[PLACES[name]] = address
-        variant = evolve(job.variant, logits=MIXED) if self.any_type else job.variant
+        # Kernels that learn each tensor's dtype when they are launched.
+        variant = evolve(job.variant, logits=MIXED)
         for name, (x, y) in job.launches():
-            library = library_of(name, variant)
+            library = library_of(variant)
             assert library.params_size() == SIZE
             library.set_schedule(self.schedule)
             getattr(library, f"run_{name}")(words.tobytes(), x, y)

@@ -1,0 +1,156 @@
+"""How kernels are given to the driver."""
+
+import sys
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from acceptor.backends.cupy_backend import CupySampler
+from acceptor.backends.cupy_backend import device as devices
+from acceptor.backends.cupy_backend.arguments import verify_job
+from acceptor.backends.cupy_backend.device import Device
+from acceptor.backends.cupy_backend.plan import Plan
+from acceptor.backends.cupy_backend.variant import KERNELS, Variant
+from acceptor.core import Block, Policy, Probabilistic, SamplingParams, SamplingTensors, VerifyBatch
+
+VARIANT = Variant(0)
+
+
+class Driver:
+    """What `Device.kernel` and `Kernel.launch` ask of CuPy's module."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def moduleLoadData(self, code: bytes) -> int:  # noqa: N802 (the driver's name)
+        return len(code)
+
+    def moduleGetFunction(self, module: int, name: str) -> int:  # noqa: N802
+        return module + len(name)
+
+    def funcSetAttribute(self, *given: int) -> None:  # noqa: N802
+        self.calls.append(("attribute", *given))
+
+    def occupancyMaxActiveBlocksPerMultiprocessor(self, *given: int) -> int:  # noqa: N802
+        _function, num_threads, _shared = given
+        return 1024 // num_threads
+
+    def launchKernel(self, *given: int) -> None:  # noqa: N802
+        self.calls.append(("launch", *given))
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    made = Driver()
+    api = ModuleType("cupy_backends.cuda.api")
+    api.driver = made  # type: ignore[attr-defined]
+    for name in ("cupy_backends", "cupy_backends.cuda"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.api", api)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    return made
+
+
+def device(architecture: int = 80) -> Device:
+    compiled: Any = SimpleNamespace(load=lambda *_: b"code")
+    return Device(0, architecture, 132, compiled)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_launch_has_the_shared_memory_that_its_kernel_counts_in(
+    driver: Driver, name: str
+) -> None:
+    form = KERNELS[name]
+    kernel = device().kernel(name, VARIANT)
+    kernel.launch((7, 2), 5, 77)
+    (call,) = (call for call in driver.calls if call[0] == "launch")
+    assert call[2:] == (7, 2, 1, 32 * form.num_warps, 1, 1, form.shared_bytes, 5, 77, 0)
+    assert kernel.room == 132 * 32 // form.num_warps
+    assert bool(form.shared_bytes) == any(call[0] == "attribute" for call in driver.calls)
+
+
+@pytest.mark.usefixtures("driver")
+def test_only_what_follows_in_a_step_may_begin_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "driver_function", lambda: None)
+    early = {name for name in KERNELS if device(90).kernel(name, VARIANT).overlaps}
+    assert early == {"accept", "outputs", "logprobs"}
+    assert not any(device(80).kernel(name, VARIANT).overlaps for name in KERNELS)
+
+
+def plan(policy: Policy, num_reqs: int, **recipe: float) -> Plan:
+    batch = VerifyBatch.dense(
+        target_logits=torch.zeros(num_reqs, 3, 4096, dtype=torch.bfloat16),
+        draft_token_ids=torch.zeros(num_reqs, 2, dtype=torch.int64),
+        positions=torch.zeros(num_reqs, dtype=torch.int64),
+    )
+    params = SamplingTensors.stack(
+        [SamplingParams(seed=i, **recipe) for i in range(num_reqs)]  # type: ignore[arg-type]
+    )
+    return Plan.of(device(), verify_job(batch, params, policy))
+
+
+@pytest.mark.usefixtures("driver")
+def test_rows_are_cut_so_that_all_pieces_are_on_the_device_at_once() -> None:
+    for recipe, room in (({}, 1056), ({"top_p": 0.9}, 528)):
+        for num_reqs in (1, 5, 20):
+            ((_, grid),) = plan(Probabilistic(), num_reqs, **recipe).launches  # type: ignore[arg-type]
+            assert grid[0] * grid[1] <= room
+    assert [len(plan(Block(), 1).launches), len(plan(Probabilistic(), 1).launches)] == [3, 1]
+
+
+class Interrupted:
+    """A kernel during whose launch somebody presses Ctrl-C."""
+
+    def launch(self, *_: object) -> None:
+        raise KeyboardInterrupt
+
+
+def test_nobody_finds_what_an_interrupted_step_has_left(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 5, raising=False)
+    sampler = CupySampler()
+    halfway, others = torch.zeros(16), torch.zeros(16)
+    sampler._workspaces.update({(0, 5): halfway, (0, 6): others})
+    step: Any = SimpleNamespace(
+        device=device(),
+        extent=SimpleNamespace(num_reqs=1),
+        launches=[(device().kernel("statistics", VARIANT), (8, 1)), (Interrupted(), (1, 1))],
+    )
+    with pytest.raises(KeyboardInterrupt):
+        sampler._enqueue(step, array("q", [0, 0]))
+    assert len(driver.calls) == 1
+    assert list(sampler._workspaces) == [(0, 6)]
+    # The first launch, or a graph, may still work in it.
+    assert sampler._outgrown[0] is halfway
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_kernels_are_launched_on_the_device_of_the_tensors(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
+    entered: list[int] = []
+
+    @contextmanager
+    def entering(wanted: int) -> Iterator[None]:
+        entered.append(wanted)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch._C, "_cuda_getDevice", lambda: wanted)
+            yield
+
+    one: Any = SimpleNamespace(
+        device=Device(index, 80, 132, device().compiled),
+        extent=SimpleNamespace(num_reqs=1),
+        launches=[(device().kernel("statistics", VARIANT), (7, 1))],
+    )
+    monkeypatch.setattr(torch.cuda, "device", entering)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 5, raising=False)
+    CupySampler()._enqueue(one, array("q", [0, 0]))
+    assert len(driver.calls) == 1
+    assert entered == [1] * index
