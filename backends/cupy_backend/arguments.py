@@ -193,48 +193,45 @@ def verify_addresses(
     words: "array[int]", batch: VerifyBatch, draft_map: Tensor | None, out: VerifyOutput
 ) -> None:
     """Enter what differs between verifications that look alike."""
-    words[PLACES["target_logits"]] = batch.target_logits.data_ptr()
-    words[PLACES["draft_ids"]] = batch.draft_token_ids.data_ptr()
-    words[PLACES["positions"]] = batch.positions.data_ptr()
-    words[PLACES["row_starts"]] = batch.cu_num_logits.data_ptr()
-    if batch.slot_ids is not None:
-        words[PLACES["slots"]] = batch.slot_ids.data_ptr()
-    if batch.draft_logits is not None:
-        words[PLACES["draft_logits"]] = batch.draft_logits.data_ptr()
-    if draft_map is not None:
-        words[PLACES["draft_map"]] = draft_map.data_ptr()
-    words[PLACES["num_accepted"]] = out.num_accepted.data_ptr()
-    if out.total_variation is not None:
-        words[PLACES["variation"]] = out.total_variation.data_ptr()
-    _enter_counts_and_outputs(words, batch, out)
+    _enter(
+        words,
+        target_logits=batch.target_logits,
+        draft_ids=batch.draft_token_ids,
+        row_starts=batch.cu_num_logits,
+        draft_logits=batch.draft_logits,
+        draft_map=draft_map,
+        num_accepted=out.num_accepted,
+        variation=out.total_variation,
+    )
+    _enter_what_both_have(words, batch, out)
 
 
 def sample_addresses(
     words: "array[int]", batch: SampleBatch, target_map: Tensor | None, out: SampleOutput
 ) -> None:
     """Enter what differs between draws that look alike."""
-    words[PLACES["target_logits"]] = batch.logits.data_ptr()
-    words[PLACES["positions"]] = batch.positions.data_ptr()
-    if batch.slot_ids is not None:
-        words[PLACES["slots"]] = batch.slot_ids.data_ptr()
-    if target_map is not None:
-        words[PLACES["target_map"]] = target_map.data_ptr()
-    _enter_counts_and_outputs(words, batch, out)
+    _enter(words, target_logits=batch.logits, target_map=target_map)
+    _enter_what_both_have(words, batch, out)
 
 
-def _enter_counts_and_outputs(
+def _enter(words: "array[int]", **tensors: Tensor | None) -> None:
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            words[PLACES[name]] = tensor.data_ptr()
+
+
+def _enter_what_both_have(
     words: "array[int]", batch: VerifyBatch | SampleBatch, out: VerifyOutput | SampleOutput
 ) -> None:
-    counts, logprobs = batch.token_counts, out.logprobs
+    counts, lp = batch.token_counts, out.logprobs
+    _enter(words, positions=batch.positions, slots=batch.slot_ids)
+    _enter(words, token_ids=out.token_ids, status=out.status)
     if words[PLACES["repetition"]] and counts is not None:
-        words[PLACES["prompt_mask"]] = counts.prompt_mask.data_ptr()
-        words[PLACES["output_counts"]] = counts.output_counts.data_ptr()
-    words[PLACES["token_ids"]] = out.token_ids.data_ptr()
-    words[PLACES["status"]] = out.status.data_ptr()
-    if logprobs is not None:
-        words[PLACES["emitted_logprobs"]] = logprobs.emitted.data_ptr()
-        words[PLACES["top_token_ids"]] = logprobs.top_token_ids.data_ptr()
-        words[PLACES["top_logprobs"]] = logprobs.top.data_ptr()
+        _enter(words, prompt_mask=counts.prompt_mask, output_counts=counts.output_counts)
+    if lp is not None:
+        _enter(
+            words, emitted_logprobs=lp.emitted, top_token_ids=lp.top_token_ids, top_logprobs=lp.top
+        )
 
 
 def _looks_again(policy: type[Policy], max_spec_len: int) -> bool:
@@ -273,10 +270,8 @@ def _enter_integers(fields: Fields, name: str, integers: Tensor | None) -> None:
 
 
 def _enter_recipe(fields: Fields, name: str, recipe: RecipeTensors) -> None:
-    fields[f"{name}_temperature"] = recipe.temperature.data_ptr()
-    fields[f"{name}_min_p"] = recipe.min_p.data_ptr()
-    fields[f"{name}_top_k"] = recipe.top_k.data_ptr()
-    fields[f"{name}_top_p"] = recipe.top_p.data_ptr()
+    for part in ("temperature", "min_p", "top_k", "top_p"):
+        fields[f"{name}_{part}"] = getattr(recipe, part).data_ptr()
 
 
 def _enter_adjustments(fields: Fields, params: SamplingTensors) -> None:
@@ -285,9 +280,8 @@ def _enter_adjustments(fields: Fields, params: SamplingTensors) -> None:
         fields["bias_values"] = params.bias.values.data_ptr()
         fields["num_bias"] = params.bias.token_ids.shape[1]
     if params.penalties is not None:
-        fields["repetition"] = params.penalties.repetition.data_ptr()
-        fields["presence"] = params.penalties.presence.data_ptr()
-        fields["frequency"] = params.penalties.frequency.data_ptr()
+        for part in ("repetition", "presence", "frequency"):
+            fields[part] = getattr(params.penalties, part).data_ptr()
 
 
 def _numbers(fields: Fields, policy: Policy) -> tuple[tuple[float, float], tuple[float, ...]]:

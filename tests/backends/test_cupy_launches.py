@@ -99,7 +99,7 @@ def plan(policy: Policy, num_reqs: int, **recipe: float) -> Plan:
 def test_rows_are_cut_so_that_all_pieces_are_on_the_device_at_once() -> None:
     for recipe, room in (({}, 1056), ({"top_p": 0.9}, 528)):
         for num_reqs in (1, 5, 20):
-            ((_, grid),) = plan(Probabilistic(), num_reqs, **recipe).launches  # type: ignore[arg-type]
+            ((_, grid),) = plan(Probabilistic(), num_reqs, **recipe).launches
             assert grid[0] * grid[1] <= room
     assert [len(plan(Block(), 1).launches), len(plan(Probabilistic(), 1).launches)] == [3, 1]
 

@@ -87,8 +87,10 @@ __device__ inline int find_rank_by_number(RankFound& out, int number) {
 
 // Whether small magnitudes weigh as 0 does, but for less than sums of floats are wrong by.
 __device__ inline bool small_weigh_alike(const Law& law, u64 row_mass) {
+    const u32 count = count_at(SMALL_RANK);
+    if (count == 0) return true;
     const float spread = edge_of(1) * law.scale;  // of log2 weights
-    const float mass = static_cast<float>(count_at(SMALL_RANK)) * static_cast<float>(fixed_weight(law, 0.0f));
+    const float mass = static_cast<float>(count) * static_cast<float>(fixed_weight(law, 0.0f));
     return spread * mass <= 1e-7f * static_cast<float>(row_mass);
 }
 
@@ -99,7 +101,7 @@ __device__ inline bool are_single(const Law& law, const Filters& filters, u64 ro
     if (rank == SMALL_RANK && count_at(SMALL_RANK) > 0) return false;
     if (rank > SMALL_RANK && !small_weigh_alike(law, row_mass)) return false;
     if (rank < last || count_at(last) == 0) return true;
-    return filters.top_k == 0 && fixed_weight(law, top_of(last)) == 0;
+    return filters.top_k == 0 && fixed_weight(law, fminf(top_of(last), law.max)) == 0;
 }
 
 // What filters keep of a counted row, or, if that is open, a logit below which they keep nothing.
