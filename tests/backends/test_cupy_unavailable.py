@@ -87,9 +87,9 @@ def test_a_device_without_memory_for_a_kernel_is_not_a_driver_that_is_too_old(
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
     monkeypatch.setattr(cache, "compile_kernel", lambda *_: Compiled(b"code", ""))
     monkeypatch.setattr(cache, "compiler_version", lambda: "13.0")
-    device = Device(0, 90, 132, 228 * 1024, CompiledKernels(tmp_path))
+    device = Device(0, 90, 132, CompiledKernels(tmp_path))
     with pytest.raises(RuntimeError, match="CUDA_ERROR_OUT_OF_MEMORY") as caught:
-        device.kernel("wide", ())
+        device.kernel("outputs", VARIANT)
     assert is_out_of_memory(caught.value)
 
 
