@@ -83,12 +83,15 @@ class Job:
         reqs, drafts = extent.num_reqs, extent.max_spec_len
         rows = 2 * drafts + 1 if self.dense else drafts + 1
         launches = [(self.reader, (reqs * fields["num_pieces"], rows))]
-        if not fields["ends_early"]:
+        policy = POLICIES[fields["policy"]]
+        if _looks_again(policy, drafts):
             grid = reqs, drafts
-            if POLICIES[fields["policy"]] is Block:
+            if policy is Block:
                 parts = -(-extent.target_blocks // fields["residual_blocks"])
                 grid = reqs * parts, drafts - 1
-            launches += [("accept", grid), ("outputs", (reqs, 1))]
+            launches.append(("accept", grid))
+        if not fields["ends_early"]:
+            launches.append(("outputs", (reqs, 1)))
         if fields.get("num_logprobs") is not None:
             launches.append(("logprobs", (reqs, drafts + 1)))
         return launches
@@ -132,7 +135,7 @@ def verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> J
         policy=number,
         dense=dense,
         filtered=extent.filtered,
-        ends_early=not _looks_again(POLICIES[number], batch.max_spec_len),
+        ends_early=POLICIES[number] is Strict,
         num_reqs=extent.num_reqs,
         max_spec_len=extent.max_spec_len,
         vocab_size=extent.vocab_size,

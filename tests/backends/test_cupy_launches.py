@@ -16,7 +16,16 @@ from acceptor.backends.cupy_backend.arguments import verify_job
 from acceptor.backends.cupy_backend.device import Device
 from acceptor.backends.cupy_backend.plan import Plan
 from acceptor.backends.cupy_backend.variant import KERNELS, Variant
-from acceptor.core import Block, Policy, Probabilistic, SamplingParams, SamplingTensors, VerifyBatch
+from acceptor.core import (
+    Block,
+    Policy,
+    Probabilistic,
+    SamplingParams,
+    SamplingTensors,
+    Strict,
+    Synthetic,
+    VerifyBatch,
+)
 
 VARIANT = Variant(0)
 
@@ -99,9 +108,20 @@ def plan(policy: Policy, num_reqs: int, **recipe: float) -> Plan:
 def test_rows_are_cut_so_that_all_pieces_are_on_the_device_at_once() -> None:
     for recipe, room in (({}, 1056), ({"top_p": 0.9}, 528)):
         for num_reqs in (1, 5, 20):
-            ((_, grid),) = plan(Probabilistic(), num_reqs, **recipe).launches
+            (_, grid), *_ = plan(Probabilistic(), num_reqs, **recipe).launches
             assert grid[0] * grid[1] <= room
-    assert [len(plan(Block(), 1).launches), len(plan(Probabilistic(), 1).launches)] == [3, 1]
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_policy_has_the_launches_that_it_needs() -> None:
+    for policy, number in (
+        (Strict(), 1),
+        (Probabilistic(), 2),
+        (Synthetic([0.8, 0.6]), 2),
+        (Block(), 3),
+    ):
+        assert len(plan(policy, 1).launches) == number
+    assert len(plan(Probabilistic(), 1, temperature=0.0).launches) == 1
 
 
 class Interrupted:

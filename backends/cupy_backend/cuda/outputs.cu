@@ -1,4 +1,5 @@
-// The last launch behind `accept`: a CTA a request.
+// The launch that ends requests where their last token is drawn when all verdicts are known: a CTA a
+// request, with more warps than those that read.
 #include "outputs.cuh"
 
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)

@@ -61,7 +61,7 @@ struct Params {
     i64 policy;
     i64 num_reqs;
     i64 max_spec_len;
-    i64 ends_early;    // the statistics' launch ends requests, for nobody looks at rows again
+    i64 ends_early;    // the launch that reads ends requests, for every row has its sample
     i64 num_pieces;    // of a target row, or of a draft row if that has more
     i64 piece_blocks;  // of a piece at most
     i64 residual_blocks;  // of a CTA that weighs residuals at most

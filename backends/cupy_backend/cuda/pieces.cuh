@@ -1,5 +1,6 @@
 // What the launches that read rows have in common: a CTA a piece of a row, first rows of all requests
-// first. Whoever completes a row judges it, and whoever judges a request's last row ends the request.
+// first. Whoever completes a row judges it. Where every row has its sample then, whoever judges a
+// request's last row ends the request.
 #pragma once
 #include "outputs.cuh"
 
