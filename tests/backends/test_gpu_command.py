@@ -25,7 +25,11 @@ time.sleep(600)
 def test_parts_end_in_time_and_the_record_is_written_after_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sources = {"fine": "print('found 3')", "broken": "raise SystemExit(3)", "endless": ENDLESS}
+    sources = {
+        "fine": "print('found 3 and 1/2 in /home/me/test_a.py')",
+        "broken": "raise SystemExit(3)",
+        "endless": ENDLESS,
+    }
     for name, source in sources.items():
         (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -45,9 +49,9 @@ def test_parts_end_in_time_and_the_record_is_written_after_each(
     record = json.loads(path.read_text())
     assert [*record] == ["engine", "kernels", "proof", "tests"]
     assert record["engine"]["outcome"] == "out of time"
-    assert record["kernels"]["said"] == ["found 3"]
+    assert record["kernels"]["said"] == ["found 3 and 1/2 in …"]
     assert record["kernels"]["machine"]["torch"]
-    assert "| found 3 |" in path.with_suffix(".md").read_text()
+    assert "| found 3 and 1/2 in … |" in path.with_suffix(".md").read_text()
 
 
 ASK_FOR_HELP = """
