@@ -27,8 +27,7 @@ class Detokenizer:
         self._backend = backend
         self._skip_special_tokens = skip_special_tokens
         self._settling = settling_of(backend)
-        added = backend.get_added_tokens_decoder() if skip_special_tokens else {}
-        self._left_out = {token.content for token in added.values() if token.special}
+        self._left_out = _left_out_of(backend) if skip_special_tokens else frozenset()
         self._token_ids: list[int] = []
         self._context: list[int] = []
         self._context_text = ""
@@ -106,3 +105,20 @@ class Detokenizer:
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
                 return REPLACEMENT
             raise
+
+
+def _left_out_of(backend: tokenizers.Tokenizer) -> frozenset[str]:
+    """Added tokens that decoding skips: one that is listed twice need not say so."""
+
+    def has_text(token_id: int, *, skip_special_tokens: bool) -> bool:
+        return bool(backend.decode([token_id], skip_special_tokens=skip_special_tokens))
+
+    return frozenset(
+        token.content
+        for token_id, token in backend.get_added_tokens_decoder().items()
+        if token.special
+        or (
+            has_text(token_id, skip_special_tokens=False)
+            and not has_text(token_id, skip_special_tokens=True)
+        )
+    )

@@ -78,6 +78,9 @@ BACKENDS = {
         sequence(decoders.Replace("▁", ""), decoders.ByteFallback()),
     ),
 }
+LISTED_TWICE = backend_of(FALLBACK, sequence(decoders.ByteFallback(), decoders.Fuse()))
+LISTED_TWICE.add_tokens([AddedToken(SPECIAL_TOKENS[0], special=False)])
+BACKENDS["special, then listed as none"] = LISTED_TWICE
 UNIGRAM = Backend(models.Unigram([(word, -1.0) for word in WORDS], 0, byte_fallback=False))
 UNIGRAM.decoder = decoders.Metaspace()
 BACKENDS["Unigram"] = UNIGRAM
@@ -98,6 +101,7 @@ many_ids = st.lists(
 @settings(max_examples=40)
 @given(token_ids=many_ids, cut=st.integers(0, 12))
 @example(token_ids=[0x0A, 0xE2, 256, 257], cut=0)
+@example(token_ids=[0x72, 256 + len(WORDS), 0x96], cut=0)
 @example(token_ids=[0xFF] * 100 + [256] * 100, cut=0)
 def test_streamed_text_adds_up(name: str, skip: bool, token_ids: list[int], cut: int) -> None:
     tokenizer = Tokenizer(Path("tokenizer.json"), BACKENDS[name], {})
