@@ -152,16 +152,19 @@ def test_a_network_that_cannot_be_driven_is_refused(model: PreTrainedModel) -> N
         refused(model, said, draft=kind(config).eval())
 
 
-WARPERS: dict[str, Any] = {
-    "temperature": TemperatureLogitsWarper(0.7),
-    "top_k": TopKLogitsWarper(9),
-    "top_p": TopPLogitsWarper(0.8),
-    "min_p": MinPLogitsWarper(0.05),
-    "typical": TypicalLogitsWarper(0.8),
-    "two kept": TopPLogitsWarper(1e-3, min_tokens_to_keep=2),
-    "repetition": RepetitionPenaltyLogitsProcessor(1.4, prompt_ignore_length=torch.tensor(PADDING)),
-    "all repetition": RepetitionPenaltyLogitsProcessor(1.4),
-}
+def warpers() -> dict[str, Any]:
+    return {
+        "temperature": TemperatureLogitsWarper(0.7),
+        "top_k": TopKLogitsWarper(9),
+        "top_p": TopPLogitsWarper(0.8),
+        "min_p": MinPLogitsWarper(0.05),
+        "typical": TypicalLogitsWarper(0.8),
+        "two kept": TopPLogitsWarper(1e-3, min_tokens_to_keep=2),
+        "repetition": RepetitionPenaltyLogitsProcessor(
+            1.4, prompt_ignore_length=torch.tensor(PADDING)
+        ),
+        "all repetition": RepetitionPenaltyLogitsProcessor(1.4),
+    }
 
 
 @pytest.mark.parametrize(
@@ -179,7 +182,7 @@ WARPERS: dict[str, Any] = {
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else "",
 )
 def test_the_law_is_the_librarys(names: tuple[str, ...], num_mapped: int) -> None:
-    processors = LogitsProcessorList([WARPERS[name] for name in names])
+    processors = LogitsProcessorList([warpers()[name] for name in names])
     recipe = LogitsRecipe.of(processors, PADDING, do_sample=True)
     assert (len(recipe.mapped), len(recipe.processors)) == (num_mapped, len(names) - num_mapped)
     logits = 3 * torch.randn(2, VOCAB_SIZE, generator=torch.Generator().manual_seed(0))
@@ -209,10 +212,12 @@ def law(recipe: LogitsRecipe, logits: Tensor) -> Tensor:
 
 def test_drafts_follow_the_recipe_that_processors_hide() -> None:
     hidden = LogitsRecipe.of(
-        [WARPERS["temperature"], WARPERS["top_k"], WARPERS["typical"]], PADDING, do_sample=True
+        [warpers()["temperature"], warpers()["top_k"], warpers()["typical"]],
+        PADDING,
+        do_sample=True,
     )
     assert hidden.params.temperature == 1
     assert hidden.params.draft == Recipe(temperature=0.7, top_k=9)
-    greedy = LogitsRecipe.of([WARPERS["temperature"]], PADDING, do_sample=False)
+    greedy = LogitsRecipe.of([warpers()["temperature"]], PADDING, do_sample=False)
     assert greedy.params.temperature == 0
     assert greedy.params.draft is None
