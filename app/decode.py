@@ -98,7 +98,7 @@ class DecodeStep:
     def verify(
         self, frontier: Frontier, draft: Draft, scores: Scores, token_counts: TokenCounts | None
     ) -> VerifyOutput:
-        """Decide which draft tokens survive and what follows them; the drafter learns of it."""
+        """Decide which draft tokens survive and what follows them."""
         logits = scores.logits
         batch = VerifyBatch.dense(
             target_logits=logits,
@@ -115,9 +115,14 @@ class DecodeStep:
             output = self.sampler.verify(batch, frontier.params, self.policy, workspace=workspace)
         if token_counts is not None:
             token_counts.add(frontier.slot_ids, output.token_ids)
+        return output
+
+    def follow(
+        self, frontier: Frontier, draft: Draft, scores: Scores, output: VerifyOutput
+    ) -> None:
+        """Let the drafter take in what was scored and decided."""
         memory, emitted = self.memory.draft_memory, output.token_ids
         self.drafter.follow(memory, frontier, draft.positions, emitted, scores.hidden)
-        return output
 
 
 @cache

@@ -121,7 +121,9 @@ class GraphRunner:
         def run() -> None:
             draft = self._draft(captured)
             scores = self.step.score(frontier, draft)
-            captured.finish(draft, self.step.verify(frontier, draft, scores, token_counts))
+            output = self.step.verify(frontier, draft, scores, token_counts)
+            self.step.follow(frontier, draft, scores, output)
+            captured.finish(draft, output)
 
         captured.replay = self.record(run)
         return captured

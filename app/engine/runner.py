@@ -93,4 +93,5 @@ class EagerRunner(Runner):
         draft = self.step.draft(frontier)
         scores = self.step.score(frontier, draft)
         output = self.step.verify(frontier, draft, scores, token_counts)
+        self.step.follow(frontier, draft, scores, output)
         return read_verdicts(pack(draft, output), output)

@@ -108,6 +108,7 @@ class Loop:
         if self.scores is not None:
             shown = self._process(self.recipe.mapped, rows, draft, judged)
         output = self.step.verify(frontier, draft, evolve(scores, logits=judged), self._counts)
+        self.step.follow(frontier, draft, scores, output)
         self.texts.write(rows, output.token_ids)
         before = {row.index: len(row.token_ids) for row in rows}
         verdicts = read_verdicts(pack(draft, output), output)

@@ -59,6 +59,12 @@ class TimedStep(DecodeStep):
         """See `DecodeStep.verify`."""
         return self._timed("verification", super().verify, given)
 
+    def follow(self, *given: Any) -> None:
+        """See `DecodeStep.follow`; a part of drafting."""
+        drafting = self.seconds["draft"]
+        self._timed("draft", super().follow, given)
+        self.seconds["draft"] += drafting
+
     def _timed(self, part: str, action: Callable[..., Any], given: Sequence[Any]) -> Any:
         began = self._now()
         result = action(*given)

@@ -1,24 +1,27 @@
 """Draft heads through the decode loop, against plain arithmetic on the library's hidden states."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 from torch import Tensor
 from transformers import GptOssConfig, LlamaConfig, PretrainedConfig, Qwen3Config
 
 from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.draft_heads.loader import find_head, load_head
 from acceptor.app.acceptance_watch import AcceptanceWatch
+from acceptor.app.decode import DecodeStep
 from acceptor.app.drafter import NoDrafter
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.runner import EagerRunner, Runner
+from acceptor.app.frontier import Running
 from acceptor.app.head_drafter import HeadDrafter
-from acceptor.app.request_state import Verdict
+from acceptor.app.request_state import RequestState, Verdict
 from acceptor.core import (
     CheckpointError,
     Probabilistic,
@@ -110,11 +113,7 @@ def test_logits_are_those_of_plain_arithmetic(
     drafts, texts = decode(
         target.model, load_head(directory, kind, target.model), num_spec_tokens, PROMPTS
     )
-    wanted = Arithmetic(
-        files=case.files,
-        embedding=target.reference.get_input_embeddings().weight.detach(),
-        lm_head=target.reference.get_output_embeddings().weight.detach(),
-    )
+    wanted = arithmetic_of(target, case.files)
     hidden = [hidden_states(target.reference, text, case.taps) for text in texts]
 
     def distance(arithmetic: Arithmetic, states: Sequence[Sequence[Tensor]]) -> float:
@@ -130,6 +129,14 @@ def test_logits_are_those_of_plain_arithmetic(
     below = [max(tap - 1, 0) for tap in case.taps]
     lower = [hidden_states(target.reference, text, below) for text in texts]
     assert distance(wanted, lower) > 1e-2
+
+
+def arithmetic_of(target: Target, files: HeadFiles) -> Arithmetic:
+    return Arithmetic(
+        files=files,
+        embedding=target.reference.get_input_embeddings().weight.detach(),
+        lm_head=target.reference.get_output_embeddings().weight.detach(),
+    )
 
 
 def hidden_states(reference: Any, text: Sequence[int], taps: Sequence[int]) -> list[Tensor]:
@@ -148,6 +155,44 @@ def said(
     drafts = draft.token_ids
     known = texts[draft.request][: draft.length]
     return arithmetic.draft_logits(hidden[draft.request], known, drafts)
+
+
+@define(eq=False)
+class Changing(Runner):
+    """Drafts of another length in every step, as adaptive K may have it."""
+
+    runner: Runner
+    lengths: Iterator[int]
+
+    def gather(self, states: Sequence[RequestState]) -> Running:
+        return self.runner.gather(states)
+
+    def run(self, running: Running, draft_limits: Sequence[int], *given: Any) -> list[Verdict]:
+        longest = next(self.lengths)
+        return self.runner.run(running, [min(one, longest) for one in draft_limits], *given)
+
+
+RUNNERS = pytest.mark.parametrize("runner", [EagerRunner, partial(GraphRunner, record=record)])
+
+
+@RUNNERS
+def test_k_may_change_from_step_to_step(
+    target: Target, tmp_path: Path, runner: Callable[..., Runner]
+) -> None:
+    files = CASES["eagle3"].files
+    head = load_head(files.save(tmp_path), "eagle3", target.model)
+
+    def changing(step: DecodeStep) -> Runner:
+        return Changing(runner(step), cycle((3, 0, 2, 0, 0, 1)))
+
+    drafts, texts = decode(target.model, head, 3, PROMPTS, changing)
+    assert {len(draft.token_ids) for draft in drafts} == {1, 2, 3}
+    hidden = [hidden_states(target.reference, text, CASES["eagle3"].taps) for text in texts]
+    plain = arithmetic_of(target, files)
+    for draft in drafts:
+        torch.testing.assert_close(
+            draft.logits, said(plain, draft, hidden, texts), atol=1e-5, rtol=0
+        )
 
 
 FAMILIES: Mapping[str, tuple[PretrainedConfig, HeadFiles, str]] = {
@@ -199,7 +244,7 @@ def test_pairs_decode_what_their_targets_say(
     assert [r.token_ids for r in strict.generate(requests)] == [r.token_ids for r in plain]
 
 
-@pytest.mark.parametrize("runner", [EagerRunner, partial(GraphRunner, record=record)])
+@RUNNERS
 def test_an_engine_gives_requests_what_they_get_alone(
     target: Target, tmp_path: Path, runner: Callable[..., Runner]
 ) -> None:

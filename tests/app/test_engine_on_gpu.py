@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
 from attrs import evolve
 
+from acceptor.adapters.draft_heads.loader import load_head
+from acceptor.adapters.language_model import TransformerModel
 from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
 from acceptor.app.draft_vocabulary import DraftVocabulary
@@ -17,17 +20,26 @@ from acceptor.app.engine.cuda_graphs import new_runner
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.engine.schedule import Limits
+from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.request import FinishReason, GenerationRequest
 from acceptor.core import Policy, Probabilistic, SamplingParams, Strict
+from kit.draft_heads import TAPS, eagle3
 from kit.on_gpu import every_fused_backend
-from kit.small_decoder import decoder_of, requests_of
+from kit.small_decoder import SMALL, decoder_of, requests_of
 
 pytestmark = pytest.mark.gpu
 
 NUM_WATCHED = 12
 
 
-def with_own_ids(decoder: Decoder) -> Decoder:
+Change = Callable[[Decoder, Path], Decoder]
+
+
+def unchanged(decoder: Decoder, folder: Path) -> Decoder:  # noqa: ARG001, see `Change`
+    return decoder
+
+
+def with_own_ids(decoder: Decoder, folder: Path) -> Decoder:  # noqa: ARG001
     """Its draft model numbers tokens from behind, and shares all but one in eight."""
     size = decoder.target.vocab_size
     ids = {size - 1 - token_id: token_id for token_id in range(size) if token_id % 8}
@@ -35,16 +47,37 @@ def with_own_ids(decoder: Decoder) -> Decoder:
     return evolve(decoder, drafter=evolve(decoder.drafter, vocabulary=vocabulary))  # type: ignore[misc]
 
 
+def with_a_head(decoder: Decoder, folder: Path) -> Decoder:
+    """Of half of the target's ids."""
+    shape: dict[str, Any] = {**SMALL, "num_hidden_layers": 1}
+    files = eagle3(
+        target_size=shape["hidden_size"],
+        draft_vocab_size=shape["vocab_size"] // 2,
+        head_dim=shape["hidden_size"] // shape["num_attention_heads"],
+        eagle_config={TAPS: [0, 1, 2]},
+        **shape,
+    )
+    target = decoder.target
+    assert isinstance(target, TransformerModel)
+    head = load_head(files.save(folder / "head"), "eagle3", target)
+    drafter = HeadDrafter(
+        head=head,
+        target_vocab_size=target.vocab_size,
+        sampler=decoder.sampler,
+        policy=decoder.policy,
+        num_spec_tokens=3,
+    )
+    return evolve(decoder, drafter=drafter)
+
+
 @every_fused_backend
-@pytest.mark.parametrize("own_ids", [False, True], ids=["same ids", "own ids"])
+@pytest.mark.parametrize("change", [unchanged, with_own_ids, with_a_head])
 @pytest.mark.parametrize("policy", [Strict(), Probabilistic()], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_graph_emits_what_its_operations_emit(
-    tmp_path: Path, dtype: torch.dtype, policy: Policy, own_ids: bool, backend: str
+    tmp_path: Path, dtype: torch.dtype, policy: Policy, change: Change, backend: str
 ) -> None:
-    decoder = decoder_of(tmp_path, dtype, policy, backend)
-    if own_ids:
-        decoder = with_own_ids(decoder)
+    decoder = change(decoder_of(tmp_path, dtype, policy, backend), tmp_path)
     # As many as a graph has rows, so that both multiply matrices of the same shapes.
     requests = requests_of(4, max_tokens=12)
     captured = decoder.generate(requests)
@@ -79,20 +112,18 @@ def counted_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[None]]:
 @every_fused_backend
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize(
-    ("repetition_penalty", "own_ids"),
-    [(1.0, False), (1.2, False), (1.0, True)],
-    ids=["ahead", "penalties", "own vocabulary"],
+    ("repetition_penalty", "change"),
+    [(1.0, unchanged), (1.2, unchanged), (1.0, with_own_ids), (1.0, with_a_head)],
+    ids=["ahead", "penalties", "own vocabulary", "head"],
 )
 def test_a_captured_step_waits_for_its_tokens_and_for_nothing_else(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     backend: str,
     repetition_penalty: float,
-    own_ids: bool,
+    change: Change,
 ) -> None:
-    decoder = decoder_of(tmp_path, torch.bfloat16, Probabilistic(), backend)
-    if own_ids:
-        decoder = with_own_ids(decoder)
+    decoder = change(decoder_of(tmp_path, torch.bfloat16, Probabilistic(), backend), tmp_path)
     engine = Engine.of(decoder, Limits(num_slots=4, max_len=128))
     for seed in range(4):
         params = SamplingParams(seed=seed, repetition_penalty=repetition_penalty)

@@ -15,6 +15,9 @@ Acceptor = Callable[..., tuple[int | str, str, str]]
 QUICK = ("--num-requests", 2, "--output-len", 6, "--steps", 10, "--num-spec-tokens", "0,1,3")
 
 
+HEAD = ("--drafter", "eagle3")
+
+
 @pytest.fixture
 def tune(acceptor: Acceptor, tiny: tuple[object, ...]) -> Acceptor:
     return partial(acceptor, "tune", *tiny)
@@ -64,16 +67,18 @@ def test_it_measures_predicts_checks_and_recommends(
         assert one.tokens_per_second == pytest.approx(again)
 
 
+@pytest.mark.parametrize("models", [None, HEAD], ids=["a draft model", "a head"])
 def test_a_benchmark_adapts_k_by_what_was_tuned(
-    tune: Acceptor, acceptor: Acceptor, tiny: tuple[object, ...], tmp_path: Path
+    acceptor: Acceptor, tiny: tuple[object, ...], tmp_path: Path, models: tuple[object, ...] | None
 ) -> None:
-    file = tmp_path / "tuned.json"
-    assert tune(*QUICK, "--policy", "block", "--concurrency", 2, "--json", file)[0] == 0
+    file, models = tmp_path / "tuned.json", models or tiny
+    measured = (*models, *QUICK, "--policy", "block", "--concurrency", 2, "--json", file)
+    assert acceptor("tune", *measured)[0] == 0
     load = ("--num-requests", 2, "--output-len", 12, "--num-spec-tokens", 2, "--adaptive", file)
-    code, out, _ = acceptor("bench", *tiny, *load, "--policy", "block")
+    code, out, _ = acceptor("bench", *models, *load, "--policy", "block")
     assert code == 0
     assert "K≤2" in out
-    code, _, err = acceptor("bench", *tiny, *load, "--policy", "strict")
+    code, _, err = acceptor("bench", *models, *load, "--policy", "strict")
     assert code == 2
     assert "expected a measured run of strict, got block" in err
 

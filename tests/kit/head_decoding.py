@@ -1,12 +1,14 @@
 """Decoding with a draft head, and everything that was drafted."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import evolve, field, frozen
 from torch import Tensor
 
+from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
+from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.head_drafter import HeadDrafter
 from acceptor.backends import load_sampler
 from acceptor.core import (
@@ -82,11 +84,16 @@ def decoder_of(target: Any, head: Any, policy: Policy, num_spec_tokens: int) -> 
 
 
 def decode(
-    target: Any, head: Any, num_spec_tokens: int, prompts: Sequence[Sequence[int]]
+    target: Any,
+    head: Any,
+    num_spec_tokens: int,
+    prompts: Sequence[Sequence[int]],
+    new_runner: Callable[[DecodeStep], Runner] = EagerRunner,
 ) -> tuple[list[Draft], list[list[int]]]:
     """Everything that was drafted, and the texts; some drafts are rejected, some are not."""
     noting = Noting(load_sampler("reference"))
     decoding = decoder_of(target, head, Probabilistic(), num_spec_tokens)
+    decoding = evolve(decoding, new_runner=new_runner)
     requests = [ask(*p, seed=i, max_tokens=NUM_TOKENS) for i, p in enumerate(prompts)]
     results = evolve(decoding, sampler=noting).generate(requests)
     total = sum((one.statistics for one in results), AcceptanceStatistics())
