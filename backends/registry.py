@@ -43,6 +43,23 @@ class Backend:
         """The required modules that are not installed."""
         return tuple(module for module in self.requires if find_spec(module) is None)
 
+    def load(self) -> Sampler:
+        """Import it and make its sampler; see `load_sampler`."""
+        if self.missing:
+            raise UnavailableError(
+                f"backend {self.name}: needs {', '.join(self.missing)}; "
+                f"install with: {self.install}"
+            )
+        module, _, class_name = self.factory.partition(":")
+        try:
+            factory = getattr(import_module(module, __package__), class_name)
+        except (ImportError, AttributeError) as error:
+            raise UnavailableError(
+                f"backend {self.name}: expected {self.factory}, got {error}"
+            ) from error
+        sampler: Sampler = factory()
+        return sampler
+
 
 _OWN = {
     backend.name: backend
@@ -116,16 +133,5 @@ def load_sampler(name: str, *, checked: bool = False) -> Sampler:
     backend = BACKENDS.get(name)
     if backend is None:
         raise UnavailableError(f"backend: expected one of {', '.join(BACKENDS)}, got {name!r}")
-    if backend.missing:
-        raise UnavailableError(
-            f"backend {name}: needs {', '.join(backend.missing)}; install with: {backend.install}"
-        )
-    module, class_name = backend.factory.split(":")
-    try:
-        factory = getattr(import_module(module, __package__), class_name)
-    except (ImportError, AttributeError) as error:
-        raise UnavailableError(
-            f"backend {name}: expected {backend.factory}, got {error}"
-        ) from error
-    sampler: Sampler = factory()
+    sampler = backend.load()
     return CheckedSampler(sampler) if checked else sampler

@@ -2,8 +2,8 @@
 
 `python -m acceptor.backends.conformance` is for people, `test_backend` with `pytest_plugin` for
 test suites. `generate` makes cases. A case becomes requests (`inputs`), which a backend draws,
-drafts and verifies (`check`); `judge` compares with the `oracle`, `variations` with other batches,
-`beside` with another backend.
+drafts and verifies (`check`). `judge` compares with the `oracle`, `compare` with another backend or
+with another of the `variations` of a batch.
 """
 
 from .case import Case
@@ -11,12 +11,11 @@ from .findings import Difference, Findings
 from .generate import Generator
 from .judge import judge_sample, judge_verify
 from .loading import load_backend
-from .run import Failure, run_case, smallest_failure
+from .run import run_case, smallest_failure
 
 __all__ = [
     "Case",
     "Difference",
-    "Failure",
     "Findings",
     "Generator",
     "judge_sample",

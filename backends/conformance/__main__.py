@@ -72,7 +72,7 @@ def _many_cases(wanted: argparse.Namespace, campaign: Campaign, record: Record) 
         failures = found[0].unexplained if number is not None and wanted.beside is None else ()
         if failures and math.isinf(wanted.seconds):
             case = Case.from_json(failures[0].shown_by)
-            sys.stdout.write(f"{campaign.smallest_failure(case)}\n")
+            sys.stdout.write(told(campaign.smallest_failure(case)))
             break
     return record
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from itertools import islice
 from multiprocessing import Manager, active_children, get_context
 
 import torch
@@ -21,7 +22,7 @@ from .corners import corners
 from .findings import Findings
 from .generate import MOST_BY_MANY, Generator
 from .loading import load_backend
-from .run import Failure, run_all, smallest_failure
+from .run import run_all, run_case, smallest_failure
 
 Found = tuple[Findings, ...]
 """Of one backend; of two, each one's and that of what lies between the two."""
@@ -118,16 +119,17 @@ class Campaign:
         large = forms and self.generator.form(number % forms).vocab_size > MOST_BY_MANY
         return max(self.chunk // LARGE_SHARE, 1) if large else self.chunk
 
-    def smallest_failure(self, case: Case) -> Failure | None:
-        """What a failing case of the only backend comes down to."""
-        return smallest_failure(case, load_backend(self.backends[0]), torch.device(self.device))
+    def smallest_failure(self, case: Case) -> Findings:
+        """What the case shows that a failing one of the only backend comes down to."""
+        here = load_backend(self.backends[0]), torch.device(self.device)
+        return run_case(smallest_failure(case, *here) or case, *here)
 
     def found(self, number: int, size: int) -> Found:
         """What a chunk shows, or without a size a part of the corners, while time lasts."""
         if size:
             cases = self.generator.cases(number, size)
             return self.shown((case.to_json(), Check(case)) for case in cases)
-        return self.shown((c.name, c.check) for c in [*corners()][number::CORNER_PARTS])
+        return self.shown(islice(corners(), number, None, CORNER_PARTS))
 
     def shown(self, checks: Iterator[tuple[str, Callable[[Watched], None]]]) -> Found:
         """What checks with a name show, while time lasts."""

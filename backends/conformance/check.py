@@ -1,20 +1,21 @@
 """A case held to the contract from end to end: drawn, drafted, verified, and compared."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 
-from attrs import define, evolve, field
+from attrs import define, field
 from torch import Tensor
 
 from ...core.batch import SampleBatch
-from ...core.sampling_params import SamplingParams
 from ...core.sampling_tensors import SamplingTensors
-from .calls import Watched
+from .calls import Output, Watched
 from .case import Case
-from .findings import Difference, Findings
+from .compare import in_another_batch
+from .findings import Findings
 from .inputs import make_inputs
 from .judge import judge_sample, judge_verify
 from .requests import Inputs
-from .variations import differences_in_variation
+from .variations import varied
 
 
 @define
@@ -40,19 +41,18 @@ class Check:
         Raises:
             UnavailableError: the backend lacks the case's policy.
         """
-        check_sample(self.case, self.inputs.plain_batch(), self.inputs.params, backend)
+        check_sample(self.inputs, Inputs.plain_batch, backend)
         must_be_drawn = _must_be_drawn(self.case)
         drafted = self._draft(backend) if must_be_drawn else self.inputs.with_arbitrary_drafts()
         self._drafted = self._drafted or drafted
         check_verify(self._drafted, backend)
 
     def _draft(self, backend: Watched) -> Inputs:
-        columns = list[list[int]]()
-        for place in range(1, max(self.case.num_draft_tokens, default=0) + 1):
-            batch = self.inputs.draft_batch(place)
-            # The other places differ in nothing that another batch could change.
-            case = self.case if place == 1 else Case()
-            columns.append(check_sample(case, batch, self.inputs.params, backend).tolist())
+        places = range(1, max(self.case.num_draft_tokens, default=0) + 1)
+        columns = [
+            check_sample(self.inputs, partial(Inputs.draft_batch, place=place), backend).tolist()
+            for place in places
+        ]
         rows = [*zip(*columns, strict=True)] if columns else [()] * len(self.inputs.requests)
         return self.inputs.with_drafts(rows)
 
@@ -69,42 +69,37 @@ def check_verify(inputs: Inputs, backend: Watched) -> None:
     batch, params = inputs.verify_batch(), SamplingTensors.stack(inputs.params)
     output = backend.verify(batch, params, inputs.case.policy)
     found = judge_verify(batch, params, inputs.case.policy, output)
-    if inputs.case.variation != "none" and found.is_well_formed:
-        found += Findings(differences=(*differences_in_variation(inputs, output, backend),))
-    backend.findings += found
+
+    def again(other: Inputs) -> Output:
+        batch, params = other.verify_batch(), SamplingTensors.stack(other.params)
+        return backend.verify(batch, params, other.case.policy, is_variation=True)
+
+    backend.findings += found + _differences(inputs, output, found, again)
 
 
 def check_sample(
-    case: Case, batch: SampleBatch, wanted: Sequence[SamplingParams], backend: Watched
+    inputs: Inputs, batch_of: Callable[[Inputs], SampleBatch], backend: Watched
 ) -> Tensor:
-    """The tokens that are drawn, compared with the oracle and perhaps with another order's."""
-    params = SamplingTensors.stack(wanted)
+    """The tokens that are drawn, compared with the oracle and perhaps with a variation's."""
+    batch, params = batch_of(inputs), SamplingTensors.stack(inputs.params)
     output = backend.sample(batch, params)
     found = judge_sample(batch, params, output)
-    if case.variation != "none" and found.is_well_formed:
-        expected = output.token_ids.tolist()
-        got = _drawn_backwards(batch, wanted, backend)
-        found += Findings(
-            differences=tuple(
-                Difference(request, 0, "drawn token in another order", str(want), str(token))
-                for request, (want, token) in enumerate(zip(expected, got, strict=True))
-                if want != token
-            )
-        )
-    backend.findings += found
+
+    def again(other: Inputs) -> Output:
+        params = SamplingTensors.stack(other.params)
+        return backend.sample(batch_of(other), params, is_variation=True)
+
+    backend.findings += found + _differences(inputs, output, found, again)
     return output.token_ids
 
 
-def _drawn_backwards(
-    batch: SampleBatch, wanted: Sequence[SamplingParams], backend: Watched
-) -> list[int]:
-    """Each request's token where the last one comes first."""
-    backwards = evolve(
-        batch,
-        logits=batch.logits.flip(0),
-        positions=batch.positions.flip(0),
-        slot_ids=None if batch.slot_ids is None else batch.slot_ids.flip(0),
-    )
-    output = backend.sample(backwards, SamplingTensors.stack(wanted[::-1]), is_variation=True)
-    token_ids: list[int] = output.token_ids.flip(0).tolist()
-    return token_ids
+def _differences(
+    inputs: Inputs, output: Output, found: Findings, again: Callable[[Inputs], Output]
+) -> Findings:
+    """What the case's variation shows, if the output can be looked at."""
+    name = inputs.case.variation
+    if name == "none" or not found.is_well_formed:
+        return Findings()
+    other, origins = varied(inputs)
+    differences = in_another_batch(output, again(other), origins, name)
+    return Findings(differences=(*differences,))

@@ -1,21 +1,20 @@
-"""Batches that chance would hardly ever make: extreme random words, extreme logits, no requests."""
+"""Batches that chance would hardly ever make: extreme random words, extreme logits, ties."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import evolve
 from torch import Tensor
 
-from ...core.batch import SampleBatch
 from ...core.policies import Block, Policy, Probabilistic, Strict, Synthetic
 from ...core.randomness import Level, Stream
 from ...core.sampling_params import LogprobsMode, SamplingParams
 from .calls import Watched
 from .case import Case
 from .check import check_sample, check_verify
-from .requests import Inputs, Layout, Request
+from .requests import Inputs, Request
 
 POSITION = 1
 """What all of them are for, at draft index 1."""
@@ -60,17 +59,8 @@ EQUAL_MASSES: tuple[tuple[float, tuple[int, ...]], ...] = (
 """A top-p and how many tokens of equal weight tie at each logit, largest first."""
 
 
-@frozen
-class Corner:
-    """One fixed check.
-
-    Attributes:
-        name: what it is about.
-        check: runs it.
-    """
-
-    name: str
-    check: Callable[[Watched], None] = field(eq=False)
+Corner = tuple[str, Callable[[Watched], None]]
+"""What a fixed check is about, and what runs it."""
 
 
 def corners() -> Iterator[Corner]:
@@ -83,7 +73,6 @@ def corners() -> Iterator[Corner]:
     yield from _extreme_logits()
     yield from _masses_of_one()
     yield from _ties()
-    yield from _small_batches()
 
 
 def alone(vocab_size: int, first: int, count: int) -> Tensor:
@@ -117,7 +106,7 @@ def _races(
         is_block = level is Level.BLOCK
         row = row_of(2100, 512 * candidate, 512) if is_block else row_of(5, candidate, 1)
         title = f"{stream.name}, {level.name}: {name.format(candidate)}"
-        yield Corner(title, partial(_draw_from, row, stream, SamplingParams(seed=seed)))
+        yield title, partial(_draw_from, row, stream, SamplingParams(seed=seed))
 
 
 def _draw_from(row: Tensor, stream: Stream, params: SamplingParams, backend: Watched) -> None:
@@ -127,21 +116,31 @@ def _draw_from(row: Tensor, stream: Stream, params: SamplingParams, backend: Wat
         drafted = int(row.argmin())
         rows[0, drafted] = HARDLY
         _verify(Probabilistic(), params, rows, [drafted], backend)
-        return
-    batch = SampleBatch(
-        logits=row[None],
-        positions=torch.tensor([POSITION]),
-        draft_index=None if stream is Stream.TARGET else 1,
-    )
-    check_sample(Case(variation="repeated"), batch, [params], backend)
-    if stream is Stream.TARGET:
+    elif stream is Stream.DRAFT:
+        inputs = _inputs(Strict(), params, row.expand(2, -1), [0])
+        check_sample(inputs, partial(Inputs.draft_batch, place=1), backend)
+    else:
+        check_sample(_inputs(Strict(), params, row[None], []), Inputs.plain_batch, backend)
         _verify(Strict(), params, row[None], [], backend)
 
 
 def _verify(
     policy: Policy, params: SamplingParams, rows: Tensor, drafts: list[int], backend: Watched
 ) -> None:
+    check_verify(_inputs(policy, params, rows, drafts), backend)
+
+
+def _inputs(policy: Policy, params: SamplingParams, rows: Tensor, drafts: list[int]) -> Inputs:
     """One request with a one-hot draft."""
+    dtype = str(rows.dtype).removeprefix("torch.")
+    case = Case(
+        policy=policy,
+        vocab_size=rows.shape[1],
+        dtype=dtype,
+        draft_dtype=dtype,
+        drafter="one-hot",
+        variation="repeated",
+    )
     request = Request(
         params=params,
         target_logits=rows,
@@ -149,18 +148,7 @@ def _verify(
         draft_token_ids=tuple(drafts),
         position=POSITION,
     )
-    check_verify(_inputs(policy, rows, request), backend)
-
-
-def _inputs(policy: Policy, rows: Tensor, *requests: Request) -> Inputs:
-    case = Case(
-        policy=policy,
-        vocab_size=rows.shape[1],
-        dtype=str(rows.dtype).removeprefix("torch."),
-        drafter="one-hot",
-        variation="repeated",
-    )
-    return Inputs(case, requests)
+    return Inputs(case, (request,))
 
 
 def _acceptance_tests() -> Iterator[Corner]:
@@ -176,9 +164,9 @@ def _acceptance_tests() -> Iterator[Corner]:
     )
     for never, always in tests:
         name = f"{never.name}: an impossible token and the lowest uniform"
-        yield Corner(name, partial(_verify, never, lowest, impossible, [2]))
+        yield name, partial(_verify, never, lowest, impossible, [2])
         name = f"{always.name}: a certain token and the highest uniform"
-        yield Corner(name, partial(_verify, always, highest, certain, [2, 0]))
+        yield name, partial(_verify, always, highest, certain, [2, 0])
 
 
 def _extreme_logits() -> Iterator[Corner]:
@@ -196,7 +184,7 @@ def _extreme_logits() -> Iterator[Corner]:
             for params in all_params:
                 title = f"{dtype}: {name}, temperature {params.temperature}, top-k {params.top_k}"
                 logits = torch.tensor([row, row], dtype=dtype)
-                yield Corner(title, partial(_verify, Probabilistic(), params, logits, [1]))
+                yield title, partial(_verify, Probabilistic(), params, logits, [1])
 
 
 def _masses_of_one() -> Iterator[Corner]:
@@ -211,7 +199,7 @@ def _masses_of_one() -> Iterator[Corner]:
             )
             title = f"{dtype}: equal masses of {sizes}, of which top-p {top_p} is reached exactly"
             rows = row.expand(2, -1).contiguous()
-            yield Corner(title, partial(_verify, Probabilistic(), params, rows, [0]))
+            yield title, partial(_verify, Probabilistic(), params, rows, [0])
 
 
 def _ties() -> Iterator[Corner]:
@@ -219,22 +207,4 @@ def _ties() -> Iterator[Corner]:
     greedy = SamplingParams(seed=1, temperature=0.0)
     for draft in ([7, 7], [600, 7]):
         check = partial(_verify, Probabilistic(), greedy, row, draft)
-        yield Corner(f"ties at temperature 0 across blocks, drafts {draft}", check)
-
-
-def _small_batches() -> Iterator[Corner]:
-    for num_spec_tokens in (0, 3):
-        name = f"no requests, room for {num_spec_tokens} draft tokens"
-        yield Corner(name, partial(_verify_nothing, num_spec_tokens))
-    one_token = torch.zeros(3, 1)
-    for policy in (Strict(), Probabilistic(), Block()):
-        name = f"{policy.name}: a vocabulary of one token"
-        yield Corner(name, partial(_verify, policy, SamplingParams(seed=1), one_token, [0, 0]))
-
-
-def _verify_nothing(num_spec_tokens: int, backend: Watched) -> None:
-    inputs = evolve(
-        _inputs(Probabilistic(), torch.zeros(0, 9)), layout=Layout(spare_drafts=num_spec_tokens)
-    )
-    check_verify(inputs, backend)
-    check_sample(inputs.case, inputs.plain_batch(), [], backend)
+        yield f"ties at temperature 0 across blocks, drafts {draft}", check

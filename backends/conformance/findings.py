@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter
+from operator import add
 
-from attrs import evolve, frozen
+from attrs import astuple, evolve, frozen
 
 MOST_NEAR_TIES = 1e-5
 """The share of decisions that rounding may turn."""
@@ -68,13 +69,8 @@ class Findings:
 
     def __add__(self, other: "Findings") -> "Findings":
         """Both."""
-        return Findings(
-            self.num_batches + other.num_batches,
-            self.num_unsupported + other.num_unsupported,
-            self.num_requests + other.num_requests,
-            self.num_decisions + other.num_decisions,
-            self.differences + other.differences,
-        )
+        mine, theirs = (astuple(each, recurse=False) for each in (self, other))
+        return Findings(*map(add, mine, theirs))
 
     def shown_by(self, name: str) -> "Findings":
         """The same, with the name of what shows it."""

@@ -14,7 +14,10 @@ from ...core.sampling_tensors import SamplingTensors
 from .calls import on_host
 from .findings import LOGPROB_ORDER, Difference, Findings
 from .judge_request import Answer, judge_request
-from .oracle import RequestOracle, RequestView, RowLogprobs, split_sample, split_verify
+from .oracle.inputs import split_sample, split_verify
+from .oracle.logprobs import RowLogprobs
+from .oracle.request import RequestOracle
+from .oracle.view import RequestView
 
 TOTAL_VARIATION_TOLERANCE = 1e-4
 

@@ -12,9 +12,9 @@ from attrs import frozen
 
 from ...core.batch import PADDING_TOKEN_ID
 from .findings import Difference
-from .oracle import TOLERANCE, RequestOracle, margin_of
-from .oracle.law import Law
+from .oracle.law import TOLERANCE, Law, margin_of
 from .oracle.race import BLOCK_SIZE, Draw
+from .oracle.request import RequestOracle
 
 
 @frozen

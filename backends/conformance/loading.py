@@ -1,12 +1,10 @@
 """A backend by its name in the registry, or by where its class is."""
 
-from importlib import import_module
-
 import torch
 
 from ...core.errors import UnavailableError
 from ...core.ports import Sampler
-from ..registry import BACKENDS, load_sampler
+from ..registry import BACKENDS, Backend, load_sampler
 
 
 def load_backend(name: str) -> Sampler:
@@ -18,14 +16,9 @@ def load_backend(name: str) -> Sampler:
     Raises:
         UnavailableError: it is unknown, or something that it needs is missing.
     """
-    module, colon, class_name = name.partition(":")
-    if not colon:
-        return load_sampler(name)
-    try:
-        sampler: Sampler = getattr(import_module(module), class_name)()
-    except (ImportError, AttributeError) as error:
-        raise UnavailableError(f"backend {name}: {error}") from error
-    return sampler
+    if ":" in name:
+        return Backend(name, factory=name, summary="").load()
+    return load_sampler(name)
 
 
 def device_for(name: str, wanted: str | None) -> str:

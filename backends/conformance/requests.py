@@ -124,14 +124,13 @@ class Inputs:
 
     def draft_batch(self, place: int) -> SampleBatch:
         """The draft's draw at a place of all requests; a row behind a request's draft is NaN."""
-        nothing = torch.full((self._draft_vocab_size,), torch.nan)
-        rows = [
-            request.draft_logits[place - 1] if place <= request.num_draft_tokens else nothing
-            for request in self.requests
-        ]
+        logits = self._rows((len(self.requests), self._draft_vocab_size), self.case.draft_dtype)
+        for row, request in zip(logits, self.requests, strict=True):
+            if place <= request.num_draft_tokens:
+                row.copy_(request.draft_logits[place - 1])
         positions = [request.position + place - 1 for request in self.requests]
         return SampleBatch(
-            logits=torch.stack([row.to(getattr(torch, self.case.draft_dtype)) for row in rows]),
+            logits=logits,
             positions=self._integers(positions),
             draft_index=place,
             draft_stream=self.case.policy.draft_stream,

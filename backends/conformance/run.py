@@ -3,39 +3,21 @@
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ...core.errors import UnavailableError
-from .beside import between
 from .calls import Backend, Watched
 from .case import Case
 from .check import Check
-from .findings import Difference, Findings
+from .compare import between
+from .findings import Findings
 
 PLAIN = Case()
 
 
-@frozen
-class Failure:
-    """A case that fails.
-
-    Attributes:
-        case: as small as it could be made.
-        differences: what is unexplained about it.
-    """
-
-    case: Case
-    differences: tuple[Difference, ...]
-
-    def __str__(self) -> str:
-        """What differs, and how to see it again."""
-        lines = [str(difference) for difference in self.differences]
-        return "\n".join([*lines, f"--case '{self.case.to_json()}'"])
-
-
 def run_case(case: Case, sampler: Backend, device: torch.device) -> Findings:
     """What a case shows; a crash is a difference, a policy that the backend lacks is counted."""
-    return run_all(Check(case), [Watched(sampler, device)])[0]
+    return run_all(Check(case), [Watched(sampler, device)])[0].shown_by(case.to_json())
 
 
 def run_all(check: Callable[[Watched], None], backends: Sequence[Watched]) -> tuple[Findings, ...]:
@@ -59,20 +41,16 @@ def _guarded(check: Callable[[Watched], None], backend: Watched) -> Findings:
     return backend.findings + Findings(num_batches=1)
 
 
-def smallest_failure(case: Case, sampler: Backend, device: torch.device) -> Failure | None:
+def smallest_failure(case: Case, sampler: Backend, device: torch.device) -> Case | None:
     """Make a case simpler while it still fails; None if it does not."""
-    found = _failure(case, sampler, device)
-    simpler = found
+
+    def fails(some: Case) -> bool:
+        return bool(run_case(some, sampler, device).unexplained)
+
+    smallest, simpler = None, case if fails(case) else None
     while simpler is not None:
-        found = simpler
-        tried = (_failure(each, sampler, device) for each in simpler_than(found.case))
-        simpler = next((failure for failure in tried if failure is not None), None)
-    return found
-
-
-def _failure(case: Case, sampler: Backend, device: torch.device) -> Failure | None:
-    found = run_case(case, sampler, device)
-    return Failure(case, found.unexplained) if found.unexplained else None
+        smallest, simpler = simpler, next(filter(fails, simpler_than(simpler)), None)
+    return smallest
 
 
 def simpler_than(case: Case) -> Iterator[Case]:

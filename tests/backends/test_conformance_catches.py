@@ -34,8 +34,8 @@ def test_random_batches_show_a_planted_bug(bug: Bug) -> None:
 
 @by([bug for bug in ALL_BUGS if bug.shown_by not in ("batches", "proof")])
 def test_corners_show_what_one_random_word_in_millions_does(bug: Bug) -> None:
-    here = [corner for corner in corners() if bug.shown_by in corner.name]
-    found = [run_all(corner.check, [Watched(REFERENCE), Watched(bug)]) for corner in here]
+    here = [check for name, check in corners() if bug.shown_by in name]
+    found = [run_all(check, [Watched(REFERENCE), Watched(bug)]) for check in here]
     seen = [any(some.unexplained for some in of) for of in zip(*found, strict=True)]
     assert seen == [False, True, True]
 

@@ -19,7 +19,6 @@ from acceptor.backends.conformance import (
     Findings,
     Generator,
     load_backend,
-    run_case,
     smallest_failure,
 )
 from acceptor.backends.conformance.__main__ import main
@@ -161,15 +160,12 @@ def test_a_crash_is_reported_with_the_smallest_case_that_shows_it(
     assert main([*broken, "--policy", "strict"]) == 1
     printed = capsys.readouterr().out
     assert printed.endswith("\nNOT conformant\n")
-    report = next(line for line in printed.splitlines() if line.startswith("--case"))
-    case = Case.from_json(report.removeprefix("--case '").removesuffix("'"))
+    report = next(line for line in printed.splitlines() if line.startswith("    {"))
+    case = Case.from_json(report)
     assert (case.num_draft_tokens, case.features) == ((0, 0), frozenset())
     assert main([*broken, "--case", case.to_json()]) == 1
     assert "RuntimeError: out of luck" in capsys.readouterr().out
-    failure = smallest_failure(case, Broken(), CPU)
-    assert failure is not None
-    assert failure.case == case
-    assert run_case(case, Broken(), CPU).unexplained == failure.differences
+    assert smallest_failure(case, Broken(), CPU) == case
     assert smallest_failure(Case(), ReferenceSampler(), CPU) is None
 
 

@@ -65,9 +65,9 @@ def wrong_in(name: str, sampler: Backend, device: torch.device) -> int:
     """How often a sampler errs where the right token is known, so that one is too many."""
     if name == "slots":
         return len(run_case(IN_OTHER_SLOTS, sampler, device).differences)
-    here = [corner for corner in corners() if name in corner.name]
+    here = [check for about, check in corners() if name in about]
     assert here
-    shown = [run_all(corner.check, [Watched(sampler, device)])[0] for corner in here]
+    shown = [run_all(check, [Watched(sampler, device)])[0] for check in here]
     return sum(len(found.differences) for found in shown)
 
 
