@@ -69,8 +69,14 @@ def make_bench(options: Options) -> Bench:
     """
     policies = _policies(options)
     goodputs = _goodputs(options.get("tuned"), policies)
-    sweep = Sweep(**{**_some(options, Sweep), "policies": policies, "adaptive": bool(goodputs)})
-    load = Load(prompts=_prompts_name(options), **_some(options, Load))
+    at_once: Sequence[int] = options["at_once"]
+    swept = {"policies": policies, "adaptive": bool(goodputs)}
+    if len(at_once) > 1:
+        swept["max_concurrencies"] = at_once
+    sweep = Sweep(**{**_some(options, Sweep), **swept})
+    load = Load(
+        prompts=_prompts_name(options), max_concurrency=max(at_once), **_some(options, Load)
+    )
     pair = load_models(options)
     prompts = pair.reader.prompts(load, options["file"], options["categories"])
     if pair.encode is None:

@@ -123,7 +123,7 @@ REQUESTS = (
 )
 
 ARRIVALS = (
-    flag("--max-concurrency", "max_concurrency", int, "Requests running at once, at most.", 8),
+    flag("--max-concurrency", "at_once", INTEGERS, "Requests running at once, at most.", "8"),
     flag("--request-rate", "request_rate", float, "Per second, Poisson.  [default: all at once]"),
     flag("--warm-up", "warm_up", int, "Requests before what counts.", 2),
 )

@@ -87,7 +87,7 @@ class Bench:
         params = evolve(self.sampling, temperature=setting.temperature)
         arrivals = make_arrivals(self.load, self.prompts, params)
         engine = self.engine(setting, arrivals)
-        load = partial(LoadRun, engine, self.load.max_concurrency)
+        load = partial(LoadRun, engine, self._at_once(setting))
         load().serve(arrivals.warm_up)
         if self.rehearses:
             watch = begin(f"{name}, rehearsal", len(arrivals.measured))
@@ -105,8 +105,8 @@ class Bench:
         return bool(self.pair.target.device.type == "cuda")
 
     def memory_plan(self) -> MemoryPlan:
-        """Of the setting with the longest drafts."""
-        setting = max(self.sweep, key=lambda one: one.num_spec_tokens)
+        """Of the setting with the longest drafts, and of these the most at once."""
+        setting = max(self.sweep, key=lambda one: (one.num_spec_tokens, self._at_once(one)))
         parts, limits = self._made_of(
             setting, make_arrivals(self.load, self.prompts, self.sampling)
         )
@@ -134,7 +134,10 @@ class Bench:
             # Each size of slots is compiled for: powers of two are few.
             longest = 1 << (longest - 1).bit_length()
         max_len = min(longest, self.pair.target.max_model_len)
-        return parts, Limits(num_slots=self.load.max_concurrency, max_len=max_len)
+        return parts, Limits(num_slots=self._at_once(setting), max_len=max_len)
+
+    def _at_once(self, setting: Setting) -> int:
+        return setting.max_concurrency or self.load.max_concurrency
 
     def name(self, setting: Setting) -> str:
         """Of a setting, with what the sweep varies."""
@@ -143,4 +146,6 @@ class Bench:
             parts.append(f"T={setting.temperature:g}")
         if len(self.sweep.backends) > 1:
             parts.append(setting.backend)
+        if setting.max_concurrency:
+            parts.append(f"{setting.max_concurrency} at a time")
         return ", ".join(parts)

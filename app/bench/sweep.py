@@ -25,6 +25,7 @@ class Setting:
         temperature: of target and draft.
         backend: what verifies.
         adaptive: whether K is chosen anew in each step, up to this one.
+        max_concurrency: how many requests at once; None for as many as the load allows.
     """
 
     policy: str
@@ -32,11 +33,12 @@ class Setting:
     temperature: float
     backend: str
     adaptive: bool = False
+    max_concurrency: int | None = None
 
     @property
-    def table(self) -> tuple[float, str]:
+    def table(self) -> tuple[int, float, str]:
         """What runs share that are compared with each other."""
-        return self.temperature, self.backend
+        return self.max_concurrency or 0, self.temperature, self.backend
 
     @property
     def label(self) -> str:
@@ -56,6 +58,7 @@ class Sweep:
         temperatures: of target and draft.
         backends: names from `acceptor.backends.BACKENDS`.
         adaptive: run policies once more with K chosen anew in each step, up to the largest.
+        max_concurrencies: of requests, at most as many as the load allows.
 
     Raises:
         InvalidInputError: a K or a temperature is out of its range.
@@ -66,15 +69,21 @@ class Sweep:
     temperatures: Sequence[float]
     backends: Sequence[str]
     adaptive: bool = False
+    max_concurrencies: Sequence[int | None] = (None,)
 
     def __attrs_post_init__(self) -> None:
         for num_spec_tokens in self.num_spec_tokens:
             check_integer("num_spec_tokens", num_spec_tokens, 0, MAX_NUM_SPEC_TOKENS)
         for temperature in self.temperatures:
             check_number("temperature", temperature, 0)
+        for at_once in self.max_concurrencies:
+            if at_once is not None:
+                check_integer("max_concurrency", at_once, 1)
 
     def __iter__(self) -> Iterator[Setting]:
-        for backend, temperature in product(self.backends, self.temperatures):
+        for at_once, backend, temperature in product(
+            self.max_concurrencies, self.backends, self.temperatures
+        ):
             for policy, num_spec_tokens, adaptive in self._drafting():
                 yield Setting(
                     policy=policy,
@@ -82,6 +91,7 @@ class Sweep:
                     temperature=temperature,
                     backend=backend,
                     adaptive=adaptive,
+                    max_concurrency=at_once,
                 )
 
     def _drafting(self) -> Iterator[tuple[str, int, bool]]:
@@ -99,7 +109,7 @@ class Load:
 
     Attributes:
         num_requests: how many requests.
-        max_concurrency: how many at once.
+        max_concurrency: how many at once, unless a setting has fewer.
         request_rate: mean arrivals per second, Poisson; None for all at once.
         warm_up: requests before those that are measured.
         seed: of the prompts' order, the arrivals and, counted up, the requests.

@@ -114,8 +114,9 @@ def _cell(row: Row, run: BenchRun, base: BenchRun, form: Callable[[str], str]) -
 
 def table_name(run: BenchRun) -> str:
     """What the runs of a table share."""
-    temperature, backend = run.setting.table
-    return f"temperature {temperature:g}, backend {backend}"
+    at_once, temperature, backend = run.setting.table
+    name = f"temperature {temperature:g}, backend {backend}"
+    return f"{name}, at most {at_once} at a time" if at_once else name
 
 
 def longest(runs: Iterable[BenchRun]) -> int:

@@ -61,7 +61,7 @@ def make_tuner(options: Options) -> Tuner:
             "policies": options["policies"] or usual,
             "temperatures": (options["temperature"],),
             "backends": (options["backend"],),
-            "max_concurrency": max(plan.concurrencies),
+            "at_once": plan.concurrencies[-1:],
             "warm_up": 0,
         }
     )

@@ -105,6 +105,22 @@ def test_processor_time_leaves_out_the_clock_on_the_wall(
     assert "per CPU second" in (plots / "throughput.svg").read_text(encoding="utf-8")
 
 
+def test_every_concurrency_has_a_table(
+    bench: Acceptor, tiny: tuple[object, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "results.json"
+    load = ("--num-requests", 6, "--output-len", 5, "--max-concurrency", "3,1")
+    code, out, err = bench(*tiny, *load, "--num-spec-tokens", "0,2", "--json", file)
+    assert (code, err) == (0, "")
+    assert out.index("reference, at most 1 at a time") < out.index("reference, at most 3 at a time")
+    runs = read_results(file).runs
+    peaks = [(run.setting.max_concurrency, run.figures.peak_concurrency) for run in runs]
+    assert peaks == [(3, 3), (3, 3), (1, 1), (1, 1)]
+    code, _, err = bench(*tiny, *load, "--max-concurrency", "2,0")
+    assert code == 2
+    assert "max_concurrency: expected" in err
+
+
 def test_a_sweep_is_every_combination(
     bench: Acceptor, tiny: tuple[object, ...], tmp_path: Path
 ) -> None:
@@ -125,7 +141,7 @@ def test_a_sweep_is_every_combination(
     runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
     settings = [tuple(run["setting"].values()) for run in runs]
     assert settings == [
-        (policy, length, temperature, "reference", False)
+        (policy, length, temperature, "reference", False, None)
         for temperature in (0.0, 0.7)
         for length in (1, 2)
         for policy in ("strict", "synthetic 0.5")
