@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..core.errors import InvalidInputError, UnavailableError
+from ..core.checks import check_choice
+from ..core.errors import UnavailableError
 from .architectures import ARCHITECTURES, named_architecture
 from .json_object import read_json
 from .language_model import TransformerModel
@@ -19,12 +20,6 @@ ADAPTERS = ("auto", "own", "transformers")
 """What can be asked for; with auto, this project's decoder for the architectures that it has."""
 
 _EXTRA = "expected transformers, got none; install with: pip install 'acceptor[transformers]'"
-
-
-def check_adapter(name: str) -> None:
-    """Raise `InvalidInputError` unless there is such an adapter."""
-    if name not in ADAPTERS:
-        raise InvalidInputError(f"adapter: expected {' or '.join(ADAPTERS)}, got {name!r}")
 
 
 def load_any_model(
@@ -51,7 +46,7 @@ def load_any_model(
         InvalidInputError: another argument is unfit.
         UnavailableError: the device, the forward or transformers is not there.
     """
-    check_adapter(adapter)
+    check_choice("adapter", adapter, ADAPTERS)
     if not _is_for_library(directory, adapter):
         return load_model(
             directory, dtype=dtype, device=device, max_model_len=max_model_len, forward=forward

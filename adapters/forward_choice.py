@@ -8,7 +8,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from ..core.errors import InvalidInputError, UnavailableError
+from ..core.errors import UnavailableError
 from .error_text import one_line
 from .fusion import has_c_compiler
 from .kv_cache import KVCache, LayerCache
@@ -21,12 +21,6 @@ FORWARDS = ("auto", "triton", "torch")
 """What can be asked for; with auto, Triton's where they apply."""
 
 _logger = logging.getLogger(__name__)
-
-
-def check_forward(name: str) -> None:
-    """Raise `InvalidInputError` unless there is such a forward."""
-    if name not in FORWARDS:
-        raise InvalidInputError(f"forward: expected {' or '.join(FORWARDS)}, got {name!r}")
 
 
 def choose_kernels(forward: str, decoder: Decoder, angles: Tensor) -> "FewTokens | None":

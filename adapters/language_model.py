@@ -12,8 +12,9 @@ from attrs import evolve, field, frozen
 from torch import Tensor
 
 from ..core.checks import check_integer, check_integers
+from ..core.policies.parameters import choice
 from ..core.scores import Scores
-from .forward_choice import check_forward, choose_kernels
+from .forward_choice import FORWARDS, choose_kernels
 from .kv_cache import KVCache
 from .layer_operations import RMSNorm
 from .lengths import CPU_LENGTHS, GPU_LENGTHS, Lengths
@@ -47,9 +48,7 @@ class TransformerModel:
     decoder: Decoder
     max_model_len: int
     lengths: Lengths = field(kw_only=True)
-    wanted_forward: str = field(
-        default="auto", kw_only=True, validator=lambda _, __, name: check_forward(name)
-    )
+    wanted_forward: str = choice("auto", FORWARDS)
     planner: StepPlanner = field(init=False)
     _kernels: "FewTokens | None" = field(init=False)
 

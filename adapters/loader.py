@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from ..core.checks import FLOATS, check_integer, known_device
+from ..core.checks import FLOATS, check_choice, check_integer, known_device
 from ..core.errors import InvalidInputError
 from .checkpoint import FLOAT_DTYPES, Checkpoint
-from .forward_choice import check_forward
+from .forward_choice import FORWARDS
 from .hub import find_directory
 from .language_model import TransformerModel
 from .model_config import ModelConfig
@@ -44,7 +44,7 @@ def load_model(
             huggingface_hub is needed and missing.
     """
     device = check_device(device)
-    check_forward(forward)
+    check_choice("forward", forward, FORWARDS)
     if dtype is not None and dtype not in FLOATS:
         raise InvalidInputError(f"dtype: expected float32, bfloat16 or float16, got {dtype}")
     directory = find_directory(path_or_hub_id)

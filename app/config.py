@@ -2,11 +2,12 @@
 
 from attrs import field, frozen
 
-from ..adapters.adapter_choice import check_adapter
-from ..adapters.forward_choice import check_forward
-from ..core.checks import check_integer
+from ..adapters.adapter_choice import ADAPTERS
+from ..adapters.forward_choice import FORWARDS
+from ..core.checks import check_integer, check_integers
 from ..core.errors import InvalidInputError
 from ..core.policies import Probabilistic
+from ..core.policies.parameters import choice, integer
 from ..core.sampling_params import SamplingParams
 from .engine.schedule import Limits
 from .policies import PolicySettings
@@ -41,20 +42,12 @@ class ModelsConfig:
 
     target: str | None = None
     draft: str | None = None
-    dtype: str | None = None
+    dtype: str | None = choice(None, DTYPES)
     device: str = "cpu"
     max_model_len: int | None = None
-    num_threads: int | None = None
-    forward: str = "auto"
-    adapter: str = "auto"
-
-    def __attrs_post_init__(self) -> None:
-        check_forward(self.forward)
-        check_adapter(self.adapter)
-        if self.dtype is not None and self.dtype not in DTYPES:
-            raise InvalidInputError(f"dtype: expected {' or '.join(DTYPES)}, got {self.dtype!r}")
-        if self.num_threads is not None:
-            check_integer("num_threads", self.num_threads, 1, MAX_THREADS)
+    num_threads: int | None = integer(None, 1, MAX_THREADS)
+    forward: str = choice("auto", FORWARDS)
+    adapter: str = choice("auto", ADAPTERS)
 
 
 @frozen(kw_only=True)
@@ -74,21 +67,17 @@ class DecodingConfig:
         InvalidInputError: a value is out of its range.
     """
 
-    num_spec_tokens: int | None = None
-    max_tokens: int = DEFAULT_MAX_TOKENS
+    num_spec_tokens: int | None = integer(None, 0, MAX_NUM_SPEC_TOKENS)
+    max_tokens: int = integer(DEFAULT_MAX_TOKENS, 1)
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     chat: bool = False
 
     def __attrs_post_init__(self) -> None:
-        if self.num_spec_tokens is not None:
-            check_integer("num_spec_tokens", self.num_spec_tokens, 0, MAX_NUM_SPEC_TOKENS)
-        check_integer("max_tokens", self.max_tokens, 1)
         if "" in self.stop:
             raise InvalidInputError("stop: expected strings with content, got ''")
-        for token_id in self.stop_token_ids:
-            check_integer("stop_token_ids", token_id, 0)
+        check_integers("stop_token_ids", self.stop_token_ids, 0)
 
 
 @frozen(kw_only=True)
@@ -107,22 +96,15 @@ class DrafterConfig:
         InvalidInputError: a value is unknown or out of its range.
     """
 
-    name: str | None = None
-    max_ngram: int = 3
+    name: str | None = choice(None, DRAFTERS)
+    max_ngram: int = integer(3, 1)
     min_ngram: int = 1
-    num_layers: int | None = None
+    num_layers: int | None = integer(None, 1)
     normalise_features: bool = True
     zero_first_embedding: bool = False
 
     def __attrs_post_init__(self) -> None:
-        if self.name is not None and self.name not in DRAFTERS:
-            raise InvalidInputError(
-                f"name: expected one of {', '.join(DRAFTERS)}, got {self.name!r}"
-            )
-        check_integer("max_ngram", self.max_ngram, 1)
         check_integer("min_ngram", self.min_ngram, 1, self.max_ngram)
-        if self.num_layers is not None:
-            check_integer("num_layers", self.num_layers, 1)
 
     def exit_layer(self, num_layers: int) -> int:
         """How many of a target's layers draft."""

@@ -4,9 +4,9 @@ from typing import Any
 
 from attrs import fields, frozen
 
-from ..core.checks import check_number
 from ..core.errors import InvalidInputError
 from ..core.policies import POLICIES, Policy, Synthetic
+from ..core.policies.parameters import number
 
 
 @frozen(kw_only=True)
@@ -23,8 +23,8 @@ class SyntheticSettings:
     """
 
     rates: tuple[float, ...] | None = None
-    acceptance_length: float | None = None
-    acceptance_rate: float | None = None
+    acceptance_length: float | None = number(None, 1)
+    acceptance_rate: float | None = number(None, 0, 1)
 
     def __attrs_post_init__(self) -> None:
         ways = (self.rates, self.acceptance_length, self.acceptance_rate)
@@ -36,10 +36,6 @@ class SyntheticSettings:
             )
         if self.rates is not None:
             Synthetic(self.rates)
-        if self.acceptance_length is not None:
-            check_number("acceptance_length", self.acceptance_length, 1)
-        if self.acceptance_rate is not None:
-            check_number("acceptance_rate", self.acceptance_rate, 0, 1)
 
     def policy(self, num_spec_tokens: int) -> Synthetic:
         """The policy for drafts of this many tokens.

@@ -7,9 +7,10 @@ from typing import Any, SupportsIndex
 
 from attrs import field, frozen
 
-from ..core.checks import check_integer, check_integers
+from ..core.checks import check_integers
 from ..core.errors import InvalidInputError
 from ..core.output import Status
+from ..core.policies.parameters import integer
 from ..core.sampling_params import SamplingParams
 from ..core.statistics import AcceptanceStatistics
 
@@ -102,11 +103,11 @@ class GenerationRequest:
 
     prompt_token_ids: tuple[int, ...] = field(converter=_as_prompt)
     params: SamplingParams = SamplingParams()
-    max_tokens: int = DEFAULT_MAX_TOKENS
+    max_tokens: int = integer(DEFAULT_MAX_TOKENS, 1)
     stop: tuple[str, ...] = field(default=(), converter=_as_strings)
     stop_token_ids: tuple[int, ...] = field(default=(), converter=_as_stop_ids)
     ignore_eos: bool = False
-    num_spec_tokens: int | None = None
+    num_spec_tokens: int | None = integer(None, 0)
 
     def __attrs_post_init__(self) -> None:
         if not self.prompt_token_ids:
@@ -115,9 +116,6 @@ class GenerationRequest:
         check_integers("stop_token_ids", self.stop_token_ids, 0)
         if not isinstance(self.params, SamplingParams):
             raise InvalidInputError(f"params: expected SamplingParams, got {self.params!r}")
-        check_integer("max_tokens", self.max_tokens, 1)
-        if self.num_spec_tokens is not None:
-            check_integer("num_spec_tokens", self.num_spec_tokens, 0)
         for text in self.stop:
             if not isinstance(text, str) or not text:
                 raise InvalidInputError(f"stop: expected strings with content, got {text!r}")

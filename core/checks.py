@@ -1,7 +1,7 @@
 """Checks of values, shapes, dtypes and devices. None reads what a tensor holds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -72,6 +72,13 @@ def check_integers(name: str, values: Sequence[object], low: int, high: float = 
         return
     for value in values:
         check_integer(name, plain_number(value), low, high)
+
+
+def check_choice(name: str, value: object, known: Iterable[str]) -> None:
+    """Raise `InvalidInputError` unless value is one of these names."""
+    names = tuple(known)
+    if value not in names:
+        raise InvalidInputError(f"{name}: expected one of {', '.join(names)}, got {value!r}")
 
 
 def known_device(name: torch.device | str) -> torch.device:

@@ -7,6 +7,7 @@ from typing import Any
 from attrs import evolve, fields_dict
 from rich.console import Console
 
+from ...core.checks import check_choice
 from ...core.errors import ConfigError
 from ...core.policies import POLICIES
 from ...core.sampling_params import SamplingParams
@@ -137,9 +138,7 @@ def _policies(options: Options) -> dict[str, PolicySettings]:
     names = options["policies"] or (() if rates else ("probabilistic",))
     policies: dict[str, PolicySettings] = {}
     for name in names:
-        if name not in POLICIES or name == "synthetic":
-            known = ", ".join(known for known in POLICIES if known != "synthetic")
-            raise ConfigError(f"--policy: expected one of {known}, got {name!r}")
+        check_choice("--policy", name, [known for known in POLICIES if known != "synthetic"])
         policies[name] = POLICIES[name]
     for rate in rates:
         policies[f"synthetic {rate:g}"] = SyntheticSettings(acceptance_rate=rate)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
+from ...core.checks import check_choice
 from ...core.errors import ConfigError
 from .builtin_prompts import PLAYS, PROSE
 
@@ -76,14 +77,13 @@ def of_categories(texts: Sequence[Text], categories: Sequence[str] | None) -> li
     """Those of these categories; all of them for None.
 
     Raises:
-        ConfigError: there is none of a category.
+        InvalidInputError: there is none of a category.
     """
     if categories is None:
         return list(texts)
     known = dict.fromkeys(text.category for text in texts)
     for category in categories:
-        if category not in known:
-            raise ConfigError(f"category: expected one of {', '.join(known)}, got {category!r}")
+        check_choice("category", category, known)
     return [text for text in texts if text.category in categories]
 
 

@@ -8,7 +8,8 @@ from itertools import product
 
 from attrs import field, frozen, validators
 
-from ...core.checks import check_integer, check_number
+from ...core.checks import check_integers, check_number
+from ...core.policies.parameters import integer, number
 from ..config import MAX_NUM_SPEC_TOKENS
 from ..policies import PolicySettings
 
@@ -72,8 +73,7 @@ class Sweep:
     max_concurrencies: Sequence[int | None] = (None,)
 
     def __attrs_post_init__(self) -> None:
-        for num_spec_tokens in self.num_spec_tokens:
-            check_integer("num_spec_tokens", num_spec_tokens, 0, MAX_NUM_SPEC_TOKENS)
+        check_integers("num_spec_tokens", self.num_spec_tokens, 0, MAX_NUM_SPEC_TOKENS)
         for temperature in self.temperatures:
             check_number("temperature", temperature, 0)
         for at_once in self.max_concurrencies:
@@ -125,27 +125,14 @@ class Load:
         InvalidInputError: a value is out of its range.
     """
 
-    num_requests: int = 32
-    max_concurrency: int = 8
-    request_rate: float | None = None
-    warm_up: int = 2
-    seed: int = 0
-    output_len: int = 64
+    num_requests: int = integer(32, 1)
+    max_concurrency: int = integer(8, 1)
+    request_rate: float | None = number(None, 0, open_below=True)
+    warm_up: int = integer(2, 0)
+    seed: int = integer(0, 0)
+    output_len: int = integer(64, 1)
     ignore_eos: bool = False
     prompts: str = "built-in"
-    input_len: int | None = None
-    length_spread: float = 0.0
-    greedy_share: float = 0.0
-
-    def __attrs_post_init__(self) -> None:
-        check_integer("num_requests", self.num_requests, 1)
-        check_integer("max_concurrency", self.max_concurrency, 1)
-        check_integer("warm_up", self.warm_up, 0)
-        check_integer("seed", self.seed, 0)
-        check_integer("output_len", self.output_len, 1)
-        check_number("length_spread", self.length_spread, 0, 1)
-        check_number("greedy_share", self.greedy_share, 0, 1)
-        if self.request_rate is not None:
-            check_number("request_rate", self.request_rate, 0, open_below=True)
-        if self.input_len is not None:
-            check_integer("input_len", self.input_len, 1)
+    input_len: int | None = integer(None, 1)
+    length_spread: float = number(0.0, 0, 1)
+    greedy_share: float = number(0.0, 0, 1)

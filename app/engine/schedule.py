@@ -11,7 +11,7 @@ from time import perf_counter
 
 from attrs import define, field, frozen
 
-from ...core.checks import check_integer
+from ...core.policies.parameters import integer
 from ..request import (
     FinishReason,
     GenerationRequest,
@@ -75,15 +75,9 @@ class Limits:
         InvalidInputError: a number is below 1.
     """
 
-    num_slots: int = 16
-    max_len: int | None = None
-    prefill_tokens: int = 2048
-
-    def __attrs_post_init__(self) -> None:
-        check_integer("num_slots", self.num_slots, 1)
-        if self.max_len is not None:
-            check_integer("max_len", self.max_len, 1)
-        check_integer("prefill_tokens", self.prefill_tokens, 1)
+    num_slots: int = integer(16, 1)
+    max_len: int | None = integer(None, 1)
+    prefill_tokens: int = integer(2048, 1)
 
 
 @define(eq=False)

@@ -28,7 +28,7 @@ def test_triton_needs_a_cuda_device(tiny_llama: Path) -> None:
 
 
 def test_other_names_are_refused(tiny_llama: Path) -> None:
-    message = r"forward: expected auto or triton or torch, got 'cuda'"
+    message = r"forward: expected one of auto, triton, torch, got 'cuda'"
     with pytest.raises(InvalidInputError, match=message):
         load_model(tiny_llama, forward="cuda")
 

@@ -171,7 +171,7 @@ def test_slots_are_forgotten_and_empty_batches_scored(llama: Path) -> None:
 
 
 def test_it_refuses_what_it_cannot_serve(llama: Path, save: Callable[..., Any]) -> None:
-    with pytest.raises(InvalidInputError, match="adapter: expected auto or own or transformers"):
+    with pytest.raises(InvalidInputError, match="adapter: expected one of auto, own, transformers"):
         load_any_model(llama, adapter="jax")
     with pytest.raises(UnavailableError, match="forward triton: expected the adapter own"):
         load(llama, forward="triton")

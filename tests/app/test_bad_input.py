@@ -62,7 +62,7 @@ def copy_of(tmp_path: Path) -> CopyOf:
         (["--policy", "synthetic"], "--policy: expected one of rates, acceptance_length and "),
         ([RATE, "1.5"], f"{RATE}: expected a number in [0, 1], got 1.5"),
         (["--policy", "strict", RATE, "1"], f"{RATE}: expected the policy synthetic, got strict"),
-        (["--dtype", "int8"], "--dtype: expected float32 or bfloat16 or float16, got 'int8'"),
+        (["--dtype", "int8"], "--dtype: expected one of float32, bfloat16, float16, got 'int8'"),
         (["--device", "cuda:200"], "device: expected one of "),
         (["--device", "cuda:99999999999"], "device: expected cpu or cuda, got 'cuda:99999999999'"),
         (["--device", "tpu"], "device: expected cpu or cuda, got "),

@@ -67,7 +67,7 @@ def test_another_file_is_an_error_that_names_the_line(
 
 def test_categories_choose_questions(file: Path) -> None:
     assert [text.text[:3] for text in of_categories(read_texts(file), ["rain"])] == ["Why"]
-    with pytest.raises(ConfigError, match="expected one of cooking, rain, got 'snow'"):
+    with pytest.raises(InvalidInputError, match="expected one of cooking, rain, got 'snow'"):
         of_categories(read_texts(file), ["snow"])
 
 

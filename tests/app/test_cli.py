@@ -157,7 +157,7 @@ def test_a_forward_can_be_chosen(acceptor: Acceptor) -> None:
     assert answer["stats"]["forward"] == "torch"
     for name, message in (
         ("triton", "forward triton: expected a CUDA device, got cpu"),
-        ("cuda", "forward: expected auto or triton or torch, got"),
+        ("cuda", "forward: expected one of auto, triton, torch, got"),
     ):
         code, out, err = acceptor(*QUICK, "--forward", name)
         assert (code, out) == (2, "")

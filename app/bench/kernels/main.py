@@ -12,6 +12,7 @@ import torch
 from attrs import evolve, fields_dict
 
 from ....backends import BACKENDS
+from ....core.checks import check_choice
 from ....core.errors import InvalidInputError
 from ....core.sampling_params import Recipe
 from ...console import new_console
@@ -92,9 +93,7 @@ def _device(options: Options) -> torch.device:
 def _backends(options: Options) -> tuple[str, ...]:
     names: tuple[str, ...] = options["backends"]
     for name in names:
-        if name not in BACKENDS:
-            known = ", ".join(BACKENDS)
-            raise InvalidInputError(f"--backend: expected one of {known}, got {name!r}")
+        check_choice("--backend", name, BACKENDS)
     return names
 
 

@@ -7,8 +7,8 @@ import torch
 from attrs import asdict, frozen
 
 from ....core.checks import check_integer
-from ....core.errors import InvalidInputError
 from ....core.policies import POLICIES, Policy, Synthetic
+from ....core.policies.parameters import choice
 from ....core.sampling_params import Recipe, SamplingParams
 
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
@@ -46,19 +46,15 @@ class Workload:
     num_reqs: int = 1
     num_spec_tokens: int = 3
     vocab_size: int = 151_936
-    dtype: str = "bfloat16"
-    inputs: str = "lm"
-    policy: str = "probabilistic"
+    dtype: str = choice("bfloat16", tuple(DTYPES))
+    inputs: str = choice("lm", INPUTS)
+    policy: str = choice("probabilistic", tuple(POLICIES))
     recipe: Recipe = Recipe(temperature=0.8)
     repetition_penalty: float = 1.0
     num_biases: int = 0
     logprobs: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        for name, known in (("policy", POLICIES), ("dtype", DTYPES), ("inputs", INPUTS)):
-            value = getattr(self, name)
-            if value not in known:
-                raise InvalidInputError(f"{name}: expected one of {', '.join(known)}, got {value}")
         check_integer("num_biases", self.num_biases, 0, self.vocab_size)
         self.params  # noqa: B018, checks them
 
