@@ -1,38 +1,11 @@
 """Checks requests against the models before any work."""
 
-from collections.abc import Callable
 from typing import Any
-
-from attrs import evolve
 
 from ..core.checks import check_integer, check_integers
 from ..core.errors import InvalidInputError
 from ..core.ports import LanguageModel
 from .request import GenerationRequest
-from .request_state import Detokenizer, RequestState
-
-
-def new_state(
-    index: int,
-    request: GenerationRequest,
-    *,
-    max_len: int,
-    eos_token_ids: frozenset[int],
-    new_detokenizer: Callable[[], Detokenizer],
-    **how: Any,
-) -> RequestState:
-    """A state ready to be decoded, with a seed; at most max_len tokens long with its prompt.
-
-    how: more fields of `RequestState`.
-    """
-    return RequestState(
-        index=index,
-        request=_with_seed(request),
-        end_token_ids=_end_token_ids(request, eos_token_ids),
-        max_len=min(len(request.prompt_token_ids) + request.max_tokens, max_len),
-        detokenizer=new_detokenizer(),
-        **how,
-    )
 
 
 def check_text(text: str) -> None:
@@ -65,14 +38,3 @@ def check_request(request: GenerationRequest, target: LanguageModel[Any], max_le
     check_integers("prompt_token_ids", request.prompt_token_ids, 0, target.vocab_size - 1)
     for token_id, _ in request.params.logit_bias:
         check_integer("params.logit_bias: token id", token_id, 0, target.vocab_size - 1)
-
-
-def _with_seed(request: GenerationRequest) -> GenerationRequest:
-    params = request.params.with_seed()
-    # Made anew, all of its prompt is checked once more.
-    return request if params is request.params else evolve(request, params=params)
-
-
-def _end_token_ids(request: GenerationRequest, eos_token_ids: frozenset[int]) -> frozenset[int]:
-    eos = frozenset[int]() if request.ignore_eos else eos_token_ids
-    return eos.union(request.stop_token_ids)

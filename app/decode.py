@@ -4,21 +4,23 @@ Plain decoding is the same step without drafts. It computes on tensors alone and
 device, so it can be captured in a CUDA graph.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import field, fields, frozen
 from torch import Tensor
 
-from ..core.batch import VerifyBatch
-from ..core.output import VerifyOutput
+from ..core.batch import PADDING_TOKEN_ID, VerifyBatch
+from ..core.output import Status, VerifyOutput
 from ..core.policies import Policy
 from ..core.ports import LanguageModel, Sampler
 from ..core.scores import Scores
 from ..core.token_counts import TokenCounts
 from .drafter import Draft, Drafter, Drawn
-from .frontier import Frontier, chain, kept
+from .frontier import Frontier, kept, places
+from .prefill import Chunk, prefill
 from .workspace import Workspace
 
 
@@ -43,43 +45,71 @@ class Memory:
 
 
 @frozen(eq=False, kw_only=True)
-class DecodeStep:
-    """What decodes, and what it remembers.
+class Models:
+    """A target model, what drafts for it, and what decides between them.
 
     Attributes:
         target: scores the drafts; the output follows its law.
-        drafter: proposes them.
-        sampler: verifies them.
-        policy: by this law.
-        memory: of the requests.
+        drafter: proposes draft tokens; `NoDrafter` for plain decoding.
+        sampler: the backend, which verifies them.
+        policy: decides which draft tokens survive.
     """
 
     target: LanguageModel[Any]
     drafter: Drafter[Any]
     sampler: Sampler
     policy: Policy
+
+
+@frozen(eq=False, kw_only=True)
+class DecodeStep(Models):
+    """What decodes, and what it remembers.
+
+    Attributes:
+        memory: of the requests.
+    """
+
     memory: Memory
+
+    @classmethod
+    def allocate(cls, models: Models, num_slots: int, max_len: int) -> "DecodeStep":
+        """Allocate the memory of so many requests of so many tokens each."""
+        target, drafter = models.target, models.drafter
+        memory = Memory(
+            num_slots=num_slots,
+            max_len=max_len,
+            target_cache=target.new_cache(num_slots + 1, max_len),
+            draft_memory=drafter.new_memory(num_slots + 1, max_len),
+        )
+        given = {part.name: getattr(models, part.name) for part in fields(Models)}
+        return cls(memory=memory, **given)
+
+    def enter(self, slot_id: int, prompt: Sequence[int], start: int, end: int) -> None:
+        """Write a part of a prompt, all of which is known."""
+        chunk = Chunk(slot_id=slot_id, prompt=prompt, start=start, end=end)
+        hidden = prefill(self.target, self.memory.target_cache, chunk, taps=self.drafter.taps)
+        self.drafter.enter(self.memory.draft_memory, chunk, hidden)
 
     def draft(self, frontier: Frontier) -> Draft:
         """Draft as many tokens as are of use."""
         num_tokens, memory = frontier.num_spec_tokens, self.memory.draft_memory
-        drawn = Drawn((), ())
-        if num_tokens:
-            drawn = self.drafter.draft(memory, frontier, num_tokens)
+        drawn = self.drafter.draft(memory, frontier, num_tokens) if num_tokens else Drawn((), ())
         return self.join(frontier, drawn)
 
     def join(self, frontier: Frontier, drawn: Drawn) -> Draft:
         """The last known token of each request, and the draft after it."""
         # Behind a shortened draft any token at any later position will do: it is not looked at, and
         # written over before it could be.
-        token_ids, positions, status = chain(
-            drawn.token_ids,
-            drawn.status,
-            frontier.last_token_ids[:, 1],
-            frontier.lengths,
-            frontier.draft_limits,
-            self.memory.max_len,
-        )
+        num_tokens, lengths = len(drawn.token_ids), frontier.lengths
+        ahead = places(-1, num_tokens - 1, lengths.device)
+        positions = (lengths[:, None] + ahead).clamp(max=self.memory.max_len - 1)
+        token_ids = torch.stack((frontier.last_token_ids[:, 1], *drawn.token_ids), 1)
+        if num_tokens == 0:
+            status = lengths.new_zeros((len(lengths), 0), dtype=torch.int32)
+        else:
+            behind = ahead[1:] >= frontier.draft_limits[:, None]
+            token_ids[:, 1:].masked_fill_(behind, PADDING_TOKEN_ID)
+            status = torch.stack(tuple(drawn.status), 1).masked_fill_(behind, Status.OK)
         return Draft(token_ids, positions, status, drawn.logits, drawn.draft_to_target)
 
     def score(self, frontier: Frontier, draft: Draft) -> Scores:

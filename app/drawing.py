@@ -1,5 +1,7 @@
 """Drawing draft tokens from raw logits, and keeping those for verification."""
 
+from typing import Any
+
 from attrs import field, frozen
 from torch import Tensor
 
@@ -8,8 +10,26 @@ from ..core.output import SampleOutput
 from ..core.policies import Policy
 from ..core.ports import Sampler
 from .drafter import Drawn
-from .frontier import Frontier
+from .frontier import Frontier, places
 from .workspace import Workspace
+
+
+@frozen(eq=False, kw_only=True)
+class ModelMemory:
+    """What is remembered of a model that drafts.
+
+    Attributes:
+        cache: of the model.
+        max_len: how many positions a slot of it has.
+        logits: [num_slots, num_spec_tokens, draft_vocab_size] in the model's dtype, the raw logits
+            of the current draft; None where the policy does not ask for them.
+        workspace: of the sampler.
+    """
+
+    cache: Any
+    max_len: int
+    logits: Tensor | None
+    workspace: Workspace = field(factory=Workspace)
 
 
 @frozen(eq=False, kw_only=True)
@@ -20,40 +40,53 @@ class Drawing:
         sampler: draws.
         policy: names the stream that it draws with.
         frontier: of the requests.
-        decided: [num_tokens, num_reqs] int64, the positions of the draft tokens.
-        logits: [num_slots, num_spec_tokens, draft_vocab_size], where raw logits are kept; None
-            where the policy does not ask for them.
-        workspace: of the sampler.
+        memory: of the model.
+        num_tokens: that are drafted.
         draft_to_target: [draft_vocab_size] int64, see `SampleBatch`.
         target_vocab_size: see `SampleBatch`.
+        fed: [num_reqs, num_tokens + 1], from the last known token but one on.
         drawn: what has been drawn so far.
     """
 
     sampler: Sampler
     policy: Policy
     frontier: Frontier
-    decided: Tensor
-    logits: Tensor | None
-    workspace: Workspace
+    memory: ModelMemory
+    num_tokens: int
     draft_to_target: Tensor | None = None
     target_vocab_size: int | None = None
+    fed: Tensor = field(init=False)
     drawn: list[SampleOutput] = field(factory=list, init=False)
+    _decided: Tensor = field(init=False)
+
+    @fed.default
+    def _places_to_feed(self) -> Tensor:
+        lengths = self.frontier.lengths
+        ahead = places(-2, self.num_tokens - 2, lengths.device)
+        # Clamped are positions that a prompt of one token lacks, and those of drafts that are cut.
+        return (lengths[:, None] + ahead).clamp(0, self.memory.max_len - 1)
+
+    @_decided.default
+    def _places_to_decide(self) -> Tensor:
+        # [num_tokens, num_reqs], contiguous, as samplers read rows of it.
+        lengths = self.frontier.lengths
+        return lengths + places(0, self.num_tokens - 1, lengths.device)[:, None]
 
     def draw(self, logits: Tensor) -> None:
         """Draw the next token of each request from [num_reqs, draft_vocab_size]."""
         place, params = len(self.drawn), self.frontier.params
-        if self.logits is not None:
-            self.logits[self.frontier.slot_ids, place] = logits
+        if self.memory.logits is not None:
+            self.memory.logits[self.frontier.slot_ids, place] = logits
         batch = SampleBatch(
             logits=logits,
-            positions=self.decided[place],
+            positions=self._decided[place],
             draft_index=place + 1,
             draft_stream=self.policy.draft_stream,
             draft_to_target=self.draft_to_target,
             target_vocab_size=self.target_vocab_size,
         )
         num_bytes = self.sampler.sample_workspace_size(batch, params)
-        with self.workspace.for_call(num_bytes, logits.device) as workspace:
+        with self.memory.workspace.for_call(num_bytes, logits.device) as workspace:
             self.drawn.append(self.sampler.sample(batch, params, workspace=workspace))
 
     @property
@@ -67,6 +100,6 @@ class Drawing:
         return Drawn(
             token_ids=[output.token_ids for output in self.drawn],
             status=[output.status for output in self.drawn],
-            logits=self.logits,
+            logits=self.memory.logits,
             draft_to_target=self.draft_to_target,
         )

@@ -16,31 +16,22 @@ from ..core.policies import Policy
 from ..core.ports import DraftHead, Sampler
 from .acceptance_watch import AcceptanceWatch
 from .drafter import Drafter, Drawn
-from .drawing import Drawing
-from .frontier import Frontier, places_to_draft
+from .drawing import Drawing, ModelMemory
+from .frontier import Frontier
 from .prefill import Chunk
 from .request_state import Verdict
-from .workspace import Workspace
 
 
 @frozen(eq=False, kw_only=True)
-class HeadMemory:
-    """What a head remembers.
+class HeadMemory(ModelMemory):
+    """What a head remembers, beside what a model does.
 
     Attributes:
-        cache: of the head.
-        max_len: how many positions a slot has.
         features: [num_slots, num_kept, feature_size], what the head made of a token, at its
             position modulo num_kept.
-        logits: see `acceptor.app.model_drafter.ModelMemory`.
-        workspace: of the sampler.
     """
 
-    cache: Any
-    max_len: int
     features: Tensor
-    logits: Tensor | None
-    workspace: Workspace = field(factory=Workspace)
 
     def keep(self, slot_ids: Tensor, positions: Tensor, features: Tensor) -> None:
         """Remember features [num_reqs, num_rows, feature_size] of tokens at positions."""
@@ -91,15 +82,13 @@ class HeadDrafter(Drafter[HeadMemory]):
             shape = (num_slots, num_places, size)
             return torch.zeros(shape, dtype=head.dtype, device=head.device)
 
-        # A step may be run again after the one behind it has begun, so that what it reads must
-        # outlive the tokens of both.
-        features = room(3 * (num_tokens + 1), head.feature_size)
-        keeps_logits = self.policy.uses_draft_probs
         return HeadMemory(
             cache=head.new_cache(num_slots, max_len),
             max_len=max_len,
-            features=features,
-            logits=room(num_tokens, head.vocab_size) if keeps_logits else None,
+            # A step may be run again after the one behind it has begun, so that what it reads must
+            # outlive the tokens of both.
+            features=room(3 * (num_tokens + 1), head.feature_size),
+            logits=room(num_tokens, head.vocab_size) if self.policy.uses_draft_probs else None,
         )
 
     def enter(self, memory: HeadMemory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
@@ -126,15 +115,13 @@ class HeadDrafter(Drafter[HeadMemory]):
 
         A prompt of one token has no features yet: its first draft is drawn from those of nothing.
         """
-        fed, decided = places_to_draft(frontier.lengths, num_tokens, memory.max_len)
         ids = self.head.draft_to_target
         drawing = Drawing(
             sampler=self.sampler,
             policy=self.policy,
             frontier=frontier,
-            decided=decided,
-            logits=memory.logits,
-            workspace=memory.workspace,
+            memory=memory,
+            num_tokens=num_tokens,
             draft_to_target=ids,
             target_vocab_size=None if ids is None else self.target_vocab_size,
         )
@@ -144,7 +131,7 @@ class HeadDrafter(Drafter[HeadMemory]):
             features = self.head.forward(
                 features[:, None],
                 drawing.last_token_ids,
-                fed[:, place, None],
+                drawing.fed[:, place, None],
                 memory.cache,
                 frontier.slot_ids,
                 max_position=frontier.last_position(place - 2, memory.max_len),

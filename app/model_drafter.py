@@ -15,27 +15,9 @@ from ..core.policies import Policy
 from ..core.ports import LanguageModel, Sampler
 from .draft_vocabulary import DraftVocabulary
 from .drafter import Drafter, Drawn
-from .drawing import Drawing
-from .frontier import Frontier, places_to_draft
+from .drawing import Drawing, ModelMemory
+from .frontier import Frontier
 from .prefill import Chunk, prefill
-from .workspace import Workspace
-
-
-@frozen(eq=False)
-class ModelMemory:
-    """The draft model's cache and, if they are asked for, the raw logits of the current draft.
-
-    Attributes:
-        cache: of the draft model.
-        max_len: how many positions a slot of it has.
-        logits: [num_slots, num_spec_tokens, draft_vocab_size] in the model's dtype, or None.
-        workspace: of the sampler.
-    """
-
-    cache: Any
-    max_len: int
-    logits: Tensor | None
-    workspace: Workspace = field(factory=Workspace)
 
 
 @frozen(eq=False, kw_only=True)
@@ -71,7 +53,7 @@ class ModelDrafter(Drafter[ModelMemory]):
         if self.policy.uses_draft_probs:
             logits = torch.zeros(shape, dtype=self.model.dtype, device=self.model.device)
         cache = self.model.new_cache(num_slots, max_len)
-        return ModelMemory(cache, max_len, logits)
+        return ModelMemory(cache=cache, max_len=max_len, logits=logits)
 
     def enter(self, memory: ModelMemory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:  # noqa: ARG002
         """Write the prompt into the cache, as far as the draft model can follow."""
@@ -89,28 +71,26 @@ class ModelDrafter(Drafter[ModelMemory]):
         The first forward takes the last two known tokens. One of them is new to the cache unless
         the last draft was accepted completely; then both are, and no case is special.
         """
-        fed, decided = places_to_draft(frontier.lengths, num_tokens, memory.max_len)
         own = self.vocabulary
         drawing = Drawing(
             sampler=self.sampler,
             policy=self.policy,
             frontier=frontier,
-            decided=decided,
-            logits=memory.logits,
-            workspace=memory.workspace,
+            memory=memory,
+            num_tokens=num_tokens,
             draft_to_target=None if own is None else own.draft_to_target,
             target_vocab_size=None if own is None else own.target_vocab_size,
         )
         for place in range(num_tokens):
-            drawing.draw(self._score(memory, drawing, fed[:, place + (place > 0) : place + 2]))
+            drawing.draw(self._score(drawing, place))
         return drawing.finish()
 
-    def _score(self, memory: ModelMemory, drawing: Drawing, positions: Tensor) -> Tensor:
-        frontier, place = drawing.frontier, len(drawing.drawn)
+    def _score(self, drawing: Drawing, place: int) -> Tensor:
+        frontier, memory = drawing.frontier, drawing.memory
         token_ids = drawing.last_token_ids if place else frontier.last_token_ids
         logits = self.model.forward(
             self._read(token_ids),
-            positions,
+            drawing.fed[:, place + (place > 0) : place + 2],
             memory.cache,
             frontier.slot_ids,
             last_only=True,

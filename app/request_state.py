@@ -77,9 +77,9 @@ class RequestState:
 
     Attributes:
         index: identifies its results.
-        request: what was asked for, with a seed.
-        end_token_ids: tokens that end the output.
-        max_len: how many tokens prompt and output may have together.
+        request: what was asked for; gets a seed.
+        eos_token_ids: the model's tokens that end an output.
+        max_len: how many tokens prompt and output may have together, for the request, too.
         detokenizer: of this output.
         arrival_time: when it came, by `time.perf_counter`.
         on_progress: the listener.
@@ -92,13 +92,14 @@ class RequestState:
 
     index: int
     request: GenerationRequest
-    end_token_ids: frozenset[int]
+    eos_token_ids: frozenset[int]
     max_len: int
     detokenizer: Detokenizer
     arrival_time: float = field(factory=perf_counter)
     on_progress: OnProgress = ignore
     slot_id: int = -1
     num_entered: int = 0
+    end_token_ids: frozenset[int] = field(init=False)
     token_ids: list[int] = field(init=False)
     output: OutputText = field(init=False)
     kinds: list[TokenKind] = field(factory=list, init=False)
@@ -111,8 +112,15 @@ class RequestState:
     error: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.token_ids = list(self.request.prompt_token_ids)
-        self.output = OutputText(self.request.stop)
+        if self.request.params.seed is None:
+            self.request = evolve(self.request, params=self.request.params.with_seed())
+        request, eos = self.request, self.eos_token_ids
+        self.end_token_ids = frozenset(() if request.ignore_eos else eos).union(
+            request.stop_token_ids
+        )
+        self.max_len = min(len(request.prompt_token_ids) + request.max_tokens, self.max_len)
+        self.token_ids = list(request.prompt_token_ids)
+        self.output = OutputText(request.stop)
 
     @property
     def num_to_enter(self) -> int:

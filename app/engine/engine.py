@@ -17,6 +17,7 @@ from ...core.errors import AcceptorError, InvalidInputError
 from ...core.sampling_params import SamplingParams
 from ..admission import check_text
 from ..current_device import current_device
+from ..decode import DecodeStep
 from ..request import GenerationRequest, GenerationResult, OnProgress, Progress, ignore
 from .loop import Loop
 from .memory_plan import MemoryPlan
@@ -71,7 +72,7 @@ class Engine:
             parts.target.device,
             "lower num_slots or max_len",
         ):
-            step = parts.step(limits.num_slots, max_len)
+            step = DecodeStep.allocate(parts, limits.num_slots, max_len)
         loop = Loop(
             parts=parts,
             decode_step=step,

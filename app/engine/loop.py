@@ -15,10 +15,10 @@ from ...adapters.error_text import one_line
 from ...core.errors import InvalidInputError
 from ...core.output import Status
 from ...core.token_counts import TokenCounts
-from ..admission import check_request, new_state
+from ..admission import check_request
 from ..decode import DecodeStep
 from ..frontier import Running
-from ..prefill import CHUNK_LEN, Chunk, prefill
+from ..prefill import CHUNK_LEN
 from ..request import OnProgress, Progress
 from ..request_state import RequestState, Verdict
 from .out_of_memory import is_out_of_memory, out_of_memory
@@ -236,12 +236,12 @@ class Loop:
         if request is None or error:
             self.events.append((arrival.on_progress, arrival.refused(error)))
             return
-        state = new_state(
-            arrival.request_id,
-            request,
-            max_len=self.decode_step.memory.max_len,
+        state = RequestState(
+            index=arrival.request_id,
+            request=request,
             eos_token_ids=self.parts.eos_token_ids,
-            new_detokenizer=self.parts.new_detokenizer,
+            max_len=self.decode_step.memory.max_len,
+            detokenizer=self.parts.new_detokenizer(),
             arrival_time=arrival.time,
             on_progress=arrival.on_progress,
         )
@@ -272,11 +272,7 @@ class Loop:
     def _enter_chunk(self, state: RequestState) -> int:
         """A chunk begins and ends at the same places of a prompt, whatever else is in the step."""
         start, num_tokens = state.num_entered, min(state.num_to_enter, CHUNK_LEN)
-        memory, drafter = self.decode_step.memory, self.parts.drafter
-        end = start + num_tokens
-        chunk = Chunk(slot_id=state.slot_id, prompt=state.token_ids, start=start, end=end)
-        hidden = prefill(self.parts.target, memory.target_cache, chunk, taps=drafter.taps)
-        drafter.enter(memory.draft_memory, chunk, hidden)
+        self.decode_step.enter(state.slot_id, state.token_ids, start, start + num_tokens)
         state.num_entered += num_tokens
         return num_tokens
 

@@ -18,7 +18,7 @@ from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft
 from ..frontier import Frontier
-from ..prefill import CHUNK_LEN, Chunk, prefill
+from ..prefill import CHUNK_LEN
 from ..request_state import FATAL, Verdict
 from ..verdicts import pack, read_verdicts
 from .recipe import LogitsRecipe
@@ -84,7 +84,7 @@ class Loop:
             self.streamer.end()
 
     def _enter_prompts(self) -> None:
-        target, drafter, memory = self.step.target, self.step.drafter, self.step.memory
+        target = self.step.target
         if self.recipe.params.has_penalties:
             self._counts = TokenCounts.empty(len(self.seeds), target.vocab_size, target.device)
         for row in self.texts.rows:
@@ -92,10 +92,7 @@ class Loop:
                 self._counts.start(row.index, row.token_ids)
             last = len(row.token_ids) - 1
             for start in range(0, last, CHUNK_LEN):
-                end = min(start + CHUNK_LEN, last)
-                chunk = Chunk(slot_id=row.index, prompt=row.token_ids, start=start, end=end)
-                hidden = prefill(target, memory.target_cache, chunk, taps=drafter.taps)
-                drafter.enter(memory.draft_memory, chunk, hidden)
+                self.step.enter(row.index, row.token_ids, start, min(start + CHUNK_LEN, last))
 
     def _advance(self, rows: Sequence[Row]) -> None:
         limits = [self._draft_limit(row) for row in rows]

@@ -26,7 +26,7 @@ from ...core.sampling_params import MAX_SEED
 from ...core.statistics import AcceptanceStatistics
 from ..config import DrafterConfig
 from ..current_device import current_device
-from ..decode import DecodeStep, Memory
+from ..decode import DecodeStep, Models
 from ..draft_vocabulary import DraftVocabulary
 from ..drafter import Drafter
 from ..wiring import new_drafter, with_settings
@@ -151,18 +151,8 @@ class Speculation:
         num_rows, padding = len(texts.rows), min(row.num_padding for row in texts.rows)
         max_len = ends.max_length - padding
         check_integer("max_length less padding", max_len, 1, target.max_model_len)
-        return DecodeStep(
-            target=target,
-            drafter=drafter,
-            sampler=self._sampler,
-            policy=self.policy,
-            memory=Memory(
-                num_slots=num_rows,
-                max_len=max_len,
-                target_cache=target.new_cache(num_rows, max_len),
-                draft_memory=drafter.new_memory(num_rows, max_len),
-            ),
-        )
+        models = Models(target=target, drafter=drafter, sampler=self._sampler, policy=self.policy)
+        return DecodeStep.allocate(models, num_rows, max_len)
 
 
 def _vocabulary(target: LibraryModel, draft: LibraryModel | None) -> DraftVocabulary | None:

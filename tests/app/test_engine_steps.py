@@ -10,18 +10,21 @@ import torch
 from attrs import define, evolve
 from torch import Tensor
 
-from acceptor.app import frontier
-from acceptor.app.drafter import Draft
+from acceptor.app.decode import DecodeStep
+from acceptor.app.drafter import Draft, Drawn
+from acceptor.app.drawing import Drawing, ModelMemory
 from acceptor.app.engine import captured_step
 from acceptor.app.frontier import Frontier, rows_of
 from acceptor.app.request import FinishReason, GenerationResult
 from acceptor.app.request_state import Verdict
 from acceptor.app.verdicts import pack, read_verdicts
 from acceptor.app.workspace import Workspace
+from acceptor.backends import load_sampler
 from acceptor.core import (
     Probabilistic,
     SampleOutput,
     Sampler,
+    SamplingParams,
     SamplingTensors,
     Status,
     Strict,
@@ -170,21 +173,33 @@ def test_what_was_packed_is_read_as_verdicts() -> None:
     assert stopped == Verdict([7], 1, 1, Status.DRAFT_LOGITS_INVALID)
 
 
-def test_a_chain_ends_behind_its_limit() -> None:
+def a_frontier(lengths: list[int], draft_limits: list[int]) -> Frontier:
+    known = {slot: [0] * (length - 1) + [slot] for slot, length in enumerate(lengths)}
+    params = SamplingTensors.stack([SamplingParams(seed=0)] * len(lengths))
+    return Frontier.of(known, draft_limits, params, CPU)
+
+
+def test_a_chain_ends_behind_its_limit(pair: Pair) -> None:
     drawn = torch.tensor([[5, 6, 7], [8, -1, 9]]).unbind()
     bits = torch.tensor([[0, 0, 0], [0, 2, 2]]).int().unbind()
-    last, lengths, draft_limits = torch.tensor([[1, 2, 3], [9, 4, 19], [2, 1, 0]])
-    ids, positions, status = frontier.chain(drawn, bits, last, lengths, draft_limits, limit=20)
-    assert ids.tolist() == [[1, 5, 8], [2, 6, -1], [3, -1, -1]]
-    assert positions.tolist() == [[8, 9, 10], [3, 4, 5], [18, 19, 19]]
-    assert status.tolist() == [[0, 0], [0, 0], [0, 0]]
+    step = DecodeStep.allocate(pair.decoder(Strict(), 2), num_slots=3, max_len=20)
+    draft = step.join(a_frontier([9, 4, 19], [2, 1, 0]), Drawn(drawn, bits))
+    assert draft.chain.tolist() == [[0, 5, 8], [1, 6, -1], [2, -1, -1]]
+    assert draft.positions.tolist() == [[8, 9, 10], [3, 4, 5], [18, 19, 19]]
+    assert draft.status.tolist() == [[0, 0], [0, 0], [0, 0]]
 
 
 def test_places_stay_in_the_cache_where_they_are_fed() -> None:
-    fed, decided = frontier.places_to_draft(torch.tensor([1, 9]), 3, limit=10)
-    assert fed.tolist() == [[0, 0, 1, 2], [7, 8, 9, 9]]
-    assert decided.tolist() == [[1, 9], [2, 10], [3, 11]]
-    assert decided.is_contiguous()
+    drawing = Drawing(
+        sampler=load_sampler("reference"),
+        policy=Strict(),
+        frontier=a_frontier([1, 9], [3, 3]),
+        memory=ModelMemory(cache=None, max_len=10, logits=None),
+        num_tokens=3,
+    )
+    assert drawing.fed.tolist() == [[0, 0, 1, 2], [7, 8, 9, 9]]
+    assert drawing._decided.tolist() == [[1, 9], [2, 10], [3, 11]]
+    assert drawing._decided.is_contiguous()
 
 
 def test_a_workspace_grows_and_keeps_those_that_graphs_may_have_been_captured_with() -> None:

@@ -13,6 +13,7 @@ import torch
 from attrs import frozen
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.parts import Parts
 from acceptor.app.model_drafter import ModelDrafter
@@ -111,7 +112,7 @@ def test_a_step_starts_few_operations_beside_its_forwards(
             action()
         return lambda: None
 
-    runner = GraphRunner(parts.step(NUM_REQS, 64), record)
+    runner = GraphRunner(DecodeStep.allocate(parts, NUM_REQS, 64), record)
     states = [state_of(1, 2, slot_id=slot_id) for slot_id in range(NUM_REQS)]
     with torch.inference_mode():
         draft_limits, gained = [NUM_SPEC_TOKENS] * NUM_REQS, [()] * NUM_REQS

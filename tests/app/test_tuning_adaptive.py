@@ -189,7 +189,7 @@ def make_state() -> RequestState:
     return RequestState(
         index=0,
         request=GenerationRequest(prompt_token_ids=[1]),
-        end_token_ids=frozenset(),
+        eos_token_ids=frozenset(),
         max_len=99,
         detokenizer=Letters(),
     )

@@ -5,7 +5,6 @@ from typing import Any
 from attrs import fields_dict
 from hypothesis import strategies as st
 
-from acceptor.app.admission import new_state
 from acceptor.app.request import GenerationRequest
 from acceptor.app.request_state import RequestState
 from acceptor.core import Recipe, SamplingParams
@@ -21,15 +20,14 @@ def ask(*prompt_token_ids: int, seed: int | None = 0, **fields: Any) -> Generati
 
 def state_of(*prompt_token_ids: int, slot_id: int) -> RequestState:
     """A request that has a slot."""
-    state = new_state(
-        slot_id,
-        ask(*prompt_token_ids),
+    return RequestState(
+        index=slot_id,
+        request=ask(*prompt_token_ids),
         max_len=64,
         eos_token_ids=frozenset(),
-        new_detokenizer=Letters,
+        detokenizer=Letters(),
+        slot_id=slot_id,
     )
-    state.slot_id = slot_id
-    return state
 
 
 def requests(max_tokens: int) -> st.SearchStrategy[GenerationRequest]:

@@ -10,8 +10,9 @@ from attrs import evolve, field, frozen
 from acceptor.app.decoder import Decoder
 from acceptor.app.draft_vocabulary import DraftVocabulary
 from acceptor.app.drafter import Drawn
+from acceptor.app.drawing import ModelMemory
 from acceptor.app.frontier import Frontier
-from acceptor.app.model_drafter import ModelDrafter, ModelMemory
+from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import GenerationRequest
 from acceptor.core import (
