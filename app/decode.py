@@ -72,14 +72,16 @@ class DecodeStep(Models):
     memory: Memory
 
     @classmethod
-    def allocate(cls, models: Models, num_slots: int, max_len: int) -> "DecodeStep":
-        """Allocate the memory of so many requests of so many tokens each."""
-        target, drafter = models.target, models.drafter
+    def allocate(
+        cls, models: Models, num_slots: int, max_len: int, num_spare: int = 1
+    ) -> "DecodeStep":
+        """With memory for so many requests of so many tokens each, and spare slots behind them."""
+        target, drafter, num_all = models.target, models.drafter, num_slots + num_spare
         memory = Memory(
             num_slots=num_slots,
             max_len=max_len,
-            target_cache=target.new_cache(num_slots + 1, max_len),
-            draft_memory=drafter.new_memory(num_slots + 1, max_len),
+            target_cache=target.new_cache(num_all, max_len),
+            draft_memory=drafter.new_memory(num_all, max_len),
         )
         given = {part.name: getattr(models, part.name) for part in fields(Models)}
         return cls(memory=memory, **given)

@@ -152,7 +152,7 @@ class Speculation:
         max_len = ends.max_length - padding
         check_integer("max_length less padding", max_len, 1, target.max_model_len)
         models = Models(target=target, drafter=drafter, sampler=self._sampler, policy=self.policy)
-        return DecodeStep.allocate(models, num_rows, max_len)
+        return DecodeStep.allocate(models, num_rows, max_len, num_spare=0)
 
 
 def _vocabulary(target: LibraryModel, draft: LibraryModel | None) -> DraftVocabulary | None:
