@@ -76,9 +76,8 @@ class Sweep:
         check_integers("num_spec_tokens", self.num_spec_tokens, 0, MAX_NUM_SPEC_TOKENS)
         for temperature in self.temperatures:
             check_number("temperature", temperature, 0)
-        for at_once in self.max_concurrencies:
-            if at_once is not None:
-                check_integer("max_concurrency", at_once, 1)
+        wanted = [at_once for at_once in self.max_concurrencies if at_once is not None]
+        check_integers("max_concurrency", wanted, 1)
 
     def __iter__(self) -> Iterator[Setting]:
         for at_once, backend, temperature in product(
