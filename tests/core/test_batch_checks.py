@@ -204,50 +204,11 @@ def test_a_draft_to_target_map_needs_the_target_s_size() -> None:
         )
 
 
-@pytest.mark.parametrize("num_params", [0, 2, 4])
-def test_parameters_of_another_batch_are_refused(num_params: int, device: torch.device) -> None:
-    params = SamplingTensors.stack([SamplingParams(seed=1)] * num_params, device)
-    with pytest.raises(InvalidInputError, match=r"^params\.seeds: expected shape \[3\]"):
-        check_verify_fits(VerifyBatch(**verify_tensors(device)), params)
-    with pytest.raises(InvalidInputError, match=r"^params\.seeds: expected shape \[3\]"):
-        check_sample_fits(SampleBatch(**sample_tensors(device)), params)
-
-
 def test_parameters_on_another_device_are_refused() -> None:
     params = SamplingTensors.stack([SamplingParams(seed=1)] * NUM_REQS, "meta")
     batch = VerifyBatch(**verify_tensors(torch.device("cpu")))
     with pytest.raises(InvalidInputError, match=r"^params\.seeds: expected device cpu, got meta"):
         check_verify_fits(batch, params)
-
-
-def test_penalties_need_counts(device: torch.device) -> None:
-    params = SamplingTensors.stack([SamplingParams(seed=1, presence_penalty=1)] * NUM_REQS, device)
-    verify = VerifyBatch(**verify_tensors(device) | {"token_counts": None})
-    sample = sample_tensors(device) | {"token_counts": None}
-    with pytest.raises(InvalidInputError, match=r"^token_counts: expected TokenCounts"):
-        check_verify_fits(verify, params)
-    with pytest.raises(InvalidInputError, match=r"^token_counts: expected TokenCounts"):
-        check_sample_fits(SampleBatch(**sample), params)
-    # Drafts are drawn without penalties.
-    check_sample_fits(SampleBatch(**sample, draft_index=1), params)
-
-
-def test_more_logprobs_than_tokens_are_refused(device: torch.device) -> None:
-    def asking_for(num_logprobs: int) -> SamplingTensors:
-        params = SamplingParams(seed=1, logprobs=num_logprobs)
-        return SamplingTensors.stack([params] * NUM_REQS, device)
-
-    verify, sample = VerifyBatch(**verify_tensors(device)), sample_tensors(device)
-    check_verify_fits(verify, asking_for(VOCAB_SIZE))
-    check_sample_fits(SampleBatch(**sample), asking_for(VOCAB_SIZE))
-    for too_many in (VOCAB_SIZE + 1, 10**9):
-        expected = rf"^num_logprobs: expected a number in \[0, {VOCAB_SIZE}\], got {too_many}$"
-        with pytest.raises(InvalidInputError, match=expected):
-            check_verify_fits(verify, asking_for(too_many))
-        with pytest.raises(InvalidInputError, match=expected):
-            check_sample_fits(SampleBatch(**sample), asking_for(too_many))
-        # Drafts have no logprobs.
-        check_sample_fits(SampleBatch(**sample, draft_index=1), asking_for(too_many))
 
 
 def test_a_dense_batch_is_a_view() -> None:
@@ -263,21 +224,17 @@ def test_a_dense_batch_is_a_view() -> None:
     assert batch.cu_num_logits.tolist() == [0, 3, 6]
 
 
-def test_a_dense_batch_that_would_need_a_copy_is_refused() -> None:
-    logits = torch.zeros(2, 4, 7)[:, :3]
-    with pytest.raises(InvalidInputError, match=r"^target_logits: expected .*, got strides"):
+@pytest.mark.parametrize(
+    ("logits", "expected"),
+    [(torch.zeros(2, 4, 7)[:, :3], ".*, got strides")]
+    + [(torch.zeros(shape), r"shape \[2, 3, any\]") for shape in [(2, 2, 7), (3, 3, 7), (6, 7)]],
+)
+def test_a_dense_batch_is_refused_if_it_has_other_rows_or_would_need_a_copy(
+    logits: Tensor, expected: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=f"^target_logits: expected {expected}"):
         VerifyBatch.dense(
             target_logits=logits,
-            draft_token_ids=torch.zeros(2, 2, dtype=torch.int64),
-            positions=torch.zeros(2, dtype=torch.int64),
-        )
-
-
-@pytest.mark.parametrize("logits_shape", [(2, 2, 7), (3, 3, 7), (6, 7)])
-def test_a_dense_batch_needs_one_row_more_than_drafts(logits_shape: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidInputError, match=r"^target_logits: expected shape \[2, 3, any\]"):
-        VerifyBatch.dense(
-            target_logits=torch.zeros(logits_shape),
             draft_token_ids=torch.zeros(2, 2, dtype=torch.int64),
             positions=torch.zeros(2, dtype=torch.int64),
         )

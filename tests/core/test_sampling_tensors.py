@@ -1,6 +1,5 @@
 """The parameters of a batch as tensors: in order, in range, and known on the host what matters."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,27 +67,6 @@ def as_float32(values: list[float]) -> list[float]:
     return floats
 
 
-def test_the_dtypes_are_those_that_kernels_load() -> None:
-    request = SamplingParams(seed=1, presence_penalty=1.0, logit_bias={1: -math.inf})
-    tensors = SamplingTensors.stack([request])
-    assert tensors.penalties is not None
-    assert tensors.bias is not None
-    assert tensors.seeds.dtype == torch.int64
-    assert tensors.target.top_k.dtype == torch.int32
-    assert tensors.logprobs_processed.dtype == torch.bool
-    assert tensors.bias.token_ids.dtype == torch.int64
-    for floats in (
-        tensors.target.temperature,
-        tensors.target.min_p,
-        tensors.target.top_p,
-        tensors.penalties.repetition,
-        tensors.penalties.presence,
-        tensors.penalties.frequency,
-        tensors.bias.values,
-    ):
-        assert floats.dtype == torch.float32
-
-
 def test_a_request_without_a_seed_is_named() -> None:
     with pytest.raises(InvalidInputError, match=r"^params\[1\]\.seed: expected a seed, got None"):
         SamplingTensors.stack([SamplingParams(seed=1), SamplingParams()])
@@ -106,15 +84,6 @@ def test_the_largest_values_fit() -> None:
     assert tensors.seeds.tolist() == [-1]
     assert bool(tensors.target.temperature.isfinite().all())
     assert bool((tensors.draft.temperature > 0).all())
-
-
-def test_it_is_built_on_the_device_that_is_asked_for() -> None:
-    request = SamplingParams(seed=1, presence_penalty=1.0, logit_bias={1: 1.0}, logprobs=1)
-    tensors = SamplingTensors.stack([request], device="meta")
-    assert tensors.device == torch.device("meta")
-    assert tensors.target.top_p.device == torch.device("meta")
-    assert tensors.bias is not None
-    assert tensors.bias.values.device == torch.device("meta")
 
 
 def _apart(tensor: torch.Tensor) -> torch.Tensor:

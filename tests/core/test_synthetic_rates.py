@@ -30,14 +30,6 @@ def test_known_answers_for_three_tokens(mean: float, percent: list[float]) -> No
     assert [100 * rate for rate in policy.rates] == pytest.approx(percent, abs=0.005)
 
 
-def test_the_decay_is_raised_just_enough() -> None:
-    policy = Synthetic.from_acceptance_rate(0.9, 3)
-    first, second, third = policy.conditional_rates
-    assert first == 1.0
-    assert second == pytest.approx(0.9204, abs=5e-5)
-    assert third == pytest.approx(second**2, rel=1e-12)
-
-
 @given(rates, lengths)
 def test_the_mean_is_the_rate_and_conditional_rates_decay(
     mean: float, num_spec_tokens: int
@@ -61,14 +53,6 @@ def test_an_acceptance_length_counts_the_last_token(share: float, num_spec_token
     length = 1 + share * num_spec_tokens
     policy = Synthetic.from_acceptance_length(length, num_spec_tokens)
     assert 1 + sum(policy.rates) == pytest.approx(length, rel=1e-12)
-
-
-@given(st.floats(0, 1), st.floats(0, 1), lengths)
-def test_a_larger_rate_raises_every_place(a: float, b: float, num_spec_tokens: int) -> None:
-    low, high = sorted((a, b))
-    lower = Synthetic.from_acceptance_rate(low, num_spec_tokens).rates
-    higher = Synthetic.from_acceptance_rate(high, num_spec_tokens).rates
-    assert all(x <= y + 1e-12 for x, y in zip(lower, higher, strict=True))
 
 
 def test_the_ends_are_exact() -> None:
