@@ -1,4 +1,4 @@
-"""Temperature 0: the argmax, the lowest id on a tie, and no softmax for anybody's sake."""
+"""Temperature 0 computes no softmax, for anybody's sake."""
 
 from typing import Any
 
@@ -10,19 +10,17 @@ from acceptor.core import (
     Block,
     Policy,
     Probabilistic,
-    Recipe,
     SampleBatch,
     SamplingParams,
     SamplingTensors,
     Strict,
     Synthetic,
+    VerifyBatch,
 )
-from kit.answers import answers, batch_of, request_of
 from kit.operators import OperatorLog
 
 SAMPLER = load_sampler("reference")
 LOSSLESS: list[Policy] = [Strict(), Strict(coupled=True), Probabilistic(), Block()]
-by_policy = pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
 VOCAB_SIZE = 37
 SOFTMAX_LIKE = {
     "cumsum",
@@ -41,11 +39,14 @@ SOFTMAX_LIKE = {
 def verified(policy: Policy, **params: Any) -> OperatorLog:
     """What a verification of three requests calls."""
     noise = torch.Generator().manual_seed(6)
-    rows = [torch.randn(7, VOCAB_SIZE, generator=noise).split([4, 3]) for _ in range(3)]
-    batch = batch_of([request_of((1, 2, 3), *pair, **params) for pair in rows])
-    log = OperatorLog()
-    with log:
-        SAMPLER.verify(*batch, policy)
+    batch = VerifyBatch.dense(
+        target_logits=torch.randn(3, 4, VOCAB_SIZE, generator=noise),
+        draft_token_ids=torch.tensor([[1, 2, 3]] * 3),
+        positions=torch.zeros(3, dtype=torch.int64),
+        draft_logits=torch.randn(3, 3, VOCAB_SIZE, generator=noise),
+    )
+    with OperatorLog() as log:
+        SAMPLER.verify(batch, SamplingTensors.stack([SamplingParams(seed=3, **params)] * 3), policy)
     return log
 
 
@@ -84,12 +85,3 @@ def over_the_vocabulary(log: OperatorLog) -> set[str]:
         for name in [call.name.split(".")[1].lstrip("_")]
         if any(VOCAB_SIZE in shape for shape in call.shapes)
     }
-
-
-@by_policy
-def test_a_tie_goes_to_the_lowest_id(policy: Policy) -> None:
-    tied = torch.zeros(3, VOCAB_SIZE)
-    tied[:, 5] = tied[:, 9] = 1.0
-    request = request_of((5, 9), tied, tied[:2], temperature=0.0, draft=Recipe())
-    (answer,) = answers(SAMPLER, [request], policy)
-    assert answer.token_ids == (5, 5)
