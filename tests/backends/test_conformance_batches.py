@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
 
@@ -160,49 +160,27 @@ def test_requests_have_every_mix_of_two_parameters() -> None:
     assert together == set(combinations(sorted(alone), 2)) - EXCLUSIVE
 
 
-@pytest.mark.parametrize(
-    ("values", "of_case"),
-    [
-        (LAWS, lambda case: type(case.policy)),
-        (LOGITS, lambda case: case.logits),
-        (DRAFTERS, lambda case: case.drafter),
-        (VARIATIONS, lambda case: case.variation),
-        (("int32", "int64"), lambda case: case.id_dtype),
-    ],
-    ids=["policies", "logits", "drafters", "variations", "integers"],
-)
-def test_every_choice_is_made(values: object, of_case: Callable[[Case], object]) -> None:
-    assert set(map(of_case, CASES)) == set(values)  # type: ignore[call-overload]
-
-
-def test_every_pair_of_dtypes_and_of_features_is_there() -> None:
-    assert len({(case.dtype, case.draft_dtype) for case in CASES}) == 9
-    pairs = {pair for case in CASES for pair in combinations(sorted(case.features), 2)}
-    assert pairs == set(combinations(sorted(FEATURES), 2))
-
-
-def test_a_few_batches_are_as_large_as_real_vocabularies() -> None:
-    large = sum(case.vocab_size > 50_000 for case in CASES)
-    assert 0 < large < NUM_BATCHES / 30
-
-
-def test_no_batch_repeats_another_s_numbers() -> None:
-    assert len({case.seed for case in CASES}) == NUM_BATCHES
-
-
 OF_FORMS = Generator(num_forms=48)
 FORMS = [*map(OF_FORMS.form, range(48))]
 
 
-def test_forms_have_everything_between_them_and_stay_the_same() -> None:
-    assert [*map(OF_FORMS.form, range(48))] == FORMS
-    assert {type(form.policy) for form in FORMS} == LAWS
-    assert {form.drafter for form in FORMS} == {*DRAFTERS}
-    assert {form.id_dtype for form in FORMS} == {"int32", "int64"}
-    assert len({(form.dtype, form.draft_dtype) for form in FORMS}) == 9
-    assert max(form.vocab_size for form in FORMS) > 150_000
+@pytest.mark.parametrize("cases", [CASES, FORMS], ids=["cases", "forms"])
+def test_every_choice_is_made(cases: list[Case]) -> None:
+    assert {type(case.policy) for case in cases} == LAWS
+    assert {case.drafter for case in cases} == {*DRAFTERS}
+    assert {case.id_dtype for case in cases} == {"int32", "int64"}
+    assert len({(case.dtype, case.draft_dtype) for case in cases}) == 9
+    assert max(case.vocab_size for case in cases) > 150_000
     for feature in FEATURES:
-        assert len({form.has(feature) for form in FORMS}) == 2
+        assert len({case.has(feature) for case in cases}) == 2
+
+
+def test_random_cases_have_every_pair_of_features_and_seeds_of_their_own() -> None:
+    assert {case.logits for case in CASES} == {*LOGITS}
+    assert {case.variation for case in CASES} == {*VARIATIONS}
+    pairs = {pair for case in CASES for pair in combinations(sorted(case.features), 2)}
+    assert pairs == set(combinations(sorted(FEATURES), 2))
+    assert len({case.seed for case in CASES}) == NUM_BATCHES
 
 
 @pytest.mark.parametrize("number", [0, 5, 18])

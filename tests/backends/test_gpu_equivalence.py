@@ -10,14 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import evolve
 
-from acceptor.backends.conformance import Case, run_case
 from acceptor.core import (
     Block,
     Policy,
     Probabilistic,
-    SampleBatch,
     SamplingParams,
     SamplingTensors,
     Strict,
@@ -121,43 +118,6 @@ def test_large_batches_have_the_reference_s_tokens(
     assert_alike(step, step.by(backend), step.by("reference"))
 
 
-def a_case(**what: Any) -> Case:
-    features = frozenset(("temperature", "top-p", "slots", *what.pop("features", ())))
-    usual: dict[str, Any] = {
-        "vocab_size": 32_000,
-        "num_draft_tokens": (3, 3, 1),
-        "policy": Probabilistic(),
-    }
-    dtypes = {"dtype": "bfloat16", "draft_dtype": "bfloat16", "variation": "among strangers"}
-    return Case(**usual | dtypes | {"features": features} | what)
-
-
-CASES: dict[str, Case] = {
-    "float16": a_case(dtype="float16", draft_dtype="float16"),
-    "float32": a_case(dtype="float32", draft_dtype="float32"),
-    "bias and penalties": a_case(features=("bias", "penalties")),
-    "bad rows and ids": a_case(features=("bad target rows", "bad draft rows", "bad ids")),
-    "strides that are not the vocabulary": a_case(features=("strides",), vocab_size=50_257),
-    "no requests": a_case(num_draft_tokens=()),
-    "no drafts": a_case(num_draft_tokens=(0, 0)),
-    "16 drafts": a_case(num_draft_tokens=(16, 5)),
-    **{f"a {drafter} draft": a_case(drafter=drafter) for drafter in ("mapped", "one-hot")},
-    "a narrower draft": a_case(drafter="narrower"),
-    **{
-        f"V = {size}, {policy.name}": a_case(vocab_size=size, policy=policy)
-        for size in (1, 2, 511, 513, 200_065)
-        for policy in (Probabilistic(), Strict())
-    },
-}
-
-
-@every_fused_backend
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_cases_of_real_vocabularies_conform(backend: str, case: Case) -> None:
-    found = run_case(case, sampler_of(backend), torch.device("cuda"))
-    assert not found.unexplained, "\n".join(map(str, found.unexplained))
-
-
 @pytest.mark.parametrize("recipe", [FILTERED, {"top_p": 0.9}])
 def test_a_wave_of_filtered_requests_is_the_same_again_and_again(recipe: dict[str, Any]) -> None:
     """CuPy gives each a CTA, whose warps read ahead of those that judge."""
@@ -199,33 +159,6 @@ def run_suite(backend: str, part: str) -> "subprocess.CompletedProcess[str]":
         timeout=500,
         check=False,
     )
-
-
-@pytest.mark.parametrize("num_reqs", [1, 3])
-@pytest.mark.parametrize("vocab_size", [300, 5000, 32_000])
-@pytest.mark.parametrize("draft_index", [None, 2])
-def test_the_reference_draws_alike_on_both_devices(
-    num_reqs: int, vocab_size: int, draft_index: int | None
-) -> None:
-    noise = torch.Generator().manual_seed(vocab_size)
-    logits = 3 * torch.randn(num_reqs, vocab_size, generator=noise)
-    drawn = []
-    for device in ("cpu", "cuda"):
-        batch = SampleBatch(
-            logits=logits.to(device),
-            positions=torch.arange(num_reqs, device=device),
-            draft_index=draft_index,
-        )
-        params = SamplingTensors.stack(wishes_of(num_reqs), device)
-        drawn.append(sampler_of("reference").sample(batch, params).token_ids.cpu())
-    assert torch.equal(*drawn)
-
-
-def test_strict_needs_no_draft_logits() -> None:
-    step = verification(Strict(), num_reqs=5)
-    without = evolve(step, batch=evolve(step.batch, draft_logits=None))
-    for backend in FUSED:
-        assert torch.equal(step.by(backend).token_ids, without.by(backend).token_ids)
 
 
 @every_fused_backend

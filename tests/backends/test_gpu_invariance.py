@@ -9,10 +9,8 @@ from acceptor.backends.conformance import Case
 from acceptor.backends.conformance.calls import moved
 from acceptor.backends.conformance.requests import Inputs, Layout, Request
 from acceptor.core import (
-    Block,
     Policy,
     Probabilistic,
-    SampleBatch,
     SamplingTensors,
     Strict,
 )
@@ -21,9 +19,7 @@ from kit.on_gpu import (
     assert_identical,
     every_fused_backend,
     every_policy,
-    sampler_of,
     verification,
-    wishes_of,
 )
 
 pytestmark = pytest.mark.gpu
@@ -102,38 +98,3 @@ def test_rows_that_large_batches_skip_do_not_matter(
     for first in range(0, 200, 20):
         order = [*range(first, first + 20)]
         assert_same_in(backend, step, order, Layout(slots=tuple(range(20))))
-
-
-@every_fused_backend
-def test_two_runs_are_the_same(backend: str) -> None:
-    step = verification(Block(), num_reqs=64)
-    first, second = step.by(backend), step.by(backend)
-    assert_identical(second, first, torch.arange(64, device="cuda"))
-
-
-@every_fused_backend
-@pytest.mark.parametrize("draft_index", [None, 2])
-def test_a_draw_does_not_depend_on_the_batch(backend: str, draft_index: int | None) -> None:
-    logits = verification(Probabilistic(), num_reqs=40).batch.target_logits[::4]
-    wishes = wishes_of(len(logits))
-    positions = torch.arange(len(logits), device="cuda")
-    expected = drawn(backend, logits, positions, wishes, draft_index)
-    assert torch.equal(expected, drawn("reference", logits, positions, wishes, draft_index))
-    order = torch.randperm(len(logits), device="cuda", generator=torch.Generator("cuda"))
-    shuffled = tuple(wishes[i] for i in order.tolist())
-    got = drawn(backend, logits[order], positions[order], shuffled, draft_index)
-    assert torch.equal(got, expected[order])
-    alone = drawn(backend, logits[3:4], positions[3:4], wishes[3:4], draft_index)
-    assert torch.equal(alone, expected[3:4])
-
-
-def drawn(
-    backend: str,
-    logits: torch.Tensor,
-    positions: torch.Tensor,
-    wishes: tuple[object, ...],
-    draft_index: int | None,
-) -> torch.Tensor:
-    params = SamplingTensors.stack(wishes, "cuda")  # type: ignore[arg-type]
-    batch = SampleBatch(logits=logits, positions=positions, draft_index=draft_index)
-    return sampler_of(backend).sample(batch, params).token_ids

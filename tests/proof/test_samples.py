@@ -7,13 +7,12 @@ from attrs import evolve
 from torch import Tensor
 
 from acceptor.backends import load_sampler
-from acceptor.core import Block, Policy, Probabilistic, SampleBatch, Strict
+from acceptor.core import Policy, Probabilistic, SampleBatch, Strict
 from kit.chi_square import ALPHA, POWER, assert_follows, effect_detectable, goodness
 from kit.proof.cases import POLICIES
 from kit.proof.grouped import grouped_step
 from kit.proof.large import near_uniform_draws
 from kit.proof.runs import (
-    CHAINS,
     compare,
     counts,
     decode,
@@ -53,15 +52,6 @@ def test_a_hundred_thousand_runs(policy: Policy) -> None:
     assert tests["conditional"].detectable < 0.025
 
 
-@pytest.mark.parametrize("policy", [Strict(), Block()], ids=lambda policy: policy.name)
-@pytest.mark.parametrize("chain", ["other recipe", "mapped"])
-def test_other_drafters_by_the_sampler_alone(policy: Policy, chain: str) -> None:
-    tests = compare(CHAINS[chain], policy, step_of(SAMPLER), 300, CPU)
-    assert tests is not None
-    assert min(test.p_value for test in tests.values()) > LIMIT
-    assert tests["first"].detectable < 0.25
-
-
 def test_a_sample_cut_short_is_tested_with_what_was_drawn() -> None:
     late = 0.0
     tests = compare(SMALL, Probabilistic(), grouped_step, 9_000, CPU, 3_000, late)
@@ -69,14 +59,6 @@ def test_a_sample_cut_short_is_tested_with_what_was_drawn() -> None:
     assert tests["joint"].num_draws == 3_000
     drawn = near_uniform_draws(SAMPLER, CPU, 9, 2, late)
     assert [(test.num_draws, test.p_value > 0) for *_, test in drawn] == [(2, True)] * 9
-
-
-@pytest.mark.gpu
-@by_policy
-def test_samples_on_a_gpu(policy: Policy) -> None:
-    tests = compare(SMALL, policy, step_of(SAMPLER), 300, torch.device("cuda"))
-    assert tests is not None
-    assert not policy.lossless or min(test.p_value for test in tests.values()) > LIMIT
 
 
 START = SMALL.vocab_size
@@ -101,18 +83,6 @@ def test_draws_of_neighbouring_seeds_positions_and_places_are_independent() -> N
     pairs += [(first, second) for place, first in enumerate(columns) for second in columns[:place]]
     for pair in pairs:
         assert_follows(counts(3, *pair), torch.outer(P, P).flatten(), detects=0.016)
-
-
-def test_policies_accept_as_often_as_they_should() -> None:
-    seeds = spread_seeds(NUM_DRAWS)
-    first = (seeds, torch.zeros_like(seeds), torch.full_like(seeds, START))
-    probabilistic, block = (
-        grouped_step(SMALL, policy, *first)[1] for policy in (Probabilistic(), Block())
-    )
-    shared = float(torch.minimum(P, Q).sum())
-    survived = int((probabilistic > 0).sum())
-    assert_follows([survived, NUM_DRAWS - survived], [shared, 1 - shared], detects=0.014)
-    assert int(block.sum()) > int(probabilistic.sum())
 
 
 def test_shared_noise_makes_strict_accept_more() -> None:
