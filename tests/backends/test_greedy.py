@@ -45,7 +45,8 @@ def verified(policy: Policy, **params: Any) -> OperatorLog:
         positions=torch.zeros(3, dtype=torch.int64),
         draft_logits=torch.randn(3, 3, VOCAB_SIZE, generator=noise),
     )
-    with OperatorLog() as log:
+    log = OperatorLog()
+    with log:
         SAMPLER.verify(batch, SamplingTensors.stack([SamplingParams(seed=3, **params)] * 3), policy)
     return log
 
