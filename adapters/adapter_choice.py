@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from attrs import evolve
 
-from ..core.checks import check_choice
+from ..core.checks import check_choice, check_integer
 from ..core.errors import UnavailableError
 from .architectures import ARCHITECTURES, named_architecture
-from .json_object import read_json
+from .json_object import JsonObject, read_json
 from .language_model import TransformerModel
 from .loader import check_device, load_model
+from .random_weights import random_model
 
 if TYPE_CHECKING:
     from .library_model.model import LibraryModel
@@ -51,8 +53,7 @@ def load_any_model(
         return load_model(
             directory, dtype=dtype, device=device, max_model_len=max_model_len, forward=forward
         )
-    if find_spec("transformers") is None:
-        raise UnavailableError(f"adapter transformers: {_EXTRA}")
+    _need_library()
     if forward == "triton":
         raise UnavailableError("forward triton: expected the adapter own, got transformers")
     from .library_model.loader import load_library_model  # noqa: PLC0415, an extra
@@ -61,9 +62,64 @@ def load_any_model(
     return load_library_model(directory, dtype=dtype, device=device, max_model_len=max_model_len)
 
 
+def random_any_model(
+    config_file: Path,
+    *,
+    dtype: torch.dtype | None,
+    device: torch.device | str,
+    num_layers: int | None = None,
+    layer_decay: float = 1.0,
+    max_model_len: int | None = None,
+    forward: str = "auto",
+) -> "TransformerModel | LibraryModel":
+    """A model of a config.json's shape with random weights.
+
+    The arguments are those of `acceptor.adapters.random_weights.random_model`; `layer_decay` and
+    `forward` are for this project's decoder alone.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or unsupported.
+        InvalidInputError: another argument is unfit.
+        UnavailableError: the device or transformers is not there.
+    """
+    config = read_json(config_file)
+    if _is_ours(config):
+        return random_model(
+            config_file,
+            dtype=dtype,
+            device=device,
+            max_model_len=max_model_len,
+            num_layers=num_layers,
+            layer_decay=layer_decay,
+            forward=forward,
+        )
+    _need_library()
+    from .library_model.loader import random_library_model  # noqa: PLC0415, an extra
+
+    device = check_device(device)
+    if dtype is None:
+        dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+    most, values = config.integer("num_hidden_layers", 1), dict(config.values)
+    if num_layers is not None:
+        check_integer("num_layers", num_layers, 1, most)
+        values["num_hidden_layers"] = num_layers
+    model = random_library_model(evolve(config, values=values), dtype=dtype, device=device)
+    length = model.max_model_len if max_model_len is None else max_model_len
+    check_integer("max_model_len", length, 1, model.max_model_len)
+    return evolve(model, max_model_len=length)
+
+
 def _is_for_library(directory: Path, adapter: str) -> bool:
     if adapter != "auto":
         return adapter == "transformers"
-    name = named_architecture(read_json(directory / "config.json"))
+    return not _is_ours(read_json(directory / "config.json"))
+
+
+def _is_ours(config: JsonObject) -> bool:
     # A config that names none is refused in the words of this project's decoder.
-    return name is not None and name not in ARCHITECTURES
+    return named_architecture(config) in (None, *ARCHITECTURES)
+
+
+def _need_library() -> None:
+    if find_spec("transformers") is None:
+        raise UnavailableError(f"adapter transformers: {_EXTRA}")

@@ -5,11 +5,10 @@ from torch import Tensor
 
 from ..core.checks import check_integer, check_integers, check_tensor
 from ..core.errors import CheckpointError, InvalidInputError
-from .checkpoint import Checkpoint
-from .weights import DRAFT_TO_TARGET
+from .weights import DRAFT_TO_TARGET, Tensors
 
 
-def read_draft_ids(checkpoint: Checkpoint, num_draft_ids: int, target_vocab_size: int) -> Tensor:
+def read_draft_ids(checkpoint: Tensors, num_draft_ids: int, target_vocab_size: int) -> Tensor:
     """[num_draft_ids] int64, the target's id of each draft id.
 
     Raises:

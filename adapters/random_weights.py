@@ -6,17 +6,16 @@ Its text means nothing, so acceptance must be set, not measured.
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from ..core.checks import check_integer, check_number
 from .checkpoint import Entry, Shape
 from .language_model import TransformerModel
 from .model_config import ModelConfig
-from .weights import WeightReader, expected_tensors
+from .weights import DRAFT_TO_TARGET, WeightReader, expected_tensors
 
 STANDARD_DEVIATION = 0.02
 """As Llama's are initialised: activations and logits stay of the order of 1."""
@@ -29,14 +28,16 @@ class RandomTensors:
     """Normally distributed matrices and biases; norms are 1. A name always gives the same.
 
     Attributes:
-        shapes: of all tensors.
+        directory: where they would be, for errors.
+        shapes: of all tensors; loaders add what they expect.
         dtype, device: what they are made in.
         seed: other seeds give other weights.
         layer_decay: each layer adds so much of what the one before adds to the hidden state. Below
             1 the first layers say nearly what all of them say, as in trained models.
     """
 
-    shapes: Mapping[str, Shape]
+    directory: Path
+    shapes: dict[str, Shape]
     dtype: torch.dtype
     device: torch.device
     seed: int
@@ -44,13 +45,19 @@ class RandomTensors:
 
     @property
     def entries(self) -> Mapping[str, Entry]:
-        """Nothing is stored."""
-        return MappingProxyType({})
+        """Nothing is stored, and whatever is expected is there."""
+        return {name: Entry(self.directory, shape, "") for name, shape in self.shapes.items()}
+
+    def check(self, expected: Mapping[str, Shape], ignored: frozenset[str]) -> None:  # noqa: ARG002, as `Checkpoint`'s
+        """Be what a loader expects."""
+        self.shapes.update(expected)
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of this name."""
         shape = self.shapes[name]
-        if name.endswith("norm.weight"):
+        if name == DRAFT_TO_TARGET:
+            return torch.zeros(shape, dtype=torch.int64)
+        if "norm." in name:
             return torch.ones(shape, dtype=self.dtype, device=self.device)
         generator = torch.Generator(self.device)
         generator.manual_seed(zlib.crc32(f"{self.seed} {name}".encode()))
@@ -70,6 +77,7 @@ def random_model(
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
     max_model_len: int | None = None,
+    num_layers: int | None = None,
     seed: int = 0,
     layer_decay: float = 1.0,
     forward: str = "auto",
@@ -82,22 +90,27 @@ def random_model(
             elsewhere.
         device: where to compute.
         max_model_len: a context shorter than the model's own.
+        num_layers: fewer than the config has.
         seed: of the weights.
         layer_decay: in (0, 1], see `RandomTensors`.
         forward: see `load_model`.
 
     Raises:
         CheckpointError: the file is missing, damaged or unsupported.
-        InvalidInputError: max_model_len or layer_decay is unfit.
+        InvalidInputError: max_model_len, num_layers or layer_decay is unfit.
     """
     device = torch.device(device)
     config = ModelConfig.read(config_file)
+    if num_layers is not None:
+        check_integer("num_layers", num_layers, 1, config.num_layers)
+        config = evolve(config, windows=config.windows[:num_layers])
     longest = config.max_position_embeddings
     max_model_len = longest if max_model_len is None else max_model_len
     check_integer("max_model_len", max_model_len, 1, longest)
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else config.dtype or torch.bfloat16
     check_number("layer_decay", layer_decay, 0, 1, open_below=True)
-    tensors = RandomTensors(expected_tensors(config), dtype, device, seed, layer_decay)
+    shapes = expected_tensors(config)
+    tensors = RandomTensors(config_file, shapes, dtype, device, seed, layer_decay)
     decoder = WeightReader(tensors, config, dtype, device).decoder()
     return TransformerModel(config, decoder, max_model_len, wanted_forward=forward)

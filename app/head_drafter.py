@@ -52,7 +52,7 @@ class HeadDrafter(Drafter[HeadMemory]):
         sampler: draws the head's tokens.
         policy: names the stream that it draws with, and says whether its logits are needed.
         num_spec_tokens: how many tokens it drafts at most.
-        watch: looks at what is accepted.
+        watch: looks at what is accepted; None where nothing is expected of the head.
     """
 
     head: DraftHead[Any]
@@ -60,7 +60,7 @@ class HeadDrafter(Drafter[HeadMemory]):
     sampler: Sampler
     policy: Policy
     num_spec_tokens: int
-    watch: AcceptanceWatch = field(factory=AcceptanceWatch)
+    watch: AcceptanceWatch | None = field(factory=AcceptanceWatch)
     on_device: bool = field(default=True, init=False)
 
     @property
@@ -160,5 +160,5 @@ class HeadDrafter(Drafter[HeadMemory]):
 
     def notice(self, verdicts: Sequence[Verdict]) -> None:
         """Say so if next to nothing is accepted, unless that is what the policy was set to."""
-        if self.policy.lossless:
+        if self.watch is not None and self.policy.lossless:
             self.watch.observe(verdicts, self.head.what_to_check)

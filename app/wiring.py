@@ -20,7 +20,8 @@ from ..backends import load_sampler
 from ..core.checks import known_device
 from ..core.errors import CheckpointError, ConfigError
 from ..core.policies import Policy, Probabilistic
-from ..core.ports import LanguageModel, Sampler
+from ..core.ports import DraftHead, LanguageModel, Sampler
+from .acceptance_watch import AcceptanceWatch
 from .bundled import bundled_head, bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
 from .decoder import Decoder
@@ -103,13 +104,13 @@ def wire(config: Config) -> Wired:
         new_detokenizer=tokenizer.stream,
         encode=tokenizer.encode,
         new_runner=new_runner
-        if config.engine.cuda_graphs and _can_be_captured(target, draft)
+        if config.engine.cuda_graphs and can_be_captured(target, draft)
         else EagerRunner,
     )
     return Wired(decoder, tokenizer, directory)
 
 
-def _can_be_captured(*models: LanguageModel[Any] | None) -> bool:
+def can_be_captured(*models: LanguageModel[Any] | None) -> bool:
     """Whether no forward waits for the device; networks of transformers may."""
     return all(model is None or isinstance(model, TransformerModel) for model in models)
 
@@ -161,7 +162,15 @@ def _head_drafter(
     )
     with _told_of_weights(directory, config.models.device):
         head = load_head(directory, kind, target, switches)
+    return new_head_drafter(head, target, AcceptanceWatch())
+
+
+def new_head_drafter(
+    head: DraftHead[Any], target: LanguageModel[Any], watch: AcceptanceWatch | None
+) -> HeadDrafter:
+    """What drafts one token at a time, see `new_drafter`."""
     return HeadDrafter(
+        watch=watch,
         head=head,
         target_vocab_size=target.vocab_size,
         sampler=load_sampler("reference"),

@@ -1,7 +1,7 @@
 """From a directory to a draft head that runs on its target."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from attrs import frozen
@@ -15,6 +15,7 @@ from ..json_object import JsonObject, read_json
 from ..language_model import TransformerModel
 from ..layer_operations import RMSNorm
 from ..model_config import ModelConfig
+from ..random_weights import RandomTensors
 from ..step_planner import StepPlanner
 from ..transformer import Linear
 from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors
@@ -22,10 +23,15 @@ from .eagle import Eagle3Layer, EagleHead, EagleLayer, FinalNorm, Fusion
 from .files import has_safetensors, open_head
 from .head_config import Eagle3Config, MtpSwitches, Target, read_layer
 
+if TYPE_CHECKING:
+    from ..library_model.model import LibraryModel
+
 HEADS = ("eagle", "eagle3", "mtp")
 """What `load_head` loads."""
 
 AS_IN_TRANSFORMERS = MtpSwitches()
+
+_Tensors = Checkpoint | RandomTensors
 
 _EMBEDDING, _MERGE, _NORM = "embed_tokens.weight", "fc.weight", "norm.weight"
 _ATTENTION_NORM, _MLP_NORM = "input_layernorm.weight", "post_attention_layernorm.weight"
@@ -62,19 +68,48 @@ def load_head(
         UnavailableError: mtp is wanted for a target that transformers does not compute.
     """
     if kind == "mtp":
-        if isinstance(target, TransformerModel):
-            raise UnavailableError("drafter mtp: expected the adapter transformers, got own")
+        target = _for_mtp(target)
         from ..library_model.mtp import load_mtp  # noqa: PLC0415, an extra
 
         return load_mtp(directory, target, switches)
-    config = read_json(directory / "config.json")
-    checkpoint = open_head(directory)
-    if kind == "eagle":
-        return _eagle(config, checkpoint, target)
-    return _eagle3(config, checkpoint, target)
+    return _of_tensors(kind, read_json(directory / "config.json"), open_head(directory), target)
 
 
-def _eagle(config: JsonObject, checkpoint: Checkpoint, target: Target) -> EagleHead:
+def random_head(config_file: Path, kind: str, target: Target) -> DraftHead[Any]:
+    """A head with random weights.
+
+    Args:
+        config_file: its config.json, or for mtp its target's; the file may have another name.
+        kind: one of `HEADS`.
+        target: see `load_head`.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or unsupported, or of another target.
+        UnavailableError: see `load_head`.
+    """
+    if kind == "mtp":
+        target = _for_mtp(target)
+        from ..library_model.mtp import random_mtp  # noqa: PLC0415, an extra
+
+        return random_mtp(config_file, target)
+    config = read_json(config_file)
+    num_ids = config.integer("draft_vocab_size", 1, default=target.vocab_size)
+    fewer: dict[str, Shape] = {DRAFT_TO_TARGET: (num_ids,)} if num_ids < target.vocab_size else {}
+    tensors = RandomTensors(config_file, fewer, target.dtype, target.device, seed=1)
+    return _of_tensors(kind, config, tensors, target)
+
+
+def _for_mtp(target: Target) -> "LibraryModel":
+    if isinstance(target, TransformerModel):
+        raise UnavailableError("drafter mtp: expected the adapter transformers, got own")
+    return target
+
+
+def _of_tensors(kind: str, config: JsonObject, tensors: _Tensors, target: Target) -> EagleHead:
+    return (_eagle if kind == "eagle" else _eagle3)(config, tensors, target)
+
+
+def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHead:
     layer, prefix = read_layer(config, target), "layers.0."
     size = layer.hidden_size
     if size != target.hidden_size:
@@ -99,7 +134,7 @@ def _eagle(config: JsonObject, checkpoint: Checkpoint, target: Target) -> EagleH
     )
 
 
-def _eagle3(config: JsonObject, checkpoint: Checkpoint, target: Target) -> EagleHead:
+def _eagle3(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHead:
     settings = Eagle3Config.read(config, target)
     layer, prefix = settings.layer, settings.prefix
     size, num_taps = layer.hidden_size, len(settings.taps)
@@ -141,13 +176,13 @@ def _eagle3(config: JsonObject, checkpoint: Checkpoint, target: Target) -> Eagle
 class _Parts:
     """A head's checked file, and what it borrows."""
 
-    checkpoint: Checkpoint
+    checkpoint: _Tensors
     reader: WeightReader
     target: Target
 
     @classmethod
     def open(
-        cls, checkpoint: Checkpoint, layer: ModelConfig, target: Target, expected: dict[str, Shape]
+        cls, checkpoint: _Tensors, layer: ModelConfig, target: Target, expected: dict[str, Shape]
     ) -> "_Parts":
         if _EMBEDDING in checkpoint.entries or layer.hidden_size != target.hidden_size:
             expected = {**expected, _EMBEDDING: (target.vocab_size, layer.hidden_size)}

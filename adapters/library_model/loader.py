@@ -15,7 +15,7 @@ from transformers.cache_utils import get_layer_types_and_kwargs
 from ...core.checks import check_integer
 from ...core.errors import AcceptorError, CheckpointError
 from ..error_text import one_line
-from ..json_object import read_json
+from ..json_object import JsonObject, read_json
 from ..model_config import MAX_POSITIONS, read_eos
 from .model import LibraryModel, Windows
 from .slots import Shapes
@@ -60,6 +60,27 @@ def load_library_model(
     )
     fields = read_json(directory / "config.json")
     return evolve(model, eos_token_ids=read_eos(directory, fields, model.vocab_size))
+
+
+def random_library_model(
+    config: JsonObject, *, dtype: torch.dtype, device: torch.device
+) -> LibraryModel:
+    """A model of the shape that a config.json tells, with random weights.
+
+    Raises:
+        CheckpointError: see `load_library_model`.
+    """
+    fields = {name: value for name, value in config.values.items() if name != "model_type"}
+    try:
+        made = AutoConfig.for_model(config.text("model_type"), **fields)
+        with device:
+            network = AutoModelForCausalLM.from_config(made, dtype=dtype).eval()
+    except Exception as error:
+        raise CheckpointError(
+            f"{config.source}: expected a causal language model that transformers has, got "
+            f"{one_line(error)}"
+        ) from error
+    return adapt_network(_with_masks(network))
 
 
 def adapt_network(network: Any) -> LibraryModel:
@@ -116,9 +137,13 @@ def _load(directory: Path, config: Any, dtype: torch.dtype | None, device: torch
                 f"{directory}: {names[0]}: expected a tensor that fits, got "
                 f"{what.removesuffix('_keys')} ones, {len(names)} in all"
             )
+    return _with_masks(network.eval().to(device))
+
+
+def _with_masks(network: Any) -> Any:
     if network.config._attn_implementation not in ATTENTION:  # noqa: SLF001, has no other name
         network.set_attn_implementation("eager")
-    return network.eval().to(device)
+    return network
 
 
 def _windows(source: Path | str, config: Any) -> Windows:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from ..checkpoint import Checkpoint, Shape
 from ..draft_heads.head_config import MtpSwitches
-from ..json_object import read_json
+from ..json_object import JsonObject, read_json
 from ..places import Places, check_tokens
+from ..random_weights import STANDARD_DEVIATION
 from .model import LibraryModel
 from .slots import SlotMemory, StepCache
 
@@ -53,11 +54,7 @@ def load_mtp(directory: Path, target: LibraryModel, switches: MtpSwitches) -> "M
         CheckpointError: there is no such layer, a tensor is missing, extra or misshapen, or the
             target is of another family.
     """
-    config = read_json(directory / "config.json")
-    if target.network.config.model_type != MODEL_TYPE:
-        kind = target.network.config.model_type
-        raise config.error("model_type", f"{MODEL_TYPE} with the drafter mtp", kind)
-    config.integer("num_nextn_predict_layers", 1, 1)
+    config = _read_config(directory / "config.json", target)
     config.integer("num_hidden_layers", target.num_layers, target.num_layers)
     with torch.device("meta"):
         layer = MtpLayer(target)
@@ -75,6 +72,29 @@ def load_mtp(directory: Path, target: LibraryModel, switches: MtpSwitches) -> "M
 
     layer.load_state_dict({name: read(name) for name in parts}, assign=True)
     return MtpHead(target=target, layer=layer.eval(), switches=switches)
+
+
+def random_mtp(config_file: Path, target: LibraryModel) -> "MtpHead":
+    """The layer that a target's config.json tells of, with random weights.
+
+    Raises:
+        CheckpointError: there is no such layer, or the target is of another family.
+    """
+    _read_config(config_file, target)
+    with target.device:
+        layer = MtpLayer(target).to(target.dtype)
+    for weight in layer.parameters():
+        if weight.dim() > 1:
+            nn.init.normal_(weight, std=STANDARD_DEVIATION)
+    return MtpHead(target=target, layer=layer.eval(), switches=MtpSwitches())
+
+
+def _read_config(file: Path, target: LibraryModel) -> JsonObject:
+    config, kind = read_json(file), target.network.config.model_type
+    if kind != MODEL_TYPE:
+        raise config.error("model_type", f"{MODEL_TYPE} with the drafter mtp", kind)
+    config.integer("num_nextn_predict_layers", 1, 1)
+    return config
 
 
 def _in_file(name: str, shape: Shape) -> dict[str, Shape]:

@@ -9,11 +9,11 @@ import click
 
 from ..options import errors_in_one_line, with_options
 from .kernels.command import kernels
-from .options import ARRIVALS, MODELS, OUTPUT, REQUESTS, SWEEP
+from .options import ARRIVALS, MODELS, OUTPUT, PAIR, REQUESTS, SWEEP
 
 
 @click.group(commands=[kernels], invoke_without_command=True)
-@with_options(*MODELS, *SWEEP, *REQUESTS, *ARRIVALS, *OUTPUT)
+@with_options(PAIR, *MODELS, *SWEEP, *REQUESTS, *ARRIVALS, *OUTPUT)
 @click.pass_context
 def bench(context: click.Context, /, **options: Any) -> None:
     """Serve requests and measure throughput, latency and acceptance.

@@ -23,6 +23,7 @@ from .markdown import as_markdown
 from .pair import Pair, load_pair, random_pair
 from .plots import draw_all
 from .progress import progress_bars
+from .public_pairs import OF_THE_PAIR, PAIRS
 from .results import BenchResults, read_results
 from .run import SHAPING, Bench
 from .sweep import Load, Sweep
@@ -109,20 +110,30 @@ def load_models(options: Options) -> Pair:
     models = ModelsConfig(**_some(options, ModelsConfig))
     drafter = DrafterConfig(name=options["drafter"], num_layers=options["draft_layers"])
     _check_models(options)
-    file = options["random_weights"]
+    file, draft = options["random_weights"], options["draft_random_weights"]
     if file is None:
         return load_pair(models, drafter)
-    return random_pair(
-        file, options["draft_random_weights"], models, drafter, options["layer_decay"]
-    )
+    if file == OF_THE_PAIR:
+        file, draft = _shapes(options.get("pair"))
+    layers = options["layer_decay"], options["target_layers"]
+    return random_pair(file, draft, models, drafter, *layers)
+
+
+def _shapes(pair: str | None) -> tuple[Path, Path | None]:
+    if pair is None:
+        raise ConfigError("--random-weights: expected a config.json or --pair, got neither")
+    return PAIRS[pair].shapes
 
 
 def _check_models(options: Options) -> None:
     """Refuse options that would say nothing beside the others."""
     is_random = options["random_weights"] is not None
+    if options.get("pair") and options["target"] is None and not is_random:
+        raise ConfigError("--pair: expected --target or --random-weights beside it")
     for name, shown in (
         ("draft_random_weights", "--draft-random-weights"),
         ("layer_decay", "--layer-decay"),
+        ("target_layers", "--target-layers"),
     ):
         if options[name] is not None and not is_random:
             raise ConfigError(f"{shown}: expected --random-weights beside it")

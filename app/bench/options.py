@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from ..options import OPTIONS, POLICIES, Decorator, Name, flag
+from .public_pairs import PAIRS
 
 
 class Several(click.ParamType[tuple[Any, ...]]):
@@ -44,11 +45,34 @@ def same(flag: str, name: str, default: Any = None) -> Decorator:
     return {option.flag: option for option in OPTIONS}[flag].given_as(name, default)
 
 
+def _preset(context: click.Context, _: click.Parameter, name: str | None) -> str | None:
+    """What is not given is the pair's."""
+    if name is not None:
+        context.default_map = dict(PAIRS[name].preset)
+    return name
+
+
+PAIR = click.option(
+    "--pair",
+    type=click.Choice(list(PAIRS)),
+    is_eager=True,
+    callback=_preset,
+    help="Models that others have measured, as they were served: with --target and --draft, or "
+    "with --random-weights.",
+)
+
 MODELS = (
     same("--target", "target"),
     same("--draft", "draft"),
-    flag("--random-weights", "random_weights", FILE, "A target of a config.json's shape."),
+    click.option(
+        "--random-weights",
+        type=FILE,
+        is_flag=False,
+        flag_value="",
+        help="A target of a config.json's shape; without one, of --pair's shapes.",
+    ),
     flag("--draft-random-weights", "draft_random_weights", FILE, "A draft of the same kind."),
+    flag("--target-layers", "target_layers", int, "Of random weights: fewer than the config has."),
     same("--drafter", "drafter"),
     flag("--draft-layers", "draft_layers", int, "For an early exit.  [default: a quarter]"),
     flag(

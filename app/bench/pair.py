@@ -4,14 +4,15 @@ They are those of `acceptor.app.wiring`, or have random weights and a real model
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from attrs import evolve, frozen
 
-from ...adapters.draft_heads.loader import HEADS
+from ...adapters.adapter_choice import random_any_model
+from ...adapters.draft_heads.loader import HEADS, random_head
+from ...adapters.json_object import read_json
 from ...adapters.language_model import TransformerModel
 from ...adapters.model_config import ModelConfig
 from ...adapters.random_weights import random_model
@@ -21,13 +22,14 @@ from ...core.policies import Probabilistic
 from ...core.ports import LanguageModel
 from ..config import Config, DrafterConfig, ModelsConfig
 from ..drafter import Drafter, NoDrafter
+from ..engine.cuda_graphs import new_runner
 from ..engine.memory_plan import num_bytes
 from ..engine.parts import Parts, refuse_text
 from ..engine.runner import EagerRunner
 from ..model_drafter import ModelDrafter
 from ..policies import PolicySettings, make_policy
 from ..threads import use_threads
-from ..wiring import new_drafter, wire, with_settings
+from ..wiring import can_be_captured, new_drafter, new_head_drafter, wire, with_settings
 from .requests import Reader
 from .sweep import Setting
 
@@ -131,16 +133,18 @@ def random_pair(
     models: ModelsConfig,
     drafter: DrafterConfig,
     layer_decay: float | None = None,
+    num_layers: int | None = None,
 ) -> Pair:
     """Models of the shapes that config files tell, with random weights.
 
     Args:
         target_file: config.json of the target.
-        draft_file: of the draft, for the drafter `model`.
+        draft_file: of the draft model or head.
         models: where and how precise.
         drafter: where drafts come from.
         layer_decay: of the target, see `RandomTensors`; None for 1, or, with an early exit, for one
             that leaves `ADDED_BEHIND_EXIT` to the layers behind it.
+        num_layers: of the target, fewer than its file tells.
 
     Raises:
         ConfigError: a draft's shape is missing or not wanted.
@@ -150,22 +154,20 @@ def random_pair(
     _check_shapes(drafter.name, draft_file)
     if layer_decay is None:
         layer_decay = _usual_decay(target_file, drafter)
-    load = partial(
-        random_model,
-        dtype=None if models.dtype is None else getattr(torch, models.dtype),
-        device=models.device,
-        forward=models.forward,
-    )
+    how: dict[str, Any] = {
+        "dtype": None if models.dtype is None else getattr(torch, models.dtype),
+        "device": models.device,
+        "forward": models.forward,
+    }
     context = models.max_model_len
-    target = load(target_file, max_model_len=context, seed=0, layer_decay=layer_decay)
-    draft = None if draft_file is None else load(draft_file, seed=1)
-    if draft is not None and draft.vocab_size != target.vocab_size:
-        raise CheckpointError(
-            f"{draft_file}: vocab_size: expected {target.vocab_size}, as the target has, got "
-            f"{draft.vocab_size}"
-        )
-    made = new_drafter(drafter, target, draft)
+    target = random_any_model(
+        target_file, max_model_len=context, num_layers=num_layers, layer_decay=layer_decay, **how
+    )
+    made = _random_drafter(drafter, target, target_file, draft_file, how)
     names = {"target": f"{target_file.stem}, random weights"}
+    if num_layers is not None:
+        of_all = read_json(target_file).integer("num_hidden_layers", 1)
+        names["target"] += f", {num_layers} of {of_all} layers"
     if layer_decay != 1:
         names["target"] += f" with decay {layer_decay:.3g}"
     if draft_file is not None:
@@ -180,16 +182,34 @@ def random_pair(
         policy=Probabilistic(),
         eos_token_ids=frozenset(),
         new_detokenizer=NoText,
+        new_runner=new_runner if can_be_captured(target) else EagerRunner,
     )
     return Pair(parts=parts, names=names)
 
 
+def _random_drafter(
+    drafter: DrafterConfig,
+    target: Any,
+    target_file: Path,
+    draft_file: Path | None,
+    how: dict[str, Any],
+) -> Drafter[Any]:
+    if drafter.name in HEADS:
+        head = random_head(draft_file or target_file, drafter.name, target)
+        return new_head_drafter(head, target, watch=None)
+    draft = None if draft_file is None else random_model(draft_file, seed=1, **how)
+    if draft is not None and draft.vocab_size != target.vocab_size:
+        raise CheckpointError(
+            f"{draft_file}: vocab_size: expected {target.vocab_size}, as the target has, got "
+            f"{draft.vocab_size}"
+        )
+    return new_drafter(drafter, target, draft)
+
+
 def _check_shapes(drafter: str | None, draft_file: Path | None) -> None:
-    if drafter in HEADS:
-        raise ConfigError(f"drafter: expected models with weights beside {drafter}")
-    if drafter == "model" and draft_file is None:
-        raise ConfigError("drafter: expected --draft-random-weights beside model, got none")
-    if drafter in ("ngram", "early-exit") and draft_file is not None:
+    if drafter in ("model", "eagle", "eagle3") and draft_file is None:
+        raise ConfigError(f"drafter: expected --draft-random-weights beside {drafter}, got none")
+    if drafter in ("ngram", "early-exit", "mtp") and draft_file is not None:
         raise ConfigError(f"--draft-random-weights: expected none beside {drafter}")
 
 

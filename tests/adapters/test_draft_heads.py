@@ -358,6 +358,7 @@ def test_a_head_of_which_nothing_is_accepted_is_spoken_of_once(
     decoding = decoder_of(target.model, head, Strict(), 1)
     assert isinstance(decoding.drafter, HeadDrafter)
     decoding.generate([ask(3, 4, max_tokens=9)])
+    assert decoding.drafter.watch is not None
     assert decoding.drafter.watch.statistics.num_drafts > 3
     for policy, verdicts in (
         (Strict(), [REJECTED] * 100),

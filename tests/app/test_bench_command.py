@@ -66,7 +66,9 @@ SMALL = object()
     ("arguments", "problem"),
     [
         (("--drafter", "model"), "drafter: expected --draft-random-weights beside model"),
-        (("--drafter", "eagle3"), "drafter: expected models with weights beside eagle3"),
+        (("--drafter", "eagle3"), "drafter: expected --draft-random-weights beside eagle3"),
+        (("--drafter", "mtp"), "drafter mtp: expected the adapter transformers, got own"),
+        (("--target-layers", 9), "num_layers: expected a number in [1, 2], got 9"),
         (("--drafter", "early-exit", "--layer-decay", 0), "layer_decay: expected"),
         (("--drafter", "early-exit", "--draft-layers", 9), "num_layers: expected"),
         (("--num-spec-tokens", 2), "num_spec_tokens: expected 0 without a draft model"),

@@ -1,0 +1,82 @@
+"""Pairs of models whose drafts others have measured: their shapes, and how they are served.
+
+Nothing here imports torch, so that help appears at once.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+OF_THE_PAIR = Path()
+"""Stands for the shapes of a pair where a config.json could be given."""
+
+_SHAPES = Path(__file__).parent / "shapes"
+
+
+@frozen(kw_only=True)
+class PublicPair:
+    """A target and a head for it.
+
+    Attributes:
+        drafter: what kind of head.
+        target: names the file of its shape.
+        head: the same; None for a layer of the target.
+        rates: of draft tokens, the share that is accepted by public figures at K = 3.
+    """
+
+    drafter: str
+    target: str
+    head: str | None = None
+    rates: tuple[float, ...]
+
+    @property
+    def shapes(self) -> tuple[Path, Path | None]:
+        """The config.json of the target, and of the head."""
+        head = None if self.head is None else _SHAPES / f"{self.head}.json"
+        return _SHAPES / f"{self.target}.json", head
+
+    @property
+    def preset(self) -> Mapping[str, Any]:
+        """Flags of `acceptor bench` that are so unless they are given: as others have served it."""
+        return {
+            "drafter": self.drafter,
+            "policies": ("strict", "probabilistic", "block"),
+            "synthetic_rates": self.rates,
+            "num_spec_tokens": (3,),
+            "at_once": (1, 16),
+            "ignore_eos": True,
+        }
+
+
+PAIRS: Mapping[str, PublicPair] = {
+    "llama3-eagle": PublicPair(
+        drafter="eagle",
+        target="llama-3-8b",
+        head="eagle-llama-3-8b",
+        # 53.9, 26.5 and 12.8 % of drafts are accepted through each place: vLLM #46878.
+        rates=(0.311,),
+    ),
+    "qwen3-eagle3": PublicPair(
+        drafter="eagle3",
+        target="qwen3-8b",
+        head="eagle3-qwen3-8b",
+        # 65.4, 39.9 and 20.2 %: vLLM #32030.
+        rates=(0.418,),
+    ),
+    "gptoss-eagle3": PublicPair(
+        drafter="eagle3",
+        target="gpt-oss-20b",
+        head="eagle3-gpt-oss-20b",
+        # Strict and probabilistic verification: vLLM #37238.
+        rates=(0.426, 0.607),
+    ),
+    "glm-mtp": PublicPair(
+        drafter="mtp",
+        target="glm-4.7-flash",
+        # 75.3 % through the first place (lablup/mlxcel #1753, one prompt), 28.0 % through the
+        # second (vLLM #35461); the third is taken to follow as the second does.
+        rates=(0.379,),
+    ),
+}

@@ -1,0 +1,126 @@
+"""Pairs of public models at tiny sizes, with their own shapes otherwise."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acceptor.app.bench import public_pairs
+from acceptor.app.bench.public_pairs import PAIRS
+from acceptor.app.bench.results import read_results
+from acceptor.app.bundled import bundled_head, bundled_pair
+from kit.bench_sums import assert_figures_add_up
+
+Acceptor = Callable[..., tuple[int | str, str, str]]
+QUICK = ("--num-requests", 3, "--output-len", 7, "--input-len", 4, "--warm-up", 0)
+TINY: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "moe_intermediate_size": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_routed_experts": 4,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 12,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 10,
+    "vocab_size": 61,
+    "draft_vocab_size": 23,
+    "sliding_window": 5,
+}
+
+
+def shrunk(shape: dict[str, Any]) -> dict[str, Any]:
+    small = {name: TINY.get(name, value) for name, value in shape.items()}
+    if shape["model_type"] == "glm4_moe_lite":
+        small["num_key_value_heads"] = small["num_attention_heads"]
+    return small
+
+
+@pytest.fixture
+def tiny_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in public_pairs._SHAPES.glob("*.json"):
+        shape = json.loads(file.read_text(encoding="utf-8"))
+        if "transformer_layer_config" in shape:
+            layer = shrunk(shape["transformer_layer_config"])
+            shape |= {"draft_vocab_size": 23, "transformer_layer_config": layer}
+        else:
+            shape = shrunk(shape)
+        (tmp_path / file.name).write_text(json.dumps(shape), encoding="utf-8")
+    monkeypatch.setattr(public_pairs, "_SHAPES", tmp_path)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.usefixtures("tiny_shapes")
+def test_a_pair_of_random_weights_is_served_as_others_have_served_it(
+    acceptor: Acceptor, tmp_path: Path, name: str
+) -> None:
+    file, models = tmp_path / "results.json", ("--random-weights", "--target-layers", 7)
+    code, out, err = acceptor("bench", "--pair", name, *models, *QUICK, "--json", file)
+    assert (code, err) == (0, "")
+    for words in (
+        "random weights, 7 of ",
+        "request throughput (req/s)",
+        "total token throughput (tok/s)",
+        "P99 TTFT (ms)",
+        "median TPOT (ms)",
+        "mean ITL (ms)",
+        "acceptance length",
+        "position 2",
+        "at most 1 at a time",
+        "at most 16 at a time",
+    ):
+        assert words in out
+    policies = ["strict", "probabilistic", "block"]
+    policies += [f"synthetic {rate:g}" for rate in PAIRS[name].rates]
+    runs = read_results(file).runs
+    assert [(run.setting.max_concurrency, run.setting.label) for run in runs] == [
+        (at_once, f"{policy}, K=3") for at_once in (1, 16) for policy in policies
+    ]
+    for run in runs:
+        assert (run.figures.num_successful, run.figures.num_output_tokens) == (3, 21)
+        assert_figures_add_up(run.figures)
+
+
+@pytest.mark.usefixtures("tiny_shapes")
+def test_what_is_given_beside_a_pair_counts(acceptor: Acceptor, tmp_path: Path) -> None:
+    file, models = tmp_path / "results.json", ("--random-weights", "--target-layers", 7)
+    given = ("--policy", "block", "--synthetic-acceptance-rate", 1, "--num-spec-tokens", 2)
+    load = (*QUICK, "--max-concurrency", 2)
+    assert (
+        acceptor("bench", "--pair", "qwen3-eagle3", *models, *given, *load, "--json", file)[0] == 0
+    )
+    block, synthetic = read_results(file).runs
+    assert block.setting.label == "block, K=2"
+    assert synthetic.figures.acceptance.acceptance_rate == 1
+    assert read_results(file).load.max_concurrency == 2
+
+
+def test_directories_are_served_in_the_same_way(acceptor: Acceptor, tmp_path: Path) -> None:
+    target, file = bundled_pair()[0], tmp_path / "results.json"
+    models = ("--target", target, "--draft", bundled_head())
+    code, out, _ = acceptor("bench", "--pair", "qwen3-eagle3", *models, *QUICK, "--json", file)
+    assert code == 0
+    assert "target and eagle3 on CPU" in out
+    assert len(read_results(file).runs) == 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--pair", "llama3-eagle"), "--pair: expected --target or --random-weights beside it"),
+        (("--random-weights",), "--random-weights: expected a config.json or --pair, got neither"),
+        (("--pair", "best"), "'best' is not one of 'llama3-eagle'"),
+    ],
+)
+def test_what_a_pair_needs(acceptor: Acceptor, arguments: tuple[str, ...], problem: str) -> None:
+    code, out, err = acceptor("bench", *arguments)
+    assert (code, out) == (2, "")
+    assert problem in err
+    assert err.count("\n") == 1
