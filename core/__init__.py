@@ -1,5 +1,6 @@
 """The core: values, policies, ports and the randomness contract."""
 
+from .allowed_tokens import num_mask_words, pack_allowed
 from .batch import PADDING_TOKEN_ID, SampleBatch, VerifyBatch
 from .call_memory import (
     check_sample_output,
@@ -82,5 +83,7 @@ __all__ = [
     "empty_sample_output",
     "empty_verify_output",
     "logits_from_probs",
+    "num_mask_words",
+    "pack_allowed",
     "target_ids_from_offsets",
 ]

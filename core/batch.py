@@ -7,6 +7,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
+from .allowed_tokens import check_allowed_tokens
 from .checks import FLOATS, INTEGERS, check_integer, check_tensor
 from .errors import InvalidInputError
 from .randomness import Stream
@@ -42,6 +43,11 @@ class VerifyBatch:
             None means they are the same. Target ids without a draft id are never drafted. A sampler
             checks the values when it first sees the tensor, which must not change afterwards.
         token_counts: what penalties count; needed only when some request has penalties.
+        allowed_tokens: [num_masks, ceil(vocab_size / 32)] int32, a bit per token, see
+            `pack_allowed`: the target's law at a row is that of allowed tokens, whatever drafts are
+            drawn from. None allows all tokens everywhere.
+        allowed_rows: [num_logits] int, the mask of each row of target logits, or a negative number
+            where all tokens are allowed; None means row i has mask i.
 
     Raises:
         InvalidInputError: wrong shape, dtype or device.
@@ -55,6 +61,8 @@ class VerifyBatch:
     slot_ids: Tensor | None = None
     draft_to_target: Tensor | None = None
     token_counts: TokenCounts | None = None
+    allowed_tokens: Tensor | None = None
+    allowed_rows: Tensor | None = None
 
     def __attrs_post_init__(self) -> None:
         logits = self.target_logits
@@ -67,6 +75,8 @@ class VerifyBatch:
         check_slot_ids(self.slot_ids, num_reqs, device)
         num_slots = num_reqs if self.slot_ids is None else 0
         check_token_counts(self.token_counts, self.vocab_size, device, num_slots)
+        num_rows, masks = logits.shape[0], self.allowed_tokens
+        check_allowed_tokens(masks, self.allowed_rows, num_rows, self.vocab_size, device)
         self._check_draft_logits(device)
 
     def _check_draft_logits(self, device: torch.device) -> None:
@@ -106,6 +116,8 @@ class VerifyBatch:
         slot_ids: Tensor | None = None,
         draft_to_target: Tensor | None = None,
         token_counts: TokenCounts | None = None,
+        allowed_tokens: Tensor | None = None,
+        allowed_rows: Tensor | None = None,
         cu_num_logits: Tensor | None = None,
     ) -> "VerifyBatch":
         """A batch whose requests all own max_spec_len + 1 rows, without copying logits.
@@ -132,6 +144,8 @@ class VerifyBatch:
             slot_ids=slot_ids,
             draft_to_target=draft_to_target,
             token_counts=token_counts,
+            allowed_tokens=allowed_tokens,
+            allowed_rows=allowed_rows,
         )
 
 
@@ -165,9 +179,11 @@ class SampleBatch:
         draft_to_target: [vocab_size] int64, the target id of each draft id; None means the same.
         target_vocab_size: needed with `draft_to_target`: how many ids the drawn ones belong to.
         token_counts: what penalties count; needed only when some request has penalties.
+        allowed_tokens, allowed_rows: as in `VerifyBatch`; a draft draw has none.
 
     Raises:
-        InvalidInputError: wrong shape, dtype, device, draft index or draft stream.
+        InvalidInputError: wrong shape, dtype, device, draft index or draft stream, or masks of a
+            draft draw.
     """
 
     logits: Tensor
@@ -178,6 +194,8 @@ class SampleBatch:
     draft_to_target: Tensor | None = None
     target_vocab_size: int | None = None
     token_counts: TokenCounts | None = None
+    allowed_tokens: Tensor | None = None
+    allowed_rows: Tensor | None = None
 
     def __attrs_post_init__(self) -> None:
         check_logits("logits", self.logits)
@@ -188,8 +206,12 @@ class SampleBatch:
         num_slots = num_reqs if self.slot_ids is None else 0
         check_token_counts(self.token_counts, vocab_size, device, num_slots)
         check_id_map(self.draft_to_target, vocab_size, device)
+        check_allowed_tokens(self.allowed_tokens, self.allowed_rows, num_reqs, vocab_size, device)
         if self.draft_index is not None:
             check_integer("draft_index", self.draft_index, 1)
+        is_draft = self.draft_index is not None or self.draft_to_target is not None
+        if is_draft and self.allowed_tokens is not None:
+            raise InvalidInputError("allowed_tokens: expected None for a draft draw, got masks")
         if self.draft_to_target is not None:
             check_integer("target_vocab_size", self.target_vocab_size, 1)
         # The other streams are what drafts are judged with.

@@ -17,6 +17,9 @@ class Status(IntFlag):
     """The same in the draft logits."""
     DRAFT_TOKEN_INVALID = 4
     """A draft token id was below -1 or not in the vocabulary: the draft was ended before it."""
+    NOTHING_ALLOWED = 8
+    """A row was needed whose mask allows no token, or none with a logit above -inf: stopped before
+    it."""
 
 
 @frozen(eq=False)

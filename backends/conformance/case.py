@@ -19,6 +19,7 @@ DRAFTERS = ("same", "one-hot", "narrower", "mapped", "permuted")
 """The draft's vocabulary, or that drafts have no probabilities."""
 
 FEATURES = (
+    "allowed tokens",
     "arbitrary drafts",
     "bad draft rows",
     "bad ids",

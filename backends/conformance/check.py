@@ -61,6 +61,9 @@ def _must_be_drawn(case: Case) -> bool:
     # Where both models are certain of one token, a rejection is impossible, unless the draft was
     # arbitrary: then p - q is nothing but rounding, and there is no right answer.
     certain = case.logits in ("sharp", "large", "huge", "mixed") or case.has("extremes")
+    # The same holds where the models differ in little but the mask.
+    close = case.has("equal drafter") or case.has("close drafter")
+    certain |= close and case.has("allowed tokens")
     return case.drafter != "one-hot" and (certain or not case.has("arbitrary drafts"))
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ...core.sampling_params import SamplingParams
 from .case import Case
-from .logits import draft_logits, mask, spoil, target_logits
+from .logits import allowed_tokens, draft_logits, mask, spoil, target_logits
 from .params import all_params
 from .requests import Inputs, Layout, Request
 
@@ -37,6 +37,7 @@ def _request(
         position=int(torch.randint(0, limit, (), generator=noise)),
         in_prompt=seen < 0.3,
         output_counts=torch.where((seen > 0.2) & (seen < 0.5), counts, 0),
+        allowed=allowed_tokens(case, len(target), noise),
     )
 
 
@@ -73,4 +74,5 @@ def _layout(case: Case, noise: torch.Generator) -> Layout:
         spare_drafts=2 * case.has("room"),
         gap=int(torch.randint(1, 9, (), generator=noise)) if is_spread else 0,
         integer_stride=1 + is_spread,
+        shares_masks=bool(torch.randint(0, 2, (), generator=noise)),
     )

@@ -62,6 +62,23 @@ def mask(logits: Tensor, noise: torch.Generator) -> Tensor:
     return torch.where(banned, values, logits)
 
 
+def allowed_tokens(
+    case: Case, num_rows: int, noise: torch.Generator
+) -> tuple[Tensor | None, ...] | None:
+    """A mask for each row, [vocab_size] bool, of many, few, one or no tokens; None without one."""
+    if not case.has("allowed tokens"):
+        return None
+    shares = torch.tensor((0.0, 0.02, 0.3, 0.9, 0.98))
+    chosen = shares[torch.randint(0, len(shares), (num_rows, 1), generator=noise)]
+    flags = torch.rand(num_rows, case.vocab_size, generator=noise) < chosen
+    # Nearly all rows allow a token.
+    some = torch.rand(num_rows, generator=noise) < 0.97
+    flags[torch.arange(num_rows), _any_ids(flags, noise)] |= some
+    # In half of the cases each row has one, so that none needs to be named.
+    absent = torch.rand(num_rows, generator=noise) < (0.2 if case.seed % 2 else 0.0)
+    return tuple(None if none else mask for none, mask in zip(absent.tolist(), flags, strict=True))
+
+
 def spoil(rows: Tensor, noise: torch.Generator) -> None:
     """Make about one row in ten unusable, in place: NaN, +inf, or nothing but -inf."""
     ids = _any_ids(rows, noise)

@@ -11,6 +11,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
+from ...core.allowed_tokens import WORD_BITS, pack_allowed
 from ...core.batch import PADDING_TOKEN_ID, SampleBatch, VerifyBatch
 from ...core.sampling_params import SamplingParams
 from ...core.token_counts import TokenCounts
@@ -29,6 +30,7 @@ class Request:
         position: that the first row decides.
         in_prompt: [V] bool, what the repetition penalty counts; None for an empty prompt.
         output_counts: [V] int32, what penalties count; None for an empty output.
+        allowed: the mask of each row, [V] bool, or None for a row without one; None for no masks.
     """
 
     params: SamplingParams
@@ -38,11 +40,17 @@ class Request:
     position: int = 0
     in_prompt: Tensor | None = None
     output_counts: Tensor | None = None
+    allowed: tuple[Tensor | None, ...] | None = None
 
     @property
     def num_draft_tokens(self) -> int:
         """K."""
         return len(self.target_logits) - 1
+
+    @property
+    def masks(self) -> tuple[Tensor | None, ...]:
+        """One for each row."""
+        return self.allowed or (None,) * len(self.target_logits)
 
 
 @frozen(kw_only=True)
@@ -56,6 +64,7 @@ class Layout:
         spare_rows: rows of target logits behind the last request's.
         gap: numbers between one row of logits and the next.
         integer_stride: of positions, slots and row starts.
+        shares_masks: rows of logits name their masks.
     """
 
     slots: tuple[int, ...] | None = None
@@ -64,6 +73,7 @@ class Layout:
     spare_rows: int = 0
     gap: int = 0
     integer_stride: int = 1
+    shares_masks: bool = False
 
 
 @frozen(eq=False)
@@ -110,6 +120,9 @@ class Inputs:
             slot_ids=None if slots is None else self._integers(slots),
             draft_to_target=None if is_one_hot else self.draft_to_target,
             token_counts=self._token_counts() if is_counted else None,
+            **self._masks(
+                [mask for request in self.requests for mask in request.masks], len(target)
+            ),
         )
 
     def plain_batch(self) -> SampleBatch:
@@ -120,6 +133,7 @@ class Inputs:
             positions=self._integers([request.position for request in self.requests]),
             slot_ids=self._integers(self._slots()[0]),
             token_counts=self._token_counts(),
+            **self._masks([request.masks[0] for request in self.requests], len(rows)),
         )
 
     def draft_batch(self, place: int) -> SampleBatch:
@@ -199,6 +213,26 @@ class Inputs:
             if request.output_counts is not None:
                 counts.output_counts[slot] = request.output_counts
         return counts
+
+    def _masks(self, masks: list[Tensor | None], num_rows: int) -> dict[str, Tensor]:
+        """The masks of rows as batches take them; a row of nobody is allowed nothing."""
+        if not self.case.has("allowed tokens"):
+            return {}
+        nothing = torch.zeros(self.case.vocab_size, dtype=torch.bool)
+        masks += [nothing] * (num_rows - len(masks))
+        words = self._words([nothing, *(mask for mask in masks if mask is not None)])
+        if len(words) == num_rows + 1 and not self.layout.shares_masks:
+            return {"allowed_tokens": words[1:]}
+        places = accumulate(mask is not None for mask in masks)
+        rows = [-1 if mask is None else place for mask, place in zip(masks, places, strict=True)]
+        return {"allowed_tokens": words, "allowed_rows": self._integers(rows)}
+
+    def _words(self, masks: list[Tensor]) -> Tensor:
+        """Masks with a gap behind each; bits behind the vocabulary are set."""
+        behind = -self.case.vocab_size % WORD_BITS
+        flags = torch.stack([torch.nn.functional.pad(m, (0, behind), value=True) for m in masks])
+        words = pack_allowed(flags)
+        return torch.nn.functional.pad(words, (0, self.layout.gap))[:, : words.shape[1]]
 
     def _draft_cache(self, width: int) -> Tensor:
         slots, num_slots = self._slots()

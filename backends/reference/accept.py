@@ -12,11 +12,19 @@ def num_accepted(view: DraftView, policy: Policy, draws: Draws) -> int:
     """The number that the policy's rule makes of the verdicts on single tokens."""
     if view.num_draft_tokens == 0:
         return 0
-    verdicts = _verdicts(policy.log_thresholds(view), draws)
+    verdicts = _verdicts(_log_thresholds(view, policy), draws)
     if policy.rule is Rule.FIRST_FAILURE:
         return num_leading(verdicts)
     successes = verdicts.nonzero()
     return int(successes[-1]) + 1 if len(successes) else 0
+
+
+def _log_thresholds(view: DraftView, policy: Policy) -> Tensor:
+    thresholds = policy.log_thresholds(view)
+    if view.allowed is None:
+        return thresholds
+    allowed = view.allowed[: view.num_draft_tokens].gather(1, view.draft_token_ids[:, None])[:, 0]
+    return torch.where(allowed, thresholds, -torch.inf)
 
 
 def _verdicts(log_thresholds: Tensor, draws: Draws) -> Tensor:

@@ -8,6 +8,8 @@ from torch import Tensor
 from ...core.batch import PADDING_TOKEN_ID, SampleBatch
 from ...core.output import Logprobs, SampleOutput, Status, VerifyOutput
 from ...core.sampling_tensors import SamplingTensors
+from .masks import why_unusable
+from .statistics import is_usable
 from .thresholds import log_probs
 from .verify import Outcome
 
@@ -30,7 +32,6 @@ def write_drawn(
     batch: SampleBatch,
     params: SamplingTensors,
     logits: Tensor,
-    usable: Tensor,
     drawn: Tensor,
 ) -> None:
     """Enter one drawn token per request.
@@ -39,14 +40,12 @@ def write_drawn(
         out: where to write.
         batch: what was drawn from.
         params: the batch's parameters.
-        logits: [num_reqs, vocab_size], after bias and penalties.
-        usable: [num_reqs] bool, which rows could be drawn from.
+        logits: [num_reqs, vocab_size], after bias, penalties and masks.
         drawn: [num_reqs] int64, anything where the row is not usable.
     """
-    is_target = batch.draft_index is None
-    invalid = Status.TARGET_LOGITS_INVALID if is_target else Status.DRAFT_LOGITS_INVALID
+    usable = is_usable(logits)
     out.token_ids.copy_(torch.where(usable, drawn, PADDING_TOKEN_ID))
-    out.status.copy_(torch.where(usable, int(Status.OK), int(invalid)))
+    out.status.copy_(torch.where(usable, int(Status.OK), why_unusable(batch, logits, 0)))
     if out.logprobs is None:
         return
     _clear_logprobs(out.logprobs)

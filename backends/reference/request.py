@@ -8,6 +8,7 @@ from ...core.batch import PADDING_TOKEN_ID, VerifyBatch
 from ...core.output import Status
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
+from .masks import allowed_in, forbid, why_unusable
 from .statistics import SeenTokens, adjust_logits, is_usable, num_leading
 from .thresholds import log_probs
 
@@ -20,7 +21,8 @@ class RequestRows:
         request: its index in the batch.
         draft_token_ids: [n] int64, the draft up to the first bad id or row.
         raw_logits: [num_rows, vocab_size] as they came; n + 1 rows, or n if `stop` is set.
-        logits: [num_rows, vocab_size] float32, after bias and penalties.
+        logits: [num_rows, vocab_size] float32, after bias, penalties and masks.
+        allowed: [num_rows, vocab_size] bool, the tokens that masks allow; None without masks.
         draft_log_probs: [n, vocab_size] float64 in target ids, if the policy needs them.
         status: what is wrong with the draft's ids.
         stop: why nothing can be drawn behind the draft; OK if it can.
@@ -30,6 +32,7 @@ class RequestRows:
     draft_token_ids: Tensor
     raw_logits: Tensor
     logits: Tensor
+    allowed: Tensor | None
     draft_log_probs: Tensor | None
     status: Status
     stop: Status
@@ -44,13 +47,18 @@ def cut_out(
     num_drafts = len(drafts)
     raw_logits = batch.target_logits[start : min(start + num_drafts + 1, end)]
     logits = _adjusted(batch, params, request, raw_logits, drafts)
+    allowed = allowed_in(batch, start, len(logits), batch.vocab_size)
+    logits = forbid(logits, allowed)
     draft_logits = _draft_logits(batch, params, policy, request, num_drafts)
     num_target = num_leading(is_usable(logits))
     num_draft = num_drafts if draft_logits is None else num_leading(is_usable(draft_logits))
     num_kept = min(num_drafts, num_target, num_draft)
     stop = Status.OK
     if num_target == num_kept:
-        stop = Status.TARGET_LOGITS_INVALID
+        row = logits[num_kept : num_kept + 1]
+        # A request without the row has none that could be used.
+        reasons = why_unusable(batch, row, start + num_kept).tolist()
+        stop = Status(reasons[0]) if reasons else Status.TARGET_LOGITS_INVALID
     elif num_kept < num_drafts:
         stop = Status.DRAFT_LOGITS_INVALID
     num_rows = num_kept + (stop is Status.OK)
@@ -59,6 +67,7 @@ def cut_out(
         draft_token_ids=drafts[:num_kept],
         raw_logits=raw_logits[:num_rows],
         logits=logits[:num_rows],
+        allowed=None if allowed is None else allowed[:num_rows],
         draft_log_probs=_draft_log_probs(
             batch, params, policy, request, drafts[:num_kept], draft_logits
         ),

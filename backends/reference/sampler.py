@@ -20,9 +20,10 @@ from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from ..inverse_maps import InverseMaps
 from .draw import draw, draw_draft
+from .masks import allowed_in, forbid
 from .outputs import write_drawn, write_verified
 from .request import in_target_ids
-from .statistics import SeenTokens, adjust_logits, is_usable
+from .statistics import SeenTokens, adjust_logits
 from .thresholds import log_probs
 from .verify import verify_request
 
@@ -77,8 +78,9 @@ class ReferenceSampler:
         logits = batch.logits
         if batch.draft_index is None:
             logits = adjust_logits(batch.logits, params, requests, _seen(batch, params, requests))
+        logits = forbid(logits, allowed_in(batch, 0, *logits.shape))
         drawn = _draw_rows(batch, params, requests, logits)
-        write_drawn(out, batch, params, logits, is_usable(logits), drawn)
+        write_drawn(out, batch, params, logits, drawn)
         return out
 
     def verify_workspace_size(

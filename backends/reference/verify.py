@@ -59,4 +59,4 @@ def _view(rows: RequestRows, params: SamplingTensors, policy: Policy, draws: Dra
     requests = torch.full((len(rows.logits),), rows.request, device=rows.logits.device)
     target = log_probs(rows.logits, params.target, requests)
     samples = draws.target_tokens(target, 0) if policy.uses_target_samples else None
-    return DraftView(rows.draft_token_ids, target, rows.draft_log_probs, samples)
+    return DraftView(rows.draft_token_ids, target, rows.draft_log_probs, samples, rows.allowed)

@@ -26,6 +26,8 @@ def total_variation(view: DraftView, acceptance: Tensor) -> Tensor:
     """
     assert view.draft_log_probs is not None
     survived = view.draft_log_probs.exp() * acceptance
+    if view.allowed is not None:
+        survived = survived * view.allowed[: view.num_draft_tokens]
     replaced = view.target_log_probs[: view.num_draft_tokens].exp() * survived.sum(-1, keepdim=True)
     return (survived - replaced).abs().sum(dim=-1) / 2
 

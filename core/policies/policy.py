@@ -34,12 +34,15 @@ class DraftView:
             the policy's `uses_draft_probs`.
         target_token_ids: [K + 1] int64, the target's own TARGET-stream sample at each row; None
             unless the policy's `uses_target_samples`.
+        allowed: [K + 1, vocab_size] bool, the tokens that masks allow, as the target's law knows
+            already; None where there are no masks.
     """
 
     draft_token_ids: Tensor
     target_log_probs: Tensor
     draft_log_probs: Tensor | None
     target_token_ids: Tensor | None
+    allowed: Tensor | None = None
 
     @property
     def num_draft_tokens(self) -> int:
@@ -51,7 +54,8 @@ class Policy(Protocol):
     """The law by which draft tokens survive.
 
     Token i is accepted alone iff log u_i < threshold i, u_i its acceptance uniform; the rule makes
-    a number of accepted tokens of that. A threshold of 0 always accepts, -inf never.
+    a number of accepted tokens of that. A threshold of 0 always accepts, -inf never. A token that a
+    mask forbids is never accepted, whatever its threshold.
     """
 
     @property

@@ -13,6 +13,7 @@ from ....core.batch import SampleBatch, VerifyBatch
 from ....core.output import Status
 from ....core.sampling_params import Recipe
 from ....core.sampling_tensors import RecipeTensors, SamplingTensors
+from .filters import Flags
 from .law import Adjustments, Integers
 from .noise import Floats
 from .view import RequestView
@@ -34,6 +35,7 @@ def split_verify(batch: VerifyBatch, params: SamplingTensors) -> list[RequestVie
                 draft_token_ids=drafted[request, :count],
                 draft_logits=None if draft is None else draft[slot, :count],
                 draft_to_target=_id_map(batch.draft_to_target, width),
+                allowed=[_mask(batch, row, batch.vocab_size) for row in range(start, end)],
                 **_asked(batch, params, request, slot),
             )
         )
@@ -48,6 +50,7 @@ def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[RequestVie
             target_logits=logits[request : request + 1],
             vocab_size=batch.target_vocab_size or logits.shape[1],
             bonus_name="drawn token",
+            allowed=[_mask(batch, request, logits.shape[1])],
             **_asked(batch, params, request, slot),
         )
         for request, slot in enumerate(_slots(batch))
@@ -105,6 +108,18 @@ def _floats(tensor: Tensor) -> Floats:
 
 def _integers(tensor: Tensor) -> Integers:
     return tensor.cpu().numpy().astype(np.int64)
+
+
+def _mask(batch: VerifyBatch | SampleBatch, row: int, vocab_size: int) -> Flags | None:
+    """The mask of a row of logits."""
+    masks, rows = batch.allowed_tokens, batch.allowed_rows
+    place = row if rows is None else int(rows[row])
+    if masks is None or place < 0:
+        return None
+    # Bits of a byte from the lowest on, and bytes of a word from the lowest on, wherever this runs.
+    words = masks[place].numpy().astype("<i4")
+    flags = np.unpackbits(words.view(np.uint8), count=vocab_size, bitorder="little")
+    return flags.astype(bool)
 
 
 def _id_map(draft_to_target: Tensor | None, draft_vocab_size: int) -> Integers:

@@ -118,6 +118,13 @@ def adjust(raw: Floats, wanted: Adjustments, in_prompt: Flags, counts: Integers)
     return np.where(in_output, charged, logits).astype(np.float64)
 
 
+def forbid(logits: Floats, allowed: Flags | None) -> Floats:
+    """Only what a mask allows is left, and what makes a row unusable wherever it is."""
+    if allowed is None:
+        return logits
+    return np.where(allowed | np.isnan(logits) | (logits == np.inf), logits, -np.inf)
+
+
 def relative(logits: Floats) -> Floats:
     """To the largest one; -inf where the difference overflows float32."""
     with np.errstate(over="ignore", invalid="ignore"):

@@ -12,7 +12,7 @@ from .logprobs import RowLogprobs
 from .noise import RECOVER
 from .policies import Accepted, PolicyRule, rule_of
 from .race import Draw, per_row
-from .verdict import Verdict
+from .verdict import Verdict, certainly
 from .view import RequestView
 
 
@@ -52,6 +52,9 @@ class RequestOracle:
     @per_row
     def verdicts(self, row: int) -> Verdict:
         """Each draft token's own test."""
+        allowed = self.view.allowed[row]
+        if allowed is not None and not allowed[self.view.drafts[row]]:
+            return certainly(accepted=False)
         return self.rule.verdict(self.view, self.policy, row)
 
     @cached_property
@@ -112,4 +115,7 @@ class RequestOracle:
     def _accepted(self, row: int) -> Accepted | None:
         if row >= self.num_draft_tokens or self.rule.accepted is None:
             return None
-        return self.rule.accepted(self.view, self.policy, row)
+        accepted, allowed = self.rule.accepted(self.view, self.policy, row), self.view.allowed[row]
+        if allowed is None:
+            return accepted
+        return Accepted(accepted.exact & allowed, lambda change: accepted.doubted(change) & allowed)

@@ -1,5 +1,6 @@
 """One request as the contract sees it: where its draft ends, its laws, its draws, all on demand."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -8,7 +9,7 @@ from attrs import frozen
 from ....core.output import Status
 from ....core.sampling_params import Recipe
 from .filters import Flags
-from .law import Adjustments, Integers, Law, adjust, is_usable, law_of, one_hot, place
+from .law import Adjustments, Integers, Law, adjust, forbid, is_usable, law_of, one_hot, place
 from .noise import TARGET, Floats, Noise
 from .race import Draw, per_row
 
@@ -32,6 +33,7 @@ class RequestView:
         recipe, draft_recipe: from logits to p and q.
         adjustments: bias and penalties.
         in_prompt, output_counts: [V], what penalties count.
+        allowed: the mask of each row, [V]; None for a row without one.
         invalid: the status of a row that cannot be used.
         bonus_name: what the token behind an accepted draft is called.
     """
@@ -45,6 +47,7 @@ class RequestView:
     adjustments: Adjustments
     in_prompt: Flags
     output_counts: Integers
+    allowed: Sequence[Flags | None]
     target_ids: Integers | None = None
     draft_token_ids: Integers = NO_DRAFT
     draft_logits: Floats | None = None
@@ -83,7 +86,8 @@ class RequestView:
         """Why nothing can be drawn behind the draft; OK if it can."""
         row = len(self.drafts)
         if not is_usable(self.target_rows[row]):
-            return self.invalid
+            nothing = self.allowed[row] is not None and (self.target_rows[row] == -np.inf).all()
+            return Status.NOTHING_ALLOWED if nothing else self.invalid
         return Status.OK if row == len(self.named_drafts) else Status.DRAFT_LOGITS_INVALID
 
     def _is_row_usable(self, row: int) -> bool:
@@ -92,10 +96,11 @@ class RequestView:
 
     @per_row
     def target_rows(self, row: int) -> Floats:
-        """Logits after bias and penalties, which count the drafts before the row."""
+        """Logits after bias, penalties, which count the drafts before the row, and masks."""
         counts = self.output_counts.copy()
         np.add.at(counts, self.named_drafts[:row], 1)
-        return adjust(self.target_logits[row], self.adjustments, self.in_prompt, counts)
+        raw, wanted = self.target_logits[row], self.adjustments
+        return forbid(adjust(raw, wanted, self.in_prompt, counts), self.allowed[row])
 
     @per_row
     def target_laws(self, row: int) -> Law:

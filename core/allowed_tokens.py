@@ -1,0 +1,72 @@
+"""Masks of allowed tokens: a bit for each, as xgrammar and other grammar libraries lay them out."""
+
+import torch
+from torch import Tensor
+
+from .checks import INTEGERS, check_integer, check_tensor
+from .errors import InvalidInputError
+
+WORD_BITS = 32
+"""Token i is bit i % 32 of word i // 32; a bit of 1 allows it."""
+
+
+def num_mask_words(vocab_size: int) -> int:
+    """How many int32 words one mask takes."""
+    return -(-vocab_size // WORD_BITS)
+
+
+def pack_allowed(allowed: Tensor) -> Tensor:
+    """Masks from flags.
+
+    Args:
+        allowed: [num_masks, vocab_size] bool.
+
+    Returns:
+        [num_masks, ceil(vocab_size / 32)] int32, the `allowed_tokens` of a batch.
+
+    Raises:
+        InvalidInputError: wrong shape or dtype.
+    """
+    check_tensor("allowed", allowed, (None, None), (torch.bool,))
+    num_masks, vocab_size = allowed.shape
+    num_words = num_mask_words(vocab_size)
+    padded = torch.nn.functional.pad(allowed, (0, num_words * WORD_BITS - vocab_size))
+    bits = torch.arange(WORD_BITS, device=allowed.device)
+    words = (padded.view(num_masks, num_words, WORD_BITS).long() << bits).sum(-1)
+    # The highest bit is the sign of an int32.
+    return torch.where(words < 2**31, words, words - 2**32).to(torch.int32)
+
+
+def unpack_allowed(
+    masks: Tensor, mask_rows: Tensor | None, first: int, count: int, vocab_size: int
+) -> Tensor:
+    """Which tokens some consecutive rows of logits allow: [count, vocab_size] bool."""
+    rows = torch.arange(first, first + count, device=masks.device)
+    if mask_rows is not None:
+        rows = mask_rows[first : first + count].long()
+    if len(masks) == 0:
+        return torch.ones(count, vocab_size, dtype=torch.bool, device=masks.device)
+    bits = torch.arange(WORD_BITS, dtype=torch.int32, device=masks.device)
+    flags = (masks[rows.clamp(min=0)][..., None] >> bits) & 1
+    return (flags.flatten(1)[:, :vocab_size] != 0) | (rows < 0)[:, None]
+
+
+def check_allowed_tokens(
+    masks: Tensor | None,
+    mask_rows: Tensor | None,
+    num_rows: int,
+    vocab_size: int,
+    device: torch.device,
+) -> None:
+    """Raise `InvalidInputError` unless these are masks of so many rows of logits, or none."""
+    if masks is None:
+        if mask_rows is not None:
+            raise InvalidInputError("allowed_tokens: expected masks for allowed_rows, got None")
+        return
+    num_masks = num_rows if mask_rows is None else None
+    shape = (num_masks, num_mask_words(vocab_size))
+    check_tensor("allowed_tokens", masks, shape, (torch.int32,), device)
+    if masks.shape[1] > 1:
+        check_integer("allowed_tokens.stride(1)", masks.stride(1), 1, 1)
+    if mask_rows is not None:
+        check_tensor("allowed_rows", mask_rows, (num_rows,), INTEGERS, device)
