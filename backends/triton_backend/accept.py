@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from .logits import NEVER, draft_logits, target_logits
+from .logits import NEVER, draft_logits, is_allowed, target_logits
 from .random_bits import acceptance_bits, log_acceptance_uniform
 from .records import THRESHOLD, Law, blocks_of, law_of, log_probs, tail_of
 from .rows import drafted_token, open_row
@@ -24,6 +24,7 @@ class Drafted(NamedTuple):
     logit: Any
     """In the target, -inf where the row tests nothing."""
     draft_logit: Any
+    allowed: Any
 
 
 class Tested(NamedTuple):
@@ -48,7 +49,10 @@ def open_draft(call, row, tested):
     draft_logit = logit
     if call.draft.logits is not None:
         draft_logit = tl.max(draft_logits(call, row, ids, tested), 0)
-    return Drafted(token, logit, draft_logit)
+    allowed = row.place >= 0
+    if call.masks.words is not None:
+        allowed = tl.max(is_allowed(call, row, ids).to(tl.int32), 0) != 0
+    return Drafted(token, logit, draft_logit, allowed)
 
 
 @triton.jit

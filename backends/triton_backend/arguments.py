@@ -18,6 +18,14 @@ class TargetRows(NamedTuple):
     """[vocab_size] int32, the column of each token id or -1; None when columns are token ids."""
 
 
+class Masks(NamedTuple):
+    """Masks of allowed tokens, see `VerifyBatch`; None where there are none."""
+
+    words: Any
+    stride: Any
+    rows: Any
+
+
 class DraftRows(NamedTuple):
     """Rows of raw draft logits, addressed by slot and row."""
 
@@ -151,6 +159,7 @@ class Call(NamedTuple):
     """All that a kernel is given."""
 
     target: TargetRows
+    masks: Masks
     draft: DraftRows
     requests: Requests
     counts: Counts
@@ -175,6 +184,7 @@ def opened(call, BODY: tl.constexpr, rest):
     and every integer that is 1 is one, unless it was given a name inside the kernel.
     """
     target = TargetRows(*call.target)
+    masks = Masks(*call.masks)
     draft = DraftRows(*call.draft)
     requests = Requests(*call.requests)
     counts = Counts(*call.counts)
@@ -186,6 +196,7 @@ def opened(call, BODY: tl.constexpr, rest):
     BODY(
         Call(
             target,
+            masks,
             draft,
             requests,
             counts,

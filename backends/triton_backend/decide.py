@@ -10,12 +10,13 @@ from .accept import leniency_of, open_draft, survives_by_rate, survives_by_ratio
 from .arguments import opened
 from .device import let_next_stage_start, wait_for_stage_before
 from .draw import Draw, certain_token
+from .logits import NEVER, mask_of
 from .outputs import conclude
 from .queue import reset_queue
 from .random_bits import RECOVER
 from .records import law_of, store_decision
 from .rows import inverse_temperature, open_request, open_row
-from .verdicts import STOP_TARGET, verdict_of
+from .verdicts import STOP_MASK, STOP_TARGET, verdict_of
 
 
 @triton.jit
@@ -42,6 +43,9 @@ def _decide_row(call):
         law, usable = law_of(call, row)
         if usable:
             kind, token, ratio, log_p = _judged(call, request, row, law, drafted, greedy)
+        elif call.masks.words is not None:
+            nothing = (law.log_total == NEVER) & (mask_of(call, row) >= 0)
+            kind = tl.where(nothing, STOP_MASK, STOP_TARGET)
     store_decision(call, row, kind, token, ratio, log_p)
     if call.variant.filters:
         if tl.program_id(0) == 0:
@@ -97,6 +101,10 @@ def _judged(call, request, row, law, drafted, greedy):
             lenient, second_number, first_number = leniency_of(call, row, law, test)
             if POLICY != "fly":
                 accepted = lenient
+    if call.masks.words is not None:
+        accepted = accepted & drafted.allowed
+        if POLICY == "fly":
+            second_number = tl.where(drafted.allowed, second_number, 2.0 * second_number)
     kind = verdict_of(
         row.place, request.num_drafts, row.place >= 0, test.usable | (tested == 0), accepted
     )

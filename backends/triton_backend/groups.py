@@ -18,6 +18,7 @@ from .arguments import (
     Counts,
     DraftRows,
     LogprobOutputs,
+    Masks,
     Outputs,
     RecipeArguments,
     Requests,
@@ -28,6 +29,7 @@ from .plan import Plan, sampled_vocab_size
 
 Leaf = Callable[[Tensor | None], Any]
 
+NO_MASKS = Masks(None, 0, None)
 NO_DRAFT = DraftRows(None, 0, 0, 0, None)
 NO_COUNTS = Counts(None, None, 0)
 NO_ADJUSTMENTS = Adjustments(None, None, 0, None, None, None)
@@ -37,6 +39,7 @@ class BatchGroups(NamedTuple):
     """What a batch contributes to a `Call`."""
 
     target: TargetRows
+    masks: Masks
     draft: DraftRows
     requests: Requests
     counts: Counts
@@ -84,11 +87,14 @@ def batch_groups(batch: VerifyBatch | SampleBatch, leaf: Leaf) -> BatchGroups:
     if batch.token_counts is not None:
         mask, output = batch.token_counts.prompt_mask, batch.token_counts.output_counts
         counts = Counts(leaf(mask), leaf(output), mask.shape[1])
+    masks, words = NO_MASKS, batch.allowed_tokens
+    if words is not None:
+        masks = Masks(leaf(words), words.stride(0), leaf(batch.allowed_rows))
     slots, positions = leaf(batch.slot_ids), leaf(batch.positions)
     if isinstance(batch, SampleBatch):
         logits = batch.logits
         rows = TargetRows(leaf(logits), logits.stride(0), sampled_vocab_size(batch), None, None)
-        return BatchGroups(rows, NO_DRAFT, Requests(None, 0, positions, slots), counts)
+        return BatchGroups(rows, masks, NO_DRAFT, Requests(None, 0, positions, slots), counts)
     logits, draft_logits, draft_ids = batch.target_logits, batch.draft_logits, batch.draft_token_ids
     starts = leaf(batch.cu_num_logits)
     rows = TargetRows(leaf(logits), logits.stride(0), batch.vocab_size, starts, None)
@@ -98,7 +104,7 @@ def batch_groups(batch: VerifyBatch | SampleBatch, leaf: Leaf) -> BatchGroups:
         width = draft_logits.shape[2]
         draft = DraftRows(leaf(draft_logits), slot_stride, row_stride, width, None)
     requests = Requests(leaf(draft_ids), draft_ids.stride(0), positions, slots)
-    return BatchGroups(rows, draft, requests, counts)
+    return BatchGroups(rows, masks, draft, requests, counts)
 
 
 def params_groups(params: SamplingTensors, leaf: Leaf) -> ParamsGroups:
@@ -152,6 +158,7 @@ def make_call(
             target = target._replace(inverse_map=inverse_map)
     return Call(
         target,
+        batch.masks,
         draft,
         batch.requests,
         batch.counts if params.adjust.repetition is not None else NO_COUNTS,

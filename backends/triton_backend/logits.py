@@ -1,4 +1,4 @@
-"""Logits as they are loaded, with bias and penalties; nothing is ever written back.
+"""Logits as they are loaded, with bias, penalties and masks; nothing is ever written back.
 
 Blocks of 512 logits come as four quarters, which are combined elementwise before lanes meet: little
 is left to be summed between lanes, and nothing between warps. Additions are paired in one fixed
@@ -79,7 +79,7 @@ def target_quarters(call, row, block):
 
 @triton.jit
 def adjusted_quarters(call, row, block, quarters):
-    """The same with bias and penalties, unless it is a draft's row."""
+    """The same with bias, penalties and mask, unless it is a draft's row."""
     first, second, third, fourth = quarters
     if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
         if row.is_draft == 0:
@@ -93,6 +93,13 @@ def adjusted_quarters(call, row, block, quarters):
             second = _adjusted(call, row, second, ids + QUARTER, seen_1, changed)
             third = _adjusted(call, row, third, ids + 2 * QUARTER, seen_2, changed)
             fourth = _adjusted(call, row, fourth, ids + 3 * QUARTER, seen_3, changed)
+    if call.masks.words is not None:
+        if row.is_draft == 0:
+            ids = quarter_ids(block)
+            first = _masked(call, row, first, ids)
+            second = _masked(call, row, second, ids + QUARTER)
+            third = _masked(call, row, third, ids + 2 * QUARTER)
+            fourth = _masked(call, row, fourth, ids + 3 * QUARTER)
     return first, second, third, fourth
 
 
@@ -128,6 +135,8 @@ def target_logits(call, row, ids):
     if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
         seen, changed = _seen(call, row, ids), _changed(call, row, 0, call.target.vocab_size)
         logits = _adjusted(call, row, logits, ids, seen, changed)
+    if call.masks.words is not None:
+        logits = _masked(call, row, logits, ids)
     return logits
 
 
@@ -148,6 +157,34 @@ def raw_logits(call, row, ids):
     """The same as they came."""
     base = _target_row(call, row)
     return _load(base, call.target.inverse_map, call.target.vocab_size, ids)
+
+
+@triton.jit
+def mask_of(call, row):
+    """Which mask a target's row has, int64; negative for none."""
+    place = row.start + row.place
+    if call.masks.rows is not None:
+        place = tl.load(call.masks.rows + place, mask=row.exists, other=-1).to(tl.int64)
+    return place
+
+
+@triton.jit
+def is_allowed(call, row, ids):
+    """Whether a target's row allows tokens, any shape; so it is outside the vocabulary."""
+    place = mask_of(call, row)
+    base = (call.masks.words + place * call.masks.stride).to(
+        tl.pointer_type(tl.uint8), bitcast=True
+    )
+    needed = (ids < call.target.vocab_size) & (place >= 0)
+    byte = tl.load(base + (ids >> 3), mask=needed, other=255).to(tl.int32)
+    return (byte >> (ids & 7)) & 1 != 0
+
+
+@triton.jit
+def _masked(call, row, logits, ids):
+    """Logits of allowed tokens; NaN and +inf stay, to be found."""
+    forbidden = (is_allowed(call, row, ids) == 0) & (logits < float("inf"))
+    return tl.where(forbidden, NEVER, logits)
 
 
 @triton.jit

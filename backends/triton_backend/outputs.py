@@ -6,7 +6,16 @@ import triton.language as tl
 from .accept import NUM_SUMS
 from .records import VERDICT, decision_of, load_decisions
 from .rows import drafted_token
-from .verdicts import BONUS, GOES_ON, REJECTED, STOP_DRAFT, STOP_TARGET, at_row, first_halt
+from .verdicts import (
+    BONUS,
+    GOES_ON,
+    REJECTED,
+    STOP_DRAFT,
+    STOP_MASK,
+    STOP_TARGET,
+    at_row,
+    first_halt,
+)
 
 
 @triton.jit
@@ -22,7 +31,7 @@ def conclude(call, request):
             words = decision_of(call, request.index, row + ahead)
             verdict = tl.load(words + VERDICT, mask=follows, other=STOP_TARGET)
             forgiven = forgiven & (verdict == GOES_ON)
-        kinds = tl.where(forgiven & (kinds == REJECTED), GOES_ON, kinds)
+        kinds = tl.where(forgiven & (undecided < 2.0) & (kinds == REJECTED), GOES_ON, kinds)
         caused = tl.where(forgiven, caused, 0.0)
     halt, kind = first_halt(row, kinds)
     write_outputs(call, request, halt, kind, at_row(tokens, row, halt))
@@ -47,7 +56,7 @@ def write_outputs(call, request, halt, kind, token):
     if call.outputs.num_accepted is not None:
         tl.store(call.outputs.num_accepted + request.index, halt)
     stopped = tl.where(kind == STOP_TARGET, call.variant.invalid, 0)
-    stopped += tl.where(kind == STOP_DRAFT, 2, 0)
+    stopped += tl.where(kind == STOP_DRAFT, 2, 0) + tl.where(kind == STOP_MASK, 8, 0)
     tl.store(call.outputs.status + request.index, stopped + request.flagged * 4)
 
 

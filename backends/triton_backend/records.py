@@ -50,7 +50,8 @@ TOKEN = tl.constexpr(1)
 RATIO = tl.constexpr(2)
 """log p - log q of a draft token; under lossy policies the variation caused."""
 LOG_P = tl.constexpr(3)
-"""log p of a draft token; under FLy 1 where the target is undecided."""
+"""log p of a draft token; under FLy 1 where the target is undecided, 2 if its mask forbids all the
+same what was drafted."""
 DECISION = tl.constexpr(4)
 """Words of a decision."""
 

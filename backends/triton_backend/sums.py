@@ -19,7 +19,15 @@ from .accept import (
 )
 from .arguments import opened
 from .device import let_next_stage_start, wait_for_stage_before
-from .logits import NEVER, QUARTER, draft_logits, quarter_ids, quarters_sum, target_quarters
+from .logits import (
+    NEVER,
+    QUARTER,
+    draft_logits,
+    is_allowed,
+    quarter_ids,
+    quarters_sum,
+    target_quarters,
+)
 from .records import blocks_of, law_of, log_probs
 from .rows import inverse_temperature, open_request, open_row
 from .units import in_units
@@ -108,7 +116,10 @@ def _terms(call, row, logits, ids, law, test, bounds, WHAT: tl.constexpr):
         least, survived = bounds
         log_p = log_probs(logits, law)
         terms = tl.exp(log_probs(draft_logits(call, row, ids, test.dense), test.draft_law))
-        terms = tl.where(accepts(call, log_p, least), terms, 0.0)
+        counts = accepts(call, log_p, least)
+        if call.masks.words is not None:
+            counts = counts & is_allowed(call, row, ids)
+        terms = tl.where(counts, terms, 0.0)
         if WHAT == MOVED:
             terms = tl.maximum(terms - tl.exp(log_p) * survived, 0.0)
     return terms

@@ -10,6 +10,7 @@ BONUS = tl.constexpr(1)
 STOP_TARGET = tl.constexpr(2)
 STOP_DRAFT = tl.constexpr(3)
 GOES_ON = tl.constexpr(4)
+STOP_MASK = tl.constexpr(5)
 
 
 @triton.jit

@@ -39,6 +39,7 @@ from acceptor.core import (
     Typical,
     VerifyBatch,
     VerifyOutput,
+    pack_allowed,
 )
 
 POLICIES: tuple[Policy, ...] = (
@@ -189,9 +190,24 @@ def check_policies() -> Iterator[str]:
         for adjusted, dense in ((False, True), (True, seed % 2 == 0)):
             logprobs = 3 if adjusted else None
             batch, params = step(seed, adjusted=adjusted, logprobs=logprobs, dense=dense)
+            if adjusted:
+                batch = with_masks(batch, seed)
             want = ReferenceSampler().verify(batch, params, policy)
             got = TritonSampler().verify(batch, params, policy)
             yield from _differences(f"{policy.name}, adjusted {adjusted}", got, want)
+
+
+def with_masks(batch: VerifyBatch, seed: int) -> VerifyBatch:
+    """A mask for three rows of four, which in the last request allows nothing."""
+    noise = torch.Generator().manual_seed(seed)
+    num_rows = len(batch.target_logits)
+    allowed = torch.rand(num_rows, batch.vocab_size, generator=noise) < 0.5
+    allowed[-NUM_DRAFTS:] = False
+    rows = torch.arange(num_rows)
+    words = pack_allowed(allowed.flip(0))
+    return evolve(
+        batch, allowed_tokens=words, allowed_rows=torch.where(rows % 4 == 1, -1, rows.flip(0))
+    )
 
 
 def _differences(name: str, got: VerifyOutput, want: VerifyOutput) -> Iterator[str]:
