@@ -95,11 +95,10 @@ def adjusted_quarters(call, row, block, quarters):
             fourth = _adjusted(call, row, fourth, ids + 3 * QUARTER, seen_3, changed)
     if call.masks.words is not None:
         if row.is_draft == 0:
-            ids = quarter_ids(block)
-            first = _masked(call, row, first, ids)
-            second = _masked(call, row, second, ids + QUARTER)
-            third = _masked(call, row, third, ids + 2 * QUARTER)
-            fourth = _masked(call, row, fourth, ids + 3 * QUARTER)
+            first = _masked(first, _quarter_allowed(call, row, block, 0))
+            second = _masked(second, _quarter_allowed(call, row, block, 1))
+            third = _masked(third, _quarter_allowed(call, row, block, 2))
+            fourth = _masked(fourth, _quarter_allowed(call, row, block, 3))
     return first, second, third, fourth
 
 
@@ -136,7 +135,7 @@ def target_logits(call, row, ids):
         seen, changed = _seen(call, row, ids), _changed(call, row, 0, call.target.vocab_size)
         logits = _adjusted(call, row, logits, ids, seen, changed)
     if call.masks.words is not None:
-        logits = _masked(call, row, logits, ids)
+        logits = _masked(logits, is_allowed(call, row, ids))
     return logits
 
 
@@ -169,22 +168,36 @@ def mask_of(call, row):
 
 
 @triton.jit
+def _mask_bytes(call, row, number, inside):
+    """Bytes of a row's mask, each of 8 tokens; all bits are set where nothing is said."""
+    place = mask_of(call, row)
+    words = call.masks.words + place * call.masks.stride
+    mask = inside & (place >= 0)
+    byte = tl.load(words.to(tl.pointer_type(tl.uint8), bitcast=True) + number, mask=mask, other=255)
+    return byte.to(tl.int32)
+
+
+@triton.jit
 def is_allowed(call, row, ids):
     """Whether a target's row allows tokens, any shape; so it is outside the vocabulary."""
-    place = mask_of(call, row)
-    base = (call.masks.words + place * call.masks.stride).to(
-        tl.pointer_type(tl.uint8), bitcast=True
-    )
-    needed = (ids < call.target.vocab_size) & (place >= 0)
-    byte = tl.load(base + (ids >> 3), mask=needed, other=255).to(tl.int32)
+    byte = _mask_bytes(call, row, ids >> 3, ids < call.target.vocab_size)
     return (byte >> (ids & 7)) & 1 != 0
 
 
 @triton.jit
-def _masked(call, row, logits, ids):
+def _quarter_allowed(call, row, block, number):
+    """The same of a quarter of each block, where every byte is loaded once: [blocks, QUARTER]."""
+    GROUPS: tl.constexpr = QUARTER // 8
+    group = block[:, None] * (BLOCK // 8) + number * GROUPS + tl.arange(0, GROUPS)[None, :]
+    byte = _mask_bytes(call, row, group, group * 8 < call.target.vocab_size)
+    bits = (byte[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1
+    return tl.reshape(bits, [byte.shape[0], QUARTER]) != 0
+
+
+@triton.jit
+def _masked(logits, allowed):
     """Logits of allowed tokens; NaN and +inf stay, to be found."""
-    forbidden = (is_allowed(call, row, ids) == 0) & (logits < float("inf"))
-    return tl.where(forbidden, NEVER, logits)
+    return tl.where((allowed == 0) & (logits < float("inf")), NEVER, logits)
 
 
 @triton.jit
