@@ -27,8 +27,8 @@ class CheckedSampler:
         sampler: who does the work.
 
     Raises:
-        InvalidInputError: rows, slots, positions, ids or an id map leave their range, or logits are
-            probabilities.
+        InvalidInputError: rows, slots, masks, positions, ids or an id map leave their range, or
+            logits are probabilities.
     """
 
     sampler: Sampler
@@ -72,6 +72,7 @@ class CheckedSampler:
 def check_verify_values(batch: VerifyBatch, params: SamplingTensors) -> None:
     """Raise `InvalidInputError` about the first value of a verification that cannot be right."""
     _check_rows(batch)
+    _check_masks(batch)
     _check_range("positions", batch.positions, 0)
     _check_logits("target_logits", batch.target_logits)
     _check_bias(params, batch.vocab_size)
@@ -89,6 +90,7 @@ def check_verify_values(batch: VerifyBatch, params: SamplingTensors) -> None:
 
 def check_sample_values(batch: SampleBatch, params: SamplingTensors) -> None:
     """Raise `InvalidInputError` about the first value of a draw that cannot be right."""
+    _check_masks(batch)
     _check_range("positions", batch.positions, 0)
     _check_logits("logits", batch.logits)
     _check_bias(params, batch.target_vocab_size or batch.logits.shape[1])
@@ -111,6 +113,11 @@ def _check_rows(batch: VerifyBatch) -> None:
             f"got {starts[0]} and {starts[-1]}"
         )
     _check_range("num_logits of a request", batch.cu_num_logits.diff(), 0, batch.max_spec_len + 2)
+
+
+def _check_masks(batch: VerifyBatch | SampleBatch) -> None:
+    if batch.allowed_tokens is not None and batch.allowed_rows is not None:
+        _check_range("allowed_rows", batch.allowed_rows, -1, len(batch.allowed_tokens))
 
 
 def _check_range(name: str, values: Tensor, low: int, end: int | None = None) -> None:

@@ -74,5 +74,5 @@ def _layout(case: Case, noise: torch.Generator) -> Layout:
         spare_drafts=2 * case.has("room"),
         gap=int(torch.randint(1, 9, (), generator=noise)) if is_spread else 0,
         integer_stride=1 + is_spread,
-        shares_masks=bool(torch.randint(0, 2, (), generator=noise)),
+        shares_masks=is_spread,
     )

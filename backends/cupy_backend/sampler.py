@@ -28,6 +28,7 @@ from .arguments import Job, place, sample_job, verify_job
 from .cache import CompiledKernels, user_cache_directory
 from .device import Device, Kernel
 from .logprobs import LogprobsLaunch, logprobs_variant
+from .masks import refuse_masks
 from .params import pack
 from .plan import Plan, Plans, launches_of, words_of
 from .shape import Grid, LaunchShape
@@ -74,6 +75,7 @@ class CupySampler:
             workspace: where to work; by default one per device and stream that this sampler keeps.
             shape: how to cut the launch; by default by the batch's size.
         """
+        refuse_masks(batch)
         plan = self._plans.find(batch, params, policy) if shape is None else None
         if plan is None:
             check_verify_fits(batch, params)  # or it was checked when the plan was made
@@ -107,6 +109,7 @@ class CupySampler:
         shape: LaunchShape | None = None,
     ) -> SampleOutput:
         """See `Sampler.sample`; the other arguments as in `verify`."""
+        refuse_masks(batch)
         check_sample_fits(batch, params)
         device = self._device(batch.logits)
         target_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)

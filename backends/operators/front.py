@@ -80,6 +80,8 @@ class VerifyOperator:
         draft_to_target: Tensor | None = None,
         prompt_mask: Tensor | None = None,
         output_counts: Tensor | None = None,
+        allowed_tokens: Tensor | None = None,
+        allowed_rows: Tensor | None = None,
     ) -> VerifyTensors:
         """Verify; the arguments are those of `VerifyBatch`, token counts as two tensors.
 
@@ -98,6 +100,8 @@ class VerifyOperator:
             draft_to_target,
             prompt_mask,
             output_counts,
+            allowed_tokens,
+            allowed_rows,
         )
         logprobs = None
         if self.params.num_logprobs is not None:
@@ -148,6 +152,8 @@ class SampleOperator:
         draft_to_target: Tensor | None = None,
         prompt_mask: Tensor | None = None,
         output_counts: Tensor | None = None,
+        allowed_tokens: Tensor | None = None,
+        allowed_rows: Tensor | None = None,
     ) -> SampleTensors:
         """Draw; the arguments are those of `SampleBatch`, token counts as two tensors.
 
@@ -163,5 +169,7 @@ class SampleOperator:
             draft_to_target,
             prompt_mask,
             output_counts,
+            allowed_tokens,
+            allowed_rows,
         )
         return SampleTensors(token_ids, status, LogprobTensors(*rest) if len(rest) else None)

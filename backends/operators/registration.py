@@ -35,6 +35,8 @@ def verify(
     draft_to_target: Tensor | None = None,
     prompt_mask: Tensor | None = None,
     output_counts: Tensor | None = None,
+    allowed_tokens: Tensor | None = None,
+    allowed_rows: Tensor | None = None,
 ) -> list[Tensor]:
     """See `VerifyOperator`."""
     facts = _facts(call)
@@ -47,6 +49,8 @@ def verify(
         slot_ids=slot_ids,
         draft_to_target=draft_to_target,
         token_counts=_token_counts(prompt_mask, output_counts),
+        allowed_tokens=allowed_tokens,
+        allowed_rows=allowed_rows,
     )
     params = rebuild(facts["params"], param_tensors)
     output = _sampler(facts["backend"]).verify(batch, params, _policy(call))
@@ -78,6 +82,8 @@ def sample(
     draft_to_target: Tensor | None = None,
     prompt_mask: Tensor | None = None,
     output_counts: Tensor | None = None,
+    allowed_tokens: Tensor | None = None,
+    allowed_rows: Tensor | None = None,
 ) -> list[Tensor]:
     """See `SampleOperator`."""
     facts = _facts(call)
@@ -90,6 +96,8 @@ def sample(
         draft_to_target=draft_to_target,
         target_vocab_size=facts["target_vocab_size"],
         token_counts=_token_counts(prompt_mask, output_counts),
+        allowed_tokens=allowed_tokens,
+        allowed_rows=allowed_rows,
     )
     output = _sampler(facts["backend"]).sample(batch, rebuild(facts["params"], param_tensors))
     return [output.token_ids, output.status, *_parts(output.logprobs)]

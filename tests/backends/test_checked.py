@@ -86,6 +86,13 @@ def test_a_bias_of_no_token_and_a_slot_without_counts() -> None:
         CHECKED.verify(counted, params(presence_penalty=1.0), Probabilistic())
 
 
+def test_a_mask_that_there_is_not() -> None:
+    words = torch.full((2, 1), -1, dtype=torch.int32)
+    masked = evolve(batch(), allowed_tokens=words, allowed_rows=torch.tensor([0, -1, 1, 0, 2]))
+    with pytest.raises(InvalidInputError, match=r"^allowed_rows: .* in \[-1, 1\], got 2"):
+        CHECKED.verify(masked, params(), Probabilistic())
+
+
 def test_a_draw_is_looked_at_too() -> None:
     draw = SampleBatch(logits=torch.zeros(2, 3), positions=torch.tensor([1, 2]))
     with pytest.raises(InvalidInputError, match=r"^logits: expected raw logits"):

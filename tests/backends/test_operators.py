@@ -22,6 +22,7 @@ from acceptor.core import (
     TokenCounts,
     Typical,
     VerifyBatch,
+    pack_allowed,
 )
 
 NUM_REQS, NUM_DRAFTS, VOCAB_SIZE, WIDTH = 3, 2, 40, 8
@@ -117,6 +118,21 @@ def test_an_operator_returns_what_the_sampler_returns(
     tensors, params = everything(device_of(backend)), params_on(device_of(backend), **changes)
     expected = load_sampler(backend).verify(batch_of(tensors), params, policy)
     assert_alike(VerifyOperator(backend, policy, params)(**tensors), expected)
+
+
+def test_masks_reach_the_sampler() -> None:
+    masks = {
+        "allowed_tokens": pack_allowed(torch.arange(2 * VOCAB_SIZE).view(2, -1) % 3 > 0),
+        "allowed_rows": torch.tensor([0, -1, 1] * NUM_REQS),
+    }
+    tensors, params = everything("cpu") | masks, params_on("cpu")
+    expected = load_sampler("reference").verify(batch_of(tensors), params, Strict())
+    assert_alike(VerifyOperator("reference", Strict(), params)(**tensors), expected)
+    row = {"logits": tensors["target_logits"][:2], "positions": torch.tensor([1, 2])}
+    row["allowed_tokens"] = masks["allowed_tokens"]
+    params = SamplingTensors.stack([SamplingParams(seed=1)] * 2)
+    drawn = load_sampler("reference").sample(SampleBatch(**row), params)
+    assert_alike(SampleOperator(backend="reference", params=params)(**row), drawn)
 
 
 @every_backend

@@ -42,7 +42,8 @@ sampled, greedy = dict(temperature=0.8), dict(temperature=0.0)
 full = dict(top_k=5, top_p=0.9, min_p=0.1, logit_bias={1: 2.0}, presence_penalty=0.5, logprobs=2)
 drafts = dict(draft_logits=torch.zeros(2, 3, 1000, dtype=torch.bfloat16))
 mapped = dict(draft_logits=torch.zeros(2, 3, 50, dtype=torch.float16), slot_ids=torch.arange(2),
-    draft_to_target=torch.arange(50), token_counts=TokenCounts.empty(2, 999))
+    draft_to_target=torch.arange(50), token_counts=TokenCounts.empty(2, 999),
+    allowed_tokens=torch.zeros(1, 32, dtype=torch.int32), allowed_rows=torch.zeros(8, dtype=int))
 
 verify(Probabilistic(), batch(torch.bfloat16, **drafts), sampled, sampled)
 verify(Block(), batch(torch.float32, 999, **mapped), full, greedy)

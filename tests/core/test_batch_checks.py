@@ -53,6 +53,8 @@ def verify_tensors(device: torch.device) -> dict[str, Any]:
         "slot_ids": torch.zeros(NUM_REQS, dtype=torch.int64, device=device),
         "draft_to_target": torch.zeros(DRAFT_VOCAB_SIZE, dtype=torch.int64, device=device),
         "token_counts": TokenCounts.empty(NUM_SLOTS, VOCAB_SIZE, device=device),
+        "allowed_tokens": torch.zeros(2, 1, dtype=torch.int32, device=device),
+        "allowed_rows": torch.zeros(NUM_LOGITS, dtype=torch.int32, device=device),
     }
 
 
@@ -93,6 +95,11 @@ WRONG_FOR_VERIFY = [
     *[("draft_to_target", torch.zeros(*shape, dtype=torch.int64)) for shape in [(7,), (5, 1)]],
     *[("draft_to_target", torch.zeros(5, dtype=dtype)) for dtype in (torch.int32, torch.float32)],
     ("token_counts", TokenCounts.empty(NUM_SLOTS, VOCAB_SIZE + 1)),
+    *[("allowed_tokens", torch.zeros(2, n, dtype=torch.int32)) for n in (0, 2)],
+    *[("allowed_tokens", torch.zeros(2, 1, dtype=dtype)) for dtype in (torch.bool, torch.int64)],
+    ("allowed_tokens", None),
+    *[("allowed_rows", torch.zeros(*shape, dtype=torch.int32)) for shape in [(7,), (8, 1)]],
+    ("allowed_rows", torch.zeros(8)),
 ]
 WRONG_FOR_SAMPLE = [
     *[("logits", torch.zeros(*shape)) for shape in [(7,), (3, 1, 7), (3, 0)]],
@@ -104,6 +111,7 @@ WRONG_FOR_SAMPLE = [
     ("slot_ids", torch.zeros(3)),
     ("draft_to_target", torch.zeros(6, dtype=torch.int64)),
     ("token_counts", TokenCounts.empty(NUM_SLOTS, VOCAB_SIZE + 1)),
+    ("allowed_tokens", torch.zeros(2, 1, dtype=torch.int32)),
     *[("draft_index", value) for value in (0, -1, 1.0, True)],
     *[("draft_stream", stream) for stream in (Stream.ACCEPT, Stream.RECOVER, 7, "draft", None)],
 ]

@@ -4,7 +4,7 @@ import torch
 from attrs import evolve
 
 from acceptor.core import SamplingTensors, VerifyBatch, VerifyOutput
-from kit import bugs_in_draws, bugs_in_laws
+from kit import bugs_in_draws, bugs_in_laws, bugs_in_masks
 from kit.bugs import Batch, Bug
 
 
@@ -79,4 +79,4 @@ BUGS = (
     Bug("no variation reported", spoil=_no_variation, policy="typical"),
 )
 
-ALL_BUGS = (*bugs_in_draws.BUGS, *bugs_in_laws.BUGS, *BUGS)
+ALL_BUGS = (*bugs_in_draws.BUGS, *bugs_in_laws.BUGS, *bugs_in_masks.BUGS, *BUGS)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from acceptor.backends.cupy_backend.arguments import Job, sample_job, verify_job
 from acceptor.backends.cupy_backend.logprobs import LogprobsLaunch, logprobs_variant
+from acceptor.backends.cupy_backend.masks import refuse_masks
 from acceptor.backends.cupy_backend.shape import LaunchShape
 from acceptor.backends.inverse_maps import InverseMaps
 from acceptor.core import (
@@ -55,6 +56,7 @@ class HostSampler(NoWorkspace):
         self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **_: Any
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
+        refuse_masks(batch)
         check_verify_fits(batch, params)
         draft_map = self._inverse(batch.draft_to_target, batch.vocab_size)
         job = verify_job(batch, params, policy, draft_map)
@@ -72,6 +74,7 @@ class HostSampler(NoWorkspace):
 
     def sample(self, batch: SampleBatch, params: SamplingTensors, **_: Any) -> SampleOutput:
         """See `Sampler.sample`."""
+        refuse_masks(batch)
         check_sample_fits(batch, params)
         target_map = self._inverse(batch.draft_to_target, batch.target_vocab_size or 0)
         job = sample_job(batch, params, target_map)

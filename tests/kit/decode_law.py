@@ -20,6 +20,7 @@ from acceptor.core import (
     SamplingTensors,
     TokenCounts,
     VerifyBatch,
+    pack_allowed,
 )
 from kit.branches import Branch, branches
 from kit.hidden_noise import Counter, HiddenNoise, Interval, replaced_by
@@ -47,6 +48,7 @@ class DecodeSetup:
         adapts: the longest draft of a step, by how many tokens were drafted and accepted in each
             step before; None for the longest of all.
         prompt: for penalties.
+        allows: the tokens that a mask allows after these; None without masks.
     """
 
     target: Logits
@@ -59,6 +61,7 @@ class DecodeSetup:
     ends_early: Callable[[Tokens], bool] = lambda _: False
     adapts: Callable[[Steps], int] | None = None
     prompt: Tokens = ()
+    allows: Callable[[Tokens], Tokens] | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -194,7 +197,16 @@ def _verify_batch(setup: DecodeSetup, state: State) -> VerifyBatch:
         draft_logits=draft_logits,
         draft_to_target=setup.id_map,
         token_counts=counts,
+        allowed_tokens=None if setup.allows is None else _masks(setup, contexts),
     )
+
+
+def _masks(setup: DecodeSetup, contexts: Sequence[Tokens]) -> Tensor:
+    assert setup.allows is not None
+    allowed = torch.zeros(len(contexts), setup.vocab_size, dtype=torch.bool)
+    for row, context in zip(allowed, contexts, strict=True):
+        row[list(setup.allows(context))] = True
+    return pack_allowed(allowed)
 
 
 def random_model(vocab_size: int, seed: int, sharpness: float = 1.5) -> Logits:

@@ -38,6 +38,10 @@ def _next_in_line(text: Tokens) -> list[float]:
     return [float(token == next_token) for token in range(3)]
 
 
+def _all_but_one(text: Tokens) -> Tokens:
+    return tuple(token for token in range(3) if token != (2 * sum(text) + len(text)) % 3)
+
+
 _DENSE = DecodeSetup(target=TARGET, draft=DRAFT, policy=Strict(), num_spec_tokens=2)
 _RECIPES = SamplingParams(
     seed=5, temperature=1.2, top_p=0.85, draft=Recipe(temperature=0.5, min_p=0.05)
@@ -52,6 +56,7 @@ DRAFTERS: dict[str, DecodeSetup] = {
     "argmax": evolve(_DENSE, draft=random_model(3, seed=9), params=_ARGMAX),
     "other recipe": evolve(_DENSE, params=_RECIPES),
     "penalties": evolve(_DENSE, params=_PENALTIES),
+    "masks": evolve(_DENSE, allows=_all_but_one),
     "narrower": evolve(_DENSE, draft=random_model(2, seed=8)),
     "mapped": evolve(_DENSE, draft=random_model(2, seed=8), draft_to_target=(2, 0)),
 }

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 
+import numpy as np
 from attrs import frozen
 
 from kit.decode_law import DecodeSetup, Law, Tokens, emitted_law
@@ -44,7 +45,10 @@ def target_law(setup: DecodeSetup, num_tokens: int) -> Law:
     """The law of plain sampling, by an oracle that shares no code with the sampler."""
 
     def model(tokens: Tokens) -> Floats:
-        return setup.target(tokens).double().numpy()
+        logits: Floats = setup.target(tokens).double().numpy()
+        if setup.allows is not None:
+            logits[~np.isin(np.arange(len(logits)), setup.allows(tokens))] = -np.inf
+        return logits
 
     return sequence_law(model, setup.params, num_tokens, setup.prompt)
 

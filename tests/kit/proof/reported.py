@@ -87,10 +87,14 @@ def loss_of(setup: DecodeSetup) -> Loss:
     loss = _loss_behind((), setup, steps)
     if isinstance(setup.policy, Synthetic):
         drafted: defaultdict[Tokens, float] = defaultdict(float)
+        wanted = target_law(setup, 1)
         for probability, step in steps:
-            drafted[step.drafts[:1]] += probability
-        rate = setup.policy.rates[0]
-        loss = evolve(loss, reported=rate * variation(drafted, target_law(setup, 1)))
+            first = step.drafts[:1]
+            # What a mask forbids makes room for the target's token at any rate.
+            forbidden = setup.allows is not None and first[0] not in setup.allows(())
+            for tokens, share in wanted.items() if forbidden else [(first, 1.0)]:
+                drafted[tokens] += probability * share
+        loss = evolve(loss, reported=setup.policy.rates[0] * variation(drafted, wanted))
     return loss
 
 
