@@ -5,6 +5,7 @@ What a request is does not depend on where it lies: tests lay the same requests 
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
@@ -214,7 +215,7 @@ class Inputs:
                 counts.output_counts[slot] = request.output_counts
         return counts
 
-    def _masks(self, masks: list[Tensor | None], num_rows: int) -> dict[str, Tensor]:
+    def _masks(self, masks: list[Tensor | None], num_rows: int) -> dict[str, Any]:
         """The masks of rows as batches take them; a row of nobody is allowed nothing."""
         if not self.case.has("allowed tokens"):
             return {}

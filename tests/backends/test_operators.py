@@ -128,7 +128,10 @@ def test_masks_reach_the_sampler() -> None:
     tensors, params = everything("cpu") | masks, params_on("cpu")
     expected = load_sampler("reference").verify(batch_of(tensors), params, Strict())
     assert_alike(VerifyOperator("reference", Strict(), params)(**tensors), expected)
-    row = {"logits": tensors["target_logits"][:2], "positions": torch.tensor([1, 2])}
+    row: dict[str, Any] = {
+        "logits": tensors["target_logits"][:2],
+        "positions": torch.tensor([1, 2]),
+    }
     row["allowed_tokens"] = masks["allowed_tokens"]
     params = SamplingTensors.stack([SamplingParams(seed=1)] * 2)
     drawn = load_sampler("reference").sample(SampleBatch(**row), params)

@@ -1,5 +1,7 @@
 """Masks hold a bit for each token where xgrammar has it, and say which row they are of."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -34,11 +36,15 @@ def test_flags_are_flags() -> None:
 
 
 def test_a_draft_draw_has_no_mask() -> None:
-    for draft in ({"draft_index": 1}, {"draft_to_target": torch.arange(5), "target_vocab_size": 9}):
+    drafts: list[dict[str, Any]] = [
+        {"draft_index": 1},
+        {"draft_to_target": torch.arange(5), "target_vocab_size": 9},
+    ]
+    for draft in drafts:
         with pytest.raises(InvalidInputError, match=r"^allowed_tokens: .* for a draft draw"):
             SampleBatch(
                 logits=torch.zeros(1, 5),
                 positions=torch.tensor([0]),
                 allowed_tokens=torch.zeros(1, 1, dtype=torch.int32),
-                **draft,  # type: ignore[arg-type]
+                **draft,
             )
