@@ -17,9 +17,9 @@ from ..core.scores import Scores
 from .forward_choice import FORWARDS, choose_kernels
 from .kv_cache import KVCache
 from .layer_operations import RMSNorm
-from .lengths import CPU_LENGTHS, GPU_LENGTHS, Lengths
+from .lengths import Lengths, lengths_on
 from .model_config import ModelConfig
-from .places import Places, check_tokens
+from .places import check_tokens
 from .step_planner import StepPlanner
 from .transformer import Decoder, Linear, Step
 
@@ -54,11 +54,12 @@ class TransformerModel:
 
     @lengths.default
     def _choose_lengths(self) -> Lengths:
-        return CPU_LENGTHS if self.device.type == "cpu" else GPU_LENGTHS
+        return lengths_on(self.device)
 
     @planner.default
     def _make_planner(self) -> StepPlanner:
-        return StepPlanner.of(self.config, self.max_model_len, self.dtype, self.device)
+        known = self.config, self.max_model_len, self.dtype, self.device
+        return StepPlanner.of(*known, self.lengths)
 
     @_kernels.default
     def _make_kernels(self) -> "FewTokens | None":
@@ -132,15 +133,7 @@ class TransformerModel:
             InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].
         """
         check_integer("max_len", max_len, 1, self.max_model_len)
-        return KVCache.allocate(
-            num_layers=self.config.num_layers,
-            num_slots=num_slots,
-            max_len=self.lengths.of_slot(max_len),
-            num_kv_heads=self.config.num_kv_heads,
-            head_dim=self.config.head_dim,
-            dtype=self.dtype,
-            device=self.device,
-        )
+        return self.planner.new_cache(self.config.num_layers, num_slots, max_len)
 
     def clear(self, cache: KVCache, slot_ids: Sequence[int]) -> None:
         """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
@@ -177,9 +170,7 @@ class TransformerModel:
             return Scores(
                 logits, tuple(empty(0, num_tokens, self.config.hidden_size) for _ in taps)
             )
-        # A slot that was rounded up may have more positions than the model knows.
-        limit = min(cache.max_len, self.max_model_len)
-        places = Places.of(positions, slot_ids, cache.slot_ids, limit, self.lengths, max_position)
+        places = self.planner.places(positions, slot_ids, cache, max_position)
         kernels = self._kernels
         attend = None if kernels is None else kernels.attention_at(positions, places.slot_ids)
         if attend is None:

@@ -3,6 +3,7 @@
 A GPU's kernels are planned once per length, so lengths are rounded up there.
 """
 
+import torch
 from attrs import frozen
 
 
@@ -31,6 +32,11 @@ CPU_LENGTHS = Lengths(slot_step=1, read_step=1)
 
 GPU_LENGTHS = Lengths(slot_step=128, read_step=256)
 """Kernels are compiled anew for odd lengths, and attention that copies slots is slower there."""
+
+
+def lengths_on(device: torch.device) -> Lengths:
+    """Those of a device."""
+    return CPU_LENGTHS if device.type == "cpu" else GPU_LENGTHS
 
 
 def _rounded_up(length: int, step: int) -> int:

@@ -8,6 +8,7 @@ from .attention import AttendInSteps
 from .fusion import can_compile, fused_operations
 from .kv_cache import KVCache
 from .layer_operations import PLAIN_OPERATIONS, LayerOperations
+from .lengths import Lengths, lengths_on
 from .model_config import ModelConfig
 from .places import Places
 from .spans import FEW_TOKENS, Spans
@@ -25,27 +26,55 @@ class StepPlanner:
         config: of the model.
         rope_table: see `Rope.table`, for all positions, in the model's dtype and on its device.
         operations: of decode steps.
+        lengths: how they are rounded.
     """
 
     config: ModelConfig
     rope_table: Tensor
     operations: LayerOperations
+    lengths: Lengths
     _all_positions: Tensor = field(init=False)
 
     @classmethod
     def of(
-        cls, config: ModelConfig, max_model_len: int, dtype: torch.dtype, device: torch.device
+        cls,
+        config: ModelConfig,
+        max_model_len: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        lengths: Lengths | None = None,
     ) -> "StepPlanner":
         """Of a model with so many positions, whose weights are of this dtype on this device."""
         return cls(
             config=config,
             rope_table=config.rope.table(max_model_len).to(device, dtype),
             operations=fused_operations() if can_compile(device) else PLAIN_OPERATIONS,
+            lengths=lengths or lengths_on(device),
         )
 
     @_all_positions.default
     def _make_all_positions(self) -> Tensor:
         return torch.arange(len(self.rope_table), device=self.rope_table.device)
+
+    def new_cache(self, num_layers: int, num_slots: int, max_len: int) -> KVCache:
+        """Room for max_len positions, or a few more, in each of num_slots slots."""
+        return KVCache.allocate(
+            num_layers=num_layers,
+            num_slots=num_slots,
+            max_len=self.lengths.of_slot(max_len),
+            num_kv_heads=self.config.num_kv_heads,
+            head_dim=self.config.head_dim,
+            dtype=self.rope_table.dtype,
+            device=self.rope_table.device,
+        )
+
+    def places(
+        self, positions: Tensor, slot_ids: Tensor | None, cache: KVCache, max_position: int | None
+    ) -> Places:
+        """See `Places.of`."""
+        # A slot that was rounded up may have more positions than the model knows.
+        limit = min(cache.max_len, len(self.rope_table))
+        return Places.of(positions, slot_ids, cache.slot_ids, limit, self.lengths, max_position)
 
     def plan(self, places: Places, cache: KVCache) -> Step:
         """A forward of the tokens at these places."""

@@ -4,27 +4,18 @@ Attention, cache and products are those of `acceptor.adapters.transformer`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
-from attrs import field, frozen
+from attrs import frozen
 from torch import Tensor
 
 from ..kv_cache import KVCache, LayerCache
 from ..layer_operations import RMSNorm
-from ..lengths import CPU_LENGTHS, GPU_LENGTHS, Lengths
-from ..places import Places, check_tokens
+from ..places import check_tokens
 from ..step_planner import StepPlanner
 from ..transformer import MLP, Attention, Linear, Step
-
-
-class HeadLayer(Protocol):
-    """One decoder layer between features and features."""
-
-    def __call__(self, features: Tensor, embedded: Tensor, step: Step, cache: LayerCache) -> Tensor:
-        """Features and embeddings, [num_tokens, hidden_size] each -> the next features."""
-        ...
 
 
 @frozen(eq=False, kw_only=True)
@@ -42,7 +33,7 @@ class EagleLayer:
     mlp: MLP
 
     def __call__(self, features: Tensor, embedded: Tensor, step: Step, cache: LayerCache) -> Tensor:
-        """See `HeadLayer`."""
+        """Features and embeddings, [num_tokens, hidden_size] each -> the next features."""
         merged = self.merge(torch.cat((embedded, features), -1))
         update = self.attention(merged, step, cache)
         hidden, normalised = step.operations.add_and_normalise(merged, update, self.mlp_norm)
@@ -69,7 +60,7 @@ class Eagle3Layer:
     output_norm: RMSNorm | None
 
     def __call__(self, features: Tensor, embedded: Tensor, step: Step, cache: LayerCache) -> Tensor:
-        """See `HeadLayer`."""
+        """As of `EagleLayer`."""
         normalised = self.features_norm(features)
         residual = normalised if self.normalised_residual else features
         both = torch.cat((self.embedding_norm(embedded), normalised), -1)
@@ -101,22 +92,6 @@ class Fusion:
         return self.project(together)
 
 
-@frozen(eq=False)
-class FinalNorm:
-    """The last hidden states, as the target's LM head is given them.
-
-    Attributes:
-        norm: the target's.
-    """
-
-    norm: Any
-
-    def __call__(self, hidden: Sequence[Tensor]) -> Tensor:
-        """Of the only tap."""
-        normalised: Tensor = self.norm(hidden[0])
-        return normalised
-
-
 @frozen(eq=False, kw_only=True)
 class EagleHead:
     """A `acceptor.core.ports.DraftHead`.
@@ -136,7 +111,7 @@ class EagleHead:
 
     taps: tuple[int, ...]
     read: Callable[[Sequence[Tensor]], Tensor]
-    layer: HeadLayer
+    layer: EagleLayer | Eagle3Layer
     embedding: Tensor
     norm: RMSNorm | None
     lm_head: Any
@@ -144,11 +119,6 @@ class EagleHead:
     planner: StepPlanner
     max_model_len: int
     what_to_check: str
-    _lengths: Lengths = field(init=False)
-
-    @_lengths.default
-    def _choose_lengths(self) -> Lengths:
-        return CPU_LENGTHS if self.device.type == "cpu" else GPU_LENGTHS
 
     @property
     def vocab_size(self) -> int:
@@ -176,16 +146,7 @@ class EagleHead:
         Raises:
             InvalidInputError: num_slots or max_len is below 1.
         """
-        config = self.planner.config
-        return KVCache.allocate(
-            num_layers=1,
-            num_slots=num_slots,
-            max_len=self._lengths.of_slot(max_len),
-            num_kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
-            dtype=self.dtype,
-            device=self.device,
-        )
+        return self.planner.new_cache(1, num_slots, max_len)
 
     def clear(self, cache: KVCache, slot_ids: Sequence[int]) -> None:
         """Forget slots."""
@@ -209,10 +170,9 @@ class EagleHead:
                 vocabulary, or a slot or position outside the cache.
         """
         check_tokens(token_ids, positions, slot_ids, len(self.embedding), self.device)
-        limit = min(cache.max_len, self.max_model_len)
-        places = Places.of(positions, slot_ids, cache.slot_ids, limit, self._lengths, max_position)
-        embedded = F.embedding(token_ids, self.embedding)
+        places = self.planner.places(positions, slot_ids, cache, max_position)
         step = self.planner.plan(places, cache)
+        embedded = F.embedding(token_ids, self.embedding)
         (layer_cache,) = cache.layers
         following = self.layer(features.flatten(0, 1), embedded.flatten(0, 1), step, layer_cache)
         return following.view(*token_ids.shape, -1)

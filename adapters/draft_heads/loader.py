@@ -13,13 +13,11 @@ from ..checkpoint import Checkpoint, Shape
 from ..draft_ids import read_draft_ids
 from ..json_object import JsonObject, read_json
 from ..language_model import TransformerModel
-from ..layer_operations import RMSNorm
 from ..model_config import ModelConfig
 from ..random_weights import RandomTensors
 from ..step_planner import StepPlanner
-from ..transformer import Linear
 from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors
-from .eagle import Eagle3Layer, EagleHead, EagleLayer, FinalNorm, Fusion
+from .eagle import Eagle3Layer, EagleHead, EagleLayer, Fusion
 from .files import has_safetensors, open_head
 from .head_config import Eagle3Config, MtpSwitches, Target, read_layer
 
@@ -121,16 +119,21 @@ def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHea
     expected |= layer_tensors(layer, prefix, size)
     del expected[prefix + _ATTENTION_NORM]
     parts = _Parts.open(checkpoint, layer, target, expected)
-    return parts.head(
+    return EagleHead(
+        **parts.borrowed(),
         what_to_check=f"that it is this target's, and rope_theta ({layer.rope.theta:g})",
         taps=(target.num_layers,),
-        read=FinalNorm(target.norm),
+        # The last hidden states, as the target's LM head is given them.
+        read=lambda hidden: target.norm(hidden[0]),
         layer=EagleLayer(
             merge=parts.reader.linear(("fc",), bias=has_bias),
             attention=parts.reader.attention(prefix + "self_attn.", layer.windows[0]),
             mlp_norm=parts.reader.norm(prefix + _MLP_NORM),
             mlp=parts.reader.mlp(prefix + "mlp."),
         ),
+        norm=None,
+        lm_head=target.lm_head,
+        draft_to_target=None,
     )
 
 
@@ -153,7 +156,8 @@ def _eagle3(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHe
     }
     parts = _Parts.open(checkpoint, layer, target, expected)
     read, norm = parts.reader, parts.reader.norm(_NORM)
-    return parts.head(
+    return EagleHead(
+        **parts.borrowed(),
         what_to_check=settings.what_to_check,
         taps=settings.taps,
         read=Fusion(tuple(map(read.norm, norms)), read.linear(("fc",), bias=False)),
@@ -191,30 +195,14 @@ class _Parts:
         reader = WeightReader(checkpoint, layer, target.dtype, target.device)
         return cls(checkpoint=checkpoint, reader=reader, target=target)
 
-    def head(
-        self,
-        *,
-        what_to_check: str,
-        taps: tuple[int, ...],
-        read: FinalNorm | Fusion,
-        layer: EagleLayer | Eagle3Layer,
-        norm: RMSNorm | None = None,
-        lm_head: Linear | None = None,
-        draft_to_target: Tensor | None = None,
-    ) -> EagleHead:
+    def borrowed(self) -> dict[str, Any]:
+        """What every head has of its target."""
         target, config = self.target, self.reader.config
-        return EagleHead(
-            taps=taps,
-            read=read,
-            layer=layer,
-            embedding=self._embedding(),
-            norm=norm,
-            lm_head=target.lm_head if lm_head is None else lm_head,
-            draft_to_target=draft_to_target,
-            planner=StepPlanner.of(config, target.max_model_len, target.dtype, target.device),
-            max_model_len=target.max_model_len,
-            what_to_check=what_to_check,
-        )
+        return {
+            "embedding": self._embedding(),
+            "planner": StepPlanner.of(config, target.max_model_len, target.dtype, target.device),
+            "max_model_len": target.max_model_len,
+        }
 
     def draft_to_target(self, draft_vocab_size: int) -> Tensor | None:
         checkpoint, vocab_size = self.checkpoint, self.target.vocab_size

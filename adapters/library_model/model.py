@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.checks import check_integer, check_integers
 from ...core.errors import UnavailableError
 from ...core.scores import Scores
-from ..lengths import CPU_LENGTHS, GPU_LENGTHS, Lengths
+from ..lengths import Lengths, lengths_on
 from ..places import Places, check_tokens
 from .slots import Shapes, SlotMemory, StepCache
 
@@ -42,7 +42,7 @@ class LibraryModel:
 
     @lengths.default
     def _choose_lengths(self) -> Lengths:
-        return CPU_LENGTHS if self.device.type == "cpu" else GPU_LENGTHS
+        return lengths_on(self.device)
 
     @property
     def vocab_size(self) -> int:
@@ -128,8 +128,7 @@ class LibraryModel:
             logits = empty[:, -1:] if last_only else empty
             hidden = empty.expand(-1, -1, self.hidden_size)
             return Scores(logits.expand(-1, -1, self.vocab_size), (hidden,) * len(taps))
-        limit = min(cache.max_len, self.max_model_len)
-        places = Places.of(positions, slot_ids, cache.slot_ids, limit, self.lengths, max_position)
+        places = self.places(positions, slot_ids, cache, max_position)
         with _last_hidden(self.network, wanted=self.num_layers in taps) as last:
             said = self.network(
                 input_ids=token_ids,
@@ -144,6 +143,17 @@ class LibraryModel:
             said.logits,
             tuple(last[0] if tap == self.num_layers else said.hidden_states[tap] for tap in taps),
         )
+
+    def places(
+        self,
+        positions: Tensor,
+        slot_ids: Tensor | None,
+        cache: SlotMemory,
+        max_position: int | None,
+    ) -> Places:
+        """See `Places.of`."""
+        limit = min(cache.max_len, self.max_model_len)
+        return Places.of(positions, slot_ids, cache.slot_ids, limit, self.lengths, max_position)
 
     def masks(self, places: Places) -> Tensor | dict[str, Tensor]:
         """One for each kind of layer, as networks want it that have several kinds."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..checkpoint import Checkpoint, Shape
 from ..draft_heads.head_config import MtpSwitches
 from ..json_object import JsonObject, read_json
-from ..places import Places, check_tokens
+from ..places import check_tokens
 from ..random_weights import STANDARD_DEVIATION
 from .model import LibraryModel
 from .slots import SlotMemory, StepCache
@@ -197,8 +197,7 @@ class MtpHead:
         """
         target, layer = self.target, self.layer
         check_tokens(token_ids, positions, slot_ids, target.vocab_size, target.device)
-        limit = min(cache.max_len, target.max_model_len)
-        places = Places.of(positions, slot_ids, cache.slot_ids, limit, target.lengths, max_position)
+        places = target.places(positions, slot_ids, cache, max_position)
         embedded = F.embedding(token_ids, target.embedding)
         if self.switches.zero_first_embedding:
             embedded = embedded.masked_fill((positions == 0)[..., None], 0)
