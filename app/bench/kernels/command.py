@@ -63,7 +63,6 @@ _HOW = (
     flag("--seconds", "seconds", float, "Begin no workload later than so.  [default: no limit]"),
     flag("--read", "read", FILE, "Show an earlier run's JSON again."),
     *FILES,
-    flag("--plot", "plot_file", FILE, "Draw times over batch sizes."),
 )
 
 
@@ -73,7 +72,6 @@ def kernels(
     read: Path | None,
     json_file: Path | None,
     markdown_file: Path | None,
-    plot_file: Path | None,
     **options: Any,
 ) -> None:
     """Time `verify` against one read of the logits that its rule needs."""
@@ -82,4 +80,4 @@ def kernels(
 
         run = main.reread(read) if read is not None else main.run(options)
         main.show(run)
-        main.write(run, json_file, markdown_file, plot_file)
+        main.write(run, json_file, markdown_file)

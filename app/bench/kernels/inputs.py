@@ -1,9 +1,10 @@
 """A batch to verify, with drafts that were really drawn from the draft's own law."""
 
 import torch
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 from torch import Tensor
 
+from ....backends.reference.thresholds import log_probs
 from ....core.batch import SampleBatch, VerifyBatch
 from ....core.policies import Policy
 from ....core.ports import Sampler
@@ -14,7 +15,7 @@ from .logits import Logits
 from .workload import Workload
 
 ROWS_AT_ONCE = 128
-"""Drafting works in float32 and sorts; so many rows of it fit beside the logits."""
+"""Drafting works in float64; so many rows of it fit beside the logits."""
 
 MAX_POSITION = 4096
 PROMPT_LEN, OUTPUT_LEN = 512, 128
@@ -91,32 +92,15 @@ def _token_counts(logits: Logits, noise: torch.Generator) -> TokenCounts:
 
 
 def draw_drafts(draft_logits: Tensor, recipe: Recipe, noise: torch.Generator) -> Tensor:
-    """One token from each row's law, by plain PyTorch: [num_reqs, K] int64."""
-    rows = draft_logits.flatten(0, 1)
-    drawn = [_draw(part.float(), recipe, noise) for part in rows.split(ROWS_AT_ONCE)]
+    """One token from each row's law, all with one recipe: [num_reqs, K] int64."""
+    params = SamplingTensors.stack([SamplingParams(**asdict(recipe), seed=0)], noise.device)
+    drawn = []
+    for rows in draft_logits.flatten(0, 1).split(ROWS_AT_ONCE):
+        same = torch.zeros(len(rows), dtype=torch.int64, device=noise.device)
+        probs = log_probs(rows, params.draft, same).exp_()
+        races = torch.empty_like(probs).exponential_(generator=noise)
+        drawn.append((probs / races).argmax(-1))
     return torch.cat(drawn).view(draft_logits.shape[:2])
-
-
-def _draw(logits: Tensor, recipe: Recipe, noise: torch.Generator) -> Tensor:
-    if recipe.is_greedy:
-        return logits.argmax(-1)
-    probs = (logits / recipe.temperature).softmax(-1)
-    if recipe.min_p > 0:
-        probs = _keep(probs, recipe.min_p * probs.amax(-1, keepdim=True))
-    if recipe.top_k > 0:
-        probs = _keep(probs, probs.topk(recipe.top_k, -1).values[:, -1:])
-    if recipe.top_p < 1:
-        ordered = probs.sort(-1, descending=True).values
-        before = ordered.cumsum(-1) - ordered
-        count = (before < recipe.top_p).sum(-1, keepdim=True)
-        probs = _keep(probs, ordered.gather(-1, count - 1))
-    races = torch.empty_like(probs).exponential_(generator=noise)
-    return (probs / races).argmax(-1)
-
-
-def _keep(probs: Tensor, threshold: Tensor) -> Tensor:
-    kept = torch.where(probs >= threshold, probs, 0)
-    return kept / kept.sum(-1, keepdim=True)
 
 
 def _coupled_drafts(
