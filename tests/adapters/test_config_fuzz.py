@@ -60,38 +60,48 @@ VALUES: dict[str, list[Any]] = {
     "head_dim": [8, 4, None],
 }
 NUM_TOKENS = 40
+NUM_SERVED = (18, 21, 16, 23, 17, 15, 14, 21)
+"""Of each thirty: to refuse one more is a mistake, too."""
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("seed", range(240))
-def test_any_config_gives_the_reference_s_logits_or_is_refused(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("part", "num_served"), [*enumerate(NUM_SERVED)])
+def test_any_config_gives_the_reference_s_logits_or_is_refused(
+    part: int, num_served: int, tmp_path: Path
+) -> None:
+    assert sum(agrees(seed, tmp_path) for seed in range(30 * part, 30 * part + 30)) >= num_served
+
+
+def agrees(seed: int, directory: Path) -> bool:
+    """Whether there were logits to compare, which are the same."""
     random = Random(seed)  # noqa: S311, no secret
     kind = random.choice(list(NAMES))
     names = random.sample(list(VALUES), random.randint(1, 4))
     names += ["rope_parameters", "rope_scaling"] if random.random() < 0.3 else []
     changes = {name: random.choice(VALUES[name]) for name in names}
     config = {"model_type": kind, "architectures": [f"{NAMES[kind]}ForCausalLM"]} | BASE | changes
-    file = tmp_path / "config.json"
+    file = directory / "config.json"
     file.write_text(json.dumps(config), encoding="utf-8")
     try:
-        reference = random_reference(tmp_path)
+        reference = random_reference(directory)
     except Exception:  # noqa: BLE001, whatever it raises
         # There is nothing to compare with, but an error of ours is still one that names the field.
         with suppress(AcceptorError):
-            ModelConfig.load(tmp_path)
-        return
-    reference.save_pretrained(tmp_path)
+            ModelConfig.load(directory)
+        return False
+    reference.save_pretrained(directory)
     file.write_text(json.dumps(config), encoding="utf-8")
     try:
-        model = load_model(tmp_path)
+        model = load_model(directory)
     except AcceptorError:
-        return
+        return False
     token_ids = torch.randint(29, (1, NUM_TOKENS), generator=torch.Generator().manual_seed(seed))
     with torch.inference_mode():
         want = reference(token_ids, use_cache=False).logits
     positions = torch.arange(NUM_TOKENS)[None]
     got = model.forward(token_ids, positions, model.new_cache(1, NUM_TOKENS)).logits
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
+    return True
 
 
 def random_reference(directory: Path) -> Any:

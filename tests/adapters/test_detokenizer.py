@@ -1,6 +1,6 @@
 """Streamed text adds up to the decode of the whole and is never taken back, whatever ids come."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,17 +10,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from tokenizers.decoders import Decoder
-from transformers import LlamaConfig
 
 from acceptor.adapters import Tokenizer
 from acceptor.adapters.detokenizer import Detokenizer
-from acceptor.app.config import Config, ModelsConfig
-from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.schedule import Limits
-from acceptor.app.wiring import Wired, wire
-from acceptor.core import SamplingParams
-
-from .conftest import Saved
 
 SPECIAL_TOKENS = ["<s>", "</s>"]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -154,48 +146,7 @@ def test_the_cost_of_a_token_is_bounded(name: str) -> None:
         assert backend.num_decoded <= 2000 * 30 + 64**2
 
 
-def test_a_character_waits_until_it_is_whole() -> None:
-    backend = BACKENDS["byte level"]
-    stream = Detokenizer(backend, skip_special_tokens=True)
-    token_ids = [id_of(backend, token) for token in ["a", "ð", "Ł", "ĳĭ", "a"]]
-    assert [stream.push([token_id]) for token_id in token_ids] == ["a", "", "", "👋", "a"]
-    assert stream.push(token_ids[:3]) == "a"
-    assert stream.finish() == "\ufffd"
-
-
 def test_text_that_cannot_be_decoded_is_a_replacement_character() -> None:
     backend = backend_of(["a" * 40, "x" * 40 + "b"], decoders.Replace(Regex("(x+x+)+y"), " "))
     stream = Detokenizer(backend, skip_special_tokens=True)
     assert stream.push([1]) + stream.finish() == "\ufffd"
-
-
-@pytest.fixture(scope="module")
-def pair(save: Callable[..., Saved]) -> Wired:
-    """Two random Llamas with a tokenizer of Llama 2's kind."""
-    backend = BACKENDS["Llama 2"]
-    config = LlamaConfig(
-        vocab_size=backend.get_vocab_size(),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=64,
-        eos_token_id=None,
-    )
-    target, draft = (save(config).directory for _ in range(2))
-    for directory in (target, draft):
-        backend.save(str(directory / "tokenizer.json"))
-    return wire(Config(models=ModelsConfig(target=str(target), draft=str(draft))))
-
-
-def test_broken_bytes_end_nobodys_step(pair: Wired) -> None:
-    """Requests served together have the text that their own tokens decode to."""
-    engine = Engine.of(pair.decoder, Limits(num_slots=8, max_len=64))
-    prompts = [[0x0A, 0xE2, 256, i] for i in range(16)]
-    results = engine.generate(prompts, SamplingParams(temperature=2.0, seed=0), max_tokens=60)
-    backend = BACKENDS["Llama 2"]
-    assert [result.text for result in results] == [
-        backend.decode(result.token_ids, skip_special_tokens=True) for result in results
-    ]
-    assert any("\ufffd" in result.text for result in results)

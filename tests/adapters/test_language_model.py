@@ -5,9 +5,9 @@ import pytest
 import torch
 from attrs import evolve
 
-from acceptor.adapters import KVCache, TransformerModel, load_model
+from acceptor.adapters import TransformerModel, load_model
 from acceptor.adapters.lengths import GPU_LENGTHS
-from acceptor.core import InvalidInputError, LanguageModel, UnavailableError
+from acceptor.core import InvalidInputError
 
 
 @pytest.fixture(scope="module")
@@ -19,12 +19,6 @@ def ids(*shape: int) -> torch.Tensor:
     return torch.arange(1, 1 + torch.Size(shape).numel()).view(shape)
 
 
-def test_it_is_the_port_that_the_core_describes(model: TransformerModel) -> None:
-    port: LanguageModel[KVCache] = model
-    assert (port.vocab_size, port.max_model_len) == (61, 32)
-    assert (port.dtype, port.device) == (torch.float32, torch.device("cpu"))
-
-
 def test_a_request_does_not_see_its_neighbours(model: TransformerModel) -> None:
     positions = torch.arange(4).expand(2, -1)
     alone = model.forward(ids(1, 4), positions[:1], model.new_cache(2, 8), torch.tensor([0])).logits
@@ -34,16 +28,6 @@ def test_a_request_does_not_see_its_neighbours(model: TransformerModel) -> None:
         layer.values[1].fill_(torch.nan)
     beside = model.forward(ids(1, 4).expand(2, -1), positions, cache, torch.tensor([0, 1])).logits
     torch.testing.assert_close(beside[:1], alone, rtol=1e-5, atol=1e-5)
-
-
-def test_a_cleared_slot_forgets_nan(model: TransformerModel) -> None:
-    cache, positions = model.new_cache(1, 8), torch.arange(3)[None]
-    want = model.forward(ids(1, 3), positions, cache).logits
-    cache.layers[0].values[0, 7] = torch.nan
-    assert model.forward(ids(1, 3), positions, cache, max_position=7).logits.isnan().any()
-    cache.clear([0])
-    got = model.forward(ids(1, 3), positions, cache, max_position=7).logits
-    torch.testing.assert_close(got, want)
 
 
 def test_no_requests(model: TransformerModel) -> None:
@@ -65,15 +49,11 @@ def test_no_graph_is_recorded(model: TransformerModel) -> None:
         ({"token_ids": ids(1, 3).int()}, "token_ids: expected dtype int64, got torch.int32"),
         ({"token_ids": ids(1, 0), "positions": ids(1, 0)}, r"token_ids.shape\[1\]: expected a num"),
         ({"token_ids": ids(1, 3) + 58}, r"token_ids: expected values in \[0, 61\), got 59 to 61"),
-        ({"token_ids": ids(1, 3) - 2}, r"token_ids: expected values in \[0, 61\), got -1 to 1"),
         ({"positions": ids(1, 2)}, r"positions: expected shape \[1, 3\], got \[1, 2\]"),
         ({"positions": ids(1, 3) + 5}, r"positions: expected values in \[0, 8\), got 6 to 8"),
-        ({"positions": ids(1, 3) - 2}, r"positions: expected values in \[0, 8\), got -1 to 1"),
         ({"slot_ids": ids(2)}, r"slot_ids: expected shape \[1\], got \[2\]"),
         ({"slot_ids": torch.tensor([2])}, r"slot_ids: expected a number in \[0, 1\], got 2"),
-        ({"slot_ids": torch.tensor([-1])}, r"slot_ids: expected a number in \[0, 1\], got -1"),
         ({"taps": (3,)}, r"taps: expected a number in \[0, 2\], got 3"),
-        ({"taps": (-1,)}, r"taps: expected a number in \[0, 2\], got -1"),
         ({"max_position": 8}, r"max_position: expected a number in \[0, 7\], got 8"),
         (
             {"token_ids": ids(3, 1), "positions": ids(3, 1)},
@@ -137,25 +117,6 @@ def test_there_may_be_more_requests_than_positions(model: TransformerModel) -> N
 
 def test_the_first_layers_keep_the_rule_of_lengths(model: TransformerModel) -> None:
     assert evolve(model, lengths=GPU_LENGTHS).first_layers(1).lengths == GPU_LENGTHS
-
-
-@pytest.mark.parametrize(
-    ("device", "error", "message"),
-    [
-        ("tpu9", InvalidInputError, "device: expected cpu or cuda, got "),
-        ("meta", InvalidInputError, "device: expected cpu or cuda, got meta"),
-        ("cuda:99", UnavailableError, "device: expected one of . CUDA devices, got cuda:99"),
-    ],
-)
-def test_devices(tiny_llama: Path, device: str, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message) as caught:
-        load_model(tiny_llama, device=device)
-    assert "\n" not in str(caught.value)
-
-
-def test_other_dtypes_are_refused(tiny_llama: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"dtype: expected float32, .*got torch\.int8"):
-        load_model(tiny_llama, dtype=torch.int8)
 
 
 @pytest.mark.gpu

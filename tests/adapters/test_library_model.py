@@ -1,113 +1,41 @@
 """Networks of the transformers library as targets: slots, ragged batches, rollback and taps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 from torch import Tensor
 from transformers import GPT2Config, LlamaConfig, MambaConfig
 
 from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.library_model.model import LibraryModel
-from acceptor.app.decoder import Decoder
-from acceptor.app.drafter import Drafter, NoDrafter
-from acceptor.app.model_drafter import ModelDrafter
-from acceptor.backends import load_sampler
 from acceptor.core import (
     CheckpointError,
     InvalidInputError,
-    Policy,
-    Probabilistic,
-    Strict,
     UnavailableError,
 )
 from kit.small_families import FAMILIES, SHAPE, VOCAB_SIZE
-from kit.toy_pair import Letters
-from kit.toy_requests import ask
-
-PROMPTS = ((7, 3, 9, 9, 4, 11, 2), (5,), (8, 2, 30, 41, 6, 5, 3, 20, 10, 4, 12, 33))
-NUM_TOKENS = 16
 
 
 @frozen
 class Family:
     model: LibraryModel
-    noisy: LibraryModel
-    """Like the model, with an LM head that is a little off."""
     reference: Any
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request: pytest.FixtureRequest, save: Callable[..., Any]) -> Family:
     saved = save(FAMILIES[request.param])
-    model, noisy = (load(saved.directory) for _ in range(2))
-    head = noisy.network.get_output_embeddings()
-    with torch.no_grad():
-        head.weight = torch.nn.Parameter(head.weight + 0.05 * torch.randn_like(head.weight))
-    return Family(model, noisy, saved.reference)
+    return Family(load(saved.directory), saved.reference)
 
 
 def load(directory: Path, **settings: Any) -> LibraryModel:
     model = load_any_model(directory, adapter="transformers", **settings)
     assert isinstance(model, LibraryModel)
     return model
-
-
-def decoder(family: Family, policy: Policy, num_spec_tokens: int) -> Decoder:
-    sampler, drafter = load_sampler("reference"), NoDrafter()
-    made: Drafter[Any] = drafter
-    if num_spec_tokens:
-        made = ModelDrafter(
-            model=family.noisy, sampler=sampler, policy=policy, num_spec_tokens=num_spec_tokens
-        )
-    return Decoder(
-        target=family.model,
-        drafter=made,
-        sampler=sampler,
-        policy=policy,
-        eos_token_ids=frozenset(),
-        new_detokenizer=Letters,
-    )
-
-
-def tokens(decoder: Decoder, prompts: Sequence[Sequence[int]], **recipe: Any) -> list[Any]:
-    requests = [
-        ask(*prompt, seed=seed, max_tokens=NUM_TOKENS, **recipe)
-        for seed, prompt in enumerate(prompts)
-    ]
-    return [(one.token_ids, one.statistics) for one in decoder.generate(requests)]
-
-
-def test_greedy_drafting_equals_generate(family: Family) -> None:
-    found = tokens(decoder(family, Probabilistic(), 4), PROMPTS, temperature=0)
-    assert any(figures.num_accepted_tokens < figures.num_draft_tokens for _, figures in found)
-    for prompt, (token_ids, _) in zip(PROMPTS, found, strict=True):
-        with torch.inference_mode():
-            expected = family.reference.generate(
-                torch.tensor([prompt]),
-                attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
-                do_sample=False,
-                max_new_tokens=NUM_TOKENS,
-                min_new_tokens=NUM_TOKENS,
-                eos_token_id=None,
-            )
-        assert list(token_ids) == expected[0, len(prompt) :].tolist()
-
-
-def test_strict_equals_plain_and_a_batch_its_requests(family: Family) -> None:
-    drafting = decoder(family, Strict(), 4)
-    together = tokens(drafting, PROMPTS, temperature=0.9)
-    assert any(figures.num_accepted_tokens < figures.num_draft_tokens for _, figures in together)
-    plain = tokens(evolve(drafting, drafter=NoDrafter()), PROMPTS, temperature=0.9)
-    assert [ids for ids, _ in together] == [ids for ids, _ in plain]
-    requests = [
-        ask(*p, seed=i, max_tokens=NUM_TOKENS, temperature=0.9) for i, p in enumerate(PROMPTS)
-    ]
-    alone = [drafting.generate([request])[0] for request in requests]
-    assert [ids for ids, _ in together] == [one.token_ids for one in alone]
 
 
 def test_taps_in_chunks_are_what_the_library_shows(family: Family) -> None:

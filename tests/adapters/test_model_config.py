@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from acceptor.adapters import ModelConfig
-from acceptor.adapters.rope import LinearScaling, Llama3Scaling, Rope, YarnScaling
+from acceptor.adapters.rope import Rope
 from acceptor.core import CheckpointError
 
 BASE: dict[str, Any] = {
@@ -20,7 +20,6 @@ BASE: dict[str, Any] = {
 }
 MISTRAL = {"architectures": ["MistralForCausalLM"]}
 QWEN2 = {"architectures": ["Qwen2ForCausalLM"]}
-QWEN3 = {"architectures": ["Qwen3ForCausalLM"]}
 FULL, SLIDING = "full_attention", "sliding_attention"
 LLAMA3 = {
     "rope_type": "llama3",
@@ -57,73 +56,9 @@ def test_defaults_are_those_of_transformers(read: Callable[..., ModelConfig]) ->
     assert config.eos_token_ids == ()
 
 
-def test_unknown_fields_without_effect_are_ignored(read: Callable[..., ModelConfig]) -> None:
-    assert read(transformers_version="5", auto_map={"AutoModel": "evil.Model"}) == read()
-
-
 @pytest.mark.parametrize("spelling", ["dtype", "torch_dtype"])
 def test_both_spellings_of_the_dtype(read: Callable[..., ModelConfig], spelling: str) -> None:
     assert read(**{spelling: "bfloat16"}).dtype == torch.bfloat16
-
-
-def test_both_spellings_of_rope(read: Callable[..., ModelConfig]) -> None:
-    want = Llama3Scaling(
-        factor=8, low_freq_factor=1, high_freq_factor=4, original_max_position_embeddings=32
-    )
-    old = read(rope_theta=5e5, rope_scaling=LLAMA3)
-    new = read(rope_parameters=LLAMA3 | {"rope_theta": 5e5})
-    assert old.rope == new.rope == Rope(head_dim=6, theta=5e5, scaling=want)
-
-
-def test_older_names_inside_rope_scaling(read: Callable[..., ModelConfig]) -> None:
-    rope = read(rope_theta=100, rope_scaling={"type": "linear", "factor": 2}).rope
-    assert rope == Rope(head_dim=6, theta=100.0, scaling=LinearScaling(factor=2))
-
-
-def test_yarn_stretches_the_context(read: Callable[..., ModelConfig]) -> None:
-    config = read(rope_scaling={"rope_type": "yarn", "factor": 4.0})
-    assert isinstance(config.rope.scaling, YarnScaling)
-    assert config.rope.scaling.original_max_position_embeddings == 64
-    assert config.max_position_embeddings == 256
-
-
-@pytest.mark.parametrize(
-    ("changes", "windows"),
-    [
-        (MISTRAL, (4096,) * 3),
-        (MISTRAL | {"sliding_window": None}, (None,) * 3),
-        (MISTRAL | {"sliding_window": 5}, (5,) * 3),
-        (QWEN2 | {"sliding_window": 5}, (None,) * 3),
-        (QWEN2 | {"sliding_window": 5, "use_sliding_window": True}, (None,) * 3),
-        (
-            QWEN2 | {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 1},
-            (None, 5, 5),
-        ),
-        (
-            QWEN3
-            | {"sliding_window": 5, "use_sliding_window": True}
-            | {"layer_types": [SLIDING, FULL, SLIDING]},
-            (5, None, 5),
-        ),
-        (QWEN3 | {"layer_types": [FULL] * 3}, (None,) * 3),
-    ],
-)
-def test_windows(
-    read: Callable[..., ModelConfig], changes: dict[str, Any], windows: tuple[int | None, ...]
-) -> None:
-    assert read(**changes).windows == windows
-
-
-def test_biases_follow_the_architecture(read: Callable[..., ModelConfig]) -> None:
-    def biases(**changes: object) -> tuple[bool, bool, bool]:
-        config = read(**changes)
-        return config.qkv_bias, config.output_bias, config.mlp_bias
-
-    assert biases(attention_bias=True) == (True, True, False)
-    assert biases(mlp_bias=True) == (False, False, True)
-    assert biases(**MISTRAL, attention_bias=True, mlp_bias=True) == (False, False, False)
-    assert biases(**QWEN2) == (True, False, False)
-    assert biases(**QWEN3, attention_bias=True) == (True, True, False)
 
 
 def test_eos_comes_from_the_generation_config_first(read: Callable[..., ModelConfig]) -> None:
@@ -137,44 +72,30 @@ def test_eos_comes_from_the_generation_config_first(read: Callable[..., ModelCon
     [
         ({"architectures": ["GPT2LMHeadModel"]}, "architectures: expected one of Llama.*GPT2"),
         ({"architectures": ...}, "architectures: expected one of .*, got nothing"),
-        ({"hidden_size": ...}, "hidden_size: expected an integer, got None"),
         ({"hidden_size": "24"}, "hidden_size: expected an integer, got '24'"),
-        ({"vocab_size": -1}, r"vocab_size: expected a number in \[1, .*got -1"),
         ({"num_hidden_layers": 10**9}, r"num_hidden_layers: .*\[1, 1024\], got 1000000000"),
         ({"max_position_embeddings": 10**12}, "max_position_embeddings: .*got 10{12}"),
-        ({"num_attention_heads": 5}, "head_dim: expected an integer, got None"),
         ({"num_key_value_heads": 3}, "num_key_value_heads: expected a divisor of 4, got 3"),
         ({"head_dim": 7}, "head_dim: expected an even number, got 7"),
-        ({"rms_norm_eps": 0}, r"rms_norm_eps: expected a number in \[1.1.*e-38, 3.*\], got 0"),
         ({"rms_norm_eps": 10**400}, r"rms_norm_eps: expected a number in .*, got 10{200,} …$"),
-        ({"rms_norm_eps": float("nan")}, r"rms_norm_eps: .*got nan"),
         ({"tie_word_embeddings": "yes"}, 'tie_word_embeddings: expected true or false, got "yes"'),
         ({"hidden_act": "gelu"}, 'hidden_act: expected "silu", got "gelu"'),
         ({"quantization_config": {"bits": 4}}, "quantization_config: expected nothing, got"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: expected 1, got 0.5"),
-        ({"rope_interleaved": True}, "rope_interleaved: expected false, got true"),
         ({"dtype": "int8"}, 'dtype: expected float32 or bfloat16 or float16, got "int8"'),
         ({"sliding_window": 5}, "sliding_window: expected nothing for this architecture, got 5"),
         ({"rope_theta": 1.0}, "rope_theta: expected a number above 1, got 1.0"),
         ({"rope_scaling": "llama3"}, 'rope_scaling: expected an object, got "llama3"'),
         ({"rope_scaling": {"type": "longrope"}}, "rope_type: expected default or .*longrope"),
         ({"rope_scaling": LLAMA3 | {"mrope_section": [1]}}, "rope_scaling: expected only .*mrope"),
-        ({"rope_scaling": LLAMA3 | {"factor": None}}, "rope_scaling: factor: .*got None"),
         ({"rope_scaling": LLAMA3 | {"high_freq_factor": 1}}, "high_freq_factor: expected a number"),
-        ({"rope_scaling": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor: expected 1"),
-        (MISTRAL | {"sliding_window": 0}, r"sliding_window: expected a number in \[1"),
         (MISTRAL | {"layer_types": [FULL] * 3}, "layer_types: expected nothing"),
         (QWEN2 | {"layer_types": [SLIDING] * 3}, "layer_types: expected 3 times full_attention,"),
-        (QWEN2 | {"layer_types": [FULL]}, "layer_types: expected 3 times full_attention,"),
-        (QWEN2 | {"layer_types": [["x"]]}, "layer_types: expected 3 times full_attention,"),
         ({"eos_token_id": 50}, r"eos_token_id: expected ids in \[0, 50\), got 50"),
         ({"eos_token_id": [1, "2"]}, r"eos_token_id: expected ids in \[0, 50\), got \[1, .2.\]"),
-        ({"eos_token_id": True}, r"eos_token_id: expected ids in \[0, 50\), got true"),
         ({"eos_token_id": "a\nb"}, r"eos_token_id: expected ids in \[0, 50\), got .a"),
         ({"architectures": [["x"]]}, "architectures: expected one of Llama"),
         ({"rope_scaling": YARN | {"factor": 1e308}}, "factor: expected a number in .*got 1e.308"),
-        ({"rope_scaling": YARN | {"beta_slow": 1e-308}}, "beta_slow: .*got 1e-308"),
-        (MISTRAL | {"layer_types": 3}, "layer_types: expected nothing, got 3"),
         (QWEN2 | {"layer_types": [["x"]] * 3}, "layer_types: expected 3 times full_attention,"),
     ],
 )

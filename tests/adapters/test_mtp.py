@@ -14,14 +14,12 @@ from torch import Tensor
 from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.draft_heads.head_config import MtpSwitches
 from acceptor.adapters.draft_heads.loader import load_head
-from acceptor.app.drafter import NoDrafter
 from acceptor.core import CheckpointError, Probabilistic, Strict, UnavailableError
 from kit.head_decoding import Draft, decode, decoder_of
+from kit.plain_decoding import assert_equals_generate, assert_equals_plain
 from kit.small_families import FAMILIES
-from kit.toy_requests import ask
 
 NUM_LAYERS, SIZE = 3, 32
-PROMPTS = ((5,), (7, 3, 9, 9, 4, 11, 2), (8, 2, 30, 41, 6, 5, 3, 20, 10, 4, 12, 33))
 
 
 @frozen
@@ -122,7 +120,7 @@ def test_logits_are_those_of_the_librarys_layer(
 ) -> None:
     target = load(glm.directory)
     head = load_head(glm.directory, "mtp", target, switches)
-    drafts, texts = decode(target, head, num_spec_tokens, PROMPTS)
+    drafts, texts = decode(target, head, num_spec_tokens)
     hidden = [glm.hidden(text) for text in texts]
 
     def distance(read_as: MtpSwitches) -> float:
@@ -144,23 +142,8 @@ def test_logits_are_those_of_the_librarys_layer(
 def test_the_pair_decodes_what_its_target_says(glm: Glm) -> None:
     target = load(glm.directory)
     head = load_head(glm.directory, "mtp", target)
-    greedy = [ask(*prompt, temperature=0, max_tokens=8) for prompt in PROMPTS]
-    found = decoder_of(target, head, Probabilistic(), 3).generate(greedy)
-    for prompt, result in zip(PROMPTS, found, strict=True):
-        with torch.inference_mode():
-            expected = target.network.generate(
-                torch.tensor([prompt]),
-                attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
-                do_sample=False,
-                max_new_tokens=8,
-                min_new_tokens=8,
-                eos_token_id=None,
-            )
-        assert list(result.token_ids) == expected[0, len(prompt) :].tolist()
-    requests = [ask(*p, seed=i, max_tokens=8) for i, p in enumerate(PROMPTS)]
-    strict = decoder_of(target, head, Strict(), 3)
-    plain = evolve(strict, drafter=NoDrafter()).generate(requests)
-    assert [r.token_ids for r in strict.generate(requests)] == [r.token_ids for r in plain]
+    assert_equals_generate(decoder_of(target, head, Probabilistic(), 3), target.network)
+    assert_equals_plain(decoder_of(target, head, Strict(), 3))
 
 
 def test_a_layer_that_is_not_there_is_refused(

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from acceptor.adapters.random_weights import random_model
-from acceptor.core.errors import CheckpointError, InvalidInputError
 
 SHAPE = {
     "architectures": ["LlamaForCausalLM"],
@@ -49,15 +48,3 @@ def test_it_has_the_shape_of_the_config(config_file: Path) -> None:
 def test_a_seed_gives_the_same_weights_again(config_file: Path) -> None:
     assert torch.equal(logits(config_file, seed=1), logits(config_file, seed=1))
     assert not torch.equal(logits(config_file, seed=1), logits(config_file, seed=2))
-
-
-def test_a_tied_head_is_the_embedding(config_file: Path) -> None:
-    decoder = random_model(config_file).decoder
-    assert torch.equal(decoder.lm_head.weight, decoder.embedding)
-
-
-def test_what_does_not_fit_is_refused(config_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="max_model_len"):
-        random_model(config_file, max_model_len=33)
-    with pytest.raises(CheckpointError, match="expected a file"):
-        random_model(tmp_path / "none.json")

@@ -114,19 +114,6 @@ def test_two_programs_of_few_tokens_share_a_processor(num_tokens: int, stages: i
     assert 2 * columns * (sizes["ROWS"] + sizes["TOKENS"]) <= H200.shared_memory // 2
 
 
-@pytest.mark.parametrize(
-    ("on", "shape", "stages"),
-    [
-        *((H200, TARGET["output"], 7), (H200, TARGET["gate_up"], 4)),
-        *((A100, TARGET["output"], 5), (A100, TARGET["gate_up"], 2)),
-    ],
-)
-def test_a_block_has_as_many_stages_as_its_memory_holds(
-    on: Gpu, shape: tuple[int, int], stages: int
-) -> None:
-    assert tiling_of(64, shape, on).sizes["num_stages"] == stages
-
-
 def test_nothing_is_fetched_ahead_where_there_is_no_ptx() -> None:
     for num_tokens in (1, 8, 64):
         assert tiling_of(num_tokens, TARGET["down"]).sizes["AHEAD"] > 0

@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from acceptor.app.bundled import bundled_pair
-from acceptor.app.cli import main
 
 GENERATE = ["generate", "--prompt", "A", "--max-tokens", "4"]
 Acceptor = Callable[..., tuple[int | str, str, str]]
@@ -49,23 +48,17 @@ def copy_of(tmp_path: Path) -> CopyOf:
     ("arguments", "message"),
     [
         (["--temperature", "-1"], "--temperature: expected a number in [0, 1000000.0], got -1.0"),
-        (["--temperature", "nan"], "--temperature: expected a number in [0, 1000000.0], got nan"),
         (["--top-p", "0"], "--top-p: expected a number in (0, 1], got 0.0"),
-        (["--top-k", "-2"], "--top-k: expected a number in [-1, "),
-        (["--seed", "-1"], "--seed: expected a number in [0, "),
         (["--max-tokens", "0"], "--max-tokens: expected a number in [1, inf), got 0"),
-        (["--num-spec-tokens", "-1"], "--num-spec-tokens: expected a number in [0, 256], got -1"),
         (["--threads", "0"], "--threads: expected a number in [1, 4096], got 0"),
         (["--stop", ""], "--stop: expected strings with content, got ''"),
         (["--backend", "fast"], "backend: expected one of reference, "),
         (["--policy", "best"], "--policy: expected one of probabilistic, block, strict, "),
         (["--policy", "synthetic"], "--policy: expected one of rates, acceptance_length and "),
-        ([RATE, "1.5"], f"{RATE}: expected a number in [0, 1], got 1.5"),
         (["--policy", "strict", RATE, "1"], f"{RATE}: expected the policy synthetic, got strict"),
         (["--dtype", "int8"], "--dtype: expected one of float32, bfloat16, float16, got 'int8'"),
-        (["--device", "cuda:200"], "device: expected one of "),
         (["--device", "cuda:99999999999"], "device: expected cpu or cuda, got 'cuda:99999999999'"),
-        (["--device", "tpu"], "device: expected cpu or cuda, got "),
+        (["--device", "meta"], "device: expected cpu or cuda, got "),
         (["--target", "/nowhere"], "/nowhere: expected a directory or a hub id, got nothing there"),
         (["--target", __file__], f"{__file__}: expected a directory or a hub id, got a file"),
         (["--draft", "/nowhere"], "draft: expected a target beside it, got only /nowhere"),
@@ -75,8 +68,6 @@ def copy_of(tmp_path: Path) -> CopyOf:
             "prompt: expected text that UTF-8 can hold, got '\\ud83d' at ",
         ),
         (["--chat"], f"chat: expected a chat template in {TARGET}, got none"),
-        (["--config", "/nowhere.toml"], "/nowhere.toml: expected a TOML file, got No such file"),
-        (["--max-tokens", "many"], "Invalid value for '--max-tokens': 'many' is not a valid int"),
         (["--no-such-flag"], "No such option"),
         (
             ["--prompt", "word " * 1100],
@@ -97,29 +88,20 @@ def test_what_is_missing_or_unknown(complaint: Complaint) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("temperature = 1", "temperature: expected backend, policy, models, drafter, engine, "),
         ("[sampling]\nwarmth = 1", "sampling.warmth: expected temperature, min_p, "),
-        ("[sampling]\ntemperature = -1", "sampling.temperature: expected a number in [0, 1000000"),
         ("[sampling]\ntop_p = true", "sampling.top_p: expected a number, got True"),
-        ("[sampling]\nlogprobs_mode = 'x'", "sampling.logprobs_mode: expected raw or processed, "),
         ("[sampling.draft]\ntop_p = 'a'", "sampling.draft.top_p: expected a number, got 'a'"),
         ("[sampling.logit_bias]\nx = 1", "sampling.logit_bias: expected a table from token ids "),
-        ("[sampling.logit_bias]\n7 = 'x'", "sampling.logit_bias: expected a number, got 'x'"),
         ("sampling = 3", "sampling: expected a table, got 3"),
-        ("[decoding]\nstop = 'a'", "decoding.stop: expected an array, got 'a'"),
         ("[decoding]\nstop = [1]", "decoding.stop[0]: expected a string, got 1"),
         ("[decoding]\nignore_eos = 1", "decoding.ignore_eos: expected true or false, got 1"),
-        ("[decoding]\nstop_token_ids = [-1]", "decoding.stop_token_ids: expected a number in [0, "),
         (
             "[drafter]\nname = 'magic'",
             "drafter.name: expected one of model, eagle, ",
         ),
         ("[drafter]\nmin_ngram = 4", "drafter.min_ngram: expected a number in [1, 3], got 4"),
-        ("[drafter]\nnum_layers = 0", "drafter.num_layers: expected a number in [1, inf), got 0"),
         ("[engine]\nnum_slots = 0", "engine.num_slots: expected a number in [1, inf), got 0"),
-        ("policy = 'strict'", "policy: expected a table, got 'strict'"),
         ("[policy]\nepsilon = 0.1", "policy.name: expected one of probabilistic, block, "),
-        ("[policy]\nname = ['a']", "policy.name: expected one of probabilistic, "),
         ("[policy]\nname = 'block'\nx = 1", "policy.x: expected no setting here, got an unknown"),
         ("[policy]\nname = 'typical'\nepsilon = 2", "policy.epsilon: expected a number in [0, 1]"),
         (
@@ -127,10 +109,6 @@ def test_what_is_missing_or_unknown(complaint: Complaint) -> None:
             "policy.rates[1]: expected at most the rate before it, ",
         ),
         (f"{SYNTHETIC}rates = [1]\nacceptance_rate = 1", "policy.name: expected one of rates, acc"),
-        (
-            f"{SYNTHETIC}acceptance_length = 0.5",
-            "policy.acceptance_length: expected a number in [1",
-        ),
     ],
 )
 def test_files(complaint: Complaint, tmp_path: Path, text: str, message: str) -> None:
@@ -147,13 +125,6 @@ def test_a_malformed_file(complaint: Complaint, tmp_path: Path) -> None:
     assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected TOML, got maximum")
     file.write_bytes(b"\xff\xfe")
     assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected TOML, got ")
-
-
-def test_an_acceptance_length_beyond_the_draft(complaint: Complaint, tmp_path: Path) -> None:
-    file = tmp_path / "run.toml"
-    file.write_text(f"{SYNTHETIC}acceptance_length = 9")
-    message = complaint(*GENERATE, "--config", file, "--num-spec-tokens", 4)
-    assert message == "acceptance_length: expected a number in [1, 5], got 9"
 
 
 def test_a_draft_whose_tokens_nobody_can_tell(complaint: Complaint, copy_of: CopyOf) -> None:
@@ -210,10 +181,3 @@ def test_bad_weights_end_the_request_with_a_status(acceptor: Acceptor, copy_of: 
     code, out, _ = acceptor(*GENERATE, "--target", target, "--compare-plain")
     assert code == 1
     assert "error: target logits invalid" in out
-
-
-def test_debug_shows_where_an_error_comes_from() -> None:
-    from acceptor.core import ConfigError  # noqa: PLC0415, beside its only use
-
-    with pytest.raises(ConfigError, match="--temperature"):
-        main([*GENERATE, "--temperature", "-1", "--debug"])

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 
 import pytest
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptor.app.bench.figures import figures_of, peak_concurrency, peak_output_throughput
 from acceptor.app.bench.latency import Distribution, latencies_of
 from acceptor.app.bench.load import Served
-from acceptor.app.bench.rows import sections
 from acceptor.app.request import FinishReason, RequestRecord
 from kit.bench_sums import assert_figures_add_up
 
@@ -76,11 +74,6 @@ def test_latencies_are_milliseconds_between_what_they_name() -> None:
     assert latencies == {name: pytest.approx(values) for name, values in expected.items()}
 
 
-def test_latencies_leave_out_what_failed_and_what_has_no_rest() -> None:
-    latencies = latencies_of([request(0, 1, 2, status=FinishReason.CANCELLED), request(0, 1)])
-    assert latencies == {"ttft": [1000.0], "tpot": [], "itl": [], "e2el": [1000.0]}
-
-
 def test_percentiles_are_interpolated() -> None:
     spread = Distribution.of([float(value) for value in range(101)])
     assert (spread.mean, spread.median, spread.p99) == pytest.approx((50, 50, 99))
@@ -95,31 +88,3 @@ def test_the_peak_is_the_best_second() -> None:
 
 def test_concurrency_counts_who_overlaps() -> None:
     assert peak_concurrency([request(0, 2), request(1, 3), request(2, 4)]) == 2
-
-
-def test_a_request_that_failed_counts_as_failed_and_its_tokens_count() -> None:
-    made = [(3, 4, 2), (1, 4, 0)]
-    record = record_of(1.0, (2.0, 3.0), made, FinishReason.ERROR)
-    silent = evolve(record, acceptance=(*record.acceptance, (4, 0)), finish_time=4.0)
-    figures = figures_of([Served(silent, "all")])
-    assert (figures.num_successful, figures.num_failed, figures.num_output_tokens) == (0, 1, 4)
-    assert figures.acceptance.num_drafts == 3
-    assert_figures_add_up(figures)
-
-
-def test_processor_time_is_shown_where_it_was_taken() -> None:
-    served = [Served(request(0, 1, 2, tokens=3), "all")]
-    assert figures_of(served, cpu_seconds=1.5).tokens_per_cpu_second == pytest.approx(4)
-    assert figures_of(served).tokens_per_cpu_second is None
-
-
-def test_every_row_of_the_tables_can_be_written() -> None:
-    figures = figures_of([Served(request(0, 1, 2), "all")])
-    written = {
-        row.name: (row.text(figures), row.difference(figures, figures))
-        for _, rows in sections(2)
-        for row in rows
-    }
-    assert written["output token throughput (tok/s)"] == ("1.00", "+0.0 %")
-    assert written["acceptance length"] == ("–", "")
-    assert written["position 1"] == ("–", "")

@@ -51,9 +51,7 @@ def test_the_first_turn_of_every_question_is_asked(file: Path) -> None:
         ("", "expected a question per line, got none"),
         ("{", r"questions.jsonl:1: expected JSON"),
         ("[1]", r"questions.jsonl:1: expected an object, got list"),
-        ('{"turns": []}', r"questions.jsonl:1: expected turns"),
         ('{"turns": [3]}', r"questions.jsonl:1: expected turns"),
-        ('{"prompt": ""}', r"questions.jsonl:1: expected turns"),
     ],
 )
 def test_another_file_is_an_error_that_names_the_line(
@@ -123,11 +121,8 @@ def test_a_load_gives_every_setting_the_same_requests() -> None:
     "wrong",
     [
         {"num_requests": 0},
-        {"max_concurrency": 0},
         {"request_rate": 0.0},
         {"length_spread": 1.5},
-        {"input_len": 0},
-        {"output_len": 0},
     ],
 )
 def test_a_load_out_of_range_is_refused(wrong: dict[str, float]) -> None:

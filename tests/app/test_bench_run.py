@@ -10,7 +10,6 @@ import pytest
 from attrs import evolve
 from rich.console import Console
 
-from acceptor.app.bench.comparison import differences
 from acceptor.app.bench.files import write_record
 from acceptor.app.bench.pair import NoText
 from acceptor.app.bench.pair import Pair as BenchPair
@@ -119,14 +118,9 @@ def test_arrivals_at_a_rate_are_served_one_after_the_other(
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda content: content.pop("load"), "load: required field missing"),
         (
             lambda content: content["runs"][1]["figures"]["acceptance"].pop("num_drafts"),
             "runs[1].figures.acceptance.num_drafts: required field missing",
-        ),
-        (
-            lambda content: content["runs"][0]["figures"]["ttft"].update(percentiles=[1.0]),
-            "runs[0].figures.ttft.percentiles: expected 22 or none, got 1",
         ),
         (
             lambda content: content["load"].update(num_requests=0),
@@ -154,35 +148,10 @@ def test_results_are_read_again_or_what_is_wrong_is_one_sentence(
     assert str(caught.value) == f"{path}: expected what bench --json writes: {problem}"
 
 
-@pytest.mark.parametrize("text", ["{", "[]"])
-def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "results.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"results\.json: expected (JSON|a JSON object), got"):
-        read_results(path)
-
-
-@pytest.mark.parametrize("width", [52, 60, 80, 100, 200])
+@pytest.mark.parametrize("width", [52, 80, 200])
 def test_tables_cut_nothing_off(few: BenchResults, width: int) -> None:
     out = StringIO()
     print_results(Console(file=out, width=width), evolve(few, runs=few.runs * 3))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert not any("…" in line for line in lines)
-
-
-def test_a_comparison_names_what_was_not_the_same(few: BenchResults) -> None:
-    other = evolve(
-        few,
-        load=evolve(few.load, request_rate=2.0),
-        sampling={"top_k": 5},
-        models={"target": "other"},
-        machine={**few.machine, "torch": "1"},
-    )
-    assert list(differences(few, few)) == []
-    assert list(differences(other, few)) == [
-        "request_rate: not set before, 2.0 now",
-        "top_k: not set before, 5 now",
-        "target: toy before, other now",
-        f"torch: {few.machine['torch']} before, 1 now",
-    ]

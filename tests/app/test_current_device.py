@@ -4,15 +4,11 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import local
-from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 import torch
 
-from acceptor.app.bench.kernels.main import HEADLINE_EFFORT
-from acceptor.app.bench.kernels.measure import Bench
-from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.current_device import current_device
 from acceptor.app.engine.engine import Engine
 
@@ -56,14 +52,3 @@ def test_a_step_runs_on_the_target_s_device(devices: Devices) -> None:
 def test_a_cpu_leaves_the_current_device_alone(devices: Devices, name: str, current: int) -> None:
     with current_device(torch.device(name)):
         assert devices.current == current
-
-
-def test_kernels_are_measured_on_their_device(
-    devices: Devices, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Bench, "_logits", lambda *_: [devices.current])
-    monkeypatch.setattr(Bench, "_line", lambda *_: devices.current)
-    bench = Bench((), MagicMock(device=SECOND))
-    workload = Workload(num_reqs=1, num_spec_tokens=1, vocab_size=32)
-    lines: Any = bench.run([workload], HEADLINE_EFFORT, lambda _: None)
-    assert lines == (1,)

@@ -1,9 +1,6 @@
 """The decode loop against plain decoding: same tokens, and figures that add up."""
 
-import math
 from collections.abc import Sequence
-from functools import reduce
-from operator import add
 from typing import Any
 
 import pytest
@@ -175,32 +172,3 @@ def next_logits(model: TableModel, known: list[int]) -> Tensor:
 
 def outcomes(results: Sequence[GenerationResult]) -> list[tuple[object, ...]]:
     return [(r.token_ids, r.text, r.finish_reason, r.status, r.seed) for r in results]
-
-
-NUM_REQUESTS = 16
-KNOWN_RATES = {
-    0.24: (46.93, 18.72, 6.35),
-    0.69: (90.84, 70.14, 46.03),
-    0.9: (100.0, 92.04, 77.96),
-    1.0: (100.0, 100.0, 100.0),
-}
-
-
-@pytest.mark.parametrize("rate", KNOWN_RATES)
-def test_synthetic_rates_are_reproduced_within_sampling_noise(rate: float) -> None:
-    """Against known answers."""
-    policy = Synthetic.from_acceptance_rate(rate, num_spec_tokens=3)
-    # Of a rate that leaves nothing to chance a few drafts tell enough.
-    num_drafts = 2_000 if rate < 1 else 300
-    length = int(num_drafts / NUM_REQUESTS * (1 + 3 * rate))
-    batch = [ask(1, seed=seed, temperature=0, max_tokens=length) for seed in range(NUM_REQUESTS)]
-    results = Pair.make(max_model_len=2 * length).decoder(policy, 3).generate(batch)
-    figures = reduce(add, (result.statistics for result in results))
-    assert figures.num_drafts == pytest.approx(num_drafts, rel=0.04)
-    # The last two drafts of an output may be shorter, as no more tokens were wanted.
-    shortened = 2 * NUM_REQUESTS / figures.num_drafts
-    for measured, known in zip(figures.acceptance_rate_per_pos, KNOWN_RATES[rate], strict=True):
-        share = known / 100
-        noise = math.sqrt(share * (1 - share) / figures.num_drafts)
-        assert measured == pytest.approx(share, abs=4 * noise + shortened + 0.5e-4)
-    assert figures.acceptance_rate == pytest.approx(rate, abs=0.01)

@@ -1,6 +1,5 @@
 """The engine on a CUDA device: a graph does what its operations do one by one, and nobody waits."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,15 +12,13 @@ from attrs import evolve
 
 from acceptor.adapters.draft_heads.loader import load_head
 from acceptor.adapters.language_model import TransformerModel
-from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
 from acceptor.app.draft_vocabulary import DraftVocabulary
-from acceptor.app.engine.cuda_graphs import new_runner
 from acceptor.app.engine.engine import Engine
-from acceptor.app.engine.runner import EagerRunner, Runner
+from acceptor.app.engine.runner import EagerRunner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.head_drafter import HeadDrafter
-from acceptor.app.request import FinishReason, GenerationRequest
+from acceptor.app.request import FinishReason
 from acceptor.core import Policy, Probabilistic, SamplingParams, Strict
 from kit.draft_heads import TAPS, eagle3
 from kit.on_gpu import every_fused_backend
@@ -135,25 +132,3 @@ def test_a_captured_step_waits_for_its_tokens_and_for_nothing_else(
         gained = [len(engine.step()) for _ in range(NUM_WATCHED)]
     assert gained == [4] * NUM_WATCHED
     assert len(waits) == NUM_WATCHED
-
-
-async def streamed(engine: Engine, request: GenerationRequest) -> list[int]:
-    return [token_id async for p in engine.stream(request) for token_id in p.token_ids]
-
-
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-@every_fused_backend
-@pytest.mark.parametrize("runner", [new_runner, EagerRunner], ids=["captured", "eager"])
-def test_the_current_device_need_not_be_the_engines(
-    tmp_path: Path, backend: str, runner: Callable[[DecodeStep], Runner]
-) -> None:
-    """Neither that of the caller nor that of the thread in which a stream's steps run."""
-    requests, outputs = requests_of(4, max_tokens=12), []
-    for device in ("cuda:0", "cuda:1"):
-        decoder = decoder_of(tmp_path, torch.bfloat16, Probabilistic(), backend, device)
-        decoder = evolve(decoder, new_runner=runner)
-        engine = Engine.of(decoder, Limits(num_slots=4, max_len=64))
-        output = [result.token_ids for result in engine.generate(requests)]
-        outputs.append([*output, asyncio.run(streamed(engine, requests[1]))])
-        assert torch.cuda.current_device() == 0
-    assert outputs[0] == outputs[1]

@@ -85,16 +85,6 @@ def serve(
     return results
 
 
-@each_policy
-def test_looking_up_drafts_keeps_the_law_and_saves_steps(pair: Pair, policy: Policy) -> None:
-    request = ask(1, 2, temperature=0, max_tokens=300, ignore_eos=True)
-    (plain,) = pair.decoder(policy, 0).generate([request])
-    (looked_up,) = decoder_of(pair, policy, "ngram").generate([request])
-    assert looked_up.token_ids == plain.token_ids
-    # A chain of tables repeats itself sooner or later.
-    assert looked_up.statistics.num_accepted_tokens > 0
-
-
 def assert_whole(soak: Soak, num_requests: int) -> None:
     assert sum(soak.ends.values()) == num_requests
     assert (soak.ends["lost"], soak.num_unfinished, soak.wrong) == (0, 0, [])
@@ -102,25 +92,23 @@ def assert_whole(soak: Soak, num_requests: int) -> None:
     assert min(soak.ends[way] for way in ways) > num_requests // 20
 
 
-@pytest.mark.parametrize("new_runner", [EagerRunner, GRAPHS], ids=["eager", "graphs"])
 def test_hundreds_of_requests_end_once_each_and_leave_nothing(
-    pair: Pair, new_runner: NewRunner, caplog: pytest.LogCaptureFixture
+    pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`python -m kit.soak` serves many more."""
     caplog.set_level(logging.ERROR)
-    decoder = evolve(pair.decoder(Strict(), 4), new_runner=new_runner)
-    soak = Soak(decoder, num_slots=8, num_different=40, seed=1)
-    soak.serve(100)
+    decoder = evolve(pair.decoder(Strict(), 4), new_runner=GRAPHS)
+    soak = Soak(decoder, num_slots=8, num_different=30, seed=1)
+    soak.serve(60)
     tracemalloc.start()
-    soak.serve(150)
-    gc.collect()
-    before = tracemalloc.get_traced_memory()[0]
-    soak.serve(150)
-    gc.collect()
-    after = tracemalloc.get_traced_memory()[0]
+    memory = []
+    for _ in range(2):
+        soak.serve(80)
+        gc.collect()
+        memory.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
-    assert after - before < 100_000
-    assert_whole(soak, 400)
+    assert memory[1] - memory[0] < 100_000
+    assert_whole(soak, 220)
 
 
 def test_the_bundled_pair_serves_consumers_of_every_kind(caplog: pytest.LogCaptureFixture) -> None:
@@ -191,17 +179,6 @@ def test_a_cancelled_request_ends_alone_and_keeps_what_it_has(
             assert result.token_ids == alone.token_ids[: len(result.token_ids)]
         else:
             assert result == alone
-
-
-def test_cancelling_the_unknown_and_the_ended_changes_nothing(pair: Pair) -> None:
-    engine, request = engine_of(pair), ask(1, seed=1, max_tokens=2)
-    done = engine.add_request(request)
-    before = [progress.result for progress in run(engine) if progress.result is not None]
-    engine.cancel(done)
-    engine.cancel(12345)
-    assert not engine.has_unfinished()
-    assert engine.step() == []
-    assert engine.generate([request]) == before
 
 
 def test_records_add_up(pair: Pair) -> None:

@@ -10,23 +10,15 @@ import torch
 from attrs import define, evolve
 from torch import Tensor
 
-from acceptor.app.decode import DecodeStep
-from acceptor.app.drafter import Draft, Drawn
-from acceptor.app.drawing import Drawing, ModelMemory
 from acceptor.app.engine import captured_step
-from acceptor.app.frontier import Frontier, rows_of
 from acceptor.app.request import FinishReason, GenerationResult
 from acceptor.app.request_state import Verdict
-from acceptor.app.verdicts import pack, read_verdicts
+from acceptor.app.verdicts import read_verdicts
 from acceptor.app.workspace import Workspace
-from acceptor.backends import load_sampler
 from acceptor.core import (
     Probabilistic,
     SampleOutput,
     Sampler,
-    SamplingParams,
-    SamplingTensors,
-    Status,
     Strict,
     VerifyOutput,
 )
@@ -136,70 +128,6 @@ def test_a_step_that_was_interrupted_is_run_again(
     assert num_read[0] > 3
     key = attrgetter("token_ids")
     assert sorted(results, key=key) == sorted(decoder.generate(requests), key=key)
-
-
-def test_a_step_leaves_the_next_one_its_rows() -> None:
-    """Of requests that accept nothing, something and everything, one that fails, and nobody."""
-    prompts = ([11, 12], [20, 21, 22], [32], [40, 41, 42])
-    known = {5 - place: prompt for place, prompt in enumerate(prompts)}
-    rows = Frontier(
-        rows=rows_of(known, [3, 2, 1, 0], [(), (23,), (), ()], 5, 9),
-        num_spec_tokens=3,
-        params=SamplingTensors.stack([]),
-    )
-    assert rows.last_token_ids.tolist() == [[11, 12], [22, 23], [32, 32], [41, 42], [0, 0]]
-    assert rows.lengths.tolist() == [2, 4, 1, 3, 1]
-    assert rows.draft_limits.tolist() == [3, 2, 1, 0, 0]
-    assert rows.slot_ids.tolist() == [5, 4, 3, 2, 9]
-    emitted = torch.tensor([[7, -1, -1], [5, 8, -1], [5, 6, 9], [-1, -1, -1], [7, -1, -1]])
-    rows.advance(emitted, torch.tensor([0, 1, 2, 0, 0], dtype=torch.int32))
-    assert rows.last_token_ids[:3].tolist() == [[12, 7], [5, 8], [6, 9]]
-    assert (rows.last_token_ids >= 0).all()
-    assert rows.lengths.tolist() == [3, 6, 4, 4, 1]
-    assert rows.slot_ids.tolist() == [5, 4, 3, 2, 9]
-
-
-def test_what_was_packed_is_read_as_verdicts() -> None:
-    chain = torch.tensor([[1, 5, 6], [2, 5, -1], [3, 7, -1]])
-    broke_off = torch.tensor([[0, 0], [0, 0], [0, 2]], dtype=torch.int32)
-    emitted = torch.tensor([[5, 8, -1], [-1, -1, -1], [7, 4, -1]])
-    accepted, status = torch.tensor([[1, 0, 1], [0, 1, 0]], dtype=torch.int32)
-    draft = Draft(chain, torch.zeros_like(chain), broke_off)
-    output = VerifyOutput(emitted, accepted, status, None, None)
-    first, failed, stopped = read_verdicts(pack(draft, output), output)
-    assert first == Verdict([5, 8], num_draft_tokens=2, num_accepted=1)
-    assert failed == Verdict([], 1, 0, Status.TARGET_LOGITS_INVALID)
-    # The sampler saw a shorter draft; what it put behind the end does not count.
-    assert stopped == Verdict([7], 1, 1, Status.DRAFT_LOGITS_INVALID)
-
-
-def a_frontier(lengths: list[int], draft_limits: list[int]) -> Frontier:
-    known = {slot: [0] * (length - 1) + [slot] for slot, length in enumerate(lengths)}
-    params = SamplingTensors.stack([SamplingParams(seed=0)] * len(lengths))
-    return Frontier.of(known, draft_limits, params, CPU)
-
-
-def test_a_chain_ends_behind_its_limit(pair: Pair) -> None:
-    drawn = torch.tensor([[5, 6, 7], [8, -1, 9]]).unbind()
-    bits = torch.tensor([[0, 0, 0], [0, 2, 2]]).int().unbind()
-    step = DecodeStep.allocate(pair.decoder(Strict(), 2), num_slots=3, max_len=20)
-    draft = step.join(a_frontier([9, 4, 19], [2, 1, 0]), Drawn(drawn, bits))
-    assert draft.chain.tolist() == [[0, 5, 8], [1, 6, -1], [2, -1, -1]]
-    assert draft.positions.tolist() == [[8, 9, 10], [3, 4, 5], [18, 19, 19]]
-    assert draft.status.tolist() == [[0, 0], [0, 0], [0, 0]]
-
-
-def test_places_stay_in_the_cache_where_they_are_fed() -> None:
-    drawing = Drawing(
-        sampler=load_sampler("reference"),
-        policy=Strict(),
-        frontier=a_frontier([1, 9], [3, 3]),
-        memory=ModelMemory(cache=None, max_len=10, logits=None),
-        num_tokens=3,
-    )
-    assert drawing.fed.tolist() == [[0, 0, 1, 2], [7, 8, 9, 9]]
-    assert drawing._decided.tolist() == [[1, 9], [2, 10], [3, 11]]
-    assert drawing._decided.is_contiguous()
 
 
 def test_a_workspace_grows_and_keeps_those_that_graphs_may_have_been_captured_with() -> None:

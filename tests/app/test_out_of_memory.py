@@ -94,17 +94,6 @@ def test_requests_with_penalties_end_with_the_step_that_may_have_counted_them(
     assert [bool(result.error) for result in results] == [True, False, True]
 
 
-def test_another_error_is_nobody_s_fault_and_is_raised(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(loop.Loop, "_step", fail)
-    with pytest.raises(RuntimeError, match="a bug"):
-        engine_of(pair).generate([ask(1)])
-
-
 def test_caches_that_do_not_fit_say_what_to_lower(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,13 +73,6 @@ def generate(made: Engine, num_reqs: int = 4, max_tokens: int = 30) -> list[Gene
     )
 
 
-def mean_draft_len(results: list[GenerationResult]) -> float:
-    drafted = sum(result.statistics.num_draft_tokens for result in results)
-    # A step without a draft is a step, too.
-    finals = sum(kind != "accepted" for result in results for kind in result.kinds)
-    return drafted / finals
-
-
 RUNNERS = pytest.mark.parametrize(
     "new_runner", [EagerRunner, partial(GraphRunner, record=record)], ids=["eager", "graphs"]
 )
@@ -92,14 +85,6 @@ def test_strict_output_does_not_change(
     made, _ = engine(pair, Strict(), costs(draft=0.1, token=0.02), new_runner)
     fixed = Engine.of(pair.decoder(Strict(), 3), Limits(num_slots=4, max_len=128))
     assert [one.token_ids for one in generate(made)] == [one.token_ids for one in generate(fixed)]
-
-
-@pytest.mark.parametrize(("draft", "shortest", "longest"), [(0.001, 5, 6), (10.0, 0, 0)])
-def test_what_drafts_cost_decides(
-    pair: Pair, draft: float, shortest: float, longest: float
-) -> None:
-    made, _ = engine(pair, Strict(coupled=True), costs(draft))
-    assert shortest <= mean_draft_len(generate(made)) <= longest
 
 
 @frozen(eq=False)

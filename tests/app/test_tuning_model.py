@@ -1,7 +1,7 @@
 """The goodput model: what it is made of, and the steps of real runs that it foresees."""
 
 from collections.abc import Sequence
-from itertools import chain, count, product
+from itertools import count, product
 from statistics import fmean
 from typing import Any
 
@@ -20,7 +20,7 @@ from acceptor.app.tuning.costs import StepCosts, StepTimes
 from acceptor.app.tuning.goodput import Goodput, predict, recommend
 from acceptor.app.tuning.measure import Measurement, Plan
 from acceptor.app.tuning.profile import AcceptanceProfile, steps_for
-from acceptor.core import Block, InvalidInputError, Policy, Probabilistic, SamplingParams, Strict
+from acceptor.core import InvalidInputError, Probabilistic
 from kit.toy_engine import record
 from kit.toy_pair import Pair
 
@@ -39,10 +39,6 @@ def test_a_place_is_counted_over_the_drafts_that_came_to_it() -> None:
     assert AcceptanceProfile.of([]).through(2) == [0.0, 0.0]
 
 
-def test_places_behind_the_last_measured_one_have_its_chance() -> None:
-    assert profile(0.8, 0.5).through(4) == pytest.approx([0.8, 0.4, 0.2, 0.1])
-
-
 @given(chances, st.integers(0, 7))
 def test_the_law_of_accepted_tokens_is_a_law(conditional: list[float], length: int) -> None:
     known = profile(*conditional)
@@ -51,13 +47,6 @@ def test_the_law_of_accepted_tokens_is_a_law(conditional: list[float], length: i
     assert min(law) >= 0
     mean = sum(num * share for num, share in enumerate(law))
     assert sum(known.through(length)) == pytest.approx(mean)
-
-
-@pytest.mark.parametrize("output_len", [1, 2, 7, 12])
-def test_steps_at_both_ends(output_len: int) -> None:
-    assert steps_for(profile(0.0), 3, output_len) == output_len
-    assert steps_for(profile(1.0), 3, output_len) == -(-output_len // 4)
-    assert steps_for(profile(0.7), 0, output_len) == output_len
 
 
 def test_steps_are_the_mean_over_all_ways() -> None:
@@ -87,14 +76,6 @@ def model(conditional: float, known: StepCosts, output_len: int, prefill: float 
         prefill_seconds=prefill,
         output_len=output_len,
     )
-
-
-def test_costs_are_straight_lines_between_and_beyond_what_was_measured() -> None:
-    known = costs(draft=2.0, target=10.0, per_request=1.0)
-    assert known.seconds(1, 0) == pytest.approx(11)
-    assert known.seconds(1, 3) == pytest.approx(17)
-    assert known.seconds(3, 8) == pytest.approx(29)
-    assert known.times(5, 2).draft == pytest.approx(4)
 
 
 def test_costs_go_on_beyond_the_sizes_that_were_measured() -> None:
@@ -138,32 +119,6 @@ def test_the_cheaper_the_drafts_the_longer_the_recommended_ones(
 ) -> None:
     predictions = predict({"strict": model(0.9, costs(draft_cost, 10.0), 90)}, range(9), [1, 5])
     assert recommend(predictions, 5).num_spec_tokens == best
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda one: one.name)
-def test_the_steps_of_other_draft_lengths_are_foreseen(pair: Pair, policy: Policy) -> None:
-    known = AcceptanceProfile.of(chain.from_iterable(records(pair, policy, 5)))
-    for length in (2, 7):
-        taken = [len(record) for record in records(pair, policy, length)]
-        foreseen = steps_for(known, length, OUTPUT_LEN)
-        assert foreseen == pytest.approx(sum(taken) / len(taken), rel=0.05)
-
-
-OUTPUT_LEN, NUM_REQUESTS = 24, 20
-
-
-def records(pair: Pair, policy: Policy, length: int) -> list[tuple[tuple[int, int], ...]]:
-    """(num_draft_tokens, num_accepted) of every step of every request."""
-    limits = Limits(num_slots=NUM_REQUESTS, max_len=OUTPUT_LEN + 2)
-    engine = Engine.of(pair.decoder(policy, length), limits)
-    for seed in range(NUM_REQUESTS):
-        params = SamplingParams(seed=seed)
-        request = GenerationRequest(
-            prompt_token_ids=[1 + seed % 9], params=params, max_tokens=OUTPUT_LEN, ignore_eos=True
-        )
-        engine.add_request(request)
-    return [progress.record.acceptance for progress in engine if progress.record is not None]
 
 
 def measured(pair: Pair, plan: Plan, prompt_lens: Sequence[int], **limits: int) -> Measurement:

@@ -1,6 +1,6 @@
 """What the kernels for few tokens compute, in Triton's interpreter, beside torch's operations.
 
-`TRITON_INTERPRET=1 python -m kit.few_tokens` prints the largest differences and fails on any that
+`python -m kit.interpreted kit.few_tokens` prints the largest differences and fails on any that
 rounding does not explain. A process of its own, because the interpreter must be chosen before
 Triton is imported.
 """

@@ -1,6 +1,6 @@
 """Decoding with a draft head, and everything that was drafted."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -23,10 +23,9 @@ from acceptor.core import (
     VerifyOutput,
 )
 from kit.no_workspace import NoWorkspace
+from kit.plain_decoding import NUM_TOKENS, PROMPTS
 from kit.toy_pair import Letters
 from kit.toy_requests import ask
-
-NUM_TOKENS = 10
 
 
 @frozen
@@ -87,16 +86,15 @@ def decode(
     target: Any,
     head: Any,
     num_spec_tokens: int,
-    prompts: Sequence[Sequence[int]],
     new_runner: Callable[[DecodeStep], Runner] = EagerRunner,
 ) -> tuple[list[Draft], list[list[int]]]:
     """Everything that was drafted, and the texts; some drafts are rejected, some are not."""
     noting = Noting(load_sampler("reference"))
     decoding = decoder_of(target, head, Probabilistic(), num_spec_tokens)
     decoding = evolve(decoding, new_runner=new_runner)
-    requests = [ask(*p, seed=i, max_tokens=NUM_TOKENS) for i, p in enumerate(prompts)]
+    requests = [ask(*p, seed=i, max_tokens=NUM_TOKENS) for i, p in enumerate(PROMPTS)]
     results = evolve(decoding, sampler=noting).generate(requests)
     total = sum((one.statistics for one in results), AcceptanceStatistics())
     assert 0 < total.num_accepted_tokens < total.num_draft_tokens
-    texts = [[*p, *one.token_ids] for p, one in zip(prompts, results, strict=True)]
+    texts = [[*p, *one.token_ids] for p, one in zip(PROMPTS, results, strict=True)]
     return noting.drafts, texts

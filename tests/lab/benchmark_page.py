@@ -39,7 +39,6 @@ STRICT_ROWS = (
     "acceptance length",
     *(f"position {place}" for place in range(LENGTHS[2])),
 )
-GREEDY_SHARES = {"all greedy": 1.0, "half greedy": 0.5, "all sampled": 0.0}
 SET_RATES = (0.24, 0.6, 0.69, 0.9)
 # The last drafts of an output are shorter, and accepted at a higher rate; so outputs are long.
 SYNTHETIC_LOAD = Load(
@@ -55,13 +54,11 @@ class Document:
     Attributes:
         lengths: policies at several K, on the built-in prompts.
         datasets: policies by set of prompts.
-        greedy: the same requests, of which more or fewer are greedy.
         synthetic: set rates.
     """
 
     lengths: BenchResults
     datasets: Mapping[str, BenchResults]
-    greedy: Mapping[str, BenchResults]
     synthetic: BenchResults
 
 
@@ -83,10 +80,6 @@ def measure(pair: Pair, load: Load, files: Mapping[str, Path]) -> Document:
     return Document(
         lengths=run(load, LENGTHS),
         datasets=datasets,
-        greedy={
-            name: run(evolve(load, greedy_share=share), FEW)
-            for name, share in GREEDY_SHARES.items()
-        },
         synthetic=_run(cheap, evolve(SYNTHETIC_LOAD, greedy_share=1.0), FEW, policies=rates),
     )
 
@@ -129,8 +122,6 @@ def _parts(document: Document) -> Iterator[str]:
     yield lengths_table(document.lengths.runs).as_markdown()
     yield f"**Acceptance lengths by prompts**, K = {FEW[0]}:\n"
     yield datasets_table(document.datasets).as_markdown()
-    yield f"**Greedy and sampled requests in one batch:** acceptance lengths, K = {FEW[0]}:\n"
-    yield greedy_table(document.greedy).as_markdown()
     yield f"**Set rates**, K = {FEW[0]}, outputs of {document.synthetic.load.output_len} tokens:\n"
     yield synthetic_table(document.synthetic.runs).as_markdown()
 
@@ -158,24 +149,6 @@ def datasets_table(measured: Mapping[str, BenchResults]) -> Table:
         for name, results in measured.items()
     ]
     return Table(head=["prompts", *POLICY_NAMES], rows=rows)
-
-
-def greedy_table(measured: Mapping[str, BenchResults]) -> Table:
-    """Acceptance lengths of greedy and of sampled requests."""
-    head = [cell for name in measured for cell in (f"{name}: greedy", "sampled")]
-    rows = [
-        [policy, *(cell for one in measured.values() for cell in _by_kind(one.runs[place]))]
-        for place, policy in enumerate(POLICY_NAMES)
-    ]
-    return Table(head=["policy", *head], rows=rows)
-
-
-def _by_kind(run: BenchRun) -> list[str]:
-    known = run.figures.acceptance_by_category
-    if not known.keys() & {"greedy", "sampled"}:
-        known = {"sampled": run.figures.acceptance}
-    found = (known.get(kind) for kind in ("greedy", "sampled"))
-    return ["–" if one is None else f"{one.acceptance_length:.2f}" for one in found]
 
 
 def synthetic_table(runs: Sequence[BenchRun]) -> Table:

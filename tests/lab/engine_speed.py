@@ -16,20 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
-from time import perf_counter
 from typing import Any
 
 import click
 import torch
 from attrs import field, frozen
-from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-    PreTrainedModel,
-)
 
 from acceptor.app.bench.kernels.machine import describe
 from acceptor.app.bench.kernels.measure import Bench, Effort
@@ -45,11 +36,10 @@ from acceptor.app.policies import SyntheticSettings
 from acceptor.app.tuning.measure import Measurement, Plan
 from acceptor.core import Recipe, SamplingParams
 from kit.llama_shapes import DRAFT, TARGET
+from lab.hugging_face_speed import hugging_face
 
 NUM_SPEC_TOKENS = 3
 ACCEPTANCE_RATE = 0.6
-ASSISTED_TOKENS = 48
-FORCED = 7
 Record = dict[str, Any]
 
 
@@ -121,7 +111,8 @@ def main(backend: str, forward: str, rehearse: bool, out: Path) -> None:
             row["verification_ms"] = verification_ms(verification, *shape)
             record["rows"].append(row)
             _write(record, out)
-    record["hugging_face"] = hugging_face(sizes, device)
+    shapes = (sizes.target, sizes.draft)
+    record["hugging_face"] = hugging_face(shapes, sizes.prompt_len, NUM_SPEC_TOKENS, device)
     _write(record, out)
     click.echo(as_markdown(record))
 
@@ -197,57 +188,6 @@ def verification_ms(bench: Bench, num_reqs: int, num_spec_tokens: int, vocab_siz
     if microseconds is None:
         raise click.ClickException(line.cells[0].problem)
     return microseconds / 1000
-
-
-class OneToken(LogitsProcessor):  # type: ignore[misc]
-    """Leaves no choice, so that every draft is accepted: the best case for assisted generation."""
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002, as its base
-        """Scores [num_reqs, vocab_size] with one finite entry each."""
-        forced = torch.full_like(scores, -torch.inf)
-        forced[:, FORCED] = 0
-        return forced
-
-
-def hugging_face(sizes: Sizes, device: torch.device) -> dict[str, float]:
-    """New tokens a second of one request, assisted by the draft and alone."""
-    target, draft = (load_hugging_face(shape, device) for shape in (sizes.target, sizes.draft))
-    draft.generation_config.num_assistant_tokens = NUM_SPEC_TOKENS
-    draft.generation_config.num_assistant_tokens_schedule = "constant"
-    draft.generation_config.assistant_confidence_threshold = 0.0
-    prompt = torch.arange(sizes.prompt_len, device=device)[None]
-    return {
-        "assisted": generation_speed(target, prompt, assistant_model=draft),
-        "plain": generation_speed(target, prompt),
-    }
-
-
-def load_hugging_face(shape: Mapping[str, Any], device: torch.device) -> PreTrainedModel:
-    """A model of a shape as transformers has it, with random weights."""
-    config = LlamaConfig(**{name: shape[name] for name in shape if name != "architectures"})
-    with device:
-        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
-
-
-def generation_speed(target: PreTrainedModel, prompt: Tensor, **how: Any) -> float:
-    """New tokens a second of `generate`, after a short run."""
-    seconds = 0.0
-    for num_tokens in (8, ASSISTED_TOKENS):
-        began = perf_counter()
-        out = target.generate(
-            prompt,
-            max_new_tokens=num_tokens,
-            do_sample=False,
-            pad_token_id=0,
-            eos_token_id=None,
-            logits_processor=LogitsProcessorList([OneToken()]),
-            **how,
-        )
-        # Looking at the last token waits for it.
-        assert int(out[0, -1]) == FORCED
-        seconds = perf_counter() - began
-        assert out.shape[1] == prompt.shape[1] + num_tokens
-    return ASSISTED_TOKENS / seconds
 
 
 def share_of_limit(record: Mapping[str, Any], row: Mapping[str, Any]) -> float:
