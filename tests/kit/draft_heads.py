@@ -27,6 +27,9 @@ SHAPE: dict[str, Any] = {
     "rms_norm_eps": 1e-5,
     "max_position_embeddings": 2048,
 }
+SPECULATORS: Mapping[str, Any] = {"norm_before_residual": True, "target_hidden_size": 32}
+"""What a head in speculators' format says beside its layer."""
+
 TAPS = "eagle_aux_hidden_state_layer_ids"
 THETA = 10_000.0
 

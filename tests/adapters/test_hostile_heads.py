@@ -1,0 +1,93 @@
+"""Directories that hold no draft head, or one of another target: refused in one line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+from torch import Tensor
+from transformers import LlamaConfig
+
+from acceptor.adapters.adapter_choice import load_any_model
+from acceptor.adapters.draft_heads.loader import load_head
+from acceptor.core import CheckpointError
+from kit.draft_heads import SPECULATORS, TAPS, HeadFiles, eagle, eagle3
+from kit.small_families import SHAPE
+
+
+@pytest.fixture(scope="module")
+def model(save: Callable[..., Any]) -> Any:
+    return load_any_model(save(LlamaConfig(**SHAPE | {"num_hidden_layers": 7})).directory)
+
+
+def without(files: HeadFiles, name: str) -> HeadFiles:
+    return evolve(files, tensors={key: t for key, t in files.tensors.items() if key != name})
+
+
+def beside(files: HeadFiles, **tensors: Tensor) -> HeadFiles:
+    return evolve(files, tensors={**files.tensors, **tensors})
+
+
+def saying(files: HeadFiles, **fields: Any) -> HeadFiles:
+    return evolve(files, config={**files.config, **fields})
+
+
+FEWER = eagle3(draft_vocab_size=23)
+OFFSETS = FEWER.tensors["d2t"]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (without(eagle3(), "fc.weight"), "fc.weight: expected shape"),
+        (without(FEWER, "d2t"), r"d2t: expected shape \[23\], got no such tensor"),
+        (beside(eagle3(), more=torch.ones(2)), "more: expected no such tensor"),
+        (
+            beside(eagle3(), **{"norm.weight": torch.ones(31)}),
+            r"norm.weight: expected shape \[32\], got \[31\]",
+        ),
+        (beside(FEWER, d2t=OFFSETS + 61), "d2t: target_ids: expected"),
+        (beside(FEWER, d2t=OFFSETS - torch.arange(23)), "d2t: target_ids"),
+        (eagle3(target_size=24, target_hidden_size=24), "hidden_size: expected the target's, 32"),
+        (eagle3(vocab_size=60), "vocab_size: expected the target's, 61, got 60"),
+        (eagle3(model_type="gpt_oss"), "model_type: expected llama or qwen3"),
+        (eagle3(eagle_config={TAPS: [2, 2, 4]}), "expected different layers"),
+        (eagle3(eagle_config={TAPS: [2, 3, 9]}), "expected integers from 0 to 7"),
+        (eagle3(nested={}), "norm_before_residual: expected true or false, got nothing"),
+        (
+            saying(eagle3(nested=SPECULATORS), speculators_model_type="dflash"),
+            "speculators_model_type: expected eagle3",
+        ),
+        (eagle(hidden_size=40), "hidden_size: expected the target's, 32, got 40"),
+        (beside(eagle(), **{"fc.bias": torch.ones(32)}), "fc.bias: expected no such tensor"),
+    ],
+)
+def test_a_head_that_does_not_fit_is_refused_in_one_line(
+    model: Any, tmp_path: Path, files: HeadFiles, said: str
+) -> None:
+    kind = "eagle3" if "norm.weight" in files.tensors else "eagle"
+    with pytest.raises(CheckpointError, match=said) as error:
+        load_head(files.save(tmp_path), kind, model)
+    assert "\n" not in str(error.value)
+
+
+class Code:
+    """What a pickle must not bring to life."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("run",)
+
+
+@pytest.mark.parametrize("content", [Code(), [torch.ones(2)], {"fc.weight": 3}])
+def test_pickles_hold_tensors_by_name_or_are_refused(
+    model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: object
+) -> None:
+    torch.save(content, eagle().save(tmp_path, pickled=True) / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"pytorch_model.bin: expected tensors"):
+        load_head(tmp_path, "eagle", model)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"no pickle")
+    with pytest.raises(CheckpointError, match=r"pytorch_model.bin: expected tensors"):
+        load_head(tmp_path, "eagle", model)
+    assert "run" not in capsys.readouterr().out
