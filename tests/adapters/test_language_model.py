@@ -7,6 +7,7 @@ from attrs import evolve
 
 from acceptor.adapters import TransformerModel, load_model
 from acceptor.adapters.lengths import GPU_LENGTHS
+from acceptor.adapters.random_weights import random_model
 from acceptor.core import InvalidInputError
 
 
@@ -117,6 +118,19 @@ def test_there_may_be_more_requests_than_positions(model: TransformerModel) -> N
 
 def test_the_first_layers_keep_the_rule_of_lengths(model: TransformerModel) -> None:
     assert evolve(model, lengths=GPU_LENGTHS).first_layers(1).lengths == GPU_LENGTHS
+
+
+def test_random_weights_follow_the_config_and_the_seed(tiny_llama: Path) -> None:
+    def logits(seed: int) -> torch.Tensor:
+        made = random_model(tiny_llama / "config.json", seed=seed)
+        return made.forward(ids(1, 3), torch.arange(3)[None], made.new_cache(1, 8)).logits
+
+    first = logits(1)
+    assert first.shape == (1, 3, 61)
+    assert first.isfinite().all()
+    assert first.std() > 0
+    assert torch.equal(logits(1), first)
+    assert not torch.equal(logits(2), first)
 
 
 @pytest.mark.gpu

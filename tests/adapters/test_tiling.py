@@ -60,39 +60,6 @@ def test_a_block_has_each_row_once_and_room_for_its_stages(num_tokens: int, on: 
             assert found.num_tiles <= len(counts)
 
 
-@pytest.mark.parametrize(
-    ("shape", "add", "grid"),
-    [
-        *((TARGET["output"], True, (64, 2)), (TARGET["down"], True, (64, 2))),
-        *((DRAFT["output"], True, (32, 2)), (DRAFT["down"], True, (32, 4))),
-        *((TARGET["qkv"], False, (128, 1)), (DRAFT["qkv"], False, (64, 2))),
-        *((TARGET["gate_up"], False, (132, 1)), (DRAFT["gate_up"], False, (128, 1))),
-        *((TARGET["head"], False, (132, 1)), (DRAFT["head"], False, (132, 1))),
-    ],
-)
-def test_a_depth_is_split_and_rows_are_shared_while_processors_are_idle(
-    shape: tuple[int, int], add: bool, grid: tuple[int, int]
-) -> None:
-    found = tiling_of(16, shape, add=add)
-    assert found.grid == grid
-    assert found.sizes["TURNS"] == (found.num_tiles > grid[0])
-
-
-@pytest.mark.parametrize(
-    ("num_rows", "add", "rows", "taken"),
-    [
-        *((6144, False, 64, 48), (28672, False, 128, 112), (16384, False, 128, 128)),
-        *((6144, True, 64, 64), (2048, True, 64, 64)),
-        *((64 * 131, False, 64, 64), (64 * 137, False, 64, 64)),
-    ],
-)
-def test_programs_take_as_few_rows_as_leave_no_more_turns(
-    num_rows: int, add: bool, rows: int, taken: int
-) -> None:
-    sizes = tiling_of(64, (num_rows, 512), add=add).sizes
-    assert (sizes["ROWS"], sizes["TAKEN"]) == (rows, taken)
-
-
 def test_a_gpu_is_asked_for_its_properties(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"multiprocessor_count": 114, "max_shared_mem": 99 * 1024}
     utils = SimpleNamespace(get_device_properties={71: given}.__getitem__)

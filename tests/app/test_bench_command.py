@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
+
 from acceptor.app.bench.results import read_results
 
 Acceptor = Callable[..., tuple[int | str, str, str]]

@@ -10,6 +10,8 @@ import torch
 from attrs import evolve
 from click.testing import CliRunner, Result
 
+pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
+
 from acceptor.app.bench.kernels.bounds import bound
 from acceptor.app.bench.kernels.command import kernels
 from acceptor.app.bench.kernels.inputs import draw_drafts, make_step
@@ -17,15 +19,12 @@ from acceptor.app.bench.kernels.logits import KINDS, Logits
 from acceptor.app.bench.kernels.main import reread
 from acceptor.app.bench.kernels.results import Cell, Line, Run
 from acceptor.app.bench.kernels.table import NOT_AVAILABLE, is_over, markdown
-from acceptor.app.bench.kernels.workload import (
-    Workload,
-)
+from acceptor.app.bench.kernels.workload import Workload
 from acceptor.backends import load_sampler
 from acceptor.core import Recipe
 
 SAMPLED = Recipe(temperature=0.8)
 GREEDY = Recipe(temperature=0)
-CPU = torch.device("cpu")
 
 
 def noise(seed: int = 0) -> torch.Generator:
@@ -121,16 +120,6 @@ def test_a_bound_follows_the_policy_and_the_floor_of_the_shape(
     assert bound("cupy", line, (usual, line)) == most
     assert is_over(cells[0], line, (usual, line)) is (most is not None and most < 121)
     assert not is_over(cells[1], line, (usual, line))
-
-
-@pytest.mark.gpu
-def test_the_floor_reads_every_word_once() -> None:
-    from acceptor.app.bench.kernels.read_once import SHAPES, ReadOnce  # noqa: PLC0415, has Triton
-
-    words = torch.arange(20_001, dtype=torch.int32, device="cuda")
-    for shape in SHAPES:
-        maxima = [int(part.max()) for part in words.split(shape[0])]
-        assert ReadOnce(words, shape)().tolist() == maxima
 
 
 def bench(*arguments: object) -> Result:

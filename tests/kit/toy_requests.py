@@ -6,9 +6,7 @@ from attrs import fields_dict
 from hypothesis import strategies as st
 
 from acceptor.app.request import GenerationRequest
-from acceptor.app.request_state import RequestState
 from acceptor.core import Recipe, SamplingParams
-from kit.toy_pair import Letters
 
 
 def ask(*prompt_token_ids: int, seed: int | None = 0, **fields: Any) -> GenerationRequest:
@@ -16,18 +14,6 @@ def ask(*prompt_token_ids: int, seed: int | None = 0, **fields: Any) -> Generati
     names = fields_dict(SamplingParams).keys() & fields.keys()
     params = SamplingParams(seed=seed, **{name: fields.pop(name) for name in names})
     return GenerationRequest(prompt_token_ids=prompt_token_ids, params=params, **fields)
-
-
-def state_of(*prompt_token_ids: int, slot_id: int) -> RequestState:
-    """A request that has a slot."""
-    return RequestState(
-        index=slot_id,
-        request=ask(*prompt_token_ids),
-        max_len=64,
-        eos_token_ids=frozenset(),
-        detokenizer=Letters(),
-        slot_id=slot_id,
-    )
 
 
 def requests(max_tokens: int) -> st.SearchStrategy[GenerationRequest]:

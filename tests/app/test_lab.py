@@ -1,0 +1,219 @@
+"""What measures and trains for the documentation, in miniature: it runs, and it learns."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from attrs import asdict, evolve
+from click.testing import CliRunner
+from torch import Tensor
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
+
+from acceptor.adapters.draft_heads.loader import find_head, load_head
+from acceptor.app.bench.files import read_record, write_record
+from acceptor.app.bench.pair import NoText
+from acceptor.app.bench.pair import Pair as BenchPair
+from acceptor.app.bench.sweep import Load
+from acceptor.app.bundled import bundled_pair
+from acceptor.core import Block
+from kit.draft_heads import Arithmetic, HeadFiles
+from kit.toy_pair import Pair
+from lab import benchmark_page, engine_speed, head_training
+from lab.benchmark_page import POLICY_NAMES, Document, draw, measure
+from lab.head_training import read_texts, train_head
+from lab.pair_learner import Recipe, Shape
+from lab.pair_text import END_OF_TEXT_ID
+from lab.pair_training import distillation_loss, train_pair, variation_share
+
+
+@pytest.mark.slow
+def test_a_rehearsal_reaches_every_part(tmp_path: Path) -> None:
+    arguments = ["--rehearse", "--backend", "reference", "--out", str(tmp_path)]
+    result = CliRunner().invoke(engine_speed.main, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    record = json.loads((tmp_path / "engine.json").read_text())
+    kinds = [(row["num_reqs"], row["num_spec_tokens"]) for row in record["rows"]]
+    assert kinds == [(1, 3), (1, 0), (3, 3), (3, 0)]
+    for row in record["rows"]:
+        assert 0 < row["num_steps"] <= engine_speed.REHEARSAL.num_steps
+        assert (row["tokens_per_step"] > 1) == (row["num_spec_tokens"] > 0)
+        assert row["verification_ms"] > 0
+    assert record["hugging_face"].keys() == {"plain", "assisted"}
+    assert (tmp_path / "engine.md").read_text() == engine_speed.as_markdown(record)
+
+
+LOAD = Load(num_requests=4, max_concurrency=2, output_len=6, input_len=3, warm_up=0)
+
+
+@pytest.fixture(scope="module")
+def document() -> Document:
+    decoder = Pair.make(max_model_len=32).decoder(Block(), 1, new_detokenizer=NoText)
+    pair = BenchPair(parts=decoder, names={"target": "toy"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(benchmark_page, "SYNTHETIC_LOAD", LOAD)
+        return measure(pair, LOAD, {})
+
+
+def test_every_table_holds_every_policy(document: Document) -> None:
+    text = benchmark_page.as_markdown(document)
+    for policy in POLICY_NAMES:
+        assert text.count(policy) >= 1 + 3 + 1
+    for block in text.split("\n\n"):
+        assert len({line.count("|") for line in block.splitlines()}) == 1
+    assert "4 requests of 6 tokens" in text
+    compared = next(line for line in text.splitlines() if line.startswith("| acceptance rate (%)"))
+    assert compared.count(" (+") + compared.count(" (-") == len(POLICY_NAMES) - 1
+
+
+def test_what_was_measured_is_read_again_and_drawn(document: Document, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, document)
+    assert read_record(path, Document, "lab.benchmark_page") == document
+    draw(document, tmp_path)
+    assert len(list(tmp_path.glob("*.svg"))) == 2
+
+
+MINIATURE = Recipe(
+    vocab_size=300,
+    context_length=32,
+    target=Shape(32, 2, 2, 1, 64),
+    draft=Shape(16, 1, 2, 2, 384),
+    target_rows_per_step=8,
+    target_steps=40,
+    target_learning_rate=0.02,
+    draft_rows_per_step=8,
+    draft_steps=60,
+    draft_learning_rate=0.02,
+    sampled_rows=8,
+    evaluation_rows=4,
+    evaluate_every=20,
+    average_decay=0.5,
+)
+
+
+def write_text(path: Path, num_paragraphs: int = 900) -> Path:
+    draw = random.Random(7)  # noqa: S311 - text, not a secret
+    things = ["house", "hill", "wind", "night", "river"]
+    paragraphs = (f"The {draw.choice(things)} was old and quiet." for _ in range(num_paragraphs))
+    path.write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_run_learns_and_writes_checkpoints_that_transformers_loads(tmp_path: Path) -> None:
+    train_pair([write_text(tmp_path / "text.txt")], tmp_path, MINIATURE, torch.device("cpu"))
+    torch.use_deterministic_algorithms(mode=False)
+    record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    for name in ("target", "draft"):
+        model, info = LlamaForCausalLM.from_pretrained(
+            tmp_path / name, dtype="auto", output_loading_info=True
+        )
+        assert not info["missing_keys"] | info["unexpected_keys"]
+        assert model.config.eos_token_id == model.config.bos_token_id == END_OF_TEXT_ID
+        assert sum(p.numel() for p in model.parameters()) == record["models"][name]["parameters"]
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / name)
+        assert tokenizer.decode(tokenizer("the old house").input_ids[1:]) == "the old house"
+        first, *_, last = record["curves"][name]
+        assert last["held_out_loss"] < first["held_out_loss"]
+    assert last["overlap"] > first["overlap"]
+    kept = min(point["held_out_loss"] for point in record["curves"]["target"])
+    assert record["models"]["target"]["held_out_nats_per_token"] == pytest.approx(kept)
+
+
+def test_the_recipe_is_that_of_the_pair_in_the_package() -> None:
+    shipped = Path(__file__).parents[2] / "app" / "models" / "record.json"
+    recipe = json.loads(shipped.read_text(encoding="utf-8"))["recipe"]
+    mine = asdict(Recipe())
+    assert mine == {name: recipe[name] for name in mine}
+
+
+def test_the_distillation_loss_is_least_at_the_target() -> None:
+    torch.manual_seed(0)
+    target, other = torch.randn(2, 2, 3, 7)
+    temperatures = torch.tensor([1.0, 0.7])
+    for share in (0.0, 0.5, 1.0):
+        best = distillation_loss(target, target, temperatures, share)
+        assert best < distillation_loss(target, other, temperatures, share)
+    assert distillation_loss(target, target, temperatures, 1.0) == pytest.approx(0, abs=1e-6)
+    shares = [variation_share(step / 12) for step in (1, 4, 5, 6, 12)]
+    assert shares == pytest.approx([0, 0, 0.5, 1, 1], abs=1e-9)
+
+
+TARGET = bundled_pair()[0]
+RECIPE = head_training.Recipe(steps=8, rows=2, context=24, draft_vocab_size=400, save_every=4)
+TEXT = "It was old and quiet, and the river ran.\n\n" * 500
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tensor:
+    file = tmp_path_factory.mktemp("text") / "text.txt"
+    file.write_text(TEXT, encoding="utf-8")
+    return read_texts([file], TARGET)
+
+
+@pytest.fixture(scope="module")
+def trained(
+    tokens: Tensor, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[head_training.Learner, Path]:
+    out = tmp_path_factory.mktemp("head")
+    return train_head(TARGET, tokens, out, RECIPE), out
+
+
+def test_it_learns(trained: tuple[head_training.Learner, Path], tokens: Tensor) -> None:
+    learner, _ = trained
+    fresh = head_training.Learner.new(TARGET, learner.target, learner.target_ids, RECIPE.seed)
+    rows = tokens[:48].view(2, 24)
+    with torch.no_grad():
+        (before, _), (after, shares) = fresh.loss(rows, 3), learner.loss(rows, 3)
+    assert after < 0.8 * before
+    assert len(shares) == 3
+
+
+def test_a_run_goes_on_from_where_it_saved(
+    trained: tuple[head_training.Learner, Path], tokens: Tensor, tmp_path: Path
+) -> None:
+    learner, _ = trained
+    other = evolve(RECIPE, save_every=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lab.head_training.click.echo", _stop_at(5))
+        with pytest.raises(KeyboardInterrupt):
+            train_head(TARGET, tokens, tmp_path, other)
+    again = train_head(TARGET, tokens, tmp_path, other)
+    for name, weight in learner.weights.items():
+        assert torch.equal(weight, again.weights[name]), name
+
+
+def _stop_at(step: int) -> object:
+    def stop(line: str) -> None:
+        if line.startswith(f"step {step} "):
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def test_it_is_trained_as_it_drafts(
+    trained: tuple[head_training.Learner, Path], tokens: Tensor
+) -> None:
+    learner, out = trained
+    assert find_head(out) == "eagle3"
+    assert load_head(out, "eagle3", learner.target).vocab_size == 400
+    rows, num_places = tokens[None, :24], 3
+    target = learner.target
+    with torch.no_grad():
+        hidden = target.forward(
+            rows, torch.arange(24)[None], target.new_cache(1, 24), taps=(2, 10, 17)
+        ).hidden
+        unrolled = torch.stack([*learner.unroll(hidden, rows, num_places)])[:, 0]
+        files = HeadFiles(config=learner.config, tensors=learner.weights)
+        drafting = Arithmetic(
+            files=files, embedding=target.embedding, lm_head=target.lm_head.weight
+        )
+        text = rows[0].tolist()
+        for row in (0, 1, 13, 20):
+            known, drafts = text[: row + 2], text[row + 2 : row + 2 + num_places]
+            drafts += [0] * (num_places - len(drafts))
+            said = drafting.draft_logits([one[0] for one in hidden], known, drafts)
+            torch.testing.assert_close(unrolled[:, row], said, atol=1e-4, rtol=1e-4)
