@@ -9,9 +9,11 @@ from attrs import define, evolve, field
 
 from acceptor.app import wiring
 from acceptor.app.config import Config, DecodingConfig, ModelsConfig
+from acceptor.app.decode import DecodeStep
 from acceptor.app.engine import loop, out_of_memory
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.memory_plan import MemoryPlan, num_bytes
+from acceptor.app.engine.runner import EagerRunner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import FinishReason
 from acceptor.app.wiring import wire
@@ -67,17 +69,15 @@ def test_a_step_that_finds_no_memory_ends_one_request_and_the_others_get_theirs(
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [("loop", "prefill"), ("counts", "empty"), ("runner", "gather")]
+    ("owner", "name"), [(DecodeStep, "enter"), (TokenCounts, "empty"), (EagerRunner, "gather")]
 )
 def test_a_request_that_cannot_be_let_in_ends_alone(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, owner: str, name: str
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
 ) -> None:
     engine, fit = engine_of(pair), ask(1, 2, seed=1, max_tokens=9)
     before = engine.add_request(fit)
     engine.step()
-    owners = {"loop": loop, "counts": TokenCounts, "runner": type(engine.loop.runner)}
-    place = owners[owner]
-    monkeypatch.setattr(place, name, Allocator([1]).before(getattr(place, name)))
+    monkeypatch.setattr(owner, name, Allocator([1]).before(getattr(owner, name)))
     unlucky = engine.add_request(evolve(fit, params=evolve(fit.params, presence_penalty=0.5)))
     ends = {p.request_index: p.result for p in run(engine) if p.result is not None}
     assert "expected 2.00 GiB on cpu" in ends[unlucky].error
