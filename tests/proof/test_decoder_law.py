@@ -25,7 +25,6 @@ from acceptor.core import (
     Sampler,
     SamplingParams,
     SamplingTensors,
-    Stream,
     Strict,
     Typical,
     VerifyBatch,
@@ -97,51 +96,9 @@ class Forgetful(ModelDrafter):
         return evolve(drawn, logits=drawn.logits[:, num_tokens - 1 :].expand_as(drawn.logits))
 
 
-@pytest.mark.parametrize("policy", LOSSLESS[2:], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("drafter", [MixingUp, Forgetful])
-def test_ids_or_logits_that_are_mixed_up_are_caught(
-    drafter: type[ModelDrafter], policy: Policy
-) -> None:
-    assert error_of(with_own_ids(drafter, policy), PARAMS, 3) > 1e-3
-
-
-def without_draft_index(batch: SampleBatch) -> SampleBatch:
-    return evolve(batch, draft_index=1)
-
-
-def with_the_targets_noise(batch: SampleBatch) -> SampleBatch:
-    return evolve(batch, draft_stream=Stream.TARGET)
-
-
-def from_tempered_logits(batch: SampleBatch) -> SampleBatch:
-    return evolve(batch, logits=batch.logits / 0.6)
-
-
-@frozen
-class Changed(NoWorkspace):
-    """A sampler whose draft draws are not what the drafter asked for."""
-
-    change: Callable[[SampleBatch], SampleBatch]
-    sampler: Sampler
-
-    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
-        return self.sampler.sample(self.change(batch), params, **memory)
-
-    def verify(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
-    ) -> VerifyOutput:
-        return self.sampler.verify(batch, params, policy, **memory)
-
-
-@pytest.mark.parametrize(
-    "change", [without_draft_index, with_the_targets_noise, from_tempered_logits]
-)
-def test_a_bug_in_drafting_is_caught(change: Callable[[SampleBatch], SampleBatch]) -> None:
-    """Block looks at later positions, so that it minds all of them."""
-    decoder = PAIR.decoder(Block(), 2)
-    assert isinstance(decoder.drafter, ModelDrafter)
-    wrong = evolve(decoder.drafter, sampler=Changed(change, decoder.sampler))
-    assert error_of(evolve(decoder, drafter=wrong), PARAMS, 3) > 1e-4
+def test_ids_or_logits_that_are_mixed_up_are_caught(drafter: type[ModelDrafter]) -> None:
+    assert error_of(with_own_ids(drafter, Block()), PARAMS, 3) > 1e-3
 
 
 @frozen
