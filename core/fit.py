@@ -1,5 +1,7 @@
 """Checks that a batch and its parameters belong together, without looking at values."""
 
+from torch import Tensor
+
 from .batch import SampleBatch, VerifyBatch
 from .checks import check_integer, check_tensor
 from .errors import InvalidInputError
@@ -22,31 +24,23 @@ def check_policy(policy: object) -> None:
 
 def check_verify_fits(batch: VerifyBatch, params: SamplingTensors) -> None:
     """Raise `InvalidInputError` unless the parameters are for this batch."""
-    check_params(params)
-    check_tensor(
-        "params.seeds",
-        params.seeds,
-        (batch.num_reqs,),
-        (params.seeds.dtype,),
-        batch.target_logits.device,
-    )
+    _check_requests(batch.num_reqs, batch.target_logits, params)
     _check_counts(batch, params)
     _check_num_logprobs(batch.vocab_size, params)
 
 
 def check_sample_fits(batch: SampleBatch, params: SamplingTensors) -> None:
     """Raise `InvalidInputError` unless the parameters are for this batch."""
-    check_params(params)
-    check_tensor(
-        "params.seeds",
-        params.seeds,
-        (batch.num_reqs,),
-        (params.seeds.dtype,),
-        batch.logits.device,
-    )
+    _check_requests(batch.num_reqs, batch.logits, params)
     if batch.draft_index is None:
         _check_counts(batch, params)
         _check_num_logprobs(batch.logits.shape[1], params)
+
+
+def _check_requests(num_reqs: int, logits: Tensor, params: SamplingTensors) -> None:
+    check_params(params)
+    seeds = params.seeds
+    check_tensor("params.seeds", seeds, (num_reqs,), (seeds.dtype,), logits.device)
 
 
 def _check_counts(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:

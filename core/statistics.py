@@ -1,6 +1,7 @@
 """Acceptance statistics, in the field's terms."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from attrs import define, field
 
@@ -50,14 +51,10 @@ class AcceptanceStatistics:
 
     def __add__(self, other: "AcceptanceStatistics") -> "AcceptanceStatistics":
         """The statistics of both."""
-        width = max(len(self.num_accepted_per_pos), len(other.num_accepted_per_pos))
-        pads = [
-            [*counts, *[0] * (width - len(counts))]
-            for counts in (self.num_accepted_per_pos, other.num_accepted_per_pos)
-        ]
+        places = zip_longest(self.num_accepted_per_pos, other.num_accepted_per_pos, fillvalue=0)
         return AcceptanceStatistics(
             self.num_drafts + other.num_drafts,
             self.num_draft_tokens + other.num_draft_tokens,
             self.num_accepted_tokens + other.num_accepted_tokens,
-            [mine + theirs for mine, theirs in zip(*pads, strict=True)],
+            [*map(sum, places)],
         )
