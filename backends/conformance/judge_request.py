@@ -59,10 +59,10 @@ def _may_accept(oracle: RequestOracle, count: int, tolerance: float) -> bool:
     total = oracle.num_draft_tokens
     possible = [oracle.verdicts[row].possible(tolerance) for row in range(total)]
     if oracle.rule.takes_last_success:
-        passed = count == 0 or possible[count - 1].accept
-        return passed and all(later.reject for later in possible[count:])
-    passed = all(earlier.accept for earlier in possible[:count])
-    return passed and (count == total or possible[count].reject)
+        passed = count == 0 or possible[count - 1][0]
+        return passed and all(reject for _, reject in possible[count:])
+    passed = all(accept for accept, _ in possible[:count])
+    return passed and (count == total or possible[count][1])
 
 
 def _accepted_tokens(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 
 from ....core.errors import UnavailableError
 from ....core.policies import (
@@ -34,19 +34,6 @@ SMALLEST_FLOAT32 = 2.0**-126
 """Below this a probability may be 0 in a backend."""
 
 
-@frozen
-class Accepted:
-    """Which tokens would survive.
-
-    Attributes:
-        exact: [V], in float64.
-        doubted: computes for which of them a relative change may answer otherwise.
-    """
-
-    exact: Flags = field(eq=False)
-    doubted: Callable[[float], Flags] = field(eq=False)
-
-
 def entropy(law: Law) -> float:
     """In nats."""
     log_p = np.where(law.log_p > -np.inf, law.log_p, 0.0)
@@ -60,7 +47,7 @@ def entropy_width(law: Law, tolerance: float) -> float:
     return width + (doubted * (2 + abs(math.log(doubted)) + entropy(law)) if doubted else 0.0)
 
 
-def _typical_tokens(view: RequestView, policy: Typical, row: int) -> Accepted:
+def _typical_tokens(view: RequestView, policy: Typical, row: int) -> Verdict:
     """p > min(epsilon, delta exp(-H))."""
     law = view.target_laws[row]
 
@@ -72,10 +59,10 @@ def _typical_tokens(view: RequestView, policy: Typical, row: int) -> Accepted:
         low, high = edge(-width), max(edge(width), SMALLEST_FLOAT32)
         return (bounds.high > _log(low)) & (bounds.low <= _log(high))
 
-    return Accepted(law.log_p > _log(edge(0.0)), doubted)
+    return Verdict.of(law.log_p > _log(edge(0.0)), doubted)
 
 
-def _relaxed_tokens(view: RequestView, policy: RelaxedTopN, row: int) -> Accepted:
+def _relaxed_tokens(view: RequestView, policy: RelaxedTopN, row: int) -> Verdict:
     """The n most likely, ties included, that are at most delta less likely than the first."""
     law = view.target_laws[row]
     p = np.exp(law.log_p)
@@ -94,7 +81,7 @@ def _relaxed_tokens(view: RequestView, policy: RelaxedTopN, row: int) -> Accepte
         doubted: Flags = around_nth | around_edge | tiny
         return doubted
 
-    return Accepted((law.log_p >= nth) & (p >= edge) & (law.log_p > -np.inf), doubted)
+    return Verdict.of((law.log_p >= nth) & (p >= edge) & (law.log_p > -np.inf), doubted)
 
 
 def _log(value: float) -> float:
@@ -108,9 +95,9 @@ def _matches(view: RequestView, _: Policy, row: int) -> Verdict:
 
     def possible(tolerance: float) -> Possible:
         if tolerance == 0:
-            return Possible(equal, not equal)
+            return equal, not equal
         may_equal = equal or sample.could_be(drafted, tolerance)
-        return Possible(may_equal, not equal or not sample.is_certain(tolerance))
+        return may_equal, not equal or not sample.is_certain(tolerance)
 
     return Verdict(possible)
 
@@ -122,7 +109,7 @@ def _forgiven(view: RequestView, policy: Fly, row: int) -> Verdict:
 
     def possible(tolerance: float) -> Possible:
         width = entropy_width(law, tolerance)
-        return Possible(nats + width >= edge, nats - width < edge)
+        return nats + width >= edge, nats - width < edge
 
     undecided = Verdict(possible)
     for ahead in range(row + 1, row + 1 + policy.window):
@@ -148,34 +135,8 @@ def _synthetic_verdict(view: RequestView, policy: Synthetic, row: int) -> Verdic
     return below(math.log(view.uniforms[row]), bounds)
 
 
-def _membership(
-    view: RequestView,
-    policy: Any,
-    row: int,
-    tokens: Callable[[RequestView, Any, int], Accepted],
-) -> Verdict:
-    accepted, drafted = tokens(view, policy, row), view.drafts[row]
-    exact = bool(accepted.exact[drafted])
-
-    def possible(tolerance: float) -> Possible:
-        doubted = tolerance > 0 and bool(accepted.doubted(tolerance)[drafted])
-        return Possible(exact or doubted, not exact or doubted)
-
-    return Verdict(possible)
-
-
 def _fly_verdict(view: RequestView, policy: Fly, row: int) -> Verdict:
     return _matches(view, policy, row) | _forgiven(view, policy, row)
-
-
-def _all_or_none(view: RequestView, policy: Fly, row: int) -> Accepted:
-    forgiven = _forgiven(view, policy, row)
-
-    def doubted(tolerance: float) -> Flags:
-        possible = forgiven.possible(tolerance)
-        return np.full(view.vocab_size, possible.accept and possible.reject)
-
-    return Accepted(np.full(view.vocab_size, forgiven.accepted), doubted)
 
 
 def _plain_residual(view: RequestView, row: int) -> Law:
@@ -202,15 +163,17 @@ class PolicyRule:
     takes_last_success: bool = False
     stays_when_greedy: bool = False
     residual: Callable[[RequestView, int], Law] | None = None
-    accepted: Callable[[RequestView, Any, int], Accepted] | None = None
+    accepted: Callable[[RequestView, Any, int], Verdict] | None = None
     turns_on_even_laws: Callable[[Any], bool] = lambda _: False
 
 
 def _by_membership(
-    tokens: Callable[[RequestView, Any, int], Accepted],
+    tokens: Callable[[RequestView, Any, int], Verdict],
     turns_on_even_laws: Callable[[Any], bool] = lambda _: False,
 ) -> PolicyRule:
-    verdict = partial(_membership, tokens=tokens)
+    def verdict(view: RequestView, policy: Any, row: int) -> Verdict:
+        return tokens(view, policy, row)[view.drafts[row]]
+
     return PolicyRule(verdict, accepted=tokens, turns_on_even_laws=turns_on_even_laws)
 
 
@@ -225,7 +188,7 @@ RULES: Mapping[type, PolicyRule] = MappingProxyType(
         RelaxedTopN: _by_membership(_relaxed_tokens),
         Fly: PolicyRule(
             _fly_verdict,
-            accepted=_all_or_none,
+            accepted=_forgiven,
             turns_on_even_laws=lambda policy: policy.min_entropy == 1,
         ),
     }

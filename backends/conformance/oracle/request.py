@@ -10,7 +10,7 @@ from ....core.policies import Policy, Strict
 from .law import TOLERANCE
 from .logprobs import RowLogprobs
 from .noise import RECOVER
-from .policies import Accepted, PolicyRule, rule_of
+from .policies import PolicyRule, rule_of
 from .race import Draw, per_row
 from .verdict import Verdict, certainly
 from .view import RequestView
@@ -100,7 +100,7 @@ class RequestOracle:
         if accepted is None:
             return 0.0
         p, q = self.view.target_laws[row], self.view.draft_laws[row]
-        survived = np.exp(q.log_p) * accepted.exact
+        survived = np.exp(q.log_p) * accepted.accepted
         return float(abs(survived - np.exp(p.log_p) * survived.sum()).sum() / 2)
 
     def total_variation_width(self, row: int) -> float:
@@ -112,10 +112,8 @@ class RequestOracle:
         doubted = np.exp(q.log_p[accepted.doubted(TOLERANCE)]).sum()
         return 2 * (p.doubted_mass() + q.doubted_mass()) + float(doubted)
 
-    def _accepted(self, row: int) -> Accepted | None:
+    def _accepted(self, row: int) -> Verdict | None:
         if row >= self.num_draft_tokens or self.rule.accepted is None:
             return None
         accepted, allowed = self.rule.accepted(self.view, self.policy, row), self.view.allowed[row]
-        if allowed is None:
-            return accepted
-        return Accepted(accepted.exact & allowed, lambda change: accepted.doubted(change) & allowed)
+        return accepted if allowed is None else accepted & certainly(allowed)

@@ -1,43 +1,67 @@
-"""Answers to one question of a policy: what they may be after a relative change of the inputs."""
+"""Answers to a question of a policy: what they may be after a relative change of the inputs."""
 
 import math
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 from attrs import field, frozen
 
 from .law import Interval, Law
 
-
-@frozen
-class Possible:
-    """What rounding may make of an answer; without any, one of the two."""
-
-    accept: bool
-    reject: bool
+Possible = tuple[Any, Any]
+"""Whether an answer may be yes, and whether it may be no: flags, or arrays of them."""
 
 
 @frozen
 class Verdict:
-    """Whether one draft token passes its test.
+    """Whether one draft token passes its test, or which tokens of the vocabulary would.
 
     Attributes:
-        possible: the answers that a relative change of the inputs may give.
+        possible: the answers that a relative change of the inputs may give; without any, one.
     """
 
     possible: Callable[[float], Possible] = field(eq=False)
 
+    @classmethod
+    def of(cls, exact: Any, doubted: Callable[[float], Any]) -> "Verdict":
+        """An answer in float64, and where a relative change may give the other one."""
+
+        def possible(tolerance: float) -> Possible:
+            either = doubted(tolerance) if tolerance else False
+            return exact | either, np.logical_not(exact) | either
+
+        return cls(possible)
+
     @cached_property
-    def accepted(self) -> bool:
+    def accepted(self) -> Any:
         """The answer in float64."""
-        return self.possible(0.0).accept
+        return self.possible(0.0)[0]
+
+    def doubted(self, tolerance: float) -> Any:
+        """Whether such a change may give either answer."""
+        accept, reject = self.possible(tolerance)
+        return accept & reject
+
+    def __getitem__(self, token_id: int) -> "Verdict":
+        """That on one token of the vocabulary."""
+
+        def possible(tolerance: float) -> Possible:
+            accept, reject = self.possible(tolerance)
+            return accept[token_id], reject[token_id]
+
+        return Verdict(possible)
 
     def __or__(self, other: "Verdict") -> "Verdict":
         """Either of two reasons suffices."""
 
         def possible(tolerance: float) -> Possible:
-            mine, theirs = self.possible(tolerance), other.possible(tolerance)
-            return Possible(mine.accept or theirs.accept, mine.reject and theirs.reject)
+            (accept, reject), (accepts, rejects) = (
+                self.possible(tolerance),
+                other.possible(tolerance),
+            )
+            return accept | accepts, reject & rejects
 
         return Verdict(possible)
 
@@ -45,15 +69,18 @@ class Verdict:
         """Both conditions are needed."""
 
         def possible(tolerance: float) -> Possible:
-            mine, theirs = self.possible(tolerance), other.possible(tolerance)
-            return Possible(mine.accept and theirs.accept, mine.reject or theirs.reject)
+            (accept, reject), (accepts, rejects) = (
+                self.possible(tolerance),
+                other.possible(tolerance),
+            )
+            return accept & accepts, reject | rejects
 
         return Verdict(possible)
 
 
-def certainly(accepted: bool) -> Verdict:
+def certainly(accepted: Any) -> Verdict:
     """An answer without arithmetic."""
-    return Verdict(lambda _: Possible(accepted, not accepted))
+    return Verdict(lambda _: (accepted, np.logical_not(accepted)))
 
 
 def below(value: float, threshold: Callable[[float], Interval]) -> Verdict:
@@ -61,7 +88,7 @@ def below(value: float, threshold: Callable[[float], Interval]) -> Verdict:
 
     def possible(tolerance: float) -> Possible:
         low, high = threshold(tolerance)
-        return Possible(value - tolerance / 2 < high, value + tolerance / 2 >= low)
+        return value - tolerance / 2 < high, value + tolerance / 2 >= low
 
     return Verdict(possible)
 
