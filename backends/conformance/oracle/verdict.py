@@ -57,11 +57,8 @@ class Verdict:
         """Either of two reasons suffices."""
 
         def possible(tolerance: float) -> Possible:
-            (accept, reject), (accepts, rejects) = (
-                self.possible(tolerance),
-                other.possible(tolerance),
-            )
-            return accept | accepts, reject & rejects
+            mine, theirs = self.possible(tolerance), other.possible(tolerance)
+            return mine[0] | theirs[0], mine[1] & theirs[1]
 
         return Verdict(possible)
 
@@ -69,11 +66,8 @@ class Verdict:
         """Both conditions are needed."""
 
         def possible(tolerance: float) -> Possible:
-            (accept, reject), (accepts, rejects) = (
-                self.possible(tolerance),
-                other.possible(tolerance),
-            )
-            return accept & accepts, reject | rejects
+            mine, theirs = self.possible(tolerance), other.possible(tolerance)
+            return mine[0] & theirs[0], mine[1] | theirs[1]
 
         return Verdict(possible)
 
