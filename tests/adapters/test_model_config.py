@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from acceptor.adapters import ModelConfig
-from acceptor.adapters.rope import Rope
+from acceptor.adapters.rope import Rope, YarnScaling
 from acceptor.core import CheckpointError
 
 BASE: dict[str, Any] = {
@@ -59,6 +59,13 @@ def test_defaults_are_those_of_transformers(read: Callable[..., ModelConfig]) ->
 @pytest.mark.parametrize("spelling", ["dtype", "torch_dtype"])
 def test_both_spellings_of_the_dtype(read: Callable[..., ModelConfig], spelling: str) -> None:
     assert read(**{spelling: "bfloat16"}).dtype == torch.bfloat16
+
+
+def test_yarn_stretches_the_context(read: Callable[..., ModelConfig]) -> None:
+    config = read(rope_scaling={"rope_type": "yarn", "factor": 4.0})
+    assert isinstance(config.rope.scaling, YarnScaling)
+    assert config.rope.scaling.original_max_position_embeddings == 64
+    assert config.max_position_embeddings == 256
 
 
 def test_eos_comes_from_the_generation_config_first(read: Callable[..., ModelConfig]) -> None:
