@@ -8,7 +8,7 @@ import pytest
 import torch
 from attrs import frozen
 from torch import Tensor
-from transformers import LogitsProcessor, MaxTimeCriteria, PreTrainedModel, StoppingCriteria
+from transformers import LogitsProcessor, PreTrainedModel, StoppingCriteria
 
 from acceptor.adapters.draft_heads.loader import load_head
 from acceptor.adapters.library_model.loader import adapt_network
@@ -195,11 +195,6 @@ def test_criteria_end_rows_within_a_draft(pair: Pair, output_scores: bool) -> No
     assert len({tuple(row.nonzero().flatten()[-1:].tolist()) for row in expected}) > 3
     num_tokens = (expected[:, WIDTH:] != 0).sum()
     assert total(output).num_accepted_tokens < num_tokens
-
-
-def test_time_ends_every_row(pair: Pair) -> None:
-    output = pair.generate(Speculation(draft=pair.draft), stopping_criteria=[MaxTimeCriteria(-1.0)])
-    assert torch.equal(output, pair.generate(max_new_tokens=1))
 
 
 @pytest.mark.parametrize("eos", [1, [1, 7, 20, 33]])

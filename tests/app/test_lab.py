@@ -14,16 +14,9 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
 from acceptor.adapters.draft_heads.loader import find_head, load_head
-from acceptor.app.bench.files import read_record, write_record
-from acceptor.app.bench.pair import NoText
-from acceptor.app.bench.pair import Pair as BenchPair
-from acceptor.app.bench.sweep import Load
 from acceptor.app.bundled import bundled_pair
-from acceptor.core import Block
 from kit.draft_heads import Arithmetic, HeadFiles
-from kit.toy_pair import Pair
-from lab import benchmark_page, engine_speed, head_training
-from lab.benchmark_page import POLICY_NAMES, Document, draw, measure
+from lab import engine_speed, head_training
 from lab.head_training import read_texts, train_head
 from lab.pair_learner import Recipe, Shape
 from lab.pair_text import END_OF_TEXT_ID
@@ -44,37 +37,6 @@ def test_a_rehearsal_reaches_every_part(tmp_path: Path) -> None:
         assert row["verification_ms"] > 0
     assert record["hugging_face"].keys() == {"plain", "assisted"}
     assert (tmp_path / "engine.md").read_text() == engine_speed.as_markdown(record)
-
-
-LOAD = Load(num_requests=4, max_concurrency=2, output_len=6, input_len=3, warm_up=0)
-
-
-@pytest.fixture(scope="module")
-def document() -> Document:
-    decoder = Pair.make(max_model_len=32).decoder(Block(), 1, new_detokenizer=NoText)
-    pair = BenchPair(parts=decoder, names={"target": "toy"})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(benchmark_page, "SYNTHETIC_LOAD", LOAD)
-        return measure(pair, LOAD, {})
-
-
-def test_every_table_holds_every_policy(document: Document) -> None:
-    text = benchmark_page.as_markdown(document)
-    for policy in POLICY_NAMES:
-        assert text.count(policy) >= 1 + 3 + 1
-    for block in text.split("\n\n"):
-        assert len({line.count("|") for line in block.splitlines()}) == 1
-    assert "4 requests of 6 tokens" in text
-    compared = next(line for line in text.splitlines() if line.startswith("| acceptance rate (%)"))
-    assert compared.count(" (+") + compared.count(" (-") == len(POLICY_NAMES) - 1
-
-
-def test_what_was_measured_is_read_again_and_drawn(document: Document, tmp_path: Path) -> None:
-    path = tmp_path / "record.json"
-    write_record(path, document)
-    assert read_record(path, Document, "lab.benchmark_page") == document
-    draw(document, tmp_path)
-    assert len(list(tmp_path.glob("*.svg"))) == 2
 
 
 MINIATURE = Recipe(

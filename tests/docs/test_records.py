@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from acceptor.app.bench.command import bench
-from acceptor.app.bench.files import read_record
 from acceptor.app.bench.kernels.bounds import BOUNDS, MORE_WORK
 from acceptor.app.bench.kernels.main import reread
 from acceptor.app.bench.kernels.table import markdown
+from acceptor.app.bench.markdown import as_markdown as bench_as_markdown
+from acceptor.app.bench.results import read_results as read_bench_results
 from acceptor.app.tuning import tables as tuning_tables
 from acceptor.app.tuning.command import tune
 from acceptor.app.tuning.results import read_results
 from acceptor.backends.conformance.record import Record
 from kit.gpu import table
-from lab import benchmark_page, pair_training
+from lab import pair_training
 from lab.engine_speed import as_markdown, share_of_limit
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
@@ -90,7 +91,7 @@ def test_the_tables_of_backends_are_what_the_records_say(path: Path) -> None:
 def test_every_flag_of_the_page_exists() -> None:
     page = (DATA.parent / "benchmark.md").read_text(encoding="utf-8")
     named = set(re.findall(r"--[a-z][a-z-]+", page))
-    commands = (bench, tune, benchmark_page.main, pair_training.main)
+    commands = (bench, tune, pair_training.main)
     known = {name for command in commands for option in command.params for name in option.opts}
     assert named
     assert named <= known
@@ -108,24 +109,21 @@ def test_the_tables_of_tuning_are_what_the_record_says() -> None:
     assert any(check.is_out_of_sample for check in results.checks)
 
 
-def test_the_tables_of_the_pair_are_the_record_s_and_coupled_drafts_survive_as_they_must() -> None:
+def test_the_table_of_the_pair_is_the_record_s_and_coupled_drafts_survive_as_they_must() -> None:
     """One draw with shared noise keeps at least (1 - d) / (1 + d), d the total variation.
 
     Daliri et al. 2024, arXiv 2408.07978; by convexity the mean of d gives a bound, too. Drafts with
     noise of other positions stay far below.
     """
-    record = DATA / "benchmark-bundled.json"
-    document = read_record(record, benchmark_page.Document, "lab.benchmark_page")
-    tables = record.with_suffix(".md").read_text(encoding="utf-8")
-    assert tables == benchmark_page.as_markdown(document)
+    results = read_bench_results(DATA / "benchmark-bundled.json")
+    text = (DATA / "benchmark-bundled.md").read_text(encoding="utf-8")
+    assert text == bench_as_markdown(results, cpu_time=True)
     first = {
         (run.setting.policy, run.setting.num_spec_tokens): run.figures.acceptance
-        for run in document.lengths.runs
+        for run in results.runs
         if run.setting.num_spec_tokens
     }
     for num_spec_tokens in {k for _, k in first}:
         overlap = first["probabilistic", num_spec_tokens].acceptance_rate_per_pos[0]
         coupled = first["strict-coupled", num_spec_tokens].acceptance_rate_per_pos[0]
         assert coupled > overlap / (2 - overlap)
-    for run, rate in zip(document.synthetic.runs, benchmark_page.SET_RATES, strict=True):
-        assert run.figures.acceptance.acceptance_rate == pytest.approx(rate, abs=0.005)
