@@ -20,6 +20,9 @@ SPECIAL_TOKENS = (
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"
 )  # fmt: skip
 
+CHANNEL = "<|channel|>"
+"""As gpt-oss writes it before a channel's name."""
+
 
 @frozen(eq=False)
 class Tokenizer:
@@ -75,6 +78,11 @@ class Tokenizer:
     def unknown_id(self) -> int:
         """The unk_token's id; 0 without one."""
         return self.backend.token_to_id(self.special_tokens.get("unk_token", "")) or 0
+
+    @property
+    def has_channels(self) -> bool:
+        """Whether special tokens part what is thought from what is answered, as in Harmony."""
+        return self.backend.token_to_id(CHANNEL) is not None
 
     def check_fits(self, model_vocab_size: int) -> None:
         """Refuse a tokenizer that makes ids which the model has no embedding for.

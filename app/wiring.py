@@ -1,6 +1,7 @@
 """From a config to everything that decodes: the only file that names concrete parts."""
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +102,8 @@ def wire(config: Config) -> Wired:
         sampler=sampler,
         policy=policy,
         eos_token_ids=frozenset(target.eos_token_ids + tokenizer.eos_token_ids),
-        new_detokenizer=tokenizer.stream,
+        # Without its marks the names of channels would run into the text.
+        new_detokenizer=partial(tokenizer.stream, skip_special_tokens=not tokenizer.has_channels),
         encode=tokenizer.encode,
         new_runner=new_runner
         if config.engine.cuda_graphs and can_be_captured(target, draft)

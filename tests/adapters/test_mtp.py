@@ -10,14 +10,18 @@ import torch
 from attrs import evolve, frozen
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import Glm4MoeLiteForCausalLM
+from transformers.generation.candidate_generator import MTPCandidateGenerator
 
 from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.draft_heads.head_config import MtpSwitches
 from acceptor.adapters.draft_heads.loader import load_head
+from acceptor.backends import load_sampler
 from acceptor.core import CheckpointError, Probabilistic, Strict, UnavailableError
-from kit.head_decoding import Draft, decode, decoder_of
-from kit.plain_decoding import assert_equals_generate, assert_equals_plain
+from kit.head_decoding import Draft, Noting, decode, decoder_of
+from kit.plain_decoding import PROMPTS, assert_equals_generate, assert_equals_plain
 from kit.small_families import FAMILIES
+from kit.toy_requests import ask
 
 NUM_LAYERS, SIZE = 3, 32
 
@@ -175,3 +179,38 @@ def test_a_layer_that_is_not_there_is_refused(
         load_head(llama, "mtp", load_any_model(llama, adapter="transformers"))
     with pytest.raises(UnavailableError, match="drafter mtp: expected the adapter transformers"):
         load_head(llama, "mtp", load_any_model(llama))
+
+
+def test_first_drafts_are_those_of_the_librarys_own_generation(
+    glm: Glm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It drafts one token a step with this layer; both emit the target's greedy text."""
+    # It looks for the layer where the published model has it.
+    layer = [rf"model\.layers\.{NUM_LAYERS}.*"]
+    monkeypatch.setattr(Glm4MoeLiteForCausalLM, "_keys_to_ignore_on_load_unexpected", layer)
+    reference = Glm4MoeLiteForCausalLM.from_pretrained(glm.directory, dtype=torch.float32)
+    reference.config.num_mtp_layers, reference.config.mtp_mlp_layer_types = 1, ["sparse"]
+    theirs: dict[int, Tensor] = {}
+    propose = MTPCandidateGenerator.get_candidates
+
+    def noting(generator: Any, input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
+        candidates, logits = propose(generator, input_ids, *args, **kwargs)
+        if logits is not None:
+            theirs[input_ids.shape[1]] = logits[0, 0]
+        return candidates, logits
+
+    monkeypatch.setattr(MTPCandidateGenerator, "get_candidates", noting)
+    prompt = PROMPTS[1]
+    text = reference.generate(
+        torch.tensor([prompt]), use_mtp=True, do_sample=False, max_new_tokens=20, eos_token_id=None
+    )[0].tolist()
+    target = load(glm.directory)
+    drafting = decoder_of(target, load_head(glm.directory, "mtp", target), Probabilistic(), 1)
+    ours = Noting(load_sampler("reference"))
+    request = ask(*prompt, temperature=0, max_tokens=20)
+    (result,) = evolve(drafting, sampler=ours).generate([request])
+    assert [*prompt, *result.token_ids] == text
+    both = [draft for draft in ours.drafts if draft.length in theirs]
+    assert len(both) > 10
+    for draft in both:
+        torch.testing.assert_close(draft.logits[0], theirs[draft.length], atol=1e-5, rtol=0)

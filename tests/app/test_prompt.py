@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models
 
 from acceptor.app.bundled import bundled_pair
 from acceptor.app.config import Config, DecodingConfig, ModelsConfig
@@ -13,6 +15,7 @@ from acceptor.app.prompt import make_request
 from acceptor.app.threads import use_threads
 from acceptor.app.wiring import Wired, wire
 from acceptor.core import InvalidInputError, SamplingParams
+from kit.small_families import FAMILIES, random_model
 
 TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
@@ -52,6 +55,29 @@ def test_a_request_has_what_the_config_says_and_a_seed(chatty: tuple[Config, Wir
     assert request.ignore_eos
     assert request.params.temperature == 0.5
     assert request.params.seed is not None
+
+
+HARMONY = "<|channel|>analysis<|message|>Sum<|end|><|start|>assistant<|channel|>final<|message|>4"
+
+
+def test_channels_are_shown_as_they_come(tmp_path: Path) -> None:
+    """As gpt-oss writes them; what ends the text is no part of it."""
+    marks = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>"]
+    words = ["analysis", "Sum", "assistant", "final", "4"]
+    vocabulary = {word: token_id for token_id, word in enumerate([*words, *marks])}
+    backend = Backend(models.WordLevel(vocabulary, "4"))
+    backend.decoder = decoders.Fuse()
+    backend.add_special_tokens(marks)
+    saved = random_model(FAMILIES["gpt-oss"])
+    saved.generation_config.eos_token_id = vocabulary["<|return|>"]
+    saved.save_pretrained(tmp_path)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    wired = wire(Config(models=ModelsConfig(target=str(tmp_path))))
+    assert wired.decoder.eos_token_ids == {vocabulary["<|return|>"]}
+    token_ids, stream = wired.tokenizer.encode(HARMONY), wired.decoder.new_detokenizer()
+    shown = [stream.push([token_id]) for token_id in token_ids]
+    assert "".join(shown) == HARMONY
+    assert shown[:4] == ["<|channel|>", "analysis", "<|message|>", "Sum"]
 
 
 def test_an_empty_prompt_is_the_beginning_of_a_text(chatty: tuple[Config, Wired]) -> None:
