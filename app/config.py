@@ -4,6 +4,7 @@ from attrs import field, frozen
 
 from ..adapters.adapter_choice import ADAPTERS
 from ..adapters.forward_choice import FORWARDS
+from ..adapters.model_config import DTYPES
 from ..core.checks import check_integer, check_integers
 from ..core.errors import InvalidInputError
 from ..core.policies import Probabilistic
@@ -19,7 +20,6 @@ MAX_NUM_SPEC_TOKENS = 256
 
 MAX_THREADS = 4096
 DRAFTERS = ("model", "eagle", "eagle3", "mtp", "ngram", "early-exit")
-DTYPES = ("float32", "bfloat16", "float16")
 
 
 @frozen(kw_only=True)
@@ -42,7 +42,7 @@ class ModelsConfig:
 
     target: str | None = None
     draft: str | None = None
-    dtype: str | None = choice(None, DTYPES)
+    dtype: str | None = choice(None, tuple(DTYPES))
     device: str = "cpu"
     max_model_len: int | None = None
     num_threads: int | None = integer(None, 1, MAX_THREADS)

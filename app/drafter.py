@@ -80,7 +80,7 @@ class Drafter(Protocol[Memory]):
     @property
     def max_model_len(self) -> int:
         """How long a sequence it can follow."""
-        ...
+        return sys.maxsize
 
     def new_memory(self, num_slots: int, max_len: int) -> Memory:
         """Room for num_slots sequences of at most max_len tokens."""
@@ -92,14 +92,14 @@ class Drafter(Protocol[Memory]):
 
         Otherwise it reads `Frontier.known` on the host.
         """
-        ...
+        return True
 
     @property
     def taps(self) -> tuple[int, ...]:
         """After how many layers the target's hidden states are wanted, see `LanguageModel`."""
         return ()
 
-    def enter(self, memory: Memory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
+    def enter(self, memory: Memory, chunk: Chunk, hidden: Sequence[Tensor]) -> None:  # noqa: ARG002, for those that read prompts
         """Take in the next part of a prompt.
 
         Args:
@@ -107,11 +107,11 @@ class Drafter(Protocol[Memory]):
             chunk: the part.
             hidden: of each tap, what the target made of it, [1, num_tokens, hidden_size].
         """
-        ...
+        return
 
-    def clear(self, memory: Memory, slot_ids: Sequence[int]) -> None:
+    def clear(self, memory: Memory, slot_ids: Sequence[int]) -> None:  # noqa: ARG002, the same
         """Forget slots whose sequences may have left NaN or infinity behind."""
-        ...
+        return
 
     def draft(self, memory: Memory, frontier: Frontier, num_tokens: int) -> Drawn:
         """Draft num_tokens (at least one) for every request, or fewer."""
@@ -147,17 +147,9 @@ class NoDrafter(Drafter[None]):
     """Plain decoding."""
 
     num_spec_tokens: int = field(default=0, init=False)
-    max_model_len: int = field(default=sys.maxsize, init=False)
-    on_device: bool = field(default=True, init=False)
 
     def new_memory(self, num_slots: int, max_len: int) -> None:
         """Nothing to remember."""
-
-    def enter(self, memory: None, chunk: Chunk, hidden: Sequence[Tensor]) -> None:
-        """Nothing to enter."""
-
-    def clear(self, memory: None, slot_ids: Sequence[int]) -> None:
-        """Nothing to forget."""
 
     def draft(self, memory: None, frontier: Frontier, num_tokens: int) -> Drawn:  # noqa: ARG002
         """Nothing."""

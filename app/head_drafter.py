@@ -61,7 +61,6 @@ class HeadDrafter(Drafter[HeadMemory]):
     policy: Policy
     num_spec_tokens: int
     watch: AcceptanceWatch | None = field(factory=AcceptanceWatch)
-    on_device: bool = field(default=True, init=False)
 
     @property
     def max_model_len(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from ..core.policies import Policy
@@ -37,7 +37,6 @@ class ModelDrafter(Drafter[ModelMemory]):
     policy: Policy
     num_spec_tokens: int
     vocabulary: DraftVocabulary | None = None
-    on_device: bool = field(default=True, init=False)
 
     @property
     def max_model_len(self) -> int:

@@ -4,18 +4,15 @@ Prompt lookup decoding (Saxena, 2023), also of the output. No model is asked, so
 probabilities, and where nothing matches there is no draft.
 """
 
-import sys
 from collections.abc import Sequence
 
 import torch
 from attrs import define, field, frozen
-from torch import Tensor
 
 from ..core.batch import PADDING_TOKEN_ID
 from ..core.checks import check_integer
 from .drafter import Drafter, Drawn
 from .frontier import Frontier
-from .prefill import Chunk
 
 
 @define(eq=False)
@@ -61,7 +58,6 @@ class NgramDrafter(Drafter[list[TextIndex]]):
     num_spec_tokens: int
     max_ngram: int = 3
     min_ngram: int = 1
-    max_model_len: int = field(default=sys.maxsize, init=False)
     on_device: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -70,9 +66,6 @@ class NgramDrafter(Drafter[list[TextIndex]]):
     def new_memory(self, num_slots: int, max_len: int) -> list[TextIndex]:  # noqa: ARG002, grows
         """An empty index for every slot."""
         return [self._new_index() for _ in range(num_slots)]
-
-    def enter(self, memory: list[TextIndex], chunk: Chunk, hidden: Sequence[Tensor]) -> None:
-        """Nothing: the first draft reads the prompt."""
 
     def clear(self, memory: list[TextIndex], slot_ids: Sequence[int]) -> None:
         """Forget the text of slots."""

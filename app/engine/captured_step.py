@@ -1,6 +1,6 @@
 """A recorded step: where it reads and writes, and how its tokens get to the host."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -83,17 +83,20 @@ class CapturedStep:
         return self.draft_limits == list(draft_limits) and not reads_more
 
 
-# What is not in a tensor chose the kernels, so it is part of a graph's kind.
+def _leaves(params: Any) -> Iterator[Any]:
+    if has(type(params)):
+        for field in fields(type(params)):
+            yield from _leaves(getattr(params, field.name))
+    else:
+        yield params
 
 
 def kind_of(params: Any) -> Hashable:
     """What must be equal for one graph to serve both: shapes, and all that is on the host."""
-    if isinstance(params, Tensor):
-        return params.shape, params.dtype
-    if has(type(params)):
-        return tuple(kind_of(getattr(params, field.name)) for field in fields(type(params)))
-    host_value: Hashable = params
-    return host_value
+    # What is not in a tensor chose the kernels.
+    return tuple(
+        (one.shape, one.dtype) if isinstance(one, Tensor) else one for one in _leaves(params)
+    )
 
 
 def fixed_copy(params: Any) -> Any:
@@ -108,8 +111,6 @@ def fixed_copy(params: Any) -> Any:
 
 def copy_params(to: Any, params: Any) -> None:
     """Write parameters of the same kind over others; does not wait for the device."""
-    if isinstance(params, Tensor):
-        to.copy_(params, non_blocking=True)
-    elif has(type(params)):
-        for field in fields(type(params)):
-            copy_params(getattr(to, field.name), getattr(params, field.name))
+    for goal, one in zip(_leaves(to), _leaves(params), strict=True):
+        if isinstance(one, Tensor):
+            goal.copy_(one, non_blocking=True)

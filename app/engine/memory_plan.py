@@ -116,17 +116,15 @@ def num_bytes(holder: object) -> int:
 def _tensors(holder: Any) -> Iterator[Tensor]:
     if isinstance(holder, Tensor):
         yield holder
-    for part in _parts(holder):
-        yield from _tensors(part)
-
-
-def _parts(holder: Any) -> Iterable[Any]:
+        return
+    parts: Iterable[Any] = ()
     if isinstance(holder, torch.nn.Module):
-        return (*holder.parameters(), *holder.buffers())
-    if isinstance(holder, Mapping):
-        return holder.values()
-    if isinstance(holder, tuple | list):
-        return holder
-    if has(type(holder)):
-        return [getattr(holder, one.name, None) for one in fields(type(holder))]
-    return ()
+        parts = (*holder.parameters(), *holder.buffers())
+    elif isinstance(holder, Mapping):
+        parts = holder.values()
+    elif isinstance(holder, tuple | list):
+        parts = holder
+    elif has(type(holder)):
+        parts = [getattr(holder, one.name, None) for one in fields(type(holder))]
+    for part in parts:
+        yield from _tensors(part)

@@ -8,6 +8,7 @@ from ....backends.reference.thresholds import log_probs
 from ....core.batch import SampleBatch, VerifyBatch
 from ....core.policies import Policy
 from ....core.ports import Sampler
+from ....core.randomness import Stream
 from ....core.sampling_params import Recipe, SamplingParams
 from ....core.sampling_tensors import SamplingTensors
 from ....core.token_counts import TokenCounts
@@ -54,7 +55,7 @@ def make_step(workload: Workload, logits: Logits, noise: torch.Generator, sample
     positions = torch.randint(MAX_POSITION, (num_reqs,), generator=noise, device=device)
     requests = _requests(workload, noise)
     params = SamplingTensors.stack(requests, device)
-    if getattr(policy, "coupled", False):
+    if policy.draft_stream is Stream.TARGET:
         drafts = _coupled_drafts(logits.draft, positions, params, policy, sampler)
     else:
         drafts = draw_drafts(logits.draft, workload.recipe, noise)
