@@ -8,17 +8,14 @@ from pathlib import Path
 import click
 import torch
 
-from ..adapters.config_file import read_config_file
 from ..adapters.forward_choice import why_no_triton
 from ..backends import BACKENDS
-from ..core.errors import ConfigError
-from .config import Config
 from .console import new_console
 from .generate import measure, measure_plain, warm_up
 from .prompt import make_request
 from .report import as_json, print_backends, print_fragment, print_summary, print_text
 from .request import FinishReason
-from .settings import load_config
+from .settings import read_config
 from .threads import use_threads
 from .wiring import wire
 
@@ -64,23 +61,3 @@ def list_backends() -> None:
     """Print which backends and forwards can be used, and what the others lack."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     print_backends(new_console(), BACKENDS.values(), why_no_triton(device))
-
-
-def read_config(config_file: Path | None, flags: Mapping[str, object]) -> Config:
-    """The settings of the file, with those typed on top.
-
-    Raises:
-        ConfigError: a setting is unknown, of the wrong type or out of its range.
-    """
-    table = {} if config_file is None else read_config_file(config_file)
-    return load_config(table, str(config_file), _with_policy_name(flags))
-
-
-def _with_policy_name(flags: Mapping[str, object]) -> Mapping[str, object]:
-    """A synthetic rate without a policy's name says the name, too."""
-    if "policy.acceptance_rate" not in flags:
-        return flags
-    name = flags.get("policy.name", "synthetic")
-    if name != "synthetic":
-        raise ConfigError(f"--synthetic-acceptance-rate: expected the policy synthetic, got {name}")
-    return {**flags, "policy.name": name}

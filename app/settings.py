@@ -4,17 +4,36 @@ Every error is one sentence that names the flag, or the file and the setting.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from cattrs.errors import BaseValidationError
 
+from ..adapters.config_file import read_config_file
 from ..core.errors import ConfigError
 from .config import Config
 from .options import OPTIONS
 from .structure import first_problem, make_converter
 
 Table = Mapping[str, Any]
+
+
+def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
+    """The settings of a file, with those typed on top, by the path of the setting.
+
+    Raises:
+        ConfigError: a setting is unknown, of the wrong type or out of its range.
+    """
+    if "policy.acceptance_rate" in flags:
+        # A synthetic rate without a policy's name says the name, too.
+        name = flags.get("policy.name", "synthetic")
+        if name != "synthetic":
+            raise ConfigError(
+                f"--synthetic-acceptance-rate: expected the policy synthetic, got {name}"
+            )
+        flags = {**flags, "policy.name": name}
+    return load_config({} if file is None else read_config_file(file), str(file), flags)
 
 
 def load_config(
@@ -25,10 +44,7 @@ def load_config(
     Args:
         table: what the file holds; empty without one.
         source: the file, for errors.
-        flags: what is set on the command line, by the path of the setting.
-
-    Raises:
-        ConfigError: a setting is unknown, of the wrong type or out of its range.
+        flags: as of `read_config`, whose errors these are.
     """
     try:
         return make_converter().structure(_with_flags(table, flags), Config)

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 
 import torch
-from attrs import evolve
 from torch import Tensor
 
 from ..core.batch import PADDING_TOKEN_ID
@@ -55,29 +54,20 @@ def _verdict(
     logprobs: Sequence[TokenLogprobs],
     total_variation: Sequence[float],
 ) -> Verdict:
-    verdict = Verdict(
-        token_ids=token_ids[: _num_before_padding(token_ids)],
-        num_draft_tokens=_num_before_padding(drafted),
+    num_drafted, num_emitted = _num_before_padding(drafted), _num_before_padding(token_ids)
+    broke_off = draft_status[num_drafted] if num_drafted < len(draft_status) else 0
+    if broke_off and num_accepted[0] == num_drafted:
+        # The sampler saw a shorter draft and went on behind it; the request must stop there.
+        num_emitted, status = num_drafted, [status[0] | broke_off]
+    return Verdict(
+        token_ids=token_ids[:num_emitted],
+        num_draft_tokens=num_drafted,
         num_accepted=num_accepted[0],
-        status=_status(status[0]),
+        # Making a flag costs more than all else here, and nearly all are this one.
+        status=Status(status[0]) if status[0] else Status.OK,
         logprobs=logprobs,
         total_variation=total_variation,
     )
-    return _stop_where_draft_broke_off(verdict, draft_status)
-
-
-def _stop_where_draft_broke_off(verdict: Verdict, draft_status: list[int]) -> Verdict:
-    # The sampler saw a shorter draft and went on behind it; the request must stop there instead.
-    place = verdict.num_draft_tokens
-    broke_off = _status(draft_status[place] if place < len(draft_status) else 0)
-    if not broke_off or verdict.num_accepted < place:
-        return verdict
-    return evolve(verdict, token_ids=verdict.token_ids[:place], status=verdict.status | broke_off)
-
-
-def _status(bits: int) -> Status:
-    # Making a flag costs more than all else here, and nearly all are this one.
-    return Status(bits) if bits else Status.OK
 
 
 def _num_before_padding(token_ids: list[int]) -> int:

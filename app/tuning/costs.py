@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 import numpy as np
-from attrs import astuple, field, fields, frozen
+from attrs import astuple, fields, frozen
 
 from ...core.errors import InvalidInputError
 
@@ -57,21 +57,20 @@ class StepCosts:
 
     Attributes:
         medians: key -> the median of each part over the steps measured.
-        sizes: each num_reqs among them, rising.
 
     Raises:
         InvalidInputError: nothing was measured.
     """
 
-    medians: dict[Key, StepTimes] = field()
-    sizes: Sequence[int] = field(init=False)
+    medians: dict[Key, StepTimes]
 
     def __attrs_post_init__(self) -> None:
         if not self.medians:
             raise InvalidInputError("medians: expected a measured step, got none")
 
-    @sizes.default
-    def _sorted_sizes(self) -> Sequence[int]:
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Each num_reqs among them, rising."""
         return sorted({num_reqs for num_reqs, _ in self.medians})
 
     @classmethod
