@@ -35,11 +35,6 @@ class Spans:
     max_queries: int
     max_keys: int
 
-    @staticmethod
-    def can_be_used(device: torch.device, dtype: torch.dtype) -> bool:
-        """Whether there is a kernel."""
-        return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
-
     @classmethod
     def of(cls, positions: Tensor, slot_ids: Tensor, max_len: int) -> "Spans":
         """A span for each token or, where there are many of them, for each request.

@@ -79,7 +79,7 @@ class StepPlanner:
     def plan(self, places: Places, cache: KVCache) -> Step:
         """A forward of the tokens at these places."""
         positions = places.positions
-        flash = Spans.can_be_used(self.rope_table.device, self.rope_table.dtype)
+        flash = self.rope_table.is_cuda and self.rope_table.dtype != torch.float32
         rotation = self.rope_table.index_select(0, positions.flatten())
         cos, signed_sin = rotation.unsqueeze(2).unbind(1)
         few = positions.shape[1] <= MAX_FUSED_TOKENS

@@ -32,7 +32,9 @@ def make_converter() -> Converter:
     converter = Converter()
     for kind in SCALARS:
         converter.register_structure_hook(kind, _scalar)
-    converter.register_structure_hook_func(_is_choice, _choice)
+    converter.register_structure_hook_func(
+        lambda kind: isinstance(kind, type) and issubclass(kind, Enum), _choice
+    )
     converter.register_structure_hook_factory(_is_array, lambda _: _array(converter))
     converter.register_structure_hook_func(lambda kind: kind == LogitBias, _logit_bias)
     converter.register_structure_hook_factory(has, lambda kind: _table(converter, kind))
@@ -65,10 +67,6 @@ def _scalar(value: object, kind: type) -> object:
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise ConfigError(f"expected {expected}, got {value!r}")
     return value
-
-
-def _is_choice(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Enum)
 
 
 def _choice(value: object, kind: type[Enum]) -> Enum:

@@ -61,17 +61,15 @@ class LoadRun:
         waiting = deque(sorted(arrivals, key=lambda arrival: arrival.at))
         began = perf_counter()
         while waiting or self._inside:
-            self._admit(waiting, perf_counter() - began)
+            now = perf_counter() - began
+            while waiting and waiting[0].at <= now and len(self._inside) < self.max_concurrency:
+                arrival = waiting.popleft()
+                self._inside[self.engine.add_request(arrival.request)] = arrival.category
             if self._inside:
                 self._step()
             else:
                 sleep(max(0.0, waiting[0].at - (perf_counter() - began)))
         return self._served
-
-    def _admit(self, waiting: deque[Arrival], now: float) -> None:
-        while waiting and waiting[0].at <= now and len(self._inside) < self.max_concurrency:
-            arrival = waiting.popleft()
-            self._inside[self.engine.add_request(arrival.request)] = arrival.category
 
     def _step(self) -> None:
         ended = [event.record for event in self.engine.step() if event.record is not None]

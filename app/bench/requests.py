@@ -57,11 +57,9 @@ class Reader:
         else:
             texts = builtin_texts() if file is None else read_texts(file)
             drawn = tokenized(of_categories(texts, categories), self.encode)
-        longest = max(1, self.max_model_len - self._longest_output(load))
+        longest_output = round(load.output_len * (1 + load.length_spread))
+        longest = max(1, self.max_model_len - longest_output)
         return choose(drawn, count, longest, load.seed)
-
-    def _longest_output(self, load: Load) -> int:
-        return round(load.output_len * (1 + load.length_spread))
 
 
 @frozen

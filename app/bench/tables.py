@@ -68,15 +68,12 @@ def comparable(runs: Sequence[BenchRun]) -> Iterator[Sequence[BenchRun]]:
 
 def category_table(runs: Sequence[BenchRun]) -> Table:
     """Acceptance lengths by category of prompts."""
+    measured = [run.figures.acceptance_by_category for run in runs]
     rows = [
-        [f"  {category}", *(f"{_by_category(run, category):.2f}" for run in runs)]
-        for category in sorted(runs[0].figures.acceptance_by_category)
+        [f"  {category}", *(f"{known[category].acceptance_length:.2f}" for known in measured)]
+        for category in sorted(measured[0])
     ]
     return Table(head=["acceptance length by category", *_heads(runs)], rows=rows)
-
-
-def _by_category(run: BenchRun, category: str) -> float:
-    return run.figures.acceptance_by_category[category].acceptance_length
 
 
 def titled_rows(

@@ -84,7 +84,11 @@ class StepCosts:
         for key, times in samples:
             grouped[key].append(times)
         often = {key: times for key, times in grouped.items() if len(times) >= MIN_STEPS}
-        return cls({key: _median_of(times) for key, times in sorted((often or grouped).items())})
+        medians = {
+            key: StepTimes(**{part: median(getattr(one, part) for one in times) for part in PARTS})
+            for key, times in sorted((often or grouped).items())
+        }
+        return cls(medians)
 
     @classmethod
     def from_rows(cls, rows: Iterable[CostRow]) -> "StepCosts":
@@ -126,10 +130,6 @@ class StepCosts:
             return float(max(known.values()))
         slope, offset = np.polyfit(list(drafting), list(drafting.values()), 1)
         return float(max(offset + slope * num_spec_tokens, 0.0))
-
-
-def _median_of(times: Sequence[StepTimes]) -> StepTimes:
-    return StepTimes(**{part: median(getattr(one, part) for one in times) for part in PARTS})
 
 
 def _on_line(size: int, known: dict[int, float]) -> float:

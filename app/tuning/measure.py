@@ -210,7 +210,8 @@ class Measurement:
             arrivals: the requests, over and over.
             on_ended: told how many steps each part had.
         """
-        _rehearse_prompts(engine, arrivals)
+        # Every prompt is entered once: on a GPU the first one of a length waits for what it needs.
+        engine.generate([evolve(arrival.request, max_tokens=1) for arrival in arrivals])
         loop = engine.loop
         probe = Probe.of(engine, plan.lengths, plan.seed, plan.clock)
         loop.runner, loop.clock, loop.prefill_seconds = probe, plan.clock, 0.0
@@ -245,8 +246,3 @@ class Measurement:
             prefill_seconds=self.prefill_seconds / len(self.records),
             output_len=round(fmean(record.output_len for record in self.records)),
         )
-
-
-def _rehearse_prompts(engine: Engine, arrivals: Sequence[Arrival]) -> None:
-    """Enter every prompt once: on a GPU the first one of a length waits for what it needs."""
-    engine.generate([evolve(arrival.request, max_tokens=1) for arrival in arrivals])

@@ -36,12 +36,9 @@ def about(run: Run) -> str:
     num_different = sum(cell.num_different for cell in cells)
     text += f" Of {num_checked:,} requests checked, {num_different:,} differ from the reference."
     if run.num_left_out:
-        text += f" There was no time for {run.num_left_out:,} of {_num_wanted(run):,} workloads."
+        num_wanted = len(lines) + run.num_left_out
+        text += f" There was no time for {run.num_left_out:,} of {num_wanted:,} workloads."
     return text
-
-
-def _num_wanted(run: Run) -> int:
-    return len(run.lines) + len(run.worst) + run.num_left_out
 
 
 def tables(run: Run) -> Iterator[tuple[str, Table]]:

@@ -101,16 +101,12 @@ class Workload:
         return self.make_policy().uses_draft_probs and not self.recipe.is_greedy
 
     @property
-    def num_logits_read(self) -> int:
-        """Logits that the rule needs, if it reads every row once."""
-        num_rows = self.num_spec_tokens + 1 + self.num_spec_tokens * self.reads_draft_logits
-        return self.num_reqs * num_rows * self.vocab_size
-
-    @property
     def num_bytes(self) -> int:
-        """What those logits take and, under a penalty, every request's counts."""
-        counts = self.num_reqs * self.vocab_size * COUNT_BYTES if self.params.has_penalties else 0
-        return self.num_logits_read * DTYPES[self.dtype].itemsize + counts
+        """What the rule reads: every row that it needs once and, under a penalty, all counts."""
+        num_rows = self.num_spec_tokens + 1 + self.num_spec_tokens * self.reads_draft_logits
+        for_each_id = num_rows * DTYPES[self.dtype].itemsize
+        for_each_id += COUNT_BYTES * self.params.has_penalties
+        return self.num_reqs * self.vocab_size * for_each_id
 
 
 NUM_REQS = (1, 16, 64, 256)
