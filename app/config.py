@@ -62,6 +62,8 @@ class DecodingConfig:
         stop_token_ids: tokens that end the output.
         ignore_eos: go on after an end-of-sequence token.
         chat: put the prompt through the target's chat template.
+        json_schema: a file with a JSON schema that the output follows.
+        regex: a regular expression that the output matches as a whole.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -73,11 +75,22 @@ class DecodingConfig:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     chat: bool = False
+    json_schema: str | None = None
+    regex: str | None = None
 
     def __attrs_post_init__(self) -> None:
         if "" in self.stop:
             raise InvalidInputError("stop: expected strings with content, got ''")
         check_integers("stop_token_ids", self.stop_token_ids, 0)
+        if self.has_grammar and self.ignore_eos:
+            raise InvalidInputError("ignore_eos: expected false with a grammar, got true")
+        if self.json_schema is not None and self.regex is not None:
+            raise InvalidInputError("regex: expected none beside a json_schema")
+
+    @property
+    def has_grammar(self) -> bool:
+        """Whether outputs follow one."""
+        return self.json_schema is not None or self.regex is not None
 
 
 @frozen(kw_only=True)

@@ -21,6 +21,7 @@ from ..core.token_counts import TokenCounts
 from .drafter import Draft, Drafter, Drawn
 from .frontier import Frontier, kept, places
 from .prefill import Chunk, prefill
+from .token_masks import StepMasks
 from .workspace import Workspace
 
 
@@ -128,7 +129,12 @@ class DecodeStep(Models):
         )
 
     def verify(
-        self, frontier: Frontier, draft: Draft, scores: Scores, token_counts: TokenCounts | None
+        self,
+        frontier: Frontier,
+        draft: Draft,
+        scores: Scores,
+        token_counts: TokenCounts | None,
+        masks: StepMasks | None = None,
     ) -> VerifyOutput:
         """Decide which draft tokens survive and what follows them."""
         logits = scores.logits
@@ -140,6 +146,8 @@ class DecodeStep(Models):
             slot_ids=frontier.slot_ids,
             draft_to_target=draft.draft_to_target,
             token_counts=token_counts,
+            allowed_tokens=None if masks is None else masks.allowed_tokens,
+            allowed_rows=None if masks is None else masks.allowed_rows,
             cu_num_logits=_first_rows(*logits.shape[:2], logits.device),
         )
         num_bytes = self.sampler.verify_workspace_size(batch, frontier.params, self.policy)

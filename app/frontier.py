@@ -36,6 +36,11 @@ class Running:
         return cls(states=states, params=SamplingTensors.stack(params, device))
 
     @property
+    def is_masked(self) -> bool:
+        """Whether some request may not emit all tokens."""
+        return any(state.masks is not None for state in self.states)
+
+    @property
     def known(self) -> Known:
         """What they know now."""
         return {state.slot_id: state.token_ids for state in self.states}

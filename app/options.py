@@ -139,6 +139,8 @@ OPTIONS = (
     Option("--stop", "decoding.stop", str, "End before this text; may be repeated.", multiple=True),
     Option("--ignore-eos", "decoding.ignore_eos", None, "Go on after an end-of-text token."),
     Option("--chat", "decoding.chat", None, "Put the prompt through the chat template."),
+    Option("--json-schema", "decoding.json_schema", str, "Emit JSON of this file's schema."),
+    Option("--regex", "decoding.regex", str, "Emit what this regular expression matches."),
 )
 
 

@@ -1,10 +1,15 @@
 """From a text to a request."""
 
+from pathlib import Path
+
 from ..adapters.chat_template import ChatTemplate
+from ..adapters.error_text import one_line
+from ..adapters.grammar import Grammars
 from ..core.errors import ConfigError
 from .admission import check_text
 from .config import Config
 from .request import GenerationRequest
+from .token_masks import NewTokenMasks
 from .wiring import Wired
 
 
@@ -12,8 +17,11 @@ def make_request(prompt: str, config: Config, wired: Wired) -> GenerationRequest
     """The request that a config makes of a prompt, with a seed.
 
     Raises:
-        ConfigError: a chat is wanted, and the target has no chat template.
-        InvalidInputError: there is not a single token in the prompt, or it is no text.
+        ConfigError: a chat is wanted, and the target has no chat template; or a schema cannot be
+            read.
+        InvalidInputError: there is not a single token in the prompt, or it is no text; or a grammar
+            is none.
+        UnavailableError: xgrammar is needed and not there.
     """
     check_text(prompt)
     decoding = config.decoding
@@ -24,7 +32,23 @@ def make_request(prompt: str, config: Config, wired: Wired) -> GenerationRequest
         stop=decoding.stop,
         stop_token_ids=decoding.stop_token_ids,
         ignore_eos=decoding.ignore_eos,
+        new_masks=new_masks(config, wired) if decoding.has_grammar else None,
     )
+
+
+def new_masks(config: Config, wired: Wired) -> NewTokenMasks:
+    """What makes the masks of outputs of the config's grammar; raises as `make_request`."""
+    decoder, wanted = wired.decoder, config.decoding
+    end = decoder.eos_token_ids | {*wanted.stop_token_ids}
+    grammars = Grammars.of(wired.tokenizer, decoder.target.vocab_size, end)
+    if wanted.regex is not None:
+        return grammars.regex(wanted.regex)
+    assert wanted.json_schema is not None
+    try:
+        schema = Path(wanted.json_schema).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"json_schema: expected a file of text, got {one_line(error)}") from None
+    return grammars.json_schema(schema)
 
 
 def _chat(prompt: str, wired: Wired) -> list[int]:

@@ -13,6 +13,7 @@ from ..core.output import Status
 from ..core.policies.parameters import integer
 from ..core.sampling_params import SamplingParams
 from ..core.statistics import AcceptanceStatistics
+from .token_masks import NewTokenMasks
 
 DEFAULT_MAX_TOKENS = 128
 
@@ -96,6 +97,7 @@ class GenerationRequest:
         ignore_eos: go on after an end-of-sequence token.
         num_spec_tokens: tokens per draft for this request; None, and more than the drafter drafts,
             mean as many as it drafts.
+        new_masks: makes what says which tokens the output may have, as a grammar; None for all.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -108,6 +110,7 @@ class GenerationRequest:
     stop_token_ids: tuple[int, ...] = field(default=(), converter=_as_stop_ids)
     ignore_eos: bool = False
     num_spec_tokens: int | None = integer(None, 0)
+    new_masks: NewTokenMasks | None = None
 
     def __attrs_post_init__(self) -> None:
         if not self.prompt_token_ids:

@@ -24,8 +24,9 @@ from .request import (
     TokenLogprobs,
     ignore,
 )
+from .token_masks import TokenMasks
 
-FATAL = Status.TARGET_LOGITS_INVALID | Status.DRAFT_LOGITS_INVALID
+FATAL = Status.TARGET_LOGITS_INVALID | Status.DRAFT_LOGITS_INVALID | Status.NOTHING_ALLOWED
 """What a request cannot go on after."""
 
 
@@ -85,6 +86,7 @@ class RequestState:
         on_progress: the listener.
         slot_id: where models remember it; -1 while it waits.
         num_entered: how many tokens of the prompt the models' caches hold.
+        masks: which tokens may come; None for all.
         token_ids: prompt and output.
         token_times: see `RequestRecord`.
         acceptance: see `RequestRecord`.
@@ -100,6 +102,7 @@ class RequestState:
     slot_id: int = -1
     num_entered: int = 0
     end_token_ids: frozenset[int] = field(init=False)
+    masks: TokenMasks | None = field(init=False)
     token_ids: list[int] = field(init=False)
     output: OutputText = field(init=False)
     kinds: list[TokenKind] = field(factory=list, init=False)
@@ -119,6 +122,7 @@ class RequestState:
             request.stop_token_ids
         )
         self.max_len = min(len(request.prompt_token_ids) + request.max_tokens, self.max_len)
+        self.masks = None if request.new_masks is None else request.new_masks()
         self.token_ids = list(request.prompt_token_ids)
         self.output = OutputText(request.stop)
 
@@ -181,6 +185,8 @@ class RequestState:
     def _emit(self, token_id: int, kind: TokenKind) -> None:
         self.token_ids.append(token_id)
         self.kinds.append(kind)
+        if self.masks is not None:
+            self.masks.accept(token_id)
         if token_id in self.end_token_ids:
             self._end(FinishReason.STOP)
         elif self.output.append(self.detokenizer.push([token_id]), kind):

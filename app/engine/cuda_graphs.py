@@ -30,7 +30,7 @@ _POWERS_UP_TO = 8
 class GraphRunner:
     """A `Runner` that records a step when a batch of its kind first comes, and then replays it.
 
-    It begins steps ahead unless drafts are made on the host.
+    It begins steps ahead unless drafts or masks are made on the host.
 
     Attributes:
         step: what runs.
@@ -48,12 +48,17 @@ class GraphRunner:
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """See `Runner.gather`; the parameters of the first request fill up the batch."""
-        return Running.gather(states, self.step.target.device, padded(len(states)))
+        is_masked = any(state.masks is not None for state in states)
+        num_rows = 0 if is_masked else padded(len(states))
+        return Running.gather(states, self.step.target.device, num_rows)
 
     def run(
         self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`."""
+        if running.is_masked:
+            # Masks are filled on the host in the middle of a step, which cannot be captured then.
+            return EagerRunner(self.step).run(running, draft_limits, token_counts)
         if not self._begun:
             self._launch(running, draft_limits, token_counts, [()] * len(draft_limits))
         return self._begun.popleft().verdicts()[: len(running.states)]
@@ -66,7 +71,7 @@ class GraphRunner:
         gained: Sequence[Sequence[int]] | None,
     ) -> bool:
         """See `Runner.begin`."""
-        if not self.step.drafter.on_device:
+        if running.is_masked or not self.step.drafter.on_device:
             return False
         return self._launch(running, draft_limits, token_counts, gained)
 

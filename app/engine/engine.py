@@ -19,6 +19,7 @@ from ..admission import check_text
 from ..current_device import current_device
 from ..decode import DecodeStep
 from ..request import GenerationRequest, GenerationResult, OnProgress, Progress, ignore
+from ..token_masks import NewTokenMasks
 from .loop import Loop
 from .memory_plan import MemoryPlan
 from .out_of_memory import told_when_out_of_memory
@@ -41,6 +42,7 @@ class RequestFields(TypedDict, total=False):
     stop_token_ids: tuple[int, ...]
     ignore_eos: bool
     num_spec_tokens: int | None
+    new_masks: NewTokenMasks | None
 
 
 @define(eq=False)

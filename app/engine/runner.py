@@ -12,6 +12,7 @@ from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..frontier import Frontier, Running
 from ..request_state import RequestState, Verdict
+from ..token_masks import fill_masks
 from ..verdicts import pack, read_verdicts
 
 
@@ -91,7 +92,12 @@ class EagerRunner(Runner):
         """See `Runner.run`."""
         frontier = Frontier.of(running.known, draft_limits, running.params, self.step.target.device)
         draft = self.step.draft(frontier)
-        scores = self.step.score(frontier, draft)
-        output = self.step.verify(frontier, draft, scores, token_counts)
+        # Read first, so that masks are filled while the target computes.
+        drafted = draft.token_ids.tolist() if running.is_masked else None
+        scores, masks = self.step.score(frontier, draft), None
+        if drafted is not None:
+            requests, device = [state.masks for state in running.states], scores.logits.device
+            masks = fill_masks(requests, drafted, scores.logits.shape[-1]).to(device)
+        output = self.step.verify(frontier, draft, scores, token_counts, masks)
         self.step.follow(frontier, draft, scores, output)
         return read_verdicts(pack(draft, output), output)

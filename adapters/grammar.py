@@ -1,0 +1,119 @@
+"""Grammars through xgrammar: outputs that are JSON of a schema, or match a regular expression."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+from torch import Tensor
+
+from ..core.errors import InvalidInputError, UnavailableError
+from .error_text import one_line
+from .tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import xgrammar
+
+
+@frozen(eq=False)
+class GrammarMasks:
+    """Follows one output of a grammar.
+
+    Attributes:
+        matcher: where the grammar stands.
+    """
+
+    matcher: "xgrammar.GrammarMatcher"
+
+    def fill(self, masks: Tensor, draft_token_ids: Sequence[int]) -> None:
+        """Write what may follow the output and each draft token: [num_tokens + 1, num_words]."""
+        num_taken = 0
+        for row, token_id in enumerate((*draft_token_ids, -1)):
+            if self.matcher.is_terminated():
+                break
+            self.matcher.fill_next_token_bitmask(masks, row)
+            if token_id < 0 or not self.matcher.accept_token(token_id):
+                break
+            num_taken += 1
+        self.matcher.rollback(num_taken)
+
+    def accept(self, token_id: int) -> None:
+        """Take in what was emitted.
+
+        Raises:
+            InvalidInputError: the grammar forbids it.
+        """
+        if not self.matcher.accept_token(token_id):
+            raise InvalidInputError(f"token: expected one that the grammar allows, got {token_id}")
+
+
+@frozen(eq=False)
+class Grammars:
+    """Compiles grammars for one target.
+
+    Attributes:
+        compiler: knows the target's tokens.
+    """
+
+    compiler: "xgrammar.GrammarCompiler"
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, vocab_size: int, end_token_ids: Iterable[int]) -> "Grammars":
+        """For outputs of these tokens.
+
+        Args:
+            tokenizer: the target's.
+            vocab_size: the width of its logits.
+            end_token_ids: what ends an output; allowed only where the grammar is complete.
+
+        Raises:
+            UnavailableError: xgrammar is not there.
+            InvalidInputError: no token ends an output.
+        """
+        if find_spec("xgrammar") is None:
+            install = "pip install 'acceptor[grammar]'"
+            raise UnavailableError(f"grammar: expected xgrammar, got none; install with: {install}")
+        import xgrammar  # noqa: PLC0415, an extra, and slow to import
+        from transformers import PreTrainedTokenizerFast  # noqa: PLC0415, comes with it
+
+        end = sorted(end_token_ids)
+        if not end:
+            raise InvalidInputError("grammar: expected a target with an end-of-text token")
+        known = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend)
+        tokens = xgrammar.TokenizerInfo.from_huggingface(
+            known, vocab_size=vocab_size, stop_token_ids=end
+        )
+        return cls(xgrammar.GrammarCompiler(tokens))
+
+    def json_schema(self, schema: str) -> Callable[[], GrammarMasks]:
+        """Outputs of this schema, written as `json.dumps` writes them.
+
+        Raises:
+            InvalidInputError: it is no schema that xgrammar knows.
+        """
+        compiler = self.compiler
+        return self._masks(
+            "json_schema", partial(compiler.compile_json_schema, any_whitespace=False), schema
+        )
+
+    def regex(self, pattern: str) -> Callable[[], GrammarMasks]:
+        """Outputs that a regular expression matches as a whole.
+
+        Raises:
+            InvalidInputError: xgrammar cannot read it.
+        """
+        return self._masks("regex", self.compiler.compile_regex, pattern)
+
+    def _masks(
+        self, name: str, compile_text: Callable[[str], Any], text: str
+    ) -> Callable[[], GrammarMasks]:
+        import xgrammar  # noqa: PLC0415, an extra
+
+        try:
+            grammar = compile_text(text)
+        except RuntimeError as error:
+            # Behind the place in its source.
+            said = one_line(error).partition(": ")[2]
+            raise InvalidInputError(f"{name}: expected what xgrammar reads, got {said}") from None
+        return lambda: GrammarMasks(xgrammar.GrammarMatcher(grammar))

@@ -1,0 +1,67 @@
+"""Which tokens requests may emit: the port of grammars, and the masks of one step."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from ..core.allowed_tokens import num_mask_words
+
+
+class TokenMasks(Protocol):
+    """Follows one output, and says what may come next."""
+
+    def fill(self, masks: Tensor, draft_token_ids: Sequence[int]) -> None:
+        """Write the masks of a step; afterwards it stands where it stood.
+
+        Args:
+            masks: [len(draft_token_ids) + 1, num_words] int32 on the host. Row i is what may follow
+                the output and i draft tokens; behind a token that may not come, it is anything.
+            draft_token_ids: what was drafted.
+        """
+        ...
+
+    def accept(self, token_id: int) -> None:
+        """Take in what was emitted."""
+        ...
+
+
+NewTokenMasks = Callable[[], TokenMasks]
+"""Makes what follows one output."""
+
+
+@frozen(eq=False)
+class StepMasks:
+    """`allowed_tokens` and `allowed_rows` of a `VerifyBatch`."""
+
+    allowed_tokens: Tensor
+    allowed_rows: Tensor
+
+    def to(self, device: torch.device) -> "StepMasks":
+        """The same there."""
+        return StepMasks(self.allowed_tokens.to(device), self.allowed_rows.to(device))
+
+
+def fill_masks(
+    requests: Sequence[TokenMasks | None], drafts: Sequence[Sequence[int]], vocab_size: int
+) -> StepMasks:
+    """The masks of a step's rows, on the host.
+
+    Args:
+        requests: in the batch's order; None where all tokens are allowed.
+        drafts: of each, of one length; a draft ends before the first -1.
+        vocab_size: the target's.
+    """
+    num_rows = len(drafts[0]) + 1
+    rows = torch.full((len(requests), num_rows), -1, dtype=torch.int32)
+    masked = [place for place, request in enumerate(requests) if request is not None]
+    words = torch.full((len(masked), num_rows, num_mask_words(vocab_size)), -1, dtype=torch.int32)
+    for number, place in enumerate(masked):
+        request, draft = requests[place], drafts[place]
+        assert request is not None
+        length = draft.index(-1) if -1 in draft else len(draft)
+        request.fill(words[number, : length + 1], draft[:length])
+        rows[place] = torch.arange(number * num_rows, (number + 1) * num_rows)
+    return StepMasks(words.flatten(0, 1), rows.flatten())
