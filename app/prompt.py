@@ -4,7 +4,6 @@ from pathlib import Path
 
 from ..adapters.chat_template import ChatTemplate
 from ..adapters.error_text import one_line
-from ..adapters.grammar import Grammars
 from ..core.errors import ConfigError
 from .admission import check_text
 from .config import Config
@@ -38,9 +37,8 @@ def make_request(prompt: str, config: Config, wired: Wired) -> GenerationRequest
 
 def new_masks(config: Config, wired: Wired) -> NewTokenMasks:
     """What makes the masks of outputs of the config's grammar; raises as `make_request`."""
-    decoder, wanted = wired.decoder, config.decoding
-    end = decoder.eos_token_ids | {*wanted.stop_token_ids}
-    grammars = Grammars.of(wired.tokenizer, decoder.target.vocab_size, end)
+    wanted = config.decoding
+    grammars = wired.grammars(wanted.stop_token_ids)
     if wanted.regex is not None:
         return grammars.regex(wanted.regex)
     assert wanted.json_schema is not None

@@ -1,5 +1,6 @@
 """From a config to everything that decodes: the only file that names concrete parts."""
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from ..adapters.checkpoint import Checkpoint
 from ..adapters.draft_heads.head_config import MtpSwitches
 from ..adapters.draft_heads.loader import HEADS, find_head, load_head
 from ..adapters.draft_ids import read_draft_ids
+from ..adapters.grammar import Grammars
 from ..adapters.hub import find_directory
 from ..adapters.language_model import TransformerModel
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
@@ -59,6 +61,16 @@ class Wired:
     def target_bytes(self) -> int:
         """The size of the target's weights."""
         return sum(file.stat().st_size for file in self.directory.glob("*.safetensors"))
+
+    def grammars(self, stop_token_ids: Iterable[int] = ()) -> Grammars:
+        """What makes `GenerationRequest.new_masks`, for outputs that these tokens may end, too.
+
+        Raises:
+            InvalidInputError: no token ends an output.
+            UnavailableError: xgrammar is not there.
+        """
+        end = self.decoder.eos_token_ids.union(stop_token_ids)
+        return Grammars.of(self.tokenizer, self.decoder.target.vocab_size, end)
 
 
 def wire_engine(config: Config) -> Engine:

@@ -1,0 +1,76 @@
+"""A grammar's masks of a step are those that single tokens would get, and it stays where it is."""
+
+import pytest
+import torch
+
+from acceptor.adapters.grammar import GrammarMasks, Grammars
+from acceptor.adapters.tokenizer import Tokenizer
+from acceptor.app.bundled import bundled_pair
+from acceptor.core import InvalidInputError, UnavailableError
+from acceptor.core.allowed_tokens import num_mask_words, unpack_allowed
+
+pytest.importorskip("xgrammar")
+
+TOKENIZER = Tokenizer.load(bundled_pair()[0])
+VOCAB_SIZE = len(TOKENIZER.vocabulary)
+(END,) = TOKENIZER.eos_token_ids
+
+
+@pytest.fixture(scope="module")
+def grammars() -> Grammars:
+    return Grammars.of(TOKENIZER, VOCAB_SIZE, {END})
+
+
+def filled(masks: GrammarMasks, *draft: int) -> torch.Tensor:
+    words = torch.zeros(len(draft) + 1, num_mask_words(VOCAB_SIZE), dtype=torch.int32)
+    words.fill_(-1)
+    masks.fill(words, draft)
+    return unpack_allowed(words, None, 0, len(words), VOCAB_SIZE)
+
+
+def ids_of(text: str) -> list[int]:
+    return TOKENIZER.encode(text, add_special_tokens=False)
+
+
+def test_a_draft_is_followed_and_rolled_back(grammars: Grammars) -> None:
+    new_masks, draft = grammars.regex("(ab|cd) x*"), [*ids_of("ab"), *ids_of(" x"), END]
+    masks, one_by_one = new_masks(), new_masks()
+    together = filled(masks, *draft)
+    for row, token_id in enumerate(draft):
+        assert torch.equal(together[row], filled(one_by_one)[0])
+        assert together[row, token_id]
+        one_by_one.accept(token_id)
+    # What follows the end is nobody's business.
+    assert together[-1].all()
+    assert torch.equal(filled(masks, *draft), together)
+    masks.accept(draft[0])
+    assert torch.equal(filled(masks)[0], together[1])
+
+
+def test_a_draft_ends_for_it_where_it_is_forbidden(grammars: Grammars) -> None:
+    masks, (b,) = grammars.regex("ab*")(), ids_of("b")
+    first, behind, further = filled(masks, b, b)
+    assert not first[b]
+    assert behind.all()
+    assert further.all()
+    with pytest.raises(InvalidInputError, match=rf"^token: .* the grammar allows, got {b}$"):
+        masks.accept(b)
+
+
+def test_the_end_comes_where_the_grammar_is_complete(grammars: Grammars) -> None:
+    masks = grammars.json_schema('{"enum": ["a"]}')()
+    for token_id in ids_of('"a"'):
+        assert not filled(masks)[0, END]
+        masks.accept(token_id)
+    (allowed,) = filled(masks)
+    assert allowed.nonzero().flatten().tolist() == [END]
+
+
+def test_without_an_end_or_without_xgrammar_there_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"^grammar: expected a target with an end"):
+        Grammars.of(TOKENIZER, VOCAB_SIZE, ())
+    monkeypatch.setattr("acceptor.adapters.grammar.find_spec", lambda _: None)
+    with pytest.raises(UnavailableError, match=r"pip install 'acceptor\[grammar\]'"):
+        Grammars.of(TOKENIZER, VOCAB_SIZE, {END})
