@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.acceptance_table import LOSSLESS
-from lab.schema_outputs import SCHEMA, is_valid, outcome_of
+from lab.schema_outputs import LOSSLESS, SCHEMA, is_valid, outcome_of
 
 pytest.importorskip("xgrammar")
 

@@ -12,13 +12,13 @@ from typing import Any
 import click
 from attrs import evolve, frozen
 
+from acceptor.app.bench.builtin_prompts import PLAYS, PROSE
 from acceptor.app.config import Config, DecodingConfig
 from acceptor.app.drafter import NoDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
 from acceptor.app.wiring import wire
 from acceptor.core.policies import POLICIES
 from acceptor.core.sampling_params import SamplingParams
-from lab.acceptance_table import LOSSLESS, PROMPTS
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -31,6 +31,7 @@ SCHEMA: dict[str, Any] = {
     "required": ["name", "rank", "colours", "old"],
     "additionalProperties": False,
 }
+LOSSLESS = tuple(name for name, policy in POLICIES.items() if policy.lossless)
 BATCH = 50
 
 
@@ -77,7 +78,7 @@ def outcome_of(name: str, num_outputs: int, *, compare: bool) -> Outcome:
     wired = wire(config)
     decoder = wired.decoder
     new_masks = wired.grammars().json_schema(json.dumps(SCHEMA))
-    prompts = [wired.tokenizer.encode(prompt) for prompt in PROMPTS]
+    prompts = [wired.tokenizer.encode(prompt) for prompt in (*PLAYS, *PROSE)]
     requests = [
         GenerationRequest(
             prompt_token_ids=prompts[seed % len(prompts)],
