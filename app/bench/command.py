@@ -9,17 +9,17 @@ import click
 
 from ..options import errors_in_one_line, with_options
 from .kernels.command import kernels
-from .options import ARRIVALS, MODELS, OUTPUT, PAIR, REQUESTS, SWEEP
+from .options import ARRIVALS, DRAFTERS, MODELS, OUTPUT, PAIR, REQUESTS, SWEEP
 
 
 @click.group(commands=[kernels], invoke_without_command=True)
-@with_options(PAIR, *MODELS, *SWEEP, *REQUESTS, *ARRIVALS, *OUTPUT)
+@with_options(PAIR, DRAFTERS, *MODELS, *SWEEP, *REQUESTS, *ARRIVALS, *OUTPUT)
 @click.pass_context
 def bench(context: click.Context, /, **options: Any) -> None:
     """Serve requests and measure throughput, latency and acceptance.
 
-    Policies, K, temperatures and backends take lists with commas; every combination is run with the
-    same requests.
+    Policies, K, drafters, temperatures and backends take lists with commas; every combination is
+    run with the same requests.
     """
     if context.invoked_subcommand is None:
         with errors_in_one_line():

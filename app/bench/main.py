@@ -1,6 +1,6 @@
 """What `acceptor bench` does after its flags are parsed. Importing this imports everything."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from .pair import Pair, load_pair, random_pair
 from .plots import draw_all
 from .progress import progress_bars
 from .public_pairs import OF_THE_PAIR, PAIRS
-from .results import BenchResults, read_results
+from .results import BenchResults, joined, read_results
 from .run import SHAPING, Bench
 from .sweep import Load, Sweep
 from .tables import print_results
@@ -46,11 +46,12 @@ def run(options: Options) -> None:
     if options["plots"] is not None:
         need_matplotlib("--plots")
         make_room(options["plots"] / "picture")
-    bench = make_bench(options)
-    console = new_console()
-    console.print(f"memory planned: {bench.memory_plan()}", soft_wrap=True)
-    with progress_bars() as begin:
-        results = bench.run(begin)
+    console, parts = new_console(), list[BenchResults]()
+    for bench in make_benches(options):
+        console.print(f"memory planned: {bench.memory_plan()}", soft_wrap=True)
+        with progress_bars() as begin:
+            parts.append(bench.run(begin))
+    results = joined(parts)
     cpu_time: bool = options["cpu_time"]
     _print_load(console, results)
     print_results(console, results, cpu_time=cpu_time)
@@ -61,6 +62,25 @@ def run(options: Options) -> None:
     if options["plots"] is not None:
         for path in draw_all(results, options["plots"], cpu_time=cpu_time):
             console.print(f"drawn: {path}", soft_wrap=True)
+
+
+def make_benches(options: Options) -> Iterator[Bench]:
+    """One for each drafter; only the first of them decodes plainly, too.
+
+    Raises:
+        AcceptorError: see `run`.
+    """
+    names: Sequence[str | None] = options["drafters"] or (None,)
+    if len(names) > 1 and options["tuned"] is not None:
+        raise ConfigError(f"--adaptive: expected one drafter beside it, got {len(names)}")
+    for name in names:
+        bench = make_bench({**options, "drafter": name})
+        sweep = bench.sweep
+        if len(names) > 1:
+            drafting = [length for length in sweep.num_spec_tokens if length or name == names[0]]
+            sweep = evolve(sweep, drafts_by=name, num_spec_tokens=drafting)
+        if sweep.num_spec_tokens:
+            yield evolve(bench, sweep=sweep)
 
 
 def make_bench(options: Options) -> Bench:

@@ -61,6 +61,12 @@ PAIR = click.option(
     "with --random-weights.",
 )
 
+_NAMES_OF_DRAFTERS = Several(Name(".config:DRAFTERS"))
+DRAFTER = same("--drafter", "drafter")
+DRAFTERS = flag(
+    "--drafter", "drafters", _NAMES_OF_DRAFTERS, "Where drafts come from.  [default: the draft]"
+)
+
 MODELS = (
     same("--target", "target"),
     same("--draft", "draft"),
@@ -73,7 +79,6 @@ MODELS = (
     ),
     flag("--draft-random-weights", "draft_random_weights", FILE, "A draft of the same kind."),
     flag("--target-layers", "target_layers", int, "Of random weights: fewer than the config has."),
-    same("--drafter", "drafter"),
     flag("--draft-layers", "draft_layers", int, "For an early exit.  [default: a quarter]"),
     flag(
         "--layer-decay",

@@ -54,14 +54,14 @@ def _drafting(runs: Iterable[BenchRun]) -> list[BenchRun]:
 
 def _looks(runs: Sequence[BenchRun]) -> Mapping[str, dict[str, Any]]:
     """Each policy looks the same in every picture; with an adaptive K it is a star."""
-    policies = dict.fromkeys(run.setting.policy for run in runs if run.setting.num_spec_tokens)
+    lines = dict.fromkeys(run.setting.line for run in runs if run.setting.num_spec_tokens)
     looks: dict[str, dict[str, Any]] = {
-        policy: {"color": f"C{place}", "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
-        for place, policy in enumerate(policies)
+        line: {"color": f"C{place}", "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
+        for place, line in enumerate(lines)
     }
     star = {"marker": "*", "markersize": 9, "linestyle": ""}
     adaptive = [run.setting for run in runs if run.setting.adaptive]
-    return looks | {one.label: looks[one.policy] | star for one in adaptive}
+    return looks | {one.label: looks[one.line] | star for one in adaptive}
 
 
 def draw_acceptance(figure: Any, runs: Sequence[BenchRun]) -> None:
@@ -70,13 +70,13 @@ def draw_acceptance(figure: Any, runs: Sequence[BenchRun]) -> None:
     panels = panels_of(figure, len(groups))
     for axes, group in zip(panels, groups, strict=True):
         longest = {
-            run.setting.policy: run
+            run.setting.line: run
             for run in sorted(group, key=lambda run: run.setting.num_spec_tokens)
         }
-        for policy in dict.fromkeys(run.setting.policy for run in group):
-            rates = longest[policy].figures.acceptance.acceptance_rate_per_pos
+        for line in dict.fromkeys(run.setting.line for run in group):
+            rates = longest[line].figures.acceptance.acceptance_rate_per_pos
             shares = [100 * rate for rate in rates]
-            axes.plot(shares, label=longest[policy].setting.label, **looks[policy])
+            axes.plot(shares, label=longest[line].setting.label, **looks[line])
         axes.set(xlabel="position in the draft", ylim=(0, 102), title=table_name(group[0]))
         count_on_x(axes)
     panels[0].set_ylabel("drafts accepted through it, %")
@@ -106,7 +106,7 @@ def _line(
     """Colour by policy, dashes by K; stars for an adaptive one, black for plain decoding."""
     if not run.setting.num_spec_tokens:
         return {"color": "black"}
-    color = looks[run.setting.policy]["color"]
+    color = looks[run.setting.line]["color"]
     if run.setting.adaptive:
         return {"color": color, "marker": "*", "markevery": 4}
     dashes = _DASHES[lengths.index(run.setting.num_spec_tokens) % len(_DASHES)]
@@ -127,7 +127,7 @@ def draw_throughput(figure: Any, runs: Sequence[BenchRun], *, cpu_time: bool = F
         lines: dict[str, Points] = {}
         for run in sorted(group, key=lambda run: run.setting.num_spec_tokens):
             setting, point = run.setting, (run.setting.num_spec_tokens, speeds[run.setting])
-            name = setting.label if setting.adaptive else setting.policy
+            name = setting.label if setting.adaptive else setting.line
             lines.setdefault(name, []).append(point)
         draw_against_k(axes, lines, looks)
         axes.set(xlim=(0, longest + 1), ylim=(0, 1.05 * fastest or 1.0), title=table_name(group[0]))

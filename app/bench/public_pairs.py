@@ -41,7 +41,7 @@ class PublicPair:
     def preset(self) -> Mapping[str, Any]:
         """Flags of `acceptor bench` that are so unless they are given: as others have served it."""
         return {
-            "drafter": self.drafter,
+            "drafters": (self.drafter,),
             "policies": ("strict", "probabilistic", "block"),
             "synthetic_rates": self.rates,
             "num_spec_tokens": (3,),

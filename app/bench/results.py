@@ -1,9 +1,9 @@
 """The results of a benchmark: its runs, what they were given to do, where and when."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from .figures import Figures
 from .files import read_record, write_record
@@ -37,6 +37,14 @@ class BenchResults:
     load: Load
     runs: tuple[BenchRun, ...]
     sampling: Mapping[str, float] = field(factory=dict)
+
+
+def joined(parts: Sequence[BenchResults]) -> BenchResults:
+    """The runs of several benchmarks that differ in what drafts."""
+    drafts = [part.models["draft"] for part in parts if "draft" in part.models]
+    models = {**parts[0].models, **({"draft": ", ".join(drafts)} if drafts else {})}
+    runs = tuple(run for part in parts for run in part.runs)
+    return evolve(parts[0], models=models, runs=runs)
 
 
 def read_results(path: Path) -> BenchResults:

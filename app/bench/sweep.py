@@ -27,6 +27,7 @@ class Setting:
         backend: what verifies.
         adaptive: whether K is chosen anew in each step, up to this one.
         max_concurrency: how many requests at once; None for as many as the load allows.
+        drafter: its name, where several are compared.
     """
 
     policy: str
@@ -35,6 +36,12 @@ class Setting:
     backend: str
     adaptive: bool = False
     max_concurrency: int | None = None
+    drafter: str | None = None
+
+    @property
+    def line(self) -> str:
+        """What runs share that differ in K alone."""
+        return f"{self.policy}, {self.drafter}" if self.drafter else self.policy
 
     @property
     def table(self) -> tuple[int, float, str]:
@@ -46,7 +53,7 @@ class Setting:
         """The head of its column."""
         if not self.num_spec_tokens:
             return PLAIN
-        return f"{self.policy}, K{'≤' if self.adaptive else '='}{self.num_spec_tokens}"
+        return f"{self.line}, K{'≤' if self.adaptive else '='}{self.num_spec_tokens}"
 
 
 @frozen(kw_only=True)
@@ -60,6 +67,7 @@ class Sweep:
         backends: names from `acceptor.backends.BACKENDS`.
         adaptive: run policies once more with K chosen anew in each step, up to the largest.
         max_concurrencies: of requests, at most as many as the load allows.
+        drafts_by: the drafter's name, where several are compared.
 
     Raises:
         InvalidInputError: a K or a temperature is out of its range.
@@ -71,6 +79,7 @@ class Sweep:
     backends: Sequence[str]
     adaptive: bool = False
     max_concurrencies: Sequence[int | None] = (None,)
+    drafts_by: str | None = None
 
     def __attrs_post_init__(self) -> None:
         check_integers("num_spec_tokens", self.num_spec_tokens, 0, MAX_NUM_SPEC_TOKENS)
@@ -91,6 +100,7 @@ class Sweep:
                     backend=backend,
                     adaptive=adaptive,
                     max_concurrency=at_once,
+                    drafter=self.drafts_by if num_spec_tokens else None,
                 )
 
     def _drafting(self) -> Iterator[tuple[str, int, bool]]:

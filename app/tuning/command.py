@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from ..bench.options import (
+    DRAFTER,
     FILE,
     FILES,
     INTEGERS,
@@ -53,7 +54,7 @@ _OUTPUT = (
 
 
 @click.command()
-@with_options(*MODELS, *_CHOICES, *REQUESTS, *_OUTPUT)
+@with_options(DRAFTER, *MODELS, *_CHOICES, *REQUESTS, *_OUTPUT)
 def tune(**options: Any) -> None:
     """Choose K and policy: measure one run, predict tokens per second, recommend."""
     with errors_in_one_line():

@@ -121,6 +121,25 @@ def test_every_concurrency_has_a_table(
     assert "max_concurrency: expected" in err
 
 
+def test_drafters_stand_side_by_side(bench: Acceptor, tmp_path: Path) -> None:
+    file, drafters = tmp_path / "results.json", ("model", "eagle3", "ngram", "early-exit")
+    sweep = ("--drafter", ",".join(drafters), "--num-spec-tokens", "0,2", "--plots", tmp_path)
+    code, out, err = bench(*QUICK, *sweep, "--json", file)
+    assert (code, err) == (0, "")
+    assert "bundled draft, bundled EAGLE-3 head, n-gram, early exit after layer 5 on CPU" in out
+    assert out.count("memory planned") == len(drafters)
+    results = read_results(file)
+    assert [run.setting.label for run in results.runs] == [
+        "plain",
+        *(f"probabilistic, {name}, K=2" for name in drafters),
+    ]
+    assert "probabilistic, eagle3" in (tmp_path / "throughput.svg").read_text(encoding="utf-8")
+    both = ("--drafter", "model,ngram", "--adaptive", file)
+    code, _, err = bench(*QUICK, *both)
+    assert code == 2
+    assert "--adaptive: expected one drafter beside it, got 2" in err
+
+
 def test_a_sweep_is_every_combination(
     bench: Acceptor, tiny: tuple[object, ...], tmp_path: Path
 ) -> None:
@@ -141,7 +160,7 @@ def test_a_sweep_is_every_combination(
     runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
     settings = [tuple(run["setting"].values()) for run in runs]
     assert settings == [
-        (policy, length, temperature, "reference", False, None)
+        (policy, length, temperature, "reference", False, None, None)
         for temperature in (0.0, 0.7)
         for length in (1, 2)
         for policy in ("strict", "synthetic 0.5")
