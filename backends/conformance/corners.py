@@ -171,7 +171,8 @@ def _acceptance_tests() -> Iterator[Corner]:
 
 def _extreme_logits() -> Iterator[Corner]:
     sampled = SamplingParams(seed=1)
-    all_params = (evolve(sampled, temperature=0), sampled, evolve(sampled, top_k=1))
+    hot = evolve(sampled, temperature=1e6, logprobs=5, logprobs_mode=LogprobsMode.PROCESSED)
+    all_params = (evolve(sampled, temperature=0), sampled, evolve(sampled, top_k=1), hot)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         low, high = torch.finfo(dtype).min, torch.finfo(dtype).max
         rows = {

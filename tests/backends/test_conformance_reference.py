@@ -1,9 +1,12 @@
 """The reference backend conforms; the record in docs/data says it at length."""
 
 import pytest
+import torch
+from attrs import evolve
 
-from acceptor.backends.conformance import Findings, Generator
+from acceptor.backends.conformance import Findings, Generator, run_case
 from acceptor.backends.conformance.campaign import Campaign
+from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import POLICIES
 
 
@@ -13,6 +16,14 @@ def test_the_reference_agrees_with_the_oracle(policy: str) -> None:
     (found,) = campaign.found(0, 12)
     assert found.num_batches == 12
     assert found.differences == ()
+
+
+@pytest.mark.parametrize("policy", [*POLICIES])
+def test_the_reference_agrees_where_models_and_drafts_are_broken(policy: str) -> None:
+    bad = frozenset(("bad target rows", "bad draft rows", "bad ids"))
+    for case in Generator((policy,), 40).cases(1, 20):
+        broken = evolve(case, features=case.features | bad)
+        assert run_case(broken, ReferenceSampler(), torch.device("cpu")).differences == ()
 
 
 def test_the_reference_agrees_in_every_corner_and_in_batches_of_forms() -> None:
