@@ -219,7 +219,8 @@ def _draft_vocabulary(
     """None where the draft model's ids are the target's."""
     checkpoint, is_as_large = Checkpoint.open(directory), draft.vocab_size == target.vocab_size
     if DRAFT_TO_TARGET in checkpoint.entries:
-        return _stated_vocabulary(target, draft, checkpoint)
+        stated = read_draft_ids(checkpoint, draft.vocab_size, target.vocab_size).tolist()
+        return DraftVocabulary.of(dict(enumerate(stated)), target.vocab_size, device=draft.device)
     if not (directory / TOKENIZER_FILE).exists():
         if is_as_large:
             return None
@@ -237,13 +238,6 @@ def _draft_vocabulary(
     return DraftVocabulary.of(
         target_ids, target.vocab_size, unknown_id=own.unknown_id, device=draft.device
     )
-
-
-def _stated_vocabulary(
-    target: LanguageModel[Any], draft: LanguageModel[Any], checkpoint: Checkpoint
-) -> DraftVocabulary:
-    target_ids = read_draft_ids(checkpoint, draft.vocab_size, target.vocab_size).tolist()
-    return DraftVocabulary.of(dict(enumerate(target_ids)), target.vocab_size, device=draft.device)
 
 
 def _directories(models: ModelsConfig, drafter: str | None) -> tuple[Path, Path | None]:

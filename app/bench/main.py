@@ -101,7 +101,7 @@ def make_bench(options: Options) -> Bench:
     )
     pair = load_models(options)
     prompts = pair.reader.prompts(load, options["file"], options["categories"])
-    if pair.encode is None:
+    if pair.parts.encode is None:
         load = evolve(load, input_len=load.input_len or 1)
     # Not by `_some`: a recipe of the draft's and the path of the draft share a name.
     shaping = {name: options[name] for name in SHAPING if options.get(name) is not None}

@@ -3,7 +3,7 @@
 They are those of `acceptor.app.wiring`, or have random weights and a real model's shape.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..config import Config, DrafterConfig, ModelsConfig
 from ..drafter import Drafter, NoDrafter
 from ..engine.cuda_graphs import new_runner
 from ..engine.memory_plan import num_bytes
-from ..engine.parts import Parts, refuse_text
+from ..engine.parts import Parts
 from ..engine.runner import EagerRunner
 from ..model_drafter import ModelDrafter
 from ..policies import PolicySettings, make_policy
@@ -67,15 +67,10 @@ class Pair:
         return self.parts.target
 
     @property
-    def encode(self) -> Callable[[str], Sequence[int]] | None:
-        """From a text to token ids; None without a tokenizer."""
-        return None if self.parts.encode is refuse_text else self.parts.encode
-
-    @property
     def reader(self) -> Reader:
         """What prompts must fit."""
         return Reader(
-            encode=self.encode,
+            encode=self.parts.encode,
             vocab_size=self.target.vocab_size,
             max_model_len=self.target.max_model_len,
         )

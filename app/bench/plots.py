@@ -1,6 +1,6 @@
 """A benchmark's pictures: acceptance per position, spread of latencies, throughput against K."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,14 +38,9 @@ def draw_all(
     ):
         if wanted:
             drawn.append(directory / f"{name}{suffix}")
-            save(draw, wanted, drawn[-1])
+            with picture(drawn[-1], 8, 3.4) as figure:
+                draw(figure, wanted)
     return drawn
-
-
-def save(draw: Callable[[Any, Sequence[BenchRun]], None], runs: Any, path: Path) -> None:
-    """Draw one picture into a file."""
-    with picture(path, 8, 3.4) as figure:
-        draw(figure, runs)
 
 
 def _drafting(runs: Iterable[BenchRun]) -> list[BenchRun]:

@@ -58,24 +58,20 @@ class Bench:
         Raises:
             AcceptorError: a policy, backend or request does not fit.
         """
+        target = self.pair.target
         runs = tuple(
             BenchRun(setting, self.serve(setting, begin, self.name(setting)))
             for setting in self.sweep
         )
         return BenchResults(
             date=datetime.now(UTC).date().isoformat(),
-            machine=describe(self.pair.target.device) | self._computed,
+            machine=describe(target.device)
+            | {"dtype": str(target.dtype).removeprefix("torch."), "forward": target.forward_name},
             models=self.pair.names,
             load=self.load,
             runs=runs,
             sampling=self._sampling(),
         )
-
-    @property
-    def _computed(self) -> dict[str, str]:
-        target = self.pair.target
-        dtype = str(target.dtype).removeprefix("torch.")
-        return {"dtype": dtype, "forward": target.forward_name}
 
     def _sampling(self) -> dict[str, float]:
         usual = asdict(SamplingParams(), recurse=False)

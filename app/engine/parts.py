@@ -4,20 +4,10 @@ from collections.abc import Callable, Sequence
 
 from attrs import frozen
 
-from ...core.errors import InvalidInputError
 from ..decode import DecodeStep, Models
 from ..request_state import Detokenizer
 from .cuda_graphs import new_runner
 from .runner import Runner
-
-
-def refuse_text(text: str) -> Sequence[int]:
-    """Encodes text where there is no tokenizer.
-
-    Raises:
-        InvalidInputError: always.
-    """
-    raise InvalidInputError(f"prompt: expected token ids without a tokenizer, got {text!r}")
 
 
 @frozen(eq=False, kw_only=True)
@@ -27,11 +17,11 @@ class Parts(Models):
     Attributes:
         eos_token_ids: tokens that end an output.
         new_detokenizer: makes what turns one output's tokens into text.
-        encode: turns a text into token ids.
+        encode: turns a text into token ids; None without a tokenizer.
         new_runner: makes what runs the steps.
     """
 
     eos_token_ids: frozenset[int]
     new_detokenizer: Callable[[], Detokenizer]
-    encode: Callable[[str], Sequence[int]] = refuse_text
+    encode: Callable[[str], Sequence[int]] | None = None
     new_runner: Callable[[DecodeStep], Runner] = new_runner
