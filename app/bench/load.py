@@ -16,7 +16,7 @@ from .progress import OnEnded
 
 
 @frozen
-class Arrival:
+class TimedRequest:
     """A request, the category of its prompt, and the second at which it comes."""
 
     request: GenerationRequest
@@ -56,7 +56,7 @@ class LoadRun:
     _inside: dict[int, str] = field(factory=dict, init=False)
     _served: list[Served] = field(factory=list, init=False)
 
-    def serve(self, arrivals: Iterable[Arrival]) -> list[Served]:
+    def serve(self, arrivals: Iterable[TimedRequest]) -> list[Served]:
         """Serve all of them, in the order in which they come; the result is as they ended."""
         waiting = deque(sorted(arrivals, key=lambda arrival: arrival.at))
         began = perf_counter()

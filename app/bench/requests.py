@@ -7,7 +7,7 @@ from attrs import evolve, frozen
 
 from ...core.sampling_params import SamplingParams
 from ..request import GenerationRequest
-from .load import Arrival, poisson_times
+from .load import TimedRequest, poisson_times
 from .prompts import (
     Prompt,
     builtin_texts,
@@ -66,8 +66,8 @@ class Reader:
 class Arrivals:
     """Requests of a run: those that warm it up, and those that are measured."""
 
-    warm_up: tuple[Arrival, ...]
-    measured: tuple[Arrival, ...]
+    warm_up: tuple[TimedRequest, ...]
+    measured: tuple[TimedRequest, ...]
 
 
 def make_arrivals(load: Load, prompts: Sequence[Prompt], params: SamplingParams) -> Arrivals:
@@ -88,7 +88,7 @@ def make_arrivals(load: Load, prompts: Sequence[Prompt], params: SamplingParams)
 
 def _arrival(
     load: Load, prompt: Prompt, output_len: int, params: SamplingParams, index: int
-) -> Arrival:
+) -> TimedRequest:
     greedy = int((index + 1) * load.greedy_share) > int(index * load.greedy_share)
     params = evolve(params, seed=load.seed + index)
     category = prompt.category
@@ -100,4 +100,4 @@ def _arrival(
         max_tokens=output_len,
         ignore_eos=load.ignore_eos,
     )
-    return Arrival(request, category)
+    return TimedRequest(request, category)

@@ -14,7 +14,7 @@ import torch
 from attrs import define, evolve, field, fields, frozen
 
 from ...core.token_counts import TokenCounts
-from ..bench.load import Arrival
+from ..bench.load import TimedRequest
 from ..bench.progress import OnEnded
 from ..decode import DecodeStep
 from ..engine.engine import Engine
@@ -199,7 +199,7 @@ class Measurement:
         self,
         engine: Engine,
         plan: Plan,
-        arrivals: Sequence[Arrival],
+        arrivals: Sequence[TimedRequest],
         on_ended: OnEnded = lambda _: None,
     ) -> None:
         """Run the plan on an engine that is made for its largest concurrency and K.

@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acceptor.app.bench.load import Arrival
+from acceptor.app.bench.load import TimedRequest
 from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
@@ -131,7 +131,7 @@ def measured(pair: Pair, plan: Plan, prompt_lens: Sequence[int], **limits: int) 
     for length in plan.lengths:
         parts = evolve(pair.decoder(Probabilistic(), length), new_runner=recorded)
         engine, before = Engine.of(parts, Limits(**limits)), len(measurement.records)
-        measurement.take(engine, plan, [Arrival(request, "all") for request in requests])
+        measurement.take(engine, plan, [TimedRequest(request, "all") for request in requests])
         served = len(measurement.records) - before
         assert engine.add_request(requests[0]) == len(requests) + served
     return measurement

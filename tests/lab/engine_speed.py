@@ -23,12 +23,12 @@ import torch
 from attrs import field, frozen
 
 from acceptor.app.bench.kernels.machine import describe
-from acceptor.app.bench.kernels.measure import Bench, Effort
+from acceptor.app.bench.kernels.measure import Effort, KernelBench
 from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.bench.pair import Pair, random_pair
 from acceptor.app.bench.requests import make_arrivals
-from acceptor.app.bench.run import Bench as ServingBench
+from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import Load, Sweep
 from acceptor.app.bench.table import Table
 from acceptor.app.config import DrafterConfig, ModelsConfig
@@ -93,7 +93,7 @@ def main(backend: str, forward: str, rehearse: bool, out: Path) -> None:
     device = torch.device("cpu" if rehearse else "cuda")
     sizes = REHEARSAL if rehearse else Sizes()
     pair = load_pair(sizes, device, forward)
-    verification = Bench((backend,), Stopwatch(device))
+    verification = KernelBench((backend,), Stopwatch(device))
     record: Record = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": describe(device),
@@ -154,7 +154,7 @@ def decode(
         backends=(backend,),
     )
     sampling, prompts = SamplingParams(), pair.reader.prompts(load)
-    bench = ServingBench(pair=pair, sweep=sweep, load=load, sampling=sampling, prompts=prompts)
+    bench = Bench(pair=pair, sweep=sweep, load=load, sampling=sampling, prompts=prompts)
     plan = Plan(lengths=(num_spec_tokens,), concurrencies=(num_reqs,), num_steps=sizes.num_steps)
     (setting,), arrivals = sweep, make_arrivals(load, prompts, sampling)
     measured = Measurement()
@@ -173,7 +173,9 @@ def decode(
     }
 
 
-def verification_ms(bench: Bench, num_reqs: int, num_spec_tokens: int, vocab_size: int) -> float:
+def verification_ms(
+    bench: KernelBench, num_reqs: int, num_spec_tokens: int, vocab_size: int
+) -> float:
     """Of one call of the same kind, with a cold cache."""
     workload = Workload(
         num_reqs=num_reqs,

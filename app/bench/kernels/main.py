@@ -18,7 +18,7 @@ from ....core.sampling_params import Recipe
 from ...console import new_console
 from ..files import read_record, write_outputs
 from .machine import describe
-from .measure import Bench, Effort
+from .measure import Effort, KernelBench
 from .results import Line, Run
 from .stopwatch import Stopwatch
 from .table import NOT_AVAILABLE, about, markdown, number, problems, tables
@@ -49,7 +49,7 @@ def run(options: Options) -> Run:
     num_wanted = len(workloads) + len(broad)
     if not num_wanted:
         raise InvalidInputError(f"--only: expected a part of a row's name, got {options['only']}")
-    bench = Bench(
+    bench = KernelBench(
         _backends(options), Stopwatch(device), until=start + (options["seconds"] or math.inf)
     )
     console, lines = new_console(stderr=True), list[Line]()

@@ -48,7 +48,7 @@ class Effort:
 
 
 @frozen(eq=False)
-class Bench:
+class KernelBench:
     """Measures on one device.
 
     Attributes:
