@@ -185,11 +185,11 @@ class Engine:
         if isinstance(prompt, GenerationRequest):
             return prompt
         if isinstance(prompt, str):
+            check_text(prompt)
             if self.loop.parts.encode is None:
                 raise InvalidInputError(
                     f"prompt: expected token ids without a tokenizer, got {prompt!r}"
                 )
-            check_text(prompt)
             prompt = self.loop.parts.encode(prompt)
         return GenerationRequest(prompt_token_ids=prompt, params=params, **fields)
 
