@@ -4,6 +4,7 @@ A template is an untrusted program. It runs in Jinja's sandbox, without private 
 and other templates, and in a child process with limits on steps, time, memory and output.
 """
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ class ChatTemplate:
             CheckpointError: it is no template.
         """
         file = directory / TEMPLATE_FILE
-        if file.exists():
+        if os.path.lexists(file):
             return cls.compile(str(file), read_text(file))
         file = directory / CONFIG_FILE
         text = _template_in_config(file)
@@ -105,7 +106,7 @@ class ChatTemplate:
 
 def _template_in_config(path: Path) -> str | None:
     """The `chat_template` field: a template, or several with names, of which `default` is meant."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     config = read_json(path)
     value = config.value("chat_template")

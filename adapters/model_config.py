@@ -5,6 +5,7 @@ they change nothing there either. Fields that it reads and we lack are an error.
 """
 
 import json
+import os
 from pathlib import Path
 
 import torch
@@ -177,7 +178,8 @@ def read_eos(directory: Path, config: JsonObject, vocab_size: int) -> tuple[int,
         CheckpointError: one of them is not in the vocabulary.
     """
     source, path = config, directory / "generation_config.json"
-    if path.exists() and "eos_token_id" in (generation := read_json(path)):
+    # A link to nothing is an error, and no file that is not there.
+    if os.path.lexists(path) and "eos_token_id" in (generation := read_json(path)):
         source = generation
     value = source.value("eos_token_id", [])
     ids = value if isinstance(value, list) else [value]

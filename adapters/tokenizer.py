@@ -3,6 +3,7 @@
 As in transformers, tokenizer.json alone says what is put around a text, such as a BOS.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -125,7 +126,7 @@ class Tokenizer:
 def _read_special_tokens(directory: Path) -> dict[str, str]:
     """Each is spelled as its text, or as an object whose `content` is the text."""
     path = directory / CONFIG_FILE
-    if not path.exists():
+    if not os.path.lexists(path):
         return {}
     config = read_json(path)
     return {

@@ -1,5 +1,6 @@
 """Where the command `acceptor` starts, also where the application's packages are missing."""
 
+import signal
 import sys
 
 
@@ -9,6 +10,8 @@ def main() -> None:
         from .cli import main as run  # noqa: PLC0415, imports the application's packages
     except ModuleNotFoundError as error:
         sys.exit(f"acceptor: needs {error.name}; install with: pip install 'acceptor[app]'")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     run()
 
 

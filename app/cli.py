@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo(f"acceptor: {message}", err=True)
         code = error.exit_code
     except click.Abort:
-        click.echo("", err=True)
+        click.echo("acceptor: interrupted", err=True)
         code = INTERRUPTED
     except OSError as error:
         if error.errno != ENOSPC:

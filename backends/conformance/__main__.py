@@ -21,6 +21,9 @@ from .record import Record, table, told
 FORMS_ON_GPU = 48
 """Kinds of batches on a GPU, unless told otherwise: each has kernels of its own."""
 
+INTERRUPTED = 130
+"""128 and the number of SIGINT, as shells have it."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print what was found, and perhaps write it; 0 if the backends conform."""
@@ -40,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AcceptorError as error:
         sys.stderr.write(f"{error}\n")
         return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
     sys.stdout.write("".join((table(record.names, record.found), *map(told, record.found))))
     verdict = "conformant" if record.is_conformant else "NOT conformant"
     sys.stdout.write(f"{time.time() - start:.0f} s\n{verdict}\n")

@@ -4,6 +4,7 @@ Batches are built and judged by all workers, and few of these call a GPU at once
 """
 
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -155,7 +156,7 @@ class Campaign:
         before = {*active_children()}
         # Forked processes cannot use CUDA.
         pool = ProcessPoolExecutor(
-            self.num_workers, get_context("spawn"), initializer=_use_one_thread
+            self.num_workers, get_context("spawn"), initializer=_begin_worker
         )
         try:
             with Manager() as manager:
@@ -179,5 +180,7 @@ def _samplers(backends: tuple[str, ...]) -> tuple[Backend, ...]:
     return (*map(load_backend, backends),)
 
 
-def _use_one_thread() -> None:
+def _begin_worker() -> None:
     torch.set_num_threads(1)
+    # An interrupt is for the process that started it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -181,3 +181,16 @@ def test_bad_weights_end_the_request_with_a_status(acceptor: Acceptor, copy_of: 
     code, out, _ = acceptor(*GENERATE, "--target", target, "--compare-plain")
     assert code == 1
     assert "error: target logits invalid" in out
+
+
+@pytest.mark.parametrize(
+    "name", ["chat_template.jinja", "generation_config.json", "tokenizer_config.json"]
+)
+def test_a_link_to_nothing_is_a_damaged_file(
+    complaint: Complaint, copy_of: CopyOf, name: str
+) -> None:
+    file = copy_of(TARGET) / name
+    file.unlink(missing_ok=True)
+    file.symlink_to("nowhere")
+    said = complaint(*GENERATE, "--chat", "--target", file.parent)
+    assert said == f"{file}: expected a file, got none"

@@ -8,6 +8,7 @@ import time
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -173,6 +174,14 @@ def test_a_crash_is_reported_with_the_smallest_case_that_shows_it(
 def test_an_unknown_backend_is_an_error(name: str) -> None:
     with pytest.raises(UnavailableError, match="backend"):
         load_backend(name)
+
+
+def test_an_interrupt_ends_it_cleanly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Campaign, "run", Mock(side_effect=KeyboardInterrupt))
+    assert main(REFERENCE) == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_pytest_holds_a_backend_to_the_contract(tmp_path: Path) -> None:
