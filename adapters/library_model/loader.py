@@ -4,6 +4,8 @@ Only safetensors files are read, and no code of the directory is run.
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from attrs import evolve
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, Mxfp4Config
 from transformers.cache_utils import get_layer_types_and_kwargs
+from transformers.utils import logging
 
 from ...core.checks import check_integer
 from ...core.errors import AcceptorError, CheckpointError
@@ -22,6 +25,9 @@ from .slots import Shapes
 
 ATTENTION = ("sdpa", "eager")
 """Those that take any mask; the first that a network has is used."""
+
+_OWN_CODE = {"trust_remote_code": False}
+"""Otherwise transformers asks on the terminal whether it may run the directory's."""
 
 _ALL, _SLIDING = "full_attention", "sliding_attention"
 
@@ -41,12 +47,13 @@ def load_library_model(
         InvalidInputError: max_model_len is unfit.
     """
     try:
-        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        config = AutoConfig.from_pretrained(directory, local_files_only=True, **_OWN_CODE)
         windows = _windows(directory, config.get_text_config())
         longest = _longest(config.get_text_config())
         length = longest if max_model_len is None else max_model_len
         check_integer("max_model_len", length, 1, longest)
-        network = _load(directory, config, dtype, device)
+        with _quietly():
+            network = _load(directory, config, dtype, device)
         shapes = _shapes(network)
     except AcceptorError:
         raise
@@ -111,6 +118,20 @@ def adapt_network(network: Any) -> LibraryModel:
     )
 
 
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without transformers' bars and reports: what is wrong is told in one line."""
+    verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bars:
+            logging.enable_progress_bar()
+
+
 def _load(directory: Path, config: Any, dtype: torch.dtype | None, device: torch.device) -> Any:
     if dtype is None and device.type == "cpu":
         dtype = torch.float32
@@ -128,10 +149,13 @@ def _load(directory: Path, config: Any, dtype: torch.dtype | None, device: torch
         local_files_only=True,
         use_safetensors=True,
         output_loading_info=True,
+        # They are named below.
+        ignore_mismatched_sizes=True,
+        **_OWN_CODE,
         **how,
     )
     for what in ("missing_keys", "mismatched_keys"):
-        names = sorted(map(str, said[what]))
+        names = sorted(key if isinstance(key, str) else key[0] for key in said[what])
         if names:
             raise CheckpointError(
                 f"{directory}: {names[0]}: expected a tensor that fits, got "

@@ -114,18 +114,28 @@ def test_it_refuses_what_it_cannot_serve(llama: Path, save: Callable[..., Any]) 
     ("changes", "said"),
     [
         ({"num_hidden_layers": 5}, "expected a tensor that fits, got missing ones"),
-        ({"intermediate_size": 44}, "expected a causal language model that transformers loads"),
+        ({"intermediate_size": 44}, "down_proj.weight: expected a tensor that fits, got mismatch"),
         ({"quantization_config": {"quant_method": "gptq"}}, "expected none or mxfp4, got gptq"),
         ({"model_type": "unheard"}, "expected a causal language model that transformers loads"),
+        (
+            {"model_type": "odd", "auto_map": {"AutoConfig": "odd.Config"}},
+            "contains custom code",
+        ),
     ],
 )
 def test_a_damaged_checkpoint(
-    checkpoint: Path, edit_json: Callable[..., None], changes: dict[str, Any], said: str
+    checkpoint: Path,
+    edit_json: Callable[..., None],
+    changes: dict[str, Any],
+    said: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     edit_json(checkpoint / "config.json", **changes)
     with pytest.raises(CheckpointError, match=said) as error:
         load(checkpoint)
     assert "\n" not in str(error.value)
+    # Neither a report, nor a bar, nor a question.
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_network_that_keeps_its_norm_elsewhere_gives_no_last_tap(
