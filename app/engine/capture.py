@@ -57,7 +57,9 @@ class _CudaRecorder:
             try:
                 self._capture(graph, action)
             except BaseException:
-                self._recover(spare)
+                # A full device may have no memory for that either, and is told of first.
+                with suppress(RuntimeError):
+                    self._recover(spare)
                 raise
         return graph.replay
 

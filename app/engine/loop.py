@@ -118,6 +118,8 @@ class Loop:
         except BaseException as error:  # noqa: BLE001, all but one kind is raised again
             # What has begun goes on from a step that is lost.
             self._drop()
+            if not is_out_of_memory(error):
+                self._recount()
             self._give_up(self._dispensable(), error)
         self.decode_seconds += self.clock() - began
 
@@ -262,6 +264,16 @@ class Loop:
                     self._counts().start(state.slot_id, state.request.prompt_token_ids)
                 except RuntimeError as error:
                     self._give_up([state], error)
+
+    def _recount(self) -> None:
+        """Count all tokens anew: a step that is lost may have counted what it emitted."""
+        for state in self.schedule.admitted():
+            if state.request.params.has_penalties:
+                prompt = state.request.prompt_token_ids
+                self._counts().start(state.slot_id, prompt)
+                places = torch.tensor([state.slot_id], device=self.device)
+                output = torch.tensor([state.token_ids[len(prompt) :]], device=self.device)
+                self._counts().add(places, output.long())
 
     def _counts(self) -> TokenCounts:
         if self._token_counts is None:

@@ -64,6 +64,7 @@ class Graphs:
 
     capturing: bool = False
     broken: bool = False
+    full: bool = False
     num_captured: int = 0
 
     def new(self) -> "Graph":
@@ -81,6 +82,8 @@ class Graph:
         self.graphs.capturing = False
         if self.graphs.broken:
             raise RuntimeError("operation failed due to a previous error during capture")
+        if self.graphs.full:
+            raise RuntimeError("CUDA error: out of memory")
         self.graphs.num_captured += 1
 
     def replay(self) -> None:
@@ -128,6 +131,19 @@ def test_a_capture_that_breaks_off_leaves_the_next_one_whole(graphs: Graphs) -> 
     assert (graphs.num_captured, graphs.capturing, gc.isenabled()) == (1, False, True)
     record(lambda: None)
     assert graphs.num_captured == 2
+
+
+def test_a_full_device_tells_what_was_asked(graphs: Graphs) -> None:
+    """Not that there was no memory to end the capture with."""
+    attempts = count()
+
+    def asks_too_much() -> None:
+        if next(attempts):
+            graphs.full = True
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        cuda_recorder()(asks_too_much)
 
 
 def fill(out: Tensor, value: float) -> None:

@@ -103,8 +103,9 @@ def test_a_step_that_assumed_what_did_not_come_is_dropped(pair: Pair) -> None:
     assert len(alone[1].token_ids) > 1
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.7])
 def test_a_step_that_was_interrupted_is_run_again(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, penalty: float
 ) -> None:
     """Ctrl-C arrives while the host waits for a step, and the device is one ahead."""
     num_read = [0]
@@ -118,6 +119,7 @@ def test_a_step_that_was_interrupted_is_run_again(
     monkeypatch.setattr(captured_step, "read_verdicts", interrupted_once)
     decoder = pair.decoder(Probabilistic(), 3)
     requests = [ask(seed + 1, seed=seed, max_tokens=24) for seed in range(2)]
+    requests = [evolve(r, params=evolve(r.params, frequency_penalty=penalty)) for r in requests]
     engine = engine_with(decoder, record)
     for request in requests:
         engine.add_request(request)
