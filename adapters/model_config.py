@@ -85,11 +85,7 @@ class ModelConfig:
 
     @classmethod
     def read(cls, path: Path) -> "ModelConfig":
-        """Read a config.json of any name, and generation_config.json where it stands beside it.
-
-        Raises:
-            CheckpointError: see `load`.
-        """
+        """Read a config.json of any name, and generation_config.json where it stands beside it."""
         config = read_json(path)
         name = named_architecture(config)
         if name is None or name not in ARCHITECTURES:
@@ -100,11 +96,7 @@ class ModelConfig:
 
     @classmethod
     def of(cls, config: JsonObject, name: str) -> "ModelConfig":
-        """Read a config of this architecture, whatever it calls itself; no token ends a text.
-
-        Raises:
-            CheckpointError: see `load`.
-        """
+        """Read a config of this architecture, whatever it calls itself; no token ends a text."""
         architecture = ARCHITECTURES[name]
         for field, only in _ONLY_VALUES.items():
             if config.value(field, only) != only:

@@ -21,11 +21,7 @@ def bundled_pair() -> tuple[Path, Path]:
 
 
 def bundled_head() -> Path:
-    """The directory of an EAGLE-3 head for the bundled target.
-
-    Raises:
-        UnavailableError: see `bundled_pair`.
-    """
+    """The directory of an EAGLE-3 head for the bundled target."""
     return _models() / "eagle3"
 
 

@@ -163,12 +163,7 @@ class EagleHead:
         *,
         max_position: int | None = None,
     ) -> Tensor:
-        """See `acceptor.core.ports.DraftHead.forward`.
-
-        Raises:
-            InvalidInputError: wrong shape, dtype or device; on CPU also a token outside the
-                vocabulary, or a slot or position outside the cache.
-        """
+        """See `acceptor.core.ports.DraftHead.forward`; errors are those of `TransformerModel`."""
         check_tokens(token_ids, positions, slot_ids, len(self.embedding), self.device)
         places = self.planner.places(positions, slot_ids, cache, max_position)
         step = self.planner.plan(places, cache)

@@ -72,11 +72,7 @@ def load_library_model(
 def random_library_model(
     config: JsonObject, *, dtype: torch.dtype, device: torch.device
 ) -> LibraryModel:
-    """A model of the shape that a config.json tells, with random weights.
-
-    Raises:
-        CheckpointError: see `load_library_model`.
-    """
+    """A model of the shape that a config.json tells, with random weights."""
     fields = {name: value for name, value in config.values.items() if name != "model_type"}
     try:
         made = AutoConfig.for_model(config.text("model_type"), **fields)

@@ -114,12 +114,7 @@ class LibraryModel:
         max_position: int | None = None,
         taps: Sequence[int] = (),
     ) -> Scores:
-        """Score tokens, see `acceptor.core.ports.LanguageModel.forward`.
-
-        Raises:
-            InvalidInputError: wrong shape, dtype, device or tap; on CPU also a token outside the
-                vocabulary, or a slot or position outside the cache.
-        """
+        """Score tokens, see `TransformerModel.forward`, whose errors these are."""
         check_tokens(token_ids, positions, slot_ids, self.vocab_size, self.device)
         check_integers("taps", taps, 0, self.num_layers)
         num_reqs, num_tokens = token_ids.shape

@@ -189,12 +189,7 @@ class MtpHead:
         *,
         max_position: int | None = None,
     ) -> Tensor:
-        """See `acceptor.core.ports.DraftHead.forward`.
-
-        Raises:
-            InvalidInputError: wrong shape, dtype or device; on CPU also a token outside the
-                vocabulary, or a slot or position outside the cache.
-        """
+        """See `acceptor.core.ports.DraftHead.forward`; errors are those of `TransformerModel`."""
         target, layer = self.target, self.layer
         check_tokens(token_ids, positions, slot_ids, target.vocab_size, target.device)
         places = target.places(positions, slot_ids, cache, max_position)

@@ -65,11 +65,7 @@ def run(options: Options) -> None:
 
 
 def make_benches(options: Options) -> Iterator[Bench]:
-    """One for each drafter; only the first of them decodes plainly, too.
-
-    Raises:
-        AcceptorError: see `run`.
-    """
+    """One for each drafter; only the first of them decodes plainly, too."""
     names: Sequence[str | None] = options["drafters"] or (None,)
     if len(names) > 1 and options["tuned"] is not None:
         raise ConfigError(f"--adaptive: expected one drafter beside it, got {len(names)}")
@@ -84,11 +80,7 @@ def make_benches(options: Options) -> Iterator[Bench]:
 
 
 def make_bench(options: Options) -> Bench:
-    """Make what the options describe.
-
-    Raises:
-        AcceptorError: see `run`.
-    """
+    """Make what the options describe."""
     policies = _policies(options)
     goodputs = _goodputs(options.get("tuned"), policies)
     at_once: Sequence[int] = options["at_once"]
@@ -122,11 +114,7 @@ def check_cpu_time(options: Options) -> None:
 
 
 def load_models(options: Options) -> Pair:
-    """The models that options name.
-
-    Raises:
-        AcceptorError: see `run`.
-    """
+    """The models that options name."""
     models = ModelsConfig(**_some(options, ModelsConfig))
     drafter = DrafterConfig(name=options["drafter"], num_layers=options["draft_layers"])
     _check_models(options)

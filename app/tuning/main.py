@@ -47,11 +47,7 @@ def run(options: Options) -> None:
 
 
 def make_tuner(options: Options) -> Tuner:
-    """Make what the options describe.
-
-    Raises:
-        AcceptorError: see `run`.
-    """
+    """Make what the options describe."""
     plan = _plan(options)
     check_cpu_time(options)
     usual = () if options["synthetic_rates"] else USUAL_POLICIES
