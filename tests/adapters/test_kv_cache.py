@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from acceptor.adapters import KVCache
 from acceptor.adapters.spans import FEW_TOKENS, Spans
-from acceptor.core import InvalidInputError
 
 
 @pytest.fixture
@@ -43,20 +42,6 @@ def test_clearing_slots_leaves_the_others(cache: KVCache, slots: list[int]) -> N
         stays = [slot not in slots for slot in range(3)]
         assert layer.keys.isnan().all((1, 2, 3)).tolist() == stays
         assert not layer.values[slots].any()
-
-
-@pytest.mark.parametrize("name", ["num_slots", "max_len"])
-def test_an_empty_cache_is_refused(name: str) -> None:
-    sizes = {"num_slots": 2, "max_len": 2} | {name: 0}
-    with pytest.raises(InvalidInputError, match=name):
-        KVCache.allocate(
-            num_layers=1,
-            num_kv_heads=1,
-            head_dim=2,
-            dtype=torch.float32,
-            device=torch.device("cpu"),
-            **sizes,
-        )
 
 
 MAX_LEN = 50

@@ -111,15 +111,9 @@ def test_prompts_without_padding_may_have_several_continuations(model: PreTraine
     assert len({tuple(row) for row in output.tolist()}) == 6
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"seed": -1}, "seed"),
-    ],
-)
-def test_unfit_settings_are_refused_at_once(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(AcceptorError, match=said):
-        Speculation(**changes)
+def test_unfit_settings_are_refused_at_once() -> None:
+    with pytest.raises(AcceptorError, match="seed"):
+        Speculation(seed=-1)
 
 
 def test_a_network_that_cannot_be_driven_is_refused(model: PreTrainedModel) -> None:
