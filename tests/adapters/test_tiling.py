@@ -73,14 +73,6 @@ def test_a_gpu_is_asked_for_its_properties(monkeypatch: pytest.MonkeyPatch) -> N
     assert Gpu.of(torch.device("cuda", 71)) == want
 
 
-@pytest.mark.parametrize(("num_tokens", "stages"), [(1, 6), (2, 6), (3, 3), (4, 3), (8, 3)])
-def test_two_programs_of_few_tokens_share_a_processor(num_tokens: int, stages: int) -> None:
-    sizes = tiling_of(num_tokens, TARGET["down"]).sizes
-    assert sizes["num_stages"] == stages
-    columns = (stages - 1) * sizes["PARTS"] * sizes["DEPTH"]
-    assert 2 * columns * (sizes["ROWS"] + sizes["TOKENS"]) <= H200.shared_memory // 2
-
-
 def test_nothing_is_fetched_ahead_where_there_is_no_ptx() -> None:
     for num_tokens in (1, 8, 64):
         assert tiling_of(num_tokens, TARGET["down"]).sizes["AHEAD"] > 0
@@ -105,9 +97,3 @@ def test_attention_is_cut_to_what_there_is(programs: int, head_dim: int, on: Gpu
     cut = attend.cut_of(programs, head_dim, on)
     assert cut.programs <= attend.PROGRAMS_PER_PROCESSOR
     assert cut.block * head_dim <= attend.MOST_KEYS
-
-
-def test_a_short_cache_is_not_split_among_many_requests() -> None:
-    many, few = (attend.cut_of(programs, 128, H200) for programs in (128, 8))
-    assert many.least * many.block >= 256
-    assert few.least == 1

@@ -9,12 +9,7 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from acceptor.app.bundled import bundled_head, bundled_pair
-from lab.pair_measures import (
-    agreement_table,
-    measure_agreement,
-    measures_table,
-    write_rows,
-)
+from lab.pair_measures import AGREEMENT, measure_agreement, write_rows
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -76,11 +71,16 @@ def test_the_draft_agrees_with_the_target_as_recorded(
 
 def test_the_page_and_the_cards_say_what_the_record_says(record: dict[str, Any]) -> None:
     page = (REPOSITORY / "docs" / "benchmark.md").read_text(encoding="utf-8")
-    assert measures_table(record) in page
-    assert agreement_table(record) in page
+    for row in record["agreement"]:
+        figures = (f"{row[name]:.3f}" for name in AGREEMENT)
+        assert f"| {row['temperature']} | {' | '.join(figures)} |\n" in page
     for path in bundled_pair():
         card = (path / "MODEL_CARD.md").read_text(encoding="utf-8")
         model = record["models"][path.name]
         assert f"{model['parameters']:,} parameters" in card
         assert f"{model['held_out_nats_per_token']:.3f} nats per token" in card
         assert f"{model['held_out_bits_per_byte']:.3f} bits per byte" in card
+        losses = (
+            f"{model[f'held_out_{unit}']:.3f}" for unit in ("nats_per_token", "bits_per_byte")
+        )
+        assert f"| {path.name} | {model['parameters']:,} | {' | '.join(losses)} |\n" in page

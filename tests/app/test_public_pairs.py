@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
+
 from acceptor.app.bench import public_pairs
 from acceptor.app.bench.public_pairs import PAIRS
 from acceptor.app.bench.results import read_results

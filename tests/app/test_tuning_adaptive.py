@@ -121,14 +121,6 @@ def test_a_draft_that_is_never_right_is_given_up_and_tried_again(pair: Pair) -> 
     assert any(watched.drafted[given_up:])
 
 
-def test_a_draft_that_is_always_right_grows(pair: Pair) -> None:
-    made, runner = engine(Pair(pair.target, pair.target), Strict(coupled=True), costs(draft=0.2))
-    runner.runner = watched = Watched(runner.runner)
-    generate(made, 1, max_tokens=80)
-    assert watched.drafted[0] < MAX_SPEC_TOKENS
-    assert watched.drafted.count(MAX_SPEC_TOKENS) > len(watched.drafted) / 2
-
-
 @RUNNERS
 def test_each_request_of_a_batch_has_its_own_length(
     pair: Pair, new_runner: Callable[[DecodeStep], Runner]

@@ -1,17 +1,12 @@
 """What a pair of models is worth: held-out loss, and how much of the target's law the draft covers.
 
-Logits are computed in float32 from the weights that ship. The tables of a record are those of the
-documentation.
+Logits are computed in float32 from the weights that ship.
 """
-
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from acceptor.app.bench.table import Table
 from lab.pair_text import END_OF_TEXT_ID
 
 _ROWS_AT_ONCE = 8
@@ -70,24 +65,3 @@ def measure_agreement(
         sums += torch.stack([torch.minimum(p, q).sum(), (p * q).sum(), same])
     means = (sums / rows.numel()).tolist()
     return {"temperature": temperature, **dict(zip(AGREEMENT, means, strict=True))}
-
-
-def measures_table(record: Mapping[str, Any]) -> str:
-    """Parameters and held-out losses of both models."""
-    units = ("nats_per_token", "bits_per_byte")
-    heads = (f"held-out loss, {unit.replace('_', ' ')}" for unit in units)
-    rows = [
-        [name, f"{model['parameters']:,}", *(f"{model[f'held_out_{unit}']:.3f}" for unit in units)]
-        for name, model in record["models"].items()
-    ]
-    return Table(head=["model", "parameters", *heads], rows=rows).as_markdown()
-
-
-def agreement_table(record: Mapping[str, Any]) -> str:
-    """How much of the target's law the draft covers, by temperature."""
-    head = ["temperature", "mean Σ min(p, q)", "mean Σ p·q", "same most probable token"]
-    rows = [
-        [str(row["temperature"]), *(f"{row[name]:.3f}" for name in AGREEMENT)]
-        for row in record["agreement"]
-    ]
-    return Table(head=head, rows=rows).as_markdown()
