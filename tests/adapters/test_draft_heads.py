@@ -27,8 +27,14 @@ from acceptor.core import (
     Synthetic,
 )
 from kit.draft_heads import SPECULATORS, TAPS, Arithmetic, HeadFiles, eagle, eagle3
-from kit.head_decoding import Draft, decode, decoder_of
-from kit.plain_decoding import PROMPTS, assert_equals_generate, assert_equals_plain
+from kit.head_decoding import (
+    PROMPTS,
+    assert_equals_generate,
+    assert_equals_plain,
+    decode,
+    decoder_of,
+    distance,
+)
 from kit.small_families import FAMILIES, SHAPE
 from kit.toy_engine import engine_with, record
 from kit.toy_requests import ask
@@ -101,29 +107,13 @@ def test_logits_are_those_of_plain_arithmetic(
     wanted = arithmetic_of(target, case.files)
     hidden = [hidden_states(target.reference, text, case.taps) for text in texts]
 
-    assert distance(wanted, drafts, texts, hidden) <= 1e-5
+    assert distance(wanted.draft_logits, drafts, texts, hidden) <= 1e-5
     # What a head hands on does not concern first drafts.
     for switch in case.switches if num_spec_tokens > 1 else ():
-        assert distance(wanted.wrong(switch), drafts, texts, hidden) > 1e-2, switch
+        assert distance(wanted.wrong(switch).draft_logits, drafts, texts, hidden) > 1e-2, switch
     below = [max(tap - 1, 0) for tap in case.taps]
     lower = [hidden_states(target.reference, text, below) for text in texts]
-    assert distance(wanted, drafts, texts, lower) > 1e-2
-
-
-def distance(
-    arithmetic: Arithmetic,
-    drafts: Sequence[Draft],
-    texts: Sequence[Sequence[int]],
-    hidden: Sequence[Sequence[Tensor]],
-) -> float:
-    """The largest, of all logits that were drafted with."""
-
-    def of(draft: Draft) -> float:
-        known = texts[draft.request][: draft.length]
-        said = arithmetic.draft_logits(hidden[draft.request], known, draft.token_ids)
-        return float((draft.logits - said).abs().max())
-
-    return max(map(of, drafts))
+    assert distance(wanted.draft_logits, drafts, texts, lower) > 1e-2
 
 
 def arithmetic_of(target: Target, files: HeadFiles) -> Arithmetic:
@@ -172,7 +162,7 @@ def test_k_may_change_from_step_to_step(
     drafts, texts = decode(target.model, head, 3, changing)
     assert {len(draft.token_ids) for draft in drafts} == {1, 2, 3}
     hidden = [hidden_states(target.reference, text, CASES["eagle3"].taps) for text in texts]
-    assert distance(arithmetic_of(target, files), drafts, texts, hidden) <= 1e-5
+    assert distance(arithmetic_of(target, files).draft_logits, drafts, texts, hidden) <= 1e-5
 
 
 PAIRS: Mapping[str, tuple[HeadFiles, str]] = {

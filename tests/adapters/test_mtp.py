@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,15 @@ from acceptor.adapters.draft_heads.head_config import MtpSwitches
 from acceptor.adapters.draft_heads.loader import load_head
 from acceptor.backends import load_sampler
 from acceptor.core import CheckpointError, Probabilistic, Strict, UnavailableError
-from kit.head_decoding import Draft, Noting, decode, decoder_of
-from kit.plain_decoding import PROMPTS, assert_equals_generate, assert_equals_plain
+from kit.head_decoding import (
+    PROMPTS,
+    Noting,
+    assert_equals_generate,
+    assert_equals_plain,
+    decode,
+    decoder_of,
+    distance,
+)
 from kit.small_families import FAMILIES
 from kit.toy_requests import ask
 
@@ -127,20 +135,15 @@ def test_logits_are_those_of_the_librarys_layer(
     drafts, texts = decode(target, head, num_spec_tokens)
     hidden = [glm.hidden(text) for text in texts]
 
-    def distance(read_as: MtpSwitches) -> float:
-        def of(draft: Draft) -> float:
-            known = texts[draft.request][: draft.length]
-            said = glm.draft_logits(hidden[draft.request], known, draft.token_ids, read_as)
-            return float((draft.logits - said).abs().max())
+    def distance_as(read_as: MtpSwitches) -> float:
+        return distance(partial(glm.draft_logits, switches=read_as), drafts, texts, hidden)
 
-        return max(map(of, drafts))
-
-    assert distance(switches) <= 1e-5
+    assert distance_as(switches) <= 1e-5
     if num_spec_tokens > 1:
         wrong = not switches.normalise_features
-        assert distance(evolve(switches, normalise_features=wrong)) > 1e-2
+        assert distance_as(evolve(switches, normalise_features=wrong)) > 1e-2
     wrong = not switches.zero_first_embedding
-    assert distance(evolve(switches, zero_first_embedding=wrong)) > 1e-3
+    assert distance_as(evolve(switches, zero_first_embedding=wrong)) > 1e-3
 
 
 def test_the_pair_decodes_what_its_target_says(glm: Glm) -> None:

@@ -1,5 +1,6 @@
 """The engine on a CUDA device: a graph does what its operations do one by one, and nobody waits."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,17 +13,20 @@ from attrs import evolve
 
 from acceptor.adapters.draft_heads.loader import load_head
 from acceptor.adapters.language_model import TransformerModel
+from acceptor.adapters.random_weights import random_model
 from acceptor.app.decoder import Decoder
 from acceptor.app.draft_vocabulary import DraftVocabulary
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.runner import EagerRunner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.head_drafter import HeadDrafter
-from acceptor.app.request import FinishReason
+from acceptor.app.model_drafter import ModelDrafter
+from acceptor.app.request import FinishReason, GenerationRequest
 from acceptor.core import Policy, Probabilistic, SamplingParams, Strict
 from kit.draft_heads import TAPS, eagle3
-from kit.on_gpu import every_fused_backend
-from kit.small_decoder import SMALL, decoder_of, requests_of
+from kit.llama_shapes import DRAFT, TARGET
+from kit.on_gpu import every_fused_backend, sampler_of
+from kit.toy_pair import Letters
 
 pytestmark = pytest.mark.gpu
 
@@ -132,3 +136,46 @@ def test_a_captured_step_waits_for_its_tokens_and_for_nothing_else(
         gained = [len(engine.step()) for _ in range(NUM_WATCHED)]
     assert gained == [4] * NUM_WATCHED
     assert len(waits) == NUM_WATCHED
+
+
+SMALL = {
+    "vocab_size": 1024,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+def decoder_of(
+    tmp_path: Path, dtype: torch.dtype, policy: Policy, backend: str, device: str = "cuda"
+) -> Decoder:
+    """A target, a draft and K = 3; skips the test where the backend lacks something."""
+    models: list[TransformerModel] = []
+    for name, shape in (("target", TARGET), ("draft", DRAFT)):
+        file = tmp_path / f"{name}.json"
+        file.write_text(json.dumps(shape | SMALL), encoding="utf-8")
+        models.append(random_model(file, dtype=dtype, device=device))
+    target, draft = models
+    sampler = sampler_of(backend)
+    return Decoder(
+        target=target,
+        drafter=ModelDrafter(model=draft, sampler=sampler, policy=policy, num_spec_tokens=3),
+        sampler=sampler,
+        policy=policy,
+        eos_token_ids=frozenset(),
+        new_detokenizer=Letters,
+    )
+
+
+def requests_of(num_reqs: int, max_tokens: int) -> list[GenerationRequest]:
+    """Prompts of different lengths, each with its own seed."""
+    return [
+        GenerationRequest(
+            prompt_token_ids=[seed + 1] * (5 * seed + 1),
+            params=SamplingParams(seed=seed, temperature=0.7),
+            max_tokens=max_tokens,
+        )
+        for seed in range(num_reqs)
+    ]

@@ -1,13 +1,15 @@
-"""Decoding with a draft head, and everything that was drafted."""
+"""Decoding with a draft head: everything that was drafted, and what drafts must not change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
 from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
+from acceptor.app.drafter import NoDrafter
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.head_drafter import HeadDrafter
 from acceptor.backends import load_sampler
@@ -23,7 +25,6 @@ from acceptor.core import (
     VerifyOutput,
 )
 from kit.no_workspace import NoWorkspace
-from kit.plain_decoding import NUM_TOKENS, PROMPTS
 from kit.toy_pair import Letters
 from kit.toy_requests import ask
 
@@ -98,3 +99,49 @@ def decode(
     assert 0 < total.num_accepted_tokens < total.num_draft_tokens
     texts = [[*p, *one.token_ids] for p, one in zip(PROMPTS, results, strict=True)]
     return noting.drafts, texts
+
+
+PROMPTS = ((5,), (7, 3, 9, 9, 4, 11, 2), (8, 2, 30, 41, 6, 5, 3, 20, 10, 4, 12, 33))
+"""One that leaves a drafter nothing to read, and others of unequal lengths."""
+
+NUM_TOKENS = 10
+
+
+def distance(
+    say: Callable[[Any, Sequence[int], Sequence[int]], Tensor],
+    drafts: Sequence[Draft],
+    texts: Sequence[Sequence[int]],
+    hidden: Sequence[Any],
+) -> float:
+    """The largest from what should be said of hidden states, known tokens and those drafted."""
+
+    def of(draft: Draft) -> float:
+        known = texts[draft.request][: draft.length]
+        said = say(hidden[draft.request], known, draft.token_ids)
+        return float((draft.logits - said).abs().max())
+
+    return max(map(of, drafts))
+
+
+def assert_equals_generate(decoder: Decoder, reference: Any) -> None:
+    """Greedy requests get what transformers' model generates."""
+    requests = [ask(*prompt, temperature=0, max_tokens=NUM_TOKENS) for prompt in PROMPTS]
+    results = decoder.generate(requests)
+    for prompt, result in zip(PROMPTS, results, strict=True):
+        with torch.inference_mode():
+            expected = reference.generate(
+                torch.tensor([prompt]),
+                attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
+                do_sample=False,
+                max_new_tokens=NUM_TOKENS,
+                min_new_tokens=NUM_TOKENS,
+                eos_token_id=None,
+            )
+        assert list(result.token_ids) == expected[0, len(prompt) :].tolist()
+
+
+def assert_equals_plain(strict: Decoder) -> None:
+    """Under a strict policy drafts change no token."""
+    requests = [ask(*p, seed=i, max_tokens=NUM_TOKENS) for i, p in enumerate(PROMPTS)]
+    plain = evolve(strict, drafter=NoDrafter()).generate(requests)
+    assert [r.token_ids for r in strict.generate(requests)] == [r.token_ids for r in plain]
