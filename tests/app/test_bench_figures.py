@@ -74,6 +74,11 @@ def test_latencies_are_milliseconds_between_what_they_name() -> None:
     assert latencies == {name: pytest.approx(values) for name, values in expected.items()}
 
 
+def test_latencies_leave_out_what_failed_and_what_has_no_rest() -> None:
+    latencies = latencies_of([request(0, 1, 2, status=FinishReason.CANCELLED), request(0, 1)])
+    assert latencies == {"ttft": [1000.0], "tpot": [], "itl": [], "e2el": [1000.0]}
+
+
 def test_percentiles_are_interpolated() -> None:
     spread = Distribution.of([float(value) for value in range(101)])
     assert (spread.mean, spread.median, spread.p99) == pytest.approx((50, 50, 99))
