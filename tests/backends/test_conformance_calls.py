@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from acceptor.backends.conformance import Case
-from acceptor.backends.conformance.calls import Watched
+from acceptor.backends.conformance.calls import Watched, mapped
 from acceptor.backends.conformance.inputs import make_inputs
 from acceptor.core import (
     Policy,
@@ -21,6 +21,15 @@ from acceptor.core import (
 
 META = torch.device("meta")
 CASE = Case(seed=3, vocab_size=7, num_draft_tokens=(2, 1), features=frozenset({"strides", "slots"}))
+
+
+def test_everything_but_tensors_stays() -> None:
+    batch = make_inputs(CASE).with_arbitrary_drafts().verify_batch()
+    got, number = mapped((batch, 3), lambda tensor: tensor.to("meta"))
+    assert (type(got), got.token_counts, number) == (VerifyBatch, None, 3)
+    for name in ("target_logits", "slot_ids"):
+        new, old = getattr(got, name), getattr(batch, name)
+        assert (new.is_meta, new.shape, new.dtype) == (True, old.shape, old.dtype)
 
 
 class Backend:

@@ -86,6 +86,14 @@ def test_the_largest_values_fit() -> None:
     assert bool((tensors.draft.temperature > 0).all())
 
 
+def test_it_is_built_on_the_device_that_is_asked_for() -> None:
+    request = SamplingParams(seed=1, presence_penalty=1.0, logit_bias={1: 1.0}, logprobs=1)
+    tensors: Any = SamplingTensors.stack([request], device="meta")
+    for part in (tensors, tensors.target, tensors.draft, tensors.penalties, tensors.bias):
+        for value in attrs.asdict(part, recurse=False).values():
+            assert not isinstance(value, torch.Tensor) or value.is_meta
+
+
 def _apart(tensor: torch.Tensor) -> torch.Tensor:
     return torch.stack((tensor, tensor), -1)[..., 0]
 
