@@ -58,6 +58,13 @@ PAIRS: Mapping[str, PublicPair] = {
         # 53.9, 26.5 and 12.8 % of drafts are accepted through each place: vLLM #46878.
         rates=(0.311,),
     ),
+    "llama3-eagle3": PublicPair(
+        drafter="eagle3",
+        target="llama-3-8b",
+        head="eagle3-llama-3-8b",
+        # 73.0, 52.1 and 35.5 %, with Llama 3.1: vLLM #32030.
+        rates=(0.535,),
+    ),
     "qwen3-eagle3": PublicPair(
         drafter="eagle3",
         target="qwen3-8b",

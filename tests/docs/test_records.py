@@ -13,6 +13,7 @@ from acceptor.app.bench.kernels.bounds import BOUNDS, MORE_WORK
 from acceptor.app.bench.kernels.main import reread
 from acceptor.app.bench.kernels.table import markdown
 from acceptor.app.bench.markdown import as_markdown as bench_as_markdown
+from acceptor.app.bench.public_pairs import PAIRS
 from acceptor.app.bench.results import read_results as read_bench_results
 from acceptor.app.tuning import tables as tuning_tables
 from acceptor.app.tuning.command import tune
@@ -59,6 +60,19 @@ def test_a_step_reaches_its_share_of_limit(
     concurrency: int, num_spec_tokens: int, goal: float
 ) -> None:
     assert share_of_limit(ENGINE, ROWS[concurrency, num_spec_tokens]) >= goal
+
+
+def test_the_page_on_heads_says_what_the_records_say() -> None:
+    page, heads = (DATA.parent / "draft-heads.md").read_text(encoding="utf-8"), read("heads.json")
+    for row in heads["step"]["rows"]:
+        num_reqs, step = row["num_reqs"], row["step_ms"]
+        plain, model = (ROWS[num_reqs, drafts]["step_ms"] for drafts in (0, 3))
+        assert f"| {num_reqs} | {plain:.2f} | {model:.2f} | {step:.2f} |" in page
+        assert step < model
+    assert f"took {heads['training']['gibibytes']} GiB" in page
+    for name, pair in PAIRS.items():
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        assert all(f"{rate:g}" in line for rate in pair.rates)
 
 
 def test_speculation_pays_off_and_verification_takes_little() -> None:
