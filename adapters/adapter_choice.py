@@ -53,9 +53,7 @@ def load_any_model(
         return load_model(
             directory, dtype=dtype, device=device, max_model_len=max_model_len, forward=forward
         )
-    _need_library()
-    if forward == "triton":
-        raise UnavailableError("forward triton: expected the adapter own, got transformers")
+    _need_library(forward)
     from .library_model.loader import load_library_model  # noqa: PLC0415, an extra
 
     device = check_device(device)
@@ -74,13 +72,12 @@ def random_any_model(
 ) -> "TransformerModel | LibraryModel":
     """A model of a config.json's shape with random weights.
 
-    The arguments are those of `acceptor.adapters.random_weights.random_model`; `layer_decay` and
-    `forward` are for this project's decoder alone.
+    The arguments are those of `acceptor.adapters.random_weights.random_model`.
 
     Raises:
         CheckpointError: the file is missing, damaged or unsupported.
         InvalidInputError: another argument is unfit.
-        UnavailableError: the device or transformers is not there.
+        UnavailableError: the device, the forward, the decay or transformers is not there.
     """
     config = read_json(config_file)
     if _is_ours(config):
@@ -93,7 +90,9 @@ def random_any_model(
             layer_decay=layer_decay,
             forward=forward,
         )
-    _need_library()
+    _need_library(forward)
+    if layer_decay != 1:
+        raise UnavailableError("layer_decay: expected the adapter own, got transformers")
     from .library_model.loader import random_library_model  # noqa: PLC0415, an extra
 
     device = check_device(device)
@@ -120,6 +119,8 @@ def _is_ours(config: JsonObject) -> bool:
     return named_architecture(config) in (None, *ARCHITECTURES)
 
 
-def _need_library() -> None:
+def _need_library(forward: str) -> None:
     if find_spec("transformers") is None:
         raise UnavailableError(f"adapter transformers: {_EXTRA}")
+    if forward == "triton":
+        raise UnavailableError("forward triton: expected the adapter own, got transformers")
