@@ -13,6 +13,9 @@ from .request_state import RequestState
 Known = Mapping[int, Sequence[int]]
 """Slot -> all known tokens of its request, in the order of the batch."""
 
+_LAST_TWO, _LENGTH, _DRAFT_LIMIT, _SLOT_ID, _IS_OCCUPIED = slice(2), 2, 3, 4, 5
+"""The rows of `Frontier.rows`, in the order in which `rows_of` writes them."""
+
 
 @frozen(eq=False, kw_only=True)
 class Running:
@@ -85,27 +88,27 @@ class Frontier:
     @property
     def last_token_ids(self) -> Tensor:
         """[num_reqs, 2], the last two known tokens; twice the first where there is only one."""
-        return self.rows[:2].t()
+        return self.rows[_LAST_TWO].t()
 
     @property
     def lengths(self) -> Tensor:
         """[num_reqs], how many tokens are known: the position decided next."""
-        return self.rows[2]
+        return self.rows[_LENGTH]
 
     @property
     def draft_limits(self) -> Tensor:
         """[num_reqs], how many draft tokens are of use at most."""
-        return self.rows[3]
+        return self.rows[_DRAFT_LIMIT]
 
     @property
     def slot_ids(self) -> Tensor:
         """[num_reqs], where models remember the request."""
-        return self.rows[4]
+        return self.rows[_SLOT_ID]
 
     @property
     def is_occupied(self) -> Tensor:
         """[num_reqs], 1 where there is a request, and 0 where a row is left over."""
-        return self.rows[5]
+        return self.rows[_IS_OCCUPIED]
 
     def last_position(self, ahead: int, limit: int) -> int | None:
         """The highest of the positions `lengths + ahead` below a limit, where it is known."""
@@ -121,7 +124,7 @@ class Frontier:
         gained = num_accepted[:, None] + places(1, 2, self.rows.device)
         known = torch.cat((self.last_token_ids, emitted), 1)
         # A request that failed has no token there, and no next step that anybody looks at.
-        torch.clamp(known.gather(1, gained).t(), min=0, out=self.rows[:2])
+        torch.clamp(known.gather(1, gained).t(), min=0, out=self.rows[_LAST_TWO])
         self.lengths.addcmul_(gained[:, 0], self.is_occupied)
 
 
