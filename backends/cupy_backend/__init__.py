@@ -1,7 +1,5 @@
-"""The CuPy backend: CUDA C++ compiled at run time, one launch a step or two."""
+"""The CuPy backend: CUDA C++ compiled at run time, one to four launches a step."""
 
 from .sampler import CupySampler
-from .shape import LaunchShape
-from .workspace import Extent, Workspace
 
-__all__ = ["CupySampler", "Extent", "LaunchShape", "Workspace"]
+__all__ = ["CupySampler"]

@@ -1,8 +1,8 @@
 """Compiled kernels on disk, in the user's cache directory.
 
-Keyed by sources, options, architecture and compiler, so that nothing stale is ever found. It
-refuses files that are not whole: each appears under its name when it is complete, and ends in a
-checksum of what is before. Where nothing can be kept, kernels are compiled in every process.
+Keyed by sources, options, architecture and compiler, so that nothing stale is ever found. A file
+appears under its name when it is complete, and ends in a checksum of what is before. Where nothing
+can be kept, kernels are compiled in every process.
 """
 
 import hashlib
@@ -10,14 +10,14 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from attrs import frozen
 
-from .compiler import OPTIONS, compile_kernel, compiler_version, form_of
+from .compiler import compile_kernel, compiler_version, options_of
 from .sources import sources
+from .variant import Variant
 
 _logger = logging.getLogger(__name__)
 _NOWHERE = Path("/nonexistent")
@@ -47,24 +47,24 @@ class CompiledKernels:
 
     directory: Path
 
-    def path(self, kernel: str, macros: Sequence[str], architecture: int) -> Path:
+    def path(self, kernel: str, variant: Variant, architecture: int) -> Path:
         """Where a kernel's code is kept, or would be."""
-        return self.directory / f"{_key(kernel, macros, architecture)}.cubin"
+        return self.directory / f"{_key(kernel, variant, architecture)}.cubin"
 
-    def load(self, kernel: str, macros: Sequence[str], architecture: int) -> bytes:
+    def load(self, kernel: str, variant: Variant, architecture: int) -> bytes:
         """Machine code, compiled if it is not there yet, which takes seconds and is logged.
 
         Raises:
             UnavailableError: it cannot be compiled here.
         """
-        path = self.path(kernel, macros, architecture)
+        path = self.path(kernel, variant, architecture)
         kept = _read_whole(path)
         if kept is not None:
             return kept
         what = f"{kernel} for sm_{architecture}"
-        _logger.warning("compiling %s: %s", what, " ".join(macros))
+        _logger.warning("compiling %s: %s", what, " ".join(variant.macros))
         started = time.monotonic()
-        code = compile_kernel(kernel, macros, architecture).code
+        code = compile_kernel(kernel, variant, architecture).code
         _logger.warning("compiled %s in %.1f s", what, time.monotonic() - started)
         try:
             _write_at_once(path, code + _checksum(code))
@@ -83,10 +83,9 @@ def _say_once_that_nothing_is_kept(directory: Path, reason: str) -> None:
     )
 
 
-def _key(kernel: str, macros: Sequence[str], architecture: int) -> str:
+def _key(kernel: str, variant: Variant, architecture: int) -> str:
     digest = hashlib.sha256()
-    options = (*OPTIONS, *macros, *form_of(kernel))
-    for part in (*sources().values(), kernel, *options, str(architecture)):
+    for part in (*sources().values(), kernel, *options_of(kernel, variant, architecture)):
         digest.update(part.encode())
         digest.update(b"\0")
     digest.update(compiler_version().encode())

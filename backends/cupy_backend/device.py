@@ -1,25 +1,20 @@
-"""The driver, through CuPy: compiled kernels of one device, loaded once and launched cheaply.
+"""The driver, through CuPy: compiled kernels of one device, loaded once and launched cheaply."""
 
-It refuses to run without a CUDA driver, and to choose a stream: the caller's current one is used.
-"""
-
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from ...core.errors import UnavailableError
 from .cache import CompiledKernels
-from .compiler import INSTALL, WARPS
+from .compiler import INSTALL
 from .overlap import driver_function, launch_overlapping
-from .shape import Grid
-from .variant import SHARED_WITH_BERTHS, Variant
+from .variant import KERNELS, Variant
 
 WARP_THREADS = 32
 OLDEST_ARCHITECTURE, OLDEST_OVERLAPPING = 80, 90
-OVERLAPPING = ("pieces_end", "greedy_pieces_end", "pair_pieces_end")
-WAITING = ("wide",)
+FIRST = ("statistics", "thresholds")
+"""The kernels that wait for the whole launch before; the others may begin earlier."""
 _MOST_ASKED_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 
@@ -33,7 +28,6 @@ class Kernel:
         room: how many of its CTAs fit on the device at once.
         num_threads: of a CTA.
         shared: bytes that a CTA asks for beside what it declares.
-        waits: whether its CTAs wait for each other, so that all must be there at once.
         overlaps: whether it may begin before the launch before it has ended.
         driver: CuPy's module of that name.
     """
@@ -42,11 +36,10 @@ class Kernel:
     room: int
     num_threads: int
     shared: int
-    waits: bool
     overlaps: bool
     driver: Any
 
-    def launch(self, grid: Grid, stream: int, pointers: int) -> None:
+    def launch(self, grid: tuple[int, int], stream: int, pointers: int) -> None:
         """Enqueue one launch.
 
         Args:
@@ -58,11 +51,8 @@ class Kernel:
         if self.overlaps:
             launch_overlapping(self.function, grid, self.num_threads, self.shared, stream, pointers)
             return
-        shape = (*grid, self.num_threads, 1, 1, self.shared)
-        if self.waits:
-            self.driver.launchCooperativeKernel(self.function, *shape, stream, pointers)
-        else:
-            self.driver.launchKernel(self.function, *shape, stream, pointers, 0)
+        shape = (*grid, 1, self.num_threads, 1, 1, self.shared)
+        self.driver.launchKernel(self.function, *shape, stream, pointers, 0)
 
 
 @frozen(eq=False)
@@ -73,22 +63,15 @@ class Device:
         index: torch's number of it.
         architecture: its compute capability, 90 for sm_90.
         num_multiprocessors: how many it has.
-        shared_memory: of each, in bytes.
         compiled: where machine code comes from.
     """
 
     index: int
     architecture: int
     num_multiprocessors: int
-    shared_memory: int
     compiled: CompiledKernels
     _kernels: dict[tuple[str, Variant], Kernel] = field(factory=dict, init=False)
     _modules: list[int] = field(factory=list, init=False)
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether a launch may begin before the one before it has ended."""
-        return self.architecture >= OLDEST_OVERLAPPING
 
     @classmethod
     def open(cls, index: int, compiled: CompiledKernels) -> "Device":
@@ -114,35 +97,26 @@ class Device:
                 f"backend cupy: expected compute capability {OLDEST_ARCHITECTURE} or newer, "
                 f"got {architecture} on device {index}"
             )
-        num_multiprocessors = properties.multi_processor_count
-        shared_memory = properties.shared_memory_per_multiprocessor
-        return cls(index, architecture, num_multiprocessors, shared_memory, compiled)
+        return cls(index, architecture, properties.multi_processor_count, compiled)
 
-    def verification(self, name: str, variant: Variant) -> Kernel:
-        """A kernel of verification, compiled when first asked for."""
-        key = (name, variant)
+    def kernel(self, name: str, variant: Variant) -> Kernel:
+        """A kernel, compiled and loaded when first asked for."""
+        key = name, variant
         known = self._kernels.get(key)
         if known is None:
-            variant = evolve(variant, has_room=self.shared_memory >= SHARED_WITH_BERTHS)
-            shared = variant.berths if name == "narrow" else 0
-            known = self._kernels[key] = self.kernel(name, variant.macros, shared)
+            known = self._kernels[key] = self._load(name, variant)
         return known
 
-    def kernel(self, name: str, macros: Sequence[str], shared: int = 0) -> Kernel:
-        """Any kernel, compiled and loaded each time.
-
-        Args:
-            name: of a `.cu` file.
-            macros: its variant.
-            shared: bytes that a CTA asks for beside what it declares.
+    def _load(self, name: str, variant: Variant) -> Kernel:
+        """See `kernel`.
 
         Raises:
             UnavailableError: NVRTC is missing, or the driver cannot load what it made.
         """
         from cupy_backends.cuda.api import driver  # noqa: PLC0415 (loaded by `open`)
 
-        code = self.compiled.load(name, macros, self.architecture)
-        num_threads = WARPS[name] * WARP_THREADS
+        code = self.compiled.load(name, variant, self.architecture)
+        shared, num_threads = KERNELS[name].shared_bytes, KERNELS[name].num_warps * WARP_THREADS
         try:
             with torch.cuda.device(self.index):
                 module = driver.moduleLoadData(code)
@@ -156,13 +130,14 @@ class Device:
             if "out of memory" in str(error):
                 # No matter of the driver's age; the engine knows what to do.
                 raise
-            kept = self.compiled.path(name, macros, self.architecture)
+            kept = self.compiled.path(name, variant, self.architecture)
             raise UnavailableError(
                 f"backend cupy: the CUDA driver refuses kernel {name} for sm_{self.architecture}: "
                 f"{error}; expected a driver for CUDA 13 or newer; if this one is, delete {kept}"
             ) from error
         self._modules.append(module)
-        room, overlaps = fit * self.num_multiprocessors, name in OVERLAPPING and self.overlaps
+        overlaps = name not in FIRST and self.architecture >= OLDEST_OVERLAPPING
         if overlaps:
             driver_function()
-        return Kernel(function, room, num_threads, shared, name in WAITING, overlaps, driver)
+        room = fit * self.num_multiprocessors
+        return Kernel(function, room, num_threads, shared, overlaps, driver)

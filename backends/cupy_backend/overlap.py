@@ -1,6 +1,6 @@
 """A launch that may begin before the one before it has ended, which CuPy's driver module lacks.
 
-From sm_90 on. This module refuses to say what may be read that early: the kernel waits for it.
+From sm_90 on; the kernel itself waits for what it reads.
 """
 
 import ctypes
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import cache
 
 from ...core.errors import UnavailableError
-from .shape import Grid
 
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _CONFIG = struct.Struct("=7I4xQQI4x")
@@ -21,7 +20,7 @@ _ATTRIBUTE = ctypes.create_string_buffer(
 
 
 def launch_overlapping(
-    function: int, grid: Grid, num_threads: int, shared: int, stream: int, pointers: int
+    function: int, grid: tuple[int, int], num_threads: int, shared: int, stream: int, pointers: int
 ) -> None:
     """Enqueue one launch, see `Kernel`.
 
@@ -30,7 +29,7 @@ def launch_overlapping(
         RuntimeError: it refuses.
     """
     attributes = ctypes.addressof(_ATTRIBUTE)
-    config = _CONFIG.pack(*grid, num_threads, 1, 1, shared, stream, attributes, 1)
+    config = _CONFIG.pack(*grid, 1, num_threads, 1, 1, shared, stream, attributes, 1)
     error = driver_function()(config, function, pointers, None)
     if error:
         raise RuntimeError(f"cuLaunchKernelEx: the driver returned error {error}")

@@ -1,9 +1,9 @@
-"""The CuPy sampler: a launch or two of CUDA C++ on torch's current stream.
+"""The CuPy sampler: one to four launches of CUDA C++ on torch's current stream.
 
-It never waits for the device, except to compile a kernel that was never needed before. It refuses
-tensors that are not on a CUDA device.
+It never waits for the device, except to compile a kernel that was never needed before.
 """
 
+import threading
 from array import array
 
 import torch
@@ -20,19 +20,14 @@ from ...core.call_memory import (
 )
 from ...core.errors import InvalidInputError
 from ...core.fit import check_sample_fits, check_verify_fits
-from ...core.output import Logprobs, SampleOutput, VerifyOutput
+from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from ..inverse_maps import InverseMaps
-from .arguments import Job, place, sample_job, verify_job
+from .arguments import sample_addresses, sample_job, verify_addresses, verify_job
 from .cache import CompiledKernels, user_cache_directory
-from .device import Device, Kernel
-from .logprobs import LogprobsLaunch, logprobs_variant
-from .masks import refuse_masks
-from .params import pack
-from .plan import Plan, Plans, launches_of, words_of
-from .shape import Grid, LaunchShape
-from .workspace import Extent, Workspace
+from .device import Device
+from .plan import Plan, Plans, sample_look, verify_look
 
 
 def _default_cache() -> CompiledKernels:
@@ -41,7 +36,9 @@ def _default_cache() -> CompiledKernels:
 
 @frozen(eq=False)
 class CupySampler:
-    """A `Sampler` for CUDA tensors.
+    """A `Sampler` for CUDA tensors, safe to share between threads and streams.
+
+    Without a caller's workspace each stream has one of its own.
 
     Attributes:
         compiled: where compiled kernels are kept.
@@ -49,11 +46,13 @@ class CupySampler:
 
     compiled: CompiledKernels = field(factory=_default_cache)
     _devices: dict[int, Device] = field(factory=dict, init=False)
-    _workspaces: dict[tuple[int, int], Workspace] = field(factory=dict, init=False)
+    _workspaces: dict[tuple[int, int], Tensor] = field(factory=dict, init=False)
     # CUDA graphs may still work in them.
-    _outgrown: list[Workspace] = field(factory=list, init=False)
+    _outgrown: list[Tensor] = field(factory=list, init=False)
     _plans: Plans = field(factory=Plans, init=False)
     _inverses: InverseMaps = field(factory=InverseMaps, init=False)
+    # Launches of one call must follow each other on their stream.
+    _lock: threading.RLock = field(factory=threading.RLock, init=False)
 
     def verify(
         self,
@@ -63,40 +62,21 @@ class CupySampler:
         *,
         out: VerifyOutput | None = None,
         workspace: Tensor | None = None,
-        shape: LaunchShape | None = None,
     ) -> VerifyOutput:
-        """See `Sampler.verify`.
-
-        Args:
-            batch: on a CUDA device.
-            params: on the same device.
-            policy: one of the core's.
-            out: where to write; by default it is allocated.
-            workspace: where to work; by default one per device and stream that this sampler keeps.
-            shape: how to cut the launch; by default by the batch's size.
-        """
-        refuse_masks(batch)
-        plan = self._plans.find(batch, params, policy) if shape is None else None
-        if plan is None:
-            check_verify_fits(batch, params)  # or it was checked when the plan was made
-        device = self._device(batch.target_logits)
-        draft_map = None
-        if batch.draft_to_target is not None:
+        """See `Sampler.verify`."""
+        with self._lock:
+            plan = self._plans.seen(batch, params, policy)
+            if plan is None:
+                plan = self._verify_plan(batch, params, policy)
+                self._plans.see(batch, params, policy, plan)
+            if out is None:
+                out = empty_verify_output(batch, params, policy)
+            elif not plan.has_written_to(out):
+                check_verify_output(out, batch, params, policy)
             draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
-        if out is None:
-            out = empty_verify_output(batch, params, policy)
-        else:
-            check_verify_output(out, batch, params, policy)
-        if plan is None:
-            job = verify_job(batch, params, policy, draft_map)
-            plan = Plan.of(job, shape or self._shape(device, job))
-            if shape is None:
-                self._plans.keep(batch, params, policy, plan)
-        self._start(device, plan, batch, draft_map, out, workspace)
-        if out.logprobs is None:
-            return out
-        plan.job.fields["token_ids"] = out.token_ids.data_ptr()
-        self._logprobs(device, plan.job, params, out.logprobs)
+            words = plan.words_in(self._workspace(plan, workspace))
+            verify_addresses(words, batch, draft_map, out)
+            self._enqueue(plan, words)
         return out
 
     def sample(
@@ -106,54 +86,45 @@ class CupySampler:
         *,
         out: SampleOutput | None = None,
         workspace: Tensor | None = None,
-        shape: LaunchShape | None = None,
     ) -> SampleOutput:
-        """See `Sampler.sample`; the other arguments as in `verify`."""
-        refuse_masks(batch)
-        check_sample_fits(batch, params)
-        device = self._device(batch.logits)
-        target_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
-        job = sample_job(batch, params, target_map)
-        if out is None:
-            out = empty_sample_output(batch, params)
-        else:
-            check_sample_output(out, batch, params)
-        job.fields["token_ids"] = out.token_ids.data_ptr()
-        job.fields["status"] = out.status.data_ptr()
-        self._launch(device, job, workspace, shape)
-        if out.logprobs is not None:
-            self._logprobs(device, job, params, out.logprobs)
+        """See `Sampler.sample`."""
+        with self._lock:
+            look = sample_look(batch, params)
+            plan = self._plans.find(look, params)
+            if plan is None:
+                check_sample_fits(batch, params)
+                device = self._device(batch.logits)
+                plan = self._plans.keep(look, params, Plan.of(device, sample_job(batch, params)))
+            if out is None:
+                out = empty_sample_output(batch, params)
+            elif not plan.has_written_to(out):
+                check_sample_output(out, batch, params)
+            target_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
+            words = plan.words_in(self._workspace(plan, workspace))
+            sample_addresses(words, batch, target_map, out)
+            self._enqueue(plan, words)
         return out
 
     def verify_workspace_size(
-        self,
-        batch: VerifyBatch,
-        params: SamplingTensors,  # noqa: ARG002, the port's signature
-        policy: Policy,  # noqa: ARG002
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
     ) -> int:
         """See `Sampler.verify_workspace_size`."""
-        return self.workspace_extent(batch).num_bytes
+        return verify_job(batch, params, policy).extent.num_bytes
 
-    def sample_workspace_size(
-        self,
-        batch: SampleBatch,
-        params: SamplingTensors,  # noqa: ARG002, the port's signature
-    ) -> int:
+    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
         """See `Sampler.sample_workspace_size`."""
-        num_reqs, vocab_size = batch.logits.shape
-        if batch.draft_to_target is not None and batch.target_vocab_size is not None:
-            vocab_size = batch.target_vocab_size
-        return Extent(num_reqs, 0, num_reqs, vocab_size).num_bytes
+        return sample_job(batch, params).extent.num_bytes
 
-    def workspace_extent(self, batch: VerifyBatch) -> Extent:
-        """How large a batch is for the workspace."""
-        return Extent(
-            num_reqs=batch.num_reqs,
-            max_spec_len=batch.max_spec_len,
-            num_logits=max(batch.target_logits.shape[0], batch.num_reqs),
-            vocab_size=batch.vocab_size,
-            draft_vocab_size=0 if batch.draft_logits is None else batch.draft_logits.shape[-1],
-        )
+    def _verify_plan(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Plan:
+        look = verify_look(batch, params, policy)
+        plan = self._plans.find(look, params)
+        if plan is None:
+            check_verify_fits(batch, params)
+            device = self._device(batch.target_logits)
+            plan = self._plans.keep(
+                look, params, Plan.of(device, verify_job(batch, params, policy))
+            )
+        return plan
 
     def _device(self, logits: Tensor) -> Device:
         if logits.device.type != "cuda":
@@ -164,101 +135,42 @@ class CupySampler:
             known = self._devices[index] = Device.open(index, self.compiled)
         return known
 
-    def _launch(
-        self, device: Device, job: Job, workspace: Tensor | None, shape: LaunchShape | None
-    ) -> None:
-        if job.extent.num_reqs == 0:
-            return
-        stream = _current_stream(device.index)
-        shape = shape or self._shape(device, job)
-        if workspace is None:
-            room = self._workspace(device, stream, job.extent)
-        else:
-            room = _room_in(workspace, job.extent, device)
-        fields = job.fields
-        place(fields, job.extent, room)
-        fields.update(shape.fields(job.extent))
-        packed = pack(fields, job.numbers, job.rates)
-        launches = launches_of(device, shape, job)
-        self._enqueue(launches, device.index, stream, words_of(packed))
-
-    def _start(
-        self,
-        device: Device,
-        plan: Plan,
-        batch: VerifyBatch,
-        draft_map: Tensor | None,
-        out: VerifyOutput,
-        workspace: Tensor | None,
-    ) -> None:
-        if batch.num_reqs == 0:
-            return
-        stream = _current_stream(device.index)
-        if workspace is None:
-            room = self._workspaces.get((device.index, stream))
-            if room is None or not plan.fits(room):
-                room = self._workspace(device, stream, plan.job.extent)
-        else:
-            room = _room_in(workspace, plan.job.extent, device)
-        words = plan.argument(batch, draft_map, out, room)
-        self._enqueue(plan.launches(device), device.index, stream, words)
-
-    def _shape(self, device: Device, job: Job) -> LaunchShape:
-        if job.extent.num_reqs == 0:
-            return LaunchShape(group=0, num_ctas=0)
-        variant = job.variant
-        if not variant.has_wide:
-            return self._narrow(device, job)
-        room = device.verification("wide", variant).room
-        by_pieces = variant.by_pieces
-        if not device.overlaps or not job.has_whole_vectors:
-            by_pieces = None
-        shape = LaunchShape.choose(
-            job.extent, room, variant.by_rows, by_pieces, relief=variant.relief
-        )
-        return shape if shape.group else self._narrow(device, job)
-
-    def _narrow(self, device: Device, job: Job) -> LaunchShape:
-        return LaunchShape.narrow(job.extent, device.verification("narrow", job.variant).room)
-
-    def _logprobs(
-        self, device: Device, job: Job, params: SamplingTensors, into: Logprobs | None
-    ) -> None:
-        kernel = device.verification("logprobs", logprobs_variant(job))
-        where = torch.device("cuda", device.index)
-        assert params.num_logprobs is not None
-        launch = LogprobsLaunch.prepare(job, params, params.num_logprobs, kernel.room, where, into)
-        if launch.num_ctas > 0:
-            stream = _current_stream(device.index)
-            launches = [(kernel, (launch.num_ctas, 1, 1))]
-            self._enqueue(launches, device.index, stream, words_of(launch.packed))
-
-    def _workspace(self, device: Device, stream: int, extent: Extent) -> Workspace:
-        known = self._workspaces.get((device.index, stream))
-        if known is None or not known.holds(extent):
+    def _workspace(self, plan: Plan, given: Tensor | None) -> Tensor:
+        index = plan.device.index
+        if given is not None:
+            if not plan.has_worked_in(given):
+                check_workspace(given, plan.num_bytes, torch.device("cuda", index))
+            return given
+        place = index, _current_stream(index)
+        known = self._workspaces.get(place)
+        if known is None or known.numel() < plan.num_bytes:
             if known is not None:
                 self._outgrown.append(known)
-            known = Workspace.for_extent(extent, torch.device("cuda", device.index))
-            self._workspaces[device.index, stream] = known
+            known = torch.zeros(
+                plan.num_bytes, dtype=torch.uint8, device=torch.device("cuda", index)
+            )
+            self._workspaces[place] = known
         return known
 
-    def _enqueue(
-        self, launches: list[tuple[Kernel, Grid]], index: int, stream: int, words: "array[int]"
-    ) -> None:
+    def _enqueue(self, plan: Plan, words: "array[int]") -> None:
+        index = plan.device.index
+        if plan.extent.num_reqs == 0:
+            return
         if _current_index() != index:
             # The driver launches on the current device, and stream 0 is that one's.
             with torch.cuda.device(index):
-                self._enqueue(launches, index, stream, words)
+                self._enqueue(plan, words)
             return
+        stream = _current_stream(index)
         address, count = words.buffer_info()
         words[-1] = address
         try:
-            for kernel, grid in launches:
+            for kernel, grid in plan.launches:
                 kernel.launch(grid, stream, address + 8 * (count - 1))
         except BaseException:
-            # What one of two launches leaves for the other would be misread by the next step.
-            for key in [key for key in self._workspaces if key[1] == stream]:
-                self._outgrown.append(self._workspaces.pop(key))
+            # What one launch leaves for the next would be misread by the next step.
+            for place in [place for place in self._workspaces if place == (index, stream)]:
+                self._outgrown.append(self._workspaces.pop(place))
             raise
 
 
@@ -271,8 +183,3 @@ def _current_stream(index: int) -> int:
 def _current_index() -> int:
     index: int = torch._C._cuda_getDevice()  # noqa: SLF001, without torch's own checks
     return index
-
-
-def _room_in(workspace: Tensor, extent: Extent, device: Device) -> Workspace:
-    check_workspace(workspace, extent.num_bytes, torch.device("cuda", device.index))
-    return Workspace.of_bytes(workspace, extent)

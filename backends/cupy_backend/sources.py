@@ -1,9 +1,9 @@
-"""The CUDA sources of this package, as text; refuses to compile them."""
+"""The CUDA sources of this package, as text."""
 
 from functools import cache
 from importlib.resources import files
 
-PREAMBLE = "cuda_builtins.cuh"
+PREAMBLE = "builtins.cuh"
 """What a kernel sees first; a host build replaces it."""
 
 
@@ -18,6 +18,6 @@ def sources() -> dict[str, str]:
     }
 
 
-def program(*kernels: str) -> str:
-    """The translation unit of `.cu` files."""
-    return "".join(f'#include "{name}"\n' for name in (PREAMBLE, *(f"{k}.cu" for k in kernels)))
+def program(kernel: str) -> str:
+    """The translation unit of a kernel."""
+    return f'#include "{PREAMBLE}"\n#include "{kernel}.cu"\n'

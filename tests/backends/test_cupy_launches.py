@@ -9,14 +9,25 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import evolve
 
 from acceptor.backends.cupy_backend import CupySampler
 from acceptor.backends.cupy_backend import device as devices
+from acceptor.backends.cupy_backend.arguments import verify_job
 from acceptor.backends.cupy_backend.device import Device
-from acceptor.backends.cupy_backend.shape import LaunchShape
-from acceptor.backends.cupy_backend.variant import KernelPolicy, all_variants
-from acceptor.backends.cupy_backend.workspace import Extent, Workspace
+from acceptor.backends.cupy_backend.plan import Plan
+from acceptor.backends.cupy_backend.variant import KERNELS, Variant
+from acceptor.core import (
+    Block,
+    Policy,
+    Probabilistic,
+    SamplingParams,
+    SamplingTensors,
+    Strict,
+    Synthetic,
+    VerifyBatch,
+)
+
+VARIANT = Variant(0)
 
 
 class Driver:
@@ -35,14 +46,11 @@ class Driver:
         self.calls.append(("attribute", *given))
 
     def occupancyMaxActiveBlocksPerMultiprocessor(self, *given: int) -> int:  # noqa: N802
-        _function, _num_threads, shared = given
-        return 1 if shared else 2
+        _function, num_threads, _shared = given
+        return 1024 // num_threads
 
     def launchKernel(self, *given: int) -> None:  # noqa: N802
-        self.calls.append(("ordinary", *given))
-
-    def launchCooperativeKernel(self, *given: int) -> None:  # noqa: N802
-        self.calls.append(("cooperative", *given))
+        self.calls.append(("launch", *given))
 
 
 @pytest.fixture
@@ -58,99 +66,62 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return made
 
 
-def device(shared_memory: int = 228 * 1024) -> Device:
-    compiled = SimpleNamespace(load=lambda *_: b"code")
-    return Device(0, 80, 132, shared_memory, compiled)  # type: ignore[arg-type]
+def device(architecture: int = 80) -> Device:
+    compiled: Any = SimpleNamespace(load=lambda *_: b"code")
+    return Device(0, architecture, 132, compiled)
 
 
-def test_all_ctas_of_the_wide_kernel_are_on_the_device_at_once(driver: Driver) -> None:
-    one = device()
-    for variant in (variant for variant in all_variants() if variant.has_wide):
-        kernel = one.verification("wide", variant)
-        assert (kernel.room, kernel.waits) == (264, True)
-        kernel.launch((133, 1, 1), 5, 77)
-        assert driver.calls.pop() == ("cooperative", 8, 133, 1, 1, 512, 1, 1, 0, 5, 77)
-
-
-@pytest.mark.parametrize("name", ["narrow", "rowwise", "pieces", "greedy_pieces"])
-def test_nobody_waits_in_others(driver: Driver, name: str) -> None:
-    kernel = device().kernel(name, ())
-    kernel.launch((1000, 7, 4), 5, 77)
-    (call,) = driver.calls
-    assert (call[0], call[2:5]) == ("ordinary", (1000, 7, 4))
-
-
-def test_any_launch_has_the_shared_memory_that_its_kernel_asks_for(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_launch_has_the_shared_memory_that_its_kernel_counts_in(
+    driver: Driver, name: str
 ) -> None:
-    overlapping: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(devices, "driver_function", lambda: None)
-    monkeypatch.setattr(devices, "launch_overlapping", lambda *given: overlapping.append(given))
-    hopper = evolve(device(), architecture=90)
-    for name in ("narrow", "wide", "pieces_end"):
-        hopper.kernel(name, (), 640).launch((7, 1, 1), 5, 77)
-    ordinary, cooperative = (call for call in driver.calls if call[0] != "attribute")
-    assert (ordinary[0], *ordinary[2:]) == ("ordinary", 7, 1, 1, 512, 1, 1, 640, 5, 77, 0)
-    assert (cooperative[0], *cooperative[2:]) == ("cooperative", 7, 1, 1, 512, 1, 1, 640, 5, 77)
-    assert [call[1:] for call in overlapping] == [((7, 1, 1), 512, 640, 5, 77)]
+    form = KERNELS[name]
+    kernel = device().kernel(name, VARIANT)
+    kernel.launch((7, 2), 5, 77)
+    (call,) = (call for call in driver.calls if call[0] == "launch")
+    assert call[2:] == (7, 2, 1, 32 * form.num_warps, 1, 1, form.shared_bytes, 5, 77, 0)
+    assert kernel.room == 132 * 32 // form.num_warps
+    assert bool(form.shared_bytes) == any(call[0] == "attribute" for call in driver.calls)
 
 
-def test_berths_are_asked_for(driver: Driver) -> None:
-    berthed = [variant for variant in all_variants() if variant.berths]
-    assert berthed
-    for variant in berthed:
-        kernel = device().verification("narrow", variant)
-        assert (kernel.room, kernel.shared) == (132, variant.berths)
-        assert driver.calls.pop() == ("attribute", 10, 8, variant.berths)
-        kernel.launch((7, 1, 1), 5, 77)
-        call = driver.calls.pop()
-        assert call == ("ordinary", 10, 7, 1, 1, 512, 1, 1, variant.berths, 5, 77, 0)
-        assert device().verification("wide", variant).shared == 0
-
-
-def test_berths_are_left_where_they_would_leave_a_processor_one_cta(driver: Driver) -> None:
-    berthed = [variant for variant in all_variants() if variant.berths]
-    for variant in berthed:
-        for kilobytes, berths in ((100, 0), (164, variant.berths), (228, variant.berths)):
-            one = device(kilobytes * 1024)
-            kernel = one.verification("narrow", variant)
-            assert (kernel.room, kernel.shared) == (132 if berths else 264, berths)
-            assert one.verification("narrow", variant) is kernel
-            assert driver.calls == ([("attribute", 10, 8, berths)] if berths else [])
-            driver.calls.clear()
-        assert "-DVARIANT_BERTHS=0" in evolve(variant, has_room=False).macros
-
-
-def test_a_device_says_how_much_memory_its_processors_have(
-    monkeypatch: pytest.MonkeyPatch, driver: Driver
-) -> None:
-    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.api.driver", driver)
-    given = {"multi_processor_count": 58, "shared_memory_per_multiprocessor": 102_400}
-    properties = SimpleNamespace(major=8, minor=9, **given)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    opened = Device.open(3, device().compiled)
-    assert (opened.index, opened.architecture) == (3, 89)
-    assert (opened.num_multiprocessors, opened.shared_memory) == (58, 102_400)
-
-
-@pytest.mark.parametrize(("kilobytes", "num_ctas"), [(100, 264), (228, 132)])
 @pytest.mark.usefixtures("driver")
-def test_the_narrow_kernel_is_launched_for_its_own_room(kilobytes: int, num_ctas: int) -> None:
-    """The driver of this test has room for one CTA a processor that asks for memory."""
-    variant = next(variant for variant in all_variants() if variant.berths)
-    extent = Extent(2000, 3, 8000, 151_936, 151_936)
-    job: Any = SimpleNamespace(variant=variant, extent=extent, has_whole_vectors=True)
-    shape = CupySampler()._shape(device(kilobytes * 1024), job)
-    assert shape == LaunchShape(0, num_ctas)
+def test_only_what_follows_in_a_step_may_begin_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "driver_function", lambda: None)
+    early = {name for name in KERNELS if device(90).kernel(name, VARIANT).overlaps}
+    assert early == {"accept", "outputs", "logprobs"}
+    assert not any(device(80).kernel(name, VARIANT).overlaps for name in KERNELS)
 
 
-def test_berths_are_for_filtered_laws_of_two_models_in_bfloat16() -> None:
-    for variant in (variant for variant in all_variants() if variant.berths):
-        assert variant.policy is KernelPolicy.PROBABILISTIC
-        assert variant.filtered
-        assert not variant.adjusted
-        assert not variant.greedy
-        assert variant.draft is variant.target is torch.bfloat16
+def plan(policy: Policy, num_reqs: int, **recipe: float) -> Plan:
+    batch = VerifyBatch.dense(
+        target_logits=torch.zeros(num_reqs, 3, 4096, dtype=torch.bfloat16),
+        draft_token_ids=torch.zeros(num_reqs, 2, dtype=torch.int64),
+        positions=torch.zeros(num_reqs, dtype=torch.int64),
+    )
+    params = SamplingTensors.stack(
+        [SamplingParams(seed=i, **recipe) for i in range(num_reqs)]  # type: ignore[arg-type]
+    )
+    return Plan.of(device(), verify_job(batch, params, policy))
+
+
+@pytest.mark.usefixtures("driver")
+def test_rows_are_cut_so_that_all_pieces_are_on_the_device_at_once() -> None:
+    for recipe, room in (({}, 1056), ({"top_p": 0.9}, 528)):
+        for num_reqs in (1, 5, 20):
+            (_, grid), *_ = plan(Probabilistic(), num_reqs, **recipe).launches
+            assert grid[0] * grid[1] <= room
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_policy_has_the_launches_that_it_needs() -> None:
+    for policy, number in (
+        (Strict(), 1),
+        (Probabilistic(), 2),
+        (Synthetic([0.8, 0.6]), 2),
+        (Block(), 3),
+    ):
+        assert len(plan(policy, 1).launches) == number
+    assert len(plan(Probabilistic(), 1, temperature=0.0).launches) == 1
 
 
 class Interrupted:
@@ -160,18 +131,24 @@ class Interrupted:
         raise KeyboardInterrupt
 
 
-def test_nobody_finds_what_an_interrupted_step_has_left(driver: Driver) -> None:
+def test_nobody_finds_what_an_interrupted_step_has_left(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 5, raising=False)
     sampler = CupySampler()
-    extent = Extent(num_reqs=1, max_spec_len=1, num_logits=2, vocab_size=600)
-    halfway, others = (Workspace.for_extent(extent, torch.device("cpu")) for _ in range(2))
+    halfway, others = torch.zeros(16), torch.zeros(16)
     sampler._workspaces.update({(0, 5): halfway, (0, 6): others})
-    launches: Any = [(device().kernel("pieces", ()), (8, 1, 1)), (Interrupted(), (1, 1, 1))]
+    step: Any = SimpleNamespace(
+        device=device(),
+        extent=SimpleNamespace(num_reqs=1),
+        launches=[(device().kernel("statistics", VARIANT), (8, 1)), (Interrupted(), (1, 1))],
+    )
     with pytest.raises(KeyboardInterrupt):
-        sampler._enqueue(launches, 0, 5, array("Q", [0, 0]))
+        sampler._enqueue(step, array("q", [0, 0]))
     assert len(driver.calls) == 1
-    assert sampler._workspaces == {(0, 6): others}
+    assert list(sampler._workspaces) == [(0, 6)]
     # The first launch, or a graph, may still work in it.
-    assert sampler._outgrown == [halfway]
+    assert sampler._outgrown[0] is halfway
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -187,8 +164,13 @@ def test_kernels_are_launched_on_the_device_of_the_tensors(
             patch.setattr(torch._C, "_cuda_getDevice", lambda: wanted)
             yield
 
-    kernel = device().kernel("narrow", ())
+    one: Any = SimpleNamespace(
+        device=Device(index, 80, 132, device().compiled),
+        extent=SimpleNamespace(num_reqs=1),
+        launches=[(device().kernel("statistics", VARIANT), (7, 1))],
+    )
     monkeypatch.setattr(torch.cuda, "device", entering)
-    CupySampler()._enqueue([(kernel, (7, 1, 1))], index, 5, array("Q", [0, 0]))
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 5, raising=False)
+    CupySampler()._enqueue(one, array("q", [0, 0]))
     assert len(driver.calls) == 1
     assert entered == [1] * index

@@ -14,8 +14,10 @@ from acceptor.backends.cupy_backend import cache
 from acceptor.backends.cupy_backend.cache import CompiledKernels
 from acceptor.backends.cupy_backend.compiler import Compiled, compile_kernel, compiler_version
 from acceptor.backends.cupy_backend.device import Device
+from acceptor.backends.cupy_backend.variant import Variant
 from acceptor.core.errors import UnavailableError
 
+VARIANT = Variant(0)
 INSTALL = r"install with: pip install 'acceptor\[cupy\]'"
 
 
@@ -64,11 +66,11 @@ def test_a_driver_that_cannot_load_a_kernel_is_a_typed_error(
     pytest.importorskip("cupy_backends")
     monkeypatch.setattr(cache, "compile_kernel", lambda *_: Compiled(b"no machine code", ""))
     monkeypatch.setattr(cache, "compiler_version", lambda: "13.0")
-    device = Device(0, 90, 132, 228 * 1024, CompiledKernels(tmp_path))
+    device = Device(0, 90, 132, CompiledKernels(tmp_path))
     with pytest.raises(
-        UnavailableError, match="the CUDA driver refuses kernel wide for sm_90"
+        UnavailableError, match="the CUDA driver refuses kernel outputs for sm_90"
     ) as e:
-        device.kernel("wide", ())
+        device.kernel("outputs", VARIANT)
     (kept,) = tmp_path.iterdir()
     assert f"delete {kept}" in str(e.value)
 
@@ -85,16 +87,16 @@ def test_a_device_without_memory_for_a_kernel_is_not_a_driver_that_is_too_old(
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
     monkeypatch.setattr(cache, "compile_kernel", lambda *_: Compiled(b"code", ""))
     monkeypatch.setattr(cache, "compiler_version", lambda: "13.0")
-    device = Device(0, 90, 132, 228 * 1024, CompiledKernels(tmp_path))
+    device = Device(0, 90, 132, CompiledKernels(tmp_path))
     with pytest.raises(RuntimeError, match="CUDA_ERROR_OUT_OF_MEMORY") as caught:
-        device.kernel("wide", ())
+        device.kernel("outputs", VARIANT)
     assert is_out_of_memory(caught.value)
 
 
 def test_a_kernel_that_nvrtc_refuses_is_a_typed_error() -> None:
     pytest.importorskip("cupy_backends")
     with pytest.raises(UnavailableError, match="NVRTC refuses"):
-        compile_kernel("logprobs", ("-DVARIANT_POLICY=NO_SUCH_POLICY",), 90)
+        compile_kernel("logprobs", Variant("NO_SUCH_TYPE"), 90)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -117,27 +119,27 @@ def test_a_cold_compile_says_so_before_and_after(
 ) -> None:
     kernels = CompiledKernels(tmp_path)
     with caplog.at_level(logging.WARNING):
-        assert kernels.load("wide", ("-DA=1",), 90) == b"machine code of wide"
-        assert kernels.load("wide", ("-DA=1",), 90) == b"machine code of wide"
+        assert kernels.load("outputs", VARIANT, 90) == b"machine code of outputs"
+        assert kernels.load("outputs", VARIANT, 90) == b"machine code of outputs"
     said = [record.getMessage() for record in caplog.records]
-    assert said[0] == "compiling wide for sm_90: -DA=1"
-    assert said[1].startswith("compiled wide for sm_90 in ")
+    assert said[0] == "compiling outputs for sm_90: -DVARIANT_LOGITS=0 -DVARIANT_ADJUSTED=0"
+    assert said[1].startswith("compiled outputs for sm_90 in ")
     assert len(said) == 2
 
 
 def test_a_file_that_is_not_whole_is_compiled_again(compiles: list[str], tmp_path: Path) -> None:
     kernels = CompiledKernels(tmp_path)
-    code = kernels.load("wide", (), 90)
-    path = kernels.path("wide", (), 90)
+    code = kernels.load("outputs", VARIANT, 90)
+    path = kernels.path("outputs", VARIANT, 90)
     whole = path.read_bytes()
     assert whole.startswith(code)
     damaged = (b"", whole[:5], whole[:-1], whole[:-32], whole[:-40], b"X" + whole[1:], whole + b"X")
     for turn, kept in enumerate(damaged, start=2):
         path.write_bytes(kept)
-        assert kernels.load("wide", (), 90) == code
+        assert kernels.load("outputs", VARIANT, 90) == code
         assert len(compiles) == turn
         assert path.read_bytes() == whole
-    assert kernels.load("wide", (), 90) == code
+    assert kernels.load("outputs", VARIANT, 90) == code
     assert len(compiles) == len(damaged) + 1
     assert list(tmp_path.iterdir()) == [path]
 
@@ -148,9 +150,9 @@ def test_a_cache_that_cannot_be_written_is_a_warning(
     (tmp_path / "file").touch()
     kernels = CompiledKernels(tmp_path / "file" / "cupy")  # no directory can be there
     with caplog.at_level(logging.WARNING):
-        for name in ("wide", "narrow", "wide"):
-            assert kernels.load(name, (), 90) == b"machine code of " + name.encode()
-    assert compiles == ["wide", "narrow", "wide"]
+        for name in ("outputs", "accept", "outputs"):
+            assert kernels.load(name, VARIANT, 90) == b"machine code of " + name.encode()
+    assert compiles == ["outputs", "accept", "outputs"]
     said = [record.getMessage() for record in caplog.records]
     (warning,) = (text for text in said if "cannot be kept" in text)
     assert str(kernels.directory) in warning
@@ -165,7 +167,7 @@ def test_what_cannot_be_written_whole_is_not_left_there(
         raise OSError("no space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    assert CompiledKernels(tmp_path).load("wide", (), 90) == b"machine code of wide"
+    assert CompiledKernels(tmp_path).load("outputs", VARIANT, 90) == b"machine code of outputs"
     assert not list(tmp_path.iterdir())
 
 
@@ -191,10 +193,10 @@ def test_code_is_found_again_only_for_the_same_question(
     kernels = CompiledKernels(tmp_path)
     for version, source in (("13.0", "a"), ("13.1", "a"), ("13.0", "b")):
         monkeypatch.setattr(cache, "compiler_version", lambda version=version: version)
-        monkeypatch.setattr(cache, "sources", lambda source=source: {"wide.cu": source})
-        for name in ("wide", "narrow"):
-            for macros in (("-DA=1",), ("-DA=2",)):
+        monkeypatch.setattr(cache, "sources", lambda source=source: {"outputs.cu": source})
+        for name in ("outputs", "accept"):
+            for variant in (VARIANT, Variant(1)):
                 for architecture in (80, 90):
-                    kernels.load(name, macros, architecture)
-                    kernels.load(name, macros, architecture)
+                    kernels.load(name, variant, architecture)
+                    kernels.load(name, variant, architecture)
     assert len(asked) == len(list(tmp_path.iterdir())) == 3 * 8

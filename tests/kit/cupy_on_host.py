@@ -1,113 +1,134 @@
 """CuPy's kernels built by g++ and run on the CPU, as a sampler of host tensors.
 
-Slow: every CUDA thread is a fiber. It refuses to wait for a GPU, and to say anything about one.
+Slow: every CUDA thread is a fiber, and one CTA runs after the other.
 """
 
-import atexit
-import shutil
-import tempfile
-from pathlib import Path
-from typing import Any
+from array import array
+from typing import TypeVar
 
 import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
-from acceptor.backends.cupy_backend.arguments import Job, sample_job, verify_job
-from acceptor.backends.cupy_backend.logprobs import LogprobsLaunch, logprobs_variant
-from acceptor.backends.cupy_backend.masks import refuse_masks
-from acceptor.backends.cupy_backend.shape import LaunchShape
+from acceptor.backends.cupy_backend.arguments import (
+    Job,
+    sample_addresses,
+    sample_job,
+    verify_addresses,
+    verify_job,
+)
+from acceptor.backends.cupy_backend.params import PLACES, SIZE
+from acceptor.backends.cupy_backend.variant import MIXED
 from acceptor.backends.inverse_maps import InverseMaps
 from acceptor.core import (
-    Logprobs,
     Policy,
     SampleBatch,
     SampleOutput,
     SamplingTensors,
     VerifyBatch,
     VerifyOutput,
+    empty_sample_output,
+    empty_verify_output,
 )
 from acceptor.core.fit import check_sample_fits, check_verify_fits
-from kit.cuda_on_host import Build, build_once, launch_twice
-from kit.no_workspace import NoWorkspace
 
-CPU = torch.device("cpu")
-ROOM = 10
-"""CTAs at once: few, because each is a thread of the operating system."""
+from .cuda_on_host import library_of
 
-UNWRITTEN = -77
-
-
-def _built(source: str) -> Build:
-    folder = Path(tempfile.mkdtemp(prefix="cupy-on-host-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return build_once(source, folder, lambda variant: ["-DHAS_WIDE"] * variant.has_wide)
+_MARGIN = 64
+Output = TypeVar("Output", VerifyOutput, SampleOutput)
 
 
 @frozen(eq=False)
-class HostSampler(NoWorkspace):
-    """A `Sampler` for CPU tensors; what a kernel leaves unwritten is -77 or NaN."""
+class HostSampler:
+    """A `Sampler` for CPU tensors; what a kernel leaves unwritten is -77 or NaN.
 
-    _verification: Build = field(factory=lambda: _built("verify_on_host"), init=False)
-    _logprobs: Build = field(factory=lambda: _built("logprobs_on_host"), init=False)
+    Attributes:
+        room: CTAs that read rows and pass for fitting on the device; few make pieces long.
+        schedule: a seed of the order in which threads and CTAs run; 0 for their own.
+    """
+
+    room: int = 1000
+    schedule: int = 0
     _inverses: InverseMaps = field(factory=InverseMaps, init=False)
 
     def verify(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **_: Any
+        self,
+        batch: VerifyBatch,
+        params: SamplingTensors,
+        policy: Policy,
+        *,
+        out: VerifyOutput | None = None,
+        workspace: Tensor | None = None,
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
-        refuse_masks(batch)
         check_verify_fits(batch, params)
-        draft_map = self._inverse(batch.draft_to_target, batch.vocab_size)
-        job = verify_job(batch, params, policy, draft_map)
-        tokens = _unwritten(batch.num_reqs, batch.max_spec_len + 1).long()
-        out = VerifyOutput(
-            tokens, _unwritten(batch.num_reqs), _unwritten(batch.num_reqs), None, None
-        )
-        if not policy.lossless and policy.uses_draft_probs:
-            variation = torch.full(tokens.shape, torch.nan)
-            out = evolve(out, total_variation=variation)
-            job.fields["variation"] = variation.data_ptr()
-        job.fields["num_accepted"] = out.num_accepted.data_ptr()
-        self._launch(job, tokens, out.status)
-        return evolve(out, logprobs=self._told(job, params))
+        job = verify_job(batch, params, policy)
+        out = out or _unwritten(empty_verify_output(batch, params, policy))
+        words = self._words(job)
+        draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
+        verify_addresses(words, batch, draft_map, out)
+        self._run(job, words, workspace)
+        return out
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors, **_: Any) -> SampleOutput:
+    def sample(
+        self,
+        batch: SampleBatch,
+        params: SamplingTensors,
+        *,
+        out: SampleOutput | None = None,
+        workspace: Tensor | None = None,
+    ) -> SampleOutput:
         """See `Sampler.sample`."""
-        refuse_masks(batch)
         check_sample_fits(batch, params)
-        target_map = self._inverse(batch.draft_to_target, batch.target_vocab_size or 0)
-        job = sample_job(batch, params, target_map)
-        out = SampleOutput(_unwritten(batch.num_reqs).long(), _unwritten(batch.num_reqs), None)
-        self._launch(job, out.token_ids, out.status)
-        return out if batch.draft_index else evolve(out, logprobs=self._told(job, params))
+        job = sample_job(batch, params)
+        out = out or _unwritten(empty_sample_output(batch, params))
+        words = self._words(job)
+        target_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
+        sample_addresses(words, batch, target_map, out)
+        self._run(job, words, workspace)
+        return out
 
-    def _inverse(self, id_map: Tensor | None, vocab_size: int) -> Tensor | None:
-        return None if id_map is None else self._inverses.of(id_map, vocab_size)
+    def verify_workspace_size(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
+    ) -> int:
+        """See `Sampler.verify_workspace_size`."""
+        return verify_job(batch, params, policy).extent.num_bytes
 
-    def _launch(self, job: Job, token_ids: Tensor, status: Tensor) -> None:
-        job.fields["token_ids"] = token_ids.data_ptr()
-        job.fields["status"] = status.data_ptr()
-        if job.extent.num_reqs:
-            launch_twice(self._verification(job.variant), job, _shape(job))
+    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
+        """See `Sampler.sample_workspace_size`."""
+        return sample_job(batch, params).extent.num_bytes
 
-    def _told(self, job: Job, params: SamplingTensors) -> Logprobs | None:
-        if params.num_logprobs is None:
-            return None
-        launch = LogprobsLaunch.prepare(job, params, params.num_logprobs, ROOM, CPU)
-        library = self._logprobs(logprobs_variant(job))
-        assert library.logprob_params_size() == len(launch.packed)
-        if launch.num_ctas:
-            library.run_logprobs(bytes(launch.packed), launch.num_ctas)
-        return launch.logprobs
+    def _words(self, job: Job) -> "array[int]":
+        job.cut(self.room)
+        return job.words()
+
+    def _run(self, job: Job, words: "array[int]", workspace: Tensor | None) -> None:
+        if job.extent.num_reqs == 0:
+            return
+        size = job.extent.num_bytes
+        own = torch.full((size + _MARGIN,), 0xAB, dtype=torch.uint8)
+        own[: size // 2] = 0
+        inside = own[:size] if workspace is None else workspace
+        areas = job.extent.areas(inside.data_ptr(), inside.numel())
+        for name, address in areas.items():
+            words[PLACES[name]] = address
+        # Kernels that learn each tensor's dtype when they are launched.
+        variant = evolve(job.variant, logits=MIXED)
+        for name, (x, y) in job.launches():
+            library = library_of(variant)
+            assert library.params_size() == SIZE
+            library.set_schedule(self.schedule)
+            getattr(library, f"run_{name}")(words.tobytes(), x, y)
+        assert not inside[: inside.numel() // 32 * 16].any(), "control words are 0 after a call"
+        assert (own[size:] == 0xAB).all()
 
 
-def _unwritten(*size: int) -> Tensor:
-    return torch.full(size, UNWRITTEN, dtype=torch.int32)
-
-
-def _shape(job: Job) -> LaunchShape:
-    room = max(ROOM, job.extent.num_reqs)
-    if job.variant.has_wide:
-        return LaunchShape.wide(job.extent, room, relief=job.variant.relief)
-    return LaunchShape.narrow(job.extent, room)
+def _unwritten(out: Output) -> Output:
+    tensors = [out.token_ids, out.status, getattr(out, "num_accepted", None)]
+    tensors += [getattr(out, "total_variation", None)]
+    if out.logprobs is not None:
+        tensors += [out.logprobs.emitted, out.logprobs.top, out.logprobs.top_token_ids]
+    for tensor in tensors:
+        if tensor is not None:
+            tensor.fill_(torch.nan if tensor.is_floating_point() else -77)
+    return out

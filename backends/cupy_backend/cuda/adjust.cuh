@@ -1,7 +1,7 @@
-// Logit bias and penalties, applied while logits are loaded. Compiled in only when some request of
-// the batch has any.
+// Logit bias and penalties, applied to logits as they are loaded. Compiled in only when some
+// request of the batch has any.
 #pragma once
-#include "lanes.cuh"
+#include "law.cuh"
 
 // Of one row of one request. Null pointers: the batch has no such thing.
 struct Adjustment {
@@ -14,68 +14,120 @@ struct Adjustment {
     float presence;
     float frequency;
     Integers drafts;  // of the request
-    int num_before;  // drafts before the row, which count as output
+    int num_before;   // drafts before the row, which count as output
 };
-
-// `index` has 32 bits, which spares half of the product.
-__device__ inline const char* address_of(const Integers& integers, i64 index) {
-    const u64 bytes = static_cast<u64>(static_cast<u32>(index)) * static_cast<u64>(integers.stride);
-    return static_cast<const char*>(integers.data) + bytes;
-}
 
 // Without a branch, so that many such loads can be on their way at once.
 __device__ inline i64 integer_at(const Integers& integers, i64 index) {
-    const bool wide = static_cast<u32>(integers.wide);
-    const int* words = reinterpret_cast<const int*>(address_of(integers, index));
-    const int low = load_now(words), high = load_now(words + wide);
-    const i64 narrow = low;
+    const int* words = reinterpret_cast<const int*>(integers.data + index * integers.stride);
+    const int low = words[0], high = words[integers.wide];
     const i64 whole = static_cast<i64>(static_cast<u64>(high) << 32 | static_cast<u32>(low));
-    return wide ? whole : narrow;
+    return integers.wide ? whole : low;
 }
 
-// Each operation is rounded to float32, as the contract says.
-__device__ inline float penalised(const Adjustment& a, i64 id, float logit) {
-    int count = a.output_counts[id];
-    for (int i = 0; i < a.num_before; ++i)
-        count += integer_at(a.drafts, i) == id;
-    if (a.prompt_mask[id] || count > 0)
+// One rounding an operation, never contracted, as the contract says. `count` is of the output so far.
+__device__ inline float penalised(const Adjustment& a, float logit, bool in_prompt, int count) {
+    if (in_prompt || count > 0)
         logit = logit > 0.0f ? __fdiv_rn(logit, a.repetition) : __fmul_rn(logit, a.repetition);
-    logit = __fsub_rn(logit, __fmul_rn(a.frequency, count));
-    return __fsub_rn(logit, count > 0 ? a.presence : 0.0f);
+    logit = __fsub_rn(logit, __fmul_rn(a.frequency, static_cast<float>(count)));
+    return count > 0 ? __fsub_rn(logit, a.presence) : logit;
 }
 
-// The first `num_bias` entries may have the id.
-__device__ inline float adjusted(const Adjustment& a, int num_bias, i64 id, float logit) {
-    float sum = logit;
-    for (int entry = 0; entry < num_bias; ++entry)
-        if (a.bias_ids[entry] == id) sum = __fadd_rn(sum, a.bias_values[entry]);
-    return a.output_counts ? penalised(a, id, sum) : sum;
+__device__ inline float with_bias(const Adjustment& a, i64 id, float logit) {
+#pragma unroll 1
+    for (int entry = 0; entry < a.num_bias; ++entry)
+        if (a.bias_ids[entry] == id) logit = __fadd_rn(logit, a.bias_values[entry]);
+    return logit;
+}
+
+__device__ inline int drafts_equal(const Adjustment& a, i64 id) {
+    int count = 0;
+#pragma unroll 1
+    for (int i = 0; i < a.num_before; ++i) count += integer_at(a.drafts, i) == id;
+    return count;
+}
+
+__device__ inline float adjusted(const Adjustment& a, i64 id, float logit) {
+    logit = with_bias(a, id, logit);
+    if (!a.output_counts) return logit;
+    return penalised(a, logit, a.prompt_mask[id], a.output_counts[id] + drafts_equal(a, id));
 }
 
 __device__ COLD float adjust_logit(const Adjustment& a, i64 id, float logit) {
-    return adjusted(a, a.num_bias, id, logit);
+    return adjusted(a, id, logit);
 }
 
-// Of this lane's logits in a block, those whose ids have a bias, a bit each.
-__device__ inline u32 biased_in(const Adjustment& a, int block, i64 vocab_size) {
-    u32 biased = 0;
-    for (int entry = 0; entry < a.num_bias; ++entry) {
-        const i64 id = a.bias_ids[entry];
-        if (id < 0 || id >= vocab_size || id / BLOCK_SIZE != block) continue;
-        const int offset = static_cast<int>(id % BLOCK_SIZE);
-        const int place = offset / (BLOCK_SIZE / 2) * 8 + offset % 8;
-        if (offset % (BLOCK_SIZE / 2) / 8 == lane_id()) biased |= 1u << place;
+// Of a lane's logits those that a list of ids names, a bit each. By a warp.
+template <typename IdAt>
+__device__ inline u32 named_in(int count, int block, int num_ids, IdAt id_at) {
+    u32 named = 0;
+#pragma unroll 1
+    for (int first = 0; first < count; first += LANES) {
+        const int i = first + lane_id();
+        const i64 id = i < count ? id_at(i) : -1;
+        const bool is_here = id >= 0 && id < num_ids && id / BLOCK_SIZE == block;
+        const int place = static_cast<int>(id % BLOCK_SIZE);
+#pragma unroll 1
+        for (u32 here = __ballot_sync(ALL_LANES, is_here); here; here &= here - 1) {
+            const int next = __shfl_sync(ALL_LANES, place, __ffs(static_cast<int>(here)) - 1);
+            if (next % (BLOCK_SIZE / 2) / 8 == lane_id())
+                named |= 1u << (next / (BLOCK_SIZE / 2) * 8 + next % 8);
+        }
     }
-    return biased;
+    return named;
 }
 
-__device__ COLD void adjust_block(
-    const Adjustment& a, int block, i64 vocab_size, float (&logits)[PER_LANE]) {
-    const u32 biased = biased_in(a, block, vocab_size);
+// Which of eight neighbouring ids are in the prompt or the output, a bit each.
+__device__ inline u32 seen_among(const Adjustment& a, i64 first, int count) {
+    u32 seen = 0;
+#pragma unroll 1
+    for (int j = 0; j < 8; ++j)
+        if (j < count && (a.prompt_mask[first + j] || a.output_counts[first + j] != 0))
+            seen |= 1u << j;
+    return seen;
+}
+
+// The same by whole words, for `first` a multiple of 8 in rows of whole words.
+__device__ inline u32 seen_among_eight(const Adjustment& a, i64 first) {
+    const u64 mask = *reinterpret_cast<const u64*>(a.prompt_mask + first);
+    const uint4* counts = reinterpret_cast<const uint4*>(a.output_counts + first);
+    const uint4 low = counts[0], high = counts[1];
+    const u32 words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    u32 seen = 0;
 #pragma unroll
-    for (int j = 0; j < PER_LANE; ++j) {
-        const i64 id = static_cast<i64>(block) * BLOCK_SIZE + j / 8 * (BLOCK_SIZE / 2) +
-                       lane_id() * 8 + j % 8;
-        if (id < vocab_size) logits[j] = adjusted(a, biased >> j & 1 ? a.num_bias : 0, id, logits[j]);
+    for (int j = 0; j < 8; ++j) seen |= (words[j] != 0 || (mask >> (8 * j) & 255)) << j;
+    return seen;
+}
+
+// Of up to eight ids from `first` on those that are in the prompt or the output, a bit each.
+__device__ inline u32 seen_from(const Adjustment& a, int first, int num_ids) {
+    if (!a.output_counts || first >= num_ids) return 0;
+    const u64 places = reinterpret_cast<u64>(a.prompt_mask + first) % 8 |
+                       reinterpret_cast<u64>(a.output_counts + first) % 16;
+    if (places == 0 && first + 8 <= num_ids) return seen_among_eight(a, first);
+    return seen_among(a, first, num_ids - first);
+}
+
+// Of a lane's logits in a block those that anything is done to, a bit each. By a warp.
+__device__ inline u32 touched_in(const Adjustment& a, int block, int num_ids) {
+    const int first = block * BLOCK_SIZE + lane_id() * 8;
+    return named_in(a.num_bias, block, num_ids, [&](int i) { return a.bias_ids[i]; }) |
+           named_in(a.num_before, block, num_ids, [&](int i) { return integer_at(a.drafts, i); }) |
+           seen_from(a, first, num_ids) | seen_from(a, first + BLOCK_SIZE / 2, num_ids) << 8;
+}
+
+// Those of a lane's logits that have a bit in `touched`, one in each lane at a time. By a warp.
+__device__ inline void adjust_block(
+    const Adjustment& a, int block, u32 touched, float (&logits)[PER_LANE]) {
+    const int first = block * BLOCK_SIZE + lane_id() * 8;
+#pragma unroll 1
+    for (; __any_sync(ALL_LANES, touched != 0); touched &= touched - 1) {
+        const int j = touched ? __ffs(static_cast<int>(touched)) - 1 : PER_LANE;
+        float logit = 0.0f;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
+        if (touched) logit = adjusted(a, first + j / 8 * (BLOCK_SIZE / 2) + j % 8, logit);
+#pragma unroll
+        for (int i = 0; i < PER_LANE; ++i) logits[i] = i == j ? logit : logits[i];
     }
 }

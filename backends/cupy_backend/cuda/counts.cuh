@@ -1,215 +1,108 @@
-// Thresholds where few distinct logits can occur between a bound and the largest, as among 16-bit
-// ones: each has a counter, and one reading of the row tells everything.
+// Counts of a row's logits by the upper halves of their float32 bits, in shared memory. A bin of bfloat16
+// logits holds equal ones, so that thresholds and masses follow from counts, whatever the row is
+// like. Only magnitudes outside [2^-15, 2^7) share bins.
 #pragma once
-#include "bounds.cuh"
+#include "params.cuh"
+#include "lanes.cuh"
 
-constexpr int COUNTED_AT_ONCE = 4;  // blocks of a warp, on their way
+constexpr u32 BELOW_WINDOW = 0x37ff;         // the upper half of magnitudes just below 2^-15
+constexpr int SIGN_BINS = 22 * 128 + 2;      // of one sign: the window's, and one on either side
+constexpr int NUM_COUNTS = 2 * SIGN_BINS;
+// Ranks are bins in the order of falling logits; zeros of both signs share one.
+constexpr int NUM_RANKS = NUM_COUNTS - 1;
+constexpr int SMALL_RANK = SIGN_BINS - 1;
+constexpr int RANKS_EACH = (NUM_RANKS + CTA_THREADS - 1) / CTA_THREADS;
 
-// Hands on the blocks first + i * step for the bits i of `wanted`. As little code as can be: it is run
-// once, and comes from memory.
-template <typename T, typename Visit>
-__device__ inline void visit_direct(
-    const Row<T>& row, int first, int step, u32 wanted, Visit visit) {
-    RawBlock<T> raw[COUNTED_AT_ONCE];
-#pragma unroll 1
-    while (wanted) {
-        const int count = __popc(wanted) < COUNTED_AT_ONCE ? __popc(wanted) : COUNTED_AT_ONCE;
-#pragma unroll
-        for (int i = 0; i < COUNTED_AT_ONCE; ++i) {
-            const i64 block = first + (__ffs(static_cast<int>(wanted)) - 1) * step;
-            const i64 element = block * BLOCK_SIZE + lane_id() * 8;
-            const int rest = wanted ? static_cast<int>(row.vocab_size - element) : 0;
-#pragma unroll
-            for (uint4& word : raw[i].words)
-                word = uint4{NOTHING<T>, NOTHING<T>, NOTHING<T>, NOTHING<T>};
-            load_raw_if<T>(rest, reinterpret_cast<const char*>(row.data + element), raw[i].words);
-            wanted &= wanted - 1;
-        }
-#pragma unroll 1
-        for (int i = 0; i < count; ++i) {
-            visit(raw[0]);
-#pragma unroll
-            for (int j = 1; j < COUNTED_AT_ONCE; ++j) raw[j - 1] = raw[j];
-        }
-    }
+// By a CTA, to be followed by a barrier.
+__device__ inline void clear_counts() {
+    uint4* words = reinterpret_cast<uint4*>(asked_shared_memory());
+    for (int i = thread_id(); i < NUM_COUNTS / 4; i += CTA_THREADS) words[i] = uint4{0, 0, 0, 0};
 }
 
-// Counts the logits of a block from the one on whose key is `low`.
-template <typename T>
-__device__ inline void count_block(
-    const SharedCounters& counters, const RawBlock<T>& raw, u32 low) {
-    if constexpr (SAME<T, Bf16>) {
-#pragma unroll
-        for (int i = 0; i < PER_LANE / 2; ++i) {
-            const u32 pair = word_at(raw.words[i / 4], i % 4);
-            const u32 keys = pair ^ (halves_of_signs(pair) | 0x80008000u);
-            counters.add((keys & 0xffffu) - low, MAX_COUNTED);
-            counters.add((keys >> 16) - low, MAX_COUNTED);
-        }
-    } else {
-#pragma unroll
-        for (int j = 0; j < PER_LANE; ++j)
-            counters.add(short_key(unpack(raw, j), IDLE_BITS<T>) - low, MAX_COUNTED);
-    }
+// Counts two logits of which a word holds the upper halves. Without a branch, and without asking for
+// what was there: hardware then adds up the ones that a warp adds at one place.
+__device__ inline void count_pair(u32 pair) {
+    const u32 in_sign = window_of_pair(pair & 0x7fff7fffu, BELOW_WINDOW, SIGN_BINS - 1);
+    const u32 bytes = 4 * in_sign + (pair >> 15 & 0x00010001u) * (4 * SIGN_BINS);
+    char* counts = reinterpret_cast<char*>(asked_shared_memory());
+    atomicAdd(reinterpret_cast<u32*>(counts + (bytes & 0xffffu)), 1u);
+    atomicAdd(reinterpret_cast<u32*>(counts + (bytes >> 16)), 1u);
 }
 
-// Counts a worker's share of a row.
-template <typename T>
-__device__ COLD void count_share(Scratch& scratch, int i, Worker worker) {
-    if constexpr (IDLE_BITS<T> == 0) return;
-    OpenRow& open = scratch.rows[i];
-    const Row<T>& row = row_of<T>(open);
-    const Mass* stats = open.stats;
-    const float bound = open.known.bound;
-    const u32 low = lowest_short_key(bound, IDLE_BITS<T>);
-    const SharedCounters counters(scratch.counts[i]);
-    if (!is_direct(row)) {
-        visit_blocks(worker, row, stats, bound, [&](int, const float(&logits)[PER_LANE]) {
+// The upper halves of two floats.
+__device__ inline u32 pair_of(float low, float high) {
+    return upper_halves(__float_as_uint(low), __float_as_uint(high));
+}
+
+__device__ inline void count_logits(const float (&logits)[PER_LANE]) {
 #pragma unroll
-            for (int j = 0; j < PER_LANE; ++j)
-                counters.add(short_key(logits[j], IDLE_BITS<T>) - low, MAX_COUNTED);
-        });
-        return;
-    }
-    for (int first = worker.index; first < row.num_blocks(); first += worker.count * LANES) {
-        const int mine = first + lane_id() * worker.count;
-        const u32 wanted =
-            __ballot_sync(ALL_LANES, mine < row.num_blocks() && stats[mine].max >= bound);
-        visit_direct(row, first, worker.count, wanted,
-                     [&](const RawBlock<T>& raw) { count_block(counters, raw, low); });
-    }
+    for (int j = 0; j < PER_LANE; j += 2) count_pair(pair_of(logits[j], logits[j + 1]));
 }
 
-// How many logits are larger than those of a counter, and their mass.
-struct Above {
-    u32 number;
-    u64 mass;
-};
-
-// How many there are of a logit, -0 being 0.
-__device__ inline u32 number_at(const u32* counts, u32 place, u32 place_of_zero) {
-    if (place + 1 == place_of_zero) return 0;
-    return counts[place] + (place == place_of_zero && place > 0 ? counts[place - 1] : 0);
+__device__ inline u32 count_at(int rank) {
+    const u32* counts = asked_shared_memory();
+    const u32 other_zeros = counts[SIGN_BINS];
+    return counts[rank <= SMALL_RANK ? SMALL_RANK - rank : rank + 1] +
+           (rank == SMALL_RANK ? other_zeros : 0);
 }
 
-constexpr int WARPS_A_ROW = CTA_WARPS / ROWS_AT_ONCE;  // which find its threshold
-constexpr int COUNTERS_A_THREAD = MAX_COUNTED / (WARPS_A_ROW * LANES);
-
-// What a thread's counters hold.
-struct Held {
-    u32 numbers[COUNTERS_A_THREAD];
-    u64 masses[COUNTERS_A_THREAD];
-};
-
-// Which of a row's counters a thread has, a part of a CTA's warps sharing them.
-struct Counters {
-    const u32* counts;
-    u32 low;      // key of the first
-    int idle;
-    int first;  // the thread's, those below it follow
-    __device__ u32 number(int i) const {
-        return number_at(counts, first - i, short_key(0.0f, idle) - low);
-    }
-    __device__ u64 mass(const Law& law, int i, u32 number) const {
-        return number * fixed_weight(law, from_short_key(low + first - i, idle));
-    }
-};
-
-// What a thread's counters hold, and what it and those before it in its warp do.
-struct Tally {
-    Above mine;
-    Above end;
-};
-
-__device__ inline Tally tally(const Counters& counters, const Law& law, Held& held) {
-    Above mine = {0, 0};
-#pragma unroll
-    for (int i = 0; i < COUNTERS_A_THREAD; ++i) {
-        held.numbers[i] = counters.number(i);
-        held.masses[i] = counters.mass(law, i, held.numbers[i]);
-        mine.number += held.numbers[i];
-        mine.mass += held.masses[i];
-    }
-    Above end = mine;
-#pragma unroll 1
-    for (int distance = 1; distance < LANES; distance *= 2) {
-        const u32 number = __shfl_up_sync(ALL_LANES, end.number, distance);
-        const u64 mass = __shfl_up_sync(ALL_LANES, end.mass, distance);
-        if (lane_id() >= distance) end = {end.number + number, end.mass + mass};
-    }
-    return {mine, end};
+// The least magnitude of a bin of the window, or of the one above it.
+__device__ inline float edge_of(int in_sign) {
+    return __uint_as_float((BELOW_WINDOW + in_sign) << 16);
 }
 
-// What lies above a thread's counters: exclusive prefix sums over the warps that share a row. By a whole
-// CTA, whose warps without a row are not `busy`.
-__device__ inline Above above_counters(
-    Scratch& scratch, const Counters& counters, const Law& law, Held& held, bool busy) {
-    Tally here = {};
-    if (busy) {
-        here = tally(counters, law, held);
-        if (lane_id() == LANES - 1) {
-            scratch.sums[warp_id()] = here.end.mass;
-            scratch.numbers[warp_id()] = here.end.number;
-        }
-    }
-    meet_in_cta();
-    if (!busy) return {0, 0};
-    const int warp = warp_id() % WARPS_A_ROW, other = warp_id() - warp + lane_id();
-    const bool before = lane_id() < warp;
-    const u64 mass = warp_sum(before ? scratch.sums[other] : 0);
-    const u32 number = __reduce_add_sync(ALL_LANES, before ? scratch.numbers[other] : 0);
-    return {here.end.number - here.mine.number + number, here.end.mass - here.mine.mass + mass};
+__device__ inline float below_edge(int in_sign) {
+    return __uint_as_float(__float_as_uint(edge_of(in_sign)) - 1);
 }
 
-// What the filters keep of rows, from the counts of all that reaches their bounds. By a whole CTA, whose
-// warps divide the rows among themselves: first how much top-k and min-p leave, then how much of that top-p
-// keeps.
-__device__ COLD void filter_by_counts(Scratch& scratch) {
-    const int place = warp_id() / WARPS_A_ROW;
-    const int thread = static_cast<int>(thread_id()) % (WARPS_A_ROW * LANES);
-    const bool busy = place < scratch.num_rows && scratch.rows[place].counted;
-    OpenRow& open = scratch.rows[place];
-    const Known& known = open.known;
-    const int idle = open.is_draft ? IDLE_BITS<DraftLogit> : IDLE_BITS<TargetLogit>;
-    Held held = {};
-    const Counters counters = {scratch.counts[place], lowest_short_key(known.bound, idle), idle,
-                               MAX_COUNTED - 1 - thread * COUNTERS_A_THREAD};
-    const Above above = above_counters(scratch, counters, known.law, held, busy);
-    const u32 most = known.filters.top_k > 0 ? known.filters.top_k : ~0u;
-    u64 whole = known.sum;
-    double wanted = INFINITY;
-    u32 key = 0;
-#pragma unroll 1
-    for (int turn = 0; turn < 2; ++turn) {
-        const bool looks = busy && (turn == 1 || cuts_before_top_p(known.filters));
-        if (looks) {
-            if (turn == 1 && known.filters.top_p < 1.0f)
-                wanted = known.filters.top_p * static_cast<double>(whole);
-            Above at = above;
-            u64 reached = 0;
-            u32 least = ~0u;
-#pragma unroll
-            for (int i = 0; i < COUNTERS_A_THREAD; ++i) {
-                const bool kept = held.numbers[i] > 0 && at.number < most &&
-                                  static_cast<double>(at.mass) < wanted;
-                at.number += kept ? held.numbers[i] : 0;
-                at.mass += kept ? held.masses[i] : 0;
-                reached = kept ? at.mass : reached;
-                least = kept ? counters.low + counters.first - i : least;
-            }
-            reached = warp_reduce(reached, Max{});
-            least = __reduce_min_sync(ALL_LANES, least);
-            if (lane_id() == 0) {
-                scratch.reached[turn][warp_id()] = reached;
-                scratch.least[turn][warp_id()] = least;
-            }
-        }
-        meet_in_cta();
-        if (!looks) continue;
-        const bool inside = lane_id() < WARPS_A_ROW;
-        const int other = place * WARPS_A_ROW + lane_id();
-        whole = warp_reduce(inside ? scratch.reached[turn][other] : 0, Max{});
-        key = __reduce_min_sync(ALL_LANES, inside ? scratch.least[turn][other] : ~0u);
+// Whether a rank's logits are equal, if all are bfloat16.
+__device__ inline bool is_inner(int rank) {
+    return rank != 0 && rank != SMALL_RANK && rank != NUM_RANKS - 1;
+}
+
+// Without branches: the least logit that a rank may hold or, if it is `single`, the one bfloat16.
+__device__ inline float least_of(int rank, bool single) {
+    const int in_sign = rank < SMALL_RANK ? SMALL_RANK - rank : rank - SMALL_RANK;
+    const bool is_negative = rank >= SMALL_RANK;
+    const u32 rest = is_negative && !single ? 0xffffu : 0u;
+    const u32 bits = (BELOW_WINDOW + in_sign) << 16 | (is_negative ? 0x80000000u : 0u) | rest;
+    return rank == NUM_RANKS - 1 ? -INFINITY : __uint_as_float(bits);
+}
+
+// The least and the largest logit that a rank may hold.
+__device__ inline float bottom_of(int rank) { return least_of(rank, false); }
+
+__device__ inline float top_of(int rank) {
+    if (rank == 0) return INFINITY;
+    return rank <= SMALL_RANK ? below_edge(SMALL_RANK - rank + 1) : -edge_of(rank - SMALL_RANK);
+}
+
+// The one bfloat16 that an inner rank holds.
+__device__ inline float logit_of(int rank) {
+    return rank < SMALL_RANK ? bottom_of(rank) : top_of(rank);
+}
+
+__device__ inline int rank_of(float logit) {
+    const u32 bits = __float_as_uint(logit);
+    const u32 in_sign = window_of_pair(bits >> 16 & 0x7fffu, BELOW_WINDOW, SIGN_BINS - 1) & 0xffffu;
+    return bits >> 31 ? SMALL_RANK + static_cast<int>(in_sign) : SMALL_RANK - static_cast<int>(in_sign);
+}
+
+// Adds what this CTA has counted to a row's counts in global memory.
+__device__ inline void add_counts_to(u32* sums) {
+    const u32* counts = asked_shared_memory();
+#pragma unroll 4
+    for (int i = thread_id(); i < NUM_COUNTS; i += CTA_THREADS)
+        if (counts[i]) add_relaxed(sums + i, counts[i]);
+}
+
+// Takes a row's counts, and leaves zeros.
+__device__ inline void take_counts_from(u32* sums) {
+    uint4* from = reinterpret_cast<uint4*>(sums);
+    uint4* counts = reinterpret_cast<uint4*>(asked_shared_memory());
+#pragma unroll 2
+    for (int i = thread_id(); i < NUM_COUNTS / 4; i += CTA_THREADS) {
+        counts[i] = __ldcg(from + i);
+        from[i] = uint4{0, 0, 0, 0};
     }
-    if (busy && thread == 0) set_kept(open.known.law, {from_short_key(key, idle), whole});
 }

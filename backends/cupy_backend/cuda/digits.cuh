@@ -1,263 +1,252 @@
-// Thresholds by radix selection, where more logits than have counters can occur. Every digit of the
-// threshold reads all candidates; the first is one of bins of equal width, for where rows are flat, most keys of
-// floats are those of numbers near 0.
+// A closer look at rows whose counts leave a threshold open: counts by digits of keys between two
+// logits, in shared memory. Masses are integers, 2^40 being the largest logit's weight, so that no
+// order of additions can matter.
 #pragma once
-#include "candidates.cuh"
-#include "counts.cuh"
+#include "filters.cuh"
 
-constexpr int BINS_A_LANE = NUM_BINS / LANES;
-constexpr int BITS_A_DIGIT = 10;
-constexpr int SEARCHED_AT_ONCE = 4;  // logits of a lane
-static_assert(1 << BITS_A_DIGIT == NUM_BINS && BINS_A_LANE == LANES);
+constexpr int BIN_BITS = 10;
+constexpr int NUM_BINS = 1 << BIN_BITS;
+constexpr int COPIES = 2;  // of each counter and mass, so that fewer lanes meet at one
+constexpr int PART_BITS = 24;                  // of a weight relative to its bin's largest
 
-__device__ inline u64 sum_in(const Search& search, int bin) {
-    return static_cast<u64>(search.high[bin]) << 32 | search.low[bin];
-}
+// Bins of logits in [low, high], in their order: bits of the key of logit * 2^(-126 - exponent). With
+// exponent -126 these are digits of the logit's own key. Any other makes logits below 2^exponent
+// denormal, so that bins there are equally wide, and a row around 0 needs few.
+struct Bins {
+    float low;
+    float high;
+    float factor;       // 2^(-126 - exponent)
+    float up;           // 2^exponent, or 1 where the factor is
+    float single_from;  // bins of logits that are so large hold equal ones: 0 for all, infinity for none
+    int exponent;
+    int shift;
+    u32 first;
 
-// What the lanes before this one have together.
-__device__ inline u64 sum_before(u64 mine) {
-    u64 end = mine;
-#pragma unroll 1
-    for (int distance = 1; distance < LANES; distance *= 2) {
-        const u64 other = __shfl_up_sync(ALL_LANES, end, distance);
-        if (lane_id() >= distance) end += other;
+    __device__ u32 bin_of(float logit) const {
+        const float scaled = __fmaf_rn(logit, factor, 0.0f);  // -0 is 0
+        return (float_key(scaled) >> shift) - first;
     }
-    return end - mine;
-}
-
-// The last lane that has something, and less than what is wanted before it.
-__device__ inline int last_wanted(u64 mine, u64 before, u64 wanted) {
-    return LANES - 1 - __clz(static_cast<int>(__ballot_sync(ALL_LANES, mine > 0 && before < wanted)));
-}
-
-// The lowest bin that holds something and has less than what is wanted above it. By one warp; what is wanted
-// shrinks by what lies above that bin.
-__device__ inline void find_bin(Search& search) {
-    const u64 wanted = search.wanted;
-    const int top = NUM_BINS - 1 - lane_id() * BINS_A_LANE;
-    u64 mine = 0;
-#pragma unroll 4
-    for (int i = 0; i < BINS_A_LANE; ++i) mine += sum_in(search, top - (i ^ lane_id()));
-    const u64 before = sum_before(mine);
-    const int lane = last_wanted(mine, before, wanted);
-    const int bin = NUM_BINS - 1 - lane * BINS_A_LANE - lane_id();
-    mine = sum_in(search, bin);
-    const u64 above = __shfl_sync(ALL_LANES, before, lane) + sum_before(mine);
-    const int chosen = last_wanted(mine, above, wanted);
-    __syncwarp();  // all lanes have read what is wanted
-    if (lane_id() == chosen) {
-        search.bin = static_cast<u32>(bin);
-        search.wanted = wanted - above;
-        search.above += above;
-        search.found = mine;
+    // What a key of scaled logits stands for.
+    __device__ float logit_at(u32 key) const {
+        return __fmul_rn(__fmul_rn(key_float(key), exponent == -126 ? 1.0f : 8.507059173e37f), up);
     }
-    __syncwarp();
-}
-
-// The first key that is searched whose logit is in a bin or above it; behind the last if there is none.
-__device__ inline u32 first_key_from(const Search& search, u32 bin, int idle) {
-    u32 low = search.first, high = search.first + search.width;
-#pragma unroll 1
-    while (low < high) {
-        const u32 middle = low + (high - low) / 2;
-        const bool reaches = search.equal.bin_of(from_short_key(middle, idle)) >= bin;
-        low = reaches ? low : middle + 1;
-        high = reaches ? middle : high;
+    // The largest logit of a bin, or more.
+    __device__ float top_of(u32 bin) const {
+        const u64 end = static_cast<u64>(first + bin + 1) << shift;
+        return fminf(logit_at(static_cast<u32>(end - 1)), high);
     }
-    return low;
-}
-
-// Keys of the bin that was found are searched next. By one warp.
-__device__ inline void narrow_search(Search& search, int idle) {
-    const u32 before = search.bin << search.shift, left = search.width - before;
-    u32 first = search.first + before, width = left < 1u << search.shift ? left : 1u << search.shift;
-    if (search.is_equal) {
-        first = first_key_from(search, search.bin + lane_id() % 2, idle);
-        width = __shfl_sync(ALL_LANES, first, 1) - first;
+    // The logit of a bin that is counted there.
+    __device__ float logit_of(u32 bin) const {
+        const u32 digits = first + bin;
+        return logit_at(digits >> (31 - shift) ? digits << shift : (digits + 1) * (1u << shift) - 1);
     }
-    __syncwarp();
-    if (lane_id() > 0) return;
-    const int bits = LANES - __clz(static_cast<int>(width - 1));
-    search.first = first;
-    search.width = width;
-    search.shift = bits > BITS_A_DIGIT ? bits - BITS_A_DIGIT : 0;
-    search.is_equal = false;
-}
-
-// Bins of equal width reach from the row's bound, or as far below the smallest of its blocks' largest logits as
-// three times that is below the largest: few logits are lower. By one warp.
-template <typename T>
-__device__ inline void begin_search(Scratch& scratch, float max, u64 wanted) {
-    OpenRow& open = scratch.rows[scratch.row];
-    float least = max, largest = -INFINITY;
-#pragma unroll 2
-    for (int block = lane_id(); block < row_of<T>(open).num_blocks(); block += LANES) {
-        const float here = open.stats[block].max;
-        largest = fmaxf(largest, here);
-        if (here > -INFINITY) least = fminf(least, here);
+    __device__ bool fit(int new_exponent, int new_shift, int idle) {
+        exponent = new_exponent;
+        shift = new_shift;
+        factor = exponent > 0 ? __uint_as_float(1u << (23 - exponent))
+                              : __uint_as_float(static_cast<u32>(1 - exponent) << 23);
+        if (exponent == -126) factor = 1.0f;
+        up = exponent == -126 ? 1.0f : ldexpf(1.0f, exponent);
+        single_from = shift > idle ? INFINITY : exponent == -126 ? 0.0f : up;
+        first = 0;
+        first = bin_of(low);
+        return bin_of(high) < NUM_BINS;
     }
-    least = -warp_max(-least);
-    largest = warp_max(largest);
-    if (lane_id() > 0) return;
-    const float bound = open.known.bound;
-    const u32 first = lowest_short_key(bound, IDLE_BITS<T>);
-    Search& search = scratch.search;
-    const float origin = fmaxf(bound, least - 3.0f * (largest - least));
-    const float scale = (NUM_BINS - 1) / (largest - origin);
-    search.equal = {scale, -origin * scale};
-    search.first = first;  // the threshold is here or above, by less than the width
-    search.width = short_key(__fadd_rn(max, 0.0f), IDLE_BITS<T>) - first + 1;
-    search.shift = 0;
-    search.is_equal = true;
-    search.wanted = wanted;
-    search.above = 0;
-}
 
-// Visits the logits of the row at hand, among them all that reach its bound, a few of a lane at once. Little of it
-// is unrolled: what is done with a logit takes registers that callers need, and code.
-template <typename T, typename Visit>
-__device__ inline void visit_logits(Scratch& scratch, Visit visit) {
-    OpenRow& open = scratch.rows[scratch.row];
-    visit_blocks(whole_cta(), row_of<T>(open), open.stats, open.known.bound,
-                 [&](int, float(&logits)[PER_LANE]) {
-#pragma unroll 1
-                     for (int turn = 0; turn < PER_LANE; turn += SEARCHED_AT_ONCE) {
-                         visit(logits);
-#pragma unroll
-                         for (int j = SEARCHED_AT_ONCE; j < PER_LANE; ++j)
-                             logits[j - SEARCHED_AT_ONCE] = logits[j];
-                     }
-                 });
-}
-
-// A few logits of a lane, by the bin that each is in and what it adds there. Sums have halves, for shared memory
-// adds no more than a word at once; little changes the upper ones.
-struct Shares {
-    u32 bins[SEARCHED_AT_ONCE];
-    u64 amounts[SEARCHED_AT_ONCE];
-    __device__ void add_to(Search& search) const {
-        u32 upper[SEARCHED_AT_ONCE], some = 0;
-#pragma unroll
-        for (int j = 0; j < SEARCHED_AT_ONCE; ++j) {
-            const u32 lower = static_cast<u32>(amounts[j]);
-            upper[j] = atomicAdd(&search.low[bins[j]], lower);
-        }
-#pragma unroll
-        for (int j = 0; j < SEARCHED_AT_ONCE; ++j) {
-            const bool carries = upper[j] + static_cast<u32>(amounts[j]) < upper[j];
-            upper[j] = static_cast<u32>(amounts[j] >> 32) + carries;
-            some |= upper[j];
-        }
-        if (some == 0) return;
-#pragma unroll
-        for (int j = 0; j < SEARCHED_AT_ONCE; ++j) atomicAdd(&search.high[bins[j]], upper[j]);
+    // The finest that fit, but no finer than logits whose `idle` low bits are 0.
+    __device__ static Bins of(float low, float high, int idle) {
+        Bins bins = {};
+        bins.low = low;
+        bins.high = high;
+        const u32 span = float_key(high) - float_key(low);
+        int shift = 32 - __clz(static_cast<int>(span | 1)) - (BIN_BITS + 1);
+        if (shift < idle) shift = idle;
+        while (!bins.fit(-126, shift, idle)) ++shift;
+        if (shift <= 16) return bins;
+        int exponent = static_cast<int>(float_key(fmaxf(fabsf(low), fabsf(high))) >> 23 & 255) - 127;
+        for (int fine = exponent - 31; fine <= exponent; ++fine)
+            if (fine >= -100 && fine <= 22 && bins.fit(fine, 16, idle)) return bins;
+        bins.fit(-126, shift, idle);
+        return bins;
     }
 };
 
-// Where what is not searched is added in vain, which costs less than a branch: another place for each lane.
-__device__ inline u32 bin_in_vain() { return NUM_BINS + lane_id(); }
+// What a CTA shares while it looks for thresholds.
+constexpr int MAX_LISTED = 256;
+struct Scratch {
+    float logits[MAX_LISTED];
+    u64 weights[MAX_LISTED];
+    u32 num_listed;
+    u32 least_key;
+    u32 largest_key;
+    u32 bin;
+    u64 total;
+    u64 above;
+    u64 found;
+};
 
-// Adds all logits that reach the bound to bins of equal width: one each or what they weigh.
-template <typename T>
-__device__ inline void add_to_equal_bins(Scratch& scratch, bool by_number) {
-    const Law& law = scratch.rows[scratch.row].known.law;
-    const float bound = scratch.rows[scratch.row].known.bound;
-    const EqualBins equal = scratch.search.equal;
-    const u32 in_vain = bin_in_vain();
-    visit_logits<T>(scratch, [&](const float(&logits)[PER_LANE]) {
-        Shares shares;
-#pragma unroll
-        for (int j = 0; j < SEARCHED_AT_ONCE; ++j) {
-            shares.amounts[j] = by_number ? 1 : fixed_weight(law, logits[j]);
-            shares.bins[j] = logits[j] >= bound ? equal.bin_of(logits[j]) : in_vain;
-        }
-        shares.add_to(scratch.search);
-    });
-}
+// A row that is looked through.
+struct Subject {
+    const Row& row;
+    const Mass* stats;
+    Law law;  // without filters
+};
 
-// Adds those whose keys are left, -0 passing for 0, to bins of equally many keys. Few are.
-template <typename T>
-__device__ inline void add_to_bins_of_keys(Scratch& scratch, bool by_number) {
-    constexpr int idle = IDLE_BITS<T>;
-    const u32 first = scratch.search.first, width = scratch.search.width;
-    visit_logits<T>(scratch, [&](const float(&logits)[PER_LANE]) {
-        u32 nearest = ~0u;
-        Shares shares;
-#pragma unroll
-        for (int j = 0; j < SEARCHED_AT_ONCE; ++j) {
-            shares.bins[j] = short_key(__fadd_rn(logits[j], 0.0f), idle) - first;
-            nearest = shares.bins[j] < nearest ? shares.bins[j] : nearest;
-        }
-        if (nearest >= width) return;
-        const Law& law = scratch.rows[scratch.row].known.law;
-#pragma unroll
-        for (int j = 0; j < SEARCHED_AT_ONCE; ++j) {
-            shares.amounts[j] = by_number ? 1 : fixed_weight(law, logits[j]);
-            shares.bins[j] = shares.bins[j] < width ? shares.bins[j] >> scratch.search.shift : bin_in_vain();
-        }
-        shares.add_to(scratch.search);
-    });
-}
+constexpr int MASSES = NUM_BINS * COPIES;           // behind counters, before carries of masses
+constexpr int CARRIES = 2 * MASSES;
+constexpr int IN_VAIN = CARRIES + NUM_BINS;         // what is not to be counted
+constexpr int COUNTER_WORDS = IN_VAIN + COPIES;
+static_assert(COUNTER_WORDS <= NUM_COUNTS, "counters take the place of counts");
 
-// The lowest logit of the row, none larger than `max`, from its bound on with less than `target` above it: so
-// many logits or such a mass.
-template <typename T>
-__device__ COLD float select_by_digits(Scratch& scratch, float max, u64 target, bool by_number) {
-    Search& search = scratch.search;
-    if (warp_id() == 0) begin_search<T>(scratch, max, target);
+// Hands on a lane's logits one after the other, by little code: kernels run most of theirs once, and
+// it comes from memory.
+template <typename Visit>
+__device__ inline void one_by_one(const float (&logits)[PER_LANE], Visit visit) {
+    float moved[PER_LANE];
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j) moved[j] = logits[j];
 #pragma unroll 1
-    do {
-        for (int bin = thread_id(); bin < NUM_BINS; bin += CTA_THREADS)
-            search.low[bin] = search.high[bin] = 0;
-        meet_in_cta();
-        if (search.is_equal)
-            add_to_equal_bins<T>(scratch, by_number);
-        else
-            add_to_bins_of_keys<T>(scratch, by_number);
-        meet_in_cta();
-        if (warp_id() == 0) {
-            find_bin(search);
-            narrow_search(search, IDLE_BITS<T>);
-        }
-        meet_in_cta();
-    } while (search.width > 1);
-    return from_short_key(search.first, IDLE_BITS<T>);
-}
-
-template <typename T>
-__device__ inline u64 mass_from(Scratch& scratch, float floor) {
-    const Law& law = scratch.rows[scratch.row].known.law;
-    u64 mine = 0;
-    visit_logits<T>(scratch, [&](const float(&logits)[PER_LANE]) {
+    for (int turn = 0; turn < PER_LANE; ++turn) {
+        visit(moved[0]);
 #pragma unroll
-        for (int j = 0; j < SEARCHED_AT_ONCE; ++j)
-            mine += logits[j] >= floor ? fixed_weight(law, logits[j]) : 0;
-    });
-    return cta_sum(scratch, mine);
-}
-
-// What the filters keep of the row becomes its bound and its mass: first by top-k and min-p, then by top-p.
-template <typename T>
-__device__ inline void filter_by_digits(Scratch& scratch) {
-#pragma unroll 1
-    for (int turn = 0; turn < 2; ++turn) {
-        const bool by_number = turn == 0;
-        Known& known = scratch.rows[scratch.row].known;
-        const Filters& filters = known.filters;
-        float floor = known.bound;
-        if (by_number ? filters.top_k > 0 : filters.top_p < 1.0f) {
-            const double share = ceil(filters.top_p * static_cast<double>(known.sum));
-            const u64 target = by_number ? filters.top_k : static_cast<u64>(share);
-            floor = select_by_digits<T>(scratch, known.law.max, target, by_number);
-        } else if (!by_number || filters.min_p == 0.0f) {
-            continue;
-        }
-        const u64 sum = by_number ? mass_from<T>(scratch, floor)
-                                  : scratch.search.above + scratch.search.found;
-        if (thread_id() == 0) {
-            known.bound = floor;
-            known.sum = sum;
-        }
-        meet_in_cta();
+        for (int j = 1; j < PER_LANE; ++j) moved[j - 1] = moved[j];
     }
+}
+
+// Hands on (block, logits) of the blocks whose largest logit is in [floor, ...]. By a CTA, two blocks of
+// a warp at a time, so that one is on its way while the other is looked at.
+template <typename Visit>
+__device__ inline void visit_blocks(
+    const Row& row, const Mass* stats, float floor, Visit visit) {
+    const int num_blocks = row.num_blocks();
+    for (int first = warp_id(); first < num_blocks; first += CTA_THREADS) {
+        const int mine = first + lane_id() * CTA_WARPS;
+        const float largest = mine < num_blocks ? load_max(stats + mine) : -INFINITY;
+        u32 wanted = __ballot_sync(ALL_LANES, largest >= floor && largest > -INFINITY);
+        while (wanted) {
+            float near[PER_LANE], far[PER_LANE] = {};
+            const int block = first + (__ffs(static_cast<int>(wanted)) - 1) * CTA_WARPS;
+            wanted &= wanted - 1;
+            const bool two = wanted != 0;
+            const int other = first + (__ffs(static_cast<int>(wanted)) - 1) * CTA_WARPS;
+            load_block(row, block, near);
+            if (two) load_block(row, other, far);
+            wanted &= wanted - 1;
+#pragma unroll 1
+            for (int turn = 0; turn <= two; ++turn) {
+                visit(turn ? other : block, near);
+#pragma unroll
+                for (int j = 0; j < PER_LANE; ++j) near[j] = far[j];
+            }
+        }
+    }
+}
+
+// Adds the weight of a logit, relative to its bin's largest.
+__device__ inline void add_mass(const Bins& bins, float scale, float logit, u32* masses) {
+    const u32 bin = bins.bin_of(logit);
+    const float part = exp2_fast(__fmul_rn(__fsub_rn(logit, bins.top_of(bin)), scale));
+    const u32 mass = static_cast<u32>(__fmul_rn(part, 1 << PART_BITS));
+    if (atomicAdd(masses + bin * COPIES, mass) + mass < mass)
+        atomicAdd(asked_shared_memory() + CARRIES + bin, 1u);
+}
+
+// Whether a logit is counted, for its bin holds no other that is: else its mass is added up.
+__device__ inline bool is_counted(float logit, float counted_from, bool by_number) {
+    if (!(fabsf(logit) >= counted_from)) return false;
+    return (ONLY_TYPE == BF16 && !ADJUSTED) || by_number || __float_as_uint(logit) << 16 == 0;
+}
+
+// Counts the row's logits in bins, by number or, where a bin is not of equal logits, by mass.
+__device__ COLD void fill_bins(Row row, const Mass* stats, float scale, Bins bins, bool by_number) {
+    u32* counters = asked_shared_memory();
+    for (int i = thread_id(); i < COUNTER_WORDS; i += CTA_THREADS) counters[i] = 0;
+    __syncthreads();
+    const float counted_from = by_number ? 0.0f : bins.single_from;
+    u32* mine = counters + lane_id() % COPIES;
+    visit_blocks(row, stats, bins.low, [&](int, const float(&logits)[PER_LANE]) {
+        bool rest = false;
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j) {
+            const bool here = logits[j] >= bins.low && logits[j] <= bins.high;
+            const bool counts = is_counted(logits[j], counted_from, by_number);
+            // Without a branch; hardware adds up the ones that a warp adds at one place.
+            atomicAdd(mine + (here && counts ? bins.bin_of(logits[j]) * COPIES : IN_VAIN), 1u);
+            rest |= here && !counts;
+        }
+        if (!__any_sync(ALL_LANES, rest)) return;
+        one_by_one(logits, [&](float logit) {
+            const bool here = logit >= bins.low && logit <= bins.high;
+            if (here && !is_counted(logit, counted_from, by_number))
+                add_mass(bins, scale, logit, mine + MASSES);
+        });
+    });
+    __syncthreads();
+}
+
+__device__ inline u64 counted_in(u32 bin) {
+    const u32* counters = asked_shared_memory() + bin * COPIES;
+    return static_cast<u64>(counters[0]) + counters[1];
+}
+
+__device__ inline u64 mass_in(u32 bin) {
+    const u32* masses = asked_shared_memory() + MASSES + bin * COPIES;
+    return (static_cast<u64>(asked_shared_memory()[CARRIES + bin]) << 32) + masses[0] + masses[1];
+}
+
+// Whether all logits in a bin are equal.
+__device__ inline bool is_single(const Bins& bins, u32 bin, bool by_number) {
+    if (bins.shift == 0) return true;
+    if (!by_number) return mass_in(bin) == 0;
+    return ONLY_TYPE == BF16 && !ADJUSTED && fabsf(bins.logit_of(bin)) >= bins.single_from;
+}
+
+// What a bin holds, logits or their mass.
+__device__ inline u64 amount_in(const Subject& subject, const Bins& bins, u32 bin, bool by_number) {
+    const u64 count = counted_in(bin), mass = mass_in(bin);
+    if (by_number || count + mass == 0) return count;
+    const u64 counted = count ? count * fixed_weight(subject.law, bins.logit_of(bin)) : 0;
+    if (mass == 0) return counted;
+    const double top = static_cast<double>(fixed_weight(subject.law, bins.top_of(bin)));
+    return counted + static_cast<u64>(static_cast<double>(mass) * top / (1 << PART_BITS));
+}
+
+// The lowest bin, among those from `floor` on, that holds something and has less than wanted(total)
+// above it, `before` included. By a CTA; the answer is in `scratch`.
+template <typename Wanted>
+__device__ inline void find_bin(
+    Scratch& scratch, const Subject& subject, const Bins& bins, bool by_number, float floor,
+    u64 before, Wanted wanted) {
+    constexpr int each = NUM_BINS / CTA_THREADS;
+    const u32 lowest = bins.bin_of(fmaxf(floor, bins.low));
+    const u32 top = NUM_BINS - 1 - thread_id() * each;
+    u64 amounts[each], mine = 0;
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+        amounts[i] = top - i >= lowest ? amount_in(subject, bins, top - i, by_number) : 0;
+        mine += amounts[i];
+    }
+    u64 above = before + cta_sum_before(mine);
+    if (thread_id() == 0) scratch.bin = NUM_BINS;
+    if (thread_id() == CTA_THREADS - 1) scratch.total = above + mine;
+    __syncthreads();
+    const u64 limit = wanted(scratch.total);
+    u32 found = NUM_BINS;
+    u64 above_found = 0, in_found = 0;
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+        if (amounts[i] > 0 && above < limit) {
+            found = top - i;
+            above_found = above;
+            in_found = amounts[i];
+        }
+        above += amounts[i];
+    }
+    if (found < NUM_BINS) atomicMin(&scratch.bin, found);
+    __syncthreads();
+    if (found == scratch.bin) {
+        scratch.above = above_found;
+        scratch.found = in_found;
+    }
+    __syncthreads();
 }

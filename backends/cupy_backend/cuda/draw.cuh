@@ -1,87 +1,175 @@
-// Draws: among blocks, then inside the winner. By a team; results are uniform in it.
+// Stage 4: the exponential race of core/race.py, first among blocks, then among the tokens of the
+// winner. By a CTA; results are the same in all its threads.
 #pragma once
 #include "statistics.cuh"
 
-constexpr i64 NO_TOKEN = -1;
+constexpr int NO_TOKEN = -1;
 
-// weigh(id, weights) tells log2 weights of four of the block's tokens, those from `id` on, -inf where there
-// is none; prefetch(id) is called before.
-template <typename Prefetch, typename Weigh>
-__device__ inline i64 draw_inside(
-    const DrawTeam& team, u64* slots, u32 block, const DrawKey& key, Prefetch prefetch_four,
-    Weigh weigh) {
-    static_assert(4 * DrawTeam::THREADS == BLOCK_SIZE);
-    const u32 id = block * BLOCK_SIZE + 4 * team.thread();
-    prefetch_four(id);
-    const Noise noise = noise_of(key, TOKEN_LEVEL, id / 4);
-    float weights[4];
-    weigh(id, weights);
-    const u64 best = team_reduce(team, slots, race_four(noise, weights, id), Max{});
-    return best == 0 ? NO_TOKEN : static_cast<i64>(racer_id(best));
+// A racer as one integer: the larger score is larger, on a tie the lower id. 0 is nobody.
+__device__ inline u64 racer(float score, u32 id) {
+    if (score == -INFINITY) return 0;
+    return static_cast<u64>(float_key(score)) << 32 | static_cast<u32>(~id);
 }
 
-__device__ inline float kept_log2_weight(const Law& law, float logit) {
-    return logit >= law.threshold ? log2_weight(logit, law.max, law.scale) : -INFINITY;
+__device__ inline int racer_id(u64 racer) { return static_cast<int>(~static_cast<u32>(racer)); }
+
+__device__ inline u64 enter_race(u32 word, u32 id, float log2_weight) {
+    return racer(__fsub_rn(log2_weight, log2_fast(exponential(word))), id);
 }
 
-// `best` is the winning block.
-template <typename T>
-__device__ inline i64 draw_from_block(
-    const DrawTeam& team, u64* slots, const Row<T>& row, const Law& law, u64 best,
-    const DrawKey& key) {
-    if (best == 0) return NO_TOKEN;
-    const auto weigh = [&](i64 id, float (&weights)[4]) {
-        load_four(row, id, weights);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) weights[j] = kept_log2_weight(law, weights[j]);
-    };
-    return draw_inside(
-        team, slots, racer_id(best), key, [&](i64 id) { prefetch_logit(row, id); }, weigh);
+__device__ inline u64 enter_race_with(float noise, u32 id, float log2_weight) {
+    return log2_weight == -INFINITY ? 0 : racer(__fsub_rn(log2_weight, noise), id);
 }
 
-template <typename T>
-__device__ inline i64 draw_from_law(
-    const DrawTeam& team, u64* slots, const Row<T>& row, const Mass* stats, const Law& law,
-    bool is_lone, const DrawKey& key, const Noise* noise) {
-    u64 best = race_quads(
-        key, BLOCK_LEVEL, 0, row.num_blocks(), team.thread(), DrawTeam::THREADS,
-        [&](u32 block) { return log2_mass(kept_of(stats[block], law, is_lone), law); }, noise);
-    best = team_reduce(team, slots, best, Max{});
-    return draw_from_block(team, slots, row, law, best, key);
+constexpr float BOUND_SLACK = 0.015625f;  // of log2 weights: more than sums of floats are wrong by
+
+// Where a CTA tells the best of a race, and who may still win.
+struct Best {
+    u64 block;
+    u64 token;
+    u64 most[CTA_THREADS];
+    float noise[CTA_THREADS];
+    u32 num_rivals;
+};
+
+// Of those who want to, told to the CTA. Behind a barrier, and followed by one.
+__device__ inline void list_rivals(Best& best, bool wants, u64 most, float noise) {
+    if (thread_id() == 0) best.num_rivals = 0;
+    __syncthreads();
+    if (wants) {
+        const u32 place = atomicAdd(&best.num_rivals, 1u);
+        best.most[place] = most;
+        best.noise[place] = noise;
+    }
+    __syncthreads();
 }
 
-// The first element of the row that is as large as its largest.
-template <typename T>
-__device__ inline i64 greedy_token(
-    const DrawTeam& team, u64* slots, const Row<T>& row, const Mass* stats, const Law& law) {
-    const u32 num_blocks = static_cast<u32>(row.num_blocks());
-    u64 best = 0;
-    const auto look_into = [&](u32 block) {
-        const i64 id = static_cast<i64>(block) * BLOCK_SIZE + 4 * team.thread();
-        float logits[4];
-        load_four(row, id, logits);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            if (id + j >= row.vocab_size || logits[j] != law.max) continue;
-            const u64 order = ~static_cast<u32>(row.element_of(id + j));
-            best = Max{}(best, order << 32 | static_cast<u32>(id + j));
+// The winning block, or 0. most_of(block) is what a block's log2 weight is not above, and
+// weight_of(block), by a warp, the weight itself, for which logits may be read. First every warp asks
+// the likeliest of its blocks; those that could still win then, a few out of hundreds, are shared out.
+// `certain`: most_of is the weight.
+template <typename MostOf, typename WeightOf>
+__device__ inline u64 race_blocks(
+    Best& best, int num_blocks, const DrawKey& key, bool certain, MostOf most_of, WeightOf weight_of) {
+    if (thread_id() == 0) best.block = 0;
+    __syncthreads();
+    u64 winner = 0;
+    for (int first = warp_id(); first - warp_id() < num_blocks; first += CTA_THREADS) {
+        const int block = first + lane_id() * CTA_WARPS;
+        float noise = 0.0f;
+        u64 most = 0;
+        if (block < num_blocks) {
+            noise = log2_fast(exponential(random_word(key, BLOCK_LEVEL, block)));
+            most = enter_race_with(noise, block, most_of(block));
         }
-    };
-    u64 first = 0;
-    constexpr int batch = 4;
-    for (u32 block = team.thread(); block < num_blocks; block += batch * DrawTeam::THREADS) {
-#pragma unroll
-        for (int i = batch - 1; i >= 0; --i) {
-            const u32 here = block + i * DrawTeam::THREADS;
-            if (here < num_blocks && stats[here].max == law.max) first = Max{}(first, u64{~here});
+        winner = Max{}(winner, most);
+        if (certain) continue;
+        const u64 likeliest = warp_reduce(most, Max{});
+#pragma unroll 1
+        for (int turn = 0; turn < 2; ++turn) {
+            const bool is_first = most == likeliest;
+            list_rivals(best, turn ? !is_first && most > best.block : is_first && most, most, noise);
+            for (u32 i = warp_id(); i < best.num_rivals; i += CTA_WARPS) {
+                const u64 known = lane_id() == 0 ? atomicMax(&best.block, 0ull) : 0;
+                if (best.most[i] <= __shfl_sync(ALL_LANES, known, 0)) continue;
+                const int asked = racer_id(best.most[i]);
+                const u64 entered = enter_race_with(best.noise[i], asked, weight_of(asked));
+                if (lane_id() == 0 && entered) atomicMax(&best.block, entered);
+            }
+            __syncthreads();
         }
     }
-    first = team_reduce(team, slots, first, Max{});
-    const u32 where = ~static_cast<u32>(first);
-    if (first != 0) look_into(where);
-    // Mapped rows are not in the order of their elements.
-    if (row.inverse_map)
-        for (u32 block = where + 1; block < num_blocks; ++block)
-            if (stats[block].max == law.max) look_into(block);
-    return static_cast<u32>(team_reduce(team, slots, best, Max{}));
+    if (certain) {
+        winner = warp_reduce(winner, Max{});
+        if (lane_id() == 0 && winner) atomicMax(&best.block, winner);
+    }
+    __syncthreads();
+    return best.block;
+}
+
+// The winner inside a block: log2_weight_of(id) is -inf for ids that do not race.
+template <typename WeightOf>
+__device__ inline int race_tokens(Best& best, int block, const DrawKey& key, WeightOf log2_weight_of) {
+    constexpr int each = BLOCK_SIZE / CTA_THREADS;
+    if (thread_id() == 0) best.token = 0;
+    __syncthreads();
+    const u32 id = block * BLOCK_SIZE + each * thread_id();
+    float weights[each];
+#pragma unroll
+    for (int i = 0; i < each; ++i) weights[i] = log2_weight_of(static_cast<int>(id) + i);
+    const uint4 words = random_words(key, TOKEN_LEVEL, id / 4);
+    u64 mine = 0;
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+        mine = Max{}(mine, enter_race(word_at(words, id % 4 + i), id + i, weights[i]));
+    mine = warp_reduce(mine, Max{});
+    if (lane_id() == 0 && mine) atomicMax(&best.token, mine);
+    __syncthreads();
+    return best.token ? racer_id(best.token) : NO_TOKEN;
+}
+
+// A draw from a row's law, maybe without one token. Only where filters or that token take something
+// from blocks must their logits be read.
+__device__ COLD int draw_from_law(
+    Best& best, Row row, const Mass* stats, Law law, DrawKey key, int without) {
+    const bool whole = without < 0 && law.threshold == -INFINITY;
+    const auto weight = [&](int id, float logit) {
+        return id == without ? -INFINITY : kept_log2_weight(law, logit);
+    };
+    const u64 block = race_blocks(
+        best, row.num_blocks(), key, whole,
+        [&](int at) { return __fadd_rn(log2_mass(load_mass(stats + at), law), whole ? 0.0f : BOUND_SLACK); },
+        [&](int at) {
+            float logits[PER_LANE], terms[PER_LANE];
+            load_block(row, at, logits);
+            const float max = load_max(stats + at);
+#pragma unroll
+            for (int j = 0; j < PER_LANE; ++j) {
+                const bool kept = logits[j] >= law.threshold && id_of(at, j) != without;
+                const float term = exp2_fast(log2_weight(logits[j], max, law.scale));
+                terms[j] = kept ? term : 0.0f;
+            }
+            const float sum = warp_reduce(lane_sum(terms), Add{});
+            return sum > 0.0f ? log2_mass(max, log2_fast(sum), law) : -INFINITY;
+        });
+    if (block == 0) return NO_TOKEN;
+    return race_tokens(best, racer_id(block), key,
+                       [&](int id) { return weight(id, load_logit(row, id)); });
+}
+
+// The first element of the row that is as large as its largest. Ids of mapped rows are not in the order of
+// elements.
+__device__ COLD int greedy_token(Best& best, Row row, const Mass* stats, float max) {
+    if (thread_id() == 0) best.token = 0;
+    u64 first = 0;
+#pragma unroll 1
+    for (int block = thread_id(); block < row.num_blocks(); block += CTA_THREADS)
+        if (load_max(stats + block) == max) first = Max{}(first, u64{~static_cast<u32>(block)});
+    const int begin = static_cast<int>(~static_cast<u32>(cta_reduce(first, Max{})));
+    const int end = row.inverse_map ? row.num_blocks() : begin + 1;
+#pragma unroll 1
+    for (int block = begin + warp_id(); block < end; block += CTA_WARPS) {
+        if (load_max(stats + block) != max) continue;
+        float logits[PER_LANE];
+        load_block(row, block, logits);
+        u32 equal = 0;
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j) equal |= static_cast<u32>(logits[j] == max) << j;
+#pragma unroll 1
+        for (; equal; equal &= equal - 1) {
+            const int id = id_of(block, __ffs(static_cast<int>(equal)) - 1);
+            atomicMax(&best.token, static_cast<u64>(~static_cast<u32>(row.element_of(id))) << 32 |
+                                       static_cast<u32>(id));
+        }
+    }
+    __syncthreads();
+    return static_cast<int>(static_cast<u32>(best.token));
+}
+
+// The target's own sample at a row.
+__device__ inline int target_token(
+    Best& best, const Params& p, const Request& request, int row, const Mass* stats, const Law& law) {
+    const TargetRow target(p, request, row);
+    if (request.greedy) return greedy_token(best, target.row, stats, law.max);
+    return draw_from_law(best, target.row, stats, law, target_key(p, request, row), NO_TOKEN);
 }

@@ -1,68 +1,27 @@
-// Sums, maxima and barriers among lanes, warps and teams. Orders are fixed: every result is a
-// function of the inputs alone.
+// Sums, maxima and scans among the lanes of a warp and the warps of a CTA. Orders are fixed.
 #pragma once
 #include "params.cuh"
 
+constexpr int CTA_WARPS = KERNEL_WARPS;
+constexpr int CTA_THREADS = CTA_WARPS * LANES;
 constexpr u32 ALL_LANES = 0xffffffffu;
 
-// Asked for anew each time: a register that holds it would be missing elsewhere.
-__device__ inline int lane_id() { return static_cast<int>(lane_of_warp()); }
-__device__ inline int warp_id() { return static_cast<int>(thread_id() / LANES); }
+__device__ inline int thread_id() { return static_cast<int>(threadIdx.x); }
+__device__ inline int lane_id() { return thread_id() % LANES; }
+__device__ inline int warp_id() { return thread_id() / LANES; }
 
-// All warps of a CTA meet, in a kernel whose teams also meet at barriers of their own twice: after those
-// racecheck takes the first meeting to be over before the last warps have come. Between the two nobody
-// does anything, and at the second all come.
-__device__ inline void meet_in_cta() {
-    __syncthreads();
-    if (MEETS_TWICE) __syncthreads();
-}
-
-// Halves and quarters of a CTA meet in places of their own, one for each warp that a part can begin with.
-__device__ inline u64* meetings() {
-    __shared__ u64 words[CTA_WARPS];
-    return words;
-}
-
-__device__ COLD void make_places_ready() {
-    const int place = static_cast<int>(thread_id());
-    if (place < CTA_WARPS) make_ready(meetings() + place, CTA_THREADS / (place % 2 ? 2 : 4));
-}
-
-// Before the first barrier of all.
-__device__ inline void make_meetings_ready() {
-    if (MEETS_IN_MEMORY) make_places_ready();
-}
-
-// A barrier of so many warps: all of a CTA, a half or a quarter of them.
-__device__ inline void meet_in_part(int first_warp, int warps) {
-    __syncwarp();  // a warp must come whole
-    const int place = first_warp + (2 * warps == CTA_WARPS);
-    if (warps == CTA_WARPS)
-        meet_in_cta();
-    else if (MEETS_IN_MEMORY)
-        meet_at(meetings() + place, 1 + place, warps * LANES);
-    else
-        named_barrier(1 + place, warps * LANES);
-}
-
-// A group of warps that works on one row.
-template <int NUM_WARPS>
-struct Team {
-    static constexpr int WARPS = NUM_WARPS;
-    static constexpr int THREADS = NUM_WARPS * LANES;
-    int first_warp;
-    __device__ int warp() const { return warp_id() - first_warp; }
-    __device__ int thread() const { return static_cast<int>(thread_id()) - first_warp * LANES; }
-    __device__ void sync() const { meet_in_part(first_warp, NUM_WARPS); }
+struct Add {
+    template <typename T>
+    __device__ T operator()(T a, T b) const { return a + b; }
 };
-
-using WholeCta = Team<CTA_WARPS>;
-using DrawTeam = Team<4>;  // a thread per four tokens of a block
-
-template <typename TeamT>
-__device__ inline TeamT my_team() {
-    return {warp_id() / TeamT::WARPS * TeamT::WARPS};
-}
+struct Max {
+    template <typename T>
+    __device__ T operator()(T a, T b) const { return a > b ? a : b; }
+};
+struct Min {
+    template <typename T>
+    __device__ T operator()(T a, T b) const { return a < b ? a : b; }
+};
 
 template <typename T, typename Combine>
 __device__ inline T warp_reduce(T value, Combine combine) {
@@ -72,45 +31,53 @@ __device__ inline T warp_reduce(T value, Combine combine) {
     return value;
 }
 
-struct Add {
-    template <typename T>
-    __device__ T operator()(T a, T b) const { return a + b; }
-};
-struct Max {
-    __device__ u64 operator()(u64 a, u64 b) const { return a > b ? a : b; }
-    __device__ float operator()(float a, float b) const { return max_nan(a, b); }
-};
-struct Min {
-    __device__ float operator()(float a, float b) const { return fminf(a, b); }
-    __device__ u32 operator()(u32 a, u32 b) const { return a < b ? a : b; }
-};
-
-// A NaN wins, if it came out of max_nan.
+// A NaN wins.
 __device__ inline float warp_max(float value) {
     const int bits = static_cast<int>(__float_as_uint(value));
     const int largest = warp_max_signed(bits ^ ((bits >> 31) & 0x7fffffff));
     return __uint_as_float(static_cast<u32>(largest ^ ((largest >> 31) & 0x7fffffff)));
 }
 
-// By halves, which the hardware compares among lanes.
-__device__ inline u64 warp_reduce(u64 value, Max) {
-    const u32 high = static_cast<u32>(value >> 32);
-    const u32 highest = __reduce_max_sync(ALL_LANES, high);
-    const u32 low = high == highest ? static_cast<u32>(value) : 0;
-    return static_cast<u64>(highest) << 32 | __reduce_max_sync(ALL_LANES, low);
+// Of all threads of a CTA, for all of them.
+template <typename T, typename Combine>
+__device__ inline T cta_reduce(T value, Combine combine) {
+    __shared__ u64 slots[CTA_WARPS];
+    value = warp_reduce(value, combine);
+    if (lane_id() == 0) reinterpret_cast<T&>(slots[warp_id()]) = value;
+    __syncthreads();
+    T total = reinterpret_cast<T&>(slots[0]);
+    for (int warp = 1; warp < CTA_WARPS; ++warp)
+        total = combine(total, reinterpret_cast<T&>(slots[warp]));
+    __syncthreads();
+    return total;
 }
 
-// One slot per warp; every caller gets the result, and the slots may be used again at once.
-template <typename TeamT, typename T, typename Combine>
-__device__ inline T team_reduce(const TeamT& team, u64* slots, T value, Combine combine) {
-    u64* mine = slots + team.first_warp;
-    value = warp_reduce(value, combine);
-    if (lane_id() == 0) reinterpret_cast<T&>(mine[team.warp()]) = value;
-    team.sync();
-    T total = reinterpret_cast<T&>(mine[0]);
-#pragma unroll
-    for (int warp = 1; warp < TeamT::WARPS; ++warp)
-        total = combine(total, reinterpret_cast<T&>(mine[warp]));
-    team.sync();
-    return total;
+// What the lanes up to this one have together.
+__device__ inline u64 warp_sum_up_to(u64 mine) {
+    for (int distance = 1; distance < LANES; distance *= 2) {
+        const u64 other = __shfl_up_sync(ALL_LANES, mine, distance);
+        if (lane_id() >= distance) mine += other;
+    }
+    return mine;
+}
+
+// What the threads before this one have together.
+__device__ inline u64 cta_sum_before(u64 mine) {
+    __shared__ u64 slots[CTA_WARPS];
+    u64 end = warp_sum_up_to(mine);
+    if (lane_id() == LANES - 1) slots[warp_id()] = end;
+    __syncthreads();
+    for (int warp = 0; warp < warp_id(); ++warp) end += slots[warp];
+    __syncthreads();
+    return end - mine;
+}
+
+// Whether this CTA is the last of `expected` to come to a counter, which then is 0 again. What CTAs
+// stored before they came is visible to the last one.
+__device__ inline bool is_last_arrival(u32* counter, u32 expected) {
+    __shared__ bool last;
+    __syncthreads();
+    if (thread_id() == 0) last = increment_acq_rel(counter, expected - 1) == expected - 1;
+    __syncthreads();
+    return last;
 }

@@ -1,127 +1,127 @@
 // What the lossy policies ask of a row beyond its law: entropy, near-best tokens, and how far they
-// move the law of what is emitted.
+// move the law of what is emitted. By a CTA.
 #pragma once
-#include "finish.cuh"
-#include "recipe.cuh"
+#include "residual.cuh"
+#include "closer.cuh"
 
 // The tokens that a lossy policy accepts at a row.
 struct Leniency {
     float least_p;
     float least_logit;
+    __device__ bool forgives(const Law& law, float logit) const {
+        const float p = law_p(law, logit);
+        return p > 0.0f && p >= least_p && logit >= least_logit;
+    }
+    // Whether some token of a block may be one of them.
+    __device__ bool may_forgive(const Law& law, float block_max) const {
+        return law_p(law, block_max) >= least_p * (1.0f - SLACK) && block_max >= least_logit;
+    }
 };
 
-__device__ inline bool forgives(const Leniency& leniency, const Law& law, float logit) {
-    const float p = law_p(law, logit);
-    return p > 0.0f && p >= leniency.least_p && logit >= leniency.least_logit;
-}
-
 // In nats.
-__device__ COLD float entropy_of(
-    u64* slots, const Row<TargetLogit>& row, const Mass* stats, const Law& law) {
+__device__ inline float entropy_of(const Row& row, const Mass* stats, Law law) {
     float sum = 0.0f;
-    visit_blocks(whole_cta(), row, stats, law.threshold, [&](int, const float(&logits)[PER_LANE]) {
+    visit_blocks(row, stats, law.threshold, [&](int, const float(&logits)[PER_LANE]) {
         float terms[PER_LANE];
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
             const float log2_p = law_log2(law, logits[j]);
-            terms[j] = log2_p == -INFINITY ? 0.0f : -exp2_fast(log2_p) * log2_p;
+            const float p = exp2_fast(log2_p);
+            terms[j] = log2_p == -INFINITY ? 0.0f : -p * log2_p;
         }
         sum += lane_sum(terms);
     });
-    return LN_2 * team_reduce(my_team<WholeCta>(), slots, sum, Add{});
+    return LN_2 * cta_reduce(sum, Add{});
 }
 
 // The n-th largest logit that the law keeps, -inf if it keeps fewer.
 __device__ inline float nth_largest(
-    Scratch& scratch, const Row<TargetLogit>& row, const Mass* stats, const Law& law, i64 n) {
-    if (n >= row.vocab_size) return -INFINITY;
-    return radix_select(scratch, row, stats, law.threshold, static_cast<u64>(n));
+    Scratch& scratch, const Row& row, const Mass* stats, const Law& law, i64 n) {
+    if (n >= row.num_ids) return -INFINITY;
+    const Law plain = {law.max, -INFINITY, law.scale, 0.0f};
+    const Subject subject = {row, stats, plain};
+    const Bins bins = Bins::of(fmaxf(law.threshold, LEAST_LOGIT), law.max, IDLE_BITS);
+    fill_bins(row, stats, law.scale, bins, true);
+    return select_by_number(scratch, subject, bins, static_cast<u64>(n));
 }
 
 __device__ COLD Leniency leniency_of(
-    const Params& p, u64* slots, Scratch* scratch, const Row<TargetLogit>& row, const Mass* stats,
-    const Law& law) {
-    if constexpr (POLICY == TYPICAL) {
+    const Params& p, Scratch& scratch, const Row& row, const Mass* stats, Law law) {
+    if (p.policy == TYPICAL) {
+        const float entropy = entropy_of(row, stats, law);
         const float threshold =
-            typical_threshold(entropy_of(slots, row, stats, law), p.epsilon, p.delta);
+            fminf(static_cast<float>(p.delta) * expf(-entropy), static_cast<float>(p.epsilon));
         return {nextafterf(threshold, INFINITY), -INFINITY};
     }
-    if constexpr (POLICY == RELAXED)
+    if (p.policy == RELAXED)
         return {exp2_fast(-law.log2_sum) - static_cast<float>(p.delta),
-                nth_largest(*scratch, row, stats, law, p.top_n)};
+                nth_largest(scratch, row, stats, law, p.top_n)};
     return {0.0f, -INFINITY};
 }
 
-// Sums term(p, q, a) over the vocabulary, a = whether the token would survive.
-template <typename Term>
-__device__ inline float sum_over_pair(
-    u64* slots, const Pair& pair, const Leniency& leniency, bool always, Term term) {
-    float sum = 0.0f;
-    const int num_blocks = pair.target.num_blocks();
-    for (int block = warp_id(); block < num_blocks; block += CTA_WARPS) {
-        float target[PER_LANE], draft[PER_LANE];
-        load_block(pair.target, block, target);
-        load_block(pair.draft, block, draft);
-        float terms[PER_LANE];
+struct Two {
+    float first;
+    float second;
+};
+
+// Sums terms_of(p, q) over the tokens that would survive.
+template <typename TermsOf>
+__device__ inline Two sum_over_pair(
+    const Pair& pair, const Mass* stats, Leniency leniency, bool all, TermsOf terms_of) {
+    const Law target_law = pair.residual.target_law, draft_law = pair.residual.draft_law;
+    Two sums = {0.0f, 0.0f};
+    for (int block = warp_id(); block < pair.target.row.num_blocks(); block += CTA_WARPS) {
+        if (!all && !leniency.may_forgive(target_law, load_max(stats + block))) continue;
+        float target[PER_LANE], draft[PER_LANE], firsts[PER_LANE], seconds[PER_LANE];
+        pair.load(block, target, draft);
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
-            const bool survives = always || forgives(leniency, pair.target_law, target[j]);
-            terms[j] = term(law_p(pair.target_law, target[j]), law_p(pair.draft_law, draft[j]),
-                            survives ? 1.0f : 0.0f);
+            const bool survives = all || leniency.forgives(target_law, target[j]);
+            const Two terms = terms_of(law_p(target_law, target[j]), law_p(draft_law, draft[j]));
+            firsts[j] = survives ? terms.first : 0.0f;
+            seconds[j] = survives ? terms.second : 0.0f;
         }
-        sum += lane_sum(terms);
+        sums.first += lane_sum(firsts);
+        sums.second += lane_sum(seconds);
     }
-    return team_reduce(my_team<WholeCta>(), slots, sum, Add{});
+    sums.first = cta_reduce(sums.first, Add{});
+    sums.second = cta_reduce(sums.second, Add{});
+    return sums;
 }
 
-// Between p and q a + p (1 - sum(q a)), the law of what the row emits.
+// Between p and q a + p (1 - sum(q a)), the law of what the row emits, `a` being which tokens survive.
 __device__ COLD float variation_of(
-    u64* slots, const Pair& pair, const Leniency& leniency, bool always) {
-    if (!pair.is_dense()) {
-        const float logit = load_logit(pair.target, pair.drafted);
-        const bool survives = always || forgives(leniency, pair.target_law, logit);
-        return survives ? 1.0f - law_p(pair.target_law, logit) : 0.0f;
+    const Pair& pair, const Mass* stats, Leniency leniency, bool all) {
+    if (!pair.dense) {
+        const float logit = load_logit(pair.target.row, pair.drafted);
+        const bool survives = all || leniency.forgives(pair.residual.target_law, logit);
+        return survives ? 1.0f - law_p(pair.residual.target_law, logit) : 0.0f;
     }
-    const float survived = sum_over_pair(
-        slots, pair, leniency, always, [](float, float q, float a) { return q * a; });
-    return 0.5f * sum_over_pair(slots, pair, leniency, always, [=](float p, float q, float a) {
-               return fabsf(q * a - p * survived);
-           });
+    Two survived = {1.0f, 1.0f};  // of q and of p
+    if (!all)
+        survived = sum_over_pair(
+            pair, stats, leniency, false, [](float p, float q) { return Two{q, p}; });
+    const Two moved = sum_over_pair(pair, stats, leniency, all, [=](float p, float q) {
+        return Two{fabsf(q - p * survived.first), 0.0f};
+    });
+    return 0.5f * (moved.first + survived.first * fmaxf(1.0f - survived.second, 0.0f));
 }
 
-// Judges a row's draft token by the policy's own rule, by all threads of a CTA; notes what
-// `finish` and `accept_by_fly` ask for.
-__device__ inline bool forgives_draft(
-    const Params& p, Shared& shared, Scratch* scratch, int row, const Mass* stats) {
-    Adjustment adjustment;
-    const Pair pair = pair_of(shared, row, stats, &adjustment);
-    const Law& law = pair.target_law;
-    if (POLICY == FLY) {
-        const float entropy = entropy_of(shared.slots, pair.target, stats, law);
-        if (thread_id() == 0) shared.entropies[row] = entropy;
-    }
-    const Leniency leniency = leniency_of(p, shared.slots, scratch, pair.target, stats, law);
-    const float variation = variation_of(shared.slots, pair, leniency, POLICY == FLY);
-    if (thread_id() == 0) shared.variations[row] = variation;
-    return POLICY == FLY || forgives(leniency, law, load_logit(pair.target, pair.drafted));
-}
-
-// A mismatch is forgiven where the target is undecided and the next `window` tokens match. By one
-// warp; returns how many tokens survive.
-__device__ inline int accepted_by_fly(const Params& p, Shared& shared, int kept) {
-    const float least = static_cast<float>(p.epsilon) * logf(static_cast<float>(p.vocab_size));
-    const auto matches = [&](i64 row) { return shared.tokens[row] == shared.drafts[row]; };
-    int failed = kept;
-    for (int row = lane_id(); row < kept; row += LANES) {
-        bool pardoned = row + p.window < kept && shared.entropies[row] >= least;
-        for (i64 next = row + 1; pardoned && next <= row + p.window; ++next)
-            pardoned = matches(next);
-        if (!pardoned) shared.variations[row] = 0.0f;
-        if (!pardoned && !matches(row) && row < failed) failed = row;
-    }
-    for (int distance = LANES / 2; distance; distance /= 2) {
-        const int other = __shfl_xor_sync(ALL_LANES, failed, distance);
-        failed = other < failed ? other : failed;
-    }
-    return failed;
+// Judges a row's draft token by the policy's own rule; what FLY decides is known later.
+__device__ COLD void judge_leniently(
+    const Params& p, Scratch& scratch, const Request& request, int row) {
+    const Pair pair(p, request, row, p.facts[place_of(p, request, row)], 0.0f);
+    const Mass* stats = target_stats_of(p, request, row);
+    const Law law = pair.residual.target_law;
+    RowFacts& facts = p.facts[place_of(p, request, row)];
+    const bool all = p.policy == FLY;
+    const float entropy = all ? entropy_of(pair.target.row, stats, law) : 0.0f;
+    const Leniency leniency = leniency_of(p, scratch, pair.target.row, stats, law);
+    const float variation = variation_of(pair, stats, leniency, all);
+    if (thread_id() != 0) return;
+    facts.entropy = entropy;
+    facts.variation = variation;
+    if (all || leniency.forgives(law, facts.target_logit)) return;
+    facts.verdict = FAILS;
+    publish_end(p, request, row);
 }

@@ -1,7 +1,7 @@
 // The randomness contract of core/randomness.py: a random word is a pure function of what it
-// decides. Nothing here holds state.
+// decides.
 #pragma once
-#include "params.cuh"
+#include "lanes.cuh"
 
 // Which draw of which request a word belongs to.
 struct DrawKey {
@@ -11,8 +11,10 @@ struct DrawKey {
     u32 draft_index;
 };
 
-// Philox4x32-10 of one counter: the words of four neighbouring candidates.
-__device__ inline uint4 philox_here(u32 key_0, u32 key_1, uint4 word) {
+// Philox4x32-10: the words of candidates 4 * quad and on.
+__device__ COLD uint4 random_words(DrawKey key, u32 level, u32 quad) {
+    u32 key_0 = static_cast<u32>(key.seed), key_1 = static_cast<u32>(key.seed >> 32);
+    uint4 word = {quad, key.position, 4 * key.stream + level, key.draft_index};
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
         const u64 product_0 = static_cast<u64>(word.x) * 0xD2511F53u;
@@ -27,35 +29,19 @@ __device__ inline uint4 philox_here(u32 key_0, u32 key_1, uint4 word) {
     return word;
 }
 
-__device__ COLD uint4 philox(u32 key_0, u32 key_1, uint4 word) {
-    return philox_here(key_0, key_1, word);
+__device__ inline u32 word_at(const uint4& words, u32 i) {
+    const u32 low = i & 1 ? words.y : words.x;
+    const u32 high = i & 1 ? words.w : words.z;
+    return i & 2 ? high : low;
 }
 
-// The words of candidates 4 * quad and on.
-__device__ inline uint4 random_words(const DrawKey& key, u32 level, u32 quad) {
-    return philox(static_cast<u32>(key.seed), static_cast<u32>(key.seed >> 32),
-                  uint4{quad, key.position, 4 * key.stream + level, key.draft_index});
+__device__ inline u32 random_word(DrawKey key, u32 level, u32 candidate) {
+    return word_at(random_words(key, level, candidate >> 2), candidate & 3);
 }
 
-// The same without a call, which what is on its way would be waited for.
-__device__ inline uint4 random_words_here(const DrawKey& key, u32 level, u32 quad) {
-    return philox_here(static_cast<u32>(key.seed), static_cast<u32>(key.seed >> 32),
-                       uint4{quad, key.position, 4 * key.stream + level, key.draft_index});
-}
-
-__device__ inline u32 word_of(const uint4& words, u32 candidate) {
-    const u32 low = candidate & 1 ? words.y : words.x;
-    const u32 high = candidate & 1 ? words.w : words.z;
-    return candidate & 2 ? high : low;
-}
-
-__device__ inline u32 random_word(const DrawKey& key, u32 level, u32 candidate) {
-    return word_of(random_words(key, level, candidate >> 2), candidate);
-}
-
-// -log1p(-u) for u = (word + 0.5) / 2^32, with full relative accuracy at both ends: a polynomial where u
-// is small, for the least of them decide races, elsewhere the logarithm of the complement. Relative
-// errors are below 10^-6.
+// -log1p(-u) for u = (word + 0.5) / 2^32, with full relative accuracy at both ends: a polynomial
+// where u is small, for the least of them decide races, elsewhere the logarithm of the complement.
+// Relative errors are below 10^-6.
 __device__ inline float exponential(u32 word) {
     constexpr float unit = 1.0f / 4294967296.0f;
     constexpr float ln_2 = 0.69314718055994530942f;

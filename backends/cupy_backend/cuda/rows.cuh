@@ -1,5 +1,5 @@
 // A row of logits and how its blocks are loaded: 16 logits a lane, the same ones whatever the
-// row's alignment. A row never says which request it belongs to, except through its adjustment.
+// row's type and alignment.
 #pragma once
 #include "adjust.cuh"
 
@@ -10,219 +10,172 @@ struct Fp16 {
     unsigned short bits;
 };
 
-using TargetLogit = VARIANT_TARGET;
-using DraftLogit = VARIANT_DRAFT;
-
-template <typename A, typename B>
-constexpr bool SAME = false;
-template <typename A>
-constexpr bool SAME<A, A> = true;
-constexpr bool SAME_LOGITS = SAME<TargetLogit, DraftLogit>;
-
 __device__ inline float to_float(Bf16 x) { return __uint_as_float(static_cast<u32>(x.bits) << 16); }
 __device__ inline float to_float(Fp16 x) { return half_bits_to_float(x.bits); }
 __device__ inline float to_float(float x) { return x; }
 
-// How many low bits of a logit's float_key are the same for all logits of a sign.
 template <typename T>
-constexpr int IDLE_KEY_BITS = 0;
+constexpr bool IS_BF16 = false;
 template <>
-constexpr int IDLE_KEY_BITS<Bf16> = 16;
-template <>
-constexpr int IDLE_KEY_BITS<Fp16> = 13;
+constexpr bool IS_BF16<Bf16> = true;
 
-// The bits of -inf, as often as they fit into a word.
-template <typename T>
-constexpr u32 NOTHING = 0xff800000u;
-template <>
-constexpr u32 NOTHING<Bf16> = 0xff80ff80u;
-template <>
-constexpr u32 NOTHING<Fp16> = 0xfc00fc00u;
+// Calls work(T{}) for the type of a tensor, which most kernels know when they are compiled.
+template <typename Work>
+__device__ inline auto by_type(int type, Work work) {
+    const int known = ONLY_TYPE == MIXED ? type : ONLY_TYPE;
+    if (known == BF16) return work(Bf16{});
+    if (known == FP16) return work(Fp16{});
+    return work(0.0f);
+}
 
-// How many logits a 16-byte load brings.
-template <typename T>
-constexpr int PER_VECTOR = sizeof(uint4) / sizeof(T);
-
-// inverse_map null: id v of [0, vocab_size) is element v, if v < num_elements. Otherwise element
+// inverse_map null: id v of [0, num_ids) is element v, if v < num_elements. Otherwise element
 // inverse_map[v], unless that is -1. Ids without an element have logit -inf.
-template <typename T>
 struct Row {
-    const T* data;
-    i64 num_elements;
-    i64 vocab_size;
+    const char* data;
+    int type;
+    int num_elements;
+    int num_ids;
     const int* inverse_map;
     const Adjustment* adjustment;
 
-    __device__ int num_blocks() const {
-        return static_cast<int>((static_cast<u32>(vocab_size) + BLOCK_SIZE - 1) / BLOCK_SIZE);
-    }
-    __device__ i64 element_of(i64 id) const {
-        if (id >= vocab_size) return -1;
+    __device__ int num_blocks() const { return (num_ids + BLOCK_SIZE - 1) / BLOCK_SIZE; }
+    __device__ int element_of(int id) const {
+        if (id >= num_ids) return -1;
         if (inverse_map) return inverse_map[id];
         return id < num_elements ? id : -1;
     }
-    __device__ bool is_vector_loadable() const {
-        return !inverse_map && reinterpret_cast<u64>(data) % 16 == 0;
+    __device__ bool is_adjusted() const { return ADJUSTED && adjustment != nullptr; }
+    // Whether 16-byte loads bring nothing but logits of the row, as they are.
+    __device__ bool is_whole() const {
+        return !inverse_map && !is_adjusted() && reinterpret_cast<u64>(data) % 16 == 0 &&
+               num_ids % 8 == 0 && num_elements >= num_ids;
     }
 };
 
 // The id of a lane's j-th logit: two runs of eight.
-__device__ inline i64 id_of(int block, int lane, int j) {
-    return static_cast<i64>(block) * BLOCK_SIZE + (j / 8) * (BLOCK_SIZE / 2) + lane * 8 + j % 8;
+__device__ inline int id_of(int block, int j) {
+    return block * BLOCK_SIZE + (j / 8) * (BLOCK_SIZE / 2) + lane_id() * 8 + j % 8;
 }
 
-// A lane's share of a block as it lies in memory.
 template <typename T>
-struct RawBlock {
-    uint4 words[PER_LANE / PER_VECTOR<T>];
+constexpr int VECTORS = sizeof(T) / 2;  // of 16 bytes, that hold eight logits
+
+// The j-th of eight logits.
+template <typename T>
+__device__ inline float unpack(const uint4* words, int j) {
+    const uint4& vector = words[j * sizeof(T) / 16];
+    const int place = j * static_cast<int>(sizeof(T)) % 16 / 4;
+    const u32 word = place == 0 ? vector.x : place == 1 ? vector.y : place == 2 ? vector.z : vector.w;
+    if constexpr (sizeof(T) == 4) return __uint_as_float(word);
+    return to_float(T{static_cast<unsigned short>(j % 2 ? word >> 16 : word)});
+}
+
+// Two neighbouring vectors' sixteen bytes from byte `shift` on.
+__device__ inline uint4 shifted(uint4 low, uint4 high, u32 shift) {
+    u32 words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 6; ++i) words[i] = shift & 8 ? words[i + 2] : words[i];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) words[i] = shift & 4 ? words[i + 1] : words[i];
+    const u32 bits = shift % 4 * 8;
+    return {__funnelshift_r(words[0], words[1], bits), __funnelshift_r(words[1], words[2], bits),
+            __funnelshift_r(words[2], words[3], bits), __funnelshift_r(words[3], words[4], bits)};
+}
+
+// Up to eight of a lane's logits that begin anywhere. Only vectors that hold some of them are read.
+template <typename T>
+struct Eight {
+    uint4 vectors[VECTORS<T> + 1];
+    u32 shift;
+    int count;
+
+    __device__ void load(const Row& row, int first) {
+        const int end = row.num_elements < row.num_ids ? row.num_elements : row.num_ids;
+        count = end - first < 8 ? end - first : 8;
+        const char* data = row.data + static_cast<i64>(first) * sizeof(T);
+        shift = static_cast<u32>(reinterpret_cast<u64>(data) % 16);
+        const uint4* aligned = reinterpret_cast<const uint4*>(data - shift);
+        const int bytes = static_cast<int>(shift) + count * static_cast<int>(sizeof(T));
+#pragma unroll
+        for (int i = 0; i <= VECTORS<T>; ++i) {
+            vectors[i] = {};
+            load_once_if(count > 0 && 16 * i < bytes, aligned + i, vectors[i]);
+        }
+    }
+    __device__ void unpack_to(float* logits) const {
+        uint4 words[VECTORS<T>];
+#pragma unroll
+        for (int i = 0; i < VECTORS<T>; ++i)
+            words[i] = shift ? shifted(vectors[i], vectors[i + 1], shift) : vectors[i];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) logits[j] = j < count ? unpack<T>(words, j) : -INFINITY;
+    }
 };
 
 template <typename T>
-__device__ inline RawBlock<T> load_raw(const T* block, int lane) {
-    constexpr int vectors = 8 / PER_VECTOR<T>;
-    RawBlock<T> raw;
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int i = 0; i < vectors; ++i)
-            raw.words[half * vectors + i] = load_once(
-                reinterpret_cast<const uint4*>(block + half * (BLOCK_SIZE / 2) + lane * 8) + i);
-    return raw;
-}
-
-// The same for vectors that begin before `wanted`, counted from the lane's first logit in the block.
-template <typename T>
-__device__ inline void load_raw_if(int wanted, const char* lane_data, uint4* words) {
-    constexpr int vectors = 8 / PER_VECTOR<T>;
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int i = 0; i < vectors; ++i)
-            load_once_if(half * (BLOCK_SIZE / 2) < wanted,
-                         reinterpret_cast<const uint4*>(
-                             lane_data + half * (BLOCK_SIZE / 2) * sizeof(T)) + i,
-                         words[half * vectors + i]);
-}
-
-__device__ inline u32 word_at(const uint4& words, int i) {
-    return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
-}
-
-// The j-th of the logits that lie in `words`.
-template <typename T>
-__device__ inline float unpack_at(const uint4* words, int j) {
-    if constexpr (sizeof(T) == 4) return __uint_as_float(word_at(words[j / 4], j % 4));
-    const u32 word = word_at(words[j / 8], j % 8 / 2);
-    if constexpr (SAME<T, Bf16>) return __uint_as_float(j % 2 ? word & 0xffff0000u : word << 16);
-    return half_bits_to_float(static_cast<unsigned short>(j % 2 ? word >> 16 : word));
-}
-
-template <typename T>
-__device__ inline float unpack(const RawBlock<T>& raw, int j) {
-    return unpack_at<T>(raw.words, j);
-}
-
-template <typename T>
-__device__ inline void unpack_all(const RawBlock<T>& raw, float (&logits)[PER_LANE]) {
-#pragma unroll
-    for (int j = 0; j < PER_LANE; ++j) logits[j] = unpack(raw, j);
-}
-
-template <typename T>
-__device__ inline float lane_max(const RawBlock<T>& raw) {
-    float largest = unpack(raw, 0);
-#pragma unroll
-    for (int j = 1; j < PER_LANE; ++j) largest = max_nan(largest, unpack(raw, j));
-    return largest;
-}
-
-__device__ inline float lane_max(const RawBlock<Bf16>& raw) {
-    u32 pair = max_nan_bf16x2(raw.words[0].x, raw.words[1].x);
-#pragma unroll
-    for (int i = 1; i < 8; ++i) pair = max_nan_bf16x2(pair, word_at(raw.words[i / 4], i % 4));
-    return max_nan(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
-}
-
-template <typename T>
-__device__ inline bool is_full_block(const Row<T>& row, int block) {
-    return static_cast<i64>(block + 1) * BLOCK_SIZE <=
-           (row.num_elements < row.vocab_size ? row.num_elements : row.vocab_size);
-}
-
-// Whether all of a row can be loaded by whole vectors.
-template <typename T>
-__device__ inline bool is_direct(const Row<T>& row) {
-    return row.is_vector_loadable() && static_cast<u32>(row.vocab_size) % 8 == 0 &&
-           static_cast<u32>(row.num_elements) >= static_cast<u32>(row.vocab_size);
-}
-
-// Whether a block can.
-template <typename T>
-__device__ inline bool is_direct(const Row<T>& row, int block) {
-    return row.is_vector_loadable() && is_full_block(row, block);
+__device__ inline float load_element(const Row& row, int element) {
+    return element < 0 ? -INFINITY : to_float(reinterpret_cast<const T*>(row.data)[element]);
 }
 
 struct Logits {
     float of[PER_LANE];
 };
 
-// By value, so that what is rarely asked for keeps nobody's row in memory.
+// Blocks of any row. By value, as all that is not inlined takes and gives logits: else they would live
+// in memory.
 template <typename T>
-__device__ COLD Logits load_piecewise(Row<T> row, int block) {
+__device__ COLD Logits load_any(Row row, int block) {
     Logits logits;
+    const bool is_adjusted = row.is_adjusted();
+    const Adjustment adjustment = is_adjusted ? *row.adjustment : Adjustment{};  // to be loaded once
+    u32 touched = 0;
+    if (row.inverse_map) {
 #pragma unroll 4
-    for (int j = 0; j < PER_LANE; ++j) {
-        const i64 element = row.element_of(id_of(block, lane_id(), j));
-        logits.of[j] = element < 0 ? -INFINITY : to_float(row.data[element]);
+        for (int j = 0; j < PER_LANE; ++j)
+            logits.of[j] = load_element<T>(row, row.element_of(id_of(block, j)));
+        if (is_adjusted) touched = touched_in(adjustment, block, row.num_ids);
+    } else {
+        Eight<T> halves[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) halves[half].load(row, id_of(block, half * 8));
+        // While logits are on their way.
+        if (is_adjusted) touched = touched_in(adjustment, block, row.num_ids);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) halves[half].unpack_to(logits.of + half * 8);
     }
+    if (is_adjusted) adjust_block(adjustment, block, touched, logits.of);
     return logits;
 }
 
-template <typename T>
-__device__ inline void load_block(const Row<T>& row, int block, float (&logits)[PER_LANE]) {
-    if (is_direct(row, block)) {
-        unpack_all(load_raw(row.data + static_cast<i64>(block) * BLOCK_SIZE, lane_id()), logits);
-    } else {
-        const Logits loaded = load_piecewise(row, block);
+// A lane's share of a block; -inf where there is no logit. By a warp. Little code where the row is whole:
+// kernels run most of theirs once, and it comes from memory.
+__device__ inline void load_block(const Row& row, int block, float (&logits)[PER_LANE]) {
+    const bool whole = row.is_whole() && (block + 1) * BLOCK_SIZE <= row.num_ids;
+    by_type(row.type, [&](auto type) {
+        using T = decltype(type);
+        if (!whole) {
+            const Logits any = load_any<T>(row, block);
 #pragma unroll
-        for (int j = 0; j < PER_LANE; ++j) logits[j] = loaded.of[j];
-    }
-    if (ADJUSTED && row.adjustment) adjust_block(*row.adjustment, block, row.vocab_size, logits);
-}
-
-template <typename T>
-struct alignas(4 * sizeof(T)) FourLogits {
-    T of[4];
-};
-
-// Those from `id` on, a multiple of four; -inf where there is none.
-template <typename T>
-__device__ inline void load_four(const Row<T>& row, i64 id, float (&logits)[4]) {
-    if (is_direct(row) && !(ADJUSTED && row.adjustment)) {
-        if (id < row.vocab_size) {
-            const FourLogits<T> four = *reinterpret_cast<const FourLogits<T>*>(row.data + id);
-#pragma unroll
-            for (int j = 0; j < 4; ++j) logits[j] = to_float(four.of[j]);
-        } else {
-#pragma unroll
-            for (int j = 0; j < 4; ++j) logits[j] = -INFINITY;
+            for (int j = 0; j < PER_LANE; ++j) logits[j] = any.of[j];
+            return;
         }
-        return;
-    }
+        uint4 words[2 * VECTORS<T>];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) logits[j] = load_logit(row, id + j);
+        for (int i = 0; i < 2 * VECTORS<T>; ++i) {
+            const int id = id_of(block, i / VECTORS<T> * 8);
+            const char* from = row.data + static_cast<i64>(id) * sizeof(T);
+            words[i] = {};
+            load_once_if(true, reinterpret_cast<const uint4*>(from) + i % VECTORS<T>, words[i]);
+        }
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j)
+            logits[j] = unpack<T>(words + j / 8 * VECTORS<T>, j % 8);
+    });
 }
 
-// What load_logit is about to load, if that is known without loading anything.
-template <typename T>
-__device__ inline void prefetch_logit(const Row<T>& row, i64 id) {
-    if (!row.inverse_map && id < row.num_elements) prefetch(row.data + id);
-}
-
-template <typename T>
-__device__ inline float load_logit(const Row<T>& row, i64 id) {
-    const i64 element = row.element_of(id);
-    if (element < 0) return -INFINITY;
-    const float logit = to_float(row.data[element]);
-    return ADJUSTED && row.adjustment ? adjust_logit(*row.adjustment, id, logit) : logit;
+__device__ inline float load_logit(const Row& row, int id) {
+    const int element = row.element_of(id);
+    const float logit = by_type(
+        row.type, [&](auto type) { return load_element<decltype(type)>(row, element); });
+    return row.is_adjusted() && element >= 0 ? adjust_logit(*row.adjustment, id, logit) : logit;
 }

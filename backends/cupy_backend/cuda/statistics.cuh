@@ -1,8 +1,9 @@
 // Stage 1: every block of a row becomes (largest logit, sum of exponentials relative to it), and
-// blocks a row. Knows nothing of requests.
+// blocks a row's law without filters. For filters, logits are counted on the way. Sums have one
+// order, whatever the launch.
 #pragma once
-#include "law.cuh"
-#include "rows.cuh"
+#include "counts.cuh"
+#include "request.cuh"
 
 __device__ inline float lane_sum(const float (&terms)[PER_LANE]) {
     float sums[4];
@@ -12,227 +13,247 @@ __device__ inline float lane_sum(const float (&terms)[PER_LANE]) {
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
+// By a warp; a tree, for max_nan of three is one instruction on some devices.
 __device__ inline float block_max(const float (&logits)[PER_LANE]) {
-    float largest = logits[0];
+    float largest = max_nan(logits[0], logits[1]);
 #pragma unroll
-    for (int j = 1; j < PER_LANE; ++j) largest = max_nan(largest, logits[j]);
+    for (int j = 2; j < PER_LANE; ++j) largest = max_nan(largest, logits[j]);
     return warp_max(largest);
 }
 
-// Sum of 2^((logit - max) * scale) over the block's logits from a threshold on.
-__device__ inline float block_sum(
-    const float (&logits)[PER_LANE], float max, float scale, float threshold) {
+constexpr float LARGE_OFFSET = 1048576.0f;  // 2^20, below which fused exponents are exact enough
+
+// A lane's share of a block's mass, without the correction for its offset's rounding.
+__device__ inline float lane_mass(const float (&logits)[PER_LANE], float max, float scale) {
     float terms[PER_LANE];
+    const float offset = __fmul_rn(max, scale);
+    if (fabsf(offset) < LARGE_OFFSET) {
 #pragma unroll
-    for (int j = 0; j < PER_LANE; ++j)
-        terms[j] = logits[j] >= threshold ? exp2_fast(log2_weight(logits[j], max, scale)) : 0.0f;
-    return warp_reduce(lane_sum(terms), Add{});
-}
-
-constexpr float LARGE_OFFSET = 1048576.0f;  // 2^20, below which offsets serve logits of all types
-
-// logit * scale - offset, one instruction a logit.
-struct Exponents {
-    float scale;
-    float offset;
-    __device__ float of(float logit) const { return __fmaf_rn(logit, scale, -offset); }
-};
-
-// For logits of 16 bits, next to each other so far apart at such scales that only the largest has a
-// weight, which is exactly 1.
-__device__ inline Exponents steep_exponents(float max) {
-    if (!(fabsf(max) < INFINITY)) return {1.0f, 0.0f};
-    const u32 exponent = __float_as_uint(max) >> 23 & 255;
-    const float scale = __uint_as_float((274 - (exponent < 64 ? 64 : exponent)) << 23);
-    return {scale, __fmul_rn(max, scale)};
+        for (int j = 0; j < PER_LANE; ++j)
+            terms[j] = exp2_fast(__fmaf_rn(logits[j], scale, -offset));
+    } else {
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j) terms[j] = exp2_fast(log2_weight(logits[j], max, scale));
+    }
+    return lane_sum(terms);
 }
 
 // What the offset's rounding has added to every exponent, to be multiplied with their sum.
 __device__ inline float correction_of(float max, float scale) {
-    const Exponents exponents = {scale, __fmul_rn(max, scale)};
-    return fabsf(exponents.offset) < LARGE_OFFSET ? exp2_fast(-exponents.of(max)) : 1.0f;
+    const float offset = __fmul_rn(max, scale);
+    return fabsf(offset) < LARGE_OFFSET ? exp2_fast(-__fmaf_rn(max, scale, -offset)) : 1.0f;
 }
 
-template <typename Exponent>
-__device__ inline float lane_weights(Exponent exponent_at) {
-    float terms[PER_LANE];
-#pragma unroll
-    for (int j = 0; j < PER_LANE; ++j) terms[j] = exp2_fast(exponent_at(j));
-    return lane_sum(terms);
-}
-
-// A lane's share of a block's mass, without the correction.
-template <typename T>
-__device__ inline float lane_mass(const RawBlock<T>& raw, float max, float scale) {
-    Exponents exponents = {scale, __fmul_rn(max, scale)};
-    if (!(fabsf(exponents.offset) < LARGE_OFFSET)) exponents = steep_exponents(max);
-    return lane_weights([&](int j) { return exponents.of(unpack(raw, j)); });
-}
-
-__device__ inline float lane_mass(const float (&logits)[PER_LANE], float max, float scale) {
-    const Exponents exponents = {scale, __fmul_rn(max, scale)};
-    if (fabsf(exponents.offset) < LARGE_OFFSET)
-        return lane_weights([&](int j) { return exponents.of(logits[j]); });
-    if (!(fabsf(max) < INFINITY)) return 0.0f;
-    return lane_weights([&](int j) { return log2_weight(logits[j], max, scale); });
-}
-
-__device__ inline float lane_mass(const RawBlock<float>& raw, float max, float scale) {
-    float logits[PER_LANE];
-    unpack_all(raw, logits);
-    return lane_mass(logits, max, scale);
-}
-
-__device__ inline Mass block_mass(const float (&logits)[PER_LANE], float scale) {
-    const float max = block_max(logits);
-    if (GREEDY) return {max, 0.0f};
+// By a warp, of a block whose largest logit is `max`. `greedy`: nobody asks for the sum.
+__device__ inline Mass block_mass(
+    const float (&logits)[PER_LANE], float max, float scale, bool greedy) {
+    if (greedy || !(max > -INFINITY)) return {max, 0.0f};
     const float sum = warp_reduce(lane_mass(logits, max, scale), Add{});
     return {max, __fmul_rn(sum, correction_of(max, scale))};
 }
 
-// A lane's of a row's blocks' statistics, those from `first` on; nothing where there is no block.
-struct Statistics {
-    static constexpr int COUNT = 10;  // on their way at once
-    Mass of[COUNT];
-    __device__ void load(const Mass* stats, int num_blocks, int first) {
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            const int block = first + i * LANES;
-            of[i] = {-INFINITY, 0.0f};
-            if (block < num_blocks) of[i] = stats[block];
-        }
-    }
-    __device__ float max() const {
-        float largest = of[0].max;
-#pragma unroll
-        for (int i = 1; i < COUNT; ++i) largest = max_nan(largest, of[i].max);
-        return largest;
-    }
-    __device__ float add_to(float sum, float largest, float scale) const {
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i)
-            sum = __fmaf_rn(of[i].sum, exp2_fast(log2_weight(of[i].max, largest, scale)), sum);
-        return sum;
+// Whether logits are counted, and which: filters keep nothing so far below the largest logit, of which a
+// CTA shares the largest that its warps have seen.
+struct Counting {
+    float* largest;  // null: none are
+    float reach;
+    // Whether a block with this largest logit is counted. By a warp.
+    __device__ bool wants(float max) const {
+        if (!largest) return false;
+        const float known = *static_cast<volatile float*>(largest);
+        if (max > known && lane_id() == 0) *static_cast<volatile float*>(largest) = max;
+        return max >= known - reach;
     }
 };
 
-// A row's statistics from its blocks', by one warp, in one order.
-__device__ inline Mass row_mass(const Mass* stats, int num_blocks, float scale) {
-    constexpr int step = Statistics::COUNT * LANES;
-    Statistics mine;
-    float largest = -INFINITY, sum = 0.0f;
-    for (int first = lane_id(); first < num_blocks; first += step) {
-        mine.load(stats, num_blocks, first);
-        largest = max_nan(largest, mine.max());
+// How a row is read.
+struct Reading {
+    float scale;
+    bool greedy;  // masses are not asked for
+    Counting counting;
+};
+
+// Statistics of a block, and its logits counted. By a warp.
+__device__ inline Mass look_at(const float (&logits)[PER_LANE], const Reading& reading) {
+    const float max = block_max(logits);
+    if (reading.counting.wants(max)) count_logits(logits);
+    return block_mass(logits, max, reading.scale, reading.greedy);
+}
+
+// Blocks [begin, end) of a row.
+struct Piece {
+    int begin;
+    int end;
+};
+
+constexpr int DEPTH = 2;  // blocks of a warp on their way while two are looked at
+
+// The bits of -inf, as often as they fit into a word.
+template <typename T>
+constexpr u32 NOTHING = 0xff800000u;
+template <>
+constexpr u32 NOTHING<Bf16> = 0xff80ff80u;
+template <>
+constexpr u32 NOTHING<Fp16> = 0xfc00fc00u;
+
+// What a warp has on its way of a row that is read by whole vectors.
+template <typename T>
+struct Flow {
+    uint4 words[DEPTH][2 * VECTORS<T>];
+    const char* data;  // the lane's first logit of the first block on its way
+    int rest;          // logits of the row from there on
+    int blocks;        // that are left, from that block on
+    int step;          // logits between a warp's blocks
+
+    __device__ void open(const Row& row, int first, int warps, int end) {
+        const int id = id_of(first, 0);
+        data = row.data + static_cast<i64>(id) * sizeof(T);
+        rest = row.num_ids - id;
+        blocks = first < end ? (end - first + warps - 1) / warps : 0;
+        step = warps * BLOCK_SIZE;
+#pragma unroll
+        for (int i = 0; i < DEPTH; ++i) fetch(i, i);
     }
+
+    // The `ahead`-th block from the first on.
+    __device__ void fetch(int ahead, int slot) {
+        const int here = ahead < blocks ? rest - ahead * step : 0;
+        if (ahead < blocks && here + lane_id() * 8 < BLOCK_SIZE) {
+#pragma unroll
+            for (int i = 0; i < 2 * VECTORS<T>; ++i)
+                words[slot][i] = uint4{NOTHING<T>, NOTHING<T>, NOTHING<T>, NOTHING<T>};
+            __syncwarp();  // keeps what is rare a branch
+        }
+        const char* from = data + static_cast<i64>(ahead) * step * sizeof(T);
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int i = 0; i < VECTORS<T>; ++i)
+                load_once_if(half * (BLOCK_SIZE / 2) < here,
+                             reinterpret_cast<const uint4*>(from + half * (BLOCK_SIZE / 2) * sizeof(T)) + i,
+                             words[slot][half * VECTORS<T> + i]);
+    }
+
+    __device__ void advance() {
+        data += static_cast<i64>(DEPTH) * step * sizeof(T);
+        rest -= DEPTH * step;
+        blocks -= DEPTH;
+    }
+
+    // As they are, two logits a word.
+    __device__ void pairs_to(int slot, u32 (&pairs)[PER_LANE / 2]) const {
+        if constexpr (!IS_BF16<T>) return;
+#pragma unroll
+        for (int j = 0; j < PER_LANE / 2; ++j) {
+            const uint4& vector = words[slot][j / 4];
+            pairs[j] = j % 4 == 0 ? vector.x : j % 4 == 1 ? vector.y : j % 4 == 2 ? vector.z : vector.w;
+        }
+    }
+
+    __device__ void unpack_to(int slot, float (&logits)[PER_LANE]) const {
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j)
+            logits[j] = unpack<T>(words[slot] + j / 8 * VECTORS<T>, j % 8);
+    }
+};
+
+// The same as look_at() of two logits a word.
+__device__ inline Mass look_at_pairs(
+    const u32 (&pairs)[PER_LANE / 2], const float (&logits)[PER_LANE], const Reading& reading) {
+    u32 largest = pairs[0];
+#pragma unroll
+    for (int j = 1; j < PER_LANE / 2; ++j) largest = max_nan_of_pairs(largest, pairs[j]);
+    const float max = warp_max(
+        max_nan(__uint_as_float(largest << 16), __uint_as_float(largest & 0xffff0000u)));
+    if (reading.counting.wants(max)) {
+#pragma unroll
+        for (int j = 0; j < PER_LANE / 2; ++j) count_pair(pairs[j]);
+    }
+    return block_mass(logits, max, reading.scale, reading.greedy);
+}
+
+// By a warp: every `warps`-th block of the piece from `first` on.
+template <typename T>
+__device__ inline void stream(
+    const Row& row, int first, int warps, int end, const Reading& reading, Mass* stats) {
+    Flow<T> flow = {};
+    flow.open(row, first, warps, end);
+    stats += first;
+    for (; flow.blocks > 0; flow.advance()) {
+#pragma unroll
+        for (int i = 0; i < DEPTH; ++i) {
+            float logits[PER_LANE];
+            u32 pairs[PER_LANE / 2];
+            flow.unpack_to(i, logits);
+            flow.pairs_to(i, pairs);
+            flow.fetch(i + DEPTH, i);
+            if (i >= flow.blocks) continue;
+            const Mass mass = IS_BF16<T> ? look_at_pairs(pairs, logits, reading) : look_at(logits, reading);
+            if (lane_id() == 0) stats[i * warps] = mass;
+        }
+        stats += DEPTH * warps;
+    }
+}
+
+// Statistics of a piece of a row. By a CTA, whose warps take turns.
+__device__ inline void read_piece(
+    const Row& row, const Piece& piece, const Reading& reading, Mass* stats) {
+    const int first = piece.begin + warp_id();
+    if (row.is_whole()) {
+        by_type(row.type, [&](auto type) {
+            stream<decltype(type)>(row, first, CTA_WARPS, piece.end, reading, stats);
+        });
+        return;
+    }
+#pragma unroll 1
+    for (int block = first; block < piece.end; block += CTA_WARPS) {
+        float logits[PER_LANE];
+        load_block(row, block, logits);
+        const Mass mass = look_at(logits, reading);
+        if (lane_id() == 0) stats[block] = mass;
+    }
+}
+
+// What another CTA may have stored.
+__device__ inline Mass load_mass(const Mass* place) {
+    const u64 bits = *reinterpret_cast<const volatile u64*>(place);
+    return {__uint_as_float(static_cast<u32>(bits)), __uint_as_float(static_cast<u32>(bits >> 32))};
+}
+
+__device__ inline float load_max(const Mass* place) {
+    return *static_cast<const volatile float*>(&place->max);
+}
+
+// Statistics of a row that are asked for again and again.
+constexpr int MAX_KEPT = 512;  // blocks; those of longer rows stay where they are
+struct KeptStats {
+    Mass of[MAX_KEPT];
+    // By a CTA, to be read behind a barrier.
+    __device__ const Mass* keep(const Mass* stats, int num_blocks) {
+        if (num_blocks > MAX_KEPT) return stats;
+#pragma unroll 4
+        for (int block = thread_id(); block < num_blocks; block += CTA_THREADS)
+            of[block] = load_mass(stats + block);
+        return of;
+    }
+};
+
+// A row's statistics from its blocks', by one warp.
+__device__ inline Mass row_mass(const Mass* stats, int num_blocks, float scale) {
+    float largest = -INFINITY, sum = 0.0f;
+#pragma unroll 4
+    for (int block = lane_id(); block < num_blocks; block += LANES)
+        largest = max_nan(largest, load_max(stats + block));
     largest = warp_max(largest);
-    if (GREEDY || largest == -INFINITY) return {largest, sum};
-    for (int first = lane_id(); first < num_blocks; first += step) {
-        mine.load(stats, num_blocks, first);
-        sum = mine.add_to(sum, largest, scale);
+    if (!(fabsf(largest) < INFINITY)) return {largest, 0.0f};
+#pragma unroll 4
+    for (int block = lane_id(); block < num_blocks; block += LANES) {
+        const Mass mass = load_mass(stats + block);
+        sum = __fmaf_rn(mass.sum, exp2_fast(log2_weight(mass.max, largest, scale)), sum);
     }
     return {largest, warp_reduce(sum, Add{})};
 }
 
-// The same of a row with few blocks, at hand.
-__device__ inline Mass row_mass_of(const Statistics& mine, float scale) {
-    const float largest = warp_max(mine.max());
-    if (GREEDY || largest == -INFINITY) return {largest, 0.0f};
-    return {largest, warp_reduce(mine.add_to(0.0f, largest, scale), Add{})};
-}
-
-__device__ inline Mass row_mass_at_once(const Mass* stats, int num_blocks, float scale) {
-    Statistics mine;
-    mine.load(stats, num_blocks, lane_id());
-    return row_mass_of(mine, scale);
-}
-
 __device__ inline Law plain_law(const Mass& mass, float scale, bool greedy) {
-    const bool one = GREEDY || greedy;
-    return {mass.max, one ? mass.max : -INFINITY, scale, one ? 0.0f : log2f(mass.sum)};
-}
-
-// The law of a row without filters, by one warp. `FAR`: statistics are in device memory.
-template <bool FAR>
-__device__ inline Law plain_law(const Mass* stats, int num_blocks, float scale, bool greedy) {
-    const Mass mass = FAR && num_blocks <= Statistics::COUNT * LANES
-        ? row_mass_at_once(stats, num_blocks, scale)
-        : row_mass(stats, num_blocks, scale);
-    return plain_law(mass, scale, greedy);
-}
-
-__device__ inline Law plain_law(const Mass* stats, int num_blocks, float temperature) {
-    return plain_law<false>(stats, num_blocks, logit_scale(temperature), temperature == 0.0f);
-}
-
-// What a row's token is drawn by, whose weights need no sum. By a team.
-template <typename TeamT>
-__device__ inline Law sampling_law(
-    const TeamT& team, u64* slots, const Mass* stats, int num_blocks, float scale, bool greedy) {
-    constexpr int batch = 4;  // loads on their way at once
-    float max = -INFINITY;
-    for (int first = team.thread(); first < num_blocks; first += batch * TeamT::THREADS) {
-#pragma unroll
-        for (int i = 0; i < batch; ++i) {
-            const int block = first + i * TeamT::THREADS;
-            max = max_nan(max, block < num_blocks ? stats[block].max : -INFINITY);
-        }
-    }
-    max = team_reduce(team, slots, max, Max{});
-    return {max, GREEDY || greedy ? max : -INFINITY, scale, 0.0f};
-}
-
-// A warp among those that share a row's blocks: it has every `count`-th.
-struct Worker {
-    int index;
-    int count;
-};
-
-__device__ inline Worker whole_cta() { return {warp_id(), CTA_WARPS}; }
-
-// Two blocks of a row whose logits lie in memory as they are, the second if it is wanted, too: both are on
-// their way at once.
-template <typename T>
-__device__ inline void load_two(
-    const Row<T>& row, int near, int far, bool two, float (&logits)[PER_LANE], RawBlock<T>& more) {
-    const RawBlock<T> raw = load_raw(row.data + static_cast<i64>(near) * BLOCK_SIZE, lane_id());
-    const T* other = row.data + static_cast<i64>(far) * BLOCK_SIZE + lane_id() * 8;
-    more = {};
-    load_raw_if<T>(two ? BLOCK_SIZE : 0, reinterpret_cast<const char*>(other), more.words);
-    unpack_all(raw, logits);
-}
-
-// Loads a worker's blocks that reach `floor` and hands each on as (block, logits), by whole warps; where no
-// function is called for that two at a time, so that the second is on its way while the first is looked at.
-template <typename T, typename Visit>
-__device__ inline void visit_blocks(
-    const Worker& worker, const Row<T>& row, const Mass* stats, float floor, Visit visit) {
-    const int num_blocks = row.num_blocks(), step = worker.count;
-    for (int first = worker.index; first < num_blocks; first += step * LANES) {
-        const int mine = first + lane_id() * step;
-        const float largest = mine < num_blocks ? stats[mine].max : -INFINITY;
-        u32 wanted = __ballot_sync(ALL_LANES, largest >= floor && largest > -INFINITY);
-#pragma unroll 1
-        while (wanted) {
-            const int near = first + (__ffs(static_cast<int>(wanted)) - 1) * step;
-            wanted &= wanted - 1;
-            const int far = first + (__ffs(static_cast<int>(wanted)) - 1) * step;
-            const bool direct = !(ADJUSTED && row.adjustment) && is_direct(row, near);
-            const bool two = direct && wanted != 0 && is_direct(row, far);
-            float logits[PER_LANE];
-            RawBlock<T> more;
-            if (direct) {
-                load_two(row, near, far, two, logits, more);
-                if (two) wanted &= wanted - 1;
-            } else {
-                load_block(row, near, logits);
-                more = {};
-            }
-#pragma unroll 1
-            for (int turn = 0; turn <= two; ++turn) {
-                visit(turn ? far : near, logits);
-                unpack_all(more, logits);
-            }
-        }
-    }
+    return {mass.max, greedy ? mass.max : -INFINITY, scale, greedy ? 0.0f : log2f(mass.sum)};
 }

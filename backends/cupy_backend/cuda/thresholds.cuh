@@ -1,91 +1,196 @@
-// Laws of rows that their blocks' statistics leave open, by reading them again: up to ROWS_AT_ONCE,
-// whose bounds are known. By a whole CTA.
+// Stage 2: a row's law from its blocks' statistics and, where a filter cuts, from the counts of its
+// logits.
 #pragma once
-#include "digits.cuh"
-#include "ends.cuh"
-#include "peaks.cuh"
+#include "closer.cuh"
 
-__device__ inline void clear_counts(Scratch& scratch, int num_rows) {
-    constexpr int a_row = sizeof(scratch.counts[0]) / sizeof(u32);
-    u32* counts = scratch.counts[0];
-#pragma unroll 1
-    for (int i = thread_id(); i < num_rows * a_row; i += CTA_THREADS) counts[i] = 0;
+// What is asked of ranks: what each weighs, and how much from above is wanted.
+struct RankQuery {
+    Law law;
+    float floor;
+    int lowest;      // rank that counts
+    int highest;     // the rank of the largest logit
+    bool exact;      // all logits are bfloat16
+    bool of_total;   // the share is of what ranks hold, else of `most`
+    float share;     // of mass; 1: all
+    u64 most;
+};
+
+// What a CTA shares while it goes through ranks.
+struct RankFound {
+    int thread;
+    int rank;
+    u64 total;
+    u64 above;
+    u64 found;
+    __device__ u64 kept() const { return above + found; }
+};
+
+// The least that the logits in a rank weigh; what they weigh where they are equal. Without branches.
+__device__ inline u64 mass_of(const RankQuery& query, int rank) {
+    const u32 here = count_at(rank < NUM_RANKS ? rank : NUM_RANKS - 1);
+    const u32 count = rank <= query.lowest ? here : 0;
+    const bool single = query.exact && is_inner(rank);
+    const float logit = least_of(rank, single);
+    const u64 weight = fixed_weight(query.law, logit);
+    const u64 each = logit >= query.floor ? weight : 0;
+    const bool has_largest = !single && count > 0 && rank == query.highest;
+    return count * each + (has_largest ? WEIGHT_OF_LARGEST - each : 0);
 }
 
-// How many warps share a row of so many.
-__device__ inline int warps_of_row(int num_rows) {
-    return num_rows == 1 ? CTA_WARPS : num_rows == 2 ? CTA_WARPS / 2 : CTA_WARPS / 4;
-}
-
-// Counts rows, the CTA's share of those that are shared. Warps divide the rows among themselves.
-__device__ COLD void count_rows(Scratch& scratch, Worker cta) {
-    const int warps = warps_of_row(scratch.num_rows);
-    const int i = warp_id() / warps, warp = warp_id() % warps;
-    if (i < scratch.num_rows && scratch.rows[i].counted) {
-        Worker worker = {warp, warps};
-        if (scratch.rows[i].shared) worker = {cta.index + cta.count * warp, cta.count * warps};
-        if (SAME_LOGITS || !scratch.rows[i].is_draft)
-            count_share<TargetLogit>(scratch, i, worker);
-        else
-            count_share<DraftLogit>(scratch, i, worker);
-    }
-    meet_in_cta();
-}
-
-// What the filters keep of the row becomes its bound and its mass, where not every logit has a counter.
-template <typename T>
-__device__ inline void filter_uncounted(Scratch& scratch) {
-    if constexpr (IDLE_BITS<T> == 0)
-        if (filter_listed<T>(scratch)) return;
-    if constexpr (IDLE_BITS<T> == 16)
-        if (filter_by_ends<T>(scratch)) return;
-    filter_by_digits<T>(scratch);
-}
-
-// The first row whose law is not known, ROWS_AT_ONCE if there is none.
-__device__ inline int first_uncounted(const Scratch& scratch) {
-    int first = ROWS_AT_ONCE;
-#pragma unroll
-    for (int i = ROWS_AT_ONCE - 1; i >= 0; --i)
-        if (i < scratch.num_rows && !scratch.rows[i].counted) first = i;
-    return first;
-}
-
-// Rows that are not counted, from the one at hand on, which use the counters' place. They pass for counted
-// then.
-__device__ COLD void filter_others(Scratch& scratch) {
-#pragma unroll 1
-    while (scratch.row < ROWS_AT_ONCE) {
-        if (SAME_LOGITS || !scratch.rows[scratch.row].is_draft)
-            filter_uncounted<TargetLogit>(scratch);
-        else
-            filter_uncounted<DraftLogit>(scratch);
-        meet_in_cta();
-        if (thread_id() == 0) {
-            OpenRow& open = scratch.rows[scratch.row];
-            set_kept(open.known.law, {open.known.bound, open.known.sum});
-            open.counted = true;
-            scratch.row = first_uncounted(scratch);
+// The lowest rank that holds something and has less than what is wanted above it; returns that. By a CTA,
+// each thread of which adds up a few neighbouring ranks; a warp tells those of one thread apart.
+// amount_of(rank) is what a rank holds, and wanted(total) what is wanted.
+template <typename AmountOf, typename Wanted>
+__device__ inline u64 find_rank(RankFound& out, AmountOf amount_of, Wanted wanted) {
+    const int first = thread_id() * RANKS_EACH;
+    u64 mine = 0;
+    // Several at a time: one would wait for the other.
+#pragma unroll 4
+    for (int i = 0; i < RANKS_EACH; ++i) mine += amount_of(first + i);
+    const u64 above = cta_sum_before(mine);
+    if (thread_id() == 0) out.thread = -1;
+    if (thread_id() == CTA_THREADS - 1) out.total = above + mine;
+    __syncthreads();
+    const u64 limit = wanted(out.total);
+    if (mine > 0 && above < limit) atomicMax(&out.thread, thread_id());
+    __syncthreads();
+    if (out.thread == thread_id()) out.above = above;
+    __syncthreads();
+    u64 before = out.above;
+    __syncthreads();
+    if (warp_id() > 0 || out.thread < 0) return limit;
+    for (int i = lane_id(); i - lane_id() < RANKS_EACH; i += LANES) {
+        const int rank = out.thread * RANKS_EACH + i;
+        const u64 amount = i < RANKS_EACH ? amount_of(rank) : 0;
+        const u64 up_to = before + warp_sum_up_to(amount);
+        const u32 wanted_lanes = __ballot_sync(ALL_LANES, amount > 0 && up_to - amount < limit);
+        if (wanted_lanes && lane_id() == 31 - __clz(static_cast<int>(wanted_lanes))) {
+            out.rank = rank;
+            out.above = up_to - amount;
+            out.found = amount;
         }
-        meet_in_cta();
+        before = __shfl_sync(ALL_LANES, up_to, LANES - 1);
     }
+    return limit;
 }
 
-// Their laws, those that are counted side by side.
-__device__ inline void filter_rows(Scratch& scratch) {
-    filter_by_counts(scratch);
-    if (thread_id() == 0) scratch.row = first_uncounted(scratch);
-    meet_in_cta();
-    if (scratch.row < ROWS_AT_ONCE) filter_others(scratch);
+// The same by mass; then known to all of the CTA.
+__device__ COLD u64 find_rank_by_mass(RankFound& out, const RankQuery& asked) {
+    const RankQuery query = asked;  // to be loaded once
+    const u64 limit = find_rank(
+        out, [&](int rank) { return mass_of(query, rank); },
+        [&](u64 total) {
+            return query.share < 1.0f ? share_of(query.share, query.of_total ? total : query.most) : ~0ull;
+        });
+    __syncthreads();
+    return limit;
 }
 
-// Masses of what the law of a row keeps of a worker's share of its blocks, for those that keep something.
-__device__ COLD void keep_masses(Scratch& scratch, int i, Worker worker) {
-    OpenRow& open = scratch.rows[i];
-    visit_blocks(worker, open.target, open.stats, open.known.law.threshold,
-                 [&](int block, const float(&logits)[PER_LANE]) {
-                     const Law& law = open.known.law;
-                     const float sum = block_sum(logits, open.stats[block].max, law.scale, law.threshold);
-                     if (lane_id() == 0) open.stats[block].sum = sum;
-                 });
+// The rank of the number-th largest logit. By a CTA.
+__device__ COLD int find_rank_by_number(RankFound& out, int number) {
+    find_rank(
+        out, [](int rank) {
+            const u32 count = count_at(rank < NUM_RANKS ? rank : NUM_RANKS - 1);
+            return u64{rank < NUM_RANKS ? count : 0};
+        },
+        [=](u64) { return static_cast<u64>(number); });
+    __syncthreads();
+    return out.rank;
+}
+
+// Whether small magnitudes weigh as 0 does, but for less than sums of floats are wrong by.
+__device__ inline bool small_weigh_alike(const Law& law, u64 row_mass) {
+    const u32 count = count_at(SMALL_RANK);
+    if (count == 0) return true;
+    const float spread = edge_of(1) * law.scale;  // of log2 weights
+    const float most = static_cast<float>(fixed_weight(law, fminf(below_edge(1), law.max)));
+    const float mass = static_cast<float>(count) * most;
+    return spread * mass <= 1e-7f * static_cast<float>(row_mass);
+}
+
+// Whether ranks down to `rank` hold equal logits each, if all are bfloat16, as far as they weigh.
+__device__ inline bool are_single(const Law& law, const Filters& filters, u64 row_mass, int rank) {
+    constexpr int last = NUM_RANKS - 1;
+    if (count_at(0) > 0) return false;
+    if (rank == SMALL_RANK && count_at(SMALL_RANK) > 0) return false;
+    if (rank > SMALL_RANK && !small_weigh_alike(law, row_mass)) return false;
+    if (rank < last || count_at(last) == 0) return true;
+    return filters.top_k == 0 && fixed_weight(law, fminf(top_of(last), law.max)) == 0;
+}
+
+// What filters keep of a counted row, or, if that is open, a logit below which they keep nothing.
+struct Found {
+    Kept kept;
+    bool open;
+};
+
+// `exact`: all logits are bfloat16. By a CTA.
+__device__ inline Found filter_ranks(
+    RankFound& found, const Law& law, const Filters& filters, bool exact, u64 row_mass) {
+    RankQuery query = {};
+    query.law = law;
+    query.exact = exact;
+    query.floor = floor_of_min_p(filters, law.max);
+    query.lowest = rank_of(query.floor);
+    query.highest = rank_of(law.max);
+    if (filters.top_k > 0) {
+        const int rank = find_rank_by_number(found, filters.top_k);
+        if (rank < query.lowest) query.lowest = rank;
+        __syncthreads();
+    }
+    const bool cuts = filters.cuts_before_top_p(), shares = filters.top_p < 1.0f;
+    const bool single = exact && are_single(law, filters, row_mass, query.lowest);
+    query.share = filters.top_p;
+    query.of_total = single && cuts;
+    query.most = exact && !cuts ? row_mass : row_mass + (row_mass >> 16);
+    const u64 limit = find_rank_by_mass(found, query);
+    const bool reached = shares && found.kept() >= limit;
+    const bool by_share =
+        single || (exact && !cuts && reached && are_single(law, filters, row_mass, found.rank));
+    __syncthreads();  // counts may go
+    if (single && !shares) {
+        const bool all = query.lowest == NUM_RANKS - 1;
+        return {{all ? query.floor : fmaxf(query.floor, logit_of(query.lowest)), found.kept()}, false};
+    }
+    if (by_share) return {{logit_of(found.rank), found.kept()}, false};
+    // What top-p takes a share of is counted down to where the other filters cut.
+    const float bottom = bottom_of(reached && !cuts ? found.rank : query.lowest);
+    return {{fmaxf(fmaxf(query.floor, bottom), LEAST_LOGIT), 0}, true};
+}
+
+// The row's mass as all kernels add it, known to all of a CTA.
+__device__ inline Mass shared_row_mass(const Mass* stats, int num_blocks, float scale) {
+    __shared__ Mass whole;
+    if (warp_id() == 0) {
+        const Mass mass = row_mass(stats, num_blocks, scale);
+        if (lane_id() == 0) whole = mass;
+    }
+    __syncthreads();
+    const Mass mass = whole;
+    __syncthreads();
+    return mass;
+}
+
+struct Finding {
+    Scratch scratch;
+    RankFound rank;
+};
+
+// The law of a row whose logits are counted if it has filters; then counts are used up. By a CTA.
+__device__ COLD Law find_law(Finding& shared, Row row, const Mass* stats, Filters filters) {
+    const float scale = logit_scale(filters.temperature);
+    const Mass whole = shared_row_mass(stats, row.num_blocks(), scale);
+    Law law = plain_law(whole, scale, filters.temperature == 0.0f);
+    if (!law.is_usable() || !filters.any()) return law;
+    const u64 row_mass = to_fixed(whole.sum);
+    const bool exact = row.type == BF16 && !row.is_adjusted();
+    const Found found = filter_ranks(shared.rank, law, filters, exact, row_mass);
+    Kept kept = found.kept;
+    if (found.open) {
+        const Subject subject = {row, stats, law};
+        kept = filter_counted(shared.scratch, subject, filters, kept.threshold, row_mass);
+    }
+    law.threshold = kept.threshold;
+    law.log2_sum = log2f(from_fixed(kept.mass));
+    return law;
 }

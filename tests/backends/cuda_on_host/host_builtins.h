@@ -1,12 +1,11 @@
-// CUDA for the host: a fiber per CUDA thread, an operating system thread per CTA, so that g++ runs
-// the kernels as they are. Between barriers, shuffles and ballots a fiber runs alone; a seed has them
+// CUDA for the host: a fiber per CUDA thread and one CTA after the other, so that g++ runs the kernels
+// as they are. Between barriers, shuffles and ballots a fiber runs alone; a seed has them
 // take turns in any order, so that a barrier that is missing shows. Shared memory begins as NaNs, so that
 // what is read before it is written shows, too. expf differs in the last digits.
 #pragma once
 #include <link.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -14,16 +13,14 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "switch_to.h"
 
 #define __device__
-#define __global__
+#define __global__ __attribute__((visibility("hidden")))  // the C library has an accept, too
 #define __grid_constant__
 #define __noinline__ __attribute__((noinline))
 #define COLD __noinline__ inline
@@ -32,9 +29,6 @@
 
 struct uint4 {
     unsigned x, y, z, w;
-};
-struct float2 {
-    float x, y;
 };
 struct Index {
     unsigned x, y, z;
@@ -56,13 +50,7 @@ struct Barrier {
     int arrived = 0;
     unsigned generation = 0;
 };
-struct Copy {
-    const uint4* from;
-    uint4* to;
-};
 struct Fiber {
-    std::vector<Copy> copies;  // on their way
-    size_t ended = 0;          // of those
     void* place;
     Stack stack;
     // Nothing to do while this is so.
@@ -84,14 +72,11 @@ inline thread_local Cta* cta;
 inline thread_local Index thread_index, block_index;
 inline Index grid_size;
 inline unsigned schedule = 0;  // a seed; 0: one fiber after the other
-inline bool together = true;   // CTAs run at the same time
 
 // Of fibers that ended: pages that are new cost more than most kernels.
 inline std::vector<Stack> spare_stacks;
-inline std::mutex of_spare_stacks;
 
 inline Stack take_stack() {
-    const std::lock_guard<std::mutex> alone(of_spare_stacks);
     if (spare_stacks.empty()) return Stack(new char[STACK]);
     Stack stack = std::move(spare_stacks.back());
     spare_stacks.pop_back();
@@ -99,7 +84,6 @@ inline Stack take_stack() {
 }
 
 inline void give_stacks_back() {
-    const std::lock_guard<std::mutex> alone(of_spare_stacks);
     for (Fiber& fiber : cta->fibers) spare_stacks.push_back(std::move(fiber.stack));
 }
 
@@ -174,10 +158,8 @@ inline void spoil_shared_memory() {
         nullptr);
 }
 
-// Of CTAs in the order in which devices begin them.
 inline Index index_of(unsigned block) {
-    const unsigned rest = block / grid_size.x;
-    return {block % grid_size.x, rest % grid_size.y, rest / grid_size.y};
+    return {block % grid_size.x, block / grid_size.x, 0};
 }
 
 inline void run_cta(int block, int threads, const std::function<void()>& body) {
@@ -200,19 +182,13 @@ inline void run_cta(int block, int threads, const std::function<void()>& body) {
     give_stacks_back();
 }
 
+// One CTA after the other, in their order or, by a seed, in any: none waits for another.
 inline void launch(Index grid, int threads, const std::function<void()>& body) {
     grid_size = grid;
-    std::vector<std::thread> ctas;
-    for (unsigned block = 0; block < grid.x * grid.y * grid.z; ++block) {
-        ctas.emplace_back([=, &body] { run_cta(block, threads, body); });
-        if (!together) ctas.back().join();
-    }
-    for (std::thread& one : ctas)
-        if (one.joinable()) one.join();
-}
-
-inline void launch(unsigned blocks, int threads, const std::function<void()>& body) {
-    launch(Index{blocks, 1, 1}, threads, body);
+    std::vector<int> order(grid.x * grid.y);
+    std::iota(order.begin(), order.end(), 0);
+    if (schedule) std::shuffle(order.begin(), order.end(), std::mt19937(schedule));
+    for (int block : order) run_cta(block, threads, body);
 }
 
 inline void wait_at(int id, int threads) {
@@ -254,64 +230,17 @@ T from_bits(uint64_t bits) {
     return value;
 }
 
-// Where vectors of logits may be loaded; how many were, and how many of them elsewhere. How many were prefetched
-// there.
-struct Range {
-    uintptr_t begin, end;
-};
-inline Range readable[2];
-inline std::atomic<int> num_vectors, num_outside, num_prefetched;
-
-inline bool is_readable(const void* address) {
-    const auto begin = reinterpret_cast<uintptr_t>(address);
-    for (const Range& range : readable)
-        if (begin >= range.begin && begin + 16 <= range.end) return true;
-    return false;
-}
-inline void check_vector(const void* address) {
-    ++num_vectors;
-    num_outside += !is_readable(address);
-}
-
 }  // namespace host
-
-extern "C" void set_readable(int place, uintptr_t begin, uintptr_t end) {
-    host::readable[place] = {begin, end};
-}
-extern "C" int take_num_vectors() { return host::num_vectors.exchange(0); }
-extern "C" int take_num_outside() { return host::num_outside.exchange(0); }
-extern "C" int take_num_prefetched() { return host::num_prefetched.exchange(0); }
 
 // From now on, in every launch.
 extern "C" void set_schedule(unsigned seed) { host::schedule = seed; }
-
-// The same; else one CTA after the other, in their order.
-extern "C" void set_together(int together) { host::together = together; }
 
 #define threadIdx host::thread_index
 #define blockIdx host::block_index
 #define gridDim host::grid_size
 
-inline unsigned thread_id() { return host::thread_index.x; }
-inline unsigned lane_of_warp() { return host::thread_index.x % host::WARP; }
 inline int lane_of_host() { return host::cta->current % host::WARP; }
 inline void __syncthreads() { host::wait_at(0, static_cast<int>(host::cta->fibers.size())); }
-inline void named_barrier(int id, int threads) { host::wait_at(id, threads); }
-// A word in shared memory: how many come, how many of them are missing, and whether the turn is odd.
-inline void make_ready(unsigned long long* meeting, int threads) {
-    *meeting = static_cast<unsigned long long>(threads) << 32 | static_cast<unsigned>(threads) << 1;
-}
-inline unsigned is_odd_turn(unsigned long long* meeting) { return *meeting & 1; }
-inline void arrive_at(unsigned long long* meeting) {
-    const unsigned long long threads = *meeting >> 32;
-    *meeting -= 2;
-    if (static_cast<unsigned>(*meeting) < 2) *meeting ^= threads << 1 ^ 1;
-}
-inline void wait_at(unsigned long long* meeting, int odd) {
-    while (static_cast<int>(*static_cast<volatile unsigned long long*>(meeting) & 1) == odd) host::yield();
-}
-inline void meet_at(unsigned long long*, int id, int threads) { host::wait_at(id, threads); }
-
 template <typename T>
 T __shfl_sync(unsigned, T value, int lane) {
     return host::from_bits<T>(host::exchange(host::to_bits(value))[lane % host::WARP]);
@@ -334,21 +263,27 @@ inline unsigned __ballot_sync(unsigned, bool flag) {
 inline void __syncwarp() { host::exchange(0); }
 
 template <typename T>
-T atomicAdd(T* address, T value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
-inline unsigned atomicOr(unsigned* address, unsigned value) {
-    return __atomic_fetch_or(address, value, __ATOMIC_SEQ_CST);
+T atomicAdd(T* address, T value) {
+    const T before = *address;
+    *address += value;
+    return before;
 }
-template <typename T>
-T add_acq_rel(T* address, T value) { return atomicAdd(address, value); }
+inline unsigned increment_acq_rel(unsigned* address, unsigned last) {
+    const unsigned before = *address;
+    *address = before >= last ? 0 : before + 1;
+    return before;
+}
+inline unsigned load_relaxed(const unsigned* address) { return *address; }
+inline void __threadfence() {}
 inline void let_next_launch_begin() {}
 inline void wait_for_launch_before() {}
-inline void load_relaxed_if(
-    bool wanted, const unsigned long long* address, unsigned long long& value) {
-    if (wanted) value = __atomic_load_n(address, __ATOMIC_RELAXED);
-    if (value == 0) std::this_thread::yield();
+inline void add_relaxed(unsigned* address, unsigned value) { *address += value; }
+inline unsigned window_of_pair(unsigned pair, unsigned below, unsigned last) {
+    const auto cut = [&](int x) { return unsigned(std::clamp(x - int(below), 0, int(last))); };
+    return cut(int16_t(pair)) | cut(int16_t(pair >> 16)) << 16;
 }
-inline void store_relaxed(unsigned long long* address, unsigned long long value) {
-    __atomic_store_n(address, value, __ATOMIC_RELAXED);
+inline unsigned upper_halves(unsigned low, unsigned high) {
+    return low >> 16 | (high & 0xffff0000u);
 }
 inline int warp_max_signed(int value) {
     const uint64_t* all = host::exchange(host::to_bits(value));
@@ -359,56 +294,21 @@ inline int warp_max_signed(int value) {
 }
 template <typename T>
 T __ldcg(const T* address) { return *address; }
-template <typename T>
-T load_acquire(const T* address) { return __atomic_load_n(address, __ATOMIC_SEQ_CST); }
-inline int load_now(const int* address) { return *address; }
 // NaNs from where a device would refuse to load.
-inline uint4 load_once(const uint4* address) {
-    constexpr unsigned none = host::NAN_OF_DEVICES;
-    host::check_vector(address);
-    return reinterpret_cast<uintptr_t>(address) % 16 ? uint4{none, none, none, none} : *address;
-}
-inline void prefetch(const void*) {}
 inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
-    if (wanted) value = load_once(address);
+    constexpr unsigned none = host::NAN_OF_DEVICES;
+    if (wanted)
+        value = reinterpret_cast<uintptr_t>(address) % 16 ? uint4{none, none, none, none} : *address;
 }
-#define load_if load_once_if
-inline void prefetch_far(const void* address) { host::num_prefetched += host::is_readable(address); }
-// Copies come when they are waited for, and not before; only those that were ended.
-inline void copy_ahead_if(bool wanted, const uint4* address, uint4* to) {
-    if (!wanted) return;
-    host::check_vector(address);
-    host::cta->fibers[host::cta->current].copies.push_back({address, to});
-}
-inline void end_copies() {
-    host::Fiber& fiber = host::cta->fibers[host::cta->current];
-    fiber.ended = fiber.copies.size();
-}
-inline void wait_for_copies() {
-    host::Fiber& fiber = host::cta->fibers[host::cta->current];
-    for (size_t i = 0; i < fiber.ended; ++i) *fiber.copies[i].to = *fiber.copies[i].from;
-    fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + fiber.ended);
-    fiber.ended = 0;
-}
-inline uint4* asked_shared_memory() {
-    static thread_local uint4 words[48 * 1024 / sizeof(uint4)];
+inline unsigned* asked_shared_memory() {
+    alignas(16) static thread_local unsigned words[2 * (22 * 128 + 2)];
     return words;
 }
 
-inline unsigned halves_of_signs(unsigned word) {
-    return (word >> 31 ? 0xffff0000u : 0) | (word >> 15 & 1 ? 0xffffu : 0);
-}
-struct SharedCounters {
-    unsigned* counts;
-    explicit SharedCounters(unsigned* counts) : counts(counts) {}
-    void add(unsigned place, unsigned end) const {
-        atomicAdd(&counts[std::min(place, end)], 1u);
-    }
-};
-
 inline int __ffs(int x) { return __builtin_ffs(x); }
-inline unsigned __umulhi(unsigned a, unsigned b) { return uint64_t(a) * b >> 32; }
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+    return (uint64_t(high) << 32 | low) >> (shift & 31);
+}
 inline int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
 inline unsigned __float_as_uint(float x) { return host::from_bits<unsigned>(host::to_bits(x)); }
 inline float __uint_as_float(unsigned x) { return host::from_bits<float>(x); }
@@ -417,11 +317,6 @@ inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fmaf(a, b, c); }
 inline float __fdiv_rn(float a, float b) { return a / b; }
-inline double __dadd_rn(double a, double b) { return a + b; }
-inline double __dsub_rn(double a, double b) { return a - b; }
-inline double __dmul_rn(double a, double b) { return a * b; }
-inline double __ddiv_rn(double a, double b) { return a / b; }
-inline float __double2float_rn(double a) { return static_cast<float>(a); }
 inline float __double2float_ru(double x) {
     const float nearest = static_cast<float>(x);
     return nearest < x ? std::nextafterf(nearest, INFINITY) : nearest;
@@ -431,11 +326,12 @@ inline float log2_fast(float x) { return std::log2f(x); }
 inline float max_nan(float a, float b) {
     return std::isnan(a) || std::isnan(b) ? NAN : a > b ? a : b;
 }
-inline unsigned max_nan_bf16x2(unsigned a, unsigned b) {
-    const auto of = [](unsigned bits) { return host::from_bits<float>(bits & 0xffff0000u); };
-    const unsigned high = __float_as_uint(max_nan(of(a), of(b)));
-    const unsigned low = __float_as_uint(max_nan(of(a << 16), of(b << 16)));
-    return (high & 0xffff0000u) | low >> 16;
+inline unsigned max_nan_of_pairs(unsigned a, unsigned b) {
+    const auto larger = [](unsigned x, unsigned y) {
+        const float larger = max_nan(__uint_as_float(x), __uint_as_float(y));
+        return __float_as_uint(larger) >> 16;
+    };
+    return larger(a << 16, b << 16) | larger(a & 0xffff0000u, b & 0xffff0000u) << 16;
 }
 inline float half_bits_to_float(unsigned short bits) {
     const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
@@ -445,50 +341,14 @@ inline float half_bits_to_float(unsigned short bits) {
     return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
 }
 
-template <typename Combine>
-unsigned reduce_on_host(unsigned value, Combine combine) {
-    const uint64_t* values = host::exchange(value);
-    unsigned result = static_cast<unsigned>(values[0]);
-    for (int lane = 1; lane < host::WARP; ++lane)
-        result = combine(result, static_cast<unsigned>(values[lane]));
-    return result;
-}
-inline unsigned __reduce_add_sync(unsigned, unsigned value) {
-    return reduce_on_host(value, [](unsigned a, unsigned b) { return a + b; });
-}
-inline unsigned __reduce_min_sync(unsigned, unsigned value) {
-    return reduce_on_host(value, [](unsigned a, unsigned b) { return a < b ? a : b; });
-}
-inline unsigned __reduce_max_sync(unsigned, unsigned value) {
-    return reduce_on_host(value, [](unsigned a, unsigned b) { return a > b ? a : b; });
-}
 inline bool __all_sync(unsigned mask, bool flag) { return ~__ballot_sync(mask, flag) == 0; }
 inline bool __any_sync(unsigned mask, bool flag) { return __ballot_sync(mask, flag) != 0; }
 inline void atomicMin(unsigned* address, unsigned value) {
     if (value < *address) *address = value;
 }
 template <typename T>
-T atomicExch(T* address, T value) { return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST); }
-template <typename T>
-T atomicCAS(T* address, T expected, T wanted) {
+T atomicMax(T* address, T value) {
     const T before = *address;
-    if (before == expected) *address = wanted;
+    if (value > before) *address = value;
     return before;
-}
-template <typename T>
-void atomicMax(T* address, T value) {
-    if (value > *address) *address = value;
-}
-inline float round_down_on_host(double x) {
-    const float nearest = static_cast<float>(x);
-    return nearest > x ? std::nextafterf(nearest, -INFINITY) : nearest;
-}
-inline float __fadd_rd(float a, float b) {
-    return round_down_on_host(static_cast<double>(a) + static_cast<double>(b));
-}
-inline float __fadd_ru(float a, float b) {
-    return -round_down_on_host(-static_cast<double>(a) - static_cast<double>(b));
-}
-inline float __fdiv_rd(float a, float b) {
-    return round_down_on_host(static_cast<double>(a) / static_cast<double>(b));
 }

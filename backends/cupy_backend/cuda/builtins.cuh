@@ -1,0 +1,104 @@
+// The few instructions that C++ has no name for; a host build replaces this file.
+#pragma once
+
+#define COLD __noinline__  // inlined everywhere it would fill the instruction cache
+
+#define INFINITY __int_as_float(0x7f800000)
+
+__device__ inline float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ inline float log2_fast(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ inline float max_nan(float a, float b) {
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
+
+// The same of both halves of two words, which are bfloat16.
+__device__ inline unsigned int max_nan_of_pairs(unsigned int a, unsigned int b) {
+    unsigned int y;
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+    return y;
+}
+
+__device__ inline int warp_max_signed(int value) {
+    int y;
+    asm volatile("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(value));
+    return y;
+}
+
+__device__ inline float half_bits_to_float(unsigned short bits) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));
+    return y;
+}
+
+// Adds 1 to a counter that begins again at 0 behind `last`, and orders what was stored before.
+__device__ inline unsigned int increment_acq_rel(unsigned int* address, unsigned int last) {
+    unsigned int before;
+    asm volatile("atom.inc.acq_rel.gpu.global.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(address), "r"(last)
+                 : "memory");
+    return before;
+}
+
+__device__ inline unsigned int load_relaxed(const unsigned int* address) {
+    unsigned int value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+    return value;
+}
+
+// Adds where nobody asks for what was there.
+__device__ inline void add_relaxed(unsigned int* address, unsigned int value) {
+    asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
+}
+
+// For both halves x of a word: x - below, cut to [0, last].
+__device__ inline unsigned int window_of_pair(unsigned int pair, unsigned int below, unsigned int last) {
+    return __viaddmin_s16x2_relu(pair, (65536u - below) * 0x00010001u, last * 0x00010001u);
+}
+
+// The upper halves of two words, the first one's in the lower half.
+__device__ inline unsigned int upper_halves(unsigned int low, unsigned int high) {
+    return __byte_perm(low, high, 0x7632);
+}
+
+// Once every CTA has come here, the next launch may begin, if it was made to overlap.
+__device__ inline void let_next_launch_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Until the launch before has ended, which it always has before sm_90.
+__device__ inline void wait_for_launch_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Into registers that keep what they held unless it is wanted. A branch around a load would have
+// its result copied, and so waited for.
+__device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+        "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+        : "l"(address), "r"(static_cast<unsigned int>(wanted)));
+}
+
+// The shared memory that a launch asks for beside what is declared.
+__device__ inline unsigned int* asked_shared_memory() {
+    extern __shared__ __align__(16) unsigned int asked[];
+    return asked;
+}

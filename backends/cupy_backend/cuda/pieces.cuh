@@ -1,0 +1,89 @@
+// What the launches that read rows have in common: a CTA a piece of a row, first rows of all requests
+// first. Whoever completes a row judges it. Where every row has its sample then, whoever judges a
+// request's last row ends the request.
+#pragma once
+#include "outputs.cuh"
+
+// What a CTA works on.
+struct Work {
+    int row;
+    bool is_draft;
+    Piece piece;
+    int num_pieces;  // of its row
+};
+
+struct Judgement {
+    bool behind;  // a row that follows the end of its draft; all threads must find it so
+    RowFacts facts;
+    Ending ending;
+};
+
+__device__ inline int pieces_of(const Params& p, i64 vocab_size) {
+    return (num_blocks_of(vocab_size) + static_cast<int>(p.piece_blocks) - 1) /
+           static_cast<int>(p.piece_blocks);
+}
+
+__device__ inline Work find_work(const Params& p, int part) {
+    Work work = {};
+    work.row = static_cast<int>(blockIdx.y) / (p.dense ? 2 : 1);
+    work.is_draft = p.dense && blockIdx.y % 2;
+    const i64 vocab_size = work.is_draft ? p.draft_vocab_size : p.vocab_size;
+    const int size = static_cast<int>(p.piece_blocks), num_blocks = num_blocks_of(vocab_size);
+    work.num_pieces = pieces_of(p, vocab_size);
+    work.piece = {part * size, (part + 1) * size < num_blocks ? (part + 1) * size : num_blocks};
+    return work;
+}
+
+__device__ inline void read_work(
+    const Params& p, const Request& request, const Work& work, const Counting& counting) {
+    const float temperature = work.is_draft ? request.draft_temperature : request.temperature;
+    const Reading reading = {logit_scale(temperature), temperature == 0.0f, counting};
+    if (work.is_draft) {
+        read_piece(draft_row(p, request, work.row), work.piece, reading,
+                   draft_stats_of(p, request, work.row));
+        return;
+    }
+    const TargetRow target(p, request, work.row);
+    read_piece(target.row, work.piece, reading, target_stats_of(p, request, work.row));
+}
+
+// To be read behind a barrier.
+__device__ inline void look_for_end(
+    Judgement& shared, const Params& p, const Request& request, int row) {
+    if (thread_id() == 0) shared.behind = is_behind_end(p, request, row);
+}
+
+// Goes on where a row's laws are in shared memory, behind a barrier; whether the request is to be ended then.
+// By a CTA.
+__device__ inline bool judge_work(
+    Judgement& shared, const Params& p, const Request& request, int row) {
+    look_for_end(shared, p, request, row);
+    if (thread_id() == 2 * LANES) gather_evidence(p, request, row, shared.facts);
+    __syncthreads();
+    if (!shared.behind)
+        judge_row(shared.ending.best, p, request, row, target_stats_of(p, request, row), shared.facts);
+    return p.ends_early && is_last_arrival(p.judged + request.index, request.num_rows);
+}
+
+// read(request, work) and complete(request, work) are called unless there is nothing to do; reading also
+// unless the row follows a published end.
+template <typename Read, typename Complete>
+__device__ inline void work_on_piece(
+    Judgement& shared, const Params& p, Read read, Complete complete) {
+    const int pieces = static_cast<int>(p.num_pieces);
+    const int part = static_cast<int>(blockIdx.x) % pieces, index = static_cast<int>(blockIdx.x) / pieces;
+    // Not behind the request, which it would wait for.
+    const u32 published = load_relaxed(p.ends + index);
+    const Work work = find_work(p, part);
+    const Request request = read_request(p, index);
+    if (request.num_rows > 0) {
+        if (work.row >= request.num_rows || part >= work.num_pieces) return;
+        if (work.is_draft && !request.has_draft_row(work.row)) return;
+        read(request, work, static_cast<u32>(MAX_ROWS - work.row) >= published);
+        __syncthreads();
+        if (!complete(request, work) || !judge_work(shared, p, request, work.row)) return;
+    } else if (!p.ends_early || blockIdx.y > 0 || part > 0) {
+        return;
+    }
+    end_request<false>(shared.ending, p, request);
+}

@@ -1,0 +1,106 @@
+"""How large a batch is, and what of it lies where in a workspace.
+
+Control words and counts are 0 between calls; everything else is never cleared. So that calls of
+different sizes can share a workspace, its first half is for these only.
+"""
+
+from attrs import frozen
+
+from ...core.race import BLOCK_SIZE
+from .variant import COUNT_BYTES, COUNTS
+
+MOST_SPLIT_ROWS = 128
+"""Rows that several CTAs each may count: a device has about as many multiprocessors."""
+_ZERO_PART = 2
+_ALIGNMENT = 16
+_FACTS_BYTES, _MASS_BYTES, _WORD_BYTES = 64, 8, 4
+
+
+@frozen
+class Extent:
+    """How large a batch is.
+
+    Attributes:
+        num_reqs: its requests.
+        max_spec_len: the longest draft.
+        vocab_size: ids of the target.
+        draft_vocab_size: ids of draft rows; 0 if none is read.
+        has_residuals: whether masses of residuals are kept.
+        filtered: whether rows are counted.
+    """
+
+    num_reqs: int
+    max_spec_len: int
+    vocab_size: int
+    draft_vocab_size: int = 0
+    has_residuals: bool = False
+    filtered: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        """Target rows of a request at most."""
+        return self.max_spec_len + 1
+
+    @property
+    def target_blocks(self) -> int:
+        """Blocks of a target row."""
+        return -(-self.vocab_size // BLOCK_SIZE)
+
+    @property
+    def draft_blocks(self) -> int:
+        """Blocks of a draft row."""
+        return -(-self.draft_vocab_size // BLOCK_SIZE)
+
+    @property
+    def may_split(self) -> bool:
+        """Whether several CTAs may read a row."""
+        rows = self.num_reqs * (self.num_rows + (self.max_spec_len if self.draft_blocks else 0))
+        return not self.filtered or rows <= MOST_SPLIT_ROWS
+
+    @property
+    def num_bytes(self) -> int:
+        """Of a workspace."""
+        scratch = sum(num_bytes for _, num_bytes in self._scratch)
+        control = sum(num_bytes for _, num_bytes in self._control)
+        part = _aligned(max(control, -(-scratch // (_ZERO_PART - 1))))
+        return _ZERO_PART * part
+
+    def areas(self, address: int, num_bytes: int) -> dict[str, int]:
+        """Addresses by the names of params.FIELDS, in a workspace of at least `num_bytes`."""
+        places, control = {}, address
+        for name, size in self._control:
+            places[name] = control
+            control += size
+        scratch = address + num_bytes // _ZERO_PART // _ALIGNMENT * _ALIGNMENT
+        for name, size in self._scratch:
+            places[name] = scratch
+            scratch += size
+        return places
+
+    @property
+    def _control(self) -> tuple[tuple[str, int], ...]:
+        requests = _WORD_BYTES * self.num_reqs
+        rows = requests * self.num_rows
+        counts = 2 * self.num_reqs * self.num_rows * COUNTS * COUNT_BYTES
+        return (
+            ("counts", counts if self.filtered and self.may_split else 0),
+            ("ends", requests),
+            ("judged", requests),
+            ("arrivals", rows),
+            ("counted", 2 * rows),
+        )
+
+    @property
+    def _scratch(self) -> tuple[tuple[str, int], ...]:
+        rows, drafts = self.num_reqs * self.num_rows, self.num_reqs * self.max_spec_len
+        residuals = drafts * self.target_blocks * _WORD_BYTES if self.has_residuals else 0
+        return (
+            ("facts", rows * _FACTS_BYTES),
+            ("target_stats", rows * self.target_blocks * _MASS_BYTES),
+            ("draft_stats", drafts * self.draft_blocks * _MASS_BYTES),
+            ("residuals", residuals),
+        )
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
