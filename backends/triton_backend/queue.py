@@ -15,7 +15,7 @@ NUM_QUEUED = tl.constexpr(2)
 NUM_CLOSED = tl.constexpr(3)
 NUM_COUNTERS = tl.constexpr(4)
 
-MOST_ROUNDS = tl.constexpr(16)
+MOST_ROUNDS = tl.constexpr(64)
 """Of a row: 1,024 bins leave no doubt about 32 bits after five, and there are two filters."""
 
 

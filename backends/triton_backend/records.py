@@ -22,26 +22,21 @@ EXACT = tl.constexpr(3)
 LOW = tl.constexpr(4)
 HIGH = tl.constexpr(5)
 """Keys, the ends of a bracket. Words from here on are of rows whose threshold is open."""
-NEXT_LOW = tl.constexpr(6)
-NEXT_HIGH = tl.constexpr(7)
-"""The bracket that top-p begins with, once the threshold of top-k is known."""
-LEAST = tl.constexpr(8)
+LEAST = tl.constexpr(6)
 """A key that the threshold is not below."""
-BY_MASS = tl.constexpr(9)
+BY_MASS = tl.constexpr(7)
 """Whether the bracket is top-p's."""
-IS_KNOWN = tl.constexpr(10)
-"""Whether it is known what is above the bracket, so that it need not be counted."""
-ABOVE_NUMBER = tl.constexpr(11)
-AT_LOW = tl.constexpr(12)
-AT_HIGH = tl.constexpr(13)
+ABOVE_NUMBER = tl.constexpr(8)
+AT_LOW = tl.constexpr(9)
+AT_HIGH = tl.constexpr(10)
 """How many logits are above the bracket, and equal its ends."""
-ARRIVALS = tl.constexpr(14)
+ARRIVALS = tl.constexpr(11)
 """Programs that are through with the row in this round."""
-OPEN_SLOT = tl.constexpr(15)
-"""Of the n-th record: which row is the n-th on the list of open ones."""
-ABOVE_MASS = tl.constexpr(8)
-WHOLE = tl.constexpr(9)
+ABOVE_MASS = tl.constexpr(6)
+WHOLE = tl.constexpr(7)
 """The mass that top-p refers to. Both are int64, in words of 8 bytes."""
+OPEN_SLOT = tl.constexpr(16)
+"""Of the n-th record: which row is the n-th on the list of open ones."""
 RECORD_TAIL = tl.constexpr(20)
 """Words behind the blocks of a record."""
 

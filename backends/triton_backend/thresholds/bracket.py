@@ -23,14 +23,12 @@ ROUNDING = tl.constexpr(1e-5)
 """More than the relative error of a sum of masses in float32."""
 
 FEW = tl.constexpr(2048)
-"""Logits above a bracket that may as well be inside: then a second filter cuts there, too."""
+"""Logits above top-k's bracket that may as well be inside: then top-p cuts there, too."""
 
 
 @triton.jit
-def brackets(call, row, recipe, row_max, total, bound):
-    """Two brackets, as (low, high, low, high): where top-k cuts and where top-p does.
-
-    An end of -inf or inf is none.
+def bracket(call, row, recipe, row_max, total, bound):
+    """Two logits that the threshold surely lies between; an end of -inf or inf is none.
 
     Args:
         call, row, recipe: see `arguments` and `rows`.
@@ -41,40 +39,35 @@ def brackets(call, row, recipe, row_max, total, bound):
     vocab_size = row.place * 0 + call.target.vocab_size
     if call.draft.logits is not None:
         vocab_size = tl.where(row.is_draft, call.draft.vocab_size, vocab_size)
-    logits = _sampled(call, row, vocab_size)
-    keys = as_key(logits, call.variant.key_shift)
-    ones = (logits > NEVER).to(tl.float32)
-    number = tl.minimum(vocab_size, call.variant.sample).to(tl.float32)
-    scale = vocab_size.to(tl.float32) / number
-    doubt = (scale > 1.0).to(tl.float32)
-    law = (row_max, recipe.inverse)
-    low_rank = bound
-    high_rank = bound
-    if recipe.top_k > 0:
-        wanted = recipe.top_k.to(tl.float32) / scale
-        error = SIGMAS * tl.sqrt(wanted * tl.maximum(1.0 - wanted / number, 0.0)) + SLACK
-        rest = tl.sum(ones, 0) - wanted
-        ends = (rest - doubt * error, rest + doubt * error)
-        low, high = _cuts(call, keys, ones, ends, 0.0, law)
-        low_rank = tl.maximum(low, bound)
-        high_rank = tl.maximum(high, low_rank)
-        if scale * tl.sum(tl.where(logits >= low_rank, ones, 0.0), 0) <= FEW:
-            high_rank = row_max * 0.0 + float("inf")
-    low_mass = low_rank
-    high_mass = high_rank
-    if recipe.top_p < 1.0:
-        weights = tl.where(logits > NEVER, tl.exp((logits - row_max) * recipe.inverse), 0.0)
-        whole = total.to(tl.float32) / (UNITS * scale)
-        below_low = tl.sum(tl.where(logits < low_rank, weights, 0.0), 0)
-        high_floor = tl.where(high_rank < float("inf"), high_rank, low_rank)
-        below_high = tl.sum(tl.where(logits < high_floor, weights, 0.0), 0)
-        # What may be cut is many tokens of little mass: the sample is right about those.
-        least = whole - recipe.top_p * (whole - below_low) - ROUNDING * whole
-        most = whole - recipe.top_p * (whole - below_high) + ROUNDING * whole
-        low, high = _cuts(call, keys, weights, (least, most), doubt, law)
-        low_mass = tl.maximum(low, low_rank)
-        high_mass = tl.maximum(high, low_mass)
-    return low_rank, high_rank, low_mass, high_mass
+    low = bound
+    high = bound
+    if (recipe.top_k > 0) | (bound == NEVER):
+        logits = _sampled(call, row, vocab_size)
+        number = tl.minimum(vocab_size, call.variant.sample).to(tl.float32)
+        scale = vocab_size.to(tl.float32) / number
+        doubt = (scale > 1.0).to(tl.float32)
+        weights = (logits > NEVER).to(tl.float32)
+        if recipe.top_k > 0:
+            wanted = recipe.top_k.to(tl.float32) / scale
+            error = SIGMAS * tl.sqrt(wanted * tl.maximum(1.0 - wanted / number, 0.0)) + SLACK
+            rest = tl.sum(weights, 0) - wanted
+            least = rest - doubt * error
+            most = rest + doubt * error
+            doubt = doubt * 0.0
+        else:
+            # What may be cut is many tokens of little mass: the sample is right about those.
+            weights = tl.where(logits > NEVER, tl.exp((logits - row_max) * recipe.inverse), 0.0)
+            whole = total.to(tl.float32) / (UNITS * scale)
+            least = (1.0 - recipe.top_p - ROUNDING) * whole
+            most = (1.0 - recipe.top_p + ROUNDING) * whole
+        keys = as_key(logits, call.variant.key_shift)
+        low, high = _cuts(call, keys, weights, (least, most), doubt, (row_max, recipe.inverse))
+        low = tl.maximum(low, bound)
+        high = tl.maximum(high, low)
+        few = scale * tl.sum((logits >= low).to(tl.float32), 0) <= FEW
+        if few & (recipe.top_k > 0):
+            high = row_max
+    return low, high
 
 
 @triton.jit

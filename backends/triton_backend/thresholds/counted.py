@@ -1,6 +1,6 @@
 """Rows that block statistics leave open, counted in rounds by all programs.
 
-A round counts a row between two logits: in bins of neighbouring keys, and together what equals
+A round counts a row between two logits: in bins of neighbouring logits, and together what equals
 either end or is above. Whoever is through with a row last finds its threshold or narrows the
 bracket, and puts the row at the end of the queue. A program waits only for what others are counting
 already, so it does not matter how many run at once. Sums are integers: no order matters.
@@ -11,7 +11,7 @@ import triton.language as tl
 
 from ..arguments import opened
 from ..device import let_next_stage_start, wait_for_stage_before
-from ..logits import NEVER, QUARTER, adjusted_quarters, quarters_sum, row_quarters
+from ..logits import LOG2_E, NEVER, QUARTER, adjusted_quarters, quarters_sum, row_quarters
 from ..queue import next_ticket, num_open_rows, queued_row
 from ..random_bits import INTERPRETED
 from ..records import (
@@ -22,7 +22,6 @@ from ..records import (
     AT_LOW,
     BY_MASS,
     HIGH,
-    IS_KNOWN,
     LOW,
     ROW_MAX,
     blocks_of,
@@ -31,11 +30,50 @@ from ..records import (
     tail_of,
 )
 from ..rows import open_row, row_inverse
-from ..units import as_key, from_key, in_units
-from .found import bin_counts, bin_masses, bin_shift, find_threshold
+from ..units import from_key, in_units
+from .found import BINS, bin_counts, bin_map, bin_masses, bin_of, find_threshold
 
 MOST_TILES = tl.constexpr(8)
 """Of a part; with 4 blocks of 16 bits, 32 KB: a few microseconds of a program."""
+
+FIELD = tl.constexpr(10)
+"""Bits of each number in a tally: of four quarters a tile, what is above, at `high`, at `low`."""
+MOST = tl.constexpr((1 << FIELD.value) - 1)
+
+COUNT = tl.constexpr(f"""{{
+    .reg .pred is; .reg .f32 mass, x; .reg .u32 bin; .reg .u64 place, units;
+    mov.b32 $0, $2;
+    mov.b32 $1, 0;
+    setp.ge.f32 is, $3, $4;
+    @!is bra done;
+    sub.f32 mass, $3, $6;
+    mul.f32 mass, mass, $7;
+    ex2.approx.ftz.f32 mass, mass;
+    setp.gt.f32 is, $3, $5;
+    @is mov.b32 $1, mass;
+    @is add.u32 $0, $0, {1 << 2 * FIELD.value};
+    @is bra done;
+    setp.eq.f32 is, $3, $5;
+    @is add.u32 $0, $0, {1 << FIELD.value};
+    @is bra done;
+    setp.eq.f32 is, $3, $4;
+    @is add.u32 $0, $0, 1;
+    @is bra done;
+    fma.rn.f32 x, $3, $8, $9;
+    fma.rn.f32 x, x, $10, 0f4B000000;
+    mov.b32 bin, x;
+    sub.u32 bin, bin, 0x4B000000;
+    min.u32 bin, bin, {BINS.value - 1};
+    mul.f32 mass, mass, 0f55800000;
+    cvt.rzi.u64.f32 units, mass;
+    mad.wide.u32 place, bin, 8, $11;
+    red.relaxed.gpu.global.add.u64 [place], units;
+    setp.ne.u64 is, $12, 0;
+    mad.wide.u32 place, bin, 4, $12;
+    @is red.relaxed.gpu.global.add.u32 [place], 1;
+    done:
+}}""")
+"""What `_counted` does. Most logits leave it soon, and tensors would go through shared memory."""
 
 
 @triton.jit
@@ -72,91 +110,68 @@ def _count_rows(call, TILE: tl.constexpr):
 def _count_part(call, row, first_tile, last_tile, TILE: tl.constexpr):
     KEY_SHIFT: tl.constexpr = call.variant.key_shift
     words = number_words(call, row)
-    blocks = blocks_of(call, row.slot)
-    row_max = tl.load(tail_of(call, blocks) + ROW_MAX, cache_modifier=".cg")
-    low = tl.load(words + LOW, cache_modifier=".cg")
-    high = tl.load(words + HIGH, cache_modifier=".cg")
-    is_known = tl.load(words + IS_KNOWN, cache_modifier=".cg")
-    shift = bin_shift(low, high)
-    inverse = row_inverse(call, row)
-    masses = bin_masses(call, row)
-    numbers = bin_counts(call, row)
-    numbered = tl.load(words + BY_MASS, cache_modifier=".cg") == 0
-    low_logit = from_key(low, KEY_SHIFT)
-    high_logit = from_key(high, KEY_SHIFT)
-    ends = tl.zeros([TILE, QUARTER], tl.int32)
-    above = tl.zeros([TILE, QUARTER], tl.int32)
-    above_mass = tl.zeros([TILE], tl.int64)
+    row_max = tl.load(tail_of(call, blocks_of(call, row.slot)) + ROW_MAX, cache_modifier=".cg")
+    low = from_key(tl.load(words + LOW, cache_modifier=".cg"), KEY_SHIFT)
+    high = from_key(tl.load(words + HIGH, cache_modifier=".cg"), KEY_SHIFT)
+    by_mass = tl.load(words + BY_MASS, cache_modifier=".cg") != 0
+    numbers = tl.where(by_mass, 0, bin_counts(call, row).to(tl.int64))
+    bins = (bin_map(low, high), bin_masses(call, row).to(tl.int64), numbers)
+    law = (row_max, row_inverse(call, row) * LOG2_E)
+    tally = tl.zeros([TILE, QUARTER], tl.int32)
+    above = tl.zeros([TILE], tl.int64)
     source = blocks_of(call, row.source)
     for tile in range(first_tile, last_tile):
         block = tile * TILE + tl.arange(0, TILE)
         inside = block < call.scratch.num_blocks
         largest = tl.load(source + block, mask=inside, other=NEVER)
-        if tl.max(largest, 0) >= low_logit:
+        if tl.max(largest, 0) >= low:
             quarters = adjusted_quarters(call, row, block, row_quarters(call, row, block))
-            weights = _weights(quarters, row_max, inverse)
-            for place in tl.static_range(4):
-                logits = quarters[place]
-                between = (logits > low_logit) & (logits < high_logit)
-                ends += (logits == low_logit).to(tl.int32)
-                ends += (logits == high_logit).to(tl.int32) << 16
-                number = (as_key(logits, KEY_SHIFT) - (low + 1)).to(tl.uint32, bitcast=True)
-                number = (number >> shift).to(tl.int32)
-                mass = in_units(weights[place])
-                _add(masses + number, mass, between, "u64")
-                if call.variant.ranks:
-                    above += (logits > high_logit).to(tl.int32)
-                    _add(numbers + number, (number | -1) & 1, between & numbered, "u32")
-            if is_known == 0:
-                above_mass += in_units(quarters_sum(_above(quarters, weights, high_logit)))
-    tl.atomic_add(words + AT_LOW, _sum(ends & 0xFFFF), sem="relaxed")
-    tl.atomic_add(words + AT_HIGH, _sum(ends >> 16), sem="relaxed")
-    if is_known == 0:
-        tl.atomic_add(mass_words(call, row) + ABOVE_MASS, tl.sum(above_mass, 0), sem="relaxed")
-        if call.variant.ranks:
-            tl.atomic_add(words + ABOVE_NUMBER, _sum(above), sem="relaxed")
+            first, second, third, fourth = quarters
+            tally, first = _counted(tally, first, low, high, law, bins)
+            tally, second = _counted(tally, second, low, high, law, bins)
+            tally, third = _counted(tally, third, low, high, law, bins)
+            tally, fourth = _counted(tally, fourth, low, high, law, bins)
+            above += in_units(quarters_sum((first, second, third, fourth)))
+    tl.atomic_add(words + AT_LOW, _sum(tally & MOST), sem="relaxed")
+    tl.atomic_add(words + AT_HIGH, _sum((tally >> FIELD) & MOST), sem="relaxed")
+    tl.atomic_add(words + ABOVE_NUMBER, _sum(tally >> (2 * FIELD)), sem="relaxed")
+    tl.atomic_add(mass_words(call, row) + ABOVE_MASS, tl.sum(above, 0), sem="relaxed")
 
 
 @triton.jit
-def _add(place, value, wanted, TYPE: tl.constexpr):
-    """Add to scattered numbers, elementwise.
+def _counted(tally, logits, low, high, law, bins):
+    """Add logits between two others to their bins, and the others to the tally.
 
-    Triton would first spread what a thread has over all threads, through shared memory.
+    Returns:
+        The tally, and the masses of those above.
     """
+    row_max, scale = law
+    mapped, masses, numbers = bins
+    up, offset, bins_each = mapped
     if INTERPRETED:
-        tl.atomic_add(place, value, mask=wanted, sem="relaxed")
+        mass = tl.exp2((logits - row_max) * scale)
+        is_above = logits > high
+        between = (logits > low) & (logits < high)
+        place = tl.where(between, bin_of(logits, mapped), 0).to(tl.int64)
+        amounts = (masses + place * 8).to(tl.pointer_type(tl.int64), bitcast=True)
+        tl.atomic_add(amounts, in_units(mass), mask=between, sem="relaxed")
+        amounts = (numbers + place * 4).to(tl.pointer_type(tl.int32), bitcast=True)
+        one = between.to(tl.int32)
+        tl.atomic_add(amounts, one, mask=between & (numbers != 0), sem="relaxed")
+        tally += ((logits == low) & (logits < high)).to(tl.int32)
+        tally += (logits == high).to(tl.int32) << FIELD
+        tally += is_above.to(tl.int32) << (2 * FIELD)
+        above = tl.where(is_above, mass, 0.0)
     else:
-        tl.inline_asm_elementwise(
-            "{ .reg .pred p; setp.ne.s32 p, $3, 0; "
-            "@p red.relaxed.gpu.global.add." + TYPE + " [$1], $2; mov.b32 $0, 0; }",
-            "=r,l,l,r" if TYPE == "u64" else "=r,l,r,r",
-            [place.to(tl.int64), value, wanted.to(tl.int32)],
-            dtype=tl.int32,
+        tally, above = tl.inline_asm_elementwise(
+            COUNT,
+            "=&r,=&f,r,f,f,f,f,f,f,f,f,l,l",
+            [tally, logits, low, high, row_max, scale, up, offset, bins_each, masses, numbers],
+            dtype=(tl.int32, tl.float32),
             is_pure=False,
             pack=1,
         )
-
-
-@triton.jit
-def _weights(quarters, row_max, inverse):
-    first, second, third, fourth = quarters
-    return (
-        tl.exp((first - row_max) * inverse),
-        tl.exp((second - row_max) * inverse),
-        tl.exp((third - row_max) * inverse),
-        tl.exp((fourth - row_max) * inverse),
-    )
-
-
-@triton.jit
-def _above(quarters, weights, logit):
-    first, second, third, fourth = quarters
-    return (
-        tl.where(first > logit, weights[0], 0.0),
-        tl.where(second > logit, weights[1], 0.0),
-        tl.where(third > logit, weights[2], 0.0),
-        tl.where(fourth > logit, weights[3], 0.0),
-    )
+    return tally, above
 
 
 @triton.jit

@@ -12,11 +12,8 @@ from ..records import (
     AT_LOW,
     BY_MASS,
     HIGH,
-    IS_KNOWN,
     LEAST,
     LOW,
-    NEXT_HIGH,
-    NEXT_LOW,
     ROW_MAX,
     WHOLE,
     blocks_of,
@@ -26,19 +23,24 @@ from ..records import (
     tail_of,
 )
 from ..rows import row_recipe
-from ..units import NO_KEY, as_key, from_key, log_of_units, mass_of
+from ..units import (
+    HIGHEST_KEY,
+    LOWEST_KEY,
+    NO_KEY,
+    as_key,
+    from_key,
+    log_of_units,
+    mass_of,
+)
 
 BINS = tl.constexpr(1024)
-"""Of keys strictly between the ends of a bracket."""
+"""Of equal width, for the logits strictly between the ends of a bracket."""
 
 BIN_WORDS = tl.constexpr(BINS.value * 3 // 2)
 """Words of 8 bytes of a row's bins: masses, then numbers in half a word each."""
 
-FOUND = tl.constexpr(0)
-INSIDE = tl.constexpr(1)
-"""In a bin of several keys."""
-BELOW = tl.constexpr(2)
-ABOVE = tl.constexpr(3)
+NEAR = tl.constexpr(16)
+"""Keys that are looked at for those of a bin."""
 
 
 @triton.jit
@@ -54,38 +56,65 @@ def bin_counts(call, row):
 
 
 @triton.jit
-def bin_shift(low, high):
-    """How many low bits of a key a bin ignores: the fewest with which all between find room."""
-    last = tl.maximum(high.to(tl.int64) - low - 2, 0)
-    shift = low * 0
-    for bit in tl.static_range(23):
-        shift += ((last >> bit) >= BINS).to(tl.int32)
-    return shift
+def bin_map(low, high):
+    """What `bin_of` needs between two logits: a power of two, an offset, and bins for each unit.
+
+    The power brings their difference to about 1, so that nothing overflows or vanishes.
+    """
+    exponent = tl.minimum((high - low).to(tl.int32, bitcast=True), 0x7F000000) & 0x7F800000
+    up = tl.maximum(0x7F000000 - exponent, 0x00800000).to(tl.float32, bitcast=True)
+    offset = -low * up
+    return up, offset, 1.0 / tl.fma(high, up, offset) * (BINS - 1)
 
 
 @triton.jit
-def start_round(call, row, low, high, least, by_mass):
+def bin_of(logits, mapped):
+    """The bins of logits between two others, which rise with them: int32."""
+    up, offset, bins_each = mapped
+    # Added to 2**23, a number is rounded to an integer, which is what its lowest bits say.
+    number = tl.fma(tl.fma(logits, up, offset), bins_each, 8388608.0).to(tl.int32, bitcast=True)
+    return tl.minimum(tl.maximum(number - 0x4B000000, 0), BINS - 1)
+
+
+@triton.jit
+def _keys_of(number, low, high, KEY_SHIFT: tl.constexpr):
+    """The first and the last key, at least, of a bin; the same if there is but one."""
+    low_logit = from_key(low, KEY_SHIFT)
+    high_logit = from_key(high, KEY_SHIFT)
+    step = high_logit / (BINS - 1) - low_logit / (BINS - 1)
+    near = as_key(tl.fma(number.to(tl.float32), step, low_logit), KEY_SHIFT)
+    near += tl.arange(0, NEAR) - NEAR // 2
+    found = bin_of(from_key(near, KEY_SHIFT), bin_map(low_logit, high_logit))
+    # Ends have no bin, and -0.0 is no key.
+    found = tl.where(near <= low, -1, tl.where(near >= high, BINS, found))
+    has_all = (tl.min(found, 0) < number) & (tl.max(found, 0) > number)
+    within = (found == number) & (near != NO_KEY)
+    first = tl.min(tl.where(within, near, HIGHEST_KEY), 0)
+    last = tl.max(tl.where(within, near, LOWEST_KEY), 0)
+    below = tl.fma(number.to(tl.float32) - 0.51, step, low_logit)
+    beyond = tl.fma(number.to(tl.float32) + 0.51, step, low_logit)
+    first = tl.where(has_all, first, tl.maximum(as_key(below, KEY_SHIFT) - 1, low + 1))
+    last = tl.where(has_all, last, tl.minimum(as_key(beyond, KEY_SHIFT) + 1, high - 1))
+    return first, last
+
+
+@triton.jit
+def start_round(call, row, low, high, least, by_mass, whole):
     """Make a row ready to be counted between two keys."""
     words = number_words(call, row)
     tl.store(words + LOW, tl.where(low == NO_KEY, 0, low))
     tl.store(words + HIGH, tl.where(high == NO_KEY, NO_KEY - 1, high))
     tl.store(words + LEAST, least)
     tl.store(words + BY_MASS, by_mass)
+    tl.store(words + ABOVE_NUMBER, 0)
     tl.store(words + AT_LOW, 0)
     tl.store(words + AT_HIGH, 0)
     tl.store(words + ARRIVALS, 0)
+    tl.store(mass_words(call, row) + ABOVE_MASS, whole * 0)
+    tl.store(mass_words(call, row) + WHOLE, whole)
     place = tl.arange(0, BINS)
     tl.store(bin_masses(call, row) + place, tl.zeros([BINS], tl.int64))
     tl.store(bin_counts(call, row) + place, 0)
-
-
-@triton.jit
-def store_above(call, row, number, mass, is_known):
-    """What is above a bracket."""
-    words = number_words(call, row)
-    tl.store(words + ABOVE_NUMBER, number)
-    tl.store(mass_words(call, row) + ABOVE_MASS, mass)
-    tl.store(words + IS_KNOWN, is_known)
 
 
 @triton.jit
@@ -98,43 +127,28 @@ def find_threshold(call, row):
     low = tl.load(words + LOW, cache_modifier=".cg")
     high = tl.load(words + HIGH, cache_modifier=".cg")
     least = tl.load(words + LEAST, cache_modifier=".cg")
-    began_by_mass = tl.load(words + BY_MASS, cache_modifier=".cg")
+    by_mass = tl.load(words + BY_MASS, cache_modifier=".cg")
     whole = tl.load(mass_words(call, row) + WHOLE, cache_modifier=".cg")
     numbers, masses = _levels(call, row, low, high, row_max, recipe.inverse)
-    shift = bin_shift(low, high)
-    by_mass = began_by_mass
-    key, outcome, above_number, above_mass, kept = _look(
-        numbers, masses, low, high, least, shift, by_mass, recipe, whole
-    )
-    if (outcome == FOUND) & (by_mass == 0):
-        whole = kept
-        if recipe.top_p < 1.0:
-            by_mass = by_mass * 0 + 1
-            least = tl.maximum(key, least)
-            key, outcome, above_number, above_mass, kept = _look(
-                numbers, masses, low, high, least, shift, by_mass, recipe, whole
-            )
-    if outcome == FOUND:
-        store_law(call, row, log_of_units(kept), from_key(key, KEY_SHIFT), 0.0)
+    ends = (low, high, least, as_key(row_max, KEY_SHIFT))
+    # Min-p alone asks for all that there are.
+    needed = tl.where(recipe.top_k > 0, recipe.top_k.to(tl.float64), float("inf"))
+    if by_mass:
+        needed = recipe.top_p.to(tl.float64) * whole.to(tl.float64)
+        first, last, kept = _look(masses, masses, needed, ends, KEY_SHIFT)
+    else:
+        first, last, kept = _look(numbers, masses, needed, ends, KEY_SHIFT)
+        if (first == last) & (recipe.top_p < 1.0):
+            by_mass = by_mass + 1
+            whole = kept
+            least = tl.maximum(first, least)
+            needed = recipe.top_p.to(tl.float64) * whole.to(tl.float64)
+            first, last, kept = _look(masses, masses, needed, (low, high, least, ends[3]), KEY_SHIFT)
+    if first == last:
+        store_law(call, row, log_of_units(kept), from_key(tl.maximum(first, least), KEY_SHIFT), 0.0)
         close_row(call)
     else:
-        top = as_key(row_max, KEY_SHIFT)
-        new_low = key
-        new_high = tl.minimum(key + ((key * 0 + 1) << shift) - 1, high - 1)
-        is_known = key * 0 + 1
-        if outcome == BELOW:
-            new_low = least
-            new_high = low - 1
-        elif outcome == ABOVE:
-            new_low = high + 1
-            new_high = top
-            if by_mass != began_by_mass:
-                is_known = key * 0
-                new_low = tl.maximum(new_low, tl.load(words + NEXT_LOW))
-                new_high = tl.minimum(tl.maximum(new_low, tl.load(words + NEXT_HIGH)), top)
-        start_round(call, row, new_low, new_high, least, by_mass)
-        store_above(call, row, above_number, above_mass, is_known)
-        tl.store(mass_words(call, row) + WHOLE, whole)
+        start_round(call, row, first, last, least, by_mass, whole)
         queue_again(call, row.slot)
 
 
@@ -145,7 +159,6 @@ def _levels(call, row, low, high, row_max, inverse):
     words = number_words(call, row)
     place = tl.arange(0, BINS)
     at_low = tl.load(words + AT_LOW, cache_modifier=".cg").to(tl.int64)
-    at_low = tl.where(low < high, at_low, 0)
     at_high = tl.load(words + AT_HIGH, cache_modifier=".cg").to(tl.int64)
     numbers = (
         tl.load(words + ABOVE_NUMBER, cache_modifier=".cg").to(tl.int64),
@@ -163,47 +176,33 @@ def _levels(call, row, low, high, row_max, inverse):
 
 
 @triton.jit
-def _look(numbers, masses, low, high, least, shift, by_mass, recipe, whole):
+def _look(amounts, masses, needed, ends, KEY_SHIFT: tl.constexpr):
     """Where the threshold is that a number of tokens or a share of the mass asks for.
 
     Returns:
-        A key, the threshold's or the lowest of its bin; what came out; the number and the mass
-        above a narrower bracket; and the mass from the threshold on, in units.
+        Two keys that it is between, one if it is found; and then the mass from it on, in units.
     """
-    above_number, at_high_number, bin_numbers, at_low_number = numbers
-    above_mass, at_high_mass, bin_mass, at_low_mass = masses
-    above = tl.where(by_mass != 0, above_mass, above_number)
-    to_high = above + tl.where(by_mass != 0, at_high_mass, at_high_number)
-    amounts = tl.where(by_mass != 0, bin_mass, bin_numbers)
-    to_bottom = to_high + tl.sum(amounts, 0)
-    to_low = to_bottom + tl.where(by_mass != 0, at_low_mass, at_low_number)
-    # Min-p alone asks for all that there are.
-    rank = tl.where(recipe.top_k > 0, recipe.top_k.to(tl.float64), float("inf"))
-    share = recipe.top_p.to(tl.float64) * whole.to(tl.float64)
-    needed = tl.where(by_mass != 0, share, rank)
+    low, high, least, top = ends
+    above, at_high, in_bins, at_low = amounts
+    above_mass, high_mass, bin_mass, low_mass = masses
+    to_high = above + at_high
+    to_bottom = to_high + tl.sum(in_bins, 0)
     place = tl.arange(0, BINS)
-    reached = to_high + tl.cumsum(amounts, 0, reverse=True)
-    lowest = tl.max(tl.where((reached.to(tl.float64) >= needed) & (amounts > 0), place, -1), 0)
-    key = low
-    outcome = low * 0 + FOUND
-    kept = above_mass + at_high_mass + tl.sum(bin_mass, 0) + at_low_mass
-    next_number = above_number + at_high_number + tl.sum(bin_numbers, 0) + at_low_number
-    next_mass = kept
+    reached = (to_high + tl.cumsum(in_bins, 0, reverse=True)).to(tl.float64) >= needed
+    lowest = tl.max(tl.where(reached & (in_bins > 0), place, -1), 0)
+    kept = above_mass + high_mass
+    first = high
+    last = high
     if above.to(tl.float64) >= needed:
-        outcome = low * 0 + ABOVE
-        next_number = next_number * 0
-        next_mass = kept * 0
-    elif to_high.to(tl.float64) >= needed:
-        key = high
-        kept = above_mass + at_high_mass
-    elif to_bottom.to(tl.float64) >= needed:
-        key = low + 1 + (lowest << shift)
-        outcome = tl.where(shift == 0, FOUND, INSIDE)
-        kept = above_mass + at_high_mass + tl.sum(tl.where(place >= lowest, bin_mass, 0), 0)
-        next_number = tl.sum(tl.where(place > lowest, bin_numbers, 0), 0)
-        next_number += above_number + at_high_number
-        next_mass = above_mass + at_high_mass + tl.sum(tl.where(place > lowest, bin_mass, 0), 0)
-    elif (to_low.to(tl.float64) < needed) & (low > least):
-        outcome = low * 0 + BELOW
-    key = tl.where(outcome == FOUND, tl.maximum(key, least), key)
-    return key, outcome, next_number, next_mass, kept
+        last = top
+    elif to_high.to(tl.float64) < needed:
+        if to_bottom.to(tl.float64) >= needed:
+            first, last = _keys_of(lowest, low, high, KEY_SHIFT)
+            kept += tl.sum(tl.where(place >= lowest, bin_mass, 0), 0)
+        else:
+            kept += tl.sum(bin_mass, 0) + low_mass
+            last = low
+            first = low
+            if ((to_bottom + at_low).to(tl.float64) < needed) & (low > least):
+                first = least
+    return first, last, kept

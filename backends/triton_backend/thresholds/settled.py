@@ -11,15 +11,10 @@ from ..device import let_next_stage_start, wait_for_stage_before
 from ..logits import NEVER, NOWHERE, adjusted_quarters, as_one, row_quarters
 from ..queue import forget_rounds, open_first
 from ..records import (
-    NEXT_HIGH,
-    NEXT_LOW,
     ROW_MAX,
-    WHOLE,
     blocks_of,
     kept_logits,
     load_blocks,
-    mass_words,
-    number_words,
     padded,
     store_law,
     summed,
@@ -38,8 +33,8 @@ from ..units import (
     log_of_units,
     mass_of,
 )
-from .bracket import brackets
-from .found import start_round, store_above
+from .bracket import bracket
+from .found import start_round
 
 FEW = tl.constexpr(4)
 """Blocks that are read for a row: a nucleus has few peaks. More take registers from all rows."""
@@ -131,24 +126,15 @@ def open_bracket(call, row, recipe, row_max, total, bound):
     """Put a row on the list of those to be counted, with a first bracket."""
     KEY_SHIFT: tl.constexpr = call.variant.key_shift
     floor = floor_of(recipe, row_max)
-    low_rank, high_rank, low_mass, high_mass = brackets(call, row, recipe, row_max, total, bound)
+    low, high = bracket(call, row, recipe, row_max, total, bound)
     least = as_key(tl.maximum(floor, LOWEST_FINITE), KEY_SHIFT)
     # What min-p keeps begins with the next logit that there can be.
     least += (from_key(least, KEY_SHIFT) < floor).to(tl.int32)
     top = as_key(row_max, KEY_SHIFT)
+    low_key = tl.minimum(tl.maximum(as_key(low, KEY_SHIFT), least), top)
+    high_key = tl.minimum(tl.maximum(as_key(high, KEY_SHIFT), low_key), top)
     by_mass = ((recipe.top_k == 0) & (floor == NEVER)).to(tl.int32)
-    next_low = tl.minimum(tl.maximum(as_key(low_mass, KEY_SHIFT), least), top)
-    next_high = tl.minimum(tl.maximum(as_key(high_mass, KEY_SHIFT), next_low), top)
-    low = tl.minimum(tl.maximum(as_key(low_rank, KEY_SHIFT), least), top)
-    high = tl.minimum(tl.maximum(as_key(high_rank, KEY_SHIFT), low), top)
-    low = tl.where(by_mass != 0, next_low, low)
-    high = tl.where(by_mass != 0, next_high, high)
-    start_round(call, row, low, high, least, by_mass)
-    store_above(call, row, by_mass * 0, total * 0, by_mass * 0)
-    words = number_words(call, row)
-    tl.store(words + NEXT_LOW, next_low)
-    tl.store(words + NEXT_HIGH, next_high)
-    tl.store(mass_words(call, row) + WHOLE, total)
+    start_round(call, row, low_key, high_key, least, by_mass, total)
     open_first(call, row.slot)
 
 
