@@ -32,7 +32,8 @@ AT_HIGH = tl.constexpr(10)
 """How many logits are above the bracket, and equal its ends."""
 ARRIVALS = tl.constexpr(11)
 """Programs that are through with the row in this round."""
-ABOVE_MASS = tl.constexpr(6)
+MASS = tl.constexpr(6)
+"""Of all logits from the bracket on."""
 WHOLE = tl.constexpr(7)
 """The mass that top-p refers to. Both are int64, in words of 8 bytes."""
 OPEN_SLOT = tl.constexpr(16)

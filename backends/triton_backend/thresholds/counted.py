@@ -15,7 +15,6 @@ from ..logits import LOG2_E, NEVER, QUARTER, adjusted_quarters, quarters_sum, ro
 from ..queue import next_ticket, num_open_rows, queued_row
 from ..random_bits import INTERPRETED
 from ..records import (
-    ABOVE_MASS,
     ABOVE_NUMBER,
     ARRIVALS,
     AT_HIGH,
@@ -23,10 +22,12 @@ from ..records import (
     BY_MASS,
     HIGH,
     LOW,
+    MASS,
     ROW_MAX,
     blocks_of,
     mass_words,
     number_words,
+    padded,
     tail_of,
 )
 from ..rows import open_row, row_inverse
@@ -41,36 +42,34 @@ FIELD = tl.constexpr(10)
 MOST = tl.constexpr((1 << FIELD.value) - 1)
 
 COUNT = tl.constexpr(f"""{{
-    .reg .pred is; .reg .f32 mass, x; .reg .u32 bin; .reg .u64 place, units;
-    mov.b32 $0, $2;
+    .reg .pred is; .reg .f32 x; .reg .u32 bin; .reg .u64 place, units;
     mov.b32 $1, 0;
     setp.ge.f32 is, $3, $4;
     @!is bra done;
-    sub.f32 mass, $3, $6;
-    mul.f32 mass, mass, $7;
-    ex2.approx.ftz.f32 mass, mass;
+    sub.f32 $1, $3, $6;
+    mul.f32 $1, $1, $7;
+    ex2.approx.ftz.f32 $1, $1;
     setp.gt.f32 is, $3, $5;
-    @is mov.b32 $1, mass;
     @is add.u32 $0, $0, {1 << 2 * FIELD.value};
-    @is bra done;
     setp.eq.f32 is, $3, $5;
     @is add.u32 $0, $0, {1 << FIELD.value};
-    @is bra done;
     setp.eq.f32 is, $3, $4;
     @is add.u32 $0, $0, 1;
-    @is bra done;
+    setp.lt.and.f32 is, $3, $5, !is;
+    @!is bra done;
     fma.rn.f32 x, $3, $8, $9;
     fma.rn.f32 x, x, $10, 0f4B000000;
     mov.b32 bin, x;
     sub.u32 bin, bin, 0x4B000000;
     min.u32 bin, bin, {BINS.value - 1};
-    mul.f32 mass, mass, 0f55800000;
-    cvt.rzi.u64.f32 units, mass;
+    mul.f32 x, $1, 0f55800000;
+    cvt.rzi.u64.f32 units, x;
     mad.wide.u32 place, bin, 8, $11;
     red.relaxed.gpu.global.add.u64 [place], units;
     setp.ne.u64 is, $12, 0;
+    @!is bra done;
     mad.wide.u32 place, bin, 4, $12;
-    @is red.relaxed.gpu.global.add.u32 [place], 1;
+    red.relaxed.gpu.global.add.u32 [place], 1;
     done:
 }}""")
 """What `_counted` does. Most logits leave it soon, and tensors would go through shared memory."""
@@ -116,14 +115,16 @@ def _count_part(call, row, first_tile, last_tile, TILE: tl.constexpr):
     by_mass = tl.load(words + BY_MASS, cache_modifier=".cg") != 0
     numbers = tl.where(by_mass, 0, bin_counts(call, row).to(tl.int64))
     bins = (bin_map(low, high), bin_masses(call, row).to(tl.int64), numbers)
-    law = (row_max, row_inverse(call, row) * LOG2_E)
+    scale = row_inverse(call, row) * LOG2_E
+    law = (row_max, scale)
     tally = tl.zeros([TILE, QUARTER], tl.int32)
-    above = tl.zeros([TILE], tl.int64)
+    mass = tl.zeros([TILE], tl.int64)
     source = blocks_of(call, row.source)
+    following = _largest(call, source, first_tile * TILE + tl.arange(0, TILE))
     for tile in range(first_tile, last_tile):
         block = tile * TILE + tl.arange(0, TILE)
-        inside = block < call.scratch.num_blocks
-        largest = tl.load(source + block, mask=inside, other=NEVER)
+        largest = following
+        following = _largest(call, source, block + TILE)
         if tl.max(largest, 0) >= low:
             quarters = adjusted_quarters(call, row, block, row_quarters(call, row, block))
             first, second, third, fourth = quarters
@@ -131,11 +132,21 @@ def _count_part(call, row, first_tile, last_tile, TILE: tl.constexpr):
             tally, second = _counted(tally, second, low, high, law, bins)
             tally, third = _counted(tally, third, low, high, law, bins)
             tally, fourth = _counted(tally, fourth, low, high, law, bins)
-            above += in_units(quarters_sum((first, second, third, fourth)))
+            sums = quarters_sum((first, second, third, fourth))
+            mass += in_units(sums)
+            # The closer block masses are to what is kept, the fewer blocks a draw looks into.
+            sums *= tl.exp2((row_max - largest) * scale)
+            out = source + padded(call.scratch.num_blocks) + block
+            tl.store(out, sums, mask=(largest >= low) & (row.slot == row.source))
     tl.atomic_add(words + AT_LOW, _sum(tally & MOST), sem="relaxed")
     tl.atomic_add(words + AT_HIGH, _sum((tally >> FIELD) & MOST), sem="relaxed")
     tl.atomic_add(words + ABOVE_NUMBER, _sum(tally >> (2 * FIELD)), sem="relaxed")
-    tl.atomic_add(mass_words(call, row) + ABOVE_MASS, tl.sum(above, 0), sem="relaxed")
+    tl.atomic_add(mass_words(call, row) + MASS, tl.sum(mass, 0), sem="relaxed")
+
+
+@triton.jit
+def _largest(call, source, block):
+    return tl.load(source + block, mask=block < call.scratch.num_blocks, other=NEVER)
 
 
 @triton.jit
@@ -143,14 +154,12 @@ def _counted(tally, logits, low, high, law, bins):
     """Add logits between two others to their bins, and the others to the tally.
 
     Returns:
-        The tally, and the masses of those above.
+        The tally, and the masses of those that are not below.
     """
     row_max, scale = law
     mapped, masses, numbers = bins
-    up, offset, bins_each = mapped
     if INTERPRETED:
-        mass = tl.exp2((logits - row_max) * scale)
-        is_above = logits > high
+        mass = tl.where(logits >= low, tl.exp2((logits - row_max) * scale), 0.0)
         between = (logits > low) & (logits < high)
         place = tl.where(between, bin_of(logits, mapped), 0).to(tl.int64)
         amounts = (masses + place * 8).to(tl.pointer_type(tl.int64), bitcast=True)
@@ -158,20 +167,20 @@ def _counted(tally, logits, low, high, law, bins):
         amounts = (numbers + place * 4).to(tl.pointer_type(tl.int32), bitcast=True)
         one = between.to(tl.int32)
         tl.atomic_add(amounts, one, mask=between & (numbers != 0), sem="relaxed")
-        tally += ((logits == low) & (logits < high)).to(tl.int32)
+        tally += (logits == low).to(tl.int32)
         tally += (logits == high).to(tl.int32) << FIELD
-        tally += is_above.to(tl.int32) << (2 * FIELD)
-        above = tl.where(is_above, mass, 0.0)
+        tally += (logits > high).to(tl.int32) << (2 * FIELD)
     else:
-        tally, above = tl.inline_asm_elementwise(
+        up, offset, bins_each = mapped
+        tally, mass = tl.inline_asm_elementwise(
             COUNT,
-            "=&r,=&f,r,f,f,f,f,f,f,f,f,l,l",
+            "=r,=&f,0,f,f,f,f,f,f,f,f,l,l",
             [tally, logits, low, high, row_max, scale, up, offset, bins_each, masses, numbers],
             dtype=(tl.int32, tl.float32),
             is_pure=False,
             pack=1,
         )
-    return tally, above
+    return tally, mass
 
 
 @triton.jit

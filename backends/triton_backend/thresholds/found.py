@@ -5,7 +5,6 @@ import triton.language as tl
 
 from ..queue import close_row, queue_again
 from ..records import (
-    ABOVE_MASS,
     ABOVE_NUMBER,
     ARRIVALS,
     AT_HIGH,
@@ -14,6 +13,7 @@ from ..records import (
     HIGH,
     LEAST,
     LOW,
+    MASS,
     ROW_MAX,
     WHOLE,
     blocks_of,
@@ -110,7 +110,7 @@ def start_round(call, row, low, high, least, by_mass, whole):
     tl.store(words + AT_LOW, 0)
     tl.store(words + AT_HIGH, 0)
     tl.store(words + ARRIVALS, 0)
-    tl.store(mass_words(call, row) + ABOVE_MASS, whole * 0)
+    tl.store(mass_words(call, row) + MASS, whole * 0)
     tl.store(mass_words(call, row) + WHOLE, whole)
     place = tl.arange(0, BINS)
     tl.store(bin_masses(call, row) + place, tl.zeros([BINS], tl.int64))
@@ -159,19 +159,17 @@ def _levels(call, row, low, high, row_max, inverse):
     words = number_words(call, row)
     place = tl.arange(0, BINS)
     at_low = tl.load(words + AT_LOW, cache_modifier=".cg").to(tl.int64)
+    at_low = tl.where(low < high, at_low, 0)
     at_high = tl.load(words + AT_HIGH, cache_modifier=".cg").to(tl.int64)
-    numbers = (
-        tl.load(words + ABOVE_NUMBER, cache_modifier=".cg").to(tl.int64),
-        at_high,
-        tl.load(bin_counts(call, row) + place, cache_modifier=".cg").to(tl.int64),
-        at_low,
-    )
-    masses = (
-        tl.load(mass_words(call, row) + ABOVE_MASS, cache_modifier=".cg"),
-        at_high * mass_of(from_key(high, KEY_SHIFT), row_max, inverse),
-        tl.load(bin_masses(call, row) + place, cache_modifier=".cg"),
-        at_low * mass_of(from_key(low, KEY_SHIFT), row_max, inverse),
-    )
+    in_bins = tl.load(bin_counts(call, row) + place, cache_modifier=".cg").to(tl.int64)
+    above = tl.load(words + ABOVE_NUMBER, cache_modifier=".cg").to(tl.int64)
+    bin_mass = tl.load(bin_masses(call, row) + place, cache_modifier=".cg")
+    low_mass = at_low * mass_of(from_key(low, KEY_SHIFT), row_max, inverse)
+    high_mass = at_high * mass_of(from_key(high, KEY_SHIFT), row_max, inverse)
+    above_mass = tl.load(mass_words(call, row) + MASS, cache_modifier=".cg")
+    above_mass -= low_mass + tl.sum(bin_mass, 0) + high_mass
+    numbers = (above, at_high, in_bins, at_low)
+    masses = (above_mass, high_mass, bin_mass, low_mass)
     return numbers, masses
 
 

@@ -175,11 +175,14 @@ def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
                 least += others.to(tl.int64) * mass_of(peak, row_max, recipe.inverse)
             least = tl.where((recipe.top_k > 0) & (others == 0), 0, least)
         enough = recipe.top_p.to(tl.float64) * most.to(tl.float64)
-        key, reached_enough, _agreed = level_reaching(
-            keys, enough, enough, row_max, recipe.inverse, KEY_SHIFT
-        )
-        if reached_enough:
-            bound = tl.maximum(bound, from_key(key, KEY_SHIFT))
+        fewest = recipe.top_p.to(tl.float64) * least.to(tl.float64)
+        # No few blocks hold so much.
+        if FEW * tl.max(tl.where(reached, units, 0), 0).to(tl.float64) >= fewest:
+            key, reached_enough, _agreed = level_reaching(
+                keys, enough, enough, row_max, recipe.inverse, KEY_SHIFT
+            )
+            if reached_enough:
+                bound = tl.maximum(bound, from_key(key, KEY_SHIFT))
     return bound, least, most, before
 
 
