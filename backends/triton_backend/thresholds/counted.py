@@ -34,8 +34,8 @@ from ..rows import open_row, row_inverse
 from ..units import from_key, in_units
 from .found import BINS, bin_counts, bin_map, bin_masses, bin_of, find_threshold
 
-MOST_TILES = tl.constexpr(8)
-"""Of a part; with 4 blocks of 16 bits, 32 KB: a few microseconds of a program."""
+MOST_TILES = tl.constexpr(16)
+"""Of a part; with 4 blocks of 16 bits, 64 KB: some ten microseconds of a program."""
 
 FIELD = tl.constexpr(10)
 """Bits of each number in a tally: of four quarters a tile, what is above, at `high`, at `low`."""
