@@ -24,6 +24,8 @@ HIGH = tl.constexpr(5)
 """Keys, the ends of a bracket. Words from here on are of rows whose threshold is open."""
 LEAST = tl.constexpr(6)
 """A key that the threshold is not below."""
+MOST = tl.constexpr(17)
+"""A key that it is not above."""
 BY_MASS = tl.constexpr(7)
 """Whether the bracket is top-p's."""
 ABOVE_NUMBER = tl.constexpr(8)

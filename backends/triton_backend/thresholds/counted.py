@@ -39,7 +39,7 @@ MOST_TILES = tl.constexpr(16)
 
 FIELD = tl.constexpr(10)
 """Bits of each number in a tally: of four quarters a tile, what is above, at `high`, at `low`."""
-MOST = tl.constexpr((1 << FIELD.value) - 1)
+FIELD_MASK = tl.constexpr((1 << FIELD.value) - 1)
 
 COUNT = tl.constexpr(f"""{{
     .reg .pred is; .reg .f32 x; .reg .u32 bin; .reg .u64 place, units;
@@ -138,8 +138,8 @@ def _count_part(call, row, first_tile, last_tile, TILE: tl.constexpr):
             sums *= tl.exp2((row_max - largest) * scale)
             out = source + padded(call.scratch.num_blocks) + block
             tl.store(out, sums, mask=(largest >= low) & (row.slot == row.source))
-    tl.atomic_add(words + AT_LOW, _sum(tally & MOST), sem="relaxed")
-    tl.atomic_add(words + AT_HIGH, _sum((tally >> FIELD) & MOST), sem="relaxed")
+    tl.atomic_add(words + AT_LOW, _sum(tally & FIELD_MASK), sem="relaxed")
+    tl.atomic_add(words + AT_HIGH, _sum((tally >> FIELD) & FIELD_MASK), sem="relaxed")
     tl.atomic_add(words + ABOVE_NUMBER, _sum(tally >> (2 * FIELD)), sem="relaxed")
     tl.atomic_add(mass_words(call, row) + MASS, tl.sum(mass, 0), sem="relaxed")
 

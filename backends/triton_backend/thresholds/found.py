@@ -14,6 +14,7 @@ from ..records import (
     LEAST,
     LOW,
     MASS,
+    MOST,
     ROW_MAX,
     WHOLE,
     blocks_of,
@@ -99,12 +100,14 @@ def _keys_of(number, low, high, KEY_SHIFT: tl.constexpr):
 
 
 @triton.jit
-def start_round(call, row, low, high, least, by_mass, whole):
-    """Make a row ready to be counted between two keys."""
+def start_round(call, row, low, high, limits, by_mass, whole):
+    """Make a row ready to be counted between two keys; the threshold is within limits."""
     words = number_words(call, row)
     tl.store(words + LOW, tl.where(low == NO_KEY, 0, low))
     tl.store(words + HIGH, tl.where(high == NO_KEY, NO_KEY - 1, high))
+    least, most = limits
     tl.store(words + LEAST, least)
+    tl.store(words + MOST, most)
     tl.store(words + BY_MASS, by_mass)
     tl.store(words + ABOVE_NUMBER, 0)
     tl.store(words + AT_LOW, 0)
@@ -127,10 +130,11 @@ def find_threshold(call, row):
     low = tl.load(words + LOW, cache_modifier=".cg")
     high = tl.load(words + HIGH, cache_modifier=".cg")
     least = tl.load(words + LEAST, cache_modifier=".cg")
+    most = tl.load(words + MOST, cache_modifier=".cg")
     by_mass = tl.load(words + BY_MASS, cache_modifier=".cg")
     whole = tl.load(mass_words(call, row) + WHOLE, cache_modifier=".cg")
     numbers, masses = _levels(call, row, low, high, row_max, recipe.inverse)
-    ends = (low, high, least, as_key(row_max, KEY_SHIFT))
+    ends = (low, high, least, most)
     # Min-p alone asks for all that there are.
     needed = tl.where(recipe.top_k > 0, recipe.top_k.to(tl.float64), float("inf"))
     if by_mass:
@@ -143,12 +147,14 @@ def find_threshold(call, row):
             whole = kept
             least = tl.maximum(first, least)
             needed = recipe.top_p.to(tl.float64) * whole.to(tl.float64)
-            first, last, kept = _look(masses, masses, needed, (low, high, least, ends[3]), KEY_SHIFT)
+            ends = (low, high, least, as_key(row_max, KEY_SHIFT))
+            first, last, kept = _look(masses, masses, needed, ends, KEY_SHIFT)
     if first == last:
         store_law(call, row, log_of_units(kept), from_key(tl.maximum(first, least), KEY_SHIFT), 0.0)
         close_row(call)
     else:
-        start_round(call, row, first, last, least, by_mass, whole)
+        # Once limits, keys stay limits, whatever the rounding of sums in another round.
+        start_round(call, row, first, last, (first, last), by_mass, whole)
         queue_again(call, row.slot)
 
 
@@ -180,7 +186,7 @@ def _look(amounts, masses, needed, ends, KEY_SHIFT: tl.constexpr):
     Returns:
         Two keys that it is between, one if it is found; and then the mass from it on, in units.
     """
-    low, high, least, top = ends
+    low, high, least, most = ends
     above, at_high, in_bins, at_low = amounts
     above_mass, high_mass, bin_mass, low_mass = masses
     to_high = above + at_high
@@ -191,8 +197,8 @@ def _look(amounts, masses, needed, ends, KEY_SHIFT: tl.constexpr):
     kept = above_mass + high_mass
     first = high
     last = high
-    if above.to(tl.float64) >= needed:
-        last = top
+    if (above.to(tl.float64) >= needed) & (high < most):
+        last = most
     elif to_high.to(tl.float64) < needed:
         if to_bottom.to(tl.float64) >= needed:
             first, last = _keys_of(lowest, low, high, KEY_SHIFT)

@@ -134,7 +134,7 @@ def open_bracket(call, row, recipe, row_max, total, bound):
     low_key = tl.minimum(tl.maximum(as_key(low, KEY_SHIFT), least), top)
     high_key = tl.minimum(tl.maximum(as_key(high, KEY_SHIFT), low_key), top)
     by_mass = ((recipe.top_k == 0) & (floor == NEVER)).to(tl.int32)
-    start_round(call, row, low_key, high_key, least, by_mass, total)
+    start_round(call, row, low_key, high_key, (least, top), by_mass, total)
     open_first(call, row.slot)
 
 
