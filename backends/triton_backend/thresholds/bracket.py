@@ -96,7 +96,8 @@ def _cuts(call, keys, weights, rests, doubt, law):
         law: scalars, the row's largest logit and 1 / temperature.
 
     Returns:
-        -inf if more lies below the smallest of the sample, inf if no more does at all.
+        Twice as far from the largest logit as the smallest of the sample if more lies below that,
+        inf if no more does at all.
     """
     KEY_SHIFT: tl.constexpr = call.variant.key_shift
     row_max, inverse = law
@@ -121,5 +122,7 @@ def _cuts(call, keys, weights, rests, doubt, law):
         fits = mass - doubt * (SIGMAS * tl.sqrt(own * mass) + SLACK * own) <= most
         below_high = tl.where(fits, middle, below_high)
         high = tl.where(fits, high, tl.maximum(middle, below_high + 1))
-    at_low = tl.where(low > lowest, from_key(low, KEY_SHIFT), NEVER)
+    smallest = from_key(lowest, KEY_SHIFT)
+    at_low = tl.where(lowest < highest, smallest - (row_max - smallest), NEVER)
+    at_low = tl.where(low > lowest, from_key(low, KEY_SHIFT), at_low)
     return at_low, tl.where(high < highest, from_key(high, KEY_SHIFT), float("inf"))

@@ -40,6 +40,8 @@ BINS = tl.constexpr(1024)
 BIN_WORDS = tl.constexpr(BINS.value * 3 // 2)
 """Words of 8 bytes of a row's bins: masses, then numbers in half a word each."""
 
+FURTHER = tl.constexpr(16.0)
+"""Times the distance from the largest logit that a bracket is extended to, if it was too high."""
 NEAR = tl.constexpr(16)
 """Keys that are looked at for those of a bin."""
 
@@ -134,7 +136,7 @@ def find_threshold(call, row):
     by_mass = tl.load(words + BY_MASS, cache_modifier=".cg")
     whole = tl.load(mass_words(call, row) + WHOLE, cache_modifier=".cg")
     numbers, masses = _levels(call, row, low, high, row_max, recipe.inverse)
-    ends = (low, high, least, most)
+    ends = (low, high, least, most, row_max)
     # Min-p alone asks for all that there are.
     needed = tl.where(recipe.top_k > 0, recipe.top_k.to(tl.float64), float("inf"))
     if by_mass:
@@ -147,14 +149,16 @@ def find_threshold(call, row):
             whole = kept
             least = tl.maximum(first, least)
             needed = recipe.top_p.to(tl.float64) * whole.to(tl.float64)
-            ends = (low, high, least, as_key(row_max, KEY_SHIFT))
+            ends = (low, high, least, as_key(row_max, KEY_SHIFT), row_max)
             first, last, kept = _look(masses, masses, needed, ends, KEY_SHIFT)
     if first == last:
         store_law(call, row, log_of_units(kept), from_key(tl.maximum(first, least), KEY_SHIFT), 0.0)
         close_row(call)
     else:
-        # Once limits, keys stay limits, whatever the rounding of sums in another round.
-        start_round(call, row, first, last, (first, last), by_mass, whole)
+        # Once limits, keys stay limits, whatever the rounding of sums in another round. Only a row
+        # that is searched below its bracket may have its threshold below the next one, too.
+        limits = (tl.where(last == low, least, first), last)
+        start_round(call, row, first, last, limits, by_mass, whole)
         queue_again(call, row.slot)
 
 
@@ -186,7 +190,7 @@ def _look(amounts, masses, needed, ends, KEY_SHIFT: tl.constexpr):
     Returns:
         Two keys that it is between, one if it is found; and then the mass from it on, in units.
     """
-    low, high, least, most = ends
+    low, high, least, most, row_max = ends
     above, at_high, in_bins, at_low = amounts
     above_mass, high_mass, bin_mass, low_mass = masses
     to_high = above + at_high
@@ -208,5 +212,7 @@ def _look(amounts, masses, needed, ends, KEY_SHIFT: tl.constexpr):
             last = low
             first = low
             if ((to_bottom + at_low).to(tl.float64) < needed) & (low > least):
-                first = least
+                distance = row_max - from_key(low, KEY_SHIFT)
+                first = as_key(row_max - FURTHER * distance, KEY_SHIFT)
+                first = tl.maximum(tl.minimum(first, low - 1), least)
     return first, last, kept
