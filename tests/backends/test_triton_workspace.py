@@ -22,6 +22,7 @@ pytest.importorskip("triton")
 
 from acceptor.backends.triton_backend import TritonSampler
 from acceptor.backends.triton_backend.plan import plan_verify
+from acceptor.backends.triton_backend.queue import MOST_ROUNDS
 from acceptor.backends.triton_backend.thresholds.found import BIN_WORDS
 from acceptor.backends.triton_backend.workspace import MIN_FRONT
 
@@ -58,7 +59,7 @@ def test_the_workspace_holds_a_few_numbers_per_block(policy: Policy, top_p: floa
     size = TritonSampler().verify_workspace_size(batch(), params(top_p), policy)
     num_rows = NUM_REQS * (2 * NUM_DRAFTS + 1)
     per_row = 4 * (4 * NUM_BLOCKS + 64)
-    per_row += (8 * BIN_WORDS.value + 64) * (top_p < 1)
+    per_row += (8 * BIN_WORDS.value + 4 * MOST_ROUNDS.value) * (top_p < 1)
     assert size <= MIN_FRONT + num_rows * per_row
 
 
