@@ -194,33 +194,33 @@ def _differences(name: str, got: VerifyOutput, want: VerifyOutput) -> Iterator[s
 
 def check_shards() -> Iterator[str]:
     """Decisions from block statistics of two shards that do not align with blocks."""
-    for policy in (Probabilistic(), Block()):
-        batch, params = step(11)
-        want = TritonSampler().verify(batch, params, policy)
-        made = plan.plan_verify(batch, params, policy)
-        call, out, records = _call(made, batch, params, want)
-        shares = []
-        for first, last in ((0, 700), (700, VOCAB_SIZE)):
-            shard = evolve(
-                batch,
-                target_logits=_only(batch.target_logits, first, last),
-                draft_logits=_only(batch.draft_logits, first, last),
-            )
-            of_shard, _out, its_records = _call(made, shard, params, want)
-            launch_statistics(made, of_shard, 1, launch.start)
-            shares.append(its_records)
-        words = (made.layout.record_words - 20) // 2
-        inverse = _inverses(made, params)
-        largest = torch.maximum(*(share[:, :words] for share in shares))
-        masses = [
-            share[:, words : 2 * words]
-            * ((share[:, :words] - largest.clamp(min=-1e38)) * inverse).exp()
-            for share in shares
-        ]
-        records[:, :words] = largest
-        records[:, words : 2 * words] = masses[0] + masses[1]
-        launch_decisions(made, call, 1, launch.start)
-        yield from _differences(f"{policy.name} of shards", out, want)
+    policy = Block()
+    batch, params = step(11)
+    want = TritonSampler().verify(batch, params, policy)
+    made = plan.plan_verify(batch, params, policy)
+    call, out, records = _call(made, batch, params, want)
+    shares = []
+    for first, last in ((0, 700), (700, VOCAB_SIZE)):
+        shard = evolve(
+            batch,
+            target_logits=_only(batch.target_logits, first, last),
+            draft_logits=_only(batch.draft_logits, first, last),
+        )
+        of_shard, _out, its_records = _call(made, shard, params, want)
+        launch_statistics(made, of_shard, 1, launch.start)
+        shares.append(its_records)
+    words = (made.layout.record_words - 20) // 2
+    inverse = _inverses(made, params)
+    largest = torch.maximum(*(share[:, :words] for share in shares))
+    masses = [
+        share[:, words : 2 * words]
+        * ((share[:, :words] - largest.clamp(min=-1e38)) * inverse).exp()
+        for share in shares
+    ]
+    records[:, :words] = largest
+    records[:, words : 2 * words] = masses[0] + masses[1]
+    launch_decisions(made, call, 1, launch.start)
+    yield from _differences(f"{policy.name} of shards", out, want)
 
 
 def _only(logits: Tensor | None, first: int, last: int) -> Tensor:
