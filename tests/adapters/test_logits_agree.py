@@ -31,7 +31,6 @@ CONFIGS: dict[str, PretrainedConfig] = {
     "llama": LlamaConfig(**SHAPE),
     "llama, biases": LlamaConfig(**SHAPE, attention_bias=True, mlp_bias=True),
     "mistral, window": MistralConfig(**SHAPE, sliding_window=9),
-    "qwen2, upper layers windowed": Qwen2Config(**SHAPE, **WINDOW, max_window_layers=2),
     "qwen2, mixed layers": Qwen2Config(**SHAPE, **WINDOW, layer_types=LAYER_TYPES),
     "qwen3": Qwen3Config(**SHAPE, head_dim=16),
 }

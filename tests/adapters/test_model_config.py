@@ -68,6 +68,11 @@ def test_yarn_stretches_the_context(read: Callable[..., ModelConfig]) -> None:
     assert config.max_position_embeddings == 256
 
 
+def test_upper_layers_are_windowed(read: Callable[..., ModelConfig]) -> None:
+    config = read(**QWEN2, sliding_window=5, use_sliding_window=True, max_window_layers=1)
+    assert config.windows == (None, 5, 5)
+
+
 def test_eos_comes_from_the_generation_config_first(read: Callable[..., ModelConfig]) -> None:
     assert read(eos_token_id=3).eos_token_ids == (3,)
     assert read({}, eos_token_id=3).eos_token_ids == (3,)
