@@ -111,6 +111,7 @@ HOSTILE = {
     "formats": "{{ '{0.__class__.__mro__}'.format('') }}",
     "the template itself": "{{ self._TemplateReference__context.environment.call }}",
     "the counter": "{{ self.__init__ }}{{ count_step.num_steps }}",
+    "private namespace": "{% set n = namespace(__call__=1) %}{{ n }}",
     "private namespace later": "{% set n = namespace() %}{% set n.__class__ = 1 %}{{ n }}",
     "changing messages": "{{ messages.clear() }}",
     "nonsense": "{{ lipsum(n=100000) }}",
@@ -121,6 +122,7 @@ HOSTILE = {
     "{% endmacro %}{{ m(60) }}",
     "large ranges": "{{ range(10 ** 9) | list }}",
     "large text": "{{ 'a' * 10 ** 12 }}",
+    "large list": "{{ 10 ** 12 * [0] }}",
     "large power": "{{ 9 ** (9 ** 9) }}",
     "large factors": "{% set n = namespace(x=9) %}{% for i in range(99) %}"
     "{% set n.x = n.x * n.x %}{% endfor %}",

@@ -167,6 +167,8 @@ def test_shards_are_read(checkpoint: Path) -> None:
     [
         "../outside.safetensors",
         "/etc/passwd.safetensors",
+        "..\\outside.safetensors",
+        "c:outside.safetensors",
         "part\0.safetensors",
         "",
         7,
