@@ -133,6 +133,28 @@ def mapped(batch: VerifyBatch, seed: int) -> VerifyBatch:
     return evolve(batch, draft_to_target=order[: batch.draft_logits.shape[-1]])
 
 
+def test_a_share_may_end_among_the_smallest_magnitudes() -> None:
+    rows = torch.tensor([[0.0, -9984.0], [-3e-30, 0.0], [0.0, 0.0], [1e-20, -1e-20]])
+    batch = SampleBatch(logits=rows.bfloat16(), positions=torch.arange(4))
+    wanted = [SamplingParams(seed=s, temperature=1e6, min_p=0.9999, top_p=0.5) for s in range(4)]
+    params = SamplingTensors.stack(wanted)
+    got, expected = HostSampler().sample(batch, params), REFERENCE.sample(batch, params)
+    assert torch.equal(got.token_ids, expected.token_ids)
+
+
+def test_logits_whose_probabilities_tie_are_near_best_alike() -> None:
+    logits = torch.tensor([[1e-30, 0.0, -1e-30], [0.0, 0.0, 0.0]])
+    batch = VerifyBatch(
+        target_logits=logits,
+        cu_num_logits=torch.tensor([0, 2]),
+        draft_token_ids=torch.tensor([[2]]),
+        positions=torch.tensor([0]),
+    )
+    params = SamplingTensors.stack([SamplingParams(seed=1)])
+    for sampler in (HostSampler(), REFERENCE):
+        assert sampler.verify(batch, params, RelaxedTopN(1, 0.5)).num_accepted.tolist() == [1]
+
+
 @pytest.mark.parametrize("policy", [Probabilistic(), Block(), Typical()], ids=lambda p: p.name)
 def test_drafts_with_ids_of_their_own_are_the_reference_s(policy: Policy) -> None:
     form = Form(1301, 1100, adjusted=True)

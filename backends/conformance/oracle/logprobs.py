@@ -35,7 +35,9 @@ class RowLogprobs:
             return cls(_log_softmax(logits), nothing, logits)
         law = law_of(logits, recipe)
         doubted = law.doubted() if recipe.has_filters else nothing
-        return cls(law.log_p, doubted, logits, recipe.has_filters)
+        is_top_k_alone = recipe.min_p == 0 and recipe.top_p == 1
+        cuts_nothing = is_top_k_alone and recipe.top_k >= len(logits)
+        return cls(law.log_p, doubted, logits, recipe.has_filters and not cuts_nothing)
 
     @property
     def most_likely(self) -> list[int]:

@@ -7,14 +7,15 @@
 // The tokens that a lossy policy accepts at a row.
 struct Leniency {
     float least_p;
-    float least_logit;
+    float least_log2;  // apart, because logits may differ where probabilities tie
     __device__ bool forgives(const Law& law, float logit) const {
-        const float p = law_p(law, logit);
-        return p > 0.0f && p >= least_p && logit >= least_logit;
+        const float log2_p = law_log2(law, logit), p = exp2_fast(log2_p);
+        return p > 0.0f && p >= least_p && log2_p >= least_log2;
     }
     // Whether some token of a block may be one of them.
     __device__ bool may_forgive(const Law& law, float block_max) const {
-        return law_p(law, block_max) >= least_p * (1.0f - SLACK) && block_max >= least_logit;
+        const float log2_p = law_log2(law, block_max);
+        return exp2_fast(log2_p) >= least_p * (1.0f - SLACK) && log2_p >= least_log2;
     }
 };
 
@@ -55,7 +56,7 @@ __device__ COLD Leniency leniency_of(
     }
     if (p.policy == RELAXED)
         return {exp2_fast(-law.log2_sum) - static_cast<float>(p.delta),
-                nth_largest(scratch, row, stats, law, p.top_n)};
+                law_log2(law, nth_largest(scratch, row, stats, law, p.top_n))};
     return {0.0f, -INFINITY};
 }
 

@@ -145,8 +145,10 @@ __device__ inline Found filter_ranks(
     query.most = exact && !cuts ? row_mass : row_mass + (row_mass >> 16);
     const u64 limit = find_rank_by_mass(found, query);
     const bool reached = shares && found.kept() >= limit;
-    const bool by_share =
+    const bool alike =
         single || (exact && !cuts && reached && are_single(law, filters, row_mass, found.rank));
+    // Small magnitudes weigh alike where their order still decides which of them a share keeps.
+    const bool by_share = alike && found.rank != SMALL_RANK;
     __syncthreads();  // counts may go
     if (single && !shares) {
         const bool all = query.lowest == NUM_RANKS - 1;
