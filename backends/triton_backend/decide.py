@@ -107,6 +107,7 @@ def _judged(call, request, row, law, drafted, greedy):
             accepted = accepted & drafted.allowed
         if POLICY == "fly":
             second_number = tl.where(drafted.allowed, second_number, 2.0 * second_number)
+            first_number = tl.where(drafted.allowed | test.dense, first_number, 0.0)
     kind = verdict_of(
         row.place, request.num_drafts, row.place >= 0, test.usable | (tested == 0), accepted
     )

@@ -118,7 +118,8 @@ def _launch_sums(
     rows = plan.layout.num_reqs * plan.variant.num_drafts
     wanted = [] if plan.variant.policy == "relaxed" else [ENTROPY]
     if plan.reads_draft:
-        wanted += [MOVED] if plan.variant.policy == "fly" else [SURVIVED, MOVED]
+        all_survive = plan.variant.policy == "fly" and call.masks.words is None
+        wanted += [MOVED] if all_survive else [SURVIVED, MOVED]
     if rows:
         parts, tiles = _split(rows, plan.layout.num_blocks, num_processors)
         for what in wanted:

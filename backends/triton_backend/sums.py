@@ -67,7 +67,8 @@ def _sum_part(call, num_parts, tiles_per_part, WHAT: tl.constexpr, TILE: tl.cons
             least = least_log_p(call, row, law)
             if call.variant.policy == "fly":
                 needed = needed & (load_sum(call, row, ENTROPY) >= call.leniency.strictness)
-            elif WHAT == MOVED:
+            # Without masks FLy forgives all drafts of a row.
+            if WHAT == MOVED and (call.variant.policy != "fly" or call.masks.words is not None):
                 survived = load_sum(call, row, SURVIVED)
         if needed:
             first = tl.program_id(0) % num_parts * tiles_per_part
