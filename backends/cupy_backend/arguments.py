@@ -16,7 +16,6 @@ from ...core.policies import Block, Fly, Policy, RelaxedTopN, Strict, Synthetic,
 from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .layout import Extent
-from .masks import refuse_masks
 from .params import MAX_RATES, PLACES, pack
 from .variant import LOGIT_TYPES, POLICIES, Variant, policy_number
 
@@ -108,10 +107,8 @@ def verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> J
     """A verification.
 
     Raises:
-        UnavailableError: the kernels lack the policy or masks, or the draft is longer than they can
-            judge.
+        UnavailableError: the kernels lack the policy, or the draft is longer than they can judge.
     """
-    refuse_masks(batch)
     number = policy_number(policy)
     if batch.max_spec_len > MAX_SPEC_LEN:
         raise UnavailableError(
@@ -151,7 +148,7 @@ def verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> J
     _enter_integers(fields, "row_starts", batch.cu_num_logits)
     _enter_integers(fields, "positions", batch.positions)
     _enter_integers(fields, "slots", batch.slot_ids)
-    _enter_adjustments(fields, params)
+    _enter_adjustments(fields, batch, params)
     if draft_logits is not None:
         slot, row, _ = draft_logits.stride()
         fields["draft_type"] = LOGIT_TYPES.index(draft_logits.dtype)
@@ -159,17 +156,12 @@ def verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> J
         fields["draft_row_stride"] = row * draft_logits.itemsize
     _enter_recipe(fields, "draft", params.draft)
     draft_type = None if draft_logits is None else draft_logits.dtype
-    variant = Variant.of(logits.dtype, draft_type, adjusted=_is_adjusted(params))
+    variant = Variant.of(logits.dtype, draft_type, adjusted=_is_adjusted(batch, params))
     return Job(variant, extent, fields, *_numbers(fields, policy))
 
 
 def sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
-    """One draw per request: a verification without a draft.
-
-    Raises:
-        UnavailableError: the kernels lack masks.
-    """
-    refuse_masks(batch)
+    """One draw per request: a verification without a draft."""
     drafting = batch.draft_index is not None
     recipe = params.draft if drafting else params.target
     vocab_size = batch.logits.shape[1]
@@ -191,10 +183,10 @@ def sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
     if drafting:
         fields.pop("num_logprobs", None)
     else:
-        _enter_adjustments(fields, params)
+        _enter_adjustments(fields, batch, params)
     _enter_integers(fields, "positions", batch.positions)
     _enter_integers(fields, "slots", batch.slot_ids)
-    adjusted = not drafting and _is_adjusted(params)
+    adjusted = not drafting and _is_adjusted(batch, params)
     variant = Variant.of(batch.logits.dtype, None, adjusted=adjusted)
     extent = Extent(batch.num_reqs, 0, vocab_size, filtered=_has_filters(recipe))
     return Job(variant, extent, fields)
@@ -237,6 +229,7 @@ def _enter_what_both_have(
     counts, lp = batch.token_counts, out.logprobs
     _enter(words, positions=batch.positions, slots=batch.slot_ids)
     _enter(words, token_ids=out.token_ids, status=out.status)
+    _enter(words, allowed_tokens=batch.allowed_tokens, allowed_rows=batch.allowed_rows)
     if words[PLACES["repetition"]] and counts is not None:
         _enter(words, prompt_mask=counts.prompt_mask, output_counts=counts.output_counts)
     if lp is not None:
@@ -256,8 +249,9 @@ def _has_filters(recipe: RecipeTensors) -> bool:
     return recipe.any_min_p or recipe.any_top_k or recipe.any_top_p
 
 
-def _is_adjusted(params: SamplingTensors) -> bool:
-    return params.bias is not None or params.penalties is not None
+def _is_adjusted(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> bool:
+    given = (params.bias, params.penalties, batch.allowed_tokens)
+    return any(part is not None for part in given)
 
 
 def _common(params: SamplingTensors, recipe: RecipeTensors, logits: Tensor) -> Fields:
@@ -285,7 +279,13 @@ def _enter_recipe(fields: Fields, name: str, recipe: RecipeTensors) -> None:
         fields[f"{name}_{part}"] = getattr(recipe, part).data_ptr()
 
 
-def _enter_adjustments(fields: Fields, params: SamplingTensors) -> None:
+def _enter_adjustments(
+    fields: Fields, batch: VerifyBatch | SampleBatch, params: SamplingTensors
+) -> None:
+    if batch.allowed_tokens is not None:
+        masks = batch.allowed_tokens
+        fields["allowed_stride"] = masks.stride(0) * masks.itemsize
+        _enter_integers(fields, "allowed_rows", batch.allowed_rows)
     if params.bias is not None:
         fields["bias_ids"] = params.bias.token_ids.data_ptr()
         fields["bias_values"] = params.bias.values.data_ptr()

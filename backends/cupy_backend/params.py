@@ -23,7 +23,9 @@ FIELDS: tuple[str, ...] = tuple(
             _RECIPE.format("target"),
             _RECIPE.format("draft"),
             "stream draft_index invalid_status prompt_mask output_counts bias_ids bias_values",
-            "num_bias repetition presence frequency top_n window token_ids num_accepted status",
+            "num_bias allowed_tokens allowed_stride",
+            _INTEGERS.format("allowed_rows"),
+            "repetition presence frequency top_n window token_ids num_accepted status",
             "variation processed emitted_logprobs top_token_ids top_logprobs num_logprobs",
             "ends arrivals counted judged counts facts target_stats draft_stats residuals",
         )

@@ -92,7 +92,8 @@ def verify_look(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         _look(batch.slot_ids),
         batch.draft_to_target is None,
         batch.token_counts is None,
-        batch.allowed_tokens is None,
+        _look(batch.allowed_tokens),
+        _look(batch.allowed_rows),
     )
 
 
@@ -109,7 +110,8 @@ def sample_look(batch: SampleBatch, params: SamplingTensors) -> Hashable:
         batch.draft_to_target is None,
         batch.target_vocab_size,
         batch.token_counts is None,
-        batch.allowed_tokens is None,
+        _look(batch.allowed_tokens),
+        _look(batch.allowed_rows),
     )
 
 

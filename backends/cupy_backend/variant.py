@@ -79,7 +79,7 @@ class Variant:
 
     Attributes:
         logits: the number of the dtype of all logits, or MIXED.
-        adjusted: some request has bias or penalties.
+        adjusted: some request has bias, penalties or masks.
     """
 
     logits: int

@@ -1,4 +1,4 @@
-// Logit bias and penalties, applied to logits as they are loaded. Compiled in only when some
+// Logit bias, penalties and masks, applied to logits as they are loaded. Compiled in only when some
 // request of the batch has any.
 #pragma once
 #include "law.cuh"
@@ -15,7 +15,13 @@ struct Adjustment {
     float frequency;
     Integers drafts;  // of the request
     int num_before;   // drafts before the row, which count as output
+    const u8* allowed;  // a bit per token
+
+    __device__ bool allows(i64 id) const { return !allowed || (allowed[id / 8] >> (id % 8) & 1); }
 };
+
+// What a mask forbids; NaN and +inf stay, to be found.
+__device__ inline float forbidden(float logit) { return logit < INFINITY ? -INFINITY : logit; }
 
 // Without a branch, so that many such loads can be on their way at once.
 __device__ inline i64 integer_at(const Integers& integers, i64 index) {
@@ -54,7 +60,8 @@ __device__ inline float adjusted(const Adjustment& a, i64 id, float logit) {
 }
 
 __device__ COLD float adjust_logit(const Adjustment& a, i64 id, float logit) {
-    return adjusted(a, id, logit);
+    logit = adjusted(a, id, logit);
+    return a.allows(id) ? logit : forbidden(logit);
 }
 
 // Of a lane's logits those that a list of ids names, a bit each. By a warp.
@@ -116,9 +123,19 @@ __device__ inline u32 touched_in(const Adjustment& a, int block, int num_ids) {
            seen_from(a, first, num_ids) | seen_from(a, first + BLOCK_SIZE / 2, num_ids) << 8;
 }
 
-// Those of a lane's logits that have a bit in `touched`, one in each lane at a time. By a warp.
+// Of a lane's logits in a block those that a mask allows, a bit each.
+__device__ inline u32 allowed_in(const Adjustment& a, int block, int num_ids) {
+    const int first = block * BLOCK_SIZE + lane_id() * 8, second = first + BLOCK_SIZE / 2;
+    u32 low = 255, high = 255;
+    if (a.allowed && first < num_ids) low = a.allowed[first / 8];
+    if (a.allowed && second < num_ids) high = a.allowed[second / 8];
+    return low | high << 8;
+}
+
+// Those of a lane's logits that have a bit in `touched`, one in each lane at a time, then those that
+// have none in `allowed`. By a warp.
 __device__ inline void adjust_block(
-    const Adjustment& a, int block, u32 touched, float (&logits)[PER_LANE]) {
+    const Adjustment& a, int block, u32 touched, u32 allowed, float (&logits)[PER_LANE]) {
     const int first = block * BLOCK_SIZE + lane_id() * 8;
 #pragma unroll 1
     for (; __any_sync(ALL_LANES, touched != 0); touched &= touched - 1) {
@@ -130,4 +147,7 @@ __device__ inline void adjust_block(
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logits[i] = i == j ? logit : logits[i];
     }
+#pragma unroll
+    for (int i = 0; i < PER_LANE; ++i)
+        logits[i] = allowed >> i & 1 ? logits[i] : forbidden(logits[i]);
 }

@@ -75,9 +75,11 @@ __device__ inline Two sum_over_pair(
         if (!all && !leniency.may_forgive(target_law, load_max(stats + block))) continue;
         float target[PER_LANE], draft[PER_LANE], firsts[PER_LANE], seconds[PER_LANE];
         pair.load(block, target, draft);
+        const u32 allowed = pair.target.allowed(block);
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
-            const bool survives = all || leniency.forgives(target_law, target[j]);
+            const bool survives =
+                all ? allowed >> j & 1 : leniency.forgives(target_law, target[j]);
             const Two terms = terms_of(law_p(target_law, target[j]), law_p(draft_law, draft[j]));
             firsts[j] = survives ? terms.first : 0.0f;
             seconds[j] = survives ? terms.second : 0.0f;
@@ -95,13 +97,14 @@ __device__ COLD float variation_of(
     const Pair& pair, const Mass* stats, Leniency leniency, bool all) {
     if (!pair.dense) {
         const float logit = load_logit(pair.target.row, pair.drafted);
-        const bool survives = all || leniency.forgives(pair.residual.target_law, logit);
+        const bool survives = all ? pair.target.allows(pair.drafted)
+                                  : leniency.forgives(pair.residual.target_law, logit);
         return survives ? 1.0f - law_p(pair.residual.target_law, logit) : 0.0f;
     }
     Two survived = {1.0f, 1.0f};  // of q and of p
-    if (!all)
+    if (!all || pair.target.is_masked())
         survived = sum_over_pair(
-            pair, stats, leniency, false, [](float p, float q) { return Two{q, p}; });
+            pair, stats, leniency, all, [](float p, float q) { return Two{q, p}; });
     const Two moved = sum_over_pair(pair, stats, leniency, all, [=](float p, float q) {
         return Two{fabsf(q - p * survived.first), 0.0f};
     });

@@ -38,7 +38,8 @@ __device__ inline int accepted_by_fly(
         bool pardoned = row + p.window < kept && facts[row].entropy >= least;
         for (i64 next = row + 1; pardoned && next <= row + p.window; ++next) pardoned = matches(next);
         if (!pardoned) facts[row].variation = 0.0f;
-        if (!pardoned && !matches(row) && row < failed) failed = row;
+        const bool survives = matches(row) || (pardoned && allows_draft(p, request, row));
+        if (!survives && row < failed) failed = row;
     }
     return warp_reduce(failed, Min{});
 }
@@ -81,7 +82,11 @@ __device__ inline Decision decide(
         d.log2_product = products[d.num_accepted];
         return d;
     }
-    if (verdict == TARGET_FLAWED) d.status |= static_cast<int>(p.invalid_status);
+    if (verdict == TARGET_FLAWED) {
+        const bool empty = request.num_rows && rows.of[end].target.max == -INFINITY;
+        const bool masked = empty && mask_of(p, request, end) != nullptr;
+        d.status |= masked ? NOTHING_ALLOWED : static_cast<int>(p.invalid_status);
+    }
     if (verdict == DRAFT_FLAWED) d.status |= DRAFT_INVALID;
     if (d.status != request.status) d.how = STOPPED;
     return d;

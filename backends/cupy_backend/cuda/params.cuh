@@ -2,6 +2,7 @@
 // pointer may be null where its comment says so.
 #pragma once
 
+typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
@@ -11,7 +12,7 @@ constexpr int LANES = 32;
 constexpr int PER_LANE = BLOCK_SIZE / LANES;
 constexpr int MAX_DRAFTS = 127;
 constexpr int MAX_ROWS = MAX_DRAFTS + 1;
-constexpr bool ADJUSTED = VARIANT_ADJUSTED;  // some request has bias or penalties
+constexpr bool ADJUSTED = VARIANT_ADJUSTED;  // some request has bias, penalties or masks
 
 enum LogitType { BF16, FP16, FP32, MIXED };
 constexpr int ONLY_TYPE = VARIANT_LOGITS;  // of all logits; MIXED: each tensor has its own
@@ -19,7 +20,13 @@ constexpr int ONLY_TYPE = VARIANT_LOGITS;  // of all logits; MIXED: each tensor 
 enum Policy { STRICT, PROBABILISTIC, BLOCK, SYNTHETIC, TYPICAL, RELAXED, FLY };
 enum Stream { TARGET_STREAM, DRAFT_STREAM, ACCEPT_STREAM, RECOVER_STREAM };
 enum Level { BLOCK_LEVEL, TOKEN_LEVEL };
-enum Status { STATUS_OK = 0, TARGET_INVALID = 1, DRAFT_INVALID = 2, DRAFT_TOKEN_INVALID = 4 };
+enum Status {
+    STATUS_OK = 0,
+    TARGET_INVALID = 1,
+    DRAFT_INVALID = 2,
+    DRAFT_TOKEN_INVALID = 4,
+    NOTHING_ALLOWED = 8
+};
 
 // int32 or int64, any stride, in bytes.
 struct Integers {
@@ -81,6 +88,9 @@ struct Params {
     const i64* bias_ids;  // [num_reqs, num_bias] or null
     const float* bias_values;
     i64 num_bias;
+    const u8* allowed_tokens;  // [num_masks, allowed_stride], a bit per token; or null
+    i64 allowed_stride;        // bytes
+    Integers allowed_rows;     // [num_logits], below 0 for no mask; null data: row i has mask i
     const float* repetition;  // [num_reqs], as the next two; null where prompt_mask is
     const float* presence;
     const float* frequency;

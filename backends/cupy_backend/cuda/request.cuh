@@ -65,12 +65,30 @@ __device__ inline void count_drafts(const Params& p, i64 room, Request& request)
     }
 }
 
+// The mask of a target row; null where all tokens are allowed.
+__device__ inline const u8* mask_of(const Params& p, const Request& request, int row) {
+    if (!ADJUSTED || !p.allowed_tokens) return nullptr;
+    i64 mask = request.start + row;
+    if (p.allowed_rows.data) mask = integer_at(p.allowed_rows, mask);
+    return mask < 0 ? nullptr : p.allowed_tokens + mask * p.allowed_stride;
+}
+
+// Whether a row's mask allows its draft token.
+__device__ inline bool allows_draft(const Params& p, const Request& request, int row) {
+    const u8* mask = mask_of(p, request, row);
+    if (!mask) return true;
+    const int id = draft_of(p, request, row);
+    return mask[id / 8] >> (id % 8) & 1;
+}
+
 // A draft that synthetic acceptance ends is like one that has no more tokens: the target's own
 // sample follows. By a warp.
 __device__ inline void end_by_rates(const Params& p, Request& request) {
     for (int first = 0; first < request.num_drafts; first += LANES) {
         const int row = first + lane_id();
-        const bool falls = row < request.num_drafts && !(uniform_of(request, row) < p.rates[row]);
+        const bool falls =
+            row < request.num_drafts &&
+            (!(uniform_of(request, row) < p.rates[row]) || !allows_draft(p, request, row));
         const u32 all_falling = __ballot_sync(ALL_LANES, falls);
         if (all_falling) request.num_drafts = first + __ffs(static_cast<int>(all_falling)) - 1;
     }
@@ -113,6 +131,7 @@ __device__ inline Adjustment adjustment_of(const Params& p, const Request& reque
         a.drafts = drafts_of(p, request.index);
         a.num_before = row;
     }
+    a.allowed = mask_of(p, request, row);
     return a;
 }
 
@@ -133,6 +152,12 @@ struct TargetRow {
         if (ADJUSTED) adjustment = adjustment_of(p, request, index);
     }
     TargetRow(const TargetRow&) = delete;
+    __device__ bool is_masked() const { return ADJUSTED && adjustment.allowed; }
+    __device__ bool allows(int id) const { return !ADJUSTED || adjustment.allows(id); }
+    // Of a lane's logits in a block, a bit each.
+    __device__ u32 allowed(int block) const {
+        return ADJUSTED ? allowed_in(adjustment, block, row.num_ids) : 0xffffu;
+    }
 };
 
 // In the draft's own ids.

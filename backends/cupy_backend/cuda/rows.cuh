@@ -128,22 +128,24 @@ __device__ COLD Logits load_any(Row row, int block) {
     Logits logits;
     const bool is_adjusted = row.is_adjusted();
     const Adjustment adjustment = is_adjusted ? *row.adjustment : Adjustment{};  // to be loaded once
-    u32 touched = 0;
+    u32 touched = 0, allowed = 0;
     if (row.inverse_map) {
 #pragma unroll 4
         for (int j = 0; j < PER_LANE; ++j)
             logits.of[j] = load_element<T>(row, row.element_of(id_of(block, j)));
         if (is_adjusted) touched = touched_in(adjustment, block, row.num_ids);
+        if (is_adjusted) allowed = allowed_in(adjustment, block, row.num_ids);
     } else {
         Eight<T> halves[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) halves[half].load(row, id_of(block, half * 8));
         // While logits are on their way.
         if (is_adjusted) touched = touched_in(adjustment, block, row.num_ids);
+        if (is_adjusted) allowed = allowed_in(adjustment, block, row.num_ids);
 #pragma unroll
         for (int half = 0; half < 2; ++half) halves[half].unpack_to(logits.of + half * 8);
     }
-    if (is_adjusted) adjust_block(adjustment, block, touched, logits.of);
+    if (is_adjusted) adjust_block(adjustment, block, touched, allowed, logits.of);
     return logits;
 }
 
