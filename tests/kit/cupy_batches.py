@@ -15,6 +15,7 @@ from acceptor.core import (
     SamplingTensors,
     TokenCounts,
     VerifyBatch,
+    pack_allowed,
 )
 
 KINDS = ("lm", "zipf", "flat", "sharp", "ties", "equal", "zeros", "masked")
@@ -33,6 +34,7 @@ class Form:
         num_drafts: the longest draft.
         filtered: requests may have filters.
         adjusted: requests may have penalties and biases.
+        masked: rows have masks of allowed tokens, or some of them.
         logprobs: requests may ask for logprobs.
         kinds: of rows, one a request.
     """
@@ -44,6 +46,7 @@ class Form:
     num_drafts: int = 3
     filtered: bool = True
     adjusted: bool = False
+    masked: bool = False
     logprobs: bool = False
     kinds: tuple[str, ...] = KINDS
 
@@ -58,6 +61,7 @@ class Form:
             num_drafts=rnd.choice([3, 3, 3, 0, 1, 6]),
             filtered=rnd.random() < 0.7,
             adjusted=rnd.random() < 0.3,
+            masked=rnd.random() < 0.3,
             logprobs=rnd.random() < 0.3,
         )
 
@@ -110,8 +114,17 @@ def random_batch(seed: int, form: Form | None = None) -> tuple[VerifyBatch, Samp
         positions=torch.randint(10_000, (form.num_reqs,), generator=noise),
         draft_logits=None if rnd.random() < 0.15 else _padded(torch.stack(drafts), padding),
         token_counts=_counts(form, noise) if form.adjusted else None,
+        **_masks(form, starts[-1], noise),
     )
     return batch, SamplingTensors.stack([_params(form, rnd) for _ in range(form.num_reqs)])
+
+
+def _masks(form: Form, num_rows: int, noise: torch.Generator) -> dict[str, Any]:
+    if not form.masked:
+        return {}
+    allowed = torch.rand(num_rows, form.vocab_size, generator=noise) < 0.5
+    rows = torch.randint(-1, num_rows, (num_rows,), generator=noise)
+    return {"allowed_tokens": pack_allowed(allowed), "allowed_rows": rows}
 
 
 def _rows(kind: str, form: Form, noise: torch.Generator) -> tuple[Tensor, Tensor]:
