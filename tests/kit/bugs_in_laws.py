@@ -262,7 +262,12 @@ BUGS = (
         ((Synthetic, "conditional_rates", property(_unconditional)),),
         policy="synthetic",
     ),
-    Bug("fly's window too short", ((Fly, "_forgiven", _shorter_window),), policy="fly"),
+    Bug(
+        "fly's window too short",
+        ((Fly, "_forgiven", _shorter_window),),
+        policy="fly",
+        features=("equal drafter",),
+    ),
     Bug(
         "typical takes the larger bound",
         ((Typical, "_accepted", _larger_threshold),),
