@@ -75,7 +75,7 @@ def check_verify_values(batch: VerifyBatch, params: SamplingTensors) -> None:
     _check_masks(batch)
     _check_range("positions", batch.positions, 0)
     _check_logits("target_logits", batch.target_logits)
-    _check_bias(params, batch.vocab_size)
+    _check_params(params, batch.vocab_size)
     slots = _slots(batch.slot_ids, batch.num_reqs, batch.target_logits.device)
     if batch.token_counts is not None:
         _check_range("slot_ids", slots, 0, len(batch.token_counts.prompt_mask))
@@ -93,12 +93,19 @@ def check_sample_values(batch: SampleBatch, params: SamplingTensors) -> None:
     _check_masks(batch)
     _check_range("positions", batch.positions, 0)
     _check_logits("logits", batch.logits)
-    _check_bias(params, batch.target_vocab_size or batch.logits.shape[1])
+    _check_params(params, batch.target_vocab_size or batch.logits.shape[1])
     if batch.draft_to_target is not None:
         check_map(batch.draft_to_target, batch.target_vocab_size or 0)
     if batch.token_counts is not None:
         slots = _slots(batch.slot_ids, batch.num_reqs, batch.logits.device)
         _check_range("slot_ids", slots, 0, len(batch.token_counts.prompt_mask))
+
+
+def _check_params(params: SamplingTensors, vocab_size: int) -> None:
+    if params.slot_ids is not None:
+        _check_range("params.slot_ids", params.slot_ids, 0, len(params.seeds))
+    if params.bias is not None:
+        _check_range("logit_bias: token id", params.bias.token_ids, -1, vocab_size)
 
 
 def _slots(slot_ids: Tensor | None, num_reqs: int, device: torch.device) -> Tensor:
@@ -128,11 +135,6 @@ def _check_range(name: str, values: Tensor, low: int, end: int | None = None) ->
         raise InvalidInputError(
             f"{name}: expected integers {interval}, got {int(values[wrong][0])}"
         )
-
-
-def _check_bias(params: SamplingTensors, vocab_size: int) -> None:
-    if params.bias is not None:
-        _check_range("logit_bias: token id", params.bias.token_ids, -1, vocab_size)
 
 
 def _check_logits(name: str, rows: Tensor) -> None:

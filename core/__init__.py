@@ -9,7 +9,7 @@ from .call_memory import (
     empty_sample_output,
     empty_verify_output,
 )
-from .draft_inputs import logits_from_probs, target_ids_from_offsets
+from .draft_inputs import draft_rows, logits_from_probs, target_ids_from_offsets
 from .errors import (
     AcceptorError,
     CheckpointError,
@@ -80,6 +80,7 @@ __all__ = [
     "check_sample_output",
     "check_verify_output",
     "check_workspace",
+    "draft_rows",
     "empty_sample_output",
     "empty_verify_output",
     "logits_from_probs",

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from .checks import FLOATS, INTEGERS, check_tensor
+from .batch import PADDING_TOKEN_ID
+from .checks import FLOATS, INTEGERS, check_integer, check_tensor
 
 
 def target_ids_from_offsets(offsets: Tensor) -> Tensor:
@@ -20,6 +21,33 @@ def target_ids_from_offsets(offsets: Tensor) -> Tensor:
     """
     check_tensor("offsets", offsets, (None,), INTEGERS)
     return torch.arange(len(offsets), device=offsets.device) + offsets
+
+
+def draft_rows(flat: Tensor, cu_num_logits: Tensor, max_spec_len: int) -> Tensor:
+    """The `draft_token_ids` of an engine whose drafts lie one behind the other.
+
+    Args:
+        flat: [num_draft_tokens] int, request by request.
+        cu_num_logits: [num_reqs + 1] int, as in `VerifyBatch`.
+        max_spec_len: the longest draft.
+
+    Returns:
+        [num_reqs, max_spec_len] int; what stands behind a request's draft belongs to nobody and is
+        not read. Nothing waits for the device.
+
+    Raises:
+        InvalidInputError: wrong shape, dtype or device.
+    """
+    check_tensor("draft_token_ids", flat, (None,), INTEGERS)
+    check_tensor("cu_num_logits", cu_num_logits, (None,), INTEGERS, flat.device)
+    check_integer("cu_num_logits.shape[0]", cu_num_logits.shape[0], 1)
+    check_integer("max_spec_len", max_spec_len, 0)
+    num_reqs = cu_num_logits.shape[0] - 1
+    starts = cu_num_logits[:-1] - torch.arange(num_reqs, device=flat.device)
+    places = starts[:, None] + torch.arange(max_spec_len, device=flat.device)
+    if not len(flat):
+        return torch.full_like(places, PADDING_TOKEN_ID)
+    return flat[places.clamp(0, len(flat) - 1)]
 
 
 def logits_from_probs(probs: Tensor) -> Tensor:

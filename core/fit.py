@@ -39,8 +39,10 @@ def check_sample_fits(batch: SampleBatch, params: SamplingTensors) -> None:
 
 def _check_requests(num_reqs: int, logits: Tensor, params: SamplingTensors) -> None:
     check_params(params)
-    seeds = params.seeds
-    check_tensor("params.seeds", seeds, (num_reqs,), (seeds.dtype,), logits.device)
+    name, entries = "params.seeds", params.seeds
+    if params.slot_ids is not None:
+        name, entries = "params.slot_ids", params.slot_ids
+    check_tensor(name, entries, (num_reqs,), (entries.dtype,), logits.device)
 
 
 def _check_counts(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:

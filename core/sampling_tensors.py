@@ -6,12 +6,13 @@ synchronisation. A request without a seed is an error.
 """
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import torch
-from attrs import frozen
+from attrs import asdict, evolve, frozen
 from torch import Tensor
 
-from .checks import check_contiguous, known_device
+from .checks import INTEGERS, check_contiguous, check_tensor, known_device
 from .errors import InvalidInputError
 from .sampling_params import LogprobsMode, Recipe, SamplingParams
 
@@ -98,9 +99,16 @@ class BiasTensors:
         check_contiguous(token_ids=self.token_ids, values=self.values)
 
 
+Tensors = TypeVar("Tensors", RecipeTensors, PenaltyTensors, BiasTensors)
+
+
 @frozen(eq=False)
 class SamplingTensors:
-    """A batch of `SamplingParams`, one entry per request in the batch's order.
+    """A batch of `SamplingParams`, one entry per request in the batch's order, or one per slot.
+
+    An engine that keeps parameters by slot hands in what it keeps and says with `slot_ids` which
+    entry is whose: then every other tensor here is [num_slots], and nothing is gathered. Host
+    booleans may be those of all slots.
 
     Attributes:
         seeds: [num_reqs] int64, the seed's 64 bits (as two's complement above 2**63).
@@ -110,6 +118,7 @@ class SamplingTensors:
         bias: None when no request has any.
         num_logprobs: how many most likely tokens to report, the batch's largest; None for none.
         logprobs_processed: [num_reqs] bool, True where logprobs are from processed logits.
+        slot_ids: [num_reqs] int, each request's entry; None means request i has entry i.
 
     Raises:
         InvalidInputError: wrong strides.
@@ -122,19 +131,39 @@ class SamplingTensors:
     bias: BiasTensors | None
     num_logprobs: int | None
     logprobs_processed: Tensor
+    slot_ids: Tensor | None = None
 
     def __attrs_post_init__(self) -> None:
         check_contiguous(seeds=self.seeds, logprobs_processed=self.logprobs_processed)
+        if self.slot_ids is not None:
+            check_tensor("params.slot_ids", self.slot_ids, (None,), INTEGERS, self.device)
 
     @property
     def num_reqs(self) -> int:
         """How many requests these parameters are for."""
-        return self.seeds.shape[0]
+        return (self.seeds if self.slot_ids is None else self.slot_ids).shape[0]
 
     @property
     def device(self) -> torch.device:
         """Where all of these tensors live."""
         return self.seeds.device
+
+    def by_request(self) -> "SamplingTensors":
+        """The same with one entry per request in the batch's order; itself if it is so already."""
+        if self.slot_ids is None:
+            return self
+        own = self.slot_ids.long()
+        penalties, bias = self.penalties, self.bias
+        return evolve(
+            self,
+            seeds=self.seeds[own],
+            target=_taken(self.target, own),
+            draft=_taken(self.draft, own),
+            penalties=None if penalties is None else _taken(penalties, own),
+            bias=None if bias is None else _taken(bias, own),
+            logprobs_processed=self.logprobs_processed[own],
+            slot_ids=None,
+        )
 
     @classmethod
     def stack(
@@ -161,6 +190,12 @@ class SamplingTensors:
                 device=device,
             ),
         )
+
+
+def _taken(tensors: Tensors, own: Tensor) -> Tensors:
+    fields = asdict(tensors, recurse=False)
+    taken: dict[str, Any] = {n: v[own] for n, v in fields.items() if isinstance(v, Tensor)}
+    return evolve(tensors, **taken)
 
 
 def _floats(values: Sequence[float], device: torch.device) -> Tensor:

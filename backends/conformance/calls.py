@@ -81,12 +81,12 @@ class Watched:
     ) -> Called:
         with self.turn:
             there = moved(given, self.device)
-            before = {name: memory.clone() for name, memory in named_memory(there)}
+            before = [memory.clone() for _, memory in named_memory(there)]
             with dirty_memory() if is_variation else nullcontext():
                 output = call(*there)
-            for name, memory in named_memory(there):
+            for (name, memory), old in zip(named_memory(there), before, strict=True):
                 # As bytes, because NaN is equal to itself.
-                if not torch.equal(memory, before[name]):
+                if not torch.equal(memory, old):
                     self.note(f"input {name}", "untouched", "modified")
             for name, memory in named_memory(output):
                 if memory.device.type != self.device.type:

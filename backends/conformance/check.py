@@ -74,7 +74,7 @@ def check_verify(inputs: Inputs, backend: Watched) -> None:
     found = judge_verify(batch, params, inputs.case.policy, output)
 
     def again(other: Inputs) -> Output:
-        batch, params = other.verify_batch(), SamplingTensors.stack(other.params)
+        batch, params = other.verify_batch(), other.params_by_slot()
         return backend.verify(batch, params, other.case.policy, is_variation=True)
 
     backend.findings += found + _differences(inputs, output, found, again)
@@ -89,7 +89,7 @@ def check_sample(
     found = judge_sample(batch, params, output)
 
     def again(other: Inputs) -> Output:
-        params = SamplingTensors.stack(other.params)
+        params = other.params_by_slot()
         return backend.sample(batch_of(other), params, is_variation=True)
 
     backend.findings += found + _differences(inputs, output, found, again)

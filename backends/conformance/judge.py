@@ -65,7 +65,7 @@ def _judge(
     num_decisions = 0
     columns: tuple[Tensor, ...] = (output.token_ids, output.num_accepted, output.status)
     answers = zip(*(column.tolist() for column in columns), strict=True)
-    processed = params.logprobs_processed.tolist()
+    processed = params.by_request().logprobs_processed.tolist()
     for request, (given, answer) in enumerate(zip(requests, answers, strict=True)):
         oracle = RequestOracle(given, policy)
         differences = judge_request(oracle, request, Answer(*answer))

@@ -15,6 +15,7 @@ from torch import Tensor
 from ...core.allowed_tokens import WORD_BITS, pack_allowed
 from ...core.batch import PADDING_TOKEN_ID, SampleBatch, VerifyBatch
 from ...core.sampling_params import SamplingParams
+from ...core.sampling_tensors import SamplingTensors
 from ...core.token_counts import TokenCounts
 from .case import Case
 
@@ -97,6 +98,16 @@ class Inputs:
     def params(self) -> list[SamplingParams]:
         """Each request's."""
         return [request.params for request in self.requests]
+
+    def params_by_slot(self) -> SamplingTensors:
+        """Each request's, in its slot if requests have slots; the slots between hold others."""
+        slots = self.layout.slots
+        if not slots:
+            return SamplingTensors.stack(self.params)
+        entries = [evolve(self.params[0], seed=slot) for slot in range(max(slots) + 1)]
+        for slot, params in zip(slots, self.params, strict=True):
+            entries[slot] = params
+        return evolve(SamplingTensors.stack(entries), slot_ids=torch.tensor(slots))
 
     def verify_batch(self) -> VerifyBatch:
         """What is to be verified."""

@@ -45,6 +45,7 @@ class ReferenceSampler:
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
         check_verify_fits(batch, params)
+        params = params.by_request()
         if workspace is not None:
             check_workspace(workspace, 0, batch.target_logits.device)
         if out is None:
@@ -67,6 +68,7 @@ class ReferenceSampler:
     ) -> SampleOutput:
         """See `Sampler.sample`."""
         check_sample_fits(batch, params)
+        params = params.by_request()
         if workspace is not None:
             check_workspace(workspace, 0, batch.logits.device)
         if out is None:

@@ -11,6 +11,7 @@ from acceptor.core import (
     SamplingParams,
     SamplingTensors,
     VerifyBatch,
+    draft_rows,
     logits_from_probs,
     target_ids_from_offsets,
 )
@@ -51,3 +52,13 @@ def test_other_tensors_are_refused() -> None:
         target_ids_from_offsets(torch.zeros(3))
     with pytest.raises(InvalidInputError, match=r"^probs: expected dtype"):
         logits_from_probs(torch.zeros(2, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("lengths", [[2, 0, 3], [0, 0], [], [3]])
+def test_drafts_one_behind_the_other_become_rows(lengths: list[int]) -> None:
+    starts = [sum(lengths[:request]) + request for request in range(len(lengths) + 1)]
+    flat = torch.arange(10, 10 + sum(lengths), dtype=torch.int32)
+    rows = draft_rows(flat, torch.tensor(starts), max_spec_len=4)
+    assert rows.shape == (len(lengths), 4)
+    own = [row[:n] for row, n in zip(rows.tolist(), lengths, strict=True)]
+    assert [token_id for row in own for token_id in row] == flat.tolist()

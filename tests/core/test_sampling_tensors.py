@@ -111,3 +111,30 @@ def test_numbers_that_lie_apart_are_refused_by_name() -> None:
                 expected = rf"^{name}: expected a contiguous tensor, got strides \["
                 with pytest.raises(InvalidInputError, match=expected):
                     attrs.evolve(part, **{name: _apart(value)})
+
+
+def test_parameters_by_slot_are_those_of_the_slots_requests() -> None:
+    for slots in filter(None, BATCHES):
+        chosen = [len(slots) - 1, 0, len(slots) - 1]
+        kept = attrs.evolve(SamplingTensors.stack(slots), slot_ids=torch.tensor(chosen))
+        got, want = kept.by_request(), SamplingTensors.stack([slots[slot] for slot in chosen])
+        assert kept.num_reqs == got.num_reqs == 3
+        assert got.by_request() is got
+        assert_same_values(got, want)
+
+
+def assert_same_values(got: Any, want: Any) -> None:
+    for name, value in attrs.asdict(want, recurse=False).items():
+        if attrs.has(type(value)):
+            assert_same_values(getattr(got, name), value)
+        elif isinstance(value, torch.Tensor):
+            # Other slots may need more room for biases.
+            wide = getattr(got, name)
+            assert torch.equal(wide[..., : value.shape[-1]], value)
+
+
+@pytest.mark.parametrize("slot_ids", [torch.tensor([0.0]), torch.tensor([[0]])])
+def test_slots_of_parameters_are_a_row_of_integers(slot_ids: torch.Tensor) -> None:
+    params = SamplingTensors.stack([SamplingParams(seed=1)])
+    with pytest.raises(InvalidInputError, match="slot_ids: expected"):
+        attrs.evolve(params, slot_ids=slot_ids)

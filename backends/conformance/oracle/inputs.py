@@ -88,13 +88,14 @@ def _asked(
         batch.target_logits.shape[1] if isinstance(batch, VerifyBatch) else batch.logits.shape[1]
     )
     counts = batch.token_counts
+    own = request if params.slot_ids is None else int(params.slot_ids[request])
     return {
         "first_position": int(batch.positions[request]),
         # As they were before two's complement.
-        "seed": int(params.seeds[request]) % 2**64,
-        "recipe": _recipe(params.target, request),
-        "draft_recipe": _recipe(params.draft, request),
-        "adjustments": _adjustments(params, request),
+        "seed": int(params.seeds[own]) % 2**64,
+        "recipe": _recipe(params.target, own),
+        "draft_recipe": _recipe(params.draft, own),
+        "adjustments": _adjustments(params, own),
         "in_prompt": np.zeros(width, bool) if counts is None else counts.prompt_mask[slot].numpy(),
         "output_counts": np.zeros(width, np.int64)
         if counts is None
