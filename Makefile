@@ -11,9 +11,10 @@ TO_DEVELOP := $(VENV)/.ready-to-develop
 export PROMPT ?= ROMEO:
 export SEED ?= 2
 BACKEND ?= triton
+VLLM_VERSION := 0.33.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu equivalence sanitize gpu prove check format docs clean
+.PHONY: help vllm demo test test-gpu equivalence sanitize gpu prove check format docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +62,14 @@ docs: $(TO_DEVELOP) ## Build the documentation
 clean: ## Remove what was generated; .venv stays
 	rm -rf build dist docs/_build .*_cache .hypothesis *.egg-info
 	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+vllm: $(TO_DEVELOP) ## Bring the Python files of the vLLM that its plug-in is tested in
+	@$(BIN)/python -m pip download -qq --no-deps --dest $(VENV)/wheels vllm==$(VLLM_VERSION)
+	@cd $(VENV)/wheels && ../bin/python -c 'import sys, zipfile; \
+	  wheel = zipfile.ZipFile(sys.argv[1]); \
+	  wheel.extractall("../vllm", [n for n in wheel.namelist() if n.endswith((".py", "METADATA"))])' vllm-*.whl
+	@$(PIP_INSTALL) --no-deps --target $(VENV)/vllm msgspec
+	@rm -r $(VENV)/wheels
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

@@ -39,7 +39,8 @@ def make_converter() -> Converter:
     converter.register_structure_hook_func(lambda kind: kind == LogitBias, _logit_bias)
     converter.register_structure_hook_factory(has, lambda kind: _table(converter, kind))
     converter.register_structure_hook_factory(
-        lambda kind: kind == PolicySettings, lambda _: _policy(converter)
+        lambda kind: kind in (PolicySettings, PolicySettings | None),
+        lambda _: _policy(converter),
     )
     return converter
 

@@ -64,6 +64,7 @@ class CupySampler:
         workspace: Tensor | None = None,
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
+        params = params.by_request()
         with self._lock:
             plan = self._plans.seen(batch, params, policy)
             if plan is None:
@@ -88,6 +89,7 @@ class CupySampler:
         workspace: Tensor | None = None,
     ) -> SampleOutput:
         """See `Sampler.sample`."""
+        params = params.by_request()
         with self._lock:
             look = sample_look(batch, params)
             plan = self._plans.find(look, params)

@@ -1,0 +1,76 @@
+"""The parameters of a step's requests, read where vLLM keeps them: by slot, without a copy."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...core.sampling_tensors import RecipeTensors, SamplingTensors
+
+Slots = np.ndarray[Any, Any]
+
+
+class Parameters:
+    """What vLLM's `SamplingStates` hold, each parameter [max_num_reqs] on the host and the device.
+
+    Drafts of vLLM are drawn at the temperature alone.
+    """
+
+    def __init__(self, states: Any) -> None:
+        self.states = states
+        self.zeros = torch.zeros_like(states.temperature.gpu)
+        self.ones = torch.ones_like(self.zeros)
+        self.no_top_k = torch.zeros_like(self.zeros, dtype=torch.int32)
+        self.not_processed = torch.zeros_like(self.zeros, dtype=torch.bool)
+
+    def of(self, slot_ids: Tensor, slots: Slots) -> SamplingTensors:
+        """For verifying requests of these slots, [num_reqs] int32 and the same on the host."""
+        states = self.states
+        greedy = states.temperature.np[slots] == 0
+        any_greedy, all_greedy = bool(greedy.any()), bool(greedy.all())
+        draft = self._at(states.temperature.gpu, any_greedy=any_greedy, all_greedy=all_greedy)
+        target = RecipeTensors(
+            temperature=states.temperature.gpu,
+            min_p=states.min_p.gpu,
+            top_k=states.top_k.gpu,
+            top_p=states.top_p.gpu,
+            any_greedy=any_greedy,
+            all_greedy=all_greedy,
+            any_min_p=bool((states.min_p.np[slots] > 0).any()),
+            any_top_k=bool((states.top_k.np[slots] < states.vocab_size).any()),
+            any_top_p=bool((states.top_p.np[slots] < 1).any()),
+        )
+        return self._tensors(states.seeds.gpu, target, draft, slot_ids)
+
+    def of_drafts(self, temperature: Tensor, seeds: Tensor, slot_ids: Tensor) -> SamplingTensors:
+        """For drawing drafts, with the tensors that a speculator keeps of its own."""
+        recipe = self._at(temperature, any_greedy=True, all_greedy=False)
+        return self._tensors(seeds, recipe, recipe, slot_ids)
+
+    def _at(self, temperature: Tensor, *, any_greedy: bool, all_greedy: bool) -> RecipeTensors:
+        return RecipeTensors(
+            temperature=temperature,
+            min_p=self.zeros,
+            top_k=self.no_top_k,
+            top_p=self.ones,
+            any_greedy=any_greedy,
+            all_greedy=all_greedy,
+            any_min_p=False,
+            any_top_k=False,
+            any_top_p=False,
+        )
+
+    def _tensors(
+        self, seeds: Tensor, target: RecipeTensors, draft: RecipeTensors, slot_ids: Tensor
+    ) -> SamplingTensors:
+        return SamplingTensors(
+            seeds=seeds,
+            target=target,
+            draft=draft,
+            penalties=None,
+            bias=None,
+            num_logprobs=None,
+            logprobs_processed=self.not_processed,
+            slot_ids=slot_ids,
+        )

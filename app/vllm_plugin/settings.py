@@ -1,0 +1,75 @@
+"""What an engine's `additional_config` says under `acceptor`: a table, or the TOML file of one."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from cattrs.errors import BaseValidationError
+
+from ...adapters.config_file import read_config_file
+from ...core.errors import ConfigError
+from ...core.policies import Block, Policy, Probabilistic, Synthetic
+from ..policies import PolicySettings, make_policy
+from ..structure import first_problem, make_converter
+
+KEY = "acceptor"
+
+
+@frozen(kw_only=True)
+class PluginSettings:
+    """How acceptor verifies in an engine.
+
+    Attributes:
+        backend: a registered name.
+        policy: None for what vLLM's own `rejection_sample_method` names.
+    """
+
+    backend: str = "triton"
+    policy: PolicySettings | None = None
+
+    def policy_for(self, speculation: Any) -> Policy:
+        """The policy, for a vLLM `SpeculativeConfig`.
+
+        Raises:
+            ConfigError: vLLM's method has no counterpart here.
+            InvalidInputError: the policy's settings do not fit the number of draft tokens.
+        """
+        if self.policy is not None:
+            return make_policy(self.policy, speculation.num_speculative_tokens)
+        method = speculation.rejection_sample_method
+        if method == "standard":
+            return Probabilistic()
+        if method == "block":
+            return Block()
+        if method == "synthetic":
+            return Synthetic(speculation.synthetic_acceptance_rates)
+        raise ConfigError(
+            "rejection_sample_method: expected standard, block or synthetic, or a policy under "
+            f"{KEY}, got {method!r}"
+        )
+
+
+def plugin_settings(additional_config: object) -> PluginSettings | None:
+    """The settings; None where an engine does not name acceptor.
+
+    Raises:
+        ConfigError: a setting is unknown, of the wrong type or out of its range, or the file that
+            is named cannot be read.
+    """
+    if not isinstance(additional_config, Mapping) or additional_config.get(KEY) is None:
+        return None
+    given = additional_config[KEY]
+    if isinstance(given, str):
+        return _structured(read_config_file(Path(given)), given)
+    return _structured(given, KEY)
+
+
+def _structured(table: object, source: str) -> PluginSettings:
+    try:
+        return make_converter().structure(table, PluginSettings)
+    except BaseValidationError as error:
+        path, problem = first_problem(error)
+        raise ConfigError(f"{source}: {path}: {problem}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None

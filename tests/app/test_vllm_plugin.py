@@ -1,0 +1,44 @@
+"""The vLLM plug-in; vLLM is imported in a process of its own, with stand-ins for what it lacks."""
+
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from acceptor.app.vllm_plugin import register
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_law_in_vllms_own_sampler() -> None:
+    if not (ROOT / ".venv" / "vllm").exists():
+        pytest.skip("needs the files of vLLM's wheel: make vllm")
+    options = ("-q", "-p", "no:cacheprovider", "-p", "kit.vllm_process", "-W", "default")
+    checks = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "tests/kit/vllm_checks.py"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checks.returncode == 0, checks.stdout
+
+
+def test_another_release_is_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("acceptor.app.vllm_plugin.registration.version", lambda _: "0.34.1")
+    register()
+    assert caplog.messages == [
+        "acceptor: expected vLLM 0.33, got 0.34.1, whose own rejection sampler stays"
+    ]
+    assert not [name for name in sys.modules if name.startswith("vllm.")]
+
+
+def test_vllm_finds_the_plug_in() -> None:
+    (found,) = metadata.entry_points(group="vllm.general_plugins", name="acceptor")
+    assert found.load() is register

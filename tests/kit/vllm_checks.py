@@ -1,0 +1,231 @@
+"""The plug-in inside vLLM's own sampler, in the process that test_vllm_plugin.py starts for it."""
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import chi2, chisquare, ncx2
+from torch import Tensor
+from vllm.exceptions import VLLMValidationError
+from vllm.sampling_params import SamplingParams
+from vllm.v1.engine.input_processor import InputProcessor
+from vllm.v1.worker.gpu.spec_decode import rejection_sampler, speculator
+
+from kit.vllm_engine import (
+    CPU,
+    NUM_SPEC_TOKENS,
+    VOCAB_SIZE,
+    Engine,
+    speculation,
+)
+
+OWN = rejection_sampler.RejectionSampler
+(plugin,) = [p for p in entry_points(group="vllm.general_plugins") if p.name == "acceptor"]
+plugin.load()()
+plugin.load()()
+
+import acceptor.app.vllm_plugin.rejection_sampler as plugged  # noqa: E402, vLLM loads it so
+from acceptor.core.errors import ConfigError, UnavailableError  # noqa: E402
+
+NUM_DRAWS, ALPHA, TOTAL_VARIATION = 1000, 1e-6, 0.15
+"""How many draws find a law that is so far off, with a power that a test computes."""
+POLICIES = {
+    "vLLM's method": {},
+    "probabilistic": {"policy": {"name": "probabilistic"}},
+    "block": {"policy": {"name": "block"}},
+    "strict": {"policy": {"name": "strict"}},
+}
+NOISE = torch.Generator().manual_seed(3)
+TARGET = 1.5 * torch.randn(VOCAB_SIZE, generator=NOISE)
+DRAFT = TARGET + torch.randn(VOCAB_SIZE, generator=NOISE)
+
+
+@pytest.fixture(autouse=True)
+def configured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the engine's `additional_config` says; tests write into it."""
+    additional: dict[str, Any] = {"acceptor": {"backend": "reference"}}
+    config = SimpleNamespace(additional_config=additional)
+    monkeypatch.setattr(plugged, "get_current_vllm_config", lambda: config)
+    return additional
+
+
+def verify(params: list[SamplingParams], method: str = "standard", **changes: Any) -> Any:
+    """One step of requests whose every row is TARGET, with drafts drawn from DRAFT."""
+    engine = Engine(params, rejection_sampler.RejectionSampler, method)
+    count = len(params)
+    temperature = torch.tensor([p.temperature or 1.0 for p in params])
+    law = (DRAFT / temperature[:, None]).softmax(1)
+    drafted = law.multinomial(NUM_SPEC_TOKENS, replacement=True, generator=NOISE)
+    drafted = changes.get("drafted", drafted)
+    draft_logits = DRAFT.expand(count, NUM_SPEC_TOKENS, -1) if changes.get("dense", True) else None
+    logits = changes.get("logits", TARGET.expand(count, NUM_SPEC_TOKENS + 1, -1))
+    return engine.step(logits, drafted, draft_logits)
+
+
+def first_tokens_follow(output: Any, law: Tensor) -> None:
+    counts = output.sampled_token_ids[:, 0].bincount(minlength=VOCAB_SIZE)
+    possible = law > 0
+    assert counts[~possible].sum() == 0
+    expected = law[possible].double() / law[possible].double().sum() * counts.sum()
+    assert chisquare(counts[possible], expected).pvalue > ALPHA
+
+
+def test_engines_that_do_not_name_acceptor_keep_their_sampler(configured: Any) -> None:
+    configured.clear()
+    engine = Engine([SamplingParams()], rejection_sampler.RejectionSampler, "standard")
+    assert type(engine.rejection_sampler) is OWN
+
+
+def test_the_draws_suffice() -> None:
+    # By Cauchy and Schwarz, the noncentrality is at least this.
+    noncentrality, degrees = 4 * NUM_DRAWS * TOTAL_VARIATION**2, VOCAB_SIZE - 1
+    assert ncx2.sf(chi2.isf(ALPHA, degrees), degrees, noncentrality) > 0.99
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_first_tokens_follow_the_target(name: str, configured: Any) -> None:
+    configured["acceptor"] |= POLICIES[name]
+    params = [SamplingParams(temperature=0.7, seed=seed) for seed in range(NUM_DRAWS)]
+    output = verify(params)
+    first_tokens_follow(output, (TARGET / 0.7).softmax(0))
+    assert set(output.num_sampled.tolist()) == {1, 2, 3}
+
+
+def test_what_vllm_refuses_beside_drafts_is_honoured() -> None:
+    bias = {0: 1.0, 5: -100.0}
+    params = [
+        SamplingParams(temperature=0.9, min_p=0.05, logit_bias=bias, seed=seed)
+        for seed in range(NUM_DRAWS)
+    ]
+    law = TARGET.clone()
+    law[0] += 1
+    law[5] -= 100
+    law = (law / 0.9).softmax(0)
+    first_tokens_follow(verify(params), torch.where(law >= 0.05 * law.max(), law, 0))
+
+
+def test_every_slot_is_verified_by_its_own_parameters() -> None:
+    params = [SamplingParams(temperature=0.0), *[SamplingParams(top_k=1, seed=s) for s in (1, 2)]]
+    params += [SamplingParams(allowed_token_ids=[token]) for token in range(VOCAB_SIZE)]
+    first = verify(params).sampled_token_ids[:, 0].tolist()
+    assert first == [int(TARGET.argmax())] * 3 + [*range(VOCAB_SIZE)]
+
+
+def test_a_mixed_batch_gives_each_request_what_it_gets_alone() -> None:
+    params = [SamplingParams(temperature=0.5 + seed / 10, seed=seed) for seed in range(6)]
+    drafted = torch.arange(12).view(6, 2) % VOCAB_SIZE
+    together = verify(params, drafted=drafted).sampled_token_ids
+    for place, wanted in enumerate(params):
+        alone = verify([wanted], drafted=drafted[place : place + 1])
+        num = int(alone.num_sampled)
+        assert together[place, :num].tolist() == alone.sampled_token_ids[0, :num].tolist()
+
+
+def test_greedy_requests_get_what_vllms_kernels_give(configured: Any) -> None:
+    logits = torch.randn(40, NUM_SPEC_TOKENS + 1, VOCAB_SIZE, generator=NOISE)
+    drafted = logits[:, :-1].argmax(2)
+    drafted[::3, 0] = 1
+    drafted[::4, 1] = 2
+    params = [SamplingParams(temperature=0.0)] * 40
+    ours = verify(params, logits=logits, drafted=drafted, dense=False)
+    configured.clear()
+    theirs = verify(params, logits=logits, drafted=drafted, dense=False)
+    assert torch.equal(ours.num_sampled, theirs.num_sampled)
+    assert torch.equal(ours.num_rejected, theirs.num_rejected)
+    for row, other, num in zip(
+        ours.sampled_token_ids, theirs.sampled_token_ids, ours.num_sampled, strict=True
+    ):
+        assert torch.equal(row[:num], other[:num])
+
+
+def test_synthetic_rates_are_vllms() -> None:
+    params = [SamplingParams(seed=seed) for seed in range(NUM_DRAWS)]
+    output = verify(params, method="synthetic")
+    accepted = output.num_sampled - 1
+    assert float((accepted >= 1).float().mean()) == pytest.approx(0.75, abs=0.08)
+    assert float((accepted >= 2).float().mean()) == pytest.approx(0.5, abs=0.08)
+
+
+def test_coupled_drafts_are_drawn_with_the_targets_noise(configured: Any) -> None:
+    configured["acceptor"]["policy"] = {"name": "strict-coupled"}
+    count = 50
+    params = [SamplingParams(temperature=0.7, seed=seed) for seed in range(count)]
+    engine = Engine(params, rejection_sampler.RejectionSampler, "standard")
+    slots = torch.tensor(engine.slots, dtype=torch.int32)
+    states = engine.sampler.sampling_states
+    drafted = torch.stack(
+        [
+            speculator.gumbel_sample(
+                TARGET.expand(count, -1),
+                slots,
+                states.temperature.gpu,
+                states.seeds.gpu,
+                torch.full((count,), 3 + place),
+                apply_temperature=True,
+            )
+            for place in range(NUM_SPEC_TOKENS)
+        ],
+        dim=1,
+    )
+    output = engine.step(TARGET.expand(count, NUM_SPEC_TOKENS + 1, -1), drafted, None)
+    assert output.num_sampled.tolist() == [NUM_SPEC_TOKENS + 1] * count
+
+
+def test_broken_logits_stay_inside_the_vocabulary() -> None:
+    logits = TARGET.expand(2, NUM_SPEC_TOKENS + 1, -1).clone()
+    logits[0] = torch.nan
+    output = verify([SamplingParams(temperature=0.7, seed=1)] * 2, logits=logits)
+    assert output.sampled_token_ids.min() >= 0
+    assert output.num_sampled.min() >= 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"backend": 3}, "acceptor: backend: expected a string, got 3"),
+        ({"policy": {"name": "fast"}}, "acceptor: policy.name: expected one of"),
+        ("/nowhere.toml", "/nowhere.toml: expected a TOML file"),
+        (["reference"], "acceptor: expected a table"),
+        ({"law": 1}, "acceptor: law: expected backend, policy here"),
+    ],
+)
+def test_settings_that_are_wrong_are_named(given: Any, said: str, configured: Any) -> None:
+    configured["acceptor"] = given
+    with pytest.raises(ConfigError, match=said):
+        rejection_sampler.RejectionSampler(None, speculation(), CPU)
+
+
+def test_settings_come_from_a_file(tmp_path: Any, configured: Any) -> None:
+    path = tmp_path / "acceptor.toml"
+    path.write_text('backend = "reference"\n[policy]\nname = "block"\n')
+    configured["acceptor"] = str(path)
+    engine = Engine([SamplingParams()], rejection_sampler.RejectionSampler, "standard")
+    assert engine.rejection_sampler.policy.name == "block"
+
+
+def test_what_has_no_counterpart_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rejection_sample_method: expected .*, got 'fly'"):
+        Engine([SamplingParams()], rejection_sampler.RejectionSampler, "fly")
+    with pytest.raises(UnavailableError, match="watermark"):
+        rejection_sampler.RejectionSampler(None, speculation(), CPU, watermark_key=7)
+
+
+@pytest.mark.parametrize("params", [{"min_p": 0.1}, {"logit_bias": {1: 1.0}}])
+@pytest.mark.parametrize("additional", [{}, {"acceptor": {}}])
+def test_parameters_pass_where_acceptor_serves_them(
+    params: Mapping[str, Any], additional: Mapping[str, Any]
+) -> None:
+    spec = speculation()
+    config = SimpleNamespace(speculative_config=spec, additional_config=additional)
+    processor = InputProcessor.__new__(InputProcessor)
+    with pytest.raises(AttributeError):
+        # Nothing else of a config is here, so that vLLM's own start ends early.
+        InputProcessor.__init__(processor, config)
+    if additional:
+        SamplingParams(**params)._validate_spec_decode(spec)
+    else:
+        with pytest.raises(VLLMValidationError):
+            SamplingParams(**params)._validate_spec_decode(spec)

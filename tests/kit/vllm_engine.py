@@ -1,0 +1,79 @@
+"""The part of a vLLM engine that verifies, on the CPU: slots, a step's batch and its sampler."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from vllm.platforms import current_platform
+from vllm.sampling_params import SamplingParams
+from vllm.utils import torch_utils
+from vllm.v1.worker.gpu import buffer_utils
+from vllm.v1.worker.gpu.sample.sampler import Sampler
+from vllm.v1.worker.gpu.states import RequestState
+
+VOCAB_SIZE, NUM_SPEC_TOKENS, PROMPT_LENGTH = 8, 2, 3
+CPU = torch.device("cpu")
+
+current_platform.device_type = "cpu"
+buffer_utils.is_uva_available = lambda: False
+torch_utils.PIN_MEMORY = False
+
+
+def speculation(method: str = "standard") -> SimpleNamespace:
+    """A `SpeculativeConfig` as far as samplers look at it."""
+    return SimpleNamespace(
+        num_speculative_tokens=NUM_SPEC_TOKENS,
+        enable_adaptive_verification=False,
+        rejection_sample_method=method,
+        synthetic_acceptance_rates=[0.75, 0.5],
+        fly_window_size=1,
+        fly_entropy_threshold=0.3,
+        fly_entropy_top_k=3,
+    )
+
+
+class Engine:
+    """Requests in slots that are not their places in the batch, all drafting as many tokens."""
+
+    def __init__(self, params: Sequence[SamplingParams], make_sampler: Any, method: str) -> None:
+        self.num_reqs = len(params)
+        self.slots = np.random.default_rng(1).permutation(self.num_reqs + 3)[: self.num_reqs]
+        self.states = RequestState(self.num_reqs + 3, 16, 64, NUM_SPEC_TOKENS, VOCAB_SIZE, CPU)
+        config = SimpleNamespace(reasoning_config=None)
+        self.sampler = Sampler(config, self.num_reqs + 3, VOCAB_SIZE, CPU, self.states)
+        self.rejection_sampler = make_sampler(self.sampler, speculation(method), CPU)
+        self.states.prefill_len.np[:] = PROMPT_LENGTH
+        self.states.prompt_len.np[:] = PROMPT_LENGTH
+        self.states.apply_staged_writes()
+        for slot, wanted in zip(self.slots, params, strict=True):
+            self.sampler.add_request(int(slot), wanted)
+        self.sampler.apply_staged_writes()
+
+    def step(self, logits: Tensor, drafted: Tensor, draft_logits: Tensor | None) -> Any:
+        """Verify drafts [num_reqs, K] by logits [num_reqs, K + 1, V]."""
+        rows = NUM_SPEC_TOKENS + 1
+        cu_num_logits = np.arange(0, self.num_reqs * rows + 1, rows, dtype=np.int32)
+        slots = torch.tensor(self.slots, dtype=torch.int32)
+        last = torch.ones(self.num_reqs, 1, dtype=torch.int32)
+        batch = SimpleNamespace(
+            num_reqs=self.num_reqs,
+            input_ids=torch.cat((last, drafted.int()), dim=1).flatten(),
+            positions=torch.arange(rows).repeat(self.num_reqs) + PROMPT_LENGTH,
+            logits_indices=torch.arange(self.num_reqs * rows),
+            idx_mapping=slots,
+            idx_mapping_np=self.slots,
+            expanded_idx_mapping=slots.repeat_interleave(rows),
+            expanded_local_pos=torch.arange(rows, dtype=torch.int32).repeat(self.num_reqs),
+            cu_num_logits=torch.tensor(cu_num_logits),
+            cu_num_logits_np=cu_num_logits,
+            seq_lens=torch.full((self.num_reqs,), PROMPT_LENGTH + rows, dtype=torch.int32),
+            seq_lens_cpu_upper_bound=torch.full((self.num_reqs,), PROMPT_LENGTH + rows),
+        )
+        cache = None
+        if draft_logits is not None:
+            cache = torch.full((self.num_reqs + 3, *draft_logits.shape[1:]), torch.nan)
+            cache[slots.long()] = draft_logits
+        return self.rejection_sampler(logits.flatten(0, 1), batch, cache)
