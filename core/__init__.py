@@ -9,6 +9,7 @@ from .call_memory import (
     empty_sample_output,
     empty_verify_output,
 )
+from .chosen_logprobs import chosen_logprobs
 from .draft_inputs import draft_rows, logits_from_probs, target_ids_from_offsets
 from .errors import (
     AcceptorError,
@@ -80,6 +81,7 @@ __all__ = [
     "check_sample_output",
     "check_verify_output",
     "check_workspace",
+    "chosen_logprobs",
     "draft_rows",
     "empty_sample_output",
     "empty_verify_output",
