@@ -62,6 +62,7 @@ class HostSampler:
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
         check_verify_fits(batch, params)
+        params = params.by_request()
         job = verify_job(batch, params, policy)
         out = out or _unwritten(empty_verify_output(batch, params, policy))
         words = self._words(job)
@@ -80,6 +81,7 @@ class HostSampler:
     ) -> SampleOutput:
         """See `Sampler.sample`."""
         check_sample_fits(batch, params)
+        params = params.by_request()
         job = sample_job(batch, params)
         out = out or _unwritten(empty_sample_output(batch, params))
         words = self._words(job)
