@@ -119,6 +119,8 @@ class GenerationRequest:
         check_integers("stop_token_ids", self.stop_token_ids, 0)
         if not isinstance(self.params, SamplingParams):
             raise InvalidInputError(f"params: expected SamplingParams, got {self.params!r}")
+        if self.new_masks is not None and not callable(self.new_masks):
+            raise InvalidInputError(f"new_masks: expected a function, got {self.new_masks!r}")
         for text in self.stop:
             if not isinstance(text, str) or not text:
                 raise InvalidInputError(f"stop: expected strings with content, got {text!r}")

@@ -11,7 +11,17 @@ from torch import Tensor
 from acceptor.app.engine.capture import Record
 from acceptor.app.request import FinishReason, GenerationRequest
 from acceptor.app.token_masks import NewTokenMasks, fill_masks
-from acceptor.core import Block, Fly, Policy, Probabilistic, Status, Strict, Synthetic, pack_allowed
+from acceptor.core import (
+    Block,
+    Fly,
+    InvalidInputError,
+    Policy,
+    Probabilistic,
+    Status,
+    Strict,
+    Synthetic,
+    pack_allowed,
+)
 from kit.toy_engine import engine_with, record
 from kit.toy_pair import VOCAB_SIZE, Pair
 from kit.toy_requests import ask
@@ -92,3 +102,8 @@ def test_a_draft_that_ends_early_needs_no_masks_behind_it() -> None:
     assert masks.allowed_rows.tolist() == [-1, -1, -1, 0, 1, 2]
     kept = pack_allowed(torch.stack([ByLast().allowed(last) for last in (0, 1)]))
     assert torch.equal(masks.allowed_tokens[:2], kept)
+
+
+def test_masks_are_made_for_each_output() -> None:
+    with pytest.raises(InvalidInputError, match=r"^new_masks: expected a function, got "):
+        ask(1, new_masks=ByLast())
