@@ -5,9 +5,11 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+import torch
 from attrs import frozen
 from torch import Tensor
 
+from ..core.allowed_tokens import pack_allowed
 from ..core.errors import InvalidInputError, UnavailableError
 from .error_text import one_line
 from .tokenizer import Tokenizer
@@ -22,9 +24,11 @@ class GrammarMasks:
 
     Attributes:
         matcher: where the grammar stands.
+        within: [num_words] int32, a mask that all others stay within; None for all tokens.
     """
 
     matcher: "xgrammar.GrammarMatcher"
+    within: Tensor | None = None
 
     def fill(self, masks: Tensor, draft_token_ids: Sequence[int]) -> None:
         """Write what may follow the output and each draft token: [num_tokens + 1, num_words]."""
@@ -33,6 +37,8 @@ class GrammarMasks:
             if self.matcher.is_terminated():
                 break
             self.matcher.fill_next_token_bitmask(masks, row)
+            if self.within is not None:
+                masks[row] &= self.within
             if token_id < 0 or not self.matcher.accept_token(token_id):
                 break
             num_taken += 1
@@ -53,9 +59,11 @@ class Grammars:
     """Compiles grammars for one target.
 
     Attributes:
-        compiler: knows the target's tokens.
+        tokens: the target's.
+        compiler: knows them.
     """
 
+    tokens: "xgrammar.TokenizerInfo"
     compiler: "xgrammar.GrammarCompiler"
 
     @classmethod
@@ -84,7 +92,7 @@ class Grammars:
         tokens = xgrammar.TokenizerInfo.from_huggingface(
             known, vocab_size=vocab_size, stop_token_ids=end
         )
-        return cls(xgrammar.GrammarCompiler(tokens))
+        return cls(tokens, xgrammar.GrammarCompiler(tokens))
 
     def json_schema(self, schema: str) -> Callable[[], GrammarMasks]:
         """Outputs of this schema, written as `json.dumps` writes them.
@@ -93,9 +101,11 @@ class Grammars:
             InvalidInputError: it is no schema that xgrammar knows.
         """
         compiler = self.compiler
-        return self._masks(
-            "json_schema", partial(compiler.compile_json_schema, any_whitespace=False), schema
-        )
+        compile_schema = partial(compiler.compile_json_schema, any_whitespace=False)
+        # JSON escapes control characters; where lengths are limited, xgrammar lets them in.
+        tokens = self.tokens.decoded_vocab
+        plain = torch.tensor([[min(token, default=32) >= 32 for token in tokens]])
+        return self._masks("json_schema", compile_schema, schema, pack_allowed(plain)[0])
 
     def regex(self, pattern: str) -> Callable[[], GrammarMasks]:
         """Outputs that a regular expression matches as a whole.
@@ -106,7 +116,11 @@ class Grammars:
         return self._masks("regex", self.compiler.compile_regex, pattern)
 
     def _masks(
-        self, name: str, compile_text: Callable[[str], Any], text: str
+        self,
+        name: str,
+        compile_text: Callable[[str], Any],
+        text: str,
+        within: Tensor | None = None,
     ) -> Callable[[], GrammarMasks]:
         import xgrammar  # noqa: PLC0415, an extra
 
@@ -116,4 +130,4 @@ class Grammars:
             # Behind the place in its source.
             said = one_line(error).partition(": ")[2]
             raise InvalidInputError(f"{name}: expected what xgrammar reads, got {said}") from None
-        return lambda: GrammarMasks(xgrammar.GrammarMatcher(grammar))
+        return lambda: GrammarMasks(xgrammar.GrammarMatcher(grammar), within)

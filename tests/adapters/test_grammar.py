@@ -66,6 +66,15 @@ def test_the_end_comes_where_the_grammar_is_complete(grammars: Grammars) -> None
     assert allowed.nonzero().flatten().tolist() == [END]
 
 
+def test_no_control_character_gets_into_a_string(grammars: Grammars) -> None:
+    masks = grammars.json_schema('{"type": "string", "maxLength": 4}')()
+    masks.accept(*ids_of('"'))
+    (allowed,) = filled(masks)
+    texts = [TOKENIZER.decode([token]) for token in allowed.nonzero().flatten().tolist()]
+    assert len(texts) > 100
+    assert not any(character < " " for text in texts for character in text)
+
+
 def test_without_an_end_or_without_xgrammar_there_are_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
