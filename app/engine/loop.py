@@ -21,6 +21,7 @@ from ..frontier import Running
 from ..prefill import CHUNK_LEN
 from ..request import OnProgress, Progress
 from ..request_state import RequestState, Verdict
+from .counted_tokens import CountedTokens
 from .out_of_memory import is_out_of_memory, out_of_memory
 from .parts import Parts
 from .runner import Runner
@@ -60,7 +61,12 @@ class Loop:
     _batch: list[RequestState] = field(factory=list, init=False)
     _running: Running | None = field(default=None, init=False)
     _used_slots: set[int] = field(factory=set, init=False)
-    _token_counts: TokenCounts | None = field(default=None, init=False)
+    _counted: CountedTokens = field(init=False)
+
+    @_counted.default
+    def _count_nothing(self) -> CountedTokens:
+        vocab_size = self.parts.target.vocab_size
+        return CountedTokens(self.decode_step.memory.num_slots, vocab_size, self.device)
 
     @schedule.default
     def _make_schedule(self) -> Schedule:
@@ -119,7 +125,7 @@ class Loop:
             # What has begun goes on from a step that is lost.
             self._drop()
             if not is_out_of_memory(error):
-                self._recount()
+                self._counted.recount(self.schedule.admitted())
             self._give_up(self._dispensable(), error)
         self.decode_seconds += self.clock() - began
 
@@ -147,7 +153,7 @@ class Loop:
 
     def _step(self, running: Running) -> None:
         draft_limits = self._draft_limits([0] * len(running.states))
-        counts = None if running.params.penalties is None else self._counts()
+        counts = None if running.params.penalties is None else self._counted.counts
         is_ahead = self._begin_ahead(running, counts, draft_limits)
         verdicts = self.runner.run(running, draft_limits, counts)
         now = perf_counter()
@@ -259,27 +265,10 @@ class Loop:
             self.parts.drafter.clear(memory.draft_memory, used)
         self._used_slots.update(slot_ids)
         for state in states:
-            if state.request.params.has_penalties:
-                try:
-                    self._counts().start(state.slot_id, state.request.prompt_token_ids)
-                except RuntimeError as error:
-                    self._give_up([state], error)
-
-    def _recount(self) -> None:
-        """Count all tokens anew: a step that is lost may have counted what it emitted."""
-        for state in self.schedule.admitted():
-            if state.request.params.has_penalties:
-                prompt = state.request.prompt_token_ids
-                self._counts().start(state.slot_id, prompt)
-                places = torch.tensor([state.slot_id], device=self.device)
-                output = torch.tensor([state.token_ids[len(prompt) :]], device=self.device)
-                self._counts().add(places, output.long())
-
-    def _counts(self) -> TokenCounts:
-        if self._token_counts is None:
-            num_slots, vocab_size = self.decode_step.memory.num_slots, self.parts.target.vocab_size
-            self._token_counts = TokenCounts.empty(num_slots + 1, vocab_size, self.device)
-        return self._token_counts
+            try:
+                self._counted.start(state)
+            except RuntimeError as error:
+                self._give_up([state], error)
 
     def _enter_chunk(self, state: RequestState) -> int:
         """A chunk begins and ends at the same places of a prompt, whatever else is in the step."""

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from .adjust import NOWHERE
 from .logits import (
     BLOCK,
     LOG2_E,
     NEVER,
-    NOWHERE,
     QUARTER,
     draft_logits,
     quarter_ids,

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from .adjust import NOWHERE
 from .arguments import opened
 from .draw import lowest_argmax
-from .logits import BLOCK, NEVER, NOWHERE, raw_logits, target_logits
+from .logits import BLOCK, NEVER, raw_logits, target_logits
 from .records import Law, blocks_of, law_of, load_blocks, raw_blocks_of, summed
 from .rows import open_row
 

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .logits import NOWHERE
+from .adjust import NOWHERE
 
 REJECTED = tl.constexpr(0)
 BONUS = tl.constexpr(1)

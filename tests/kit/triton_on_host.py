@@ -50,7 +50,7 @@ POLICIES: tuple[Policy, ...] = (
     RelaxedTopN(3, 0.9),
     Fly(0.1, 1),
 )
-NUM_REQS, NUM_DRAFTS, VOCAB_SIZE = 4, 2, 1300
+NUM_REQS, NUM_DRAFTS, VOCAB_SIZE, GUARD = 4, 2, 1300, 64
 RECIPES: tuple[dict[str, Any], ...] = (
     {"temperature": 0.8, "top_p": 0.9},
     {"temperature": 1.0, "top_k": 1},
@@ -242,13 +242,9 @@ def _call(
     made: plan.Plan, batch: VerifyBatch, params: SamplingTensors, like: VerifyOutput
 ) -> tuple[Call, VerifyOutput, Tensor]:
     workspace = torch.zeros(made.layout.size, dtype=torch.uint8)
-    out = VerifyOutput(
-        token_ids=torch.full_like(like.token_ids, 7),
-        num_accepted=torch.full_like(like.num_accepted, 7),
-        status=torch.full_like(like.status, 7),
-        logprobs=None,
-        total_variation=None,
-    )
+    names = ("token_ids", "num_accepted", "status")
+    sevens = {name: torch.full_like(getattr(like, name), 7) for name in names}
+    out = evolve(like, logprobs=None, total_variation=None, **sevens)
     call = groups.make_call(
         made,
         groups.batch_groups(batch, groups.tensor_itself),
@@ -262,21 +258,20 @@ def _call(
 
 def check_launches() -> Iterator[str]:
     """The same bits whatever the number of programs, in a kept workspace and not beside it."""
-    guard = 64
     policies: tuple[Policy, ...] = (Block(), Typical())
     for policy, programs in product(policies, (1, 5)):
         launch.PROGRAMS_PER_PROCESSOR = launch.COUNTS_PER_PROCESSOR = programs
         plan.SAMPLE = 256
         batch, params = step(21, logprobs=2)
-        size = TritonSampler().verify_workspace_size(batch, params, policy)
-        memory = torch.full([size + 2 * guard], 7, dtype=torch.uint8)
-        workspace = memory[guard : guard + size].zero_()
         sampler = TritonSampler()
+        size = sampler.verify_workspace_size(batch, params, policy)
+        memory = torch.full([size + 2 * GUARD], 7, dtype=torch.uint8)
+        workspace = memory[GUARD : GUARD + size].zero_()
         num_calls = 1 if programs == 1 else 2
         outputs = [
             sampler.verify(batch, params, policy, workspace=workspace) for _ in range(num_calls)
         ]
-        if not (memory[:guard] == 7).all() or not (memory[-guard:] == 7).all():
+        if not (memory[:GUARD] == 7).all() or not (memory[-GUARD:] == 7).all():
             yield f"{policy.name}: something was written beside the workspace"
         if programs == 1:
             first = outputs[0]

@@ -6,9 +6,10 @@ Their logits are read and settle it. Other rows are put on a list, see `counted`
 import triton
 import triton.language as tl
 
+from ..adjust import NOWHERE
 from ..arguments import opened
 from ..device import let_next_stage_start, wait_for_stage_before
-from ..logits import NEVER, NOWHERE, adjusted_quarters, as_one, row_quarters
+from ..logits import NEVER, adjusted_quarters, as_one, row_quarters
 from ..queue import forget_rounds, open_first
 from ..records import (
     ROW_MAX,
