@@ -16,7 +16,7 @@ pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 from acceptor.adapters.draft_heads.loader import find_head, load_head
 from acceptor.app.bundled import bundled_pair
 from kit.draft_heads import Arithmetic, HeadFiles
-from lab import engine_speed, head_training
+from lab import cpu_speed, engine_speed, head_training
 from lab.head_training import read_texts, train_head
 from lab.pair_learner import Recipe, Shape
 from lab.pair_text import END_OF_TEXT_ID
@@ -179,3 +179,13 @@ def test_it_is_trained_as_it_drafts(
             drafts += [0] * (num_places - len(drafts))
             said = drafting.draft_logits([one[0] for one in hidden], known, drafts)
             torch.testing.assert_close(unrolled[:, row], said, atol=1e-4, rtol=1e-4)
+
+
+def test_the_reference_on_a_cpu_is_timed_beside_transformers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_speed, "VOCAB_SIZE", 300)
+    monkeypatch.setattr(cpu_speed, "NUM_THREADS", torch.get_num_threads())
+    cpu_speed.main(num_rounds=1)
+    rows = capsys.readouterr().out.splitlines()[4:]
+    assert [row.split(" | ")[1] for row in rows] == ["acceptor", "transformers"] * 2
