@@ -1,4 +1,4 @@
-"""From a batch to the numbers and addresses that its kernels are launched with.
+"""From a batch to the numbers that its kernels are launched with, and addresses that stay.
 
 Works for tensors of any device, so that a host build can be run with the same arguments.
 """
@@ -11,12 +11,12 @@ from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.errors import UnavailableError
-from ...core.output import SampleOutput, Status, VerifyOutput
+from ...core.output import Status
 from ...core.policies import Block, Fly, Policy, RelaxedTopN, Strict, Synthetic, Typical
 from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .layout import Extent
-from .params import MAX_RATES, PLACES, pack
+from .params import MAX_RATES, pack
 from .variant import LOGIT_TYPES, POLICIES, Variant, policy_number
 
 MAX_SPEC_LEN = MAX_RATES
@@ -190,52 +190,6 @@ def sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
     variant = Variant.of(batch.logits.dtype, None, adjusted=adjusted)
     extent = Extent(batch.num_reqs, 0, vocab_size, filtered=_has_filters(recipe))
     return Job(variant, extent, fields)
-
-
-def verify_addresses(
-    words: "array[int]", batch: VerifyBatch, draft_map: Tensor | None, out: VerifyOutput
-) -> None:
-    """Enter what differs between verifications that look alike."""
-    _enter(
-        words,
-        target_logits=batch.target_logits,
-        draft_ids=batch.draft_token_ids,
-        row_starts=batch.cu_num_logits,
-        draft_logits=batch.draft_logits,
-        draft_map=draft_map,
-        num_accepted=out.num_accepted,
-        variation=out.total_variation,
-    )
-    _enter_what_both_have(words, batch, out)
-
-
-def sample_addresses(
-    words: "array[int]", batch: SampleBatch, target_map: Tensor | None, out: SampleOutput
-) -> None:
-    """Enter what differs between draws that look alike."""
-    _enter(words, target_logits=batch.logits, target_map=target_map)
-    _enter_what_both_have(words, batch, out)
-
-
-def _enter(words: "array[int]", **tensors: Tensor | None) -> None:
-    for name, tensor in tensors.items():
-        if tensor is not None:
-            words[PLACES[name]] = tensor.data_ptr()
-
-
-def _enter_what_both_have(
-    words: "array[int]", batch: VerifyBatch | SampleBatch, out: VerifyOutput | SampleOutput
-) -> None:
-    counts, lp = batch.token_counts, out.logprobs
-    _enter(words, positions=batch.positions, slots=batch.slot_ids)
-    _enter(words, token_ids=out.token_ids, status=out.status)
-    _enter(words, allowed_tokens=batch.allowed_tokens, allowed_rows=batch.allowed_rows)
-    if words[PLACES["repetition"]] and counts is not None:
-        _enter(words, prompt_mask=counts.prompt_mask, output_counts=counts.output_counts)
-    if lp is not None:
-        _enter(
-            words, emitted_logprobs=lp.emitted, top_token_ids=lp.top_token_ids, top_logprobs=lp.top
-        )
 
 
 def _looks_again(policy: type[Policy], max_spec_len: int) -> bool:

@@ -24,7 +24,8 @@ from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from ..inverse_maps import InverseMaps
-from .arguments import sample_addresses, sample_job, verify_addresses, verify_job
+from .addresses import sample_addresses, verify_addresses
+from .arguments import sample_job, verify_job
 from .cache import CompiledKernels, user_cache_directory
 from .device import Device
 from .plan import Plan, Plans, sample_look, verify_look

@@ -10,13 +10,8 @@ import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
-from acceptor.backends.cupy_backend.arguments import (
-    Job,
-    sample_addresses,
-    sample_job,
-    verify_addresses,
-    verify_job,
-)
+from acceptor.backends.cupy_backend.addresses import sample_addresses, verify_addresses
+from acceptor.backends.cupy_backend.arguments import Job, sample_job, verify_job
 from acceptor.backends.cupy_backend.params import PLACES, SIZE
 from acceptor.backends.cupy_backend.variant import MIXED
 from acceptor.backends.inverse_maps import InverseMaps
