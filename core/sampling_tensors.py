@@ -137,6 +137,7 @@ class SamplingTensors:
         check_contiguous(seeds=self.seeds, logprobs_processed=self.logprobs_processed)
         if self.slot_ids is not None:
             check_tensor("params.slot_ids", self.slot_ids, (None,), INTEGERS, self.device)
+            check_contiguous(slot_ids=self.slot_ids)
 
     @property
     def num_reqs(self) -> int:

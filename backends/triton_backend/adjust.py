@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .random_bits import INTERPRETED
-from .rows import request_slot
+from .rows import entry_of, request_slot
 
 NOWHERE = tl.constexpr(2147483647)
 
@@ -28,7 +28,7 @@ def changed(call, row, begin, end):
     entry = tl.arange(0, call.variant.bias_width)
     biased = entry < 0
     if call.adjust.bias_ids is not None:
-        bias_ids = call.adjust.bias_ids + row.request * call.adjust.bias_width
+        bias_ids = call.adjust.bias_ids + entry_of(call, row.request) * call.adjust.bias_width
         token = tl.load(bias_ids + entry, mask=entry < call.adjust.bias_width, other=-1)
         biased = (token >= begin) & (token < end)
     place = tl.arange(0, triton.next_power_of_2(call.variant.num_drafts + 1))
@@ -54,7 +54,7 @@ def adjusted(call, row, logits, ids, seen, changed):
     in_output, in_prompt = seen
     biased, drafted, following_bias, following_draft = changed
     if call.adjust.bias_ids is not None:
-        base = row.request * call.adjust.bias_width
+        base = entry_of(call, row.request) * call.adjust.bias_width
         while following_bias < NOWHERE:
             token = tl.load(call.adjust.bias_ids + base + following_bias).to(tl.int32)
             value = tl.load(call.adjust.bias_values + base + following_bias)
@@ -68,13 +68,14 @@ def adjusted(call, row, logits, ids, seen, changed):
                 token = tl.load(drafts + following_draft).to(tl.int32)
                 in_output += (ids == token).to(tl.int32)
                 following_draft = _next(drafted, following_draft)
-        repetition = tl.load(call.adjust.repetition + row.request)
+        entry = entry_of(call, row.request)
+        repetition = tl.load(call.adjust.repetition + entry)
         if repetition != 1.0:
             # A select keeps a product and a difference apart.
             repeated = tl.where(logits > 0.0, _divided(logits, repetition), logits * repetition)
             logits = tl.where((in_prompt != 0) | (in_output > 0), repeated, logits)
-        frequency = tl.load(call.adjust.frequency + row.request)
-        presence = tl.load(call.adjust.presence + row.request)
+        frequency = tl.load(call.adjust.frequency + entry)
+        presence = tl.load(call.adjust.presence + entry)
         if (frequency != 0.0) | (presence != 0.0):
             logits -= tl.where(in_output > 0, frequency * in_output.to(tl.float32), 0.0)
             logits -= tl.where(in_output > 0, presence, 0.0)

@@ -49,6 +49,9 @@ class Requests(NamedTuple):
 class RecipeArguments(NamedTuple):
     """Each request's recipe, see `RecipeTensors`; None when nobody uses it."""
 
+    entries: Any
+    """[num_reqs] int, each request's entry of all parameters; None for its own number."""
+
     temperature: Any
     min_p: Any
     top_k: Any

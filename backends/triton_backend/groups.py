@@ -120,8 +120,8 @@ def params_groups(params: SamplingTensors, leaf: Leaf) -> ParamsGroups:
             presence=leaf(None if penalties is None else penalties.presence),
             frequency=leaf(None if penalties is None else penalties.frequency),
         ),
-        _recipe(params.target, leaf),
-        _recipe(params.draft, leaf),
+        _recipe(params.target, params.slot_ids, leaf),
+        _recipe(params.draft, params.slot_ids, leaf),
         leaf(None if params.num_logprobs is None else params.logprobs_processed),
     )
 
@@ -175,8 +175,9 @@ def make_call(
     )
 
 
-def _recipe(recipe: RecipeTensors, leaf: Leaf) -> RecipeArguments:
+def _recipe(recipe: RecipeTensors, slot_ids: Tensor | None, leaf: Leaf) -> RecipeArguments:
     return RecipeArguments(
+        entries=leaf(slot_ids),
         temperature=leaf(recipe.temperature),
         min_p=leaf(recipe.min_p if recipe.any_min_p else None),
         top_k=leaf(recipe.top_k if recipe.any_top_k else None),

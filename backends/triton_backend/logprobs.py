@@ -14,7 +14,7 @@ from .arguments import opened
 from .draw import lowest_argmax
 from .logits import BLOCK, NEVER, raw_logits, target_logits
 from .records import Law, blocks_of, law_of, load_blocks, raw_blocks_of, summed
-from .rows import open_row
+from .rows import entry_of, open_row
 
 
 class View(NamedTuple):
@@ -68,7 +68,7 @@ def _write_logprobs(call):
 @triton.jit
 def _view(call, row, place):
     """The row as its request wants it, and where its block maxima are."""
-    processed = tl.load(call.logprobs.processed + row.request) != 0
+    processed = tl.load(call.logprobs.processed + entry_of(call, row.request)) != 0
     if processed:
         law, _usable = law_of(call, row)
         row_max = law.row_max

@@ -105,7 +105,7 @@ def open_request(call, index):
         num_drafts = tl.min(tl.where(good, WIDTH, place), 0)
         out_of_range = (place == num_drafts) & (place < limit) & (token_id != -1)
         flagged = tl.max(out_of_range.to(tl.int32), 0)
-    seed = tl.load(call.seeds + index)
+    seed = tl.load(call.seeds + entry_of(call, index))
     position = tl.load(call.requests.positions + index).to(tl.int32)
     return Request(index, start, num_rows, num_drafts, flagged, seed, position)
 
@@ -138,12 +138,27 @@ def open_row(call, slot):
 
 
 @triton.jit
+def entry_of(call, request):
+    """Where a request's parameters are among all."""
+    return _entry(call.target_recipe, request)
+
+
+@triton.jit
+def _entry(recipe, request):
+    if recipe.entries is None:
+        entry = request
+    else:
+        entry = tl.load(recipe.entries + request).to(tl.int32)
+    return entry
+
+
+@triton.jit
 def temperature_of(recipe, request):
     """A request's temperature."""
     if recipe.temperature is None:
         temperature = request * 0 + 1.0
     else:
-        temperature = tl.load(recipe.temperature + request)
+        temperature = tl.load(recipe.temperature + _entry(recipe, request))
     return temperature
 
 
@@ -186,20 +201,16 @@ def row_recipe(call, row):
 @triton.jit
 def _recipe(recipe, request):
     inverse, greedy = inverse_temperature(recipe, request)
-    min_p = _filter(recipe.min_p, request, 0.0)
-    return (
-        inverse,
-        greedy,
-        min_p,
-        _filter(recipe.top_k, request, 0),
-        _filter(recipe.top_p, request, 1.0),
-    )
+    entry = _entry(recipe, request)
+    min_p = _filter(recipe.min_p, entry, 0.0)
+    top_k = _filter(recipe.top_k, entry, 0)
+    return inverse, greedy, min_p, top_k, _filter(recipe.top_p, entry, 1.0)
 
 
 @triton.jit
-def _filter(values, request, neutral):
+def _filter(values, entry, neutral):
     if values is None:
-        value = request * 0 + neutral
+        value = entry * 0 + neutral
     else:
-        value = tl.load(values + request)
+        value = tl.load(values + entry)
     return value

@@ -63,7 +63,7 @@ class TritonSampler:
         workspace: Tensor | None = None,
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
-        batch, params, given = side_by_side(batch), params.by_request(), out is not None
+        batch, given = side_by_side(batch), out is not None
         if out is None:
             out = empty_verify_output(batch, params, policy)
 
@@ -85,7 +85,7 @@ class TritonSampler:
         workspace: Tensor | None = None,
     ) -> SampleOutput:
         """See `Sampler.sample`."""
-        batch, params, given = side_by_side(batch), params.by_request(), out is not None
+        batch, given = side_by_side(batch), out is not None
         if out is None:
             out = empty_sample_output(batch, params)
 
