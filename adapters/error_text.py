@@ -5,6 +5,9 @@ MAX_LENGTH = 300
 
 def one_line(said: object) -> str:
     """What an error or a value says, on one line of bounded length."""
+    if isinstance(said, OSError) and said.strerror:
+        # The number and the path would say nothing new.
+        said = said.strerror
     try:
         words = " ".join(str(said).split())
     except Exception:  # noqa: BLE001, a stranger's error may fail even at that

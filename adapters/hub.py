@@ -57,6 +57,7 @@ def _download(hub_id: str) -> Path:
         return Path(snapshot_download(hub_id, allow_patterns=FETCHED_FILES))
     # The hub's errors are OSError (network, not found, gated) and ValueError (malformed id).
     except (OSError, ValueError) as error:
+        said = one_line(error).removeprefix("Got: ")
         raise CheckpointError(
-            f"{hub_id}: expected a model on the Hugging Face hub, got {one_line(error)}"
+            f"{hub_id}: expected a model on the Hugging Face hub, got {said}"
         ) from None

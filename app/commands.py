@@ -47,10 +47,15 @@ def generate(
         if console.is_terminal:
             console.print(f"memory planned: {engine.memory_plan}\n", style="dim", soft_wrap=True)
         print_text(console, prompt, "dim")
-        measured = measure(engine, partial(print_fragment, console))
+        try:
+            measured = measure(engine, partial(print_fragment, console))
+        except BaseException:
+            # What ended it is told on a line of its own.
+            console.print()
+            raise
     plain = measure_plain(wired.decoder, request) if compare_plain else None
     if json_only:
-        answer = as_json(measured, plain, wired.decoder, engine.memory_plan)
+        answer = as_json(config.backend, wired.decoder, measured, plain, engine.memory_plan)
         click.echo(json.dumps(answer))
     else:
         print_summary(console, config.backend, wired.decoder, measured, plain)
@@ -60,4 +65,4 @@ def generate(
 def list_backends() -> None:
     """Print which backends and forwards can be used, and what the others lack."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    print_backends(new_console(), BACKENDS.values(), why_no_triton(device))
+    print_backends(new_console(), BACKENDS.values(), device.type, why_no_triton(device))

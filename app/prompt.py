@@ -42,10 +42,11 @@ def new_masks(config: Config, wired: Wired) -> NewTokenMasks:
     if wanted.regex is not None:
         return grammars.regex(wanted.regex)
     assert wanted.json_schema is not None
+    path = wanted.json_schema
     try:
-        schema = Path(wanted.json_schema).read_text(encoding="utf-8")
+        schema = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"json_schema: expected a file of text, got {one_line(error)}") from None
+        raise ConfigError(f"{path}: expected a UTF-8 text file, got {one_line(error)}") from None
     return grammars.json_schema(schema)
 
 

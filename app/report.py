@@ -89,7 +89,7 @@ def _ending(measured: Measured) -> str:
 
 
 def as_json(
-    measured: Measured, plain: Measured | None, decoder: Decoder, memory: MemoryPlan
+    backend: str, decoder: Decoder, measured: Measured, plain: Measured | None, memory: MemoryPlan
 ) -> dict[str, Any]:
     """What machines read.
 
@@ -108,6 +108,7 @@ def as_json(
         "policy": decoder.policy.name,
         "lossless": decoder.policy.lossless,
         "total_variation": result.total_variation,
+        "backend": backend,
         "forward": decoder.target.forward_name,
     }
     if plain is not None:
@@ -133,24 +134,28 @@ def _finite(logprob: float) -> float | None:
     return logprob if math.isfinite(logprob) else None
 
 
-def print_backends(console: Console, backends: Iterable[Backend], no_triton: str | None) -> None:
+def print_backends(
+    console: Console, backends: Iterable[Backend], device: str, no_triton: str | None
+) -> None:
     """Print which backends and forwards can be used, and what the others lack.
 
     Args:
         console: where to print.
         backends: all of them.
+        device: cuda where there is a CUDA device, else cpu.
         no_triton: why Triton's forward cannot be used.
     """
     table = Table.grid(padding=(0, 2))
     for backend in backends:
-        table.add_row(Text(backend.name, style="bold"), _state(backend), backend.summary)
+        table.add_row(Text(backend.name, style="bold"), _state(backend, device), backend.summary)
     forward = Text("forward triton", style="bold")
     state = "usable" if no_triton is None else f"unusable: {no_triton}"
     table.add_row(forward, state, "kernels for decode steps; else torch's libraries compute")
     console.print(table)
 
 
-def _state(backend: Backend) -> str:
+def _state(backend: Backend, device: str) -> str:
     if not backend.missing:
-        return "installed"
+        lacks_device = backend.needs_cuda and device != "cuda"
+        return "installed; expects a CUDA device" if lacks_device else "installed"
     return f"missing {', '.join(backend.missing)}; install with: {backend.install}"

@@ -90,9 +90,8 @@ def known_device(name: torch.device | str) -> torch.device:
     """
     try:
         device = torch.device(name)
-    except (RuntimeError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise InvalidInputError(f"device: expected cpu or cuda, got {name!r}: {reason}") from None
+    except (RuntimeError, TypeError):
+        raise InvalidInputError(f"device: expected cpu or cuda, got {name!r}") from None
     count = torch.cuda.device_count() if device.type == "cuda" else 1
     # Torch wraps large numbers around to negative ones.
     if not 0 <= (device.index or 0) < count:

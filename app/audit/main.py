@@ -3,11 +3,10 @@
 import sys
 from importlib import import_module
 
-from rich.table import Table
-
 from ...core.errors import UnavailableError
+from ..bench.table import Table
 from ..console import new_console
-from .run import Audit, Step, audit
+from .run import Audit, Finding, Step, audit
 
 
 def run(name: str, num_steps: int, temperatures: tuple[float, ...], seed: int) -> bool:
@@ -17,15 +16,18 @@ def run(name: str, num_steps: int, temperatures: tuple[float, ...], seed: int) -
         AcceptorError: there is no such sampler, or it does not return what a step emits.
     """
     found = audit(load_step(name), num_steps=num_steps, temperatures=temperatures, seed=seed)
-    table = Table("temperature", "looked at", "log ratio", "limit", "notices", "verdict")
-    for one in found.findings:
-        numbers = f"{one.ratio:.1f}", f"{one.limit:.1f}", f"{one.detectable:.3f}"
-        verdict = "follows" if one.follows else "differs"
-        table.add_row(f"{one.temperature:g}", one.view, *numbers, verdict)
+    rows = [_row(one) for one in found.findings]
+    head = ["temperature", "looked at", "log ratio", "limit", "notices", "verdict"]
     console = new_console()
-    console.print(table)
+    console.print(Table(head=head, rows=rows, num_names=2).as_rich())
     console.print(f"{name} {sentence(found)}", soft_wrap=True)
     return found.passed
+
+
+def _row(one: Finding) -> list[str]:
+    numbers = f"{one.ratio:.1f}", f"{one.limit:.1f}", f"{one.detectable:.3f}"
+    verdict = "follows" if one.follows else "differs"
+    return [f"{one.temperature:g}", one.view, *numbers, verdict]
 
 
 def load_step(name: str) -> Step:

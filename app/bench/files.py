@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from attrs import AttrsInstance, asdict
 from cattrs.errors import BaseValidationError
 
+from ...adapters.error_text import one_line
 from ...core.errors import ConfigError
 from ..structure import first_problem, make_converter
 
@@ -26,7 +27,9 @@ def make_room(path: Path | None) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{path}: expected a file that can be written, got {error}") from None
+        raise ConfigError(
+            f"{path}: expected a file that can be written, got {error.strerror}"
+        ) from None
 
 
 def write_file(path: Path, text: str) -> None:
@@ -39,7 +42,9 @@ def write_file(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path}: expected a file that can be written, got {error}") from None
+        raise ConfigError(
+            f"{path}: expected a file that can be written, got {error.strerror}"
+        ) from None
 
 
 def write_record(path: Path, record: AttrsInstance) -> None:
@@ -76,7 +81,7 @@ def read_record(path: Path, kind: type[Record], command: str) -> Record:
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: expected JSON, got {error}") from None
+        raise ConfigError(f"{path}: expected JSON, got {one_line(error)}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")
     try:

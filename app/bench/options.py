@@ -58,7 +58,7 @@ PAIR = click.option(
     is_eager=True,
     callback=_preset,
     help="Models that others have measured, as they were served: with --target and --draft, or "
-    "with --random-weights.",
+    "with --random-weights, which then needs no FILE.",
 )
 
 _NAMES_OF_DRAFTERS = Several(Name(".config:DRAFTERS"))
@@ -75,7 +75,7 @@ MODELS = (
         type=FILE,
         is_flag=False,
         flag_value="",
-        help="A target of a config.json's shape; without one, of --pair's shapes.",
+        help="A target of a config.json's shape.",
     ),
     flag("--draft-random-weights", "draft_random_weights", FILE, "A draft of the same kind."),
     flag("--target-layers", "target_layers", int, "Of random weights: fewer than the config has."),

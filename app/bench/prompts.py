@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
+from ...adapters.error_text import one_line
 from ...core.checks import check_choice
 from ...core.errors import ConfigError
 from .builtin_prompts import PLAYS, PROSE
@@ -51,7 +52,7 @@ def read_texts(path: Path) -> list[Text]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: expected a UTF-8 text file, got {error}") from None
+        raise ConfigError(f"{path}: expected a UTF-8 text file, got {one_line(error)}") from None
     texts = [
         _read_line(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()
     ]

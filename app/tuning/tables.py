@@ -114,7 +114,7 @@ def recommendation(results: TuneResults, concurrency: int) -> str:
 
 def check_table(results: TuneResults) -> Table:
     """Predictions beside runs."""
-    head = ["checked", "K", "at a time", f"predicted {unit(results)}", "measured", "error"]
+    head = ["checked", "K", "at a\ntime", f"predicted\n{unit(results)}", "measured", "error"]
     rows = [
         [
             check.prediction.policy,
@@ -127,7 +127,7 @@ def check_table(results: TuneResults) -> Table:
         ]
         for check in results.checks
     ]
-    return Table(head=[*head, "not measured"], rows=rows)
+    return Table(head=[*head, "not\nmeasured"], rows=rows)
 
 
 def what_is_new(check: Check) -> str:

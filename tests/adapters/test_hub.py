@@ -38,7 +38,9 @@ def test_a_hub_id_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_hubs_error_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub_that(OSError("404\n\n  not found")))
+    monkeypatch.setitem(
+        sys.modules, "huggingface_hub", hub_that(OSError("Got: 404\n\n  not found"))
+    )
     expected = r"^owner/name-1\.5: expected a model on the Hugging Face hub, got 404 not found$"
     with pytest.raises(CheckpointError, match=expected):
         find_directory("owner/name-1.5")

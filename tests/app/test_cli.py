@@ -16,11 +16,12 @@ from acceptor.app.__main__ import main as begin
 from acceptor.app.cli import main
 from acceptor.app.console import new_console
 from acceptor.backends import BACKENDS
-from acceptor.core import POLICIES
+from acceptor.core import POLICIES, InvalidInputError
 
 STATS = (
     "num_drafts num_draft_tokens num_accepted_tokens acceptance_rate acceptance_length "
-    "acceptance_rate_per_pos tokens_per_second policy lossless total_variation forward"
+    "acceptance_rate_per_pos tokens_per_second policy lossless total_variation backend "
+    "forward"
 )
 LOSSY = {policy.name for policy in POLICIES.values() if not policy.lossless}
 Acceptor = Callable[..., tuple[int | str, str, str]]
@@ -131,6 +132,24 @@ def test_backends_says_what_is_installed(acceptor: Acceptor) -> None:
     lines = [line.split() for line in out.splitlines()]
     assert ["reference", "installed"] in [words[:2] for words in lines]
     assert ["forward", "triton", "unusable:"] in [words[:3] for words in lines]
+
+
+def test_what_lacks_a_device_says_so(acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = evolve(BACKENDS["reference"], needs_cuda=True)
+    monkeypatch.setattr("acceptor.app.commands.BACKENDS", {"reference": lacking})
+    assert "installed; expects a CUDA device" in " ".join(acceptor("backends")[1].split())
+
+
+def test_an_error_behind_a_prompt_has_its_own_line(
+    acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise InvalidInputError("logits: expected a cuda device, got cpu")
+
+    monkeypatch.setattr("acceptor.app.commands.measure", fail)
+    code, out, err = acceptor("generate", "--prompt", "ROMEO:", "--max-tokens", "1")
+    assert (code, out) == (2, "ROMEO:\n")
+    assert err == "acceptor: logits: expected a cuda device, got cpu\n"
 
 
 def test_text_in_brackets_is_printed_as_it_is(
