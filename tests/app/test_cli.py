@@ -137,7 +137,7 @@ def test_backends_says_what_is_installed(acceptor: Acceptor) -> None:
 def test_what_lacks_a_device_says_so(acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = evolve(BACKENDS["reference"], needs_cuda=True)
     monkeypatch.setattr("acceptor.app.commands.BACKENDS", {"reference": lacking})
-    assert "installed; expects a CUDA device" in " ".join(acceptor("backends")[1].split())
+    assert "installed; expects a CUDA" in acceptor("backends")[1]
 
 
 def test_an_error_behind_a_prompt_has_its_own_line(
