@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
+from ...core.errors import UnavailableError
 from .settings import plugin_settings
 
 OLDEST, TOO_NEW = (0, 33), (0, 34)
@@ -55,6 +56,10 @@ def _let_parameters_pass() -> None:
     def start_marked(self: Any, vllm_config: Any, *args: Any, **options: Any) -> None:
         speculation = vllm_config.speculative_config
         if speculation is not None and plugin_settings(vllm_config.additional_config):
+            if not vllm_config.use_v2_model_runner:
+                raise UnavailableError(
+                    "acceptor: expected vLLM's second model runner, got its first"
+                )
             object.__setattr__(speculation, MARK, True)
         start(self, vllm_config, *args, **options)
 

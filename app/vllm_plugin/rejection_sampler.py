@@ -14,7 +14,7 @@ from ...backends import load_sampler
 from ...core.batch import VerifyBatch
 from ...core.errors import UnavailableError
 from ...core.randomness import Stream
-from .drafting import draw_drafts_with
+from .drafting import draw_drafts_as_vllm, draw_drafts_with
 from .parameters import Parameters
 from .processing import Processing
 from .settings import PluginSettings, plugin_settings
@@ -26,6 +26,7 @@ def sampler_factory(own: Callable[..., Any]) -> Callable[..., Any]:
     """What makes the rejection sampler of an engine: acceptor's where its config names acceptor."""
 
     def make(*args: Any, **options: Any) -> Any:
+        draw_drafts_as_vllm()
         settings = plugin_settings(get_current_vllm_config().additional_config)
         if settings is None:
             return own(*args, **options)

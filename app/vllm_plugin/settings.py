@@ -10,6 +10,7 @@ from cattrs.errors import BaseValidationError
 from ...adapters.config_file import read_config_file
 from ...core.errors import ConfigError
 from ...core.policies import Block, Policy, Probabilistic, Synthetic
+from ...core.randomness import Stream
 from ..policies import PolicySettings, make_policy
 from ..structure import first_problem, make_converter
 
@@ -32,11 +33,17 @@ class PluginSettings:
         """The policy, for a vLLM `SpeculativeConfig`.
 
         Raises:
-            ConfigError: vLLM's method has no counterpart here.
+            ConfigError: vLLM's method has no counterpart here, or coupled drafts are not drawn.
             InvalidInputError: the policy's settings do not fit the number of draft tokens.
         """
         if self.policy is not None:
-            return make_policy(self.policy, speculation.num_speculative_tokens)
+            policy = make_policy(self.policy, speculation.num_speculative_tokens)
+            drawn = speculation.draft_sample_method
+            if policy.draft_stream is Stream.TARGET and drawn != "probabilistic":
+                raise ConfigError(
+                    f"draft_sample_method: expected probabilistic beside {policy.name}, got {drawn!r}"
+                )
+            return policy
         method = speculation.rejection_sample_method
         if method == "standard":
             return Probabilistic()

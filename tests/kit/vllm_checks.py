@@ -12,11 +12,14 @@ from torch import Tensor
 from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.input_processor import InputProcessor
+from vllm.v1.worker.gpu.sample import gumbel
 from vllm.v1.worker.gpu.spec_decode import rejection_sampler, speculator
+from vllm.v1.worker.gpu.spec_decode.dspark import speculator as dspark
 
 from kit.vllm_engine import (
     CPU,
     NUM_SPEC_TOKENS,
+    PROMPT_LENGTH,
     VOCAB_SIZE,
     Engine,
     speculation,
@@ -28,6 +31,7 @@ plugin.load()()
 plugin.load()()
 
 import acceptor.app.vllm_plugin.rejection_sampler as plugged  # noqa: E402, vLLM loads it so
+from acceptor.app.vllm_plugin.settings import plugin_settings  # noqa: E402
 from acceptor.core.errors import ConfigError, UnavailableError  # noqa: E402
 
 NUM_DRAWS, ALPHA, TOTAL_VARIATION = 1000, 1e-6, 0.15
@@ -149,29 +153,110 @@ def test_synthetic_rates_are_vllms() -> None:
     assert float((accepted >= 2).float().mean()) == pytest.approx(0.5, abs=0.08)
 
 
+def draw_drafts(engine: Engine, logits: Tensor, slots: Tensor, position: int) -> Tensor:
+    """As vLLM's speculators call it."""
+    states = engine.sampler.sampling_states
+    drawn: Tensor = speculator.gumbel_sample(
+        logits,
+        slots,
+        states.temperature.gpu,
+        states.seeds.gpu,
+        torch.full((len(slots),), position),
+        apply_temperature=True,
+        is_drafting=True,
+        logits_cache=None,
+        logits_cache_col=torch.tensor(0),
+        use_fp64=False,
+    )
+    return drawn
+
+
 def test_coupled_drafts_are_drawn_with_the_targets_noise(configured: Any) -> None:
     configured["acceptor"]["policy"] = {"name": "strict-coupled"}
     count = 50
     params = [SamplingParams(temperature=0.7, seed=seed) for seed in range(count)]
     engine = Engine(params, rejection_sampler.RejectionSampler, "standard")
-    slots = torch.tensor(engine.slots, dtype=torch.int32)
-    states = engine.sampler.sampling_states
-    drafted = torch.stack(
-        [
-            speculator.gumbel_sample(
-                TARGET.expand(count, -1),
-                slots,
-                states.temperature.gpu,
-                states.seeds.gpu,
-                torch.full((count,), 3 + place),
-                apply_temperature=True,
-            )
-            for place in range(NUM_SPEC_TOKENS)
-        ],
-        dim=1,
-    )
+    assert dspark.gumbel_sample is speculator.gumbel_sample
+    slots, rows = torch.tensor(engine.slots), TARGET.expand(count, -1)
+    places = range(PROMPT_LENGTH, PROMPT_LENGTH + NUM_SPEC_TOKENS)
+    drafted = torch.stack([draw_drafts(engine, rows, slots, place) for place in places], dim=1)
     output = engine.step(TARGET.expand(count, NUM_SPEC_TOKENS + 1, -1), drafted, None)
     assert output.num_sampled.tolist() == [NUM_SPEC_TOKENS + 1] * count
+
+
+def test_the_draft_model_can_read_what_padding_and_broken_logits_draw(configured: Any) -> None:
+    configured["acceptor"]["policy"] = {"name": "strict-coupled"}
+    engine = Engine([SamplingParams(seed=1)], rejection_sampler.RejectionSampler, "standard")
+    logits = torch.full((2, VOCAB_SIZE), torch.nan)
+    slots = torch.tensor([engine.slots[0], -1])
+    assert draw_drafts(engine, logits, slots, PROMPT_LENGTH).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("after", [{}, {"acceptor": {"backend": "reference"}}])
+def test_the_next_engine_draws_its_drafts_as_vllm(after: Any, configured: Any) -> None:
+    configured["acceptor"]["policy"] = {"name": "strict-coupled"}
+    Engine([SamplingParams()], rejection_sampler.RejectionSampler, "standard")
+    configured.clear()
+    configured.update(after)
+    Engine([SamplingParams()], rejection_sampler.RejectionSampler, "standard")
+    assert speculator.gumbel_sample is dspark.gumbel_sample is gumbel.gumbel_sample
+
+
+def test_coupled_drafts_must_be_drawn() -> None:
+    settings = plugin_settings({"acceptor": {"policy": {"name": "strict-coupled"}}})
+    spec = speculation()
+    spec.draft_sample_method = "greedy"
+    assert settings is not None
+    with pytest.raises(ConfigError, match="draft_sample_method: expected probabilistic"):
+        settings.policy_for(spec)
+
+
+def test_greedy_drafts_end_where_vllm_says() -> None:
+    """Unequal drafts, one at a token that a grammar does not take, and one inside the prompt."""
+    engine = Engine(
+        [SamplingParams(temperature=0.0)] * 5, rejection_sampler.RejectionSampler, "standard"
+    )
+    engine.states.prefill_len.np[engine.slots[4]] = PROMPT_LENGTH + 1
+    engine.states.apply_staged_writes()
+    drafted = torch.full((5, NUM_SPEC_TOKENS), int(TARGET.argmax()))
+    invalid = torch.zeros(5, NUM_SPEC_TOKENS + 1, dtype=torch.bool)
+    invalid[3, 2] = True
+    rows = TARGET.expand(5, NUM_SPEC_TOKENS + 1, -1)
+    output = engine.step(rows, drafted, None, torch.tensor([0, 1, 2, 2, 2]), invalid)
+    assert output.num_sampled.tolist() == [1, 2, 3, 2, 1]
+    assert output.num_rejected.tolist() == [0, 0, 0, 1, 2]
+
+
+@pytest.mark.parametrize("way", ["chunks", "adaptive"])
+def test_how_a_batch_is_cut_changes_nothing(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 30
+    params = [SamplingParams(seed=seed, min_p=0.01 * seed) for seed in range(count)]
+    engine = Engine(params, rejection_sampler.RejectionSampler, "standard")
+    drafted = torch.randint(VOCAB_SIZE, (count, NUM_SPEC_TOKENS), generator=NOISE)
+    rows = TARGET.expand(count, NUM_SPEC_TOKENS + 1, -1)
+    dense = DRAFT.expand(count, NUM_SPEC_TOKENS, -1)
+    num_drafts = torch.arange(count) % (NUM_SPEC_TOKENS + 1)
+    whole = engine.step(rows, drafted, dense, num_drafts)
+    if way == "chunks":
+        monkeypatch.setattr(rejection_sampler, "MAX_CHUNK_BYTES", 5 * VOCAB_SIZE * 4)
+    else:
+        engine.rejection_sampler.enable_adaptive_verification = True
+    cut = engine.step(rows, drafted, dense, num_drafts)
+    assert torch.equal(cut.num_sampled, whole.num_sampled)
+    emitted = torch.arange(NUM_SPEC_TOKENS + 1) < whole.num_sampled[:, None]
+    assert torch.equal(cut.sampled_token_ids[emitted], whole.sampled_token_ids[emitted])
+
+
+def test_processed_logprobs_are_of_the_law_that_tokens_come_from() -> None:
+    params = [SamplingParams(temperature=0.5, top_k=3, seed=s, logprobs=0) for s in range(20)]
+    engine = Engine(params, rejection_sampler.RejectionSampler, "standard")
+    engine.sampler.logprobs_mode = "processed_logprobs"
+    drafted = torch.full((20, NUM_SPEC_TOKENS), int(TARGET.argmin()))
+    output = engine.step(TARGET.expand(20, NUM_SPEC_TOKENS + 1, -1), drafted, None)
+    law = torch.where(TARGET.topk(3).values[-1] <= TARGET, TARGET / 0.5, -torch.inf).log_softmax(0)
+    assert output.num_sampled.tolist() == [1] * 20
+    first = output.logprobs_tensors.logprobs[:: NUM_SPEC_TOKENS + 1, 0]
+    torch.testing.assert_close(first, law[output.sampled_token_ids[:, 0]])
 
 
 def test_broken_logits_stay_inside_the_vocabulary() -> None:
@@ -219,7 +304,9 @@ def test_parameters_pass_where_acceptor_serves_them(
     params: Mapping[str, Any], additional: Mapping[str, Any]
 ) -> None:
     spec = speculation()
-    config = SimpleNamespace(speculative_config=spec, additional_config=additional)
+    config = SimpleNamespace(
+        speculative_config=spec, additional_config=additional, use_v2_model_runner=True
+    )
     processor = InputProcessor.__new__(InputProcessor)
     with pytest.raises(AttributeError):
         # Nothing else of a config is here, so that vLLM's own start ends early.
@@ -229,3 +316,13 @@ def test_parameters_pass_where_acceptor_serves_them(
     else:
         with pytest.raises(VLLMValidationError):
             SamplingParams(**params)._validate_spec_decode(spec)
+
+
+def test_the_first_model_runner_is_refused() -> None:
+    config = SimpleNamespace(
+        speculative_config=speculation(),
+        additional_config={"acceptor": {}},
+        use_v2_model_runner=False,
+    )
+    with pytest.raises(UnavailableError, match="expected vLLM's second model runner"):
+        InputProcessor.__init__(InputProcessor.__new__(InputProcessor), config)

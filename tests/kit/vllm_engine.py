@@ -28,6 +28,7 @@ def speculation(method: str = "standard") -> SimpleNamespace:
         num_speculative_tokens=NUM_SPEC_TOKENS,
         enable_adaptive_verification=False,
         rejection_sample_method=method,
+        draft_sample_method="probabilistic",
         synthetic_acceptance_rates=[0.75, 0.5],
         fly_window_size=1,
         fly_entropy_threshold=0.3,
@@ -36,7 +37,7 @@ def speculation(method: str = "standard") -> SimpleNamespace:
 
 
 class Engine:
-    """Requests in slots that are not their places in the batch, all drafting as many tokens."""
+    """Requests in slots that are not their places in the batch."""
 
     def __init__(self, params: Sequence[SamplingParams], make_sampler: Any, method: str) -> None:
         self.num_reqs = len(params)
@@ -52,28 +53,47 @@ class Engine:
             self.sampler.add_request(int(slot), wanted)
         self.sampler.apply_staged_writes()
 
-    def step(self, logits: Tensor, drafted: Tensor, draft_logits: Tensor | None) -> Any:
-        """Verify drafts [num_reqs, K] by logits [num_reqs, K + 1, V]."""
+    def step(
+        self,
+        logits: Tensor,
+        drafted: Tensor,
+        draft_logits: Tensor | None,
+        num_drafts: Tensor | None = None,
+        invalid: Tensor | None = None,
+    ) -> Any:
+        """Verify drafts [num_reqs, K], or as many of each, by logits [num_reqs, K + 1, V].
+
+        `invalid` [num_reqs, K + 1] marks what structured output takes no draft at.
+        """
         rows = NUM_SPEC_TOKENS + 1
-        cu_num_logits = np.arange(0, self.num_reqs * rows + 1, rows, dtype=np.int32)
+        if num_drafts is None:
+            num_drafts = torch.full((self.num_reqs,), NUM_SPEC_TOKENS)
+        local = torch.arange(rows, dtype=torch.int32).expand(self.num_reqs, -1)
+        own = local <= num_drafts[:, None]
+        cu_num_logits = torch.cat((torch.zeros(1), own.sum(1).cumsum(0))).int()
+        on_host = cu_num_logits.numpy()
+        if self.rejection_sampler.enable_adaptive_verification:
+            on_host = np.arange(0, self.num_reqs * rows + 1, rows, dtype=np.int32)
         slots = torch.tensor(self.slots, dtype=torch.int32)
         last = torch.ones(self.num_reqs, 1, dtype=torch.int32)
+        seq_lens = PROMPT_LENGTH + own.sum(1).int()
         batch = SimpleNamespace(
             num_reqs=self.num_reqs,
-            input_ids=torch.cat((last, drafted.int()), dim=1).flatten(),
-            positions=torch.arange(rows).repeat(self.num_reqs) + PROMPT_LENGTH,
-            logits_indices=torch.arange(self.num_reqs * rows),
+            input_ids=torch.cat((last, drafted.int()), dim=1)[own],
+            positions=local[own].long() + PROMPT_LENGTH,
+            logits_indices=torch.arange(int(own.sum())),
             idx_mapping=slots,
             idx_mapping_np=self.slots,
-            expanded_idx_mapping=slots.repeat_interleave(rows),
-            expanded_local_pos=torch.arange(rows, dtype=torch.int32).repeat(self.num_reqs),
-            cu_num_logits=torch.tensor(cu_num_logits),
-            cu_num_logits_np=cu_num_logits,
-            seq_lens=torch.full((self.num_reqs,), PROMPT_LENGTH + rows, dtype=torch.int32),
-            seq_lens_cpu_upper_bound=torch.full((self.num_reqs,), PROMPT_LENGTH + rows),
+            expanded_idx_mapping=slots[:, None].expand(-1, rows)[own],
+            expanded_local_pos=local[own],
+            cu_num_logits=cu_num_logits,
+            cu_num_logits_np=on_host,
+            seq_lens=seq_lens,
+            seq_lens_cpu_upper_bound=seq_lens,
         )
         cache = None
         if draft_logits is not None:
             cache = torch.full((self.num_reqs + 3, *draft_logits.shape[1:]), torch.nan)
             cache[slots.long()] = draft_logits
-        return self.rejection_sampler(logits.flatten(0, 1), batch, cache)
+        invalid = None if invalid is None else invalid[own]
+        return self.rejection_sampler(logits[own], batch, cache, invalid)

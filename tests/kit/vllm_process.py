@@ -19,7 +19,8 @@ ABSENT = (
     *("aiohttp", "cachetools", "cbor2", "cloudpickle", "cpuinfo", "fastapi", "llguidance"),
     *("openai", "openai_harmony", "partial_json_parser", "prometheus_client", "psutil"),
     *("pybase64", "uvloop", "vllm._C", "vllm.entrypoints", "vllm.parser", "vllm.reasoning"),
-    *("vllm.triton_utils", "vllm.v1.worker.gpu.spec_decode.speculator", "xgrammar", "zmq"),
+    *("vllm.triton_utils", "vllm.v1.worker.gpu.spec_decode.dspark.speculator"),
+    *("vllm.v1.worker.gpu.spec_decode.speculator", "xgrammar", "zmq"),
 )
 
 
