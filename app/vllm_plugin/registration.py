@@ -57,9 +57,7 @@ def _let_parameters_pass() -> None:
         speculation = vllm_config.speculative_config
         if speculation is not None and plugin_settings(vllm_config.additional_config):
             if not vllm_config.use_v2_model_runner:
-                raise UnavailableError(
-                    "acceptor: expected vLLM's second model runner, got its first"
-                )
+                raise UnavailableError("acceptor: expected vLLM's model runner 2, got 1")
             object.__setattr__(speculation, MARK, True)
         start(self, vllm_config, *args, **options)
 

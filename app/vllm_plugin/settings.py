@@ -38,10 +38,11 @@ class PluginSettings:
         """
         if self.policy is not None:
             policy = make_policy(self.policy, speculation.num_speculative_tokens)
-            drawn = speculation.draft_sample_method
-            if policy.draft_stream is Stream.TARGET and drawn != "probabilistic":
+            method = speculation.draft_sample_method
+            if policy.draft_stream is Stream.TARGET and method != "probabilistic":
                 raise ConfigError(
-                    f"draft_sample_method: expected probabilistic beside {policy.name}, got {drawn!r}"
+                    "draft_sample_method: expected probabilistic, as drafts are coupled, "
+                    f"got {method!r}"
                 )
             return policy
         method = speculation.rejection_sample_method
