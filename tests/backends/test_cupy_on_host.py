@@ -73,6 +73,14 @@ def test_any_batch_is_verified_as_the_reference_does(policy: Policy) -> None:
         assert_same(got, REFERENCE.verify(batch, params, policy))
 
 
+@pytest.mark.parametrize("policy", [Typical(), RelaxedTopN(3, 0.6)], ids=lambda p: p.name)
+def test_a_draft_may_end_at_any_time_while_rows_behind_are_judged(policy: Policy) -> None:
+    batch, params = random_batch(21, Form(33, 33, num_reqs=4, num_drafts=3))
+    expected = REFERENCE.verify(batch, params, policy)
+    for schedule in range(1, 41):
+        assert_same(HostSampler(schedule=schedule).verify(batch, params, policy), expected)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_many_blocks_are_filtered_as_the_reference_does(kind: str) -> None:
     form = Form(20_001, 20_001, num_reqs=3, num_drafts=1, kinds=(kind,))

@@ -1,6 +1,6 @@
 """CuPy's kernels built by g++ and run on the CPU, as a sampler of host tensors.
 
-Slow: every CUDA thread is a fiber, and one CTA runs after the other.
+Slow: every CUDA thread is a fiber, and CTAs run one after the other or, by a schedule, in between.
 """
 
 from array import array
@@ -116,6 +116,7 @@ class HostSampler:
             assert library.params_size() == SIZE
             library.set_schedule(self.schedule)
             getattr(library, f"run_{name}")(words.tobytes(), x, y)
+            assert not library.was_stuck() & 1, "all threads of a CTA come to its barriers"
         assert not inside[: inside.numel() // 32 * 16].any(), "control words are 0 after a call"
         assert (own[size:] == 0xAB).all()
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from attrs import frozen
 
-_OPTIONS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread")
+# Without unique symbols each library has its own of everything.
+_OPTIONS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-fno-gnu-unique")
 
 
 @frozen(eq=False, slots=False)

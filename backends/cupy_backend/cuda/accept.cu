@@ -27,6 +27,7 @@ __device__ COLD void weigh_residual(const Params& p, const Request& request, int
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     accept(const __grid_constant__ Params p) {
     __shared__ Scratch scratch;
+    __shared__ bool behind;
     let_next_launch_begin();
     const int size = static_cast<int>(p.residual_blocks);
     const int pieces = p.policy == BLOCK ? (num_blocks_of(p.vocab_size) + size - 1) / size : 1;
@@ -38,7 +39,11 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
         weigh_residual(p, request, row, part);
         return;
     }
-    if (row >= request.num_drafts || request.strict || is_behind_end(p, request, row)) return;
+    if (row >= request.num_drafts || request.strict) return;
+    // Other rows publish their ends meanwhile, but all threads must find the same.
+    if (thread_id() == 0) behind = is_behind_end(p, request, row);
+    __syncthreads();
+    if (behind) return;
     if (p.facts[place_of(p, request, row)].verdict == PASSES)
         judge_leniently(p, scratch, request, row);
 }

@@ -1,7 +1,8 @@
-// CUDA for the host: a fiber per CUDA thread and one CTA after the other, so that g++ runs the kernels
+// CUDA for the host: a fiber per CUDA thread, and one CTA after the other, so that g++ runs the kernels
 // as they are. Between barriers, shuffles and ballots a fiber runs alone; a seed has them
-// take turns in any order, so that a barrier that is missing shows. Shared memory begins as NaNs, so that
-// what is read before it is written shows, too. expf differs in the last digits.
+// take turns in any order, so that a barrier that is missing shows, and other CTAs run in between.
+// Shared memory begins as NaNs, so that what is read before it is written shows, too. expf differs
+// in the last digits.
 #pragma once
 #include <link.h>
 
@@ -72,6 +73,9 @@ inline thread_local Cta* cta;
 inline thread_local Index thread_index, block_index;
 inline Index grid_size;
 inline unsigned schedule = 0;  // a seed; 0: one fiber after the other
+inline std::mt19937 chance;
+inline std::vector<int> pending;  // CTAs of the launch that have not begun, the last one first
+inline bool stuck = false;        // a thread waits for one that has ended
 
 // Of fibers that ended: pages that are new cost more than most kernels.
 inline std::vector<Stack> spare_stacks;
@@ -94,7 +98,8 @@ inline void wait_while(const unsigned& watched, unsigned generation) {
     Fiber& fiber = cta->fibers[cta->current];
     fiber.generation = generation;
     fiber.watched = &watched;
-    while (fiber.waits()) yield();
+    do yield();
+    while (fiber.waits());
     fiber.watched = nullptr;
 }
 
@@ -140,30 +145,56 @@ static thread_local volatile char own;
 
 constexpr unsigned NAN_OF_DEVICES = 0x7fffffff;
 
-// Before anything of the thread is set.
-inline void spoil_shared_memory() {
+struct Shared {
+    unsigned* words = nullptr;
+    size_t count = 0;
+};
+
+// All shared memory, and what else is of the thread.
+inline Shared shared_memory() {
+    Shared shared;
     own = 0;  // now there is memory
     dl_iterate_phdr(
-        [](dl_phdr_info* library, size_t, void*) {
+        [](dl_phdr_info* library, size_t, void* found) {
             char* begin = static_cast<char*>(library->dlpi_tls_data);
             for (int i = 0; begin && i < library->dlpi_phnum; ++i) {
                 const auto& part = library->dlpi_phdr[i];
                 const size_t place = const_cast<char*>(&own) - begin;
                 if (part.p_type != PT_TLS || place >= part.p_memsz) continue;
-                std::fill_n(reinterpret_cast<unsigned*>(begin), part.p_memsz / 4, NAN_OF_DEVICES);
+                *static_cast<Shared*>(found) = {reinterpret_cast<unsigned*>(begin), part.p_memsz / 4};
                 return 1;
             }
             return 0;
         },
-        nullptr);
+        &shared);
+    return shared;
 }
 
 inline Index index_of(unsigned block) {
     return {block % grid_size.x, block / grid_size.x, 0};
 }
 
+inline int take_pending() {
+    const int block = pending.back();
+    pending.pop_back();
+    return block;
+}
+
+inline void run_cta(int block, int threads, const std::function<void()>& body);
+
+// Other CTAs, by chance, while one is where it is.
+inline void let_others_run() {
+    if (schedule == 0 || pending.empty() || chance() % 8) return;
+    const Shared shared = shared_memory();
+    const std::vector<unsigned> kept(shared.words, shared.words + shared.count);
+    run_cta(take_pending(), static_cast<int>(cta->fibers.size()), cta->body);
+    std::copy(kept.begin(), kept.end(), shared.words);
+}
+
 inline void run_cta(int block, int threads, const std::function<void()>& body) {
-    spoil_shared_memory();
+    // Before anything of the thread is set.
+    const Shared shared = shared_memory();
+    std::fill_n(shared.words, shared.count, NAN_OF_DEVICES);
     Cta mine;
     mine.fibers.resize(threads);
     mine.warps.resize(threads / WARP);
@@ -171,24 +202,28 @@ inline void run_cta(int block, int threads, const std::function<void()>& body) {
     cta = &mine;
     block_index = index_of(block);
     Turns turns(threads, block);
-    for (bool running = true; running;) {
-        running = false;
-        for (int i : turns.next())
-            if (!mine.fibers[i].done) {
-                running = true;
-                if (!turns.skips(i) && !mine.fibers[i].waits()) resume(i);
-            }
+    for (std::vector<int> ready(1); !ready.empty();) {
+        // A warp's lanes go on together, so that no CTA runs between their loads.
+        ready.clear();
+        const std::vector<int>& order = turns.next();
+        for (int i : order)
+            if (!mine.fibers[i].done && !mine.fibers[i].waits()) ready.push_back(i);
+        for (int i : ready)
+            if (!turns.skips(i)) resume(i);
+        let_others_run();
     }
+    for (const Fiber& fiber : mine.fibers) stuck |= !fiber.done;
     give_stacks_back();
 }
 
 // One CTA after the other, in their order or, by a seed, in any: none waits for another.
 inline void launch(Index grid, int threads, const std::function<void()>& body) {
     grid_size = grid;
-    std::vector<int> order(grid.x * grid.y);
-    std::iota(order.begin(), order.end(), 0);
-    if (schedule) std::shuffle(order.begin(), order.end(), std::mt19937(schedule));
-    for (int block : order) run_cta(block, threads, body);
+    pending.resize(grid.x * grid.y);
+    std::iota(pending.rbegin(), pending.rend(), 0);
+    chance.seed(schedule);
+    if (schedule) std::shuffle(pending.begin(), pending.end(), chance);
+    while (!pending.empty()) run_cta(take_pending(), threads, body);
 }
 
 inline void wait_at(int id, int threads) {
@@ -234,6 +269,8 @@ T from_bits(uint64_t bits) {
 
 // From now on, in every launch.
 extern "C" void set_schedule(unsigned seed) { host::schedule = seed; }
+// Whether some thread of a launch so far waited for one that had ended.
+extern "C" bool was_stuck() { return host::stuck; }
 
 #define threadIdx host::thread_index
 #define blockIdx host::block_index
