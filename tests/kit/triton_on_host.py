@@ -177,6 +177,7 @@ def check_policies() -> Iterator[str]:
             policy=policy,
             logits="mixed",
             drafter="one-hot" if seed % 2 else "same",
+            dtype="bfloat16",
             features=frozenset(FEATURES),
             variation="in part",
         )
