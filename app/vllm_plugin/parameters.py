@@ -1,5 +1,6 @@
 """The parameters of a step's requests, read where vLLM keeps them: by slot, without a copy."""
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,32 @@ Slots = np.ndarray[Any, Any]
 class Parameters:
     """What vLLM's `SamplingStates` hold, each parameter [max_num_reqs] on the host and the device.
 
-    Drafts of vLLM are drawn at the temperature alone.
+    Drafts of vLLM are drawn at the temperature alone. Constants are made when first used: what an
+    engine allocates with its weights is lost when it sleeps at level 2.
     """
 
     def __init__(self, states: Any) -> None:
         self.states = states
-        self.zeros = torch.zeros_like(states.temperature.gpu)
-        self.ones = torch.ones_like(self.zeros)
-        self.no_top_k = torch.zeros_like(self.zeros, dtype=torch.int32)
-        self.not_processed = torch.zeros_like(self.zeros, dtype=torch.bool)
+
+    @cached_property
+    def zeros(self) -> Tensor:
+        """No min-p."""
+        return torch.zeros_like(self.states.temperature.gpu)
+
+    @cached_property
+    def ones(self) -> Tensor:
+        """No top-p."""
+        return torch.ones_like(self.zeros)
+
+    @cached_property
+    def no_top_k(self) -> Tensor:
+        """No top-k."""
+        return torch.zeros_like(self.zeros, dtype=torch.int32)
+
+    @cached_property
+    def not_processed(self) -> Tensor:
+        """Logprobs are vLLM's."""
+        return torch.zeros_like(self.zeros, dtype=torch.bool)
 
     def of(self, slot_ids: Tensor, slots: Slots) -> SamplingTensors:
         """For verifying requests of these slots, [num_reqs] int32 and the same on the host."""

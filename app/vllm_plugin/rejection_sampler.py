@@ -1,6 +1,7 @@
 """vLLM's rejection sampler with acceptor's verification inside."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,12 @@ class AcceptorSampler(RejectionSampler):  # type: ignore[misc]  # vLLM is not th
         if self.policy.draft_stream is Stream.TARGET:
             draw_drafts_with(self.acceptor, self.parameters)
         self.processing = Processing(sampler)
-        self.steps = torch.arange(1, self.num_speculative_steps + 1, device=device)
+        self.device = device
+
+    @cached_property
+    def steps(self) -> Tensor:
+        """Rows from a request's first to its drafts'; made when first used, as `Parameters` are."""
+        return torch.arange(1, self.num_speculative_steps + 1, device=self.device)
 
     def _verify(
         self,

@@ -83,6 +83,14 @@ def test_engines_that_do_not_name_acceptor_keep_their_sampler(configured: Any) -
     assert type(engine.rejection_sampler) is OWN
 
 
+def test_nothing_is_allocated_with_the_weights() -> None:
+    """An engine that sleeps at level 2 loses it."""
+    engine = Engine([SamplingParams()], rejection_sampler.RejectionSampler, "standard")
+    made = engine.rejection_sampler
+    kept = [*vars(made).values(), *vars(made.parameters).values(), *vars(made.processing).values()]
+    assert not [value for value in kept if isinstance(value, Tensor)]
+
+
 def test_the_draws_suffice() -> None:
     # By Cauchy and Schwarz, the noncentrality is at least this.
     noncentrality, degrees = 4 * NUM_DRAWS * TOTAL_VARIATION**2, VOCAB_SIZE - 1
