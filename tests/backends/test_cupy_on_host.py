@@ -155,17 +155,29 @@ def test_a_share_may_end_among_the_smallest_magnitudes() -> None:
     assert torch.equal(got.token_ids, expected.token_ids)
 
 
-def test_logits_whose_probabilities_tie_are_near_best_alike() -> None:
-    logits = torch.tensor([[1e-30, 0.0, -1e-30], [0.0, 0.0, 0.0]])
+def accepted_of_one_draft(row: list[float], draft: int, policy: Policy) -> list[list[int]]:
+    """By the kernels and by the reference."""
     batch = VerifyBatch(
-        target_logits=logits,
+        target_logits=torch.tensor([row, [0.0] * len(row)]),
         cu_num_logits=torch.tensor([0, 2]),
-        draft_token_ids=torch.tensor([[2]]),
+        draft_token_ids=torch.tensor([[draft]]),
         positions=torch.tensor([0]),
     )
     params = SamplingTensors.stack([SamplingParams(seed=1)])
-    for sampler in (HostSampler(), REFERENCE):
-        assert sampler.verify(batch, params, RelaxedTopN(1, 0.5)).num_accepted.tolist() == [1]
+    samplers = (HostSampler(), REFERENCE)
+    return [s.verify(batch, params, policy).num_accepted.tolist() for s in samplers]
+
+
+def test_logits_whose_probabilities_tie_are_near_best_alike() -> None:
+    accepted = accepted_of_one_draft([1e-30, 0.0, -1e-30], 2, RelaxedTopN(1, 0.5))
+    assert accepted == [[1], [1]]
+
+
+@pytest.mark.parametrize("policy", [RelaxedTopN(2, 1.0), Typical(0.0, 0.3)], ids=lambda p: p.name)
+def test_what_weighs_less_than_any_float_may_be_accepted(policy: Policy) -> None:
+    assert accepted_of_one_draft([0.0, -200.0, -300.0], 1, policy) == [[1], [1]]
+    cut_off = [0.0, -torch.inf, -torch.inf]
+    assert accepted_of_one_draft(cut_off, 1, policy) == [[0], [0]]
 
 
 @pytest.mark.parametrize("policy", [Probabilistic(), Block(), Typical()], ids=lambda p: p.name)

@@ -10,7 +10,8 @@ struct Leniency {
     float least_log2;  // apart, because logits may differ where probabilities tie
     __device__ bool forgives(const Law& law, float logit) const {
         const float log2_p = law_log2(law, logit), p = exp2_fast(log2_p);
-        return p > 0.0f && p >= least_p && log2_p >= least_log2;
+        // What the law keeps may weigh less than any float.
+        return log2_p > -INFINITY && p >= least_p && log2_p >= least_log2;
     }
     // Whether some token of a block may be one of them.
     __device__ bool may_forgive(const Law& law, float block_max) const {
@@ -52,7 +53,7 @@ __device__ COLD Leniency leniency_of(
         const float entropy = entropy_of(row, stats, law);
         const float threshold =
             fminf(static_cast<float>(p.delta) * expf(-entropy), static_cast<float>(p.epsilon));
-        return {nextafterf(threshold, INFINITY), -INFINITY};
+        return {threshold > 0.0f ? nextafterf(threshold, INFINITY) : 0.0f, -INFINITY};
     }
     if (p.policy == RELAXED)
         return {exp2_fast(-law.log2_sum) - static_cast<float>(p.delta),
