@@ -16,9 +16,11 @@ ROOT = Path(__file__).parents[2]
 def test_the_law_in_vllms_own_sampler() -> None:
     if not (ROOT / ".venv" / "vllm").exists():
         pytest.skip("needs the files of vLLM's wheel: make vllm")
-    options = ("-q", "-p", "no:cacheprovider", "-p", "kit.vllm_process", "-W", "default")
+    options = ("-q", "-p", "no:cacheprovider", "-W", "default")
+    plugins = ("-p", "kit.vllm_process", "-p", "kit.vllm_engine")
+    files = ("tests/kit/vllm_checks.py", "tests/kit/vllm_settings_checks.py")
     checks = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "tests/kit/vllm_checks.py"],
+        [sys.executable, "-m", "pytest", *options, *plugins, *files],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,

@@ -1,10 +1,16 @@
-"""The part of a vLLM engine that verifies, on the CPU: slots, a step's batch and its sampler."""
+"""The part of a vLLM engine that verifies, on the CPU: slots, a step's batch and its sampler.
+
+`pytest -p kit.vllm_engine` loads the plug-in as vLLM does, more than once.
+"""
 
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import entry_points
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 from vllm.platforms import current_platform
@@ -12,6 +18,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.utils import torch_utils
 from vllm.v1.worker.gpu import buffer_utils
 from vllm.v1.worker.gpu.sample.sampler import Sampler
+from vllm.v1.worker.gpu.spec_decode import rejection_sampler
 from vllm.v1.worker.gpu.states import RequestState
 
 VOCAB_SIZE, NUM_SPEC_TOKENS, PROMPT_LENGTH = 8, 2, 3
@@ -20,6 +27,21 @@ CPU = torch.device("cpu")
 current_platform.device_type = "cpu"
 buffer_utils.is_uva_available = lambda: False
 torch_utils.PIN_MEMORY = False
+
+OWN = rejection_sampler.RejectionSampler
+(plugin,) = [p for p in entry_points(group="vllm.general_plugins") if p.name == "acceptor"]
+plugin.load()()
+plugin.load()()
+
+
+@pytest.fixture(autouse=True)
+def configured(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the engine's `additional_config` says; tests write into it."""
+    additional: dict[str, Any] = {"acceptor": {"backend": "reference"}}
+    config = SimpleNamespace(additional_config=additional)
+    plugged = import_module("acceptor.app.vllm_plugin.rejection_sampler")
+    monkeypatch.setattr(plugged, "get_current_vllm_config", lambda: config)
+    return additional
 
 
 def speculation(method: str = "standard") -> SimpleNamespace:
