@@ -6,55 +6,26 @@ from itertools import pairwise
 import numpy as np
 from attrs import frozen
 
-from ...core.errors import InvalidInputError
 from ..request import FinishReason, RequestRecord
 
 MILLISECONDS = 1e3
 SUCCESS = (FinishReason.STOP, FinishReason.LENGTH)
-PERCENTILES = (*range(0, 100, 5), 99, 100)
 
 
 @frozen
 class Distribution:
-    """How measured values are spread; 0 and empty where nothing was measured.
-
-    Attributes:
-        mean: of all values.
-        percentiles: one for each of `PERCENTILES`, interpolated linearly.
-
-    Raises:
-        InvalidInputError: there is another number of percentiles.
-    """
+    """How measured values are spread, percentiles interpolated; 0 where nothing was measured."""
 
     mean: float = 0.0
-    percentiles: tuple[float, ...] = ()
-
-    def __attrs_post_init__(self) -> None:
-        if len(self.percentiles) not in (0, len(PERCENTILES)):
-            raise InvalidInputError(
-                f"percentiles: expected {len(PERCENTILES)} or none, got {len(self.percentiles)}"
-            )
+    median: float = 0.0
+    p99: float = 0.0
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Distribution":
         """Of these values."""
         if not values:
             return cls()
-        percentiles = np.percentile(values, PERCENTILES).tolist()
-        return cls(float(np.mean(values)), tuple(percentiles))
-
-    @property
-    def median(self) -> float:
-        """As many values are above as below."""
-        return self._percentile(50)
-
-    @property
-    def p99(self) -> float:
-        """One in a hundred is above."""
-        return self._percentile(99)
-
-    def _percentile(self, percent: int) -> float:
-        return self.percentiles[PERCENTILES.index(percent)] if self.percentiles else 0.0
+        return cls(*map(float, (np.mean(values), *np.percentile(values, (50, 99)))))
 
 
 def latencies_of(records: Iterable[RequestRecord]) -> dict[str, list[float]]:

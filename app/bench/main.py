@@ -17,11 +17,9 @@ from ..policies import PolicySettings, SyntheticSettings
 from ..tuning.goodput import Goodput
 from ..tuning.results import read_results as read_tuned
 from .comparison import print_comparison
-from .drawing import need_matplotlib
 from .files import make_room, write_outputs
 from .markdown import as_markdown
 from .pair import Pair, load_pair, random_pair
-from .plots import draw_all
 from .progress import progress_bars
 from .public_pairs import OF_THE_PAIR, PAIRS
 from .results import BenchResults, joined, read_results
@@ -43,9 +41,6 @@ def run(options: Options) -> None:
     for name in OUTPUT_FILES:
         make_room(options[name])
     earlier = None if options["compare"] is None else read_results(options["compare"])
-    if options["plots"] is not None:
-        need_matplotlib("--plots")
-        make_room(options["plots"] / "picture")
     console, parts = new_console(), list[BenchResults]()
     for bench in make_benches(options):
         console.print(f"memory planned: {bench.memory_plan()}", soft_wrap=True)
@@ -59,9 +54,6 @@ def run(options: Options) -> None:
         print_comparison(console, results, earlier, cpu_time=cpu_time)
     text = as_markdown(results, cpu_time=cpu_time)
     write_outputs(results, text, options["json_file"], options["markdown_file"])
-    if options["plots"] is not None:
-        for path in draw_all(results, options["plots"], cpu_time=cpu_time):
-            console.print(f"drawn: {path}", soft_wrap=True)
 
 
 def make_benches(options: Options) -> Iterator[Bench]:

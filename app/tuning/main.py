@@ -7,14 +7,12 @@ from attrs import evolve
 
 from ...core.checks import check_integer
 from ...core.errors import ConfigError
-from ..bench.drawing import need_matplotlib
 from ..bench.files import make_room, write_outputs
 from ..bench.main import OUTPUT_FILES, check_cpu_time, make_bench
 from ..bench.progress import progress_bars
 from ..bench.run import Bench
 from ..console import new_console
 from ..policies import SyntheticSettings
-from .curve import draw_curve
 from .measure import Plan
 from .tables import as_markdown, print_results
 from .tuner import Tuner
@@ -29,10 +27,8 @@ def run(options: Options) -> None:
     Raises:
         AcceptorError: an option, a model or a prompt file is unfit.
     """
-    for name in (*OUTPUT_FILES, "curve"):
+    for name in OUTPUT_FILES:
         make_room(options[name])
-    if options["curve"] is not None:
-        need_matplotlib("--curve")
     tuner = make_tuner(options)
     with progress_bars() as begin:
         results = tuner.run(begin, check=options["check"])
@@ -41,9 +37,6 @@ def run(options: Options) -> None:
     console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)
     print_results(console, results)
     write_outputs(results, as_markdown(results), options["json_file"], options["markdown_file"])
-    if options["curve"] is not None:
-        draw_curve(results, options["curve"])
-        console.print(f"drawn: {options['curve']}", soft_wrap=True)
 
 
 def make_tuner(options: Options) -> Tuner:

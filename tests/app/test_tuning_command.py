@@ -29,10 +29,10 @@ def test_it_measures_predicts_checks_and_recommends(
     tune: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuner, "CHECK_ROUNDS", 1)
-    file, curve = tmp_path / "tuned.json", tmp_path / "curve.svg"
+    file = tmp_path / "tuned.json"
     load = ("--policy", "block", "--concurrency", "1,2", "--predict-concurrency", 3)
     markdown = tmp_path / "tuned.md"
-    files = ("--json", file, "--curve", curve, "--markdown", markdown)
+    files = ("--json", file, "--markdown", markdown)
     code, out, err = tune(*QUICK, *load, *files, "--check", "--cpu-time")
     assert (code, err) == (0, "")
     for words in (
@@ -47,7 +47,6 @@ def test_it_measures_predicts_checks_and_recommends(
         "both",
     ):
         assert words in out
-    assert curve.read_text(encoding="utf-8").startswith("<?xml")
     assert "seconds of processor time" in markdown.read_text(encoding="utf-8")
     results = read_results(file)
     assert results.concurrencies == [1, 2, 3]
