@@ -60,21 +60,28 @@ class Sampler(Protocol):
         ...
 
     def verify_workspace_size(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
+        self,
+        batch: VerifyBatch,  # noqa: ARG002, for samplers that need one
+        params: SamplingTensors,  # noqa: ARG002
+        policy: Policy,  # noqa: ARG002
     ) -> int:
         """How many bytes of workspace `verify` needs; it looks at no values."""
-        ...
+        return 0
 
-    def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
+    def sample_workspace_size(
+        self,
+        batch: SampleBatch,  # noqa: ARG002, the same
+        params: SamplingTensors,  # noqa: ARG002
+    ) -> int:
         """How many bytes of workspace `sample` needs; it looks at no values."""
-        ...
+        return 0
 
 
 Cache = TypeVar("Cache")
 
 
-class LanguageModel(Protocol[Cache]):
-    """A decoder whose KV cache is addressed by slot and position.
+class SlotModel(Protocol[Cache]):
+    """What has a KV cache that is addressed by slot and position.
 
     Rejecting a draft is no operation: the next forward writes the same positions again.
     """
@@ -99,17 +106,21 @@ class LanguageModel(Protocol[Cache]):
         """Where it computes."""
         ...
 
-    @property
-    def forward_name(self) -> str:
-        """What computes its decode steps, for the record: `triton`, `torch` or another name."""
-        ...
-
     def new_cache(self, num_slots: int, max_len: int) -> Cache:
         """Room for max_len positions in each of num_slots slots."""
         ...
 
     def clear(self, cache: Cache, slot_ids: Sequence[int]) -> None:
         """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
+        ...
+
+
+class LanguageModel(SlotModel[Cache], Protocol[Cache]):
+    """A decoder."""
+
+    @property
+    def forward_name(self) -> str:
+        """What computes its decode steps, for the record: `triton`, `torch` or another name."""
         ...
 
     def forward(
@@ -140,8 +151,8 @@ class LanguageModel(Protocol[Cache]):
         ...
 
 
-class DraftHead(Protocol[Cache]):
-    """Layers that draft from a target's hidden states; their cache is as a `LanguageModel`'s.
+class DraftHead(SlotModel[Cache], Protocol[Cache]):
+    """Layers that draft from a target's hidden states.
 
     A row is fed the features of one token and the token that follows it. It returns features that
     stand for that next token's, and whose logits are those of the token behind it.
@@ -158,11 +169,6 @@ class DraftHead(Protocol[Cache]):
         ...
 
     @property
-    def vocab_size(self) -> int:
-        """The width of its logits."""
-        ...
-
-    @property
     def draft_to_target(self) -> Tensor | None:
         """[vocab_size] int64, the target's id of each of its ids; None where they are the same."""
         ...
@@ -170,29 +176,6 @@ class DraftHead(Protocol[Cache]):
     @property
     def what_to_check(self) -> str:
         """What may be misread where next to nothing is accepted: names, and values in use."""
-        ...
-
-    @property
-    def max_model_len(self) -> int:
-        """How many positions a sequence may have."""
-        ...
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of its features and logits."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        ...
-
-    def new_cache(self, num_slots: int, max_len: int) -> Cache:
-        """Room for max_len positions in each of num_slots slots."""
-        ...
-
-    def clear(self, cache: Cache, slot_ids: Sequence[int]) -> None:
-        """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
         ...
 
     def read(self, hidden: Sequence[Tensor]) -> Tensor:

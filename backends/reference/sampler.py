@@ -17,6 +17,7 @@ from ...core.call_memory import (
 from ...core.fit import check_sample_fits, check_verify_fits
 from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
+from ...core.ports import Sampler
 from ...core.sampling_tensors import SamplingTensors
 from ..inverse_maps import InverseMaps
 from .draw import draw, draw_draft
@@ -28,7 +29,7 @@ from .thresholds import log_probs
 from .verify import verify_request
 
 
-class ReferenceSampler:
+class ReferenceSampler(Sampler):
     """A `Sampler` for CPU and CUDA tensors and every policy, also ones it has never seen."""
 
     def __init__(self) -> None:
@@ -84,23 +85,6 @@ class ReferenceSampler:
         drawn = _draw_rows(batch, params, requests, logits)
         write_drawn(out, batch, params, logits, drawn)
         return out
-
-    def verify_workspace_size(
-        self,
-        batch: VerifyBatch,  # noqa: ARG002, the port's signature
-        params: SamplingTensors,  # noqa: ARG002
-        policy: Policy,  # noqa: ARG002
-    ) -> int:
-        """None is needed."""
-        return 0
-
-    def sample_workspace_size(
-        self,
-        batch: SampleBatch,  # noqa: ARG002, the port's signature
-        params: SamplingTensors,  # noqa: ARG002
-    ) -> int:
-        """None is needed."""
-        return 0
 
 
 def _seen(batch: SampleBatch, params: SamplingTensors, requests: Tensor) -> SeenTokens | None:

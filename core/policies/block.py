@@ -11,13 +11,12 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..randomness import Stream
-from .policy import DraftView, Rule
+from .policy import DraftView, Policy, Rule
 from .probabilistic import log_difference, log_ratios
 
 
 @frozen
-class Block:
+class Block(Policy):
     """Accept through the last i with u_i < h_i, on rejection draw from max(P_i p - q, 0).
 
     P_i is the running product of p / q, cut at 1 after every factor; with Z_i the mass of
@@ -28,10 +27,6 @@ class Block:
     name: ClassVar[str] = "block"
     lossless: ClassVar[bool] = True
     rule: ClassVar[Rule] = Rule.LAST_SUCCESS
-    uses_draft_probs: ClassVar[bool] = True
-    uses_target_samples: ClassVar[bool] = False
-    greedy_is_strict: ClassVar[bool] = True
-    draft_stream: ClassVar[Stream] = Stream.DRAFT
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """The logarithms of h_1 … h_K."""
@@ -47,9 +42,6 @@ class Block:
         assert view.draft_log_probs is not None
         log_scaled = _log_products(view)[row] + view.target_log_probs[row]
         return log_difference(log_scaled, view.draft_log_probs[row])
-
-    def total_variation(self, view: DraftView) -> None:
-        """It causes none."""
 
 
 def _log_products(view: DraftView) -> Tensor:

@@ -10,14 +10,13 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..randomness import Stream
 from .lossy import entropy, log_verdicts, total_variation
 from .parameters import integer, number
-from .policy import DraftView, Rule
+from .policy import DraftView, Policy
 
 
 @frozen
-class Fly:
+class Fly(Policy):
     """Strict, but a mismatch where the target is undecided is forgiven if the draft goes on well.
 
     A draft token that differs from the target's own sample survives iff the entropy of p, as a
@@ -36,18 +35,11 @@ class Fly:
 
     name: ClassVar[str] = "fly"
     lossless: ClassVar[bool] = False
-    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
-    uses_draft_probs: ClassVar[bool] = True
     uses_target_samples: ClassVar[bool] = True
-    greedy_is_strict: ClassVar[bool] = True
-    draft_stream: ClassVar[Stream] = Stream.DRAFT
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """0 where the token equals the target's sample or is forgiven, -inf elsewhere."""
         return log_verdicts(_matches(view) | self._forgiven(view))
-
-    def log_residual(self, view: DraftView, row: int) -> None:
-        """The target's own sample stands."""
 
     def total_variation(self, view: DraftView) -> Tensor:
         """As if every draft were forgiven where this one is; exact for one-hot drafts."""

@@ -56,6 +56,9 @@ class Policy(Protocol):
     Token i is accepted alone iff log u_i < threshold i, u_i its acceptance uniform; the rule makes
     a number of accepted tokens of that. A threshold of 0 always accepts, -inf never. A token that a
     mask forbids is never accepted, whatever its threshold.
+
+    A policy says its name, whether it is lossless, its thresholds, and where it differs from what
+    is written here.
     """
 
     @property
@@ -71,42 +74,42 @@ class Policy(Protocol):
     @property
     def rule(self) -> Rule:
         """How verdicts become a number of accepted tokens."""
-        ...
+        return Rule.FIRST_FAILURE
 
     @property
     def uses_draft_probs(self) -> bool:
         """Whether it needs the law that drafts were drawn from."""
-        ...
+        return True
 
     @property
     def uses_target_samples(self) -> bool:
         """Whether it needs the target's own sample at every row."""
-        ...
+        return False
 
     @property
     def greedy_is_strict(self) -> bool:
         """Whether at temperature 0, where p is one-hot, it is the strict rule."""
-        ...
+        return True
 
     @property
     def draft_stream(self) -> Stream:
         """The stream that drafts must be drawn with."""
-        ...
+        return Stream.DRAFT
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """The thresholds of all K tokens: [K] float64."""
         ...
 
-    def log_residual(self, view: DraftView, row: int) -> Tensor | None:
+    def log_residual(self, view: DraftView, row: int) -> Tensor | None:  # noqa: ARG002, where one is
         """What to draw from when token row + 1 is the first not accepted, with the RECOVER stream.
 
         Returns:
             [vocab_size] float64 log weights, -inf everywhere if nothing is left; None when the
             target's own sample (TARGET stream) stands.
         """
-        ...
+        return None
 
-    def total_variation(self, view: DraftView) -> Tensor | None:
+    def total_variation(self, view: DraftView) -> Tensor | None:  # noqa: ARG002, where it is known
         """How far a lossy policy moves the law of the token emitted at each row.
 
         Returns:
@@ -114,7 +117,7 @@ class Policy(Protocol):
             could have made and given the tokens before, and the target's. None from a lossless
             policy, and from one that does not look at the draft's law.
         """
-        ...
+        return None
 
 
 def reports_total_variation(policy: Policy) -> bool:

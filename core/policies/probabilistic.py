@@ -10,21 +10,15 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..randomness import Stream
-from .policy import DraftView, Rule
+from .policy import DraftView, Policy
 
 
 @frozen
-class Probabilistic:
+class Probabilistic(Policy):
     """Accept x_i iff u < p_i(x_i) / q_i(x_i); on rejection draw from max(p_i - q_i, 0)."""
 
     name: ClassVar[str] = "probabilistic"
     lossless: ClassVar[bool] = True
-    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
-    uses_draft_probs: ClassVar[bool] = True
-    uses_target_samples: ClassVar[bool] = False
-    greedy_is_strict: ClassVar[bool] = True
-    draft_stream: ClassVar[Stream] = Stream.DRAFT
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """Log p(x) - log q(x); where q(x) = 0 the token survives iff p(x) > 0."""
@@ -34,9 +28,6 @@ class Probabilistic:
         """Log max(p - q, 0) at the row."""
         assert view.draft_log_probs is not None
         return log_difference(view.target_log_probs[row], view.draft_log_probs[row])
-
-    def total_variation(self, view: DraftView) -> None:
-        """It causes none."""
 
 
 def log_ratios(view: DraftView) -> Tensor:

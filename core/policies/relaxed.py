@@ -9,14 +9,13 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..randomness import Stream
 from .lossy import total_variation, verdicts_of_drafts
 from .parameters import integer, number
-from .policy import DraftView, Rule
+from .policy import DraftView, Policy
 
 
 @frozen
-class RelaxedTopN:
+class RelaxedTopN(Policy):
     """Accept x iff it is among the n most likely tokens and p(x) >= max p - delta.
 
     The rule of TensorRT-LLM's relaxed acceptance; tokens tied with the n-th are among them.
@@ -30,18 +29,10 @@ class RelaxedTopN:
 
     name: ClassVar[str] = "relaxed"
     lossless: ClassVar[bool] = False
-    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
-    uses_draft_probs: ClassVar[bool] = True
-    uses_target_samples: ClassVar[bool] = False
-    greedy_is_strict: ClassVar[bool] = True
-    draft_stream: ClassVar[Stream] = Stream.DRAFT
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """0 where the draft token is among the relaxed ones, -inf elsewhere."""
         return verdicts_of_drafts(view, self._accepted(view))
-
-    def log_residual(self, view: DraftView, row: int) -> None:
-        """The target's own sample stands."""
 
     def total_variation(self, view: DraftView) -> Tensor:
         """Over all tokens that could have been drafted."""

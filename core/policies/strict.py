@@ -11,11 +11,11 @@ from attrs import frozen
 from torch import Tensor
 
 from ..randomness import Stream
-from .policy import DraftView, Rule
+from .policy import DraftView, Policy
 
 
 @frozen
-class Strict:
+class Strict(Policy):
     """Accept x_i iff x_i = y_i, the target's own sample; otherwise emit y_i.
 
     Attributes:
@@ -27,10 +27,8 @@ class Strict:
     coupled: bool = False
 
     lossless: ClassVar[bool] = True
-    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
     uses_draft_probs: ClassVar[bool] = False
     uses_target_samples: ClassVar[bool] = True
-    greedy_is_strict: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -47,9 +45,3 @@ class Strict:
         assert view.target_token_ids is not None
         equal = view.target_token_ids[: view.num_draft_tokens] == view.draft_token_ids
         return torch.where(equal, 0.0, -torch.inf).to(torch.float64)
-
-    def log_residual(self, view: DraftView, row: int) -> None:
-        """The target's own sample stands."""
-
-    def total_variation(self, view: DraftView) -> None:
-        """It causes none."""

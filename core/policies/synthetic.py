@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ..checks import check_integer, check_number
 from ..errors import InvalidInputError
-from ..randomness import Stream
-from .policy import DraftView, Rule
+from .policy import DraftView, Policy
 
 DEFAULT_DECAY = 0.85
 """How much the conditional rate falls from one place in the draft to the next."""
@@ -25,7 +24,7 @@ def _as_tuple(rates: Iterable[float]) -> tuple[float, ...]:
 
 
 @frozen
-class Synthetic:
+class Synthetic(Policy):
     """Accept token i, if all before it were, with probability rates[i] / rates[i - 1].
 
     Attributes:
@@ -40,11 +39,8 @@ class Synthetic:
 
     name: ClassVar[str] = "synthetic"
     lossless: ClassVar[bool] = False
-    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
     uses_draft_probs: ClassVar[bool] = False
-    uses_target_samples: ClassVar[bool] = False
     greedy_is_strict: ClassVar[bool] = False
-    draft_stream: ClassVar[Stream] = Stream.DRAFT
 
     def __attrs_post_init__(self) -> None:
         for place, rate in enumerate(self.rates):
@@ -97,12 +93,6 @@ class Synthetic:
         known = self.conditional_rates[: view.num_draft_tokens]
         rates[: len(known)] = torch.tensor(known, dtype=torch.float64)
         return rates.log().to(view.draft_token_ids.device)
-
-    def log_residual(self, view: DraftView, row: int) -> None:
-        """The target's own sample stands."""
-
-    def total_variation(self, view: DraftView) -> None:
-        """Not known: the draft's law is not looked at, so that benchmarks do not pay for it."""
 
 
 def _decaying_rates(mean: float, num_spec_tokens: int) -> Sequence[float]:

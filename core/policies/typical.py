@@ -9,14 +9,13 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..randomness import Stream
 from .lossy import entropy, total_variation, verdicts_of_drafts
 from .parameters import number
-from .policy import DraftView, Rule
+from .policy import DraftView, Policy
 
 
 @frozen
-class Typical:
+class Typical(Policy):
     """Accept x iff p(x) > min(epsilon, delta * exp(-H(p))), H the entropy in nats.
 
     Cai et al., "Medusa: simple LLM inference acceleration framework with multiple decoding heads",
@@ -31,18 +30,10 @@ class Typical:
 
     name: ClassVar[str] = "typical"
     lossless: ClassVar[bool] = False
-    rule: ClassVar[Rule] = Rule.FIRST_FAILURE
-    uses_draft_probs: ClassVar[bool] = True
-    uses_target_samples: ClassVar[bool] = False
-    greedy_is_strict: ClassVar[bool] = True
-    draft_stream: ClassVar[Stream] = Stream.DRAFT
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """0 where the draft token is typical, -inf elsewhere."""
         return verdicts_of_drafts(view, self._accepted(view))
-
-    def log_residual(self, view: DraftView, row: int) -> None:
-        """The target's own sample stands."""
 
     def total_variation(self, view: DraftView) -> Tensor:
         """Over all tokens that could have been drafted."""

@@ -24,7 +24,6 @@ from acceptor.core import (
     VerifyBatch,
     VerifyOutput,
 )
-from kit.no_workspace import NoWorkspace
 from kit.toy_pair import Letters
 from kit.toy_requests import ask
 
@@ -40,7 +39,7 @@ class Draft:
 
 
 @frozen
-class Noting(NoWorkspace):
+class Noting(Sampler):
     """A sampler that notes what it verifies."""
 
     sampler: Sampler

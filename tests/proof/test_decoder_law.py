@@ -30,7 +30,6 @@ from acceptor.core import (
     VerifyOutput,
 )
 from kit.law_of_decoder import PROMPT, error_of
-from kit.no_workspace import NoWorkspace
 from kit.proof.exact import EXACT
 from kit.toy_pair import Pair
 
@@ -102,7 +101,7 @@ def test_ids_or_logits_that_are_mixed_up_are_caught(drafter: type[ModelDrafter])
 
 
 @frozen
-class Noting(NoWorkspace):
+class Noting(Sampler):
     """A sampler that notes what it reported for each emitted token."""
 
     sampler: Sampler
