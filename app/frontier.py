@@ -56,7 +56,7 @@ class Frontier:
     Attributes:
         rows: [6, num_reqs] int64, one tensor, so that the host copies once; the properties are
             views of it.
-        max_length: the largest of the lengths, where it is known without asking the device.
+        max_length: the largest of the lengths, or more; None where only the device knows.
         num_spec_tokens: the largest of the draft limits, or more.
         params: the requests' sampling parameters.
         known: for drafters that read the tokens on the host.
@@ -111,7 +111,7 @@ class Frontier:
         return self.rows[_IS_OCCUPIED]
 
     def last_position(self, ahead: int, limit: int) -> int | None:
-        """The highest of the positions `lengths + ahead` below a limit, where it is known."""
+        """The highest of the positions `lengths + ahead` below a limit, or a higher one."""
         return None if self.max_length is None else min(self.max_length + ahead, limit - 1)
 
     def advance(self, emitted: Tensor, num_accepted: Tensor) -> None:

@@ -1,6 +1,6 @@
 """From a config to everything that decodes: the only file that names concrete parts."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -27,13 +27,14 @@ from ..core.ports import DraftHead, LanguageModel, Sampler
 from .acceptance_watch import AcceptanceWatch
 from .bundled import bundled_head, bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
+from .decode import DecodeStep
 from .decoder import Decoder
 from .draft_vocabulary import DraftVocabulary, shared_target_ids
 from .drafter import Drafter, NoDrafter
-from .engine.cuda_graphs import new_runner
+from .engine.cuda_graphs import can_be_captured, new_runner
 from .engine.engine import Engine
 from .engine.out_of_memory import told_when_out_of_memory
-from .engine.runner import EagerRunner
+from .engine.runner import EagerRunner, Runner
 from .head_drafter import HeadDrafter
 from .model_drafter import ModelDrafter
 from .ngram_drafter import NgramDrafter
@@ -117,16 +118,20 @@ def wire(config: Config) -> Wired:
         # Without its marks the names of channels would run into the text.
         new_detokenizer=partial(tokenizer.stream, skip_special_tokens=not tokenizer.has_channels),
         encode=tokenizer.encode,
-        new_runner=new_runner
-        if config.engine.cuda_graphs and can_be_captured(target, draft)
-        else EagerRunner,
+        new_runner=runner_for(target, draft) if config.engine.cuda_graphs else EagerRunner,
     )
     return Wired(decoder, tokenizer, directory)
 
 
-def can_be_captured(*models: LanguageModel[Any] | None) -> bool:
-    """Whether no forward waits for the device; networks of transformers may."""
-    return all(model is None or isinstance(model, TransformerModel) for model in models)
+def runner_for(*models: LanguageModel[Any] | None) -> Callable[[DecodeStep], Runner]:
+    """What makes the runner of their steps.
+
+    A network of transformers may wait for the device, and reads as much of a slot as it is told.
+    """
+    libraries = [model for model in models if not isinstance(model, TransformerModel | None)]
+    if not all(map(can_be_captured, libraries)):
+        return EagerRunner
+    return partial(new_runner, is_bounded=bool(libraries))
 
 
 def new_drafter(

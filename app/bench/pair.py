@@ -22,14 +22,13 @@ from ...core.policies import Probabilistic
 from ...core.ports import LanguageModel
 from ..config import Config, DrafterConfig, ModelsConfig
 from ..drafter import Drafter, NoDrafter
-from ..engine.cuda_graphs import new_runner
 from ..engine.memory_plan import num_bytes
 from ..engine.parts import Parts
 from ..engine.runner import EagerRunner
 from ..model_drafter import ModelDrafter
 from ..policies import PolicySettings, make_policy
 from ..threads import use_threads
-from ..wiring import can_be_captured, new_drafter, new_head_drafter, wire, with_settings
+from ..wiring import new_drafter, new_head_drafter, runner_for, wire, with_settings
 from .requests import Reader
 from .sweep import Setting
 
@@ -177,7 +176,7 @@ def random_pair(
         policy=Probabilistic(),
         eos_token_ids=frozenset(),
         new_detokenizer=NoText,
-        new_runner=new_runner if can_be_captured(target) else EagerRunner,
+        new_runner=runner_for(target),
     )
     return Pair(parts=parts, names=names)
 

@@ -50,7 +50,7 @@ class CapturedStep:
 
     Attributes:
         frontier: the requests, as the step finds them; it leaves them as the next one needs them. A
-            graph does not know how long its sequences are.
+            graph knows no more of the lengths of its sequences than a bound.
         drafts: [num_spec_tokens, num_rows] int64, where drafts go that are made on the host.
         packed: see `acceptor.app.verdicts.pack`.
         output: what was packed.

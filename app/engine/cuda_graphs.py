@@ -5,12 +5,14 @@ A graph has a fixed number of rows; those left over decode in a spare slot.
 
 from collections import deque
 from collections.abc import Hashable, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import torch
 from attrs import define, field
 
 from ...core.batch import PADDING_TOKEN_ID
+from ...core.ports import LanguageModel
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft, Drawn
@@ -18,12 +20,14 @@ from ..frontier import Frontier, Running, rows_of
 from ..request_state import RequestState, Verdict
 from .capture import Record, cuda_recorder
 from .captured_step import Answer, CapturedStep, copy_params, fixed_copy, kind_of
+from .out_of_memory import is_out_of_memory
 from .runner import EagerRunner, Runner
 
 MAX_GRAPHS = 128
 """Each keeps some megabytes; the oldest gives way when requests of ever new kinds come."""
 
 _POWERS_UP_TO = 8
+_LEAST_BOUND = 256
 
 
 @define(eq=False)
@@ -35,11 +39,13 @@ class GraphRunner:
     Attributes:
         step: what runs.
         record: captures a graph.
+        is_bounded: whether each graph is for sequences up to a power of two, and reads no further.
         captured: what has been recorded, by the kind of batch.
     """
 
     step: DecodeStep
     record: Record
+    is_bounded: bool = False
     is_captured: bool = field(default=True, init=False)
     captured: dict[Hashable, CapturedStep] = field(factory=dict, init=False)
     _kinds: WeakKeyDictionary[Running, Hashable] = field(factory=WeakKeyDictionary, init=False)
@@ -101,15 +107,25 @@ class GraphRunner:
     ) -> CapturedStep:
         if running not in self._kinds:
             self._kinds[running] = kind_of(running.params)
-        kind = (self._kinds[running], num_spec_tokens, token_counts is None)
+        bound = self._bound(running) if self.is_bounded else None
+        kind = (self._kinds[running], num_spec_tokens, token_counts is None, bound)
         if kind not in self.captured:
             if len(self.captured) == MAX_GRAPHS:
                 del self.captured[next(iter(self.captured))]
-            self.captured[kind] = self._capture(running, num_spec_tokens, token_counts)
+            self.captured[kind] = self._capture(running, num_spec_tokens, token_counts, bound)
         return self.captured[kind]
 
+    def _bound(self, running: Running) -> int:
+        """No sequence is longer when the step begins, though the one before it is still unread."""
+        longest = max(map(len, running.known.values())) + self.step.drafter.num_spec_tokens + 1
+        return max(_LEAST_BOUND, 1 << (longest - 1).bit_length())
+
     def _capture(
-        self, running: Running, num_spec_tokens: int, token_counts: TokenCounts | None
+        self,
+        running: Running,
+        num_spec_tokens: int,
+        token_counts: TokenCounts | None,
+        bound: int | None,
     ) -> CapturedStep:
         device, num_rows = self.step.target.device, running.params.num_reqs
         idle = rows_of({}, (), (), num_rows, self.step.memory.num_slots)
@@ -117,6 +133,7 @@ class GraphRunner:
             rows=idle.to(device),
             num_spec_tokens=num_spec_tokens,
             params=fixed_copy(running.params),
+            max_length=bound,
         )
         captured = CapturedStep(
             frontier=frontier,
@@ -170,8 +187,29 @@ def padded(num_reqs: int) -> int:
     return -(-num_reqs // _POWERS_UP_TO) * _POWERS_UP_TO
 
 
-def new_runner(step: DecodeStep) -> Runner:
-    """What runs a step fastest where its target is."""
+def new_runner(step: DecodeStep, *, is_bounded: bool = False) -> Runner:
+    """What runs a step fastest where its target is; see `GraphRunner`."""
     if step.target.device.type == "cuda":
-        return GraphRunner(step, cuda_recorder())
+        return GraphRunner(step, cuda_recorder(), is_bounded)
     return EagerRunner(step)
+
+
+def can_be_captured(model: LanguageModel[Any]) -> bool:
+    """Whether a forward waits for nothing, which recording one of a single token shows."""
+    if model.device.type != "cuda":
+        return False
+    place, cache = (
+        torch.zeros((1, 1), dtype=torch.int64, device=model.device),
+        model.new_cache(1, 1),
+    )
+
+    def forward() -> None:
+        model.forward(place, place, cache, place[0], max_position=0)
+
+    try:
+        cuda_recorder()(forward)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        return False
+    return True

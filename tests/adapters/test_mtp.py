@@ -17,6 +17,10 @@ from transformers.generation.candidate_generator import MTPCandidateGenerator
 from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.draft_heads.head_config import MtpSwitches
 from acceptor.adapters.draft_heads.loader import load_head
+from acceptor.app.decode import DecodeStep
+from acceptor.app.engine import cuda_graphs
+from acceptor.app.engine.cuda_graphs import GraphRunner
+from acceptor.app.engine.runner import Runner
 from acceptor.backends import load_sampler
 from acceptor.core import CheckpointError, Probabilistic, Strict, UnavailableError
 from kit.head_decoding import (
@@ -29,6 +33,7 @@ from kit.head_decoding import (
     distance,
 )
 from kit.small_families import FAMILIES
+from kit.toy_engine import record
 from kit.toy_requests import ask
 
 NUM_LAYERS, SIZE = 3, 32
@@ -151,6 +156,23 @@ def test_the_pair_decodes_what_its_target_says(glm: Glm) -> None:
     head = load_head(glm.directory, "mtp", target)
     assert_equals_generate(decoder_of(target, head, Probabilistic(), 3), target.network)
     assert_equals_plain(decoder_of(target, head, Strict(), 3))
+
+
+def test_a_graph_for_each_power_of_two_drafts_the_same(
+    glm: Glm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_graphs, "_LEAST_BOUND", 4)
+    target = load(glm.directory)
+    head, runners = load_head(glm.directory, "mtp", target), list[GraphRunner]()
+
+    def runner(step: DecodeStep) -> Runner:
+        runners.append(GraphRunner(step, record, is_bounded=True))
+        return runners[-1]
+
+    _, eager = decode(target, head, 3)
+    assert decode(target, head, 3, runner)[1] == eager
+    lengths = {captured.frontier.max_length for captured in runners[0].captured.values()}
+    assert lengths == {16, 32}
 
 
 def test_a_layer_that_is_not_there_is_refused(

@@ -11,19 +11,22 @@ import pytest
 import torch
 from attrs import evolve
 
-from acceptor.adapters.draft_heads.loader import load_head
+from acceptor.adapters.adapter_choice import random_any_model
+from acceptor.adapters.draft_heads.loader import load_head, random_head
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.random_weights import random_model
 from acceptor.app.decoder import Decoder
 from acceptor.app.draft_vocabulary import DraftVocabulary
+from acceptor.app.drafter import NoDrafter
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.runner import EagerRunner
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import FinishReason, GenerationRequest
+from acceptor.app.wiring import runner_for
 from acceptor.core import Policy, Probabilistic, SamplingParams, Strict
-from kit.draft_heads import TAPS, eagle3
+from kit.draft_heads import TAPS, eagle, eagle3
 from kit.llama_shapes import DRAFT, TARGET
 from kit.on_gpu import every_fused_backend, sampler_of
 from kit.toy_pair import Letters
@@ -48,22 +51,28 @@ def with_own_ids(decoder: Decoder, folder: Path) -> Decoder:  # noqa: ARG001
     return evolve(decoder, drafter=evolve(decoder.drafter, vocabulary=vocabulary))  # type: ignore[misc]
 
 
-def with_a_head(decoder: Decoder, folder: Path) -> Decoder:
+def with_eagle(decoder: Decoder, folder: Path) -> Decoder:
+    target: Any = decoder.target
+    files = eagle(**SMALL | {"num_hidden_layers": 1, "head_dim": 64})
+    return with_head(decoder, load_head(files.save(folder / "head"), "eagle", target))
+
+
+def with_eagle3(decoder: Decoder, folder: Path) -> Decoder:
     """Of half of the target's ids."""
-    shape: dict[str, Any] = {**SMALL, "num_hidden_layers": 1}
+    target: Any = decoder.target
     files = eagle3(
-        target_size=shape["hidden_size"],
-        draft_vocab_size=shape["vocab_size"] // 2,
-        head_dim=shape["hidden_size"] // shape["num_attention_heads"],
+        target_size=target.hidden_size,
+        draft_vocab_size=target.vocab_size // 2,
         eagle_config={TAPS: [0, 1, 2]},
-        **shape,
+        **SMALL | {"num_hidden_layers": 1, "head_dim": 64},
     )
-    target = decoder.target
-    assert isinstance(target, TransformerModel)
-    head = load_head(files.save(folder / "head"), "eagle3", target)
+    return with_head(decoder, load_head(files.save(folder / "head"), "eagle3", target))
+
+
+def with_head(decoder: Decoder, head: Any) -> Decoder:
     drafter = HeadDrafter(
         head=head,
-        target_vocab_size=target.vocab_size,
+        target_vocab_size=decoder.target.vocab_size,
         sampler=decoder.sampler,
         policy=decoder.policy,
         num_spec_tokens=3,
@@ -71,14 +80,47 @@ def with_a_head(decoder: Decoder, folder: Path) -> Decoder:
     return evolve(decoder, drafter=drafter)
 
 
+def library_decoder(
+    folder: Path, dtype: torch.dtype, policy: Policy, backend: str, family: str
+) -> Decoder:
+    """A target of transformers with experts, and the head that it was published with."""
+    families = pytest.importorskip("kit.small_families", reason="needs transformers")
+    fields = families.FAMILIES[family].to_dict()
+    fields |= {"vocab_size": SMALL["vocab_size"], "hidden_size": SMALL["hidden_size"]}
+    file = folder / f"{family}.json"
+    file.write_text(json.dumps(fields | {"num_nextn_predict_layers": 1}), encoding="utf-8")
+    target: Any = random_any_model(file, dtype=dtype, device="cuda")
+    decoder = evolve(
+        decoder_of(folder, dtype, policy, backend), target=target, new_runner=runner_for(target)
+    )
+    if family == "gpt-oss":
+        return with_eagle3(decoder, folder)
+    return with_head(decoder, random_head(file, "mtp", target))
+
+
 @every_fused_backend
-@pytest.mark.parametrize("change", [unchanged, with_own_ids, with_a_head])
+@pytest.mark.parametrize("change", [unchanged, with_own_ids, with_eagle, with_eagle3])
 @pytest.mark.parametrize("policy", [Strict(), Probabilistic()], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_graph_emits_what_its_operations_emit(
     tmp_path: Path, dtype: torch.dtype, policy: Policy, change: Change, backend: str
 ) -> None:
     decoder = change(decoder_of(tmp_path, dtype, policy, backend), tmp_path)
+    assert_as_uncaptured(decoder)
+
+
+@every_fused_backend
+@pytest.mark.parametrize("family", ["gpt-oss", "glm4-moe-lite"])
+@pytest.mark.parametrize("policy", [Strict(), Probabilistic()], ids=lambda policy: policy.name)
+def test_a_graph_of_a_network_of_transformers_with_a_head(
+    tmp_path: Path, policy: Policy, family: str, backend: str
+) -> None:
+    decoder = library_decoder(tmp_path, torch.bfloat16, policy, backend, family)
+    assert decoder.start(requests_of(1, max_tokens=1)).loop.runner.is_captured
+    assert_as_uncaptured(decoder)
+
+
+def assert_as_uncaptured(decoder: Decoder) -> None:
     # As many as a graph has rows, so that both multiply matrices of the same shapes.
     requests = requests_of(4, max_tokens=12)
     captured = decoder.generate(requests)
@@ -86,6 +128,23 @@ def test_a_graph_emits_what_its_operations_emit(
     assert [r.finish_reason for r in captured] == [FinishReason.LENGTH] * 4
     # Until the first of them ends they are the same batch, and behind it the shapes differ.
     assert [r.token_ids[:9] for r in captured] == [r.token_ids[:9] for r in eager]
+
+
+@pytest.mark.parametrize("head", ["eagle", "eagle3", "gpt-oss", "glm4-moe-lite"])
+def test_heads_change_no_token_under_a_strict_policy(tmp_path: Path, head: str) -> None:
+    if head in ("eagle", "eagle3"):
+        change = with_eagle if head == "eagle" else with_eagle3
+        decoder = change(decoder_of(tmp_path, torch.float32, Strict(), "triton"), tmp_path)
+    else:
+        decoder = library_decoder(tmp_path, torch.float32, Strict(), "triton", head)
+    requests = requests_of(4, max_tokens=12)
+    plain = evolve(decoder, drafter=NoDrafter()).generate(requests)
+    assert [r.token_ids for r in decoder.generate(requests)] == [r.token_ids for r in plain]
+
+
+def test_experts_that_wait_for_the_device_are_not_captured(tmp_path: Path) -> None:
+    decoder = library_decoder(tmp_path, torch.float32, Strict(), "triton", "gpt-oss")
+    assert not decoder.start(requests_of(1, max_tokens=1)).loop.runner.is_captured
 
 
 @contextmanager
@@ -114,7 +173,7 @@ def counted_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[None]]:
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize(
     ("repetition_penalty", "change"),
-    [(1.0, unchanged), (1.2, unchanged), (1.0, with_own_ids), (1.0, with_a_head)],
+    [(1.0, unchanged), (1.2, unchanged), (1.0, with_own_ids), (1.0, with_eagle3)],
     ids=["ahead", "penalties", "own vocabulary", "head"],
 )
 def test_a_captured_step_waits_for_its_tokens_and_for_nothing_else(
@@ -138,7 +197,7 @@ def test_a_captured_step_waits_for_its_tokens_and_for_nothing_else(
     assert len(waits) == NUM_WATCHED
 
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "vocab_size": 1024,
     "hidden_size": 256,
     "intermediate_size": 512,
