@@ -1,6 +1,6 @@
 """Runs a benchmark: every setting of a sweep through a fresh engine, with the same load."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from time import process_time
@@ -28,6 +28,8 @@ from .sweep import PLAIN, Load, Setting, Sweep
 SHAPING = ("top_k", "top_p", "min_p")
 """Settings that are the same in every run, and not a load's."""
 
+Keep = Callable[[BenchResults], None]
+
 
 @frozen(eq=False, kw_only=True)
 class Bench:
@@ -49,27 +51,32 @@ class Bench:
     prompts: Sequence[Prompt]
     goodputs: Mapping[str, Goodput] = field(factory=dict)
 
-    def run(self, begin: Begin = silent) -> BenchResults:
+    def run(self, begin: Begin = silent, keep: Keep = lambda _: None) -> BenchResults:
         """Run every setting.
 
         Args:
             begin: see `Begin`; requests are counted.
+            keep: given all results so far, after each setting.
 
         Raises:
             AcceptorError: a policy, backend or request does not fit.
         """
+        results = self._no_results()
+        for setting in self.sweep:
+            run = BenchRun(setting, self.serve(setting, begin, self.name(setting)))
+            results = evolve(results, runs=(*results.runs, run))
+            keep(results)
+        return results
+
+    def _no_results(self) -> BenchResults:
         target = self.pair.target
-        runs = tuple(
-            BenchRun(setting, self.serve(setting, begin, self.name(setting)))
-            for setting in self.sweep
-        )
         return BenchResults(
             date=datetime.now(UTC).date().isoformat(),
             machine=describe(target.device)
             | {"dtype": str(target.dtype).removeprefix("torch."), "forward": target.forward_name},
             models=self.pair.names,
             load=self.load,
-            runs=runs,
+            runs=(),
             sampling=self._sampling(),
         )
 
