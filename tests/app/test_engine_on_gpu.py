@@ -86,7 +86,9 @@ def library_decoder(
     """A target of transformers with experts, and the head that it was published with."""
     families = pytest.importorskip("kit.small_families", reason="needs transformers")
     fields = families.FAMILIES[family].to_dict()
-    fields |= {"vocab_size": SMALL["vocab_size"], "hidden_size": SMALL["hidden_size"]}
+    fields |= {name: SMALL[name] for name in ("vocab_size", "hidden_size")}
+    # Any that this project's decoder does not have.
+    fields["architectures"] = [family]
     file = folder / f"{family}.json"
     file.write_text(json.dumps(fields | {"num_nextn_predict_layers": 1}), encoding="utf-8")
     target: Any = random_any_model(file, dtype=dtype, device="cuda")
