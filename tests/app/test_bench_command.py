@@ -4,12 +4,16 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
+from acceptor.app.bench.figures import Figures
 from acceptor.app.bench.results import read_results
+from acceptor.app.bench.run import Bench
+from acceptor.app.bench.sweep import Setting
 
 Acceptor = Callable[..., tuple[int | str, str, str]]
 QUICK = ("--num-requests", 3, "--output-len", 8, "--max-concurrency", 2, "--warm-up", 0)
@@ -109,6 +113,23 @@ def test_every_concurrency_has_a_table(
     code, _, err = bench(*tiny, *load, "--max-concurrency", "2,0")
     assert code == 2
     assert "max_concurrency: expected" in err
+
+
+def test_a_sweep_that_is_broken_off_leaves_what_it_had(
+    bench: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, markdown, serve = tmp_path / "results.json", tmp_path / "results.md", Bench.serve
+
+    def until_block(self: Bench, setting: Setting, *more: Any) -> Figures:
+        if setting.policy == "block":
+            raise KeyboardInterrupt
+        return serve(self, setting, *more)
+
+    monkeypatch.setattr(Bench, "serve", until_block)
+    written = ("--json", file, "--markdown", markdown)
+    bench(*QUICK, "--policy", "strict,probabilistic,block", *written)
+    assert [run.setting.policy for run in read_results(file).runs] == ["strict", "probabilistic"]
+    assert "probabilistic, K=4" in markdown.read_text(encoding="utf-8")
 
 
 def test_drafters_stand_side_by_side(bench: Acceptor, tmp_path: Path) -> None:
