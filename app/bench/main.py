@@ -42,18 +42,15 @@ def run(options: Options) -> None:
         make_room(options[name])
     earlier = None if options["compare"] is None else read_results(options["compare"])
     console, parts, cpu_time = new_console(), list[BenchResults](), bool(options["cpu_time"])
-
-    def keep(latest: BenchResults) -> None:
-        # At once: a long sweep may be broken off.
-        results = joined([*parts, latest])
-        text = as_markdown(results, cpu_time=cpu_time)
-        write_outputs(results, text, options["json_file"], options["markdown_file"])
-
     for bench in make_benches(options):
         console.print(f"memory planned: {bench.memory_plan()}", soft_wrap=True)
         with progress_bars() as begin:
-            parts.append(bench.run(begin, keep))
-    results = joined(parts)
+            for latest in bench.run(begin):
+                results = joined([*parts, latest])
+                text = as_markdown(results, cpu_time=cpu_time)
+                # At once: a long sweep may be broken off.
+                write_outputs(results, text, options["json_file"], options["markdown_file"])
+        parts.append(latest)
     _print_load(console, results)
     print_results(console, results, cpu_time=cpu_time)
     if earlier is not None:

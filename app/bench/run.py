@@ -1,6 +1,6 @@
 """Runs a benchmark: every setting of a sweep through a fresh engine, with the same load."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from time import process_time
@@ -28,8 +28,6 @@ from .sweep import PLAIN, Load, Setting, Sweep
 SHAPING = ("top_k", "top_p", "min_p")
 """Settings that are the same in every run, and not a load's."""
 
-Keep = Callable[[BenchResults], None]
-
 
 @frozen(eq=False, kw_only=True)
 class Bench:
@@ -51,12 +49,11 @@ class Bench:
     prompts: Sequence[Prompt]
     goodputs: Mapping[str, Goodput] = field(factory=dict)
 
-    def run(self, begin: Begin = silent, keep: Keep = lambda _: None) -> BenchResults:
-        """Run every setting.
+    def run(self, begin: Begin = silent) -> Iterator[BenchResults]:
+        """Run every setting; after each come all results so far.
 
         Args:
             begin: see `Begin`; requests are counted.
-            keep: given all results so far, after each setting.
 
         Raises:
             AcceptorError: a policy, backend or request does not fit.
@@ -65,8 +62,7 @@ class Bench:
         for setting in self.sweep:
             run = BenchRun(setting, self.serve(setting, begin, self.name(setting)))
             results = evolve(results, runs=(*results.runs, run))
-            keep(results)
-        return results
+            yield results
 
     def _no_results(self) -> BenchResults:
         target = self.pair.target

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from acceptor.app.bench import public_pairs
 from acceptor.app.cli import main
+from kit.tiny_shapes import write_tiny_shapes
 from kit.toy_pair import Pair
 
 SHAPE: dict[str, Any] = {
@@ -63,3 +65,10 @@ def tiny(shape: Callable[..., Path]) -> tuple[object, ...]:
     """Flags for a small pair with random weights."""
     small = shape("small", num_hidden_layers=1)
     return "--random-weights", shape("large"), "--draft-random-weights", small
+
+
+@pytest.fixture
+def tiny_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `--pair` find tiny models instead of real ones."""
+    write_tiny_shapes(tmp_path)
+    monkeypatch.setattr(public_pairs, "_SHAPES", tmp_path)

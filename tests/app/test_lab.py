@@ -14,9 +14,10 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
 from acceptor.adapters.draft_heads.loader import find_head, load_head
+from acceptor.adapters.loader import load_model
 from acceptor.app.bundled import bundled_pair
 from kit.draft_heads import Arithmetic, HeadFiles
-from lab import cpu_speed, engine_speed, head_training
+from lab import cpu_speed, engine_speed, head_tables, head_training
 from lab.head_training import read_texts, train_head
 from lab.pair_learner import Recipe, Shape
 from lab.pair_text import END_OF_TEXT_ID
@@ -37,6 +38,35 @@ def test_a_rehearsal_reaches_every_part(tmp_path: Path) -> None:
         assert row["verification_ms"] > 0
     assert record["hugging_face"].keys() == {"plain", "assisted"}
     assert (tmp_path / "engine.md").read_text() == engine_speed.as_markdown(record)
+
+
+@pytest.mark.usefixtures("tiny_shapes")
+def test_tables_of_heads_are_kept_after_every_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = json.loads((tmp_path / "llama-3-8b.json").read_text()) | {"num_hidden_layers": 1}
+    monkeypatch.setattr("lab.head_tables.DRAFT", draft)
+    monkeypatch.setattr(head_tables, "LOAD", ("--num-requests", "2", "--output-len", "4"))
+    monkeypatch.setattr(head_tables, "TRAINING_STEPS", 2)
+    out = tmp_path / "data"
+
+    def measure(*arguments: str) -> head_tables.Heads:
+        how = ["--device", "cpu", "--backend", "reference", "--target-layers", "7"]
+        result = CliRunner().invoke(head_tables.main, [*arguments, "--out", str(out), *how])
+        assert result.exit_code == 0, result.output
+        return head_tables.Heads.read(out / "heads.json")
+
+    pair, training = "qwen3-eagle3", head_tables.TRAINING
+    first = measure("--part", pair, "--part", training)
+    assert first.training is not None
+    assert first.training.last.step == 2
+    both = measure("--part", head_tables.ONE_B, "--part", head_tables.EAGLE3)
+    assert both.training == first.training
+    assert both.served[pair] == first.served[pair]
+    page = (out / "heads.md").read_text(encoding="utf-8")
+    assert page == both.as_markdown()
+    assert page.count("| llama3-1b |") == 4
+    assert f"**`{pair}`**: qwen3-8b, random weights, 7 of 36 layers" in page
 
 
 MINIATURE = Recipe(
@@ -121,7 +151,7 @@ def trained(
     tokens: Tensor, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[head_training.Learner, Path]:
     out = tmp_path_factory.mktemp("head")
-    return train_head(TARGET, tokens, out, RECIPE), out
+    return train_head(TARGET, load_model(TARGET), tokens, out, RECIPE), out
 
 
 def test_it_learns(trained: tuple[head_training.Learner, Path], tokens: Tensor) -> None:
@@ -139,21 +169,19 @@ def test_a_run_goes_on_from_where_it_saved(
 ) -> None:
     learner, _ = trained
     other = evolve(RECIPE, save_every=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lab.head_training.click.echo", _stop_at(5))
-        with pytest.raises(KeyboardInterrupt):
-            train_head(TARGET, tokens, tmp_path, other)
-    again = train_head(TARGET, tokens, tmp_path, other)
-    for name, weight in learner.weights.items():
-        assert torch.equal(weight, again.weights[name]), name
+    told: list[head_training.Progress] = []
 
-
-def _stop_at(step: int) -> object:
-    def stop(line: str) -> None:
-        if line.startswith(f"step {step} "):
+    def stop_at_5(progress: head_training.Progress) -> None:
+        told.append(progress)
+        if progress.step == 5:
             raise KeyboardInterrupt
 
-    return stop
+    with pytest.raises(KeyboardInterrupt):
+        train_head(TARGET, learner.target, tokens, tmp_path, other, stop_at_5)
+    again = train_head(TARGET, learner.target, tokens, tmp_path, other, told.append)
+    assert [progress.step for progress in told] == [*range(1, 9)]
+    for name, weight in learner.weights.items():
+        assert torch.equal(weight, again.weights[name]), name
 
 
 def test_it_is_trained_as_it_drafts(

@@ -1,15 +1,12 @@
 """Pairs of public models at tiny sizes, with their own shapes otherwise."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
-from acceptor.app.bench import public_pairs
 from acceptor.app.bench.public_pairs import PAIRS
 from acceptor.app.bench.results import read_results
 from acceptor.app.bundled import bundled_head, bundled_pair
@@ -17,45 +14,6 @@ from kit.bench_sums import assert_figures_add_up
 
 Acceptor = Callable[..., tuple[int | str, str, str]]
 QUICK = ("--num-requests", 3, "--output-len", 7, "--input-len", 4, "--warm-up", 0)
-TINY: dict[str, Any] = {
-    "hidden_size": 32,
-    "intermediate_size": 40,
-    "moe_intermediate_size": 16,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 12,
-    "num_local_experts": 4,
-    "num_experts_per_tok": 2,
-    "n_routed_experts": 4,
-    "q_lora_rank": 16,
-    "kv_lora_rank": 12,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 10,
-    "vocab_size": 61,
-    "draft_vocab_size": 23,
-    "sliding_window": 5,
-}
-
-
-def shrunk(shape: dict[str, Any]) -> dict[str, Any]:
-    small = {name: TINY.get(name, value) for name, value in shape.items()}
-    if shape["model_type"] == "glm4_moe_lite":
-        small["num_key_value_heads"] = small["num_attention_heads"]
-    return small
-
-
-@pytest.fixture
-def tiny_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for file in public_pairs._SHAPES.glob("*.json"):
-        shape = json.loads(file.read_text(encoding="utf-8"))
-        if "transformer_layer_config" in shape:
-            layer = shrunk(shape["transformer_layer_config"])
-            shape |= {"draft_vocab_size": 23, "transformer_layer_config": layer}
-        else:
-            shape = shrunk(shape)
-        (tmp_path / file.name).write_text(json.dumps(shape), encoding="utf-8")
-    monkeypatch.setattr(public_pairs, "_SHAPES", tmp_path)
 
 
 @pytest.mark.parametrize("name", PAIRS)

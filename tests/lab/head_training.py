@@ -10,7 +10,8 @@ format. A run that was broken off goes on from where it last saved.
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ class Learner:
 
         weights = {
             "fc.weight": matrix(size, 3 * size, 0.1),
-            "norm.weight": target.norm.weight.float(),
+            "norm.weight": target.norm.weight.float().clone(),
             "lm_head.weight": target.lm_head.weight[target_ids.to(target.device)].float(),
             **{LAYER + f"{name}.weight": torch.ones(size) for name in _NORMS},
             LAYER + "self_attn.q_proj.weight": matrix(heads * dim, wide),
@@ -219,11 +220,35 @@ def read_texts(texts: Sequence[Path], directory: Path) -> Tensor:
     return torch.tensor([i for one in tokenizer.encode_batch(sections) for i in one.ids])
 
 
+@frozen(kw_only=True)
+class Progress:
+    """Where a run stands.
+
+    Attributes:
+        step: how many steps are done.
+        loss: of the last one.
+        overlaps: the share of drafts that would be accepted, by their place.
+        tokens_per_second: since the run began or went on.
+        gibibytes: of a GPU's memory, at most; 0 on a CPU.
+    """
+
+    step: int
+    loss: float
+    overlaps: tuple[float, ...]
+    tokens_per_second: float
+    gibibytes: float
+
+
 def train_head(
-    directory: Path, tokens: Tensor, out: Path, recipe: Recipe, device: str = "cpu"
+    directory: Path,
+    target: Any,
+    tokens: Tensor,
+    out: Path,
+    recipe: Recipe,
+    on_saved: Callable[[Progress], None] = lambda _: None,
 ) -> Learner:
     """Train from the last state that was saved, or from the beginning."""
-    target = load_any_model(directory, device=device)
+    device = target.device
     counts = tokens.bincount(minlength=target.vocab_size)
     most_common = counts.argsort(descending=True, stable=True)[: recipe.draft_vocab_size]
     learner = Learner.new(directory, target, most_common.sort().values, recipe.seed)
@@ -242,7 +267,7 @@ def train_head(
         generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + step)
         starts = torch.randint(len(tokens) - recipe.context, (recipe.rows, 1), generator=generator)
         token_ids = tokens[starts + torch.arange(recipe.context)].to(device)
-        with torch.autocast(target.device.type, torch.bfloat16, enabled=device != "cpu"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu"):
             loss, overlaps = learner.loss(token_ids, recipe.num_places)
         optimizer.zero_grad()
         loss.backward()
@@ -252,23 +277,33 @@ def train_head(
         optimizer.step()
         step, num_tokens = step + 1, num_tokens + token_ids.numel()
         if step % recipe.save_every == 0 or step == recipe.steps:
+            progress = Progress(
+                step=step,
+                loss=float(loss.detach()),
+                overlaps=tuple(overlaps),
+                tokens_per_second=num_tokens / (time.perf_counter() - began),
+                gibibytes=_gibibytes(device),
+            )
             weights = {name: weight.detach() for name, weight in learner.weights.items()}
             saved = {"step": step, "optimizer": optimizer.state_dict(), "weights": weights}
             torch.save(saved, state)
-            rate = num_tokens / (time.perf_counter() - began)
-            shares = " ".join(f"{overlap:.3f}" for overlap in overlaps)
-            click.echo(
-                f"step {step} of {recipe.steps}: loss {loss:.3f}, accepted per place {shares}, "
-                f"{rate:.0f} tokens/s{_memory(target.device)}"
-            )
+            on_saved(progress)
     learner.save(out)
     return learner
 
 
-def _memory(device: torch.device) -> str:
-    if device.type != "cuda":
-        return ""
-    return f", {torch.cuda.max_memory_allocated(device) / 2**30:.1f} GiB"
+def _gibibytes(device: torch.device) -> float:
+    return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else 0.0
+
+
+def tell(progress: Progress, num_steps: int) -> None:
+    """Print a line."""
+    shares = " ".join(f"{overlap:.3f}" for overlap in progress.overlaps)
+    memory = f", {progress.gibibytes:.1f} GiB" if progress.gibibytes else ""
+    click.echo(
+        f"step {progress.step} of {num_steps}: loss {progress.loss:.3f}, accepted per place "
+        f"{shares}, {progress.tokens_per_second:.0f} tokens/s{memory}"
+    )
 
 
 @click.command()
@@ -287,8 +322,9 @@ def main(
     target: Path, texts: tuple[Path, ...], out: Path, device: str, places: int, **recipe: Any
 ) -> None:
     """Write OUT/config.json and OUT/model.safetensors; OUT/state.pt is for going on."""
-    tokens = read_texts(texts, target)
-    train_head(target, tokens, out, Recipe(num_places=places, **recipe), device)
+    tokens, model = read_texts(texts, target), load_any_model(target, device=device)
+    settings = Recipe(num_places=places, **recipe)
+    train_head(target, model, tokens, out, settings, partial(tell, num_steps=settings.steps))
 
 
 if __name__ == "__main__":
