@@ -45,7 +45,7 @@ def run(options: Options) -> None:
     for bench in make_benches(options):
         console.print(f"memory planned: {bench.memory_plan()}", soft_wrap=True)
         with progress_bars() as begin:
-            for latest in bench.run(begin):
+            for latest in bench.results(begin):
                 results = joined([*parts, latest])
                 text = as_markdown(results, cpu_time=cpu_time)
                 # At once: a long sweep may be broken off.

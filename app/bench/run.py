@@ -49,8 +49,8 @@ class Bench:
     prompts: Sequence[Prompt]
     goodputs: Mapping[str, Goodput] = field(factory=dict)
 
-    def run(self, begin: Begin = silent) -> Iterator[BenchResults]:
-        """Run every setting; after each come all results so far.
+    def run(self, begin: Begin = silent) -> BenchResults:
+        """Run every setting.
 
         Args:
             begin: see `Begin`; requests are counted.
@@ -58,6 +58,11 @@ class Bench:
         Raises:
             AcceptorError: a policy, backend or request does not fit.
         """
+        *_, results = self.results(begin)
+        return results
+
+    def results(self, begin: Begin = silent) -> Iterator[BenchResults]:
+        """As `run`, but all results so far after every setting."""
         results = self._no_results()
         for setting in self.sweep:
             run = BenchRun(setting, self.serve(setting, begin, self.name(setting)))

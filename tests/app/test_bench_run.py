@@ -15,7 +15,6 @@ pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 from acceptor.app.bench.files import write_record
 from acceptor.app.bench.pair import NoText
 from acceptor.app.bench.pair import Pair as BenchPair
-from acceptor.app.bench.progress import Begin, OnEnded, silent
 from acceptor.app.bench.results import BenchResults, read_results
 from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import PLAIN, Load, Sweep
@@ -66,20 +65,15 @@ def make_bench(make_pair: Callable[..., Pair]) -> Callable[..., Bench]:
     return make
 
 
-def all_of(bench: Bench, begin: Begin = silent) -> BenchResults:
-    *_, last = bench.run(begin)
-    return last
-
-
 @pytest.fixture(scope="module")
 def results(make_bench: Callable[..., Bench]) -> BenchResults:
-    return all_of(make_bench())
+    return make_bench().run()
 
 
 @pytest.fixture(scope="module")
 def few(make_bench: Callable[..., Bench]) -> BenchResults:
     load = evolve(LOAD, num_requests=2, output_len=4)
-    return all_of(make_bench(load, policies={"block": Block()}))
+    return make_bench(load, policies={"block": Block()}).run()
 
 
 def test_every_setting_serves_all_requests_and_adds_up(results: BenchResults) -> None:
@@ -102,15 +96,11 @@ def test_a_rehearsal_counts_for_nothing(
     make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = make_bench(lengths=(3,), policies={"block": Block()})
-    (once,) = all_of(bench).runs
+    (once,) = bench.run().runs
     assert not bench.rehearses
     monkeypatch.setattr(Bench, "rehearses", True)
     ended: dict[str, list[int]] = {}
-
-    def begin(name: str, total: int) -> OnEnded:
-        return ended.setdefault(f"{name}: {total}", []).append
-
-    (again,) = all_of(bench, begin).runs
+    (again,) = bench.run(lambda name, total: ended.setdefault(f"{name}: {total}", []).append).runs
     assert {name: sum(numbers) for name, numbers in ended.items()} == {
         "block, K=3, rehearsal: 12": 12,
         "block, K=3: 12": 12,
@@ -122,7 +112,7 @@ def test_arrivals_at_a_rate_are_served_one_after_the_other(
     make_bench: Callable[..., Bench],
 ) -> None:
     load = Load(num_requests=3, output_len=3, input_len=2, request_rate=50.0, warm_up=0)
-    figures = all_of(make_bench(load, lengths=(0,))).runs[0].figures
+    figures = make_bench(load, lengths=(0,)).run().runs[0].figures
     assert figures.num_successful == 3
     assert figures.duration > 0
 

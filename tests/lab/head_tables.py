@@ -129,7 +129,7 @@ def measured(part: str, how: Sequence[str]) -> Iterator[BenchResults]:
     with TemporaryDirectory() as folder:
         context = bench.make_context("bench", [*_models(part, Path(folder)), *how])
         (one,) = make_benches(context.params)
-    yield from one.run()
+    yield from one.results()
 
 
 def _models(part: str, folder: Path) -> tuple[str, ...]:
