@@ -1,7 +1,7 @@
 """Chat templates: messages to a prompt, by the Jinja template that comes with a model.
 
 A template is an untrusted program. It runs in Jinja's sandbox, without private attributes, files
-and other templates, and in a child process with limits on steps, time, memory and output.
+and other templates, and in a child process with limits on time, memory and output.
 """
 
 import os

@@ -82,9 +82,7 @@ def render(text: str, variables: Mapping[str, Any]) -> str:
     """The prompt that a template makes of its variables."""
     sandbox()
     with limits(SECONDS, MEMORY):
-        template = compiled(text)
-        template.environment.num_steps = 0
-        prompt: str = template.render(variables)
+        prompt: str = compiled(text).render(variables)
         num_bytes = len(prompt.encode(errors="surrogatepass"))
     if num_bytes > OUTPUT:
         raise ValueError(f"a prompt of more than {OUTPUT // MEGABYTE} MB")

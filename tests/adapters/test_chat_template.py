@@ -110,7 +110,6 @@ HOSTILE = {
     "globals of a macro": "{% macro m() %}{% endmacro %}{{ m._func.__globals__ }}",
     "formats": "{{ '{0.__class__.__mro__}'.format('') }}",
     "the template itself": "{{ self._TemplateReference__context.environment.call }}",
-    "the counter": "{{ self.__init__ }}{{ count_step.num_steps }}",
     "private namespace": "{% set n = namespace(__call__=1) %}{{ n }}",
     "private namespace later": "{% set n = namespace() %}{% set n.__class__ = 1 %}{{ n }}",
     "changing messages": "{{ messages.clear() }}",
@@ -156,11 +155,3 @@ def test_hostile_templates_end_in_one_line(template: str) -> None:
         ours(template)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
-
-
-def test_each_rendering_counts_its_own_steps() -> None:
-    loop = "{% for i in range(49000) %}{% endfor %}"
-    template = ChatTemplate.compile("chat_template.jinja", loop + "done")
-    assert [template.render([], {}) for _ in range(3)] == ["done"] * 3
-    with pytest.raises(CheckpointError, match="more than 100000 steps"):
-        ChatTemplate.compile("chat_template.jinja", loop * 3).render([], {})
