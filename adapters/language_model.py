@@ -17,7 +17,6 @@ from ..core.scores import Scores
 from .forward_choice import FORWARDS, choose_kernels
 from .kv_cache import KVCache
 from .layer_operations import RMSNorm
-from .lengths import Lengths, lengths_on
 from .model_config import ModelConfig
 from .places import check_tokens
 from .step_planner import StepPlanner
@@ -35,7 +34,6 @@ class TransformerModel:
         config: what config.json said.
         decoder: the weights, all of one dtype on one device.
         max_model_len: how many positions a sequence may have.
-        lengths: how they are rounded.
         wanted_forward: one of `acceptor.adapters.forward_choice.FORWARDS`.
         planner: plans forwards.
 
@@ -47,19 +45,13 @@ class TransformerModel:
     config: ModelConfig
     decoder: Decoder
     max_model_len: int
-    lengths: Lengths = field(kw_only=True)
     wanted_forward: str = choice("auto", FORWARDS)
     planner: StepPlanner = field(init=False)
     _kernels: "FewTokens | None" = field(init=False)
 
-    @lengths.default
-    def _choose_lengths(self) -> Lengths:
-        return lengths_on(self.device)
-
     @planner.default
     def _make_planner(self) -> StepPlanner:
-        known = self.config, self.max_model_len, self.dtype, self.device
-        return StepPlanner.of(*known, self.lengths)
+        return StepPlanner.of(self.config, self.max_model_len, self.dtype, self.device)
 
     @_kernels.default
     def _make_kernels(self) -> "FewTokens | None":
@@ -127,7 +119,7 @@ class TransformerModel:
         return evolve(self, config=config, decoder=decoder)
 
     def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots, or for a few more: `lengths`.
+        """Room for max_len positions in each of num_slots slots, or for a few more: `slot_len`.
 
         Raises:
             InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].

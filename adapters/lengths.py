@@ -1,42 +1,28 @@
 """How many positions slots have and attention reads.
 
-A GPU's kernels are planned once per length, so lengths are rounded up there.
+A GPU's kernels are planned once per length, so lengths are rounded up there: for odd ones kernels
+are compiled anew, and attention that copies slots is slower.
 """
 
 import torch
-from attrs import frozen
+
+SLOT_STEP, READ_STEP = 128, 256
+"""A slot has a multiple of so many positions, and attention reads a multiple, or all there are."""
 
 
-@frozen(kw_only=True)
-class Lengths:
-    """Rules of rounding.
-
-    Attributes:
-        slot_step: a slot has a multiple of this many positions.
-        read_step: attention that copies slots reads a multiple of this many, or all there are.
-    """
-
-    slot_step: int
-    read_step: int
-
-    def of_slot(self, max_len: int) -> int:
-        """How many positions a slot gets that must have max_len."""
-        return _rounded_up(max_len, self.slot_step)
-
-    def read(self, num_filled: int, limit: int) -> int:
-        """How many positions are read to see the first num_filled, of limit ones that may be."""
-        return min(_rounded_up(num_filled, self.read_step), limit)
+def slot_len(max_len: int, device: torch.device) -> int:
+    """How many positions a slot gets that must have max_len."""
+    return _rounded_up(max_len, SLOT_STEP) if rounds(device) else max_len
 
 
-CPU_LENGTHS = Lengths(slot_step=1, read_step=1)
+def read_len(num_filled: int, limit: int, device: torch.device) -> int:
+    """How many positions are read to see the first num_filled, of limit ones that may be."""
+    return min(_rounded_up(num_filled, READ_STEP), limit) if rounds(device) else num_filled
 
-GPU_LENGTHS = Lengths(slot_step=128, read_step=256)
-"""Kernels are compiled anew for odd lengths, and attention that copies slots is slower there."""
 
-
-def lengths_on(device: torch.device) -> Lengths:
-    """Those of a device."""
-    return CPU_LENGTHS if device.type == "cpu" else GPU_LENGTHS
+def rounds(device: torch.device) -> bool:
+    """Whether lengths are rounded."""
+    return device.type != "cpu"
 
 
 def _rounded_up(length: int, step: int) -> int:

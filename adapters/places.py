@@ -7,7 +7,7 @@ from torch import Tensor
 from ..core.checks import check_integer, check_tensor
 from ..core.errors import InvalidInputError
 from .kv_cache import Slots
-from .lengths import Lengths
+from .lengths import read_len
 
 
 def check_tokens(
@@ -57,7 +57,6 @@ class Places:
         slot_ids: Tensor | None,
         all_slot_ids: Tensor,
         limit: int,
-        lengths: Lengths,
         max_position: int | None,
     ) -> "Places":
         """Look at them; without max_position a GPU, which is not asked, reads up to the limit.
@@ -67,7 +66,6 @@ class Places:
             slot_ids: [num_reqs] int64; None means request i uses slot i.
             all_slot_ids: [num_slots] int64, those of the cache in order.
             limit: no position reaches it.
-            lengths: how the number of positions is rounded.
             max_position: the highest of the positions, if known.
 
         Raises:
@@ -79,7 +77,7 @@ class Places:
             positions=positions,
             slot_ids=slot_ids,
             slots=slots,
-            num_positions=_num_positions(positions, limit, lengths, max_position),
+            num_positions=_num_positions(positions, limit, max_position),
         )
 
     def unseen(self, all_positions: Tensor, window: int | None) -> Tensor:
@@ -99,12 +97,10 @@ class Places:
         return unseen
 
 
-def _num_positions(
-    positions: Tensor, limit: int, lengths: Lengths, max_position: int | None
-) -> int:
+def _num_positions(positions: Tensor, limit: int, max_position: int | None) -> int:
     if max_position is not None:
         check_integer("max_position", max_position, 0, limit - 1)
-        return lengths.read(max_position + 1, limit)
+        return read_len(max_position + 1, limit, positions.device)
     if positions.device.type != "cpu":
         return limit
     lowest, highest = (int(bound) for bound in positions.aminmax())
@@ -112,7 +108,7 @@ def _num_positions(
         raise InvalidInputError(
             f"positions: expected values in [0, {limit}), got {lowest} to {highest}"
         )
-    return lengths.read(highest + 1, limit)
+    return read_len(highest + 1, limit, positions.device)
 
 
 def _slots(slot_ids: Tensor | None, num_reqs: int, all_slot_ids: Tensor) -> tuple[Slots, Tensor]:

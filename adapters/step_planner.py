@@ -8,7 +8,7 @@ from .attention import AttendInSteps
 from .fusion import can_compile, fused_operations
 from .kv_cache import KVCache
 from .layer_operations import PLAIN_OPERATIONS, LayerOperations
-from .lengths import Lengths, lengths_on
+from .lengths import slot_len
 from .model_config import ModelConfig
 from .places import Places
 from .spans import FEW_TOKENS, Spans
@@ -26,30 +26,22 @@ class StepPlanner:
         config: of the model.
         rope_table: see `Rope.table`, for all positions, in the model's dtype and on its device.
         operations: of decode steps.
-        lengths: how they are rounded.
     """
 
     config: ModelConfig
     rope_table: Tensor
     operations: LayerOperations
-    lengths: Lengths
     _all_positions: Tensor = field(init=False)
 
     @classmethod
     def of(
-        cls,
-        config: ModelConfig,
-        max_model_len: int,
-        dtype: torch.dtype,
-        device: torch.device,
-        lengths: Lengths | None = None,
+        cls, config: ModelConfig, max_model_len: int, dtype: torch.dtype, device: torch.device
     ) -> "StepPlanner":
         """Of a model with so many positions, whose weights are of this dtype on this device."""
         return cls(
             config=config,
             rope_table=config.rope.table(max_model_len).to(device, dtype),
             operations=fused_operations() if can_compile(device) else PLAIN_OPERATIONS,
-            lengths=lengths or lengths_on(device),
         )
 
     @_all_positions.default
@@ -61,7 +53,7 @@ class StepPlanner:
         return KVCache.allocate(
             num_layers=num_layers,
             num_slots=num_slots,
-            max_len=self.lengths.of_slot(max_len),
+            max_len=slot_len(max_len, self.rope_table.device),
             num_kv_heads=self.config.num_kv_heads,
             head_dim=self.config.head_dim,
             dtype=self.rope_table.dtype,
@@ -74,7 +66,7 @@ class StepPlanner:
         """See `Places.of`."""
         # A slot that was rounded up may have more positions than the model knows.
         limit = min(cache.max_len, len(self.rope_table))
-        return Places.of(positions, slot_ids, cache.slot_ids, limit, self.lengths, max_position)
+        return Places.of(positions, slot_ids, cache.slot_ids, limit, max_position)
 
     def plan(self, places: Places, cache: KVCache) -> Step:
         """A forward of the tokens at these places."""

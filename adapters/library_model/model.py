@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.checks import check_integer, check_integers
 from ...core.errors import UnavailableError
 from ...core.scores import Scores
-from ..lengths import Lengths, lengths_on
+from ..lengths import slot_len
 from ..places import Places, check_tokens
 from .slots import Shapes, SlotMemory, StepCache
 
@@ -29,7 +29,6 @@ class LibraryModel:
         windows: of the kinds of its layers.
         max_model_len: how many positions a sequence may have.
         eos_token_ids: tokens that end a text.
-        lengths: how lengths are rounded.
     """
 
     network: Any
@@ -37,12 +36,7 @@ class LibraryModel:
     windows: Windows
     max_model_len: int
     eos_token_ids: tuple[int, ...]
-    lengths: Lengths = field(init=False)
     forward_name: str = field(default="transformers", init=False)
-
-    @lengths.default
-    def _choose_lengths(self) -> Lengths:
-        return lengths_on(self.device)
 
     @property
     def vocab_size(self) -> int:
@@ -88,14 +82,14 @@ class LibraryModel:
         return device
 
     def new_cache(self, num_slots: int, max_len: int) -> SlotMemory:
-        """Room for max_len positions in each of num_slots slots, or for a few more: `lengths`.
+        """Room for max_len positions in each of num_slots slots, or for a few more: `slot_len`.
 
         Raises:
             InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].
         """
         check_integer("num_slots", num_slots, 1)
         check_integer("max_len", max_len, 1, self.max_model_len)
-        length = self.lengths.of_slot(max_len)
+        length = slot_len(max_len, self.device)
         return SlotMemory.allocate(self.shapes, num_slots, length, self.dtype, self.device)
 
     def clear(self, cache: SlotMemory, slot_ids: Sequence[int]) -> None:
@@ -148,7 +142,7 @@ class LibraryModel:
     ) -> Places:
         """See `Places.of`."""
         limit = min(cache.max_len, self.max_model_len)
-        return Places.of(positions, slot_ids, cache.slot_ids, limit, self.lengths, max_position)
+        return Places.of(positions, slot_ids, cache.slot_ids, limit, max_position)
 
     def masks(self, places: Places) -> Tensor | dict[str, Tensor]:
         """One for each kind of layer, as networks want it that have several kinds."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..checkpoint import Checkpoint, Shape
 from ..draft_heads.head_config import MtpSwitches
 from ..json_object import JsonObject, read_json
+from ..lengths import slot_len
 from ..places import check_tokens
 from ..random_weights import STANDARD_DEVIATION
 from .model import LibraryModel
@@ -166,7 +167,7 @@ class MtpHead:
         """Room for max_len positions in each of num_slots slots."""
         target = self.target
         shapes = {0: target.shapes[target.num_layers - 1]}
-        length = target.lengths.of_slot(max_len)
+        length = slot_len(max_len, target.device)
         return SlotMemory.allocate(shapes, num_slots, length, target.dtype, target.device)
 
     def clear(self, cache: SlotMemory, slot_ids: Sequence[int]) -> None:

@@ -3,10 +3,8 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import evolve
 
-from acceptor.adapters import TransformerModel, load_model
-from acceptor.adapters.lengths import GPU_LENGTHS
+from acceptor.adapters import TransformerModel, lengths, load_model
 from acceptor.adapters.random_weights import random_model
 from acceptor.core import InvalidInputError
 
@@ -81,29 +79,34 @@ def test_lengths_beyond_the_model_are_refused(model: TransformerModel, tiny_llam
 @pytest.mark.parametrize("max_position", [None, 31])
 @pytest.mark.parametrize("slots", [None, [2, 0]])
 def test_lengths_of_a_gpu_compute_the_same(
-    model: TransformerModel, slots: list[int] | None, max_position: int | None
+    model: TransformerModel,
+    slots: list[int] | None,
+    max_position: int | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rounded = evolve(model, lengths=GPU_LENGTHS)
-    caches = model.new_cache(3, 32), rounded.new_cache(3, 32)
-    assert caches[1].max_len > rounded.max_model_len
+    own = model.new_cache(3, 32)
+    monkeypatch.setattr(lengths, "rounds", lambda _: True)
+    rounded = model.new_cache(3, 32)
+    assert rounded.max_len > model.max_model_len
     slot_ids = None if slots is None else torch.tensor(slots)
     for start, stop in ((0, 17), (15, 20), (20, 21), (10, 32)):
         positions, token_ids = torch.arange(start, stop).expand(2, -1), ids(2, stop - start) % 61
-        want = model.forward(token_ids, positions, caches[0], slot_ids).logits
-        got = rounded.forward(
-            token_ids, positions, caches[1], slot_ids, max_position=max_position
-        ).logits
+        given = token_ids, positions
+        got = model.forward(*given, rounded, slot_ids, max_position=max_position).logits
+        with monkeypatch.context() as patch:
+            patch.setattr(lengths, "rounds", lambda _: False)
+            want = model.forward(*given, own, slot_ids).logits
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("max_position", [None, 32])
 def test_positions_that_only_rounding_made_are_refused(
-    model: TransformerModel, max_position: int | None
+    model: TransformerModel, max_position: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounded = evolve(model, lengths=GPU_LENGTHS)
-    cache, position = rounded.new_cache(1, 32), torch.tensor([[32]])
+    monkeypatch.setattr(lengths, "rounds", lambda _: True)
+    cache, position = model.new_cache(1, 32), torch.tensor([[32]])
     with pytest.raises(InvalidInputError, match="position"):
-        rounded.forward(ids(1, 1), position, cache, max_position=max_position)
+        model.forward(ids(1, 1), position, cache, max_position=max_position)
 
 
 def test_there_may_be_more_requests_than_positions(model: TransformerModel) -> None:
@@ -114,10 +117,6 @@ def test_there_may_be_more_requests_than_positions(model: TransformerModel) -> N
     got = model.forward(token_ids, positions, cache).logits
     want = model.forward(token_ids, positions, cache, torch.arange(num_reqs)).logits
     torch.testing.assert_close(got, want)
-
-
-def test_the_first_layers_keep_the_rule_of_lengths(model: TransformerModel) -> None:
-    assert evolve(model, lengths=GPU_LENGTHS).first_layers(1).lengths == GPU_LENGTHS
 
 
 def test_random_weights_follow_the_config_and_the_seed(tiny_llama: Path) -> None:
