@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from attrs import frozen
+from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import GPT2Config, LlamaConfig, MambaConfig
+from transformers import GPT2Config, GptOssConfig, LlamaConfig, MambaConfig
 
 from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.library_model.model import LibraryModel
@@ -149,3 +150,36 @@ def test_a_network_that_keeps_its_norm_elsewhere_gives_no_last_tap(
     assert model.forward(place, place, cache, taps=(0,)).hidden[0].shape == (1, 1, 16)
     with pytest.raises(UnavailableError, match="final norm"):
         model.forward(place, place, cache, taps=(1,))
+
+
+CODES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def test_experts_in_mxfp4_are_what_their_codes_say(
+    save: Callable[..., Any], edit_json: Callable[..., None]
+) -> None:
+    config = FAMILIES["gpt-oss"].to_dict() | {"hidden_size": 64, "intermediate_size": 64}
+    saved = save(GptOssConfig(**config))
+    file, generator = saved.directory / "model.safetensors", torch.Generator().manual_seed(2)
+    tensors, experts = load_file(file), {}
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        num_experts, num_inputs, num_outputs = tensors.pop(name).shape
+        # In blocks of 32 inputs: two codes to a byte, the first in its lower half, and one scale.
+        shape = (num_experts, num_outputs, num_inputs // 32)
+        codes = torch.randint(16, (*shape, 32), generator=generator)
+        scales = torch.randint(124, 128, shape, generator=generator)
+        tensors[name + "_blocks"] = (codes[..., ::2] + 16 * codes[..., 1::2]).to(torch.uint8)
+        tensors[name + "_scales"] = scales.to(torch.uint8)
+        values = CODES[codes % 8] * (1 - 2 * (codes // 8)) * 2.0 ** (scales - 127)[..., None]
+        experts[name] = values.flatten(2).transpose(1, 2)
+    save_file(tensors, file, metadata={"format": "pt"})
+    edit_json(
+        saved.directory / "config.json",
+        quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
+    )
+    model = load(saved.directory)
+    state = model.network.state_dict()
+    for name, values in experts.items():
+        assert torch.equal(state[name], values), name
+    place = torch.tensor([[0]])
+    assert model.forward(place, place, model.new_cache(1, 8)).logits.isfinite().all()
