@@ -243,7 +243,6 @@ BUGS = (
         "top-p goes on where its mass is reached",
         ((thresholds, "_cut_top_p", partial(_top_p, one_less=False)),),
         shown_by="reached exactly",
-        check="edge: reached exactly",
     ),
     Bug(
         "top-p before top-k",

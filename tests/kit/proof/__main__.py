@@ -19,7 +19,7 @@ from acceptor.backends.conformance import load_backend
 from acceptor.backends.conformance.calls import Backend
 from kit.proof import record
 from kit.proof.cases import LOSSY, PAIRS, POLICIES
-from kit.proof.checks import CAUGHT, EDGES, evidence_of, wrong_in
+from kit.proof.checks import CAUGHT, evidence_of
 from kit.proof.exact import law_error
 from kit.proof.grouped import grouped_step
 from kit.proof.large import near_uniform_draws
@@ -57,7 +57,7 @@ class Proof:
     @property
     def parts(self) -> dict[str, Callable[[], Iterator[Row]]]:
         """What is proven, by name."""
-        parts = {"edges": self._edges, "large": self._large, "samples": self._samples}
+        parts = {"large": self._large, "samples": self._samples}
         if self._is_reference:
             parts |= {"exact": _exact, "losses": _losses, "mutants": _mutants}
         return parts
@@ -92,10 +92,6 @@ class Proof:
         limits = (self.device, self.draws, chunk, self.deadline)
         for way, bins, test in near_uniform_draws(self.backend, *limits):
             yield {"way": way, "bins": bins, **asdict(test)}
-
-    def _edges(self) -> Iterator[Row]:
-        for edge in EDGES:
-            yield {"edge": edge, "wrong": wrong_in(edge, self.backend, self.device)}
 
 
 def _exact() -> Iterator[Row]:

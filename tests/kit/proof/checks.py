@@ -6,15 +6,9 @@ Tests run them on the code as it is, and once more on planted bugs.
 from collections.abc import Callable, Mapping
 from functools import partial
 
-import torch
 from attrs import frozen
 
-from acceptor.backends import load_sampler
-from acceptor.backends.conformance import Case, run_case
-from acceptor.backends.conformance.calls import Backend, Watched
-from acceptor.backends.conformance.corners import corners
-from acceptor.backends.conformance.run import run_all
-from acceptor.core import Fly, Probabilistic
+from acceptor.core import Fly
 from kit.bugs import Bug
 from kit.bugs_in_batches import ALL_BUGS
 from kit.proof.cases import LOSSLESS, LOSSY, ONE_HOT, Pair
@@ -57,31 +51,6 @@ def _honest_loss(pair: Pair) -> Evidence:
     return Evidence(abs(loss.enumerated - loss.reported), EXACT, parts)
 
 
-def _edge(name: str) -> Evidence:
-    return Evidence(wrong_in(name, load_sampler("reference"), torch.device("cpu")), 0)
-
-
-def wrong_in(name: str, sampler: Backend, device: torch.device) -> int:
-    """How often a sampler errs where the right token is known, so that one is too many."""
-    if name == "slots":
-        return len(run_case(IN_OTHER_SLOTS, sampler, device).differences)
-    here = [check for about, check in corners() if name in about]
-    assert here
-    shown = [run_all(check, [Watched(sampler, device)])[0] for check in here]
-    return sum(len(found.differences) for found in shown)
-
-
-IN_OTHER_SLOTS = Case(
-    seed=4,
-    vocab_size=40,
-    num_draft_tokens=(2,) * 20,
-    policy=Probabilistic(),
-    features=frozenset(("slots",)),
-    variation="in part",
-)
-EDGES = ("rare candidate", "lowest uniform", "highest uniform", "ties", "reached exactly", "slots")
-"""What chance almost never asks: parts of names of the conformance kit's corners, and slots."""
-
 EXACT_LAWS: dict[str, Check] = {
     f"exact law: {pair.name}": partial(_exact_law, pair) for pair in LOSSLESS
 }
@@ -91,8 +60,7 @@ HONEST_LOSSES: dict[str, Check] = {
     for pair in LOSSY
     if not isinstance(pair.policy, Fly) or pair.drafter in ONE_HOT
 }
-EDGE_CHECKS: dict[str, Check] = {f"edge: {name}": partial(_edge, name) for name in EDGES}
-CHECKS = EXACT_LAWS | HONEST_LOSSES | EDGE_CHECKS
+CHECKS = EXACT_LAWS | HONEST_LOSSES
 
 
 def evidence_of(bug: Bug) -> Evidence:

@@ -76,7 +76,6 @@ PROMISES: dict[str, Callable[[Row], bool]] = {
     "losses": _is_honest,
     "samples": _follows,
     "large": lambda row: _least_p([row]) > LEAST_P,
-    "edges": lambda row: row["wrong"] == 0,
     "mutants": lambda row: row["value"] > row["limit"],
 }
 
@@ -158,10 +157,9 @@ def _mutants(rows: list[Row]) -> str:
     lines = []
     for row in rows:
         if row["part"] == "mutants":
-            parts, errors = row["parts"], [f"{row['value']:.0f} wrong", ""]
-            if parts:
-                errors = [_small(parts["first"]), _small(max(parts["joint"], parts["conditional"]))]
-            lines.append([row["mutant"], row["check"], *errors])
+            errors = {view: row["parts"][view] for view in VIEWS}
+            first = errors.pop("first")
+            lines.append([row["mutant"], row["check"], _small(first), _small(max(errors.values()))])
     return _table(["planted bug", "check that fails", "first token", "later tokens"], lines)
 
 
