@@ -1,7 +1,6 @@
 """The tables of `acceptor tune`, for the terminal and for documents."""
 
 from collections.abc import Sequence
-from statistics import fmean
 
 from rich.console import Console
 from rich.text import Text
@@ -10,7 +9,7 @@ from ..bench.sweep import PLAIN
 from ..bench.table import Cell, Table
 from .costs import PARTS
 from .goodput import recommend
-from .results import Check, TuneResults
+from .results import TuneResults
 
 MILLISECONDS = 1e3
 
@@ -23,19 +22,15 @@ def print_results(console: Console, results: TuneResults) -> None:
     for concurrency in results.concurrencies:
         title = f"predicted {unit(results)}, {concurrency} at a time"
         tables[title] = prediction_table(results, concurrency)
-    if results.checks:
-        tables["predictions beside runs"] = check_table(results)
     for title, table in tables.items():
         console.print(Text(title, style="bold"), soft_wrap=True)
         console.print(table.as_rich(), "")
-    if results.checks:
-        console.print(f"prediction error: {error_summary(results.checks)}")
     for concurrency in results.concurrencies:
         console.print(Text(recommendation(results, concurrency), style="bold"), soft_wrap=True)
 
 
 def as_markdown(results: TuneResults) -> str:
-    """Where it was measured, what to choose, and predictions beside runs."""
+    """Where it was measured, and what to choose."""
     machine, load = results.machine, results.load
     about = (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "
@@ -43,10 +38,7 @@ def as_markdown(results: TuneResults) -> str:
         f"request{', seconds of processor time' if results.cpu_time else ''}.\n"
     )
     parts = [about, *(f"- {recommendation(results, one)}" for one in results.concurrencies)]
-    if results.checks:
-        parts += ["", check_table(results).as_markdown()]
-        parts.append(f"Prediction error: {error_summary(results.checks)}.\n")
-    return "\n".join(parts)
+    return "\n".join(parts) + "\n"
 
 
 def acceptance_table(results: TuneResults) -> Table:
@@ -110,43 +102,3 @@ def recommendation(results: TuneResults, concurrency: int) -> str:
     if plain and best.num_spec_tokens:
         text += f", {best.tokens_per_second / plain[0]:.2f} times plain decoding"
     return text
-
-
-def check_table(results: TuneResults) -> Table:
-    """Predictions beside runs."""
-    head = ["checked", "K", "at a\ntime", f"predicted\n{unit(results)}", "measured", "error"]
-    rows = [
-        [
-            check.prediction.policy,
-            str(check.prediction.num_spec_tokens),
-            str(check.prediction.concurrency),
-            f"{check.prediction.tokens_per_second:,.1f}",
-            f"{check.measured:,.1f}",
-            _percent(check.error, sign="+"),
-            what_is_new(check),
-        ]
-        for check in results.checks
-    ]
-    return Table(head=[*head, "not\nmeasured"], rows=rows)
-
-
-def what_is_new(check: Check) -> str:
-    """What of a prediction was not measured for it."""
-    if check.is_new_length and check.is_new_concurrency:
-        return "both"
-    return "K" if check.is_new_length else "concurrency" if check.is_new_concurrency else ""
-
-
-def error_summary(checks: Sequence[Check]) -> str:
-    """Mean and worst, without their signs, apart for what was not measured before."""
-    texts = []
-    for name, is_new in (("", False), ("out of sample ", True)):
-        sizes = [abs(check.error) for check in checks if check.is_out_of_sample is is_new]
-        if sizes:
-            mean, worst = _percent(fmean(sizes)), _percent(max(sizes))
-            texts.append(f"{name}{mean} on average, {worst} at worst")
-    return "; ".join(texts)
-
-
-def _percent(share: float, sign: str = "") -> str:
-    return f"{share:{sign}.1%}".replace("%", " %")
