@@ -47,6 +47,7 @@ def test_tables_of_heads_are_kept_after_every_run(
     draft = json.loads((tmp_path / "llama-3-8b.json").read_text()) | {"num_hidden_layers": 1}
     monkeypatch.setattr("lab.head_tables.DRAFT", draft)
     monkeypatch.setattr(head_tables, "LOAD", ("--num-requests", "2", "--output-len", "4"))
+    monkeypatch.setattr(head_tables, "ON_CPU", ("--num-requests", "1", "--output-len", "4"))
     monkeypatch.setattr(head_tables, "TRAINING_STEPS", 2)
     out = tmp_path / "data"
 
@@ -57,7 +58,7 @@ def test_tables_of_heads_are_kept_after_every_run(
         return head_tables.Heads.read(out / "heads.json")
 
     pair, training = "qwen3-eagle3", head_tables.TRAINING
-    first = measure("--part", pair, "--part", training)
+    first = measure("--part", pair, "--part", training, "--part", head_tables.BUNDLED)
     assert first.training is not None
     assert first.training.last.step == 2
     both = measure("--part", head_tables.ONE_B, "--part", head_tables.EAGLE3)
@@ -66,6 +67,7 @@ def test_tables_of_heads_are_kept_after_every_run(
     page = (out / "heads.md").read_text(encoding="utf-8")
     assert page == both.as_markdown()
     assert page.count("| llama3-1b |") == 4
+    assert "probabilistic, early-exit, K=4 |" in page
     assert f"**`{pair}`**: qwen3-8b, random weights, 7 of 36 layers" in page
 
 

@@ -5,10 +5,12 @@ Run it from the repository's root:
     PYTHONPATH=tests python -m lab.head_tables --out docs/data
 
 Every pair that `acceptor bench --pair` knows is served with random weights, Llama-3-8B with a draft
-model of 1B is served in the same way, and a head for it is trained for a few steps. The script
-writes heads.json and heads.md after every run; `--part` measures some anew and keeps the others.
+model of 1B is served in the same way, and a head for it is trained for a few steps. On the CPU,
+drafters stand side by side on the bundled target. The script writes heads.json and heads.md after
+every run; `--part` measures some anew and keeps the others.
 """
 
+import gc
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,15 +28,17 @@ from acceptor.app.bench.files import read_record, write_file, write_record
 from acceptor.app.bench.main import make_benches
 from acceptor.app.bench.markdown import as_markdown
 from acceptor.app.bench.public_pairs import PAIRS
-from acceptor.app.bench.results import BenchResults
+from acceptor.app.bench.results import BenchResults, joined
 from acceptor.app.bench.table import Table
 from kit.llama_shapes import DRAFT
 from lab.head_training import Progress, Recipe, train_head
 
-EAGLE3, ONE_B, TRAINING = "llama3-eagle3", "llama3-1b", "training"
-PARTS = (*PAIRS, ONE_B, TRAINING)
+EAGLE3, ONE_B, BUNDLED, TRAINING = "llama3-eagle3", "llama3-1b", "bundled", "training"
+PARTS = (*PAIRS, ONE_B, TRAINING, BUNDLED)
 TRAINING_STEPS = 12
 LOAD = ("--num-requests", "16", "--input-len", "128", "--output-len", "32")
+ON_CPU = ("--num-requests", "24", "--output-len", "64", "--ignore-eos", "--cpu-time")
+DRAFTERS = ("--drafter", "model,eagle3,ngram,early-exit", "--num-spec-tokens", "0,4")
 
 
 @frozen(kw_only=True)
@@ -74,7 +78,10 @@ class Heads:
 
     def as_markdown(self) -> str:
         """What a step costs, and the tables of all pairs."""
-        parts = ["<!-- steps -->\n", steps(self.served), "<!-- pairs -->\n"]
+        parts = ["<!-- steps -->\n", steps(self.served), "<!-- bundled -->\n"]
+        if BUNDLED in self.served:
+            parts.append(as_markdown(self.served[BUNDLED], cpu_time=True))
+        parts.append("<!-- pairs -->\n")
         for name in PAIRS:
             if name in self.served:
                 results = self.served[name]
@@ -126,20 +133,28 @@ def main(parts: Sequence[str], out: Path, device: str, backend: str, **cut: str 
 
 def measured(part: str, how: Sequence[str]) -> Iterator[BenchResults]:
     """All results so far, after every run."""
+    done: list[BenchResults] = []
     with TemporaryDirectory() as folder:
-        context = bench.make_context("bench", [*_models(part, Path(folder)), *how])
-        (one,) = make_benches(context.params)
-    yield from one.results()
+        context = bench.make_context("bench", [*_arguments(part, how, Path(folder))])
+        for one in make_benches(context.params):
+            for latest in one.results():
+                yield joined([*done, latest])
+            done.append(latest)
+    # Networks of transformers refer to themselves.
+    gc.collect()
 
 
-def _models(part: str, folder: Path) -> tuple[str, ...]:
+def _arguments(part: str, how: Sequence[str], folder: Path) -> tuple[str, ...]:
+    if part == BUNDLED:
+        return *DRAFTERS, *ON_CPU
     if part != ONE_B:
-        return "--pair", part, "--random-weights"
+        return "--pair", part, "--random-weights", *how
     target, draft = PAIRS[EAGLE3].shapes[0], folder / "llama-3.2-1b.json"
     draft.write_text(json.dumps(DRAFT), encoding="utf-8")
     models = ("--random-weights", str(target), "--draft-random-weights", str(draft))
     rate = ("--synthetic-acceptance-rate", str(PAIRS[EAGLE3].rates[0]))
-    return *models, *rate, "--num-spec-tokens", "0,3", "--max-concurrency", "1,16", "--ignore-eos"
+    load = ("--num-spec-tokens", "0,3", "--max-concurrency", "1,16", "--ignore-eos")
+    return *models, *rate, *load, *how
 
 
 def train(device: str) -> Training:
