@@ -42,6 +42,18 @@ TEMPLATES = {
     "{% generation %}{% set x = 1 %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}",
     "macros": "{% macro say(text, n) %}{{ n }}:{% if n %}{{ say(text, n - 1) }}{% else %}"
     "{{ text }}{% endif %}{% endmacro %}{{ say(messages[1].content, 5) }}",
+    "slices and methods, as Qwen3 has them": "{% set ns = namespace(last=0) %}"
+    "{% for m in messages[::-1] %}{% if m.role == 'user' and not m.content.startswith('B') %}"
+    "{% set ns.last = messages | length - loop.index %}{% endif %}{% endfor %}{{ ns.last }}"
+    "{{ messages[1].content.split('\n')[-1].lstrip(\"'\").rstrip('\n') }}",
+    "macros with variables, as gpt-oss has them": "{% macro head() %}{% if who is not defined %}"
+    "{% set who = 'I' %}{% endif %}{{ who + strftime_now('%Y') }}{% endmacro %}{{ head() }}"
+    "{% for m in messages[1:] %}{% for later in messages[loop.index :] %}{{ later.role }}"
+    "{% endfor %}{% if 'tool_calls' in m %}{{ raise_exception('no') }}{% endif %}{% endfor %}",
+    "kinds of content, as GLM has them": "{% macro text(c) %}{% if c is string %}{{ c }}"
+    "{% elif c is iterable and c is not mapping %}{% for part in c %}{{ part.text }}{% endfor %}"
+    "{% endif %}{% endmacro %}{{ text(messages[0].content) | trim | first }}"
+    "{% if messages[1].tool_calls %}{{ messages[1].tool_calls }}{% endif %}",
     "own variable": "{{ 'thinks' if enable_thinking else 'acts' }}",
     "date": "{{ strftime_now('%Y') }}",
 }
