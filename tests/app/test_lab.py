@@ -66,7 +66,9 @@ def test_tables_of_heads_are_kept_after_every_run(
     assert both.served[pair] == first.served[pair]
     page = (out / "heads.md").read_text(encoding="utf-8")
     assert page == both.as_markdown()
-    assert page.count("| llama3-1b |") == 4
+    for num_reqs in (1, 16):
+        of = head_tables.steps(both.served)[num_reqs]
+        assert of.keys() == {"plain", head_tables.ONE_B, head_tables.EAGLE3}
     assert "probabilistic, early-exit, K=4 |" in page
     assert f"**`{pair}`**: qwen3-8b, random weights, 7 of 36 layers" in page
 

@@ -12,6 +12,7 @@ every run; `--part` measures some anew and keeps the others.
 
 import gc
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shutil import copyfile
@@ -29,6 +30,7 @@ from acceptor.app.bench.main import make_benches
 from acceptor.app.bench.markdown import as_markdown
 from acceptor.app.bench.public_pairs import PAIRS
 from acceptor.app.bench.results import BenchResults, joined
+from acceptor.app.bench.sweep import PLAIN
 from acceptor.app.bench.table import Table
 from kit.llama_shapes import DRAFT
 from lab.head_training import Progress, Recipe, train_head
@@ -78,7 +80,7 @@ class Heads:
 
     def as_markdown(self) -> str:
         """What a step costs, and the tables of all pairs."""
-        parts = ["<!-- steps -->\n", steps(self.served), "<!-- bundled -->\n"]
+        parts = ["<!-- steps -->\n", _table_of_steps(self.served), "<!-- bundled -->\n"]
         if BUNDLED in self.served:
             parts.append(as_markdown(self.served[BUNDLED], cpu_time=True))
         parts.append("<!-- pairs -->\n")
@@ -90,22 +92,29 @@ class Heads:
         return "\n".join(parts)
 
 
-def steps(served: Mapping[str, BenchResults]) -> str:
-    """Milliseconds between the tokens of two steps, of what drafts for Llama-3-8B."""
-    shown = [(name, served[name]) for name in (ONE_B, EAGLE3) if name in served]
+def steps(served: Mapping[str, BenchResults]) -> dict[int, dict[str, float]]:
+    """Milliseconds between the tokens of two steps: number of requests -> what drafts -> them.
+
+    Of what drafts for Llama-3-8B, at the same rate of acceptance.
+    """
+    found = defaultdict[int, dict[str, float]](dict)
+    for name in (ONE_B, EAGLE3):
+        for run in served[name].runs if name in served else ():
+            policy, num_reqs = run.setting.policy, run.setting.max_concurrency or 0
+            if policy == PLAIN or policy.startswith("synthetic"):
+                drafter = PLAIN if policy == PLAIN else name
+                found[num_reqs][drafter] = run.figures.itl.median
+    return dict(found)
+
+
+def _table_of_steps(served: Mapping[str, BenchResults]) -> str:
+    shown = (PLAIN, ONE_B, EAGLE3)
     rows = [
-        [
-            name,
-            run.setting.label,
-            str(run.setting.max_concurrency),
-            f"{run.figures.itl.median:.2f}",
-            f"{run.figures.acceptance.acceptance_length:.2f}",
-        ]
-        for name, results in shown
-        for run in results.runs
+        [str(num_reqs), *(f"{of[name]:.2f}" if name in of else "–" for name in shown)]
+        for num_reqs, of in sorted(steps(served).items())
     ]
-    head = ["drafts by", "setting", "requests", "step, ms", "acceptance length"]
-    return Table(head=head, rows=rows, num_names=2).as_markdown()
+    head = ["requests", PLAIN, "1B draft model", "EAGLE-3 head"]
+    return Table(head=head, rows=rows).as_markdown()
 
 
 @click.command()
