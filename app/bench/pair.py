@@ -114,6 +114,8 @@ def _name(given: str | None, bundled: str) -> str:
 def _what_drafts(made: Drafter[Any], drafter: DrafterConfig, draft: str | None) -> str:
     if drafter.name == "ngram":
         return "n-gram"
+    if drafter.name == "mtp":
+        return "a layer of the target"
     if drafter.name == "early-exit":
         assert isinstance(made, ModelDrafter)
         assert isinstance(made.model, TransformerModel)

@@ -37,6 +37,7 @@ def test_a_pair_of_random_weights_is_served_as_others_have_served_it(
         "at most 16 at a time",
     ):
         assert words in out
+    assert "bundled" not in out
     policies = ["strict", "probabilistic", "block"]
     policies += [f"synthetic {rate:g}" for rate in PAIRS[name].rates]
     runs = read_results(file).runs
