@@ -20,7 +20,7 @@ from ...core.policies import Policy
 from ...core.ports import Sampler
 from ...core.sampling_tensors import SamplingTensors
 from ..inverse_maps import InverseMaps
-from .draw import draw, draw_draft
+from .draw import draw
 from .masks import allowed_in, forbid
 from .outputs import write_drawn, write_verified
 from .request import in_target_ids
@@ -104,7 +104,6 @@ def _draw_rows(
         law = in_target_ids(law, batch.target_vocab_size, batch.draft_to_target)
     if recipe.all_greedy:
         return law.argmax(dim=-1)
-    if batch.draft_index is not None:
-        return draw_draft(law, batch, params.seeds)
     positions = batch.positions.long()
-    return draw(law, params.seeds, positions, torch.zeros_like(positions), batch.stream)
+    draft_indices = torch.full_like(positions, batch.draft_index or 0)
+    return draw(law, params.seeds, positions, draft_indices, batch.stream)

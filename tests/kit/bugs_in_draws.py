@@ -38,11 +38,10 @@ def _keys_without_index(
     return seeds, positions, torch.ones_like(indices)
 
 
-def _drafted_without_index(
-    law: Tensor, batch: Any, seeds: Tensor, right: Any = draw.draw
+def _drawn_without_index(
+    law: Tensor, seeds: Tensor, positions: Tensor, _: Tensor, *rest: Any, right: Any = draw.draw
 ) -> Tensor:
-    positions = batch.positions.long()
-    drawn: Tensor = right(law, seeds, positions, torch.ones_like(positions), batch.stream)
+    drawn: Tensor = right(law, seeds, positions, torch.ones_like(positions), *rest)
     return drawn
 
 
@@ -130,7 +129,7 @@ BUGS = (
         "noise keyed without the draft index",
         (
             (draw.Draws, "_keys", _keys_without_index),
-            (sampler, "draw_draft", _drafted_without_index),
+            (sampler, "draw", _drawn_without_index),
         ),
         check=EXACT_LAW.format("block"),
     ),
