@@ -155,13 +155,6 @@ class TransformerModel:
         """
         check_tokens(token_ids, positions, slot_ids, self.vocab_size, self.device)
         check_integers("taps", taps, 0, self.config.num_layers)
-        num_reqs, num_tokens = token_ids.shape
-        if num_reqs == 0:
-            empty = self.decoder.embedding.new_empty
-            logits = empty(0, 1 if last_only else num_tokens, self.vocab_size)
-            return Scores(
-                logits, tuple(empty(0, num_tokens, self.config.hidden_size) for _ in taps)
-            )
         places = self.planner.places(positions, slot_ids, cache, max_position)
         kernels = self._kernels
         attend = None if kernels is None else kernels.attention_at(positions, places.slot_ids)

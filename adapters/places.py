@@ -22,8 +22,9 @@ def check_tokens(
     On a CPU token ids outside the vocabulary are an error, too.
     """
     check_tensor("token_ids", token_ids, (None, None), (torch.int64,), device)
-    check_integer("token_ids.shape[1]", token_ids.shape[1], 1)
-    if device.type == "cpu" and len(token_ids):
+    for dimension, size in enumerate(token_ids.shape):
+        check_integer(f"token_ids.shape[{dimension}]", size, 1)
+    if device.type == "cpu":
         lowest, highest = (int(bound) for bound in token_ids.aminmax())
         if lowest < 0 or highest >= vocab_size:
             raise InvalidInputError(

@@ -111,12 +111,6 @@ class LibraryModel:
         """Score tokens, see `TransformerModel.forward`, whose errors these are."""
         check_tokens(token_ids, positions, slot_ids, self.vocab_size, self.device)
         check_integers("taps", taps, 0, self.num_layers)
-        num_reqs, num_tokens = token_ids.shape
-        if num_reqs == 0:
-            empty = torch.empty((0, num_tokens, 1), dtype=self.dtype, device=self.device)
-            logits = empty[:, -1:] if last_only else empty
-            hidden = empty.expand(-1, -1, self.hidden_size)
-            return Scores(logits.expand(-1, -1, self.vocab_size), (hidden,) * len(taps))
         places = self.places(positions, slot_ids, cache, max_position)
         with _last_hidden(self.network, wanted=self.num_layers in taps) as last:
             said = self.network(

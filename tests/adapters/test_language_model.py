@@ -29,14 +29,6 @@ def test_a_request_does_not_see_its_neighbours(model: TransformerModel) -> None:
     torch.testing.assert_close(beside[:1], alone, rtol=1e-5, atol=1e-5)
 
 
-def test_no_requests(model: TransformerModel) -> None:
-    nothing = torch.zeros(0, 3, dtype=torch.int64)
-    cache = model.new_cache(2, 8)
-    assert model.forward(nothing, nothing, cache, nothing[:, 0]).logits.shape == (0, 3, 61)
-    last = model.forward(nothing, nothing, cache, last_only=True, taps=(1,))
-    assert (last.logits.shape, last.hidden[0].shape) == ((0, 1, 61), (0, 3, 32))
-
-
 def test_no_graph_is_recorded(model: TransformerModel) -> None:
     assert not model.forward(ids(1, 1), ids(1, 1), model.new_cache(1, 8)).logits.requires_grad
 
@@ -47,6 +39,7 @@ def test_no_graph_is_recorded(model: TransformerModel) -> None:
         ({"token_ids": ids(3)}, r"token_ids: expected shape \[any, any\], got \[3\]"),
         ({"token_ids": ids(1, 3).int()}, "token_ids: expected dtype int64, got torch.int32"),
         ({"token_ids": ids(1, 0), "positions": ids(1, 0)}, r"token_ids.shape\[1\]: expected a num"),
+        ({"token_ids": ids(0, 3), "positions": ids(0, 3)}, r"token_ids.shape\[0\]: expected a num"),
         ({"token_ids": ids(1, 3) + 58}, r"token_ids: expected values in \[0, 61\), got 59 to 61"),
         ({"positions": ids(1, 2)}, r"positions: expected shape \[1, 3\], got \[1, 2\]"),
         ({"positions": ids(1, 3) + 5}, r"positions: expected values in \[0, 8\), got 6 to 8"),
