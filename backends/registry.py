@@ -3,12 +3,13 @@
 An unknown or unavailable backend is an error that says what is known and what is missing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from types import MappingProxyType
 
-from attrs import field, frozen
+from attrs import frozen
 
 from ..core.errors import UnavailableError
 from ..core.ports import Sampler
@@ -89,26 +90,9 @@ _OWN = {
 }
 
 
-@frozen(eq=False)
-class _Known(Mapping[str, Backend]):
-    """Ours, and what other distributions offer as entry points, looked up when first asked for."""
-
-    _found: dict[str, Backend] = field(factory=dict, init=False)
-
-    def _all(self) -> dict[str, Backend]:
-        if not self._found:
-            offered = [entry for entry in entry_points(group=GROUP) if entry.name not in _OWN]
-            self._found.update(_OWN | {entry.name: _offered(entry) for entry in offered})
-        return self._found
-
-    def __getitem__(self, name: str) -> Backend:
-        return self._all()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
+def _known() -> Mapping[str, Backend]:
+    offered = (entry for entry in entry_points(group=GROUP) if entry.name not in _OWN)
+    return MappingProxyType(_OWN | {entry.name: _offered(entry) for entry in offered})
 
 
 def _offered(entry: EntryPoint) -> Backend:
@@ -116,8 +100,8 @@ def _offered(entry: EntryPoint) -> Backend:
     return Backend(name=entry.name, factory=entry.value, summary=f"from {source}")
 
 
-BACKENDS: Mapping[str, Backend] = _Known()
-"""Every known backend by its name, ours first."""
+BACKENDS: Mapping[str, Backend] = _known()
+"""Every known backend by its name: ours first, then what other distributions offer."""
 
 
 def load_sampler(name: str, *, checked: bool = False) -> Sampler:

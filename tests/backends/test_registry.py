@@ -67,7 +67,7 @@ def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Backe
     (info / "entry_points.txt").write_text("\n".join(("[acceptor.backends]", *lines)))
     (tmp_path / "other_backend.py").write_text(OTHER)
     monkeypatch.syspath_prepend(str(tmp_path))
-    known = type(BACKENDS)()
+    known = registry._known()
     monkeypatch.setattr(registry, "BACKENDS", known)
     return known
 
