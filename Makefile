@@ -30,19 +30,14 @@ equivalence: $(TO_DEVELOP) ## Hold a fused backend to the oracle on a CUDA devic
 	  $(BESIDE:%=--beside %) --batches 10000 --workers $$(nproc) \
 	  --json docs/data/equivalence-$(BACKEND).json
 
-test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -m gpu --numprocesses auto --maxprocesses 8 --dist worksteal
+test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device, and record it
+	@PYTHONPATH=tests $(BIN)/python -m kit.gpu --part tests --seconds 3600
 
 sanitize: $(TO_DEVELOP) ## Watch a fused backend with compute-sanitizer (BACKEND=cupy)
 	@PYTHONPATH=tests $(BIN)/python -m kit.sanitize --backend $(BACKEND)
 
-gpu: test-gpu ## Run all that needs a CUDA device, and write the records in docs/data
-	@$(MAKE) sanitize BACKEND=triton
-	@$(MAKE) sanitize equivalence BACKEND=cupy BESIDE=triton
-	@$(BIN)/acceptor bench kernels --headline --worst --json docs/data/kernels.json \
-	  --markdown docs/data/kernels.md
-	@PYTHONPATH=tests $(BIN)/python -m lab.engine_speed --out docs/data
-	@$(MAKE) prove PROVE="--backend triton --backend cupy --device cuda"
+gpu: $(TO_DEVELOP) ## Run all that needs a CUDA device, and record it in docs/data (SESSION="--seconds 600")
+	@PYTHONPATH=tests $(BIN)/python -m kit.gpu $(SESSION)
 
 prove: $(TO_DEVELOP) ## Prove the law of every policy, and write docs/proof.md's numbers (10 minutes)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m kit.proof $(PROVE)

@@ -19,6 +19,7 @@ from acceptor.app.tuning import tables as tuning_tables
 from acceptor.app.tuning.command import tune
 from acceptor.app.tuning.results import read_results
 from acceptor.backends.conformance.record import Record
+from kit.gpu import table
 from lab import pair_training
 from lab.engine_speed import as_markdown, share_of_limit
 
@@ -36,6 +37,7 @@ ROWS = {(row["num_reqs"], row["num_spec_tokens"]): row for row in ENGINE["rows"]
 
 def test_the_tables_are_what_the_records_say() -> None:
     expected = {
+        "gpu.md": table(read("gpu.json")),
         "kernels.md": markdown(reread(DATA / "kernels.json")),
         "engine.md": as_markdown(ENGINE),
     }

@@ -1,0 +1,228 @@
+"""`python -m kit.gpu`: everything that needs a CUDA device, into docs/data/gpu.json and gpu.md.
+
+Each part is a process with a time limit of its own, and the record is written after each part:
+    --part NAME      only this one, repeatable: kernels, engine, proof, tests, equivalence, sanitize
+    --seconds 600    for all parts together; each gets its share of them
+    --batches 10000  of the equivalence campaign, which ends in time with what it compared
+    --backend NAME   triton and cupy by default; the last one is run with the first beside it
+    --out FOLDER     for all records, docs/data by default; copy proof.json there to add to it
+What is timed runs first, alone on the device; tests, equivalence and sanitizers share it. Logs lie
+in gpu.logs. The exit code is 0 if every part ran to its end and passed.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+from attrs import frozen
+
+from acceptor.app.bench.kernels.machine import describe
+
+DATA = Path(__file__).parents[2] / "docs" / "data"
+GRACE_SECONDS = 10.0
+"""After an interrupt a part may still write down what it has."""
+MOST_LINES = 30
+HEADER = "| part | where | when | outcome | what it said |\n|---|---|---|---|---|\n"
+CALM = (
+    *("-m", "gpu", "-q", "--dist", "worksteal", "--continue-on-collection-errors"),
+    # What else is installed beside a GPU may warn: pytest-benchmark does so about workers.
+    *("-W", "default", "-p", "no:benchmark"),
+)
+GPU_TESTS = ("tests/backends", "tests/adapters", "tests/app", "tests/proof")
+
+
+@frozen
+class Part:
+    """One command.
+
+    Attributes:
+        name: of the part; several commands may belong to one.
+        command: behind `python -m`.
+        seconds: its limit.
+        telling: a pattern of the lines of its log that say what it found.
+        alone: whether nothing else may run on the device.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    seconds: float
+    telling: str
+    alone: bool = False
+
+
+def parts(wanted: argparse.Namespace) -> list[Part]:
+    """All parts, with their shares of the time."""
+    first, last = wanted.backend[0], wanted.backend[-1]
+    backends = [word for name in wanted.backend for word in ("--backend", name)]
+    beside = ("--beside", first) if first != last else ()
+    out, total, half = wanted.out, wanted.seconds, str(max(wanted.workers // 2, 1))
+    kernels = [f"--json={out / 'kernels.json'}", f"--markdown={out / 'kernels.md'}"]
+    kernels.append(f"--seconds={0.27 * total:.0f}")
+    on_gpu = ("--device", "cuda", "--seconds", f"{0.05 * total:.0f}")
+    limits = ("--batches", str(wanted.batches), "--workers", half, "--seconds", f"{0.4 * total}")
+    record = ("--json", str(out / f"equivalence-{last}.json"))
+    return [
+        Part(
+            "kernels",
+            ("acceptor.app.bench.kernels", "--headline", "--worst", *backends, *kernels),
+            0.3 * total,
+            r"^\||µs",
+            alone=True,
+        ),
+        Part(
+            "engine",
+            ("lab.engine_speed", "--backend", first, "--out", str(out)),
+            0.14 * total,
+            r"^\|",
+            alone=True,
+        ),
+        Part(
+            "proof",
+            ("kit.proof", *backends, *on_gpu, "--json", str(out / "proof.json")),
+            0.12 * total,
+            "holds:|FAILS:",
+            alone=True,
+        ),
+        Part(
+            "tests",
+            ("pytest", *CALM, "-n", half, *GPU_TESTS),
+            0.4 * total,
+            r"passed|failed|^FAILED|^ERROR",
+        ),
+        Part(
+            "equivalence",
+            ("acceptor.backends.conformance", "--backend", last, *beside, *limits, *record),
+            0.42 * total,
+            r"^\| (batches|decisions|near-ties|unexplained) \||conformant",
+        ),
+        *(
+            Part(
+                f"sanitize {name}",
+                ("kit.sanitize", "--backend", name, "--seconds", f"{0.3 * total:.0f}"),
+                0.35 * total,
+                "findings",
+            )
+            for name in wanted.backend
+        ),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is asked for; 0 if all parts passed."""
+    wanted = _parser().parse_args(arguments)
+    wanted.backend = wanted.backend or ["triton", "cupy"]
+    wanted.logs.mkdir(parents=True, exist_ok=True)
+    wanted.out.mkdir(parents=True, exist_ok=True)
+    chosen = [p for p in parts(wanted) if p.name.partition(" ")[0] in (wanted.part or [*PARTS])]
+    turn, machine = Lock(), describe(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+    def run(part: Part) -> bool:
+        outcome = run_part(part, wanted.logs) | {
+            "date": datetime.now(UTC).date().isoformat(),
+            "machine": machine,
+        }
+        with turn:
+            keep(wanted.out / "gpu.json", part.name, outcome)
+        sys.stdout.write(f"{part.name}: {outcome['outcome']} after {outcome['seconds']} s\n")
+        return bool(outcome["outcome"] == "passed")
+
+    passed = [run(part) for part in chosen if part.alone]
+    with ThreadPoolExecutor() as pool:
+        passed += pool.map(run, [part for part in chosen if not part.alone])
+    return 0 if all(passed) else 1
+
+
+def run_part(part: Part, logs: Path) -> dict[str, Any]:
+    """Run one; how it ended, how long it took and what it said."""
+    start, path = time.monotonic(), logs / f"{part.name.replace(' ', '-')}.log"
+    with path.open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *part.command],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        code = _wait(process, part.seconds)
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    said = [line for line in lines if re.search(part.telling, line)] or lines[-3:]
+    outcome = {0: "passed", None: "out of time"}.get(code, f"failed, exit code {code}")
+    seconds = round(time.monotonic() - start, 1)
+    return {"outcome": outcome, "seconds": seconds, "said": without_paths(said[-MOST_LINES:])}
+
+
+def without_paths(lines: Sequence[str]) -> list[str]:
+    """Lines that do not tell where on its machine a part ran."""
+    return [re.sub(r"(?<![\w.\]])/[\w.+-][^\s'\"]*", "…", line) for line in lines]
+
+
+def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        # Its workers, too: it leads a session of its own.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return None
+
+
+def keep(path: Path, name: str, outcome: dict[str, Any]) -> None:
+    """Put a part's outcome in the place of its earlier one, and write the table beside it."""
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    content = dict(sorted((content | {name: outcome}).items()))
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.with_suffix(".md").write_text(table(content), encoding="utf-8")
+
+
+def table(content: dict[str, Any]) -> str:
+    """A row for each part."""
+    return HEADER + "".join(
+        f"| {name} | {_where(part['machine'])} | {part['date']} | {part['outcome']} "
+        f"after {part['seconds']} s | {_told(part['said'])} |\n"
+        for name, part in content.items()
+    )
+
+
+def _where(machine: dict[str, str]) -> str:
+    return ", ".join(f"{machine[key]}" for key in ("device", "driver", "torch") if key in machine)
+
+
+def _told(said: Sequence[str]) -> str:
+    lines = (" ".join(line.replace("|", " ").split()) for line in said)
+    return "; ".join(line for line in lines if line)
+
+
+PARTS = ("kernels", "engine", "proof", "tests", "equivalence", "sanitize")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m kit.gpu")
+    add = parser.add_argument
+    add("--part", action="append", choices=PARTS, help="repeatable; all of them")
+    add("--backend", action="append", help="repeatable; triton and cupy")
+    add("--seconds", type=float, default=600, help="in all (default 600)")
+    add("--batches", type=int, default=10_000, help="of the equivalence campaign (default 10000)")
+    add("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: cores)")
+    add("--out", type=Path, default=DATA, help="folder of all records (default docs/data)")
+    add("--logs", type=Path, default=Path("gpu.logs"))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
