@@ -17,7 +17,7 @@ from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .layout import Extent
 from .params import MAX_RATES, pack
-from .variant import LOGIT_TYPES, POLICIES, Variant, policy_number
+from .variant import LOGIT_TYPES, MARKED_BLOCKS, POLICIES, Variant, policy_number
 
 MAX_SPEC_LEN = MAX_RATES
 Fields = dict[str, int]
@@ -83,6 +83,8 @@ class Job:
         reqs, drafts = extent.num_reqs, extent.max_spec_len
         rows = 2 * drafts + 1 if self.dense else drafts + 1
         launches = [(self.reader, (reqs * fields["num_pieces"], rows))]
+        if extent.marked:
+            launches.insert(0, ("marks", (reqs, -(-extent.target_blocks // MARKED_BLOCKS))))
         policy = POLICIES[fields["policy"]]
         if _looks_again(policy, drafts):
             grid = reqs, drafts
@@ -129,6 +131,7 @@ def verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> J
         draft_vocab_size=0 if draft_logits is None else draft_logits.shape[-1],
         has_residuals=POLICIES[number] is Block,
         filtered=_has_filters(params.target) or (dense and _has_filters(params.draft)),
+        marked=_is_marked(params),
     )
     fields = _common(params, params.target, logits)
     fields.update(
@@ -188,7 +191,10 @@ def sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
     _enter_integers(fields, "slots", batch.slot_ids)
     adjusted = not drafting and _is_adjusted(batch, params)
     variant = Variant.of(batch.logits.dtype, None, adjusted=adjusted)
-    extent = Extent(batch.num_reqs, 0, vocab_size, filtered=_has_filters(recipe))
+    marked = not drafting and _is_marked(params)
+    extent = Extent(
+        batch.num_reqs, 0, vocab_size, filtered=_has_filters(recipe), marked=marked
+    )
     return Job(variant, extent, fields)
 
 
@@ -203,9 +209,12 @@ def _has_filters(recipe: RecipeTensors) -> bool:
     return recipe.any_min_p or recipe.any_top_k or recipe.any_top_p
 
 
+def _is_marked(params: SamplingTensors) -> bool:
+    return params.bias is not None or params.penalties is not None
+
+
 def _is_adjusted(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> bool:
-    given = (params.bias, params.penalties, batch.allowed_tokens)
-    return any(part is not None for part in given)
+    return _is_marked(params) or batch.allowed_tokens is not None
 
 
 def _common(params: SamplingTensors, recipe: RecipeTensors, logits: Tensor) -> Fields:

@@ -13,7 +13,7 @@ MOST_SPLIT_ROWS = 128
 """Rows that several CTAs each may count: a device has about as many multiprocessors."""
 _ZERO_PART = 2
 _ALIGNMENT = 16
-_FACTS_BYTES, _MASS_BYTES, _WORD_BYTES = 64, 8, 4
+_FACTS_BYTES, _MASS_BYTES, _WORD_BYTES, _MARKS_BYTES = 64, 8, 4, 128
 
 
 @frozen
@@ -27,6 +27,7 @@ class Extent:
         draft_vocab_size: ids of draft rows; 0 if none is read.
         has_residuals: whether masses of residuals are kept.
         filtered: whether rows are counted.
+        marked: whether some request has bias or penalties.
     """
 
     num_reqs: int
@@ -35,6 +36,7 @@ class Extent:
     draft_vocab_size: int = 0
     has_residuals: bool = False
     filtered: bool = False
+    marked: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -99,6 +101,7 @@ class Extent:
             ("target_stats", rows * self.target_blocks * _MASS_BYTES),
             ("draft_stats", drafts * self.draft_blocks * _MASS_BYTES),
             ("residuals", residuals),
+            ("marks", self.num_reqs * self.target_blocks * _MARKS_BYTES if self.marked else 0),
         )
 
 

@@ -49,13 +49,16 @@ class KernelForm:
 
 
 KERNELS = {
+    "marks": KernelForm(8, counts=False),
     "statistics": KernelForm(4, counts=False),
     "thresholds": KernelForm(8),
     "accept": KernelForm(16),
     "outputs": KernelForm(16, counts=False),
     "logprobs": KernelForm(16),
 }
-"""In the order of a step's launches, which begin with one of the first two."""
+"""In the order of a step's launches."""
+MARKED_BLOCKS = 4 * KERNELS["marks"].num_warps
+"""Blocks of a CTA that marks."""
 
 
 def policy_number(policy: Policy) -> int:

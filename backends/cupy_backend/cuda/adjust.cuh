@@ -15,8 +15,11 @@ struct Adjustment {
     float frequency;
     Integers drafts;  // of the request
     int num_before;   // drafts before the row, which count as output
-    const u8* allowed;  // a bit per token
+    const u8* allowed;   // a bit per token
+    const u32* marks;    // of the request, see marks_in
 
+    // Whether logits may become others than the model's, or only -inf.
+    __device__ bool changes() const { return marks != nullptr; }
     __device__ bool allows(i64 id) const { return !allowed || (allowed[id / 8] >> (id % 8) & 1); }
 };
 
@@ -84,13 +87,14 @@ __device__ inline u32 named_in(int count, int block, int num_ids, IdAt id_at) {
     return named;
 }
 
-// Which of eight neighbouring ids are in the prompt or the output, a bit each.
+// Of eight neighbouring ids' prompt masks and output counts, a bit each that is not 0: those of masks,
+// and from bit 16 on those of counts.
 __device__ inline u32 seen_among(const Adjustment& a, i64 first, int count) {
     u32 seen = 0;
 #pragma unroll 1
-    for (int j = 0; j < 8; ++j)
-        if (j < count && (a.prompt_mask[first + j] || a.output_counts[first + j] != 0))
-            seen |= 1u << j;
+    for (int j = 0; j < 8 && j < count; ++j)
+        seen |= static_cast<u32>(a.prompt_mask[first + j]) << j |
+                static_cast<u32>(a.output_counts[first + j] != 0) << (16 + j);
     return seen;
 }
 
@@ -102,11 +106,11 @@ __device__ inline u32 seen_among_eight(const Adjustment& a, i64 first) {
     const u32 words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     u32 seen = 0;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) seen |= (words[j] != 0 || (mask >> (8 * j) & 255)) << j;
+    for (int j = 0; j < 8; ++j)
+        seen |= ((mask >> (8 * j) & 255) != 0) << j | static_cast<u32>(words[j] != 0) << (16 + j);
     return seen;
 }
 
-// Of up to eight ids from `first` on those that are in the prompt or the output, a bit each.
 __device__ inline u32 seen_from(const Adjustment& a, int first, int num_ids) {
     if (!a.output_counts || first >= num_ids) return 0;
     const u64 places = reinterpret_cast<u64>(a.prompt_mask + first) % 8 |
@@ -115,12 +119,20 @@ __device__ inline u32 seen_from(const Adjustment& a, int first, int num_ids) {
     return seen_among(a, first, num_ids - first);
 }
 
-// Of a lane's logits in a block those that anything is done to, a bit each. By a warp.
-__device__ inline u32 touched_in(const Adjustment& a, int block, int num_ids) {
+// Of a lane's logits in a block those that bias or penalties may touch in some row of the request: a bit
+// each that is in the prompt, and from bit 16 on a bit each for all other reasons. By a warp.
+__device__ inline u32 marks_in(const Adjustment& a, int block, int num_ids) {
     const int first = block * BLOCK_SIZE + lane_id() * 8;
-    return named_in(a.num_bias, block, num_ids, [&](int i) { return a.bias_ids[i]; }) |
-           named_in(a.num_before, block, num_ids, [&](int i) { return integer_at(a.drafts, i); }) |
-           seen_from(a, first, num_ids) | seen_from(a, first + BLOCK_SIZE / 2, num_ids) << 8;
+    const u32 seen =
+        seen_from(a, first, num_ids) | seen_from(a, first + BLOCK_SIZE / 2, num_ids) << 8;
+    const u32 named =
+        named_in(a.num_bias, block, num_ids, [&](int i) { return a.bias_ids[i]; }) |
+        named_in(a.num_before, block, num_ids, [&](int i) { return integer_at(a.drafts, i); });
+    return seen | named << 16;
+}
+
+__device__ inline u32 marks_of(const Adjustment& a, int block) {
+    return a.marks ? a.marks[block * LANES + lane_id()] : 0;
 }
 
 // Of a lane's logits in a block those that a mask allows, a bit each.
@@ -132,22 +144,43 @@ __device__ inline u32 allowed_in(const Adjustment& a, int block, int num_ids) {
     return low | high << 8;
 }
 
-// Those of a lane's logits that have a bit in `touched`, one in each lane at a time, then those that
-// have none in `allowed`. By a warp.
-__device__ inline void adjust_block(
-    const Adjustment& a, int block, u32 touched, u32 allowed, float (&logits)[PER_LANE]) {
+struct Logits {
+    float of[PER_LANE];
+};
+
+// Bias and penalties of those of a lane's logits that are marked, one in each lane at a time. By a warp, and
+// by value: else logits would live in memory.
+__device__ COLD Logits adjust_marked(const Adjustment& a, int block, u32 marks, Logits logits) {
     const int first = block * BLOCK_SIZE + lane_id() * 8;
+    u32 touched = (marks | marks >> 16) & 0xffffu;
 #pragma unroll 1
     for (; __any_sync(ALL_LANES, touched != 0); touched &= touched - 1) {
         const int j = touched ? __ffs(static_cast<int>(touched)) - 1 : PER_LANE;
         float logit = 0.0f;
 #pragma unroll
-        for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
-        if (touched) logit = adjusted(a, first + j / 8 * (BLOCK_SIZE / 2) + j % 8, logit);
+        for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits.of[i] : logit;
+        if (touched && marks >> (16 + j) & 1)
+            logit = adjusted(a, first + j / 8 * (BLOCK_SIZE / 2) + j % 8, logit);
+        else if (touched)
+            logit = penalised(a, logit, true, 0);
 #pragma unroll
-        for (int i = 0; i < PER_LANE; ++i) logits[i] = i == j ? logit : logits[i];
+        for (int i = 0; i < PER_LANE; ++i) logits.of[i] = i == j ? logit : logits.of[i];
+    }
+    return logits;
+}
+
+// A lane's logits of a block, of which it has the marks and the bits that a mask allows. By a warp.
+__device__ inline void adjust_block(
+    const Adjustment& a, int block, u32 marks, u32 allowed, float (&logits)[PER_LANE]) {
+    if (__any_sync(ALL_LANES, marks != 0)) {
+        Logits moved;
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j) moved.of[j] = logits[j];
+        moved = adjust_marked(a, block, marks, moved);
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j) logits[j] = moved.of[j];
     }
 #pragma unroll
-    for (int i = 0; i < PER_LANE; ++i)
-        logits[i] = allowed >> i & 1 ? logits[i] : forbidden(logits[i]);
+    for (int j = 0; j < PER_LANE; ++j)
+        logits[j] = allowed >> j & 1 ? logits[j] : forbidden(logits[j]);
 }

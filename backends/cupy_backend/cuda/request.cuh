@@ -115,22 +115,32 @@ __device__ inline Request read_request(const Params& p, i64 index) {
     return request;
 }
 
-__device__ inline Adjustment adjustment_of(const Params& p, const Request& request, int row) {
+// Bias and penalties of a request; those that change nothing are none. `drafts_before` count as output.
+__device__ inline Adjustment changes_of(const Params& p, i64 request, i64 slot, int drafts_before) {
     Adjustment a = {};
     if (p.bias_ids) {
-        a.bias_ids = p.bias_ids + request.index * p.num_bias;
-        a.bias_values = p.bias_values + request.index * p.num_bias;
+        a.bias_ids = p.bias_ids + request * p.num_bias;
+        a.bias_values = p.bias_values + request * p.num_bias;
         a.num_bias = static_cast<int>(p.num_bias);
     }
     if (p.output_counts) {
-        a.prompt_mask = p.prompt_mask + request.slot * p.vocab_size;
-        a.output_counts = p.output_counts + request.slot * p.vocab_size;
-        a.repetition = p.repetition[request.index];
-        a.presence = p.presence[request.index];
-        a.frequency = p.frequency[request.index];
-        a.drafts = drafts_of(p, request.index);
-        a.num_before = row;
+        a.repetition = p.repetition[request];
+        a.presence = p.presence[request];
+        a.frequency = p.frequency[request];
     }
+    if (p.output_counts && (a.repetition != 1.0f || a.presence != 0.0f || a.frequency != 0.0f)) {
+        a.prompt_mask = p.prompt_mask + slot * p.vocab_size;
+        a.output_counts = p.output_counts + slot * p.vocab_size;
+        a.drafts = drafts_of(p, request);
+        a.num_before = drafts_before;
+    }
+    return a;
+}
+
+__device__ inline Adjustment adjustment_of(const Params& p, const Request& request, int row) {
+    Adjustment a = changes_of(p, request.index, request.slot, row);
+    const i64 num_blocks = (p.vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE;
+    if (a.num_bias || a.output_counts) a.marks = p.marks + request.index * num_blocks * LANES;
     a.allowed = mask_of(p, request, row);
     return a;
 }

@@ -45,9 +45,11 @@ struct Row {
         return id < num_elements ? id : -1;
     }
     __device__ bool is_adjusted() const { return ADJUSTED && adjustment != nullptr; }
-    // Whether 16-byte loads bring nothing but logits of the row, as they are.
+    // Whether some logits may be no values of the row's type.
+    __device__ bool is_changed() const { return is_adjusted() && adjustment->changes(); }
+    // Whether 16-byte loads bring nothing but logits of the row, before they are adjusted.
     __device__ bool is_whole() const {
-        return !inverse_map && !is_adjusted() && reinterpret_cast<u64>(data) % 16 == 0 &&
+        return !inverse_map && reinterpret_cast<u64>(data) % 16 == 0 &&
                num_ids % 8 == 0 && num_elements >= num_ids;
     }
 };
@@ -117,35 +119,21 @@ __device__ inline float load_element(const Row& row, int element) {
     return element < 0 ? -INFINITY : to_float(reinterpret_cast<const T*>(row.data)[element]);
 }
 
-struct Logits {
-    float of[PER_LANE];
-};
-
-// Blocks of any row. By value, as all that is not inlined takes and gives logits: else they would live
-// in memory.
+// Blocks of any row, before they are adjusted.
 template <typename T>
 __device__ COLD Logits load_any(Row row, int block) {
     Logits logits;
-    const bool is_adjusted = row.is_adjusted();
-    const Adjustment adjustment = is_adjusted ? *row.adjustment : Adjustment{};  // to be loaded once
-    u32 touched = 0, allowed = 0;
     if (row.inverse_map) {
 #pragma unroll 4
         for (int j = 0; j < PER_LANE; ++j)
             logits.of[j] = load_element<T>(row, row.element_of(id_of(block, j)));
-        if (is_adjusted) touched = touched_in(adjustment, block, row.num_ids);
-        if (is_adjusted) allowed = allowed_in(adjustment, block, row.num_ids);
-    } else {
-        Eight<T> halves[2];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) halves[half].load(row, id_of(block, half * 8));
-        // While logits are on their way.
-        if (is_adjusted) touched = touched_in(adjustment, block, row.num_ids);
-        if (is_adjusted) allowed = allowed_in(adjustment, block, row.num_ids);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) halves[half].unpack_to(logits.of + half * 8);
+        return logits;
     }
-    if (is_adjusted) adjust_block(adjustment, block, touched, allowed, logits.of);
+    Eight<T> halves[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) halves[half].load(row, id_of(block, half * 8));
+#pragma unroll
+    for (int half = 0; half < 2; ++half) halves[half].unpack_to(logits.of + half * 8);
     return logits;
 }
 
@@ -153,6 +141,11 @@ __device__ COLD Logits load_any(Row row, int block) {
 // kernels run most of theirs once, and it comes from memory.
 __device__ inline void load_block(const Row& row, int block, float (&logits)[PER_LANE]) {
     const bool whole = row.is_whole() && (block + 1) * BLOCK_SIZE <= row.num_ids;
+    u32 marks = 0, allowed = 0;
+    if (row.is_adjusted()) {
+        marks = marks_of(*row.adjustment, block);
+        allowed = allowed_in(*row.adjustment, block, row.num_ids);
+    }
     by_type(row.type, [&](auto type) {
         using T = decltype(type);
         if (!whole) {
@@ -173,6 +166,7 @@ __device__ inline void load_block(const Row& row, int block, float (&logits)[PER
         for (int j = 0; j < PER_LANE; ++j)
             logits[j] = unpack<T>(words + j / 8 * VECTORS<T>, j % 8);
     });
+    if (row.is_adjusted()) adjust_block(*row.adjustment, block, marks, allowed, logits);
 }
 
 __device__ inline float load_logit(const Row& row, int id) {

@@ -100,6 +100,10 @@ constexpr u32 NOTHING<Fp16> = 0xfc00fc00u;
 template <typename T>
 struct Flow {
     uint4 words[DEPTH][2 * VECTORS<T>];
+    u32 marks[ADJUSTED ? DEPTH : 1];
+    u32 allowed[ADJUSTED ? DEPTH : 1][2];  // eight bits each
+    const u32* marks_from;  // the lane's of the first block on its way, or null
+    const u8* allowed_from;
     const char* data;  // the lane's first logit of the first block on its way
     int rest;          // logits of the row from there on
     int blocks;        // that are left, from that block on
@@ -111,13 +115,30 @@ struct Flow {
         rest = row.num_ids - id;
         blocks = first < end ? (end - first + warps - 1) / warps : 0;
         step = warps * BLOCK_SIZE;
+        if (row.is_adjusted()) {
+            const Adjustment& a = *row.adjustment;
+            if (a.marks) marks_from = a.marks + first * LANES + lane_id();
+            if (a.allowed) allowed_from = a.allowed + id / 8;
+        }
 #pragma unroll
         for (int i = 0; i < DEPTH; ++i) fetch(i, i);
+    }
+
+    // What is done to the `ahead`-th block; nothing where there is none.
+    __device__ void fetch_adjustment(int ahead, int slot, int here) {
+        marks[slot] = 0;
+        allowed[slot][0] = allowed[slot][1] = 255;
+        load_word_if(marks_from && ahead < blocks, marks_from + ahead * step / (BLOCK_SIZE / LANES), marks[slot]);
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            load_byte_if(allowed_from && half * (BLOCK_SIZE / 2) < here,
+                         allowed_from + ahead * step / 8 + half * LANES, allowed[slot][half]);
     }
 
     // The `ahead`-th block from the first on.
     __device__ void fetch(int ahead, int slot) {
         const int here = ahead < blocks ? rest - ahead * step : 0;
+        if (ADJUSTED) fetch_adjustment(ahead, slot, here);
         if (ahead < blocks && here + lane_id() * 8 < BLOCK_SIZE) {
 #pragma unroll
             for (int i = 0; i < 2 * VECTORS<T>; ++i)
@@ -136,8 +157,15 @@ struct Flow {
 
     __device__ void advance() {
         data += static_cast<i64>(DEPTH) * step * sizeof(T);
+        if (marks_from) marks_from += DEPTH * step / (BLOCK_SIZE / LANES);
+        if (allowed_from) allowed_from += DEPTH * step / 8;
         rest -= DEPTH * step;
         blocks -= DEPTH;
+    }
+
+    __device__ u32 marks_at(int slot) const { return ADJUSTED ? marks[slot] : 0; }
+    __device__ u32 allowed_at(int slot) const {
+        return ADJUSTED ? allowed[slot][0] | allowed[slot][1] << 8 : 0xffffu;
     }
 
     // As they are, two logits a word.
@@ -186,12 +214,17 @@ __device__ inline void stream(
             u32 pairs[PER_LANE / 2];
             flow.unpack_to(i, logits);
             flow.pairs_to(i, pairs);
+            const u32 marks = flow.marks_at(i), allowed = flow.allowed_at(i);
             flow.fetch(i + DEPTH, i);
             if (i >= flow.blocks) continue;
-            const Mass mass = IS_BF16<T> ? look_at_pairs(pairs, logits, reading) : look_at(logits, reading);
+            const bool as_is = IS_BF16<T> && !__any_sync(ALL_LANES, (marks | (allowed ^ 0xffffu)) != 0);
+            if (ADJUSTED && !as_is && row.is_adjusted())
+                adjust_block(*row.adjustment, first + i * warps, marks, allowed, logits);
+            const Mass mass = as_is ? look_at_pairs(pairs, logits, reading) : look_at(logits, reading);
             if (lane_id() == 0) stats[i * warps] = mass;
         }
         stats += DEPTH * warps;
+        first += DEPTH * warps;
     }
 }
 

@@ -185,7 +185,7 @@ __device__ COLD Law find_law(Finding& shared, Row row, const Mass* stats, Filter
     Law law = plain_law(whole, scale, filters.temperature == 0.0f);
     if (!law.is_usable() || !filters.any()) return law;
     const u64 row_mass = to_fixed(whole.sum);
-    const bool exact = row.type == BF16 && !row.is_adjusted();
+    const bool exact = row.type == BF16 && !row.is_changed();
     const Found found = filter_ranks(shared.rank, law, filters, exact, row_mass);
     Kept kept = found.kept;
     if (found.open) {

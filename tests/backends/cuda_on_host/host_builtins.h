@@ -337,6 +337,12 @@ inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
     if (wanted)
         value = reinterpret_cast<uintptr_t>(address) % 16 ? uint4{none, none, none, none} : *address;
 }
+inline void load_word_if(bool wanted, const unsigned* address, unsigned& value) {
+    if (wanted) value = *address;
+}
+inline void load_byte_if(bool wanted, const unsigned char* address, unsigned& value) {
+    if (wanted) value = *address;
+}
 inline unsigned* asked_shared_memory() {
     alignas(16) static thread_local unsigned words[2 * (22 * 128 + 2)];
     return words;

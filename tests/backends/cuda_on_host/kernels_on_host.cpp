@@ -3,6 +3,7 @@
 
 #include "accept.cu"
 #include "logprobs.cu"
+#include "marks.cu"
 #include "outputs.cu"
 #include "statistics.cu"
 #include "thresholds.cu"
@@ -14,6 +15,7 @@
         host::launch(Index{x, y, 1}, CTA_THREADS, [&params] { kernel(params); });  \
     }
 
+RUN(marks)
 RUN(statistics)
 RUN(thresholds)
 RUN(accept)
