@@ -26,6 +26,8 @@ Grid = tuple[int, int]
 
 FEWEST_PIECE_BLOCKS = 8
 """Blocks of a piece, one for each warp that counts."""
+CLOSER_LOOKS = 2
+"""Launches that take a closer look where several CTAs share a row: more are hardly ever needed."""
 FEWEST_RESIDUAL_BLOCKS, MOST_RESIDUAL_BLOCKS = 16, 80
 """Blocks of a CTA of `accept`, of which a device has room for half as many: one a warp, or so many
 that the CTA's start is cheap beside its reading."""
@@ -64,6 +66,7 @@ class Job:
         if not extent.may_split:
             blocks = longest
         fields["piece_blocks"], fields["num_pieces"] = blocks, -(-longest // blocks)
+        fields["num_looks"] = CLOSER_LOOKS if self.leaves_open and fields["num_pieces"] > 1 else 0
         blocks = _blocks_each(extent.target_blocks, drafts, room // 2, FEWEST_RESIDUAL_BLOCKS)
         fields["residual_blocks"] = min(blocks, MOST_RESIDUAL_BLOCKS)
 
@@ -71,6 +74,12 @@ class Job:
     def reader(self) -> str:
         """The kernel that reads rows."""
         return "thresholds" if self.extent.filtered else "statistics"
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether counts may leave thresholds open: logits may have more than 16 bits."""
+        others = self.variant.logits != LOGIT_TYPES.index(torch.bfloat16)
+        return self.extent.filtered and (others or self.extent.marked)
 
     @property
     def dense(self) -> bool:
@@ -85,6 +94,7 @@ class Job:
         launches = [(self.reader, (reqs * fields["num_pieces"], rows))]
         if extent.marked:
             launches.insert(0, ("marks", (reqs, -(-extent.target_blocks // MARKED_BLOCKS))))
+        launches += [("closer", launches[-1][1])] * fields["num_looks"]
         policy = POLICIES[fields["policy"]]
         if _looks_again(policy, drafts):
             grid = reqs, drafts

@@ -14,6 +14,7 @@ MOST_SPLIT_ROWS = 128
 _ZERO_PART = 2
 _ALIGNMENT = 16
 _FACTS_BYTES, _MASS_BYTES, _WORD_BYTES, _MARKS_BYTES = 64, 8, 4, 128
+_SEARCH_BYTES = 48
 
 
 @frozen
@@ -98,6 +99,7 @@ class Extent:
         residuals = drafts * self.target_blocks * _WORD_BYTES if self.has_residuals else 0
         return (
             ("facts", rows * _FACTS_BYTES),
+            ("searches", rows * 2 * _SEARCH_BYTES if self.filtered and self.may_split else 0),
             ("target_stats", rows * self.target_blocks * _MASS_BYTES),
             ("draft_stats", drafts * self.draft_blocks * _MASS_BYTES),
             ("residuals", residuals),

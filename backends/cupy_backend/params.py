@@ -14,7 +14,7 @@ FIELDS: tuple[str, ...] = tuple(
             "target_logits target_stride target_type target_elements target_map vocab_size",
             "draft_logits draft_slot_stride draft_row_stride draft_type draft_map draft_vocab_size",
             "dense filtered policy num_reqs max_spec_len ends_early num_pieces piece_blocks",
-            "residual_blocks",
+            "num_looks residual_blocks",
             _INTEGERS.format("slots"),
             _INTEGERS.format("positions"),
             _INTEGERS.format("row_starts"),
@@ -27,7 +27,7 @@ FIELDS: tuple[str, ...] = tuple(
             _INTEGERS.format("allowed_rows"),
             "repetition presence frequency top_n window token_ids num_accepted status",
             "variation processed emitted_logprobs top_token_ids top_logprobs num_logprobs",
-            "ends arrivals counted judged counts facts target_stats draft_stats residuals marks",
+            "ends arrivals counted judged counts facts searches target_stats draft_stats residuals marks",
         )
     ).split()
 )

@@ -52,6 +52,7 @@ KERNELS = {
     "marks": KernelForm(8, counts=False),
     "statistics": KernelForm(4, counts=False),
     "thresholds": KernelForm(8),
+    "closer": KernelForm(8),
     "accept": KernelForm(16),
     "outputs": KernelForm(16, counts=False),
     "logprobs": KernelForm(16),

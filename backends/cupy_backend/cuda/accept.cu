@@ -26,7 +26,7 @@ __device__ COLD void weigh_residual(const Params& p, const Request& request, int
 
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     accept(const __grid_constant__ Params p) {
-    __shared__ Scratch scratch;
+    __shared__ Finding finding;
     __shared__ bool behind;
     let_next_launch_begin();
     const int size = static_cast<int>(p.residual_blocks);
@@ -45,5 +45,5 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     __syncthreads();
     if (behind) return;
     if (p.facts[place_of(p, request, row)].verdict == PASSES)
-        judge_leniently(p, scratch, request, row);
+        judge_leniently(p, finding, request, row);
 }

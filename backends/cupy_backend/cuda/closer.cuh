@@ -1,115 +1,221 @@
-// Thresholds of rows whose counts leave them open, found between two logits by digits, and among few by
-// comparing all with all.
+// The search for a threshold that counts leave open: it lies between two logits, which every look at the
+// row brings nearer. Where few logits are left, they are listed and compared all with all.
 #pragma once
 #include "digits.cuh"
 
-__device__ inline void list_logit(Scratch& scratch, const Law& law, float logit) {
-    u32 place = MAX_LISTED;  // where there are too many already, nobody counts them
-    if (*static_cast<volatile u32*>(&scratch.num_listed) <= MAX_LISTED)
-        place = atomicAdd(&scratch.num_listed, 1u);
-    if (place < MAX_LISTED) {
-        scratch.logits[place] = logit;
-        scratch.weights[place] = fixed_weight(law, logit);
+constexpr int MAX_LISTED = 256;
+constexpr int LISTED = 4, LISTED_WEIGHTS = 512;  // where lists lie, behind their length, in words
+
+constexpr int MOST_LOOKS = 20;  // far more than any search needs
+
+enum Mode { FOUND, LISTS, NUMBERS, SHARES };
+
+struct alignas(16) Search {
+    Law law;  // without filters, until it is found
+    u64 row_mass;
+    float low;
+    float high;
+    float floor;  // nothing below it is kept
+    int mode;     // what is looked for: all from `low` on, a number of logits, or a share of their mass
+    int number;   // of logits above `high`
+    int looks;    // at the row so far
+
+    __device__ void find(float threshold, u64 kept) {
+        mode = FOUND;
+        law.threshold = threshold;
+        law.log2_sum = log2f(from_fixed(kept));
     }
-    const u32 key = float_key(logit);
-    if (key < scratch.least_key) atomicMin(&scratch.least_key, key);
-    if (key > scratch.largest_key) atomicMax(&scratch.largest_key, key);
+    __device__ void look(int what, float from, float to) {
+        mode = what;
+        low = from;
+        high = fmaxf(from, to);
+    }
+};
+
+struct Finding {
+    Search search;
+    Cut cut;
+};
+
+__device__ inline float* listed_logits() {
+    return reinterpret_cast<float*>(asked_shared_memory() + LISTED);
 }
 
-// Lists logits of a bin, and finds the least and the largest of them. By a CTA.
-__device__ COLD void list_logits(
-    Scratch& scratch, Row row, const Mass* stats, Law law, Bins bins, u32 bin) {
-    if (thread_id() == 0) {
-        scratch.num_listed = scratch.largest_key = 0;
-        scratch.least_key = ~0u;
-    }
-    __syncthreads();
-    const auto is_here = [&](float logit) {
-        return logit >= bins.low && logit <= bins.high && bins.bin_of(logit) == bin;
-    };
-    visit_blocks(row, stats, bins.low, [&](int, const float(&logits)[PER_LANE]) {
-        bool some = false;
+__device__ inline u64* listed_weights() {
+    return reinterpret_cast<u64*>(asked_shared_memory() + LISTED_WEIGHTS);
+}
+
+// Lists what is left of a piece.
+__device__ inline void list_piece(
+    const Search& search, const Row& row, const Mass* stats, const Piece& piece) {
+    visit_piece(row, stats, piece, search.low, [&](int, const float(&logits)[PER_LANE]) {
 #pragma unroll
-        for (int j = 0; j < PER_LANE; ++j) some |= is_here(logits[j]);
-        if (!__any_sync(ALL_LANES, some)) return;
-        one_by_one(logits, [&](float logit) {
-            if (is_here(logit)) list_logit(scratch, law, __fadd_rn(logit, 0.0f));
-        });
+        for (int j = 0; j < PER_LANE; ++j) {
+            if (!(logits[j] >= search.low)) continue;
+            const u32 place = atomicAdd(asked_shared_memory(), 1u);
+            if (place < MAX_LISTED) listed_logits()[place] = __fadd_rn(logits[j], 0.0f);
+        }
     });
+}
+
+// Counts what is between, and weighs what is above and, if they are `totals`, all from the floor on. A
+// block's sums have one order.
+__device__ inline void count_piece(
+    const Search& search, const Row& row, const Mass* stats, const Piece& piece, bool totals) {
+    const Digits digits = Digits::of(search.low, search.high, idle_bits_of(row));
+    const float from = totals ? fminf(search.floor, search.low) : search.low;
+    u64 above = 0, total = 0;
+    visit_piece(row, stats, piece, from, [&](int, const float(&logits)[PER_LANE]) {
+        float highs[PER_LANE], all[PER_LANE];
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j) {
+            const float logit = logits[j];
+            const bool here = logit >= search.low && logit <= search.high;
+            atomicAdd(asked_shared_memory() + (here ? digits.rank_of(logit) : IN_VAIN), 1u);
+            const float weight = exp2_fast(log2_weight(logit, search.law.max, search.law.scale));
+            highs[j] = logit > search.high ? weight : 0.0f;
+            all[j] = logit >= search.floor ? weight : 0.0f;
+        }
+        above += to_fixed(warp_reduce(lane_sum(highs), Add{}));
+        if (totals) total += to_fixed(warp_reduce(lane_sum(all), Add{}));
+    });
+    if (lane_id() > 0) return;
+    if (above) atomicAdd(mass_sums(), above);
+    if (total) atomicAdd(mass_sums() + 1, total);
+}
+
+// Looks at a piece for what is searched. By a CTA.
+__device__ COLD void look_closer(
+    const Search& asked, Row row, const Mass* stats, Piece piece, bool totals) {
+    const Search search = asked;  // to be loaded once
+    clear_counts();
     __syncthreads();
+    if (search.mode == LISTS) list_piece(search, row, stats, piece);
+    else count_piece(search, row, stats, piece, totals);
+    __syncthreads();
+}
+
+// Whether masses from the floor on are asked for.
+__device__ inline bool asks_for_totals(const Search& search, const Filters& filters) {
+    return search.mode == SHARES && filters.cuts_before_top_p() && filters.top_p < 1.0f;
 }
 
 // The lowest listed logit that has less than `wanted` above it. By a CTA.
-__device__ inline float select_listed(
-    const Scratch& scratch, u64 before, bool by_number, u64 wanted) {
-    const u32 count = scratch.num_listed;
+__device__ inline float select_listed(float floor, bool by_number, u64 wanted) {
+    const u32 count = asked_shared_memory()[0];
     u32 lowest = float_key(INFINITY);
     for (u32 i = thread_id(); i < count; i += CTA_THREADS) {
-        const float mine = scratch.logits[i];
-        u64 above = before;
+        const float mine = listed_logits()[i];
+        u64 above = 0;
 #pragma unroll 8
         for (u32 j = 0; j < count; ++j)
-            if (scratch.logits[j] > mine) above += by_number ? 1 : scratch.weights[j];
-        if (above < wanted) lowest = Min{}(lowest, float_key(mine));
+            if (listed_logits()[j] > mine) above += by_number ? 1 : listed_weights()[j];
+        if (above < wanted && mine >= floor) lowest = Min{}(lowest, float_key(mine));
     }
     return key_float(cta_reduce(lowest, Min{}));
 }
 
-__device__ inline u64 mass_listed(const Scratch& scratch, float floor) {
+__device__ inline u64 mass_listed(float floor) {
     u64 mine = 0;
-    for (u32 i = thread_id(); i < scratch.num_listed; i += CTA_THREADS)
-        if (scratch.logits[i] >= floor) mine += scratch.weights[i];
+    for (u32 i = thread_id(); i < asked_shared_memory()[0]; i += CTA_THREADS)
+        if (listed_logits()[i] >= floor) mine += listed_weights()[i];
     return cta_reduce(mine, Add{});
 }
 
-constexpr int IDLE_BITS = 16;  // of the first digits, for most logits are bfloat16
-
-// The threshold in a bin that was found, which may hold different logits.
-__device__ COLD Kept select_in_bin(
-    Scratch& scratch, const Subject& subject, Bins bins, bool by_number, u64 wanted) {
-    for (;;) {
-        const u32 bin = scratch.bin;
-        if (bin >= NUM_BINS) return {bins.low, scratch.total};
-        const u64 above = scratch.above;
-        if (is_single(bins, bin, by_number))
-            return {bins.logit_of(bin), above + scratch.found};
-        list_logits(scratch, subject.row, subject.stats, subject.law, bins, bin);
-        if (scratch.num_listed <= MAX_LISTED) {
-            const float threshold =
-                select_listed(scratch, above, by_number, wanted);
-            return {threshold, above + mass_listed(scratch, threshold)};
-        }
-        const float least = key_float(scratch.least_key), largest = key_float(scratch.largest_key);
-        if (least == largest) return {least, above + scratch.found};
-        bins = Bins::of(least, largest, 0);
-        fill_bins(subject.row, subject.stats, subject.law.scale, bins, by_number);
-        find_bin(scratch, subject, bins, by_number, least, above, [&](u64) { return wanted; });
+// What filters keep of listed logits. By a CTA.
+__device__ inline void find_in_list(Search& search, const Filters& filters) {
+    const Law law = search.law;
+    float floor = search.floor;
+    if (thread_id() == 0 && asked_shared_memory()[0] > MAX_LISTED) asked_shared_memory()[0] = MAX_LISTED;
+    __syncthreads();
+    for (u32 i = thread_id(); i < asked_shared_memory()[0]; i += CTA_THREADS)
+        listed_weights()[i] = fixed_weight(law, listed_logits()[i]);
+    __syncthreads();
+    if (filters.top_k > 0) floor = select_listed(floor, true, filters.top_k);
+    if (filters.top_p < 1.0f) {
+        const u64 mass = filters.cuts_before_top_p() ? mass_listed(floor) : search.row_mass;
+        floor = select_listed(floor, false, share_of(filters.top_p, mass));
     }
+    const u64 kept = mass_listed(floor);
+    if (thread_id() == 0) search.find(floor, kept);
+    __syncthreads();
 }
 
-// The k-th largest logit from `low` on.
-__device__ inline float select_by_number(
-    Scratch& scratch, const Subject& subject, const Bins& bins, u64 number) {
-    find_bin(scratch, subject, bins, true, bins.low, 0, [&](u64) { return number; });
-    return select_in_bin(scratch, subject, bins, true, number).threshold;
-}
-
-// What filters keep of logits that are counted; nothing below `low` is.
-__device__ COLD Kept filter_counted(
-    Scratch& scratch, const Subject& subject, const Filters& filters, float low, u64 row_mass) {
-    Bins bins = Bins::of(low, subject.law.max, IDLE_BITS);
-    float floor = low;
-    if (filters.top_k > 0) {
-        fill_bins(subject.row, subject.stats, subject.law.scale, bins, true);
-        floor = select_by_number(scratch, subject, bins, filters.top_k);
-        bins = Bins::of(floor, subject.law.max, IDLE_BITS);
-    }
-    fill_bins(subject.row, subject.stats, subject.law.scale, bins, false);
-    const bool cut = filters.cuts_before_top_p(), shares = filters.top_p < 1.0f;
-    u64 limit = ~0ull;
-    find_bin(scratch, subject, bins, false, floor, 0, [&](u64 total) {
-        return limit = shares ? share_of(filters.top_p, cut ? total : row_mass) : ~0ull;
+// The next search, or its end, when a number of logits was counted for. By a CTA.
+__device__ inline void narrow_number(
+    Finding& shared, const Search& was, const Filters& filters, const Digits& digits) {
+    const u64 wanted = static_cast<u64>(filters.top_k);
+    find_cut(
+        shared.cut, digits, NUM_DIGITS - 1, was.number,
+        [](int, u32 count) { return Amounts{count, count}; },
+        [=](const Cut&) { return Amounts{wanted, wanted}; });
+    const int rank = shared.cut.low;
+    const u64 before = sum_down_to(digits, rank - 1, [](int, u32 count) { return u64{count}; });
+    const u64 mass = sum_down_to(digits, rank, [&](int at, u32 count) {
+        return count * fixed_weight(was.law, digits.logit_of(at));
     });
-    if (!shares) return {floor, scratch.total};
-    return select_in_bin(scratch, subject, bins, false, limit);
+    if (thread_id() == 0) {
+        Search& search = shared.search;
+        const float logit = rank < 0 ? was.low : digits.logit_of(rank);
+        if (rank >= 0 && !digits.single) {
+            search.look(NUMBERS, digits.bottom(rank), digits.top(rank));
+            search.number += static_cast<int>(before);
+        } else if (filters.top_p < 1.0f || logit < was.floor) {
+            search.floor = fmaxf(was.floor, logit);
+            search.look(SHARES, search.floor, filters.top_p < 1.0f ? was.law.max : search.floor);
+        } else {
+            search.find(logit, mass_sums()[0] + mass);
+        }
+    }
+    __syncthreads();
+}
+
+// The same of a share.
+__device__ inline void narrow_share(
+    Finding& shared, const Search& was, const Filters& filters, const Digits& digits) {
+    const bool shares = filters.top_p < 1.0f;
+    const u64 above = mass_sums()[0];
+    const u64 mass = filters.cuts_before_top_p() ? mass_sums()[1] : was.row_mass;
+    const u64 limit = shares ? share_of(filters.top_p, mass) : ~0ull;
+    const u64 slack = digits.single || !shares ? 0 : mass >> 16;
+    find_cut(
+        shared.cut, digits, NUM_DIGITS - 1, above,
+        [&](int rank, u32 count) {
+            if (!digits.single) return masses_of(digits, was.law, rank, count);
+            const u64 all = count ? count * fixed_weight(was.law, digits.logit_of(rank)) : 0;
+            return Amounts{all, all};
+        },
+        [=](const Cut&) { return Amounts{limit > slack ? limit - slack : 1, limit + slack}; });
+    const int rank = shared.cut.low;
+    const u64 kept = sum_down_to(digits, rank, [&](int at, u32 count) {
+        return count * fixed_weight(was.law, digits.logit_of(at));
+    });
+    if (thread_id() == 0) {
+        Search& search = shared.search;
+        if (rank < 0) search.find(was.low, above);
+        else if (digits.single || was.looks == MOST_LOOKS) search.find(shares ? digits.logit_of(rank) : was.floor, above + kept);
+        else search.look(SHARES, digits.bottom(rank), digits.top(shared.cut.high));
+    }
+    __syncthreads();
+}
+
+// After all of a row was looked at, and counters are in shared memory. By a CTA.
+__device__ COLD void narrow(Finding& shared, int idle_bits, Filters filters) {
+    const Search was = shared.search;
+    __syncthreads();
+    if (thread_id() == 0) ++shared.search.looks;
+    if (was.mode == LISTS) return find_in_list(shared.search, filters);
+    const Digits digits = Digits::of(was.low, was.high, idle_bits);
+    if (was.mode == NUMBERS) narrow_number(shared, was, filters, digits);
+    else narrow_share(shared, was, filters, digits);
+}
+
+// Goes on with a search without others. By a CTA.
+__device__ inline void search_alone(
+    Finding& shared, const Row& row, const Mass* stats, const Filters& filters) {
+    while (shared.search.mode != FOUND) {
+        const bool totals = asks_for_totals(shared.search, filters);
+        look_closer(shared.search, row, stats, {0, row.num_blocks()}, totals);
+        narrow(shared, idle_bits_of(row), filters);
+    }
 }

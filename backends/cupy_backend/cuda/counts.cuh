@@ -88,11 +88,11 @@ __device__ inline int rank_of(float logit) {
     return bits >> 31 ? SMALL_RANK + static_cast<int>(in_sign) : SMALL_RANK - static_cast<int>(in_sign);
 }
 
-// Adds what this CTA has counted to a row's counts in global memory.
-__device__ inline void add_counts_to(u32* sums) {
+// Adds the first ones of what this CTA has counted to a row's counts in global memory.
+__device__ inline void add_counts_to(u32* sums, int number) {
     const u32* counts = asked_shared_memory();
 #pragma unroll 4
-    for (int i = thread_id(); i < NUM_COUNTS; i += CTA_THREADS)
+    for (int i = thread_id(); i < number; i += CTA_THREADS)
         if (counts[i]) add_relaxed(sums + i, counts[i]);
 }
 

@@ -30,15 +30,18 @@ __device__ inline Law reported_law(
     float& floor) {
     const float scale = logit_scale(filters.temperature);
     __shared__ float largest;
+    __shared__ RankFound found;
     clear_counts();
     if (thread_id() == 0) largest = -INFINITY;
     __syncthreads();
     read_piece(row, {0, row.num_blocks()}, {scale, false, {&largest, INFINITY}}, stats);
     __syncthreads();
     if (num_logprobs > 0)
-        floor = bottom_of(find_rank_by_number(finding.rank, static_cast<int>(num_logprobs)));
+        floor = bottom_of(find_rank_by_number(found, static_cast<int>(num_logprobs)));
     __syncthreads();
-    return find_law(finding, row, stats, filters);
+    find_law(finding, row, stats, filters);
+    search_alone(finding, row, stats, filters);
+    return finding.search.law;
 }
 
 // Lists tokens whose logits reach `floor`; more than there is room for are counted.

@@ -38,17 +38,19 @@ __device__ inline float entropy_of(const Row& row, const Mass* stats, Law law) {
 
 // The n-th largest logit that the law keeps, -inf if it keeps fewer.
 __device__ inline float nth_largest(
-    Scratch& scratch, const Row& row, const Mass* stats, const Law& law, i64 n) {
+    Finding& shared, const Row& row, const Mass* stats, const Law& law, i64 n) {
     if (n >= row.num_ids) return -INFINITY;
-    const Law plain = {law.max, -INFINITY, law.scale, 0.0f};
-    const Subject subject = {row, stats, plain};
-    const Bins bins = Bins::of(fmaxf(law.threshold, LEAST_LOGIT), law.max, IDLE_BITS);
-    fill_bins(row, stats, law.scale, bins, true);
-    return select_by_number(scratch, subject, bins, static_cast<u64>(n));
+    if (thread_id() == 0) {
+        shared.search = {law, 0, 0.0f, 0.0f, LEAST_LOGIT, FOUND, 0, 0};
+        shared.search.look(NUMBERS, fmaxf(law.threshold, LEAST_LOGIT), law.max);
+    }
+    __syncthreads();
+    search_alone(shared, row, stats, {0.0f, 0.0f, static_cast<int>(n), 1.0f});
+    return shared.search.law.threshold;
 }
 
 __device__ COLD Leniency leniency_of(
-    const Params& p, Scratch& scratch, const Row& row, const Mass* stats, Law law) {
+    const Params& p, Finding& shared, const Row& row, const Mass* stats, Law law) {
     if (p.policy == TYPICAL) {
         const float entropy = entropy_of(row, stats, law);
         const float threshold =
@@ -57,7 +59,7 @@ __device__ COLD Leniency leniency_of(
     }
     if (p.policy == RELAXED)
         return {exp2_fast(-law.log2_sum) - static_cast<float>(p.delta),
-                law_log2(law, nth_largest(scratch, row, stats, law, p.top_n))};
+                law_log2(law, nth_largest(shared, row, stats, law, p.top_n))};
     return {0.0f, -INFINITY};
 }
 
@@ -114,14 +116,14 @@ __device__ COLD float variation_of(
 
 // Judges a row's draft token by the policy's own rule; what FLY decides is known later.
 __device__ COLD void judge_leniently(
-    const Params& p, Scratch& scratch, const Request& request, int row) {
+    const Params& p, Finding& shared, const Request& request, int row) {
     const Pair pair(p, request, row, p.facts[place_of(p, request, row)], 0.0f);
     const Mass* stats = target_stats_of(p, request, row);
     const Law law = pair.residual.target_law;
     RowFacts& facts = p.facts[place_of(p, request, row)];
     const bool all = p.policy == FLY;
     const float entropy = all ? entropy_of(pair.target.row, stats, law) : 0.0f;
-    const Leniency leniency = leniency_of(p, scratch, pair.target.row, stats, law);
+    const Leniency leniency = leniency_of(p, shared, pair.target.row, stats, law);
     const float variation = variation_of(pair, stats, leniency, all);
     if (thread_id() != 0) return;
     facts.entropy = entropy;

@@ -49,6 +49,7 @@ struct alignas(8) Mass {
 };
 
 struct RowFacts;
+struct Search;
 
 struct Params {
     const char* target_logits;  // [num_logits, target_elements]
@@ -71,6 +72,7 @@ struct Params {
     i64 ends_early;    // the launch that reads ends requests, for every row has its sample
     i64 num_pieces;    // of a target row, or of a draft row if that has more
     i64 piece_blocks;  // of a piece at most
+    i64 num_looks;        // launches that take a closer look at rows
     i64 residual_blocks;  // of a CTA that weighs residuals at most
     Integers slots;  // null data: request i in slot i
     Integers positions;
@@ -111,6 +113,7 @@ struct Params {
     u32* judged;       // [num_reqs], the same of judged rows
     u32* counts;       // [num_reqs, max_spec_len + 1, 2, NUM_COUNTS], 0 between calls; if pieces are
     RowFacts* facts;   // [num_reqs, max_spec_len + 1]
+    Search* searches;  // [num_reqs, max_spec_len + 1, 2], if pieces are counted and looked at again
     Mass* target_stats;  // [num_reqs, max_spec_len + 1, target blocks]
     Mass* draft_stats;   // [num_reqs, max_spec_len, draft blocks]
     float* residuals;    // [num_reqs, max_spec_len, target blocks], under BLOCK

@@ -65,11 +65,11 @@ __device__ inline bool judge_work(
     return p.ends_early && is_last_arrival(p.judged + request.index, request.num_rows);
 }
 
-// read(request, work) and complete(request, work) are called unless there is nothing to do; reading also
+// `first`: no launch before has read rows. read(request, work) and complete(request, work) are called unless there is nothing to do; reading also
 // unless the row follows a published end.
 template <typename Read, typename Complete>
 __device__ inline void work_on_piece(
-    Judgement& shared, const Params& p, Read read, Complete complete) {
+    Judgement& shared, const Params& p, bool first, Read read, Complete complete) {
     const int pieces = static_cast<int>(p.num_pieces);
     const int part = static_cast<int>(blockIdx.x) % pieces, index = static_cast<int>(blockIdx.x) / pieces;
     // Not behind the request, which it would wait for.
@@ -82,7 +82,7 @@ __device__ inline void work_on_piece(
         read(request, work, static_cast<u32>(MAX_ROWS - work.row) >= published);
         __syncthreads();
         if (!complete(request, work) || !judge_work(shared, p, request, work.row)) return;
-    } else if (!p.ends_early || blockIdx.y > 0 || part > 0) {
+    } else if (!first || !p.ends_early || blockIdx.y > 0 || part > 0) {
         return;
     }
     end_request<false>(shared.ending, p, request);

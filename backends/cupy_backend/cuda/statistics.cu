@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     __shared__ KeptRows kept;
     let_next_launch_begin();
     work_on_piece(
-        judgement, p,
+        judgement, p, true,
         [&](const Request& request, const Work& work, bool reads) {
             if (reads) read_work(p, request, work, Counting{});
         },

@@ -9,7 +9,6 @@ struct RankQuery {
     float floor;
     int lowest;      // rank that counts
     int highest;     // the rank of the largest logit
-    bool exact;      // all logits are bfloat16
     bool of_total;   // the share is of what ranks hold, else of `most`
     float share;     // of mass; 1: all
     u64 most;
@@ -29,7 +28,7 @@ struct RankFound {
 __device__ inline u64 mass_of(const RankQuery& query, int rank) {
     const u32 here = count_at(rank < NUM_RANKS ? rank : NUM_RANKS - 1);
     const u32 count = rank <= query.lowest ? here : 0;
-    const bool single = query.exact && is_inner(rank);
+    const bool single = is_inner(rank);
     const float logit = least_of(rank, single);
     const u64 weight = fixed_weight(query.law, logit);
     const u64 each = logit >= query.floor ? weight : 0;
@@ -118,18 +117,11 @@ __device__ inline bool are_single(const Law& law, const Filters& filters, u64 ro
     return filters.top_k == 0 && fixed_weight(law, fminf(top_of(last), law.max)) == 0;
 }
 
-// What filters keep of a counted row, or, if that is open, a logit below which they keep nothing.
-struct Found {
-    Kept kept;
-    bool open;
-};
-
-// `exact`: all logits are bfloat16. By a CTA.
-__device__ inline Found filter_ranks(
-    RankFound& found, const Law& law, const Filters& filters, bool exact, u64 row_mass) {
+// Whether counts tell what filters keep of a row, all of whose logits are bfloat16. By a CTA.
+__device__ inline bool filter_ranks(
+    RankFound& found, const Law& law, const Filters& filters, u64 row_mass, Kept& kept) {
     RankQuery query = {};
     query.law = law;
-    query.exact = exact;
     query.floor = floor_of_min_p(filters, law.max);
     query.lowest = rank_of(query.floor);
     query.highest = rank_of(law.max);
@@ -139,25 +131,67 @@ __device__ inline Found filter_ranks(
         __syncthreads();
     }
     const bool cuts = filters.cuts_before_top_p(), shares = filters.top_p < 1.0f;
-    const bool single = exact && are_single(law, filters, row_mass, query.lowest);
+    const bool single = are_single(law, filters, row_mass, query.lowest);
     query.share = filters.top_p;
     query.of_total = single && cuts;
-    query.most = exact && !cuts ? row_mass : row_mass + (row_mass >> 16);
+    query.most = row_mass;
     const u64 limit = find_rank_by_mass(found, query);
     const bool reached = shares && found.kept() >= limit;
-    const bool alike =
-        single || (exact && !cuts && reached && are_single(law, filters, row_mass, found.rank));
+    const bool alike = single || (!cuts && reached && are_single(law, filters, row_mass, found.rank));
+    const bool all = query.lowest == NUM_RANKS - 1;
+    const float lowest = all ? query.floor : fmaxf(query.floor, logit_of(query.lowest));
+    kept = {single && !shares ? lowest : logit_of(found.rank), found.kept()};
     // Small magnitudes weigh alike where their order still decides which of them a share keeps.
-    const bool by_share = alike && found.rank != SMALL_RANK;
-    __syncthreads();  // counts may go
-    if (single && !shares) {
-        const bool all = query.lowest == NUM_RANKS - 1;
-        return {{all ? query.floor : fmaxf(query.floor, logit_of(query.lowest)), found.kept()}, false};
+    const bool is_known = single && !shares ? true : alike && found.rank != SMALL_RANK;
+    __syncthreads();  // `found` may go
+    return is_known;
+}
+
+// Begins a search where counts of the row are in shared memory: between which logits is what they leave
+// open? By a CTA.
+__device__ COLD void begin_search(
+    Finding& shared, RankFound& found, const Law& law, Filters filters, int num_ids, u64 row_mass) {
+    const Halves halves = {law.max};
+    const bool shares = filters.top_p < 1.0f, cuts = filters.cuts_before_top_p();
+    const float floor = floor_of_min_p(filters, law.max);
+    Search search = {law, row_mass, floor, law.max, floor, SHARES, 0, 0};
+    int rank = rank_of(floor);
+    if (filters.top_k > 0) {
+        const int nth = find_rank_by_number(found, filters.top_k);
+        if (nth <= rank) {
+            rank = nth;
+            search.number = static_cast<int>(found.above);
+            search.look(NUMBERS, fmaxf(bottom_of(nth), LEAST_LOGIT), halves.top(nth));
+        }
     }
-    if (by_share) return {{logit_of(found.rank), found.kept()}, false};
-    // What top-p takes a share of is counted down to where the other filters cut.
-    const float bottom = bottom_of(reached && !cuts ? found.rank : query.lowest);
-    return {{fmaxf(fmaxf(query.floor, bottom), LEAST_LOGIT), 0}, true};
+    const auto number = [](int, u32 count) { return u64{count}; };
+    u64 left = sum_down_to(halves, rank, number);
+    if (search.mode == SHARES && shares) {
+        find_cut(
+            shared.cut, halves, rank, 0,
+            [&](int at, u32 count) {
+                Amounts masses = masses_of(halves, law, at, count);
+                if (halves.bottom(at) < floor) masses.least = 0;
+                return masses;
+            },
+            [&](const Cut& cut) {
+                const u64 least = cuts ? cut.least : row_mass, most = cuts ? cut.most : row_mass;
+                const u64 slack = row_mass >> 16;
+                const u64 limit = share_of(filters.top_p, least);
+                return Amounts{limit > slack ? limit - slack : 1, share_of(filters.top_p, most) + slack};
+            });
+        // What is further down weighs too little for a share to end there.
+        const float reach = fminf(filters.reach(num_ids), 45.0f / law.scale);
+        const float bottom = fmaxf(halves.bottom(shared.cut.low), law.max - reach);
+        search.look(SHARES, fmaxf(bottom, floor), halves.top(shared.cut.high));
+        if (!cuts) left = sum_down_to(halves, shared.cut.low, number);
+    } else if (search.mode == SHARES) {
+        search.look(SHARES, floor, floor);
+    }
+    if (left <= MAX_LISTED)
+        search.look(LISTS, search.mode == NUMBERS ? fmaxf(search.low, floor) : cuts ? floor : search.low, law.max);
+    if (thread_id() == 0) shared.search = search;
+    __syncthreads();
 }
 
 // The row's mass as all kernels add it, known to all of a CTA.
@@ -173,26 +207,22 @@ __device__ inline Mass shared_row_mass(const Mass* stats, int num_blocks, float 
     return mass;
 }
 
-struct Finding {
-    Scratch scratch;
-    RankFound rank;
-};
-
-// The law of a row whose logits are counted if it has filters; then counts are used up. By a CTA.
-__device__ COLD Law find_law(Finding& shared, Row row, const Mass* stats, Filters filters) {
+// The law of a row whose logits are counted if it has filters, or where to search for it; then counts are
+// used up. By a CTA.
+__device__ COLD void find_law(Finding& shared, Row row, const Mass* stats, Filters filters) {
+    __shared__ RankFound found;
     const float scale = logit_scale(filters.temperature);
     const Mass whole = shared_row_mass(stats, row.num_blocks(), scale);
-    Law law = plain_law(whole, scale, filters.temperature == 0.0f);
-    if (!law.is_usable() || !filters.any()) return law;
-    const u64 row_mass = to_fixed(whole.sum);
-    const bool exact = row.type == BF16 && !row.is_changed();
-    const Found found = filter_ranks(shared.rank, law, filters, exact, row_mass);
-    Kept kept = found.kept;
-    if (found.open) {
-        const Subject subject = {row, stats, law};
-        kept = filter_counted(shared.scratch, subject, filters, kept.threshold, row_mass);
+    const Law law = plain_law(whole, scale, filters.temperature == 0.0f);
+    const bool cuts = law.is_usable() && filters.any();
+    const u64 row_mass = cuts ? to_fixed(whole.sum) : 0;
+    Kept kept;
+    if (cuts && !(idle_bits_of(row) == 16 && filter_ranks(found, law, filters, row_mass, kept)))
+        return begin_search(shared, found, law, filters, row.num_ids, row_mass);
+    if (thread_id() == 0) {
+        shared.search.law = law;
+        shared.search.mode = FOUND;
+        if (cuts) shared.search.find(kept.threshold, kept.mass);
     }
-    law.threshold = kept.threshold;
-    law.log2_sum = log2f(from_fixed(kept.mass));
-    return law;
+    __syncthreads();
 }

@@ -2,6 +2,7 @@
 #include "host_builtins.h"
 
 #include "accept.cu"
+#include "closer.cu"
 #include "logprobs.cu"
 #include "marks.cu"
 #include "outputs.cu"
@@ -18,6 +19,7 @@
 RUN(marks)
 RUN(statistics)
 RUN(thresholds)
+RUN(closer)
 RUN(accept)
 RUN(outputs)
 RUN(logprobs)

@@ -1,0 +1,66 @@
+// The launches behind `thresholds` where rows may have logits that counts do not tell apart: all CTAs of a row take a
+// closer look at once.
+#include "telling.cuh"
+
+__device__ inline void append_list_to(u32* sums) {
+    __shared__ u32 place;
+    const u32 count = asked_shared_memory()[0];
+    if (thread_id() == 0) place = atomicAdd(sums, count);
+    __syncthreads();
+    for (u32 i = thread_id(); i < count && place + i < MAX_LISTED; i += CTA_THREADS)
+        sums[LISTED + place + i] = __float_as_uint(listed_logits()[i]);
+}
+
+// Whether this CTA is the last that looks at a row; then it has what all have found.
+__device__ inline bool gathers_looks(
+    const Params& p, const Request& request, const Work& work, const Search& search, bool looked) {
+    const i64 side = side_of(p, request, work);
+    u32* sums = p.counts + side * NUM_COUNTS;
+    if (looked && search.mode == LISTS) {
+        append_list_to(sums);
+    } else if (looked) {
+        add_counts_to(sums, NUM_DIGITS);
+        if (thread_id() < 2 && mass_sums()[thread_id()])
+            atomicAdd(reinterpret_cast<u64*>(sums + SUMS) + thread_id(), mass_sums()[thread_id()]);
+    }
+    if (!is_last_arrival(p.counted + side, work.num_pieces)) return false;
+    take_counts_from(sums);
+    __syncthreads();
+    return true;
+}
+
+extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
+    closer(const __grid_constant__ Params p) {
+    __shared__ Judgement judgement;
+    __shared__ TellingLaw telling;
+    bool looked = false;
+    let_next_launch_begin();
+    wait_for_launch_before();
+    work_on_piece(
+        judgement, p, false,
+        [&](const Request& request, const Work& work, bool reads) {
+            if (work.num_pieces == 1) return;
+            copy_search(telling.finding.search, p.searches[side_of(p, request, work)]);
+            __syncthreads();
+            const Search& search = telling.finding.search;
+            looked = reads && search.mode != FOUND;
+            if (!looked) return;
+            const bool totals = asks_for_totals(search, filters_of(p, request, work.is_draft));
+            with_row(p, request, work, [&](const Row& row) {
+                look_closer(search, row, stats_of(p, request, work), work.piece, totals);
+            });
+        },
+        [&](const Request& request, const Work& work) {
+            Search& search = telling.finding.search;
+            if (work.num_pieces == 1 || search.mode == FOUND) return false;
+            if (!gathers_looks(p, request, work, search, looked)) return false;
+            const Filters filters = filters_of(p, request, work.is_draft);
+            if (thread_id() == 0) telling.behind = is_behind_end(p, request, work.row);
+            __syncthreads();
+            if (!telling.behind)
+                with_row(p, request, work, [&](const Row& row) {
+                    narrow(telling.finding, idle_bits_of(row), filters);
+                });
+            return ends_search(telling, judgement.facts, p, request, work, filters);
+        });
+}
