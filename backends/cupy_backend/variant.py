@@ -58,8 +58,8 @@ KERNELS = {
     "logprobs": KernelForm(16),
 }
 """In the order of a step's launches."""
-MARKED_BLOCKS = 4 * KERNELS["marks"].num_warps
-"""Blocks of a CTA that marks."""
+MARKED_BLOCKS = 32
+"""Of a CTA, see cuda/marks.cu."""
 
 
 def policy_number(policy: Policy) -> int:

@@ -8,6 +8,8 @@ constexpr int LISTED = 4, LISTED_WEIGHTS = 512;  // where lists lie, behind thei
 
 constexpr int MOST_LOOKS = 20;  // far more than any search needs
 
+constexpr float LEAST_WEIGHT = 45.0f;  // as a power of 1/2
+
 enum Mode { FOUND, LISTS, NUMBERS, SHARES };
 
 struct alignas(16) Search {
@@ -29,6 +31,10 @@ struct alignas(16) Search {
         mode = what;
         low = from;
         high = fmaxf(from, to);
+    }
+    // A share cannot end where logits weigh next to nothing.
+    __device__ void look_for_share(float from, float to) {
+        look(SHARES, fmaxf(from, law.max - LEAST_WEIGHT / law.scale), to);
     }
 };
 
@@ -160,9 +166,11 @@ __device__ inline void narrow_number(
         if (rank >= 0 && !digits.single) {
             search.look(NUMBERS, digits.bottom(rank), digits.top(rank));
             search.number += static_cast<int>(before);
-        } else if (filters.top_p < 1.0f || logit < was.floor) {
+        } else if (filters.top_p < 1.0f) {
             search.floor = fmaxf(was.floor, logit);
-            search.look(SHARES, search.floor, filters.top_p < 1.0f ? was.law.max : search.floor);
+            search.look_for_share(search.floor, was.law.max);
+        } else if (logit < was.floor) {
+            search.look(SHARES, was.floor, was.floor);
         } else {
             search.find(logit, mass_sums()[0] + mass);
         }

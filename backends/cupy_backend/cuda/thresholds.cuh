@@ -180,10 +180,9 @@ __device__ COLD void begin_search(
                 const u64 limit = share_of(filters.top_p, least);
                 return Amounts{limit > slack ? limit - slack : 1, share_of(filters.top_p, most) + slack};
             });
-        // What is further down weighs too little for a share to end there.
-        const float reach = fminf(filters.reach(num_ids), 45.0f / law.scale);
-        const float bottom = fmaxf(halves.bottom(shared.cut.low), law.max - reach);
-        search.look(SHARES, fmaxf(bottom, floor), halves.top(shared.cut.high));
+        // Further down not all are counted.
+        const float bottom = fmaxf(halves.bottom(shared.cut.low), law.max - filters.reach(num_ids));
+        search.look_for_share(fmaxf(bottom, floor), halves.top(shared.cut.high));
         if (!cuts) left = sum_down_to(halves, shared.cut.low, number);
     } else if (search.mode == SHARES) {
         search.look(SHARES, floor, floor);
