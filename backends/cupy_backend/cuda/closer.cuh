@@ -6,7 +6,7 @@
 constexpr int MAX_LISTED = 256;
 constexpr int LISTED = 4, LISTED_WEIGHTS = 512;  // where lists lie, behind their length, in words
 
-constexpr int MOST_LOOKS = 20;  // far more than any search needs
+constexpr int SLACK_BITS = 19;  // sums of masses are wrong by less
 
 constexpr float LEAST_WEIGHT = 45.0f;  // as a power of 1/2
 
@@ -17,6 +17,7 @@ struct alignas(16) Search {
     u64 row_mass;
     float low;
     float high;
+    float upper;  // like `high`, unless logits are cut at a guess
     float floor;  // nothing below it is kept
     int mode;     // what is looked for: all from `low` on, a number of logits, or a share of their mass
     int number;   // of logits above `high`
@@ -30,7 +31,7 @@ struct alignas(16) Search {
     __device__ void look(int what, float from, float to) {
         mode = what;
         low = from;
-        high = fmaxf(from, to);
+        high = upper = fmaxf(from, to);
     }
     // A share cannot end where logits weigh next to nothing.
     __device__ void look_for_share(float from, float to) {
@@ -185,7 +186,12 @@ __device__ inline void narrow_share(
     const u64 above = mass_sums()[0];
     const u64 mass = filters.cuts_before_top_p() ? mass_sums()[1] : was.row_mass;
     const u64 limit = shares ? share_of(filters.top_p, mass) : ~0ull;
-    const u64 slack = digits.single || !shares ? 0 : mass >> 16;
+    if (shares && above >= limit && was.high < was.upper) {
+        if (thread_id() == 0) shared.search.look(SHARES, key_float(digits.high + 1), was.upper);
+        __syncthreads();
+        return;
+    }
+    const u64 slack = digits.single || !shares ? 0 : mass >> SLACK_BITS;
     find_cut(
         shared.cut, digits, NUM_DIGITS - 1, above,
         [&](int rank, u32 count) {
@@ -194,15 +200,18 @@ __device__ inline void narrow_share(
             return Amounts{all, all};
         },
         [=](const Cut&) { return Amounts{limit > slack ? limit - slack : 1, limit + slack}; });
-    const int rank = shared.cut.low;
+    const int rank = shared.cut.low, first = shared.cut.high;
     const u64 kept = sum_down_to(digits, rank, [&](int at, u32 count) {
         return count * fixed_weight(was.law, digits.logit_of(at));
     });
     if (thread_id() == 0) {
         Search& search = shared.search;
         if (rank < 0) search.find(was.low, above);
-        else if (digits.single || was.looks == MOST_LOOKS) search.find(shares ? digits.logit_of(rank) : was.floor, above + kept);
-        else search.look(SHARES, digits.bottom(rank), digits.top(shared.cut.high));
+        else if (digits.single) search.find(shares ? digits.logit_of(rank) : was.floor, above + kept);
+        else search.look(SHARES, digits.bottom(rank), digits.top(first));
+        // Ranks that weigh too different things to tell: a guess halves them.
+        if (rank > first && search.low == was.low && search.high == was.high)
+            search.high = digits.top((first + rank + 1) / 2);
     }
     __syncthreads();
 }

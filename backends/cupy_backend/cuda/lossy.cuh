@@ -41,7 +41,7 @@ __device__ inline float nth_largest(
     Finding& shared, const Row& row, const Mass* stats, const Law& law, i64 n) {
     if (n >= row.num_ids) return -INFINITY;
     if (thread_id() == 0) {
-        shared.search = {law, 0, 0.0f, 0.0f, LEAST_LOGIT, FOUND, 0, 0};
+        shared.search = {law, 0, 0.0f, 0.0f, 0.0f, LEAST_LOGIT, FOUND, 0, 0};
         shared.search.look(NUMBERS, fmaxf(law.threshold, LEAST_LOGIT), law.max);
     }
     __syncthreads();

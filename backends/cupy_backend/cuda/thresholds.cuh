@@ -154,7 +154,7 @@ __device__ COLD void begin_search(
     const Halves halves = {law.max};
     const bool shares = filters.top_p < 1.0f, cuts = filters.cuts_before_top_p();
     const float floor = floor_of_min_p(filters, law.max);
-    Search search = {law, row_mass, floor, law.max, floor, SHARES, 0, 0};
+    Search search = {law, row_mass, floor, law.max, law.max, floor, SHARES, 0, 0};
     int rank = rank_of(floor);
     if (filters.top_k > 0) {
         const int nth = find_rank_by_number(found, filters.top_k);
@@ -176,7 +176,7 @@ __device__ COLD void begin_search(
             },
             [&](const Cut& cut) {
                 const u64 least = cuts ? cut.least : row_mass, most = cuts ? cut.most : row_mass;
-                const u64 slack = row_mass >> 16;
+                const u64 slack = row_mass >> SLACK_BITS;
                 const u64 limit = share_of(filters.top_p, least);
                 return Amounts{limit > slack ? limit - slack : 1, share_of(filters.top_p, most) + slack};
             });
