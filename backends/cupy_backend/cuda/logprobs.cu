@@ -29,10 +29,10 @@ __device__ inline Law reported_law(
     Finding& finding, const Row& row, Mass* stats, const Filters& filters, i64 num_logprobs,
     float& floor) {
     const float scale = logit_scale(filters.temperature);
-    __shared__ float largest;
+    __shared__ u32 largest;
     __shared__ RankFound found;
     clear_counts();
-    if (thread_id() == 0) largest = -INFINITY;
+    if (thread_id() == 0) largest = float_key(-INFINITY);
     __syncthreads();
     read_piece(row, {0, row.num_blocks()}, {scale, false, {&largest, INFINITY}}, stats);
     __syncthreads();
@@ -49,11 +49,12 @@ __device__ inline void list_tokens(
     Ranking& ranking, const Row& row, const Mass* stats, const Law& law, float floor) {
     if (thread_id() == 0) ranking.count = 0;
     __syncthreads();
+    u32 place = 0;  // behind those that there is room for, nobody counts any more
     visit_blocks(row, stats, floor, [&](int block, const float(&logits)[PER_LANE]) {
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
-            if (!(logits[j] >= floor) || *static_cast<volatile u32*>(&ranking.count) > MAX_RANKED) continue;
-            const u32 place = atomicAdd(&ranking.count, 1u);
+            if (!(logits[j] >= floor) || place > MAX_RANKED) continue;
+            place = atomicAdd(&ranking.count, 1u);
             if (place < MAX_RANKED) ranking.orders[place] = order_of(law, logits[j], id_of(block, j));
         }
     });
@@ -76,8 +77,8 @@ __device__ COLD void rank_one_by_one(
         if (thread_id() == 0) best.token = 0;
         __syncthreads();
         for (int block = warp_id(); block < row.num_blocks(); block += CTA_WARPS) {
-            const u64 known =
-                __shfl_sync(ALL_LANES, *static_cast<volatile u64*>(&best.token), 0);
+            const u64 told = lane_id() == 0 ? atomicMax(&best.token, 0ull) : 0;
+            const u64 known = __shfl_sync(ALL_LANES, told, 0);
             if (order_of(law, load_max(stats + block), block * BLOCK_SIZE) < known) continue;
             float logits[PER_LANE];
             load_block(row, block, logits);

@@ -72,6 +72,12 @@ __device__ inline float unpack(const uint4* words, int j) {
     return to_float(T{static_cast<unsigned short>(j % 2 ? word >> 16 : word)});
 }
 
+template <typename T>
+__device__ inline u32 bits_at(const char* data, int j) {
+    if constexpr (sizeof(T) == 4) return reinterpret_cast<const u32*>(data)[j];
+    return reinterpret_cast<const unsigned short*>(data)[j];
+}
+
 // Two neighbouring vectors' sixteen bytes from byte `shift` on.
 __device__ inline uint4 shifted(uint4 low, uint4 high, u32 shift) {
     u32 words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
@@ -84,13 +90,14 @@ __device__ inline uint4 shifted(uint4 low, uint4 high, u32 shift) {
             __funnelshift_r(words[2], words[3], bits), __funnelshift_r(words[3], words[4], bits)};
 }
 
-// Up to eight of a lane's logits that begin anywhere. Only vectors that hold some of them are read.
+// Up to eight of a lane's logits that begin anywhere. Only vectors that lie in the row are read as such.
 template <typename T>
 struct Eight {
     uint4 vectors[VECTORS<T> + 1];
     u32 shift;
     int count;
 
+    // By a warp.
     __device__ void load(const Row& row, int first) {
         const int end = row.num_elements < row.num_ids ? row.num_elements : row.num_ids;
         count = end - first < 8 ? end - first : 8;
@@ -98,11 +105,26 @@ struct Eight {
         shift = static_cast<u32>(reinterpret_cast<u64>(data) % 16);
         const uint4* aligned = reinterpret_cast<const uint4*>(data - shift);
         const int bytes = static_cast<int>(shift) + count * static_cast<int>(sizeof(T));
+        const i64 room = static_cast<i64>(end - first) * sizeof(T) + shift;  // from `aligned` on
+        const bool fits = data - shift >= row.data && (bytes + 15) / 16 * 16 <= room;
 #pragma unroll
         for (int i = 0; i <= VECTORS<T>; ++i) {
             vectors[i] = {};
-            load_once_if(count > 0 && 16 * i < bytes, aligned + i, vectors[i]);
+            load_once_if(fits && count > 0 && 16 * i < bytes, aligned + i, vectors[i]);
         }
+        if (__any_sync(ALL_LANES, !fits && count > 0) && !fits) load_one_by_one(data);
+    }
+    // At the ends of a row.
+    __device__ void load_one_by_one(const char* data) {
+        constexpr int each = 4 / sizeof(T);  // of a word
+        u32 words[4 * VECTORS<T>] = {};
+#pragma unroll
+        for (int j = 0; j < 8; ++j)
+            if (j < count) words[j / each] |= bits_at<T>(data, j) << (j % each * 16);
+#pragma unroll
+        for (int i = 0; i < VECTORS<T>; ++i)
+            vectors[i] = {words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]};
+        shift = 0;
     }
     __device__ void unpack_to(float* logits) const {
         uint4 words[VECTORS<T>];

@@ -55,14 +55,13 @@ __device__ inline Mass block_mass(
 // Whether logits are counted, and which: filters keep nothing so far below the largest logit, of which a
 // CTA shares the largest that its warps have seen.
 struct Counting {
-    float* largest;  // null: none are
+    u32* largest;  // its key; null: none are
     float reach;
     // Whether a block with this largest logit is counted. By a warp.
     __device__ bool wants(float max) const {
         if (!largest) return false;
-        const float known = *static_cast<volatile float*>(largest);
-        if (max > known && lane_id() == 0) *static_cast<volatile float*>(largest) = max;
-        return max >= known - reach;
+        const u32 before = lane_id() == 0 ? atomicMax(largest, float_key(max)) : 0;
+        return max >= key_float(__shfl_sync(ALL_LANES, before, 0)) - reach;
     }
 };
 

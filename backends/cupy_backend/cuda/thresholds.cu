@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     thresholds(const __grid_constant__ Params p) {
     __shared__ Judgement judgement;
     __shared__ TellingLaw telling;
-    __shared__ float largest;
+    __shared__ u32 largest;
     let_next_launch_begin();
     work_on_piece(
         judgement, p, true,
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
             if (filters.any()) {
                 counting = {&largest, filters.reach(work.is_draft ? p.draft_vocab_size : p.vocab_size)};
                 clear_counts();
-                if (thread_id() == 0) largest = -INFINITY;
+                if (thread_id() == 0) largest = float_key(-INFINITY);
                 __syncthreads();
             }
             if (reads) read_work(p, request, work, counting);
