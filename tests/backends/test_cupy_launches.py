@@ -88,7 +88,7 @@ def test_a_launch_has_the_shared_memory_that_its_kernel_counts_in(
 def test_only_what_follows_in_a_step_may_begin_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "driver_function", lambda: None)
     early = {name for name in KERNELS if device(90).kernel(name, VARIANT).overlaps}
-    assert early == {"accept", "outputs", "logprobs"}
+    assert early == {"closer", "accept", "outputs", "logprobs"}
     assert not any(device(80).kernel(name, VARIANT).overlaps for name in KERNELS)
 
 
