@@ -202,9 +202,7 @@ def sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
     adjusted = not drafting and _is_adjusted(batch, params)
     variant = Variant.of(batch.logits.dtype, None, adjusted=adjusted)
     marked = not drafting and _is_marked(params)
-    extent = Extent(
-        batch.num_reqs, 0, vocab_size, filtered=_has_filters(recipe), marked=marked
-    )
+    extent = Extent(batch.num_reqs, 0, vocab_size, filtered=_has_filters(recipe), marked=marked)
     return Job(variant, extent, fields)
 
 

@@ -144,13 +144,9 @@ __device__ inline u32 allowed_in(const Adjustment& a, int block, int num_ids) {
     return low | high << 8;
 }
 
-struct Logits {
-    float of[PER_LANE];
-};
-
-// Bias and penalties of those of a lane's logits that are marked, one in each lane at a time. By a warp, and
-// by value: else logits would live in memory.
-__device__ COLD Logits adjust_marked(const Adjustment& a, int block, u32 marks, Logits logits) {
+// Bias and penalties of those of a lane's logits that are marked, one in each lane at a time. By a warp.
+__device__ inline void adjust_marked(
+    const Adjustment& a, int block, u32 marks, float (&logits)[PER_LANE]) {
     const int first = block * BLOCK_SIZE + lane_id() * 8;
     u32 touched = (marks | marks >> 16) & 0xffffu;
 #pragma unroll 1
@@ -158,15 +154,30 @@ __device__ COLD Logits adjust_marked(const Adjustment& a, int block, u32 marks, 
         const int j = touched ? __ffs(static_cast<int>(touched)) - 1 : PER_LANE;
         float logit = 0.0f;
 #pragma unroll
-        for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits.of[i] : logit;
+        for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
         if (touched && marks >> (16 + j) & 1)
             logit = adjusted(a, first + j / 8 * (BLOCK_SIZE / 2) + j % 8, logit);
         else if (touched)
             logit = penalised(a, logit, true, 0);
 #pragma unroll
-        for (int i = 0; i < PER_LANE; ++i) logits.of[i] = i == j ? logit : logits.of[i];
+        for (int i = 0; i < PER_LANE; ++i) logits[i] = i == j ? logit : logits[i];
     }
+}
+
+struct Logits {
+    float of[PER_LANE];
+};
+
+// The same by value, for calls: else logits would live in memory.
+__device__ COLD Logits adjust_marked(const Adjustment& a, int block, u32 marks, Logits logits) {
+    adjust_marked(a, block, marks, logits.of);
     return logits;
+}
+
+__device__ inline void forbid(u32 allowed, float (&logits)[PER_LANE]) {
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j)
+        logits[j] = allowed >> j & 1 ? logits[j] : forbidden(logits[j]);
 }
 
 // A lane's logits of a block, of which it has the marks and the bits that a mask allows. By a warp.
@@ -180,7 +191,5 @@ __device__ inline void adjust_block(
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) logits[j] = moved.of[j];
     }
-#pragma unroll
-    for (int j = 0; j < PER_LANE; ++j)
-        logits[j] = allowed >> j & 1 ? logits[j] : forbidden(logits[j]);
+    forbid(allowed, logits);
 }

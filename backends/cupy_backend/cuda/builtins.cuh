@@ -97,7 +97,7 @@ __device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 
-// The same of one word, and of a byte.
+// The same of one word, and of a half.
 __device__ inline void load_word_if(bool wanted, const unsigned int* address, unsigned int& v) {
     asm volatile(
         "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u32 %0, [%1]; }"
@@ -105,9 +105,9 @@ __device__ inline void load_word_if(bool wanted, const unsigned int* address, un
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 
-__device__ inline void load_byte_if(bool wanted, const unsigned char* address, unsigned int& v) {
+__device__ inline void load_half_if(bool wanted, const unsigned char* address, unsigned int& v) {
     asm volatile(
-        "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u8 %0, [%1]; }"
+        "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u16 %0, [%1]; }"
         : "+r"(v)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }

@@ -85,7 +85,10 @@ struct Piece {
     int end;
 };
 
-constexpr int DEPTH = 2;  // blocks of a warp on their way while two are looked at
+// Blocks of a warp on their way while as many are looked at. Wide logits take more registers, and so does
+// adjusting: what has no register would be waited for.
+template <typename T, bool adjusts>
+constexpr int DEPTH = adjusts || sizeof(T) == 4 ? 1 : 2;
 
 // The bits of -inf, as often as they fit into a word.
 template <typename T>
@@ -96,13 +99,11 @@ template <>
 constexpr u32 NOTHING<Fp16> = 0xfc00fc00u;
 
 // What a warp has on its way of a row that is read by whole vectors.
-template <typename T>
+template <typename T, bool adjusts>
 struct Flow {
-    uint4 words[DEPTH][2 * VECTORS<T>];
-    u32 marks[ADJUSTED ? DEPTH : 1];
-    u32 allowed[ADJUSTED ? DEPTH : 1][2];  // eight bits each
-    const u32* marks_from;  // the lane's of the first block on its way, or null
-    const u8* allowed_from;
+    uint4 words[DEPTH<T, adjusts>][2 * VECTORS<T>];
+    u32 marks[DEPTH<T, adjusts>];
+    u32 allowed[DEPTH<T, adjusts>];  // two bytes of the block's mask, not those of the lane's logits
     const char* data;  // the lane's first logit of the first block on its way
     int rest;          // logits of the row from there on
     int blocks;        // that are left, from that block on
@@ -114,30 +115,34 @@ struct Flow {
         rest = row.num_ids - id;
         blocks = first < end ? (end - first + warps - 1) / warps : 0;
         step = warps * BLOCK_SIZE;
-        if (row.is_adjusted()) {
-            const Adjustment& a = *row.adjustment;
-            if (a.marks) marks_from = a.marks + first * LANES + lane_id();
-            if (a.allowed) allowed_from = a.allowed + id / 8;
-        }
 #pragma unroll
-        for (int i = 0; i < DEPTH; ++i) fetch(i, i);
+        for (int i = 0; i < DEPTH<T, adjusts>; ++i) {
+            fetch(i, i);
+            if (adjusts) fetch_adjustment(row, first + i * warps, i, i < blocks);
+        }
     }
 
-    // What is done to the `ahead`-th block; nothing where there is none.
-    __device__ void fetch_adjustment(int ahead, int slot, int here) {
+    // What is done to a block. Addresses are found anew, for registers are scarce.
+    __device__ void fetch_adjustment(const Row& row, int block, int slot, bool is_there) {
+        const Adjustment& a = *row.adjustment;
         marks[slot] = 0;
-        allowed[slot][0] = allowed[slot][1] = 255;
-        load_word_if(marks_from && ahead < blocks, marks_from + ahead * step / (BLOCK_SIZE / LANES), marks[slot]);
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-            load_byte_if(allowed_from && half * (BLOCK_SIZE / 2) < here,
-                         allowed_from + ahead * step / 8 + half * LANES, allowed[slot][half]);
+        allowed[slot] = 0xffffu;
+        load_word_if(is_there && a.marks, a.marks + block * LANES + lane_id(), marks[slot]);
+        const int first = block * BLOCK_SIZE + 16 * lane_id();
+        load_half_if(is_there && a.allowed && first < row.num_ids, a.allowed + first / 8, allowed[slot]);
+    }
+
+    // Of the lane's logits those that are allowed, a bit each. By a warp.
+    __device__ u32 allowed_at(int slot) const {
+        const int lane = lane_id(), shift = lane % 2 * 8;
+        const u32 low = __shfl_sync(ALL_LANES, allowed[slot], lane / 2);
+        const u32 high = __shfl_sync(ALL_LANES, allowed[slot], LANES / 2 + lane / 2);
+        return (low >> shift & 255) | (high >> shift & 255) << 8;
     }
 
     // The `ahead`-th block from the first on.
     __device__ void fetch(int ahead, int slot) {
         const int here = ahead < blocks ? rest - ahead * step : 0;
-        if (ADJUSTED) fetch_adjustment(ahead, slot, here);
         if (ahead < blocks && here + lane_id() * 8 < BLOCK_SIZE) {
 #pragma unroll
             for (int i = 0; i < 2 * VECTORS<T>; ++i)
@@ -155,16 +160,10 @@ struct Flow {
     }
 
     __device__ void advance() {
-        data += static_cast<i64>(DEPTH) * step * sizeof(T);
-        if (marks_from) marks_from += DEPTH * step / (BLOCK_SIZE / LANES);
-        if (allowed_from) allowed_from += DEPTH * step / 8;
-        rest -= DEPTH * step;
-        blocks -= DEPTH;
-    }
-
-    __device__ u32 marks_at(int slot) const { return ADJUSTED ? marks[slot] : 0; }
-    __device__ u32 allowed_at(int slot) const {
-        return ADJUSTED ? allowed[slot][0] | allowed[slot][1] << 8 : 0xffffu;
+        constexpr int depth = DEPTH<T, adjusts>;
+        data += static_cast<i64>(depth) * step * sizeof(T);
+        rest -= depth * step;
+        blocks -= depth;
     }
 
     // As they are, two logits a word.
@@ -199,31 +198,35 @@ __device__ inline Mass look_at_pairs(
     return block_mass(logits, max, reading.scale, reading.greedy);
 }
 
-// By a warp: every `warps`-th block of the piece from `first` on.
-template <typename T>
+// By a warp: every `warps`-th block of the piece from `first` on. `adjusts`: the row is adjusted.
+template <typename T, bool adjusts>
 __device__ inline void stream(
     const Row& row, int first, int warps, int end, const Reading& reading, Mass* stats) {
-    Flow<T> flow = {};
+    constexpr int depth = DEPTH<T, adjusts>;
+    Flow<T, adjusts> flow = {};
     flow.open(row, first, warps, end);
-    stats += first;
     for (; flow.blocks > 0; flow.advance()) {
 #pragma unroll
-        for (int i = 0; i < DEPTH; ++i) {
+        for (int i = 0; i < depth; ++i) {
             float logits[PER_LANE];
             u32 pairs[PER_LANE / 2];
             flow.unpack_to(i, logits);
             flow.pairs_to(i, pairs);
-            const u32 marks = flow.marks_at(i), allowed = flow.allowed_at(i);
-            flow.fetch(i + DEPTH, i);
+            const u32 marks = flow.marks[i], allowed = adjusts ? flow.allowed_at(i) : 0;
+            if (adjusts) flow.fetch_adjustment(row, first + warps, i, flow.blocks > 1);
+            flow.fetch(i + depth, i);
             if (i >= flow.blocks) continue;
-            const bool as_is = IS_BF16<T> && !__any_sync(ALL_LANES, (marks | (allowed ^ 0xffffu)) != 0);
-            if (ADJUSTED && !as_is && row.is_adjusted())
-                adjust_block(*row.adjustment, first + i * warps, marks, allowed, logits);
-            const Mass mass = as_is ? look_at_pairs(pairs, logits, reading) : look_at(logits, reading);
-            if (lane_id() == 0) stats[i * warps] = mass;
+            if (adjusts) {
+                if (__any_sync(ALL_LANES, marks != 0))
+                    adjust_marked(*row.adjustment, first, marks, logits);
+                if (__any_sync(ALL_LANES, allowed != 0xffffu)) forbid(allowed, logits);
+            }
+            // Adjusted logits take the registers of pairs.
+            const Mass mass = IS_BF16<T> && !adjusts ? look_at_pairs(pairs, logits, reading)
+                                                     : look_at(logits, reading);
+            if (lane_id() == 0) stats[first + i * warps] = mass;
         }
-        stats += DEPTH * warps;
-        first += DEPTH * warps;
+        first += depth * warps;
     }
 }
 
@@ -233,7 +236,9 @@ __device__ inline void read_piece(
     const int first = piece.begin + warp_id();
     if (row.is_whole()) {
         by_type(row.type, [&](auto type) {
-            stream<decltype(type)>(row, first, CTA_WARPS, piece.end, reading, stats);
+            using T = decltype(type);
+            if (row.is_adjusted()) stream<T, true>(row, first, CTA_WARPS, piece.end, reading, stats);
+            else stream<T, false>(row, first, CTA_WARPS, piece.end, reading, stats);
         });
         return;
     }

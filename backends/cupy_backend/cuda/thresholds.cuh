@@ -183,7 +183,8 @@ __device__ COLD void begin_search(
         // Further down not all are counted.
         const float bottom = fmaxf(halves.bottom(shared.cut.low), law.max - filters.reach(num_ids));
         search.look_for_share(fmaxf(bottom, floor), halves.top(shared.cut.high));
-        if (!cuts) left = sum_down_to(halves, shared.cut.low, number);
+        const int last = rank_of(search.low);
+        if (!cuts) left = sum_down_to(halves, last < shared.cut.low ? last : shared.cut.low, number);
     } else if (search.mode == SHARES) {
         search.look(SHARES, floor, floor);
     }

@@ -340,8 +340,8 @@ inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
 inline void load_word_if(bool wanted, const unsigned* address, unsigned& value) {
     if (wanted) value = *address;
 }
-inline void load_byte_if(bool wanted, const unsigned char* address, unsigned& value) {
-    if (wanted) value = *address;
+inline void load_half_if(bool wanted, const unsigned char* address, unsigned& value) {
+    if (wanted) value = address[0] | address[1] << 8;
 }
 inline unsigned* asked_shared_memory() {
     alignas(16) static thread_local unsigned words[2 * (22 * 128 + 2)];
