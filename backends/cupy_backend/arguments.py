@@ -28,6 +28,8 @@ FEWEST_PIECE_BLOCKS = 8
 """Blocks of a piece, one for each warp that counts."""
 CLOSER_LOOKS = 2
 """Launches that take a closer look where several CTAs share a row: more are hardly ever needed."""
+MOST_SUMS = 3
+"""Of a lossy policy: entropies, what survives, what is moved."""
 FEWEST_RESIDUAL_BLOCKS, MOST_RESIDUAL_BLOCKS = 16, 80
 """Blocks of a CTA of `accept`, of which a device has room for half as many: one a warp, or so many
 that the CTA's start is cheap beside its reading."""
@@ -96,17 +98,24 @@ class Job:
             launches.insert(0, ("marks", (reqs, -(-extent.target_blocks // MARKED_BLOCKS))))
         launches += [("closer", launches[-1][1])] * fields["num_looks"]
         policy = POLICIES[fields["policy"]]
-        if _looks_again(policy, drafts):
-            grid = reqs, drafts
-            if policy is Block:
-                parts = -(-extent.target_blocks // fields["residual_blocks"])
-                grid = reqs * parts, drafts - 1
-            launches.append(("accept", grid))
+        parts = -(-extent.target_blocks // fields["residual_blocks"])
+        grid = reqs * parts, drafts - 1 if policy is Block else drafts
+        launches += [("accept", grid)] * self._sums_of(policy)
         if not fields["ends_early"]:
             launches.append(("outputs", (reqs, 1)))
         if fields.get("num_logprobs") is not None:
             launches.append(("logprobs", (reqs, drafts + 1)))
         return launches
+
+    def _sums_of(self, policy: type[Policy]) -> int:
+        """Launches that look at rows once more when laws are known, one sum after the other."""
+        drafts = self.extent.max_spec_len
+        if policy is Block:
+            return int(drafts > 1)
+        if policy not in (Typical, RelaxedTopN, Fly) or drafts == 0:
+            return 0
+        moves_too = policy is Fly and "allowed_stride" not in self.fields
+        return MOST_SUMS if self.dense and not moves_too else 1
 
     def words(self) -> "array[int]":
         """The kernels' argument, and behind it a place for its address."""
@@ -139,7 +148,7 @@ def verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> J
         max_spec_len=batch.max_spec_len,
         vocab_size=batch.vocab_size,
         draft_vocab_size=0 if draft_logits is None else draft_logits.shape[-1],
-        has_residuals=POLICIES[number] is Block,
+        sums_each={Block: 1, Typical: 2, RelaxedTopN: 2, Fly: 2}.get(POLICIES[number], 0),
         filtered=_has_filters(params.target) or (dense and _has_filters(params.draft)),
         marked=_is_marked(params),
     )
@@ -204,13 +213,6 @@ def sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
     marked = not drafting and _is_marked(params)
     extent = Extent(batch.num_reqs, 0, vocab_size, filtered=_has_filters(recipe), marked=marked)
     return Job(variant, extent, fields)
-
-
-def _looks_again(policy: type[Policy], max_spec_len: int) -> bool:
-    """Whether rows are looked at once more when all laws are known."""
-    if policy is Block:
-        return max_spec_len > 1
-    return policy in (Typical, RelaxedTopN, Fly) and max_spec_len > 0
 
 
 def _has_filters(recipe: RecipeTensors) -> bool:

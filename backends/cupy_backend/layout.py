@@ -13,7 +13,7 @@ MOST_SPLIT_ROWS = 128
 """Rows that several CTAs each may count: a device has about as many multiprocessors."""
 _ZERO_PART = 2
 _ALIGNMENT = 16
-_FACTS_BYTES, _MASS_BYTES, _WORD_BYTES, _MARKS_BYTES = 64, 8, 4, 128
+_FACTS_BYTES, _MASS_BYTES, _WORD_BYTES, _MARKS_BYTES = 80, 8, 4, 128
 _SEARCH_BYTES = 64
 
 
@@ -26,7 +26,7 @@ class Extent:
         max_spec_len: the longest draft.
         vocab_size: ids of the target.
         draft_vocab_size: ids of draft rows; 0 if none is read.
-        has_residuals: whether masses of residuals are kept.
+        sums_each: numbers of a block that `accept` leaves.
         filtered: whether rows are counted.
         marked: whether some request has bias or penalties.
     """
@@ -35,7 +35,7 @@ class Extent:
     max_spec_len: int
     vocab_size: int
     draft_vocab_size: int = 0
-    has_residuals: bool = False
+    sums_each: int = 0
     filtered: bool = False
     marked: bool = False
 
@@ -96,7 +96,7 @@ class Extent:
     @property
     def _scratch(self) -> tuple[tuple[str, int], ...]:
         rows, drafts = self.num_reqs * self.num_rows, self.num_reqs * self.max_spec_len
-        residuals = drafts * self.target_blocks * _WORD_BYTES if self.has_residuals else 0
+        residuals = drafts * self.target_blocks * _WORD_BYTES * self.sums_each
         return (
             ("facts", rows * _FACTS_BYTES),
             ("searches", rows * 2 * _SEARCH_BYTES if self.filtered and self.may_split else 0),

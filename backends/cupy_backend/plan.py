@@ -43,8 +43,10 @@ class Plan:
         """The plan of a job, whose kernels are compiled if they are not there yet."""
         # CTAs that count the same row add their counts up, so that more than one for each
         # multiprocessor cost more than they read.
-        filtered, room = job.extent.filtered, device.kernel(job.reader, job.variant).room
-        job.cut(device.num_multiprocessors if filtered else room)
+        # A closer look costs more than that.
+        few = job.extent.filtered and not job.leaves_open
+        room = device.kernel(job.reader, job.variant).room
+        job.cut(device.num_multiprocessors if few else room)
         launches = tuple((device.kernel(name, job.variant), grid) for name, grid in job.launches())
         return cls(device, job.extent, launches, job.words(), job.extent.num_bytes)
 

@@ -3,6 +3,9 @@
 #pragma once
 #include "draw.cuh"
 
+// The sums over a row's blocks that lossy policies ask for, one launch after the other.
+enum Step { ENTROPIES, SURVIVALS, MOVES, KNOWN };
+
 enum Verdict { PASSES, FAILS, TARGET_FLAWED, DRAFT_FLAWED };
 
 // What is known of a target row and the draft row beside it.
@@ -13,8 +16,13 @@ struct alignas(16) RowFacts {
     float draft_logit;
     int token;  // the target's own sample
     int verdict;
-    float entropy;  // of the target's law, in nats, under FLY
+    float entropy;  // of the target's law, in nats; this and what follows is of lossy policies
     float variation;
+    int step;          // which sum is asked for next
+    float least_p;     // of what is forgiven, as the next one
+    float least_log2;
+    float survived_q;  // sums over the tokens that would survive
+    float survived_p;
 };
 
 __device__ inline int num_blocks_of(i64 vocab_size) {
@@ -98,6 +106,7 @@ __device__ inline void judge_row(
     facts.token = token;
     facts.verdict = verdict_of(p, request, row, facts);
     facts.variation = 0.0f;
+    facts.step = facts.verdict == PASSES ? ENTROPIES : KNOWN;
     p.facts[place_of(p, request, row)] = facts;
     if (facts.verdict != PASSES) publish_end(p, request, row);
 }

@@ -20,20 +20,91 @@ struct Leniency {
     }
 };
 
-// In nats.
-__device__ inline float entropy_of(const Row& row, const Mass* stats, Law law) {
-    float sum = 0.0f;
-    visit_blocks(row, stats, law.threshold, [&](int, const float(&logits)[PER_LANE]) {
-        float terms[PER_LANE];
+// How far a row moves the law: between p and q a + p (1 - sum(q a)), the law of what it emits, `a` being
+// which tokens survive.
+struct Two {
+    float first;
+    float second;
+};
+
+// Whether all tokens survive that a mask allows, as far as the law is moved; under other rules those that are
+// forgiven do.
+__device__ inline bool spares_all(const Params& p) { return p.policy == FLY; }
+
+// Of one token.
+struct Terms {
+    Law law;
+    Law draft_law;
+    Leniency leniency;
+    float survived_q;
+    int step;
+    bool all;
+    bool moves_too;  // with entropies, for no others are needed
+
+    __device__ Two of(float target, float draft, bool allowed) const {
+        const float log2_p = law_log2(law, target), p = exp2_fast(log2_p);
+        const float q = law_p(draft_law, draft);
+        const bool survives = all ? allowed : leniency.forgives(law, target);
+        if (step == ENTROPIES)
+            return {log2_p == -INFINITY ? 0.0f : -p * log2_p, moves_too ? fabsf(q - p) : 0.0f};
+        if (!survives) return {0.0f, 0.0f};
+        return step == SURVIVALS ? Two{q, p} : Two{fabsf(q - p * survived_q), 0.0f};
+    }
+    __device__ bool is_wanted(float block_max) const {
+        if (step == ENTROPIES) return moves_too || block_max >= law.threshold;
+        return all || leniency.may_forgive(law, block_max);
+    }
+};
+
+// Of a block, by a warp.
+__device__ inline Two sum_terms(const Pair& pair, const Terms& terms, int block) {
+    float target[PER_LANE], draft[PER_LANE] = {}, firsts[PER_LANE], seconds[PER_LANE];
+    load_block(pair.target.row, block, target);
+    if (terms.step != ENTROPIES || terms.moves_too) load_block(pair.draft, block, draft);
+    const u32 allowed = pair.target.allowed(block);
 #pragma unroll
-        for (int j = 0; j < PER_LANE; ++j) {
-            const float log2_p = law_log2(law, logits[j]);
-            const float p = exp2_fast(log2_p);
-            terms[j] = log2_p == -INFINITY ? 0.0f : -p * log2_p;
-        }
-        sum += lane_sum(terms);
-    });
-    return LN_2 * cta_reduce(sum, Add{});
+    for (int j = 0; j < PER_LANE; ++j) {
+        const Two both = terms.of(target[j], draft[j], allowed >> j & 1);
+        firsts[j] = both.first;
+        seconds[j] = both.second;
+    }
+    return {warp_reduce(lane_sum(firsts), Add{}), warp_reduce(lane_sum(seconds), Add{})};
+}
+
+__device__ inline Two* sums_of(const Params& p, const Request& request, int row) {
+    return reinterpret_cast<Two*>(p.residuals) +
+           (request.index * p.max_spec_len + row) * num_blocks_of(p.vocab_size);
+}
+
+__device__ inline bool moves_with_entropies(const Params& p, const Pair& pair) {
+    return spares_all(p) && pair.dense && !pair.target.is_masked();
+}
+
+// Of the blocks of a piece. By a CTA.
+__device__ inline void sum_piece(
+    const Params& p, const Request& request, int row, const Pair& pair, const Piece& piece) {
+    const RowFacts& facts = p.facts[place_of(p, request, row)];
+    const Terms terms = {pair.residual.target_law, pair.residual.draft_law,
+                         {facts.least_p, facts.least_log2}, facts.survived_q, facts.step,
+                         spares_all(p), moves_with_entropies(p, pair)};
+    const Mass* stats = target_stats_of(p, request, row);
+    Two* sums = sums_of(p, request, row);
+    for (int block = piece.begin + warp_id(); block < piece.end; block += CTA_WARPS) {
+        Two both = {0.0f, 0.0f};
+        if (terms.is_wanted(load_max(stats + block))) both = sum_terms(pair, terms, block);
+        if (lane_id() == 0) sums[block] = both;
+    }
+}
+
+// Of all blocks, in one order. By a CTA.
+__device__ inline Two sum_row(const Two* sums, int num_blocks) {
+    Two mine = {0.0f, 0.0f};
+    for (int block = thread_id(); block < num_blocks; block += CTA_THREADS) {
+        const u64 bits = __ldcg(reinterpret_cast<const u64*>(sums + block));
+        mine.first += __uint_as_float(static_cast<u32>(bits));
+        mine.second += __uint_as_float(static_cast<u32>(bits >> 32));
+    }
+    return {cta_reduce(mine.first, Add{}), cta_reduce(mine.second, Add{})};
 }
 
 // The n-th largest logit that the law keeps, -inf if it keeps fewer.
@@ -49,86 +120,81 @@ __device__ inline float nth_largest(
     return shared.search.law.threshold;
 }
 
-__device__ COLD Leniency leniency_of(
-    const Params& p, Finding& shared, const Row& row, const Mass* stats, Law law) {
+__device__ inline Leniency leniency_of(
+    const Params& p, Finding& shared, const Pair& pair, const Mass* stats, float entropy) {
+    const Law law = pair.residual.target_law;
     if (p.policy == TYPICAL) {
-        const float entropy = entropy_of(row, stats, law);
         const float threshold =
             fminf(static_cast<float>(p.delta) * expf(-entropy), static_cast<float>(p.epsilon));
         return {threshold > 0.0f ? nextafterf(threshold, INFINITY) : 0.0f, -INFINITY};
     }
     if (p.policy == RELAXED)
         return {exp2_fast(-law.log2_sum) - static_cast<float>(p.delta),
-                law_log2(law, nth_largest(shared, row, stats, law, p.top_n))};
+                law_log2(law, nth_largest(shared, pair.target.row, stats, law, p.top_n))};
     return {0.0f, -INFINITY};
 }
 
-struct Two {
-    float first;
-    float second;
-};
-
-// Sums terms_of(p, q) over the tokens that would survive.
-template <typename TermsOf>
-__device__ inline Two sum_over_pair(
-    const Pair& pair, const Mass* stats, Leniency leniency, bool all, TermsOf terms_of) {
-    const Law target_law = pair.residual.target_law, draft_law = pair.residual.draft_law;
-    Two sums = {0.0f, 0.0f};
-    for (int block = warp_id(); block < pair.target.row.num_blocks(); block += CTA_WARPS) {
-        if (!all && !leniency.may_forgive(target_law, load_max(stats + block))) continue;
-        float target[PER_LANE], draft[PER_LANE], firsts[PER_LANE], seconds[PER_LANE];
-        pair.load(block, target, draft);
-        const u32 allowed = pair.target.allowed(block);
-#pragma unroll
-        for (int j = 0; j < PER_LANE; ++j) {
-            const bool survives =
-                all ? allowed >> j & 1 : leniency.forgives(target_law, target[j]);
-            const Two terms = terms_of(law_p(target_law, target[j]), law_p(draft_law, draft[j]));
-            firsts[j] = survives ? terms.first : 0.0f;
-            seconds[j] = survives ? terms.second : 0.0f;
-        }
-        sums.first += lane_sum(firsts);
-        sums.second += lane_sum(seconds);
-    }
-    sums.first = cta_reduce(sums.first, Add{});
-    sums.second = cta_reduce(sums.second, Add{});
-    return sums;
-}
-
-// Between p and q a + p (1 - sum(q a)), the law of what the row emits, `a` being which tokens survive.
-__device__ COLD float variation_of(
-    const Pair& pair, const Mass* stats, Leniency leniency, bool all) {
-    if (!pair.dense) {
-        const float logit = load_logit(pair.target.row, pair.drafted);
-        const bool survives = all ? pair.target.allows(pair.drafted)
-                                  : leniency.forgives(pair.residual.target_law, logit);
-        return survives ? 1.0f - law_p(pair.residual.target_law, logit) : 0.0f;
-    }
-    Two survived = {1.0f, 1.0f};  // of q and of p
-    if (!all || pair.target.is_masked())
-        survived = sum_over_pair(
-            pair, stats, leniency, all, [](float p, float q) { return Two{q, p}; });
-    const Two moved = sum_over_pair(pair, stats, leniency, all, [=](float p, float q) {
-        return Two{fabsf(q - p * survived.first), 0.0f};
-    });
-    return 0.5f * (moved.first + survived.first * fmaxf(1.0f - survived.second, 0.0f));
-}
-
-// Judges a row's draft token by the policy's own rule; what FLY decides is known later.
-__device__ COLD void judge_leniently(
-    const Params& p, Finding& shared, const Request& request, int row) {
-    const Pair pair(p, request, row, p.facts[place_of(p, request, row)], 0.0f);
-    const Mass* stats = target_stats_of(p, request, row);
+// What a draft token moves that has no distribution beside it.
+__device__ inline float variation_of_one_hot(
+    const Pair& pair, const Leniency& leniency, bool all, float logit) {
     const Law law = pair.residual.target_law;
+    const bool survives = all ? pair.target.allows(pair.drafted) : leniency.forgives(law, logit);
+    return survives ? 1.0f - law_p(law, logit) : 0.0f;
+}
+
+__device__ inline float variation_of(const Two& survived, float moved) {
+    return 0.5f * (moved + survived.first * fmaxf(1.0f - survived.second, 0.0f));
+}
+
+// Goes on where all of a row's blocks have their sums. By a CTA.
+__device__ COLD void take_step(
+    const Params& p, Finding& shared, const Request& request, int row, const Pair& pair) {
     RowFacts& facts = p.facts[place_of(p, request, row)];
-    const bool all = p.policy == FLY;
-    const float entropy = all ? entropy_of(pair.target.row, stats, law) : 0.0f;
-    const Leniency leniency = leniency_of(p, shared, pair.target.row, stats, law);
-    const float variation = variation_of(pair, stats, leniency, all);
+    const int step = facts.step;
+    const Two sums = sum_row(sums_of(p, request, row), num_blocks_of(p.vocab_size));
+    const float entropy = LN_2 * sums.first;
+    Leniency leniency = {facts.least_p, facts.least_log2};
+    if (step == ENTROPIES)
+        leniency = leniency_of(p, shared, pair, target_stats_of(p, request, row), entropy);
     if (thread_id() != 0) return;
+    const bool all = spares_all(p), forgiven = all || leniency.forgives(facts.target, facts.target_logit);
+    facts.step = step + 1;
+    if (step == SURVIVALS) {
+        facts.survived_q = sums.first;
+        facts.survived_p = sums.second;
+        return;
+    }
+    if (step == MOVES) {
+        facts.variation = variation_of({facts.survived_q, facts.survived_p}, sums.first);
+        return;
+    }
     facts.entropy = entropy;
-    facts.variation = variation;
-    if (all || leniency.forgives(law, facts.target_logit)) return;
+    facts.least_p = leniency.least_p;
+    facts.least_log2 = leniency.least_log2;
+    if (!pair.dense || moves_with_entropies(p, pair)) {
+        facts.step = KNOWN;
+        facts.variation = pair.dense ? variation_of({1.0f, 1.0f}, sums.second)
+                                     : variation_of_one_hot(pair, leniency, all, facts.target_logit);
+    }
+    if (forgiven) return;
     facts.verdict = FAILS;
     publish_end(p, request, row);
+}
+
+// Looks at a piece of a row for a lossy policy's own rule; what FLY decides is known later. By a CTA.
+__device__ COLD void look_leniently(
+    const Params& p, Finding& shared, const Request& request, int row, const Piece& piece, int num_pieces) {
+    __shared__ bool behind;
+    const i64 place = place_of(p, request, row);
+    if (p.facts[place].step == KNOWN) return;
+    const Pair pair(p, request, row, p.facts[place], 0.0f);
+    // Other rows publish their ends meanwhile, but all threads must find the same.
+    if (thread_id() == 0) behind = is_behind_end(p, request, row);
+    __syncthreads();
+    if (!behind) sum_piece(p, request, row, pair, piece);
+    if (!is_last_arrival(p.arrivals + place, num_pieces)) return;
+    if (thread_id() == 0) behind = is_behind_end(p, request, row);
+    __syncthreads();
+    if (!behind) take_step(p, shared, request, row, pair);
+    else if (thread_id() == 0) p.facts[place].step = KNOWN;
 }
