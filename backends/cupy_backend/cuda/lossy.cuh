@@ -107,14 +107,40 @@ __device__ inline Two sum_row(const Two* sums, int num_blocks) {
     return {cta_reduce(mine.first, Add{}), cta_reduce(mine.second, Add{})};
 }
 
-// The n-th largest logit that the law keeps, -inf if it keeps fewer.
+// A logit that at least `n` reach, as far as the largest of blocks tell. By a CTA.
+__device__ inline float bound_of_nth(
+    Finding& shared, const Row& row, const Mass* stats, const Law& law, u64 n) {
+    const float least = fmaxf(law.threshold, LEAST_LOGIT);
+    const Digits digits = Digits::of(least, law.max, idle_bits_of(row));
+    clear_counts();
+    __syncthreads();
+    for (int block = thread_id(); block < row.num_blocks(); block += CTA_THREADS) {
+        const float max = load_max(stats + block);
+        if (max >= least) atomicAdd(asked_shared_memory() + digits.rank_of(max), 1u);
+    }
+    __syncthreads();
+    find_cut(
+        shared.cut, digits, NUM_DIGITS - 1, 0, [](int, u32 count) { return Amounts{count, count}; },
+        [=](const Cut&) { return Amounts{n, n}; });
+    const float bound = shared.cut.most < n ? least : digits.bottom(shared.cut.low);
+    __syncthreads();
+    return bound;
+}
+
+// The n-th largest logit that the law keeps, or the least that it keeps; -inf if that is all of them.
 __device__ inline float nth_largest(
     Finding& shared, const Row& row, const Mass* stats, const Law& law, i64 n) {
     if (n >= row.num_ids) return -INFINITY;
+    const float bound = bound_of_nth(shared, row, stats, law, n);
     if (thread_id() == 0) {
         shared.search = {law, 0, 0.0f, 0.0f, 0.0f, LEAST_LOGIT, FOUND, 0, 0};
-        shared.search.look(NUMBERS, fmaxf(law.threshold, LEAST_LOGIT), law.max);
+        shared.search.look(LISTS, bound, law.max);
     }
+    __syncthreads();
+    look_closer(shared.search, row, stats, {0, row.num_blocks()}, false);
+    if (asked_shared_memory()[0] <= MAX_LISTED) return select_listed(bound, true, n);
+    __syncthreads();
+    if (thread_id() == 0) shared.search.look(NUMBERS, bound, law.max);
     __syncthreads();
     search_alone(shared, row, stats, {0.0f, 0.0f, static_cast<int>(n), 1.0f});
     return shared.search.law.threshold;
