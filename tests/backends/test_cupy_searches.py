@@ -1,4 +1,4 @@
-"""Thresholds of rows whose counts leave them open: adversarial logits, recipes and pieces of rows."""
+"""Thresholds of rows whose counts leave them open, for adversarial logits and recipes."""
 
 import math
 import random
