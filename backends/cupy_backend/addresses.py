@@ -10,11 +10,16 @@ from .params import PLACES
 
 
 def verify_addresses(
-    words: "array[int]", batch: VerifyBatch, draft_map: Tensor | None, out: VerifyOutput
+    words: "array[int]",
+    batch: VerifyBatch,
+    entries: Tensor | None,
+    draft_map: Tensor | None,
+    out: VerifyOutput,
 ) -> None:
     """Enter what differs between verifications that look alike."""
     _enter(
         words,
+        entries=entries,
         target_logits=batch.target_logits,
         draft_ids=batch.draft_token_ids,
         row_starts=batch.cu_num_logits,
@@ -27,10 +32,14 @@ def verify_addresses(
 
 
 def sample_addresses(
-    words: "array[int]", batch: SampleBatch, target_map: Tensor | None, out: SampleOutput
+    words: "array[int]",
+    batch: SampleBatch,
+    entries: Tensor | None,
+    target_map: Tensor | None,
+    out: SampleOutput,
 ) -> None:
     """Enter what differs between draws that look alike."""
-    _enter(words, target_logits=batch.logits, target_map=target_map)
+    _enter(words, entries=entries, target_logits=batch.logits, target_map=target_map)
     _enter_what_both_have(words, batch, out)
 
 

@@ -235,6 +235,7 @@ def _common(params: SamplingTensors, recipe: RecipeTensors, logits: Tensor) -> F
         "seeds": params.seeds.data_ptr(),
         "processed": params.logprobs_processed.data_ptr(),
     }
+    _enter_integers(fields, "entries", params.slot_ids)
     if params.num_logprobs is not None:
         fields["num_logprobs"] = params.num_logprobs
     _enter_recipe(fields, "target", recipe)

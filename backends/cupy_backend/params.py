@@ -16,6 +16,7 @@ FIELDS: tuple[str, ...] = tuple(
             "dense filtered policy num_reqs max_spec_len ends_early num_pieces piece_blocks",
             "num_looks residual_blocks",
             _INTEGERS.format("slots"),
+            _INTEGERS.format("entries"),
             _INTEGERS.format("positions"),
             _INTEGERS.format("row_starts"),
             _INTEGERS.format("draft_ids"),

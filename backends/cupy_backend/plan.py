@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Hashable
 from typing import Any
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
@@ -80,10 +80,28 @@ def _look(tensor: Tensor | None) -> Hashable:
     return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype)
 
 
+def _params_look(params: SamplingTensors) -> Hashable:
+    """Parameters are recognised as objects; those by slot are made anew in every step."""
+    if params.slot_ids is None:
+        return id(params)
+    parts = params.target, params.draft, params.penalties, params.bias
+    values = [asdict(part, recurse=False).values() for part in parts if part is not None]
+    return (
+        *(_place(value) for some in values for value in some),
+        *(part is None for part in parts),
+        *map(_place, (params.seeds, params.logprobs_processed, params.num_logprobs)),
+        _look(params.slot_ids),
+    )
+
+
+def _place(value: Any) -> Hashable:
+    return (value.data_ptr(), value.shape) if isinstance(value, Tensor) else value
+
+
 def verify_look(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Hashable:
     """The same for verifications that one plan serves."""
     return (
-        id(params),
+        _params_look(params),
         policy,
         batch.target_logits.device,
         _look(batch.target_logits),
@@ -102,7 +120,7 @@ def verify_look(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
 def sample_look(batch: SampleBatch, params: SamplingTensors) -> Hashable:
     """The same for draws."""
     return (
-        id(params),
+        _params_look(params),
         batch.logits.device,
         _look(batch.logits),
         _look(batch.positions),
@@ -119,7 +137,7 @@ def sample_look(batch: SampleBatch, params: SamplingTensors) -> Hashable:
 
 @frozen(eq=False)
 class Plans:
-    """The plans of the latest calls. Parameters are recognised as objects, and batches, too."""
+    """The plans of the latest calls. Batches are recognised as objects, too."""
 
     _known: dict[Hashable, tuple[Any, Plan]] = field(factory=dict, init=False)
     _seen: dict[int, tuple[Any, Any, Policy, Plan]] = field(factory=dict, init=False)
@@ -140,7 +158,9 @@ class Plans:
     def find(self, look: Hashable, params: SamplingTensors) -> Plan | None:
         """The plan of calls that look like this."""
         known = self._known.get(look)
-        return known[1] if known is not None and known[0]() is params else None
+        if known is None or (params.slot_ids is None and known[0]() is not params):
+            return None
+        return known[1]
 
     def keep(self, look: Hashable, params: SamplingTensors, plan: Plan) -> Plan:
         """Find the plan again."""

@@ -65,7 +65,6 @@ class CupySampler:
         workspace: Tensor | None = None,
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
-        params = params.by_request()
         with self._lock:
             plan = self._plans.seen(batch, params, policy)
             if plan is None:
@@ -77,7 +76,7 @@ class CupySampler:
                 check_verify_output(out, batch, params, policy)
             draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
             words = plan.words_in(self._workspace(plan, workspace))
-            verify_addresses(words, batch, draft_map, out)
+            verify_addresses(words, batch, params.slot_ids, draft_map, out)
             self._enqueue(plan, words)
         return out
 
@@ -90,7 +89,6 @@ class CupySampler:
         workspace: Tensor | None = None,
     ) -> SampleOutput:
         """See `Sampler.sample`."""
-        params = params.by_request()
         with self._lock:
             look = sample_look(batch, params)
             plan = self._plans.find(look, params)
@@ -104,7 +102,7 @@ class CupySampler:
                 check_sample_output(out, batch, params)
             target_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
             words = plan.words_in(self._workspace(plan, workspace))
-            sample_addresses(words, batch, target_map, out)
+            sample_addresses(words, batch, params.slot_ids, target_map, out)
             self._enqueue(plan, words)
         return out
 

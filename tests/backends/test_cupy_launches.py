@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 
 from acceptor.backends.cupy_backend import CupySampler
 from acceptor.backends.cupy_backend import device as devices
 from acceptor.backends.cupy_backend.arguments import verify_job
 from acceptor.backends.cupy_backend.device import Device
-from acceptor.backends.cupy_backend.plan import Plan
+from acceptor.backends.cupy_backend.plan import Plan, verify_look
 from acceptor.backends.cupy_backend.variant import KERNELS, Variant
 from acceptor.core import (
     Block,
@@ -174,3 +175,18 @@ def test_kernels_are_launched_on_the_device_of_the_tensors(
     CupySampler()._enqueue(one, array("q", [0, 0]))
     assert len(driver.calls) == 1
     assert entered == [1] * index
+
+
+def test_parameters_by_slot_are_known_again_in_every_step() -> None:
+    batch = VerifyBatch.dense(
+        target_logits=torch.zeros(2, 3, 64),
+        draft_token_ids=torch.zeros(2, 2, dtype=torch.int64),
+        positions=torch.zeros(2, dtype=torch.int64),
+    )
+    by_slot = SamplingTensors.stack([SamplingParams(seed=i) for i in range(3)])
+    other = SamplingTensors.stack([SamplingParams(seed=i) for i in range(3)])
+    steps = [evolve(by_slot, slot_ids=torch.tensor(own)) for own in ([2, 0], [1, 2])]
+    steps.append(evolve(other, slot_ids=torch.tensor([2, 0])))
+    first, second, changed = (verify_look(batch, params, Strict()) for params in steps)
+    assert first == second
+    assert first != changed

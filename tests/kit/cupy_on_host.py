@@ -57,12 +57,11 @@ class HostSampler:
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
         check_verify_fits(batch, params)
-        params = params.by_request()
         job = verify_job(batch, params, policy)
         out = out or _unwritten(empty_verify_output(batch, params, policy))
         words = self._words(job)
         draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
-        verify_addresses(words, batch, draft_map, out)
+        verify_addresses(words, batch, params.slot_ids, draft_map, out)
         self._run(job, words, workspace)
         return out
 
@@ -76,12 +75,11 @@ class HostSampler:
     ) -> SampleOutput:
         """See `Sampler.sample`."""
         check_sample_fits(batch, params)
-        params = params.by_request()
         job = sample_job(batch, params)
         out = out or _unwritten(empty_sample_output(batch, params))
         words = self._words(job)
         target_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
-        sample_addresses(words, batch, target_map, out)
+        sample_addresses(words, batch, params.slot_ids, target_map, out)
         self._run(job, words, workspace)
         return out
 

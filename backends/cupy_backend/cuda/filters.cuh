@@ -23,10 +23,10 @@ struct Filters {
     }
 };
 
-__device__ inline Filters filters_of(const Recipe& recipe, i64 request, i64 vocab_size) {
-    const int top_k = recipe.top_k[request];
-    return {recipe.temperature[request], recipe.min_p[request], top_k < vocab_size ? top_k : 0,
-            recipe.top_p[request]};
+__device__ inline Filters filters_of(const Recipe& recipe, i64 entry, i64 vocab_size) {
+    const int top_k = recipe.top_k[entry];
+    return {recipe.temperature[entry], recipe.min_p[entry], top_k < vocab_size ? top_k : 0,
+            recipe.top_p[entry]};
 }
 
 // The lowest logit that min-p keeps.

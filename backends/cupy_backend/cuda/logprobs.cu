@@ -139,11 +139,11 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     const i64 place = place_of(p, request, row_index);
     const i64 token = p.token_ids[place];
     if (token < 0) return write_nothing(p, place);
-    const bool processed = p.processed[request.index];
+    const bool processed = p.processed[request.entry];
     TargetRow target(p, request, row_index);
     if (!processed) target.row.adjustment = nullptr;
     Filters filters = {1.0f, 0.0f, 0, 1.0f};
-    if (processed && !request.greedy) filters = filters_of(p.target, request.index, p.vocab_size);
+    if (processed && !request.greedy) filters = filters_of(p.target, request.entry, p.vocab_size);
     Mass* stats = target_stats_of(p, request, row_index);
     float bound = LEAST_LOGIT;
     const Law law = reported_law(finding, target.row, stats, filters, p.num_logprobs, bound);

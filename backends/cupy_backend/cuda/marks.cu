@@ -8,7 +8,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     marks(const __grid_constant__ Params p) {
     const i64 index = blockIdx.x, slot = p.slots.data ? integer_at(p.slots, index) : index;
     const int num_blocks = static_cast<int>((p.vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE);
-    const Adjustment a = changes_of(p, index, slot, static_cast<int>(p.max_spec_len));
+    const Adjustment a = changes_of(p, index, entry_of(p, index), slot, static_cast<int>(p.max_spec_len));
     const int first = static_cast<int>(blockIdx.y) * MARKED_BLOCKS;
     const int end = first + MARKED_BLOCKS < num_blocks ? first + MARKED_BLOCKS : num_blocks;
     u32* to = p.marks + index * num_blocks * LANES + lane_id();

@@ -75,6 +75,7 @@ struct Params {
     i64 num_looks;        // launches that take a closer look at rows
     i64 residual_blocks;  // of a CTA that weighs residuals at most
     Integers slots;  // null data: request i in slot i
+    Integers entries;  // of requests among parameters; null data: request i has entry i
     Integers positions;
     Integers row_starts;  // [num_reqs + 1]; null data: a row per request
     Integers draft_ids;   // stride: of requests
@@ -87,7 +88,7 @@ struct Params {
     i64 invalid_status;  // of a row of target_logits
     const bool* prompt_mask;  // [num_slots, vocab_size] or null
     const int* output_counts;
-    const i64* bias_ids;  // [num_reqs, num_bias] or null
+    const i64* bias_ids;  // [entries, num_bias] or null
     const float* bias_values;
     i64 num_bias;
     const u8* allowed_tokens;  // [num_masks, allowed_stride], a bit per token; or null

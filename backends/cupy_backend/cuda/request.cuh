@@ -5,6 +5,7 @@
 struct Request {
     i64 start;
     i64 slot;
+    i64 entry;  // of its parameters
     u64 seed;
     u32 position;
     int index;
@@ -94,6 +95,10 @@ __device__ inline void end_by_rates(const Params& p, Request& request) {
     }
 }
 
+__device__ inline i64 entry_of(const Params& p, i64 index) {
+    return p.entries.data ? integer_at(p.entries, index) : index;
+}
+
 // By a warp; the same in every lane.
 __device__ inline Request read_request(const Params& p, i64 index) {
     Request request = {};
@@ -102,10 +107,11 @@ __device__ inline Request read_request(const Params& p, i64 index) {
     request.start = one_row ? index : integer_at(p.row_starts, index);
     const i64 end = one_row ? index + 1 : integer_at(p.row_starts, index + 1);
     request.slot = p.slots.data ? integer_at(p.slots, index) : index;
-    request.seed = static_cast<u64>(p.seeds[index]);
+    request.entry = entry_of(p, index);
+    request.seed = static_cast<u64>(p.seeds[request.entry]);
     request.position = static_cast<u32>(integer_at(p.positions, index));
-    request.temperature = p.target.temperature[index];
-    request.draft_temperature = p.dense ? p.draft.temperature[index] : 0.0f;
+    request.temperature = p.target.temperature[request.entry];
+    request.draft_temperature = p.dense ? p.draft.temperature[request.entry] : 0.0f;
     count_drafts(p, end - request.start - 1, request);
     if (p.policy == SYNTHETIC) end_by_rates(p, request);
     request.num_rows = end > request.start ? request.num_drafts + 1 : 0;
@@ -116,17 +122,18 @@ __device__ inline Request read_request(const Params& p, i64 index) {
 }
 
 // Bias and penalties of a request; those that change nothing are none. `drafts_before` count as output.
-__device__ inline Adjustment changes_of(const Params& p, i64 request, i64 slot, int drafts_before) {
+__device__ inline Adjustment changes_of(
+    const Params& p, i64 request, i64 entry, i64 slot, int drafts_before) {
     Adjustment a = {};
     if (p.bias_ids) {
-        a.bias_ids = p.bias_ids + request * p.num_bias;
-        a.bias_values = p.bias_values + request * p.num_bias;
+        a.bias_ids = p.bias_ids + entry * p.num_bias;
+        a.bias_values = p.bias_values + entry * p.num_bias;
         a.num_bias = static_cast<int>(p.num_bias);
     }
     if (p.output_counts) {
-        a.repetition = p.repetition[request];
-        a.presence = p.presence[request];
-        a.frequency = p.frequency[request];
+        a.repetition = p.repetition[entry];
+        a.presence = p.presence[entry];
+        a.frequency = p.frequency[entry];
     }
     if (p.output_counts && (a.repetition != 1.0f || a.presence != 0.0f || a.frequency != 0.0f)) {
         a.prompt_mask = p.prompt_mask + slot * p.vocab_size;
@@ -138,7 +145,7 @@ __device__ inline Adjustment changes_of(const Params& p, i64 request, i64 slot, 
 }
 
 __device__ inline Adjustment adjustment_of(const Params& p, const Request& request, int row) {
-    Adjustment a = changes_of(p, request.index, request.slot, row);
+    Adjustment a = changes_of(p, request.index, request.entry, request.slot, row);
     const i64 num_blocks = (p.vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE;
     if (a.num_bias || a.output_counts) a.marks = p.marks + request.index * num_blocks * LANES;
     a.allowed = mask_of(p, request, row);

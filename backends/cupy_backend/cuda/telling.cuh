@@ -11,8 +11,8 @@ struct TellingLaw {
 };
 
 __device__ inline Filters filters_of(const Params& p, const Request& request, bool is_draft) {
-    return is_draft ? filters_of(p.draft, request.index, p.draft_vocab_size)
-                    : filters_of(p.target, request.index, p.vocab_size);
+    return is_draft ? filters_of(p.draft, request.entry, p.draft_vocab_size)
+                    : filters_of(p.target, request.entry, p.vocab_size);
 }
 
 // Of a row's side.
