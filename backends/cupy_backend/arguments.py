@@ -26,13 +26,13 @@ Grid = tuple[int, int]
 
 FEWEST_PIECE_BLOCKS = 8
 """Blocks of a piece, one for each warp that counts."""
-CLOSER_LOOKS = 2
+CLOSER_LOOKS = 3
 """Launches that take a closer look where several CTAs share a row: more are hardly ever needed."""
 MOST_SUMS = 3
 """Of a lossy policy: entropies, what survives, what is moved."""
 FEWEST_RESIDUAL_BLOCKS, MOST_RESIDUAL_BLOCKS = 16, 80
-"""Blocks of a CTA of `accept`, of which a device has room for half as many: one a warp, or so many
-that the CTA's start is cheap beside its reading."""
+"""Blocks of a CTA of `accept`, of which a device has room for half as many: one a warp, and of
+residuals, of which most rows have none, at most so many."""
 
 
 def _blocks_each(num_blocks: int, rows: int, room: int, fewest: int) -> int:
@@ -70,7 +70,9 @@ class Job:
         fields["piece_blocks"], fields["num_pieces"] = blocks, -(-longest // blocks)
         fields["num_looks"] = CLOSER_LOOKS if self.leaves_open and fields["num_pieces"] > 1 else 0
         blocks = _blocks_each(extent.target_blocks, drafts, room // 2, FEWEST_RESIDUAL_BLOCKS)
-        fields["residual_blocks"] = min(blocks, MOST_RESIDUAL_BLOCKS)
+        if extent.sums_each == 1:
+            blocks = min(blocks, MOST_RESIDUAL_BLOCKS)
+        fields["residual_blocks"] = blocks
 
     @property
     def reader(self) -> str:

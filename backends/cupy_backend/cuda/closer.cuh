@@ -73,18 +73,18 @@ __device__ inline void count_piece(
     const float from = totals ? fminf(search.floor, search.low) : search.low;
     u64 above = 0, total = 0;
     visit_piece(row, stats, piece, from, [&](int, const float(&logits)[PER_LANE]) {
-        float highs[PER_LANE], all[PER_LANE];
+        float highs = 0.0f, all = 0.0f;
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
             const float logit = logits[j];
             const bool here = logit >= search.low && logit <= search.high;
             atomicAdd(asked_shared_memory() + (here ? digits.rank_of(logit) : IN_VAIN), 1u);
             const float weight = exp2_fast(log2_weight(logit, search.law.max, search.law.scale));
-            highs[j] = logit > search.high ? weight : 0.0f;
-            all[j] = logit >= search.floor ? weight : 0.0f;
+            highs = __fadd_rn(highs, logit > search.high ? weight : 0.0f);
+            all = __fadd_rn(all, logit >= search.floor ? weight : 0.0f);
         }
-        above += to_fixed(warp_reduce(lane_sum(highs), Add{}));
-        if (totals) total += to_fixed(warp_reduce(lane_sum(all), Add{}));
+        above += to_fixed(warp_reduce(highs, Add{}));
+        if (totals) total += to_fixed(warp_reduce(all, Add{}));
     });
     if (lane_id() > 0) return;
     if (above) atomicAdd(mass_sums(), above);

@@ -80,6 +80,21 @@ __device__ inline bool moves_with_entropies(const Params& p, const Pair& pair) {
     return spares_all(p) && pair.dense && !pair.target.is_masked();
 }
 
+// Of the blocks of a piece, for which only the target is read. By a CTA.
+__device__ inline void sum_entropies(
+    const Terms& terms, const Pair& pair, const Mass* stats, const Piece& piece, Two* sums) {
+    for (int block = piece.begin + thread_id(); block < piece.end; block += CTA_THREADS)
+        sums[block] = {0.0f, 0.0f};
+    __syncthreads();
+    visit_piece(pair.target.row, stats, piece, terms.law.threshold, [&](int block, const float(&logits)[PER_LANE]) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j) sum = __fadd_rn(sum, terms.of(logits[j], 0.0f, true).first);
+        sum = warp_reduce(sum, Add{});
+        if (lane_id() == 0) sums[block] = {sum, 0.0f};
+    });
+}
+
 // Of the blocks of a piece. By a CTA.
 __device__ inline void sum_piece(
     const Params& p, const Request& request, int row, const Pair& pair, const Piece& piece) {
@@ -89,6 +104,7 @@ __device__ inline void sum_piece(
                          spares_all(p), moves_with_entropies(p, pair)};
     const Mass* stats = target_stats_of(p, request, row);
     Two* sums = sums_of(p, request, row);
+    if (terms.step == ENTROPIES && !terms.moves_too) return sum_entropies(terms, pair, stats, piece, sums);
     for (int block = piece.begin + warp_id(); block < piece.end; block += CTA_WARPS) {
         Two both = {0.0f, 0.0f};
         if (terms.is_wanted(load_max(stats + block))) both = sum_terms(pair, terms, block);
