@@ -14,6 +14,7 @@ from vllm.v1.worker.gpu.spec_decode.dspark import speculator as dspark
 from acceptor.app.vllm_plugin.settings import plugin_settings
 from acceptor.core.errors import ConfigError
 from kit.vllm_engine import (
+    DEVICE,
     NUM_SPEC_TOKENS,
     OWN,
     PROMPT_LENGTH,
@@ -37,7 +38,7 @@ DRAFT = TARGET + torch.randn(VOCAB_SIZE, generator=NOISE)
 
 def verify(params: list[SamplingParams], method: str = "standard", **changes: Any) -> Any:
     """One step of requests whose every row is TARGET, with drafts drawn from DRAFT."""
-    engine = Engine(params, rejection_sampler.RejectionSampler, method)
+    engine = Engine(params, speculation(method))
     count = len(params)
     temperature = torch.tensor([p.temperature or 1.0 for p in params])
     law = (DRAFT / temperature[:, None]).softmax(1)
@@ -58,13 +59,13 @@ def first_tokens_follow(output: Any, law: Tensor) -> None:
 
 def test_engines_that_do_not_name_acceptor_keep_their_sampler(configured: Any) -> None:
     configured.clear()
-    engine = Engine([SamplingParams()], rejection_sampler.RejectionSampler, "standard")
+    engine = Engine([SamplingParams()])
     assert type(engine.rejection_sampler) is OWN
 
 
 def test_nothing_is_allocated_with_the_weights() -> None:
     """An engine that sleeps at level 2 loses it."""
-    engine = Engine([SamplingParams()], rejection_sampler.RejectionSampler, "standard")
+    engine = Engine([SamplingParams()])
     made = engine.rejection_sampler
     kept = [*vars(made).values(), *vars(made.parameters).values(), *vars(made.processing).values()]
     assert not [value for value in kept if isinstance(value, Tensor)]
@@ -144,25 +145,25 @@ def draw_drafts(engine: Engine, logits: Tensor, slots: Tensor, position: int) ->
     """As vLLM's speculators call it."""
     states = engine.sampler.sampling_states
     drawn: Tensor = speculator.gumbel_sample(
-        logits,
-        slots,
+        logits.to(DEVICE),
+        slots.to(DEVICE),
         states.temperature.gpu,
         states.seeds.gpu,
-        torch.full((len(slots),), position),
+        torch.full((len(slots),), position, device=DEVICE),
         apply_temperature=True,
         is_drafting=True,
         logits_cache=None,
         logits_cache_col=torch.tensor(0),
         use_fp64=False,
     )
-    return drawn
+    return drawn.cpu()
 
 
 def test_coupled_drafts_are_drawn_with_the_targets_noise(configured: Any) -> None:
     configured["acceptor"]["policy"] = {"name": "strict-coupled"}
     count = 50
     params = [SamplingParams(temperature=0.7, seed=seed) for seed in range(count)]
-    engine = Engine(params, rejection_sampler.RejectionSampler, "standard")
+    engine = Engine(params)
     assert dspark.gumbel_sample is speculator.gumbel_sample
     slots, rows = torch.tensor(engine.slots), TARGET.expand(count, -1)
     places = range(PROMPT_LENGTH, PROMPT_LENGTH + NUM_SPEC_TOKENS)
@@ -173,7 +174,7 @@ def test_coupled_drafts_are_drawn_with_the_targets_noise(configured: Any) -> Non
 
 def test_the_draft_model_can_read_what_padding_and_broken_logits_draw(configured: Any) -> None:
     configured["acceptor"]["policy"] = {"name": "strict-coupled"}
-    engine = Engine([SamplingParams(seed=1)], rejection_sampler.RejectionSampler, "standard")
+    engine = Engine([SamplingParams(seed=1)])
     logits = torch.full((2, VOCAB_SIZE), torch.nan)
     slots = torch.tensor([engine.slots[0], -1])
     assert draw_drafts(engine, logits, slots, PROMPT_LENGTH).tolist() == [0, 0]
@@ -182,10 +183,10 @@ def test_the_draft_model_can_read_what_padding_and_broken_logits_draw(configured
 @pytest.mark.parametrize("after", [{}, {"acceptor": {"backend": "reference"}}])
 def test_the_next_engine_draws_its_drafts_as_vllm(after: Any, configured: Any) -> None:
     configured["acceptor"]["policy"] = {"name": "strict-coupled"}
-    Engine([SamplingParams()], rejection_sampler.RejectionSampler, "standard")
+    Engine([SamplingParams()])
     configured.clear()
     configured.update(after)
-    Engine([SamplingParams()], rejection_sampler.RejectionSampler, "standard")
+    Engine([SamplingParams()])
     assert speculator.gumbel_sample is dspark.gumbel_sample is gumbel.gumbel_sample
 
 
@@ -200,9 +201,7 @@ def test_coupled_drafts_must_be_drawn() -> None:
 
 def test_greedy_drafts_end_where_vllm_says() -> None:
     """Unequal drafts, one at a token that a grammar does not take, and one inside the prompt."""
-    engine = Engine(
-        [SamplingParams(temperature=0.0)] * 5, rejection_sampler.RejectionSampler, "standard"
-    )
+    engine = Engine([SamplingParams(temperature=0.0)] * 5)
     engine.states.prefill_len.np[engine.slots[4]] = PROMPT_LENGTH + 1
     engine.states.apply_staged_writes()
     drafted = torch.full((5, NUM_SPEC_TOKENS), int(TARGET.argmax()))
@@ -218,7 +217,7 @@ def test_greedy_drafts_end_where_vllm_says() -> None:
 def test_how_a_batch_is_cut_changes_nothing(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     count = 30
     params = [SamplingParams(seed=seed, min_p=0.01 * seed) for seed in range(count)]
-    engine = Engine(params, rejection_sampler.RejectionSampler, "standard")
+    engine = Engine(params)
     drafted = torch.randint(VOCAB_SIZE, (count, NUM_SPEC_TOKENS), generator=NOISE)
     rows = TARGET.expand(count, NUM_SPEC_TOKENS + 1, -1)
     dense = DRAFT.expand(count, NUM_SPEC_TOKENS, -1)
@@ -236,7 +235,7 @@ def test_how_a_batch_is_cut_changes_nothing(way: str, monkeypatch: pytest.Monkey
 
 def test_processed_logprobs_are_of_the_law_that_tokens_come_from() -> None:
     params = [SamplingParams(temperature=0.5, min_p=0.2, seed=s, logprobs=0) for s in range(20)]
-    engine = Engine(params, rejection_sampler.RejectionSampler, "standard")
+    engine = Engine(params)
     engine.sampler.logprobs_mode = "processed_logprobs"
     drafted = torch.full((20, NUM_SPEC_TOKENS), int(TARGET.argmin()))
     output = engine.step(TARGET.expand(20, NUM_SPEC_TOKENS + 1, -1), drafted, None)

@@ -1,7 +1,8 @@
 """vLLM's Python without what it needs beside it: `pytest -p kit.vllm_process` imports it so.
 
-The files of the released wheel lie in .venv/vllm (`make vllm`). What touches a GPU driver, a server
-or a grammar is an empty module; PyTorch, Triton's interpreter, pydantic and msgspec are real.
+The files of the released wheel lie in .venv/vllm (`make vllm`), or somewhere else on the path. What
+is compiled, a server's or a grammar's is an empty module; PyTorch, Triton, pydantic and msgspec are
+real. Without a CUDA device vLLM's kernels run in Triton's interpreter.
 """
 
 import os
@@ -11,15 +12,19 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import torch
+
+ON_GPU = torch.cuda.is_available()
 VLLM = Path(__file__).parents[2] / ".venv" / "vllm"
 ABSENT = (
     *("aiohttp", "cachetools", "cbor2", "cloudpickle", "cpuinfo", "fastapi", "llguidance"),
     *("openai", "openai_harmony", "partial_json_parser", "prometheus_client", "psutil"),
-    *("pybase64", "uvloop", "vllm._C", "vllm.entrypoints", "vllm.parser", "vllm.reasoning"),
-    *("vllm.triton_utils", "vllm.v1.worker.gpu.spec_decode.dspark.speculator"),
+    *("pybase64", "uvloop", "vllm._C", "vllm._C_stable_libtorch", "vllm.entrypoints"),
+    *("vllm.parser", "vllm.reasoning", "vllm.triton_utils"),
+    *("vllm.v1.worker.gpu.spec_decode.dspark.speculator",),
     *("vllm.v1.worker.gpu.spec_decode.speculator", "xgrammar", "zmq"),
 )
 
@@ -71,8 +76,18 @@ class StandIns(MetaPathFinder, Loader):
             # vLLM would not use Triton without a driver.
             triton = import_module("triton")
             vars(module).update(HAS_TRITON=True, triton=triton, tl=triton.language)
+            vars(module).update(tldevice=_libdevice(triton.language))
 
 
-os.environ["TRITON_INTERPRET"] = "1"
+def _libdevice(language: Any) -> Any:
+    """What kernels call of CUDA's library; the interpreter has none."""
+    if ON_GPU:
+        return import_module("triton.language.extra.libdevice")
+    return SimpleNamespace(log1p=lambda value: language.log(1 + value))
+
+
+if not ON_GPU:
+    os.environ["TRITON_INTERPRET"] = "1"
+os.environ["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
 sys.path.append(str(VLLM))
 sys.meta_path.insert(0, StandIns())

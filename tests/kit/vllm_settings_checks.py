@@ -11,7 +11,7 @@ from vllm.v1.engine.input_processor import InputProcessor
 from vllm.v1.worker.gpu.spec_decode import rejection_sampler
 
 from acceptor.core.errors import ConfigError, UnavailableError
-from kit.vllm_engine import CPU, Engine, speculation
+from kit.vllm_engine import DEVICE, Engine, speculation
 
 
 @pytest.mark.parametrize(
@@ -27,22 +27,22 @@ from kit.vllm_engine import CPU, Engine, speculation
 def test_settings_that_are_wrong_are_named(given: Any, said: str, configured: Any) -> None:
     configured["acceptor"] = given
     with pytest.raises(ConfigError, match=said):
-        rejection_sampler.RejectionSampler(None, speculation(), CPU)
+        rejection_sampler.RejectionSampler(None, speculation(), DEVICE)
 
 
 def test_settings_come_from_a_file(tmp_path: Any, configured: Any) -> None:
     path = tmp_path / "acceptor.toml"
     path.write_text('backend = "reference"\n[policy]\nname = "block"\n')
     configured["acceptor"] = str(path)
-    engine = Engine([SamplingParams()], rejection_sampler.RejectionSampler, "standard")
+    engine = Engine([SamplingParams()])
     assert engine.rejection_sampler.policy.name == "block"
 
 
 def test_what_has_no_counterpart_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"rejection_sample_method: expected .*, got 'fly'"):
-        Engine([SamplingParams()], rejection_sampler.RejectionSampler, "fly")
+        Engine([SamplingParams()], speculation("fly"))
     with pytest.raises(UnavailableError, match="watermark"):
-        rejection_sampler.RejectionSampler(None, speculation(), CPU, watermark_key=7)
+        rejection_sampler.RejectionSampler(None, speculation(), DEVICE, watermark_key=7)
 
 
 @pytest.mark.parametrize("params", [{"min_p": 0.1}, {"logit_bias": {1: 1.0}}])

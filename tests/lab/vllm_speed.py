@@ -1,0 +1,111 @@
+"""The plug-in beside vLLM's own rejection sampler: the same engine's steps on one GPU.
+
+`python -m lab.vllm_speed docs/data/vllm.md`, with tests and the files of vLLM's wheel on the path,
+writes the table. A step is a call of the rejection sampler as vLLM's model runner makes it, with
+logits, draft logits, slots and parameters in vLLM's own tensors.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from attrs import evolve
+from torch import Tensor
+import kit.vllm_process  # noqa: F401, I001, so that vLLM can be imported
+from vllm.sampling_params import SamplingParams
+
+from acceptor.app.bench.kernels.inputs import draw_drafts
+from acceptor.app.bench.kernels.logits import Logits
+from acceptor.app.bench.kernels.machine import describe
+from acceptor.app.bench.kernels.stopwatch import Call, Stopwatch
+from acceptor.app.bench.table import Table
+from acceptor.app.bench.kernels.workload import NUM_REQS, Workload
+from acceptor.app.vllm_plugin.rejection_sampler import AcceptorSampler
+from acceptor.app.vllm_plugin.settings import PluginSettings
+from acceptor.core.sampling_params import Recipe
+from kit.vllm_engine import DEVICE, OWN, Engine, speculation
+
+VOCAB_SIZE = 151_936
+RECIPES = (
+    Recipe(temperature=0),
+    Recipe(temperature=0.8),
+    Recipe(temperature=0.8, top_p=0.9),
+    Recipe(temperature=0.8, top_k=50, top_p=0.9),
+)
+SAMPLERS: dict[str, Callable[..., Any]] = {
+    "vLLM": OWN,
+    "acceptor, triton": partial(AcceptorSampler, PluginSettings(backend="triton")),
+    "acceptor, cupy": partial(AcceptorSampler, PluginSettings(backend="cupy")),
+}
+
+
+def steps(workload: Workload, logits: Logits) -> list[Call]:
+    """One step of each sampler on the same inputs."""
+    recipe, noise = workload.recipe, torch.Generator(DEVICE).manual_seed(1)
+    # Speculators of vLLM draw at the temperature alone.
+    drafts = draw_drafts(logits.draft, Recipe(temperature=recipe.temperature), noise)
+    of_recipe = {"temperature": recipe.temperature, "top_k": recipe.top_k, "top_p": recipe.top_p}
+    params = [SamplingParams(seed=seed, **of_recipe) for seed in range(workload.num_reqs)]
+    speculates = speculation(num_spec_tokens=workload.num_spec_tokens)
+    engines = (Engine(params, speculates, make, workload.vocab_size) for make in SAMPLERS.values())
+    return [engine.call(logits.target, drafts, logits.draft) for engine in engines]
+
+
+def emitted(step: Call) -> Tensor:
+    """Token ids [num_reqs, K + 1], -1 behind the last one."""
+    output = step()
+    ids, num_sampled = output.sampled_token_ids, output.num_sampled[:, None]
+    kept: Tensor = ids.where(torch.arange(ids.shape[1], device=ids.device) < num_sampled, -1)
+    return kept
+
+
+def main(path: Path, num_reqs: Sequence[int] = NUM_REQS, count: int = 40) -> None:
+    """Time every step, and write the tables."""
+    stopwatch, num_different = Stopwatch(DEVICE), 0
+    times: dict[str, dict[tuple[str, str], list[str]]] = {"graph replay": {}, "eager call": {}}
+    for size in num_reqs:
+        one = Workload(num_reqs=size, vocab_size=VOCAB_SIZE)
+        logits = Logits.random(one, torch.Generator(DEVICE).manual_seed(0))
+        for recipe in RECIPES:
+            workload = evolve(one, recipe=recipe)
+            calls = steps(workload, logits)
+            if recipe.is_greedy:
+                expected, *others = map(emitted, calls)
+                num_different += sum(int((other != expected).any(1).sum()) for other in others)
+            for name, call in zip(SAMPLERS, calls, strict=True):
+                replays, eager = stopwatch.replays([call], count), stopwatch.eager([call], count)
+                row = workload.label.removeprefix("probabilistic, "), name
+                for way, taken in zip(times, (replays, eager), strict=True):
+                    times[way].setdefault(row, []).append(f"{median(taken):.1f}")
+        path.write_text(document(times, num_reqs, num_different), encoding="utf-8")
+
+
+def document(
+    times: Mapping[str, Mapping[tuple[str, str], Sequence[str]]],
+    num_reqs: Sequence[int],
+    num_different: int,
+) -> str:
+    """Where and when, and a table of each way."""
+    machine = ", ".join(f"{name} {value}" for name, value in describe(DEVICE).items())
+    parts = [
+        f"{datetime.now(UTC).date()}; {machine}, vllm {version('vllm')}. V = {VOCAB_SIZE:,}, K = 3, "
+        f"bfloat16 and lm inputs. Of all greedy requests {num_different} get other tokens than from "
+        "vLLM's kernels.\n"
+    ]
+    head = ["", "", *(f"R = {size}" for size in num_reqs)]
+    for way, rows in times.items():
+        named = [[*names, *numbers] for names, numbers in rows.items()]
+        shown = [row + [""] * (len(head) - len(row)) for row in named]
+        parts += [f"**{way.capitalize()}, cold cache, µs**\n"]
+        parts += [Table(head=head, rows=shown, num_names=2).as_markdown()]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), tuple(map(int, sys.argv[2:])) or NUM_REQS)
