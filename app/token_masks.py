@@ -39,9 +39,23 @@ class StepMasks:
     allowed_tokens: Tensor
     allowed_rows: Tensor
 
+    @classmethod
+    def empty(cls, num_rows: int, vocab_size: int, device: torch.device) -> "StepMasks":
+        """Of so many rows, each of which allows all."""
+        shape = num_rows, num_mask_words(vocab_size)
+        words = torch.zeros(shape, dtype=torch.int32, device=device)
+        return cls(words, torch.full((num_rows,), -1, dtype=torch.int32, device=device))
+
     def to(self, device: torch.device) -> "StepMasks":
         """The same there."""
         return StepMasks(self.allowed_tokens.to(device), self.allowed_rows.to(device))
+
+    def load(self, masks: "StepMasks") -> None:
+        """Take over masks of as many rows or fewer; rows that are left over allow all."""
+        self.allowed_rows.fill_(-1)
+        self.allowed_rows[: len(masks.allowed_rows)].copy_(masks.allowed_rows, non_blocking=True)
+        num_masks = len(masks.allowed_tokens)
+        self.allowed_tokens[:num_masks].copy_(masks.allowed_tokens, non_blocking=True)
 
 
 def fill_masks(

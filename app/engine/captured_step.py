@@ -7,41 +7,58 @@ import torch
 from attrs import define, evolve, field, fields, frozen, has
 from torch import Tensor
 
+from ...core.allowed_tokens import WORD_BITS
 from ...core.output import VerifyOutput
 from ..drafter import Draft
 from ..frontier import Frontier, Running
 from ..request_state import Verdict
+from ..token_masks import StepMasks, fill_masks
 from ..verdicts import pack, read_verdicts
 
 
 @frozen(eq=False)
-class Answer:
-    """What a step decides, on its way to the host.
+class Sent:
+    """A tensor on its way to the host.
 
     Attributes:
-        packed: see `acceptor.app.verdicts.pack`; there, once it has arrived.
-        output: see `read_verdicts`.
+        on_host: there, once it has arrived.
         arrived: when; None where nothing has to be waited for.
     """
 
-    packed: Tensor
-    output: VerifyOutput
+    on_host: Tensor
     arrived: torch.cuda.Event | None
 
     @classmethod
-    def of(cls, packed: Tensor, output: VerifyOutput) -> "Answer":
-        """Of a step that has been launched; a later one may write over it."""
-        if not packed.is_cuda:
-            return cls(packed.clone(), output, None)
-        on_host, arrived = packed.to("cpu", non_blocking=True), torch.cuda.Event()
+    def of(cls, tensor: Tensor) -> "Sent":
+        """As it will be once all has run that was launched; what comes later may write over it."""
+        if not tensor.is_cuda:
+            return cls(tensor.clone(), None)
+        on_host, arrived = tensor.to("cpu", non_blocking=True), torch.cuda.Event()
         arrived.record()
-        return cls(on_host, output, arrived)
+        return cls(on_host, arrived)
+
+    def wait(self) -> Tensor:
+        """It, there."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return self.on_host
+
+
+@frozen(eq=False)
+class Answer:
+    """What a step decides.
+
+    Attributes:
+        packed: see `acceptor.app.verdicts.pack`.
+        output: see `read_verdicts`.
+    """
+
+    packed: Sent
+    output: VerifyOutput
 
     def verdicts(self) -> list[Verdict]:
         """One for each row; waits."""
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        return read_verdicts(self.packed, self.output)
+        return read_verdicts(self.packed.wait(), self.output)
 
 
 @define(eq=False)
@@ -52,30 +69,52 @@ class CapturedStep:
         frontier: the requests, as the step finds them; it leaves them as the next one needs them. A
             graph knows no more of the lengths of its sequences than a bound.
         drafts: [num_spec_tokens, num_rows] int64, where drafts go that are made on the host.
+        masks: where the step finds masks; None if it has none.
+        draft: what was drafted.
         packed: see `acceptor.app.verdicts.pack`.
         output: what was packed.
-        replay: runs it.
+        replays: run it: all at once, or with masks drafting, scoring and the rest.
         loaded: tells the batch whose parameters are in the frontier, and does not hold it.
         draft_limits: as they are in the frontier.
     """
 
     frontier: Frontier
     drafts: Tensor
+    masks: StepMasks | None
+    draft: Draft = field(init=False)
     packed: Tensor = field(init=False)
     output: VerifyOutput = field(init=False)
-    replay: Callable[[], None] = field(init=False)
+    replays: Sequence[Callable[[], None]] = field(init=False)
     loaded: Callable[[], Running | None] = field(default=lambda: None, init=False)
     draft_limits: list[int] = field(factory=list, init=False)
 
-    def finish(self, draft: Draft, output: VerifyOutput) -> None:
+    def finish(self, output: VerifyOutput) -> None:
         """The last of a step: leave its answer for the host, and the frontier of the next step."""
-        self.output, self.packed = output, pack(draft, output)
+        self.output, self.packed = output, pack(self.draft, output)
         self.frontier.advance(output.token_ids, output.num_accepted)
 
     def launch(self) -> Answer:
-        """Run it."""
-        self.replay()
-        return Answer.of(self.packed, self.output)
+        """Run it; waits for the drafts if they have masks."""
+        if self.masks is None:
+            (replay,) = self.replays
+            replay()
+        else:
+            draft, score, verify = self.replays
+            draft()
+            drafted = Sent.of(self.draft.token_ids)
+            score()
+            # Filled while the target computes.
+            self.masks.load(self._filled(drafted.wait()))
+            verify()
+        return Answer(Sent.of(self.packed), self.output)
+
+    def _filled(self, drafted: Tensor) -> StepMasks:
+        running = self.loaded()
+        assert running is not None
+        assert self.masks is not None
+        requests = [state.masks for state in running.states]
+        num_bits = WORD_BITS * self.masks.allowed_tokens.shape[1]
+        return fill_masks(requests, drafted.tolist()[: len(requests)], num_bits)
 
     def leaves_all_for(self, draft_limits: Sequence[int]) -> bool:
         """Whether it can run again with these limits before the host has read more than answers."""

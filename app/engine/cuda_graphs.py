@@ -1,10 +1,11 @@
 """The decode step as a CUDA graph: drafting, scoring and verifying are one launch.
 
-A graph has a fixed number of rows; those left over decode in a spare slot.
+A graph has a fixed number of rows; those left over decode in a spare slot. Where the host fills
+masks once drafts are known, drafting, scoring and verifying are a graph each.
 """
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -13,11 +14,13 @@ from attrs import define, field
 
 from ...core.batch import PADDING_TOKEN_ID
 from ...core.ports import LanguageModel
+from ...core.scores import Scores
 from ...core.token_counts import TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft, Drawn
 from ..frontier import Frontier, Running, rows_of
 from ..request_state import RequestState, Verdict
+from ..token_masks import StepMasks
 from .capture import Record, cuda_recorder
 from .captured_step import Answer, CapturedStep, copy_params, fixed_copy, kind_of
 from .out_of_memory import is_out_of_memory
@@ -54,17 +57,12 @@ class GraphRunner:
 
     def gather(self, states: Sequence[RequestState]) -> Running:
         """See `Runner.gather`; the parameters of the first request fill up the batch."""
-        is_masked = any(state.masks is not None for state in states)
-        num_rows = 0 if is_masked else padded(len(states))
-        return Running.gather(states, self.step.target.device, num_rows)
+        return Running.gather(states, self.step.target.device, padded(len(states)))
 
     def run(
         self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
     ) -> list[Verdict]:
         """See `Runner.run`."""
-        if running.is_masked:
-            # Masks are filled on the host in the middle of a step, which cannot be captured then.
-            return EagerRunner(self.step).run(running, draft_limits, token_counts)
         if not self._begun:
             self._launch(running, draft_limits, token_counts, [()] * len(draft_limits))
         return self._begun.popleft().verdicts()[: len(running.states)]
@@ -108,7 +106,8 @@ class GraphRunner:
         if running not in self._kinds:
             self._kinds[running] = kind_of(running.params)
         bound = self._bound(running) if self.is_bounded else None
-        kind = (self._kinds[running], num_spec_tokens, token_counts is None, bound)
+        is_masked = running.is_masked
+        kind = (self._kinds[running], num_spec_tokens, token_counts is None, bound, is_masked)
         if kind not in self.captured:
             if len(self.captured) == MAX_GRAPHS:
                 del self.captured[next(iter(self.captured))]
@@ -135,20 +134,47 @@ class GraphRunner:
             params=fixed_copy(running.params),
             max_length=bound,
         )
+        masks = None
+        if running.is_masked:
+            num_logits, vocab_size = num_rows * (num_spec_tokens + 1), self.step.target.vocab_size
+            masks = StepMasks.empty(num_logits, vocab_size, device)
         captured = CapturedStep(
             frontier=frontier,
             drafts=torch.full((num_spec_tokens, num_rows), PADDING_TOKEN_ID, device=device),
+            masks=masks,
         )
+        captured.replays = self._record(captured, token_counts)
+        return captured
+
+    def _record(
+        self, captured: CapturedStep, token_counts: TokenCounts | None
+    ) -> list[Callable[[], None]]:
+        frontier, scored = captured.frontier, deque[Scores](maxlen=1)
+
+        def draft() -> None:
+            captured.draft = self._draft(captured)
+
+        def score() -> Scores:
+            return self.step.score(frontier, captured.draft)
+
+        def verify(scores: Scores) -> None:
+            drafted = captured.draft
+            output = self.step.verify(frontier, drafted, scores, token_counts, captured.masks)
+            self.step.follow(frontier, drafted, scores, output)
+            captured.finish(output)
 
         def run() -> None:
-            draft = self._draft(captured)
-            scores = self.step.score(frontier, draft)
-            output = self.step.verify(frontier, draft, scores, token_counts)
-            self.step.follow(frontier, draft, scores, output)
-            captured.finish(draft, output)
+            draft()
+            verify(score())
 
-        captured.replay = self.record(run)
-        return captured
+        if captured.masks is None:
+            return [self.record(run)]
+        replays = list[Callable[[], None]]()
+        for part in (draft, lambda: scored.append(score()), lambda: verify(scored[-1])):
+            replays.append(self.record(part))
+            # A capture computes nothing, and the next part reads what this one leaves.
+            replays[-1]()
+        return replays
 
     def _draft(self, captured: CapturedStep) -> Draft:
         if self.step.drafter.on_device:

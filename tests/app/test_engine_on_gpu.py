@@ -1,8 +1,9 @@
 """The engine on a CUDA device: a graph does what its operations do one by one, and nobody waits."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -24,16 +25,27 @@ from acceptor.app.engine.schedule import Limits
 from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import FinishReason, GenerationRequest
+from acceptor.app.token_masks import NewTokenMasks
 from acceptor.app.wiring import runner_for
 from acceptor.core import Policy, Probabilistic, SamplingParams, Strict
 from kit.draft_heads import TAPS, eagle, eagle3
 from kit.llama_shapes import DRAFT, TARGET
 from kit.on_gpu import every_fused_backend, sampler_of
+from kit.toy_masks import ByLast
 from kit.toy_pair import Letters
 
 pytestmark = pytest.mark.gpu
 
 NUM_WATCHED = 12
+SMALL = {
+    "vocab_size": 1024,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+BY_LAST = partial(ByLast, vocab_size=SMALL["vocab_size"])
 
 
 Change = Callable[[Decoder, Path], Decoder]
@@ -122,9 +134,12 @@ def test_a_graph_of_a_network_of_transformers_with_a_head(
     assert_as_uncaptured(decoder)
 
 
-def assert_as_uncaptured(decoder: Decoder) -> None:
+def assert_as_uncaptured(
+    decoder: Decoder, new_masks: Sequence[NewTokenMasks | None] = (None,) * 4
+) -> None:
     # As many as a graph has rows, so that both multiply matrices of the same shapes.
-    requests = requests_of(4, max_tokens=12)
+    asked = zip(requests_of(4, max_tokens=12), new_masks, strict=True)
+    requests = [evolve(request, new_masks=masks) for request, masks in asked]
     captured = decoder.generate(requests)
     eager = evolve(decoder, new_runner=EagerRunner).generate(requests)
     assert [r.finish_reason for r in captured] == [FinishReason.LENGTH] * 4
@@ -147,6 +162,13 @@ def test_heads_change_no_token_under_a_strict_policy(tmp_path: Path, head: str) 
 def test_experts_that_wait_for_the_device_are_not_captured(tmp_path: Path) -> None:
     decoder = library_decoder(tmp_path, torch.float32, Strict(), "triton", "gpt-oss")
     assert not decoder.start(requests_of(1, max_tokens=1)).loop.runner.is_captured
+
+
+@every_fused_backend
+def test_masked_steps_are_graphs_too(tmp_path: Path, backend: str) -> None:
+    decoder = decoder_of(tmp_path, torch.bfloat16, Probabilistic(), backend)
+    # Each token of the first two is held to its mask by `ByLast.accept`.
+    assert_as_uncaptured(decoder, (BY_LAST, BY_LAST, None, None))
 
 
 @contextmanager
@@ -174,9 +196,15 @@ def counted_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[None]]:
 @every_fused_backend
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize(
-    ("repetition_penalty", "change"),
-    [(1.0, unchanged), (1.2, unchanged), (1.0, with_own_ids), (1.0, with_eagle3)],
-    ids=["ahead", "penalties", "own vocabulary", "head"],
+    ("repetition_penalty", "change", "new_masks"),
+    [
+        (1.0, unchanged, None),
+        (1.2, unchanged, None),
+        (1.0, with_own_ids, None),
+        (1.0, with_eagle3, None),
+        (1.0, unchanged, BY_LAST),
+    ],
+    ids=["ahead", "penalties", "own vocabulary", "head", "masks"],
 )
 def test_a_captured_step_waits_for_its_tokens_and_for_nothing_else(
     tmp_path: Path,
@@ -184,29 +212,21 @@ def test_a_captured_step_waits_for_its_tokens_and_for_nothing_else(
     backend: str,
     repetition_penalty: float,
     change: Change,
+    new_masks: NewTokenMasks | None,
 ) -> None:
     decoder = change(decoder_of(tmp_path, torch.bfloat16, Probabilistic(), backend), tmp_path)
     engine = Engine.of(decoder, Limits(num_slots=4, max_len=128))
     for seed in range(4):
         params = SamplingParams(seed=seed, repetition_penalty=repetition_penalty)
-        engine.add_request([seed + 1] * 3, params, max_tokens=100)
+        engine.add_request([seed + 1] * 3, params, max_tokens=100, new_masks=new_masks)
     # What is to be compiled and captured is by then.
     for _ in range(4):
         engine.step()
     with counted_waits(monkeypatch) as waits:
         gained = [len(engine.step()) for _ in range(NUM_WATCHED)]
     assert gained == [4] * NUM_WATCHED
-    assert len(waits) == NUM_WATCHED
-
-
-SMALL: dict[str, Any] = {
-    "vocab_size": 1024,
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
+    # Masks are filled when the drafts are known.
+    assert len(waits) == NUM_WATCHED * (1 if new_masks is None else 2)
 
 
 def decoder_of(

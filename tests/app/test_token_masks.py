@@ -1,12 +1,10 @@
 """Masks in decoder and engine: only allowed tokens come, and drafts change nothing."""
 
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
 import torch
-from attrs import define, evolve, field
-from torch import Tensor
+from attrs import evolve
 
 from acceptor.app.engine.capture import Record
 from acceptor.app.request import FinishReason, GenerationRequest
@@ -23,32 +21,9 @@ from acceptor.core import (
     pack_allowed,
 )
 from kit.toy_engine import engine_with, record
+from kit.toy_masks import ByLast
 from kit.toy_pair import VOCAB_SIZE, Pair
 from kit.toy_requests import ask
-
-TOKENS = torch.arange(VOCAB_SIZE)
-
-
-@define(eq=False)
-class ByLast:
-    """After t come those v for which t + 2 v is no multiple of 3; after a dead end, none."""
-
-    emitted: list[int] = field(factory=list)
-    dead_end: int = -1
-
-    def fill(self, masks: Tensor, draft_token_ids: Sequence[int]) -> None:
-        known = [*self.emitted, *draft_token_ids]
-        for row, mask in enumerate(masks):
-            last = ([0, *known])[len(self.emitted) + row]
-            mask.copy_(pack_allowed(self.allowed(last)[None])[0])
-
-    def allowed(self, last: int) -> Tensor:
-        return ((last + 2 * TOKENS) % 3 > 0) & (last != self.dead_end)
-
-    def accept(self, token_id: int) -> None:
-        last = self.emitted[-1] if self.emitted else 0
-        assert self.allowed(last)[token_id]
-        self.emitted.append(token_id)
 
 
 def asking(*new_masks: NewTokenMasks | None) -> list[GenerationRequest]:

@@ -17,15 +17,19 @@ from typing import Any
 import torch
 from attrs import evolve
 from torch import Tensor
-import kit.vllm_process  # noqa: F401, I001, so that vLLM can be imported
+
+import kit.vllm_process  # noqa: F401, vLLM can be imported from here on
+
+# isort: split
+
 from vllm.sampling_params import SamplingParams
 
 from acceptor.app.bench.kernels.inputs import draw_drafts
 from acceptor.app.bench.kernels.logits import Logits
 from acceptor.app.bench.kernels.machine import describe
 from acceptor.app.bench.kernels.stopwatch import Call, Stopwatch
-from acceptor.app.bench.table import Table
 from acceptor.app.bench.kernels.workload import NUM_REQS, Workload
+from acceptor.app.bench.table import Table
 from acceptor.app.vllm_plugin.rejection_sampler import AcceptorSampler
 from acceptor.app.vllm_plugin.settings import PluginSettings
 from acceptor.core.sampling_params import Recipe
@@ -92,12 +96,11 @@ def document(
     num_different: int,
 ) -> str:
     """Where and when, and a table of each way."""
-    machine = ", ".join(f"{name} {value}" for name, value in describe(DEVICE).items())
-    parts = [
-        f"{datetime.now(UTC).date()}; {machine}, vllm {version('vllm')}. V = {VOCAB_SIZE:,}, K = 3, "
-        f"bfloat16 and lm inputs. Of all greedy requests {num_different} get other tokens than from "
-        "vLLM's kernels.\n"
-    ]
+    about = describe(DEVICE) | {"vllm": version("vllm")}
+    machine = ", ".join(f"{name} {value}" for name, value in about.items())
+    where = f"{datetime.now(UTC).date()}; {machine}. V = {VOCAB_SIZE:,}, K = 3, bfloat16 and lm"
+    told = f"Of the greedy requests {num_different} get other tokens than from vLLM's kernels."
+    parts = [f"{where} inputs. {told}\n"]
     head = ["", "", *(f"R = {size}" for size in num_reqs)]
     for way, rows in times.items():
         named = [[*names, *numbers] for names, numbers in rows.items()]
