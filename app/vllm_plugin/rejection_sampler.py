@@ -91,10 +91,14 @@ class AcceptorSampler(RejectionSampler):  # type: ignore[misc]  # vLLM is not th
         starts = cu_num_logits[:-1]
         # Ids of other requests behind the end of a draft are not read.
         places = (starts[:, None] + self.steps).clamp_(max=len(verify_draft_sampled) - 1)
+        drafts = verify_draft_sampled[places]
+        # Without a grammar and its invalid drafts both are one tensor.
+        if adjusted is not logits or draft_sampled.data_ptr() != verify_draft_sampled.data_ptr():
+            drafts = self._told(drafts, draft_sampled[places], adjusted, places)
         batch = VerifyBatch(
             target_logits=adjusted,
             cu_num_logits=cu_num_logits,
-            draft_token_ids=verify_draft_sampled[places],
+            draft_token_ids=drafts,
             positions=pos[starts] + 1,
             draft_logits=None if draft_logits is None else draft_logits[..., : logits.shape[1]],
             slot_ids=idx_mapping,
@@ -104,3 +108,12 @@ class AcceptorSampler(RejectionSampler):  # type: ignore[misc]  # vLLM is not th
         # A request whose logits are broken goes on with token 0, which any model can read.
         drawn = output.token_ids.clamp_(min=0), output.num_accepted + 1
         return (self.processing.finished(adjusted, context), *drawn)
+
+    def _told(self, drafts: Tensor, drafted: Tensor, adjusted: Tensor, places: Tensor) -> Tensor:
+        """Draft ids [num_reqs, K] as the policy is told them; those that cannot come are -inf.
+
+        vLLM hides what was drafted from the first token on that a grammar forbids. A lossless law
+        is one of all that was drawn, and never accepts that token; a lossy policy might.
+        """
+        forbidden = adjusted[places - 1, drafted.clamp(min=0)] == -torch.inf
+        return torch.where(forbidden, drafted if self.policy.lossless else -1, drafts)

@@ -41,12 +41,16 @@ def verify(params: list[SamplingParams], method: str = "standard", **changes: An
     engine = Engine(params, speculation(method))
     count = len(params)
     temperature = torch.tensor([p.temperature or 1.0 for p in params])
-    law = (DRAFT / temperature[:, None]).softmax(1)
-    drafted = law.multinomial(NUM_SPEC_TOKENS, replacement=True, generator=NOISE)
-    drafted = changes.get("drafted", drafted)
+    drafted = changes.get("drafted", draws_of_draft(temperature))
     draft_logits = DRAFT.expand(count, NUM_SPEC_TOKENS, -1) if changes.get("dense", True) else None
     logits = changes.get("logits", TARGET.expand(count, NUM_SPEC_TOKENS + 1, -1))
     return engine.step(logits, drafted, draft_logits)
+
+
+def draws_of_draft(temperature: Tensor) -> Tensor:
+    """Token ids [num_reqs, K], at each request's temperature."""
+    law = (DRAFT / temperature[:, None]).softmax(1)
+    return law.multinomial(NUM_SPEC_TOKENS, replacement=True, generator=NOISE)
 
 
 def first_tokens_follow(output: Any, law: Tensor) -> None:
@@ -131,6 +135,35 @@ def test_greedy_requests_get_what_vllms_kernels_give(configured: Any) -> None:
         ours.sampled_token_ids, theirs.sampled_token_ids, ours.num_sampled, strict=True
     ):
         assert torch.equal(row[:num], other[:num])
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_drafts_that_a_grammar_forbids_leave_the_law(name: str, configured: Any) -> None:
+    configured["acceptor"] |= POLICIES[name]
+    params = [SamplingParams(temperature=1.0, seed=seed) for seed in range(NUM_DRAWS)]
+    forbidden = torch.zeros(VOCAB_SIZE, dtype=torch.bool)
+    forbidden[DRAFT.topk(2).indices] = True
+    masked = TARGET.masked_fill(forbidden, -torch.inf)
+    drafted = draws_of_draft(torch.ones(NUM_DRAWS))
+    # As a scheduler validates them: nothing from the first forbidden token on.
+    invalid = forbidden[drafted].long().cumsum(1) > 0
+    output = Engine(params).step(
+        masked.expand(NUM_DRAWS, NUM_SPEC_TOKENS + 1, -1),
+        drafted,
+        DRAFT.expand(NUM_DRAWS, NUM_SPEC_TOKENS, -1),
+        invalid=torch.nn.functional.pad(invalid, (1, 0)),
+    )
+    first_tokens_follow(output, masked.softmax(0))
+
+
+def test_lossy_policies_accept_nothing_that_is_forbidden(configured: Any) -> None:
+    configured["acceptor"]["policy"] = {"name": "synthetic", "rates": [1.0, 1.0]}
+    drafted = torch.tensor([[3, 5], [5, 3], [3, 3]])
+    output = verify(
+        [SamplingParams(seed=seed, allowed_token_ids=[3]) for seed in range(3)], drafted=drafted
+    )
+    assert output.num_sampled.tolist() == [2, 1, 3]
+    assert output.sampled_token_ids[:, 0].tolist() == [3] * 3
 
 
 def test_synthetic_rates_are_vllms() -> None:
