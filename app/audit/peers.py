@@ -38,7 +38,7 @@ def flashinfer(target: Tensor, draft: Tensor, temperature: float, seed: int) -> 
     from flashinfer import sampling  # noqa: PLC0415, needs a GPU
 
     torch.manual_seed(seed)
-    p, q = (_scaled(rows.cuda(), temperature).softmax(-1) for rows in (target, draft))
+    p, q = (_scaled(rows, temperature).softmax(-1).to(_device()) for rows in (target, draft))
     token_ids: Tensor = sampling.chain_speculative_sampling(q, _drawn(q).int(), p)[0]
     return token_ids
 
@@ -47,6 +47,10 @@ def _scaled(logits: Tensor, temperature: float) -> Tensor:
     if temperature == 0:
         raise InvalidInputError("temperature: expected a number above 0 for this sampler, got 0")
     return logits / temperature
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _drawn(probs: Tensor) -> Tensor:
@@ -69,8 +73,8 @@ def _in_vllm(
     from vllm.v1.worker.gpu.sample.gumbel import apply_temperature, gumbel_sample  # noqa: PLC0415
     from vllm.v1.worker.gpu.spec_decode import rejection_sampler_utils  # noqa: PLC0415
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    (num_reqs, num_rows, _), target, draft = target.shape, target.to(device), draft.to(device)
+    device, (num_reqs, num_rows, _) = _device(), target.shape
+    target, draft = target.to(device), draft.to(device)
     slots = torch.arange(num_reqs, dtype=torch.int32, device=device)
     temperatures = torch.full((num_reqs,), temperature, device=device)
     seeds = seed * num_reqs + slots.long()
