@@ -109,4 +109,5 @@ def _in_vllm(
         num_rows - 1,
         use_block_verification=use_block_verification,
     )
-    return sampled.where(places < num_sampled[:, None], PADDING_TOKEN_ID)
+    emitted: Tensor = sampled.where(places < num_sampled[:, None], PADDING_TOKEN_ID)
+    return emitted

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable
 from math import comb, factorial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,6 +65,22 @@ def test_transformers_passes_with_drawn_drafts_and_fails_as_it_feeds_itself() ->
     assert found.mistakes == ("q that was not drawn from: drafts by argmax",)
     with pytest.raises(InvalidInputError, match=r"^temperature: expected a number above 0"):
         audit(peers.transformers, num_steps=100)
+
+
+def test_flashinfers_function_gets_what_it_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in of its arguments and results: probabilities, and one tensor of three."""
+
+    def chain(draft_probs: Tensor, draft_token_ids: Tensor, target_probs: Tensor) -> Any:
+        assert draft_token_ids.dtype == torch.int32
+        probs = draft_probs, target_probs
+        assert all(torch.allclose(rows.sum(-1), torch.ones(())) for rows in probs)
+        ids = draft_token_ids.long()
+        return peers._speculate(ids, draft_probs.log(), target_probs.log()), None, None
+
+    sampling = SimpleNamespace(chain_speculative_sampling=chain)
+    monkeypatch.setitem(sys.modules, "flashinfer", SimpleNamespace(sampling=sampling))
+    monkeypatch.setattr(peers, "_device", lambda: torch.device("cpu"))
+    assert audit(peers.flashinfer, num_steps=1000, temperatures=(1.0, 0.5)).passed
 
 
 @pytest.mark.parametrize(

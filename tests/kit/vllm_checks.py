@@ -11,6 +11,8 @@ from vllm.v1.worker.gpu.sample import gumbel
 from vllm.v1.worker.gpu.spec_decode import rejection_sampler, speculator
 from vllm.v1.worker.gpu.spec_decode.dspark import speculator as dspark
 
+from acceptor.app.audit import peers
+from acceptor.app.audit.run import audit
 from acceptor.app.vllm_plugin.settings import plugin_settings
 from acceptor.core.errors import ConfigError
 from kit.vllm_engine import (
@@ -25,6 +27,7 @@ from kit.vllm_engine import (
 
 NUM_DRAWS, ALPHA, TOTAL_VARIATION = 1000, 1e-6, 0.15
 """How many draws find a law that is so far off, with a power that a test computes."""
+NUM_AUDITED = 40 if DEVICE.type == "cpu" else 20_000
 POLICIES = {
     "vLLM's method": {},
     "probabilistic": {"policy": {"name": "probabilistic"}},
@@ -154,6 +157,23 @@ def test_drafts_that_a_grammar_forbids_leave_the_law(name: str, configured: Any)
         invalid=torch.nn.functional.pad(invalid, (1, 0)),
     )
     first_tokens_follow(output, masked.softmax(0))
+
+
+@pytest.mark.parametrize("step", [peers.vllm, peers.vllm_block], ids=lambda step: step.__name__)
+def test_the_audit_passes_vllms_kernels(step: Any) -> None:
+    assert audit(step, num_steps=NUM_AUDITED, temperatures=(1.0, 0.0)).passed
+
+
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="an interpreter runs too few steps to tell")
+def test_the_audit_names_what_vllms_salt_prevents(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsalted(*given: Any, is_drafting: bool, **options: Any) -> Tensor:  # noqa: ARG001
+        drawn: Tensor = own(*given, is_drafting=False, **options)
+        return drawn
+
+    own = gumbel.gumbel_sample
+    monkeypatch.setattr(gumbel, "gumbel_sample", unsalted)
+    found = audit(peers.vllm, num_steps=NUM_AUDITED)
+    assert found.mistakes == ("shared noise of draft and verification",)
 
 
 def test_lossy_policies_accept_nothing_that_is_forbidden(configured: Any) -> None:
