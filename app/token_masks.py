@@ -7,7 +7,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..core.allowed_tokens import num_mask_words
+from ..core.allowed_tokens import num_mask_words, pack_allowed
 
 
 class TokenMasks(Protocol):
@@ -45,6 +45,11 @@ class StepMasks:
         shape = num_rows, num_mask_words(vocab_size)
         words = torch.zeros(shape, dtype=torch.int32, device=device)
         return cls(words, torch.full((num_rows,), -1, dtype=torch.int32, device=device))
+
+    @classmethod
+    def of_each_row(cls, allowed: Tensor) -> "StepMasks":
+        """From flags [num_rows, vocab_size] bool."""
+        return cls(pack_allowed(allowed), torch.arange(len(allowed), device=allowed.device))
 
     def to(self, device: torch.device) -> "StepMasks":
         """The same there."""

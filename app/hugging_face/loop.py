@@ -20,6 +20,7 @@ from ..drafter import Draft
 from ..frontier import Frontier
 from ..prefill import CHUNK_LEN
 from ..request_state import FATAL, Verdict
+from ..token_masks import StepMasks
 from ..verdicts import pack, read_verdicts
 from .recipe import LogitsRecipe
 from .step_scores import StepScores
@@ -104,7 +105,12 @@ class Loop:
         shown = judged
         if self.scores is not None:
             shown = self._process(self.recipe.mapped, rows, draft, judged)
-        output = self.step.verify(frontier, draft, evolve(scores, logits=judged), self._counts)
+        masks = None
+        if judged is not scores.logits and not self.step.policy.lossless:
+            # A policy that does not ask how likely a token is must not emit one that cannot come.
+            masks = StepMasks.of_each_row(judged.flatten(0, 1) > -torch.inf)
+        scored = evolve(scores, logits=judged)
+        output = self.step.verify(frontier, draft, scored, self._counts, masks)
         self.step.follow(frontier, draft, scores, output)
         self.texts.write(rows, output.token_ids)
         before = {row.index: len(row.token_ids) for row in rows}

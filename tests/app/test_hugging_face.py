@@ -18,7 +18,7 @@ from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.hugging_face import Speculation, generate
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.backends import load_sampler
-from acceptor.core import POLICIES, AcceptanceStatistics, InvalidInputError, Strict
+from acceptor.core import POLICIES, AcceptanceStatistics, InvalidInputError, Strict, Synthetic
 from kit.draft_heads import eagle
 from kit.small_families import FAMILIES, VOCAB_SIZE, random_model
 from kit.toy_pair import Letters
@@ -159,6 +159,13 @@ def test_processors_see_the_prefix_of_every_position(pair: Pair, name: str) -> N
     )
     assert torch.equal(output.sequences, expected)
     assert total(output).num_accepted_tokens
+
+
+def test_lossy_policies_emit_only_what_processors_let_come(pair: Pair) -> None:
+    speculation = Speculation(draft=pair.draft, policy=Synthetic((1.0,)), seed=1)
+    settings: dict[str, Any] = {"suppress_tokens": [*range(0, VOCAB_SIZE, 2)], "do_sample": True}
+    output = pair.generate(speculation, **settings)
+    assert (output[:, WIDTH:] % 2 == 1).all()
 
 
 def test_drafts_change_no_sampled_token_under_processors(pair: Pair) -> None:
