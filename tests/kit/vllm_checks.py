@@ -106,6 +106,18 @@ def test_what_vllm_refuses_beside_drafts_is_honoured() -> None:
     first_tokens_follow(verify(params), torch.where(law >= 0.05 * law.max(), law, 0))
 
 
+def test_penalties_count_accepted_drafts() -> None:
+    """Of rows that are all alike, so that only what came before sets them apart."""
+    logits = 0.1 * TARGET
+    ranked = logits.argsort(descending=True)
+    output = verify(
+        [SamplingParams(temperature=0.0, presence_penalty=2.0)],
+        logits=logits.expand(1, NUM_SPEC_TOKENS + 1, -1),
+        drafted=ranked[None, :NUM_SPEC_TOKENS],
+    )
+    assert output.sampled_token_ids.tolist() == [ranked[: NUM_SPEC_TOKENS + 1].tolist()]
+
+
 def test_every_slot_is_verified_by_its_own_parameters() -> None:
     params = [SamplingParams(temperature=0.0), *[SamplingParams(top_k=1, seed=s) for s in (1, 2)]]
     params += [SamplingParams(allowed_token_ids=[token]) for token in range(VOCAB_SIZE)]
