@@ -1,11 +1,9 @@
 """vLLM's rejection sampler with acceptor's verification inside."""
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from vllm.config import get_current_vllm_config
 from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsContext
@@ -19,6 +17,7 @@ from .drafting import draw_drafts_as_vllm, draw_drafts_with
 from .parameters import Parameters
 from .processing import Processing
 from .settings import PluginSettings, plugin_settings
+from .step_kernels import finish_step, read_step
 
 Drawn = tuple[Tensor, Tensor, Tensor]
 
@@ -57,12 +56,6 @@ class AcceptorSampler(RejectionSampler):  # type: ignore[misc]  # vLLM is not th
         if self.policy.draft_stream is Stream.TARGET:
             draw_drafts_with(self.acceptor, self.parameters)
         self.processing = Processing(sampler)
-        self.device = device
-
-    @cached_property
-    def steps(self) -> Tensor:
-        """Rows from a request's first to its drafts'; made when first used, as `Parameters` are."""
-        return torch.arange(1, self.num_speculative_steps + 1, device=self.device)
 
     def _verify(
         self,
@@ -88,32 +81,24 @@ class AcceptorSampler(RejectionSampler):  # type: ignore[misc]  # vLLM is not th
             seq_lens_upper_bound_np=seq_lens_upper_bound_np,
         )
         adjusted = self.processing.adjusted(logits, context)
-        starts = cu_num_logits[:-1]
-        # Ids of other requests behind the end of a draft are not read.
-        places = (starts[:, None] + self.steps).clamp_(max=len(verify_draft_sampled) - 1)
-        drafts = verify_draft_sampled[places]
-        # Without a grammar and its invalid drafts both are one tensor.
-        if adjusted is not logits or draft_sampled.data_ptr() != verify_draft_sampled.data_ptr():
-            drafts = self._told(drafts, draft_sampled[places], adjusted, places)
+        draft_ids, positions = read_step(
+            adjusted,
+            cu_num_logits,
+            pos,
+            draft_sampled,
+            verify_draft_sampled,
+            self.num_speculative_steps,
+            lossless=self.policy.lossless,
+        )
         batch = VerifyBatch(
             target_logits=adjusted,
             cu_num_logits=cu_num_logits,
-            draft_token_ids=drafts,
-            positions=pos[starts] + 1,
+            draft_token_ids=draft_ids,
+            positions=positions,
             draft_logits=None if draft_logits is None else draft_logits[..., : logits.shape[1]],
             slot_ids=idx_mapping,
         )
         params = self.parameters.of(idx_mapping, idx_mapping_np)
         output = self.acceptor.verify(batch, params, self.policy)
-        # A request whose logits are broken goes on with token 0, which any model can read.
-        drawn = output.token_ids.clamp_(min=0), output.num_accepted + 1
-        return (self.processing.finished(adjusted, context), *drawn)
-
-    def _told(self, drafts: Tensor, drafted: Tensor, adjusted: Tensor, places: Tensor) -> Tensor:
-        """Draft ids [num_reqs, K] as the policy is told them; those that cannot come are -inf.
-
-        vLLM hides what was drafted from the first token on that a grammar forbids. A lossless law
-        is one of all that was drawn, and never accepts that token; a lossy policy might.
-        """
-        forbidden = adjusted[places - 1, drafted.clamp(min=0)] == -torch.inf
-        return torch.where(forbidden, drafted if self.policy.lossless else -1, drafts)
+        num_sampled = finish_step(output.token_ids, output.num_accepted)
+        return self.processing.finished(adjusted, context), output.token_ids, num_sampled

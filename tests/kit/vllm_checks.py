@@ -1,5 +1,7 @@
 """The plug-in inside vLLM's own sampler, in the process that test_vllm_plugin.py starts for it."""
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +15,12 @@ from vllm.v1.worker.gpu.spec_decode.dspark import speculator as dspark
 
 from acceptor.app.audit import peers
 from acceptor.app.audit.run import audit
-from acceptor.app.vllm_plugin.settings import plugin_settings
+from acceptor.app.bench.kernels.stopwatch import Stopwatch
+from acceptor.app.vllm_plugin.rejection_sampler import AcceptorSampler
+from acceptor.app.vllm_plugin.settings import PluginSettings, plugin_settings
 from acceptor.core.errors import ConfigError
 from kit.vllm_engine import (
+    BACKEND,
     DEVICE,
     NUM_SPEC_TOKENS,
     OWN,
@@ -24,6 +29,7 @@ from kit.vllm_engine import (
     Engine,
     speculation,
 )
+from lab import vllm_speed
 
 NUM_DRAWS, ALPHA, TOTAL_VARIATION = 1000, 1e-6, 0.15
 """How many draws find a law that is so far off, with a power that a test computes."""
@@ -317,3 +323,15 @@ def test_broken_logits_stay_inside_the_vocabulary() -> None:
     output = verify([SamplingParams(temperature=0.7, seed=1)] * 2, logits=logits)
     assert output.sampled_token_ids.min() >= 0
     assert output.num_sampled.min() >= 1
+
+
+def test_the_record_says_who_was_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugged = partial(AcceptorSampler, PluginSettings(backend=BACKEND))
+    monkeypatch.setattr(vllm_speed, "SAMPLERS", {"vLLM": OWN, BACKEND: plugged})
+    monkeypatch.setattr(vllm_speed, "RECIPES", vllm_speed.RECIPES[:2])
+    monkeypatch.setattr(vllm_speed, "VOCAB_SIZE", 50)
+    monkeypatch.setattr(Stopwatch, "replays", lambda *_: [7.25])
+    vllm_speed.main(tmp_path / "vllm.md", num_reqs=(2, 3), count=1)
+    written = (tmp_path / "vllm.md").read_text(encoding="utf-8")
+    assert "Of the greedy requests 0 get other tokens than from vLLM's kernels." in written
+    assert f"| greedy | vLLM | 7.2 | 7.2 |\n|  | {BACKEND} | 7.2 | 7.2 |\n" in written

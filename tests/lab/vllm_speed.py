@@ -44,8 +44,8 @@ RECIPES = (
 )
 SAMPLERS: dict[str, Callable[..., Any]] = {
     "vLLM": OWN,
-    "acceptor, triton": partial(AcceptorSampler, PluginSettings(backend="triton")),
-    "acceptor, cupy": partial(AcceptorSampler, PluginSettings(backend="cupy")),
+    "triton": partial(AcceptorSampler, PluginSettings(backend="triton")),
+    "cupy": partial(AcceptorSampler, PluginSettings(backend="cupy")),
 }
 
 
@@ -91,7 +91,7 @@ def main(path: Path, num_reqs: Sequence[int] = NUM_REQS, count: int = 40) -> Non
 
 
 def document(
-    times: Mapping[str, Mapping[tuple[str, str], Sequence[str]]],
+    measured: Mapping[str, Mapping[tuple[str, str], Sequence[str]]],
     num_reqs: Sequence[int],
     num_different: int,
 ) -> str:
@@ -102,9 +102,12 @@ def document(
     told = f"Of the greedy requests {num_different} get other tokens than from vLLM's kernels."
     parts = [f"{where} inputs. {told}\n"]
     head = ["", "", *(f"R = {size}" for size in num_reqs)]
-    for way, rows in times.items():
-        named = [[*names, *numbers] for names, numbers in rows.items()]
-        shown = [row + [""] * (len(head) - len(row)) for row in named]
+    for way, rows in measured.items():
+        first = next(iter(SAMPLERS))
+        shown = [
+            [recipe if name == first else "", name, *times, *[""] * (len(num_reqs) - len(times))]
+            for (recipe, name), times in rows.items()
+        ]
         parts += [f"**{way.capitalize()}, cold cache, µs**\n"]
         parts += [Table(head=head, rows=shown, num_names=2).as_markdown()]
     return "\n".join(parts)
