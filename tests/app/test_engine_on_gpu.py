@@ -37,7 +37,7 @@ from kit.toy_pair import Letters
 pytestmark = pytest.mark.gpu
 
 NUM_WATCHED = 12
-SMALL = {
+SMALL: dict[str, Any] = {
     "vocab_size": 1024,
     "hidden_size": 256,
     "intermediate_size": 512,
