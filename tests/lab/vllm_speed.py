@@ -1,8 +1,9 @@
 """The plug-in beside vLLM's own rejection sampler: the same engine's steps on one GPU.
 
 `python -m lab.vllm_speed docs/data/vllm.md`, with tests and the files of vLLM's wheel on the path,
-writes the table. A step is a call of the rejection sampler as vLLM's model runner makes it, with
-logits, draft logits, slots and parameters in vLLM's own tensors.
+writes the table: medians of replayed CUDA graphs with a cold cache. A step is a call of the
+rejection sampler as vLLM's model runner makes it, with logits, draft logits, slots and parameters
+in vLLM's own tensors.
 """
 
 import sys
@@ -70,9 +71,9 @@ def emitted(step: Call) -> Tensor:
 
 
 def main(path: Path, num_reqs: Sequence[int] = NUM_REQS, count: int = 40) -> None:
-    """Time every step, and write the tables."""
+    """Time every step, and write the table."""
     stopwatch, num_different = Stopwatch(DEVICE), 0
-    times: dict[str, dict[tuple[str, str], list[str]]] = {"graph replay": {}, "eager call": {}}
+    times: dict[tuple[str, str], list[str]] = {}
     for size in num_reqs:
         one = Workload(num_reqs=size, vocab_size=VOCAB_SIZE)
         logits = Logits.random(one, torch.Generator(DEVICE).manual_seed(0))
@@ -83,34 +84,27 @@ def main(path: Path, num_reqs: Sequence[int] = NUM_REQS, count: int = 40) -> Non
                 expected, *others = map(emitted, calls)
                 num_different += sum(int((other != expected).any(1).sum()) for other in others)
             for name, call in zip(SAMPLERS, calls, strict=True):
-                replays, eager = stopwatch.replays([call], count), stopwatch.eager([call], count)
                 row = workload.label.removeprefix("probabilistic, "), name
-                for way, taken in zip(times, (replays, eager), strict=True):
-                    times[way].setdefault(row, []).append(f"{median(taken):.1f}")
+                replays = stopwatch.replays([call], count)
+                times.setdefault(row, []).append(f"{median(replays):.1f}")
         path.write_text(document(times, num_reqs, num_different), encoding="utf-8")
 
 
 def document(
-    measured: Mapping[str, Mapping[tuple[str, str], Sequence[str]]],
-    num_reqs: Sequence[int],
-    num_different: int,
+    measured: Mapping[tuple[str, str], Sequence[str]], num_reqs: Sequence[int], num_different: int
 ) -> str:
-    """Where and when, and a table of each way."""
+    """Where and when, and a table."""
     about = describe(DEVICE) | {"vllm": version("vllm")}
     machine = ", ".join(f"{name} {value}" for name, value in about.items())
     where = f"{datetime.now(UTC).date()}; {machine}. V = {VOCAB_SIZE:,}, K = 3, bfloat16 and lm"
     told = f"Of the greedy requests {num_different} get other tokens than from vLLM's kernels."
-    parts = [f"{where} inputs. {told}\n"]
-    head = ["", "", *(f"R = {size}" for size in num_reqs)]
-    for way, rows in measured.items():
-        first = next(iter(SAMPLERS))
-        shown = [
-            [recipe if name == first else "", name, *times, *[""] * (len(num_reqs) - len(times))]
-            for (recipe, name), times in rows.items()
-        ]
-        parts += [f"**{way.capitalize()}, cold cache, µs**\n"]
-        parts += [Table(head=head, rows=shown, num_names=2).as_markdown()]
-    return "\n".join(parts)
+    first = next(iter(SAMPLERS))
+    rows = [
+        [recipe if name == first else "", name, *times, *[""] * (len(num_reqs) - len(times))]
+        for (recipe, name), times in measured.items()
+    ]
+    head = ["µs", "", *(f"R = {size}" for size in num_reqs)]
+    return f"{where} inputs. {told}\n\n" + Table(head=head, rows=rows, num_names=2).as_markdown()
 
 
 if __name__ == "__main__":
