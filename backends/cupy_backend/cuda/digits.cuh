@@ -59,31 +59,90 @@ struct Halves {
     __device__ float top(int rank) const { return fminf(top_of(rank), max); }
 };
 
-// Hands on (block, logits) of a piece's blocks whose largest logit is in [floor, ...]. By a CTA, two blocks of
-// a warp at a time, so that one is on its way while the other is looked at.
+// A warp's blocks of a piece whose largest logit is in [floor, ...]. The same in all lanes.
+struct WantedBlocks {
+    const Mass* stats;
+    float floor;
+    int end;
+    int first;  // of those that `wanted` has a bit for each
+    u32 wanted;
+
+    __device__ WantedBlocks(const Mass* stats, const Piece& piece, float floor)
+        : stats(stats), floor(floor), end(piece.end), first(piece.begin + warp_id()), wanted(look()) {}
+    __device__ u32 look() const {
+        const int mine = first + lane_id() * CTA_WARPS;
+        const float largest = mine < end ? load_max(stats + mine) : -INFINITY;
+        return __ballot_sync(ALL_LANES, largest >= floor && largest > -INFINITY);
+    }
+    // -1: none is left.
+    __device__ int next() {
+        while (wanted == 0 && first < end) {
+            first += CTA_THREADS;
+            wanted = look();
+        }
+        if (wanted == 0) return -1;
+        const int lane = __ffs(static_cast<int>(wanted)) - 1;
+        wanted &= wanted - 1;
+        return first + lane * CTA_WARPS;
+    }
+};
+
+// A block on its way, of any row of whole vectors.
+struct Coming {
+    uint4 words[ONLY_TYPE == BF16 || ONLY_TYPE == FP16 ? 2 : 4];
+    u32 marks;
+    u32 allowed;
+
+    __device__ void fetch(const Row& row, int block) {
+        const int first = id_of(block, 0);
+        if (row.is_adjusted()) {
+            marks = marks_of(*row.adjustment, block);
+            allowed = allowed_in(*row.adjustment, block, row.num_ids);
+        }
+        by_type(row.type, [&](auto type) {
+            using T = decltype(type);
+            const char* from = row.data + static_cast<i64>(first) * sizeof(T);
+#pragma unroll
+            for (int i = 0; i < 2 * VECTORS<T>; ++i) {
+                const int ahead = i / VECTORS<T> * (BLOCK_SIZE / 2);
+                words[i] = uint4{NOTHING<T>, NOTHING<T>, NOTHING<T>, NOTHING<T>};
+                load_once_if(first + ahead < row.num_ids,
+                             reinterpret_cast<const uint4*>(from + ahead * sizeof(T)) + i % VECTORS<T>,
+                             words[i]);
+            }
+        });
+    }
+    __device__ void unpack_to(const Row& row, float (&logits)[PER_LANE]) const {
+        by_type(row.type, [&](auto type) {
+            using T = decltype(type);
+#pragma unroll
+            for (int j = 0; j < PER_LANE; ++j)
+                logits[j] = unpack<T>(words + j / 8 * VECTORS<T>, j % 8);
+        });
+    }
+};
+
+// Hands on (block, logits) of a piece's blocks whose largest logit is in [floor, ...]. By a CTA; while a warp
+// looks at one of its blocks, the next one is on its way.
 template <typename Visit>
 __device__ inline void visit_piece(
     const Row& row, const Mass* stats, const Piece& piece, float floor, Visit visit) {
-    for (int first = piece.begin + warp_id(); first < piece.end; first += CTA_THREADS) {
-        const int mine = first + lane_id() * CTA_WARPS;
-        const float largest = mine < piece.end ? load_max(stats + mine) : -INFINITY;
-        u32 wanted = __ballot_sync(ALL_LANES, largest >= floor && largest > -INFINITY);
-        while (wanted) {
-            float near[PER_LANE], far[PER_LANE] = {};
-            const int block = first + (__ffs(static_cast<int>(wanted)) - 1) * CTA_WARPS;
-            wanted &= wanted - 1;
-            const bool two = wanted != 0;
-            const int other = first + (__ffs(static_cast<int>(wanted)) - 1) * CTA_WARPS;
-            load_block(row, block, near);
-            if (two) load_block(row, other, far);
-            wanted &= wanted - 1;
+    const bool whole = row.is_whole();
+    WantedBlocks blocks(stats, piece, floor);
+    Coming coming = {};
+    int block = blocks.next();
+    if (whole && block >= 0) coming.fetch(row, block);
 #pragma unroll 1
-            for (int turn = 0; turn <= two; ++turn) {
-                visit(turn ? other : block, near);
-#pragma unroll
-                for (int j = 0; j < PER_LANE; ++j) near[j] = far[j];
-            }
-        }
+    while (block >= 0) {
+        float logits[PER_LANE];
+        const u32 marks = coming.marks, allowed = coming.allowed;
+        if (whole) coming.unpack_to(row, logits);
+        else load_block(row, block, logits);
+        const int next = blocks.next();
+        if (whole && next >= 0) coming.fetch(row, next);
+        if (whole && row.is_adjusted()) adjust_block(*row.adjustment, block, marks, allowed, logits);
+        visit(block, logits);
+        block = next;
     }
 }
 
