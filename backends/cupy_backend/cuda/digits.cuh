@@ -136,11 +136,18 @@ __device__ inline void visit_piece(
     while (block >= 0) {
         float logits[PER_LANE];
         const u32 marks = coming.marks, allowed = coming.allowed;
-        if (whole) coming.unpack_to(row, logits);
-        else load_block(row, block, logits);
+        if (whole) {
+            coming.unpack_to(row, logits);
+        } else {
+            load_block(row, block, logits);
+            coming = {};  // holds nothing that a call would have to keep
+        }
         const int next = blocks.next();
         if (whole && next >= 0) coming.fetch(row, next);
-        if (whole && row.is_adjusted()) adjust_block(*row.adjustment, block, marks, allowed, logits);
+        if (whole && row.is_adjusted()) {
+            if (__any_sync(ALL_LANES, marks != 0)) adjust_marked(*row.adjustment, block, marks, logits);
+            forbid(allowed, logits);
+        }
         visit(block, logits);
         block = next;
     }
