@@ -1,5 +1,5 @@
-// The launches behind `thresholds` where rows may have logits that counts do not tell apart: all CTAs of a row take a
-// closer look at once.
+// The launches behind `thresholds` where rows may have logits that counts do not tell apart: all CTAs
+// of a row take a closer look at once.
 #include "telling.cuh"
 
 __device__ inline void append_list_to(u32* sums) {

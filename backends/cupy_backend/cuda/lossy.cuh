@@ -27,8 +27,7 @@ struct Two {
     float second;
 };
 
-// Whether all tokens survive that a mask allows, as far as the law is moved; under other rules those that are
-// forgiven do.
+// Whether all tokens survive that a mask allows; under other rules those do that are forgiven.
 __device__ inline bool spares_all(const Params& p) { return p.policy == FLY; }
 
 // Of one token.
@@ -86,13 +85,15 @@ __device__ inline void sum_entropies(
     for (int block = piece.begin + thread_id(); block < piece.end; block += CTA_THREADS)
         sums[block] = {0.0f, 0.0f};
     __syncthreads();
-    visit_piece(pair.target.row, stats, piece, terms.law.threshold, [&](int block, const float(&logits)[PER_LANE]) {
+    const auto sum_block = [&](int block, const float(&logits)[PER_LANE]) {
         float sum = 0.0f;
 #pragma unroll
-        for (int j = 0; j < PER_LANE; ++j) sum = __fadd_rn(sum, terms.of(logits[j], 0.0f, true).first);
+        for (int j = 0; j < PER_LANE; ++j)
+            sum = __fadd_rn(sum, terms.of(logits[j], 0.0f, true).first);
         sum = warp_reduce(sum, Add{});
         if (lane_id() == 0) sums[block] = {sum, 0.0f};
-    });
+    };
+    visit_piece(pair.target.row, stats, piece, terms.law.threshold, sum_block);
 }
 
 // Of the blocks of a piece. By a CTA.

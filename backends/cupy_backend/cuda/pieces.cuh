@@ -65,8 +65,8 @@ __device__ inline bool judge_work(
     return p.ends_early && is_last_arrival(p.judged + request.index, request.num_rows);
 }
 
-// `first`: no launch before has read rows. read(request, work) and complete(request, work) are called unless there is nothing to do; reading also
-// unless the row follows a published end.
+// `first`: no launch before has read rows. read(request, work) and complete(request, work) are called unless
+// there is nothing to do; whether the row follows a published end, reading is told.
 template <typename Read, typename Complete>
 __device__ inline void work_on_piece(
     Judgement& shared, const Params& p, bool first, Read read, Complete complete) {

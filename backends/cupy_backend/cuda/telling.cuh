@@ -37,8 +37,8 @@ __device__ inline void copy_search(Search& to, const Search& from) {
         reinterpret_cast<u32*>(&to)[thread_id()] = __ldcg(reinterpret_cast<const u32*>(&from) + thread_id());
 }
 
-// Goes on from where a search has come to, unless the next launch does. Whether this CTA is the one that completes
-// the row, and then knows both laws. By a CTA that has all counts of its side of the row.
+// Goes on from where a search has come to, unless the next launch does. Whether this CTA completes the
+// row, and so knows both laws. By a CTA that has all counts of its side of the row.
 __device__ inline bool ends_search(
     TellingLaw& shared, RowFacts& facts, const Params& p, const Request& request, const Work& work,
     const Filters& filters) {
@@ -51,8 +51,8 @@ __device__ inline bool ends_search(
     }
     if (!shared.behind) {
         with_row(p, request, work, [&](const Row& row) {
-            search_alone(shared.finding, row, shared.kept.keep(stats_of(p, request, work), row.num_blocks()),
-                         filters);
+            const Mass* stats = shared.kept.keep(stats_of(p, request, work), row.num_blocks());
+            search_alone(shared.finding, row, stats, filters);
         });
         RowFacts& told = p.facts[place];
         if (thread_id() == 0) (work.is_draft ? told.draft : told.target) = search.law;

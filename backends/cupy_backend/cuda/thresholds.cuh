@@ -188,8 +188,8 @@ __device__ COLD void begin_search(
     } else if (search.mode == SHARES) {
         search.look(SHARES, floor, floor);
     }
-    if (left <= MAX_LISTED)
-        search.look(LISTS, search.mode == NUMBERS ? fmaxf(search.low, floor) : cuts ? floor : search.low, law.max);
+    const bool by_floor = search.mode == SHARES && cuts;
+    if (left <= MAX_LISTED) search.look(LISTS, by_floor ? floor : fmaxf(search.low, floor), law.max);
     if (thread_id() == 0) shared.search = search;
     __syncthreads();
 }
