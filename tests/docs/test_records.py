@@ -19,8 +19,9 @@ from acceptor.app.tuning import tables as tuning_tables
 from acceptor.app.tuning.command import tune
 from acceptor.app.tuning.results import read_results
 from acceptor.backends.conformance.record import Record
+from kit.bench_sums import assert_figures_add_up
 from kit.gpu import table
-from lab import pair_training
+from lab import head_tables, pair_training
 from lab.engine_speed import as_markdown, share_of_limit
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
@@ -32,6 +33,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 ENGINE = read("engine.json")
+HEADS = head_tables.Heads.read(DATA / "heads.json")
 ROWS = {(row["num_reqs"], row["num_spec_tokens"]): row for row in ENGINE["rows"]}
 
 
@@ -40,6 +42,7 @@ def test_the_tables_are_what_the_records_say() -> None:
         "gpu.md": table(read("gpu.json")),
         "kernels.md": markdown(reread(DATA / "kernels.json")),
         "engine.md": as_markdown(ENGINE),
+        "heads.md": HEADS.as_markdown(),
     }
     for name, text in expected.items():
         assert (DATA / name).read_text(encoding="utf-8") == text, name
@@ -63,16 +66,34 @@ def test_a_step_reaches_its_share_of_limit(
 
 
 def test_the_page_on_heads_says_what_the_records_say() -> None:
-    page, heads = (DATA.parent / "draft-heads.md").read_text(encoding="utf-8"), read("heads.json")
-    for row in heads["step"]["rows"]:
-        num_reqs, step = row["num_reqs"], row["step_ms"]
-        plain, model = (ROWS[num_reqs, drafts]["step_ms"] for drafts in (0, 3))
-        assert f"| {num_reqs} | {plain:.2f} | {model:.2f} | {step:.2f} |" in page
-        assert step < model
-    assert f"took {heads['training']['gibibytes']} GiB" in page
+    page = (DATA.parent / "draft-heads.md").read_text(encoding="utf-8")
+    assert HEADS.training is not None
+    last = HEADS.training.last
+    assert f"took {last.gibibytes:.1f} GiB and read {last.tokens_per_second:.0f} tokens" in page
     for name, pair in PAIRS.items():
         (line,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
         assert all(f"{rate:g}" in line for rate in pair.rates)
+
+
+def test_a_step_with_a_head_costs_less_than_one_with_a_draft_model() -> None:
+    found = head_tables.steps(HEADS.served)
+    assert found.keys() == {1, 16}
+    for of in found.values():
+        assert of["plain"] < of[head_tables.EAGLE3] < of[head_tables.ONE_B]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_are_recorded_as_others_have_served_them(name: str) -> None:
+    runs, rates = HEADS.served[name].runs, PAIRS[name].rates
+    policies = ["strict", "probabilistic", "block", *(f"synthetic {rate:g}" for rate in rates)]
+    assert [(run.setting.max_concurrency, run.setting.policy) for run in runs] == [
+        (at_once, policy) for at_once in (1, 16) for policy in policies
+    ]
+    for run in runs:
+        assert_figures_add_up(run.figures)
+        if run.setting.policy.startswith("synthetic"):
+            rate = float(run.setting.policy.split()[1])
+            assert run.figures.acceptance.acceptance_rate == pytest.approx(rate, abs=0.06)
 
 
 def test_speculation_pays_off_and_verification_takes_little() -> None:
