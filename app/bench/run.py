@@ -28,9 +28,6 @@ from .sweep import PLAIN, Load, Setting, Sweep
 SHAPING = ("top_k", "top_p", "min_p")
 """Settings that are the same in every run, and not a load's."""
 
-REHEARSED = 2
-"""Requests for each place, so that batches of all sizes come."""
-
 
 @frozen(eq=False, kw_only=True)
 class Bench:
@@ -97,16 +94,15 @@ class Bench:
         load = partial(LoadRun, engine, self._at_once(setting))
         load().serve(arrivals.warm_up)
         if self.rehearses:
-            rehearsed = arrivals.measured[: REHEARSED * self._at_once(setting)]
-            watch = begin(f"{name}, rehearsal", len(rehearsed))
-            load(watch).serve(rehearsed)
+            watch = begin(f"{name}, rehearsal", len(arrivals.measured))
+            load(watch).serve(arrivals.measured)
         watch, cpu_began = begin(name, len(arrivals.measured)), process_time()
         served = load(watch).serve(arrivals.measured)
         return figures_of(served, process_time() - cpu_began)
 
     @property
     def rehearses(self) -> bool:
-        """Whether what follows is served in part before it counts.
+        """Whether every load is served once before it counts.
 
         On a GPU a step is compiled and captured when a batch of its size first comes.
         """

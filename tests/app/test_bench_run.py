@@ -102,7 +102,7 @@ def test_a_rehearsal_counts_for_nothing(
     ended: dict[str, list[int]] = {}
     (again,) = bench.run(lambda name, total: ended.setdefault(f"{name}: {total}", []).append).runs
     assert {name: sum(numbers) for name, numbers in ended.items()} == {
-        "block, K=3, rehearsal: 8": 8,
+        "block, K=3, rehearsal: 12": 12,
         "block, K=3: 12": 12,
     }
     assert again.figures.acceptance == once.figures.acceptance
