@@ -49,13 +49,15 @@ def test_tables_of_heads_are_kept_after_every_run(
     monkeypatch.setattr(head_tables, "LOAD", ("--num-requests", "2", "--output-len", "4"))
     monkeypatch.setattr(head_tables, "ON_CPU", ("--num-requests", "1", "--output-len", "4"))
     monkeypatch.setattr(head_tables, "TRAINING_STEPS", 2)
-    out = tmp_path / "data"
+    out = tmp_path / "heads.json"
 
     def measure(*arguments: str) -> head_tables.Heads:
         how = ["--device", "cpu", "--backend", "reference", "--target-layers", "7"]
-        result = CliRunner().invoke(head_tables.main, [*arguments, "--out", str(out), *how])
+        result = CliRunner().invoke(head_tables.main, [*arguments, "--json", str(out), *how])
         assert result.exit_code == 0, result.output
-        return head_tables.Heads.read(out / "heads.json")
+        heads = head_tables.Heads.read(out)
+        assert all(table in result.output for table in heads.tables())
+        return heads
 
     pair, training = "qwen3-eagle3", head_tables.TRAINING
     first = measure("--part", pair, "--part", training, "--part", head_tables.BUNDLED)
@@ -64,13 +66,13 @@ def test_tables_of_heads_are_kept_after_every_run(
     both = measure("--part", head_tables.ONE_B, "--part", head_tables.EAGLE3)
     assert both.training == first.training
     assert both.served[pair] == first.served[pair]
-    page = (out / "heads.md").read_text(encoding="utf-8")
-    assert page == both.as_markdown()
     for num_reqs in (1, 16):
         of = head_tables.steps(both.served)[num_reqs]
         assert of.keys() == {"plain", head_tables.ONE_B, head_tables.EAGLE3}
-    assert "probabilistic, early-exit, K=4 |" in page
-    assert f"**`{pair}`**: qwen3-8b, random weights, 7 of 36 layers" in page
+    _, pairs = both.tables()
+    drafters = [run.setting.drafter for run in both.served[head_tables.BUNDLED].runs]
+    assert drafters == [None, "model", "eagle3", "ngram", "early-exit"]
+    assert pairs.count(f"\n| `{pair}` | ") == 1
 
 
 MINIATURE = Recipe(

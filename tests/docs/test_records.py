@@ -42,7 +42,6 @@ def test_the_tables_are_what_the_records_say() -> None:
         "gpu.md": table(read("gpu.json")),
         "kernels.md": markdown(reread(DATA / "kernels.json")),
         "engine.md": as_markdown(ENGINE),
-        "heads.md": HEADS.as_markdown(),
     }
     for name, text in expected.items():
         assert (DATA / name).read_text(encoding="utf-8") == text, name
@@ -67,8 +66,9 @@ def test_a_step_reaches_its_share_of_limit(
 
 def test_the_page_on_heads_says_what_the_records_say() -> None:
     page = (DATA.parent / "draft-heads.md").read_text(encoding="utf-8")
+    assert all(table in page for table in HEADS.tables())
     for name, pair in PAIRS.items():
-        (line,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        line, *_ = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
         assert all(f"{rate:g}" in line for rate in pair.rates)
 
 

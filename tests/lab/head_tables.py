@@ -2,12 +2,12 @@
 
 Run it from the repository's root:
 
-    PYTHONPATH=tests python -m lab.head_tables --out docs/data
+    PYTHONPATH=tests python -m lab.head_tables --json docs/data/heads.json
 
 Every pair that `acceptor bench --pair` knows is served with random weights, Llama-3-8B with a draft
 model of 1B is served in the same way, and a head for it is trained for a few steps. On the CPU,
-drafters stand side by side on the bundled target. The script writes heads.json and heads.md after
-every run; `--part` measures some anew and keeps the others.
+drafters stand side by side on the bundled target. The file is written after every run, and the
+page's tables are printed; with `--part` some is measured anew, and the rest stays.
 """
 
 import gc
@@ -25,13 +25,15 @@ from attrs import evolve, field, frozen
 
 from acceptor.adapters.adapter_choice import random_any_model
 from acceptor.app.bench.command import bench
-from acceptor.app.bench.files import read_record, write_file, write_record
+from acceptor.app.bench.files import read_record, write_record
+from acceptor.app.bench.kernels.machine import describe
 from acceptor.app.bench.main import make_benches
-from acceptor.app.bench.markdown import as_markdown
+from acceptor.app.bench.options import FILE
 from acceptor.app.bench.public_pairs import PAIRS
 from acceptor.app.bench.results import BenchResults, joined
 from acceptor.app.bench.sweep import PLAIN
 from acceptor.app.bench.table import Table
+from acceptor.app.bench.tables import comparable
 from kit.llama_shapes import DRAFT
 from lab.head_training import Progress, Recipe, train_head
 
@@ -50,10 +52,12 @@ class Training:
     """How a head was trained for Llama-3-8B's shape.
 
     Attributes:
+        device: what it ran on.
         recipe: of the run.
         last: what it said at its end.
     """
 
+    device: str
     recipe: Recipe
     last: Progress
 
@@ -63,35 +67,21 @@ class Heads:
     """Everything that was measured.
 
     Attributes:
-        served: by the part's name.
         training: None until it has run.
+        served: by the part's name.
     """
 
-    served: Mapping[str, BenchResults] = field(factory=dict)
     training: Training | None = None
+    served: Mapping[str, BenchResults] = field(factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> "Heads":
         """What an earlier run wrote; nothing where there is no such file."""
         return read_record(path, cls, "lab.head_tables") if path.exists() else cls()
 
-    def write(self, out: Path) -> None:
-        """Write heads.json and heads.md."""
-        write_record(out / "heads.json", self)
-        write_file(out / "heads.md", self.as_markdown())
-
-    def as_markdown(self) -> str:
-        """What a step costs, and the tables of all pairs."""
-        parts = ["<!-- steps -->\n", _table_of_steps(self.served), "<!-- bundled -->\n"]
-        if BUNDLED in self.served:
-            parts.append(as_markdown(self.served[BUNDLED], cpu_time=True))
-        parts.append("<!-- pairs -->\n")
-        for name in PAIRS:
-            if name in self.served:
-                results = self.served[name]
-                models = ", ".join(results.models.values())
-                parts += [f"**`{name}`**: {models}.\n", as_markdown(results)]
-        return "\n".join(parts)
+    def tables(self) -> list[str]:
+        """For the page: of steps, and of pairs."""
+        return [_of_steps(self.served), _of_pairs(self.served)]
 
 
 def steps(served: Mapping[str, BenchResults]) -> dict[int, dict[str, float]]:
@@ -109,7 +99,7 @@ def steps(served: Mapping[str, BenchResults]) -> dict[int, dict[str, float]]:
     return dict(found)
 
 
-def _table_of_steps(served: Mapping[str, BenchResults]) -> str:
+def _of_steps(served: Mapping[str, BenchResults]) -> str:
     shown = (PLAIN, ONE_B, EAGLE3)
     rows = [
         [str(num_reqs), *(f"{of[name]:.2f}" if name in of else "–" for name in shown)]
@@ -119,27 +109,43 @@ def _table_of_steps(served: Mapping[str, BenchResults]) -> str:
     return Table(head=head, rows=rows).as_markdown()
 
 
+def _of_pairs(served: Mapping[str, BenchResults]) -> str:
+    rows = []
+    for name, pair in PAIRS.items():
+        if name in served:
+            one, several = comparable(served[name].runs)
+            both = [(a.figures, b.figures) for a, b in zip(one, several, strict=True)]
+            rates = "/".join(f"{rate:g}" for rate in pair.rates)
+            step = "/".join(f"{figures.itl.median:.1f}" for figures in both[0])
+            speeds = ["/".join(f"{f.output_throughput:.0f}" for f in two) for two in both[:4]]
+            lengths = "/".join(f"{first.acceptance.acceptance_length:.2f}" for first, _ in both[:4])
+            rows.append([f"`{name}`", rates, step, *speeds, lengths])
+    head = ["`--pair`", "rates", "step, ms", "strict", "probabilistic", "block", "synthetic"]
+    return Table(head=[*head, "lengths"], rows=rows).as_markdown()
+
+
 @click.command()
 @click.option("--part", "parts", type=click.Choice(PARTS), multiple=True, default=PARTS)
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
+@click.option("--json", "json_file", type=FILE, required=True, help="What to add to.")
 @click.option("--device", default="cuda", show_default=True)
 @click.option("--backend", default="triton", show_default=True)
 @click.option("--target-layers", help="Of each target that is served, fewer than it has.")
-def main(parts: Sequence[str], out: Path, device: str, backend: str, **cut: str | None) -> None:
-    """Measure, and write heads.json and heads.md after every run."""
-    out.mkdir(parents=True, exist_ok=True)
-    heads = Heads.read(out / "heads.json")
-    how = [*LOAD, "--device", device, "--backend", backend]
-    how += ["--target-layers", cut["target_layers"]] if cut["target_layers"] else []
+def main(parts: Sequence[str], json_file: Path, device: str, **how: str | None) -> None:
+    """Measure, write the file after every run, and print tables."""
+    heads = Heads.read(json_file)
+    flags = [*LOAD, "--device", device]
+    for name, value in how.items():
+        flags += [] if value is None else [f"--{name.replace('_', '-')}", value]
     for part in parts:
         if part == TRAINING:
             heads = evolve(heads, training=train(device))
-            heads.write(out)
+            write_record(json_file, heads)
             continue
-        for results in measured(part, how):
+        for results in measured(part, flags):
             heads = evolve(heads, served={**heads.served, part: results})
-            heads.write(out)
+            write_record(json_file, heads)
             click.echo(f"{part}: {results.runs[-1].setting.label}")
+    click.echo("\n".join(heads.tables()))
 
 
 def measured(part: str, how: Sequence[str]) -> Iterator[BenchResults]:
@@ -181,7 +187,7 @@ def train(device: str) -> Training:
     with TemporaryDirectory() as folder:
         copyfile(shape, Path(folder) / "config.json")
         train_head(Path(folder), target, tokens, Path(folder) / "head", recipe, told.append)
-    return Training(recipe=recipe, last=told[-1])
+    return Training(device=describe(target.device)["device"], recipe=recipe, last=told[-1])
 
 
 if __name__ == "__main__":
