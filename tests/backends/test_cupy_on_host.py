@@ -1,5 +1,6 @@
 """The CUDA kernels, built by g++ and run on the CPU, return what the reference returns."""
 
+import math
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from acceptor.core import (
     RelaxedTopN,
     SampleBatch,
     SamplingParams,
+    Status,
     Strict,
     Synthetic,
     Typical,
@@ -23,7 +25,7 @@ from acceptor.core import (
 from acceptor.core.output import Logprobs, VerifyOutput
 from acceptor.core.sampling_tensors import SamplingTensors
 from kit.cuda_on_host import GXX
-from kit.cupy_batches import KINDS, Form, random_batch
+from kit.cupy_batches import DTYPES, KINDS, Form, random_batch
 from kit.cupy_on_host import HostSampler
 
 pytestmark = [
@@ -87,6 +89,21 @@ def test_rows_of_many_blocks_are_filtered_as_the_reference_does(kind: str) -> No
     batch, params = random_batch(KINDS.index(kind), form)
     got = HostSampler().verify(batch, params, Probabilistic())
     assert_same(got, REFERENCE.verify(batch, params, Probabilistic()))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_masks_hide_neither_nan_nor_infinity(dtype: torch.dtype) -> None:
+    # Rows that are read by whole vectors, and end in the first half of a block.
+    form = Form(3_080, 3_080, (dtype, dtype), num_reqs=3, masked=True)
+    for seed, value in enumerate((0.0, math.nan, math.inf)):
+        batch, params = random_batch(seed, form)
+        logits, allowed = batch.target_logits.contiguous(), batch.allowed_tokens
+        assert allowed is not None
+        logits[0, 3_070], allowed[0, 3_070 // 32] = value, 0
+        batch = evolve(batch, target_logits=logits, allowed_rows=None)
+        got = HostSampler(room=1).verify(batch, params, Probabilistic())
+        assert_same(got, REFERENCE.verify(batch, params, Probabilistic()))
+        assert bool(got.status[0] & Status.TARGET_LOGITS_INVALID) == (value != 0.0)
 
 
 @pytest.mark.parametrize("policy", [Probabilistic(), Block(), Fly(0.2, 1)], ids=lambda p: p.name)

@@ -73,6 +73,19 @@ __device__ inline unsigned int upper_halves(unsigned int low, unsigned int high)
     return __byte_perm(low, high, 0x7632);
 }
 
+// The signs of bytes 0 and 2 of a word, each as all bits of a half, and the same of bytes 1 and 3.
+__device__ inline unsigned int signs_of_even_bytes(unsigned int word) {
+    unsigned int signs;
+    asm("prmt.b32 %0, %1, 0, 0xaa88;" : "=r"(signs) : "r"(word));
+    return signs;
+}
+
+__device__ inline unsigned int signs_of_odd_bytes(unsigned int word) {
+    unsigned int signs;
+    asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(signs) : "r"(word));
+    return signs;
+}
+
 // Once every CTA has come here, the next launch may begin, if it was made to overlap.
 __device__ inline void let_next_launch_begin() {
 #if __CUDA_ARCH__ >= 900
@@ -97,7 +110,7 @@ __device__ inline void load_once_if(bool wanted, const uint4* address, uint4& v)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 
-// The same of one word, and of a half.
+// The same of one word, and of a byte.
 __device__ inline void load_word_if(bool wanted, const unsigned int* address, unsigned int& v) {
     asm volatile(
         "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u32 %0, [%1]; }"
@@ -105,9 +118,9 @@ __device__ inline void load_word_if(bool wanted, const unsigned int* address, un
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }
 
-__device__ inline void load_half_if(bool wanted, const unsigned char* address, unsigned int& v) {
+__device__ inline void load_byte_if(bool wanted, const unsigned char* address, unsigned int& v) {
     asm volatile(
-        "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u16 %0, [%1]; }"
+        "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u8 %0, [%1]; }"
         : "+r"(v)
         : "l"(address), "r"(static_cast<unsigned int>(wanted)));
 }

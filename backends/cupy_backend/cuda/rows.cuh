@@ -47,6 +47,7 @@ struct Row {
     __device__ bool is_adjusted() const { return ADJUSTED && adjustment != nullptr; }
     // Whether some logits may be no values of the row's type.
     __device__ bool is_changed() const { return is_adjusted() && adjustment->changes(); }
+    __device__ bool is_masked() const { return is_adjusted() && adjustment->allowed; }
     // Whether 16-byte loads bring nothing but logits of the row, before they are adjusted.
     __device__ bool is_whole() const {
         return !inverse_map && reinterpret_cast<u64>(data) % 16 == 0 &&

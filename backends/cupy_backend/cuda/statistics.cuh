@@ -85,10 +85,13 @@ struct Piece {
     int end;
 };
 
-// Blocks of a warp on their way while as many are looked at. Wide logits take more registers, and so does
-// adjusting: what has no register would be waited for.
-template <typename T, bool adjusts>
-constexpr int DEPTH = adjusts || sizeof(T) == 4 ? 1 : 2;
+// What is done to a row's logits: nothing, a mask, or bias and penalties, too.
+enum Change { NO_CHANGE, MASK, ANY_CHANGE };
+
+// Blocks of a warp on their way while as many are looked at. Wide logits take more registers, and so do
+// bias and penalties: what has no register would be waited for.
+template <typename T, Change change>
+constexpr int DEPTH = change == ANY_CHANGE || sizeof(T) == 4 ? 1 : 2;
 
 // The bits of -inf, as often as they fit into a word.
 template <typename T>
@@ -99,12 +102,13 @@ template <>
 constexpr u32 NOTHING<Fp16> = 0xfc00fc00u;
 
 // What a warp has on its way of a row that is read by whole vectors.
-template <typename T, bool adjusts>
+template <typename T, Change change>
 struct Flow {
-    uint4 words[DEPTH<T, adjusts>][2 * VECTORS<T>];
-    u32 marks[DEPTH<T, adjusts>];
-    u32 allowed[DEPTH<T, adjusts>];  // two bytes of the block's mask, not those of the lane's logits
+    uint4 words[DEPTH<T, change>][2 * VECTORS<T>];
+    u32 marks[DEPTH<T, change>];
+    u32 allowed[DEPTH<T, change>][2];  // a byte for eight of the lane's logits
     const char* data;  // the lane's first logit of the first block on its way
+    const u8* mask;    // the lane's first byte of that block, if the row is masked
     int rest;          // logits of the row from there on
     int blocks;        // that are left, from that block on
     int step;          // logits between a warp's blocks
@@ -115,33 +119,25 @@ struct Flow {
         rest = row.num_ids - id;
         blocks = first < end ? (end - first + warps - 1) / warps : 0;
         step = warps * BLOCK_SIZE;
+        if (change) mask = row.adjustment->allowed + id / 8;
 #pragma unroll
-        for (int i = 0; i < DEPTH<T, adjusts>; ++i) {
-            fetch(i, i);
-            if (adjusts) fetch_adjustment(row, first + i * warps, i, i < blocks);
+        for (int i = 0; i < DEPTH<T, change>; ++i) {
+            allowed[i][0] = allowed[i][1] = 255;
+            fetch(row, i, i);
+            if (change == ANY_CHANGE) fetch_marks(row, first + i * warps, i, i < blocks);
         }
     }
 
-    // What is done to a block. Addresses are found anew, for registers are scarce.
-    __device__ void fetch_adjustment(const Row& row, int block, int slot, bool is_there) {
-        const Adjustment& a = *row.adjustment;
-        marks[slot] = 0;
-        allowed[slot] = 0xffffu;
-        load_word_if(is_there && a.marks, a.marks + block * LANES + lane_id(), marks[slot]);
-        const int first = block * BLOCK_SIZE + 16 * lane_id();
-        load_half_if(is_there && a.allowed && first < row.num_ids, a.allowed + first / 8, allowed[slot]);
+    // The address is found anew, for registers are scarce.
+    __device__ void fetch_marks(const Row& row, int block, int slot, bool is_there) {
+        load_word_if(is_there, row.adjustment->marks + block * LANES + lane_id(), marks[slot]);
     }
 
-    // Of the lane's logits those that are allowed, a bit each. By a warp.
-    __device__ u32 allowed_at(int slot) const {
-        const int lane = lane_id(), shift = lane % 2 * 8;
-        const u32 low = __shfl_sync(ALL_LANES, allowed[slot], lane / 2);
-        const u32 high = __shfl_sync(ALL_LANES, allowed[slot], LANES / 2 + lane / 2);
-        return (low >> shift & 255) | (high >> shift & 255) << 8;
-    }
+    // Of the lane's logits those that are allowed, a bit each.
+    __device__ u32 allowed_at(int slot) const { return allowed[slot][0] | allowed[slot][1] << 8; }
 
-    // The `ahead`-th block from the first on.
-    __device__ void fetch(int ahead, int slot) {
+    // The `ahead`-th block from the first on. Where there is no logit, bits of a mask stay what they were.
+    __device__ void fetch(const Row& row, int ahead, int slot) {
         const int here = ahead < blocks ? rest - ahead * step : 0;
         if (ahead < blocks && here + lane_id() * 8 < BLOCK_SIZE) {
 #pragma unroll
@@ -150,18 +146,23 @@ struct Flow {
             __syncwarp();  // keeps what is rare a branch
         }
         const char* from = data + static_cast<i64>(ahead) * step * sizeof(T);
+        const bool masked = change == MASK || (change == ANY_CHANGE && row.is_masked());
 #pragma unroll
-        for (int half = 0; half < 2; ++half)
+        for (int half = 0; half < 2; ++half) {
+            const int begin = half * (BLOCK_SIZE / 2);
 #pragma unroll
             for (int i = 0; i < VECTORS<T>; ++i)
-                load_once_if(half * (BLOCK_SIZE / 2) < here,
-                             reinterpret_cast<const uint4*>(from + half * (BLOCK_SIZE / 2) * sizeof(T)) + i,
+                load_once_if(begin < here, reinterpret_cast<const uint4*>(from + begin * sizeof(T)) + i,
                              words[slot][half * VECTORS<T> + i]);
+            if (change)
+                load_byte_if(masked && begin < here, mask + (ahead * step + begin) / 8, allowed[slot][half]);
+        }
     }
 
     __device__ void advance() {
-        constexpr int depth = DEPTH<T, adjusts>;
+        constexpr int depth = DEPTH<T, change>;
         data += static_cast<i64>(depth) * step * sizeof(T);
+        mask += depth * step / 8;
         rest -= depth * step;
         blocks -= depth;
     }
@@ -183,14 +184,34 @@ struct Flow {
     }
 };
 
-// The same as look_at() of two logits a word.
-__device__ inline Mass look_at_pairs(
-    const u32 (&pairs)[PER_LANE / 2], const float (&logits)[PER_LANE], const Reading& reading) {
+// Of two logits a word, by a lane.
+__device__ inline float largest_of_pairs(const u32 (&pairs)[PER_LANE / 2]) {
     u32 largest = pairs[0];
 #pragma unroll
     for (int j = 1; j < PER_LANE / 2; ++j) largest = max_nan_of_pairs(largest, pairs[j]);
-    const float max = warp_max(
-        max_nan(__uint_as_float(largest << 16), __uint_as_float(largest & 0xffff0000u)));
+    return max_nan(__uint_as_float(largest << 16), __uint_as_float(largest & 0xffff0000u));
+}
+
+// The same as forbid(), but for NaN and +inf, which do not stay.
+__device__ inline void forbid_in_pairs(u32 allowed, u32 (&pairs)[PER_LANE / 2]) {
+    const u32 bits = allowed | allowed >> 1 << 16;
+#pragma unroll
+    for (int j = 0; j < PER_LANE / 2; ++j) {
+        const u32 signs = bits << (7 - 2 * (j % 4));
+        const u32 kept = j < 4 ? signs_of_even_bytes(signs) : signs_of_odd_bytes(signs);
+        pairs[j] = (pairs[j] & kept) | (NOTHING<Bf16> & ~kept);
+    }
+}
+
+// The same as look_at() of two logits a word. `before`: the lane's largest logit before a mask, to tell NaN
+// and +inf.
+__device__ inline Mass look_at_pairs(
+    const u32 (&pairs)[PER_LANE / 2], const Reading& reading, float before) {
+    float logits[PER_LANE];
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j)
+        logits[j] = __uint_as_float(j % 2 ? pairs[j / 2] & 0xffff0000u : pairs[j / 2] << 16);
+    const float max = warp_max(before < INFINITY ? largest_of_pairs(pairs) : before);
     if (reading.counting.wants(max)) {
 #pragma unroll
         for (int j = 0; j < PER_LANE / 2; ++j) count_pair(pairs[j]);
@@ -198,12 +219,12 @@ __device__ inline Mass look_at_pairs(
     return block_mass(logits, max, reading.scale, reading.greedy);
 }
 
-// By a warp: every `warps`-th block of the piece from `first` on. `adjusts`: the row is adjusted.
-template <typename T, bool adjusts>
+// By a warp: every `warps`-th block of the piece from `first` on.
+template <typename T, Change change>
 __device__ inline void stream(
     const Row& row, int first, int warps, int end, const Reading& reading, Mass* stats) {
-    constexpr int depth = DEPTH<T, adjusts>;
-    Flow<T, adjusts> flow = {};
+    constexpr int depth = DEPTH<T, change>;
+    Flow<T, change> flow = {};
     flow.open(row, first, warps, end);
     for (; flow.blocks > 0; flow.advance()) {
 #pragma unroll
@@ -212,18 +233,24 @@ __device__ inline void stream(
             u32 pairs[PER_LANE / 2];
             flow.unpack_to(i, logits);
             flow.pairs_to(i, pairs);
-            const u32 marks = flow.marks[i], allowed = adjusts ? flow.allowed_at(i) : 0;
-            if (adjusts) flow.fetch_adjustment(row, first + warps, i, flow.blocks > 1);
-            flow.fetch(i + depth, i);
-            if (i >= flow.blocks) continue;
-            if (adjusts) {
-                if (__any_sync(ALL_LANES, marks != 0))
-                    adjust_marked(*row.adjustment, first, marks, logits);
-                if (__any_sync(ALL_LANES, allowed != 0xffffu)) forbid(allowed, logits);
+            const u32 marks = flow.marks[i], allowed = change ? flow.allowed_at(i) : 0;
+            float before = -INFINITY;
+            if (IS_BF16<T> && change == MASK) {
+                before = largest_of_pairs(pairs);
+                forbid_in_pairs(allowed, pairs);
             }
-            // Adjusted logits take the registers of pairs.
-            const Mass mass = IS_BF16<T> && !adjusts ? look_at_pairs(pairs, logits, reading)
-                                                     : look_at(logits, reading);
+            flow.fetch(row, i + depth, i);
+            if (change == ANY_CHANGE) flow.fetch_marks(row, first + warps, i, flow.blocks > 1);
+            if (i >= flow.blocks) continue;
+            if (change == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0))
+                adjust_marked(*row.adjustment, first, marks, logits);
+            Mass mass;
+            if (IS_BF16<T> && change != ANY_CHANGE) {
+                mass = look_at_pairs(pairs, reading, before);
+            } else {
+                if (change && __any_sync(ALL_LANES, allowed != 0xffffu)) forbid(allowed, logits);
+                mass = look_at(logits, reading);
+            }
             if (lane_id() == 0) stats[first + i * warps] = mass;
         }
         first += depth * warps;
@@ -237,8 +264,9 @@ __device__ inline void read_piece(
     if (row.is_whole()) {
         by_type(row.type, [&](auto type) {
             using T = decltype(type);
-            if (row.is_adjusted()) stream<T, true>(row, first, CTA_WARPS, piece.end, reading, stats);
-            else stream<T, false>(row, first, CTA_WARPS, piece.end, reading, stats);
+            if (row.is_changed()) stream<T, ANY_CHANGE>(row, first, CTA_WARPS, piece.end, reading, stats);
+            else if (row.is_masked()) stream<T, MASK>(row, first, CTA_WARPS, piece.end, reading, stats);
+            else stream<T, NO_CHANGE>(row, first, CTA_WARPS, piece.end, reading, stats);
         });
         return;
     }

@@ -340,8 +340,8 @@ inline void load_once_if(bool wanted, const uint4* address, uint4& value) {
 inline void load_word_if(bool wanted, const unsigned* address, unsigned& value) {
     if (wanted) value = *address;
 }
-inline void load_half_if(bool wanted, const unsigned char* address, unsigned& value) {
-    if (wanted) value = address[0] | address[1] << 8;
+inline void load_byte_if(bool wanted, const unsigned char* address, unsigned& value) {
+    if (wanted) value = *address;
 }
 inline unsigned* asked_shared_memory() {
     alignas(16) static thread_local unsigned words[2 * (22 * 128 + 2)];
@@ -376,6 +376,10 @@ inline unsigned max_nan_of_pairs(unsigned a, unsigned b) {
     };
     return larger(a << 16, b << 16) | larger(a & 0xffff0000u, b & 0xffff0000u) << 16;
 }
+inline unsigned signs_of_even_bytes(unsigned word) {
+    return (word >> 7 & 1) * 0xffffu | (word >> 23 & 1) * 0xffff0000u;
+}
+inline unsigned signs_of_odd_bytes(unsigned word) { return signs_of_even_bytes(word >> 8); }
 inline float half_bits_to_float(unsigned short bits) {
     const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
     const float sign = bits >> 15 ? -1.0f : 1.0f;
