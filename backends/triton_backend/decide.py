@@ -10,7 +10,7 @@ from .accept import leniency_of, open_draft, survives_by_rate, survives_by_ratio
 from .arguments import opened
 from .device import let_next_stage_start, wait_for_stage_before
 from .draw import Draw, certain_token
-from .logits import NEVER, mask_of
+from .logits import NEVER
 from .outputs import conclude
 from .queue import reset_queue
 from .random_bits import RECOVER
@@ -44,7 +44,7 @@ def _decide_row(call):
         if usable:
             kind, token, ratio, log_p = _judged(call, request, row, law, drafted, greedy)
         elif call.masks.words is not None:
-            nothing = (law.log_total == NEVER) & (mask_of(call, row) >= 0)
+            nothing = (law.log_total == NEVER) & (row.mask >= 0)
             kind = tl.where(nothing, STOP_MASK, STOP_TARGET)
     store_decision(call, row, kind, token, ratio, log_p)
     if call.variant.filters:

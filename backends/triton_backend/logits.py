@@ -77,8 +77,11 @@ def target_quarters(call, row, block):
 
 
 @triton.jit
-def adjusted_quarters(call, row, block, quarters):
-    """The same with bias, penalties and mask, unless it is a draft's row."""
+def adjusted_quarters(call, row, block, quarters, IN_ORDER: tl.constexpr = False):
+    """The same with bias, penalties and mask, unless it is a draft's row.
+
+    IN_ORDER loads the mask with the logits, not behind them, where a loop has the registers.
+    """
     first, second, third, fourth = quarters
     if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
         if row.is_draft == 0:
@@ -93,11 +96,15 @@ def adjusted_quarters(call, row, block, quarters):
             third = adjusted(call, row, third, ids + 2 * QUARTER, seen_2, within)
             fourth = adjusted(call, row, fourth, ids + 3 * QUARTER, seen_3, within)
     if call.masks.words is not None:
-        if row.is_draft == 0:
-            first = _masked(first, _quarter_allowed(call, row, block, 0))
-            second = _masked(second, _quarter_allowed(call, row, block, 1))
-            third = _masked(third, _quarter_allowed(call, row, block, 2))
-            fourth = _masked(fourth, _quarter_allowed(call, row, block, 3))
+        allowed_0 = _quarter_allowed(call, row, block, 0, IN_ORDER)
+        allowed_1 = _quarter_allowed(call, row, block, 1, IN_ORDER)
+        allowed_2 = _quarter_allowed(call, row, block, 2, IN_ORDER)
+        allowed_3 = _quarter_allowed(call, row, block, 3, IN_ORDER)
+        if row.mask >= 0:
+            first = _masked(first, allowed_0)
+            second = _masked(second, allowed_1)
+            third = _masked(third, allowed_2)
+            fourth = _masked(fourth, allowed_3)
     return first, second, third, fourth
 
 
@@ -158,45 +165,37 @@ def raw_logits(call, row, ids):
 
 
 @triton.jit
-def mask_of(call, row):
-    """Which mask a target's row has, int64; negative for none."""
-    place = row.start + row.place
-    if call.masks.rows is not None:
-        place = tl.load(call.masks.rows + place, mask=row.exists, other=-1).to(tl.int64)
-    return place
-
-
-@triton.jit
-def _mask_bytes(call, row, number, inside):
+def _mask_bytes(call, row, number, inside, IN_ORDER: tl.constexpr):
     """Bytes of a row's mask, each of 8 tokens; all bits are set where nothing is said."""
-    place = mask_of(call, row)
-    words = call.masks.words + place * call.masks.stride
-    mask = inside & (place >= 0)
-    byte = tl.load(words.to(tl.pointer_type(tl.uint8), bitcast=True) + number, mask=mask, other=255)
-    return byte.to(tl.int32)
+    words = call.masks.words + row.mask * call.masks.stride
+    place = words.to(tl.pointer_type(tl.uint8), bitcast=True) + number
+    mask = inside & (row.mask >= 0)
+    # The compiler would move other loads behind a branch that waits for the logits.
+    return tl.load(place, mask=mask, other=255, volatile=IN_ORDER).to(tl.int32)
 
 
 @triton.jit
 def is_allowed(call, row, ids):
     """Whether a target's row allows tokens, any shape; so it is outside the vocabulary."""
-    byte = _mask_bytes(call, row, ids >> 3, ids < call.target.vocab_size)
+    byte = _mask_bytes(call, row, ids >> 3, ids < call.target.vocab_size, False)
     return (byte >> (ids & 7)) & 1 != 0
 
 
 @triton.jit
-def _quarter_allowed(call, row, block, number):
+def _quarter_allowed(call, row, block, number, IN_ORDER: tl.constexpr):
     """The same of a quarter of each block, where every byte is loaded once: [blocks, QUARTER]."""
     GROUPS: tl.constexpr = QUARTER // 8
     group = block[:, None] * (BLOCK // 8) + number * GROUPS + tl.arange(0, GROUPS)[None, :]
-    byte = _mask_bytes(call, row, group, group * 8 < call.target.vocab_size)
+    byte = _mask_bytes(call, row, group, group * 8 < call.target.vocab_size, IN_ORDER)
     bits = (byte[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1
     return tl.reshape(bits, [byte.shape[0], QUARTER]) != 0
 
 
 @triton.jit
 def _masked(logits, allowed):
-    """Logits of allowed tokens; NaN and +inf stay, to be found."""
-    return tl.where((allowed == 0) & (logits < float("inf")), NEVER, logits)
+    """Logits of allowed tokens; NaN stays and +inf becomes NaN, to be found."""
+    # A predicated multiply-add; LLVM makes a select and an addition of a sum with -inf alone.
+    return tl.where(allowed, logits, 0.5 * logits + NEVER)
 
 
 @triton.jit

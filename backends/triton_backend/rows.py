@@ -41,6 +41,8 @@ class Row(NamedTuple):
     """Its place among all rows of statistics, int64."""
     source: Any
     """The row that has its block statistics, int64: itself, unless it is a second one."""
+    mask: Any
+    """Which mask it has, int64; negative for none, as drafts have."""
 
 
 class Recipe(NamedTuple):
@@ -134,7 +136,14 @@ def open_row(call, slot):
             exists = exists & (temperature_of(call.draft_recipe, request) != 0.0)
     base = request.to(tl.int64) * ROWS
     source = base + tl.where(second, place, index)
-    return Row(request, start, place, is_draft, exists, base + index, source)
+    mask = start * 0 - 1
+    if call.masks.words is not None:
+        masked = exists & (is_draft == 0)
+        mask = tl.where(masked, start + place, mask)
+        if call.masks.rows is not None:
+            # Once a program: loops would wait for it, then for the mask.
+            mask = tl.load(call.masks.rows + mask, mask=masked, other=-1).to(tl.int64)
+    return Row(request, start, place, is_draft, exists, base + index, source, mask)
 
 
 @triton.jit

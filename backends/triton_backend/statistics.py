@@ -41,7 +41,7 @@ def _read_part(call, num_parts, tiles_per_part, TILE: tl.constexpr):
                 if row.is_draft == 0:
                     place = row.request.to(tl.int64) * (call.variant.num_drafts + 1) + row.place
                     _store(call, raw_blocks_of(call, place), block, quarters, 1.0)
-            quarters = adjusted_quarters(call, row, block, quarters)
+            quarters = adjusted_quarters(call, row, block, quarters, True)
             _store(call, blocks, block, quarters, inverse)
 
 
