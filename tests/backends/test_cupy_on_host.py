@@ -83,6 +83,14 @@ def test_a_draft_may_end_at_any_time_while_rows_behind_are_judged(policy: Policy
         assert_same(HostSampler(schedule=schedule).verify(batch, params, policy), expected)
 
 
+def test_a_draft_may_end_at_any_time_while_rows_behind_are_searched() -> None:
+    form = Form(6_400, 6_400, (torch.float16, torch.float32), num_reqs=3, masked=True)
+    batch, params = random_batch(1_000_112, form)
+    expected = REFERENCE.verify(batch, params, Strict())
+    for schedule in range(1, 13):
+        assert_same(HostSampler(schedule=schedule).verify(batch, params, Strict()), expected)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_many_blocks_are_filtered_as_the_reference_does(kind: str) -> None:
     form = Form(20_001, 20_001, num_reqs=3, num_drafts=1, kinds=(kind,))

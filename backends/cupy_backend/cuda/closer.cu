@@ -41,9 +41,11 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
         [&](const Request& request, const Work& work, bool reads) {
             if (work.num_pieces == 1) return;
             copy_search(telling.finding.search, p.searches[side_of(p, request, work)]);
+            // An end may be published while threads look for it, but a look has barriers: one decides.
+            if (thread_id() == 0) telling.behind = !reads;
             __syncthreads();
             const Search& search = telling.finding.search;
-            looked = reads && search.mode != FOUND;
+            looked = !telling.behind && search.mode != FOUND;
             if (!looked) return;
             const bool totals = asks_for_totals(search, filters_of(p, request, work.is_draft));
             with_row(p, request, work, [&](const Row& row) {
