@@ -12,13 +12,12 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
-from acceptor.app.bench.kernels.bounds import bound
 from acceptor.app.bench.kernels.command import kernels
 from acceptor.app.bench.kernels.inputs import draw_drafts, make_step
 from acceptor.app.bench.kernels.logits import KINDS, Logits
 from acceptor.app.bench.kernels.main import reread
-from acceptor.app.bench.kernels.results import Cell, Line, Run
-from acceptor.app.bench.kernels.table import NOT_AVAILABLE, is_over, markdown
+from acceptor.app.bench.kernels.results import Cell, Run
+from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.backends import load_sampler
 from acceptor.core import Recipe
@@ -98,28 +97,6 @@ def test_the_floor_counts_the_rows_that_the_rule_needs(
     assert workload.num_bytes == 2 * rows * 10 * 2
     # Penalties read five bytes for each token id of each request.
     assert evolve(workload, repetition_penalty=1.1).num_bytes == workload.num_bytes + 2 * 10 * 5
-
-
-@pytest.mark.parametrize(
-    ("changes", "floor", "most"),
-    [
-        ({}, 45.0, 120.0),
-        ({"recipe": GREEDY, "repetition_penalty": 1.1}, 70.0, 120.0),
-        ({"logprobs": 20}, 45.0, 180.0),
-        ({"dtype": "float32"}, 90.0, 240.0),
-        ({"vocab_size": 32_000, "policy": "fly"}, 15.0, 60.0),
-        ({"num_reqs": 2}, 8.0, None),
-    ],
-)
-def test_a_bound_follows_the_policy_and_the_floor_of_the_shape(
-    changes: dict[str, Any], floor: float | None, most: float | None
-) -> None:
-    cells = (Cell(backend="cupy", replays=(121.0,)), Cell(backend="reference", replays=(9e9,)))
-    usual = Line(workload=Workload(num_reqs=64), floor=45.0, cells=cells)
-    line = evolve(usual, workload=evolve(usual.workload, **changes), floor=floor)
-    assert bound("cupy", line, (usual, line)) == most
-    assert is_over(cells[0], line, (usual, line)) is (most is not None and most < 121)
-    assert not is_over(cells[1], line, (usual, line))
 
 
 def bench(*arguments: object) -> Result:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from ..table import Table
-from .bounds import bound
 from .results import Cell, Line, Run
 
 NOT_AVAILABLE = "not available"
@@ -52,11 +51,7 @@ def tables(run: Run) -> Iterator[tuple[str, Table]]:
         )
     if run.worst:
         kinds = ", ".join(dict.fromkeys(line.workload.inputs for line in run.worst))
-        cells = [(cell, line) for line in run.worst for cell in line.cells if cell.time is not None]
-        num_over = sum(is_over(cell, line, run.worst) for cell, line in cells)
-        title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs of what is allowed"
-        over = f"bold: more than that, as {num_over:,} of {len(cells):,} times are"
-        yield f"{title}; {over}", worst_table(run.worst)
+        yield f"The slowest of {kinds} inputs, graph replay, cold cache, µs", _worst(run.worst)
 
 
 def problems(run: Run) -> Iterator[str]:
@@ -65,27 +60,17 @@ def problems(run: Run) -> Iterator[str]:
     yield from dict.fromkeys(f"{cell.backend}: {cell.problem}" for cell in cells if cell.problem)
 
 
-def worst_table(lines: Sequence[Line]) -> Table:
-    """The slowest inputs of each row and batch size, beside the bound if there is one."""
+def _worst(lines: Sequence[Line]) -> Table:
+    """The slowest inputs of each row and batch size."""
 
     def render(found: Found) -> str:
         for cell, line in found:
             if cell.time is None:
                 return f"{NOT_AVAILABLE} ({line.workload.inputs})"
-        # Bounds of one row differ only as its floors do, which inputs do not move.
         cell, line = max(found, key=lambda one: one[0].time or 0.0)
-        time, most = number(cell.time), bound(cell.backend, line, lines)
-        shown = f"**{time}**" if is_over(cell, line, lines) else time
-        of_bound = "" if most is None else f" of {number(most)}"
-        return f"{shown}{of_bound} ({line.workload.inputs})"
+        return f"{number(cell.time)} ({line.workload.inputs})"
 
     return _by_size(lines, render, SHAPE_WITHOUT_INPUTS, has_floor=True)
-
-
-def is_over(cell: Cell, line: Line, lines: Sequence[Line]) -> bool:
-    """Whether it took longer than its backend may."""
-    most = bound(cell.backend, line, lines)
-    return most is not None and cell.time is not None and cell.time > most
 
 
 def _by_size(
