@@ -21,7 +21,7 @@ ON_GPU = torch.cuda.is_available()
 VLLM = Path(__file__).parents[2] / ".venv" / "vllm"
 ABSENT = (
     *("aiohttp", "cachetools", "cbor2", "cloudpickle", "cpuinfo", "fastapi", "llguidance"),
-    *("openai", "openai_harmony", "partial_json_parser", "prometheus_client", "psutil"),
+    *("openai", "openai_harmony", "partial_json_parser", "PIL", "prometheus_client", "psutil"),
     *("pybase64", "uvloop", "vllm._C", "vllm._C_stable_libtorch", "vllm.entrypoints"),
     *("vllm.parser", "vllm.reasoning", "vllm.triton_utils"),
     *("vllm.v1.worker.gpu.spec_decode.dspark.speculator",),
