@@ -107,6 +107,11 @@ def check_search() -> Iterator[str]:
     noise = torch.Generator().manual_seed(8)
     for kind in ("flat", "zipf", "ties"):
         yield from _wrong_thresholds(kind, rows(1100, noise)[kind].bfloat16())
+    # The sample sees none but the largest logit, 0: a multiple of its distance leads nowhere.
+    unseen = torch.full((1100,), -math.inf)
+    unseen[16:464] = -1.0 - torch.rand(448, generator=noise)
+    unseen[3] = 0.0
+    yield from _wrong_thresholds("unseen", unseen.bfloat16())
 
 
 def _wrong_thresholds(name: str, row: Tensor) -> Iterator[str]:

@@ -214,5 +214,7 @@ def _look(amounts, masses, needed, ends, KEY_SHIFT: tl.constexpr):
             if ((to_bottom + at_low).to(tl.float64) < needed) & (low > least):
                 distance = row_max - from_key(low, KEY_SHIFT)
                 first = as_key(row_max - FURTHER * distance, KEY_SHIFT)
-                first = tl.maximum(tl.minimum(first, low - 1), least)
+                # From the largest logit itself there is no distance to be a multiple of.
+                first = tl.where(distance > 0.0, tl.minimum(first, low - 1), least)
+                first = tl.maximum(first, least)
     return first, last, kept
