@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ...core.errors import AcceptorError
+from ...core.errors import AcceptorError, InvalidInputError
 from ...core.policies import POLICIES
 from .campaign import CHUNK, Campaign
 from .case import Case
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record = Record(campaign.backends, campaign.device, campaign.nothing)
         if wanted.case:
             case = Case.from_json(wanted.case)
-            record = record.including(campaign.shown(iter([(wanted.case, Check(case))])))
+            record = record.including(None, campaign.shown(iter([(wanted.case, Check(case))])))
         else:
             record = _many_cases(wanted, campaign, record)
     except AcceptorError as error:
@@ -67,10 +67,12 @@ def _campaign(wanted: argparse.Namespace, deadline: float) -> Campaign:
 
 
 def _many_cases(wanted: argparse.Namespace, campaign: Campaign, record: Record) -> Record:
-    first = wanted.first_chunk
-    # Only the first chunks come with the corners.
+    if wanted.resume:
+        record = _so_far(wanted.json, record)
+    first = max(wanted.first_chunk, record.next_chunk)
+    # Only the first run has the corners.
     for number, found in campaign.run(first, wanted.batches, with_corners=first == 0):
-        record = record.including(found)
+        record = record.including(number, found)
         if wanted.json is not None:
             record.write(wanted.json)
         failures = found[0].unexplained if number is not None and wanted.beside is None else ()
@@ -78,6 +80,17 @@ def _many_cases(wanted: argparse.Namespace, campaign: Campaign, record: Record) 
             case = Case.from_json(failures[0].shown_by)
             sys.stdout.write(told(campaign.smallest_failure(case)))
             break
+    return record
+
+
+def _so_far(path: Path | None, nothing: Record) -> Record:
+    if path is None:
+        raise InvalidInputError("--continue: expected --json FILE beside it, got none")
+    record = Record.read(path)
+    for name in ("names", "device", "machine", "versions"):
+        expected, got = getattr(nothing, name), getattr(record, name)
+        if expected != got:
+            raise InvalidInputError(f"{path}: {name}: expected {expected}, got {got}")
     return record
 
 
@@ -99,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--first-chunk", type=int, default=0, help="other random batches")
     add("--chunk", type=int, default=CHUNK, help=f"batches that share a seed (default {CHUNK})")
     add("--json", type=Path, metavar="FILE", help="write what was found")
+    add("--continue", action="store_true", dest="resume", help="add chunks that FILE lacks")
     add("--case", metavar="JSON", help="only this case, as a report printed it")
     return parser
 

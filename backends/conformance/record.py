@@ -1,4 +1,4 @@
-"""What a run found as JSON: enough to judge it later."""
+"""What a run found as JSON: enough to judge it later, and to go on where it stopped."""
 
 import json
 import os
@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 from attrs import asdict, evolve, field, frozen
 
+from ...core.errors import InvalidInputError
 from .campaign import Found, added
-from .findings import MOST_NEAR_TIES, Findings
+from .findings import MOST_NEAR_TIES, Difference, Findings
 
 MOST_FAILURES = 5
 MOST_EXCUSES = 20
@@ -39,6 +40,7 @@ class Record:
         backends: one name or two.
         device: where they ran.
         found: of one backend; of two, each one's and that of what lies between the two.
+        next_chunk: behind all chunks that were run.
         machine: its kind.
         versions: of what decides which batches a chunk has, and what is computed.
     """
@@ -46,6 +48,7 @@ class Record:
     backends: tuple[str, ...]
     device: str
     found: Found
+    next_chunk: int = 0
     machine: str = field()
     versions: Mapping[str, str] = field(factory=_versions)
 
@@ -74,9 +77,10 @@ class Record:
         some = bool(self.compared.num_batches) and not self.compared.unexplained
         return some and all(each.is_conformant for each in self.found[: len(self.backends)])
 
-    def including(self, found: Sequence[Findings]) -> "Record":
-        """The same with more that was found."""
-        return evolve(self, found=added(self.found, found))
+    def including(self, number: int | None, found: Sequence[Findings]) -> "Record":
+        """One more chunk, or something without a number."""
+        behind = self.next_chunk if number is None else max(self.next_chunk, number + 1)
+        return evolve(self, found=added(self.found, found), next_chunk=behind)
 
     @property
     def page(self) -> str:
@@ -92,6 +96,28 @@ class Record:
         }
         path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
         path.with_suffix(".md").write_text(self.page, encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "Record":
+        """What `write` wrote.
+
+        Raises:
+            InvalidInputError: the file is missing, or something else.
+        """
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            found = tuple(map(_findings, values["found"]))
+            names = ("device", "next_chunk", "machine", "versions")
+            return cls(tuple(values["backends"]), found=found, **{n: values[n] for n in names})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidInputError(
+                f"{path}: expected the record of a conformance run, got {error!r}"
+            ) from error
+
+
+def _findings(values: Mapping[str, object]) -> Findings:
+    differences = tuple(Difference(**each) for each in values["differences"])  # type: ignore[attr-defined]
+    return Findings(**{**values, "differences": differences})  # type: ignore[arg-type]
 
 
 def table(names: Sequence[str], found: Sequence[Findings]) -> str:

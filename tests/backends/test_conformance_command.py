@@ -28,7 +28,6 @@ from acceptor.backends.conformance.loading import device_for
 from acceptor.backends.conformance.record import Record
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch, VerifyOutput
-from kit.conformance_records import read_record
 
 CPU = torch.device("cpu")
 # Behind chunk 0, so that the corners are left to other tests.
@@ -46,7 +45,7 @@ class Broken(ReferenceSampler):
         return super().verify(batch, params, policy, **memory)
 
 
-def test_a_conformant_run_ends_with_0_and_a_record(
+def test_a_conformant_run_ends_with_0_and_a_record_and_goes_on_where_it_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "record.json"
@@ -57,15 +56,16 @@ def test_a_conformant_run_ends_with_0_and_a_record(
     assert values["machine"]
     assert values["versions"]["torch"] == torch.__version__
     assert "| unexplained | 0 |" in path.with_suffix(".md").read_text()
-    after = read_record(path)
-    assert after.compared.num_batches == 6
+    assert main([*REFERENCE, "--json", str(path), "--continue"]) == 0
+    after = Record.read(path)
+    assert (after.next_chunk, after.compared.num_batches) == (3, 12)
     assert after.compared.unexplained == ()
 
 
 def test_two_backends_have_one_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "record.json"
     assert main([*REFERENCE, "--beside", "reference", "--json", str(path)]) == 0
-    record = read_record(path)
+    record = Record.read(path)
     assert record.names == ("reference", "reference", "reference and reference")
     assert [found.num_batches for found in record.found] == [6, 6, 6]
     assert "| unexplained | 0 | 0 | 0 |" in path.with_suffix(".md").read_text()
@@ -113,17 +113,17 @@ SOME = Findings(num_batches=2)
 def test_a_record_adds_up_and_survives_being_written_down(tmp_path: Path) -> None:
     ties = (NEAR, evolve(NEAR, decision="logprob order"))
     near = Findings(num_batches=1, num_decisions=5, differences=ties)
-    record = Record(("reference", "other"), "cpu", (Findings(),) * 3).including([SOME] * 3)
-    assert record.is_conformant
-    record = record.including((SOME, SOME, near))
-    assert record.is_conformant
+    record = Record(("reference", "other"), "cpu", (Findings(),) * 3).including(4, [SOME] * 3)
+    assert (record.next_chunk, record.is_conformant) == (5, True)
+    record = record.including(None, (SOME, SOME, near))
+    assert (record.next_chunk, record.is_conformant) == (5, True)
     assert (record.compared.num_turned, record.compared.near_tie_rate) == (1, 0.2)
     record.write(tmp_path / "record.json")
-    assert read_record(tmp_path / "record.json") == record
+    assert Record.read(tmp_path / "record.json") == record
     wrong = Findings(num_batches=1, differences=(evolve(NEAR, excused=False),))
     for place in range(3):
         found = [wrong if place == index else SOME for index in range(3)]
-        assert not record.including(found).is_conformant
+        assert not record.including(5, found).is_conformant
     assert not Record(("reference",), "cpu", (Findings(),)).is_conformant
 
 
@@ -133,6 +133,18 @@ def test_a_checkout_that_is_not_installed_has_a_record(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("acceptor.backends.conformance.record.version", missing)
     assert Record(("reference",), "cpu", ()).versions["acceptor"] == "not installed"
+
+
+@pytest.mark.parametrize("other", [STRICT_ONLY, [*REFERENCE, "--beside", "reference"]])
+def test_the_record_of_another_run_is_not_continued(
+    other: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "record.json"
+    Record(("reference",), "cpu", (Findings(),)).write(path)
+    assert main([*other, "--json", str(path), "--continue"]) == 2
+    assert "names: expected" in capsys.readouterr().err
+    assert main([*other, "--continue"]) == 2
+    assert "--continue: expected --json FILE" in capsys.readouterr().err
 
 
 def test_a_policy_that_a_backend_lacks_is_counted_apart(

@@ -17,8 +17,8 @@ from acceptor.app.bench.results import read_results as read_bench_results
 from acceptor.app.tuning import tables as tuning_tables
 from acceptor.app.tuning.command import tune
 from acceptor.app.tuning.results import read_results
+from acceptor.backends.conformance.record import Record
 from kit.bench_sums import assert_figures_add_up
-from kit.conformance_records import read_record
 from kit.gpu import table
 from lab import head_tables, pair_training
 from lab.engine_speed import as_markdown, share_of_limit
@@ -106,7 +106,7 @@ def test_the_soak_lost_and_confused_nothing_and_kept_its_memory() -> None:
     ids=lambda path: path.stem,
 )
 def test_the_tables_of_backends_are_what_the_records_say(path: Path) -> None:
-    record = read_record(path)
+    record = Record.read(path)
     assert path.with_suffix(".md").read_text(encoding="utf-8") == record.page
     assert record.is_conformant
 
