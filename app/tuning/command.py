@@ -42,6 +42,11 @@ _OUTPUT = (
         is_flag=True,
         help="Count processor time: for a CPU that has other work, too.",
     ),
+    click.option(
+        "--check",
+        is_flag=True,
+        help="Run what is predicted at each measured K and at one that is not, and compare.",
+    ),
     *FILES,
 )
 

@@ -31,7 +31,7 @@ def run(options: Options) -> None:
         make_room(options[name])
     tuner = make_tuner(options)
     with progress_bars() as begin:
-        results = tuner.run(begin)
+        results = tuner.run(begin, check=options["check"])
     console = new_console()
     models = " and ".join(results.models.values())
     console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)

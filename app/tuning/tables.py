@@ -1,6 +1,7 @@
 """The tables of `acceptor tune`, for the terminal and for documents."""
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from rich.console import Console
 from rich.text import Text
@@ -9,7 +10,7 @@ from ..bench.sweep import PLAIN
 from ..bench.table import Cell, Table
 from .costs import PARTS
 from .goodput import recommend
-from .results import TuneResults
+from .results import Check, TuneResults
 
 MILLISECONDS = 1e3
 
@@ -22,15 +23,19 @@ def print_results(console: Console, results: TuneResults) -> None:
     for concurrency in results.concurrencies:
         title = f"predicted {unit(results)}, {concurrency} at a time"
         tables[title] = prediction_table(results, concurrency)
+    if results.checks:
+        tables["predictions beside runs"] = check_table(results)
     for title, table in tables.items():
         console.print(Text(title, style="bold"), soft_wrap=True)
         console.print(table.as_rich(), "")
+    if results.checks:
+        console.print(f"prediction error: {error_summary(results.checks)}")
     for concurrency in results.concurrencies:
         console.print(Text(recommendation(results, concurrency), style="bold"), soft_wrap=True)
 
 
 def as_markdown(results: TuneResults) -> str:
-    """Where it was measured, and what to choose."""
+    """Where it was measured, what to choose, and predictions beside runs."""
     machine, load = results.machine, results.load
     about = (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}, backend "
@@ -38,6 +43,9 @@ def as_markdown(results: TuneResults) -> str:
         f"request{', seconds of processor time' if results.cpu_time else ''}.\n"
     )
     parts = [about, *(f"- {recommendation(results, one)}" for one in results.concurrencies)]
+    if results.checks:
+        parts += ["", check_table(results).as_markdown()]
+        parts.append(f"Prediction error: {error_summary(results.checks)}.")
     return "\n".join(parts) + "\n"
 
 
@@ -102,3 +110,36 @@ def recommendation(results: TuneResults, concurrency: int) -> str:
     if plain and best.num_spec_tokens:
         text += f", {best.tokens_per_second / plain[0]:.2f} times plain decoding"
     return text
+
+
+def check_table(results: TuneResults) -> Table:
+    """Predictions beside runs."""
+    head = ["checked", "K", "at a\ntime", f"predicted\n{unit(results)}", "measured", "error"]
+    rows = [
+        [
+            check.prediction.policy,
+            str(check.prediction.num_spec_tokens),
+            str(check.prediction.concurrency),
+            f"{check.prediction.tokens_per_second:,.1f}",
+            f"{check.measured:,.1f}",
+            _percent(check.error, sign="+"),
+            check.not_measured,
+        ]
+        for check in results.checks
+    ]
+    return Table(head=[*head, "not\nmeasured"], rows=rows)
+
+
+def error_summary(checks: Sequence[Check]) -> str:
+    """Mean and worst, without their signs, apart for what was not measured before."""
+    texts = []
+    for name, is_new in (("", False), ("out of sample ", True)):
+        sizes = [abs(check.error) for check in checks if bool(check.not_measured) is is_new]
+        if sizes:
+            mean, worst = _percent(fmean(sizes)), _percent(max(sizes))
+            texts.append(f"{name}{mean} on average, {worst} at worst")
+    return "; ".join(texts)
+
+
+def _percent(share: float, sign: str = "") -> str:
+    return f"{share:{sign}.1%}".replace("%", " %")

@@ -1,5 +1,6 @@
-"""From models and a load to predictions: measures every policy, and predicts."""
+"""From models and a load to predictions: measures every policy, predicts, and checks."""
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from attrs import evolve, frozen
@@ -12,7 +13,11 @@ from ..bench.sweep import PLAIN, Setting
 from ..engine.engine import Engine
 from .goodput import Goodput, Prediction, predict
 from .measure import Measurement, Plan
-from .results import TuneResults
+from .results import Check, TuneResults
+
+CHECK_ROUNDS = 6
+"""A check serves at least so many requests one after the other, so that its end, where some have
+ended and others not, does not count; and at least those of the load, so that chance does not."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -27,16 +32,19 @@ class Tuner:
     bench: Bench
     plan: Plan
 
-    def run(self, begin: Begin) -> TuneResults:
-        """Measure and predict.
+    def run(self, begin: Begin, *, check: bool) -> TuneResults:
+        """Measure and predict, and run what was predicted if asked to.
 
         Args:
-            begin: see `Begin`; steps are counted.
+            begin: see `Begin`; steps are counted, and requests of checks.
+            check: whether to run every policy at every concurrency that is predicted, and there at
+                every K that was measured, and at one that was not.
 
         Raises:
             AcceptorError: a policy, backend or request does not fit.
         """
         models = {name: self._measure(name, begin) for name in self.bench.sweep.policies}
+        predictions = self._predict(models)
         return TuneResults(
             date=datetime.now(UTC).date().isoformat(),
             machine=describe(self.bench.pair.target.device),
@@ -46,7 +54,8 @@ class Tuner:
             backend=self.bench.sweep.backends[0],
             cpu_time=self.plan.cpu_time,
             policies=models,
-            predictions=tuple(self._predict(models)),
+            predictions=tuple(predictions),
+            checks=tuple(self._checks(predictions, begin)) if check else (),
         )
 
     def _setting(self, policy: str, num_spec_tokens: int) -> Setting:
@@ -81,3 +90,37 @@ class Tuner:
         lengths = range(1, max(self.plan.lengths) + 1)
         plain = predict({PLAIN: first}, [0], concurrencies) if 0 in self.plan.lengths else []
         return [*plain, *predict(models, lengths, concurrencies)]
+
+    def _checks(self, predictions: Sequence[Prediction], begin: Begin) -> Iterator[Check]:
+        for prediction in predictions:
+            if prediction.num_spec_tokens in {*self.plan.lengths, *self._other_length()}:
+                yield self._check(prediction, begin)
+
+    def _other_length(self) -> Sequence[int]:
+        """The middle one of all K that were not measured, if there is one."""
+        others = sorted({*range(1, max(self.plan.lengths))} - {*self.plan.lengths})
+        return others[len(others) // 2 :][:1]
+
+    def _check(self, prediction: Prediction, begin: Begin) -> Check:
+        setting = self._setting(prediction.policy, prediction.num_spec_tokens)
+        name = f"check {setting.label} at {prediction.concurrency}"
+        figures = self._bench_for(prediction.concurrency).serve(setting, begin, name)
+        seconds = figures.cpu_seconds if self.plan.cpu_time else figures.duration
+        return Check(
+            prediction=prediction,
+            measured=figures.num_output_tokens / seconds,
+            is_new_length=prediction.num_spec_tokens not in self.plan.lengths,
+            is_new_concurrency=prediction.concurrency not in self.plan.concurrencies,
+        )
+
+    def _bench_for(self, concurrency: int) -> Bench:
+        load = evolve(
+            self.bench.load,
+            max_concurrency=concurrency,
+            num_requests=max(CHECK_ROUNDS * concurrency, self.bench.load.num_requests),
+            warm_up=1,
+        )
+        wanted = load.warm_up + load.num_requests
+        known = self.bench.prompts
+        prompts = [known[index % len(known)] for index in range(wanted)]
+        return evolve(self.bench, load=load, prompts=prompts)

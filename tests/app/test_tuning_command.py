@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
+from acceptor.app.tuning import tuner
 from acceptor.app.tuning.results import read_results
 from acceptor.core import Synthetic
 
@@ -23,20 +25,26 @@ def tune(acceptor: Acceptor, tiny: tuple[object, ...]) -> Acceptor:
     return partial(acceptor, "tune", *tiny)
 
 
-def test_it_measures_predicts_and_recommends(tune: Acceptor, tmp_path: Path) -> None:
+def test_it_measures_predicts_checks_and_recommends(
+    tune: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner, "CHECK_ROUNDS", 1)
     file = tmp_path / "tuned.json"
     load = ("--policy", "block", "--concurrency", "1,2", "--predict-concurrency", 3)
     markdown = tmp_path / "tuned.md"
     files = ("--json", file, "--markdown", markdown)
-    code, out, err = tune(*QUICK, *load, *files, "--cpu-time")
+    code, out, err = tune(*QUICK, *load, *files, "--check", "--cpu-time")
     assert (code, err) == (0, "")
     for words in (
         "drafts accepted through a position (%)",
         "milliseconds of a step under block",
         "predicted tokens per CPU second, 2 at a time",
+        "prediction error:",
         "at 1 at a time take ",
         "at 2 at a time take ",
         "at 3 at a time take ",
+        "at worst; out of sample ",
+        "both",
     ):
         assert words in out
     assert "seconds of processor time" in markdown.read_text(encoding="utf-8")
@@ -48,6 +56,12 @@ def test_it_measures_predicts_and_recommends(tune: Acceptor, tmp_path: Path) -> 
         ("block", 2),
         ("block", 3),
     }
+    checked = {
+        (one.prediction.num_spec_tokens, one.prediction.concurrency): one for one in results.checks
+    }
+    assert set(checked) == set(product((0, 1, 2, 3), (1, 2, 3)))
+    for (length, concurrency), check in checked.items():
+        assert (check.is_new_length, check.is_new_concurrency) == (length == 2, concurrency == 3)
     model = results.policies["block"]
     for one in results.predictions:
         again = model.tokens_per_second(one.num_spec_tokens, one.concurrency)
