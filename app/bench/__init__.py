@@ -4,7 +4,7 @@
 models, a `sweep` of settings and one load; `prompts` and `requests` make its requests, `load` puts
 them to an engine while `progress` shows how far it is. `figures` computes, from what the engine
 recorded, counts, throughput and `latency`, and `results` holds them. `rows` says what the rows of
-tables are; `tables`, `comparison` and `markdown` show them. `table` and `files` write every table
-and file, those of `acceptor tune` and of `acceptor bench kernels`, too, whose rooms are
-`acceptor.app.tuning` and `kernels` here.
+tables are; `tables`, `comparison` and `markdown` show them, `plots` draws them. `table`, `files`
+and `picture` write every table, file and picture, those of `acceptor tune` and of `acceptor bench
+kernels`, too, whose rooms are `acceptor.app.tuning` and `kernels` here.
 """

@@ -10,22 +10,32 @@ from ..request import FinishReason, RequestRecord
 
 MILLISECONDS = 1e3
 SUCCESS = (FinishReason.STOP, FinishReason.LENGTH)
+PERCENTILES = (*range(0, 100, 5), 99, 100)
 
 
 @frozen
 class Distribution:
-    """How measured values are spread, percentiles interpolated; 0 where nothing was measured."""
+    """How measured values are spread; 0 and empty where nothing was measured.
+
+    Attributes:
+        mean: of all values.
+        median: as many values are above as below.
+        p99: one in a hundred is above.
+        percentiles: one for each of `PERCENTILES`, interpolated linearly; some records have none.
+    """
 
     mean: float = 0.0
     median: float = 0.0
     p99: float = 0.0
+    percentiles: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Distribution":
         """Of these values."""
         if not values:
             return cls()
-        return cls(*map(float, (np.mean(values), *np.percentile(values, (50, 99)))))
+        spread = dict(zip(PERCENTILES, np.percentile(values, PERCENTILES).tolist(), strict=True))
+        return cls(float(np.mean(values)), spread[50], spread[99], tuple(spread.values()))
 
 
 def latencies_of(records: Iterable[RequestRecord]) -> dict[str, list[float]]:

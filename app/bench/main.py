@@ -20,6 +20,8 @@ from .comparison import print_comparison
 from .files import make_room, write_outputs
 from .markdown import as_markdown
 from .pair import Pair, load_pair, random_pair
+from .picture import need_matplotlib
+from .plots import draw_all
 from .progress import progress_bars
 from .public_pairs import OF_THE_PAIR, PAIRS
 from .results import BenchResults, joined, read_results
@@ -41,6 +43,9 @@ def run(options: Options) -> None:
     for name in OUTPUT_FILES:
         make_room(options[name])
     earlier = None if options["compare"] is None else read_results(options["compare"])
+    if options["plots"] is not None:
+        need_matplotlib("--plots")
+        make_room(options["plots"] / "picture")
     console, parts, cpu_time = new_console(), list[BenchResults](), bool(options["cpu_time"])
     for bench in make_benches(options):
         console.print(f"memory planned: {bench.memory_plan()}", soft_wrap=True)
@@ -55,6 +60,9 @@ def run(options: Options) -> None:
     print_results(console, results, cpu_time=cpu_time)
     if earlier is not None:
         print_comparison(console, results, earlier, cpu_time=cpu_time)
+    if options["plots"] is not None:
+        for path in draw_all(results, options["plots"], cpu_time=cpu_time):
+            console.print(f"drawn: {path}", soft_wrap=True)
 
 
 def make_benches(options: Options) -> Iterator[Bench]:

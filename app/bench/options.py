@@ -33,6 +33,7 @@ class Several(click.ParamType[tuple[Any, ...]]):
 
 
 FILE = click.Path(path_type=Path, dir_okay=False)
+_DIRECTORY = click.Path(path_type=Path, file_okay=False)
 NAMES = Several(click.STRING, "NAME")
 INTEGERS = Several(click.INT, "N")
 NUMBERS = Several(click.FLOAT, "X")
@@ -168,4 +169,5 @@ OUTPUT = (
     ),
     *FILES,
     flag("--compare", "compare", FILE, "An earlier run's JSON to compare with."),
+    flag("--plots", "plots", _DIRECTORY, "Draw pictures into this directory."),
 )

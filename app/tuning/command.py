@@ -6,6 +6,7 @@ import click
 
 from ..bench.options import (
     DRAFTER,
+    FILE,
     FILES,
     INTEGERS,
     MODELS,
@@ -48,6 +49,7 @@ _OUTPUT = (
         help="Run what is predicted at each measured K and at one that is not, and compare.",
     ),
     *FILES,
+    flag("--curve", "curve", FILE, "Draw tokens per second against K."),
 )
 
 

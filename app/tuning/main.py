@@ -9,10 +9,12 @@ from ...core.checks import check_integer
 from ...core.errors import ConfigError
 from ..bench.files import make_room, write_outputs
 from ..bench.main import OUTPUT_FILES, check_cpu_time, make_bench
+from ..bench.picture import need_matplotlib
 from ..bench.progress import progress_bars
 from ..bench.run import Bench
 from ..console import new_console
 from ..policies import SyntheticSettings
+from .curve import curve
 from .measure import Plan
 from .tables import as_markdown, print_results
 from .tuner import Tuner
@@ -27,8 +29,10 @@ def run(options: Options) -> None:
     Raises:
         AcceptorError: an option, a model or a prompt file is unfit.
     """
-    for name in OUTPUT_FILES:
+    for name in (*OUTPUT_FILES, "curve"):
         make_room(options[name])
+    if options["curve"] is not None:
+        need_matplotlib("--curve")
     tuner = make_tuner(options)
     with progress_bars() as begin:
         results = tuner.run(begin, check=options["check"])
@@ -37,6 +41,9 @@ def run(options: Options) -> None:
     console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)
     print_results(console, results)
     write_outputs(results, as_markdown(results), options["json_file"], options["markdown_file"])
+    if options["curve"] is not None:
+        curve(results).draw(options["curve"])
+        console.print(f"drawn: {options['curve']}", soft_wrap=True)
 
 
 def make_tuner(options: Options) -> Tuner:

@@ -1,6 +1,7 @@
 """`acceptor bench` as people and machines meet it."""
 
 import json
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
 from acceptor.app.bench.figures import Figures
+from acceptor.app.bench.plots import latencies as pictured_latencies
 from acceptor.app.bench.results import read_results
 from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import Setting
@@ -28,10 +30,10 @@ def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
     bench: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    file = tmp_path / "results.json"
+    file, plots = tmp_path / "results.json", tmp_path / "plots"
     sweep = (*QUICK, "--policy", "strict,block", "--num-spec-tokens", "0,2")
     markdown = tmp_path / "results.md"
-    code, out, err = bench(*sweep, "--json", file, "--markdown", markdown)
+    code, out, err = bench(*sweep, "--json", file, "--plots", plots, "--markdown", markdown)
     assert (code, err) == (0, "")
     for words in (
         "bundled target and bundled draft",
@@ -45,6 +47,16 @@ def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
     assert heads == [["strict", "block"], ["plain", "K=2", "K=2"]]
     assert "…" not in out
     assert "| output token throughput (tok/s) |" in markdown.read_text(encoding="utf-8")
+    assert {path.name for path in plots.iterdir()} == {
+        "acceptance-per-position.svg",
+        "latency.svg",
+        "throughput.svg",
+    }
+    latencies = (plots / "latency.svg").read_text(encoding="utf-8")
+    for name in ("time to first token", "time per output token", "inter-token latency"):
+        assert name in latencies
+    slow = pictured_latencies(read_results(file).runs).panels["inter-token latency"][0].points[-1]
+    assert slow == (read_results(file).runs[0].figures.itl.percentiles[-1], 100.0)
     code, out, err = bench(*QUICK, "--policy", "block,typical", "--compare", file)
     assert (code, err) == (0, "")
     assert "not measured before: block, K=4, temperature 1, backend reference" in out
@@ -87,16 +99,18 @@ def test_a_draft_of_random_weights_that_cannot_be(
 def test_processor_time_leaves_out_the_clock_on_the_wall(
     bench: Acceptor, tiny: tuple[object, ...], tmp_path: Path
 ) -> None:
-    file = tmp_path / "results.json"
+    file, plots = tmp_path / "results.json", tmp_path / "plots"
     markdown = tmp_path / "results.md"
     quick = (*tiny, *QUICK, "--num-spec-tokens", 2, "--cpu-time")
-    code, out, err = bench(*quick, "--json", file, "--markdown", markdown)
+    code, out, err = bench(*quick, "--json", file, "--plots", plots, "--markdown", markdown)
     assert (code, err) == (0, "")
     code, compared, err = bench(*quick, "--compare", file)
     assert (code, err) == (0, "")
     for text in (out, compared, markdown.read_text(encoding="utf-8")):
         assert "output tokens per CPU second" in text
         assert not any(words in text for words in ("TTFT", "TPOT", "duration", "tok/s"))
+    assert not (plots / "latency.svg").exists()
+    assert "per CPU second" in (plots / "throughput.svg").read_text(encoding="utf-8")
 
 
 def test_every_concurrency_has_a_table(
@@ -134,7 +148,7 @@ def test_a_sweep_that_is_broken_off_leaves_what_it_had(
 
 def test_drafters_stand_side_by_side(bench: Acceptor, tmp_path: Path) -> None:
     file, drafters = tmp_path / "results.json", ("model", "eagle3", "ngram", "early-exit")
-    sweep = ("--drafter", ",".join(drafters), "--num-spec-tokens", "0,2")
+    sweep = ("--drafter", ",".join(drafters), "--num-spec-tokens", "0,2", "--plots", tmp_path)
     code, out, err = bench(*QUICK, *sweep, "--json", file)
     assert (code, err) == (0, "")
     assert "bundled draft, bundled EAGLE-3 head, n-gram, early exit after layer 5 on CPU" in out
@@ -144,6 +158,7 @@ def test_drafters_stand_side_by_side(bench: Acceptor, tmp_path: Path) -> None:
         "plain",
         *(f"probabilistic, {name}, K=2" for name in drafters),
     ]
+    assert "probabilistic, eagle3" in (tmp_path / "throughput.svg").read_text(encoding="utf-8")
     both = ("--drafter", "model,ngram", "--adaptive", file)
     code, _, err = bench(*QUICK, *both)
     assert code == 2
@@ -204,6 +219,19 @@ def test_an_early_exit_from_random_weights_agrees_as_a_trained_draft_would(
     usual, flat = rates
     assert 0.25 < usual < 0.95
     assert flat < 0.1
+
+
+@pytest.mark.parametrize(
+    "command", [("bench", "--plots"), ("tune", "--curve"), ("bench", "kernels", "--plot")]
+)
+def test_a_picture_that_cannot_be_drawn_is_told_before_anything_is_measured(
+    acceptor: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, err = acceptor(*command, tmp_path / "picture")
+    assert (code, out) == (2, "")
+    assert f"{command[-1]}: " in err
+    assert "pip install 'acceptor[bench]'" in err
 
 
 @pytest.mark.parametrize(

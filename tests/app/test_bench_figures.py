@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptor.app.bench.figures import figures_of, peak_concurrency, peak_output_throughput
-from acceptor.app.bench.latency import Distribution, latencies_of
+from acceptor.app.bench.latency import PERCENTILES, Distribution, latencies_of
 from acceptor.app.bench.load import Served
 from acceptor.app.request import FinishReason, RequestRecord
 from kit.bench_sums import assert_figures_add_up
@@ -82,6 +82,7 @@ def test_latencies_leave_out_what_failed_and_what_has_no_rest() -> None:
 def test_percentiles_are_interpolated() -> None:
     spread = Distribution.of([float(value) for value in range(101)])
     assert (spread.mean, spread.median, spread.p99) == pytest.approx((50, 50, 99))
+    assert spread.percentiles == pytest.approx(PERCENTILES)
     assert Distribution.of([]) == Distribution()
 
 

@@ -105,10 +105,10 @@ def bench(*arguments: object) -> Result:
 
 
 def test_the_command_measures_writes_and_shows_again(tmp_path: Path) -> None:
-    json_file, tables = tmp_path / "run.json", tmp_path / "run.md"
+    json_file, tables, figure = (tmp_path / f"run.{name}" for name in ("json", "md", "svg"))
     shape = ["--backend", "reference", "--requests", "1,3", "--spec-tokens", "0,2"]
     wanted = ["--policy", "probabilistic", "--policy", "strict-coupled", "--top-k", "20"]
-    files = ["--json", json_file, "--markdown", tables]
+    files = ["--json", json_file, "--markdown", tables, "--plot", figure]
     result = bench(*shape, *wanted, *files)
     assert result.exit_code == 0, result.output
     written: dict[str, Any] = json.loads(json_file.read_text(encoding="utf-8"))
@@ -117,6 +117,9 @@ def test_the_command_measures_writes_and_shows_again(tmp_path: Path) -> None:
     assert all(len(cell["eager"]) == 2 for cell in cells)
     assert all(cell["num_checked"] and not cell["num_different"] for cell in cells)
     assert "strict-coupled, temperature 0.8, top-k 20, K = 2 |" in tables.read_text()
+    drawn = figure.read_text()
+    for words in ("strict-coupled,", "top-k 20, K = 2", "µs, cold cache", "requests"):
+        assert words in drawn
     again = CliRunner().invoke(kernels, ["--read", str(json_file), "--markdown", str(tables)])
     assert again.exit_code == 0, again.output
 

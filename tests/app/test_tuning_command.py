@@ -29,10 +29,10 @@ def test_it_measures_predicts_checks_and_recommends(
     tune: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuner, "CHECK_ROUNDS", 1)
-    file = tmp_path / "tuned.json"
+    file, curve = tmp_path / "tuned.json", tmp_path / "curve.svg"
     load = ("--policy", "block", "--concurrency", "1,2", "--predict-concurrency", 3)
     markdown = tmp_path / "tuned.md"
-    files = ("--json", file, "--markdown", markdown)
+    files = ("--json", file, "--curve", curve, "--markdown", markdown)
     code, out, err = tune(*QUICK, *load, *files, "--check", "--cpu-time")
     assert (code, err) == (0, "")
     for words in (
@@ -47,6 +47,9 @@ def test_it_measures_predicts_checks_and_recommends(
         "both",
     ):
         assert words in out
+    drawn = curve.read_text(encoding="utf-8")
+    for words in ("3 at a time", "tokens per CPU second", "plain", "block, measured"):
+        assert words in drawn
     assert "seconds of processor time" in markdown.read_text(encoding="utf-8")
     results = read_results(file)
     assert results.concurrencies == [1, 2, 3]
@@ -76,9 +79,10 @@ def test_a_benchmark_adapts_k_by_what_was_tuned(
     measured = (*models, *QUICK, "--policy", "block", "--concurrency", 2, "--json", file)
     assert acceptor("tune", *measured)[0] == 0
     load = ("--num-requests", 2, "--output-len", 12, "--num-spec-tokens", 2, "--adaptive", file)
-    code, out, _ = acceptor("bench", *models, *load, "--policy", "block")
+    code, out, _ = acceptor("bench", *models, *load, "--policy", "block", "--plots", tmp_path)
     assert code == 0
     assert "K≤2" in out
+    assert "block, K≤2" in (tmp_path / "throughput.svg").read_text(encoding="utf-8")
     code, _, err = acceptor("bench", *models, *load, "--policy", "strict")
     assert code == 2
     assert "expected a measured run of strict, got block" in err

@@ -19,10 +19,12 @@ def test_the_files_that_a_page_names_exist(page: Path) -> None:
     assert not [name for name in named if not (page.parent / name).exists()]
 
 
-def test_a_page_shows_every_record() -> None:
+def test_a_page_shows_every_record_and_figure() -> None:
     shown = set(re.findall(r"include\} data/([\w-]+)", TEXT))
     assert {path.stem for path in DATA} == shown
     assert len(DATA) <= 20
+    drawn = set(re.findall(r"\]\(figures/([\w-]+\.svg)\)", TEXT))
+    assert {path.name for path in (DOCS / "figures").iterdir()} == drawn
 
 
 def test_the_pages_and_their_tables_can_be_read_in_an_afternoon() -> None:

@@ -12,10 +12,12 @@ from acceptor.app.bench.command import bench
 from acceptor.app.bench.kernels.main import reread
 from acceptor.app.bench.kernels.table import markdown
 from acceptor.app.bench.markdown import as_markdown as bench_as_markdown
+from acceptor.app.bench.plots import draw_all
 from acceptor.app.bench.public_pairs import PAIRS
 from acceptor.app.bench.results import read_results as read_bench_results
 from acceptor.app.tuning import tables as tuning_tables
 from acceptor.app.tuning.command import tune
+from acceptor.app.tuning.curve import curve
 from acceptor.app.tuning.results import read_results
 from acceptor.backends.conformance.record import Record
 from kit.bench_sums import assert_figures_add_up
@@ -23,6 +25,7 @@ from kit.gpu import table
 from lab import head_tables, pair_training
 from lab.engine_speed import as_markdown, share_of_limit
 
+_LINES = re.compile(r'<path d="([^"]*)"|<text[^>]*>([^<]*)')
 DATA = Path(__file__).parents[2] / "docs" / "data"
 
 
@@ -130,6 +133,16 @@ def test_the_tables_of_tuning_are_what_the_record_says() -> None:
                 again = model.tokens_per_second(one.num_spec_tokens, concurrency)
                 assert one.tokens_per_second == pytest.approx(again)
     assert any(check.not_measured for check in results.checks)
+
+
+def test_the_figures_are_what_the_records_draw(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib, which draws")
+    draw_all(read_bench_results(DATA / "benchmark-bundled.json"), tmp_path, cpu_time=True)
+    curve(read_results(DATA / "tune.json")).draw(tmp_path / "tune.svg")
+    for drawn in tmp_path.iterdir():
+        kept = (DATA.parent / "figures" / drawn.name).read_text(encoding="utf-8")
+        # Another release of matplotlib names itself.
+        assert _LINES.findall(drawn.read_text(encoding="utf-8")) == _LINES.findall(kept)
 
 
 def test_the_table_of_the_pair_is_the_record_s_and_coupled_drafts_survive_as_they_must() -> None:

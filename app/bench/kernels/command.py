@@ -63,6 +63,7 @@ _HOW = (
     flag("--seconds", "seconds", float, "Begin no workload later than so.  [default: no limit]"),
     flag("--read", "read", FILE, "Show an earlier run's JSON again."),
     *FILES,
+    flag("--plot", "plot_file", FILE, "Draw times over batch sizes."),
 )
 
 
@@ -72,12 +73,16 @@ def kernels(
     read: Path | None,
     json_file: Path | None,
     markdown_file: Path | None,
+    plot_file: Path | None,
     **options: Any,
 ) -> None:
     """Time `verify` against one read of the logits that its rule needs."""
     with errors_in_one_line():
+        from ..picture import need_matplotlib  # noqa: PLC0415, imports torch
         from . import main  # noqa: PLC0415, imports torch
 
+        if plot_file is not None:
+            need_matplotlib("--plot")
         run = main.reread(read) if read is not None else main.run(options)
         main.show(run)
-        main.write(run, json_file, markdown_file)
+        main.write(run, json_file, markdown_file, plot_file)

@@ -19,6 +19,7 @@ from ...console import new_console
 from ..files import read_record, write_outputs
 from .machine import describe
 from .measure import Effort, KernelBench
+from .plot import picture
 from .results import Line, Run
 from .stopwatch import Stopwatch
 from .table import NOT_AVAILABLE, about, markdown, number, problems, tables
@@ -154,6 +155,10 @@ def show(measured: Run) -> None:
         console.print("", title, table.as_rich(), sep="\n")
 
 
-def write(measured: Run, json_file: Path | None, markdown_file: Path | None) -> None:
+def write(
+    measured: Run, json_file: Path | None, markdown_file: Path | None, plot_file: Path | None
+) -> None:
     """Write what was asked for."""
     write_outputs(measured, markdown(measured), json_file, markdown_file)
+    if plot_file is not None:
+        picture(measured).draw(plot_file)

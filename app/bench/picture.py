@@ -1,0 +1,123 @@
+"""Pictures of what was measured: panels of lines beside one legend. Matplotlib is optional."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from attrs import frozen
+
+from ...core.errors import UnavailableError
+from .files import make_room
+
+MAX_COLUMNS = 3
+PANEL_WIDTH, PANEL_HEIGHT, LEGEND_WIDTH = 3.2, 3.0, 1.8
+"""Inches."""
+
+TITLE_WIDTH = 36
+"""Characters of a line."""
+
+STYLE: Any = {
+    # A fixed salt and no date: the same figures give the same file.
+    "svg.hashsalt": "acceptor",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+@frozen(kw_only=True)
+class Line:
+    """One line of a panel.
+
+    Attributes:
+        name: in the legend, where lines of several panels may share it.
+        points: (x, y) from left to right.
+        look: what matplotlib's `plot` takes, such as `color`.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    look: Mapping[str, Any]
+
+
+def need_matplotlib(flag: str) -> None:
+    """Find out early whether a picture can be drawn.
+
+    Raises:
+        UnavailableError: matplotlib is missing.
+    """
+    try:
+        import matplotlib as mpl  # noqa: F401, PLC0415, optional
+    except ImportError as error:
+        raise UnavailableError(
+            f"{flag}: {error}; install with: pip install 'acceptor[bench]'"
+        ) from None
+
+
+@frozen(kw_only=True)
+class Picture:
+    """Panels that share their vertical axis.
+
+    Attributes:
+        x_label: of every panel.
+        y_label: of every panel, which begins at 0 unless it is logarithmic.
+        panels: lines below a title.
+        logarithmic: whether both axes are.
+    """
+
+    x_label: str
+    y_label: str
+    panels: Mapping[str, Sequence[Line]]
+    logarithmic: bool = False
+
+    def draw(self, path: Path) -> None:
+        """Write it; the file's suffix chooses the format.
+
+        Raises:
+            ConfigError: the file's folder cannot be made.
+            UnavailableError: matplotlib is missing.
+        """
+        need_matplotlib(str(path))
+        import matplotlib as mpl  # noqa: PLC0415, optional
+        from matplotlib.figure import Figure  # noqa: PLC0415, optional
+
+        make_room(path)
+        num_columns = min(len(self.panels), MAX_COLUMNS)
+        num_rows = -(-len(self.panels) // num_columns)
+        size = PANEL_WIDTH * num_columns + LEGEND_WIDTH, PANEL_HEIGHT * num_rows
+        with mpl.rc_context(STYLE):
+            figure = Figure(figsize=size, layout="constrained")
+            grid = figure.subplots(num_rows, num_columns, sharey=True, squeeze=False)
+            for axes, (title, lines) in zip(grid.flat, self.panels.items(), strict=False):
+                self._fill(axes, title, lines)
+            for axes in grid.flat[len(self.panels) :]:
+                axes.set_visible(False)
+            for axes in grid[:, 0]:
+                axes.set_ylabel(self.y_label)
+            if not self.logarithmic:
+                # Once all are drawn, as they share it.
+                grid[0, 0].set_ylim(bottom=0)
+            shown = {line.get_label(): line for axes in grid.flat for line in axes.lines}
+            figure.legend(shown.values(), shown.keys(), loc="outside right upper", fontsize=8)
+            date = {"Date": None} if path.suffix == ".svg" else None
+            figure.savefig(path, metadata=date, dpi=150)
+
+    def _fill(self, axes: Any, title: str, lines: Sequence[Line]) -> None:
+        for line in lines:
+            axes.plot(*zip(*line.points, strict=True), label=line.name, **line.look)
+        axes.set_title(fill(title, TITLE_WIDTH), fontsize="medium")
+        axes.set_xlabel(self.x_label)
+        across = sorted({x for line in lines for x, _ in line.points})
+        if self.logarithmic:
+            axes.set(xscale="log", yscale="log")
+            axes.set_xticks(across, [f"{x:g}" for x in across])
+            axes.minorticks_off()
+            axes.yaxis.get_major_locator().set_params(subs=(1, 2, 5))
+            axes.yaxis.set_major_formatter("{x:g}")
+        else:
+            # Whole numbers are counted.
+            axes.xaxis.get_major_locator().set_params(integer=all(x % 1 == 0 for x in across))

@@ -1,0 +1,129 @@
+"""A benchmark's pictures: acceptance per position, spread of latencies, throughput against K."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .latency import PERCENTILES
+from .picture import Line, Picture
+from .results import BenchResults, BenchRun
+from .tables import comparable, longest, table_name
+
+_MARKERS = "osD^vPXh"
+_DASHES = ("-", "--", ":", "-.")
+_LATENCIES = {
+    "ttft": "time to first token",
+    "tpot": "time per output token",
+    "itl": "inter-token latency",
+}
+
+
+def draw_all(
+    results: BenchResults, directory: Path, suffix: str = ".svg", *, cpu_time: bool = False
+) -> list[Path]:
+    """Draw what the runs have; the files are named after what they show.
+
+    With `cpu_time` there are no latencies, and throughput is per second of processor time.
+
+    Raises:
+        ConfigError: the directory cannot be made.
+        UnavailableError: matplotlib is missing.
+    """
+    pictures = {"acceptance-per-position": acceptance(results.runs)}
+    if not cpu_time:
+        pictures["latency"] = latencies(results.runs)
+    pictures["throughput"] = throughput(results.runs, cpu_time=cpu_time)
+    drawn = []
+    for name, picture in pictures.items():
+        if picture.panels:
+            drawn.append(directory / f"{name}{suffix}")
+            picture.draw(drawn[-1])
+    return drawn
+
+
+def _look(run: BenchRun, runs: Sequence[BenchRun]) -> dict[str, Any]:
+    """Each policy looks the same in every picture; an adaptive K is a star, plain is black."""
+    if not run.setting.num_spec_tokens:
+        return {"color": "black", "linestyle": "--", "linewidth": 1}
+    lines = [*dict.fromkeys(one.setting.line for one in runs if one.setting.num_spec_tokens)]
+    place = lines.index(run.setting.line)
+    if run.setting.adaptive:
+        return {"color": f"C{place}", "marker": "*", "markersize": 9}
+    return {"color": f"C{place}", "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
+
+
+def _by_length(runs: Sequence[BenchRun]) -> list[BenchRun]:
+    return sorted(runs, key=lambda run: run.setting.num_spec_tokens)
+
+
+def acceptance(runs: Sequence[BenchRun]) -> Picture:
+    """One panel per temperature and backend, one line per policy: its longest drafts."""
+    panels = {}
+    for group in comparable([run for run in runs if run.figures.acceptance.num_drafts]):
+        shown = {(run.setting.line, run.setting.adaptive): run for run in _by_length(group)}
+        panels[table_name(group[0])] = [
+            Line(name=run.setting.label, points=[*_rates(run)], look=_look(run, runs))
+            for run in shown.values()
+        ]
+    return Picture(
+        x_label="position in the draft", y_label="drafts accepted through it, %", panels=panels
+    )
+
+
+def _rates(run: BenchRun) -> Iterator[tuple[int, float]]:
+    for place, rate in enumerate(run.figures.acceptance.acceptance_rate_per_pos):
+        yield place, 100 * rate
+
+
+def latencies(runs: Sequence[BenchRun]) -> Picture:
+    """How many requests, and for ITL steps, take no longer; one panel per kind of time."""
+    groups, panels = [*comparable(runs)], {}
+    for group in groups:
+        which = f", {table_name(group[0])}" if len(groups) > 1 else ""
+        for name, title in _LATENCIES.items():
+            spreads = [(run, getattr(run.figures, name).percentiles) for run in group]
+            panels[title + which] = [
+                Line(
+                    name=run.setting.label,
+                    points=[*zip(percentiles, PERCENTILES, strict=True)],
+                    look=_look(run, runs) | _dashes(run, runs),
+                )
+                for run, percentiles in spreads
+                if percentiles
+            ]
+    return Picture(
+        x_label="milliseconds", y_label="requests (ITL: steps) within it, %", panels=panels
+    )
+
+
+def _dashes(run: BenchRun, runs: Sequence[BenchRun]) -> dict[str, Any]:
+    """Dashes tell one K from another."""
+    lengths = sorted({one.setting.num_spec_tokens for one in runs} - {0})
+    if not run.setting.num_spec_tokens:
+        return {}
+    dashes = _DASHES[lengths.index(run.setting.num_spec_tokens) % len(_DASHES)]
+    return {"linestyle": dashes, "marker": "*" if run.setting.adaptive else "", "markevery": 4}
+
+
+def throughput(runs: Sequence[BenchRun], *, cpu_time: bool = False) -> Picture:
+    """Output tokens per second against K, one line per policy, plain decoding as a level.
+
+    With `cpu_time` the seconds are of processor time.
+    """
+    panels = {}
+    for group in comparable(runs):
+        lines: dict[str, Line] = {}
+        for run in _by_length(group):
+            setting, figures = run.setting, run.figures
+            speed = figures.tokens_per_cpu_second if cpu_time else figures.output_throughput
+            ends = (setting.num_spec_tokens,) if setting.num_spec_tokens else (0, longest(runs))
+            name = setting.label if setting.adaptive else setting.line
+            before = lines[name].points if name in lines else ()
+            points = [*before, *((end, speed or 0.0) for end in ends)]
+            lines[name] = Line(name=name, points=points, look=_look(run, runs))
+        panels[table_name(group[0])] = [*lines.values()]
+    return Picture(
+        x_label="K, tokens per draft",
+        y_label=f"output tokens per {'CPU ' if cpu_time else ''}second",
+        panels=panels,
+    )
