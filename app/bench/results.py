@@ -12,10 +12,16 @@ from .sweep import Load, Setting
 
 @frozen
 class BenchRun:
-    """One setting and its figures."""
+    """One setting and its figures.
+
+    Attributes:
+        rehearsal: seconds that the same load took before it counted, compilations among them; None
+            if there was none.
+    """
 
     setting: Setting
     figures: Figures
+    rehearsal: float | None = None
 
 
 @frozen(kw_only=True)

@@ -15,7 +15,7 @@ from ..engine.parts import Parts
 from ..engine.schedule import Limits
 from ..tuning.adaptive import AdaptiveRunner
 from ..tuning.goodput import Goodput
-from .figures import Figures, figures_of
+from .figures import figures_of
 from .kernels.machine import describe
 from .load import LoadRun
 from .pair import Pair
@@ -65,7 +65,7 @@ class Bench:
         """As `run`, but all results so far after every setting."""
         results = self._no_results()
         for setting in self.sweep:
-            run = BenchRun(setting, self.serve(setting, begin, self.name(setting)))
+            run = self.serve(setting, begin, self.name(setting))
             results = evolve(results, runs=(*results.runs, run))
             yield results
 
@@ -86,19 +86,20 @@ class Bench:
         chosen = asdict(self.sampling, recurse=False)
         return {name: chosen[name] for name in SHAPING if chosen[name] != usual[name]}
 
-    def serve(self, setting: Setting, begin: Begin, name: str) -> Figures:
-        """The figures of one setting; warming up comes before the last `begin`."""
+    def serve(self, setting: Setting, begin: Begin, name: str) -> BenchRun:
+        """One setting; warming up comes before the last `begin`."""
         params = evolve(self.sampling, temperature=setting.temperature)
         arrivals = make_arrivals(self.load, self.prompts, params)
         engine = self.engine(setting, arrivals)
         load = partial(LoadRun, engine, self._at_once(setting))
         load().serve(arrivals.warm_up)
+        rehearsal = None
         if self.rehearses:
             watch = begin(f"{name}, rehearsal", len(arrivals.measured))
-            load(watch).serve(arrivals.measured)
+            rehearsal = figures_of(load(watch).serve(arrivals.measured)).duration
         watch, cpu_began = begin(name, len(arrivals.measured)), process_time()
         served = load(watch).serve(arrivals.measured)
-        return figures_of(served, process_time() - cpu_began)
+        return BenchRun(setting, figures_of(served, process_time() - cpu_began), rehearsal)
 
     @property
     def rehearses(self) -> bool:

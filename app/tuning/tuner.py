@@ -104,7 +104,7 @@ class Tuner:
     def _check(self, prediction: Prediction, begin: Begin) -> Check:
         setting = self._setting(prediction.policy, prediction.num_spec_tokens)
         name = f"check {setting.label} at {prediction.concurrency}"
-        figures = self._bench_for(prediction.concurrency).serve(setting, begin, name)
+        figures = self._bench_for(prediction.concurrency).serve(setting, begin, name).figures
         seconds = figures.cpu_seconds if self.plan.cpu_time else figures.duration
         return Check(
             prediction=prediction,

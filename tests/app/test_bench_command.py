@@ -11,9 +11,8 @@ import pytest
 
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
-from acceptor.app.bench.figures import Figures
 from acceptor.app.bench.plots import latencies as pictured_latencies
-from acceptor.app.bench.results import read_results
+from acceptor.app.bench.results import BenchRun, read_results
 from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import Setting
 
@@ -134,7 +133,7 @@ def test_a_sweep_that_is_broken_off_leaves_what_it_had(
 ) -> None:
     file, markdown, serve = tmp_path / "results.json", tmp_path / "results.md", Bench.serve
 
-    def until_block(self: Bench, setting: Setting, *more: Any) -> Figures:
+    def until_block(self: Bench, setting: Setting, *more: Any) -> BenchRun:
         if setting.policy == "block":
             raise KeyboardInterrupt
         return serve(self, setting, *more)

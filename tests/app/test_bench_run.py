@@ -106,6 +106,9 @@ def test_a_rehearsal_counts_for_nothing(
         "block, K=3: 12": 12,
     }
     assert again.figures.acceptance == once.figures.acceptance
+    assert once.rehearsal is None
+    assert again.rehearsal is not None
+    assert again.rehearsal > 0
 
 
 def test_arrivals_at_a_rate_are_served_one_after_the_other(
