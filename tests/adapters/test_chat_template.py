@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from acceptor.adapters import ChatTemplate
 from acceptor.core import CheckpointError, InvalidInputError
 
-MESSAGES = [
+MESSAGES: list[dict[str, Any]] = [
     {"role": "system", "content": "  Be <b>brief</b> & kind. "},
     {"role": "user", "content": "Héllo\n'there'"},
     {"role": "assistant", "content": "Yes?"},
@@ -42,41 +42,106 @@ TEMPLATES = {
     "{% generation %}{% set x = 1 %}{{ m.content }}{% endgeneration %}{% endif %}{% endfor %}",
     "macros": "{% macro say(text, n) %}{{ n }}:{% if n %}{{ say(text, n - 1) }}{% else %}"
     "{{ text }}{% endif %}{% endmacro %}{{ say(messages[1].content, 5) }}",
-    "slices and methods, as Qwen3 has them": "{% set ns = namespace(last=0) %}"
-    "{% for m in messages[::-1] %}{% if m.role == 'user' and not m.content.startswith('B') %}"
-    "{% set ns.last = messages | length - loop.index %}{% endif %}{% endfor %}{{ ns.last }}"
-    "{{ messages[1].content.split('\n')[-1].lstrip(\"'\").rstrip('\n') }}",
-    "macros with variables, as gpt-oss has them": "{% macro head() %}{% if who is not defined %}"
-    "{% set who = 'I' %}{% endif %}{{ who + strftime_now('%Y') }}{% endmacro %}{{ head() }}"
-    "{% for m in messages[1:] %}{% for later in messages[loop.index :] %}{{ later.role }}"
-    "{% endfor %}{% if 'tool_calls' in m %}{{ raise_exception('no') }}{% endif %}{% endfor %}",
-    "kinds of content, as GLM has them": "{% macro text(c) %}{% if c is string %}{{ c }}"
-    "{% elif c is iterable and c is not mapping %}{% for part in c %}{{ part.text }}{% endfor %}"
-    "{% endif %}{% endmacro %}{{ text(messages[0].content) | trim | first }}"
-    "{% if messages[1].tool_calls %}{{ messages[1].tool_calls }}{% endif %}",
     "own variable": "{{ 'thinks' if enable_thinking else 'acts' }}",
     "date": "{{ strftime_now('%Y') }}",
 }
 
 
-def transformers_says(template: str, **variables: Any) -> str:
+FAMILIES = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in sorted((Path(__file__).parent / "templates").glob("*.jinja"))
+}
+"""Of our own: each has every construct of the published template of its family."""
+SYSTEM: dict[str, Any] = {"role": "system", "content": " Be <b>kind</b> & 'brief'.\n"}
+ASK, NEXT = ({"role": "user", "content": text} for text in ("Où\nest-il? ", "<r>no</r>"))
+CALL: dict[str, Any] = {
+    "role": "assistant",
+    "content": "",
+    "thinking": "Look it up.",
+    "reasoning_content": "\nLook it up.\n",
+    "tool_calls": [{"function": {"name": "find", "arguments": {"what": "é", "most": 3}}}],
+}
+RESULT: dict[str, Any] = {"role": "tool", "content": '{"at": "北京"}'}
+ANSWER: dict[str, Any] = {"role": "assistant", "content": "<t>\nEasy.\n</t>\n\nThere. "}
+THOUGHT = ANSWER | {"thinking": "Easy.", "reasoning_content": "Easy."}
+TALKS: dict[str, list[dict[str, Any]]] = {
+    "one turn": [ASK],
+    "told before": [SYSTEM, ASK, ANSWER, NEXT],
+    "ends with an answer": [SYSTEM, ASK, THOUGHT],
+    "a call": [ASK, CALL, RESULT],
+    "a call that was answered": [SYSTEM, ASK, CALL, RESULT, ANSWER, ASK],
+    "two calls": [ASK, CALL, RESULT, CALL, RESULT, ANSWER],
+}
+PARTS = [{"type": "text", "text": "Où"}, "est-il?", {"type": "image"}]
+MORE_TALKS: dict[str, list[list[dict[str, Any]]]] = {
+    "glm": [[ASK | {"content": PARTS}, CALL, RESULT | {"content": [{"output": "x"}, "y"]}]],
+    "qwen": [[ASK, CALL | {"tool_calls": [{"name": "find", "arguments": "{}"}] * 2}]],
+    "llama": [[ASK, CALL, RESULT | {"content": {"at": ["x"]}}]],
+}
+FIELDS: dict[str, Any] = {
+    "what": {"type": "string", "enum": ["é", "<b>"], "default": "é"},
+    "most": {"oneOf": [{"type": "integer", "default": 3}, {"type": "object"}]},
+    "where": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "any"}}}},
+    "words": {"type": "array", "items": {"type": "string"}, "nullable": True},
+    "more": {"type": "array"},
+    "either": {"type": ["string", "null"]},
+    "one": {"type": ["string"]},
+}
+PARAMETERS = {"type": "object", "required": ["what"], "properties": FIELDS}
+TOOL = {
+    "type": "function",
+    "function": {"name": "find", "description": "Finds – a thing.", "parameters": PARAMETERS},
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "tools": {"tools": [TOOL, TOOL]},
+    "own names": {
+        "given_tools": [TOOL],
+        "with_first": False,
+        "shell": ["python", "find"],
+        "day": "a day",
+        "who": "I",
+        "effort": "all",
+        "forget": False,
+        "enable_thinking": False,
+    },
+}
+
+
+def transformers_says(
+    template: str, messages: list[dict[str, Any]] = MESSAGES, **variables: Any
+) -> str:
     backend = Backend(models.WordLevel({"<s>": 0, "</s>": 1}))
     fast = PreTrainedTokenizerFast(tokenizer_object=backend, **SPECIAL_TOKENS)
-    text = fast.apply_chat_template(MESSAGES, chat_template=template, tokenize=False, **variables)
+    text = fast.apply_chat_template(messages, chat_template=template, tokenize=False, **variables)
     assert isinstance(text, str)
     return text
 
 
-def ours(template: str, **variables: Any) -> str:
+def ours(template: str, messages: list[dict[str, Any]] = MESSAGES, **variables: Any) -> str:
     compiled = ChatTemplate.compile("chat_template.jinja", template)
-    return compiled.render(MESSAGES, SPECIAL_TOKENS, **variables)
+    return compiled.render(messages, SPECIAL_TOKENS, **variables)
 
 
 @pytest.mark.parametrize("add_generation_prompt", [True, False])
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
 def test_renders_as_transformers_does(template: str, add_generation_prompt: bool) -> None:
-    variables = {"add_generation_prompt": add_generation_prompt, "enable_thinking": True}
+    variables: Any = {"add_generation_prompt": add_generation_prompt, "enable_thinking": True}
     assert ours(template, **variables) == transformers_says(template, **variables)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_published_templates_of_a_family_do(family: str, setting: str) -> None:
+    said = set()
+    for talk in [*TALKS.values(), *MORE_TALKS.get(family, ())]:
+        for opens in (True, False):
+            variables = {"add_generation_prompt": opens, **SETTINGS[setting]}
+            text = ours(FAMILIES[family], talk, **variables)
+            assert text == transformers_says(FAMILIES[family], talk, **variables)
+            said.add(text)
+    # Nothing of a conversation is lost.
+    assert len(said) == 2 * (len(TALKS) + len(MORE_TALKS.get(family, ())))
 
 
 def test_where_the_template_comes_from(tmp_path: Path, edit_json: Callable[..., None]) -> None:
@@ -96,9 +161,22 @@ def test_where_the_template_comes_from(tmp_path: Path, edit_json: Callable[..., 
     assert said() == "file"
 
 
-def test_a_template_may_refuse_the_messages() -> None:
-    with pytest.raises(InvalidInputError, match=r"chat_template\.jinja refuses them: alternate!"):
-        ours("{{ raise_exception('alternate!') }}")
+@pytest.mark.parametrize(
+    ("template", "messages", "reason"),
+    [
+        ("{{ raise_exception('alternate!') }}", MESSAGES, "alternate!"),
+        (FAMILIES["llama"], [SYSTEM], "nobody asks"),
+        (FAMILIES["llama"], [ASK, CALL | {"tool_calls": CALL["tool_calls"] * 2}], "one at a time"),
+        (FAMILIES["gpt-oss"], [ASK, RESULT], "nobody called"),
+        (FAMILIES["gpt-oss"], [ASK, ANSWER | {"content": "[system]"}], "marks in the content"),
+    ],
+)
+def test_a_template_may_refuse_the_messages(
+    template: str, messages: list[dict[str, Any]], reason: str
+) -> None:
+    refused = rf"chat_template\.jinja refuses them: {reason}"
+    with pytest.raises(InvalidInputError, match=refused):
+        ours(template, messages, tools=[TOOL])
 
 
 @pytest.mark.parametrize("template", ["{% if %}", "{{ 'a }}", "{% nonsense %}", "{% for x %}"])
