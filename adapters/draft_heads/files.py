@@ -1,6 +1,5 @@
 """The files of a draft head: safetensors, or the pickle in which EAGLE's first heads came."""
 
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,13 +39,26 @@ def open_head(directory: Path) -> Checkpoint:
     try:
         # Runs no code: only tensors and plain containers come out of it.
         tensors = torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, OSError, ValueError, EOFError, KeyError) as error:
-        raise CheckpointError(f"{file}: expected tensors, got {one_line(error)}") from None
-    if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
+    except Exception as error:  # noqa: BLE001, a damaged pickle may fail in any way
+        said = one_line(error) or type(error).__name__
+        raise CheckpointError(f"{file}: expected tensors, got {said}") from None
+    if not isinstance(tensors, dict):
         raise CheckpointError(f"{file}: expected tensors by name, got {type(tensors).__name__}")
+    for name, one in tensors.items():
+        if not _is_whole(one):
+            said = f"expected a tensor with all its values, got {type(one).__name__}"
+            raise CheckpointError(f"{file}: {one_line(name)}: {said}")
     spellings = {dtype: spelling for spelling, dtype in FLOAT_DTYPES.items()}
     entries = {
         str(name): Entry(file, tuple(one.shape), spellings.get(one.dtype, str(one.dtype)))
         for name, one in tensors.items()
     }
-    return Checkpoint(directory, entries, {file: _Unpickled(tensors)})
+    detached = {str(name): one.detach() for name, one in tensors.items()}
+    return Checkpoint(directory, entries, {file: _Unpickled(detached)})
+
+
+def _is_whole(one: object) -> bool:
+    """Whether it is a tensor that has a number in the file for each of its places."""
+    if not isinstance(one, Tensor) or one.layout != torch.strided or one.is_meta or one.is_nested:
+        return False
+    return one.numel() * one.element_size() <= one.untyped_storage().nbytes()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from attrs import frozen
 
 from ...core.checks import check_integers
-from ...core.errors import CheckpointError, InvalidInputError
+from ...core.errors import InvalidInputError
 from ..json_object import JsonObject
 from ..language_model import TransformerModel
 from ..model_config import ModelConfig
@@ -135,7 +135,5 @@ def _read_taps(config: JsonObject, target: Target) -> tuple[int, ...]:
     except (InvalidInputError, TypeError):
         raise config.error(TAPS, f"integers from 0 to {num_layers}", taps) from None
     if not taps or len(set(taps)) < len(taps):
-        raise CheckpointError(
-            f"{config.source}: {TAPS}: expected different layers of {num_layers}, got {taps}"
-        )
+        raise config.error(TAPS, f"different layers of {num_layers}", taps)
     return tuple(sorted(taps))

@@ -1,6 +1,9 @@
 """Directories that hold no draft head, or one of another target: refused in one line."""
 
+import random
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +57,7 @@ OFFSETS = FEWER.tensors["d2t"]
         (eagle3(vocab_size=60), "vocab_size: expected the target's, 61, got 60"),
         (eagle3(model_type="gpt_oss"), "model_type: expected llama or qwen3"),
         (eagle3(eagle_config={TAPS: [2, 2, 4]}), "expected different layers"),
+        (eagle3(eagle_config={TAPS: [1] * 9999}), "expected different layers"),
         (eagle3(eagle_config={TAPS: [2, 3, 9]}), "expected integers from 0 to 7"),
         (eagle3(nested={}), "norm_before_residual: expected true or false, got nothing"),
         (
@@ -71,6 +75,7 @@ def test_a_head_that_does_not_fit_is_refused_in_one_line(
     with pytest.raises(CheckpointError, match=said) as error:
         load_head(files.save(tmp_path), kind, model)
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
 
 
 class Code:
@@ -80,14 +85,56 @@ class Code:
         return print, ("run",)
 
 
-@pytest.mark.parametrize("content", [Code(), [torch.ones(2)], {"fc.weight": 3}])
+SPREAD = torch.ones(1, 1).expand(32, 64)
+with warnings.catch_warnings(action="ignore"):
+    NESTED = torch.nested.nested_tensor([torch.ones(2)])
+WHOLE = "fc.weight: expected a tensor with all its values"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (Code(), "expected tensors"),
+        ([torch.ones(2)], "expected tensors by name, got list"),
+        ({"fc.weight": 3}, WHOLE),
+        ({"fc.weight": torch.ones(32, 64).to_sparse()}, WHOLE),
+        ({"fc.weight": torch.ones(32, 64, device="meta")}, WHOLE),
+        ({"fc.weight": NESTED}, WHOLE),
+        # One number that would become many.
+        ({"fc.weight": SPREAD}, WHOLE),
+    ],
+)
 def test_pickles_hold_tensors_by_name_or_are_refused(
-    model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: object
+    model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: object, said: str
 ) -> None:
     torch.save(content, eagle().save(tmp_path, pickled=True) / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"pytorch_model.bin: expected tensors"):
-        load_head(tmp_path, "eagle", model)
-    (tmp_path / "pytorch_model.bin").write_bytes(b"no pickle")
-    with pytest.raises(CheckpointError, match=r"pytorch_model.bin: expected tensors"):
+    with pytest.raises(CheckpointError, match=rf"pytorch_model.bin: {said}"):
         load_head(tmp_path, "eagle", model)
     assert "run" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("in_zip", [True, False])
+def test_damaged_pickles_are_refused(model: Any, tmp_path: Path, in_zip: bool) -> None:
+    files = eagle()
+    file = files.save(tmp_path, pickled=True) / "pytorch_model.bin"
+    torch.save(dict(files.tensors), file, _use_new_zipfile_serialization=in_zip)
+    whole, draw = file.read_bytes(), random.Random(3)  # noqa: S311 - damage, not a secret
+    for content in (b"", b"no pickle", *(damaged(whole, draw) for _ in range(200))):
+        file.write_bytes(content)
+        # A number may have become another one.
+        with suppress(CheckpointError):
+            load_head(tmp_path, "eagle", model)
+    file.write_bytes(whole)
+    load_head(tmp_path, "eagle", model)
+
+
+def damaged(whole: bytes, draw: random.Random) -> bytes:
+    content = bytearray(whole)
+    content[draw.randrange(2000)] = draw.randrange(256)
+    return bytes(content)
+
+
+def test_weights_that_want_gradients_are_weights(model: Any, tmp_path: Path) -> None:
+    files = eagle()
+    wanting = {name: torch.nn.Parameter(one) for name, one in files.tensors.items()}
+    load_head(evolve(files, tensors=wanting).save(tmp_path, pickled=True), "eagle", model)
