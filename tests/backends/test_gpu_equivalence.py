@@ -15,12 +15,10 @@ from acceptor.core import (
     Block,
     Policy,
     Probabilistic,
-    SamplingParams,
     SamplingTensors,
     Strict,
     VerifyBatch,
 )
-from kit.cuda_batches import refused_batch
 from kit.on_gpu import (
     FUSED,
     KINDS,
@@ -36,70 +34,43 @@ from kit.on_gpu import (
 pytestmark = pytest.mark.gpu
 
 LOSSLESS = (Strict(), Probabilistic(), Block())
-VOCAB_SIZE = 151_936
 FLAT: tuple[dict[str, Any], ...] = (
     {"temperature": 1.5, "top_p": 0.95},
     {"temperature": 1.0, "top_p": 0.5},
     {"temperature": 1.2, "top_k": 20_000, "top_p": 0.9},
     {"temperature": 2.0, "min_p": 0.001},
 )
-
-
-def flat_rows(policy: Policy, num_reqs: int, dtype: torch.dtype = torch.bfloat16) -> Verification:
-    """N(0, 1), as of models with random weights, of which much is kept; the draft nearly agrees.
-
-    Thresholds lie among thousands of logits.
-    """
-    noise = torch.Generator("cuda").manual_seed(num_reqs)
-    target = torch.randn(num_reqs, 4, VOCAB_SIZE, generator=noise, device="cuda")
-    draft = torch.randn(num_reqs, 3, VOCAB_SIZE, generator=noise, device="cuda")
-    draft = (0.1 * draft + target[:, :3]).to(dtype)
-    likely = draft.float().softmax(-1).flatten(0, 1)
-    batch = VerifyBatch.dense(
-        target_logits=target.to(dtype),
-        draft_token_ids=torch.multinomial(likely, 1, generator=noise).view(num_reqs, 3),
-        positions=torch.arange(num_reqs, device="cuda"),
-        draft_logits=draft,
-        # As other tests' batches have them, so that Triton's kernels are the same.
-        slot_ids=torch.arange(num_reqs, device="cuda"),
-    )
-    wishes = tuple(SamplingParams(seed=i, **FLAT[i % len(FLAT)]) for i in range(num_reqs))
-    return Verification(batch, wishes, SamplingTensors.stack(wishes, "cuda"), policy)
+WARM = tuple({"temperature": temperature} for temperature in (0.8, 1.0, 1.5, 3.0))
+FILTERED: dict[str, Any] = {"top_k": 50, "top_p": 0.9}
 
 
 def many(policy: Policy, num_reqs: int, **recipe: Any) -> Verification:
-    """Peaked and flat rows: how they are dealt out depends on how many there are."""
-    some = [refused_batch(seed)[0] for seed in range(-(-num_reqs // 8))]
-    draft_logits = [batch.draft_logits for batch in some if batch.draft_logits is not None]
-    batch = VerifyBatch.dense(
-        target_logits=torch.cat([batch.target_logits.view(8, 4, -1) for batch in some])[
-            :num_reqs
-        ].cuda(),
-        draft_token_ids=torch.cat([batch.draft_token_ids for batch in some])[:num_reqs].cuda(),
-        positions=torch.arange(num_reqs, device="cuda"),
-        draft_logits=torch.cat(draft_logits)[:num_reqs].cuda(),
-        slot_ids=torch.arange(num_reqs, device="cuda"),
-    )
-    wishes = tuple(
-        SamplingParams(seed=i, temperature=(0.8, 1.0, 1.5, 3.0)[i % 4], **recipe)
-        for i in range(num_reqs)
-    )
-    return Verification(batch, wishes, SamplingTensors.stack(wishes, "cuda"), policy)
+    how: dict[str, Any] = {"vocab_size": 17_160, "inputs": "mixed", "recipes": WARM}
+    return verification(policy, num_reqs=num_reqs, **how, **recipe)
 
 
-FILTERED: dict[str, Any] = {"top_k": 50, "top_p": 0.9}
 STEPS: Mapping[str, Callable[[], Verification]] = (
     {f"mixed, {policy.name}": partial(verification, policy) for policy in KINDS}
     | {
         f"no vector fits, {policy.name}": partial(verification, policy, vocab_size=50_257)
         for policy in LOSSLESS
     }
-    | {f"{n} flat, {p.name}": partial(flat_rows, p, n) for p in LOSSLESS for n in (4, 40)}
-    # The search for a threshold goes by digits, of which these have twice as many.
+    # Thresholds lie among thousands of logits.
     | {
-        f"{n} flat of all 32 bits": partial(flat_rows, Probabilistic(), n, torch.float32)
+        f"{n} flat, {policy.name}": partial(
+            verification, policy, num_reqs=n, inputs="flat", recipes=FLAT
+        )
+        for policy in LOSSLESS
         for n in (4, 40)
     }
+    # The search for a threshold goes by digits, of which these have twice as many.
+    | {
+        f"{n} flat of all 32 bits": partial(
+            verification, Probabilistic(), num_reqs=n, inputs="flat", recipes=FLAT, dtype="float32"
+        )
+        for n in (4, 40)
+    }
+    # Peaked and flat rows: how they are dealt out depends on how many there are.
     | {
         f"{n} of {[*recipe]}, {policy.name}": partial(many, policy, n, **recipe)
         for policy in LOSSLESS

@@ -1,5 +1,6 @@
 """Batches of a real vocabulary on a CUDA device, and fused backends held to the reference."""
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -70,10 +71,12 @@ def sampler_of(backend: str) -> Sampler:
         pytest.skip(str(error))
 
 
-def wishes_of(num_reqs: int, **changes: Any) -> tuple[SamplingParams, ...]:
-    """Recipes of every kind in turn, each request with its own seed."""
+def wishes_of(
+    num_reqs: int, recipes: Sequence[Mapping[str, float]] = MIXED, **changes: Any
+) -> tuple[SamplingParams, ...]:
+    """Recipes in turn, each request with its own seed."""
     return tuple(
-        SamplingParams(seed=1000 + i, **{**MIXED[i % len(MIXED)], **changes})
+        SamplingParams(seed=1000 + i, **{**recipes[i % len(recipes)], **changes})
         for i in range(num_reqs)
     )
 
@@ -85,12 +88,17 @@ def verification(
     num_spec_tokens: int = 3,
     vocab_size: int = 151_936,
     dtype: str = "bfloat16",
-    **changes: Any,
+    inputs: str = "lm",
+    **wishes: Any,
 ) -> Verification:
-    """A batch like a language model's, its drafts drawn at temperature 0.8."""
+    """A batch of such inputs, its drafts drawn at temperature 0.8."""
     noise = torch.Generator("cuda").manual_seed(vocab_size + num_reqs)
     workload = Workload(
-        num_reqs=num_reqs, num_spec_tokens=num_spec_tokens, vocab_size=vocab_size, dtype=dtype
+        num_reqs=num_reqs,
+        num_spec_tokens=num_spec_tokens,
+        vocab_size=vocab_size,
+        dtype=dtype,
+        inputs=inputs,
     )
     logits = Logits.random(workload, noise)
     batch = VerifyBatch.dense(
@@ -100,8 +108,8 @@ def verification(
         draft_logits=logits.draft,
         slot_ids=torch.arange(num_reqs, device="cuda"),
     )
-    wishes = wishes_of(num_reqs, **changes)
-    return Verification(batch, wishes, SamplingTensors.stack(wishes, "cuda"), policy)
+    wanted = wishes_of(num_reqs, **wishes)
+    return Verification(batch, wanted, SamplingTensors.stack(wanted, "cuda"), policy)
 
 
 def assert_alike(step: Verification, got: VerifyOutput, expected: VerifyOutput) -> None:
