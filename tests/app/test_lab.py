@@ -18,6 +18,7 @@ from acceptor.adapters.loader import load_model
 from acceptor.app.bundled import bundled_pair
 from kit.draft_heads import Arithmetic, HeadFiles
 from lab import cpu_speed, engine_speed, head_tables, head_training
+from lab.head_learner import Learner
 from lab.head_training import read_texts, train_head
 from lab.pair_learner import Recipe, Shape
 from lab.pair_text import END_OF_TEXT_ID
@@ -153,16 +154,14 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def trained(
-    tokens: Tensor, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[head_training.Learner, Path]:
+def trained(tokens: Tensor, tmp_path_factory: pytest.TempPathFactory) -> tuple[Learner, Path]:
     out = tmp_path_factory.mktemp("head")
     return train_head(TARGET, load_model(TARGET), tokens, out, RECIPE), out
 
 
-def test_it_learns(trained: tuple[head_training.Learner, Path], tokens: Tensor) -> None:
+def test_it_learns(trained: tuple[Learner, Path], tokens: Tensor) -> None:
     learner, _ = trained
-    fresh = head_training.Learner.new(TARGET, learner.target, learner.target_ids, RECIPE.seed)
+    fresh = Learner.new(TARGET, learner.target, learner.target_ids, RECIPE.seed)
     rows = tokens[:48].view(2, 24)
     with torch.no_grad():
         (before, _), (after, shares) = fresh.loss(rows, 3), learner.loss(rows, 3)
@@ -171,7 +170,7 @@ def test_it_learns(trained: tuple[head_training.Learner, Path], tokens: Tensor) 
 
 
 def test_a_run_goes_on_from_where_it_saved(
-    trained: tuple[head_training.Learner, Path], tokens: Tensor, tmp_path: Path
+    trained: tuple[Learner, Path], tokens: Tensor, tmp_path: Path
 ) -> None:
     learner, _ = trained
     other = evolve(RECIPE, save_every=1)
@@ -190,9 +189,7 @@ def test_a_run_goes_on_from_where_it_saved(
         assert torch.equal(weight, again.weights[name]), name
 
 
-def test_it_is_trained_as_it_drafts(
-    trained: tuple[head_training.Learner, Path], tokens: Tensor
-) -> None:
+def test_it_is_trained_as_it_drafts(trained: tuple[Learner, Path], tokens: Tensor) -> None:
     learner, out = trained
     assert find_head(out) == "eagle3"
     assert load_head(out, "eagle3", learner.target).vocab_size == 400
