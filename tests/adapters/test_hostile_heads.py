@@ -138,3 +138,8 @@ def test_weights_that_want_gradients_are_weights(model: Any, tmp_path: Path) -> 
     files = eagle()
     wanting = {name: torch.nn.Parameter(one) for name, one in files.tensors.items()}
     load_head(evolve(files, tensors=wanting).save(tmp_path, pickled=True), "eagle", model)
+
+
+def test_a_pickle_beside_safetensors_is_not_opened(model: Any, tmp_path: Path) -> None:
+    (eagle().save(tmp_path) / "pytorch_model.bin").write_bytes(b"no pickle")
+    load_head(tmp_path, "eagle", model)

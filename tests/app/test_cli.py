@@ -174,6 +174,19 @@ def test_a_forward_can_be_chosen(acceptor: Acceptor) -> None:
         assert message in err
 
 
+def test_model_code_can_be_chosen(acceptor: Acceptor, tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[models]\nadapter = "transformers"\n')
+    asked = (*QUICK, "--json", "--temperature", "0", "--max-tokens", "5")
+    own, by_file, by_flag = (
+        json.loads(acceptor(*asked, *flags)[1])
+        for flags in ((), ("--config", file), ("--model-adapter", "transformers"))
+    )
+    assert own["text"] == by_file["text"] == by_flag["text"]
+    ran = [answer["stats"]["forward"] for answer in (own, by_file, by_flag)]
+    assert ran == ["torch", "transformers", "transformers"]
+
+
 def test_help_is_there_without_torch_and_names_every_policy_and_backend(
     acceptor: Acceptor,
 ) -> None:
