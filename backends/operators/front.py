@@ -88,21 +88,10 @@ class VerifyOperator:
         Raises:
             AcceptorError: as the backend's `verify`.
         """
-        token_ids, num_accepted, status, *rest = registration.verify(
-            self._call,
-            self._param_tensors,
-            target_logits,
-            cu_num_logits,
-            draft_token_ids,
-            positions,
-            draft_logits,
-            slot_ids,
-            draft_to_target,
-            prompt_mask,
-            output_counts,
-            allowed_tokens,
-            allowed_rows,
-        )
+        given = [target_logits, cu_num_logits, draft_token_ids, positions, draft_logits, slot_ids]
+        given += [draft_to_target, prompt_mask, output_counts, allowed_tokens, allowed_rows]
+        results = registration.verify(self._call, self._param_tensors, given)
+        token_ids, num_accepted, status, *rest = results
         logprobs = None
         if self.params.num_logprobs is not None:
             logprobs = LogprobTensors(*rest[:3])
@@ -160,16 +149,7 @@ class SampleOperator:
         Raises:
             AcceptorError: as the backend's `sample`.
         """
-        token_ids, status, *rest = registration.sample(
-            self._call,
-            self._param_tensors,
-            logits,
-            positions,
-            slot_ids,
-            draft_to_target,
-            prompt_mask,
-            output_counts,
-            allowed_tokens,
-            allowed_rows,
-        )
+        given = [logits, positions, slot_ids, draft_to_target, prompt_mask, output_counts]
+        given += [allowed_tokens, allowed_rows]
+        token_ids, status, *rest = registration.sample(self._call, self._param_tensors, given)
         return SampleTensors(token_ids, status, LogprobTensors(*rest) if len(rest) else None)

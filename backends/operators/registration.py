@@ -5,6 +5,7 @@ device as tensors. Only loaded samplers are kept between calls.
 """
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,37 +22,25 @@ from ...core.token_counts import TokenCounts
 from ..registry import load_sampler
 from .structure import rebuild
 
+Given = list[Tensor | None]
+"""The tensors of a batch, in the order of `VERIFY` or `SAMPLE`."""
+
+VERIFY = (
+    *("target_logits", "cu_num_logits", "draft_token_ids", "positions", "draft_logits"),
+    *("slot_ids", "draft_to_target", "prompt_mask", "output_counts"),
+    *("allowed_tokens", "allowed_rows"),
+)
+SAMPLE = (
+    *("logits", "positions", "slot_ids", "draft_to_target", "prompt_mask", "output_counts"),
+    *("allowed_tokens", "allowed_rows"),
+)
+
 
 @torch.library.custom_op("acceptor::verify", mutates_args=())
-def verify(
-    call: str,
-    param_tensors: list[Tensor],
-    target_logits: Tensor,
-    cu_num_logits: Tensor,
-    draft_token_ids: Tensor,
-    positions: Tensor,
-    draft_logits: Tensor | None = None,
-    slot_ids: Tensor | None = None,
-    draft_to_target: Tensor | None = None,
-    prompt_mask: Tensor | None = None,
-    output_counts: Tensor | None = None,
-    allowed_tokens: Tensor | None = None,
-    allowed_rows: Tensor | None = None,
-) -> list[Tensor]:
+def verify(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:
     """See `VerifyOperator`."""
     facts = _facts(call)
-    batch = VerifyBatch(
-        target_logits=target_logits,
-        cu_num_logits=cu_num_logits,
-        draft_token_ids=draft_token_ids,
-        positions=positions,
-        draft_logits=draft_logits,
-        slot_ids=slot_ids,
-        draft_to_target=draft_to_target,
-        token_counts=_token_counts(prompt_mask, output_counts),
-        allowed_tokens=allowed_tokens,
-        allowed_rows=allowed_rows,
-    )
+    batch = VerifyBatch(**_fields(VERIFY, given))
     params = rebuild(facts["params"], param_tensors)
     output = _sampler(facts["backend"]).verify(batch, params, _policy(call))
     results = [output.token_ids, output.num_accepted, output.status, *_parts(output.logprobs)]
@@ -59,59 +48,43 @@ def verify(
 
 
 @verify.register_fake
-def _(
-    call: str,
-    param_tensors: list[Tensor],  # noqa: ARG001, the operator's signature
-    target_logits: Tensor,
-    cu_num_logits: Tensor,  # noqa: ARG001
-    draft_token_ids: Tensor,
-    *_others: Tensor | None,
-) -> list[Tensor]:
-    num_reqs, max_spec_len = draft_token_ids.shape
+def _(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:  # noqa: ARG001
+    drafts = given[VERIFY.index("draft_token_ids")]
+    assert drafts is not None
+    num_reqs, max_spec_len = drafts.shape
     forms = verify_forms(num_reqs, max_spec_len, _num_logprobs(call), _policy(call))
-    return _fakes(forms, target_logits)
+    return _fakes(forms, drafts)
 
 
 @torch.library.custom_op("acceptor::sample", mutates_args=())
-def sample(
-    call: str,
-    param_tensors: list[Tensor],
-    logits: Tensor,
-    positions: Tensor,
-    slot_ids: Tensor | None = None,
-    draft_to_target: Tensor | None = None,
-    prompt_mask: Tensor | None = None,
-    output_counts: Tensor | None = None,
-    allowed_tokens: Tensor | None = None,
-    allowed_rows: Tensor | None = None,
-) -> list[Tensor]:
+def sample(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:
     """See `SampleOperator`."""
     facts = _facts(call)
     batch = SampleBatch(
-        logits=logits,
-        positions=positions,
         draft_index=facts["draft_index"],
         draft_stream=Stream(facts["draft_stream"]),
-        slot_ids=slot_ids,
-        draft_to_target=draft_to_target,
         target_vocab_size=facts["target_vocab_size"],
-        token_counts=_token_counts(prompt_mask, output_counts),
-        allowed_tokens=allowed_tokens,
-        allowed_rows=allowed_rows,
+        **_fields(SAMPLE, given),
     )
     output = _sampler(facts["backend"]).sample(batch, rebuild(facts["params"], param_tensors))
     return [output.token_ids, output.status, *_parts(output.logprobs)]
 
 
 @sample.register_fake
-def _(
-    call: str,
-    param_tensors: list[Tensor],  # noqa: ARG001, the operator's signature
-    logits: Tensor,
-    *_others: Tensor | None,
-) -> list[Tensor]:
+def _(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:  # noqa: ARG001
+    positions = given[SAMPLE.index("positions")]
+    assert positions is not None
     num_logprobs = _num_logprobs(call) if _facts(call)["draft_index"] is None else None
-    return _fakes(sample_forms(logits.shape[0], num_logprobs), logits)
+    return _fakes(sample_forms(len(positions), num_logprobs), positions)
+
+
+def _fields(names: Sequence[str], given: Given) -> dict[str, Any]:
+    """Of a batch: token counts came as two tensors."""
+    fields: dict[str, Any] = dict(zip(names, given, strict=True))
+    prompt_mask, output_counts = fields.pop("prompt_mask"), fields.pop("output_counts")
+    if prompt_mask is not None and output_counts is not None:
+        fields["token_counts"] = TokenCounts(prompt_mask, output_counts)
+    return fields
 
 
 @lru_cache(maxsize=1024)
@@ -129,12 +102,6 @@ def _policy(call: str) -> Policy:
 @lru_cache
 def _sampler(backend: str) -> Sampler:
     return load_sampler(backend)
-
-
-def _token_counts(prompt_mask: Tensor | None, output_counts: Tensor | None) -> TokenCounts | None:
-    if prompt_mask is None or output_counts is None:
-        return None
-    return TokenCounts(prompt_mask, output_counts)
 
 
 def _parts(logprobs: Logprobs | None) -> list[Tensor]:

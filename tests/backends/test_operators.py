@@ -8,6 +8,7 @@ from torch import Tensor
 
 from acceptor.backends import load_sampler
 from acceptor.backends.operators import SampleOperator, VerifyOperator
+from acceptor.backends.operators.registration import SAMPLE, VERIFY
 from acceptor.backends.operators.structure import describe, rebuild
 from acceptor.core import (
     Fly,
@@ -204,12 +205,14 @@ def test_a_whole_step_compiles_with_inductor(backend: str) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_what_the_compiler_is_told_is_true(backend: str) -> None:
     device = device_of(backend)
-    arguments = tuple(inputs(device).values())
+    tensors = inputs(device)
     policy = Typical() if backend == "reference" else Probabilistic()
     logprobs = 3 if backend == "reference" else None
     verify = VerifyOperator(backend, policy, params_on(device, logprobs=logprobs))
-    call = (verify._call, verify._param_tensors, *arguments)
+    given = [tensors.get(name) for name in VERIFY]
+    call = (verify._call, verify._param_tensors, given)
     torch.library.opcheck(torch.ops.acceptor.verify.default, call)
     draw = SampleOperator(backend=backend, params=params_on(device, logprobs=logprobs))
-    call = (draw._call, draw._param_tensors, arguments[0][:NUM_REQS], arguments[3])
+    rows = {"logits": tensors["target_logits"][:NUM_REQS], "positions": tensors["positions"]}
+    call = (draw._call, draw._param_tensors, [rows.get(name) for name in SAMPLE])
     torch.library.opcheck(torch.ops.acceptor.sample.default, call)
