@@ -40,10 +40,11 @@ class Draft:
 
 @frozen
 class Noting(Sampler):
-    """A sampler that notes what it verifies."""
+    """A sampler that notes what it verifies, and with what outcome."""
 
     sampler: Sampler
     drafts: list[Draft] = field(factory=list)
+    outputs: list[VerifyOutput] = field(factory=list)
 
     def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
         return self.sampler.sample(batch, params, **memory)
@@ -60,7 +61,8 @@ class Noting(Sampler):
                 assert batch.draft_logits is not None
                 logits = batch.draft_logits[slot, : len(drafted)].clone()
                 self.drafts.append(Draft(slot, length, drafted, logits))
-        return self.sampler.verify(batch, params, policy, **memory)
+        self.outputs.append(self.sampler.verify(batch, params, policy, **memory))
+        return self.outputs[-1]
 
 
 def decoder_of(target: Any, head: Any, policy: Policy, num_spec_tokens: int) -> Decoder:

@@ -1,7 +1,5 @@
 """The plug-in inside vLLM's own sampler, in the process that test_vllm_plugin.py starts for it."""
 
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +11,9 @@ from vllm.v1.worker.gpu.sample import gumbel
 from vllm.v1.worker.gpu.spec_decode import rejection_sampler, speculator
 from vllm.v1.worker.gpu.spec_decode.dspark import speculator as dspark
 
-from acceptor.app.audit import peers
-from acceptor.app.audit.run import audit
-from acceptor.app.bench.kernels.stopwatch import Stopwatch
-from acceptor.app.vllm_plugin.rejection_sampler import AcceptorSampler
-from acceptor.app.vllm_plugin.settings import PluginSettings, plugin_settings
+from acceptor.app.vllm_plugin.settings import plugin_settings
 from acceptor.core.errors import ConfigError
 from kit.vllm_engine import (
-    BACKEND,
     DEVICE,
     NUM_SPEC_TOKENS,
     OWN,
@@ -29,11 +22,9 @@ from kit.vllm_engine import (
     Engine,
     speculation,
 )
-from lab import vllm_speed
 
 NUM_DRAWS, ALPHA, TOTAL_VARIATION = 1000, 1e-6, 0.15
 """How many draws find a law that is so far off, with a power that a test computes."""
-NUM_AUDITED = 40 if DEVICE.type == "cpu" else 20_000
 POLICIES = {
     "vLLM's method": {},
     "probabilistic": {"policy": {"name": "probabilistic"}},
@@ -177,27 +168,6 @@ def test_drafts_that_a_grammar_forbids_leave_the_law(name: str, configured: Any)
     first_tokens_follow(output, masked.softmax(0))
 
 
-@pytest.mark.parametrize("step", [peers.vllm, peers.vllm_block], ids=lambda step: step.__name__)
-def test_the_audit_passes_vllms_kernels(step: Any) -> None:
-    assert audit(step, num_steps=NUM_AUDITED, temperatures=(1.0, 0.0)).passed
-
-
-@pytest.mark.skipif(DEVICE.type == "cpu", reason="an interpreter runs too few steps to tell")
-def test_the_audit_names_what_vllms_salt_prevents(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unsalted(
-        logits: Tensor, slots: Tensor, temperature: Tensor, seeds: Tensor, pos: Tensor, **how: Any
-    ) -> Tensor:
-        # A draft's place, too, makes noise of its own; here it takes itself out again.
-        seeds = seeds ^ (how["logits_cache_col"].long() << 32)
-        drawn: Tensor = own(logits, slots, temperature, seeds, pos, **how | {"is_drafting": False})
-        return drawn
-
-    own = gumbel.gumbel_sample
-    monkeypatch.setattr(gumbel, "gumbel_sample", unsalted)
-    found = audit(peers.vllm, num_steps=NUM_AUDITED)
-    assert found.mistakes == ("shared noise of draft and verification",)
-
-
 def test_lossy_policies_accept_nothing_that_is_forbidden(configured: Any) -> None:
     configured["acceptor"]["policy"] = {"name": "synthetic", "rates": [1.0, 1.0]}
     drafted = torch.tensor([[3, 5], [5, 3], [3, 3]])
@@ -327,15 +297,3 @@ def test_broken_logits_stay_inside_the_vocabulary() -> None:
     output = verify([SamplingParams(temperature=0.7, seed=1)] * 2, logits=logits)
     assert output.sampled_token_ids.min() >= 0
     assert output.num_sampled.min() >= 1
-
-
-def test_the_record_says_who_was_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plugged = partial(AcceptorSampler, PluginSettings(backend=BACKEND))
-    monkeypatch.setattr(vllm_speed, "SAMPLERS", {"vLLM": OWN, BACKEND: plugged})
-    monkeypatch.setattr(vllm_speed, "RECIPES", vllm_speed.RECIPES[:2])
-    monkeypatch.setattr(vllm_speed, "VOCAB_SIZE", 50)
-    monkeypatch.setattr(Stopwatch, "replays", lambda *_: [7.25])
-    vllm_speed.main(tmp_path / "vllm.md", num_reqs=(2, 3), count=1)
-    written = (tmp_path / "vllm.md").read_text(encoding="utf-8")
-    assert "Of the greedy requests 0 get other tokens than from vLLM's kernels." in written
-    assert f"| greedy | vLLM | 7.2 | 7.2 |\n|  | {BACKEND} | 7.2 | 7.2 |\n" in written

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from acceptor.app.decoder import Decoder
 from acceptor.app.draft_vocabulary import DraftVocabulary
@@ -19,16 +18,11 @@ from acceptor.core import (
     Block,
     Policy,
     Recipe,
-    SampleBatch,
-    SampleOutput,
-    Sampler,
     SamplingParams,
-    SamplingTensors,
     Strict,
     Typical,
-    VerifyBatch,
-    VerifyOutput,
 )
+from kit.head_decoding import Noting
 from kit.law_of_decoder import PROMPT, error_of
 from kit.proof.exact import EXACT
 from kit.toy_pair import Pair
@@ -100,30 +94,15 @@ def test_ids_or_logits_that_are_mixed_up_are_caught(drafter: type[ModelDrafter])
     assert error_of(with_own_ids(drafter, Block()), PARAMS, 3) > 1e-3
 
 
-@frozen
-class Noting(Sampler):
-    """A sampler that notes what it reported for each emitted token."""
-
-    sampler: Sampler
-    reports: list[float] = field(factory=list)
-
-    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
-        return self.sampler.sample(batch, params, **memory)
-
-    def verify(
-        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
-    ) -> VerifyOutput:
-        output = self.sampler.verify(batch, params, policy, **memory)
-        assert output.total_variation is not None
-        self.reports.extend(output.total_variation[output.token_ids >= 0].tolist())
-        return output
-
-
 def test_a_text_reports_the_mean_of_what_was_done_to_its_tokens() -> None:
     decoder = PAIR.decoder(Typical(epsilon=0.2, delta=0.5), 3)
     noting = Noting(decoder.sampler)
     request = GenerationRequest(prompt_token_ids=PROMPT, params=PARAMS, max_tokens=40)
     (result,) = evolve(decoder, sampler=noting).generate([request])
-    assert len(noting.reports) >= 40
-    assert len({*noting.reports}) > 10
-    assert result.total_variation == pytest.approx(sum(noting.reports[:40]) / 40)
+    reports = list[float]()
+    for output in noting.outputs:
+        assert output.total_variation is not None
+        reports += output.total_variation[output.token_ids >= 0].tolist()
+    assert len(reports) >= 40
+    assert len({*reports}) > 10
+    assert result.total_variation == pytest.approx(sum(reports[:40]) / 40)
