@@ -1,9 +1,6 @@
 """The kernels for few tokens say what torch's operations say, and compile for GPUs that overlap."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +8,7 @@ import torch
 from attrs import evolve
 
 from acceptor.adapters.random_weights import random_model
-from kit.interpreted import interpret
+from kit.interpreted import compile_for, interpret
 from kit.llama_shapes import DRAFT
 
 SMALL = {
@@ -24,16 +21,7 @@ SMALL = {
 }
 
 COMPILE_ALL = """
-import sys, torch
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-
-class NoDriver:
-    def get_current_target(self): return GPUTarget("cuda", int(sys.argv[1]), 32)
-    def get_current_device(self): return 0
-    def get_current_stream(self, device): return 0
-
-driver.set_active(NoDriver())
+import torch
 from acceptor.adapters.few_tokens import attend, forward, tiling
 from attrs import evolve
 from kit.few_tokens import GPU, MAX_LEN, model_of
@@ -74,18 +62,8 @@ def test_the_interpreted_kernels_agree_with_plain_operations() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", ["80", "100"])
-def test_all_kernels_compile(capability: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    environment.pop("TRITON_INTERPRET", None)
-    finished = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", COMPILE_ALL, capability],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-2000:]
+def test_all_kernels_compile(capability: str, tmp_path: Path) -> None:
+    compile_for(capability, COMPILE_ALL, tmp_path)
 
 
 @pytest.mark.gpu

@@ -1,8 +1,8 @@
 """Runs a module in Triton's interpreter: `python -m kit.interpreted MODULE ARGUMENT…`.
 
-A process of its own: the interpreter must be chosen before Triton is imported. It puts its own
-functions into Triton's language anew for every helper that a kernel calls, which takes three
-quarters of the time; here it does so once.
+A process of its own: the interpreter, or a GPU that is not here, must be chosen before Triton is
+imported. The interpreter puts its own functions into Triton's language anew for every helper that a
+kernel calls, which takes three quarters of the time; here it does so once.
 """
 
 import os
@@ -10,26 +10,46 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+_WITHOUT_GPU = """
+import sys
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+class NoDriver:
+    def get_current_target(self): return GPUTarget("cuda", int(sys.argv[1]), 32)
+    def get_current_device(self): return 0
+    def get_current_stream(self, device): return 0
+
+driver.set_active(NoDriver())
+"""
 
 
 def interpret(*command: str) -> None:
     """Run a module in such a process; what it said is in the error if it fails."""
+    _run("-m", "kit.interpreted", *command, TRITON_INTERPRET="1")
+
+
+def compile_for(capability: str, code: str, cache: Path) -> None:
+    """Run code that compiles kernels for a GPU that is not here; it finds it as `NoDriver`."""
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)}
+    _run("-c", _WITHOUT_GPU + code, capability, **environment)
+
+
+def _run(*arguments: str, **environment: str) -> None:
     paths = [path for path in sys.path if path] + [os.environ.get("PYTHONPATH", "")]
+    python_path = os.pathsep.join(["tests", *paths])
     finished = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "kit.interpreted", *command],
-        env={
-            **os.environ,
-            "TRITON_INTERPRET": "1",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(["tests", *paths]),
-        },
+        [sys.executable, "-W", "ignore", *arguments],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path} | environment,
         capture_output=True,
         text=True,
         timeout=600,
         check=False,
     )
-    assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-1000:]
+    assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-2000:]
 
 
 class _Kept:
