@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from attrs import evolve
 
 from ...core.errors import AcceptorError, InvalidInputError
 from ...core.policies import POLICIES
 from .campaign import CHUNK, Campaign
 from .case import Case
 from .check import Check
+from .corners import corners
 from .generate import Generator
 from .loading import device_for
 from .record import Record, table, told
@@ -47,8 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
     sys.stdout.write("".join((table(record.names, record.found), *map(told, record.found))))
-    verdict = "conformant" if record.is_conformant else "NOT conformant"
-    sys.stdout.write(f"{time.time() - start:.0f} s\n{verdict}\n")
+    sys.stdout.write(f"{time.time() - start:.0f} s\n{record.verdict}\n")
     return 0 if record.is_conformant else 1
 
 
@@ -71,6 +72,8 @@ def _many_cases(wanted: argparse.Namespace, campaign: Campaign, record: Record) 
         record = _so_far(wanted.json, record)
     first = max(wanted.first_chunk, record.next_chunk)
     # Only the first run has the corners.
+    if first == 0:
+        record = evolve(record, corners_left=sum(1 for _ in corners()))
     for number, found in campaign.run(first, wanted.batches, with_corners=first == 0):
         record = record.including(number, found)
         if wanted.json is not None:

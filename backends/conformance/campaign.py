@@ -79,20 +79,27 @@ class Campaign:
         Each comes with its number as soon as it has ended. What has not ended by the deadline is
         lost.
         """
-        tasks = [(part, 0) for part in range(CORNER_PARTS if with_corners else 0)]
-        while num_batches > 0:
-            size = min(self.size_of(first), num_batches)
-            tasks.append((first, size))
-            first, num_batches = first + 1, num_batches - size
+        parts = range(CORNER_PARTS if with_corners else 0)
         if self.num_workers == 1:
-            yield from ((n if size else None, self.found(n, size)) for n, size in tasks)
+            yield from ((None, self.found(part, 0)) for part in parts)
+            yield from ((n, self.found(n, size)) for n, size in self._chunks(first, num_batches))
             return
         with self._workers() as (campaign, pool):
-            campaign.compile(pool)
-            pending = {
-                pool.submit(campaign.found, n, size): n if size else None for n, size in tasks
+            # Nobody waits for a turn while kernels are compiled.
+            alone = evolve(campaign, turn=nullcontext())
+            pending: dict[Future[Found], int | None] = {
+                pool.submit(alone.found, part, 0): None for part in parts
             }
+            alone.compile(pool)
+            for n, size in self._chunks(first, num_batches):
+                pending[pool.submit(campaign.found, n, size)] = n
             yield from self._ended(pending)
+
+    def _chunks(self, first: int, num_batches: int) -> Iterator[tuple[int, int]]:
+        while num_batches > 0:
+            size = min(self.size_of(first), num_batches)
+            yield first, size
+            first, num_batches = first + 1, num_batches - size
 
     def _ended(
         self, pending: dict[Future[Found], int | None]
@@ -110,9 +117,8 @@ class Campaign:
     def compile(self, pool: Executor) -> None:
         """Run one batch of every form, so that kernels are compiled by all workers together."""
         if self.generator.num_forms and self.is_on_gpu:
-            alone = evolve(self, turn=nullcontext())
             numbers = range(self.generator.num_forms)
-            wait([pool.submit(alone.found, n, 1) for n in numbers], self._seconds_left())
+            wait([pool.submit(self.found, n, 1) for n in numbers], self._seconds_left())
 
     def size_of(self, number: int) -> int:
         """Batches of a chunk."""

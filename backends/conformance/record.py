@@ -41,6 +41,7 @@ class Record:
         device: where they ran.
         found: of one backend; of two, each one's and that of what lies between the two.
         next_chunk: behind all chunks that were run.
+        corners_left: how many of the corners had no time.
         machine: its kind.
         versions: of what decides which batches a chunk has, and what is computed.
     """
@@ -49,6 +50,7 @@ class Record:
     device: str
     found: Found
     next_chunk: int = 0
+    corners_left: int = 0
     machine: str = field()
     versions: Mapping[str, str] = field(factory=_versions)
 
@@ -70,17 +72,33 @@ class Record:
 
     @property
     def is_conformant(self) -> bool:
-        """All backends conform, and nothing between them is unexplained.
+        """All corners were compared, all backends conform, and nothing between is unexplained.
 
         How rare near-ties must be is asked of each backend, and not of the two together.
         """
+        return not self.corners_left and self._conforms
+
+    @property
+    def verdict(self) -> str:
+        """In a line."""
+        if not self._conforms:
+            return "NOT conformant"
+        if self.corners_left:
+            return f"INCOMPLETE: expected all corners in time, got {self.corners_left} not compared"
+        return "conformant"
+
+    @property
+    def _conforms(self) -> bool:
         some = bool(self.compared.num_batches) and not self.compared.unexplained
         return some and all(each.is_conformant for each in self.found[: len(self.backends)])
 
     def including(self, number: int | None, found: Sequence[Findings]) -> "Record":
-        """One more chunk, or something without a number."""
-        behind = self.next_chunk if number is None else max(self.next_chunk, number + 1)
-        return evolve(self, found=added(self.found, found), next_chunk=behind)
+        """One more chunk, or some corners, which have no number."""
+        sums = added(self.found, found)
+        if number is not None:
+            return evolve(self, found=sums, next_chunk=max(self.next_chunk, number + 1))
+        done = found[0].num_batches + found[0].num_unsupported
+        return evolve(self, found=sums, corners_left=max(self.corners_left - done, 0))
 
     @property
     def page(self) -> str:
@@ -107,7 +125,7 @@ class Record:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             found = tuple(map(_findings, values["found"]))
-            names = ("device", "next_chunk", "machine", "versions")
+            names = ("device", "next_chunk", "corners_left", "machine", "versions")
             return cls(tuple(values["backends"]), found=found, **{n: values[n] for n in names})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidInputError(

@@ -1,11 +1,14 @@
 """The conformance kit from outside: its command, its suite, its reports and its errors."""
 
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 import time
 from importlib.metadata import PackageNotFoundError
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -19,11 +22,13 @@ from acceptor.backends.conformance import (
     Difference,
     Findings,
     Generator,
+    campaign,
     load_backend,
     smallest_failure,
 )
 from acceptor.backends.conformance.__main__ import main
 from acceptor.backends.conformance.campaign import Campaign
+from acceptor.backends.conformance.corners import corners
 from acceptor.backends.conformance.loading import device_for
 from acceptor.backends.conformance.record import Record
 from acceptor.backends.reference import ReferenceSampler
@@ -91,6 +96,22 @@ def test_a_campaign_ends_at_its_deadline_with_what_it_found() -> None:
     over = evolve(late, deadline=time.time())
     assert [*over.run(3, 100, with_corners=False)] == [(3, (Findings(),))]
     assert [*evolve(over, num_workers=2).run(3, 100)] == []
+
+
+@pytest.mark.parametrize(
+    ("in_time", "code", "verdict"),
+    [(0, 1, "NOT conformant"), (2, 1, "INCOMPLETE: .* got 2 not compared"), (4, 0, "conformant")],
+)
+def test_a_run_without_time_for_all_corners_is_incomplete(
+    in_time: int, code: int, verdict: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    few, clock = [*islice(corners(), 4)], chain(repeat(0.0, in_time), repeat(math.inf))
+    for module in ("campaign", "__main__"):
+        monkeypatch.setattr(f"acceptor.backends.conformance.{module}.corners", lambda: iter(few))
+    monkeypatch.setattr(campaign, "time", Mock(time=lambda: next(clock)))
+    assert main(["--backend", "reference", "--batches", "0", "--seconds", "900"]) == code
+    assert re.match(verdict, capsys.readouterr().out.splitlines()[-1])
 
 
 def test_backends_run_where_they_can(
