@@ -35,9 +35,15 @@ def without_collecting() -> Iterator[None]:
 
 @define(eq=False)
 class _CudaRecorder:
-    """See `cuda_recorder`; pool is the memory that graphs share."""
+    """See `cuda_recorder`.
+
+    Attributes:
+        pool: the memory that graphs share.
+        newest: a graph that keeps the pool, which CUDA would give up with the last one.
+    """
 
     pool: Any
+    newest: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, action: Callable[[], None]) -> Callable[[], None]:
         stream = torch.cuda.Stream()
@@ -61,6 +67,7 @@ class _CudaRecorder:
                 with suppress(RuntimeError):
                     self._recover(spare)
                 raise
+        self.newest = graph
         return graph.replay
 
     def _capture(self, graph: torch.cuda.CUDAGraph, action: Callable[[], None]) -> None:

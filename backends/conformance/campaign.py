@@ -6,7 +6,7 @@ Batches are built and judged by all workers, and few of these call a GPU at once
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -31,8 +31,8 @@ Found = tuple[Findings, ...]
 CHUNK = 100
 """Batches that share a seed."""
 
-CORNER_PARTS = 4
-"""Workers that share the corners."""
+CORNER_PARTS = 16
+"""Tasks that the corners are shared out among."""
 
 CALLERS = 4
 """Processes that may call a GPU at once: it serves one after the other, and switching costs."""
@@ -90,8 +90,9 @@ class Campaign:
             pending: dict[Future[Found], int | None] = {
                 pool.submit(alone.found, part, 0): None for part in parts
             }
-            alone.compile(pool)
-            for n, size in self._chunks(first, num_batches):
+            chunks = dict(self._chunks(first, num_batches))
+            alone.compile(pool, chunks)
+            for n, size in chunks.items():
                 pending[pool.submit(campaign.found, n, size)] = n
             yield from self._ended(pending)
 
@@ -114,10 +115,10 @@ class Campaign:
                 if found != self.nothing:
                     yield number, found
 
-    def compile(self, pool: Executor) -> None:
+    def compile(self, pool: Executor, chunks: Iterable[int]) -> None:
         """Run one batch of every form, so that kernels are compiled by all workers together."""
         if self.generator.num_forms and self.is_on_gpu:
-            numbers = range(self.generator.num_forms)
+            numbers = islice(chunks, self.generator.num_forms)
             wait([pool.submit(self.found, n, 1) for n in numbers], self._seconds_left())
 
     def size_of(self, number: int) -> int:

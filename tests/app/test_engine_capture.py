@@ -151,6 +151,28 @@ def fill(out: Tensor, value: float) -> None:
 
 
 @pytest.mark.gpu
+def test_a_recorder_goes_on_when_its_graphs_are_gone() -> None:
+    record, out = cuda_recorder(), torch.zeros(4, device="cuda")
+    for value in (1.0, 2.0):
+        record(partial(fill, out, value))()
+    assert out.tolist() == [2.0] * 4
+
+
+@pytest.mark.gpu
+def test_a_capture_that_finds_no_memory_leaves_the_next_one_whole() -> None:
+    record, attempts, out = cuda_recorder(), count(), torch.zeros(4, device="cuda")
+
+    def asks_too_much_when_captured() -> None:
+        if next(attempts):
+            torch.empty(2**50, dtype=torch.uint8, device="cuda")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        record(asks_too_much_when_captured)
+    record(partial(fill, out, 3.0))()
+    assert out.tolist() == [3.0] * 4
+
+
+@pytest.mark.gpu
 def test_a_capture_that_breaks_off_on_a_gpu_leaves_random_numbers_and_captures_whole() -> None:
     record, attempts, out = cuda_recorder(), count(), torch.zeros(4, device="cuda")
 

@@ -1,13 +1,15 @@
 """`python -m kit.gpu`: everything that needs a CUDA device, into docs/data/gpu.json and gpu.md.
 
 Each part is a process with a time limit of its own, and the record is written after each part:
-    --part NAME      only this one, repeatable: kernels, engine, proof, tests, equivalence, sanitize
+    --part NAME      only this one, repeatable: compile, kernels, engine, proof, tests,
+                     equivalence, sanitize
     --seconds 600    for all parts together; each gets its share of them
     --batches 10000  of the equivalence campaign, which ends in time with what it compared
     --backend NAME   triton and cupy by default; the last one is run with the first beside it
     --out FOLDER     for all records, docs/data by default; copy proof.json there to add to it
-What is timed runs first, alone on the device; tests, equivalence and sanitizers share it. Logs lie
-in gpu.logs. The exit code is 0 if every part ran to its end and passed.
+Kernels are compiled by many processes first. Then what is timed runs alone on the device; tests,
+equivalence and sanitizers share it. Logs lie in gpu.logs. The exit code is 0 if every part ran to
+its end and passed.
 """
 
 import argparse
@@ -74,6 +76,13 @@ def parts(wanted: argparse.Namespace) -> list[Part]:
     limits = ("--batches", str(wanted.batches), "--workers", half, "--seconds", f"{0.4 * total}")
     record = ("--json", str(out / f"equivalence-{last}.json"))
     return [
+        Part(
+            "compile",
+            ("kit.compile_kernels", *backends, "--workers", str(wanted.workers)),
+            0.1 * total,
+            "compiled|failed",
+            alone=True,
+        ),
         Part(
             "kernels",
             ("acceptor.app.bench.kernels", "--headline", "--worst", *backends, *kernels),
@@ -208,7 +217,7 @@ def _told(said: Sequence[str]) -> str:
     return "; ".join(line for line in lines if line)
 
 
-PARTS = ("kernels", "engine", "proof", "tests", "equivalence", "sanitize")
+PARTS = ("compile", "kernels", "engine", "proof", "tests", "equivalence", "sanitize")
 
 
 def _parser() -> argparse.ArgumentParser:
