@@ -21,6 +21,7 @@ from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.backends import load_sampler
 from acceptor.core import Recipe
+from acceptor.core.allowed_tokens import unpack_allowed
 
 SAMPLED = Recipe(temperature=0.8)
 GREEDY = Recipe(temperature=0)
@@ -97,6 +98,20 @@ def test_the_floor_counts_the_rows_that_the_rule_needs(
     assert workload.num_bytes == 2 * rows * 10 * 2
     # Penalties read five bytes for each token id of each request.
     assert evolve(workload, repetition_penalty=1.1).num_bytes == workload.num_bytes + 2 * 10 * 5
+    # A mask has a word for 32 of them.
+    assert evolve(workload, allowed=0.5).num_bytes == workload.num_bytes + 2 * 4 * 4
+
+
+def test_masks_allow_their_share_and_every_draft() -> None:
+    workload = Workload(num_reqs=3, vocab_size=4001, allowed=0.25)
+    step = make_step(
+        workload, Logits.random(workload, noise()), noise(1), load_sampler("reference")
+    )
+    masks = step.batch.allowed_tokens
+    assert masks is not None
+    allowed = unpack_allowed(masks, None, 0, 12, 4001)
+    assert float(allowed.float().mean()) == pytest.approx(0.25, abs=0.02)
+    assert allowed.view(3, 4, -1)[:, :-1].gather(2, step.batch.draft_token_ids[..., None]).all()
 
 
 def bench(*arguments: object) -> Result:
@@ -108,6 +123,7 @@ def test_the_command_measures_writes_and_shows_again(tmp_path: Path) -> None:
     json_file, tables, figure = (tmp_path / f"run.{name}" for name in ("json", "md", "svg"))
     shape = ["--backend", "reference", "--requests", "1,3", "--spec-tokens", "0,2"]
     wanted = ["--policy", "probabilistic", "--policy", "strict-coupled", "--top-k", "20"]
+    wanted += ["--allowed", "0.5"]
     files = ["--json", json_file, "--markdown", tables, "--plot", figure]
     result = bench(*shape, *wanted, *files)
     assert result.exit_code == 0, result.output
@@ -116,7 +132,8 @@ def test_the_command_measures_writes_and_shows_again(tmp_path: Path) -> None:
     assert len(cells) == 8
     assert all(len(cell["eager"]) == 2 for cell in cells)
     assert all(cell["num_checked"] and not cell["num_different"] for cell in cells)
-    assert "strict-coupled, temperature 0.8, top-k 20, K = 2 |" in tables.read_text()
+    label = "strict-coupled, temperature 0.8, top-k 20, 50% of tokens allowed, K = 2"
+    assert f"{label} |" in tables.read_text()
     drawn = figure.read_text()
     for words in ("strict-coupled,", "top-k 20, K = 2", "µs, cold cache", "requests"):
         assert words in drawn
@@ -132,14 +149,15 @@ def test_headline_and_worst_table_come_from_one_command(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     run = reread(json_file)
     assert [line.workload.inputs for line in run.lines] == ["flat", "mixed"]
-    assert [line.workload.inputs for line in run.worst] == ["flat", "mixed"]
-    assert {line.workload.label for line in run.worst} == {"greedy, repetition penalty 1.1"}
+    assert [line.workload.inputs for line in run.worst] == ["flat"] * 2 + ["mixed"] * 2
+    labels = {"greedy, repetition penalty 1.1", "greedy, 50% of tokens allowed"}
+    assert {line.workload.label for line in run.worst} == labels
     assert all(cell.num_checked and not cell.num_different for cell in cells_of(run))
     text = tables.read_text()
     assert "| greedy, mixed inputs |" in text
     assert "The slowest of flat, mixed inputs" in text
     assert text == markdown(run)
-    assert "4 of 4" in result.output
+    assert "6 of 6" in result.output
 
 
 def cells_of(run: Run) -> list[Cell]:

@@ -54,6 +54,7 @@ _ROWS = (
     flag("--repetition-penalty", "repetition_penalty", float, "Of each request.", 1.0),
     flag("--logit-biases", "logit_biases", click.IntRange(0), "Of each request.", 0),
     flag("--logprobs", "logprobs", click.IntRange(0), "How many each token comes with."),
+    flag("--allowed", "allowed", click.FloatRange(0, 1), "Share that masks allow.", 1.0),
 )
 _HOW = (
     flag("--device", "device", str, "cuda or cuda:N; cpu for trying out.", "cuda"),

@@ -5,6 +5,7 @@ from attrs import asdict, evolve, frozen
 from torch import Tensor
 
 from ....backends.reference.thresholds import log_probs
+from ....core.allowed_tokens import pack_allowed
 from ....core.batch import SampleBatch, VerifyBatch
 from ....core.policies import Policy
 from ....core.ports import Sampler
@@ -35,9 +36,11 @@ class Step:
     def first(self, num_reqs: int) -> "Step":
         """The same for the first requests only; views, no copies of logits."""
         batch, requests = self.batch, self.requests[:num_reqs]
+        num_logits, masks = len(requests) * (batch.max_spec_len + 1), batch.allowed_tokens
         few = evolve(
             batch,
-            target_logits=batch.target_logits[: len(requests) * (batch.max_spec_len + 1)],
+            target_logits=batch.target_logits[:num_logits],
+            allowed_tokens=None if masks is None else masks[:num_logits],
             cu_num_logits=batch.cu_num_logits[: len(requests) + 1],
             draft_token_ids=batch.draft_token_ids[: len(requests)],
             positions=batch.positions[: len(requests)],
@@ -65,6 +68,7 @@ def make_step(workload: Workload, logits: Logits, noise: torch.Generator, sample
         positions=positions,
         draft_logits=logits.draft if workload.reads_draft_logits else None,
         token_counts=_token_counts(logits, noise) if workload.params.has_penalties else None,
+        allowed_tokens=_masks(workload, drafts, noise) if workload.is_masked else None,
     )
     return Step(batch, requests, policy, params)
 
@@ -78,6 +82,17 @@ def _requests(workload: Workload, noise: torch.Generator) -> tuple[SamplingParam
         evolve(workload.params, seed=seed, logit_bias=[(token_id, 1.0) for token_id in token_ids])
         for seed, token_ids in zip(seeds, biased, strict=True)
     )
+
+
+def _masks(workload: Workload, drafts: Tensor, noise: torch.Generator) -> Tensor:
+    """Of every row of the target; drafted tokens are allowed, so that drafts are as long."""
+    num_rows, masks = drafts.shape[1] + 1, list[Tensor]()
+    for drafted in drafts:
+        shape = num_rows, workload.vocab_size
+        allowed = torch.rand(shape, generator=noise, device=noise.device) < workload.allowed
+        allowed[:-1].scatter_(1, drafted[:, None], value=True)
+        masks.append(pack_allowed(allowed))
+    return torch.cat(masks)
 
 
 def _token_counts(logits: Logits, noise: torch.Generator) -> TokenCounts:

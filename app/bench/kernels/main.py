@@ -120,6 +120,7 @@ def _own_rows(options: Options) -> Iterator[Workload]:
             repetition_penalty=options["repetition_penalty"],
             num_biases=options["logit_biases"],
             logprobs=options["logprobs"],
+            allowed=options["allowed"],
         )
 
 

@@ -6,7 +6,8 @@ from types import MappingProxyType
 import torch
 from attrs import asdict, frozen
 
-from ....core.checks import check_integer
+from ....core.allowed_tokens import num_mask_words
+from ....core.checks import check_integer, check_number
 from ....core.policies import POLICIES, Policy, Synthetic
 from ....core.policies.parameters import choice
 from ....core.sampling_params import Recipe, SamplingParams
@@ -20,6 +21,8 @@ INPUTS = ("lm", "zipf", "flat", "sharp", "ties", "mixed")
 SYNTHETIC_ACCEPTANCE_RATE = 0.7
 COUNT_BYTES = 5
 """Of a token id in `TokenCounts`: a bool and an int32."""
+MASK_BYTES = 4
+"""Of a word of a mask."""
 
 
 @frozen(kw_only=True)
@@ -37,6 +40,7 @@ class Workload:
         repetition_penalty: of every request.
         num_biases: token ids of every request whose logits are biased.
         logprobs: how many each token comes with; None for none.
+        allowed: the share of token ids that masks of every row allow; without masks at 1.
 
     Raises:
         InvalidInputError: the policy, the dtype or the inputs are unknown, or a number is out of
@@ -53,9 +57,11 @@ class Workload:
     repetition_penalty: float = 1.0
     num_biases: int = 0
     logprobs: int | None = None
+    allowed: float = 1.0
 
     def __attrs_post_init__(self) -> None:
         check_integer("num_biases", self.num_biases, 0, self.vocab_size)
+        check_number("allowed", self.allowed, 0.0, 1.0)
         self.params  # noqa: B018, checks them
 
     @property
@@ -82,6 +88,7 @@ class Workload:
             words.append(f"repetition penalty {self.repetition_penalty:g}")
         words += [f"{self.num_biases} logit biases"] * (self.num_biases > 0)
         words += [] if self.logprobs is None else [f"{self.logprobs} logprobs"]
+        words += [f"{self.allowed:.0%} of tokens allowed"] * self.is_masked
         return ", ".join(words)
 
     def make_policy(self) -> Policy:
@@ -101,12 +108,18 @@ class Workload:
         return self.make_policy().uses_draft_probs and not self.recipe.is_greedy
 
     @property
+    def is_masked(self) -> bool:
+        """Whether rows come with masks."""
+        return self.allowed < 1
+
+    @property
     def num_bytes(self) -> int:
-        """What the rule reads: every row that it needs once and, under a penalty, all counts."""
+        """What the rule reads: every row that it needs once, counts under a penalty, and masks."""
         num_rows = self.num_spec_tokens + 1 + self.num_spec_tokens * self.reads_draft_logits
         for_each_id = num_rows * DTYPES[self.dtype].itemsize
         for_each_id += COUNT_BYTES * self.params.has_penalties
-        return self.num_reqs * self.vocab_size * for_each_id
+        num_words = (self.num_spec_tokens + 1) * num_mask_words(self.vocab_size) * self.is_masked
+        return self.num_reqs * (self.vocab_size * for_each_id + MASK_BYTES * num_words)
 
 
 NUM_REQS = (1, 16, 64, 256)
@@ -126,6 +139,7 @@ HEADLINE: Sequence[Workload] = tuple(
 """The rows that backends are compared by."""
 
 _TOP_P = Recipe(temperature=0.8, top_p=0.95)
+_TOP_K_P = Recipe(temperature=1, top_k=50, top_p=0.9)
 _PENALTY = 1.1
 WORST: Sequence[Workload] = (
     Workload(),
@@ -133,13 +147,17 @@ WORST: Sequence[Workload] = (
     Workload(recipe=_TOP_P),
     Workload(recipe=Recipe(temperature=1, top_k=1000)),
     Workload(recipe=Recipe(temperature=0.6, top_k=20, top_p=0.95)),
-    Workload(recipe=Recipe(temperature=1, top_k=50, top_p=0.9)),
+    Workload(recipe=_TOP_K_P),
     Workload(recipe=Recipe(temperature=0.8, min_p=0.05)),
     Workload(repetition_penalty=_PENALTY),
     Workload(recipe=Recipe(temperature=0.8, top_p=0.9), repetition_penalty=_PENALTY),
     Workload(recipe=Recipe(temperature=0), repetition_penalty=_PENALTY),
     Workload(num_biases=2),
     Workload(logprobs=20),
+    Workload(allowed=0.5),
+    Workload(recipe=_TOP_P, allowed=0.5),
+    Workload(recipe=_TOP_K_P, allowed=0.5),
+    Workload(recipe=Recipe(temperature=0), allowed=0.5),
     Workload(policy="strict", recipe=_TOP_P),
     Workload(policy="block", recipe=_TOP_P),
     Workload(policy="typical"),
