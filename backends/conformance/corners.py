@@ -172,7 +172,8 @@ def _acceptance_tests() -> Iterator[Corner]:
 def _extreme_logits() -> Iterator[Corner]:
     sampled = SamplingParams(seed=1)
     hot = evolve(sampled, temperature=1e6, logprobs=5, logprobs_mode=LogprobsMode.PROCESSED)
-    all_params = (evolve(sampled, temperature=0), sampled, evolve(sampled, top_k=1), hot)
+    greedy = evolve(hot, temperature=0)
+    all_params = (evolve(sampled, temperature=0), sampled, evolve(sampled, top_k=1), hot, greedy)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         low, high = torch.finfo(dtype).min, torch.finfo(dtype).max
         rows = {
@@ -180,10 +181,12 @@ def _extreme_logits() -> Iterator[Corner]:
             "the lowest floats as a mask": [low, low, 1.0, 2.0, low],
             "the highest and the lowest floats": [low, high, 0.0, high, low],
             "zeros of both signs": [-0.0, 0.0, -1.0, 0.0, -0.0],
+            "further apart than floats reach": [-60000.4, -60000.1, high, low, low / 2],
         }
         for name, row in rows.items():
             for params in all_params:
                 title = f"{dtype}: {name}, temperature {params.temperature}, top-k {params.top_k}"
+                title += ", logprobs" * (params.logprobs is not None)
                 logits = torch.tensor([row, row], dtype=dtype)
                 yield title, partial(_verify, Probabilistic(), params, logits, [1])
 

@@ -98,8 +98,9 @@ def _write_logprobs(
     into: Logprobs, places: tuple[Tensor, Tensor], logprobs: Tensor, token_ids: Tensor
 ) -> None:
     into.emitted[places] = logprobs.gather(1, token_ids[:, None]).squeeze(1).float()
-    # A stable sort puts the lowest id first among equals.
-    ordered = logprobs.sort(dim=-1, descending=True, stable=True)
+    # A stable sort puts the lowest id first among equals, as all are that float32 cannot hold.
+    told = logprobs.masked_fill(logprobs.float() == -torch.inf, -torch.inf)
+    ordered = told.sort(dim=-1, descending=True, stable=True)
     top_n = into.top.shape[-1]
     into.top_token_ids[places] = ordered.indices[:, :top_n]
     into.top[places] = ordered.values[:, :top_n].float()
