@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("check", ["thresholds", "search", "policies", "launches"])
+@pytest.mark.parametrize("check", ["thresholds", "search", "policies", "shards", "launches"])
 def test_the_interpreted_kernels_are_right_about(check: str) -> None:
     interpret("kit.triton_on_host", check)
 

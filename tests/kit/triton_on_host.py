@@ -21,7 +21,9 @@ from acceptor.backends.conformance.compare import in_another_batch
 from acceptor.backends.conformance.inputs import make_inputs
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.backends.reference.thresholds import log_probs
-from acceptor.backends.triton_backend import TritonSampler, launch, plan
+from acceptor.backends.triton_backend import TritonSampler, groups, launch, plan
+from acceptor.backends.triton_backend.arguments import Call
+from acceptor.backends.triton_backend.launch import launch_decisions, launch_statistics
 from acceptor.backends.triton_backend.thresholds import bracket
 from acceptor.backends.triton_backend.workspace import Layout
 from acceptor.core import (
@@ -190,6 +192,70 @@ def _differences(name: str, got: VerifyOutput, want: VerifyOutput) -> Iterator[s
             yield f"{name}: {ids.tolist()} are most likely"
 
 
+def check_shards() -> Iterator[str]:
+    """Decisions from block statistics of two shards that do not align with blocks."""
+    policy = Block()
+    batch, params = step(11)
+    want = TritonSampler().verify(batch, params, policy)
+    made = plan.plan_verify(batch, params, policy)
+    call, out, records = _call(made, batch, params, want)
+    shares = []
+    for first, last in ((0, 700), (700, VOCAB_SIZE)):
+        shard = evolve(
+            batch,
+            target_logits=_only(batch.target_logits, first, last),
+            draft_logits=_only(batch.draft_logits, first, last),
+        )
+        of_shard, _out, its_records = _call(made, shard, params, want)
+        launch_statistics(made, of_shard, 1, launch.start)
+        shares.append(its_records)
+    words = (made.layout.record_words - 20) // 2
+    inverse = _inverses(made, params)
+    largest = torch.maximum(*(share[:, :words] for share in shares))
+    masses = [
+        share[:, words : 2 * words]
+        * ((share[:, :words] - largest.clamp(min=-1e38)) * inverse).exp()
+        for share in shares
+    ]
+    records[:, :words] = largest
+    records[:, words : 2 * words] = masses[0] + masses[1]
+    launch_decisions(made, call, 1, launch.start)
+    yield from _differences(f"{policy.name} of shards", out, want)
+
+
+def _only(logits: Tensor | None, first: int, last: int) -> Tensor:
+    assert logits is not None
+    inside = torch.arange(logits.shape[-1])
+    # What makes a row useless does so in every shard.
+    there = ((inside >= first) & (inside < last)) | logits.isnan()
+    return torch.where(there, logits, -math.inf)
+
+
+def _inverses(made: plan.Plan, params: SamplingTensors) -> Tensor:
+    recipes = [params.target] * (NUM_DRAFTS + 1) + [params.draft] * NUM_DRAFTS
+    temperatures = torch.stack([recipe.temperature for recipe in recipes], 1)
+    inverses = 1 / torch.where(temperatures == 0, 1.0, temperatures)
+    return inverses[:, : made.layout.num_rows].reshape(-1, 1)
+
+
+def _call(
+    made: plan.Plan, batch: VerifyBatch, params: SamplingTensors, like: VerifyOutput
+) -> tuple[Call, VerifyOutput, Tensor]:
+    workspace = torch.zeros(made.layout.size, dtype=torch.uint8)
+    names = ("token_ids", "num_accepted", "status")
+    sevens = {name: torch.full_like(getattr(like, name), 7) for name in names}
+    out = evolve(like, logprobs=None, total_variation=None, **sevens)
+    call = groups.make_call(
+        made,
+        groups.batch_groups(batch, groups.tensor_itself),
+        groups.params_groups(params, groups.tensor_itself),
+        groups.output_groups(out, groups.tensor_itself),
+        made.layout.scratch(workspace),
+        None,
+    )
+    return call, out, _records(made.layout, workspace)
+
+
 def check_launches() -> Iterator[str]:
     """The same bits whatever the number of programs, in a kept workspace and not beside it."""
     policies: tuple[Policy, ...] = (Block(), Typical())
@@ -217,6 +283,7 @@ CHECKS: Mapping[str, Callable[[], Iterator[str]]] = {
     "thresholds": check_thresholds,
     "search": check_search,
     "policies": check_policies,
+    "shards": check_shards,
     "launches": check_launches,
 }
 
