@@ -109,7 +109,9 @@ class Picture:
     def _fill(self, axes: Any, title: str, lines: Sequence[Line]) -> None:
         for line in lines:
             axes.plot(*zip(*line.points, strict=True), label=line.name, **line.look)
-        axes.set_title(fill(title, TITLE_WIDTH), fontsize="medium")
+        # A number stays on the line of its name.
+        unbroken = title.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+        axes.set_title(fill(unbroken, TITLE_WIDTH), fontsize="medium")
         axes.set_xlabel(self.x_label)
         across = sorted({x for line in lines for x, _ in line.points})
         if self.logarithmic:

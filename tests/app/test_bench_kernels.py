@@ -135,7 +135,12 @@ def test_the_command_measures_writes_and_shows_again(tmp_path: Path) -> None:
     label = "strict-coupled, temperature 0.8, top-k 20, 50% of tokens allowed, K = 2"
     assert f"{label} |" in tables.read_text()
     drawn = figure.read_text()
-    for words in ("strict-coupled,", "K = 2", "µs, cold cache", "requests"):
+    for words in (
+        "strict-coupled,",
+        "K\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}2",
+        "µs, cold cache",
+        "requests",
+    ):
         assert words in drawn
     again = CliRunner().invoke(kernels, ["--read", str(json_file), "--markdown", str(tables)])
     assert again.exit_code == 0, again.output
