@@ -189,6 +189,21 @@ def test_a_run_goes_on_from_where_it_saved(
         assert torch.equal(weight, again.weights[name]), name
 
 
+def test_the_command_tells_how_far_it_is_and_goes_on(tmp_path: Path) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "head"
+    text.write_text(TEXT, encoding="utf-8")
+    given = {"target": TARGET, "text": text, "out": out, "steps": 3, "rows": 2, "context": 24}
+    given |= {"draft-vocab-size": 400, "save-every": 2}
+    flags = [f"--{name}={value}" for name, value in given.items()]
+    first, again = (CliRunner().invoke(head_training.main, flags) for _ in range(2))
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    lines = first.output.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["step 2 of 3", "step 3 of 3"]
+    assert all("accepted per place 0." in line and "tokens/s" in line for line in lines)
+    assert again.output == ""
+    assert find_head(out) == "eagle3"
+
+
 def test_it_is_trained_as_it_drafts(trained: tuple[Learner, Path], tokens: Tensor) -> None:
     learner, out = trained
     assert find_head(out) == "eagle3"

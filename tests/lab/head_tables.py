@@ -101,11 +101,14 @@ def steps(served: Mapping[str, BenchResults]) -> dict[int, dict[str, float]]:
 
 def _of_steps(served: Mapping[str, BenchResults]) -> str:
     shown = (PLAIN, ONE_B, EAGLE3)
-    rows = [
-        [str(num_reqs), *(f"{of[name]:.2f}" if name in of else "–" for name in shown)]
-        for num_reqs, of in sorted(steps(served).items())
-    ]
-    head = ["requests", PLAIN, "1B draft model", "EAGLE-3 head"]
+    rows = []
+    for num_reqs, of in sorted(steps(served).items()):
+        row = [f"{of[name]:.2f}" if name in of else "–" for name in shown]
+        saved = (
+            f"{100 * (1 - of[EAGLE3] / of[ONE_B]):.0f} %" if {ONE_B, EAGLE3} <= of.keys() else "–"
+        )
+        rows.append([str(num_reqs), *row, saved])
+    head = ["requests", PLAIN, "1B draft model", "EAGLE-3 head", "the head saves"]
     return Table(head=head, rows=rows).as_markdown()
 
 
