@@ -87,6 +87,28 @@ def test_pairs_are_recorded_as_others_have_served_them(name: str) -> None:
             assert run.figures.acceptance.acceptance_rate == pytest.approx(rate, abs=0.06)
 
 
+@pytest.mark.parametrize("name", [*PAIRS, head_tables.ONE_B])
+def test_nothing_was_compiled_while_a_pair_was_served(name: str) -> None:
+    """One compilation of a second would double the mean step."""
+    for run in HEADS.served[name].runs:
+        assert run.figures.itl.mean <= 1.2 * run.figures.itl.median
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_figures_of_a_pair_fit_each_other(name: str) -> None:
+    figures = {
+        (run.setting.policy, run.setting.max_concurrency): run.figures
+        for run in HEADS.served[name].runs
+    }
+    lengths = {key: one.acceptance.acceptance_length for key, one in figures.items()}
+    for (policy, num_reqs), one in figures.items():
+        per_token = one.itl.mean / lengths[policy, num_reqs]
+        assert one.tpot.mean == pytest.approx(per_token, rel=0.15)
+        assert one.output_throughput >= figures[policy, 1].output_throughput
+        # Random weights make both nearly the same; the rest is chance.
+        assert lengths["block", num_reqs] >= 0.95 * lengths["probabilistic", num_reqs]
+
+
 def test_speculation_pays_off_and_verification_takes_little() -> None:
     speculative, plain = (ROWS[1, drafts]["tokens_per_second"] for drafts in (3, 0))
     assert speculative >= 1.6 * plain
