@@ -1,6 +1,7 @@
 """The pair inside the package is what its page and its record say."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,12 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
+from acceptor.app.bench.builtin_prompts import PLAYS, PROSE
 from acceptor.app.bundled import bundled_head, bundled_pair
+from acceptor.app.config import Config, DecodingConfig, DrafterConfig
+from acceptor.app.wiring import wire
+from acceptor.core import AcceptanceStatistics
+from kit.toy_requests import ask
 from lab.pair_measures import AGREEMENT, measure_agreement, write_rows
 
 REPOSITORY = Path(__file__).parents[2]
@@ -55,6 +61,21 @@ def test_the_pair_fits_in_sixteen_megabytes_and_the_head_in_two() -> None:
 
 def _num_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def test_the_head_drafts_as_its_card_says() -> None:
+    card = (bundled_head() / "MODEL_CARD.md").read_text(encoding="utf-8")
+    (percent,) = re.findall(r"texts of 120 tokens: (\d+) % of", card)
+    three = DecodingConfig(num_spec_tokens=3)
+    wired = wire(Config(drafter=DrafterConfig(name="eagle3"), decoding=three))
+    texts = (*PLAYS[::8], *PROSE[::18])
+    requests = [
+        ask(*wired.tokenizer.encode(text), seed=seed, max_tokens=40, ignore_eos=True)
+        for seed, text in enumerate(texts)
+    ]
+    results = wired.decoder.generate(requests)
+    total = sum((one.statistics for one in results), AcceptanceStatistics())
+    assert total.acceptance_rate == pytest.approx(int(percent) / 100, abs=0.07)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
