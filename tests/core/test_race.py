@@ -26,27 +26,6 @@ def words_of(num_rows: int, seed: int = 0) -> Words:
     return words
 
 
-def logs(*weights: float) -> Tensor:
-    return torch.tensor([weights], dtype=torch.float64).log()
-
-
-LAWS = {
-    "one token": [1.0],
-    "two": [0.3, 0.7],
-    "peaked": [0.97, 0.01, 0.01, 0.005, 0.005],
-    "flat": [1.0] * 8,
-    "with zeros": [0.0, 0.5, 0.0, 0.25, 0.25, 0.0],
-    "not normalised": [1e-200, 3e-200, 6e-200],
-}
-
-
-@pytest.mark.parametrize("weights", LAWS.values(), ids=LAWS)
-def test_real_words_give_the_law(weights: list[float]) -> None:
-    num_rows = 200_000
-    drawn = race(logs(*weights).expand(num_rows, -1), words_of(num_rows))
-    assert_follows(torch.bincount(drawn, minlength=len(weights)), weights, detects=0.011)
-
-
 @pytest.mark.parametrize("vocab_size", [511, 513, 1300])
 def test_real_words_give_the_law_across_blocks(vocab_size: int) -> None:
     num_rows = 8_000
