@@ -35,7 +35,7 @@ from acceptor.app.bench.kernels.machine import describe
 DATA = Path(__file__).parents[2] / "docs" / "data"
 GRACE_SECONDS = 10.0
 """After an interrupt a part may still write down what it has."""
-MOST_LINES = 30
+MOST_LINES, MOST_CHARACTERS = 30, 120
 HEADER = "| part | where | when | outcome | what it said |\n|---|---|---|---|---|\n"
 CALM = (
     *("-m", "gpu", "-q", "--dist", "worksteal", "--continue-on-collection-errors"),
@@ -173,8 +173,9 @@ def run_part(part: Part, logs: Path) -> dict[str, Any]:
 
 
 def without_paths(lines: Sequence[str]) -> list[str]:
-    """Lines that do not tell where on its machine a part ran."""
-    return [re.sub(r"(?<![\w.\]])/[\w.+-][^\s'\"]*", "…", line) for line in lines]
+    """Beginnings of lines that do not tell where on its machine a part ran."""
+    told = (re.sub(r"(?<![\w.\]])/[\w.+-][^\s'\"]*", "…", line) for line in lines)
+    return [line[:MOST_CHARACTERS] for line in told]
 
 
 def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:

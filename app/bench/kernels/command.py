@@ -35,7 +35,7 @@ _ROWS = (
         NAMES,
         "Of lm, zipf, flat, sharp, ties and mixed.  [default: lm; all for --worst]",
     ),
-    flag("--requests", "requests", INTEGERS, "R.  [default: 1,16,64,256; 2, too, for --worst]"),
+    flag("--requests", "requests", INTEGERS, "R.", "1,16,64,256"),
     flag("--spec-tokens", "spec_tokens", INTEGERS, "K.", "3"),
     flag("--vocab-size", "vocab_size", INTEGERS, "V.", "151936"),
     flag("--dtype", "dtype", str, "Of both models' logits.", "bfloat16"),

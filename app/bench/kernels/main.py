@@ -23,7 +23,7 @@ from .plot import picture
 from .results import Line, Run
 from .stopwatch import Stopwatch
 from .table import NOT_AVAILABLE, about, markdown, number, problems, tables
-from .workload import HEADLINE, INPUTS, NUM_REQS, WORST, WORST_NUM_REQS, Workload
+from .workload import HEADLINE, INPUTS, WORST, Workload
 
 WIDTH = 190
 HEADLINE_EFFORT = Effort(count=60, num_sets=4, num_checked=4, eager=True)
@@ -45,8 +45,8 @@ def run(options: Options) -> Run:
     if not options["headline"]:
         rows = () if options["worst"] else [*_own_rows(options)]
     worst = WORST if options["worst"] else ()
-    workloads = [*_chosen(rows, num_reqs or NUM_REQS, inputs or ("lm",), options["only"])]
-    broad = [*_chosen(worst, num_reqs or WORST_NUM_REQS, inputs or INPUTS, options["only"])]
+    workloads = [*_chosen(rows, num_reqs, inputs or ("lm",), options["only"])]
+    broad = [*_chosen(worst, num_reqs, inputs or INPUTS, options["only"])]
     num_wanted = len(workloads) + len(broad)
     if not num_wanted:
         raise InvalidInputError(f"--only: expected a part of a row's name, got {options['only']}")

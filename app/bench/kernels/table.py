@@ -76,18 +76,21 @@ def _worst(lines: Sequence[Line]) -> Table:
 def _by_size(
     lines: Sequence[Line], render: Render, shown: Sequence[str] = SHAPE, *, has_floor: bool = False
 ) -> Table:
-    """Rows for each workload, one a backend, and a column for each batch size."""
+    """Rows for each workload, one a backend, and a column for each batch size.
+
+    A floor stands above all rows that it holds for.
+    """
     sizes = list(dict.fromkeys(line.workload.num_reqs for line in lines))
     groups: dict[str, list[list[Line]]] = {}
     for line in lines:
         by_size = groups.setdefault(label(line, lines, shown), [[] for _ in sizes])
         by_size[sizes.index(line.workload.num_reqs)].append(line)
-    rows: list[list[str]] = []
+    rows, floor = list[list[str]](), list[str]()
     for name, found in groups.items():
         of_name: list[list[str]] = []
-        if has_floor:
-            floors = (number(group[0].floor) if group else "–" for group in found)
-            of_name.append(["", "floor", *floors])
+        above, floor = floor, [number(group[0].floor) if group else "–" for group in found]
+        if has_floor and floor != above:
+            of_name.append(["", "floor", *floor])
         for place, cell in enumerate(lines[0].cells):
             cells = ([(line.cells[place], line) for line in group] for group in found)
             of_name.append(["", cell.backend, *(render(one) if one else "–" for one in cells)])

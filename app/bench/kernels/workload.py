@@ -123,7 +123,6 @@ class Workload:
 
 
 NUM_REQS = (1, 16, 64, 256)
-WORST_NUM_REQS = (1, 2, 16, 64, 256)
 
 HEADLINE: Sequence[Workload] = tuple(
     Workload(policy=policy, recipe=recipe)
