@@ -10,7 +10,7 @@ from ...core.output import Logprobs, SampleOutput, Status, VerifyOutput
 from ...core.sampling_tensors import SamplingTensors
 from .masks import why_unusable
 from .statistics import is_usable
-from .thresholds import log_probs
+from .thresholds import log_probs, log_softmax
 from .verify import Outcome
 
 
@@ -80,11 +80,10 @@ def _row_logprobs(
     raw_logits: Tensor, logits: Tensor, params: SamplingTensors, requests: Tensor
 ) -> Tensor:
     # In each request's mode: [num_rows, vocab_size] float64.
-    raw = raw_logits.to(torch.float64).log_softmax(dim=-1)
+    raw = log_softmax(raw_logits)
     greedy = params.target.temperature[requests, None] == 0
     drawn_from = log_probs(logits, params.target, requests)
-    own = logits.to(torch.float64).log_softmax(dim=-1)
-    processed = torch.where(greedy, own, drawn_from)
+    processed = torch.where(greedy, log_softmax(logits), drawn_from)
     return torch.where(params.logprobs_processed[requests, None], processed, raw)
 
 
@@ -98,9 +97,8 @@ def _write_logprobs(
     into: Logprobs, places: tuple[Tensor, Tensor], logprobs: Tensor, token_ids: Tensor
 ) -> None:
     into.emitted[places] = logprobs.gather(1, token_ids[:, None]).squeeze(1).float()
-    # A stable sort puts the lowest id first among equals, as all are that float32 cannot hold.
-    told = logprobs.masked_fill(logprobs.float() == -torch.inf, -torch.inf)
-    ordered = told.sort(dim=-1, descending=True, stable=True)
+    # A stable sort puts the lowest id first among equals.
+    ordered = logprobs.sort(dim=-1, descending=True, stable=True)
     top_n = into.top.shape[-1]
     into.top_token_ids[places] = ordered.indices[:, :top_n]
     into.top[places] = ordered.values[:, :top_n].float()

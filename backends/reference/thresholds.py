@@ -43,6 +43,11 @@ def log_probs(logits: Tensor, recipe: RecipeTensors, requests: Tensor) -> Tensor
     return torch.where(greedy, _one_hot_at_argmax(logits), law) if recipe.any_greedy else law
 
 
+def log_softmax(logits: Tensor) -> Tensor:
+    """The law of logits that no recipe changes: like `log_probs`, but no row is greedy."""
+    return _without_overflow(logits.detach().to(torch.float64, copy=True)).log_softmax(dim=-1)
+
+
 def _without_overflow(logits: Tensor) -> Tensor:
     largest = logits.amax(dim=-1, keepdim=True)
     if not bool((largest >= _FAR).any()):
