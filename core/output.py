@@ -30,7 +30,8 @@ class Logprobs:
 
     Attributes:
         emitted: [num_reqs, num_tokens] float32, -inf where nothing was emitted.
-        top_token_ids: [num_reqs, num_tokens, n] int64, most likely first, lowest id first on a tie.
+        top_token_ids: [num_reqs, num_tokens, n] int64, most likely first, lowest id first on a tie;
+            those without weight come last, in any order.
         top: [num_reqs, num_tokens, n] float32.
     """
 

@@ -119,18 +119,26 @@ def _judge_order(
             expected = f"{token_id} with {want.values[token_id]}"
             yield Difference(*place, "top logprob", expected, f"{token_id} with {value}")
             return
-    certain = [token_id for token_id in ids if not want.doubted[token_id]]
-    swaps = []
+    if values != sorted(values, reverse=True):
+        yield Difference(*place, "top logprobs", "falling ones", str(values))
+        return
+    # The order of tokens without weight is open.
+    listed = zip(ids, values, strict=True)
+    shown = [token_id for token_id, got in listed if max(want.values[token_id], got) > -np.inf]
+    certain = [token_id for token_id in shown if not want.doubted[token_id]]
+    swaps, num_due = [], 0
     for order in (want.most_likely, want.largest):
         # A token that a filter keeps or cuts by a hair moves all later ones by a rank.
         due = [token_id for token_id in order if not want.doubted[token_id]]
-        if ids in (order[: len(ids)], due[: len(ids)]):
+        if shown in (order[: len(ids)], due[: len(ids)]):
             return
+        num_due = min(len(due), len(ids))
         swaps.append([pair for pair in zip(certain, due, strict=False) if pair[0] != pair[1]])
     swapped = min(swaps, key=len)
     gaps = [want.gap(*pair) for pair in swapped]
     bounds = [min(want.tolerance(token_id) for token_id in pair) for pair in swapped]
     excused = all(0 < g < np.inf and g <= most for g, most in zip(gaps, bounds, strict=True))
+    excused = excused and num_due - len(certain) <= want.doubted.sum()
     expected, gap = str(want.most_likely[: len(ids)]), max(gaps, default=0.0)
     yield Difference(*place, LOGPROB_ORDER, expected, str(ids), gap, excused=excused)
 

@@ -70,28 +70,37 @@ def test_a_tie_excuses_nobody(logits: list[float], bias: dict[int, float], right
         assert len(found.unexplained) == int(token != right)
 
 
-@pytest.mark.parametrize(
-    ("order", "top", "excused"),
-    [
-        ((2, 3, 0, 1), (0.6 / 0.85, 0.25 / 0.85, 0, 0), True),
-        ((2, 1, 0, 3), (1, 0, 0, 0), False),
-    ],
-)
-def test_what_a_filter_cuts_by_a_hair_may_be_among_the_most_likely(
-    order: tuple[int, ...], top: tuple[float, ...], excused: bool
-) -> None:
-    """No two tokens that are cut are close to each other; the lowest ids come first."""
+def test_what_a_filter_cuts_by_a_hair_may_be_among_the_most_likely() -> None:
     batch, params = draw_near_a_filter(0.599999)
     output = ReferenceSampler().sample(batch, params)
     assert output.logprobs is not None
     assert output.logprobs.top_token_ids.tolist() == [[[2, 0, 1, 3]]]
     told = evolve(
         output.logprobs,
-        top_token_ids=torch.tensor([[order]]),
-        top=torch.tensor([[top]]).log(),
+        top_token_ids=torch.tensor([[[2, 3, 0, 1]]]),
+        top=torch.tensor([[[0.6 / 0.85, 0.25 / 0.85, 0, 0]]]).log(),
     )
     (difference,) = judge_sample(batch, params, evolve(output, logprobs=told)).differences
-    assert (difference.decision, difference.excused) == ("logprob order", excused)
+    assert (difference.decision, difference.excused) == ("logprob order", True)
+
+
+@pytest.mark.parametrize(
+    ("order", "is_right"),
+    [((0, 1, 3, 2), True), ((0, 1, 2, 4), True), ((0, 3, 2, 4), False), ((0, 3, 1, 2), False)],
+)
+def test_only_the_order_of_tokens_without_weight_is_open(
+    order: tuple[int, ...], is_right: bool
+) -> None:
+    logits = torch.tensor([[1.0, 0.5, *[-torch.inf] * 3]])
+    batch = SampleBatch(logits=logits, positions=torch.tensor([POSITION]))
+    params = SamplingTensors.stack([SamplingParams(seed=SEED, logprobs=4)])
+    output = ReferenceSampler().sample(batch, params)
+    assert output.logprobs is not None
+    top_token_ids = torch.tensor([[order]])
+    top = logits.log_softmax(-1)[0, top_token_ids]
+    told = evolve(output.logprobs, top_token_ids=top_token_ids, top=top)
+    findings = judge_sample(batch, params, evolve(output, logprobs=told))
+    assert (not findings.unexplained) == is_right
 
 
 @pytest.mark.parametrize(

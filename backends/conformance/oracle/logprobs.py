@@ -5,7 +5,7 @@ from attrs import frozen
 
 from ....core.sampling_params import Recipe
 from .filters import Flags
-from .law import law_of, log_sum, relative
+from .law import Integers, law_of, log_sum, relative
 from .noise import Floats
 
 
@@ -17,13 +17,11 @@ class RowLogprobs:
         values: [V].
         doubted: [V], tokens that a filter may keep or cut by a hair.
         logits: [V], what they were made of.
-        is_filtered: whether filters may have cut tokens.
     """
 
     values: Floats
     doubted: Flags
     logits: Floats
-    is_filtered: bool = False
 
     @classmethod
     def of(cls, raw: Floats, logits: Floats, recipe: Recipe, *, processed: bool) -> "RowLogprobs":
@@ -34,27 +32,21 @@ class RowLogprobs:
         if recipe.temperature == 0:
             return cls(_log_softmax(logits), nothing, logits)
         law = law_of(logits, recipe)
-        doubted = law.doubted() if recipe.has_filters else nothing
-        is_top_k_alone = recipe.min_p == 0 and recipe.top_p == 1
-        cuts_nothing = is_top_k_alone and recipe.top_k >= len(logits)
-        return cls(law.log_p, doubted, logits, recipe.has_filters and not cuts_nothing)
+        return cls(law.log_p, law.doubted() if recipe.has_filters else nothing, logits)
 
     @property
     def most_likely(self) -> list[int]:
-        """Token ids, lowest first among equals."""
-        order: list[int] = np.argsort(-self.values, kind="stable").tolist()
-        return order
+        """Ids of tokens that have weight, lowest first among equals."""
+        return self._with_weight(np.argsort(-self.values, kind="stable"))
 
     @property
     def largest(self) -> list[int]:
-        """Token ids, among equals those with larger logits first, which weigh the same in float.
+        """The same, among equals those with larger logits first, which weigh the same in float."""
+        return self._with_weight(np.lexsort((-self.logits, -self.values)))
 
-        Tokens that a filter cut have no order but their ids'.
-        """
-        cut = self.is_filtered & (self.values == -np.inf)
-        ranks = np.where(cut, 0.0, -self.logits)
-        order: list[int] = np.lexsort((ranks, -self.values)).tolist()
-        return order
+    def _with_weight(self, order: Integers) -> list[int]:
+        kept: list[int] = order[self.values[order] > -np.inf].tolist()
+        return kept
 
     def is_close(self, token_id: int, value: float) -> bool:
         """Whether a float32 logprob of a token may be this one."""
