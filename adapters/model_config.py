@@ -102,6 +102,9 @@ class ModelConfig:
             if config.value(field, only) != only:
                 expected = "nothing" if only is None else json.dumps(only)
                 raise config.error(field, expected, config.value(field))
+        # Here null differs from absent: transformers then lets tokens see later ones.
+        if config.values.get("is_causal", True) is None:
+            raise config.error("is_causal", "true", None)
         heads, kv_heads, rope = _read_heads(config, architecture)
         return cls(
             architecture=name,

@@ -195,11 +195,16 @@ def _shapes(network: Any) -> Shapes:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         network(input_ids=token_ids, past_key_values=cache, use_cache=True)
-    return {
+    shapes = {
         index: (_heads(layer.keys), _heads(layer.values))
         for index, layer in enumerate(cache.layers)
         if getattr(layer, "keys", None) is not None
     }
+    if not shapes:
+        # What it remembers is elsewhere, or nowhere.
+        name = type(network).__name__
+        raise CheckpointError(f"{name}: expected layers that keep keys and values, got none")
+    return shapes
 
 
 def _heads(states: torch.Tensor) -> tuple[int, int]:

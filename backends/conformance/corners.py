@@ -71,6 +71,7 @@ def corners() -> Iterator[Corner]:
     yield from _races("rare candidate {} loses by word 2**32 - 1", WORDS_MAX, rare)
     yield from _acceptance_tests()
     yield from _extreme_logits()
+    yield from _cold_logprobs()
     yield from _masses_of_one()
     yield from _ties()
 
@@ -189,6 +190,19 @@ def _extreme_logits() -> Iterator[Corner]:
                 title += ", logprobs" * (params.logprobs is not None)
                 logits = torch.tensor([row, row], dtype=dtype)
                 yield title, partial(_verify, Probabilistic(), params, logits, [1])
+
+
+def _cold_logprobs() -> Iterator[Corner]:
+    """Quotients that float32 cannot hold, of logits whose differences it can."""
+    row = torch.tensor([-3.0, 0.0, -1.0, -2.0, -4.0])
+    for temperature in (1.2e-38, 1e-30, 1e-6):
+        params = SamplingParams(
+            seed=1, temperature=temperature, logprobs=5, logprobs_mode=LogprobsMode.PROCESSED
+        )
+        for scale in (1.0, 1e36):
+            rows = (row * scale).expand(2, -1).contiguous()
+            title = f"logprobs of logits by {scale} at temperature {temperature}"
+            yield title, partial(_verify, Probabilistic(), params, rows, [1])
 
 
 def _masses_of_one() -> Iterator[Corner]:

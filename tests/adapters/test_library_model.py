@@ -9,7 +9,7 @@ import torch
 from attrs import frozen
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import GPT2Config, GptOssConfig, LlamaConfig, MambaConfig
+from transformers import GPT2Config, GptOssConfig, LlamaConfig, MambaConfig, RwkvConfig
 
 from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.library_model.model import LibraryModel
@@ -105,6 +105,11 @@ def test_it_refuses_what_it_cannot_serve(llama: Path, save: Callable[..., Any]) 
     small = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 1}
     with pytest.raises(CheckpointError, match="layer_types: expected full_attention or sliding"):
         load(save(MambaConfig(**small, state_size=4)).directory)
+    # What it remembers is a state, which takes no mask and cannot be rolled back.
+    with pytest.raises(
+        CheckpointError, match="expected layers that keep keys and values, got none"
+    ):
+        load(save(RwkvConfig(**small | {"num_hidden_layers": 2})).directory)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ def test_eos_comes_from_the_generation_config_first(read: Callable[..., ModelCon
         ({"rms_norm_eps": 10**400}, r"rms_norm_eps: expected a number in .*, got 10{200,} …$"),
         ({"tie_word_embeddings": "yes"}, 'tie_word_embeddings: expected true or false, got "yes"'),
         ({"hidden_act": "gelu"}, 'hidden_act: expected "silu", got "gelu"'),
+        ({"is_causal": None}, "is_causal: expected true, got nothing"),
         ({"quantization_config": {"bits": 4}}, "quantization_config: expected nothing, got"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: expected 1, got 0.5"),
         ({"dtype": "int8"}, 'dtype: expected float32 or bfloat16 or float16, got "int8"'),

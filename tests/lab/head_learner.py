@@ -80,7 +80,8 @@ class Learner:
         }
         weights["fc.weight"][:, 2 * size :] += torch.eye(size)
         made = {
-            name: weight.to(target.device).contiguous().requires_grad_()
+            # A network of transformers wants gradients of its own weights.
+            name: weight.detach().to(target.device).contiguous().requires_grad_()
             for name, weight in weights.items()
         }
         return cls(config=config, target=target, target_ids=target_ids, weights=made)
