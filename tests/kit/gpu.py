@@ -71,7 +71,7 @@ def parts(wanted: argparse.Namespace) -> list[Part]:
     beside = ("--beside", first) if first != last else ()
     out, total, half = wanted.out, wanted.seconds, str(max(wanted.workers // 2, 1))
     kernels = [f"--json={out / 'kernels.json'}", f"--markdown={out / 'kernels.md'}"]
-    kernels.append(f"--seconds={0.27 * total:.0f}")
+    kernels.append(f"--seconds={0.21 * total:.0f}")
     on_gpu = ("--device", "cuda", "--seconds", f"{0.05 * total:.0f}")
     limits = ("--batches", str(wanted.batches), "--workers", half, "--seconds", f"{0.4 * total}")
     record = ("--json", str(out / f"equivalence-{last}.json"))
@@ -79,14 +79,14 @@ def parts(wanted: argparse.Namespace) -> list[Part]:
         Part(
             "compile",
             ("kit.compile_kernels", *backends, "--workers", str(wanted.workers)),
-            0.1 * total,
+            0.08 * total,
             "compiled|failed",
             alone=True,
         ),
         Part(
             "kernels",
             ("acceptor.app.bench.kernels", "--headline", "--worst", *backends, *kernels),
-            0.3 * total,
+            0.24 * total,
             r"^\||µs",
             alone=True,
         ),
