@@ -98,20 +98,26 @@ class Detokenizer:
         return ""
 
     def _decode(self, token_ids: list[int]) -> str:
-        try:
-            return self._backend.decode(token_ids, skip_special_tokens=self._skip_special_tokens)
-        except BaseException as error:
-            # The library's panics, as on a pattern that backtracks forever, are no Exception.
-            if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-                return REPLACEMENT
-            raise
+        return _decode(self._backend, token_ids, skip_special_tokens=self._skip_special_tokens)
+
+
+def _decode(
+    backend: tokenizers.Tokenizer, token_ids: list[int], *, skip_special_tokens: bool
+) -> str:
+    try:
+        return backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
+    except BaseException as error:
+        # The library's panics, as on a pattern that backtracks forever, are no Exception.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            return REPLACEMENT
+        raise
 
 
 def _left_out_of(backend: tokenizers.Tokenizer) -> frozenset[str]:
     """Added tokens that decoding skips: one that is listed twice need not say so."""
 
     def has_text(token_id: int, *, skip_special_tokens: bool) -> bool:
-        return bool(backend.decode([token_id], skip_special_tokens=skip_special_tokens))
+        return bool(_decode(backend, [token_id], skip_special_tokens=skip_special_tokens))
 
     return frozenset(
         token.content

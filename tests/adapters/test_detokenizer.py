@@ -150,3 +150,12 @@ def test_text_that_cannot_be_decoded_is_a_replacement_character() -> None:
     backend = backend_of(["a" * 40, "x" * 40 + "b"], decoders.Replace(Regex("(x+x+)+y"), " "))
     stream = Detokenizer(backend, skip_special_tokens=True)
     assert stream.push([1]) + stream.finish() == "\ufffd"
+
+
+def test_an_added_token_that_cannot_be_decoded_alone_stops_no_stream() -> None:
+    # The library panics where it strips the end of a token without text, as Metaspace leaves "▁".
+    strip = decoders.Strip(" ", 0, 1)
+    backend = backend_of(["a", "b"], sequence(decoders.Metaspace(), strip))
+    backend.add_tokens([AddedToken("▁", special=False)])
+    stream = Detokenizer(backend, skip_special_tokens=True)
+    assert stream.push([0, 1]) + stream.finish() == "ab"
