@@ -76,11 +76,9 @@ def check_verify_values(batch: VerifyBatch, params: SamplingTensors) -> None:
     _check_range("positions", batch.positions, 0)
     _check_logits("target_logits", batch.target_logits)
     _check_params(params, batch.vocab_size)
-    slots = _slots(batch.slot_ids, batch.num_reqs, batch.target_logits.device)
-    if batch.token_counts is not None:
-        _check_range("slot_ids", slots, 0, len(batch.token_counts.prompt_mask))
+    check_slots(batch, params)
     if batch.draft_logits is not None:
-        _check_range("slot_ids", slots, 0, len(batch.draft_logits))
+        slots = _slots(batch)
         if batch.draft_to_target is not None:
             check_map(batch.draft_to_target, batch.vocab_size)
         for request, num_rows in enumerate(batch.cu_num_logits.diff().tolist()):
@@ -94,22 +92,28 @@ def check_sample_values(batch: SampleBatch, params: SamplingTensors) -> None:
     _check_range("positions", batch.positions, 0)
     _check_logits("logits", batch.logits)
     _check_params(params, batch.target_vocab_size or batch.logits.shape[1])
+    check_slots(batch, params)
     if batch.draft_to_target is not None:
         check_map(batch.draft_to_target, batch.target_vocab_size or 0)
+
+
+def check_slots(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:
+    """Raise `InvalidInputError` about a slot that counts, draft logits or parameters lack."""
+    if params.slot_ids is not None:
+        _check_range("params.slot_ids", params.slot_ids, 0, len(params.seeds))
     if batch.token_counts is not None:
-        slots = _slots(batch.slot_ids, batch.num_reqs, batch.logits.device)
-        _check_range("slot_ids", slots, 0, len(batch.token_counts.prompt_mask))
+        _check_range("slot_ids", _slots(batch), 0, len(batch.token_counts.prompt_mask))
+    if isinstance(batch, VerifyBatch) and batch.draft_logits is not None:
+        _check_range("slot_ids", _slots(batch), 0, len(batch.draft_logits))
 
 
 def _check_params(params: SamplingTensors, vocab_size: int) -> None:
-    if params.slot_ids is not None:
-        _check_range("params.slot_ids", params.slot_ids, 0, len(params.seeds))
     if params.bias is not None:
         _check_range("logit_bias: token id", params.bias.token_ids, -1, vocab_size)
 
 
-def _slots(slot_ids: Tensor | None, num_reqs: int, device: torch.device) -> Tensor:
-    return torch.arange(num_reqs, device=device) if slot_ids is None else slot_ids
+def _slots(batch: VerifyBatch | SampleBatch) -> Tensor:
+    return torch.arange(batch.num_reqs) if batch.slot_ids is None else batch.slot_ids
 
 
 def _check_rows(batch: VerifyBatch) -> None:

@@ -19,6 +19,7 @@ from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.ports import Sampler
 from ...core.sampling_tensors import SamplingTensors
+from ..checked import check_slots
 from ..inverse_maps import InverseMaps
 from .draw import draw
 from .masks import allowed_in, forbid
@@ -46,6 +47,7 @@ class ReferenceSampler(Sampler):
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
         check_verify_fits(batch, params)
+        check_slots(batch, params)
         params = params.by_request()
         if workspace is not None:
             check_workspace(workspace, 0, batch.target_logits.device)
@@ -69,6 +71,7 @@ class ReferenceSampler(Sampler):
     ) -> SampleOutput:
         """See `Sampler.sample`."""
         check_sample_fits(batch, params)
+        check_slots(batch, params)
         params = params.by_request()
         if workspace is not None:
             check_workspace(workspace, 0, batch.logits.device)

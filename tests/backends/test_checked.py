@@ -68,6 +68,9 @@ def test_a_wrong_value_is_named(name: str, value: list[int], message: str) -> No
     wrong = evolve(batch(), **given)
     with pytest.raises(InvalidInputError, match=f"^{message}"):
         CHECKED.verify(wrong, params(), Probabilistic())
+    if name == "slot_ids":
+        with pytest.raises(InvalidInputError, match=f"^{message}"):
+            PLAIN.verify(wrong, params(), Probabilistic())
 
 
 @pytest.mark.parametrize("name", ["target_logits", "draft_logits"])
