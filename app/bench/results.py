@@ -15,13 +15,16 @@ class BenchRun:
     """One setting and its figures.
 
     Attributes:
+        figures: of the pass of middle duration.
         rehearsal: seconds that the same load took before it counted, compilations among them; None
             if there was none.
+        passes: seconds of every time that the load was served and counted; some records have none.
     """
 
     setting: Setting
     figures: Figures
     rehearsal: float | None = None
+    passes: tuple[float, ...] = ()
 
 
 @frozen(kw_only=True)

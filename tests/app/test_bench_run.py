@@ -99,6 +99,7 @@ def test_a_rehearsal_counts_for_nothing(
     (once,) = bench.run().runs
     assert not bench.rehearses
     monkeypatch.setattr(Bench, "rehearses", True)
+    monkeypatch.setattr("acceptor.app.bench.run.LEAST_SECONDS", 0.5)
     ended: dict[str, list[int]] = {}
     (again,) = bench.run(lambda name, total: ended.setdefault(f"{name}: {total}", []).append).runs
     assert {name: sum(numbers) for name, numbers in ended.items()} == {
@@ -109,6 +110,11 @@ def test_a_rehearsal_counts_for_nothing(
     assert once.rehearsal is None
     assert again.rehearsal is not None
     assert again.rehearsal > 0
+    # It is short, so it is served until the middle of several passes can count.
+    *before, _ = again.passes
+    assert 0 < sum(before) < 0.5
+    assert again.figures.duration == sorted(again.passes)[len(again.passes) // 2]
+    assert len(once.passes) == 1
 
 
 def test_arrivals_at_a_rate_are_served_one_after_the_other(
