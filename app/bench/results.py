@@ -6,7 +6,7 @@ from pathlib import Path
 from attrs import evolve, field, frozen
 
 from .figures import Figures
-from .files import read_record, write_record
+from .files import read_record
 from .sweep import Load, Setting
 
 
@@ -63,12 +63,3 @@ def read_results(path: Path) -> BenchResults:
         ConfigError: the file cannot be read, or holds something else.
     """
     return read_record(path, BenchResults, "bench")
-
-
-def write_results(results: BenchResults, path: Path) -> None:
-    """Write a file that `read_results` reads.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
-    write_record(path, results)

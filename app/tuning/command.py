@@ -4,16 +4,7 @@ from typing import Any
 
 import click
 
-from ..bench.options import (
-    DRAFTER,
-    FILE,
-    FILES,
-    INTEGERS,
-    MODELS,
-    NUMBERS,
-    POLICY_NAMES,
-    REQUESTS,
-)
+from ..bench.options import DRAFTER, FILE, FILES, INTEGERS, MODELS, NUMBERS, POLICY_NAMES, REQUESTS
 from ..options import errors_in_one_line, flag, with_options
 
 _CHOICES = (

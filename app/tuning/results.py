@@ -5,7 +5,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from ..bench.files import read_record, write_record
+from ..bench.files import read_record
 from ..bench.sweep import Load
 from .goodput import Goodput, Prediction
 
@@ -80,12 +80,3 @@ def read_results(path: Path) -> TuneResults:
         ConfigError: the file cannot be read, or holds something else.
     """
     return read_record(path, TuneResults, "tune")
-
-
-def write_results(results: TuneResults, path: Path) -> None:
-    """Write a file that `read_results` reads.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
-    write_record(path, results)

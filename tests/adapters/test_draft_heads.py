@@ -21,11 +21,7 @@ from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.frontier import Running
 from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.request_state import RequestState, Verdict
-from acceptor.core import (
-    Probabilistic,
-    Strict,
-    Synthetic,
-)
+from acceptor.core import Probabilistic, Strict, Synthetic
 from kit.draft_heads import SPECULATORS, TAPS, Arithmetic, HeadFiles, eagle, eagle3
 from kit.head_decoding import (
     PROMPTS,

@@ -13,11 +13,7 @@ from transformers import GPT2Config, GptOssConfig, LlamaConfig, MambaConfig, Rwk
 
 from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.library_model.model import LibraryModel
-from acceptor.core import (
-    CheckpointError,
-    InvalidInputError,
-    UnavailableError,
-)
+from acceptor.core import CheckpointError, InvalidInputError, UnavailableError
 from kit.small_families import FAMILIES, SHAPE, VOCAB_SIZE
 
 

@@ -22,9 +22,7 @@ from acceptor.app.audit.bounds import (
 from acceptor.app.audit.main import sentence
 from acceptor.app.audit.mistakes import MISTAKES
 from acceptor.app.audit.run import audit
-from acceptor.core import (
-    InvalidInputError,
-)
+from acceptor.core import InvalidInputError
 from kit import planted_samplers
 
 Acceptor = Callable[..., tuple[int | str, str, str]]

@@ -11,16 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from acceptor.app.request import GenerationRequest, GenerationResult, TokenKind
-from acceptor.core import (
-    Block,
-    Fly,
-    Policy,
-    Probabilistic,
-    RelaxedTopN,
-    Strict,
-    Synthetic,
-    Typical,
-)
+from acceptor.core import Block, Fly, Policy, Probabilistic, RelaxedTopN, Strict, Synthetic, Typical
 from kit.toy_pair import Pair, TableModel
 from kit.toy_requests import ask, requests
 

@@ -22,14 +22,7 @@ from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.wiring import wire
-from acceptor.core import (
-    Block,
-    CheckpointError,
-    InvalidInputError,
-    Policy,
-    Scores,
-    Strict,
-)
+from acceptor.core import Block, CheckpointError, InvalidInputError, Policy, Scores, Strict
 from kit.toy_engine import engine_with, record
 from kit.toy_pair import VOCAB_SIZE, Pair, TableModel, random_table
 from kit.toy_requests import ask

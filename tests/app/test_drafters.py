@@ -13,13 +13,7 @@ from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.ngram_drafter import NgramDrafter, TextIndex
 from acceptor.app.wiring import wire, wire_engine
-from acceptor.core import (
-    AcceptorError,
-    ConfigError,
-    InvalidInputError,
-    SamplingParams,
-    Strict,
-)
+from acceptor.core import AcceptorError, ConfigError, InvalidInputError, SamplingParams, Strict
 from kit.draft_heads import eagle3
 from kit.toy_requests import ask
 

@@ -20,15 +20,7 @@ from acceptor.app.request_state import RequestState, Verdict
 from acceptor.app.tuning.adaptive import AdaptiveRunner
 from acceptor.app.tuning.costs import StepCosts, StepTimes
 from acceptor.app.tuning.profile import AcceptanceProfile
-from acceptor.core import (
-    Block,
-    Policy,
-    Probabilistic,
-    Recipe,
-    SamplingParams,
-    Strict,
-    TokenCounts,
-)
+from acceptor.core import Block, Policy, Probabilistic, Recipe, SamplingParams, Strict, TokenCounts
 from kit.decode_law import DecodeSetup, Steps, emitted_law, random_model
 from kit.toy_engine import record
 from kit.toy_pair import Letters, Pair, TableModel

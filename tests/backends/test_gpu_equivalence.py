@@ -11,14 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from acceptor.core import (
-    Block,
-    Policy,
-    Probabilistic,
-    SamplingTensors,
-    Strict,
-    VerifyBatch,
-)
+from acceptor.core import Block, Policy, Probabilistic, SamplingTensors, Strict, VerifyBatch
 from kit.on_gpu import (
     FUSED,
     KINDS,

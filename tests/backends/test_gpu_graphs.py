@@ -8,13 +8,7 @@ from click.testing import CliRunner
 
 from acceptor.app.bench.kernels.command import kernels
 from acceptor.core import Block, Policy, Probabilistic, SampleBatch, Strict, VerifyOutput
-from kit.on_gpu import (
-    assert_identical,
-    every_fused_backend,
-    reserved,
-    sampler_of,
-    verification,
-)
+from kit.on_gpu import assert_identical, every_fused_backend, reserved, sampler_of, verification
 
 pytestmark = pytest.mark.gpu
 

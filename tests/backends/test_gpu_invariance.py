@@ -8,12 +8,7 @@ import torch
 from acceptor.backends.conformance import Case
 from acceptor.backends.conformance.calls import moved
 from acceptor.backends.conformance.requests import Inputs, Layout, Request
-from acceptor.core import (
-    Policy,
-    Probabilistic,
-    SamplingTensors,
-    Strict,
-)
+from acceptor.core import Policy, Probabilistic, SamplingTensors, Strict
 from kit.on_gpu import (
     Verification,
     assert_identical,

@@ -5,13 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 import torch
 
-from acceptor.core import (
-    Probabilistic,
-    SamplingParams,
-    SamplingTensors,
-    VerifyBatch,
-    VerifyOutput,
-)
+from acceptor.core import Probabilistic, SamplingParams, SamplingTensors, VerifyBatch, VerifyOutput
 from kit.on_gpu import sampler_of
 
 pytestmark = [

@@ -10,12 +10,7 @@ import torch
 from attrs import evolve
 
 from acceptor.backends import load_sampler
-from acceptor.core import (
-    LogprobsMode,
-    SampleBatch,
-    SamplingParams,
-    SamplingTensors,
-)
+from acceptor.core import LogprobsMode, SampleBatch, SamplingParams, SamplingTensors
 
 SAMPLER = load_sampler("reference")
 WORKED = torch.tensor([[2.0, 1.0, 1.0, 0.0, -1.0]])

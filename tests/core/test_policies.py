@@ -77,12 +77,11 @@ def test_what_the_draft_never_gives_survives_if_the_target_gives_it() -> None:
     assert Probabilistic().log_thresholds(drafted).tolist() == [INF, -INF]
 
 
-def test_the_residual_keeps_its_precision_where_p_and_q_are_close() -> None:
-    exact = 1e-13
-    p, q = log_rows([0.5 + exact, 0.5 - exact], [0.5, 0.5]), log_rows([0.5, 0.5])
-    residual = Probabilistic().log_residual(view([1], p, q), 0)
-    assert residual[0].exp().item() == pytest.approx(exact, rel=1e-2)
-    assert residual[1].item() == -INF
+def test_a_residual_that_rounds_to_0_is_not_lost() -> None:
+    target = torch.tensor([[0.0, -1000.0, -1002.0]] * 2, dtype=torch.float64)
+    draft = torch.tensor([[0.0, -1001.0, -1001.0]], dtype=torch.float64)
+    residual = Probabilistic().log_residual(view([0], target, draft), 0)
+    assert residual.tolist() == [-INF, pytest.approx(-1000 + math.log1p(-math.exp(-1))), -INF]
 
 
 def test_a_probability_that_rounds_to_0_is_not_impossible() -> None:

@@ -7,13 +7,7 @@ import attrs
 import pytest
 import torch
 
-from acceptor.core import (
-    InvalidInputError,
-    LogprobsMode,
-    Recipe,
-    SamplingParams,
-    SamplingTensors,
-)
+from acceptor.core import InvalidInputError, LogprobsMode, Recipe, SamplingParams, SamplingTensors
 from kit.mixes import every_mix
 
 # The first of a batch asks for everything; without it some batches ask for nothing of a kind.

@@ -9,13 +9,7 @@ from sybil import Example, Sybil
 from sybil.parsers.myst import CodeBlockParser
 
 from acceptor.app.cli import generate
-from acceptor.app.config import (
-    Config,
-    DecodingConfig,
-    DrafterConfig,
-    EngineConfig,
-    ModelsConfig,
-)
+from acceptor.app.config import Config, DecodingConfig, DrafterConfig, EngineConfig, ModelsConfig
 from acceptor.app.policies import settings_class
 from acceptor.app.settings import load_config
 from acceptor.core import POLICIES, SamplingParams

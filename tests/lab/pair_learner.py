@@ -8,11 +8,7 @@ import torch
 from attrs import frozen
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    get_cosine_with_min_lr_schedule_with_warmup,
-)
+from transformers import LlamaConfig, LlamaForCausalLM, get_cosine_with_min_lr_schedule_with_warmup
 
 from lab.pair_text import END_OF_TEXT_ID
 

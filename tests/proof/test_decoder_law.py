@@ -14,14 +14,7 @@ from acceptor.app.frontier import Frontier
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import GenerationRequest
-from acceptor.core import (
-    Block,
-    Policy,
-    Recipe,
-    SamplingParams,
-    Strict,
-    Typical,
-)
+from acceptor.core import Block, Policy, Recipe, SamplingParams, Strict, Typical
 from kit.head_decoding import Noting
 from kit.law_of_decoder import PROMPT, error_of
 from kit.proof.exact import EXACT

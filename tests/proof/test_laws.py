@@ -7,14 +7,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from acceptor.core import (
-    Policy,
-    Recipe,
-    RelaxedTopN,
-    SamplingParams,
-    Synthetic,
-    Typical,
-)
+from acceptor.core import Policy, Recipe, RelaxedTopN, SamplingParams, Synthetic, Typical
 from kit.bugs import Bug
 from kit.decode_law import DecodeSetup, Tokens, random_model
 from kit.proof.cases import DRAFTERS, POLICIES, Pair

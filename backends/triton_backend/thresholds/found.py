@@ -24,15 +24,7 @@ from ..records import (
     tail_of,
 )
 from ..rows import row_recipe
-from ..units import (
-    HIGHEST_KEY,
-    LOWEST_KEY,
-    NO_KEY,
-    as_key,
-    from_key,
-    log_of_units,
-    mass_of,
-)
+from ..units import HIGHEST_KEY, LOWEST_KEY, NO_KEY, as_key, from_key, log_of_units, mass_of
 
 BINS = tl.constexpr(1024)
 """Of equal width, for the logits strictly between the ends of a bracket."""
