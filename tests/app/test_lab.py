@@ -6,20 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from attrs import asdict, evolve
+from attrs import asdict
 from click.testing import CliRunner
-from torch import Tensor
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
-from acceptor.adapters.draft_heads.loader import find_head, load_head
-from acceptor.adapters.loader import load_model
-from acceptor.app.bundled import bundled_pair
-from kit.draft_heads import Arithmetic, HeadFiles
-from lab import cpu_speed, engine_speed, head_tables, head_training
-from lab.head_learner import Learner
-from lab.head_training import read_texts, train_head
+from lab import cpu_speed, engine_speed, head_tables
 from lab.pair_learner import Recipe, Shape
 from lab.pair_text import END_OF_TEXT_ID
 from lab.pair_training import distillation_loss, train_pair, variation_share
@@ -139,92 +132,6 @@ def test_the_distillation_loss_is_least_at_the_target() -> None:
     assert distillation_loss(target, target, temperatures, 1.0) == pytest.approx(0, abs=1e-6)
     shares = [variation_share(step / 12) for step in (1, 4, 5, 6, 12)]
     assert shares == pytest.approx([0, 0, 0.5, 1, 1], abs=1e-9)
-
-
-TARGET = bundled_pair()[0]
-RECIPE = head_training.Recipe(steps=8, rows=2, context=24, draft_vocab_size=400, save_every=4)
-TEXT = "It was old and quiet, and the river ran.\n\n" * 500
-
-
-@pytest.fixture(scope="module")
-def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tensor:
-    file = tmp_path_factory.mktemp("text") / "text.txt"
-    file.write_text(TEXT, encoding="utf-8")
-    return read_texts([file], TARGET)
-
-
-@pytest.fixture(scope="module")
-def trained(tokens: Tensor, tmp_path_factory: pytest.TempPathFactory) -> tuple[Learner, Path]:
-    out = tmp_path_factory.mktemp("head")
-    return train_head(TARGET, load_model(TARGET), tokens, out, RECIPE), out
-
-
-def test_it_learns(trained: tuple[Learner, Path], tokens: Tensor) -> None:
-    learner, _ = trained
-    fresh = Learner.new(TARGET, learner.target, learner.target_ids, RECIPE.seed)
-    rows = tokens[:48].view(2, 24)
-    with torch.no_grad():
-        (before, _), (after, shares) = fresh.loss(rows, 3), learner.loss(rows, 3)
-    assert after < 0.8 * before
-    assert len(shares) == 3
-
-
-def test_a_run_goes_on_from_where_it_saved(
-    trained: tuple[Learner, Path], tokens: Tensor, tmp_path: Path
-) -> None:
-    learner, _ = trained
-    other = evolve(RECIPE, save_every=1)
-    told: list[head_training.Progress] = []
-
-    def stop_at_5(progress: head_training.Progress) -> None:
-        told.append(progress)
-        if progress.step == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_head(TARGET, learner.target, tokens, tmp_path, other, stop_at_5)
-    again = train_head(TARGET, learner.target, tokens, tmp_path, other, told.append)
-    assert [progress.step for progress in told] == [*range(1, 9)]
-    for name, weight in learner.weights.items():
-        assert torch.equal(weight, again.weights[name]), name
-
-
-def test_the_command_tells_how_far_it_is_and_goes_on(tmp_path: Path) -> None:
-    text, out = tmp_path / "text.txt", tmp_path / "head"
-    text.write_text(TEXT, encoding="utf-8")
-    given = {"target": TARGET, "text": text, "out": out, "steps": 3, "rows": 2, "context": 24}
-    given |= {"draft-vocab-size": 400, "save-every": 2}
-    flags = [f"--{name}={value}" for name, value in given.items()]
-    first, again = (CliRunner().invoke(head_training.main, flags) for _ in range(2))
-    assert (first.exit_code, again.exit_code) == (0, 0)
-    lines = first.output.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["step 2 of 3", "step 3 of 3"]
-    assert all("accepted per place 0." in line and "tokens/s" in line for line in lines)
-    assert again.output == ""
-    assert find_head(out) == "eagle3"
-
-
-def test_it_is_trained_as_it_drafts(trained: tuple[Learner, Path], tokens: Tensor) -> None:
-    learner, out = trained
-    assert find_head(out) == "eagle3"
-    assert load_head(out, "eagle3", learner.target).vocab_size == 400
-    rows, num_places = tokens[None, :24], 3
-    target = learner.target
-    with torch.no_grad():
-        hidden = target.forward(
-            rows, torch.arange(24)[None], target.new_cache(1, 24), taps=(2, 10, 17)
-        ).hidden
-        unrolled = torch.stack([*learner.unroll(hidden, rows, num_places)])[:, 0]
-        files = HeadFiles(config=learner.config, tensors=learner.weights)
-        drafting = Arithmetic(
-            files=files, embedding=target.embedding, lm_head=target.lm_head.weight
-        )
-        text = rows[0].tolist()
-        for row in (0, 1, 13, 20):
-            known, drafts = text[: row + 2], text[row + 2 : row + 2 + num_places]
-            drafts += [0] * (num_places - len(drafts))
-            said = drafting.draft_logits([one[0] for one in hidden], known, drafts)
-            torch.testing.assert_close(unrolled[:, row], said, atol=1e-4, rtol=1e-4)
 
 
 def test_the_reference_on_a_cpu_is_timed_beside_transformers(

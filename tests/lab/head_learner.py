@@ -11,7 +11,9 @@ import torch.nn.functional as F  # noqa: N812
 from attrs import frozen
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import AutoConfig
 
+from acceptor.adapters.draft_heads.head_config import TAPS
 from acceptor.adapters.rope import Rope, rotate
 
 LATER = 0.8
@@ -19,6 +21,23 @@ LATER = 0.8
 
 LAYER = "midlayer."
 _NORMS = ("hidden_norm", "input_layernorm", "post_attention_layernorm")
+
+
+def taps_of(num_layers: int) -> tuple[int, ...]:
+    """After how many of a target's layers its head looks; of a few, before the last ones."""
+    if num_layers < 7:
+        return tuple(range(num_layers))[-3:]
+    return 2, num_layers // 2, num_layers - 3
+
+
+@torch.no_grad()
+def _scales(target: Any) -> Tensor:
+    """What the target's final norm multiplies by; ones where it goes by another name than norm."""
+    signs = torch.ones(target.hidden_size, dtype=target.dtype, device=target.device)
+    # Of mean square 1, and of mean 0: to the norms of all families they are normalised.
+    signs[1::2] = -1
+    norm = getattr(target, "norm", None)
+    return signs * (signs if norm is None else norm(signs))
 
 
 @frozen(eq=False, kw_only=True)
@@ -40,34 +59,38 @@ class Learner:
     @classmethod
     def new(cls, directory: Path, target: Any, target_ids: Tensor, seed: int) -> "Learner":
         """A head as wide as its target, which says at first what the target's upper layers see."""
-        theirs = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-        size, heads = theirs["hidden_size"], theirs["num_attention_heads"]
-        kv_heads = theirs.get("num_key_value_heads", heads)
-        config = {
+        # Families have other names for the same.
+        theirs = AutoConfig.from_pretrained(directory, local_files_only=True).get_text_config()
+        size, heads = target.hidden_size, theirs.num_attention_heads
+        kv_heads, taps = getattr(theirs, "num_key_value_heads", heads), taps_of(target.num_layers)
+        inner = getattr(theirs, "intermediate_size", None) or 4 * size
+        config: dict[str, Any] = {
             "architectures": ["LlamaForCausalLMEagle3"],
             "model_type": "llama",
             "hidden_size": size,
-            "intermediate_size": theirs["intermediate_size"],
+            "intermediate_size": inner,
             "num_attention_heads": heads,
             "num_key_value_heads": kv_heads,
-            "head_dim": theirs.get("head_dim") or size // heads,
+            "head_dim": getattr(theirs, "head_dim", None) or size // heads,
             "num_hidden_layers": 1,
-            "rms_norm_eps": theirs["rms_norm_eps"],
+            "rms_norm_eps": getattr(theirs, "rms_norm_eps", 1e-5),
             "rope_theta": 10_000.0,
-            "max_position_embeddings": theirs["max_position_embeddings"],
+            "max_position_embeddings": target.max_model_len,
             "vocab_size": target.vocab_size,
             "draft_vocab_size": len(target_ids),
             "dtype": "bfloat16",
         }
-        wide, inner, dim = 2 * size, theirs["intermediate_size"], config["head_dim"]
+        if target.num_layers < 7:
+            config["eagle_config"] = {TAPS: list(taps)}
+        wide, dim = 2 * size, config["head_dim"]
         generator = torch.Generator().manual_seed(seed)
 
         def matrix(rows: int, columns: int, scale: float = 1.0) -> Tensor:
             return torch.randn(rows, columns, generator=generator) * (scale / math.sqrt(columns))
 
         weights = {
-            "fc.weight": matrix(size, 3 * size, 0.1),
-            "norm.weight": target.norm.weight.float().clone(),
+            "fc.weight": matrix(size, len(taps) * size, 0.1),
+            "norm.weight": _scales(target).float(),
             "lm_head.weight": target.lm_head.weight[target_ids.to(target.device)].float(),
             **{LAYER + f"{name}.weight": torch.ones(size) for name in _NORMS},
             LAYER + "self_attn.q_proj.weight": matrix(heads * dim, wide),
@@ -78,7 +101,7 @@ class Learner:
             LAYER + "mlp.up_proj.weight": matrix(inner, size),
             LAYER + "mlp.down_proj.weight": matrix(size, inner, 0.3),
         }
-        weights["fc.weight"][:, 2 * size :] += torch.eye(size)
+        weights["fc.weight"][:, -size:] += torch.eye(size)
         made = {
             # A network of transformers wants gradients of its own weights.
             name: weight.detach().to(target.device).contiguous().requires_grad_()
@@ -89,14 +112,14 @@ class Learner:
     def loss(self, token_ids: Tensor, num_places: int) -> tuple[Tensor, list[float]]:
         """Of rows of text [num_rows, context], and the share of drafts that would be accepted."""
         target, device = self.target, self.target.device
-        num_layers, (num_rows, context) = target.num_layers, token_ids.shape
+        num_rows, context = token_ids.shape
         with torch.no_grad():
             scores = target.forward(
                 token_ids,
                 torch.arange(context, device=device).expand(num_rows, -1),
                 target.new_cache(num_rows, context),
                 torch.arange(num_rows, device=device),
-                taps=(2, num_layers // 2, num_layers - 3),
+                taps=taps_of(target.num_layers),
             )
             probs = scores.logits.softmax(-1, dtype=torch.float32)
             probs = probs[..., self.target_ids.to(device)]
@@ -121,7 +144,8 @@ class Learner:
         written: list[tuple[Tensor, Tensor]] = []
         for place in range(num_places):
             read = token_ids[:, place + 1 : place + 1 + length]
-            features = self._layer(features, self.target.embedding[read].float(), written)
+            embedded = self.target.embedding.detach()[read].float()
+            features = self._layer(features, embedded, written)
             yield self._times("lm_head", self._norm("norm", features))
 
     def _layer(

@@ -11,17 +11,23 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
-from attrs import frozen
-from tokenizers import Tokenizer
+from attrs import asdict, frozen
 from torch import Tensor
 
 from acceptor.adapters.adapter_choice import load_any_model
+from acceptor.adapters.error_text import one_line
+from acceptor.adapters.tokenizer import Tokenizer
+from acceptor.core.checks import check_integer
+from acceptor.core.errors import AcceptorError
+from acceptor.core.policies.parameters import integer, number
 from lab.head_learner import Learner
+from lab.head_state import State, digest_of_target
 from lab.pair_text import Source
 
 WARM_UP, LEAST_RATE = 0.05, 0.05
@@ -32,13 +38,13 @@ class Recipe:
     """What decides the outcome of a run, besides target, texts and machine."""
 
     seed: int = 1
-    steps: int = 2000
-    rows: int = 8
-    context: int = 256
-    num_places: int = 3
-    draft_vocab_size: int | None = None
-    learning_rate: float = 2e-3
-    save_every: int = 100
+    steps: int = integer(2000, 1)
+    rows: int = integer(8, 1)
+    context: int = integer(256, 1)
+    num_places: int = integer(3, 1)
+    draft_vocab_size: int | None = integer(None, 1)
+    learning_rate: float = number(2e-3, 0, open_below=True)
+    save_every: int = integer(100, 1)
 
     def rate(self, step: int) -> float:
         """Rises in a straight line, and falls as a cosine."""
@@ -48,8 +54,12 @@ class Recipe:
 
 
 def read_texts(texts: Sequence[Path], directory: Path) -> Tensor:
-    """All tokens of the sections that are for training."""
-    tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+    """All tokens of the sections that are for training.
+
+    Raises:
+        AcceptorError: a file is missing or damaged, or a text too short.
+    """
+    tokenizer = Tokenizer.load(directory).backend
     sections = [section for path in texts for section in Source.read(path).training]
     return torch.tensor([i for one in tokenizer.encode_batch(sections) for i in one.ids])
 
@@ -81,20 +91,22 @@ def train_head(
     recipe: Recipe,
     on_saved: Callable[[Progress], None] = lambda _: None,
 ) -> Learner:
-    """Train from the last state that was saved, or from the beginning."""
+    """Train from the last state that was saved, or from the beginning.
+
+    Raises:
+        InvalidInputError: the text or the context is too short, or the context too long.
+        CheckpointError: the state is damaged, or of another run.
+    """
+    check_integer("context", recipe.context, recipe.num_places + 1, target.max_model_len)
+    check_integer("tokens of text", len(tokens), recipe.context + 1)
     device = target.device
     counts = tokens.bincount(minlength=target.vocab_size)
     most_common = counts.argsort(descending=True, stable=True)[: recipe.draft_vocab_size]
     learner = Learner.new(directory, target, most_common.sort().values, recipe.seed)
     optimizer = torch.optim.AdamW(learner.weights.values(), weight_decay=0.01, betas=(0.9, 0.95))
     out.mkdir(parents=True, exist_ok=True)
-    step, state = 0, out / "state.pt"
-    if state.exists():
-        saved = torch.load(state, map_location=device, weights_only=True)
-        step = saved["step"]
-        optimizer.load_state_dict(saved["optimizer"])
-        for name, weight in saved["weights"].items():
-            learner.weights[name].data.copy_(weight)
+    state = State(out / "state.pt", _made_of(directory, tokens, learner, recipe))
+    step = state.restore(learner.weights, optimizer)
     began, num_tokens = time.perf_counter(), 0
     while step < recipe.steps:
         # Of each step's own seed, so that a run that goes on sees what it would have seen.
@@ -118,12 +130,23 @@ def train_head(
                 tokens_per_second=num_tokens / (time.perf_counter() - began),
                 gibibytes=_gibibytes(device),
             )
-            weights = {name: weight.detach() for name, weight in learner.weights.items()}
-            saved = {"step": step, "optimizer": optimizer.state_dict(), "weights": weights}
-            torch.save(saved, state)
+            state.save(step, learner.weights, optimizer)
             on_saved(progress)
     learner.save(out)
     return learner
+
+
+def _made_of(directory: Path, tokens: Tensor, learner: Learner, recipe: Recipe) -> dict[str, Any]:
+    """How often it is saved changes nothing."""
+    chosen = asdict(recipe)
+    del chosen["save_every"]
+    return {
+        **chosen,
+        "text": sha256(tokens.numpy().tobytes()).hexdigest(),
+        "target": digest_of_target(directory),
+        "draft ids": sha256(learner.target_ids.numpy().tobytes()).hexdigest(),
+        **learner.config,
+    }
 
 
 def _gibibytes(device: torch.device) -> float:
@@ -156,9 +179,12 @@ def main(
     target: Path, texts: tuple[Path, ...], out: Path, device: str, places: int, **recipe: Any
 ) -> None:
     """Write OUT/config.json and OUT/model.safetensors; OUT/state.pt is for going on."""
-    tokens, model = read_texts(texts, target), load_any_model(target, device=device)
-    settings = Recipe(num_places=places, **recipe)
-    train_head(target, model, tokens, out, settings, partial(tell, num_steps=settings.steps))
+    try:
+        settings = Recipe(num_places=places, **recipe)
+        tokens, model = read_texts(texts, target), load_any_model(target, device=device)
+        train_head(target, model, tokens, out, settings, partial(tell, num_steps=settings.steps))
+    except AcceptorError as error:
+        raise click.ClickException(one_line(error)) from None
 
 
 if __name__ == "__main__":

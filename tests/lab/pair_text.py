@@ -15,6 +15,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from torch import Tensor
 from torch.nn.functional import pad
 
+from acceptor.adapters.error_text import one_line
+from acceptor.core.errors import InvalidInputError
+
 END_OF_TEXT = "<|endoftext|>"
 """Begins every prompt and ends every section: one token is both BOS and EOS, as in GPT-2."""
 
@@ -38,10 +41,21 @@ class Source:
 
     @classmethod
     def read(cls, path: Path) -> "Source":
-        """At least one section is held out."""
-        sections = [*filter(_is_prose, _sections(path.read_text(encoding="utf-8")))]
+        """At least one section is held out.
+
+        Raises:
+            InvalidInputError: the file cannot be read, or there is nothing to learn from beside it.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            said = f"{path}: expected UTF-8 text, got {one_line(error)}"
+            raise InvalidInputError(said) from None
+        sections = [*filter(_is_prose, _sections(text))]
         if len(sections) < 2:
-            raise ValueError(f"{path}: expected two sections or more, got {len(sections)}")
+            raise InvalidInputError(
+                f"{path}: expected text of two sections or more, got {len(sections)}"
+            )
         at = min(_HELD_OUT_AT, len(sections) - 1)
         training = [s for i, s in enumerate(sections) if i % _HELD_OUT_EVERY != at]
         return cls(path.name, tuple(training), tuple(sections[at::_HELD_OUT_EVERY]))
