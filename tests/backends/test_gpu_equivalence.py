@@ -11,17 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from acceptor.core import Block, Policy, Probabilistic, SamplingTensors, Strict, VerifyBatch
+from acceptor.core import Block, Policy, Probabilistic, Strict
 from kit.on_gpu import (
     FUSED,
     KINDS,
     Verification,
     assert_alike,
-    assert_identical,
     every_fused_backend,
     sampler_of,
     verification,
-    wishes_of,
 )
 
 pytestmark = pytest.mark.gpu
@@ -123,34 +121,3 @@ def run_suite(backend: str, part: str) -> "subprocess.CompletedProcess[str]":
         timeout=500,
         check=False,
     )
-
-
-@every_fused_backend
-def test_more_than_2_to_the_31_logits(backend: str) -> None:
-    num_reqs, num_drafts, vocab_size = 1220, 16, 120_000
-    assert num_reqs * num_drafts * vocab_size > 2**31
-    if torch.cuda.get_device_properties(0).total_memory < 24 * 2**30:
-        pytest.skip("needs a CUDA device with 24 GiB")
-    noise = torch.Generator("cuda").manual_seed(0)
-    shape = (num_reqs, num_drafts + 1, vocab_size)
-    target = torch.randn(shape, device="cuda", generator=noise, dtype=torch.bfloat16).mul_(3)
-    # Each draft row is the target's next one.
-    draft, wishes = target[:, 1:], wishes_of(num_reqs)
-    drafts = torch.randint(vocab_size, (num_reqs, num_drafts), device="cuda", generator=noise)
-    drafts[:, :8] = draft[:, :8].argmax(-1)
-    positions = torch.arange(num_reqs, device="cuda")
-
-    def of(some: slice) -> Verification:
-        batch = VerifyBatch.dense(
-            target_logits=target[some],
-            draft_token_ids=drafts[some],
-            positions=positions[some],
-            draft_logits=draft[some],
-        )
-        params = SamplingTensors.stack(wishes[some], "cuda")
-        return Verification(batch, wishes[some], params, Probabilistic())
-
-    last = slice(num_reqs - 5, num_reqs)
-    alone = of(last).by(backend)
-    assert_identical(alone, of(slice(None)).by(backend), positions[last])
-    assert_alike(of(last), alone, of(last).by("reference"))
