@@ -49,6 +49,21 @@ def acceptor(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int | st
 
 
 @pytest.fixture
+def complaint(acceptor: Callable[..., tuple[int | str, str, str]]) -> Callable[..., str]:
+    """Run the command line, expect it to fail, and return what it complains about."""
+
+    def run(*arguments: object) -> str:
+        code, out, err = acceptor(*arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("acceptor: ")
+        assert err.count("\n") == 1
+        assert err.endswith("\n")
+        return err.removeprefix("acceptor: ").rstrip("\n")
+
+    return run
+
+
+@pytest.fixture
 def shape(tmp_path: Path) -> Callable[..., Path]:
     """Write the config.json of a small model: its name and what is different -> the file."""
 

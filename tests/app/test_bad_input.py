@@ -20,21 +20,6 @@ RATE, SYNTHETIC = "--synthetic-acceptance-rate", "[policy]\nname = 'synthetic'\n
 
 
 @pytest.fixture
-def complaint(acceptor: Acceptor) -> Complaint:
-    """Run the command line, expect it to fail, and return what it complains about."""
-
-    def run(*arguments: object) -> str:
-        code, out, err = acceptor(*arguments)
-        assert (code, out) == (2, "")
-        assert err.startswith("acceptor: ")
-        assert err.count("\n") == 1
-        assert err.endswith("\n")
-        return err.removeprefix("acceptor: ").rstrip("\n")
-
-    return run
-
-
-@pytest.fixture
 def copy_of(tmp_path: Path) -> CopyOf:
     """A checkpoint directory that may be damaged."""
 

@@ -17,6 +17,7 @@ from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import Setting
 
 Acceptor = Callable[..., tuple[int | str, str, str]]
+Complaint = Callable[..., str]
 QUICK = ("--num-requests", 3, "--output-len", 8, "--max-concurrency", 2, "--warm-up", 0)
 
 
@@ -83,16 +84,14 @@ def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
     ],
 )
 def test_a_draft_of_random_weights_that_cannot_be(
-    bench: Acceptor,
+    complaint: Complaint,
     shape: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[object, ...],
     problem: str,
 ) -> None:
     monkeypatch.chdir(shape("small", vocab_size=60).parent)
-    test_what_does_not_fit_is_one_line(
-        bench, ("--random-weights", shape("large"), *arguments), problem
-    )
+    assert problem in complaint("bench", "--random-weights", shape("large"), *arguments)
 
 
 def test_processor_time_leaves_out_the_clock_on_the_wall(
@@ -123,9 +122,6 @@ def test_every_concurrency_has_a_table(
     runs = read_results(file).runs
     peaks = [(run.setting.max_concurrency, run.figures.peak_concurrency) for run in runs]
     assert peaks == [(3, 3), (3, 3), (1, 1), (1, 1)]
-    code, _, err = bench(*tiny, *load, "--max-concurrency", "2,0")
-    assert code == 2
-    assert "max_concurrency: expected" in err
 
 
 def test_a_sweep_that_is_broken_off_leaves_what_it_had(
@@ -158,10 +154,6 @@ def test_drafters_stand_side_by_side(bench: Acceptor, tmp_path: Path) -> None:
         *(f"probabilistic, {name}, K=2" for name in drafters),
     ]
     assert "probabilistic, eagle3" in (tmp_path / "throughput.svg").read_text(encoding="utf-8")
-    both = ("--drafter", "model,ngram", "--adaptive", file)
-    code, _, err = bench(*QUICK, *both)
-    assert code == 2
-    assert "--adaptive: expected one drafter beside it, got 2" in err
 
 
 def test_a_sweep_is_every_combination(
@@ -169,17 +161,8 @@ def test_a_sweep_is_every_combination(
 ) -> None:
     file = tmp_path / "results.json"
     sweep = ("--num-spec-tokens", "1,2", "--temperature", "0,0.7")
-    code, out, err = bench(
-        *tiny,
-        *QUICK,
-        *sweep,
-        "--policy",
-        "strict",
-        "--synthetic-acceptance-rate",
-        "0.5",
-        "--json",
-        file,
-    )
+    policies = ("--policy", "strict", "--synthetic-acceptance-rate", "0.5")
+    code, out, err = bench(*tiny, *QUICK, *sweep, *policies, "--json", file)
     assert (code, err) == (0, "")
     runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
     settings = [tuple(run["setting"].values()) for run in runs]
@@ -224,13 +207,12 @@ def test_an_early_exit_from_random_weights_agrees_as_a_trained_draft_would(
     "command", [("bench", "--plots"), ("tune", "--curve"), ("bench", "kernels", "--plot")]
 )
 def test_a_picture_that_cannot_be_drawn_is_told_before_anything_is_measured(
-    acceptor: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+    complaint: Complaint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, out, err = acceptor(*command, tmp_path / "picture")
-    assert (code, out) == (2, "")
-    assert f"{command[-1]}: " in err
-    assert "pip install 'acceptor[bench]'" in err
+    said = complaint(*command, tmp_path / "picture")
+    assert said.startswith(f"{command[-1]}: ")
+    assert "pip install 'acceptor[bench]'" in said
 
 
 @pytest.mark.parametrize(
@@ -245,13 +227,12 @@ def test_a_picture_that_cannot_be_drawn_is_told_before_anything_is_measured(
         (("--json", "/dev/null/a.json"), "a.json: expected a file that can be written"),
         (("--output-len", "1024"), "prompts: expected one of at most 1 tokens"),
         (("--draft-random-weights", "x.json"), "expected --random-weights beside it"),
+        (("--max-concurrency", "2,0"), "max_concurrency: expected"),
+        (("--drafter", "ngram,model", "--adaptive", "x.json"), "--adaptive: expected one drafter"),
         (("--category", "rain"), "category: expected one of plays, prose, got 'rain'"),
     ],
 )
 def test_what_does_not_fit_is_one_line(
-    bench: Acceptor, arguments: tuple[object, ...], problem: str
+    complaint: Complaint, arguments: tuple[object, ...], problem: str
 ) -> None:
-    code, out, err = bench(*arguments)
-    assert (code, out) == (2, "")
-    assert problem in err
-    assert err.count("\n") == 1
+    assert problem in complaint("bench", *arguments)

@@ -97,8 +97,6 @@ def test_flags_choose_a_grammar(acceptor: Acceptor, tmp_path: Path) -> None:
     ],
 )
 def test_a_grammar_that_is_none_is_refused(
-    acceptor: Acceptor, flags: tuple[str, ...], message: str
+    complaint: Callable[..., str], flags: tuple[str, ...], message: str
 ) -> None:
-    code, _, said = acceptor(*PROMPT, *flags)
-    assert code == 2
-    assert re.search(f"^acceptor: .*{message}", said)
+    assert re.search(message, complaint(*PROMPT, *flags))

@@ -88,8 +88,7 @@ GPT_OSS = ("--pair", "gptoss-eagle3", "--random-weights")
     ],
 )
 @pytest.mark.usefixtures("tiny_shapes")
-def test_what_a_pair_needs(acceptor: Acceptor, arguments: tuple[str, ...], problem: str) -> None:
-    code, out, err = acceptor("bench", *arguments)
-    assert (code, out) == (2, "")
-    assert problem in err
-    assert err.count("\n") == 1
+def test_what_a_pair_needs(
+    complaint: Callable[..., str], arguments: tuple[str, ...], problem: str
+) -> None:
+    assert problem in complaint("bench", *arguments)
