@@ -44,9 +44,15 @@ def copy_of(tmp_path: Path) -> CopyOf:
         (["--dtype", "int8"], "--dtype: expected one of float32, bfloat16, float16, got 'int8'"),
         (["--device", "cuda:99999999999"], "device: expected cpu or cuda, got 'cuda:99999999999'"),
         (["--device", "meta"], "device: expected cpu or cuda, got "),
-        (["--target", "/nowhere"], "/nowhere: expected a directory or a hub id, got nothing there"),
+        (
+            ["--target", "/no/such/place"],
+            "/no/such/place: expected a directory or a hub id, got nothing there",
+        ),
         (["--target", __file__], f"{__file__}: expected a directory or a hub id, got a file"),
-        (["--draft", "/nowhere"], "draft: expected a target beside it, got only /nowhere"),
+        (
+            ["--draft", "/no/such/place"],
+            "draft: expected a target beside it, got only /no/such/place",
+        ),
         (["--target", TARGET, "--num-spec-tokens", "3"], "num_spec_tokens: expected 0 without a "),
         (
             ["--prompt", "cut \ud83d"],

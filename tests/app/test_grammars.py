@@ -88,8 +88,8 @@ def test_flags_choose_a_grammar(acceptor: Acceptor, tmp_path: Path) -> None:
     [
         (("--regex", "[0-9"), "regex: expected what xgrammar reads, got .*Unclosed"),
         (
-            ("--json-schema", "/nowhere"),
-            "/nowhere: expected a UTF-8 text file, got No such file or directory",
+            ("--json-schema", "/no/such/place"),
+            "/no/such/place: expected a UTF-8 text file, got No such file or directory",
         ),
         (("--json-schema", __file__), "json_schema: expected what xgrammar reads, got "),
         (("--regex", "a", "--ignore-eos"), "--ignore-eos: expected false with a grammar"),
