@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...core.output import VerifyOutput
 from .calls import Output, Watched
-from .findings import LOGPROB_ORDER, Difference
+from .findings import Difference
 
 Answer = tuple[object, ...]
 
@@ -33,8 +33,6 @@ def between(first: Watched, second: Watched) -> Iterator[Difference]:
             if one != other:
                 # What is of no request is of all.
                 causes = [cause for cause in judged if cause.request in (-1, request)]
-                if one[:-1] == other[:-1]:
-                    causes = [cause for cause in causes if cause.decision == LOGPROB_ORDER]
                 yield Difference(
                     request,
                     min((cause.row for cause in causes), default=-1),
@@ -62,7 +60,7 @@ def in_another_batch(
     for place, request in enumerate(origins):
         if request is None:
             continue
-        shown = [(*before[request][:-1],), (*after[place][:-1],)]
+        shown = [before[request], after[place]]
         for one, other in numbers:
             if one is None or other is None:
                 continue
@@ -75,12 +73,13 @@ def in_another_batch(
 
 
 def _answers(output: Output) -> list[Answer]:
-    """Request by request: tokens, status, how many were accepted, and the most likely tokens."""
+    """Request by request: tokens, status, how many were accepted.
+
+    Tokens that are equally likely have no order, and the oracle judges each list by itself.
+    """
     columns = [[*map(_without_padding, output.token_ids)], output.status.tolist()]
     if isinstance(output, VerifyOutput):
         columns.append(output.num_accepted.tolist())
-    most_likely = None if output.logprobs is None else output.logprobs.top_token_ids.tolist()
-    columns.append([None] * len(columns[0]) if most_likely is None else most_likely)
     return [*zip(*columns, strict=True)]
 
 
