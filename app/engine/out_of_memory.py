@@ -48,8 +48,8 @@ def free_memory(device: torch.device) -> str:
     try:
         free, total = torch.cuda.mem_get_info(device)
     except RuntimeError:
-        # A device that is full may have no room for what asking takes.
-        return "none"
+        # There is no room even for what asking takes.
+        return "less than a CUDA context takes"
     return f"{in_words(free)} free of {in_words(total)}"
 
 
