@@ -126,8 +126,8 @@ class Grammars:
 
         try:
             grammar = compile_text(text)
-        except RuntimeError as error:
-            # Behind the place in its source.
+        except (RuntimeError, UnicodeEncodeError) as error:
+            # Behind the place in its source, or in the text.
             said = one_line(error).partition(": ")[2]
             raise InvalidInputError(f"{name}: expected what xgrammar reads, got {said}") from None
         return lambda: GrammarMasks(xgrammar.GrammarMatcher(grammar), within)

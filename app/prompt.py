@@ -45,7 +45,7 @@ def new_masks(config: Config, wired: Wired) -> NewTokenMasks:
     path = wanted.json_schema
     try:
         schema = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: expected a UTF-8 text file, got {one_line(error)}") from None
     return grammars.json_schema(schema)
 

@@ -7,7 +7,7 @@ from ..options import errors_in_one_line
 
 @click.command()
 @click.argument("sampler", metavar="MODULE:CALLABLE")
-@click.option("--steps", type=click.IntRange(100), default=20_000, show_default=True)
+@click.option("--steps", type=click.IntRange(100, 10**7), default=20_000, show_default=True)
 @click.option(
     "--temperature",
     type=click.FloatRange(0, 1e6),

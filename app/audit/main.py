@@ -2,8 +2,10 @@
 
 import sys
 from importlib import import_module
+from traceback import extract_tb
 
-from ...core.errors import UnavailableError
+from ...adapters.error_text import one_line
+from ...core.errors import AcceptorError, UnavailableError
 from ..bench.table import Table
 from ..console import new_console
 from .run import Audit, Finding, Step, audit
@@ -15,7 +17,17 @@ def run(name: str, num_steps: int, temperatures: tuple[float, ...], seed: int) -
     Raises:
         AcceptorError: there is no such sampler, or it does not return what a step emits.
     """
-    found = audit(load_step(name), num_steps=num_steps, temperatures=temperatures, seed=seed)
+    step = load_step(name)
+    try:
+        found = audit(step, num_steps=num_steps, temperatures=temperatures, seed=seed)
+    except AcceptorError:
+        raise
+    except Exception as error:
+        place = extract_tb(error.__traceback__)[-1]
+        where = f"{place.filename}:{place.lineno}"
+        raise UnavailableError(
+            f"{name}: expected token ids, got {_said(error)}, {where}"
+        ) from error
     rows = [_row(one) for one in found.findings]
     head = ["temperature", "looked at", "log ratio", "limit", "notices", "verdict"]
     console = new_console()
@@ -40,11 +52,17 @@ def load_step(name: str) -> Step:
     sys.path.insert(0, "")
     try:
         step: Step = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UnavailableError(f"expected module:callable, got {name!r}: {error}") from error
+    except Exception as error:
+        raise UnavailableError(f"{name}: expected module:callable, got {_said(error)}") from error
     finally:
         sys.path.remove("")
+    if not callable(step):
+        raise UnavailableError(f"{name}: expected a callable, got {type(step).__name__}")
     return step
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def sentence(found: Audit) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
+from ...core.checks import check_integer
 from ...core.sampling_params import SamplingParams
 from ..request import GenerationRequest
 from .load import TimedRequest, poisson_times
@@ -46,12 +47,13 @@ class Reader:
             categories: only these; None for all.
 
         Raises:
-            ConfigError: the file is unfit, has no such category, or no prompt leaves room for the
-                output.
+            ConfigError: the file is unfit, or no prompt leaves room for the output.
+            InvalidInputError: there is no such category, or input_len is beyond the context.
         """
         count = load.warm_up + load.num_requests
         if load.input_len is not None or self.encode is None:
             length = 1 if load.input_len is None else load.input_len
+            check_integer("input_len", length, 1, self.max_model_len)
             lengths = spread_lengths(length, load.length_spread, count, load.seed)
             drawn = synthetic_prompts(lengths, self.vocab_size, load.seed)
         else:

@@ -8,12 +8,16 @@ from itertools import product
 
 from attrs import field, frozen, validators
 
+from ...adapters.model_config import MAX_POSITIONS
 from ...core.checks import check_integers, check_number
 from ...core.policies.parameters import integer, number
 from ..config import MAX_NUM_SPEC_TOKENS
+from ..engine.schedule import MAX_SLOTS
 from ..policies import PolicySettings
 
 PLAIN = "plain"
+MAX_REQUESTS = 10**6
+"""Far beyond a run: a slip must not fill the memory."""
 
 
 @frozen(kw_only=True)
@@ -86,7 +90,7 @@ class Sweep:
         for temperature in self.temperatures:
             check_number("temperature", temperature, 0)
         wanted = [at_once for at_once in self.max_concurrencies if at_once is not None]
-        check_integers("max_concurrency", wanted, 1)
+        check_integers("max_concurrency", wanted, 1, MAX_SLOTS)
 
     def __iter__(self) -> Iterator[Setting]:
         for at_once, backend, temperature in product(
@@ -134,12 +138,12 @@ class Load:
         InvalidInputError: a value is out of its range.
     """
 
-    num_requests: int = integer(32, 1)
-    max_concurrency: int = integer(8, 1)
+    num_requests: int = integer(32, 1, MAX_REQUESTS)
+    max_concurrency: int = integer(8, 1, MAX_SLOTS)
     request_rate: float | None = number(None, 0, open_below=True)
-    warm_up: int = integer(2, 0)
+    warm_up: int = integer(2, 0, MAX_REQUESTS)
     seed: int = integer(0, 0)
-    output_len: int = integer(64, 1)
+    output_len: int = integer(64, 1, MAX_POSITIONS)
     ignore_eos: bool = False
     prompts: str = "built-in"
     input_len: int | None = integer(None, 1)

@@ -23,6 +23,9 @@ from ..request import (
 )
 from ..request_state import RequestState
 
+MAX_SLOTS = 2**16
+"""Far beyond what a step can hold: a slip must not fill the memory."""
+
 
 @frozen(eq=False, kw_only=True)
 class Arrival:
@@ -72,10 +75,10 @@ class Limits:
             up to a request's chunk; running requests wait that long for their next token.
 
     Raises:
-        InvalidInputError: a number is below 1.
+        InvalidInputError: a number is out of its range.
     """
 
-    num_slots: int = integer(16, 1)
+    num_slots: int = integer(16, 1, MAX_SLOTS)
     max_len: int | None = integer(None, 1)
     prefill_tokens: int = integer(2048, 1)
 

@@ -13,6 +13,7 @@ from ..bench.picture import need_matplotlib
 from ..bench.progress import progress_bars
 from ..bench.run import Bench
 from ..console import new_console
+from ..engine.schedule import MAX_SLOTS
 from ..policies import SyntheticSettings
 from .curve import curve
 from .measure import Plan
@@ -70,7 +71,7 @@ def _plan(options: Options) -> Plan:
     for length in lengths:
         check_integer("num_spec_tokens", length, 0)
     for concurrency in (*concurrencies, *predicted):
-        check_integer("concurrency", concurrency, 1)
+        check_integer("concurrency", concurrency, 1, MAX_SLOTS)
     if max(lengths) == 0:
         raise ConfigError("num_spec_tokens: expected one above 0 to choose from, got 0 only")
     if len(concurrencies) == 1 and not {*predicted} <= {*concurrencies}:

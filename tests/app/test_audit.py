@@ -1,5 +1,6 @@
 """The audit passes right samplers, names the mistakes of wrong ones, and knows what it notices."""
 
+import re
 import sys
 from collections.abc import Callable
 from math import comb, factorial
@@ -136,6 +137,9 @@ def test_the_command_says_what_it_found(
     (tmp_path / "mine_to_audit.py").write_text(
         "from kit.planted_samplers import planted\n"
         "right, wrong = planted(), planted('residual p')\n"
+        "number = 1\n"
+        "def fails(*_):\n"
+        "    raise KeyError('no such\\nlogits')\n"
     )
     monkeypatch.delitem(sys.modules, "mine_to_audit", raising=False)
     code, out, err = acceptor("audit", "mine_to_audit:right", "--steps", 500)
@@ -147,4 +151,11 @@ def test_the_command_says_what_it_found(
     for name in ("mine_to_audit", "mine_to_audit:absent", "absent:right"):
         code, _, err = acceptor("audit", name)
         assert code == 2
-        assert err.startswith(f"acceptor: expected module:callable, got '{name}':")
+        assert err.startswith(f"acceptor: {name}: expected module:callable, got ")
+    code, _, err = acceptor("audit", "mine_to_audit:number")
+    assert (code, err) == (2, "acceptor: mine_to_audit:number: expected a callable, got int\n")
+    code, _, err = acceptor("audit", "mine_to_audit:fails")
+    assert code == 2
+    assert re.fullmatch(
+        r"acceptor: .*: expected token ids, got KeyError: .*, .*mine_to_audit.py:5\n", err
+    )

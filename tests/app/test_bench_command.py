@@ -230,6 +230,11 @@ def test_a_picture_that_cannot_be_drawn_is_told_before_anything_is_measured(
         (("--max-concurrency", "2,0"), "max_concurrency: expected"),
         (("--drafter", "ngram,model", "--adaptive", "x.json"), "--adaptive: expected one drafter"),
         (("--category", "rain"), "category: expected one of plays, prose, got 'rain'"),
+        (("--num-requests", "9" * 12), "num_requests: expected a number in [1, 1000000], got 9"),
+        (("--warm-up", "9" * 12), "warm_up: expected a number in [0, 1000000], got 9"),
+        (("--max-concurrency", "1,99999"), "max_concurrency: expected a number in [1, 65536]"),
+        (("--input-len", "9" * 30), "input_len: expected a number in [1, 1024], got 9"),
+        (("--input-len", "1", "--output-len", "9" * 30), "output_len: expected a number in [1, "),
     ],
 )
 def test_what_does_not_fit_is_one_line(

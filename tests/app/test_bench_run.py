@@ -135,7 +135,7 @@ def test_arrivals_at_a_rate_are_served_one_after_the_other(
         ),
         (
             lambda content: content["load"].update(num_requests=0),
-            "load.num_requests: expected a number in [1, inf), got 0",
+            "load.num_requests: expected a number in [1, 1000000], got 0",
         ),
         (lambda content: content["runs"].insert(0, 1), "runs[0]: expected a table, got 1"),
         # From before it was written.

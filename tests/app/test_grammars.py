@@ -91,6 +91,8 @@ def test_flags_choose_a_grammar(acceptor: Acceptor, tmp_path: Path) -> None:
             ("--json-schema", "/no/such/place"),
             "/no/such/place: expected a UTF-8 text file, got No such file or directory",
         ),
+        (("--regex", "\udcff"), "regex: expected what xgrammar reads, got .*surrogates"),
+        (("--json-schema", "\0"), "\\0: expected a UTF-8 text file, got embedded null byte"),
         (("--json-schema", __file__), "json_schema: expected what xgrammar reads, got "),
         (("--regex", "a", "--ignore-eos"), "--ignore-eos: expected false with a grammar"),
         (("--regex", "a", "--json-schema", "b"), "--regex: expected none beside a json_schema"),

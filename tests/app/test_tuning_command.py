@@ -114,6 +114,7 @@ def test_a_set_rate_is_that_of_the_longest_drafts(tune: Acceptor, tmp_path: Path
             ("--concurrency", "2", "--predict-concurrency", "2,8"),
             "--predict-concurrency: expected two that are measured",
         ),
+        (("--concurrency", "9" * 20), "concurrency: expected a number in [1, 65536], got 9"),
         (("--synthetic-acceptance-rate", "2"), "acceptance_rate: expected a number in [0, 1]"),
         (("--steps", "1"), "steps"),
         (("--cpu-time", "--device", "cuda"), "--cpu-time: expected the device cpu, got cuda"),
