@@ -116,7 +116,8 @@ def test_an_order_that_the_oracle_leaves_open_is_no_difference() -> None:
     assert output.logprobs is not None
     for backend, order in zip(watched, ([0, 1, 2], [1, 2, 0]), strict=True):
         logprobs = evolve(output.logprobs, top_token_ids=torch.tensor([[order]]))
-        backend.outputs.append(evolve(output, logprobs=logprobs))
-        backend.findings = judge_sample(batch, params, backend.outputs[0])
+        listed = evolve(output, logprobs=logprobs)
+        backend.outputs.append(listed)
+        backend.findings = judge_sample(batch, params, listed)
         assert backend.findings.differences == ()
     assert [*between(*watched)] == []
