@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
+from acceptor.app.engine.capture import Record
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.runner import EagerRunner, Runner
@@ -22,7 +23,7 @@ from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
 from acceptor.core import Block, Policy, Probabilistic, SamplingParams, Status, Strict
 from kit.soak import Soak, bundled_decoder
-from kit.toy_engine import MAX_LEN, LeakyModel, engine_of, record, run
+from kit.toy_engine import MAX_LEN, LeakyModel, engine_of, engine_with, record, run
 from kit.toy_pair import Pair
 from kit.toy_requests import ask, requests
 
@@ -155,13 +156,19 @@ def test_nothing_that_was_left_in_a_slot_reaches_the_next_request(pair: Pair) ->
     assert alone.finish_reason is FinishReason.LENGTH
 
 
-@settings(max_examples=10)
-@given(after=st.integers(0, 12), victim=st.integers(0, 4))
+@settings(max_examples=30)
+@given(
+    after=st.integers(0, 12),
+    victim=st.integers(0, 4),
+    penalty=st.sampled_from([1.0, 1.2]),
+    recorded=st.sampled_from([None, record]),
+)
 def test_a_cancelled_request_ends_alone_and_keeps_what_it_has(
-    pair: Pair, after: int, victim: int
+    pair: Pair, after: int, victim: int, penalty: float, recorded: Record | None
 ) -> None:
-    wanted = [ask(1, seed, seed=seed, max_tokens=9) for seed in range(5)]
-    engine = engine_of(pair, num_slots=2)
+    """A recorded step may have begun by then; without penalties the device is a step ahead."""
+    wanted = [ask(1, s, seed=s, repetition_penalty=penalty, max_tokens=16) for s in range(5)]
+    engine = engine_with(pair.decoder(Probabilistic(), 4), recorded, num_slots=2)
     ids = [engine.add_request(request) for request in wanted]
     ends = list[tuple[int, GenerationResult]]()
     for step in range(100):

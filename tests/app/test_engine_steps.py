@@ -24,35 +24,6 @@ Action = Callable[[], None]
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("repetition_penalty", [1.0, 1.2], ids=["not read", "not acted on"])
-def test_a_step_that_has_begun_counts_for_those_who_are_still_there(
-    pair: Pair, repetition_penalty: float
-) -> None:
-    """Someone is cancelled, and someone comes, while the device is a step ahead of the host."""
-    requests = [
-        ask(seed + 1, 2, seed=seed, repetition_penalty=repetition_penalty, max_tokens=24)
-        for seed in range(3)
-    ]
-    decoder = pair.decoder(Probabilistic(), 3)
-    engine = engine_with(decoder, record, num_slots=2)
-    first, other = (engine.add_request(request) for request in requests[:2])
-    results: dict[int, GenerationResult] = {}
-    steps = 0
-    while engine.has_unfinished():
-        if steps == 2:
-            assert engine.loop.has_begun
-            engine.cancel(other)
-            last = engine.add_request(requests[2])
-        for progress in engine.step():
-            if progress.result is not None:
-                results[progress.request_index] = progress.result
-        steps += 1
-    alone = decoder.generate(requests)
-    assert [results[first], results[last]] == [alone[0], alone[2]]
-    assert results[other].finish_reason is FinishReason.CANCELLED
-    assert results[other].token_ids == alone[1].token_ids[: len(results[other].token_ids)]
-
-
 @pytest.mark.parametrize("num_spec_tokens", [0, 3])
 def test_a_step_begins_before_the_one_before_it_is_read(
     pair: Pair, num_spec_tokens: int, monkeypatch: pytest.MonkeyPatch

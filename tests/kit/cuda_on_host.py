@@ -1,24 +1,55 @@
-"""CUDA sources built by g++, to be called as functions of the host."""
+"""CUDA sources built by g++, to be called as functions of the host.
+
+Libraries are kept for the next process that asks: workers share tests, and each would compile what
+the others did. A library is known by everything that made it.
+"""
 
 import ctypes
+import fcntl
 import shutil
+import subprocess
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 from acceptor.backends.cupy_backend.variant import Variant
-
-from .kept_libraries import KeptLibraries
 
 GXX = shutil.which("g++")
 NUM_WARPS = 4
 """Of every kernel's CTAs: as few as kernels can do with, for each thread is a fiber."""
 _ROOT = Path(__file__).parents[2]
-_FOLDERS = ("tests/backends/cuda_on_host", "tests/cuda_on_host", "backends/cupy_backend/cuda")
-_LIBRARIES = KeptLibraries(_ROOT / ".host_cache", [_ROOT / folder for folder in _FOLDERS])
+_FOLDERS = [_ROOT / "tests/backends/cuda_on_host", _ROOT / "tests/cuda_on_host"]
+_FOLDERS += [_ROOT / "backends/cupy_backend/cuda"]
+# Without unique symbols each library has its own of everything.
+_OPTIONS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-fno-gnu-unique")
 
 
 @cache
 def library_of(variant: Variant) -> ctypes.CDLL:
-    """The library that has a variant's kernels."""
+    """The library that has a variant's kernels, which are compiled unless it is there."""
     macros = (*variant.macros, f"-DKERNEL_WARPS={NUM_WARPS}")
-    return ctypes.CDLL(str(_LIBRARIES.of("kernels_on_host", macros)))
+    library = _present() / f"{sha256(' '.join(macros).encode()).hexdigest()[:24]}.so"
+    with library.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            source, unfinished = _FOLDERS[0] / "kernels_on_host.cpp", library.with_suffix(".part")
+            includes = [f"-I{folder}" for folder in _FOLDERS]
+            command = ["g++", *_OPTIONS, *includes, *macros, str(source), "-o", str(unfinished)]
+            subprocess.run(command, check=True)
+            unfinished.rename(library)
+    return ctypes.CDLL(str(library))
+
+
+@cache
+def _present() -> Path:
+    """The folder of what the present sources make; those of earlier ones go."""
+    version = subprocess.run(["g++", "--version"], check=True, capture_output=True).stdout
+    told = sha256(version + " ".join(_OPTIONS).encode())
+    for file in sorted(file for folder in _FOLDERS for file in folder.iterdir()):
+        told.update(file.name.encode() + file.read_bytes())
+    present = _ROOT / ".host_cache" / told.hexdigest()[:24]
+    for other in present.parent.glob("*"):
+        if other != present:
+            shutil.rmtree(other, ignore_errors=True)
+    present.mkdir(parents=True, exist_ok=True)
+    return present
