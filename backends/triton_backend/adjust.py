@@ -8,18 +8,43 @@ from .rows import entry_of, request_slot
 
 NOWHERE = tl.constexpr(2147483647)
 
+REPEAT = tl.constexpr("""{
+    .reg .pred is; .reg .f32 rest;
+    mov.f32 $0, $1;
+    setp.ne.s32 is, $2, 0;
+    @!is bra done;
+    mul.rn.f32 $0, $1, $3;
+    setp.gt.f32 is, $1, 0f00000000;
+    @!is bra done;
+    mul.rn.f32 $0, $1, $4;
+    fma.rn.f32 rest, $0, $5, $1;
+    fma.rn.f32 $0, rest, $4, $0;
+    fma.rn.f32 rest, $0, $5, $1;
+    fma.rn.f32 $0, rest, $4, $0;
+    done:
+}""")
+"""What `_repeated` does: few tokens were seen, and most lanes have nothing to do."""
+
+LOOK_UP = tl.constexpr("""{
+    .reg .pred is; .reg .u64 place;
+    mov.u32 $0, 0;
+    setp.ne.s32 is, $2, 0;
+    mad.wide.s32 place, $1, 4, $3;
+    @is ld.global.b32 $0, [place];
+}""")
+
 
 @triton.jit
-def seen(call, row, ids):
-    """How often tokens occur in the output, and whether in the prompt; zeros without penalties."""
-    in_output = ids * 0
-    in_prompt = in_output
+def seen(call, request, ids):
+    """1 where a token is in the prompt or the output, any shape: int32; zeros without penalties."""
+    flags = ids * 0
     if call.adjust.repetition is not None:
         inside = ids < call.target.vocab_size
-        base = request_slot(call, row.request) * call.counts.stride
+        base = request_slot(call, request) * call.counts.stride
         in_output = tl.load(call.counts.output_counts + base + ids, mask=inside, other=0)
         in_prompt = tl.load(call.counts.prompt_mask + base + ids, mask=inside, other=0)
-    return in_output, in_prompt
+        flags = ((in_output > 0) | (in_prompt != 0)).to(tl.int32)
+    return flags
 
 
 @triton.jit
@@ -51,7 +76,6 @@ def _next(flags, last):
 @triton.jit
 def adjusted(call, row, logits, ids, seen, changed):
     """Logits of a target's row with bias and penalties, each operation rounded by itself."""
-    in_output, in_prompt = seen
     biased, drafted, following_bias, following_draft = changed
     if call.adjust.bias_ids is not None:
         base = entry_of(call, row.request) * call.adjust.bias_width
@@ -61,39 +85,78 @@ def adjusted(call, row, logits, ids, seen, changed):
             logits = tl.where(ids == token, logits + value, logits)
             following_bias = _next(biased, following_bias)
     if call.adjust.repetition is not None:
+        seen, occurrences = _beside(logits, seen)
         if call.variant.num_drafts > 0:
             drafts = call.requests.draft_token_ids
             drafts += row.request.to(tl.int64) * call.requests.draft_stride
             while following_draft < NOWHERE:
                 token = tl.load(drafts + following_draft).to(tl.int32)
-                in_output += (ids == token).to(tl.int32)
+                occurrences += (ids == token).to(tl.int32)
                 following_draft = _next(drafted, following_draft)
-        entry = entry_of(call, row.request)
-        repetition = tl.load(call.adjust.repetition + entry)
-        if repetition != 1.0:
-            # A select keeps a product and a difference apart.
-            repeated = tl.where(logits > 0.0, _divided(logits, repetition), logits * repetition)
-            logits = tl.where((in_prompt != 0) | (in_output > 0), repeated, logits)
-        frequency = tl.load(call.adjust.frequency + entry)
-        presence = tl.load(call.adjust.presence + entry)
-        if (frequency != 0.0) | (presence != 0.0):
-            logits -= tl.where(in_output > 0, frequency * in_output.to(tl.float32), 0.0)
-            logits -= tl.where(in_output > 0, presence, 0.0)
+        penalties = row.penalties
+        if penalties.repetition != 1.0:
+            logits = _repeated(logits, seen | occurrences, penalties)
+        if (penalties.frequency != 0.0) | (penalties.presence != 0.0):
+            occurrences += _occurrences(call, row, ids, seen)
+            counted = penalties.frequency * occurrences.to(tl.float32)
+            logits -= tl.where(occurrences > 0, counted, 0.0)
+            logits -= tl.where(occurrences > 0, penalties.presence, 0.0)
     return logits
 
 
 @triton.jit
-def _divided(logits, divisor):
-    """Logits divided by one number, rounded to nearest.
+def _beside(logits, seen):
+    """Whether tokens were seen, and zeros, in the registers of threads that hold their logits."""
+    occurrences = seen * 0
+    if not INTERPRETED:
+        seen, occurrences = tl.inline_asm_elementwise(
+            "mov.u32 $0, $2; mov.u32 $1, 0;",
+            "=r,=r,r,f",
+            [seen, logits],
+            dtype=(tl.int32, tl.int32),
+            is_pure=True,
+            pack=1,
+        )
+    return seen, occurrences
 
-    On a device by two corrections of a product (Markstein, "Computation of elementary functions on
-    the IBM RISC System/6000", 1990): a third of what a general division takes.
+
+@triton.jit
+def _occurrences(call, row, ids, seen):
+    """How often seen tokens occur in the output; a load would move them to other registers."""
+    counts = call.counts.output_counts + request_slot(call, row.request) * call.counts.stride
+    if INTERPRETED:
+        occurrences = tl.load(counts + ids, mask=seen != 0, other=0)
+    else:
+        occurrences = tl.inline_asm_elementwise(
+            LOOK_UP,
+            "=&r,r,r,l",
+            [ids, seen, counts.to(tl.int64)],
+            dtype=tl.int32,
+            is_pure=True,
+            pack=1,
+        )
+    return occurrences
+
+
+@triton.jit
+def _repeated(logits, seen, penalties):
+    """Logits with the repetition penalty where tokens were seen: divided, or times it if negative.
+
+    On a device a quotient is a product that is corrected twice, which rounds it to nearest
+    (Markstein, "Computation of elementary functions on the IBM RISC System/6000", 1990): a third of
+    what a general division takes.
     """
     if INTERPRETED:
-        quotient = tl.div_rn(logits, divisor)
+        divided = tl.div_rn(logits, penalties.repetition)
+        repeated = tl.where(logits > 0.0, divided, logits * penalties.repetition)
+        logits = tl.where(seen != 0, repeated, logits)
     else:
-        inverse = tl.div_rn(1.0, divisor)
-        quotient = logits * inverse
-        quotient = tl.fma(tl.fma(quotient, -divisor, logits), inverse, quotient)
-        quotient = tl.fma(tl.fma(quotient, -divisor, logits), inverse, quotient)
-    return quotient
+        logits = tl.inline_asm_elementwise(
+            REPEAT,
+            "=&f,f,r,f,f,f",
+            [logits, seen, penalties.repetition, penalties.inverse, -penalties.repetition],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    return logits

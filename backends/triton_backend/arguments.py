@@ -96,6 +96,8 @@ class Scratch(NamedTuple):
     """[4] int32, see `queue`; zero between calls."""
     sums: Any
     """[num_reqs, num_drafts, 3] int64, what rows sum up to, in units; zero between calls."""
+    seen: Any
+    """[num_reqs, num_blocks * 64] uint8, bits of tokens that requests have seen, see `seen`."""
     records: Any
     """[num_reqs * num_rows, words], see `record`."""
     raw: Any

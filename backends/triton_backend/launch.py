@@ -10,6 +10,7 @@ from .block import block_kernel
 from .decide import decide_kernel
 from .logprobs import logprobs_kernel
 from .plan import LOSSY, Plan
+from .seen import seen_kernel
 from .statistics import statistics_kernel
 from .sums import sums_kernel
 from .thresholds.counted import counts_kernel
@@ -67,8 +68,12 @@ def launch_all(plan: Plan, call: Call, num_processors: int, launch: Launcher) ->
 
 def launch_statistics(plan: Plan, call: Call, num_processors: int, launch: Launcher) -> None:
     """Stage 1: afterwards the records hold the block statistics of every row."""
-    layout = plan.layout
+    layout, behind = plan.layout, {}
     rows = layout.num_rows - plan.variant.num_drafts * (plan.variant.policy == "relaxed")
+    if layout.has_penalties:
+        parts, tiles = _split(layout.num_reqs, layout.num_blocks, num_processors)
+        launch(seen_kernel, (layout.num_reqs * parts, 1, 1), call, parts, tiles, TILE)
+        behind = {"launch_pdl": True} if plan.variant.overlaps else {}
     parts, tiles = _split(layout.num_reqs * rows, layout.num_blocks, num_processors)
     launch(
         statistics_kernel,
@@ -78,6 +83,7 @@ def launch_statistics(plan: Plan, call: Call, num_processors: int, launch: Launc
         tiles,
         TILE,
         num_warps=ADJUSTED_WARPS if plan.is_adjusted else READ_WARPS,
+        **behind,
     )
 
 

@@ -84,12 +84,12 @@ def adjusted_quarters(call, row, block, quarters, IN_ORDER: tl.constexpr = False
     """
     first, second, third, fourth = quarters
     if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
+        seen_0 = _quarter_seen(call, row, block, 0)
+        seen_1 = _quarter_seen(call, row, block, 1)
+        seen_2 = _quarter_seen(call, row, block, 2)
+        seen_3 = _quarter_seen(call, row, block, 3)
         if row.is_draft == 0:
             ids = quarter_ids(block)
-            seen_0 = seen(call, row, ids)
-            seen_1 = seen(call, row, ids + QUARTER)
-            seen_2 = seen(call, row, ids + 2 * QUARTER)
-            seen_3 = seen(call, row, ids + 3 * QUARTER)
             within = changed(call, row, tl.min(block, 0) * BLOCK, (tl.max(block, 0) + 1) * BLOCK)
             first = adjusted(call, row, first, ids, seen_0, within)
             second = adjusted(call, row, second, ids + QUARTER, seen_1, within)
@@ -139,7 +139,7 @@ def target_logits(call, row, ids):
     logits = _load(base, call.target.inverse_map, call.target.vocab_size, ids)
     if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
         in_range = changed(call, row, 0, call.target.vocab_size)
-        logits = adjusted(call, row, logits, ids, seen(call, row, ids), in_range)
+        logits = adjusted(call, row, logits, ids, seen(call, row.request, ids), in_range)
     if call.masks.words is not None:
         logits = _masked(logits, is_allowed(call, row, ids))
     return logits
@@ -184,11 +184,41 @@ def is_allowed(call, row, ids):
 @triton.jit
 def _quarter_allowed(call, row, block, number, IN_ORDER: tl.constexpr):
     """The same of a quarter of each block, where every byte is loaded once: [blocks, QUARTER]."""
-    GROUPS: tl.constexpr = QUARTER // 8
-    group = block[:, None] * (BLOCK // 8) + number * GROUPS + tl.arange(0, GROUPS)[None, :]
+    group = _groups_of(block, number)
     byte = _mask_bytes(call, row, group, group * 8 < call.target.vocab_size, IN_ORDER)
+    return _bits_of(byte) != 0
+
+
+@triton.jit
+def _groups_of(block, number):
+    """The groups of 8 tokens in a quarter of each block: [blocks, QUARTER // 8]."""
+    GROUPS: tl.constexpr = QUARTER // 8
+    return block[:, None] * (BLOCK // 8) + number * GROUPS + tl.arange(0, GROUPS)[None, :]
+
+
+@triton.jit
+def _bits_of(byte):
+    """A bit of each token: [blocks, QUARTER] int32."""
     bits = (byte[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1
-    return tl.reshape(bits, [byte.shape[0], QUARTER]) != 0
+    return tl.reshape(bits, [byte.shape[0], QUARTER])
+
+
+@triton.jit
+def seen_bytes_of(call, request):
+    """Where the bytes of tokens that a request has seen are, each of 8 tokens."""
+    return call.scratch.seen + request.to(tl.int64) * call.scratch.num_blocks * (BLOCK // 8)
+
+
+@triton.jit
+def _quarter_seen(call, row, block, number):
+    """1 where a request has seen a token of a quarter of each block: [blocks, QUARTER] int32."""
+    flags = tl.zeros([block.shape[0], QUARTER], tl.int32)
+    if call.adjust.repetition is not None:
+        group = _groups_of(block, number)
+        place = seen_bytes_of(call, row.request) + group
+        inside = (block[:, None] < call.scratch.num_blocks) & (row.is_draft == 0)
+        flags = _bits_of(tl.load(place, mask=inside, other=0)).to(tl.int32)
+    return flags
 
 
 @triton.jit

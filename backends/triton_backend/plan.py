@@ -93,6 +93,7 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         filters=ranks or masses,
         has_sums=name in LOSSY or name == "block",
         has_raw=params.num_logprobs is not None,
+        has_penalties=params.penalties is not None,
     )
     variant = _variant(layout, params, batch.target_logits, draft if reads_draft else None)
     variant = variant._replace(policy=name, rates=rates, ranks=ranks, masses=masses)
@@ -121,6 +122,7 @@ def plan_sample(batch: SampleBatch, params: SamplingTensors) -> Plan:
         filters=ranks or recipe.any_top_p,
         has_sums=False,
         has_raw=for_target and params.num_logprobs is not None,
+        has_penalties=for_target and params.penalties is not None,
     )
     variant = _variant(layout, params, batch.logits, None)
     if not for_target:

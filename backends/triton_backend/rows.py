@@ -43,6 +43,17 @@ class Row(NamedTuple):
     """The row that has its block statistics, int64: itself, unless it is a second one."""
     mask: Any
     """Which mask it has, int64; negative for none, as drafts have."""
+    penalties: Any
+
+
+class Penalties(NamedTuple):
+    """Those of a row's request, neutral where there are none."""
+
+    repetition: Any
+    inverse: Any
+    """1 / repetition."""
+    presence: Any
+    frequency: Any
 
 
 class Recipe(NamedTuple):
@@ -143,7 +154,23 @@ def open_row(call, slot):
         if call.masks.rows is not None:
             # Once a program: loops would wait for it, then for the mask.
             mask = tl.load(call.masks.rows + mask, mask=masked, other=-1).to(tl.int64)
-    return Row(request, start, place, is_draft, exists, base + index, source, mask)
+    penalties = _penalties(call, request)
+    return Row(request, start, place, is_draft, exists, base + index, source, mask, penalties)
+
+
+@triton.jit
+def _penalties(call, request):
+    repetition = request * 0 + 1.0
+    inverse = repetition
+    presence = request * 0.0
+    frequency = presence
+    if call.adjust.repetition is not None:
+        entry = entry_of(call, request)
+        repetition = tl.load(call.adjust.repetition + entry)
+        inverse = tl.div_rn(1.0, repetition)
+        presence = tl.load(call.adjust.presence + entry)
+        frequency = tl.load(call.adjust.frequency + entry)
+    return Penalties(repetition, inverse, presence, frequency)
 
 
 @triton.jit

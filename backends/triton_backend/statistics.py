@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from .arguments import opened
-from .device import let_next_stage_start
+from .device import let_next_stage_start, wait_for_stage_before
 from .logits import LOG2_E, NEVER, adjusted_quarters, quarters_max, quarters_sum, row_quarters
 from .records import blocks_of, padded, raw_blocks_of
 from .rows import open_row, row_inverse
@@ -29,6 +29,8 @@ def _read_part(call, num_parts, tiles_per_part, TILE: tl.constexpr):
     part = tl.program_id(0) // READ % num_parts
     request = tl.program_id(0) // (READ * num_parts)
     row = open_row(call, request * call.variant.num_rows + tl.program_id(0) % READ)
+    if call.adjust.repetition is not None:
+        wait_for_stage_before(call.variant.overlaps)
     if row.exists:
         inverse = row_inverse(call, row)
         blocks = blocks_of(call, row.slot)

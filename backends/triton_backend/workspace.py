@@ -32,6 +32,7 @@ class Layout:
         filters: some row is cut.
         has_sums: rows are summed up for a policy.
         has_raw: raw logits are summed up for logprobs.
+        has_penalties: some request has penalties.
     """
 
     num_reqs: int
@@ -41,6 +42,7 @@ class Layout:
     filters: bool
     has_sums: bool
     has_raw: bool
+    has_penalties: bool
 
     @cached_property
     def record_words(self) -> int:
@@ -64,6 +66,7 @@ class Layout:
             "sums": (8 * sums, torch.int64),
         }
         back = {
+            "seen": (64 * self.num_reqs * self.num_blocks * self.has_penalties, torch.uint8),
             "records": (4 * rows * self.record_words, torch.float32),
             "raw": (4 * verdicts * self.record_words * self.has_raw, torch.float32),
             "bins": (8 * rows * BIN_WORDS.value * self.filters, torch.int64),
@@ -81,7 +84,7 @@ class Layout:
     @cached_property
     def front_size(self) -> int:
         """Bytes that must be zero when the workspace is first used."""
-        return self.parts["records"][0]
+        return self.parts["seen"][0]
 
     @cached_property
     def size(self) -> int:
