@@ -247,7 +247,7 @@ def _draft_vocabulary(
 
 def _directories(models: ModelsConfig, drafter: str | None) -> tuple[Path, Path | None]:
     if models.target is not None:
-        draft = None if models.draft is None else find_directory(models.draft)
+        draft = None if models.draft is None else find_directory(models.draft, of_draft=True)
         return find_directory(models.target), draft
     if models.draft is not None:
         raise ConfigError(f"draft: expected a target beside it, got only {models.draft}")

@@ -1,7 +1,9 @@
 """The files of a draft head: safetensors, or the pickle in which EAGLE's first heads came."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+from zipfile import is_zipfile
 
 import torch
 from attrs import frozen
@@ -10,8 +12,10 @@ from torch import Tensor
 from ...core.errors import CheckpointError
 from ..checkpoint import FLOAT_DTYPES, INDEX_FILE, SINGLE_FILE, Checkpoint, Entry
 from ..error_text import one_line
+from ..hub import PICKLE
 
-PICKLE = "pytorch_model.bin"
+_SAFE = (SINGLE_FILE, INDEX_FILE)
+"""What can be opened without a thought."""
 
 
 @frozen(eq=False)
@@ -22,9 +26,13 @@ class _Unpickled:
         return self.tensors[name]
 
 
-def has_safetensors(directory: Path) -> bool:
-    """Whether there is a file that can be opened without asking."""
-    return (directory / SINGLE_FILE).is_file() or (directory / INDEX_FILE).is_file()
+def has_tensors(directory: Path) -> bool:
+    """Whether there is a file for `open_head`."""
+    return _has_any(directory, (*_SAFE, PICKLE))
+
+
+def _has_any(directory: Path, names: Iterable[str]) -> bool:
+    return any((directory / name).is_file() for name in names)
 
 
 def open_head(directory: Path) -> Checkpoint:
@@ -34,11 +42,12 @@ def open_head(directory: Path) -> Checkpoint:
         CheckpointError: a file is missing or damaged, or a pickle holds anything but tensors.
     """
     file = directory / PICKLE
-    if has_safetensors(directory) or not file.is_file():
+    if _has_any(directory, _SAFE) or not file.is_file():
         return Checkpoint.open(directory)
     try:
-        # Runs no code: only tensors and plain containers come out of it.
-        tensors = torch.load(file, map_location="cpu", weights_only=True)
+        # Runs no code: only tensors and plain containers come out of it. Old files are no archives.
+        how: dict[str, Any] = {"map_location": "cpu", "mmap": is_zipfile(file)}
+        tensors = torch.load(file, weights_only=True, **how)
     except Exception as error:  # noqa: BLE001, a damaged pickle may fail in any way
         said = one_line(error) or type(error).__name__
         raise CheckpointError(f"{file}: expected tensors, got {said}") from None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Target: TypeAlias = "TransformerModel | LibraryModel"
 SPECULATORS = "speculators_model_type"
+RAW_LAYER = "midlayer."
 TAPS = "eagle_aux_hidden_state_layer_ids"
 
 _ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -115,7 +116,7 @@ class Eagle3Config:
             raise config.error("fc_norm", "false beside norm_before_fc", True)
         return cls(
             layer=layer,
-            prefix="midlayer." if is_raw else "layers.0.",
+            prefix=RAW_LAYER if is_raw else "layers.0.",
             taps=_read_taps(config if TAPS in config else more, target),
             draft_vocab_size=config.integer(
                 "draft_vocab_size", 1, target.vocab_size, default=target.vocab_size

@@ -18,8 +18,8 @@ from ..random_weights import RandomTensors
 from ..step_planner import StepPlanner
 from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors
 from .eagle import Eagle3Layer, EagleHead, EagleLayer, Fusion
-from .files import has_safetensors, open_head
-from .head_config import Eagle3Config, MtpSwitches, Target, read_layer
+from .files import has_tensors, open_head
+from .head_config import RAW_LAYER, Eagle3Config, MtpSwitches, Target, read_layer
 
 if TYPE_CHECKING:
     from ..library_model.model import LibraryModel
@@ -33,21 +33,23 @@ _Tensors = Checkpoint | RandomTensors
 
 _EMBEDDING, _MERGE, _NORM = "embed_tokens.weight", "fc.weight", "norm.weight"
 _ATTENTION_NORM, _MLP_NORM = "input_layernorm.weight", "post_attention_layernorm.weight"
-_FEATURES_NORM = "hidden_norm.weight"
+_FEATURES_NORM, _LAYER = "hidden_norm.weight", "layers.0."
 
 
 def find_head(directory: Path) -> str | None:
-    """Which of `HEADS` a directory holds; None for a whole model. Pickles are not opened.
+    """Which of `HEADS` a directory holds, whole or not; None for a whole model.
 
     Raises:
         CheckpointError: a file is damaged.
     """
-    if not has_safetensors(directory):
+    if not has_tensors(directory):
         return None
-    names = Checkpoint.open(directory).entries
-    if _MERGE not in names:
-        return None
-    return "eagle3" if any(name.endswith(_FEATURES_NORM) for name in names) else "eagle"
+    names = open_head(directory).entries
+    if _LAYER + _FEATURES_NORM in names or any(name.startswith(RAW_LAYER) for name in names):
+        return "eagle3"
+    # The first layer of a whole model normalises what it reads.
+    is_later = _LAYER + _MLP_NORM in names and _LAYER + _ATTENTION_NORM not in names
+    return "eagle" if _MERGE in names or is_later else None
 
 
 def load_head(
@@ -108,7 +110,7 @@ def _of_tensors(kind: str, config: JsonObject, tensors: _Tensors, target: Target
 
 
 def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHead:
-    layer, prefix = read_layer(config, target), "layers.0."
+    layer, prefix = read_layer(config, target), _LAYER
     size = layer.hidden_size
     if size != target.hidden_size:
         raise config.error("hidden_size", f"the target's, {target.hidden_size}", size)

@@ -1,4 +1,5 @@
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,6 +51,27 @@ def test_a_hub_id_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UnavailableError, match=r'pip install "acceptor\[hub\]"'):
         find_directory("owner/name-1.5")
+
+
+@pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
+def test_a_drafts_pickle_is_fetched_where_there_is_no_safetensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: str
+) -> None:
+    hub = ModuleType("huggingface_hub")
+
+    def snapshot_download(_: str, *, allow_patterns: list[str]) -> str:
+        for name in ("config.json", weights):
+            if any(fnmatch(name, pattern) for pattern in allow_patterns):
+                (tmp_path / name).touch()
+        return str(tmp_path)
+
+    hub.snapshot_download = snapshot_download  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    is_safe = weights.endswith(".safetensors")
+    find_directory("owner/name-1.5")
+    assert (tmp_path / weights).exists() == is_safe
+    assert find_directory("owner/name-1.5", of_draft=True) == tmp_path
+    assert (tmp_path / weights).exists()
 
 
 @pytest.mark.parametrize("path", ["nowhere", "/no/where", "a/b/c"])
