@@ -24,7 +24,7 @@ from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.wiring import wire
 from acceptor.core import Block, CheckpointError, InvalidInputError, Policy, Scores, Strict
 from kit.toy_engine import engine_with, record
-from kit.toy_pair import VOCAB_SIZE, Pair, TableModel, random_table
+from kit.toy_pair import VOCAB_SIZE, Pair, TableModel, random_table, with_draft
 from kit.toy_requests import ask
 
 SHARED = {0: 11, 1: 3, 3: 0, 4: 7, 5: 12, 6: 5, 8: 1}
@@ -32,15 +32,9 @@ SHARED = {0: 11, 1: 3, 3: 0, 4: 7, 5: 12, 6: 5, 8: 1}
 
 
 def mapped_decoder(pair: Pair, policy: Policy, num_spec_tokens: int = 3) -> Decoder:
-    decoder = pair.decoder(policy, num_spec_tokens)
-    drafter = ModelDrafter(
-        model=TableModel(random_table(7, vocab_size=9)),
-        sampler=decoder.sampler,
-        policy=policy,
-        num_spec_tokens=num_spec_tokens,
-        vocabulary=DraftVocabulary.of(SHARED, VOCAB_SIZE, unknown_id=2),
-    )
-    return evolve(decoder, drafter=drafter)
+    vocabulary = DraftVocabulary.of(SHARED, VOCAB_SIZE, unknown_id=2)
+    draft = TableModel(random_table(7, vocab_size=9))
+    return with_draft(pair.decoder(policy, 0), draft, num_spec_tokens, vocabulary)
 
 
 @pytest.mark.parametrize("runner", [EagerRunner, partial(GraphRunner, record=record)])

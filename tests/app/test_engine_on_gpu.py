@@ -22,17 +22,16 @@ from acceptor.app.drafter import NoDrafter
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.runner import EagerRunner
 from acceptor.app.engine.schedule import Limits
-from acceptor.app.head_drafter import HeadDrafter
-from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import FinishReason, GenerationRequest
 from acceptor.app.token_masks import NewTokenMasks
 from acceptor.app.wiring import runner_for
 from acceptor.core import Policy, Probabilistic, SamplingParams, Strict
 from kit.draft_heads import TAPS, eagle, eagle3
+from kit.head_decoding import with_head
 from kit.llama_shapes import DRAFT, TARGET
 from kit.on_gpu import every_fused_backend, sampler_of
 from kit.toy_masks import ByLast
-from kit.toy_pair import Letters
+from kit.toy_pair import decoder_for, with_draft
 
 pytestmark = pytest.mark.gpu
 
@@ -79,17 +78,6 @@ def with_eagle3(decoder: Decoder, folder: Path) -> Decoder:
         **SMALL | {"num_hidden_layers": 1, "head_dim": 64},
     )
     return with_head(decoder, load_head(files.save(folder / "head"), "eagle3", target))
-
-
-def with_head(decoder: Decoder, head: Any) -> Decoder:
-    drafter = HeadDrafter(
-        head=head,
-        target_vocab_size=decoder.target.vocab_size,
-        sampler=decoder.sampler,
-        policy=decoder.policy,
-        num_spec_tokens=3,
-    )
-    return evolve(decoder, drafter=drafter)
 
 
 def library_decoder(
@@ -239,15 +227,7 @@ def decoder_of(
         file.write_text(json.dumps(shape | SMALL), encoding="utf-8")
         models.append(random_model(file, dtype=dtype, device=device))
     target, draft = models
-    sampler = sampler_of(backend)
-    return Decoder(
-        target=target,
-        drafter=ModelDrafter(model=draft, sampler=sampler, policy=policy, num_spec_tokens=3),
-        sampler=sampler,
-        policy=policy,
-        eos_token_ids=frozenset(),
-        new_detokenizer=Letters,
-    )
+    return with_draft(decoder_for(target, sampler_of(backend), policy), draft)
 
 
 def requests_of(num_reqs: int, max_tokens: int) -> list[GenerationRequest]:

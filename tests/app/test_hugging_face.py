@@ -12,16 +12,14 @@ from transformers import LogitsProcessor, PreTrainedModel, StoppingCriteria
 
 from acceptor.adapters.draft_heads.loader import load_head
 from acceptor.adapters.library_model.loader import adapt_network
-from acceptor.app.decoder import Decoder
-from acceptor.app.drafter import NoDrafter
-from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.hugging_face import Speculation, generate
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.backends import load_sampler
 from acceptor.core import POLICIES, AcceptanceStatistics, InvalidInputError, Strict, Synthetic
 from kit.draft_heads import eagle
+from kit.head_decoding import decoder_of
 from kit.small_families import FAMILIES, VOCAB_SIZE, random_model
-from kit.toy_pair import Letters
+from kit.toy_pair import decoder_for
 from kit.toy_requests import ask
 
 WIDTH, NUM_NEW = 12, 12
@@ -88,14 +86,7 @@ def test_strict_equals_plain_decoding_and_a_batch_its_rows(family: Pair) -> None
     settings = {"do_sample": True, "repetition_penalty": 1.1, "eos_token_id": None, **recipe}
     settings |= {"max_new_tokens": 7}
     output = family.generate(Speculation(draft=family.draft, seed=3), **settings)
-    plain = Decoder(
-        target=adapt_network(family.target),
-        drafter=NoDrafter(),
-        sampler=load_sampler("reference"),
-        policy=Strict(),
-        eos_token_ids=frozenset(),
-        new_detokenizer=Letters,
-    )
+    plain = decoder_for(adapt_network(family.target), load_sampler("reference"), Strict())
     requests = [
         ask(*prompt, seed=3 + row, max_tokens=7, repetition_penalty=1.1, **recipe)
         for row, prompt in enumerate(prompts())
@@ -275,14 +266,9 @@ def test_prompts_are_entered_in_chunks(pair: Pair, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_head_drafts_from_hidden_states(pair: Pair, tmp_path: Path) -> None:
-    target, sampler = adapt_network(pair.target), load_sampler("reference")
-    drafter = HeadDrafter(
-        head=load_head(eagle().save(tmp_path), "eagle", target),
-        target_vocab_size=VOCAB_SIZE,
-        sampler=sampler,
-        policy=Strict(),
-        num_spec_tokens=1,
-    )
+    target = adapt_network(pair.target)
+    head = load_head(eagle().save(tmp_path), "eagle", target)
+    drafter = decoder_of(target, head, Strict(), 1).drafter
     speculation = Speculation(draft=drafter, num_spec_tokens=3)
     output = pair.generate(speculation, return_dict_in_generate=True)
     assert torch.equal(output.sequences, pair.generate())

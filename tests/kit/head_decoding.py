@@ -24,7 +24,7 @@ from acceptor.core import (
     VerifyBatch,
     VerifyOutput,
 )
-from kit.toy_pair import Letters
+from kit.toy_pair import decoder_for
 from kit.toy_requests import ask
 
 
@@ -67,21 +67,20 @@ class Noting(Sampler):
 
 def decoder_of(target: Any, head: Any, policy: Policy, num_spec_tokens: int) -> Decoder:
     """A target and a head."""
-    sampler = load_sampler("reference")
-    return Decoder(
-        target=target,
-        drafter=HeadDrafter(
-            head=head,
-            target_vocab_size=target.vocab_size,
-            sampler=sampler,
-            policy=policy,
-            num_spec_tokens=num_spec_tokens,
-        ),
-        sampler=sampler,
-        policy=policy,
-        eos_token_ids=frozenset(),
-        new_detokenizer=Letters,
+    plain = decoder_for(target, load_sampler("reference"), policy)
+    return with_head(plain, head, num_spec_tokens)
+
+
+def with_head(decoder: Decoder, head: Any, num_spec_tokens: int = 3) -> Decoder:
+    """The same, but a head drafts."""
+    drafter = HeadDrafter(
+        head=head,
+        target_vocab_size=decoder.target.vocab_size,
+        sampler=decoder.sampler,
+        policy=decoder.policy,
+        num_spec_tokens=num_spec_tokens,
     )
+    return evolve(decoder, drafter=drafter)
 
 
 def decode(

@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 
 from acceptor.app.decoder import Decoder
-from acceptor.app.drafter import Drafter, NoDrafter
+from acceptor.app.drafter import NoDrafter
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request_state import Detokenizer
 from acceptor.backends import load_sampler
-from acceptor.core import Policy, Scores
+from acceptor.core import Policy, Sampler, Scores
 
 VOCAB_SIZE = 13
 NUM_CONTEXTS = 97
@@ -112,17 +112,32 @@ class Pair:
         eos_token_ids: Iterable[int] = (),
         new_detokenizer: Callable[[], Detokenizer] = Letters,
     ) -> Decoder:
-        sampler = load_sampler("reference")
-        drafter: Drafter[Any] = NoDrafter()
-        if num_spec_tokens:
-            drafter = ModelDrafter(
-                model=self.draft, sampler=sampler, policy=policy, num_spec_tokens=num_spec_tokens
-            )
-        return Decoder(
-            target=self.target,
-            drafter=drafter,
-            sampler=sampler,
-            policy=policy,
-            eos_token_ids=frozenset(eos_token_ids),
-            new_detokenizer=new_detokenizer,
-        )
+        plain = decoder_for(self.target, load_sampler("reference"), policy)
+        made = with_draft(plain, self.draft, num_spec_tokens) if num_spec_tokens else plain
+        return evolve(made, eos_token_ids=frozenset(eos_token_ids), new_detokenizer=new_detokenizer)
+
+
+def decoder_for(target: Any, sampler: Sampler, policy: Policy) -> Decoder:
+    """What decodes plainly, token by letter."""
+    return Decoder(
+        target=target,
+        drafter=NoDrafter(),
+        sampler=sampler,
+        policy=policy,
+        eos_token_ids=frozenset(),
+        new_detokenizer=Letters,
+    )
+
+
+def with_draft(
+    decoder: Decoder, model: Any, num_spec_tokens: int = 3, vocabulary: Any = None
+) -> Decoder:
+    """The same, but a draft model drafts."""
+    drafter = ModelDrafter(
+        model=model,
+        sampler=decoder.sampler,
+        policy=decoder.policy,
+        num_spec_tokens=num_spec_tokens,
+        vocabulary=vocabulary,
+    )
+    return evolve(decoder, drafter=drafter)
