@@ -1,12 +1,10 @@
-"""Masks in decoder and engine: only allowed tokens come, and drafts change nothing."""
+"""Masks in decoder and engine: only allowed tokens come. `kit.toy_requests` asks for them, too."""
 
 from functools import partial
 
 import pytest
 import torch
-from attrs import evolve
 
-from acceptor.app.engine.capture import Record
 from acceptor.app.request import FinishReason, GenerationRequest
 from acceptor.app.token_masks import NewTokenMasks, fill_masks
 from acceptor.core import (
@@ -20,7 +18,6 @@ from acceptor.core import (
     Synthetic,
     pack_allowed,
 )
-from kit.toy_engine import engine_with, record
 from kit.toy_masks import ByLast
 from kit.toy_pair import VOCAB_SIZE, Pair
 from kit.toy_requests import ask
@@ -33,9 +30,6 @@ def asking(*new_masks: NewTokenMasks | None) -> list[GenerationRequest]:
     ]
 
 
-MIXED = (ByLast, None, ByLast, ByLast, None)
-
-
 @pytest.mark.parametrize(
     "policy", [Probabilistic(), Block(), Strict(), Synthetic((1.0,)), Fly(0, 0)]
 )
@@ -44,24 +38,6 @@ def test_only_allowed_tokens_come(pair: Pair, policy: Policy) -> None:
     results = pair.decoder(policy, 4).generate(asking(*[ByLast] * 5))
     assert [len(result.token_ids) for result in results] == [20] * 5
     assert sum(result.statistics.num_accepted_tokens for result in results) > 0
-
-
-@pytest.mark.parametrize("coupled", [False, True])
-def test_strict_emits_what_masked_plain_decoding_emits(pair: Pair, coupled: bool) -> None:
-    requests = asking(*MIXED)
-    plain = pair.decoder(Strict(), 0).generate(requests)
-    strict = pair.decoder(Strict(coupled=coupled), 4).generate(requests)
-    assert [each.token_ids for each in strict] == [each.token_ids for each in plain]
-
-
-@pytest.mark.parametrize("recorded", [record, None])
-def test_neighbours_get_what_they_get_alone(pair: Pair, recorded: Record | None) -> None:
-    decoder, requests = pair.decoder(Block(), 3), asking(*MIXED)
-    alone = [decoder.generate([request])[0].token_ids for request in requests]
-    # With three slots for five requests, steps with masks and without follow each other.
-    together = engine_with(decoder, recorded).generate(requests)
-    assert [result.token_ids for result in together] == alone
-    assert alone[0] != decoder.generate([evolve(requests[0], new_masks=None)])[0].token_ids
 
 
 def test_a_dead_end_is_told_and_what_came_before_stands(pair: Pair) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from acceptor.app.request import GenerationRequest
 from acceptor.core import Recipe, SamplingParams
+from kit.toy_masks import ByLast
 
 
 def ask(*prompt_token_ids: int, seed: int | None = 0, **fields: Any) -> GenerationRequest:
@@ -26,6 +27,7 @@ def requests(max_tokens: int) -> st.SearchStrategy[GenerationRequest]:
         stop=st.lists(st.text("abcdefghijkl", min_size=1, max_size=3), max_size=2),
         ignore_eos=st.booleans(),
         num_spec_tokens=st.none() | st.integers(0, 5),
+        new_masks=st.sampled_from([None, None, ByLast]),
     )
 
 
