@@ -27,7 +27,10 @@ MIXED = len(LOGIT_TYPES)
 
 COUNTS = 2 * (22 * 128 + 2)
 """Bins of a row's counts, see cuda/counts.cuh."""
-COUNT_BYTES = 4
+LISTED = 3072 + 4
+"""Logits that are listed behind them, and words before these, see cuda/lists.cuh."""
+COUNT_BYTES = 4 * (COUNTS + LISTED)
+"""Of a row."""
 
 
 @frozen
@@ -45,7 +48,7 @@ class KernelForm:
     @property
     def shared_bytes(self) -> int:
         """Shared memory to ask for beside what the kernel declares."""
-        return COUNTS * COUNT_BYTES if self.counts else 0
+        return COUNT_BYTES if self.counts else 0
 
 
 KERNELS = {

@@ -135,6 +135,9 @@ __device__ inline u32 marks_of(const Adjustment& a, int block) {
     return a.marks ? a.marks[block * LANES + lane_id()] : 0;
 }
 
+// For whatever reason, a bit each.
+__device__ inline u32 touched_by(u32 marks) { return (marks | marks >> 16) & 0xffffu; }
+
 // Of a lane's logits in a block those that a mask allows, a bit each.
 __device__ inline u32 allowed_in(const Adjustment& a, int block, int num_ids) {
     const int first = block * BLOCK_SIZE + lane_id() * 8, second = first + BLOCK_SIZE / 2;
@@ -148,7 +151,7 @@ __device__ inline u32 allowed_in(const Adjustment& a, int block, int num_ids) {
 __device__ inline void adjust_marked(
     const Adjustment& a, int block, u32 marks, float (&logits)[PER_LANE]) {
     const int first = block * BLOCK_SIZE + lane_id() * 8;
-    u32 touched = (marks | marks >> 16) & 0xffffu;
+    u32 touched = touched_by(marks);
 #pragma unroll 1
     for (; __any_sync(ALL_LANES, touched != 0); touched &= touched - 1) {
         const int j = touched ? __ffs(static_cast<int>(touched)) - 1 : PER_LANE;

@@ -2,29 +2,29 @@
 // of a row take a closer look at once.
 #include "telling.cuh"
 
-__device__ inline void append_list_to(u32* sums) {
-    __shared__ u32 place;
-    const u32 count = asked_shared_memory()[0];
-    if (thread_id() == 0) place = atomicAdd(sums, count);
-    __syncthreads();
-    for (u32 i = thread_id(); i < count && place + i < MAX_LISTED; i += CTA_THREADS)
-        sums[LISTED + place + i] = __float_as_uint(listed_logits()[i]);
-}
-
 // Whether this CTA is the last that looks at a row; then it has what all have found.
 __device__ inline bool gathers_looks(
     const Params& p, const Request& request, const Work& work, const Search& search, bool looked) {
     const i64 side = side_of(p, request, work);
-    u32* sums = p.counts + side * NUM_COUNTS;
-    if (looked && search.mode == LISTS) {
-        append_list_to(sums);
-    } else if (looked) {
-        add_counts_to(sums, NUM_DIGITS);
+    u32* sums = p.counts + side * ROW_WORDS;
+    u64* masses = reinterpret_cast<u64*>(sums + SUMS);
+    const bool lists = search.mode == LISTS;
+    if (looked) {
+        if (lists) append_list_to(sums);
+        else add_counts_to(sums, NUM_DIGITS);
         if (thread_id() < 2 && mass_sums()[thread_id()])
-            atomicAdd(reinterpret_cast<u64*>(sums + SUMS) + thread_id(), mass_sums()[thread_id()]);
+            atomicAdd(masses + thread_id(), mass_sums()[thread_id()]);
     }
     if (!is_last_arrival(p.counted + side, work.num_pieces)) return false;
-    take_counts_from(sums);
+    if (lists) {
+        take_list_from(sums);
+        if (thread_id() < 2) {
+            mass_sums()[thread_id()] = __ldcg(masses + thread_id());
+            masses[thread_id()] = 0;
+        }
+    } else {
+        take_counts_from(sums);
+    }
     __syncthreads();
     return true;
 }

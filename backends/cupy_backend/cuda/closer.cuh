@@ -1,16 +1,14 @@
 // The search for a threshold that counts leave open: it lies between two logits, which every look at the
-// row brings nearer. Where few logits are left, they are listed and compared all with all.
+// row brings nearer. Where few logits are left, they are listed.
 #pragma once
 #include "digits.cuh"
-
-constexpr int MAX_LISTED = 256;
-constexpr int LISTED = 4, LISTED_WEIGHTS = 512;  // where lists lie, behind their length, in words
+#include "select.cuh"
 
 constexpr int SLACK_BITS = 19;  // sums of masses are wrong by less
 
 constexpr float LEAST_WEIGHT = 45.0f;  // as a power of 1/2
 
-enum Mode { FOUND, LISTS, NUMBERS, SHARES };
+enum Mode { FOUND, LISTS, NUMBERS, SHARES };  // LISTS: what is between is listed, not counted
 
 struct alignas(16) Search {
     Law law;  // without filters, until it is found
@@ -42,27 +40,28 @@ struct alignas(16) Search {
 struct Finding {
     Search search;
     Cut cut;
+    Selection selection;
 };
 
-__device__ inline float* listed_logits() {
-    return reinterpret_cast<float*>(asked_shared_memory() + LISTED);
-}
-
-__device__ inline u64* listed_weights() {
-    return reinterpret_cast<u64*>(asked_shared_memory() + LISTED_WEIGHTS);
-}
-
-// Lists what is left of a piece.
+// Lists what is between in a piece, and weighs what is above.
 __device__ inline void list_piece(
     const Search& search, const Row& row, const Mass* stats, const Piece& piece) {
+    const bool weighs = search.high < search.law.max;
+    u64 above = 0;
     visit_piece(row, stats, piece, search.low, [&](int, const float(&logits)[PER_LANE]) {
+        u32 between = 0;
+        float highs = 0.0f;
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) {
-            if (!(logits[j] >= search.low)) continue;
-            const u32 place = atomicAdd(asked_shared_memory(), 1u);
-            if (place < MAX_LISTED) listed_logits()[place] = __fadd_rn(logits[j], 0.0f);
+            const float logit = logits[j];
+            between |= static_cast<u32>(logit >= search.low && logit <= search.high) << j;
+            const float weight = exp2_fast(log2_weight(logit, search.law.max, search.law.scale));
+            highs = __fadd_rn(highs, logit > search.high ? weight : 0.0f);
         }
+        list_logits(between, logits);
+        if (weighs) above += to_fixed(warp_reduce(highs, Add{}));
     });
+    if (lane_id() == 0 && above) atomicAdd(mass_sums(), above);
 }
 
 // Counts what is between, and weighs what is above and, if they are `totals`, all from the floor on. A
@@ -107,44 +106,25 @@ __device__ inline bool asks_for_totals(const Search& search, const Filters& filt
     return search.mode == SHARES && filters.cuts_before_top_p() && filters.top_p < 1.0f;
 }
 
-// The lowest listed logit that has less than `wanted` above it. By a CTA.
-__device__ inline float select_listed(float floor, bool by_number, u64 wanted) {
-    const u32 count = asked_shared_memory()[0];
-    u32 lowest = float_key(INFINITY);
-    for (u32 i = thread_id(); i < count; i += CTA_THREADS) {
-        const float mine = listed_logits()[i];
-        u64 above = 0;
-#pragma unroll 8
-        for (u32 j = 0; j < count; ++j)
-            if (listed_logits()[j] > mine) above += by_number ? 1 : listed_weights()[j];
-        if (above < wanted && mine >= floor) lowest = Min{}(lowest, float_key(mine));
+// What filters keep of listed logits, which are all that matter. By a CTA.
+__device__ inline void find_in_list(Finding& shared, const Search& was, const Filters& filters) {
+    const bool shares = filters.top_p < 1.0f, cuts = filters.cuts_before_top_p();
+    Query query = {was.law, true, false, fmaxf(was.floor, was.low), was.high, 0, 0, 1.0f};
+    if (filters.top_k > 0) {
+        query.limit = filters.top_k;
+        select(shared.selection, query);
+        query.low = fmaxf(query.low, shared.selection.logit);
     }
-    return key_float(cta_reduce(lowest, Min{}));
-}
-
-__device__ inline u64 mass_listed(float floor) {
-    u64 mine = 0;
-    for (u32 i = thread_id(); i < asked_shared_memory()[0]; i += CTA_THREADS)
-        if (listed_logits()[i] >= floor) mine += listed_weights()[i];
-    return cta_reduce(mine, Add{});
-}
-
-// What filters keep of listed logits. By a CTA.
-__device__ inline void find_in_list(Search& search, const Filters& filters) {
-    const Law law = search.law;
-    float floor = search.floor;
-    if (thread_id() == 0 && asked_shared_memory()[0] > MAX_LISTED) asked_shared_memory()[0] = MAX_LISTED;
-    __syncthreads();
-    for (u32 i = thread_id(); i < asked_shared_memory()[0]; i += CTA_THREADS)
-        listed_weights()[i] = fixed_weight(law, listed_logits()[i]);
-    __syncthreads();
-    if (filters.top_k > 0) floor = select_listed(floor, true, filters.top_k);
-    if (filters.top_p < 1.0f) {
-        const u64 mass = filters.cuts_before_top_p() ? mass_listed(floor) : search.row_mass;
-        floor = select_listed(floor, false, share_of(filters.top_p, mass));
+    query.by_number = false;
+    query.before = mass_sums()[0];
+    query.limit = shares && !cuts ? share_of(filters.top_p, was.row_mass) : ~0ull;
+    query.share = shares && cuts ? filters.top_p : 1.0f;
+    select(shared.selection, query);
+    if (thread_id() == 0) {
+        const Selection& found = shared.selection;
+        if (shares && found.slot >= 0) shared.search.find(found.logit, found.kept());
+        else shared.search.find(query.low, found.total);
     }
-    const u64 kept = mass_listed(floor);
-    if (thread_id() == 0) search.find(floor, kept);
     __syncthreads();
 }
 
@@ -221,7 +201,7 @@ __device__ COLD void narrow(Finding& shared, int idle_bits, Filters filters) {
     const Search was = shared.search;
     __syncthreads();
     if (thread_id() == 0) ++shared.search.looks;
-    if (was.mode == LISTS) return find_in_list(shared.search, filters);
+    if (was.mode == LISTS) return find_in_list(shared, was, filters);
     const Digits digits = Digits::of(was.low, was.high, idle_bits);
     if (was.mode == NUMBERS) narrow_number(shared, was, filters, digits);
     else narrow_share(shared, was, filters, digits);

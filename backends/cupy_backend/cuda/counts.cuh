@@ -13,10 +13,10 @@ constexpr int NUM_RANKS = NUM_COUNTS - 1;
 constexpr int SMALL_RANK = SIGN_BINS - 1;
 constexpr int RANKS_EACH = (NUM_RANKS + CTA_THREADS - 1) / CTA_THREADS;
 
-// By a CTA, to be followed by a barrier.
+// And what is listed. By a CTA, to be followed by a barrier.
 __device__ inline void clear_counts() {
     uint4* words = reinterpret_cast<uint4*>(asked_shared_memory());
-    for (int i = thread_id(); i < NUM_COUNTS / 4; i += CTA_THREADS) words[i] = uint4{0, 0, 0, 0};
+    for (int i = thread_id(); i <= NUM_COUNTS / 4; i += CTA_THREADS) words[i] = uint4{0, 0, 0, 0};
 }
 
 // Counts two logits of which a word holds the upper halves. Without a branch, and without asking for
@@ -86,6 +86,13 @@ __device__ inline int rank_of(float logit) {
     const u32 bits = __float_as_uint(logit);
     const u32 in_sign = window_of_pair(bits >> 16 & 0x7fffu, BELOW_WINDOW, SIGN_BINS - 1) & 0xffffu;
     return bits >> 31 ? SMALL_RANK + static_cast<int>(in_sign) : SMALL_RANK - static_cast<int>(in_sign);
+}
+
+// Adds to the counter of a logit.
+__device__ inline void count_one(float logit, u32 number) {
+    const u32 bits = __float_as_uint(logit);
+    const u32 in_sign = window_of_pair(bits >> 16 & 0x7fffu, BELOW_WINDOW, SIGN_BINS - 1) & 0xffffu;
+    atomicAdd(asked_shared_memory() + in_sign + (bits >> 31) * SIGN_BINS, number);
 }
 
 // Adds the first ones of what this CTA has counted to a row's counts in global memory.

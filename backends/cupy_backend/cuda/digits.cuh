@@ -11,8 +11,6 @@ constexpr int SUMS = NUM_COUNTS - 4;  // of masses, two
 // Above the range that is looked through, and from the floor on.
 __device__ inline u64* mass_sums() { return reinterpret_cast<u64*>(asked_shared_memory() + SUMS); }
 
-__device__ inline u32 key_of(float logit) { return float_key(__fadd_rn(logit, 0.0f)); }  // -0 is 0
-
 // Low bits of keys that are all alike: logits of 16 bits have fewer digits.
 __device__ inline int idle_bits_of(const Row& row) {
     if (row.is_changed()) return 0;

@@ -54,6 +54,8 @@ __device__ inline u32 float_key(float value) {
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
+__device__ inline u32 key_of(float logit) { return float_key(__fadd_rn(logit, 0.0f)); }  // -0 is 0
+
 __device__ inline float key_float(u32 key) {
     return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }

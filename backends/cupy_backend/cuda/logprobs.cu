@@ -3,7 +3,7 @@
 #include "accept.cuh"
 #include "thresholds.cuh"
 
-constexpr int MAX_RANKED = MAX_LISTED;  // tokens that are ranked all with all
+constexpr int MAX_RANKED = 256;  // tokens that are ranked all with all
 
 // Tokens in the order of their logprobs: falling logits, rising ids among equals; what a law cuts off is
 // -inf. 0 is nobody.

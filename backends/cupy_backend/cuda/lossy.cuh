@@ -155,7 +155,11 @@ __device__ inline float nth_largest(
     }
     __syncthreads();
     look_closer(shared.search, row, stats, {0, row.num_blocks()}, false);
-    if (asked_shared_memory()[0] <= MAX_LISTED) return select_listed(bound, true, n);
+    if (list_length() <= MAX_LISTED) {
+        const u64 wanted = static_cast<u64>(n);
+        select(shared.selection, {law, true, false, bound, law.max, 0, wanted, 1.0f});
+        return shared.selection.logit;
+    }
     __syncthreads();
     if (thread_id() == 0) shared.search.look(NUMBERS, bound, law.max);
     __syncthreads();

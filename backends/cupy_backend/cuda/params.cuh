@@ -112,7 +112,7 @@ struct Params {
     u32* arrivals;     // [num_reqs, max_spec_len + 1], 0 between calls, of pieces or of both laws
     u32* counted;      // [num_reqs, max_spec_len + 1, 2], the same of counted pieces of a side
     u32* judged;       // [num_reqs], the same of judged rows
-    u32* counts;       // [num_reqs, max_spec_len + 1, 2, NUM_COUNTS], 0 between calls; if pieces are
+    u32* counts;       // [num_reqs, max_spec_len + 1, 2, ROW_WORDS], 0 between calls; if pieces are
     RowFacts* facts;   // [num_reqs, max_spec_len + 1]
     Search* searches;  // [num_reqs, max_spec_len + 1, 2], if pieces are counted and looked at again
     Mass* target_stats;  // [num_reqs, max_spec_len + 1, target blocks]

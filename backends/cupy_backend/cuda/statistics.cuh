@@ -2,7 +2,7 @@
 // blocks a row's law without filters. For filters, logits are counted on the way. Sums have one
 // order, whatever the launch.
 #pragma once
-#include "counts.cuh"
+#include "lists.cuh"
 #include "request.cuh"
 
 __device__ inline float lane_sum(const float (&terms)[PER_LANE]) {
@@ -72,10 +72,14 @@ struct Reading {
     Counting counting;
 };
 
-// Statistics of a block, and its logits counted. By a warp.
-__device__ inline Mass look_at(const float (&logits)[PER_LANE], const Reading& reading) {
+// Statistics of a block, and its logits counted; those that have a bit in `listed` are listed, too. By a warp.
+__device__ inline Mass look_at(
+    const float (&logits)[PER_LANE], const Reading& reading, u32 listed = 0) {
     const float max = block_max(logits);
-    if (reading.counting.wants(max)) count_logits(logits);
+    if (reading.counting.wants(max)) {
+        count_logits(logits);
+        list_logits(listed, logits);
+    }
     return block_mass(logits, max, reading.scale, reading.greedy);
 }
 
@@ -249,7 +253,7 @@ __device__ inline void stream(
                 mass = look_at_pairs(pairs, reading, before);
             } else {
                 if (change && __any_sync(ALL_LANES, allowed != 0xffffu)) forbid(allowed, logits);
-                mass = look_at(logits, reading);
+                mass = look_at(logits, reading, IS_BF16<T> ? touched_by(marks) : 0);
             }
             if (lane_id() == 0) stats[first + i * warps] = mass;
         }
@@ -274,7 +278,9 @@ __device__ inline void read_piece(
     for (int block = first; block < piece.end; block += CTA_WARPS) {
         float logits[PER_LANE];
         load_block(row, block, logits);
-        const Mass mass = look_at(logits, reading);
+        const bool lists = row.type == BF16 && row.is_changed();
+        const u32 listed = lists ? touched_by(marks_of(*row.adjustment, block)) : 0;
+        const Mass mass = look_at(logits, reading, listed);
         if (lane_id() == 0) stats[block] = mass;
     }
 }

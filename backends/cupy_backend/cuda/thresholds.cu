@@ -7,10 +7,16 @@ __device__ inline bool gathers_counts(
     const Params& p, const Request& request, const Work& work, bool counting) {
     if (work.num_pieces == 1) return true;
     const i64 side = side_of(p, request, work);
-    u32* sums = p.counts + side * NUM_COUNTS;
-    if (counting) add_counts_to(sums, NUM_COUNTS);
+    u32* sums = p.counts + side * ROW_WORDS;
+    if (counting) {
+        add_counts_to(sums, NUM_COUNTS);
+        append_list_to(sums);
+    }
     if (!is_last_arrival(p.counted + side, work.num_pieces)) return false;
-    if (counting) take_counts_from(sums);
+    if (counting) {
+        take_counts_from(sums);
+        take_list_from(sums);
+    }
     return true;
 }
 

@@ -147,6 +147,35 @@ __device__ inline bool filter_ranks(
     return is_known;
 }
 
+// The same of a row of bfloat16 some of whose logits are others than the model's, all of which are listed.
+__device__ COLD bool filter_listed(
+    Selection& found, const Law& law, const Filters& filters, u64 row_mass, Kept& kept) {
+    if (list_length() > MAX_LISTED) return false;
+    change_listed_counts(false);
+    const bool cuts = filters.cuts_before_top_p(), shares = filters.top_p < 1.0f;
+    Query query = {law, true, true, floor_of_min_p(filters, law.max), law.max, 0, ~0ull, 1.0f};
+    int lowest = rank_of(query.low);
+    if (filters.top_k > 0) {
+        query.limit = static_cast<u64>(filters.top_k);
+        select(found, query);
+        if (found.total >= query.limit) query.low = found.logit;
+        lowest = rank_of(query.low);
+    }
+    const bool single = are_single(law, filters, row_mass, lowest);
+    query.by_number = false;
+    query.limit = shares ? share_of(filters.top_p, row_mass) : ~0ull;
+    if (shares && cuts) query.share = filters.top_p;
+    select(found, query);
+    bool is_known = single;
+    if (shares && !cuts && !single)
+        is_known = found.kept() >= query.limit && are_single(law, filters, row_mass, rank_of(found.logit));
+    if (shares) is_known = is_known && found.slot >= 0 && rank_of(found.logit) != SMALL_RANK;
+    kept = shares ? Kept{found.logit, found.kept()} : Kept{query.low, found.total};
+    if (!is_known) change_listed_counts(true);
+    __syncthreads();  // `found` may go
+    return is_known;
+}
+
 // Begins a search where counts of the row are in shared memory: between which logits is what they leave
 // open? By a CTA.
 __device__ COLD void begin_search(
@@ -155,20 +184,18 @@ __device__ COLD void begin_search(
     const bool shares = filters.top_p < 1.0f, cuts = filters.cuts_before_top_p();
     const float floor = floor_of_min_p(filters, law.max);
     Search search = {law, row_mass, floor, law.max, law.max, floor, SHARES, 0, 0};
-    int rank = rank_of(floor);
+    int first = 0, last = rank_of(floor);
     if (filters.top_k > 0) {
         const int nth = find_rank_by_number(found, filters.top_k);
-        if (nth <= rank) {
-            rank = nth;
+        if (nth <= last) {
+            last = nth;
             search.number = static_cast<int>(found.above);
             search.look(NUMBERS, fmaxf(bottom_of(nth), LEAST_LOGIT), halves.top(nth));
         }
     }
-    const auto number = [](int, u32 count) { return u64{count}; };
-    u64 left = sum_down_to(halves, rank, number);
     if (search.mode == SHARES && shares) {
         find_cut(
-            shared.cut, halves, rank, 0,
+            shared.cut, halves, last, 0,
             [&](int at, u32 count) {
                 Amounts masses = masses_of(halves, law, at, count);
                 if (halves.bottom(at) < floor) masses.least = 0;
@@ -183,13 +210,21 @@ __device__ COLD void begin_search(
         // Further down not all are counted.
         const float bottom = fmaxf(halves.bottom(shared.cut.low), law.max - filters.reach(num_ids));
         search.look_for_share(fmaxf(bottom, floor), halves.top(shared.cut.high));
-        const int last = rank_of(search.low);
-        if (!cuts) left = sum_down_to(halves, last < shared.cut.low ? last : shared.cut.low, number);
+        if (!cuts) {
+            const int lowest = rank_of(search.low);
+            first = shared.cut.high;
+            last = lowest < shared.cut.low ? lowest : shared.cut.low;
+        }
     } else if (search.mode == SHARES) {
         search.look(SHARES, floor, floor);
     }
-    const bool by_floor = search.mode == SHARES && cuts;
-    if (left <= MAX_LISTED) search.look(LISTS, by_floor ? floor : fmaxf(search.low, floor), law.max);
+    const u64 open = sum_down_to(
+        halves, last, [=](int rank, u32 count) { return rank >= first ? u64{count} : 0; });
+    if (open <= MAX_LISTED) {
+        const bool by_floor = search.mode == SHARES;
+        if (cuts) search.look(LISTS, by_floor ? floor : fmaxf(search.low, floor), law.max);
+        else search.mode = LISTS;
+    }
     if (thread_id() == 0) shared.search = search;
     __syncthreads();
 }
@@ -217,8 +252,10 @@ __device__ COLD void find_law(Finding& shared, Row row, const Mass* stats, Filte
     const bool cuts = law.is_usable() && filters.any();
     const u64 row_mass = cuts ? to_fixed(whole.sum) : 0;
     Kept kept;
-    if (cuts && !(idle_bits_of(row) == 16 && filter_ranks(found, law, filters, row_mass, kept)))
-        return begin_search(shared, found, law, filters, row.num_ids, row_mass);
+    bool is_known = !cuts;
+    if (cuts && idle_bits_of(row) == 16) is_known = filter_ranks(found, law, filters, row_mass, kept);
+    else if (cuts && row.type == BF16) is_known = filter_listed(shared.selection, law, filters, row_mass, kept);
+    if (!is_known) return begin_search(shared, found, law, filters, row.num_ids, row_mass);
     if (thread_id() == 0) {
         shared.search.law = law;
         shared.search.mode = FOUND;

@@ -344,7 +344,7 @@ inline void load_byte_if(bool wanted, const unsigned char* address, unsigned& va
     if (wanted) value = *address;
 }
 inline unsigned* asked_shared_memory() {
-    alignas(16) static thread_local unsigned words[2 * (22 * 128 + 2)];
+    alignas(16) static thread_local unsigned words[2 * (22 * 128 + 2) + 4 + 3072];
     return words;
 }
 

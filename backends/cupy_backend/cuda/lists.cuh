@@ -1,0 +1,60 @@
+// Logits that are listed one by one in shared memory, behind the counters, because these do not tell them
+// apart.
+#pragma once
+#include "counts.cuh"
+
+constexpr int MAX_LISTED = 3072;
+constexpr int LIST = NUM_COUNTS + 4;  // where a list begins, in words; its length is before
+constexpr int ROW_WORDS = LIST + MAX_LISTED;  // of a row's counters and its list
+
+// More than there is room for are counted.
+__device__ inline u32& list_length() { return asked_shared_memory()[NUM_COUNTS]; }
+
+__device__ inline float* listed_logits() {
+    return reinterpret_cast<float*>(asked_shared_memory() + LIST);
+}
+
+// Lists those of a lane's logits that have a bit.
+__device__ inline void list_logits(u32 wanted, const float (&logits)[PER_LANE]) {
+#pragma unroll 1
+    for (; wanted; wanted &= wanted - 1) {
+        const int j = __ffs(static_cast<int>(wanted)) - 1;
+        float logit = 0.0f;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
+        const u32 place = atomicAdd(&list_length(), 1u);
+        if (place < MAX_LISTED) listed_logits()[place] = logit;
+    }
+}
+
+// Counts listed logits, which were taken back, or takes them back. By a CTA, behind a barrier.
+__device__ inline void change_listed_counts(bool back_again) {
+    for (u32 i = thread_id(); i < list_length(); i += CTA_THREADS)
+        count_one(listed_logits()[i], back_again ? 1 : ~0u);
+    __syncthreads();
+}
+
+// Appends this CTA's list to a row's list in global memory. By a CTA.
+__device__ inline void append_list_to(u32* sums) {
+    __shared__ u32 place;
+    const u32 length = list_length();
+    if (length == 0) return;
+    if (thread_id() == 0) place = atomicAdd(sums + NUM_COUNTS, length);
+    __syncthreads();
+    for (u32 i = thread_id(); i < length && place + i < MAX_LISTED; i += CTA_THREADS)
+        sums[LIST + place + i] = __float_as_uint(listed_logits()[i]);
+}
+
+// Takes a row's list, and leaves zeros. By a CTA, to be read behind a barrier.
+__device__ inline void take_list_from(u32* sums) {
+    const u32 length = __ldcg(sums + NUM_COUNTS);
+    __syncthreads();
+    if (thread_id() == 0) {
+        list_length() = length;
+        sums[NUM_COUNTS] = 0;
+    }
+    for (u32 i = thread_id(); i < length && i < MAX_LISTED; i += CTA_THREADS) {
+        listed_logits()[i] = __uint_as_float(__ldcg(sums + LIST + i));
+        sums[LIST + i] = 0;
+    }
+}
