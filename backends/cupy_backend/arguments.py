@@ -17,7 +17,17 @@ from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .layout import Extent
 from .params import MAX_RATES, pack
-from .variant import LOGIT_TYPES, MARKED_BLOCKS, POLICIES, Variant, policy_number
+from .variant import (
+    ANY_CHANGE,
+    BFLOAT16,
+    LOGIT_TYPES,
+    MARKED_BLOCKS,
+    MASKS,
+    NO_CHANGE,
+    POLICIES,
+    Variant,
+    policy_number,
+)
 
 MAX_SPEC_LEN = MAX_RATES
 Fields = dict[str, int]
@@ -26,7 +36,7 @@ Grid = tuple[int, int]
 
 FEWEST_PIECE_BLOCKS = 8
 """Blocks of a piece, one for each warp that counts."""
-CLOSER_LOOKS = 3
+CLOSER_LOOKS = 2
 """Launches that take a closer look where several CTAs share a row: more are hardly ever needed."""
 MOST_SUMS = 3
 """Of a lossy policy: entropies, what survives, what is moved."""
@@ -81,9 +91,8 @@ class Job:
 
     @property
     def leaves_open(self) -> bool:
-        """Whether counts may leave thresholds open: logits may have more than 16 bits."""
-        others = self.variant.logits != LOGIT_TYPES.index(torch.bfloat16)
-        return self.extent.filtered and (others or self.extent.marked)
+        """Whether counts mostly leave thresholds open: logits have more bits than are counted by."""
+        return self.extent.filtered and self.variant.logits != BFLOAT16
 
     @property
     def dense(self) -> bool:
@@ -180,7 +189,7 @@ def verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> J
         fields["draft_row_stride"] = row * draft_logits.itemsize
     _enter_recipe(fields, "draft", params.draft)
     draft_type = None if draft_logits is None else draft_logits.dtype
-    variant = Variant.of(logits.dtype, draft_type, adjusted=_is_adjusted(batch, params))
+    variant = Variant.of(logits.dtype, draft_type, _change(batch, params))
     return Job(variant, extent, fields, *_numbers(fields, policy))
 
 
@@ -210,8 +219,8 @@ def sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
         _enter_adjustments(fields, batch, params)
     _enter_integers(fields, "positions", batch.positions)
     _enter_integers(fields, "slots", batch.slot_ids)
-    adjusted = not drafting and _is_adjusted(batch, params)
-    variant = Variant.of(batch.logits.dtype, None, adjusted=adjusted)
+    change = NO_CHANGE if drafting else _change(batch, params)
+    variant = Variant.of(batch.logits.dtype, None, change)
     marked = not drafting and _is_marked(params)
     extent = Extent(batch.num_reqs, 0, vocab_size, filtered=_has_filters(recipe), marked=marked)
     return Job(variant, extent, fields)
@@ -225,8 +234,10 @@ def _is_marked(params: SamplingTensors) -> bool:
     return params.bias is not None or params.penalties is not None
 
 
-def _is_adjusted(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> bool:
-    return _is_marked(params) or batch.allowed_tokens is not None
+def _change(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> int:
+    if _is_marked(params):
+        return ANY_CHANGE
+    return NO_CHANGE if batch.allowed_tokens is None else MASKS
 
 
 def _common(params: SamplingTensors, recipe: RecipeTensors, logits: Tensor) -> Fields:

@@ -101,10 +101,10 @@ class Device:
 
     def kernel(self, name: str, variant: Variant) -> Kernel:
         """A kernel, compiled and loaded when first asked for."""
-        key = name, variant
+        key = name, variant.of_kernel(name)
         known = self._kernels.get(key)
         if known is None:
-            known = self._kernels[key] = self._load(name, variant)
+            known = self._kernels[key] = self._load(*key)
         return known
 
     def _load(self, name: str, variant: Variant) -> Kernel:

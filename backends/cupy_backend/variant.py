@@ -3,7 +3,7 @@
 from itertools import product
 
 import torch
-from attrs import frozen
+from attrs import astuple, frozen
 
 from ...core.errors import UnavailableError
 from ...core.policies import (
@@ -24,6 +24,9 @@ POLICIES: tuple[type[Policy], ...] = (
 LOGIT_TYPES = (torch.bfloat16, torch.float16, torch.float32)
 """The same of dtypes."""
 MIXED = len(LOGIT_TYPES)
+BFLOAT16 = 0
+NO_CHANGE, MASKS, ANY_CHANGE = range(3)
+"""What is done to logits: nothing, masks, or bias and penalties, too."""
 
 COUNTS = 2 * (22 * 128 + 2)
 """Bins of a row's counts, see cuda/counts.cuh."""
@@ -82,28 +85,40 @@ def policy_number(policy: Policy) -> int:
 
 @frozen
 class Variant:
-    """One compiled form of every kernel.
+    """One compiled form of a kernel.
 
     Attributes:
         logits: the number of the dtype of all logits, or MIXED.
-        adjusted: some request has bias, penalties or masks.
+        change: what is done to some of them.
     """
 
     logits: int
-    adjusted: bool = False
+    change: int = NO_CHANGE
 
     @classmethod
-    def of(cls, target: torch.dtype, draft: torch.dtype | None, *, adjusted: bool) -> "Variant":
+    def of(cls, target: torch.dtype, draft: torch.dtype | None, change: int) -> "Variant":
         """For these dtypes; a draft without logits has none."""
         mixed = draft is not None and draft is not target
-        return cls(MIXED if mixed else LOGIT_TYPES.index(target), adjusted)
+        return cls(MIXED, ANY_CHANGE) if mixed else cls(LOGIT_TYPES.index(target), change)
+
+    def of_kernel(self, kernel: str) -> "Variant":
+        """The form of a kernel that serves this one."""
+        return Variant(MIXED, ANY_CHANGE) if kernel == "marks" else self
 
     @property
     def macros(self) -> tuple[str, ...]:
         """Compiler options."""
-        return f"-DVARIANT_LOGITS={self.logits}", f"-DVARIANT_ADJUSTED={int(self.adjusted)}"
+        return f"-DVARIANT_LOGITS={self.logits}", f"-DVARIANT_CHANGE={self.change}"
 
 
-def all_variants() -> tuple[Variant, ...]:
-    """Every variant that a batch can ask for."""
-    return tuple(Variant(*form) for form in product(range(MIXED + 1), (False, True)))
+def all_kernels() -> tuple[tuple[str, Variant], ...]:
+    """Every kernel in every form that a batch can ask for."""
+    changes = NO_CHANGE, MASKS, ANY_CHANGE
+    forms = [Variant(*form) for form in product(range(MIXED), changes)]
+    forms.append(Variant(MIXED, ANY_CHANGE))
+    found = {
+        (name, form.of_kernel(name))
+        for name, form in product(KERNELS, forms)
+        if name != "closer" or form.logits != BFLOAT16
+    }
+    return tuple(sorted(found, key=lambda one: (list(KERNELS).index(one[0]), *astuple(one[1]))))

@@ -122,7 +122,7 @@ def test_a_cold_compile_says_so_before_and_after(
         assert kernels.load("outputs", VARIANT, 90) == b"machine code of outputs"
         assert kernels.load("outputs", VARIANT, 90) == b"machine code of outputs"
     said = [record.getMessage() for record in caplog.records]
-    assert said[0] == "compiling outputs for sm_90: -DVARIANT_LOGITS=0 -DVARIANT_ADJUSTED=0"
+    assert said[0] == "compiling outputs for sm_90: -DVARIANT_LOGITS=0 -DVARIANT_CHANGE=0"
     assert said[1].startswith("compiled outputs for sm_90 in ")
     assert len(said) == 2
 

@@ -63,7 +63,7 @@ __device__ inline float adjusted(const Adjustment& a, i64 id, float logit) {
 }
 
 __device__ COLD float adjust_logit(const Adjustment& a, i64 id, float logit) {
-    logit = adjusted(a, id, logit);
+    if (MOST_CHANGE == ANY_CHANGE) logit = adjusted(a, id, logit);
     return a.allows(id) ? logit : forbidden(logit);
 }
 
@@ -186,7 +186,7 @@ __device__ inline void forbid(u32 allowed, float (&logits)[PER_LANE]) {
 // A lane's logits of a block, of which it has the marks and the bits that a mask allows. By a warp.
 __device__ inline void adjust_block(
     const Adjustment& a, int block, u32 marks, u32 allowed, float (&logits)[PER_LANE]) {
-    if (__any_sync(ALL_LANES, marks != 0)) {
+    if (MOST_CHANGE == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0)) {
         Logits moved;
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j) moved.of[j] = logits[j];

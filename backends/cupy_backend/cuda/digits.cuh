@@ -94,7 +94,7 @@ struct Coming {
     __device__ void fetch(const Row& row, int block) {
         const int first = id_of(block, 0);
         if (row.is_adjusted()) {
-            marks = marks_of(*row.adjustment, block);
+            if (row.is_changed()) marks = marks_of(*row.adjustment, block);
             allowed = allowed_in(*row.adjustment, block, row.num_ids);
         }
         by_type(row.type, [&](auto type) {
@@ -143,7 +143,8 @@ __device__ inline void visit_piece(
         const int next = blocks.next();
         if (whole && next >= 0) coming.fetch(row, next);
         if (whole && row.is_adjusted()) {
-            if (__any_sync(ALL_LANES, marks != 0)) adjust_marked(*row.adjustment, block, marks, logits);
+            if (row.is_changed() && __any_sync(ALL_LANES, marks != 0))
+                adjust_marked(*row.adjustment, block, marks, logits);
             forbid(allowed, logits);
         }
         visit(block, logits);

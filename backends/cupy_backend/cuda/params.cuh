@@ -12,7 +12,11 @@ constexpr int LANES = 32;
 constexpr int PER_LANE = BLOCK_SIZE / LANES;
 constexpr int MAX_DRAFTS = 127;
 constexpr int MAX_ROWS = MAX_DRAFTS + 1;
-constexpr bool ADJUSTED = VARIANT_ADJUSTED;  // some request has bias, penalties or masks
+
+// What is done to a row's logits: nothing, a mask, or bias and penalties, too.
+enum Change { NO_CHANGE, MASK, ANY_CHANGE };
+constexpr Change MOST_CHANGE = static_cast<Change>(VARIANT_CHANGE);  // of a row of the batch
+constexpr bool ADJUSTED = MOST_CHANGE != NO_CHANGE;
 
 enum LogitType { BF16, FP16, FP32, MIXED };
 constexpr int ONLY_TYPE = VARIANT_LOGITS;  // of all logits; MIXED: each tensor has its own

@@ -145,7 +145,8 @@ __device__ inline Adjustment changes_of(
 }
 
 __device__ inline Adjustment adjustment_of(const Params& p, const Request& request, int row) {
-    Adjustment a = changes_of(p, request.index, request.entry, request.slot, row);
+    Adjustment a = {};
+    if (MOST_CHANGE == ANY_CHANGE) a = changes_of(p, request.index, request.entry, request.slot, row);
     const i64 num_blocks = (p.vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE;
     if (a.num_bias || a.output_counts) a.marks = p.marks + request.index * num_blocks * LANES;
     a.allowed = mask_of(p, request, row);

@@ -46,7 +46,9 @@ struct Row {
     }
     __device__ bool is_adjusted() const { return ADJUSTED && adjustment != nullptr; }
     // Whether some logits may be no values of the row's type.
-    __device__ bool is_changed() const { return is_adjusted() && adjustment->changes(); }
+    __device__ bool is_changed() const {
+        return MOST_CHANGE == ANY_CHANGE && is_adjusted() && adjustment->changes();
+    }
     __device__ bool is_masked() const { return is_adjusted() && adjustment->allowed; }
     // Whether 16-byte loads bring nothing but logits of the row, before they are adjusted.
     __device__ bool is_whole() const {
@@ -166,7 +168,7 @@ __device__ inline void load_block(const Row& row, int block, float (&logits)[PER
     const bool whole = row.is_whole() && (block + 1) * BLOCK_SIZE <= row.num_ids;
     u32 marks = 0, allowed = 0;
     if (row.is_adjusted()) {
-        marks = marks_of(*row.adjustment, block);
+        if (row.is_changed()) marks = marks_of(*row.adjustment, block);
         allowed = allowed_in(*row.adjustment, block, row.num_ids);
     }
     by_type(row.type, [&](auto type) {

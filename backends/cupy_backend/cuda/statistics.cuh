@@ -89,13 +89,10 @@ struct Piece {
     int end;
 };
 
-// What is done to a row's logits: nothing, a mask, or bias and penalties, too.
-enum Change { NO_CHANGE, MASK, ANY_CHANGE };
-
 // Blocks of a warp on their way while as many are looked at. Wide logits take more registers, and so do
 // bias and penalties: what has no register would be waited for.
 template <typename T, Change change>
-constexpr int DEPTH = change == ANY_CHANGE || sizeof(T) == 4 ? 1 : 2;
+constexpr int DEPTH = sizeof(T) == 4 || (change == ANY_CHANGE && !IS_BF16<T>) ? 1 : 2;
 
 // The bits of -inf, as often as they fit into a word.
 template <typename T>
@@ -173,7 +170,6 @@ struct Flow {
 
     // As they are, two logits a word.
     __device__ void pairs_to(int slot, u32 (&pairs)[PER_LANE / 2]) const {
-        if constexpr (!IS_BF16<T>) return;
 #pragma unroll
         for (int j = 0; j < PER_LANE / 2; ++j) {
             const uint4& vector = words[slot][j / 4];
@@ -207,20 +203,38 @@ __device__ inline void forbid_in_pairs(u32 allowed, u32 (&pairs)[PER_LANE / 2]) 
     }
 }
 
-// The same as look_at() of two logits a word. `before`: the lane's largest logit before a mask, to tell NaN
-// and +inf.
-__device__ inline Mass look_at_pairs(
-    const u32 (&pairs)[PER_LANE / 2], const Reading& reading, float before) {
-    float logits[PER_LANE];
+__device__ inline void unpack_pairs(const u32 (&pairs)[PER_LANE / 2], float (&logits)[PER_LANE]) {
 #pragma unroll
     for (int j = 0; j < PER_LANE; ++j)
         logits[j] = __uint_as_float(j % 2 ? pairs[j / 2] & 0xffff0000u : pairs[j / 2] << 16);
+}
+
+// The same as look_at() of two logits a word, where a mask may forbid some.
+template <Change change>
+__device__ inline Mass look_at_pairs(u32 (&pairs)[PER_LANE / 2], u32 allowed, const Reading& reading) {
+    float before = -INFINITY;  // the lane's largest logit before a mask, to tell NaN and +inf
+    if (change == MASK || (change == ANY_CHANGE && __any_sync(ALL_LANES, allowed != 0xffffu))) {
+        before = largest_of_pairs(pairs);
+        forbid_in_pairs(allowed, pairs);
+    }
+    float logits[PER_LANE];
+    unpack_pairs(pairs, logits);
     const float max = warp_max(before < INFINITY ? largest_of_pairs(pairs) : before);
     if (reading.counting.wants(max)) {
 #pragma unroll
         for (int j = 0; j < PER_LANE / 2; ++j) count_pair(pairs[j]);
     }
     return block_mass(logits, max, reading.scale, reading.greedy);
+}
+
+// The same as look_at() of a block of which some logits are marked, or a mask may forbid some.
+template <typename T, Change change>
+__device__ inline Mass look_at_changed(
+    const Row& row, int block, u32 marks, u32 allowed, float (&logits)[PER_LANE], const Reading& reading) {
+    const bool touched = change == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0);
+    if (touched) adjust_marked(*row.adjustment, block, marks, logits);
+    if (change != NO_CHANGE && __any_sync(ALL_LANES, allowed != 0xffffu)) forbid(allowed, logits);
+    return look_at(logits, reading, IS_BF16<T> && change == ANY_CHANGE ? touched_by(marks) : 0);
 }
 
 // By a warp: every `warps`-th block of the piece from `first` on.
@@ -235,27 +249,23 @@ __device__ inline void stream(
         for (int i = 0; i < depth; ++i) {
             float logits[PER_LANE];
             u32 pairs[PER_LANE / 2];
-            flow.unpack_to(i, logits);
-            flow.pairs_to(i, pairs);
+            if constexpr (IS_BF16<T>) flow.pairs_to(i, pairs);
+            else flow.unpack_to(i, logits);
             const u32 marks = flow.marks[i], allowed = change ? flow.allowed_at(i) : 0;
-            float before = -INFINITY;
-            if (IS_BF16<T> && change == MASK) {
-                before = largest_of_pairs(pairs);
-                forbid_in_pairs(allowed, pairs);
-            }
             flow.fetch(row, i + depth, i);
-            if (change == ANY_CHANGE) flow.fetch_marks(row, first + warps, i, flow.blocks > 1);
+            if (change == ANY_CHANGE) flow.fetch_marks(row, first + (i + depth) * warps, i, i + depth < flow.blocks);
             if (i >= flow.blocks) continue;
-            if (change == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0))
-                adjust_marked(*row.adjustment, first, marks, logits);
+            const int block = first + i * warps;
             Mass mass;
-            if (IS_BF16<T> && change != ANY_CHANGE) {
-                mass = look_at_pairs(pairs, reading, before);
+            if constexpr (!IS_BF16<T>) {
+                mass = look_at_changed<T, change>(row, block, marks, allowed, logits, reading);
+            } else if (change == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0)) {
+                unpack_pairs(pairs, logits);
+                mass = look_at_changed<T, change>(row, block, marks, allowed, logits, reading);
             } else {
-                if (change && __any_sync(ALL_LANES, allowed != 0xffffu)) forbid(allowed, logits);
-                mass = look_at(logits, reading, IS_BF16<T> ? touched_by(marks) : 0);
+                mass = look_at_pairs<change>(pairs, allowed, reading);
             }
-            if (lane_id() == 0) stats[first + i * warps] = mass;
+            if (lane_id() == 0) stats[block] = mass;
         }
         first += depth * warps;
     }
