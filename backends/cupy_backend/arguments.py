@@ -38,6 +38,8 @@ FEWEST_PIECE_BLOCKS = 8
 """Blocks of a piece, one for each warp that counts."""
 CLOSER_LOOKS = 2
 """Launches that take a closer look where several CTAs share a row: more are hardly ever needed."""
+MOST_NAMED = 32
+"""Biases that a warp looks for in each block; for more, ids are marked before rows are read."""
 MOST_SUMS = 3
 """Of a lossy policy: entropies, what survives, what is moved."""
 FEWEST_RESIDUAL_BLOCKS, MOST_RESIDUAL_BLOCKS = 16, 80
@@ -231,11 +233,12 @@ def _has_filters(recipe: RecipeTensors) -> bool:
 
 
 def _is_marked(params: SamplingTensors) -> bool:
-    return params.bias is not None or params.penalties is not None
+    num_bias = 0 if params.bias is None else params.bias.token_ids.shape[1]
+    return params.penalties is not None or num_bias > MOST_NAMED
 
 
 def _change(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> int:
-    if _is_marked(params):
+    if params.bias is not None or params.penalties is not None:
         return ANY_CHANGE
     return NO_CHANGE if batch.allowed_tokens is None else MASKS
 

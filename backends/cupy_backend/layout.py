@@ -28,7 +28,7 @@ class Extent:
         draft_vocab_size: ids of draft rows; 0 if none is read.
         sums_each: numbers of a block that `accept` leaves.
         filtered: whether rows are counted.
-        marked: whether some request has bias or penalties.
+        marked: whether ids are marked that bias or penalties touch.
     """
 
     num_reqs: int

@@ -57,7 +57,9 @@ def params_of(rnd: random.Random, vocab_size: int) -> SamplingParams:
     if rnd.random() < 0.4:
         wanted["repetition_penalty"] = rnd.choice([1.1, 0.9])
     if rnd.random() < 0.3:
-        wanted["logit_bias"] = {rnd.randrange(vocab_size): 1.5, rnd.randrange(vocab_size): -2.0}
+        # So few that no ids are marked before rows are read, or more.
+        ids = (rnd.randrange(vocab_size) for _ in range(rnd.choice([2, 40])))
+        wanted["logit_bias"] = {i: rnd.choice([1.5, -2.0]) for i in ids}
     mode = rnd.choice(list(LogprobsMode))
     return SamplingParams(seed=rnd.getrandbits(60), logprobs=3, logprobs_mode=mode, **wanted)
 

@@ -16,10 +16,10 @@ struct Adjustment {
     Integers drafts;  // of the request
     int num_before;   // drafts before the row, which count as output
     const u8* allowed;   // a bit per token
-    const u32* marks;    // of the request, see marks_in
+    const u32* marks;    // of the request, see marks_in; null: there are only few biases
 
     // Whether logits may become others than the model's, or only -inf.
-    __device__ bool changes() const { return marks != nullptr; }
+    __device__ bool changes() const { return num_bias > 0 || output_counts; }
     __device__ bool allows(i64 id) const { return !allowed || (allowed[id / 8] >> (id % 8) & 1); }
 };
 
@@ -131,8 +131,19 @@ __device__ inline u32 marks_in(const Adjustment& a, int block, int num_ids) {
     return seen | named << 16;
 }
 
-__device__ inline u32 marks_of(const Adjustment& a, int block) {
-    return a.marks ? a.marks[block * LANES + lane_id()] : 0;
+// The same where rows need not be marked before they are read.
+__device__ inline u32 few_marks_in(i64 named, int block, int num_ids) {
+    return named_in(LANES, block, num_ids, [=](int) { return named; }) << 16;
+}
+
+// The lane's of few biases, or -1.
+__device__ inline i64 named_of(const Adjustment& a) {
+    return lane_id() < a.num_bias ? a.bias_ids[lane_id()] : -1;
+}
+
+// By a warp.
+__device__ inline u32 marks_of(const Adjustment& a, int block, int num_ids) {
+    return a.marks ? a.marks[block * LANES + lane_id()] : few_marks_in(named_of(a), block, num_ids);
 }
 
 // For whatever reason, a bit each.

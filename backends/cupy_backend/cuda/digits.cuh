@@ -94,7 +94,7 @@ struct Coming {
     __device__ void fetch(const Row& row, int block) {
         const int first = id_of(block, 0);
         if (row.is_adjusted()) {
-            if (row.is_changed()) marks = marks_of(*row.adjustment, block);
+            if (row.is_changed()) marks = marks_of(*row.adjustment, block, row.num_ids);
             allowed = allowed_in(*row.adjustment, block, row.num_ids);
         }
         by_type(row.type, [&](auto type) {

@@ -144,11 +144,14 @@ __device__ inline Adjustment changes_of(
     return a;
 }
 
+// Whether ids are marked before rows are read; few biases are looked for in each block.
+__device__ inline bool needs_marks(const Params& p) { return p.output_counts || p.num_bias > LANES; }
+
 __device__ inline Adjustment adjustment_of(const Params& p, const Request& request, int row) {
     Adjustment a = {};
     if (MOST_CHANGE == ANY_CHANGE) a = changes_of(p, request.index, request.entry, request.slot, row);
     const i64 num_blocks = (p.vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE;
-    if (a.num_bias || a.output_counts) a.marks = p.marks + request.index * num_blocks * LANES;
+    if (needs_marks(p) && a.changes()) a.marks = p.marks + request.index * num_blocks * LANES;
     a.allowed = mask_of(p, request, row);
     return a;
 }

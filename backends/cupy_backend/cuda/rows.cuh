@@ -168,7 +168,7 @@ __device__ inline void load_block(const Row& row, int block, float (&logits)[PER
     const bool whole = row.is_whole() && (block + 1) * BLOCK_SIZE <= row.num_ids;
     u32 marks = 0, allowed = 0;
     if (row.is_adjusted()) {
-        if (row.is_changed()) marks = marks_of(*row.adjustment, block);
+        if (row.is_changed()) marks = marks_of(*row.adjustment, block, row.num_ids);
         allowed = allowed_in(*row.adjustment, block, row.num_ids);
     }
     by_type(row.type, [&](auto type) {

@@ -108,6 +108,7 @@ struct Flow {
     uint4 words[DEPTH<T, change>][2 * VECTORS<T>];
     u32 marks[DEPTH<T, change>];
     u32 allowed[DEPTH<T, change>][2];  // a byte for eight of the lane's logits
+    int named;         // the lane's of few biases
     const char* data;  // the lane's first logit of the first block on its way
     const u8* mask;    // the lane's first byte of that block, if the row is masked
     int rest;          // logits of the row from there on
@@ -127,11 +128,17 @@ struct Flow {
             fetch(row, i, i);
             if (change == ANY_CHANGE) fetch_marks(row, first + i * warps, i, i < blocks);
         }
+        if (change == ANY_CHANGE) named = static_cast<int>(named_of(*row.adjustment));
     }
 
     // The address is found anew, for registers are scarce.
     __device__ void fetch_marks(const Row& row, int block, int slot, bool is_there) {
-        load_word_if(is_there, row.adjustment->marks + block * LANES + lane_id(), marks[slot]);
+        const u32* from = row.adjustment->marks;
+        load_word_if(is_there && from, from + block * LANES + lane_id(), marks[slot]);
+    }
+
+    __device__ u32 marks_at(const Row& row, int block, int slot) const {
+        return row.adjustment->marks ? marks[slot] : few_marks_in(named, block, row.num_ids);
     }
 
     // Of the lane's logits those that are allowed, a bit each.
@@ -251,11 +258,12 @@ __device__ inline void stream(
             u32 pairs[PER_LANE / 2];
             if constexpr (IS_BF16<T>) flow.pairs_to(i, pairs);
             else flow.unpack_to(i, logits);
-            const u32 marks = flow.marks[i], allowed = change ? flow.allowed_at(i) : 0;
+            const int block = first + i * warps;
+            const u32 marks = change == ANY_CHANGE ? flow.marks_at(row, block, i) : 0;
+            const u32 allowed = change ? flow.allowed_at(i) : 0;
             flow.fetch(row, i + depth, i);
             if (change == ANY_CHANGE) flow.fetch_marks(row, first + (i + depth) * warps, i, i + depth < flow.blocks);
             if (i >= flow.blocks) continue;
-            const int block = first + i * warps;
             Mass mass;
             if constexpr (!IS_BF16<T>) {
                 mass = look_at_changed<T, change>(row, block, marks, allowed, logits, reading);
@@ -289,7 +297,7 @@ __device__ inline void read_piece(
         float logits[PER_LANE];
         load_block(row, block, logits);
         const bool lists = row.type == BF16 && row.is_changed();
-        const u32 listed = lists ? touched_by(marks_of(*row.adjustment, block)) : 0;
+        const u32 listed = lists ? touched_by(marks_of(*row.adjustment, block, row.num_ids)) : 0;
         const Mass mass = look_at(logits, reading, listed);
         if (lane_id() == 0) stats[block] = mass;
     }
