@@ -88,8 +88,10 @@ class Job:
 
     @property
     def reader(self) -> str:
-        """The kernel that reads rows."""
-        return "thresholds" if self.extent.filtered else "statistics"
+        """The kernel that reads rows; with more warps where these have a multiprocessor each."""
+        if not self.extent.filtered:
+            return "statistics"
+        return "wide_thresholds" if self.extent.may_split else "thresholds"
 
     @property
     def leaves_open(self) -> bool:

@@ -62,7 +62,7 @@ def compile_kernel(kernel: str, variant: Variant, architecture: int) -> Compiled
 
     headers = sources()
     handle = nvrtc.createProgram(
-        program(kernel),
+        program(KERNELS[kernel].source or kernel),
         f"{kernel}.program.cu",
         [text.encode() for text in headers.values()],
         [name.encode() for name in headers],

@@ -1,9 +1,9 @@
 """Which kernels there are, and what is fixed when they are compiled."""
 
-from itertools import product
+from itertools import product, starmap
 
 import torch
-from attrs import astuple, frozen
+from attrs import frozen
 
 from ...core.errors import UnavailableError
 from ...core.policies import (
@@ -43,10 +43,12 @@ class KernelForm:
     Attributes:
         num_warps: of a CTA.
         counts: whether it may count logits in shared memory, which a launch then asks for.
+        source: the kernel that it is, if it differs from that in warps only.
     """
 
     num_warps: int
     counts: bool = True
+    source: str = ""
 
     @property
     def shared_bytes(self) -> int:
@@ -58,7 +60,8 @@ KERNELS = {
     "marks": KernelForm(8, counts=False),
     "statistics": KernelForm(4, counts=False),
     "thresholds": KernelForm(8),
-    "closer": KernelForm(8),
+    "wide_thresholds": KernelForm(16, source="thresholds"),
+    "closer": KernelForm(16),
     "accept": KernelForm(16),
     "outputs": KernelForm(16, counts=False),
     "logprobs": KernelForm(16),
@@ -99,7 +102,8 @@ class Variant:
     def of(cls, target: torch.dtype, draft: torch.dtype | None, change: int) -> "Variant":
         """For these dtypes; a draft without logits has none."""
         mixed = draft is not None and draft is not target
-        return cls(MIXED, ANY_CHANGE) if mixed else cls(LOGIT_TYPES.index(target), change)
+        wanted = cls(MIXED, ANY_CHANGE) if mixed else cls(LOGIT_TYPES.index(target), change)
+        return wanted if wanted in FORMS else cls(wanted.logits, ANY_CHANGE)
 
     def of_kernel(self, kernel: str) -> "Variant":
         """The form of a kernel that serves this one."""
@@ -111,14 +115,19 @@ class Variant:
         return f"-DVARIANT_LOGITS={self.logits}", f"-DVARIANT_CHANGE={self.change}"
 
 
+FORMS = (
+    *starmap(Variant, product(range(MIXED), (NO_CHANGE, ANY_CHANGE))),
+    Variant(BFLOAT16, MASKS),
+    Variant(MIXED, ANY_CHANGE),
+)
+"""Those that batches ask for."""
+
+
 def all_kernels() -> tuple[tuple[str, Variant], ...]:
     """Every kernel in every form that a batch can ask for."""
-    changes = NO_CHANGE, MASKS, ANY_CHANGE
-    forms = [Variant(*form) for form in product(range(MIXED), changes)]
-    forms.append(Variant(MIXED, ANY_CHANGE))
-    found = {
+    forms = {
         (name, form.of_kernel(name))
-        for name, form in product(KERNELS, forms)
+        for name, form in product(KERNELS, FORMS)
         if name != "closer" or form.logits != BFLOAT16
     }
-    return tuple(sorted(found, key=lambda one: (list(KERNELS).index(one[0]), *astuple(one[1]))))
+    return tuple(sorted(forms, key=str))

@@ -13,7 +13,7 @@ from torch import Tensor
 from acceptor.backends.cupy_backend.addresses import sample_addresses, verify_addresses
 from acceptor.backends.cupy_backend.arguments import Job, sample_job, verify_job
 from acceptor.backends.cupy_backend.params import PLACES, SIZE
-from acceptor.backends.cupy_backend.variant import MIXED
+from acceptor.backends.cupy_backend.variant import KERNELS, MIXED
 from acceptor.backends.inverse_maps import InverseMaps
 from acceptor.core import (
     Policy,
@@ -113,7 +113,7 @@ class HostSampler:
             library = library_of(variant)
             assert library.params_size() == SIZE
             library.set_schedule(self.schedule)
-            getattr(library, f"run_{name}")(words.tobytes(), x, y)
+            getattr(library, f"run_{KERNELS[name].source or name}")(words.tobytes(), x, y)
             assert not library.was_stuck() & 1, "all threads of a CTA come to its barriers"
         assert not inside[: inside.numel() // 32 * 16].any(), "control words are 0 after a call"
         assert (own[size:] == 0xAB).all()
