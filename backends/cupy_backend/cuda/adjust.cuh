@@ -56,14 +56,14 @@ __device__ inline int drafts_equal(const Adjustment& a, i64 id) {
     return count;
 }
 
-__device__ inline float adjusted(const Adjustment& a, i64 id, float logit) {
+__device__ inline float adjusted(const Adjustment& a, i64 id, float logit, bool in_prompt) {
     logit = with_bias(a, id, logit);
     if (!a.output_counts) return logit;
-    return penalised(a, logit, a.prompt_mask[id], a.output_counts[id] + drafts_equal(a, id));
+    return penalised(a, logit, in_prompt, a.output_counts[id] + drafts_equal(a, id));
 }
 
 __device__ COLD float adjust_logit(const Adjustment& a, i64 id, float logit) {
-    if (MOST_CHANGE == ANY_CHANGE) logit = adjusted(a, id, logit);
+    if (MOST_CHANGE == ANY_CHANGE) logit = adjusted(a, id, logit, a.output_counts && a.prompt_mask[id]);
     return a.allows(id) ? logit : forbidden(logit);
 }
 
@@ -170,7 +170,7 @@ __device__ inline void adjust_marked(
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
         if (touched && marks >> (16 + j) & 1)
-            logit = adjusted(a, first + j / 8 * (BLOCK_SIZE / 2) + j % 8, logit);
+            logit = adjusted(a, first + j / 8 * (BLOCK_SIZE / 2) + j % 8, logit, marks >> j & 1);
         else if (touched)
             logit = penalised(a, logit, true, 0);
 #pragma unroll
