@@ -95,7 +95,7 @@ class Job:
 
     @property
     def leaves_open(self) -> bool:
-        """Whether counts mostly leave thresholds open: logits have more bits than are counted by."""
+        """Whether counts mostly leave thresholds open: logits have more bits than that."""
         return self.extent.filtered and self.variant.logits != BFLOAT16
 
     @property
