@@ -56,14 +56,14 @@ __device__ inline int drafts_equal(const Adjustment& a, i64 id) {
     return count;
 }
 
-__device__ inline float adjusted(const Adjustment& a, i64 id, float logit, bool in_prompt) {
+__device__ inline float adjusted(const Adjustment& a, i64 id, float logit) {
     logit = with_bias(a, id, logit);
     if (!a.output_counts) return logit;
-    return penalised(a, logit, in_prompt, a.output_counts[id] + drafts_equal(a, id));
+    return penalised(a, logit, a.prompt_mask[id], a.output_counts[id] + drafts_equal(a, id));
 }
 
 __device__ COLD float adjust_logit(const Adjustment& a, i64 id, float logit) {
-    if (MOST_CHANGE == ANY_CHANGE) logit = adjusted(a, id, logit, a.output_counts && a.prompt_mask[id]);
+    if (MOST_CHANGE == ANY_CHANGE) logit = adjusted(a, id, logit);
     return a.allows(id) ? logit : forbidden(logit);
 }
 
@@ -119,21 +119,36 @@ __device__ inline u32 seen_from(const Adjustment& a, int first, int num_ids) {
     return seen_among(a, first, num_ids - first);
 }
 
-// Of a lane's logits in a block those that bias or penalties may touch in some row of the request: a bit
-// each that is in the prompt, and from bit 16 on a bit each for all other reasons. By a warp.
+// What is known beforehand of a lane's logits in a block that bias or penalties touch in some row of the
+// request, in a word: 0 for none, all about the only one, or for SEVERAL a bit each.
+enum Mark : u32 {
+    SEVERAL = 1u << 31,
+    ONE = 1u << 30,
+    NAMED = 1u << 29,      // it is biased or a draft, of which some rows count it
+    IN_PROMPT = 1u << 28,
+    PLACE = 1u << 24,      // times which of the lane's logits it is
+    MOST_COUNTED = PLACE - 1,  // of the output so far
+};
+
+__device__ inline int id_in(int block, int place) {
+    return block * BLOCK_SIZE + place / 8 * (BLOCK_SIZE / 2) + lane_id() * 8 + place % 8;
+}
+
+// By a warp.
 __device__ inline u32 marks_in(const Adjustment& a, int block, int num_ids) {
-    const int first = block * BLOCK_SIZE + lane_id() * 8;
+    const int first = id_in(block, 0);
     const u32 seen =
         seen_from(a, first, num_ids) | seen_from(a, first + BLOCK_SIZE / 2, num_ids) << 8;
     const u32 named =
         named_in(a.num_bias, block, num_ids, [&](int i) { return a.bias_ids[i]; }) |
         named_in(a.num_before, block, num_ids, [&](int i) { return integer_at(a.drafts, i); });
-    return seen | named << 16;
-}
-
-// The same where rows need not be marked before they are read.
-__device__ inline u32 few_marks_in(i64 named, int block, int num_ids) {
-    return named_in(LANES, block, num_ids, [=](int) { return named; }) << 16;
+    const u32 touched = (seen | seen >> 16 | named) & 0xffffu;
+    if (touched == 0) return 0;
+    if (touched & (touched - 1) || !a.output_counts) return SEVERAL | touched;
+    const int place = __ffs(static_cast<int>(touched)) - 1;
+    const u32 count = seen >> 16 ? static_cast<u32>(a.output_counts[id_in(block, place)]) : 0;
+    if (count > MOST_COUNTED) return SEVERAL | touched;
+    return ONE | (named ? NAMED : 0) | (seen & 0xffffu ? IN_PROMPT : 0) | place * PLACE | count;
 }
 
 // The lane's of few biases, or -1.
@@ -141,13 +156,20 @@ __device__ inline i64 named_of(const Adjustment& a) {
     return lane_id() < a.num_bias ? a.bias_ids[lane_id()] : -1;
 }
 
+__device__ inline int block_of(int id) { return static_cast<int>(static_cast<u32>(id) / BLOCK_SIZE); }
+
 // By a warp.
 __device__ inline u32 marks_of(const Adjustment& a, int block, int num_ids) {
-    return a.marks ? a.marks[block * LANES + lane_id()] : few_marks_in(named_of(a), block, num_ids);
+    if (a.marks) return a.marks[block * LANES + lane_id()];
+    const u32 named = named_in(LANES, block, num_ids, [&](int) { return named_of(a); });
+    return named ? SEVERAL | named : 0;
 }
 
-// For whatever reason, a bit each.
-__device__ inline u32 touched_by(u32 marks) { return (marks | marks >> 16) & 0xffffu; }
+// A bit each that is touched.
+__device__ inline u32 touched_by(u32 marks) {
+    if (marks & SEVERAL) return marks & 0xffffu;
+    return marks ? 1u << (marks / PLACE & 15) : 0;
+}
 
 // Of a lane's logits in a block those that a mask allows, a bit each.
 __device__ inline u32 allowed_in(const Adjustment& a, int block, int num_ids) {
@@ -158,10 +180,18 @@ __device__ inline u32 allowed_in(const Adjustment& a, int block, int num_ids) {
     return low | high << 8;
 }
 
+__device__ inline float adjusted_one(const Adjustment& a, i64 id, u32 mark, float logit) {
+    int count = static_cast<int>(mark & MOST_COUNTED);
+    if (mark & NAMED) {
+        logit = with_bias(a, id, logit);
+        count += drafts_equal(a, id);
+    }
+    return penalised(a, logit, mark & IN_PROMPT, count);
+}
+
 // Bias and penalties of those of a lane's logits that are marked, one in each lane at a time. By a warp.
 __device__ inline void adjust_marked(
     const Adjustment& a, int block, u32 marks, float (&logits)[PER_LANE]) {
-    const int first = block * BLOCK_SIZE + lane_id() * 8;
     u32 touched = touched_by(marks);
 #pragma unroll 1
     for (; __any_sync(ALL_LANES, touched != 0); touched &= touched - 1) {
@@ -169,10 +199,8 @@ __device__ inline void adjust_marked(
         float logit = 0.0f;
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
-        if (touched && marks >> (16 + j) & 1)
-            logit = adjusted(a, first + j / 8 * (BLOCK_SIZE / 2) + j % 8, logit, marks >> j & 1);
-        else if (touched)
-            logit = penalised(a, logit, true, 0);
+        if (marks & SEVERAL && touched) logit = adjusted(a, id_in(block, j), logit);
+        else if (touched) logit = adjusted_one(a, id_in(block, j), marks, logit);
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logits[i] = i == j ? logit : logits[i];
     }

@@ -49,6 +49,8 @@ struct Row {
     __device__ bool is_changed() const {
         return MOST_CHANGE == ANY_CHANGE && is_adjusted() && adjustment->changes();
     }
+    // Whether its ids are marked, for some logits are changed, and by more than few biases.
+    __device__ bool is_marked() const { return is_changed() && adjustment->marks; }
     __device__ bool is_masked() const { return is_adjusted() && adjustment->allowed; }
     // Whether 16-byte loads bring nothing but logits of the row, before they are adjusted.
     __device__ bool is_whole() const {

@@ -63,10 +63,11 @@ __device__ inline u64 amount_of(const Query& query, float logit, u32 count) {
 __device__ inline void add_ranks(Selection& out, const Query& query, const Slots& slots) {
     int slot = -1;
     u64 amount = 0;
+    const int begin = thread_id() * RANKS_EACH, end = begin + RANKS_EACH;
+    const int highest = rank_of(key_float(slots.high)), lowest = rank_of(key_float(slots.low));
 #pragma unroll 1
-    for (int i = 0; i < RANKS_EACH; ++i) {
-        const int rank = thread_id() * RANKS_EACH + i;
-        const u32 count = rank < NUM_RANKS ? count_at(rank) : 0;
+    for (int rank = highest > begin ? highest : begin; rank <= lowest && rank < end; ++rank) {
+        const u32 count = count_at(rank);
         if (count == 0) continue;
         const float logit = least_of(rank, is_inner(rank));
         const int here = slots.of(key_of(logit));

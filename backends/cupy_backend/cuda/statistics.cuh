@@ -92,7 +92,7 @@ struct Piece {
 // Blocks of a warp on their way while as many are looked at. Wide logits take more registers, and so do
 // bias and penalties: what has no register would be waited for.
 template <typename T, Change change>
-constexpr int DEPTH = sizeof(T) == 4 || (change == ANY_CHANGE && !IS_BF16<T>) ? 1 : 2;
+constexpr int DEPTH = change == ANY_CHANGE || sizeof(T) == 4 ? 1 : 2;
 
 // The bits of -inf, as often as they fit into a word.
 template <typename T>
@@ -108,7 +108,6 @@ struct Flow {
     uint4 words[DEPTH<T, change>][2 * VECTORS<T>];
     u32 marks[DEPTH<T, change>];
     u32 allowed[DEPTH<T, change>][2];  // a byte for eight of the lane's logits
-    int named;         // the lane's of few biases
     const char* data;  // the lane's first logit of the first block on its way
     const u8* mask;    // the lane's first byte of that block, if the row is masked
     int rest;          // logits of the row from there on
@@ -128,17 +127,11 @@ struct Flow {
             fetch(row, i, i);
             if (change == ANY_CHANGE) fetch_marks(row, first + i * warps, i, i < blocks);
         }
-        if (change == ANY_CHANGE) named = static_cast<int>(named_of(*row.adjustment));
     }
 
     // The address is found anew, for registers are scarce.
     __device__ void fetch_marks(const Row& row, int block, int slot, bool is_there) {
-        const u32* from = row.adjustment->marks;
-        load_word_if(is_there && from, from + block * LANES + lane_id(), marks[slot]);
-    }
-
-    __device__ u32 marks_at(const Row& row, int block, int slot) const {
-        return row.adjustment->marks ? marks[slot] : few_marks_in(named, block, row.num_ids);
+        load_word_if(is_there, row.adjustment->marks + block * LANES + lane_id(), marks[slot]);
     }
 
     // Of the lane's logits those that are allowed, a bit each.
@@ -177,6 +170,7 @@ struct Flow {
 
     // As they are, two logits a word.
     __device__ void pairs_to(int slot, u32 (&pairs)[PER_LANE / 2]) const {
+        if constexpr (!IS_BF16<T>) return;
 #pragma unroll
         for (int j = 0; j < PER_LANE / 2; ++j) {
             const uint4& vector = words[slot][j / 4];
@@ -210,22 +204,18 @@ __device__ inline void forbid_in_pairs(u32 allowed, u32 (&pairs)[PER_LANE / 2]) 
     }
 }
 
-__device__ inline void unpack_pairs(const u32 (&pairs)[PER_LANE / 2], float (&logits)[PER_LANE]) {
-#pragma unroll
-    for (int j = 0; j < PER_LANE; ++j)
-        logits[j] = __uint_as_float(j % 2 ? pairs[j / 2] & 0xffff0000u : pairs[j / 2] << 16);
-}
-
 // The same as look_at() of two logits a word, where a mask may forbid some.
 template <Change change>
 __device__ inline Mass look_at_pairs(u32 (&pairs)[PER_LANE / 2], u32 allowed, const Reading& reading) {
     float before = -INFINITY;  // the lane's largest logit before a mask, to tell NaN and +inf
-    if (change == MASK || (change == ANY_CHANGE && __any_sync(ALL_LANES, allowed != 0xffffu))) {
+    if (change == MASK) {
         before = largest_of_pairs(pairs);
         forbid_in_pairs(allowed, pairs);
     }
     float logits[PER_LANE];
-    unpack_pairs(pairs, logits);
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j)
+        logits[j] = __uint_as_float(j % 2 ? pairs[j / 2] & 0xffff0000u : pairs[j / 2] << 16);
     const float max = warp_max(before < INFINITY ? largest_of_pairs(pairs) : before);
     if (reading.counting.wants(max)) {
 #pragma unroll
@@ -234,44 +224,34 @@ __device__ inline Mass look_at_pairs(u32 (&pairs)[PER_LANE / 2], u32 allowed, co
     return block_mass(logits, max, reading.scale, reading.greedy);
 }
 
-// The same as look_at() of a block of which some logits are marked, or a mask may forbid some.
-template <typename T, Change change>
-__device__ inline Mass look_at_changed(
-    const Row& row, int block, u32 marks, u32 allowed, float (&logits)[PER_LANE], const Reading& reading) {
-    const bool touched = change == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0);
-    if (touched) adjust_marked(*row.adjustment, block, marks, logits);
-    if (change != NO_CHANGE && __any_sync(ALL_LANES, allowed != 0xffffu)) forbid(allowed, logits);
-    return look_at(logits, reading, IS_BF16<T> && change == ANY_CHANGE ? touched_by(marks) : 0);
-}
-
-// By a warp: every `warps`-th block of the piece from `first` on.
+// By a warp: every `warps`-th block of the piece from `first` on, but for those of `named` ids, one a lane.
 template <typename T, Change change>
 __device__ inline void stream(
-    const Row& row, int first, int warps, int end, const Reading& reading, Mass* stats) {
+    const Row& row, int first, int warps, int end, int named, const Reading& reading, Mass* stats) {
     constexpr int depth = DEPTH<T, change>;
     Flow<T, change> flow = {};
     flow.open(row, first, warps, end);
     for (; flow.blocks > 0; flow.advance()) {
 #pragma unroll
         for (int i = 0; i < depth; ++i) {
+            const int block = first + i * warps;
             float logits[PER_LANE];
             u32 pairs[PER_LANE / 2];
-            if constexpr (IS_BF16<T>) flow.pairs_to(i, pairs);
-            else flow.unpack_to(i, logits);
-            const int block = first + i * warps;
-            const u32 marks = change == ANY_CHANGE ? flow.marks_at(row, block, i) : 0;
-            const u32 allowed = change ? flow.allowed_at(i) : 0;
+            flow.unpack_to(i, logits);
+            flow.pairs_to(i, pairs);
+            const u32 marks = flow.marks[i], allowed = change ? flow.allowed_at(i) : 0;
             flow.fetch(row, i + depth, i);
-            if (change == ANY_CHANGE) flow.fetch_marks(row, first + (i + depth) * warps, i, i + depth < flow.blocks);
+            if (change == ANY_CHANGE) flow.fetch_marks(row, block + warps, i, flow.blocks > 1);
             if (i >= flow.blocks) continue;
+            if (MOST_CHANGE == ANY_CHANGE && __any_sync(ALL_LANES, block_of(named) == block)) continue;
             Mass mass;
-            if constexpr (!IS_BF16<T>) {
-                mass = look_at_changed<T, change>(row, block, marks, allowed, logits, reading);
-            } else if (change == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0)) {
-                unpack_pairs(pairs, logits);
-                mass = look_at_changed<T, change>(row, block, marks, allowed, logits, reading);
-            } else {
+            if constexpr (IS_BF16<T> && change != ANY_CHANGE) {
                 mass = look_at_pairs<change>(pairs, allowed, reading);
+            } else {
+                if (change == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0))
+                    adjust_marked(*row.adjustment, block, marks, logits);
+                if (change && __any_sync(ALL_LANES, allowed != 0xffffu)) forbid(allowed, logits);
+                mass = look_at(logits, reading, IS_BF16<T> ? touched_by(marks) : 0);
             }
             if (lane_id() == 0) stats[block] = mass;
         }
@@ -279,27 +259,42 @@ __device__ inline void stream(
     }
 }
 
-// Statistics of a piece of a row. By a CTA, whose warps take turns.
+// Any block, which nothing else waits for. By a warp.
+__device__ inline void read_block(const Row& row, int block, const Reading& reading, Mass* stats) {
+    float logits[PER_LANE];
+    load_block(row, block, logits);
+    const bool lists = row.type == BF16 && row.is_changed();
+    const u32 listed = lists ? touched_by(marks_of(*row.adjustment, block, row.num_ids)) : 0;
+    const Mass mass = look_at(logits, reading, listed);
+    if (lane_id() == 0) stats[block] = mass;
+}
+
+// Statistics of a piece of a row. By a CTA, whose warps take turns. Where there are only few biases, blocks
+// without any are read as if there were none.
 __device__ inline void read_piece(
     const Row& row, const Piece& piece, const Reading& reading, Mass* stats) {
     const int first = piece.begin + warp_id();
-    if (row.is_whole()) {
-        by_type(row.type, [&](auto type) {
-            using T = decltype(type);
-            if (row.is_changed()) stream<T, ANY_CHANGE>(row, first, CTA_WARPS, piece.end, reading, stats);
-            else if (row.is_masked()) stream<T, MASK>(row, first, CTA_WARPS, piece.end, reading, stats);
-            else stream<T, NO_CHANGE>(row, first, CTA_WARPS, piece.end, reading, stats);
-        });
+    if (!row.is_whole()) {
+#pragma unroll 1
+        for (int block = first; block < piece.end; block += CTA_WARPS) read_block(row, block, reading, stats);
         return;
     }
+    int named = -1;
+    if (row.is_changed() && !row.is_marked()) named = static_cast<int>(named_of(*row.adjustment));
+    by_type(row.type, [&](auto type) {
+        using T = decltype(type);
+        if (row.is_marked()) stream<T, ANY_CHANGE>(row, first, CTA_WARPS, piece.end, -1, reading, stats);
+        else if (row.is_masked()) stream<T, MASK>(row, first, CTA_WARPS, piece.end, named, reading, stats);
+        else stream<T, NO_CHANGE>(row, first, CTA_WARPS, piece.end, named, reading, stats);
+    });
+    if (MOST_CHANGE != ANY_CHANGE) return;
+    const int mine = block_of(named);
+    const bool is_mine = mine >= first && mine < piece.end && (mine - first) % CTA_WARPS == 0;
 #pragma unroll 1
-    for (int block = first; block < piece.end; block += CTA_WARPS) {
-        float logits[PER_LANE];
-        load_block(row, block, logits);
-        const bool lists = row.type == BF16 && row.is_changed();
-        const u32 listed = lists ? touched_by(marks_of(*row.adjustment, block, row.num_ids)) : 0;
-        const Mass mass = look_at(logits, reading, listed);
-        if (lane_id() == 0) stats[block] = mass;
+    for (u32 left = __ballot_sync(ALL_LANES, is_mine); left;) {
+        const int block = __shfl_sync(ALL_LANES, mine, __ffs(static_cast<int>(left)) - 1);
+        left &= ~__ballot_sync(ALL_LANES, mine == block);
+        read_block(row, block, reading, stats);
     }
 }
 
