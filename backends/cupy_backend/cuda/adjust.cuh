@@ -3,6 +3,11 @@
 #pragma once
 #include "law.cuh"
 
+// The id of a lane's j-th logit: two runs of eight.
+__device__ inline int id_of(int block, int j) {
+    return block * BLOCK_SIZE + (j / 8) * (BLOCK_SIZE / 2) + lane_id() * 8 + j % 8;
+}
+
 // Of one row of one request. Null pointers: the batch has no such thing.
 struct Adjustment {
     const i64* bias_ids;
@@ -130,13 +135,9 @@ enum Mark : u32 {
     MOST_COUNTED = PLACE - 1,  // of the output so far
 };
 
-__device__ inline int id_in(int block, int place) {
-    return block * BLOCK_SIZE + place / 8 * (BLOCK_SIZE / 2) + lane_id() * 8 + place % 8;
-}
-
 // By a warp.
 __device__ inline u32 marks_in(const Adjustment& a, int block, int num_ids) {
-    const int first = id_in(block, 0);
+    const int first = id_of(block, 0);
     const u32 seen =
         seen_from(a, first, num_ids) | seen_from(a, first + BLOCK_SIZE / 2, num_ids) << 8;
     const u32 named =
@@ -146,7 +147,7 @@ __device__ inline u32 marks_in(const Adjustment& a, int block, int num_ids) {
     if (touched == 0) return 0;
     if (touched & (touched - 1) || !a.output_counts) return SEVERAL | touched;
     const int place = __ffs(static_cast<int>(touched)) - 1;
-    const u32 count = seen >> 16 ? static_cast<u32>(a.output_counts[id_in(block, place)]) : 0;
+    const u32 count = seen >> 16 ? static_cast<u32>(a.output_counts[id_of(block, place)]) : 0;
     if (count > MOST_COUNTED) return SEVERAL | touched;
     return ONE | (named ? NAMED : 0) | (seen & 0xffffu ? IN_PROMPT : 0) | place * PLACE | count;
 }
@@ -173,7 +174,7 @@ __device__ inline u32 touched_by(u32 marks) {
 
 // Of a lane's logits in a block those that a mask allows, a bit each.
 __device__ inline u32 allowed_in(const Adjustment& a, int block, int num_ids) {
-    const int first = block * BLOCK_SIZE + lane_id() * 8, second = first + BLOCK_SIZE / 2;
+    const int first = id_of(block, 0), second = id_of(block, 8);
     u32 low = 255, high = 255;
     if (a.allowed && first < num_ids) low = a.allowed[first / 8];
     if (a.allowed && second < num_ids) high = a.allowed[second / 8];
@@ -199,8 +200,8 @@ __device__ inline void adjust_marked(
         float logit = 0.0f;
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
-        if (marks & SEVERAL && touched) logit = adjusted(a, id_in(block, j), logit);
-        else if (touched) logit = adjusted_one(a, id_in(block, j), marks, logit);
+        if (marks & SEVERAL && touched) logit = adjusted(a, id_of(block, j), logit);
+        else if (touched) logit = adjusted_one(a, id_of(block, j), marks, logit);
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logits[i] = i == j ? logit : logits[i];
     }

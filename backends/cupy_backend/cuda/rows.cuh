@@ -59,11 +59,6 @@ struct Row {
     }
 };
 
-// The id of a lane's j-th logit: two runs of eight.
-__device__ inline int id_of(int block, int j) {
-    return block * BLOCK_SIZE + (j / 8) * (BLOCK_SIZE / 2) + lane_id() * 8 + j % 8;
-}
-
 template <typename T>
 constexpr int VECTORS = sizeof(T) / 2;  // of 16 bytes, that hold eight logits
 
