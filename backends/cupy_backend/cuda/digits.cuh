@@ -174,15 +174,21 @@ struct Amounts {
 constexpr int CUT_EACH = (NUM_RANKS + CTA_THREADS - 1) / CTA_THREADS;
 
 // Ranks down to `lowest` that hold something and have less than wanted(cut) above them, `above` included: the
-// lowest that may be, and the lowest that must be. By a CTA, and known to all of it.
+// lowest that may be, and the lowest that must be. By a CTA, and known to all of it. Every thread adds up a
+// few neighbouring ranks; only those in whose ranks the limits are reached tell these apart.
 template <typename Ranks, typename AmountsOf, typename Wanted>
 __device__ inline void find_cut(
     Cut& cut, const Ranks& ranks, int lowest, u64 above, AmountsOf amounts_of, Wanted wanted) {
     const int first = thread_id() * CUT_EACH;
+    const int end = first + CUT_EACH <= lowest ? first + CUT_EACH : lowest + 1;
     Amounts mine = {0, 0};
+    int highest = -1;
 #pragma unroll 1
-    for (int rank = first; rank < first + CUT_EACH && rank <= lowest; ++rank) {
-        const Amounts here = amounts_of(rank, ranks.count(rank));
+    for (int rank = first; rank < end; ++rank) {
+        const u32 count = ranks.count(rank);
+        if (count == 0) continue;
+        if (highest < 0) highest = NUM_RANKS - rank;
+        const Amounts here = amounts_of(rank, count);
         mine = {mine.least + here.least, mine.most + here.most};
     }
     Amounts before = {above + cta_sum_before(mine.least), above + cta_sum_before(mine.most)};
@@ -193,20 +199,28 @@ __device__ inline void find_cut(
     }
     __syncthreads();
     const Amounts limit = wanted(cut);
-    int low = -1, high = -1, highest = -1;
-#pragma unroll 1
-    for (int rank = first; rank < first + CUT_EACH && rank <= lowest; ++rank) {
-        const u32 count = ranks.count(rank);
-        if (count == 0) continue;
-        if (highest < 0) highest = NUM_RANKS - rank;
-        if (before.least < limit.most) low = rank;
-        if (before.most < limit.least) high = rank;
-        const Amounts here = amounts_of(rank, count);
-        before = {before.least + here.least, before.most + here.most};
+    if (highest >= 0) {
+        atomicMax(&cut.highest, highest);
+        if (before.least < limit.most) atomicMax(&cut.low, first);
+        if (before.most < limit.least) atomicMax(&cut.high, first);
     }
-    if (low >= 0) atomicMax(&cut.low, low);
-    if (high >= 0) atomicMax(&cut.high, high);
-    if (highest >= 0) atomicMax(&cut.highest, highest);
+    __syncthreads();
+    const bool has_low = cut.low == first, has_high = cut.high == first;
+    __syncthreads();
+    if (has_low || has_high) {
+        int low = -1, high = -1;
+#pragma unroll 1
+        for (int rank = first; rank < end; ++rank) {
+            const u32 count = ranks.count(rank);
+            if (count == 0) continue;
+            if (before.least < limit.most) low = rank;
+            if (before.most < limit.least) high = rank;
+            const Amounts here = amounts_of(rank, count);
+            before = {before.least + here.least, before.most + here.most};
+        }
+        if (has_low) cut.low = low;
+        if (has_high) cut.high = high;
+    }
     __syncthreads();
     if (thread_id() == 0 && cut.highest >= 0) {
         if (cut.low < 0) cut.low = NUM_RANKS - cut.highest;
