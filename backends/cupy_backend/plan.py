@@ -98,41 +98,30 @@ def _place(value: Any) -> Hashable:
     return (value.data_ptr(), value.shape) if isinstance(value, Tensor) else value
 
 
-def verify_look(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Hashable:
-    """The same for verifications that one plan serves."""
+def _shared_look(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> tuple[Hashable, ...]:
     return (
         _params_look(params),
-        policy,
-        batch.target_logits.device,
-        _look(batch.target_logits),
-        _look(batch.draft_token_ids),
-        _look(batch.draft_logits),
         _look(batch.positions),
-        _look(batch.cu_num_logits),
         _look(batch.slot_ids),
         batch.draft_to_target is None,
         batch.token_counts is None,
         _look(batch.allowed_tokens),
         _look(batch.allowed_rows),
     )
+
+
+def verify_look(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Hashable:
+    """The same for verifications that one plan serves."""
+    logits, drafts = batch.target_logits, batch.draft_token_ids
+    rows = _look(drafts), _look(batch.draft_logits), _look(batch.cu_num_logits)
+    return policy, logits.device, _look(logits), rows, _shared_look(batch, params)
 
 
 def sample_look(batch: SampleBatch, params: SamplingTensors) -> Hashable:
     """The same for draws."""
-    return (
-        _params_look(params),
-        batch.logits.device,
-        _look(batch.logits),
-        _look(batch.positions),
-        _look(batch.slot_ids),
-        batch.draft_index,
-        batch.stream,
-        batch.draft_to_target is None,
-        batch.target_vocab_size,
-        batch.token_counts is None,
-        _look(batch.allowed_tokens),
-        _look(batch.allowed_rows),
-    )
+    stream = batch.draft_index, batch.stream, batch.target_vocab_size
+    logits = batch.logits
+    return logits.device, _look(logits), stream, _shared_look(batch, params)
 
 
 @frozen(eq=False)
