@@ -8,10 +8,13 @@
 struct Leniency {
     float least_p;
     float least_log2;  // apart, because logits may differ where probabilities tie
-    __device__ bool forgives(const Law& law, float logit) const {
-        const float log2_p = law_log2(law, logit), p = exp2_fast(log2_p);
+    __device__ bool forgives(float log2_p, float p) const {
         // What the law keeps may weigh less than any float.
         return log2_p > -INFINITY && p >= least_p && log2_p >= least_log2;
+    }
+    __device__ bool forgives(const Law& law, float logit) const {
+        const float log2_p = law_log2(law, logit);
+        return forgives(log2_p, exp2_fast(log2_p));
     }
     // Whether some token of a block may be one of them.
     __device__ bool may_forgive(const Law& law, float block_max) const {
@@ -40,14 +43,15 @@ struct Terms {
     bool all;
     bool moves_too;  // with entropies, for no others are needed
 
+    // Without branches, of the step `taken`.
+    template <Step taken>
     __device__ Two of(float target, float draft, bool allowed) const {
         const float log2_p = law_log2(law, target), p = exp2_fast(log2_p);
         const float q = law_p(draft_law, draft);
-        const bool survives = all ? allowed : leniency.forgives(law, target);
-        if (step == ENTROPIES)
-            return {log2_p == -INFINITY ? 0.0f : -p * log2_p, moves_too ? fabsf(q - p) : 0.0f};
-        if (!survives) return {0.0f, 0.0f};
-        return step == SURVIVALS ? Two{q, p} : Two{fabsf(q - p * survived_q), 0.0f};
+        if (taken == ENTROPIES) return {log2_p == -INFINITY ? 0.0f : -p * log2_p, fabsf(q - p)};
+        const bool survives = all ? allowed : leniency.forgives(log2_p, p);
+        const float first = taken == SURVIVALS ? q : fabsf(q - p * survived_q);
+        return {survives ? first : 0.0f, survives && taken == SURVIVALS ? p : 0.0f};
     }
     __device__ bool is_wanted(float block_max) const {
         if (step == ENTROPIES) return moves_too || block_max >= law.threshold;
@@ -56,14 +60,15 @@ struct Terms {
 };
 
 // Of a block, by a warp.
+template <Step taken>
 __device__ inline Two sum_terms(const Pair& pair, const Terms& terms, int block) {
-    float target[PER_LANE], draft[PER_LANE] = {}, firsts[PER_LANE], seconds[PER_LANE];
+    float target[PER_LANE], draft[PER_LANE], firsts[PER_LANE], seconds[PER_LANE];
     load_block(pair.target.row, block, target);
-    if (terms.step != ENTROPIES || terms.moves_too) load_block(pair.draft, block, draft);
+    load_block(pair.draft, block, draft);
     const u32 allowed = pair.target.allowed(block);
 #pragma unroll
     for (int j = 0; j < PER_LANE; ++j) {
-        const Two both = terms.of(target[j], draft[j], allowed >> j & 1);
+        const Two both = terms.of<taken>(target[j], draft[j], allowed >> j & 1);
         firsts[j] = both.first;
         seconds[j] = both.second;
     }
@@ -89,11 +94,23 @@ __device__ inline void sum_entropies(
         float sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < PER_LANE; ++j)
-            sum = __fadd_rn(sum, terms.of(logits[j], 0.0f, true).first);
+            sum = __fadd_rn(sum, terms.of<ENTROPIES>(logits[j], 0.0f, true).first);
         sum = warp_reduce(sum, Add{});
         if (lane_id() == 0) sums[block] = {sum, 0.0f};
     };
     visit_piece(pair.target.row, stats, piece, terms.law.threshold, sum_block);
+}
+
+// Of the blocks of a piece, for which both rows are read. By a CTA.
+template <Step taken>
+__device__ inline void sum_blocks(
+    const Terms& asked, const Pair& pair, const Mass* stats, const Piece& piece, Two* sums) {
+    const Terms terms = asked;  // to be loaded once
+    for (int block = piece.begin + warp_id(); block < piece.end; block += CTA_WARPS) {
+        Two both = {0.0f, 0.0f};
+        if (terms.is_wanted(load_max(stats + block))) both = sum_terms<taken>(pair, terms, block);
+        if (lane_id() == 0) sums[block] = both;
+    }
 }
 
 // Of the blocks of a piece. By a CTA.
@@ -105,12 +122,10 @@ __device__ inline void sum_piece(
                          spares_all(p), moves_with_entropies(p, pair)};
     const Mass* stats = target_stats_of(p, request, row);
     Two* sums = sums_of(p, request, row);
-    if (terms.step == ENTROPIES && !terms.moves_too) return sum_entropies(terms, pair, stats, piece, sums);
-    for (int block = piece.begin + warp_id(); block < piece.end; block += CTA_WARPS) {
-        Two both = {0.0f, 0.0f};
-        if (terms.is_wanted(load_max(stats + block))) both = sum_terms(pair, terms, block);
-        if (lane_id() == 0) sums[block] = both;
-    }
+    if (terms.step == SURVIVALS) return sum_blocks<SURVIVALS>(terms, pair, stats, piece, sums);
+    if (terms.step == MOVES) return sum_blocks<MOVES>(terms, pair, stats, piece, sums);
+    if (terms.moves_too) return sum_blocks<ENTROPIES>(terms, pair, stats, piece, sums);
+    sum_entropies(terms, pair, stats, piece, sums);
 }
 
 // Of all blocks, in one order. By a CTA.
