@@ -116,11 +116,12 @@ class Device:
         from cupy_backends.cuda.api import driver  # noqa: PLC0415 (loaded by `open`)
 
         code = self.compiled.load(name, variant, self.architecture)
-        shared, num_threads = KERNELS[name].shared_bytes, KERNELS[name].num_warps * WARP_THREADS
+        form = KERNELS[name]
+        shared, num_threads = form.counts * variant.count_bytes, form.num_warps * WARP_THREADS
         try:
             with torch.cuda.device(self.index):
                 module = driver.moduleLoadData(code)
-                function = driver.moduleGetFunction(module, KERNELS[name].source or name)
+                function = driver.moduleGetFunction(module, form.source or name)
                 if shared:
                     driver.funcSetAttribute(function, _MOST_ASKED_SHARED, shared)
                 fit = driver.occupancyMaxActiveBlocksPerMultiprocessor(

@@ -7,7 +7,7 @@ different sizes can share a workspace, its first half is for these only.
 from attrs import frozen
 
 from ...core.race import BLOCK_SIZE
-from .variant import COUNT_BYTES
+from .variant import COUNT_WORDS, MAX_LISTED
 
 MOST_SPLIT_ROWS = 128
 """Rows that several CTAs each may count: a device has about as many multiprocessors."""
@@ -84,7 +84,7 @@ class Extent:
     def _control(self) -> tuple[tuple[str, int], ...]:
         requests = _WORD_BYTES * self.num_reqs
         rows = requests * self.num_rows
-        counts = 2 * self.num_reqs * self.num_rows * COUNT_BYTES
+        counts = 2 * rows * (COUNT_WORDS + MAX_LISTED)
         return (
             ("counts", counts if self.filtered and self.may_split else 0),
             ("ends", requests),

@@ -30,10 +30,10 @@ NO_CHANGE, MASKS, ANY_CHANGE = range(3)
 
 COUNTS = 2 * (22 * 128 + 2)
 """Bins of a row's counts, see cuda/counts.cuh."""
-LISTED = 3072 + 4
-"""Logits that are listed behind them, and words before these, see cuda/lists.cuh."""
-COUNT_BYTES = 4 * (COUNTS + LISTED)
-"""Of a row."""
+COUNT_WORDS = COUNTS + 4
+"""And of what is said of a list, see cuda/lists.cuh."""
+MAX_LISTED = 3072
+"""Logits that are listed one by one, in the place of counts or behind them."""
 
 
 @frozen
@@ -49,11 +49,6 @@ class KernelForm:
     num_warps: int
     counts: bool = True
     source: str = ""
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory to ask for beside what the kernel declares."""
-        return COUNT_BYTES if self.counts else 0
 
 
 KERNELS = {
@@ -108,6 +103,12 @@ class Variant:
     def of_kernel(self, kernel: str) -> "Variant":
         """The form of a kernel that serves this one."""
         return Variant(MIXED, ANY_CHANGE) if kernel == "marks" else self
+
+    @property
+    def count_bytes(self) -> int:
+        """Shared memory that a CTA which counts asks for beside what its kernel declares."""
+        lists = self.change == ANY_CHANGE and self.logits in (BFLOAT16, MIXED)
+        return 4 * (COUNT_WORDS + (MAX_LISTED if lists else 0))
 
     @property
     def macros(self) -> tuple[str, ...]:

@@ -77,12 +77,13 @@ def test_a_launch_has_the_shared_memory_that_its_kernel_counts_in(
     driver: Driver, name: str
 ) -> None:
     form = KERNELS[name]
+    shared = form.counts * VARIANT.count_bytes
     kernel = device().kernel(name, VARIANT)
     kernel.launch((7, 2), 5, 77)
     (call,) = (call for call in driver.calls if call[0] == "launch")
-    assert call[2:] == (7, 2, 1, 32 * form.num_warps, 1, 1, form.shared_bytes, 5, 77, 0)
+    assert call[2:] == (7, 2, 1, 32 * form.num_warps, 1, 1, shared, 5, 77, 0)
     assert kernel.room == 132 * 32 // form.num_warps
-    assert bool(form.shared_bytes) == any(call[0] == "attribute" for call in driver.calls)
+    assert form.counts == any(call[0] == "attribute" for call in driver.calls)
 
 
 @pytest.mark.usefixtures("driver")

@@ -68,8 +68,7 @@ __device__ inline float adjusted(const Adjustment& a, i64 id, float logit) {
 }
 
 __device__ COLD float adjust_logit(const Adjustment& a, i64 id, float logit) {
-    if (MOST_CHANGE == ANY_CHANGE) logit = adjusted(a, id, logit);
-    return a.allows(id) ? logit : forbidden(logit);
+    return adjusted(a, id, logit);
 }
 
 // Of a lane's logits those that a list of ids names, a bit each. By a warp.

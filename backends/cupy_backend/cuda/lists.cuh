@@ -1,11 +1,14 @@
-// Logits that are listed one by one in shared memory, behind the counters, because these do not tell them
-// apart.
+// Logits that are listed one by one in shared memory, because counters do not tell them apart: behind
+// these where rows are listed and counted at once, else in their place. Shared memory is dear, for loads
+// on their way need what is left of it.
 #pragma once
 #include "counts.cuh"
 
+// Whether there may be rows of bfloat16 some of whose logits are others than the model's.
+constexpr bool LISTS_BESIDE = MOST_CHANGE == ANY_CHANGE && (ONLY_TYPE == BF16 || ONLY_TYPE == MIXED);
 constexpr int MAX_LISTED = 3072;
-constexpr int LIST = NUM_COUNTS + 4;  // where a list begins, in words; its length is before
-constexpr int ROW_WORDS = LIST + MAX_LISTED;  // of a row's counters and its list
+constexpr int LIST = LISTS_BESIDE ? NUM_COUNTS + 4 : 0;  // where a list begins, in words
+constexpr int ROW_WORDS = NUM_COUNTS + 4 + MAX_LISTED;   // of a row's counters, its list and the length
 
 // More than there is room for are counted.
 __device__ inline u32& list_length() { return asked_shared_memory()[NUM_COUNTS]; }

@@ -193,7 +193,11 @@ __device__ inline void load_block(const Row& row, int block, float (&logits)[PER
 
 __device__ inline float load_logit(const Row& row, int id) {
     const int element = row.element_of(id);
-    const float logit = by_type(
+    const bool masked = element >= 0 && row.is_masked();
+    u32 allowed = 255;  // on its way with the logit
+    if (ADJUSTED) load_byte_if(masked, masked ? row.adjustment->allowed + id / 8 : nullptr, allowed);
+    float logit = by_type(
         row.type, [&](auto type) { return load_element<decltype(type)>(row, element); });
-    return row.is_adjusted() && element >= 0 ? adjust_logit(*row.adjustment, id, logit) : logit;
+    if (element >= 0 && row.is_changed()) logit = adjust_logit(*row.adjustment, id, logit);
+    return allowed >> id % 8 & 1 ? logit : forbidden(logit);
 }

@@ -254,7 +254,7 @@ __device__ COLD void find_law(Finding& shared, Row row, const Mass* stats, Filte
     Kept kept;
     bool is_known = !cuts;
     if (cuts && idle_bits_of(row) == 16) is_known = filter_ranks(found, law, filters, row_mass, kept);
-    else if (MOST_CHANGE == ANY_CHANGE && cuts && row.type == BF16)
+    else if (LISTS_BESIDE && cuts && row.type == BF16)
         is_known = filter_listed(shared.selection, law, filters, row_mass, kept);
     if (!is_known) return begin_search(shared, found, law, filters, row.num_ids, row_mass);
     if (thread_id() == 0) {
