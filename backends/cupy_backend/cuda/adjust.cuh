@@ -20,12 +20,9 @@ struct Adjustment {
     float frequency;
     Integers drafts;  // of the request
     int num_before;   // drafts before the row, which count as output
-    const u8* allowed;   // a bit per token
-    const u32* marks;    // of the request, see marks_in; null: there are only few biases
+    const u32* marks;  // of the request, see marks_in; null: there are only few biases
 
-    // Whether logits may become others than the model's, or only -inf.
     __device__ bool changes() const { return num_bias > 0 || output_counts; }
-    __device__ bool allows(i64 id) const { return !allowed || (allowed[id / 8] >> (id % 8) & 1); }
 };
 
 // What a mask forbids; NaN and +inf stay, to be found.
@@ -171,15 +168,6 @@ __device__ inline u32 touched_by(u32 marks) {
     return marks ? 1u << (marks / PLACE & 15) : 0;
 }
 
-// Of a lane's logits in a block those that a mask allows, a bit each.
-__device__ inline u32 allowed_in(const Adjustment& a, int block, int num_ids) {
-    const int first = id_of(block, 0), second = id_of(block, 8);
-    u32 low = 255, high = 255;
-    if (a.allowed && first < num_ids) low = a.allowed[first / 8];
-    if (a.allowed && second < num_ids) high = a.allowed[second / 8];
-    return low | high << 8;
-}
-
 __device__ inline float adjusted_one(const Adjustment& a, i64 id, u32 mark, float logit) {
     int count = static_cast<int>(mark & MOST_COUNTED);
     if (mark & NAMED) {
@@ -222,16 +210,14 @@ __device__ inline void forbid(u32 allowed, float (&logits)[PER_LANE]) {
         logits[j] = allowed >> j & 1 ? logits[j] : forbidden(logits[j]);
 }
 
-// A lane's logits of a block, of which it has the marks and the bits that a mask allows. By a warp.
+// A lane's logits of a block, of which it has the marks. By a warp.
 __device__ inline void adjust_block(
-    const Adjustment& a, int block, u32 marks, u32 allowed, float (&logits)[PER_LANE]) {
-    if (MOST_CHANGE == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0)) {
-        Logits moved;
+    const Adjustment& a, int block, u32 marks, float (&logits)[PER_LANE]) {
+    if (!__any_sync(ALL_LANES, marks != 0)) return;
+    Logits moved;
 #pragma unroll
-        for (int j = 0; j < PER_LANE; ++j) moved.of[j] = logits[j];
-        moved = adjust_marked(a, block, marks, moved);
+    for (int j = 0; j < PER_LANE; ++j) moved.of[j] = logits[j];
+    moved = adjust_marked(a, block, marks, moved);
 #pragma unroll
-        for (int j = 0; j < PER_LANE; ++j) logits[j] = moved.of[j];
-    }
-    forbid(allowed, logits);
+    for (int j = 0; j < PER_LANE; ++j) logits[j] = moved.of[j];
 }

@@ -93,10 +93,8 @@ struct Coming {
 
     __device__ void fetch(const Row& row, int block) {
         const int first = id_of(block, 0);
-        if (row.is_adjusted()) {
-            if (row.is_changed()) marks = marks_of(*row.adjustment, block, row.num_ids);
-            allowed = allowed_in(*row.adjustment, block, row.num_ids);
-        }
+        if (row.is_changed()) marks = marks_of(*row.adjustment, block, row.num_ids);
+        allowed = row.allowed_in(block);
         by_type(row.type, [&](auto type) {
             using T = decltype(type);
             const char* from = row.data + static_cast<i64>(first) * sizeof(T);
@@ -142,11 +140,9 @@ __device__ inline void visit_piece(
         }
         const int next = blocks.next();
         if (whole && next >= 0) coming.fetch(row, next);
-        if (whole && row.is_adjusted()) {
-            if (row.is_changed() && __any_sync(ALL_LANES, marks != 0))
-                adjust_marked(*row.adjustment, block, marks, logits);
-            forbid(allowed, logits);
-        }
+        if (whole && row.is_changed() && __any_sync(ALL_LANES, marks != 0))
+            adjust_marked(*row.adjustment, block, marks, logits);
+        if (whole && row.is_masked()) forbid(allowed, logits);
         visit(block, logits);
         block = next;
     }

@@ -141,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     if (token < 0) return write_nothing(p, place);
     const bool processed = p.processed[request.entry];
     TargetRow target(p, request, row_index);
-    if (!processed) target.row.adjustment = nullptr;
+    if (!processed) target.row = target_row(p, request, row_index);
     Filters filters = {1.0f, 0.0f, 0, 1.0f};
     if (processed && !request.greedy) filters = filters_of(p.target, request.entry, p.vocab_size);
     Mass* stats = target_stats_of(p, request, row_index);

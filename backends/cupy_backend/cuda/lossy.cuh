@@ -65,7 +65,7 @@ __device__ inline Two sum_terms(const Pair& pair, const Terms& terms, int block)
     float target[PER_LANE], draft[PER_LANE], firsts[PER_LANE], seconds[PER_LANE];
     load_block(pair.target.row, block, target);
     load_block(pair.draft, block, draft);
-    const u32 allowed = pair.target.allowed(block);
+    const u32 allowed = pair.target.row.allowed_in(block);
 #pragma unroll
     for (int j = 0; j < PER_LANE; ++j) {
         const Two both = terms.of<taken>(target[j], draft[j], allowed >> j & 1);
@@ -81,7 +81,7 @@ __device__ inline Two* sums_of(const Params& p, const Request& request, int row)
 }
 
 __device__ inline bool moves_with_entropies(const Params& p, const Pair& pair) {
-    return spares_all(p) && pair.dense && !pair.target.is_masked();
+    return spares_all(p) && pair.dense && !pair.target.row.is_masked();
 }
 
 // Of the blocks of a piece, for which only the target is read. By a CTA.
@@ -200,7 +200,7 @@ __device__ inline Leniency leniency_of(
 __device__ inline float variation_of_one_hot(
     const Pair& pair, const Leniency& leniency, bool all, float logit) {
     const Law law = pair.residual.target_law;
-    const bool survives = all ? pair.target.allows(pair.drafted) : leniency.forgives(law, logit);
+    const bool survives = all ? pair.target.row.allows(pair.drafted) : leniency.forgives(law, logit);
     return survives ? 1.0f - law_p(law, logit) : 0.0f;
 }
 

@@ -148,44 +148,38 @@ __device__ inline Adjustment changes_of(
 __device__ inline bool needs_marks(const Params& p) { return p.output_counts || p.num_bias > LANES; }
 
 __device__ inline Adjustment adjustment_of(const Params& p, const Request& request, int row) {
-    Adjustment a = {};
-    if (MOST_CHANGE == ANY_CHANGE) a = changes_of(p, request.index, request.entry, request.slot, row);
+    Adjustment a = changes_of(p, request.index, request.entry, request.slot, row);
     const i64 num_blocks = (p.vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE;
     if (needs_marks(p) && a.changes()) a.marks = p.marks + request.index * num_blocks * LANES;
-    a.allowed = mask_of(p, request, row);
     return a;
 }
 
-// As the model gave it; `adjustment` may be null, and else must outlive the row.
-__device__ inline Row target_row(
-    const Params& p, const Request& request, int row, const Adjustment* adjustment) {
+// As the model gave it.
+__device__ inline Row target_row(const Params& p, const Request& request, int row) {
     return {p.target_logits + (request.start + row) * p.target_stride,
             static_cast<int>(p.target_type), static_cast<int>(p.target_elements),
-            static_cast<int>(p.vocab_size), p.target_map, adjustment};
+            static_cast<int>(p.vocab_size), p.target_map, nullptr, nullptr};
 }
 
-// A target row with its adjustment; what is copied out of this must not outlive it.
+// A target row with what changes it; what is copied out of this must not outlive it.
 struct TargetRow {
     Adjustment adjustment;
     Row row;
     __device__ TargetRow(const Params& p, const Request& request, int index)
-        : row(target_row(p, request, index, ADJUSTED ? &adjustment : nullptr)) {
-        if (ADJUSTED) adjustment = adjustment_of(p, request, index);
+        : row(target_row(p, request, index)) {
+        row.allowed = mask_of(p, request, index);
+        if (MOST_CHANGE != ANY_CHANGE) return;
+        adjustment = adjustment_of(p, request, index);
+        row.adjustment = &adjustment;
     }
     TargetRow(const TargetRow&) = delete;
-    __device__ bool is_masked() const { return ADJUSTED && adjustment.allowed; }
-    __device__ bool allows(int id) const { return !ADJUSTED || adjustment.allows(id); }
-    // Of a lane's logits in a block, a bit each.
-    __device__ u32 allowed(int block) const {
-        return ADJUSTED ? allowed_in(adjustment, block, row.num_ids) : 0xffffu;
-    }
 };
 
 // In the draft's own ids.
 __device__ inline Row draft_row(const Params& p, const Request& request, int row) {
     const int size = static_cast<int>(p.draft_vocab_size);
     return {p.draft_logits + request.slot * p.draft_slot_stride + row * p.draft_row_stride,
-            static_cast<int>(p.draft_type), size, size, nullptr, nullptr};
+            static_cast<int>(p.draft_type), size, size, nullptr, nullptr, nullptr};
 }
 
 __device__ inline Row draft_row_in_target_ids(const Params& p, const Request& request, int row) {

@@ -36,7 +36,8 @@ struct Row {
     int num_elements;
     int num_ids;
     const int* inverse_map;
-    const Adjustment* adjustment;
+    const Adjustment* adjustment;  // null: no bias and no penalties
+    const u8* allowed;             // by a mask, a bit per token; null: all are
 
     __device__ int num_blocks() const { return (num_ids + BLOCK_SIZE - 1) / BLOCK_SIZE; }
     __device__ int element_of(int id) const {
@@ -44,14 +45,22 @@ struct Row {
         if (inverse_map) return inverse_map[id];
         return id < num_elements ? id : -1;
     }
-    __device__ bool is_adjusted() const { return ADJUSTED && adjustment != nullptr; }
     // Whether some logits may be no values of the row's type.
     __device__ bool is_changed() const {
-        return MOST_CHANGE == ANY_CHANGE && is_adjusted() && adjustment->changes();
+        return MOST_CHANGE == ANY_CHANGE && adjustment && adjustment->changes();
     }
     // Whether its ids are marked, for some logits are changed, and by more than few biases.
     __device__ bool is_marked() const { return is_changed() && adjustment->marks; }
-    __device__ bool is_masked() const { return is_adjusted() && adjustment->allowed; }
+    __device__ bool is_masked() const { return ADJUSTED && allowed; }
+    __device__ bool allows(int id) const { return !is_masked() || (allowed[id / 8] >> (id % 8) & 1); }
+    // Of a lane's logits in a block those that are allowed, a bit each.
+    __device__ u32 allowed_in(int block) const {
+        const int first = id_of(block, 0), second = id_of(block, 8);
+        u32 low = 255, high = 255;
+        if (is_masked() && first < num_ids) low = allowed[first / 8];
+        if (is_masked() && second < num_ids) high = allowed[second / 8];
+        return low | high << 8;
+    }
     // Whether 16-byte loads bring nothing but logits of the row, before they are adjusted.
     __device__ bool is_whole() const {
         return !inverse_map && reinterpret_cast<u64>(data) % 16 == 0 &&
@@ -163,11 +172,8 @@ __device__ COLD Logits load_any(Row row, int block) {
 // kernels run most of theirs once, and it comes from memory.
 __device__ inline void load_block(const Row& row, int block, float (&logits)[PER_LANE]) {
     const bool whole = row.is_whole() && (block + 1) * BLOCK_SIZE <= row.num_ids;
-    u32 marks = 0, allowed = 0;
-    if (row.is_adjusted()) {
-        if (row.is_changed()) marks = marks_of(*row.adjustment, block, row.num_ids);
-        allowed = allowed_in(*row.adjustment, block, row.num_ids);
-    }
+    const u32 marks = row.is_changed() ? marks_of(*row.adjustment, block, row.num_ids) : 0;
+    const u32 allowed = row.allowed_in(block);
     by_type(row.type, [&](auto type) {
         using T = decltype(type);
         if (!whole) {
@@ -188,14 +194,15 @@ __device__ inline void load_block(const Row& row, int block, float (&logits)[PER
         for (int j = 0; j < PER_LANE; ++j)
             logits[j] = unpack<T>(words + j / 8 * VECTORS<T>, j % 8);
     });
-    if (row.is_adjusted()) adjust_block(*row.adjustment, block, marks, allowed, logits);
+    if (row.is_changed()) adjust_block(*row.adjustment, block, marks, logits);
+    if (row.is_masked()) forbid(allowed, logits);
 }
 
 __device__ inline float load_logit(const Row& row, int id) {
     const int element = row.element_of(id);
     const bool masked = element >= 0 && row.is_masked();
     u32 allowed = 255;  // on its way with the logit
-    if (ADJUSTED) load_byte_if(masked, masked ? row.adjustment->allowed + id / 8 : nullptr, allowed);
+    if (ADJUSTED) load_byte_if(masked, masked ? row.allowed + id / 8 : nullptr, allowed);
     float logit = by_type(
         row.type, [&](auto type) { return load_element<decltype(type)>(row, element); });
     if (element >= 0 && row.is_changed()) logit = adjust_logit(*row.adjustment, id, logit);

@@ -120,7 +120,7 @@ struct Flow {
         rest = row.num_ids - id;
         blocks = first < end ? (end - first + warps - 1) / warps : 0;
         step = warps * BLOCK_SIZE;
-        if (change) mask = row.adjustment->allowed + id / 8;
+        if (change) mask = row.allowed + id / 8;
 #pragma unroll
         for (int i = 0; i < DEPTH<T, change>; ++i) {
             allowed[i][0] = allowed[i][1] = 255;
