@@ -3,6 +3,7 @@
 // request's last row ends the request.
 #pragma once
 #include "outputs.cuh"
+#include "reading.cuh"
 
 // What a CTA works on.
 struct Work {

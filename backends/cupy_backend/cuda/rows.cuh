@@ -71,6 +71,14 @@ struct Row {
 template <typename T>
 constexpr int VECTORS = sizeof(T) / 2;  // of 16 bytes, that hold eight logits
 
+// The bits of -inf, as often as they fit into a word.
+template <typename T>
+constexpr u32 NOTHING = 0xff800000u;
+template <>
+constexpr u32 NOTHING<Bf16> = 0xff80ff80u;
+template <>
+constexpr u32 NOTHING<Fp16> = 0xfc00fc00u;
+
 // The j-th of eight logits.
 template <typename T>
 __device__ inline float unpack(const uint4* words, int j) {

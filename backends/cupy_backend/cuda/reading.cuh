@@ -1,0 +1,236 @@
+// How a row is read once: a warp has its next blocks on their way while it sums up one. For filters,
+// logits are counted in passing.
+#pragma once
+#include "statistics.cuh"
+
+// Whether logits are counted, and which: filters keep nothing so far below the largest logit, of which a
+// CTA shares the largest that its warps have seen.
+struct Counting {
+    u32* largest;  // its key; null: none are
+    float reach;
+    // Whether a block with this largest logit is counted. By a warp.
+    __device__ bool wants(float max) const {
+        if (!largest) return false;
+        const u32 before = lane_id() == 0 ? atomicMax(largest, float_key(max)) : 0;
+        return max >= key_float(__shfl_sync(ALL_LANES, before, 0)) - reach;
+    }
+};
+
+// How a row is read.
+struct Reading {
+    float scale;
+    bool greedy;  // masses are not asked for
+    Counting counting;
+};
+
+// Statistics of a block, and its logits counted; those that have a bit in `listed` are listed, too. By a warp.
+__device__ inline Mass look_at(
+    const float (&logits)[PER_LANE], const Reading& reading, u32 listed = 0) {
+    const float max = block_max(logits);
+    if (reading.counting.wants(max)) {
+        count_logits(logits);
+        list_logits(listed, logits);
+    }
+    return block_mass(logits, max, reading.scale, reading.greedy);
+}
+
+// Blocks of a warp on their way while as many are looked at. Wide logits take more registers, and so do
+// bias and penalties: what has no register would be waited for.
+template <typename T, Change change>
+constexpr int DEPTH = change == ANY_CHANGE || sizeof(T) == 4 ? 1 : 2;
+
+// What a warp has on its way of a row that is read by whole vectors.
+template <typename T, Change change>
+struct Flow {
+    uint4 words[DEPTH<T, change>][2 * VECTORS<T>];
+    u32 marks[DEPTH<T, change>];
+    u32 allowed[DEPTH<T, change>][2];  // a byte for eight of the lane's logits
+    const char* data;  // the lane's first logit of the first block on its way
+    const u8* mask;    // the lane's first byte of that block, if the row is masked
+    int rest;          // logits of the row from there on
+    int blocks;        // that are left, from that block on
+    int step;          // logits between a warp's blocks
+
+    __device__ void open(const Row& row, int first, int warps, int end) {
+        const int id = id_of(first, 0);
+        data = row.data + static_cast<i64>(id) * sizeof(T);
+        rest = row.num_ids - id;
+        blocks = first < end ? (end - first + warps - 1) / warps : 0;
+        step = warps * BLOCK_SIZE;
+        if (change) mask = row.allowed + id / 8;
+#pragma unroll
+        for (int i = 0; i < DEPTH<T, change>; ++i) {
+            allowed[i][0] = allowed[i][1] = 255;
+            fetch(row, i, i);
+            if (change == ANY_CHANGE) fetch_marks(row, first + i * warps, i, i < blocks);
+        }
+    }
+
+    // The address is found anew, for registers are scarce.
+    __device__ void fetch_marks(const Row& row, int block, int slot, bool is_there) {
+        load_word_if(is_there, row.adjustment->marks + block * LANES + lane_id(), marks[slot]);
+    }
+
+    // Of the lane's logits those that are allowed, a bit each.
+    __device__ u32 allowed_at(int slot) const { return allowed[slot][0] | allowed[slot][1] << 8; }
+
+    // The `ahead`-th block from the first on. Where there is no logit, bits of a mask stay what they were.
+    __device__ void fetch(const Row& row, int ahead, int slot) {
+        const int here = ahead < blocks ? rest - ahead * step : 0;
+        if (ahead < blocks && here + lane_id() * 8 < BLOCK_SIZE) {
+#pragma unroll
+            for (int i = 0; i < 2 * VECTORS<T>; ++i)
+                words[slot][i] = uint4{NOTHING<T>, NOTHING<T>, NOTHING<T>, NOTHING<T>};
+            __syncwarp();  // keeps what is rare a branch
+        }
+        const char* from = data + static_cast<i64>(ahead) * step * sizeof(T);
+        const bool masked = change == MASK || (change == ANY_CHANGE && row.is_masked());
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int begin = half * (BLOCK_SIZE / 2);
+#pragma unroll
+            for (int i = 0; i < VECTORS<T>; ++i)
+                load_once_if(begin < here, reinterpret_cast<const uint4*>(from + begin * sizeof(T)) + i,
+                             words[slot][half * VECTORS<T> + i]);
+            if (change)
+                load_byte_if(masked && begin < here, mask + (ahead * step + begin) / 8, allowed[slot][half]);
+        }
+    }
+
+    __device__ void advance() {
+        constexpr int depth = DEPTH<T, change>;
+        data += static_cast<i64>(depth) * step * sizeof(T);
+        mask += depth * step / 8;
+        rest -= depth * step;
+        blocks -= depth;
+    }
+
+    // As they are, two logits a word.
+    __device__ void pairs_to(int slot, u32 (&pairs)[PER_LANE / 2]) const {
+        if constexpr (!IS_BF16<T>) return;
+#pragma unroll
+        for (int j = 0; j < PER_LANE / 2; ++j) {
+            const uint4& vector = words[slot][j / 4];
+            pairs[j] = j % 4 == 0 ? vector.x : j % 4 == 1 ? vector.y : j % 4 == 2 ? vector.z : vector.w;
+        }
+    }
+
+    __device__ void unpack_to(int slot, float (&logits)[PER_LANE]) const {
+#pragma unroll
+        for (int j = 0; j < PER_LANE; ++j)
+            logits[j] = unpack<T>(words[slot] + j / 8 * VECTORS<T>, j % 8);
+    }
+};
+
+// Of two logits a word, by a lane.
+__device__ inline float largest_of_pairs(const u32 (&pairs)[PER_LANE / 2]) {
+    u32 largest = pairs[0];
+#pragma unroll
+    for (int j = 1; j < PER_LANE / 2; ++j) largest = max_nan_of_pairs(largest, pairs[j]);
+    return max_nan(__uint_as_float(largest << 16), __uint_as_float(largest & 0xffff0000u));
+}
+
+// The same as forbid(), but for NaN and +inf, which do not stay.
+__device__ inline void forbid_in_pairs(u32 allowed, u32 (&pairs)[PER_LANE / 2]) {
+    const u32 bits = allowed | allowed >> 1 << 16;
+#pragma unroll
+    for (int j = 0; j < PER_LANE / 2; ++j) {
+        const u32 signs = bits << (7 - 2 * (j % 4));
+        const u32 kept = j < 4 ? signs_of_even_bytes(signs) : signs_of_odd_bytes(signs);
+        pairs[j] = (pairs[j] & kept) | (NOTHING<Bf16> & ~kept);
+    }
+}
+
+// The same as look_at() of two logits a word, where a mask may forbid some.
+template <Change change>
+__device__ inline Mass look_at_pairs(u32 (&pairs)[PER_LANE / 2], u32 allowed, const Reading& reading) {
+    float before = -INFINITY;  // the lane's largest logit before a mask, to tell NaN and +inf
+    if (change == MASK) {
+        before = largest_of_pairs(pairs);
+        forbid_in_pairs(allowed, pairs);
+    }
+    float logits[PER_LANE];
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j)
+        logits[j] = __uint_as_float(j % 2 ? pairs[j / 2] & 0xffff0000u : pairs[j / 2] << 16);
+    const float max = warp_max(before < INFINITY ? largest_of_pairs(pairs) : before);
+    if (reading.counting.wants(max)) {
+#pragma unroll
+        for (int j = 0; j < PER_LANE / 2; ++j) count_pair(pairs[j]);
+    }
+    return block_mass(logits, max, reading.scale, reading.greedy);
+}
+
+// By a warp: every `warps`-th block of the piece from `first` on, but for those of `named` ids, one a lane.
+template <typename T, Change change>
+__device__ inline void stream(
+    const Row& row, int first, int warps, int end, int named, const Reading& reading, Mass* stats) {
+    constexpr int depth = DEPTH<T, change>;
+    Flow<T, change> flow = {};
+    flow.open(row, first, warps, end);
+    for (; flow.blocks > 0; flow.advance()) {
+#pragma unroll
+        for (int i = 0; i < depth; ++i) {
+            const int block = first + i * warps;
+            float logits[PER_LANE];
+            u32 pairs[PER_LANE / 2];
+            flow.unpack_to(i, logits);
+            flow.pairs_to(i, pairs);
+            const u32 marks = flow.marks[i], allowed = change ? flow.allowed_at(i) : 0;
+            flow.fetch(row, i + depth, i);
+            if (change == ANY_CHANGE) flow.fetch_marks(row, block + warps, i, flow.blocks > 1);
+            if (i >= flow.blocks) continue;
+            if (MOST_CHANGE == ANY_CHANGE && __any_sync(ALL_LANES, block_of(named) == block)) continue;
+            Mass mass;
+            if constexpr (IS_BF16<T> && change != ANY_CHANGE) {
+                mass = look_at_pairs<change>(pairs, allowed, reading);
+            } else {
+                if (change == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0))
+                    adjust_marked(*row.adjustment, block, marks, logits);
+                if (change && __any_sync(ALL_LANES, allowed != 0xffffu)) forbid(allowed, logits);
+                mass = look_at(logits, reading, IS_BF16<T> ? touched_by(marks) : 0);
+            }
+            if (lane_id() == 0) stats[block] = mass;
+        }
+        first += depth * warps;
+    }
+}
+
+// Any block, which nothing else waits for. By a warp.
+__device__ inline void read_block(const Row& row, int block, const Reading& reading, Mass* stats) {
+    float logits[PER_LANE];
+    load_block(row, block, logits);
+    const bool lists = row.type == BF16 && row.is_changed();
+    const u32 listed = lists ? touched_by(marks_of(*row.adjustment, block, row.num_ids)) : 0;
+    const Mass mass = look_at(logits, reading, listed);
+    if (lane_id() == 0) stats[block] = mass;
+}
+
+// Statistics of a piece of a row. By a CTA, whose warps take turns. Where there are only few biases, blocks
+// without any are read as if there were none.
+__device__ inline void read_piece(
+    const Row& row, const Piece& piece, const Reading& reading, Mass* stats) {
+    const int first = piece.begin + warp_id();
+    if (!row.is_whole()) {
+#pragma unroll 1
+        for (int block = first; block < piece.end; block += CTA_WARPS) read_block(row, block, reading, stats);
+        return;
+    }
+    int named = -1;
+    if (row.is_changed() && !row.is_marked()) named = static_cast<int>(named_of(*row.adjustment));
+    by_type(row.type, [&](auto type) {
+        using T = decltype(type);
+        if (row.is_marked()) stream<T, ANY_CHANGE>(row, first, CTA_WARPS, piece.end, -1, reading, stats);
+        else if (row.is_masked()) stream<T, MASK>(row, first, CTA_WARPS, piece.end, named, reading, stats);
+        else stream<T, NO_CHANGE>(row, first, CTA_WARPS, piece.end, named, reading, stats);
+    });
+    if (MOST_CHANGE != ANY_CHANGE) return;
+    const int mine = block_of(named);
+    const bool is_mine = mine >= first && mine < piece.end && (mine - first) % CTA_WARPS == 0;
+#pragma unroll 1
+    for (u32 left = __ballot_sync(ALL_LANES, is_mine); left;) {
+        const int block = __shfl_sync(ALL_LANES, mine, __ffs(static_cast<int>(left)) - 1);
+        left &= ~__ballot_sync(ALL_LANES, mine == block);
+        read_block(row, block, reading, stats);
+    }
+}
