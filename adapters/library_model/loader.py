@@ -54,7 +54,7 @@ def load_library_model(
         check_integer("max_model_len", length, 1, longest)
         with _quietly():
             network = _load(directory, config, dtype, device)
-        shapes = _shapes(network)
+        shapes = _shapes(network, windows)
     except AcceptorError:
         raise
     except Exception as error:
@@ -105,10 +105,11 @@ def adapt_network(network: Any) -> LibraryModel:
         if not is_fit:
             raise CheckpointError(f"{name}: {what}: expected {expected}, got {got}")
     text = config.get_text_config()
+    windows = _windows(name, text)
     return LibraryModel(
         network=network,
-        windows=_windows(name, text),
-        shapes=_shapes(network),
+        windows=windows,
+        shapes=_shapes(network, windows),
         max_model_len=_longest(text),
         eos_token_ids=(),
     )
@@ -188,13 +189,29 @@ def _longest(config: Any) -> int:
 
 
 @torch.no_grad()
-def _shapes(network: Any) -> Shapes:
-    """What layers remember of a token, seen by giving the network one."""
+def _shapes(network: Any, windows: Windows) -> Shapes:
+    """What layers remember of a token, seen by giving the network one, masked as others will be."""
+    name = type(network).__name__
     token_ids = torch.zeros((1, 1), dtype=torch.int64, device=network.device)
+    mask = torch.zeros((1, 1, 1, 1), dtype=network.dtype, device=network.device)
+    masks = dict.fromkeys(windows, mask) if len(windows) > 1 else mask
     cache = DynamicCache(config=network.config.get_text_config())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        network(input_ids=token_ids, past_key_values=cache, use_cache=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            network(
+                input_ids=token_ids,
+                position_ids=token_ids,
+                attention_mask=masks,
+                past_key_values=cache,
+                use_cache=True,
+            )
+    except ValueError as error:
+        # Those with ALiBi make theirs of which tokens are padding.
+        raise CheckpointError(
+            f"{name}: expected a network that takes a mask of what each token sees, got "
+            f"{one_line(error)}"
+        ) from error
     shapes = {
         index: (_heads(layer.keys), _heads(layer.values))
         for index, layer in enumerate(cache.layers)
@@ -202,7 +219,6 @@ def _shapes(network: Any) -> Shapes:
     }
     if not shapes:
         # What it remembers is elsewhere, or nowhere.
-        name = type(network).__name__
         raise CheckpointError(f"{name}: expected layers that keep keys and values, got none")
     return shapes
 

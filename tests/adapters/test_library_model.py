@@ -9,9 +9,19 @@ import torch
 from attrs import frozen
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import GPT2Config, GptOssConfig, LlamaConfig, MambaConfig, RwkvConfig
+from transformers import (
+    BloomConfig,
+    FalconConfig,
+    GPT2Config,
+    GptOssConfig,
+    LlamaConfig,
+    MambaConfig,
+    PretrainedConfig,
+    RwkvConfig,
+)
 
 from acceptor.adapters.adapter_choice import load_any_model
+from acceptor.adapters.library_model.loader import adapt_network
 from acceptor.adapters.library_model.model import LibraryModel
 from acceptor.core import CheckpointError, InvalidInputError, UnavailableError
 from kit.small_families import FAMILIES, SHAPE, VOCAB_SIZE
@@ -147,6 +157,32 @@ def test_a_network_that_keeps_its_norm_elsewhere_gives_no_last_tap(
     assert model.forward(place, place, cache, taps=(0,)).hidden[0].shape == (1, 1, 16)
     with pytest.raises(UnavailableError, match="final norm"):
         model.forward(place, place, cache, taps=(1,))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        BloomConfig(vocab_size=61, hidden_size=16, n_layer=1, n_head=2, eos_token_id=1),
+        FalconConfig(
+            vocab_size=61,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            alibi=True,
+            eos_token_id=1,
+        ),
+    ],
+)
+def test_a_network_that_makes_its_own_masks_is_refused_by_name(
+    save: Callable[..., Any], config: PretrainedConfig
+) -> None:
+    saved = save(config)
+    with pytest.raises(
+        CheckpointError, match=r"^(Bloom|Falcon)ForCausalLM: expected a network that"
+    ):
+        load(saved.directory)
+    with pytest.raises(CheckpointError, match="that takes a mask of what each token sees, got "):
+        adapt_network(saved.reference)
 
 
 CODES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
