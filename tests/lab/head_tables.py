@@ -119,11 +119,10 @@ def _of_pairs(served: Mapping[str, BenchResults]) -> str:
             one, several = comparable(served[name].runs)
             both = [(a.figures, b.figures) for a, b in zip(one, several, strict=True)]
             rates = "/".join(f"{rate:g}" for rate in pair.rates)
-            step = "/".join(f"{figures.itl.median:.1f}" for figures in both[0])
-            speeds = ["/".join(f"{f.output_throughput:.0f}" for f in two) for two in both[:4]]
+            per_token = ["/".join(f"{f.tpot.mean:.2f}" for f in two) for two in both[:4]]
             lengths = "/".join(f"{first.acceptance.acceptance_length:.2f}" for first, _ in both[:4])
-            rows.append([f"`{name}`", rates, step, *speeds, lengths])
-    head = ["`--pair`", "rates", "step, ms", "strict", "probabilistic", "block", "synthetic"]
+            rows.append([f"`{name}`", rates, *per_token, lengths])
+    head = ["`--pair`", "rates", "strict", "probabilistic", "block", "synthetic"]
     return Table(head=[*head, "lengths"], rows=rows).as_markdown()
 
 
