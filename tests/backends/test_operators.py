@@ -1,39 +1,44 @@
 """The operators: what `torch.compile` is told about them is true, and it can work around them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
+from attrs import frozen
 from torch import Tensor
 
-from acceptor.backends import load_sampler
+from acceptor.backends.conformance import Case, run_case
+from acceptor.backends.conformance.calls import moved
+from acceptor.backends.conformance.case import FEATURES
+from acceptor.backends.conformance.inputs import make_inputs
 from acceptor.backends.operators import SampleOperator, VerifyOperator
 from acceptor.backends.operators.registration import SAMPLE, VERIFY
 from acceptor.backends.operators.structure import describe, rebuild
 from acceptor.core import (
     Fly,
     InvalidInputError,
+    Logprobs,
     Policy,
     Probabilistic,
     SampleBatch,
+    SampleOutput,
     SamplingParams,
     SamplingTensors,
     Strict,
     Synthetic,
-    TokenCounts,
     Typical,
     VerifyBatch,
-    pack_allowed,
+    VerifyOutput,
 )
 
-NUM_REQS, NUM_DRAFTS, VOCAB_SIZE, WIDTH = 3, 2, 40, 8
+NUM_REQS, VOCAB_SIZE, WIDTH = 3, 40, 8
 BACKENDS = [
     "reference",
     pytest.param("triton", marks=pytest.mark.gpu),
     pytest.param("cupy", marks=pytest.mark.gpu),
 ]
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
-Tensors = dict[str, Tensor]
 
 
 def device_of(backend: str) -> str:
@@ -45,110 +50,62 @@ def params_on(device: str, **changes: Any) -> SamplingTensors:
     return SamplingTensors.stack(params, device)
 
 
-def inputs(device: str) -> Tensors:
-    noise = torch.Generator().manual_seed(7)
-    rows = NUM_REQS * (NUM_DRAFTS + 1)
-    tensors = {
-        "target_logits": 2 * torch.randn(rows, VOCAB_SIZE, generator=noise),
-        "cu_num_logits": torch.arange(NUM_REQS + 1) * (NUM_DRAFTS + 1),
-        "draft_token_ids": torch.randint(VOCAB_SIZE, (NUM_REQS, NUM_DRAFTS), generator=noise),
-        "positions": torch.tensor([4, 9, 1]),
-        "draft_logits": 2 * torch.randn(NUM_REQS, NUM_DRAFTS, VOCAB_SIZE, generator=noise),
-    }
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
+def tensors_of(batch: Any, names: Sequence[str]) -> dict[str, Any]:
+    """What operators take of a batch."""
+    counted = batch.token_counts
+    return {name: getattr(counted, name, getattr(batch, name, None)) for name in names}
 
 
-def everything(device: str) -> Tensors:
-    counts = TokenCounts.empty(NUM_REQS, VOCAB_SIZE, device)
-    counts.start(1, [3, 4])
-    return {
-        **inputs(device),
-        "slot_ids": torch.tensor([2, 0, 1], device=device),
-        "prompt_mask": counts.prompt_mask,
-        "output_counts": counts.output_counts,
-    }
+@frozen
+class ThroughOperators:
+    """A backend of which each call goes through an operator."""
+
+    backend: str
+
+    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+        told = VerifyOperator(self.backend, policy, params)(**tensors_of(batch, VERIFY))
+        return VerifyOutput(**told._asdict() | logprobs_of(told))
+
+    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+        names = ("draft_index", "draft_stream", "target_vocab_size")
+        facts: dict[str, Any] = {name: getattr(batch, name) for name in names}
+        operator = SampleOperator(backend=self.backend, params=params, **facts)
+        told = operator(**tensors_of(batch, SAMPLE))
+        return SampleOutput(**told._asdict() | logprobs_of(told))
 
 
-def batch_of(tensors: Tensors) -> VerifyBatch:
-    tensors = dict(tensors)
-    counts = None
-    if "prompt_mask" in tensors:
-        counts = TokenCounts(tensors.pop("prompt_mask"), tensors.pop("output_counts"))
-    return VerifyBatch(**tensors, token_counts=counts)
+def logprobs_of(told: Any) -> dict[str, Logprobs | None]:
+    return {"logprobs": told.logprobs and Logprobs(**told.logprobs._asdict())}
 
 
-def test_values_survive_being_text_and_tensors() -> None:
-    params = params_on("cpu", top_k=3, logit_bias={2: -1.0}, presence_penalty=0.5, logprobs=2)
-    tensors: list[Tensor] = []
-    again = rebuild(describe(params, tensors), tensors)
-    assert params.penalties is not None
-    assert torch.equal(again.penalties.presence, params.penalties.presence)
-    assert again.target.any_top_k
-    assert again.num_logprobs == 2
+EVERYTHING = frozenset(FEATURES) - {"extremes", "bad target rows", "arbitrary drafts"}
+
+
+@every_backend
+@pytest.mark.parametrize("policy", [Probabilistic(), Strict(coupled=True), Fly(window=1)], ids=str)
+@pytest.mark.parametrize("features", [EVERYTHING, frozenset[str]()], ids=["everything", "nothing"])
+def test_calls_through_operators_conform(
+    backend: str, policy: Policy, features: frozenset[str]
+) -> None:
+    sampler, device = ThroughOperators(backend), torch.device(device_of(backend))
+    for seed in range(3):
+        case = Case(
+            seed=seed,
+            vocab_size=VOCAB_SIZE,
+            num_draft_tokens=(2, 0, 1),
+            policy=policy,
+            drafter="mapped" if features else "same",
+            features=features,
+            variation="in part",
+        )
+        assert not run_case(case, sampler, device).unexplained
+
+
+def test_values_survive_being_text() -> None:
     for policy in (Strict(coupled=True), Fly(window=3), Synthetic((0.5, 0.25)), Typical()):
         assert rebuild(describe(policy, []), []) == policy
     with pytest.raises(InvalidInputError, match="operators"):
         describe(object(), [])
-
-
-def assert_alike(got: Any, expected: Any) -> None:
-    """The same tensors, in whatever class they are."""
-    for name in type(got)._fields:
-        mine, theirs = getattr(got, name), getattr(expected, name)
-        if isinstance(theirs, Tensor):
-            assert torch.equal(mine, theirs)
-        elif theirs is None:
-            assert mine is None
-        else:
-            assert_alike(mine, theirs)
-
-
-@every_backend
-@pytest.mark.parametrize(
-    ("policy", "changes"),
-    [
-        (Probabilistic(), {"presence_penalty": 0.5}),
-        (Strict(), {"top_p": 0.9}),
-        (Typical(), {"logprobs": 4}),
-    ],
-    ids=["probabilistic", "strict", "typical"],
-)
-def test_an_operator_returns_what_the_sampler_returns(
-    backend: str, policy: Policy, changes: dict[str, Any]
-) -> None:
-    tensors, params = everything(device_of(backend)), params_on(device_of(backend), **changes)
-    expected = load_sampler(backend).verify(batch_of(tensors), params, policy)
-    assert_alike(VerifyOperator(backend, policy, params)(**tensors), expected)
-
-
-def test_masks_reach_the_sampler() -> None:
-    masks = {
-        "allowed_tokens": pack_allowed(torch.arange(2 * VOCAB_SIZE).view(2, -1) % 3 > 0),
-        "allowed_rows": torch.tensor([0, -1, 1] * NUM_REQS),
-    }
-    tensors, params = everything("cpu") | masks, params_on("cpu")
-    expected = load_sampler("reference").verify(batch_of(tensors), params, Strict())
-    assert_alike(VerifyOperator("reference", Strict(), params)(**tensors), expected)
-    row: dict[str, Any] = {
-        "logits": tensors["target_logits"][:2],
-        "positions": torch.tensor([1, 2]),
-    }
-    row["allowed_tokens"] = masks["allowed_tokens"]
-    params = SamplingTensors.stack([SamplingParams(seed=1)] * 2)
-    drawn = load_sampler("reference").sample(SampleBatch(**row), params)
-    assert_alike(SampleOperator(backend="reference", params=params)(**row), drawn)
-
-
-@every_backend
-@pytest.mark.parametrize("draft_index", [None, 2])
-def test_a_draw_is_the_sampler_s_draw(backend: str, draft_index: int | None) -> None:
-    device = device_of(backend)
-    logits, positions = inputs(device)["target_logits"][:NUM_REQS], torch.arange(3, device=device)
-    params = params_on(device, top_k=5)
-    batch = SampleBatch(logits=logits, positions=positions, draft_index=draft_index)
-    expected = load_sampler(backend).sample(batch, params)
-    operator = SampleOperator(backend=backend, params=params, draft_index=draft_index)
-    assert_alike(operator(logits=logits, positions=positions), expected)
 
 
 class Step(torch.nn.Module):
@@ -205,12 +162,13 @@ def test_a_whole_step_compiles_with_inductor(backend: str) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_what_the_compiler_is_told_is_true(backend: str) -> None:
     device = device_of(backend)
-    tensors = inputs(device)
+    case = Case(vocab_size=VOCAB_SIZE, num_draft_tokens=(2,) * NUM_REQS)
+    batch = moved(make_inputs(case).with_arbitrary_drafts().verify_batch(), torch.device(device))
+    tensors = tensors_of(batch, VERIFY)
     policy = Typical() if backend == "reference" else Probabilistic()
     logprobs = 3 if backend == "reference" else None
     verify = VerifyOperator(backend, policy, params_on(device, logprobs=logprobs))
-    given = [tensors.get(name) for name in VERIFY]
-    call = (verify._call, verify._param_tensors, given)
+    call = (verify._call, verify._param_tensors, [*tensors.values()])
     torch.library.opcheck(torch.ops.acceptor.verify.default, call)
     draw = SampleOperator(backend=backend, params=params_on(device, logprobs=logprobs))
     rows = {"logits": tensors["target_logits"][:NUM_REQS], "positions": tensors["positions"]}
