@@ -62,7 +62,7 @@ KERNELS = {
     "logprobs": KernelForm(16),
 }
 """In the order of a step's launches."""
-MARKED_BLOCKS = 32
+MARKED_BLOCKS = 8
 """Of a CTA, see cuda/marks.cu."""
 
 

@@ -66,7 +66,7 @@ def params_of(rnd: random.Random, vocab_size: int) -> SamplingParams:
 
 def draws_of(kind: str, seed: int) -> tuple[SampleBatch, SamplingTensors]:
     rnd, noise = random.Random(f"{kind}{seed}"), torch.Generator().manual_seed(seed)  # noqa: S311
-    # The last block is not whole; a CTA that marks has room for 32.
+    # The last block is not whole; a CTA marks eight.
     vocab_size = rnd.choice([700, 3000, 17_000])
     dtype = rnd.choice([torch.float32, torch.float32, torch.float16, torch.bfloat16])
     counts = TokenCounts.empty(NUM_REQS, vocab_size)

@@ -2,7 +2,7 @@
 // request, a few bits for each id say whether anything is done to it.
 #include "request.cuh"
 
-constexpr int MARKED_BLOCKS = 32;  // of a CTA
+constexpr int MARKED_BLOCKS = 8;  // of a CTA: one a warp, for each is a chain of loads
 
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     marks(const __grid_constant__ Params p) {
