@@ -167,25 +167,16 @@ def verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> J
         filtered=_has_filters(params.target) or (dense and _has_filters(params.draft)),
         marked=_is_marked(params),
     )
-    fields = _common(params, params.target, logits)
+    fields = _common(batch, params, params.target, logits, extent, number)
     fields.update(
-        policy=number,
         dense=dense,
-        filtered=extent.filtered,
-        ends_early=POLICIES[number] is Strict,
-        num_reqs=extent.num_reqs,
-        max_spec_len=extent.max_spec_len,
-        vocab_size=extent.vocab_size,
-        draft_vocab_size=extent.draft_vocab_size,
         draft_ids_step=drafts.stride(1) * drafts.itemsize,
         stream=Stream.TARGET,
         invalid_status=Status.TARGET_LOGITS_INVALID,
     )
     _enter_integers(fields, "draft_ids", drafts)
     _enter_integers(fields, "row_starts", batch.cu_num_logits)
-    _enter_integers(fields, "positions", batch.positions)
-    _enter_integers(fields, "slots", batch.slot_ids)
-    _enter_adjustments(fields, batch, params)
+    _enter_what_targets_have(fields, batch, params)
     if draft_logits is not None:
         slot, row, _ = draft_logits.stride()
         fields["draft_type"] = LOGIT_TYPES.index(draft_logits.dtype)
@@ -204,30 +195,19 @@ def sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
     vocab_size = batch.logits.shape[1]
     if batch.draft_to_target is not None and batch.target_vocab_size is not None:
         vocab_size = batch.target_vocab_size
-    fields = _common(params, recipe, batch.logits)
-    invalid = Status.DRAFT_LOGITS_INVALID if drafting else Status.TARGET_LOGITS_INVALID
-    fields.update(
-        policy=POLICIES.index(Strict),
-        dense=False,
-        filtered=_has_filters(recipe),
-        ends_early=True,
-        num_reqs=batch.num_reqs,
-        vocab_size=vocab_size,
-        stream=batch.stream,
-        draft_index=0 if batch.stream is Stream.TARGET else batch.draft_index or 0,
-        invalid_status=invalid,
-    )
-    if drafting:
-        fields.pop("num_logprobs", None)
-    else:
-        _enter_adjustments(fields, batch, params)
-    _enter_integers(fields, "positions", batch.positions)
-    _enter_integers(fields, "slots", batch.slot_ids)
-    change = NO_CHANGE if drafting else _change(batch, params)
-    variant = Variant.of(batch.logits.dtype, None, change)
     marked = not drafting and _is_marked(params)
     extent = Extent(batch.num_reqs, 0, vocab_size, filtered=_has_filters(recipe), marked=marked)
-    return Job(variant, extent, fields)
+    fields = _common(batch, params, recipe, batch.logits, extent, POLICIES.index(Strict))
+    fields.update(
+        dense=False,
+        stream=batch.stream,
+        draft_index=0 if batch.stream is Stream.TARGET else batch.draft_index or 0,
+        invalid_status=Status.DRAFT_LOGITS_INVALID if drafting else Status.TARGET_LOGITS_INVALID,
+    )
+    if not drafting:
+        _enter_what_targets_have(fields, batch, params)
+    change = NO_CHANGE if drafting else _change(batch, params)
+    return Job(Variant.of(batch.logits.dtype, None, change), extent, fields)
 
 
 def _has_filters(recipe: RecipeTensors) -> bool:
@@ -245,8 +225,19 @@ def _change(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> int:
     return NO_CHANGE if batch.allowed_tokens is None else MASKS
 
 
-def _common(params: SamplingTensors, recipe: RecipeTensors, logits: Tensor) -> Fields:
+def _common(
+    batch: VerifyBatch | SampleBatch,
+    params: SamplingTensors,
+    recipe: RecipeTensors,
+    logits: Tensor,
+    extent: Extent,
+    policy: int,
+) -> Fields:
+    sizes = ("num_reqs", "max_spec_len", "vocab_size", "draft_vocab_size", "filtered")
     fields: Fields = {
+        **{size: getattr(extent, size) for size in sizes},
+        "policy": policy,
+        "ends_early": POLICIES[policy] is Strict,
         "target_stride": logits.stride(0) * logits.itemsize,
         "target_type": LOGIT_TYPES.index(logits.dtype),
         "target_elements": logits.shape[1],
@@ -254,8 +245,8 @@ def _common(params: SamplingTensors, recipe: RecipeTensors, logits: Tensor) -> F
         "processed": params.logprobs_processed.data_ptr(),
     }
     _enter_integers(fields, "entries", params.slot_ids)
-    if params.num_logprobs is not None:
-        fields["num_logprobs"] = params.num_logprobs
+    _enter_integers(fields, "positions", batch.positions)
+    _enter_integers(fields, "slots", batch.slot_ids)
     _enter_recipe(fields, "target", recipe)
     return fields
 
@@ -271,7 +262,7 @@ def _enter_recipe(fields: Fields, name: str, recipe: RecipeTensors) -> None:
         fields[f"{name}_{part}"] = getattr(recipe, part).data_ptr()
 
 
-def _enter_adjustments(
+def _enter_what_targets_have(
     fields: Fields, batch: VerifyBatch | SampleBatch, params: SamplingTensors
 ) -> None:
     if batch.allowed_tokens is not None:
@@ -282,6 +273,8 @@ def _enter_adjustments(
         fields["bias_ids"] = params.bias.token_ids.data_ptr()
         fields["bias_values"] = params.bias.values.data_ptr()
         fields["num_bias"] = params.bias.token_ids.shape[1]
+    if params.num_logprobs is not None:
+        fields["num_logprobs"] = params.num_logprobs
     if params.penalties is not None:
         for part in ("repetition", "presence", "frequency"):
             fields[part] = getattr(params.penalties, part).data_ptr()

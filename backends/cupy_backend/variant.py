@@ -72,9 +72,8 @@ def policy_number(policy: Policy) -> int:
     Raises:
         UnavailableError: they have no such policy.
     """
-    for number, kind in enumerate(POLICIES):
-        if type(policy) is kind:
-            return number
+    if type(policy) in POLICIES:
+        return POLICIES.index(type(policy))
     names = ", ".join(kind.__name__ for kind in POLICIES)
     raise UnavailableError(
         f"policy: expected one of {names} for backend cupy, got {type(policy).__name__}"
