@@ -159,30 +159,23 @@ def test_a_recorder_goes_on_when_its_graphs_are_gone() -> None:
 
 
 @pytest.mark.gpu
-def test_a_capture_that_finds_no_memory_leaves_the_next_one_whole() -> None:
+@pytest.mark.parametrize(
+    "breaks",
+    [torch.cuda.synchronize, lambda: torch.empty(2**50, dtype=torch.uint8, device="cuda")],
+    ids=["waits", "asks too much"],
+)
+def test_a_capture_that_breaks_off_on_a_gpu_leaves_random_numbers_and_captures_whole(
+    breaks: Callable[[], object],
+) -> None:
     record, attempts, out = cuda_recorder(), count(), torch.zeros(4, device="cuda")
 
-    def asks_too_much_when_captured() -> None:
-        if next(attempts):
-            torch.empty(2**50, dtype=torch.uint8, device="cuda")
-
-    with pytest.raises(torch.OutOfMemoryError):
-        record(asks_too_much_when_captured)
-    record(partial(fill, out, 3.0))()
-    assert out.tolist() == [3.0] * 4
-
-
-@pytest.mark.gpu
-def test_a_capture_that_breaks_off_on_a_gpu_leaves_random_numbers_and_captures_whole() -> None:
-    record, attempts, out = cuda_recorder(), count(), torch.zeros(4, device="cuda")
-
-    def waits_when_captured() -> None:
+    def breaks_when_captured() -> None:
         if next(attempts):
             out.add_(1)
-            torch.cuda.synchronize()
+            breaks()
 
     with pytest.raises(RuntimeError):
-        record(waits_when_captured)
+        record(breaks_when_captured)
     assert torch.rand(4, device="cuda").max() < 1
     replay = record(partial(fill, out, 3.0))
     out.zero_()
