@@ -1,15 +1,9 @@
 """`python -m kit.gpu`: everything that needs a CUDA device, into docs/data/gpu.json and gpu.md.
 
-Each part is a process with a time limit of its own, and the record is written after each part:
-    --part NAME      only this one, repeatable: compile, kernels, engine, proof, tests,
-                     equivalence, sanitize
-    --seconds 600    for all parts together; each gets its share of them
-    --batches 10000  of the equivalence campaign, which ends in time with what it compared
-    --backend NAME   triton and cupy by default; the last one is run with the first beside it
-    --out FOLDER     for all records, docs/data by default; copy proof.json there to add to it
-Kernels are compiled by many processes first. Then what is timed runs alone on the device; tests,
-equivalence and sanitizers share it. Logs lie in gpu.logs. The exit code is 0 if every part ran to
-its end and passed.
+Each part is a process with a time limit of its own, its share of `--seconds`, and the record is
+written after each part. Kernels are compiled by many processes first. Then what is timed runs alone
+on the device; tests, equivalence and sanitizers share it. Logs lie in gpu.logs. The exit code is 0
+if every part ran to its end and passed.
 """
 
 import argparse
@@ -225,11 +219,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m kit.gpu")
     add = parser.add_argument
     add("--part", action="append", choices=PARTS, help="repeatable; all of them")
-    add("--backend", action="append", help="repeatable; triton and cupy")
+    add("--backend", action="append", help="repeatable; triton and cupy, the last beside the first")
     add("--seconds", type=float, default=600, help="in all (default 600)")
     add("--batches", type=int, default=10_000, help="of the equivalence campaign (default 10000)")
     add("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: cores)")
-    add("--out", type=Path, default=DATA, help="folder of all records (default docs/data)")
+    add("--out", type=Path, default=DATA, help="of all records, docs/data; copy proof.json there")
     add("--logs", type=Path, default=Path("gpu.logs"))
     return parser
 
