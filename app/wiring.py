@@ -252,7 +252,7 @@ def _directories(models: ModelsConfig, drafter: str | None) -> tuple[Path, Path 
     if models.draft is not None:
         raise ConfigError(f"draft: expected a target beside it, got only {models.draft}")
     target, draft = bundled_pair()
-    return target, bundled_head() if drafter == "eagle3" else draft
+    return target, bundled_head() if drafter in ("eagle", "eagle3") else draft
 
 
 def _drafter_name(config: Config, draft_directory: Path | None) -> str | None:
@@ -262,7 +262,10 @@ def _drafter_name(config: Config, draft_directory: Path | None) -> str | None:
             expected = "ngram or early-exit without a draft model"
             raise ConfigError(f"drafter: expected {expected}, got {name}")
         return name
-    return find_head(draft_directory) or "model" if name is None else name
+    found = find_head(draft_directory)
+    if found is not None and name in ("model", *HEADS) and name != found:
+        raise ConfigError(f"drafter: expected {found}, as {draft_directory} says, got {name}")
+    return found or "model" if name is None else name
 
 
 def _num_spec_tokens(config: Config, *, has_drafter: bool) -> int:

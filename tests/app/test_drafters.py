@@ -118,9 +118,18 @@ def test_a_heads_files_say_that_it_is_one(tmp_path: Path, pickled: bool) -> None
     assert [one.token_ids for one in wired.decoder.generate(requests)] == [
         one.token_ids for one in plain
     ]
-    for name, said in (("eagle", "got no such tensor"), ("mtp", "adapter transformers")):
-        with pytest.raises(AcceptorError, match=said):
+    for name in ("model", "eagle", "mtp"):
+        said = f"^drafter: expected eagle3, as {tmp_path} says, got {name}$"
+        with pytest.raises(ConfigError, match=said):
             wire(Config(models=models, drafter=DrafterConfig(name=name)))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("eagle", "expected eagle3, as "), ("mtp", "adapter transformers")]
+)
+def test_the_bundled_target_has_no_other_head(name: str, said: str) -> None:
+    with pytest.raises(AcceptorError, match=said):
+        wire(Config(drafter=DrafterConfig(name=name)))
 
 
 @pytest.mark.parametrize(
