@@ -108,16 +108,17 @@ def test_the_command_tells_how_far_it_is_and_goes_on(tmp_path: Path, text: Path)
 
 
 def test_a_run_that_is_interrupted_ends_as_one_that_is_not(tmp_path: Path, text: Path) -> None:
-    whole, broken, steps = tmp_path / "whole", tmp_path / "broken", {"steps": 12, "save_every": 1}
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    steps = {"steps": 40, "rows": 1, "save_every": 1}
     assert run(whole, text, **steps)[0] == 0
     arguments = [sys.executable, "-m", "lab.head_training", *command(broken, text, **steps)]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("step 1 of 12")
+    assert process.stdout.readline().startswith("step 1 of 40")
     process.send_signal(signal.SIGINT)
     rest, said = process.communicate(timeout=60)
     assert (process.returncode, said.strip()) == (1, "Aborted!")
-    assert "step 12" not in rest
+    assert "step 40" not in rest
     assert not (broken / "model.safetensors").exists()
     code, said = run(broken, text, **steps)
     assert code == 0
@@ -141,13 +142,18 @@ KINDS: dict[str, PretrainedConfig] = {
 }
 
 
+def save_target(config: PretrainedConfig, folder: Path) -> Path:
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder / "target")
+    copyfile(TARGET / "tokenizer.json", folder / "target" / "tokenizer.json")
+    return folder / "target"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_target_of_transformers_gets_a_head(
     kind: str, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, out, config = tmp_path / "target", tmp_path / "head", KINDS[kind]
-    AutoModelForCausalLM.from_config(config).save_pretrained(target)
-    copyfile(TARGET / "tokenizer.json", target / "tokenizer.json")
+    out, config = tmp_path / "head", KINDS[kind]
+    target = save_target(config, tmp_path)
     load = partial(load_any_model, adapter="transformers")
     model: Any = load(target)
     monkeypatch.setattr(head_training, "load_any_model", lambda *_, **__: model)
@@ -222,6 +228,11 @@ def test_a_run_goes_on_only_from_a_state_of_its_own(
         (b"Short.\n\n\n\n\nShort.", {}, "tokens of text: expected a number in [25, inf), got "),
         (b"\xff", {}, "text.txt: expected UTF-8 text, got "),
         (TEXT.encode(), {"context": 3}, "context: expected a number in [4, 1024], got 3"),
+        (
+            TEXT.encode(),
+            {"target": "few ids"},
+            "highest token of text: expected a number in [0, 39]",
+        ),
         (TEXT.encode(), {"steps": 0}, "steps: expected a number in [1, inf), got 0"),
         (TEXT.encode(), {"target": "/nowhere"}, "expected a file, got none"),
     ],
@@ -230,6 +241,8 @@ def test_what_cannot_be_learned_from_is_one_line(
     tmp_path: Path, text: Path, given: bytes, more: dict[str, Any], problem: str
 ) -> None:
     text.write_bytes(given)
+    if more.get("target") == "few ids":
+        more = {"target": save_target(LlamaConfig(**INNER | {"vocab_size": 40}), tmp_path)}
     code, said = run(tmp_path / "head", text, **more)
     assert (code, said.count("\n")) == (1, 1)
     assert problem in said

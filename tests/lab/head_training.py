@@ -99,6 +99,7 @@ def train_head(
     """
     check_integer("context", recipe.context, recipe.num_places + 1, target.max_model_len)
     check_integer("tokens of text", len(tokens), recipe.context + 1)
+    check_integer("highest token of text", int(tokens.max()), 0, target.vocab_size - 1)
     device = target.device
     counts = tokens.bincount(minlength=target.vocab_size)
     most_common = counts.argsort(descending=True, stable=True)[: recipe.draft_vocab_size]
