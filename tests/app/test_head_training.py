@@ -199,7 +199,7 @@ def lose_weights(state: Path) -> None:
     [
         (lambda state: state.write_bytes(b""), "expected what a run saves, got "),
         (cut, "expected what a run saves, got "),
-        (lose_weights, "expected what a run saves, got "),
+        (lose_weights, "expected what a run saves, got no 'fc.weight'"),
         ({"text": "Another. " + TEXT}, "text: expected "),
         ({"target": bundled_pair()[1]}, "target: expected "),
         ({"steps": 4}, "steps: expected 4, got 3, with which the run began"),

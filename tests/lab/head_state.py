@@ -80,4 +80,6 @@ class State:
 
     def _damaged(self, error: Exception) -> CheckpointError:
         said = one_line(error) or type(error).__name__
+        if isinstance(error, KeyError):
+            said = f"no {said}"
         return CheckpointError(f"{self.file}: expected what a run saves, got {said}")
