@@ -11,7 +11,12 @@ from kit.bugs import Bug
 from kit.bugs_in_batches import ALL_BUGS
 
 REFERENCE = ReferenceSampler()
-ONLY_NUMBERS_SHOW = {"no variation reported", "draft logits scaled in place"}
+ONLY_NUMBERS_SHOW = {
+    "no variation reported",
+    "draft logits scaled in place",
+    "processed logprobs are raw",
+    "raw logprobs of masked logits",
+}
 """These are the oracle's to judge, for each backend."""
 
 
