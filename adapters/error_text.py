@@ -3,6 +3,11 @@
 MAX_LENGTH = 300
 
 
+def ends_program(error: BaseException) -> bool:
+    """Whether it asks the program to end, so that nobody may keep it for a stranger's mistake."""
+    return isinstance(error, KeyboardInterrupt | SystemExit)
+
+
 def one_line(said: object) -> str:
     """What an error or a value says, on one line of bounded length."""
     if isinstance(said, OSError) and said.strerror:

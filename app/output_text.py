@@ -52,7 +52,11 @@ class OutputText:
 
     def _num_held(self) -> int:
         """How many characters at the end may be the beginning of a stop string."""
-        for length in range(min(self._longest_beginning, len(self.text)), 0, -1):
-            if any(stop.startswith(self.text[-length:]) for stop in self.stop):
-                return length
-        return 0
+        return max(map(self._num_begun, self.stop), default=0)
+
+    def _num_begun(self, stop: str) -> int:
+        """The same for one of them; looks only where its first character is."""
+        at = self.text.find(stop[0], max(0, len(self.text) - len(stop) + 1))
+        while at >= 0 and not stop.startswith(self.text[at:]):
+            at = self.text.find(stop[0], at + 1)
+        return 0 if at < 0 else len(self.text) - at

@@ -24,7 +24,7 @@ from .request import (
     TokenLogprobs,
     ignore,
 )
-from .token_masks import TokenMasks
+from .token_masks import GuardedMasks
 
 FATAL = Status.TARGET_LOGITS_INVALID | Status.DRAFT_LOGITS_INVALID | Status.NOTHING_ALLOWED
 """What a request cannot go on after."""
@@ -102,7 +102,7 @@ class RequestState:
     slot_id: int = -1
     num_entered: int = 0
     end_token_ids: frozenset[int] = field(init=False)
-    masks: TokenMasks | None = field(init=False)
+    masks: GuardedMasks | None = field(init=False)
     token_ids: list[int] = field(init=False)
     output: OutputText = field(init=False)
     kinds: list[TokenKind] = field(factory=list, init=False)
@@ -122,7 +122,7 @@ class RequestState:
             request.stop_token_ids
         )
         self.max_len = min(len(request.prompt_token_ids) + request.max_tokens, self.max_len)
-        self.masks = None if request.new_masks is None else request.new_masks()
+        self.masks = None if request.new_masks is None else GuardedMasks(request.new_masks)
         self.token_ids = list(request.prompt_token_ids)
         self.output = OutputText(request.stop)
 
@@ -197,6 +197,7 @@ class RequestState:
     def _note(self, status: Status) -> None:
         self.status |= status
         if status & FATAL:
+            self.error = self.masks.error if self.masks is not None else ""
             self._end(FinishReason.ERROR)
 
     def _end(self, reason: FinishReason) -> None:

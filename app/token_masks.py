@@ -1,12 +1,14 @@
 """Which tokens requests may emit: the port of grammars, and the masks of one step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
-from attrs import frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
+from ..adapters.error_text import ends_program, one_line
 from ..core.allowed_tokens import num_mask_words, pack_allowed
 
 
@@ -30,6 +32,46 @@ class TokenMasks(Protocol):
 
 NewTokenMasks = Callable[[], TokenMasks]
 """Makes what follows one output."""
+
+
+@define(eq=False)
+class GuardedMasks:
+    """Masks of a request; once they fail it is allowed nothing, which ends it and nobody else.
+
+    Attributes:
+        new_masks: makes them.
+        error: how they failed, one sentence; else empty.
+    """
+
+    new_masks: NewTokenMasks
+    error: str = field(default="", init=False)
+    _masks: TokenMasks = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        with self._noting():
+            self._masks = self.new_masks()
+
+    def fill(self, masks: Tensor, draft_token_ids: Sequence[int]) -> None:
+        """See `TokenMasks.fill`."""
+        with self._noting():
+            self._masks.fill(masks, draft_token_ids)
+        if self.error:
+            masks.zero_()
+
+    def accept(self, token_id: int) -> None:
+        """See `TokenMasks.accept`."""
+        with self._noting():
+            self._masks.accept(token_id)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            if ends_program(error):
+                raise
+            said = f"{type(error).__name__}: {one_line(error)}"
+            self.error = self.error or f"new_masks: expected masks of each step, got {said}"
 
 
 @frozen(eq=False)

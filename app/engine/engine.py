@@ -7,12 +7,14 @@ with its error, and the others go on.
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import count
+from threading import Lock
 from typing import SupportsIndex, TypedDict, Unpack
 
 import torch
 from attrs import define, field
 
 from ...adapters.error_text import one_line
+from ...core.checks import check_integer, plain_number
 from ...core.errors import AcceptorError, InvalidInputError
 from ...core.sampling_params import SamplingParams
 from ..admission import check_text
@@ -59,6 +61,7 @@ class Engine:
     loop: Loop
     _ids: Iterator[int] = field(factory=count, init=False)
     _streams: Streams = field(factory=Streams, init=False)
+    _step_lock: Lock = field(factory=Lock, init=False)
 
     @classmethod
     def of(cls, parts: Parts, limits: Limits) -> "Engine":
@@ -123,7 +126,12 @@ class Engine:
         return arrival.request_id
 
     def cancel(self, request_id: int) -> None:
-        """End a request where it stands; one that has ended stays as it is."""
+        """End a request where it stands; one that has ended stays as it is.
+
+        Raises:
+            InvalidInputError: the id is no integer.
+        """
+        check_integer("request_id", plain_number(request_id), 0)
         self.loop.cancelled_ids.append(request_id)
 
     def has_unfinished(self) -> bool:
@@ -134,12 +142,20 @@ class Engine:
         """Admit and retire requests, enter prompts, decode once; what each request gained.
 
         The target's device is the current one meanwhile, whatever thread this is.
+
+        Raises:
+            InvalidInputError: a step is being taken, by another thread or around a listener.
         """
-        with torch.inference_mode(), current_device(self.loop.device):
-            self.loop.admit_and_retire()
-            self.loop.enter_prompts()
-            self.loop.decode()
-        return list(self.loop.notify())
+        if not self._step_lock.acquire(blocking=False):
+            raise InvalidInputError("step: expected one at a time, got one within another")
+        try:
+            with torch.inference_mode(), current_device(self.loop.device):
+                self.loop.admit_and_retire()
+                self.loop.enter_prompts()
+                self.loop.decode()
+            return self.loop.notify()
+        finally:
+            self._step_lock.release()
 
     def __iter__(self) -> Iterator[Progress]:
         """Step until nothing is unfinished."""

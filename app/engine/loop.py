@@ -5,13 +5,13 @@ A slot is never shared: a request that finds none free waits.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import torch
 from attrs import define, field
 
-from ...adapters.error_text import one_line
+from ...adapters.error_text import ends_program, one_line
 from ...core.errors import InvalidInputError
 from ...core.output import Status
 from ...core.token_counts import TokenCounts
@@ -19,7 +19,7 @@ from ..admission import check_request
 from ..decode import DecodeStep
 from ..frontier import Running
 from ..prefill import CHUNK_LEN
-from ..request import OnProgress, Progress
+from ..request import OnProgress, Progress, ignore
 from ..request_state import RequestState, Verdict
 from .counted_tokens import CountedTokens
 from .out_of_memory import is_out_of_memory, out_of_memory
@@ -219,20 +219,26 @@ class Loop:
             for state, num_more in zip(self._batch, nums_more, strict=True)
         ]
 
-    def notify(self) -> Iterable[Progress]:
-        """Tell the listeners what each request gained since the last call, and yield it.
+    def notify(self) -> list[Progress]:
+        """Tell the listeners what each request gained since the last call, and return it.
 
         A listener that raises ends its own request, and nobody else's step.
         """
+        told = list[Progress]()
         while self.events:
             on_progress, progress = self.events.popleft()
+            told.append(progress)
             try:
                 on_progress(progress)
-            except Exception as error:  # noqa: BLE001, a listener may raise whatever it likes
+            except BaseException as error:
+                if ends_program(error):
+                    # The next call returns what this one does not.
+                    self.events.extendleft((ignore, each) for each in reversed(told))
+                    raise
                 number, said = progress.request_index, f"{type(error).__name__}: {one_line(error)}"
                 _logger.warning("request %d is cancelled: on_progress raised %s", number, said)
                 self.cancelled_ids.append(number)
-            yield progress
+        return told
 
     def _enqueue(self, arrival: Arrival) -> None:
         request, error = arrival.request, arrival.error

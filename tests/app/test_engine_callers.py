@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,10 @@ def test_listeners_hear_what_step_returns(pair: Pair) -> None:
     assert heard[-1].result is not None
 
 
+def _generate(engine: Engine, request: GenerationRequest, _: Progress) -> None:
+    engine.generate([request])
+
+
 class WordlessError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -109,11 +114,15 @@ class WordlessError(Exception):
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(ValueError("not\nup to it"), "ValueError: not up to it"), (WordlessError(), "WordlessError")],
-    ids=["words", "no words"],
+    [
+        (ValueError("not\nup to it"), "ValueError: not up to it"),
+        (WordlessError(), "WordlessError"),
+        (asyncio.CancelledError(), "CancelledError"),
+    ],
+    ids=["words", "no words", "no exception"],
 )
 def test_a_listener_that_raises_ends_its_own_request(
-    pair: Pair, caplog: pytest.LogCaptureFixture, error: Exception, said: str
+    pair: Pair, caplog: pytest.LogCaptureFixture, error: BaseException, said: str
 ) -> None:
     engine, fit = engine_of(pair), ask(1, seed=1, max_tokens=9)
     heard = list[Progress]()
@@ -130,6 +139,44 @@ def test_a_listener_that_raises_ends_its_own_request(
     assert ends[bad].finish_reason is FinishReason.CANCELLED
     assert ends[good] == engine.generate([fit])[0]
     assert caplog.messages[0].startswith(f"request 0 is cancelled: on_progress raised {said}")
+
+
+def test_an_interrupt_in_a_listener_loses_nothing(pair: Pair) -> None:
+    engine, fit = engine_of(pair), ask(1, seed=1, max_tokens=9)
+    interrupts = iter([KeyboardInterrupt] * 2)
+
+    def listen(_: Progress) -> None:
+        for interrupt in interrupts:
+            raise interrupt
+
+    ids = [engine.add_request(fit, on_progress=one) for one in (print, listen, print)]
+    told, num_raised = list[Progress](), 0
+    while engine.has_unfinished():
+        try:
+            told += engine.step()
+        except KeyboardInterrupt:
+            num_raised += 1
+    assert num_raised == 2
+    (alone,) = engine.generate([fit])
+    for each in ids:
+        gained = [progress for progress in told if progress.request_index == each]
+        assert sum([progress.token_ids for progress in gained], ()) == alone.token_ids
+        assert gained[-1].result == alone
+
+
+def test_a_listener_may_take_no_step(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    engine, fit = engine_of(pair), ask(1, seed=1, max_tokens=9)
+    bad = engine.add_request(fit, on_progress=partial(_generate, engine, fit))
+    good = engine.add_request(fit)
+    ends = {p.request_index: p.result for p in run(engine) if p.result is not None}
+    assert ends[bad].finish_reason is FinishReason.CANCELLED
+    assert ends[good] == engine.generate([fit])[0]
+    assert caplog.messages[0].endswith("step: expected one at a time, got one within another")
+
+
+def test_only_a_number_is_cancelled(pair: Pair) -> None:
+    with pytest.raises(InvalidInputError, match=r"^request_id: expected an integer, got \[\]"):
+        engine_of(pair).cancel([])  # type: ignore[arg-type]
 
 
 def test_streams_run_together_and_one_left_early_is_cancelled(pair: Pair) -> None:

@@ -1,10 +1,15 @@
 """Masks in decoder and engine: only allowed tokens come. `kit.toy_requests` asks for them, too."""
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Self
 
 import pytest
 import torch
+from attrs import frozen
+from torch import Tensor
 
+from acceptor.app.engine.capture import Record
 from acceptor.app.request import FinishReason, GenerationRequest
 from acceptor.app.token_masks import NewTokenMasks, fill_masks
 from acceptor.core import (
@@ -18,6 +23,7 @@ from acceptor.core import (
     Synthetic,
     pack_allowed,
 )
+from kit.toy_engine import engine_with, record
 from kit.toy_masks import ByLast
 from kit.toy_pair import VOCAB_SIZE, Pair
 from kit.toy_requests import ask
@@ -46,6 +52,49 @@ def test_a_dead_end_is_told_and_what_came_before_stands(pair: Pair) -> None:
     assert (dead.finish_reason, dead.status) == (FinishReason.ERROR, Status.NOTHING_ALLOWED)
     assert dead.token_ids.index(4) == len(dead.token_ids) - 1
     assert len(alive.token_ids) == 20
+
+
+@frozen(eq=False)
+class Failing:
+    """Masks whose maker, or one of whose methods, raises."""
+
+    place: str
+    error: BaseException
+
+    def __call__(self) -> Self:
+        return self._reach("new_masks")
+
+    def fill(self, masks: Tensor, _: Sequence[int]) -> None:
+        masks.fill_(-1)
+        self._reach("fill")
+
+    def accept(self, _: int) -> None:
+        self._reach("accept")
+
+    def _reach(self, place: str) -> Self:
+        if place == self.place:
+            raise self.error
+        return self
+
+
+@pytest.mark.parametrize("recorded", [record, None])
+@pytest.mark.parametrize("place", ["new_masks", "fill", "accept"])
+@pytest.mark.parametrize(
+    "error", [ValueError("not\nso"), RuntimeError("out of memory"), GeneratorExit("away")]
+)
+def test_masks_that_fail_end_their_request_and_nobody_elses(
+    pair: Pair, recorded: Record | None, place: str, error: BaseException
+) -> None:
+    decoder, requests = pair.decoder(Block(), 3), asking(Failing(place, error), ByLast, None)
+    failed, *others = engine_with(decoder, recorded).generate(requests)
+    assert (failed.finish_reason, failed.status) == (FinishReason.ERROR, Status.NOTHING_ALLOWED)
+    assert failed.error.startswith(
+        f"new_masks: expected masks of each step, got {type(error).__name__}: "
+    )
+    assert "\n" not in failed.error
+    assert bool(failed.token_ids) == (place == "accept")
+    alone = [decoder.generate([request])[0].token_ids for request in requests[1:]]
+    assert [result.token_ids for result in others] == alone
 
 
 def test_a_draft_that_ends_early_needs_no_masks_behind_it() -> None:
