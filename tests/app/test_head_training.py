@@ -107,6 +107,12 @@ def test_the_command_tells_how_far_it_is_and_goes_on(tmp_path: Path, text: Path)
     assert find_head(tmp_path / "head") == "eagle3"
 
 
+@pytest.mark.parametrize("given", ["A line of many.\n" * 99, "1234 5678\n\n" * 99])
+def test_a_text_that_cannot_be_cut_is_learned_whole(tmp_path: Path, text: Path, given: str) -> None:
+    text.write_text(given, encoding="utf-8")
+    assert run(tmp_path / "head", text)[0] == 0
+
+
 def test_a_run_that_is_interrupted_ends_as_one_that_is_not(tmp_path: Path, text: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     steps = {"steps": 40, "rows": 1, "save_every": 1}
@@ -224,8 +230,9 @@ def test_a_run_goes_on_only_from_a_state_of_its_own(
 @pytest.mark.parametrize(
     ("given", "more", "problem"),
     [
-        (b"One paragraph.", {}, "expected text of two sections or more, got 1"),
+        (b"One paragraph.", {}, "tokens of text: expected a number in [25, inf), got "),
         (b"Short.\n\n\n\n\nShort.", {}, "tokens of text: expected a number in [25, inf), got "),
+        (b"", {}, "tokens of text: expected a number in [25, inf), got "),
         (b"\xff", {}, "text.txt: expected UTF-8 text, got "),
         (TEXT.encode(), {"context": 3}, "context: expected a number in [4, 1024], got 3"),
         (

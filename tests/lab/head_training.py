@@ -28,7 +28,7 @@ from acceptor.core.errors import AcceptorError
 from acceptor.core.policies.parameters import integer, number
 from lab.head_learner import Learner
 from lab.head_state import State, digest_of_target
-from lab.pair_text import Source
+from lab.pair_text import training_text
 
 WARM_UP, LEAST_RATE = 0.05, 0.05
 
@@ -54,13 +54,13 @@ class Recipe:
 
 
 def read_texts(texts: Sequence[Path], directory: Path) -> Tensor:
-    """All tokens of the sections that are for training.
+    """All tokens of what is for training.
 
     Raises:
         AcceptorError: a file is missing or damaged, or a text too short.
     """
     tokenizer = Tokenizer.load(directory).backend
-    sections = [section for path in texts for section in Source.read(path).training]
+    sections = [section for path in texts for section in training_text(path)]
     return torch.tensor([i for one in tokenizer.encode_batch(sections) for i in one.ids])
 
 

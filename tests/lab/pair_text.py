@@ -46,12 +46,7 @@ class Source:
         Raises:
             InvalidInputError: the file cannot be read, or there is nothing to learn from beside it.
         """
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            said = f"{path}: expected UTF-8 text, got {one_line(error)}"
-            raise InvalidInputError(said) from None
-        sections = [*filter(_is_prose, _sections(text))]
+        sections = _prose(read_text(path))
         if len(sections) < 2:
             raise InvalidInputError(
                 f"{path}: expected text of two sections or more, got {len(sections)}"
@@ -59,6 +54,29 @@ class Source:
         at = min(_HELD_OUT_AT, len(sections) - 1)
         training = [s for i, s in enumerate(sections) if i % _HELD_OUT_EVERY != at]
         return cls(path.name, tuple(training), tuple(sections[at::_HELD_OUT_EVERY]))
+
+
+def read_text(path: Path) -> str:
+    """All of a file.
+
+    Raises:
+        InvalidInputError: it is no text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        said = f"{path}: expected UTF-8 text, got {one_line(error)}"
+        raise InvalidInputError(said) from None
+
+
+def training_text(path: Path) -> Sequence[str]:
+    """What is for training; all of a file from which nothing can be held out."""
+    text = read_text(path)
+    return Source.read(path).training if len(_prose(text)) > 1 else [text]
+
+
+def _prose(text: str) -> list[str]:
+    return [*filter(_is_prose, _sections(text))]
 
 
 def _sections(text: str) -> Iterator[str]:
