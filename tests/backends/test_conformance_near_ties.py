@@ -1,5 +1,7 @@
 """The near-tie rule of the conformance kit: what rounding explains is excused and counted."""
 
+import math
+
 import pytest
 import torch
 from attrs import evolve
@@ -84,37 +86,35 @@ def test_what_a_filter_cuts_by_a_hair_may_be_among_the_most_likely() -> None:
     assert (difference.decision, difference.excused) == ("logprob order", True)
 
 
+WITHOUT_WEIGHT = [1.0, 0.5, *[-math.inf] * 3]
+OF_ONE_WEIGHT = [1e-30, 2e-30, 2e-30]
+
+
 @pytest.mark.parametrize(
-    ("order", "is_right"),
-    [((0, 1, 3, 2), True), ((0, 1, 2, 4), True), ((0, 3, 2, 4), False), ((0, 3, 1, 2), False)],
+    ("logits", "order", "is_right"),
+    [
+        # Only the order of tokens without weight is open.
+        (WITHOUT_WEIGHT, (0, 1, 3, 2), True),
+        (WITHOUT_WEIGHT, (0, 1, 2, 4), True),
+        (WITHOUT_WEIGHT, (0, 3, 2, 4), False),
+        (WITHOUT_WEIGHT, (0, 3, 1, 2), False),
+        # Different logits of one weight may stand in their order or by id.
+        (OF_ONE_WEIGHT, (0, 1, 2), True),
+        (OF_ONE_WEIGHT, (1, 2, 0), True),
+        (OF_ONE_WEIGHT, (2, 1, 0), False),
+    ],
 )
-def test_only_the_order_of_tokens_without_weight_is_open(
-    order: tuple[int, ...], is_right: bool
+def test_orders_of_the_most_likely(
+    logits: list[float], order: tuple[int, ...], is_right: bool
 ) -> None:
-    logits = torch.tensor([[1.0, 0.5, *[-torch.inf] * 3]])
-    batch = SampleBatch(logits=logits, positions=torch.tensor([POSITION]))
-    params = SamplingTensors.stack([SamplingParams(seed=SEED, logprobs=4)])
+    row = torch.tensor([logits])
+    batch = SampleBatch(logits=row, positions=torch.tensor([POSITION]))
+    params = SamplingTensors.stack([SamplingParams(seed=SEED, logprobs=len(order))])
     output = ReferenceSampler().sample(batch, params)
     assert output.logprobs is not None
     top_token_ids = torch.tensor([[order]])
-    top = logits.log_softmax(-1)[0, top_token_ids]
+    top = row.log_softmax(-1)[0, top_token_ids]
     told = evolve(output.logprobs, top_token_ids=top_token_ids, top=top)
-    findings = judge_sample(batch, params, evolve(output, logprobs=told))
-    assert (not findings.unexplained) == is_right
-
-
-@pytest.mark.parametrize(
-    ("order", "is_right"), [((0, 1, 2), True), ((1, 2, 0), True), ((2, 1, 0), False)]
-)
-def test_different_logits_of_one_weight_may_stand_in_their_order_or_by_id(
-    order: tuple[int, ...], is_right: bool
-) -> None:
-    logits = torch.tensor([[1e-30, 2e-30, 2e-30]])
-    batch = SampleBatch(logits=logits, positions=torch.tensor([POSITION]))
-    params = SamplingTensors.stack([SamplingParams(seed=SEED, logprobs=3)])
-    output = ReferenceSampler().sample(batch, params)
-    assert output.logprobs is not None
-    told = evolve(output.logprobs, top_token_ids=torch.tensor([[order]]))
     findings = judge_sample(batch, params, evolve(output, logprobs=told))
     assert (not findings.unexplained) == is_right
 
