@@ -94,8 +94,8 @@ class Device:
         architecture = 10 * properties.major + properties.minor
         if architecture < OLDEST_ARCHITECTURE:
             raise UnavailableError(
-                f"backend cupy: expected compute capability {OLDEST_ARCHITECTURE} or newer, "
-                f"got {architecture} on device {index}"
+                f"backend cupy: expected compute capability 8.0 or newer, got "
+                f"{properties.major}.{properties.minor} on cuda:{index}"
             )
         return cls(index, architecture, properties.multi_processor_count, compiled)
 

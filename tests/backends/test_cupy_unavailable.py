@@ -55,7 +55,7 @@ def test_an_old_device_is_refused_by_its_capability(
     pytest.importorskip("cupy_backends")
     old = SimpleNamespace(major=7, minor=5)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: old)
-    expected = "backend cupy: expected compute capability 80 or newer, got 75 on device 1"
+    expected = "backend cupy: expected compute capability 8.0 or newer, got 7.5 on cuda:1"
     with pytest.raises(UnavailableError, match=f"^{expected}$"):
         Device.open(1, CompiledKernels(tmp_path))
 
