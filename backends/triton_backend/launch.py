@@ -23,10 +23,6 @@ TILE = 4
 """Blocks that are read at once: two warps of 16-byte loads, four in flight for each thread."""
 
 READ_WARPS = 2
-MASKED_REGISTERS = 48
-"""Of reading programs' threads with masks, at most: a few more cost a sixth of the programs that a
-multiprocessor has at once."""
-
 ADJUSTED_WARPS = 4
 """Where bias and penalties are loaded as well, which takes three times the registers."""
 
@@ -72,16 +68,12 @@ def launch_all(plan: Plan, call: Call, num_processors: int, launch: Launcher) ->
 
 def launch_statistics(plan: Plan, call: Call, num_processors: int, launch: Launcher) -> None:
     """Stage 1: afterwards the records hold the block statistics of every row."""
-    layout, options = plan.layout, {"num_warps": READ_WARPS}
+    layout, behind = plan.layout, {}
     rows = layout.num_rows - plan.variant.num_drafts * (plan.variant.policy == "relaxed")
     if layout.has_penalties:
         parts, tiles = _split(layout.num_reqs, layout.num_blocks, num_processors)
         launch(seen_kernel, (layout.num_reqs * parts, 1, 1), call, parts, tiles, TILE)
-        options |= {"launch_pdl": True} if plan.variant.overlaps else {}
-    if plan.is_adjusted:
-        options["num_warps"] = ADJUSTED_WARPS
-    elif call.masks.words is not None:
-        options["maxnreg"] = MASKED_REGISTERS
+        behind = {"launch_pdl": True} if plan.variant.overlaps else {}
     parts, tiles = _split(layout.num_reqs * rows, layout.num_blocks, num_processors)
     launch(
         statistics_kernel,
@@ -90,7 +82,8 @@ def launch_statistics(plan: Plan, call: Call, num_processors: int, launch: Launc
         parts,
         tiles,
         TILE,
-        **options,
+        num_warps=ADJUSTED_WARPS if plan.is_adjusted else READ_WARPS,
+        **behind,
     )
 
 
