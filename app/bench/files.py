@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,20 +18,26 @@ Record = TypeVar("Record", bound=AttrsInstance)
 _NUMBERS = re.compile(r"\[\s+([^\[\]{}\"]+?)\s+\]")
 
 
+@contextmanager
+def told_if_unwritable(path: Path) -> Iterator[None]:
+    """Raise `ConfigError` where the system does not let a file be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: expected a file that can be written, got {one_line(error)}"
+        ) from None
+
+
 def make_room(path: Path | None) -> None:
     """Make the folder of a file that is to be written; do nothing for None.
 
     Raises:
         ConfigError: it cannot be made.
     """
-    if path is None:
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: expected a file that can be written, got {error.strerror}"
-        ) from None
+    if path is not None:
+        with told_if_unwritable(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_file(path: Path, text: str) -> None:
@@ -39,12 +47,8 @@ def write_file(path: Path, text: str) -> None:
         ConfigError: the file cannot be written.
     """
     make_room(path)
-    try:
+    with told_if_unwritable(path):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: expected a file that can be written, got {error.strerror}"
-        ) from None
 
 
 def write_record(path: Path, record: AttrsInstance) -> None:

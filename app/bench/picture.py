@@ -7,8 +7,9 @@ from typing import Any
 
 from attrs import frozen
 
-from ...core.errors import UnavailableError
-from .files import make_room
+from ...adapters.error_text import one_line
+from ...core.errors import ConfigError, UnavailableError
+from .files import make_room, told_if_unwritable
 
 MAX_COLUMNS = 3
 PANEL_WIDTH, PANEL_HEIGHT, LEGEND_WIDTH = 3.2, 3.0, 1.8
@@ -78,7 +79,7 @@ class Picture:
         """Write it; the file's suffix chooses the format.
 
         Raises:
-            ConfigError: the file's folder cannot be made.
+            ConfigError: the file cannot be written, or its suffix names no format.
             UnavailableError: matplotlib is missing.
         """
         need_matplotlib(str(path))
@@ -104,7 +105,13 @@ class Picture:
             shown = {line.get_label(): line for axes in grid.flat for line in axes.lines}
             figure.legend(shown.values(), shown.keys(), loc="outside right upper", fontsize=8)
             date = {"Date": None} if path.suffix == ".svg" else None
-            figure.savefig(path, metadata=date, dpi=150)
+            try:
+                with told_if_unwritable(path):
+                    figure.savefig(path, metadata=date, dpi=150)
+            except ValueError as error:
+                raise ConfigError(
+                    f"{path}: expected a picture's suffix, got {one_line(error)}"
+                ) from None
 
     def _fill(self, axes: Any, title: str, lines: Sequence[Line]) -> None:
         for line in lines:

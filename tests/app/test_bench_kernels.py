@@ -16,6 +16,7 @@ from acceptor.app.bench.kernels.command import kernels
 from acceptor.app.bench.kernels.inputs import draw_drafts, make_step
 from acceptor.app.bench.kernels.logits import KINDS, Logits
 from acceptor.app.bench.kernels.main import reread
+from acceptor.app.bench.kernels.measure import KernelBench
 from acceptor.app.bench.kernels.results import Cell, Run
 from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown
 from acceptor.app.bench.kernels.workload import Workload
@@ -187,9 +188,30 @@ def test_a_backend_that_cannot_run_here_costs_its_own_cells_only() -> None:
     [
         ("--backend", "nope"),
         ("--dtype", "int8"),
+        ("--device", "nowhere"),
+        ("--device", "meta"),
+        ("--requests", "1,0"),
+        ("--requests", "99999"),
+        ("--vocab-size", "9" * 20),
+        ("--json", "/dev/null/a.json"),
+        ("--plot", "/dev/null/a.svg"),
+        ("--plot", "/proc/a.svg"),
+        ("--plot", "figure.unknown"),
     ],
 )
-def test_unknown_names_are_refused_in_one_line(arguments: tuple[str, str]) -> None:
-    result = bench("--backend", "reference", *arguments)
+def test_what_does_not_fit_is_refused_in_one_line(
+    arguments: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = bench("--backend", "reference", "--requests", "1", *arguments)
     assert result.exit_code == 2
-    assert arguments[1] in result.output
+    assert arguments[1].split(",")[-1] in result.output.splitlines()[-1]
+
+
+def test_logits_without_room_say_what_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> None:
+        raise RuntimeError("can't allocate memory: you tried to allocate 16 GiB. Error code 12")
+
+    monkeypatch.setattr(KernelBench, "run", run)
+    result = bench("--backend", "reference")
+    assert "logits: expected 16 GiB on cpu, got less; lower --requests or" in result.output

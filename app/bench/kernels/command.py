@@ -9,9 +9,15 @@ from typing import Any
 import click
 
 from ...options import errors_in_one_line, flag, with_options
-from ..options import FILE, FILES, INTEGERS, NAMES
+from ..options import FILE, FILES, NAMES, Several
 
 _SEVERAL = click.IntRange(1)
+
+
+def _between(low: int, high: int) -> Several:
+    return Several(click.IntRange(low, high), "N")
+
+
 _ROWS = (
     click.option(
         "--backend",
@@ -35,9 +41,9 @@ _ROWS = (
         NAMES,
         "Of lm, zipf, flat, sharp, ties and mixed.  [default: lm; all for --worst]",
     ),
-    flag("--requests", "requests", INTEGERS, "R.", "1,16,64,256"),
-    flag("--spec-tokens", "spec_tokens", INTEGERS, "K.", "3"),
-    flag("--vocab-size", "vocab_size", INTEGERS, "V.", "151936"),
+    flag("--requests", "requests", _between(1, 2**16), "R.", "1,16,64,256"),
+    flag("--spec-tokens", "spec_tokens", _between(0, 256), "K.", "3"),
+    flag("--vocab-size", "vocab_size", _between(1, 2**24), "V.", "151936"),
     flag("--dtype", "dtype", str, "Of both models' logits.", "bfloat16"),
     click.option(
         "--policy",
@@ -79,9 +85,12 @@ def kernels(
 ) -> None:
     """Time `verify` against one read of the logits that its rule needs."""
     with errors_in_one_line():
+        from ..files import make_room  # noqa: PLC0415, imports torch
         from ..picture import need_matplotlib  # noqa: PLC0415, imports torch
         from . import main  # noqa: PLC0415, imports torch
 
+        for path in (json_file, markdown_file, plot_file):
+            make_room(path)
         if plot_file is not None:
             need_matplotlib("--plot")
         run = main.reread(read) if read is not None else main.run(options)

@@ -12,10 +12,11 @@ import torch
 from attrs import evolve, fields_dict
 
 from ....backends import BACKENDS
-from ....core.checks import check_choice
+from ....core.checks import check_choice, known_device
 from ....core.errors import InvalidInputError
 from ....core.sampling_params import Recipe
 from ...console import new_console
+from ...engine.out_of_memory import told_when_out_of_memory
 from ..files import read_record, write_outputs
 from .machine import describe
 from .measure import Effort, KernelBench
@@ -63,8 +64,9 @@ def run(options: Options) -> Run:
 
     effort = _effort(HEADLINE_EFFORT, options)
     bandwidth = bench.bandwidth
-    measured = bench.run(workloads, effort, progress)
-    slowest = bench.run(broad, _effort(WORST_EFFORT, options), progress)
+    with told_when_out_of_memory("logits", device, "lower --requests or --vocab-size"):
+        measured = bench.run(workloads, effort, progress)
+        slowest = bench.run(broad, _effort(WORST_EFFORT, options), progress)
     if not lines:
         raise InvalidInputError(
             f"--seconds: expected time for one workload, got {options['seconds']:g}"
@@ -82,11 +84,9 @@ def run(options: Options) -> Run:
 
 
 def _device(options: Options) -> torch.device:
-    device = torch.device(options["device"])
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidInputError(
-            f"--device: expected cpu where there is no CUDA device, got {device}"
-        )
+    device = known_device(options["device"])
+    if device.type not in ("cpu", "cuda"):
+        raise InvalidInputError(f"device: expected cpu or cuda, got {device}")
     return device
 
 
