@@ -47,14 +47,14 @@ class ReferenceSampler(Sampler):
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
         check_verify_fits(batch, params)
-        check_slots(batch, params)
-        params = params.by_request()
         if workspace is not None:
             check_workspace(workspace, 0, batch.target_logits.device)
         if out is None:
             out = empty_verify_output(batch, params, policy)
         else:
             check_verify_output(out, batch, params, policy)
+        check_slots(batch, params)
+        params = params.by_request()
         # Maps that are new are checked.
         self._inverses.of(batch.draft_to_target, batch.vocab_size)
         outcomes = [verify_request(batch, params, policy, r) for r in range(batch.num_reqs)]
@@ -71,14 +71,14 @@ class ReferenceSampler(Sampler):
     ) -> SampleOutput:
         """See `Sampler.sample`."""
         check_sample_fits(batch, params)
-        check_slots(batch, params)
-        params = params.by_request()
         if workspace is not None:
             check_workspace(workspace, 0, batch.logits.device)
         if out is None:
             out = empty_sample_output(batch, params)
         else:
             check_sample_output(out, batch, params)
+        check_slots(batch, params)
+        params = params.by_request()
         self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
         requests = torch.arange(batch.num_reqs, device=batch.logits.device)
         logits = batch.logits

@@ -1,5 +1,6 @@
 """A head in training: it learns as it drafts, for any target, and goes on from where it was."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -118,11 +119,18 @@ def test_a_run_that_is_interrupted_ends_as_one_that_is_not(tmp_path: Path, text:
     steps = {"steps": 40, "rows": 1, "save_every": 1}
     assert run(whole, text, **steps)[0] == 0
     arguments = [sys.executable, "-m", "lab.head_training", *command(broken, text, **steps)]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline().startswith("step 1 of 40")
-    process.send_signal(signal.SIGINT)
-    rest, said = process.communicate(timeout=60)
+    found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen(
+        arguments,
+        env=os.environ | found,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("step 1 of 40")
+        process.send_signal(signal.SIGINT)
+        rest, said = process.communicate(timeout=60)
     assert (process.returncode, said.strip()) == (1, "Aborted!")
     assert "step 40" not in rest
     assert not (broken / "model.safetensors").exists()

@@ -11,6 +11,7 @@ from acceptor.core import (
     InvalidInputError,
     Probabilistic,
     SampleBatch,
+    Sampler,
     SamplingParams,
     SamplingTensors,
     TokenCounts,
@@ -87,6 +88,13 @@ def test_a_bias_of_no_token_and_a_slot_without_counts() -> None:
     counted = evolve(batch(), token_counts=TokenCounts.empty(2, VOCAB_SIZE))
     with pytest.raises(InvalidInputError, match=r"^slot_ids: expected integers in \[0, 1\], got 2"):
         CHECKED.verify(counted, params(presence_penalty=1.0), Probabilistic())
+
+
+@pytest.mark.parametrize("sampler", [CHECKED, PLAIN])
+def test_parameters_of_a_slot_that_there_is_not(sampler: Sampler) -> None:
+    wrong = evolve(params(), slot_ids=torch.tensor([1, 2]))
+    with pytest.raises(InvalidInputError, match=r"^params.slot_ids: .* in \[0, 1\], got 2"):
+        sampler.verify(batch(), wrong, Probabilistic())
 
 
 def test_a_mask_that_there_is_not() -> None:
