@@ -29,9 +29,7 @@ class Settling(Enum):
 
 def settling_of(backend: tokenizers.Tokenizer) -> Settling:
     """When the text of this tokenizer's tokens is settled."""
-    if backend.decoder is None:
-        return Settling.WITH_THE_TOKEN
-    stages = list(_flatten(json.loads(backend.decoder.__getstate__())))
+    stages = stages_of(backend)
     names = [stage["type"] for stage in stages]
     place = next((i for i, name in enumerate(names) if name in JOINING), len(names))
     before, settling = names[:place], Settling.WITH_THE_TOKEN
@@ -46,6 +44,12 @@ def settling_of(backend: tokenizers.Tokenizer) -> Settling:
         for stage in stages[place + 1 :]
     )
     return settling if known else Settling.AT_THE_END
+
+
+def stages_of(backend: tokenizers.Tokenizer) -> list[Mapping[str, Any]]:
+    """What a tokenizer's decoder does, step by step, as tokenizer.json has it."""
+    decoder = backend.decoder
+    return [] if decoder is None else [*_flatten(json.loads(decoder.__getstate__()))]
 
 
 def is_byte_token(token: str) -> bool:

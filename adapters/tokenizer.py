@@ -14,6 +14,7 @@ from ..core.errors import CheckpointError
 from .confinement import confinement
 from .detokenizer import Detokenizer
 from .json_object import read_json, read_text
+from .text_settling import stages_of
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -23,6 +24,9 @@ SPECIAL_TOKENS = (
 
 CHANNEL = "<|channel|>"
 """As gpt-oss writes it before a channel's name."""
+
+MOST_GROWTH = 16
+"""How many times as long a decoder's replacements may make a text, all together."""
 
 
 @frozen(eq=False)
@@ -48,7 +52,8 @@ class Tokenizer:
         """Read tokenizer.json, and tokenizer_config.json where there is one.
 
         Raises:
-            CheckpointError: a file is missing or damaged, or there is no such eos_token.
+            CheckpointError: a file is missing or damaged, there is no such eos_token, or
+                decoding may take any time or memory.
         """
         file = directory / TOKENIZER_FILE
         text, found = read_text(file), file.stat()
@@ -58,6 +63,7 @@ class Tokenizer:
         if "error" in reply:
             raise CheckpointError(f"{file}: expected a tokenizer, got {reply['error']}")
         backend = tokenizers.Tokenizer.from_str(text)
+        _check_decoder(file, backend)
         # As in transformers, one text at a time is neither cut nor padded.
         backend.no_truncation()
         backend.no_padding()
@@ -121,6 +127,24 @@ class Tokenizer:
     def stream(self, *, skip_special_tokens: bool = True) -> Detokenizer:
         """A decoder for token ids that come one after the other."""
         return Detokenizer(self.backend, skip_special_tokens=skip_special_tokens)
+
+
+def _check_decoder(file: Path, backend: tokenizers.Tokenizer) -> None:
+    """Texts are decoded in this process, so that time and memory must grow with them alone."""
+    growth = 1.0
+    for stage in stages_of(backend):
+        if stage["type"] == "Replace":
+            replaced = stage["pattern"].get("String", "")
+            if not replaced:
+                raise CheckpointError(
+                    f"{file}: expected a decoder that replaces strings, got a pattern or none"
+                )
+            growth *= max(len(stage["content"]) / len(replaced), 1.0)
+    if growth > MOST_GROWTH:
+        raise CheckpointError(
+            f"{file}: expected a decoder that makes a text at most {MOST_GROWTH} times as long, "
+            f"got {growth:.3g}"
+        )
 
 
 def _read_special_tokens(directory: Path) -> dict[str, str]:

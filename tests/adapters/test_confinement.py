@@ -182,6 +182,24 @@ def test_a_decoder_that_explodes_is_refused_when_it_is_loaded(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("replacements", "got"),
+    [
+        ([("ab", "c"), ("c", "d" * 10), ("d", "e" * 10)], "16 times as long, got 100"),
+        ([("", " ")], "got a pattern or none"),
+        ([(Regex("b(a+a+)+c"), " ")], "got a pattern or none"),
+    ],
+)
+def test_a_decoder_that_explodes_on_some_tokens_is_refused(
+    replacements: list[tuple[str, str]], got: str, tmp_path: Path
+) -> None:
+    backend = letters()
+    stages = [decoders.Fuse(), *(decoders.Replace(*replaced) for replaced in replacements)]
+    backend.decoder = decoders.Sequence(stages)
+    with pytest.raises(CheckpointError, match=rf"tokenizer\.json: expected a decoder .*{got}$"):
+        Tokenizer.load(save(backend, tmp_path))
+
+
 def test_a_table_that_explodes_is_refused(tmp_path: Path) -> None:
     save(letters(), tmp_path)
     file = tmp_path / "tokenizer.json"
