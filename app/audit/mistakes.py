@@ -105,6 +105,11 @@ def _row_before(temperature: float) -> Laws:
     return Laws(np.concatenate((read.target[:-1], read.target[-2:-1])), read.draft)
 
 
+def _first_row(temperature: float) -> Laws:
+    read = laws(temperature)
+    return Laws(np.concatenate((read.target[:-1], read.target[:1])), read.draft)
+
+
 def _next_rows(temperature: float) -> Laws:
     read = laws(temperature)
     return Laws(np.roll(read.target, -1, axis=0), read.draft)
@@ -154,7 +159,11 @@ MISTAKES = (
     Mistake("one uniform for accepting and recovering", _one_uniform),
     Mistake("temperature on one side only: not in p", read=lambda t: laws(1.0, t)),
     Mistake("temperature on one side only: not in q", read=_raw_draft),
+    # With a greedy path that is right.
+    Mistake("temperature on one side only: not in p", read=lambda t: laws(float(t > 0), t)),
+    Mistake("temperature on one side only: not in q", read=lambda t: laws(t, float(t > 0))),
     Mistake("bonus from the wrong row", read=_row_before),
+    Mistake("bonus from the wrong row", read=_first_row),
     Mistake("all rows off by one", read=_next_rows),
     # Drafts may be drawn greedily or not there.
     Mistake("greedy row on the sampled path", read=lambda t: laws(t or 1.0, t)),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import field, frozen, has
 from torch import Tensor
 from transformers import (
     EosTokenCriteria,
@@ -19,7 +19,7 @@ from transformers.generation import GenerateDecoderOnlyOutput
 from ...adapters.library_model.loader import adapt_network
 from ...adapters.library_model.model import LibraryModel
 from ...backends import load_sampler
-from ...core.checks import MAX_INT64, check_integer, check_tensor
+from ...core.checks import MAX_INT64, check_integer, check_tensor, plain_number
 from ...core.errors import InvalidInputError
 from ...core.policies import Policy, Strict
 from ...core.sampling_params import MAX_SEED
@@ -62,15 +62,15 @@ class Speculation:
         streamer: told of prompts and tokens as `generate` tells its own.
 
     Raises:
-        InvalidInputError: num_spec_tokens or seed is out of its range, or the backend is unknown.
+        InvalidInputError: num_spec_tokens or seed is out of its range, or draft is no drafter.
         UnavailableError: the backend is not there.
     """
 
     draft: PreTrainedModel | Drafter[Any] | None = None
-    num_spec_tokens: int = 4
+    num_spec_tokens: int = field(default=4, converter=plain_number)
     policy: Policy = Strict()
     backend: str = "reference"
-    seed: int | None = None
+    seed: int | None = field(default=None, converter=plain_number)
     streamer: Any = None
     _sampler: Any = field(init=False)
 
@@ -79,6 +79,11 @@ class Speculation:
         return load_sampler(self.backend)
 
     def __attrs_post_init__(self) -> None:
+        kind = type(self.draft)
+        if not (self.draft is None or isinstance(self.draft, PreTrainedModel) or has(kind)):
+            raise InvalidInputError(
+                f"draft: expected a model of transformers or a drafter, got {kind.__name__}"
+            )
         check_integer("num_spec_tokens", self.num_spec_tokens, 0)
         if self.seed is not None:
             check_integer("seed", self.seed, 0, MAX_SEED)

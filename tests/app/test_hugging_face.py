@@ -4,6 +4,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from attrs import frozen
@@ -246,7 +247,10 @@ def test_a_streamer_is_told_what_the_library_tells(pair: Pair) -> None:
 
 
 def test_drafts_come_from_any_drafter_and_vocabulary(pair: Pair) -> None:
-    assert torch.equal(pair.generate(Speculation(num_spec_tokens=0)), pair.generate())
+    none = Speculation(num_spec_tokens=np.int64(0), seed=np.int32(1))
+    assert torch.equal(pair.generate(none), pair.generate())
+    with pytest.raises(InvalidInputError, match=r"^draft: expected a model .*, got str$"):
+        Speculation(draft="a folder")
     output = pair.generate(
         Speculation(draft=NgramDrafter(num_spec_tokens=1, max_ngram=1), num_spec_tokens=2),
         return_dict_in_generate=True,

@@ -18,6 +18,9 @@ MISTAKES = {
     "one uniform": "one uniform for accepting and recovering",
     "raw p": "temperature on one side only: not in p",
     "raw q": "temperature on one side only: not in q",
+    "raw p, greedy path": "temperature on one side only: not in p",
+    "raw q, greedy path": "temperature on one side only: not in q",
+    "first row": "bonus from the wrong row",
     "row before": "bonus from the wrong row",
     "next rows": "all rows off by one",
     "greedy draft, sampled target": "greedy row on the sampled path",
@@ -34,8 +37,11 @@ def planted(mistake: str = "") -> Callable[[Tensor, Tensor, float, int], Tensor]
         never_greedy = temperature or 1.0
         drawn_at = never_greedy if mistake == "never greedy" else temperature
         tested_at = 1.0 if mistake in ("raw q", "argmax drafts, raw q") else drawn_at
+        tested_at = float(temperature > 0) if mistake == "raw q, greedy path" else tested_at
         sampled = mistake in ("never greedy", "greedy draft, sampled target")
-        p = _law(target, 1.0 if mistake == "raw p" else never_greedy if sampled else temperature)
+        p_at = 1.0 if mistake == "raw p" else never_greedy if sampled else temperature
+        p_at = float(temperature > 0) if mistake == "raw p, greedy path" else p_at
+        p = _law(target, p_at)
         p = p.roll(-1, dims=1) if mistake == "next rows" else p
         q, noise = _law(draft, tested_at), _exponentials(draft, generator)
         drafts = (_law(draft, drawn_at) / noise).argmax(-1)
@@ -50,7 +56,8 @@ def planted(mistake: str = "") -> Callable[[Tensor, Tensor, float, int], Tensor]
         if mistake == "one uniform":
             ends = (left / left.sum(-1, keepdim=True)).cumsum(-1)
             recovered = (ends <= uniform[..., None]).sum(-1).clamp(max=p.shape[-1] - 1)
-        of_bonus = p[:, -2:-1] if mistake == "row before" else p[:, -1:]
+        row = {"row before": -2, "first row": 0}.get(mistake, -1)
+        of_bonus = p[:, [row]]
         bonus = (of_bonus / _exponentials(of_bonus, generator)).argmax(-1)
         places = torch.arange(p.shape[1])
         final = torch.cat((recovered, bonus), 1).where(places == accepted[:, None], -1)
