@@ -27,8 +27,12 @@ from acceptor.core import Probabilistic, SamplingParams, SamplingTensors, Verify
 VOCAB_SIZE, NUM_DRAFTS, NUM_THREADS = 151_936, 4, 2
 RECIPES = {
     "temperature 0.8": SamplingParams(seed=3, temperature=0.8),
+    "temperature 0.8, top-p 0.95": SamplingParams(seed=3, temperature=0.8, top_p=0.95),
     "temperature 0.8, top-k 50, top-p 0.95": SamplingParams(
         seed=3, temperature=0.8, top_k=50, top_p=0.95
+    ),
+    "temperature 0.8, top-k 100,000, top-p 0.999": SamplingParams(
+        seed=3, temperature=0.8, top_k=100_000, top_p=0.999
     ),
 }
 
@@ -48,7 +52,9 @@ def hugging_faces(target: Tensor, draft: Tensor, drafts: Tensor, params: Samplin
     """Process both models' rows as `generate` does, then verify."""
     processors = LogitsProcessorList([TemperatureLogitsWarper(params.temperature)])
     if params.top_k > 0:
-        processors += [TopKLogitsWarper(params.top_k), TopPLogitsWarper(params.top_p)]
+        processors.append(TopKLogitsWarper(params.top_k))
+    if params.top_p < 1:
+        processors.append(TopPLogitsWarper(params.top_p))
     p, q = (processors(drafts, rows[0])[None] for rows in (target, draft))
     _speculative_sampling(drafts, q, NUM_DRAFTS, p)
 
