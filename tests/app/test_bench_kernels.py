@@ -14,7 +14,7 @@ pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
 from acceptor.app.bench.kernels.command import kernels
 from acceptor.app.bench.kernels.inputs import draw_drafts, make_step
-from acceptor.app.bench.kernels.logits import KINDS, Logits
+from acceptor.app.bench.kernels.logits import KINDS, MIXED, Logits
 from acceptor.app.bench.kernels.main import reread
 from acceptor.app.bench.kernels.measure import KernelBench
 from acceptor.app.bench.kernels.results import Cell, Run
@@ -42,6 +42,8 @@ def test_every_kind_of_rows_is_what_it_says() -> None:
     mean = rows["zipf"].mean(0).sort(descending=True).values
     assert float(mean[99] - mean[9_999]) == pytest.approx(1.1 * math.log(100), abs=0.6)
     assert (rows["zipf"].argmax(-1) < 100).sum() < 6
+    assert [float(row.amax()) for row in rows["bad"][1:4]] == [math.inf, -math.inf, 0]
+    assert rows["bad"][::4].isnan().all()
 
 
 def test_mixed_rows_are_of_another_kind_each_and_so_are_their_drafts() -> None:
@@ -51,10 +53,9 @@ def test_mixed_rows_are_of_another_kind_each_and_so_are_their_drafts() -> None:
         assert len(flat) == last
         is_round = (flat == flat.round()).all(-1).view(5, -1)
         is_sharp = (flat.amax(-1) > 30).view(5, -1)
-        place = torch.arange(20).view(5, 4)[:, : is_round.shape[1]] % len(KINDS)
-        kinds = list(KINDS)
-        assert torch.equal(is_round, place == kinds.index("ties")), name
-        assert torch.equal(is_sharp, place == kinds.index("sharp")), name
+        place = torch.arange(20).view(5, 4)[:, : is_round.shape[1]] % len(MIXED)
+        assert torch.equal(is_round, place == MIXED.index("ties")), name
+        assert torch.equal(is_sharp, place == MIXED.index("sharp")), name
 
 
 @pytest.mark.parametrize(

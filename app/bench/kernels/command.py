@@ -39,7 +39,7 @@ _ROWS = (
         "--inputs",
         "inputs",
         NAMES,
-        "Of lm, zipf, flat, sharp, ties and mixed.  [default: lm; all for --worst]",
+        "Of lm, zipf, flat, sharp, ties, mixed and bad.  [default: lm; all for --worst]",
     ),
     flag("--requests", "requests", _between(1, 2**16), "R.", "1,16,64,256"),
     flag("--spec-tokens", "spec_tokens", _between(0, 256), "K.", "3"),

@@ -97,7 +97,7 @@ def _masks(workload: Workload, drafts: Tensor, noise: torch.Generator) -> Tensor
 
 def _token_counts(logits: Logits, noise: torch.Generator) -> TokenCounts:
     """Of a text that the first rows of the target might have written."""
-    first = logits.target[:, 0].float().softmax(-1)
+    first = logits.target[:, 0].float().nan_to_num().softmax(-1)
     num_reqs, vocab_size = first.shape
     text = first.multinomial(PROMPT_LEN + OUTPUT_LEN, replacement=True, generator=noise)
     counts = TokenCounts.empty(num_reqs, vocab_size, noise.device)

@@ -13,6 +13,7 @@ LM_SCALE, NUM_PEAKS, LOWEST_PEAK, HIGHEST_PEAK = 2.0, 8, 6.0, 20.0
 ZIPF_EXPONENT, ZIPF_NOISE = 1.1, 0.5
 SHARP_HEIGHT = 40.0
 TIES_SCALE = 2.0
+BAD_VALUES = (torch.nan, torch.inf, -torch.inf, 0.0)
 DRAFT_NOISE = 0.7
 
 Shape = tuple[int, int]
@@ -47,8 +48,15 @@ def _ties(shape: Shape, noise: torch.Generator) -> Tensor:
     return _normal(shape, noise, TIES_SCALE).round_()
 
 
+def _bad(shape: Shape, noise: torch.Generator) -> Tensor:
+    rows = _normal(shape, noise)
+    for first, value in enumerate(BAD_VALUES):
+        rows[first :: len(BAD_VALUES)] = value
+    return rows
+
+
 KINDS: Mapping[str, Callable[[Shape, torch.Generator], Tensor]] = MappingProxyType(
-    {"lm": _lm, "zipf": _zipf, "flat": _normal, "sharp": _sharp, "ties": _ties}
+    {"lm": _lm, "zipf": _zipf, "flat": _normal, "sharp": _sharp, "ties": _ties, "bad": _bad}
 )
 """Target rows by the name of the kind, float32:
 
@@ -56,8 +64,11 @@ KINDS: Mapping[str, Callable[[Shape, torch.Generator], Tensor]] = MappingProxyTy
 - zipf: Zipf 1.1 log-probabilities and N(0, 0.5²), token ids permuted;
 - flat: N(0, 1);
 - sharp: N(0, 1) and one token at 40;
-- ties: N(0, 2²) rounded to integers.
+- ties: N(0, 2²) rounded to integers;
+- bad: rows of NaN, of infinity, of minus infinity and of equal logits in turn.
 """
+
+MIXED = tuple(kind for kind in KINDS if kind != "bad")
 
 
 @frozen(eq=False)
@@ -74,12 +85,12 @@ class Logits:
 
     @classmethod
     def random(cls, workload: Workload, noise: torch.Generator) -> "Logits":
-        """Rows of the workload's kind; `mixed` takes the kinds in turn, row by row."""
+        """Rows of the workload's kind; `mixed` takes those of `MIXED` in turn, row by row."""
         num_reqs, num_rows = workload.num_reqs, workload.num_spec_tokens + 1
         vocab_size, dtype = workload.vocab_size, DTYPES[workload.dtype]
         target = torch.empty((num_reqs * num_rows, vocab_size), dtype=dtype, device=noise.device)
         near = torch.empty_like(target)
-        kinds = list(KINDS) if workload.inputs == "mixed" else [workload.inputs]
+        kinds = MIXED if workload.inputs == "mixed" else (workload.inputs,)
         for place, kind in enumerate(kinds):
             rows = target[place :: len(kinds)]
             drawn = KINDS[kind]((len(rows), vocab_size), noise)

@@ -15,7 +15,7 @@ from ....core.sampling_params import Recipe, SamplingParams
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 )
-INPUTS = ("lm", "zipf", "flat", "sharp", "ties", "mixed")
+INPUTS = ("lm", "zipf", "flat", "sharp", "ties", "mixed", "bad")
 """See `acceptor.app.bench.kernels.logits`."""
 
 SYNTHETIC_ACCEPTANCE_RATE = 0.7
