@@ -1,4 +1,8 @@
-"""The core: values, policies, ports and the randomness contract."""
+"""The core: values, policies, ports and the randomness contract.
+
+Values check themselves. A number out of its range, a tensor of another shape, dtype or device and
+what does not fit together raise `InvalidInputError`, in one sentence that names the argument.
+"""
 
 from .allowed_tokens import num_mask_words, pack_allowed
 from .batch import PADDING_TOKEN_ID, SampleBatch, VerifyBatch

@@ -48,9 +48,6 @@ class VerifyBatch:
             drawn from. None allows all tokens everywhere.
         allowed_rows: [num_logits] int, the mask of each row of target logits, or a negative number
             where all tokens are allowed; None means row i has mask i.
-
-    Raises:
-        InvalidInputError: wrong shape, dtype or device.
     """
 
     target_logits: Tensor
@@ -65,30 +62,23 @@ class VerifyBatch:
     allowed_rows: Tensor | None = None
 
     def __attrs_post_init__(self) -> None:
-        logits = self.target_logits
-        check_logits("target_logits", logits)
-        device = logits.device
+        _check_logits("target_logits", self.target_logits)
+        device = self.target_logits.device
         check_tensor("draft_token_ids", self.draft_token_ids, (None, None), INTEGERS, device)
-        num_reqs = self.num_reqs
-        check_tensor("cu_num_logits", self.cu_num_logits, (num_reqs + 1,), INTEGERS, device)
-        check_tensor("positions", self.positions, (num_reqs,), INTEGERS, device)
-        check_slot_ids(self.slot_ids, num_reqs, device)
-        num_slots = num_reqs if self.slot_ids is None else 0
-        check_token_counts(self.token_counts, self.vocab_size, device, num_slots)
-        num_rows, masks = logits.shape[0], self.allowed_tokens
-        check_allowed_tokens(masks, self.allowed_rows, num_rows, self.vocab_size, device)
+        check_tensor("cu_num_logits", self.cu_num_logits, (self.num_reqs + 1,), INTEGERS, device)
+        _check_rest(self, self.target_logits)
         self._check_draft_logits(device)
 
     def _check_draft_logits(self, device: torch.device) -> None:
         if self.draft_logits is None:
-            check_id_map(self.draft_to_target, None, device)
+            _check_id_map(self.draft_to_target, None, device)
             return
-        check_logits("draft_logits", self.draft_logits, num_dims=3, device=device)
+        _check_logits("draft_logits", self.draft_logits, num_dims=3, device=device)
         check_integer("draft_logits.shape[1]", self.draft_logits.shape[1], self.max_spec_len)
         check_integer("draft_logits.shape[2]", self.draft_logits.shape[2], 1, self.vocab_size)
         if self.slot_ids is None:
             check_integer("draft_logits.shape[0]", self.draft_logits.shape[0], self.num_reqs)
-        check_id_map(self.draft_to_target, self.draft_logits.shape[-1], device)
+        _check_id_map(self.draft_to_target, self.draft_logits.shape[-1], device)
 
     @property
     def num_reqs(self) -> int:
@@ -180,10 +170,6 @@ class SampleBatch:
         target_vocab_size: needed with `draft_to_target`: how many ids the drawn ones belong to.
         token_counts: what penalties count; needed only when some request has penalties.
         allowed_tokens, allowed_rows: as in `VerifyBatch`; a draft draw has none.
-
-    Raises:
-        InvalidInputError: wrong shape, dtype, device, draft index or draft stream, or masks of a
-            draft draw.
     """
 
     logits: Tensor
@@ -198,15 +184,9 @@ class SampleBatch:
     allowed_rows: Tensor | None = None
 
     def __attrs_post_init__(self) -> None:
-        check_logits("logits", self.logits)
-        num_reqs, vocab_size = self.logits.shape
-        device = self.logits.device
-        check_tensor("positions", self.positions, (num_reqs,), INTEGERS, device)
-        check_slot_ids(self.slot_ids, num_reqs, device)
-        num_slots = num_reqs if self.slot_ids is None else 0
-        check_token_counts(self.token_counts, vocab_size, device, num_slots)
-        check_id_map(self.draft_to_target, vocab_size, device)
-        check_allowed_tokens(self.allowed_tokens, self.allowed_rows, num_reqs, vocab_size, device)
+        _check_logits("logits", self.logits)
+        _check_rest(self, self.logits)
+        _check_id_map(self.draft_to_target, self.logits.shape[1], self.logits.device)
         if self.draft_index is not None:
             check_integer("draft_index", self.draft_index, 1)
         is_draft = self.draft_index is not None or self.draft_to_target is not None
@@ -231,10 +211,9 @@ class SampleBatch:
         return Stream.TARGET if self.draft_index is None else self.draft_stream
 
 
-def check_logits(
+def _check_logits(
     name: str, logits: object, num_dims: int = 2, device: torch.device | None = None
 ) -> None:
-    """Raise `InvalidInputError` unless these are logits with a contiguous, non-empty last dim."""
     check_tensor(name, logits, (None,) * num_dims, FLOATS, device)
     assert isinstance(logits, Tensor)
     check_integer(f"{name}.shape[-1]", logits.shape[-1], 1)
@@ -242,23 +221,19 @@ def check_logits(
         check_integer(f"{name}.stride(-1)", logits.stride(-1), 1, 1)
 
 
-def check_slot_ids(slot_ids: Tensor | None, num_reqs: int, device: torch.device) -> None:
-    """Raise `InvalidInputError` unless these are one slot per request."""
-    if slot_ids is not None:
-        check_tensor("slot_ids", slot_ids, (num_reqs,), INTEGERS, device)
-
-
-def check_id_map(id_map: Tensor | None, draft_vocab_size: int | None, device: torch.device) -> None:
-    """Raise `InvalidInputError` unless this maps every draft id."""
+def _check_id_map(id_map: Tensor | None, num_ids: int | None, device: torch.device) -> None:
     if id_map is not None:
-        check_tensor("draft_to_target", id_map, (draft_vocab_size,), (torch.int64,), device)
+        check_tensor("draft_to_target", id_map, (num_ids,), (torch.int64,), device)
 
 
-def check_token_counts(
-    counts: TokenCounts | None, vocab_size: int, device: torch.device, num_slots: int
-) -> None:
-    """Raise `InvalidInputError` unless these are at least so many slots of this vocabulary."""
-    if counts is not None:
-        name = "token_counts.prompt_mask"
-        check_tensor(name, counts.prompt_mask, (None, vocab_size), (torch.bool,), device)
-        check_integer(f"{name}.shape[0]", counts.prompt_mask.shape[0], num_slots)
+def _check_rest(batch: VerifyBatch | SampleBatch, logits: Tensor) -> None:
+    """What requests and rows of logits have beside them, whatever is drawn."""
+    num_reqs, device, (num_rows, vocab_size) = batch.num_reqs, logits.device, logits.shape
+    check_tensor("positions", batch.positions, (num_reqs,), INTEGERS, device)
+    if batch.slot_ids is not None:
+        check_tensor("slot_ids", batch.slot_ids, (num_reqs,), INTEGERS, device)
+    if batch.token_counts is not None:
+        name, counted = "token_counts.prompt_mask", batch.token_counts.prompt_mask
+        check_tensor(name, counted, (None, vocab_size), (torch.bool,), device)
+        check_integer(f"{name}.shape[0]", len(counted), num_reqs if batch.slot_ids is None else 0)
+    check_allowed_tokens(batch.allowed_tokens, batch.allowed_rows, num_rows, vocab_size, device)

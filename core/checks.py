@@ -129,11 +129,5 @@ def check_contiguous(**tensors: Tensor | None) -> None:
 
 
 def _has_shape(tensor: Tensor, shape: Sequence[int | None]) -> bool:
-    got = tensor.shape
-    if len(got) != len(shape):
-        return False
-    return got == shape or all(map(_fits, shape, got))
-
-
-def _fits(want: int | None, size: int) -> bool:
-    return want is None or want == size
+    pairs = zip(shape, tensor.shape, strict=False)
+    return tensor.ndim == len(shape) and all(want is None or want == size for want, size in pairs)

@@ -75,3 +75,6 @@ class SampleOutput:
     token_ids: Tensor
     status: Tensor
     logprobs: Logprobs | None
+
+
+Output = VerifyOutput | SampleOutput

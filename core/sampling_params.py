@@ -10,8 +10,9 @@ from enum import Enum
 
 from attrs import evolve, field, fields_dict, frozen
 
-from .checks import MAX_INT32, MAX_INT64, check_float32, check_integer, check_number, plain_number
+from .checks import MAX_INT32, MAX_INT64, check_integer, check_number, plain_number
 from .errors import InvalidInputError
+from .policies.parameters import float32, integer, number
 
 MAX_SEED = 2**64 - 1
 MAX_TEMPERATURE = 1e6
@@ -43,21 +44,12 @@ class Recipe:
         top_k: keep tokens whose logit is at least the k-th largest; 0 or -1 is off.
         top_p: keep the fewest most likely tokens with at least this mass, and ties; 1 is off. A
             token before which the mass is top_p already, exactly, is cut.
-
-    Raises:
-        InvalidInputError: a value is out of its range.
     """
 
-    temperature: float = field(default=1.0, converter=plain_number)
-    min_p: float = field(default=0.0, converter=plain_number)
-    top_k: int = field(default=0, converter=plain_number)
-    top_p: float = field(default=1.0, converter=plain_number)
-
-    def __attrs_post_init__(self) -> None:
-        check_float32("temperature", self.temperature, 0, MAX_TEMPERATURE)
-        check_float32("min_p", self.min_p, 0, 1)
-        check_integer("top_k", self.top_k, -1, MAX_INT32)
-        check_float32("top_p", self.top_p, 0, 1, open_below=True)
+    temperature: float = float32(1.0, 0, MAX_TEMPERATURE)
+    min_p: float = float32(0.0, 0, 1)
+    top_k: int = integer(0, -1, MAX_INT32)
+    top_p: float = float32(1.0, 0, 1, open_below=True)
 
     @property
     def is_greedy(self) -> bool:
@@ -100,33 +92,22 @@ class SamplingParams(Recipe):
         logprobs_mode: which distribution logprobs are taken from.
         draft: the draft's recipe; None means the target's, without bias and penalties. It must be
             what draft tokens are really drawn with; temperature 0 declares them one-hot.
-
-    Raises:
-        InvalidInputError: a value is out of its range.
     """
 
     logit_bias: LogitBias = field(default=(), converter=_as_pairs)
-    repetition_penalty: float = field(default=1.0, converter=plain_number)
-    presence_penalty: float = field(default=0.0, converter=plain_number)
-    frequency_penalty: float = field(default=0.0, converter=plain_number)
-    seed: int | None = field(default=None, converter=plain_number)
-    logprobs: int | None = field(default=None, converter=plain_number)
+    repetition_penalty: float = number(1.0, 1 / MAX_PENALTY, MAX_PENALTY)
+    presence_penalty: float = number(0.0, -MAX_PENALTY, MAX_PENALTY)
+    frequency_penalty: float = number(0.0, -MAX_PENALTY, MAX_PENALTY)
+    seed: int | None = integer(None, 0, MAX_SEED)
+    logprobs: int | None = integer(None, 0, MAX_INT32)
     logprobs_mode: LogprobsMode = LogprobsMode.RAW
     draft: Recipe | None = None
 
     def __attrs_post_init__(self) -> None:
-        super().__attrs_post_init__()
         for token_id, bias in self.logit_bias:
             check_integer("logit_bias: token id", token_id, 0, MAX_INT64)
             if bias != -math.inf:
                 check_number(f"logit_bias[{token_id}]", bias, -MAX_BIAS, MAX_BIAS)
-        check_number("repetition_penalty", self.repetition_penalty, 1 / MAX_PENALTY, MAX_PENALTY)
-        check_number("presence_penalty", self.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
-        check_number("frequency_penalty", self.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
-        if self.seed is not None:
-            check_integer("seed", self.seed, 0, MAX_SEED)
-        if self.logprobs is not None:
-            check_integer("logprobs", self.logprobs, 0, MAX_INT32)
         if not isinstance(self.logprobs_mode, LogprobsMode):
             raise InvalidInputError(
                 f"logprobs_mode: expected a LogprobsMode, got {self.logprobs_mode!r}"

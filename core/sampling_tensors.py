@@ -6,15 +6,19 @@ synchronisation. A request without a seed is an error.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
 
 import torch
-from attrs import asdict, evolve, frozen
+from attrs import Attribute, evolve, field, frozen
 from torch import Tensor
 
 from .checks import INTEGERS, check_contiguous, check_tensor, known_device
 from .errors import InvalidInputError
 from .sampling_params import LogprobsMode, Recipe, SamplingParams
+from .tensor_fields import mapped
+
+
+def _contiguous(_: object, attribute: "Attribute[Tensor]", value: Tensor) -> None:
+    check_contiguous(**{attribute.name: value})
 
 
 @frozen(eq=False)
@@ -31,24 +35,17 @@ class RecipeTensors:
         any_greedy: some request is greedy.
         all_greedy: no request needs a softmax.
         any_min_p, any_top_k, any_top_p: some request uses the filter.
-
-    Raises:
-        InvalidInputError: wrong strides.
     """
 
-    temperature: Tensor
-    min_p: Tensor
-    top_k: Tensor
-    top_p: Tensor
+    temperature: Tensor = field(validator=_contiguous)
+    min_p: Tensor = field(validator=_contiguous)
+    top_k: Tensor = field(validator=_contiguous)
+    top_p: Tensor = field(validator=_contiguous)
     any_greedy: bool
     all_greedy: bool
     any_min_p: bool
     any_top_k: bool
     any_top_p: bool
-
-    def __attrs_post_init__(self) -> None:
-        check_contiguous(temperature=self.temperature, min_p=self.min_p)
-        check_contiguous(top_k=self.top_k, top_p=self.top_p)
 
     @classmethod
     def stack(cls, recipes: Sequence[Recipe], device: torch.device) -> "RecipeTensors":
@@ -69,37 +66,19 @@ class RecipeTensors:
 
 @frozen(eq=False)
 class PenaltyTensors:
-    """A batch of penalties: each tensor [num_reqs] float32, neutral for requests without.
+    """A batch of penalties: each tensor [num_reqs] float32, neutral for requests without."""
 
-    Raises:
-        InvalidInputError: wrong strides.
-    """
-
-    repetition: Tensor
-    presence: Tensor
-    frequency: Tensor
-
-    def __attrs_post_init__(self) -> None:
-        check_contiguous(repetition=self.repetition, presence=self.presence)
-        check_contiguous(frequency=self.frequency)
+    repetition: Tensor = field(validator=_contiguous)
+    presence: Tensor = field(validator=_contiguous)
+    frequency: Tensor = field(validator=_contiguous)
 
 
 @frozen(eq=False)
 class BiasTensors:
-    """A batch of logit biases: [num_reqs, max_entries], unused entries have token id -1.
+    """A batch of logit biases: [num_reqs, max_entries], unused entries have token id -1."""
 
-    Raises:
-        InvalidInputError: wrong strides.
-    """
-
-    token_ids: Tensor
-    values: Tensor
-
-    def __attrs_post_init__(self) -> None:
-        check_contiguous(token_ids=self.token_ids, values=self.values)
-
-
-Tensors = TypeVar("Tensors", RecipeTensors, PenaltyTensors, BiasTensors)
+    token_ids: Tensor = field(validator=_contiguous)
+    values: Tensor = field(validator=_contiguous)
 
 
 @frozen(eq=False)
@@ -119,22 +98,18 @@ class SamplingTensors:
         num_logprobs: how many most likely tokens to report, the batch's largest; None for none.
         logprobs_processed: [num_reqs] bool, True where logprobs are from processed logits.
         slot_ids: [num_reqs] int, each request's entry; None means request i has entry i.
-
-    Raises:
-        InvalidInputError: wrong strides.
     """
 
-    seeds: Tensor
+    seeds: Tensor = field(validator=_contiguous)
     target: RecipeTensors
     draft: RecipeTensors
     penalties: PenaltyTensors | None
     bias: BiasTensors | None
     num_logprobs: int | None
-    logprobs_processed: Tensor
+    logprobs_processed: Tensor = field(validator=_contiguous)
     slot_ids: Tensor | None = None
 
     def __attrs_post_init__(self) -> None:
-        check_contiguous(seeds=self.seeds, logprobs_processed=self.logprobs_processed)
         if self.slot_ids is not None:
             check_tensor("params.slot_ids", self.slot_ids, (None,), INTEGERS, self.device)
             check_contiguous(slot_ids=self.slot_ids)
@@ -154,17 +129,8 @@ class SamplingTensors:
         if self.slot_ids is None:
             return self
         own = self.slot_ids.long()
-        penalties, bias = self.penalties, self.bias
-        return evolve(
-            self,
-            seeds=self.seeds[own],
-            target=_taken(self.target, own),
-            draft=_taken(self.draft, own),
-            penalties=None if penalties is None else _taken(penalties, own),
-            bias=None if bias is None else _taken(bias, own),
-            logprobs_processed=self.logprobs_processed[own],
-            slot_ids=None,
-        )
+        by_request: SamplingTensors = mapped(evolve(self, slot_ids=None), lambda kept: kept[own])
+        return by_request
 
     @classmethod
     def stack(
@@ -191,12 +157,6 @@ class SamplingTensors:
                 device=device,
             ),
         )
-
-
-def _taken(tensors: Tensors, own: Tensor) -> Tensors:
-    fields = asdict(tensors, recurse=False)
-    taken: dict[str, Any] = {n: v[own] for n, v in fields.items() if isinstance(v, Tensor)}
-    return evolve(tensors, **taken)
 
 
 def _floats(values: Sequence[float], device: torch.device) -> Tensor:

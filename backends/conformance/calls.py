@@ -7,21 +7,20 @@ wait for each of many hundred operations there.
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
-import attrs
 import torch
 from attrs import define, field
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
-from ...core.output import SampleOutput, VerifyOutput
+from ...core.output import Output, SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
+from ...core.tensor_fields import mapped, named_tensors
 from .findings import Difference, Findings
 
 Value = TypeVar("Value")
-Output = VerifyOutput | SampleOutput
 Called = TypeVar("Called", VerifyOutput, SampleOutput)
 
 
@@ -120,28 +119,9 @@ def on_host(value: Value) -> Value:
     return cast("Value", mapped(value, lambda tensor: tensor.cpu()))
 
 
-def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """An attrs value, or a tuple of them, with other tensors in the place of all it holds."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, tuple):
-        return (*(mapped(part, change) for part in value),)
-    if not attrs.has(type(value)):
-        return value
-    parts = attrs.asdict(value, recurse=False)
-    return attrs.evolve(value, **{name: mapped(part, change) for name, part in parts.items()})
-
-
-def named_memory(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+def named_memory(value: object) -> list[tuple[str, Tensor]]:
     """The bytes of all tensors of a value by their paths, gaps between rows included."""
-    if isinstance(value, Tensor):
-        yield name, _memory_of(value)
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from named_memory(part, name)
-    elif attrs.has(type(value)):
-        for attribute, part in attrs.asdict(value, recurse=False).items():
-            yield from named_memory(part, f"{name}.{attribute}".lstrip("."))
+    return [(name, _memory_of(tensor)) for name, tensor in named_tensors(value)]
 
 
 def _memory_of(tensor: Tensor) -> Tensor:

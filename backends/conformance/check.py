@@ -7,8 +7,9 @@ from attrs import define, field
 from torch import Tensor
 
 from ...core.batch import SampleBatch
+from ...core.output import Output
 from ...core.sampling_tensors import SamplingTensors
-from .calls import Output, Watched
+from .calls import Watched
 from .case import Case
 from .compare import in_another_batch
 from .findings import Findings

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ...core.output import VerifyOutput
-from .calls import Output, Watched
+from ...core.output import Output, VerifyOutput
+from .calls import Watched
 from .findings import Difference
 
 Answer = tuple[object, ...]

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
-from ...core.call_memory import Forms, sample_forms, verify_forms
-from ...core.output import Logprobs
+from ...core.call_memory import sample_output, verify_output
 from ...core.policies import Policy
 from ...core.ports import Sampler
 from ...core.randomness import Stream
+from ...core.tensor_fields import named_tensors
 from ...core.token_counts import TokenCounts
 from ..registry import load_sampler
 from .structure import rebuild
@@ -43,8 +43,7 @@ def verify(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]
     batch = VerifyBatch(**_fields(VERIFY, given))
     params = rebuild(facts["params"], param_tensors)
     output = _sampler(facts["backend"]).verify(batch, params, _policy(call))
-    results = [output.token_ids, output.num_accepted, output.status, *_parts(output.logprobs)]
-    return results if output.total_variation is None else [*results, output.total_variation]
+    return _tensors(output)
 
 
 @verify.register_fake
@@ -52,8 +51,8 @@ def _(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:  # 
     drafts = given[VERIFY.index("draft_token_ids")]
     assert drafts is not None
     num_reqs, max_spec_len = drafts.shape
-    forms = verify_forms(num_reqs, max_spec_len, _num_logprobs(call), _policy(call))
-    return _fakes(forms, drafts)
+    size = num_reqs, max_spec_len, _num_logprobs(call)
+    return _tensors(verify_output(*size, _policy(call), drafts.device))
 
 
 @torch.library.custom_op("acceptor::sample", mutates_args=())
@@ -67,7 +66,7 @@ def sample(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]
         **_fields(SAMPLE, given),
     )
     output = _sampler(facts["backend"]).sample(batch, rebuild(facts["params"], param_tensors))
-    return [output.token_ids, output.status, *_parts(output.logprobs)]
+    return _tensors(output)
 
 
 @sample.register_fake
@@ -75,7 +74,7 @@ def _(call: str, param_tensors: list[Tensor], given: Given) -> list[Tensor]:  # 
     positions = given[SAMPLE.index("positions")]
     assert positions is not None
     num_logprobs = _num_logprobs(call) if _facts(call)["draft_index"] is None else None
-    return _fakes(sample_forms(len(positions), num_logprobs), positions)
+    return _tensors(sample_output(len(positions), num_logprobs, positions.device))
 
 
 def _fields(names: Sequence[str], given: Given) -> dict[str, Any]:
@@ -104,14 +103,10 @@ def _sampler(backend: str) -> Sampler:
     return load_sampler(backend)
 
 
-def _parts(logprobs: Logprobs | None) -> list[Tensor]:
-    return [] if logprobs is None else [logprobs.emitted, logprobs.top_token_ids, logprobs.top]
-
-
 def _num_logprobs(call: str) -> int | None:
     num_logprobs: int | None = _facts(call)["params"]["fields"]["num_logprobs"]
     return num_logprobs
 
 
-def _fakes(forms: Forms, like: Tensor) -> list[Tensor]:
-    return [like.new_empty(shape, dtype=dtype) for shape, dtype in forms.values()]
+def _tensors(output: object) -> list[Tensor]:
+    return [tensor for _, tensor in named_tensors(output)]

@@ -1,41 +1,43 @@
-"""How a class declares a parameter: once, with its range, which checks, files and tests read."""
+"""How a class declares a parameter: once, with its range, which checks, files and tests read.
+
+None fits where it is the default. Numbers of other libraries become Python's.
+"""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from attrs import Attribute, field
 
-from ..checks import check_choice, check_integer, check_number
+from ..checks import check_choice, check_float32, check_integer, check_number, plain_number
 
 
 def number(default: Any, low: float, high: float = math.inf, *, open_below: bool = False) -> Any:
-    """A field for a number in [low, high]; its metadata say "low" and "high".
+    """A field for a number in [low, high]; its metadata say "low" and "high"."""
+    check = partial(check_number, low=low, high=high, open_below=open_below)
+    return _parameter(default, check, low=low, high=high)
 
-    Here and below None fits, too, where it is the default.
-    """
 
-    def check(_: object, attribute: "Attribute[Any]", value: object) -> None:
-        if value is not None or default is not None:
-            check_number(attribute.name, value, low, high, open_below=open_below)
-
-    return field(default=default, validator=check, metadata={"low": low, "high": high})
+def float32(default: float, low: float, high: float, *, open_below: bool = False) -> Any:
+    """A field for a number in [low, high] that must not become 0 as a float32."""
+    check = partial(check_float32, low=low, high=high, open_below=open_below)
+    return _parameter(default, check, low=low, high=high)
 
 
 def integer(default: Any, low: int, high: float = math.inf) -> Any:
     """A field for an integer in [low, high]."""
-
-    def check(_: object, attribute: "Attribute[Any]", value: object) -> None:
-        if value is not None or default is not None:
-            check_integer(attribute.name, value, low, high)
-
-    return field(default=default, validator=check, metadata={"low": low, "high": high})
+    return _parameter(default, partial(check_integer, low=low, high=high), low=low, high=high)
 
 
 def choice(default: str | None, known: tuple[str, ...]) -> Any:
     """A field for one of several names."""
+    return _parameter(default, partial(check_choice, known=known))
 
-    def check(_: object, attribute: "Attribute[Any]", value: object) -> None:
+
+def _parameter(default: Any, check: Callable[[str, object], None], **bounds: float) -> Any:
+    def validate(_: object, attribute: "Attribute[Any]", value: object) -> None:
         if value is not None or default is not None:
-            check_choice(attribute.name, value, known)
+            check(attribute.name, value)
 
-    return field(default=default, validator=check)
+    return field(default=default, converter=plain_number, validator=validate, metadata=bounds)

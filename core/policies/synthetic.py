@@ -53,11 +53,7 @@ class Synthetic(Policy):
 
     @classmethod
     def from_acceptance_rate(cls, acceptance_rate: float, num_spec_tokens: int) -> "Synthetic":
-        """Rates whose mean is the given one, with geometrically falling conditional rates.
-
-        Raises:
-            InvalidInputError: the rate is outside [0, 1], or the number of tokens below 0.
-        """
+        """Rates whose mean is the given one, with geometrically falling conditional rates."""
         check_integer("num_spec_tokens", num_spec_tokens, 0)
         check_number("acceptance_rate", acceptance_rate, 0, 1)
         return cls(_decaying_rates(acceptance_rate, num_spec_tokens))
@@ -69,9 +65,6 @@ class Synthetic(Policy):
         Args:
             acceptance_length: includes the recovered or bonus token: in [1, num_spec_tokens + 1].
             num_spec_tokens: the draft's length K.
-
-        Raises:
-            InvalidInputError: the length is out of its range, or the number of tokens below 0.
         """
         check_integer("num_spec_tokens", num_spec_tokens, 0)
         check_number("acceptance_length", acceptance_length, 1, num_spec_tokens + 1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from acceptor.backends.conformance import Case
-from acceptor.backends.conformance.calls import Watched, mapped
+from acceptor.backends.conformance.calls import Watched
 from acceptor.backends.conformance.inputs import make_inputs
 from acceptor.core import (
     Policy,
@@ -18,6 +18,7 @@ from acceptor.core import (
     VerifyBatch,
     VerifyOutput,
 )
+from acceptor.core.tensor_fields import mapped
 
 META = torch.device("meta")
 CASE = Case(seed=3, vocab_size=7, num_draft_tokens=(2, 1), features=frozenset({"strides", "slots"}))

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 import torch
 
-from acceptor.backends.conformance.calls import mapped
 from acceptor.core import Probabilistic
+from acceptor.core.tensor_fields import mapped
 from kit.on_gpu import sampler_of, verification
 
 pytestmark = [

@@ -84,7 +84,7 @@ def test_numbers_of_numpy_are_numbers(integer: type) -> None:
     )
     assert {type(params.top_k), type(params.seed), type(params.logit_bias[0][0])} == {int}
     with pytest.raises(InvalidInputError, match="top_k"):
-        SamplingParams(top_k=np.float64(7))
+        SamplingParams(**{"top_k": np.float64(7)})
 
 
 def test_a_recipe_has_filters_iff_one_can_cut() -> None:
