@@ -54,7 +54,7 @@ def empty_verify_output(
     policy: Policy,
     device: torch.device | str | None = None,
 ) -> VerifyOutput:
-    """Uninitialised memory for all that `Sampler.verify` returns, where the batch is or elsewhere."""
+    """Uninitialised memory for what `Sampler.verify` returns, where the batch is or elsewhere."""
     check_params(params)
     check_policy(policy)
     device = device or batch.target_logits.device
@@ -64,7 +64,7 @@ def empty_verify_output(
 def empty_sample_output(
     batch: SampleBatch, params: SamplingTensors, device: torch.device | str | None = None
 ) -> SampleOutput:
-    """Uninitialised memory for all that `Sampler.sample` returns, where the batch is or elsewhere."""
+    """Uninitialised memory for what `Sampler.sample` returns, where the batch is or elsewhere."""
     check_params(params)
     num_logprobs = params.num_logprobs if batch.draft_index is None else None
     return sample_output(batch.num_reqs, num_logprobs, device or batch.logits.device)

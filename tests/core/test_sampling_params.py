@@ -83,8 +83,9 @@ def test_numbers_of_numpy_are_numbers(integer: type) -> None:
         temperature=0.5, top_k=7, seed=9, logprobs=2, logit_bias={3: 1.0}
     )
     assert {type(params.top_k), type(params.seed), type(params.logit_bias[0][0])} == {int}
+    fraction: Any = np.float64(7)
     with pytest.raises(InvalidInputError, match="top_k"):
-        SamplingParams(**{"top_k": np.float64(7)})
+        SamplingParams(top_k=fraction)
 
 
 def test_a_recipe_has_filters_iff_one_can_cut() -> None:
