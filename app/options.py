@@ -43,10 +43,16 @@ def _lossy(policies: Mapping[str, Any]) -> str:
     return "; lossy: " + ", ".join(name for name, one in policies.items() if not one.lossless)
 
 
-def flag(flag: str, name: str, kind: Any, help: str, default: Any = None) -> Decorator:  # noqa: A002, as click calls it
-    """A flag with a value that goes by this name; help shows its default, if it has one."""
-    shown = default is not None
-    return click.option(flag, name, type=kind, help=help, default=default, show_default=shown)
+def flag(
+    flag: str,
+    kind: Any,
+    help: str,  # noqa: A002, as click calls it
+    default: Any = None,
+    name: str | None = None,
+) -> Decorator:
+    """A flag with a value, which goes by the flag's name or by this one; help shows its default."""
+    names, shown = (flag,) if name is None else (flag, name), default is not None
+    return click.option(*names, type=kind, help=help, default=default, show_default=shown)
 
 
 @frozen
@@ -72,11 +78,11 @@ class Option:
         """What click calls its value."""
         return self.path.replace(".", "__")
 
-    def given_as(self, name: str, default: Any = None) -> Decorator:
-        """Give a command this flag, whose value goes by this name."""
+    def given_as(self, *name: str, default: Any = None) -> Decorator:
+        """Give a command this flag, whose value goes by the flag's name or by this one."""
         return click.option(
             self.flag,
-            name,
+            *name,
             type=self.type,
             is_flag=self.type is None,
             default=default,

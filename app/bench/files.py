@@ -29,13 +29,13 @@ def told_if_unwritable(path: Path) -> Iterator[None]:
         ) from None
 
 
-def make_room(path: Path | None) -> None:
-    """Make the folder of a file that is to be written; do nothing for None.
+def make_room(*paths: Path | None) -> None:
+    """Make the folders of files that are to be written; None is no file.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: one cannot be made.
     """
-    if path is not None:
+    for path in filter(None, paths):
         with told_if_unwritable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
 

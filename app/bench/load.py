@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from time import perf_counter, sleep
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import frozen
 
 from ..engine.engine import Engine
 from ..request import GenerationRequest, RequestRecord
@@ -40,38 +40,24 @@ def poisson_times(count: int, request_rate: float | None, seed: int) -> list[flo
     return [float(time) for time in np.cumsum(gaps)]
 
 
-@define(eq=False)
-class LoadRun:
-    """Arrivals on their way through an engine.
-
-    Attributes:
-        engine: serves them.
-        max_concurrency: how many may be inside at once.
-        on_ended: told how many requests ended in a step.
-    """
-
-    engine: Engine
-    max_concurrency: int
-    on_ended: OnEnded = lambda _: None
-    _inside: dict[int, str] = field(factory=dict, init=False)
-    _served: list[Served] = field(factory=list, init=False)
-
-    def serve(self, arrivals: Iterable[TimedRequest]) -> list[Served]:
-        """Serve all of them, in the order in which they come; the result is as they ended."""
-        waiting = deque(sorted(arrivals, key=lambda arrival: arrival.at))
-        began = perf_counter()
-        while waiting or self._inside:
-            now = perf_counter() - began
-            while waiting and waiting[0].at <= now and len(self._inside) < self.max_concurrency:
-                arrival = waiting.popleft()
-                self._inside[self.engine.add_request(arrival.request)] = arrival.category
-            if self._inside:
-                self._step()
-            else:
-                sleep(max(0.0, waiting[0].at - (perf_counter() - began)))
-        return self._served
-
-    def _step(self) -> None:
-        ended = [event.record for event in self.engine.step() if event.record is not None]
-        self._served += [Served(one, self._inside.pop(one.request_id)) for one in ended]
-        self.on_ended(len(ended))
+def serve(
+    engine: Engine,
+    arrivals: Iterable[TimedRequest],
+    max_concurrency: int,
+    on_ended: OnEnded = lambda _: None,
+) -> list[Served]:
+    """Serve requests as they come, so many at once at most; the result is as they ended."""
+    waiting = deque(sorted(arrivals, key=lambda arrival: arrival.at))
+    inside, served, began = dict[int, str](), list[Served](), perf_counter()
+    while waiting or inside:
+        now = perf_counter() - began
+        while waiting and waiting[0].at <= now and len(inside) < max_concurrency:
+            arrival = waiting.popleft()
+            inside[engine.add_request(arrival.request)] = arrival.category
+        if not inside:
+            sleep(waiting[0].at - now)
+            continue
+        ended = [event.record for event in engine.step() if event.record is not None]
+        served += [Served(one, inside.pop(one.request_id)) for one in ended]
+        on_ended(len(ended))
+    return served

@@ -30,7 +30,6 @@ from .sweep import Load, Sweep
 from .tables import print_results
 
 Options = Mapping[str, Any]
-OUTPUT_FILES = ("json_file", "markdown_file")
 
 
 def run(options: Options) -> None:
@@ -40,8 +39,7 @@ def run(options: Options) -> None:
         AcceptorError: an option, a model, a prompt file or an earlier result is unfit.
     """
     check_cpu_time(options)
-    for name in OUTPUT_FILES:
-        make_room(options[name])
+    make_room(options["json_file"], options["markdown_file"])
     earlier = None if options["compare"] is None else read_results(options["compare"])
     if options["plots"] is not None:
         need_matplotlib("--plots")
@@ -123,15 +121,11 @@ def load_models(options: Options) -> Pair:
     if file is None:
         return load_pair(models, drafter)
     if file == OF_THE_PAIR:
-        file, draft = _shapes(options.get("pair"))
+        if not options.get("pair"):
+            raise ConfigError("--random-weights: expected a config.json or --pair, got neither")
+        file, draft = PAIRS[options["pair"]].shapes
     layers = options["layer_decay"], options["target_layers"]
     return random_pair(file, draft, models, drafter, *layers)
-
-
-def _shapes(pair: str | None) -> tuple[Path, Path | None]:
-    if pair is None:
-        raise ConfigError("--random-weights: expected a config.json or --pair, got neither")
-    return PAIRS[pair].shapes
 
 
 def _check_models(options: Options) -> None:
@@ -139,16 +133,12 @@ def _check_models(options: Options) -> None:
     is_random = options["random_weights"] is not None
     if options.get("pair") and options["target"] is None and not is_random:
         raise ConfigError("--pair: expected --target or --random-weights beside it")
-    for name, shown in (
-        ("draft_random_weights", "--draft-random-weights"),
-        ("layer_decay", "--layer-decay"),
-        ("target_layers", "--target-layers"),
-    ):
-        if options[name] is not None and not is_random:
-            raise ConfigError(f"{shown}: expected --random-weights beside it")
-    for name in ("target", "draft"):
-        if options[name] is not None and is_random:
-            raise ConfigError(f"--{name}: expected none beside --random-weights")
+    of_shapes = ("draft_random_weights", "layer_decay", "target_layers")
+    for name in ("target", "draft") if is_random else of_shapes:
+        if options[name] is not None:
+            flag = f"--{name.replace('_', '-')}"
+            wanted = "none beside --random-weights" if is_random else "--random-weights beside it"
+            raise ConfigError(f"{flag}: expected {wanted}")
     if options["draft_layers"] is not None and options["drafter"] != "early-exit":
         raise ConfigError("--draft-layers: expected --drafter early-exit beside it")
 
@@ -196,14 +186,11 @@ def _print_load(console: Console, results: BenchResults) -> None:
     load = results.load
     models = " and ".join(results.models.values())
     rate = "all at once" if load.request_rate is None else f"{load.request_rate:g} per second"
+    spread = f" ± {100 * load.length_spread:g} %" if load.length_spread else ""
+    length = f"{'' if load.ignore_eos else 'up to '}{load.output_len}{spread}"
     console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)
     console.print(
-        f"{load.num_requests} requests ({load.prompts} prompts) of {_output_len(load)} tokens, "
+        f"{load.num_requests} requests ({load.prompts} prompts) of {length} tokens, "
         f"{rate}, at most {load.max_concurrency} at a time",
         soft_wrap=True,
     )
-
-
-def _output_len(load: Load) -> str:
-    spread = f" ± {100 * load.length_spread:g} %" if load.length_spread else ""
-    return f"{'' if load.ignore_eos else 'up to '}{load.output_len}{spread}"

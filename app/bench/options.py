@@ -40,9 +40,9 @@ NUMBERS = Several(click.FLOAT, "X")
 POLICY_NAMES = Several(Name(POLICIES))
 
 
-def same(flag: str, name: str, default: Any = None) -> Decorator:
-    """A flag of `acceptor generate`, whose value goes by this name."""
-    return {option.flag: option for option in OPTIONS}[flag].given_as(name, default)
+def same(flag: str, *name: str, default: Any = None) -> Decorator:
+    """A flag of `acceptor generate`, see `Option.given_as`."""
+    return {option.flag: option for option in OPTIONS}[flag].given_as(*name, default=default)
 
 
 def _preset(context: click.Context, _: click.Parameter, name: str | None) -> str | None:
@@ -62,14 +62,17 @@ PAIR = click.option(
 )
 
 _NAMES_OF_DRAFTERS = Several(Name(".config:DRAFTERS"))
-DRAFTER = same("--drafter", "drafter")
+DRAFTER = same("--drafter")
 DRAFTERS = flag(
-    "--drafter", "drafters", _NAMES_OF_DRAFTERS, "Where drafts come from.  [default: the draft]"
+    "--drafter",
+    _NAMES_OF_DRAFTERS,
+    "Where drafts come from.  [default: the draft]",
+    name="drafters",
 )
 
 MODELS = (
-    same("--target", "target"),
-    same("--draft", "draft"),
+    same("--target"),
+    same("--draft"),
     click.option(
         "--random-weights",
         type=FILE,
@@ -77,89 +80,75 @@ MODELS = (
         flag_value="",
         help="A target of a config.json's shape.",
     ),
-    flag("--draft-random-weights", "draft_random_weights", FILE, "A draft of the same kind."),
-    flag("--target-layers", "target_layers", int, "Of random weights: fewer than the config has."),
-    flag("--draft-layers", "draft_layers", int, "For an early exit.  [default: a quarter]"),
+    flag("--draft-random-weights", FILE, "A draft of the same kind."),
+    flag("--target-layers", int, "Of random weights: fewer than the config has."),
+    flag("--draft-layers", int, "For an early exit.  [default: a quarter]"),
     flag(
         "--layer-decay",
-        "layer_decay",
         float,
         "Of random weights: each layer adds so much of what the one before adds.  "
         "[default: 1; less for an early exit]",
     ),
-    same("--dtype", "dtype"),
-    same("--device", "device", "cpu"),
-    flag("--max-model-len", "max_model_len", int, "A context shorter than the target's own."),
+    same("--dtype"),
+    same("--device", default="cpu"),
+    flag("--max-model-len", int, "A context shorter than the target's own."),
     same("--threads", "num_threads"),
-    same("--forward", "forward"),
+    same("--forward"),
 )
 
 SWEEP = (
     flag(
         "--policy",
-        "policies",
         POLICY_NAMES,
         "Which draft tokens survive; synthetic ones by their rate.  [default: probabilistic]",
+        name="policies",
     ),
     flag(
         "--synthetic-acceptance-rate",
-        "synthetic_rates",
         NUMBERS,
         "Accept at this rate whatever the models say: a policy more.",
+        name="synthetic_rates",
     ),
-    flag(
-        "--num-spec-tokens",
-        "num_spec_tokens",
-        INTEGERS,
-        "Tokens per draft; 0 decodes plainly.",
-        "4",
-    ),
-    flag("--temperature", "temperatures", NUMBERS, "0 is greedy.", "1.0"),
-    flag("--backend", "backends", NAMES, "What verifies.", "reference"),
+    flag("--num-spec-tokens", INTEGERS, "Tokens per draft; 0 decodes plainly.", "4"),
+    flag("--temperature", NUMBERS, "0 is greedy.", "1.0", name="temperatures"),
+    flag("--backend", NAMES, "What verifies.", "reference", name="backends"),
     flag(
         "--adaptive",
-        "tuned",
         FILE,
         "Run with an adaptive K, too, by what `acceptor tune --json` wrote.",
+        name="tuned",
     ),
-    same("--top-k", "top_k"),
-    same("--top-p", "top_p"),
-    same("--min-p", "min_p"),
+    same("--top-k"),
+    same("--top-p"),
+    same("--min-p"),
 )
 
 REQUESTS = (
-    flag("--prompts", "file", FILE, "JSONL: MT-Bench's or Spec-Bench's format."),
-    flag("--category", "categories", NAMES, "Of the prompts, only these."),
-    flag("--input-len", "input_len", int, "Random prompts of so many tokens."),
-    flag("--output-len", "output_len", int, "Tokens per request, at most.", 64),
-    flag(
-        "--length-spread",
-        "length_spread",
-        float,
-        "Vary lengths by this share in both directions.",
-        0.0,
-    ),
+    flag("--prompts", FILE, "JSONL: MT-Bench's or Spec-Bench's format.", name="file"),
+    flag("--category", NAMES, "Of the prompts, only these.", name="categories"),
+    flag("--input-len", int, "Random prompts of so many tokens."),
+    flag("--output-len", int, "Tokens per request, at most.", 64),
+    flag("--length-spread", float, "Vary lengths by this share in both directions.", 0.0),
     flag(
         "--greedy-share",
-        "greedy_share",
         float,
         "Of the requests, those at temperature 0 whatever the setting.",
         0.0,
     ),
-    same("--ignore-eos", "ignore_eos"),
-    flag("--num-requests", "num_requests", int, "How many are measured.", 32),
-    flag("--seed", "seed", int, "Repeats a load.", 0),
+    same("--ignore-eos"),
+    flag("--num-requests", int, "How many are measured.", 32),
+    flag("--seed", int, "Repeats a load.", 0),
 )
 
 ARRIVALS = (
-    flag("--max-concurrency", "at_once", INTEGERS, "Requests running at once, at most.", "8"),
-    flag("--request-rate", "request_rate", float, "Per second, Poisson.  [default: all at once]"),
-    flag("--warm-up", "warm_up", int, "Requests before what counts.", 2),
+    flag("--max-concurrency", INTEGERS, "Requests running at once, at most.", "8", name="at_once"),
+    flag("--request-rate", float, "Per second, Poisson.  [default: all at once]"),
+    flag("--warm-up", int, "Requests before what counts.", 2),
 )
 
 FILES = (
-    flag("--json", "json_file", FILE, "Write all figures."),
-    flag("--markdown", "markdown_file", FILE, "Write tables for a document."),
+    flag("--json", FILE, "Write all figures.", name="json_file"),
+    flag("--markdown", FILE, "Write tables for a document.", name="markdown_file"),
 )
 OUTPUT = (
     click.option(
@@ -168,6 +157,6 @@ OUTPUT = (
         help="Show processor time and nothing by the wall's clock: for a CPU that has other work.",
     ),
     *FILES,
-    flag("--compare", "compare", FILE, "An earlier run's JSON to compare with."),
-    flag("--plots", "plots", _DIRECTORY, "Draw pictures into this directory."),
+    flag("--compare", FILE, "An earlier run's JSON to compare with."),
+    flag("--plots", _DIRECTORY, "Draw pictures into this directory."),
 )

@@ -4,7 +4,8 @@ Only the first turn of a question is asked, and no prompt is cut short.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,32 @@ from attrs import frozen
 from ...adapters.error_text import one_line
 from ...core.checks import check_choice
 from ...core.errors import ConfigError
-from .builtin_prompts import PLAYS, PROSE
 
 SYNTHETIC = "synthetic"
 
 
-@frozen
-class Text:
-    """A prompt before it is tokenized, and the category that it counts to."""
+# Beginnings in the manner of what the bundled pair has read; none is taken from those texts.
+_SPEAKERS = ("ROMEO:\n", "KING RICHARD III:\n", "First Citizen:\n", "GLOUCESTER:\n")
+_PROSE = (
+    '"My dear fellow," said Sherlock Holmes, "',
+    '"I have no doubt," said he, "that ',
+    "It was late in the evening when ",
+    "The lady rose from her chair, and ",
+    "In the spring of that year ",
+    "The Constitution of the United States provided that ",
+    "The merchants and planters thought that ",
+    "Between the North and the South ",
+    "After the election of the President ",
+)
+_WORDS = ("what", "the", "we", "there", "in all", "it was not", "my good friend", "they who had")
 
-    category: str
-    text: str
+PLAYS = tuple(speaker + words.capitalize() for speaker, words in product(_SPEAKERS, _WORDS))
+PROSE = tuple(opening + words for opening, words in product(_PROSE, _WORDS))
+
+Question = tuple[str, str]
+"""The category that a prompt counts to, and its text."""
+
+BUILT_IN = [*(("plays", text) for text in PLAYS), *(("prose", text) for text in PROSE)]
 
 
 @frozen
@@ -35,12 +51,7 @@ class Prompt:
     token_ids: tuple[int, ...]
 
 
-def builtin_texts() -> list[Text]:
-    """The built-in prompts."""
-    return [Text("plays", text) for text in PLAYS] + [Text("prose", text) for text in PROSE]
-
-
-def read_texts(path: Path) -> list[Text]:
+def read_questions(path: Path) -> list[Question]:
     """The questions of a JSONL file as MT-Bench and Spec-Bench have them.
 
     Each line is an object with `turns`, a list of strings, or `prompt`, a string; `category` is
@@ -53,15 +64,15 @@ def read_texts(path: Path) -> list[Text]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: expected a UTF-8 text file, got {one_line(error)}") from None
-    texts = [
+    questions = [
         _read_line(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()
     ]
-    if not texts:
+    if not questions:
         raise ConfigError(f"{path}: expected a question per line, got none")
-    return texts
+    return questions
 
 
-def _read_line(line: str, source: str) -> Text:
+def _read_line(line: str, source: str) -> Question:
     try:
         question: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -71,26 +82,23 @@ def _read_line(line: str, source: str) -> Text:
     turns = question.get("turns") or [question.get("prompt")]
     if not isinstance(turns, list) or not isinstance(turns[0], str) or not turns[0]:
         raise ConfigError(f"{source}: expected turns, a list of strings, or prompt, got neither")
-    return Text(str(question.get("category", "all")), turns[0])
+    return str(question.get("category", "all")), turns[0]
 
 
-def of_categories(texts: Sequence[Text], categories: Sequence[str] | None) -> list[Text]:
+def of_categories(
+    questions: Sequence[Question], categories: Sequence[str] | None
+) -> Sequence[Question]:
     """Those of these categories; all of them for None.
 
     Raises:
         InvalidInputError: there is none of a category.
     """
     if categories is None:
-        return list(texts)
-    known = dict.fromkeys(text.category for text in texts)
+        return questions
+    known = dict(questions)
     for category in categories:
         check_choice("category", category, known)
-    return [text for text in texts if text.category in categories]
-
-
-def tokenized(texts: Iterable[Text], encode: Callable[[str], Sequence[int]]) -> list[Prompt]:
-    """The same as token ids."""
-    return [Prompt(text.category, tuple(encode(text.text))) for text in texts]
+    return [question for question in questions if question[0] in categories]
 
 
 def synthetic_prompts(lengths: Iterable[int], vocab_size: int, seed: int) -> list[Prompt]:

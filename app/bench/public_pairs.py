@@ -15,7 +15,7 @@ OF_THE_PAIR = Path()
 _SHAPES = Path(__file__).parent / "shapes"
 
 
-@frozen(kw_only=True)
+@frozen
 class PublicPair:
     """A target and a head for it.
 
@@ -28,7 +28,7 @@ class PublicPair:
 
     drafter: str
     target: str
-    head: str | None = None
+    head: str | None
     rates: tuple[float, ...]
 
     @property
@@ -51,39 +51,15 @@ class PublicPair:
 
 
 PAIRS: Mapping[str, PublicPair] = {
-    "llama3-eagle": PublicPair(
-        drafter="eagle",
-        target="llama-3-8b",
-        head="eagle-llama-3-8b",
-        # 53.9, 26.5 and 12.8 % of drafts are accepted through each place: vLLM #46878.
-        rates=(0.311,),
-    ),
-    "llama3-eagle3": PublicPair(
-        drafter="eagle3",
-        target="llama-3-8b",
-        head="eagle3-llama-3-8b",
-        # 73.0, 52.1 and 35.5 %, with Llama 3.1: vLLM #32030.
-        rates=(0.535,),
-    ),
-    "qwen3-eagle3": PublicPair(
-        drafter="eagle3",
-        target="qwen3-8b",
-        head="eagle3-qwen3-8b",
-        # 65.4, 39.9 and 20.2 %: vLLM #32030.
-        rates=(0.418,),
-    ),
-    "gptoss-eagle3": PublicPair(
-        drafter="eagle3",
-        target="gpt-oss-20b",
-        head="eagle3-gpt-oss-20b",
-        # Strict and probabilistic verification: vLLM #37238.
-        rates=(0.426, 0.607),
-    ),
-    "glm-mtp": PublicPair(
-        drafter="mtp",
-        target="glm-4.7-flash",
-        # 75.3 % through the first place (lablup/mlxcel #1753, one prompt), 28.0 % through the
-        # second (vLLM #35461); the third is taken to follow as the second does.
-        rates=(0.379,),
-    ),
+    # 53.9, 26.5 and 12.8 % of drafts are accepted through each place: vLLM #46878.
+    "llama3-eagle": PublicPair("eagle", "llama-3-8b", "eagle-llama-3-8b", (0.311,)),
+    # 73.0, 52.1 and 35.5 %, with Llama 3.1: vLLM #32030.
+    "llama3-eagle3": PublicPair("eagle3", "llama-3-8b", "eagle3-llama-3-8b", (0.535,)),
+    # 65.4, 39.9 and 20.2 %: vLLM #32030.
+    "qwen3-eagle3": PublicPair("eagle3", "qwen3-8b", "eagle3-qwen3-8b", (0.418,)),
+    # Strict and probabilistic verification: vLLM #37238.
+    "gptoss-eagle3": PublicPair("eagle3", "gpt-oss-20b", "eagle3-gpt-oss-20b", (0.426, 0.607)),
+    # 75.3 % through the first place (lablup/mlxcel #1753, one prompt), 28.0 % through the second
+    # (vLLM #35461); the third is taken to follow as the second does.
+    "glm-mtp": PublicPair("mtp", "glm-4.7-flash", None, (0.379,)),
 }

@@ -10,14 +10,13 @@ from ...core.sampling_params import SamplingParams
 from ..request import GenerationRequest
 from .load import TimedRequest, poisson_times
 from .prompts import (
+    BUILT_IN,
     Prompt,
-    builtin_texts,
     choose,
     of_categories,
-    read_texts,
+    read_questions,
     spread_lengths,
     synthetic_prompts,
-    tokenized,
 )
 from .sweep import Load
 
@@ -57,8 +56,10 @@ class Reader:
             lengths = spread_lengths(length, load.length_spread, count, load.seed)
             drawn = synthetic_prompts(lengths, self.vocab_size, load.seed)
         else:
-            texts = builtin_texts() if file is None else read_texts(file)
-            drawn = tokenized(of_categories(texts, categories), self.encode)
+            questions = of_categories(
+                BUILT_IN if file is None else read_questions(file), categories
+            )
+            drawn = [Prompt(kind, tuple(self.encode(text))) for kind, text in questions]
         longest_output = round(load.output_len * (1 + load.length_spread))
         longest = max(1, self.max_model_len - longest_output)
         return choose(drawn, count, longest, load.seed)

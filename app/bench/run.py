@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from time import perf_counter, process_time
 from typing import Any
 
-from attrs import asdict, evolve, field, frozen
+from attrs import evolve, field, frozen
 
 from ...core.sampling_params import SamplingParams
 from ..engine.engine import Engine
@@ -17,9 +16,9 @@ from ..tuning.adaptive import AdaptiveRunner
 from ..tuning.goodput import Goodput
 from .figures import Figures, figures_of
 from .kernels.machine import describe
-from .load import LoadRun
+from .load import serve
 from .pair import Pair
-from .progress import Begin, silent
+from .progress import Begin, OnEnded, silent
 from .prompts import Prompt
 from .requests import Arrivals, make_arrivals
 from .results import BenchResults, BenchRun
@@ -66,44 +65,41 @@ class Bench:
 
     def results(self, begin: Begin = silent) -> Iterator[BenchResults]:
         """As `run`, but all results so far after every setting."""
-        results = self._no_results()
-        for setting in self.sweep:
-            run = self.serve(setting, begin, self.name(setting))
-            results = evolve(results, runs=(*results.runs, run))
-            yield results
-
-    def _no_results(self) -> BenchResults:
-        target = self.pair.target
-        return BenchResults(
+        target, runs, usual = self.pair.target, tuple[BenchRun, ...](), SamplingParams()
+        sampling = {name: getattr(self.sampling, name) for name in SHAPING}
+        results = BenchResults(
             date=datetime.now(UTC).date().isoformat(),
             machine=describe(target.device)
             | {"dtype": str(target.dtype).removeprefix("torch."), "forward": target.forward_name},
             models=self.pair.names,
             load=self.load,
-            runs=(),
-            sampling=self._sampling(),
+            runs=runs,
+            sampling={k: v for k, v in sampling.items() if v != getattr(usual, k)},
         )
-
-    def _sampling(self) -> dict[str, float]:
-        usual = asdict(SamplingParams(), recurse=False)
-        chosen = asdict(self.sampling, recurse=False)
-        return {name: chosen[name] for name in SHAPING if chosen[name] != usual[name]}
+        for setting in self.sweep:
+            runs += (self.serve(setting, begin, self.name(setting)),)
+            yield evolve(results, runs=runs)
 
     def serve(self, setting: Setting, begin: Begin, name: str) -> BenchRun:
         """One setting; warming up comes before the last `begin`."""
         params = evolve(self.sampling, temperature=setting.temperature)
         arrivals = make_arrivals(self.load, self.prompts, params)
-        engine = self.engine(setting, arrivals)
-        load = partial(LoadRun, engine, self._at_once(setting))
-        load().serve(arrivals.warm_up)
-        rehearsal = None
+        engine, at_once = self.engine(setting, arrivals), self._at_once(setting)
+
+        num_measured, rehearsal = len(arrivals.measured), None
+
+        def measure(*watch: OnEnded) -> Figures:
+            cpu_began = process_time()
+            served = serve(engine, arrivals.measured, at_once, *watch)
+            return figures_of(served, process_time() - cpu_began)
+
+        serve(engine, arrivals.warm_up, at_once)
         if self.rehearses:
-            watch = begin(f"{name}, rehearsal", len(arrivals.measured))
-            rehearsal = figures_of(load(watch).serve(arrivals.measured)).duration
-        watch, began = begin(name, len(arrivals.measured)), perf_counter()
-        passes = [_timed(load(watch), arrivals)]
+            rehearsal = measure(begin(f"{name}, rehearsal", num_measured)).duration
+        watch, began = begin(name, num_measured), perf_counter()
+        passes = [measure(watch)]
         while self.rehearses and perf_counter() - began < LEAST_SECONDS:
-            passes.append(_timed(load(), arrivals))
+            passes.append(measure())
         seconds = tuple(one.duration for one in passes)
         figures = sorted(passes, key=lambda one: one.duration)[len(passes) // 2]
         return BenchRun(setting, figures, rehearsal, seconds)
@@ -161,9 +157,3 @@ class Bench:
         if setting.max_concurrency:
             parts.append(f"{setting.max_concurrency} at a time")
         return ", ".join(parts)
-
-
-def _timed(load: LoadRun, arrivals: Arrivals) -> Figures:
-    cpu_began = process_time()
-    served = load.serve(arrivals.measured)
-    return figures_of(served, process_time() - cpu_began)

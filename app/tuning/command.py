@@ -8,25 +8,35 @@ from ..bench.options import DRAFTER, FILE, FILES, INTEGERS, MODELS, NUMBERS, POL
 from ..options import errors_in_one_line, flag, with_options
 
 _CHOICES = (
-    flag("--policy", "policies", POLICY_NAMES, "To choose from.  [default: probabilistic,block]"),
+    flag(
+        "--policy", POLICY_NAMES, "To choose from.  [default: probabilistic,block]", name="policies"
+    ),
     flag(
         "--synthetic-acceptance-rate",
-        "synthetic_rates",
         NUMBERS,
         "Accept drafts of the largest K at this rate whatever the models say: a policy more.",
+        name="synthetic_rates",
     ),
     flag(
         "--num-spec-tokens",
-        "num_spec_tokens",
         INTEGERS,
         "Each K that is measured; all up to the largest are predicted.",
         "0,1,2,4,8",
     ),
-    flag("--concurrency", "concurrencies", INTEGERS, "Requests running at once, measured.", "1,4"),
-    flag("--predict-concurrency", "predicted", INTEGERS, "Predicted, too, from the measured ones."),
-    flag("--temperature", "temperature", float, "0 is greedy.", 1.0),
-    flag("--backend", "backend", str, "What verifies.", "reference"),
-    flag("--steps", "num_steps", click.IntRange(10), "Measured per concurrency.", 200),
+    flag(
+        "--concurrency",
+        INTEGERS,
+        "Requests running at once, measured.",
+        "1,4",
+    ),
+    flag(
+        "--predict-concurrency",
+        INTEGERS,
+        "Predicted, too, from the measured ones.",
+    ),
+    flag("--temperature", float, "0 is greedy.", 1.0),
+    flag("--backend", str, "What verifies.", "reference"),
+    flag("--steps", click.IntRange(10), "Measured per concurrency.", 200),
 )
 _OUTPUT = (
     click.option(
@@ -40,7 +50,7 @@ _OUTPUT = (
         help="Run what is predicted at each measured K and at one that is not, and compare.",
     ),
     *FILES,
-    flag("--curve", "curve", FILE, "Draw tokens per second against K."),
+    flag("--curve", FILE, "Draw tokens per second against K."),
 )
 
 

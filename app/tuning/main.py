@@ -8,7 +8,7 @@ from attrs import evolve
 from ...core.checks import check_integer
 from ...core.errors import ConfigError
 from ..bench.files import make_room, write_outputs
-from ..bench.main import OUTPUT_FILES, check_cpu_time, make_bench
+from ..bench.main import check_cpu_time, make_bench
 from ..bench.picture import need_matplotlib
 from ..bench.progress import progress_bars
 from ..bench.run import Bench
@@ -30,8 +30,7 @@ def run(options: Options) -> None:
     Raises:
         AcceptorError: an option, a model or a prompt file is unfit.
     """
-    for name in (*OUTPUT_FILES, "curve"):
-        make_room(options[name])
+    make_room(options["json_file"], options["markdown_file"], options["curve"])
     if options["curve"] is not None:
         need_matplotlib("--curve")
     tuner = make_tuner(options)
@@ -66,8 +65,8 @@ def make_tuner(options: Options) -> Tuner:
 
 
 def _plan(options: Options) -> Plan:
-    lengths, concurrencies = options["num_spec_tokens"], options["concurrencies"]
-    predicted: Sequence[int] = options["predicted"] or ()
+    lengths, concurrencies = options["num_spec_tokens"], options["concurrency"]
+    predicted: Sequence[int] = options["predict_concurrency"] or ()
     for length in lengths:
         check_integer("num_spec_tokens", length, 0)
     for concurrency in (*concurrencies, *predicted):
@@ -82,7 +81,7 @@ def _plan(options: Options) -> Plan:
     return Plan(
         lengths=sorted(lengths),
         concurrencies=sorted(concurrencies),
-        num_steps=options["num_steps"],
+        num_steps=options["steps"],
         predicted=sorted(predicted),
         seed=options["seed"],
         cpu_time=options["cpu_time"],

@@ -12,10 +12,10 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
+from acceptor.app.bench.files import read_record
 from acceptor.app.bench.kernels.command import kernels
 from acceptor.app.bench.kernels.inputs import draw_drafts, make_step
 from acceptor.app.bench.kernels.logits import KINDS, MIXED, Logits
-from acceptor.app.bench.kernels.main import reread
 from acceptor.app.bench.kernels.measure import KernelBench
 from acceptor.app.bench.kernels.results import Cell, Run
 from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown
@@ -154,7 +154,7 @@ def test_headline_and_worst_table_come_from_one_command(tmp_path: Path) -> None:
     files = ["--json", json_file, "--markdown", tables]
     result = bench("--backend", "reference", *chosen, "--only", "greedy", *files)
     assert result.exit_code == 0, result.output
-    run = reread(json_file)
+    run = read_record(json_file, Run, "bench kernels")
     assert [line.workload.inputs for line in run.lines] == ["flat", "mixed"]
     assert [line.workload.inputs for line in run.worst] == ["flat"] * 2 + ["mixed"] * 2
     labels = {"greedy, repetition penalty 1.1", "greedy, 50% of tokens allowed"}

@@ -8,10 +8,9 @@ import pytest
 from acceptor.app.bench.load import poisson_times
 from acceptor.app.bench.prompts import (
     Prompt,
-    Text,
     choose,
     of_categories,
-    read_texts,
+    read_questions,
     spread_lengths,
     synthetic_prompts,
 )
@@ -38,10 +37,10 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_first_turn_of_every_question_is_asked(file: Path) -> None:
-    assert read_texts(file) == [
-        Text("cooking", "Name a soup."),
-        Text("cooking", "What is salt?"),
-        Text("rain", "Why does it rain so much here?"),
+    assert read_questions(file) == [
+        ("cooking", "Name a soup."),
+        ("cooking", "What is salt?"),
+        ("rain", "Why does it rain so much here?"),
     ]
 
 
@@ -60,13 +59,13 @@ def test_another_file_is_an_error_that_names_the_line(
     path = tmp_path / "questions.jsonl"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match=problem):
-        read_texts(path)
+        read_questions(path)
 
 
 def test_categories_choose_questions(file: Path) -> None:
-    assert [text.text[:3] for text in of_categories(read_texts(file), ["rain"])] == ["Why"]
+    assert of_categories(read_questions(file), ["rain"]) == read_questions(file)[2:]
     with pytest.raises(InvalidInputError, match="expected one of cooking, rain, got 'snow'"):
-        of_categories(read_texts(file), ["snow"])
+        of_categories(read_questions(file), ["snow"])
 
 
 def test_prompts_that_leave_no_room_are_left_out(file: Path) -> None:

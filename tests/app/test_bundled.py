@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from acceptor.app.bench.builtin_prompts import PLAYS, PROSE
+from acceptor.app.bench.prompts import PLAYS, PROSE
 from acceptor.app.bundled import bundled_head, bundled_pair
 from acceptor.app.config import Config, DecodingConfig, DrafterConfig
 from acceptor.app.wiring import wire

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from acceptor.app.bench.builtin_prompts import PLAYS
+from acceptor.app.bench.prompts import PLAYS
 from acceptor.app.config import Config, DecodingConfig
 from acceptor.app.drafter import NoDrafter
 from acceptor.app.request import FinishReason

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from acceptor.app.bench.command import bench
-from acceptor.app.bench.kernels.main import reread
+from acceptor.app.bench.files import read_record
+from acceptor.app.bench.kernels.results import Run
 from acceptor.app.bench.kernels.table import markdown
 from acceptor.app.bench.markdown import as_markdown as bench_as_markdown
 from acceptor.app.bench.plots import draw_all
@@ -42,7 +43,7 @@ ROWS = {(row["num_reqs"], row["num_spec_tokens"]): row for row in ENGINE["rows"]
 def test_the_tables_are_what_the_records_say() -> None:
     expected = {
         "gpu.md": table(read("gpu.json")),
-        "kernels.md": markdown(reread(DATA / "kernels.json")),
+        "kernels.md": markdown(read_record(DATA / "kernels.json", Run, "bench kernels")),
         "engine.md": as_markdown(ENGINE),
     }
     for name, text in expected.items():

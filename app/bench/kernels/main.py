@@ -17,7 +17,8 @@ from ....core.errors import InvalidInputError
 from ....core.sampling_params import Recipe
 from ...console import new_console
 from ...engine.out_of_memory import told_when_out_of_memory
-from ..files import read_record, write_outputs
+from ..files import make_room, read_record, write_outputs
+from ..picture import need_matplotlib
 from .machine import describe
 from .measure import Effort, KernelBench
 from .plot import picture
@@ -26,6 +27,7 @@ from .stopwatch import Stopwatch
 from .table import NOT_AVAILABLE, about, markdown, number, problems, tables
 from .workload import HEADLINE, INPUTS, WORST, Workload
 
+COMMAND = "bench kernels"
 WIDTH = 190
 HEADLINE_EFFORT = Effort(count=60, num_sets=4, num_checked=4, eager=True)
 WORST_EFFORT = Effort(count=10, num_sets=1, num_checked=1, eager=False)
@@ -34,7 +36,29 @@ WORST_EFFORT = Effort(count=10, num_sets=1, num_checked=1, eager=False)
 Options = Mapping[str, Any]
 
 
-def run(options: Options) -> Run:
+def run(options: Options) -> None:
+    """Measure, or read what was measured; print it, and write what is asked for.
+
+    Raises:
+        AcceptorError: an option, or the file to be read, is unfit.
+    """
+    files = options["json_file"], options["markdown_file"]
+    make_room(*files, options["plot"])
+    if options["plot"] is not None:
+        need_matplotlib("--plot")
+    earlier: Path | None = options["read"]
+    measured = measure(options) if earlier is None else read_record(earlier, Run, COMMAND)
+    console = new_console()
+    console.width = max(console.width, WIDTH)
+    console.print(about(measured), *problems(measured), sep="\n", soft_wrap=True)
+    for title, table in tables(measured):
+        console.print("", title, table.as_rich(), sep="\n")
+    write_outputs(measured, markdown(measured), *files)
+    if options["plot"] is not None:
+        picture(measured).draw(options["plot"])
+
+
+def measure(options: Options) -> Run:
     """Measure, telling each workload's times on stderr as they come.
 
     Raises:
@@ -140,26 +164,3 @@ def _in_short(line: Line) -> str:
         parts.append(f"{cell.backend} {NOT_AVAILABLE if cell.time is None else number(cell.time)}")
         parts += [f"({cell.num_different} differ)"] * (cell.num_different > 0)
     return " ".join([*parts, f"floor {number(line.floor)}"])
-
-
-def reread(path: Path) -> Run:
-    """An earlier run."""
-    return read_record(path, Run, "bench kernels")
-
-
-def show(measured: Run) -> None:
-    """Print the tables."""
-    console = new_console()
-    console.width = max(console.width, WIDTH)
-    console.print(about(measured), *problems(measured), sep="\n", soft_wrap=True)
-    for title, table in tables(measured):
-        console.print("", title, table.as_rich(), sep="\n")
-
-
-def write(
-    measured: Run, json_file: Path | None, markdown_file: Path | None, plot_file: Path | None
-) -> None:
-    """Write what was asked for."""
-    write_outputs(measured, markdown(measured), json_file, markdown_file)
-    if plot_file is not None:
-        picture(measured).draw(plot_file)
