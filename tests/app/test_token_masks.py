@@ -11,7 +11,7 @@ from torch import Tensor
 
 from acceptor.app.engine.capture import Record
 from acceptor.app.request import FinishReason, GenerationRequest
-from acceptor.app.token_masks import NewTokenMasks, fill_masks
+from acceptor.app.token_masks import NewTokenMasks, StepMasks, fill_masks
 from acceptor.core import (
     Block,
     Fly,
@@ -102,6 +102,15 @@ def test_a_draft_that_ends_early_needs_no_masks_behind_it() -> None:
     assert masks.allowed_rows.tolist() == [-1, -1, -1, 0, 1, 2]
     kept = pack_allowed(torch.stack([ByLast().allowed(last) for last in (0, 1)]))
     assert torch.equal(masks.allowed_tokens[:2], kept)
+
+
+def test_rows_left_over_from_a_larger_step_allow_all() -> None:
+    allowed = torch.eye(3, VOCAB_SIZE).bool()
+    kept = StepMasks.empty(4, VOCAB_SIZE, torch.device("cpu"))
+    for num_rows in (3, 1):
+        kept.load(StepMasks.of_each_row(allowed[:num_rows]))
+    assert kept.allowed_rows.tolist() == [0, -1, -1, -1]
+    assert torch.equal(kept.allowed_tokens[0], pack_allowed(allowed)[0])
 
 
 def test_masks_are_made_for_each_output() -> None:
