@@ -1,10 +1,10 @@
 """A planted bug: the reference with one thing changed, as a backend and as code under proof.
 
-Each is a bug that some engine has had, or nearly had; `bugs_in_draws`, `bugs_in_laws` and
-`bugs_in_batches` list them.
+Each is a bug that some engine has had, or nearly had; `bugs_in_draws`, `bugs_in_laws`,
+`bugs_in_masks` and `bugs_in_batches` hold them, each beside the code that is wrong.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 from unittest.mock import patch
@@ -26,6 +26,7 @@ from acceptor.core import (
 Batch = VerifyBatch | SampleBatch
 Change = tuple[object, str, object]
 Read = tuple[Batch, SamplingTensors]
+Decorator = Callable[[Any], "Bug"]
 
 
 def _as_set(features: Iterable[str]) -> frozenset[str]:
@@ -45,7 +46,8 @@ class Bug:
         features: what random batches need for it to show soon.
         least_vocab_size: the same.
         shown_by: "batches" of the conformance kit, part of the names of its corners, or "proof".
-        check: the check of the proof that must fail; None for bugs that change no law.
+        check: whose law the proof must find wrong, as `Pair.name` has it; None for bugs that change
+            no law.
     """
 
     name: str
@@ -57,6 +59,21 @@ class Bug:
     least_vocab_size: int = 1
     shown_by: str = "batches"
     check: str | None = None
+
+    @classmethod
+    def instead_of(cls, owner: object, attribute: str, name: str, **facts: Any) -> Decorator:
+        """What it decorates takes the place of the attribute."""
+        return lambda wrong: cls(name, ((owner, attribute, wrong),), **facts)
+
+    @classmethod
+    def misreads(cls, name: str, **facts: Any) -> Decorator:
+        """What it decorates is made of a batch and its parameters."""
+        return lambda misread: cls(name, misread=misread, **facts)
+
+    @classmethod
+    def spoils(cls, name: str, **facts: Any) -> Decorator:
+        """What it decorates is done to outputs."""
+        return lambda spoil: cls(name, spoil=spoil, **facts)
 
     def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
         """See `Sampler.verify`."""
@@ -88,3 +105,8 @@ class Bug:
                 features=case.features | self.features,
                 vocab_size=max(case.vocab_size, self.least_vocab_size),
             )
+
+
+def bugs_of(module: Mapping[str, object]) -> tuple[Bug, ...]:
+    """All that a module plants, in its order."""
+    return tuple(value for value in module.values() if isinstance(value, Bug))

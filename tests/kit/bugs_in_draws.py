@@ -1,6 +1,5 @@
 """Bugs planted where random numbers are keyed, shared or shaped, and in how a draw is decided."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,9 +8,9 @@ from torch import Tensor
 from acceptor.backends.reference import accept, draw, sampler, thresholds
 from acceptor.core import Block, Stream, race
 from acceptor.core.randomness import Level, exponential, random_words
-from kit.bugs import Bug
+from kit.bugs import Bug, bugs_of
 
-EXACT_LAW = "exact law: {}, draft model"
+PROBABILISTIC, BLOCK = "probabilistic, draft model", "block, draft model"
 
 
 class _OtherStream:
@@ -21,14 +20,30 @@ class _OtherStream:
         self.RECOVER, self.TARGET, self.ACCEPT = recover, Stream.TARGET, Stream.ACCEPT
 
 
-def _with_stream(wrong: Stream, instead_of: Stream) -> Callable[..., Tensor]:
-    def words(
-        seeds: Tensor, positions: Tensor, indices: Tensor, stream: Stream, *rest: Any
-    ) -> Tensor:
-        chosen = wrong if stream is instead_of else stream
-        return random_words(seeds, positions, indices, chosen, *rest)
+OTHER_NOISE = Bug(
+    "recovered token drawn with the draft's noise",
+    ((draw, "Stream", _OtherStream(Stream.DRAFT)),),
+    check=PROBABILISTIC,
+)
+NOISE_OF_ACCEPTANCE = Bug(
+    "recovered token drawn with the acceptance's noise",
+    ((draw, "Stream", _OtherStream(Stream.ACCEPT)),),
+    check=PROBABILISTIC,
+)
+TARGETS_NOISE = Bug(
+    "block drafts with the target's noise",
+    ((Block, "draft_stream", Stream.TARGET),),
+    shown_by="proof",
+    check=BLOCK,
+)
 
-    return words
+
+@Bug.instead_of(draw, "random_words", "bonus tokens use the recovery stream")
+def _recovery_for_bonus(
+    seeds: Tensor, positions: Tensor, indices: Tensor, stream: Stream, *rest: Any
+) -> Tensor:
+    chosen = Stream.RECOVER if stream is Stream.TARGET else stream
+    return random_words(seeds, positions, indices, chosen, *rest)
 
 
 def _keys_without_index(
@@ -45,6 +60,14 @@ def _drawn_without_index(
     return drawn
 
 
+WITHOUT_INDEX = Bug(
+    "noise keyed without the draft index",
+    ((draw.Draws, "_keys", _keys_without_index), (sampler, "draw", _drawn_without_index)),
+    check=BLOCK,
+)
+
+
+@Bug.instead_of(draw.Draws, "_keys", "noise keyed by slot")
 def _keys_by_slot(
     draws: Any, first_row: int, num_rows: int, right: Any = draw.Draws._keys
 ) -> tuple[Tensor, ...]:
@@ -52,6 +75,12 @@ def _keys_by_slot(
     return torch.full_like(seeds, draws.rows.request), *others
 
 
+@Bug.instead_of(
+    draw,
+    "acceptance_uniforms",
+    "one acceptance uniform for the whole draft",
+    check=PROBABILISTIC,
+)
 def _one_uniform(
     seeds: Tensor, positions: Tensor, indices: Tensor, right: Any = draw.acceptance_uniforms
 ) -> Tensor:
@@ -60,23 +89,28 @@ def _one_uniform(
     return same
 
 
+@Bug.instead_of(draw, "random_words", "noise belongs to the neighbour")
 def _next_words(*key: Any) -> Tensor:
     return random_words(*key).roll(1, dims=-1)
 
 
+@Bug.instead_of(draw, "race", "one flat race", least_vocab_size=513)
 def _one_flat_race(log_weights: Tensor, words: race.WordSource) -> Tensor:
     ids = torch.arange(log_weights.shape[1]).expand_as(log_weights)
     return (log_weights - exponential(words(Level.TOKEN, ids)).log()).argmax(dim=-1)
 
 
+@Bug.instead_of(race, "exponential", "−log u in float32 instead of −log1p(−u)")
 def _minus_log(words: Tensor) -> Tensor:
     return -((words.double() + 0.5) * 2.0**-32).float().log().double()
 
 
+@Bug.instead_of(race, "exponential", "exponentials from 23 bits", shown_by="rare candidate")
 def _short_tail(words: Tensor) -> Tensor:
     return -torch.log1p(-((words >> 9).double() + 0.5) * 2.0**-23)
 
 
+@Bug.instead_of(race, "exponential", "exponentials whose u rounds to 1", shown_by="only candidate")
 def _rounding_exponential(words: Tensor) -> Tensor:
     return -torch.log1p(-((words.float() + 0.5) * 2.0**-32).double())
 
@@ -85,6 +119,7 @@ def _uniform_from_0(words: Tensor) -> Tensor:
     return (words >> 9).double() * 2.0**-23
 
 
+@Bug.instead_of(draw, "acceptance_uniform", "u rounds to 1", shown_by="highest uniform")
 def _uniform_to_1(words: Tensor) -> Tensor:
     return ((words >> 9) + 1).double() * 2.0**-23
 
@@ -94,80 +129,24 @@ def _at_most(log_thresholds: Tensor, draws: Any) -> Tensor:
     return accepted
 
 
+AT_MOST = Bug(
+    "u ≤ threshold with u from 0",
+    ((draw, "acceptance_uniform", _uniform_from_0), (accept, "_verdicts", _at_most)),
+    shown_by="lowest uniform",
+)
+
+
+@Bug.instead_of(
+    thresholds, "_one_hot_at_argmax", "last index wins a tie", features=("greedy", "masked")
+)
 def _last_argmax(logits: Tensor) -> Tensor:
     last = logits.shape[-1] - 1 - logits.flip(-1).argmax(dim=-1, keepdim=True)
     return torch.full_like(logits, -torch.inf).scatter_(1, last, 0.0)
 
 
-BUGS = (
-    Bug(
-        "recovered token drawn with the draft's noise",
-        ((draw, "Stream", _OtherStream(Stream.DRAFT)),),
-        check=EXACT_LAW.format("probabilistic"),
-    ),
-    Bug(
-        "recovered token drawn with the acceptance's noise",
-        ((draw, "Stream", _OtherStream(Stream.ACCEPT)),),
-        check=EXACT_LAW.format("probabilistic"),
-    ),
-    Bug(
-        "bonus tokens use the recovery stream",
-        ((draw, "random_words", _with_stream(Stream.RECOVER, Stream.TARGET)),),
-    ),
-    Bug(
-        "block drafts with the target's noise",
-        ((Block, "draft_stream", Stream.TARGET),),
-        shown_by="proof",
-        check=EXACT_LAW.format("block"),
-    ),
-    Bug(
-        "one acceptance uniform for the whole draft",
-        ((draw, "acceptance_uniforms", _one_uniform),),
-        check=EXACT_LAW.format("probabilistic"),
-    ),
-    Bug(
-        "noise keyed without the draft index",
-        (
-            (draw.Draws, "_keys", _keys_without_index),
-            (sampler, "draw", _drawn_without_index),
-        ),
-        check=EXACT_LAW.format("block"),
-    ),
-    Bug("noise keyed by slot", ((draw.Draws, "_keys", _keys_by_slot),)),
-    Bug("noise belongs to the neighbour", ((draw, "random_words", _next_words),)),
-    Bug("one flat race", ((draw, "race", _one_flat_race),), least_vocab_size=513),
-    Bug(
-        "−log u in float32 instead of −log1p(−u)",
-        ((race, "exponential", _minus_log),),
-    ),
-    Bug(
-        "exponentials from 23 bits",
-        ((race, "exponential", _short_tail),),
-        shown_by="rare candidate",
-    ),
-    Bug(
-        "exponentials whose u rounds to 1",
-        ((race, "exponential", _rounding_exponential),),
-        shown_by="only candidate",
-    ),
-    Bug(
-        "u ≤ threshold with u from 0",
-        ((draw, "acceptance_uniform", _uniform_from_0), (accept, "_verdicts", _at_most)),
-        shown_by="lowest uniform",
-    ),
-    Bug(
-        "u rounds to 1",
-        ((draw, "acceptance_uniform", _uniform_to_1),),
-        shown_by="highest uniform",
-    ),
-    Bug(
-        "last index wins a tie",
-        ((thresholds, "_one_hot_at_argmax", _last_argmax),),
-        features=("greedy", "masked"),
-    ),
-)
+BUGS = bugs_of(vars())
 
 
 def flat_race() -> Bug:
     """One of them, for commands that name a backend."""
-    return next(bug for bug in BUGS if bug.name == "one flat race")
+    return _one_flat_race

@@ -1,6 +1,7 @@
 """Bugs planted in what logits become, and in what policies compare, accept and leave."""
 
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -22,27 +23,34 @@ from acceptor.core import (
     Typical,
 )
 from acceptor.core.policies.lossy import entropy
-from kit.bugs import Bug
+from kit.bugs import Bug, Decorator, bugs_of
 
-EXACT_LAW = "exact law: {}, {}"
-PLAIN = EXACT_LAW.format("probabilistic", "draft model")
-RECIPE = EXACT_LAW.format("probabilistic", "other recipe")
+PLAIN, RECIPE = "probabilistic, draft model", "probabilistic, other recipe"
 
 
+def _residual(name: str, policy: type = Probabilistic) -> Decorator:
+    known = "block" if policy is Block else "probabilistic"
+    return Bug.instead_of(policy, "log_residual", name, policy=known, check=f"{known}, draft model")
+
+
+@_residual("residual = p")
 def _residual_of_p(_: object, view: DraftView, row: int) -> Tensor:
     return view.target_log_probs[row].clone()
 
 
+@_residual("residual = p where p > q, without the − q")
 def _residual_without_subtraction(_: object, view: DraftView, row: int) -> Tensor:
     assert view.draft_log_probs is not None
     log_p, log_q = view.target_log_probs[row], view.draft_log_probs[row]
     return torch.where(log_p > log_q, log_p, -torch.inf)
 
 
+@_residual("residual as if the draft were one-hot")
 def _residual_as_if_one_hot(_: object, view: DraftView, row: int) -> Tensor:
     return view.target_log_probs[row].index_fill(0, view.draft_token_ids[row], -torch.inf)
 
 
+@_residual("block's residual without the running product", Block)
 def _unscaled_residual(_: object, view: DraftView, row: int) -> Tensor:
     return Probabilistic().log_residual(view, row)
 
@@ -53,15 +61,47 @@ def _accepts_equal_samples_too(
     return torch.maximum(right(policy, view), Strict().log_thresholds(view))
 
 
+EQUAL_SAMPLES_TOO = Bug(
+    "accepts if u < p/q or equal to the target's sample",
+    (
+        (Probabilistic, "log_thresholds", _accepts_equal_samples_too),
+        (Probabilistic, "uses_target_samples", True),
+    ),
+    policy="probabilistic",
+    check=PLAIN,
+)
+
+
+@Bug.instead_of(
+    request,
+    "log_probs",
+    "raw q, processed drafts",
+    policy="probabilistic",
+    features=("draft recipe", "temperature"),
+    check=RECIPE,
+)
 def _raw_log_probs(logits: Tensor, *_: object) -> Tensor:
     return logits.double().log_softmax(dim=-1)
 
 
+@Bug.instead_of(
+    request,
+    "in_target_ids",
+    "q left in draft ids",
+    shown_by="proof",
+    check="probabilistic, mapped",
+)
 def _unmapped(law: Tensor, size: int, _: object, right: Any = request.in_target_ids) -> Tensor:
     placed: Tensor = right(law, size, None)
     return placed
 
 
+@Bug.instead_of(
+    verify,
+    "_view",
+    "target cut to the draft's vocabulary",
+    check="probabilistic, narrower",
+)
 def _cut_to_the_draft(*given: Any, right: Any = verify._view) -> DraftView:
     view: DraftView = right(*given)
     if view.draft_log_probs is None or view.num_draft_tokens == 0:
@@ -71,11 +111,13 @@ def _cut_to_the_draft(*given: Any, right: Any = verify._view) -> DraftView:
     return evolve(view, target_log_probs=cut)
 
 
+@Bug.instead_of(verify, "_view", "target rows off by one", check=PLAIN)
 def _next_rows(*given: Any, right: Any = verify._view) -> DraftView:
     view: DraftView = right(*given)
     return evolve(view, target_log_probs=view.target_log_probs.roll(-1, dims=0))
 
 
+@Bug.instead_of(verify, "final_token", "bonus token without filters", check=RECIPE)
 def _bonus_without_filters(
     view: DraftView, policy: Any, draws: Any, row: int, right: Any = draw.final_token
 ) -> Tensor:
@@ -87,10 +129,20 @@ def _bonus_without_filters(
     return tokens
 
 
+@Bug.instead_of(
+    statistics.SeenTokens,
+    "before_rows",
+    "penalties forget the draft",
+    features=("penalties",),
+    check="probabilistic, penalties",
+)
 def _forget_drafts(counts: Any, slots: Tensor, _: Tensor | None = None) -> statistics.SeenTokens:
     return statistics.SeenTokens(counts.prompt_mask[slots], counts.output_counts[slots])
 
 
+@Bug.instead_of(
+    request, "adjust_logits", "penalties before the bias", features=("penalties", "bias")
+)
 def _penalties_before_bias(
     logits: Tensor, params: SamplingTensors, requests: Tensor, seen: statistics.SeenTokens | None
 ) -> Tensor:
@@ -102,6 +154,7 @@ def _penalties_before_bias(
     return adjusted.to(torch.float64)
 
 
+@Bug.instead_of(thresholds, "_keep_from", "filters cut the edge", features=("top-k",))
 def _keep_above(scaled: Tensor, threshold: Tensor) -> Tensor:
     highest = scaled.amax(dim=-1, keepdim=True)
     return scaled.masked_fill((scaled <= threshold) & (scaled < highest), -torch.inf)
@@ -117,6 +170,19 @@ def _top_p(scaled: Tensor, top_p: Tensor, *, one_less: bool) -> Tensor:
     return scaled.masked_fill((scaled < last_kept) & (top_p < 1), -torch.inf)
 
 
+EARLY_TOP_P = Bug(
+    "top-p stops a token early",
+    ((thresholds, "_cut_top_p", partial(_top_p, one_less=True)),),
+    features=("top-p",),
+)
+LATE_TOP_P = Bug(
+    "top-p goes on where its mass is reached",
+    ((thresholds, "_cut_top_p", partial(_top_p, one_less=False)),),
+    shown_by="reached exactly",
+)
+
+
+@Bug.instead_of(thresholds, "_filtered", "top-p before top-k", features=("top-p", "top-k"))
 def _top_p_first(scaled: Tensor, filters: Any, requests: Tensor) -> Tensor:
     if filters.any_top_p:
         scaled = thresholds._cut_top_p(scaled, filters.top_p[requests, None].to(torch.float64))
@@ -127,12 +193,14 @@ def _top_p_first(scaled: Tensor, filters: Any, requests: Tensor) -> Tensor:
     return scaled
 
 
+@Bug.instead_of(thresholds, "_cut_top_k", "top-k breaks ties", features=("top-k",))
 def _exactly_k(scaled: Tensor, top_k: Tensor) -> Tensor:
     rank = torch.where(top_k == 0, scaled.shape[1], top_k).clamp(max=scaled.shape[1])
     order = scaled.sort(dim=-1, descending=True, stable=True).indices.argsort(dim=-1)
     return scaled.masked_fill(order >= rank, -torch.inf)
 
 
+@Bug.misreads("draft recipe ignored in verification", features=("temperature",))
 def _draft_without_recipe(batch: Any, params: SamplingTensors) -> tuple[Any, SamplingTensors]:
     if isinstance(batch, SampleBatch):
         return batch, params
@@ -143,21 +211,37 @@ def _draft_without_recipe(batch: Any, params: SamplingTensors) -> tuple[Any, Sam
     return batch, evolve(params, draft=plain)
 
 
-def _unconditional(policy: Synthetic) -> tuple[float, ...]:
-    return policy.rates
+FIRST_FAILURE = Bug(
+    "block stops at the first failure",
+    ((Block, "rule", Rule.FIRST_FAILURE),),
+    policy="block",
+    check="block, draft model",
+)
 
 
+UNCONDITIONAL = Bug(
+    "synthetic rates taken as conditional",
+    ((Synthetic, "conditional_rates", property(attrgetter("rates"))),),
+    policy="synthetic",
+)
+
+
+@Bug.instead_of(
+    Fly, "_forgiven", "fly's window too short", policy="fly", features=("equal drafter",)
+)
 def _shorter_window(policy: Fly, view: DraftView, right: Any = Fly._forgiven) -> Tensor:
     shorter: Tensor = right(evolve(policy, window=max(policy.window - 1, 0)), view)
     return shorter
 
 
+@Bug.instead_of(Typical, "_accepted", "typical takes the larger bound", policy="typical")
 def _larger_threshold(policy: Typical, view: DraftView) -> Tensor:
     log_p = view.target_log_probs[: view.num_draft_tokens]
     threshold = (policy.delta * (-entropy(log_p)).exp()).clamp(min=policy.epsilon)
     return log_p.exp() > threshold[:, None]
 
 
+@Bug.instead_of(RelaxedTopN, "_accepted", "relaxed breaks ties", policy="relaxed")
 def _only_n(policy: RelaxedTopN, view: DraftView) -> Tensor:
     p = view.target_log_probs[: view.num_draft_tokens].exp()
     largest = p.topk(min(policy.top_n, p.shape[1]), dim=-1)
@@ -165,112 +249,4 @@ def _only_n(policy: RelaxedTopN, view: DraftView) -> Tensor:
     return inside & (p >= largest.values[:, :1] - policy.delta) & (p > 0)
 
 
-def _in_residual(name: str, wrong: object, policy: type = Probabilistic) -> Bug:
-    known = "block" if policy is Block else "probabilistic"
-    return Bug(
-        name,
-        ((policy, "log_residual", wrong),),
-        policy=known,
-        check=EXACT_LAW.format(known, "draft model"),
-    )
-
-
-BUGS = (
-    _in_residual("residual = p", _residual_of_p),
-    _in_residual("residual = p where p > q, without the − q", _residual_without_subtraction),
-    _in_residual("residual as if the draft were one-hot", _residual_as_if_one_hot),
-    _in_residual("block's residual without the running product", _unscaled_residual, Block),
-    Bug(
-        "accepts if u < p/q or equal to the target's sample",
-        (
-            (Probabilistic, "log_thresholds", _accepts_equal_samples_too),
-            (Probabilistic, "uses_target_samples", True),
-        ),
-        policy="probabilistic",
-        check=PLAIN,
-    ),
-    Bug(
-        "raw q, processed drafts",
-        ((request, "log_probs", _raw_log_probs),),
-        policy="probabilistic",
-        features=("draft recipe", "temperature"),
-        check=RECIPE,
-    ),
-    Bug(
-        "draft recipe ignored in verification",
-        misread=_draft_without_recipe,
-        features=("temperature",),
-    ),
-    Bug(
-        "q left in draft ids",
-        ((request, "in_target_ids", _unmapped),),
-        shown_by="proof",
-        check=EXACT_LAW.format("probabilistic", "mapped"),
-    ),
-    Bug(
-        "target cut to the draft's vocabulary",
-        ((verify, "_view", _cut_to_the_draft),),
-        check=EXACT_LAW.format("probabilistic", "narrower"),
-    ),
-    Bug(
-        "target rows off by one",
-        ((verify, "_view", _next_rows),),
-        check=PLAIN,
-    ),
-    Bug(
-        "bonus token without filters",
-        ((verify, "final_token", _bonus_without_filters),),
-        check=RECIPE,
-    ),
-    Bug(
-        "penalties forget the draft",
-        ((statistics.SeenTokens, "before_rows", _forget_drafts),),
-        features=("penalties",),
-        check=EXACT_LAW.format("probabilistic", "penalties"),
-    ),
-    Bug(
-        "penalties before the bias",
-        ((request, "adjust_logits", _penalties_before_bias),),
-        features=("penalties", "bias"),
-    ),
-    Bug("filters cut the edge", ((thresholds, "_keep_from", _keep_above),), features=("top-k",)),
-    Bug(
-        "top-p stops a token early",
-        ((thresholds, "_cut_top_p", partial(_top_p, one_less=True)),),
-        features=("top-p",),
-    ),
-    Bug(
-        "top-p goes on where its mass is reached",
-        ((thresholds, "_cut_top_p", partial(_top_p, one_less=False)),),
-        shown_by="reached exactly",
-    ),
-    Bug(
-        "top-p before top-k",
-        ((thresholds, "_filtered", _top_p_first),),
-        features=("top-p", "top-k"),
-    ),
-    Bug("top-k breaks ties", ((thresholds, "_cut_top_k", _exactly_k),), features=("top-k",)),
-    Bug(
-        "block stops at the first failure",
-        ((Block, "rule", Rule.FIRST_FAILURE),),
-        policy="block",
-        check=EXACT_LAW.format("block", "draft model"),
-    ),
-    Bug(
-        "synthetic rates taken as conditional",
-        ((Synthetic, "conditional_rates", property(_unconditional)),),
-        policy="synthetic",
-    ),
-    Bug(
-        "fly's window too short",
-        ((Fly, "_forgiven", _shorter_window),),
-        policy="fly",
-        features=("equal drafter",),
-    ),
-    Bug(
-        "typical takes the larger bound",
-        ((Typical, "_accepted", _larger_threshold),),
-        policy="typical",
-    ),
-    Bug("relaxed breaks ties", ((RelaxedTopN, "_accepted", _only_n),), policy="relaxed"),
-)
+BUGS = bugs_of(vars())

@@ -8,12 +8,13 @@ from torch import Tensor
 
 from acceptor.backends.reference import accept, masks, outputs, request, verify
 from acceptor.core import DraftView, Policy, VerifyBatch
-from kit.bugs import Bug
+from kit.bugs import Bug, bugs_of
 
-LAW = "exact law: probabilistic, masks"
+LAW = "probabilistic, masks"
 MASKS = ("allowed tokens",)
 
 
+@Bug.instead_of(request, "allowed_in", "no mask on the bonus row", features=MASKS, check=LAW)
 def _none_on_the_last_row(*given: Any, right: Any = masks.allowed_in) -> Tensor | None:
     allowed: Tensor | None = right(*given)
     if allowed is not None:
@@ -33,6 +34,21 @@ def _masked_last(*given: Any, right: Any = verify._view) -> DraftView:
     return evolve(view, target_log_probs=masked.log_softmax(dim=-1))
 
 
+AFTER_FILTERS = Bug(
+    "masks after the filters",
+    ((request, "forbid", _unmasked), (verify, "_view", _masked_last)),
+    features=(*MASKS, "top-k"),
+)
+
+
+@Bug.instead_of(
+    request,
+    "_usable_ids",
+    "drafts cut where a mask forbids them",
+    policy="probabilistic",
+    features=MASKS,
+    check=LAW,
+)
 def _cut_where_forbidden(
     batch: VerifyBatch, index: int, num_drafts: int, right: Any = request._usable_ids
 ) -> Any:
@@ -45,43 +61,23 @@ def _cut_where_forbidden(
     return drafts, status
 
 
+@Bug.instead_of(
+    accept,
+    "_log_thresholds",
+    "set rates let forbidden drafts survive",
+    policy="synthetic",
+    features=MASKS,
+)
 def _as_if_allowed(view: DraftView, policy: Policy) -> Tensor:
     return policy.log_thresholds(view)
 
 
+@Bug.instead_of(
+    outputs, "_row_logprobs", "raw logprobs of masked logits", features=(*MASKS, "logprobs")
+)
 def _never_raw(_: Tensor, logits: Tensor, *rest: Any, right: Any = outputs._row_logprobs) -> Tensor:
     masked: Tensor = right(logits, logits, *rest)
     return masked
 
 
-BUGS = (
-    Bug(
-        "no mask on the bonus row",
-        ((request, "allowed_in", _none_on_the_last_row),),
-        features=MASKS,
-        check=LAW,
-    ),
-    Bug(
-        "masks after the filters",
-        ((request, "forbid", _unmasked), (verify, "_view", _masked_last)),
-        features=(*MASKS, "top-k"),
-    ),
-    Bug(
-        "drafts cut where a mask forbids them",
-        ((request, "_usable_ids", _cut_where_forbidden),),
-        policy="probabilistic",
-        features=MASKS,
-        check=LAW,
-    ),
-    Bug(
-        "set rates let forbidden drafts survive",
-        ((accept, "_log_thresholds", _as_if_allowed),),
-        policy="synthetic",
-        features=MASKS,
-    ),
-    Bug(
-        "raw logprobs of masked logits",
-        ((outputs, "_row_logprobs", _never_raw),),
-        features=(*MASKS, "logprobs"),
-    ),
-)
+BUGS = bugs_of(vars())
