@@ -106,31 +106,31 @@ def _of(rows: list[Row], part: str) -> dict[tuple[str, str], Row]:
 
 
 def _exact(rows: list[Row]) -> str:
-    known = _of(rows, "exact")
-    policies, drafters = (list(dict.fromkeys(names)) for names in zip(*known, strict=True))
-    lines = [
-        [policy, *[_small(_worst_error(known[policy, drafter])) for drafter in drafters]]
-        for policy in policies
-    ]
-    return _table(["policy", *drafters], lines)
+    known = _of([row for row in rows if row.get("lossless")], "exact")
+    return _by_drafter(known, lambda row: _small(_worst_error(row)))
 
 
 def _losses(rows: list[Row]) -> str:
-    known = _of(rows, "losses")
+    """What was enumerated, and in parentheses what is reported instead."""
+
+    def cell(row: Row) -> str:
+        enumerated, reported = (f"{row[kind]:.4f}" for kind in ("enumerated", "reported"))
+        return enumerated if reported == enumerated else f"{enumerated} ({reported})"
+
+    return _by_drafter(_of(rows, "losses"), cell)
+
+
+def _by_drafter(known: dict[tuple[str, str], Row], cell: Callable[[Row], str]) -> str:
     policies, drafters = (list(dict.fromkeys(names)) for names in zip(*known, strict=True))
-    lines = [
-        [name, kind, *[f"{known[name, drafter][kind]:.4f}" for drafter in drafters]]
-        for name in policies
-        for kind in ("enumerated", "reported")
-    ]
-    return _table(["policy", "", *drafters], lines)
+    lines = [[name, *[cell(known[name, drafter]) for drafter in drafters]] for name in policies]
+    return _table(["policy", *drafters], lines)
 
 
 def _samples(rows: list[Row]) -> str:
-    """By backend the smallest p-value of all views, bins and both tests, and the least power."""
+    """By backend the smallest p-value of all policies, views and tests, and the least power."""
     drawn: dict[str, dict[str, list[Row]]] = {}
     for row, name, tests in _drawn(rows):
-        where = f"`{row['backend']}` on {row['device']}, {row['date']}"
+        where = f"`{row['backend']}` on {row['device']}"
         drawn.setdefault(name, {}).setdefault(where, []).extend(tests)
     places = list(dict.fromkeys(where for found in drawn.values() for where in found))
     lines = [
@@ -143,9 +143,9 @@ def _samples(rows: list[Row]) -> str:
 def _drawn(rows: list[Row]) -> Iterator[tuple[Row, str, list[Row]]]:
     for row in rows:
         if row["part"] == "samples" and row["lossless"]:
-            yield row, f"{row['policy']}, {row['chain']}", [*row["tests"].values()]
+            yield row, row["chain"], [*row["tests"].values()]
         if row["part"] == "large" and row["num_cells"] > 1:
-            yield row, f"{row['way']}, 151,936 tokens", [row]
+            yield row, "151,936 tokens", [row]
 
 
 def _p_and_power(tests: list[Row]) -> str:
@@ -154,13 +154,13 @@ def _p_and_power(tests: list[Row]) -> str:
 
 
 def _mutants(rows: list[Row]) -> str:
-    lines = []
-    for row in rows:
-        if row["part"] == "mutants":
-            errors = {view: row["parts"][view] for view in VIEWS}
-            first = errors.pop("first")
-            lines.append([row["mutant"], row["check"], _small(first), _small(max(errors.values()))])
-    return _table(["planted bug", "check that fails", "first token", "later tokens"], lines)
+    planted = {row["mutant"]: row["parts"] for row in rows if row["part"] == "mutants"}
+    least = min(max(parts[view] for view in VIEWS) for parts in planted.values())
+    hidden = [name for name, parts in planted.items() if parts["first"] < EXACT]
+    return (
+        f"Each of {len(planted)} bugs makes some probability wrong by {_small(least)} or more. "
+        f"{len(hidden)} of them leave the first token perfect: {'; '.join(hidden)}.\n"
+    )
 
 
 def _small(value: float) -> str:
