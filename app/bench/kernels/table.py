@@ -41,17 +41,20 @@ def about(run: Run) -> str:
 
 
 def tables(run: Run) -> Iterator[tuple[str, Table]]:
-    """Each with its title."""
+    """Each with its title, which names the batch sizes that a cell has one time for."""
     if run.lines:
-        cold = _by_size(run.lines, lambda found: _number_or_not(found[0][0]), has_floor=True)
-        yield "Graph replay, cold cache, µs", cold
+        sizes = _names_of(_sizes(run.lines))
+        cold = _side_by_side(run.lines, lambda found: _number_or_not(found[0][0]), has_floor=True)
+        yield f"Graph replay, cold cache, µs at {sizes}", cold
         yield (
-            "Eager call to its synchronised result, µs",
-            _by_size(run.lines, lambda found: number(found[0][0].eager_time)),
+            f"Eager call to its synchronised result, µs at {sizes}",
+            _side_by_side(run.lines, lambda found: number(found[0][0].eager_time)),
         )
     if run.worst:
         kinds = ", ".join(dict.fromkeys(line.workload.inputs for line in run.worst))
-        yield f"The slowest of {kinds} inputs, graph replay, cold cache, µs", _worst(run.worst)
+        sizes = _names_of(_sizes(run.worst))
+        title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs at {sizes}"
+        yield title, _side_by_side(run.worst, _slowest, SHAPE_WITHOUT_INPUTS, has_floor=True)
 
 
 def problems(run: Run) -> Iterator[str]:
@@ -60,43 +63,42 @@ def problems(run: Run) -> Iterator[str]:
     yield from dict.fromkeys(f"{cell.backend}: {cell.problem}" for cell in cells if cell.problem)
 
 
-def _worst(lines: Sequence[Line]) -> Table:
-    """The slowest inputs of each row and batch size."""
-
-    def render(found: Found) -> str:
-        for cell, line in found:
-            if cell.time is None:
-                return f"{NOT_AVAILABLE} ({line.workload.inputs})"
-        cell, line = max(found, key=lambda one: one[0].time or 0.0)
-        return f"{number(cell.time)} ({line.workload.inputs})"
-
-    return _by_size(lines, render, SHAPE_WITHOUT_INPUTS, has_floor=True)
+def _slowest(found: Found) -> str:
+    if any(cell.time is None for cell, _ in found):
+        return NOT_AVAILABLE
+    return number(max(cell.time or 0.0 for cell, _ in found))
 
 
-def _by_size(
+def _sizes(lines: Sequence[Line]) -> list[int]:
+    return list(dict.fromkeys(line.workload.num_reqs for line in lines))
+
+
+def _names_of(sizes: Sequence[int]) -> str:
+    return f"R = {'/'.join(map(str, sizes))}"
+
+
+def _side_by_side(
     lines: Sequence[Line], render: Render, shown: Sequence[str] = SHAPE, *, has_floor: bool = False
 ) -> Table:
-    """Rows for each workload, one a backend, and a column for each batch size.
-
-    A floor stands above all rows that it holds for.
-    """
-    sizes = list(dict.fromkeys(line.workload.num_reqs for line in lines))
+    """A row for each workload and a column for each backend, in each cell all batch sizes."""
+    sizes = _sizes(lines)
     groups: dict[str, list[list[Line]]] = {}
     for line in lines:
         by_size = groups.setdefault(label(line, lines, shown), [[] for _ in sizes])
         by_size[sizes.index(line.workload.num_reqs)].append(line)
-    rows, floor = list[list[str]](), list[str]()
+    rows = list[list[str]]()
     for name, found in groups.items():
-        of_name: list[list[str]] = []
-        above, floor = floor, [number(group[0].floor) if group else "–" for group in found]
-        if has_floor and floor != above:
-            of_name.append(["", "floor", *floor])
-        for place, cell in enumerate(lines[0].cells):
-            cells = ([(line.cells[place], line) for line in group] for group in found)
-            of_name.append(["", cell.backend, *(render(one) if one else "–" for one in cells)])
-        of_name[0][0] = name
-        rows += of_name
-    return Table(head=["", "", *(f"R = {size}" for size in sizes)], rows=rows, num_names=2)
+        floor = [number(of[0].floor) if of else "–" for of in found]
+        rows.append([name, *([_cell(floor)] if has_floor else [])])
+        for place in range(len(lines[0].cells)):
+            cells = ([(line.cells[place], line) for line in of] for of in found)
+            rows[-1].append(_cell([render(one) if one else "–" for one in cells]))
+    backends = [cell.backend for cell in lines[0].cells]
+    return Table(head=["", *(["floor"] if has_floor else []), *backends], rows=rows)
+
+
+def _cell(texts: Sequence[str]) -> str:
+    return "/".join(texts if len({*texts}) > 1 else texts[:1])
 
 
 def label(line: Line, lines: Sequence[Line], shown: Sequence[str] = SHAPE) -> str:
