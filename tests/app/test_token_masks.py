@@ -1,13 +1,9 @@
 """Masks in decoder and engine: only allowed tokens come. `kit.toy_requests` asks for them, too."""
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Self
 
 import pytest
 import torch
-from attrs import frozen
-from torch import Tensor
 
 from acceptor.app.engine.capture import Record
 from acceptor.app.request import FinishReason, GenerationRequest
@@ -24,7 +20,7 @@ from acceptor.core import (
     pack_allowed,
 )
 from kit.toy_engine import engine_with, record
-from kit.toy_masks import ByLast
+from kit.toy_masks import ByLast, Failing
 from kit.toy_pair import VOCAB_SIZE, Pair
 from kit.toy_requests import ask
 
@@ -52,29 +48,6 @@ def test_a_dead_end_is_told_and_what_came_before_stands(pair: Pair) -> None:
     assert (dead.finish_reason, dead.status) == (FinishReason.ERROR, Status.NOTHING_ALLOWED)
     assert dead.token_ids.index(4) == len(dead.token_ids) - 1
     assert len(alive.token_ids) == 20
-
-
-@frozen(eq=False)
-class Failing:
-    """Masks whose maker, or one of whose methods, raises."""
-
-    place: str
-    error: BaseException
-
-    def __call__(self) -> Self:
-        return self._reach("new_masks")
-
-    def fill(self, masks: Tensor, _: Sequence[int]) -> None:
-        masks.fill_(-1)
-        self._reach("fill")
-
-    def accept(self, _: int) -> None:
-        self._reach("accept")
-
-    def _reach(self, place: str) -> Self:
-        if place == self.place:
-            raise self.error
-        return self
 
 
 @pytest.mark.parametrize("recorded", [record, None])

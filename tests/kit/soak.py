@@ -27,8 +27,11 @@ from acceptor.app.decoder import Decoder
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult, Progress
-from acceptor.app.wiring import wire
+from acceptor.app.token_masks import GuardedMasks, NewTokenMasks
+from acceptor.app.wiring import Wired, wire
 from acceptor.core import SamplingParams
+from acceptor.core.allowed_tokens import num_mask_words, unpack_allowed
+from kit.toy_masks import ByLast, Failing
 
 MAX_LEN, LOST_AFTER = 24, 600.0
 BROKEN = "\ufffd"
@@ -44,10 +47,12 @@ class Requests:
 
     Attributes:
         decoder: answers.
+        grammars: what some are held to.
         random: draws them.
     """
 
     decoder: Decoder
+    grammars: Sequence[NewTokenMasks]
     random: Random
     _broken_ids: Sequence[int] = field(init=False)
 
@@ -89,7 +94,18 @@ class Requests:
             params=params,
             max_tokens=random.randint(1, 8),
             num_spec_tokens=random.choice([None, 0, 2]),
+            new_masks=self._draw_masks(),
         )
+
+    def _draw_masks(self) -> NewTokenMasks | None:
+        """Mostly none; some fail, or allow nothing."""
+        by_last = partial(ByLast, vocab_size=self.decoder.target.vocab_size)
+        error = ValueError("no masks")
+        failing = [Failing(place, error) for place in ("new_masks", "fill", "accept")]
+        works: Sequence[NewTokenMasks] = [by_last, *self.grammars]
+        fails: Sequence[NewTokenMasks] = [*failing, partial(by_last, dead_end=0)]
+        kinds: Sequence[Sequence[NewTokenMasks | None]] = [[None], works, fails]
+        return self.random.choice(self.random.choices(kinds, [6, 3, 1])[0])
 
 
 @frozen(eq=False)
@@ -100,8 +116,10 @@ class Soak:
         decoder: serves.
         num_slots: requests that run at once; twice as many consumers come and go.
         num_different: requests that differ.
+        grammars: what some are held to.
         seed: of them and of the consumers.
         ends: how requests ended, or why nobody waited for their end.
+        masked: the same of those with masks.
         wrong: what got something else than it gets alone.
         texts: how many are whole, and how many hold bytes that are no UTF-8.
         resident: kilobytes that the process holds, tensors, too, now and then.
@@ -110,8 +128,10 @@ class Soak:
     decoder: Decoder
     num_slots: int
     num_different: int
+    grammars: Sequence[NewTokenMasks] = ()
     seed: int = 0
     ends: Counter[str] = field(factory=Counter)
+    masked: Counter[str] = field(factory=Counter)
     wrong: list[Any] = field(factory=list)
     resident: list[int] = field(factory=list)
     texts: Counter[str] = field(factory=Counter)
@@ -125,7 +145,7 @@ class Soak:
 
     @_requests.default
     def _draw_requests(self) -> list[tuple[Any, GenerationResult]]:
-        return Requests(self.decoder, self._random).draw(self.num_different)
+        return Requests(self.decoder, self.grammars, self._random).draw(self.num_different)
 
     @_engine.default
     def _make_engine(self) -> Engine:
@@ -164,11 +184,30 @@ class Soak:
             self.ends["lost"] += 1
             return
         result = told[-1].result
-        self.ends["not awaited" if result is None else str(result.finish_reason)] += 1
+        end = "not awaited" if result is None else str(result.finish_reason)
+        self.ends[end] += 1
+        self.masked[end] += getattr(request, "new_masks", None) is not None
         if result is not None:
             self.texts["broken" if BROKEN in result.text else "whole"] += 1
-        if not is_right(told, alone):
+        if not (is_right(told, alone) and self._obeys(request, told)):
             self.wrong.append((request, consume.__name__, told, alone))
+
+    def _obeys(self, request: Any, told: Sequence[Progress]) -> bool:
+        """Whether the request's masks allowed all that it emitted, as far as they go."""
+        if getattr(request, "new_masks", None) is None:
+            return True
+        vocab_size = self.decoder.target.vocab_size
+        masks = GuardedMasks(request.new_masks)
+        words = torch.zeros(1, num_mask_words(vocab_size), dtype=torch.int32)
+        for token_id in (token_id for progress in told for token_id in progress.token_ids):
+            masks.fill(words, [])
+            if not unpack_allowed(words, None, 0, 1, vocab_size)[0, token_id]:
+                return False
+            masks.accept(token_id)
+            if masks.error:
+                # The step goes on with the masks that it has.
+                break
+        return True
 
     async def _read(self, request: Any) -> list[Progress]:
         return [progress async for progress in self._engine.stream(request)]
@@ -241,9 +280,16 @@ def resident_kilobytes() -> int:
     return int(statm.read_text().split()[1]) * resource.getpagesize() // 1024
 
 
-def bundled_decoder() -> Decoder:
+def bundled_pair() -> Wired:
     """The pair that comes with the package."""
-    return wire(Config()).decoder
+    return wire(Config())
+
+
+def few_grammars(wired: Wired) -> Sequence[NewTokenMasks]:
+    """Some that outputs of few tokens can end."""
+    grammars = wired.grammars()
+    patterns = ("yes|no|[0-9]{1,3}", "([a-z]+ )+", "(é|ü|[^ -~])*")
+    return [*map(grammars.regex, patterns), grammars.json_schema('{"enum": [true, "or", null]}')]
 
 
 @click.command()
@@ -254,13 +300,15 @@ def bundled_decoder() -> Decoder:
 def main(num_requests: int, out: Path) -> None:
     """Serve requests and record what became of them; takes about an hour."""
     torch.set_num_threads(1)
-    soak = Soak(bundled_decoder(), num_slots=64, num_different=1000)
+    wired = bundled_pair()
+    soak = Soak(wired.decoder, num_slots=64, num_different=1000, grammars=few_grammars(wired))
     soak.serve(num_requests)
     record = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{platform.machine()}, torch {torch.__version__}",
         "num_requests": num_requests,
         "ends": dict(sorted(soak.ends.items())),
+        "masked": dict(sorted(soak.masked.items())),
         "broken_texts": soak.texts["broken"],
         "unfinished": soak.num_unfinished,
         "wrong": len(soak.wrong),

@@ -1,9 +1,10 @@
-"""Masks that depend on the token before, for requests of tests."""
+"""Masks that depend on the token before, and masks that raise, for requests of tests."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from torch import Tensor
 
 from acceptor.core import pack_allowed
@@ -32,3 +33,27 @@ class ByLast:
         last = self.emitted[-1] if self.emitted else 0
         assert self.allowed(last)[token_id]
         self.emitted.append(token_id)
+
+
+@frozen(eq=False)
+class Failing:
+    """Masks whose maker, or one of whose methods, raises."""
+
+    place: str
+    error: BaseException
+
+    def __call__(self) -> Self:
+        return self._reach("new_masks")
+
+    def fill(self, masks: Tensor, _: Sequence[int]) -> None:
+        masks.fill_(-1)
+        self._reach("fill")
+
+    def accept(self, _: int) -> None:
+        self._reach("accept")
+
+    def _reach(self, place: str) -> Self:
+        if place == self.place:
+            # Else each time would add a frame to it.
+            raise self.error.with_traceback(None)
+        return self
