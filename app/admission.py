@@ -24,11 +24,7 @@ def check_text(text: str) -> None:
 
 
 def check_request(request: GenerationRequest, target: LanguageModel[Any], max_len: int) -> None:
-    """Refuse what the target cannot continue within max_len tokens.
-
-    Raises:
-        InvalidInputError: the prompt leaves no room, or a token is not in the vocabulary.
-    """
+    """Refuse what the target cannot continue within max_len tokens."""
     length = len(request.prompt_token_ids)
     if length >= max_len:
         raise InvalidInputError(

@@ -28,11 +28,7 @@ def generate(
     compare_plain: bool,
     json_only: bool,
 ) -> bool:
-    """Continue a prompt and print what comes; False if its logits were bad.
-
-    Raises:
-        AcceptorError: a setting, a part or the prompt is unfit.
-    """
+    """Continue a prompt and print what comes; False if its logits were bad."""
     console = new_console()
     config = read_config(config_file, flags)
     wired = wire(config)

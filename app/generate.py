@@ -53,11 +53,7 @@ def measure(engine: Engine, show: Show = lambda _: None) -> Measured:
 
 
 def warm_up(decoder: Decoder, request: GenerationRequest) -> None:
-    """Decode a little and forget it, so that what is measured next starts warm.
-
-    Raises:
-        InvalidInputError: the request does not fit the target.
-    """
+    """Decode a little and forget it, so that what is measured next starts warm."""
     short = evolve(request, max_tokens=min(WARM_UP_TOKENS, request.max_tokens))
     measure(decoder.start([short]))
 

@@ -5,21 +5,55 @@ last; the first draft token is scored by what it made of them. While it drafts, 
 stand for hidden states that the target has not computed yet; the next step writes over those rows.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from ..core.policies import Policy
 from ..core.ports import DraftHead, Sampler
-from .acceptance_watch import AcceptanceWatch
+from ..core.statistics import AcceptanceStatistics
 from .drafter import Drafter, Drawn
 from .drawing import Drawing, ModelMemory
 from .frontier import Frontier
 from .prefill import Chunk
 from .request_state import Verdict
+
+NUM_DRAFTS = 256
+LEAST_RATE = 0.05
+
+_logger = logging.getLogger(__name__)
+
+
+@define(eq=False)
+class AcceptanceWatch:
+    """Says once that next to nothing of what a head proposes is accepted.
+
+    A head that is read with a wrong switch does not fail: it drafts nonsense, exactly.
+
+    Attributes:
+        statistics: of the first drafts; complete once there are `NUM_DRAFTS`.
+    """
+
+    statistics: AcceptanceStatistics = field(factory=AcceptanceStatistics)
+
+    def observe(self, verdicts: Sequence[Verdict], what_to_check: str) -> None:
+        """Count the drafts of a step, and speak up after the last that counts."""
+        figures = self.statistics
+        for verdict in verdicts:
+            if figures.num_drafts == NUM_DRAFTS:
+                return
+            figures.observe(verdict.num_draft_tokens, verdict.num_accepted)
+            if figures.num_drafts == NUM_DRAFTS and figures.acceptance_rate < LEAST_RATE:
+                _logger.warning(
+                    "draft head: %.1f %% of the first %d drafts were accepted; check %s",
+                    100 * figures.acceptance_rate,
+                    NUM_DRAFTS,
+                    what_to_check,
+                )
 
 
 @frozen(eq=False, kw_only=True)

@@ -50,9 +50,6 @@ class NgramDrafter(Drafter[list[TextIndex]]):
         num_spec_tokens: how many tokens it drafts at most.
         max_ngram: how many of the last tokens are looked up first.
         min_ngram: the fewest tokens that are looked up.
-
-    Raises:
-        InvalidInputError: min_ngram is below 1 or above max_ngram.
     """
 
     num_spec_tokens: int

@@ -38,11 +38,7 @@ class SyntheticSettings:
             Synthetic(self.rates)
 
     def policy(self, num_spec_tokens: int) -> Synthetic:
-        """The policy for drafts of this many tokens.
-
-        Raises:
-            InvalidInputError: the acceptance length is beyond these drafts.
-        """
+        """The policy for drafts of this many tokens."""
         if self.acceptance_length is not None:
             return Synthetic.from_acceptance_length(self.acceptance_length, num_spec_tokens)
         if self.acceptance_rate is not None:
@@ -69,11 +65,7 @@ def fixed_settings(name: str) -> dict[str, Any]:
 
 
 def make_policy(settings: PolicySettings, num_spec_tokens: int) -> Policy:
-    """The policy that settings describe, for drafts of this many tokens.
-
-    Raises:
-        InvalidInputError: a setting does not fit the number of tokens.
-    """
+    """The policy that settings describe, for drafts of this many tokens."""
     if isinstance(settings, SyntheticSettings):
         return settings.policy(num_spec_tokens)
     return settings

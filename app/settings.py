@@ -8,23 +8,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cattrs.errors import BaseValidationError
-
 from ..adapters.config_file import read_config_file
 from ..core.errors import ConfigError
 from .config import Config
 from .options import OPTIONS
-from .structure import first_problem, make_converter
+from .structure import structured
 
 Table = Mapping[str, Any]
 
 
 def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
-    """The settings of a file, with those typed on top, by the path of the setting.
-
-    Raises:
-        ConfigError: a setting is unknown, of the wrong type or out of its range.
-    """
+    """The settings of a file, with those typed on top, by the path of the setting."""
     if "policy.acceptance_rate" in flags:
         # A synthetic rate without a policy's name says the name, too.
         name = flags.get("policy.name", "synthetic")
@@ -46,12 +40,8 @@ def load_config(
         source: the file, for errors.
         flags: as of `read_config`, whose errors these are.
     """
-    try:
-        return make_converter().structure(_with_flags(table, flags), Config)
-    except BaseValidationError as error:
-        path, problem = first_problem(error)
-        names = {option.path: option.flag for option in OPTIONS if option.path in flags}
-        raise ConfigError(f"{names.get(path, f'{source}: {path}')}: {problem}") from None
+    typed = {option.path: option.flag for option in OPTIONS if option.path in flags}
+    return structured(_with_flags(table, flags), Config, source, typed)
 
 
 def _with_flags(table: Table, flags: Mapping[str, object]) -> Table:

@@ -5,12 +5,13 @@ Configuration files and the records that commands write are read by it.
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from types import GenericAlias, UnionType
-from typing import Any, get_args, get_origin
+from functools import partial
+from types import GenericAlias, MappingProxyType, UnionType
+from typing import Any, TypeVar, get_args, get_origin
 
 from attrs import fields_dict, has
 from cattrs import Converter, transform_error
-from cattrs.errors import ForbiddenExtraKeysError
+from cattrs.errors import BaseValidationError, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn
 from cattrs.v import format_exception
 
@@ -19,6 +20,7 @@ from ..core.policies import POLICIES
 from ..core.sampling_params import LogitBias
 from .policies import PolicySettings, fixed_settings, settings_class
 
+Kind = TypeVar("Kind")
 SCALARS: Mapping[type, tuple[str, type | UnionType]] = {
     str: ("a string", str),
     bool: ("true or false", bool),
@@ -27,25 +29,49 @@ SCALARS: Mapping[type, tuple[str, type | UnionType]] = {
 }
 
 
-def make_converter() -> Converter:
-    """A converter that raises on unknown keys and on values of another type."""
+def structured(
+    table: object,
+    kind: type[Kind],
+    source: str,
+    flags: Mapping[str, str] = MappingProxyType({}),
+) -> Kind:
+    """The class that a table describes.
+
+    Args:
+        table: what was read.
+        kind: the class.
+        source: where it was read, for errors.
+        flags: path of a setting -> the flag that it was typed with, for errors.
+
+    Raises:
+        ConfigError: a key is unknown, or a value is of another type or out of its range.
+    """
+    try:
+        return _converter().structure(table, kind)
+    except BaseValidationError as error:
+        path, problem = _first_problem(error)
+        raise ConfigError(f"{flags.get(path, f'{source}: {path}')}: {problem}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def _converter() -> Converter:
     converter = Converter()
     for kind in SCALARS:
         converter.register_structure_hook(kind, _scalar)
     converter.register_structure_hook_func(
         lambda kind: isinstance(kind, type) and issubclass(kind, Enum), _choice
     )
-    converter.register_structure_hook_factory(_is_array, lambda _: _array(converter))
+    converter.register_structure_hook_func(_is_array, partial(_array, converter))
     converter.register_structure_hook_func(lambda kind: kind == LogitBias, _logit_bias)
     converter.register_structure_hook_factory(has, lambda kind: _table(converter, kind))
-    converter.register_structure_hook_factory(
-        lambda kind: kind in (PolicySettings, PolicySettings | None),
-        lambda _: _policy(converter),
+    converter.register_structure_hook_func(
+        lambda kind: kind in (PolicySettings, PolicySettings | None), partial(_policy, converter)
     )
     return converter
 
 
-def first_problem(error: Exception) -> tuple[str, str]:
+def _first_problem(error: Exception) -> tuple[str, str]:
     """Where something is wrong, and what, in an error that a converter raised."""
     problem, _, path = transform_error(error, format_exception=_describe)[0].rpartition(" @ $")
     name, has_name, rest = problem.partition(": ")
@@ -81,15 +107,12 @@ def _is_array(kind: Any) -> bool:
     return get_origin(kind) is tuple
 
 
-def _array(converter: Converter) -> Callable[[object, Any], tuple[Any, ...]]:
-    def structure(value: object, kind: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple):
-            raise ConfigError(f"expected an array, got {value!r}")
-        # A list's errors tell the place.
-        items: Any = GenericAlias(list, get_args(kind)[:1])
-        return tuple(converter.structure(value, items))
-
-    return structure
+def _array(converter: Converter, value: object, kind: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"expected an array, got {value!r}")
+    # A list's errors tell the place.
+    items: Any = GenericAlias(list, get_args(kind)[:1])
+    return tuple(converter.structure(value, items))
 
 
 def _logit_bias(value: object, _: object) -> LogitBias:
@@ -111,18 +134,15 @@ def _table(converter: Converter, kind: type[Any]) -> Callable[[object, Any], Any
     return structure
 
 
-def _policy(converter: Converter) -> Callable[[object, Any], PolicySettings]:
-    def structure(value: object, _: object) -> PolicySettings:
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"expected a table, got {value!r}")
-        settings = dict(value)
-        name = settings.pop("name", None)
-        if not isinstance(name, str) or name not in POLICIES:
-            raise InvalidInputError(f"name: expected one of {', '.join(POLICIES)}, got {name!r}")
-        fixed = fixed_settings(name)
-        for key in settings.keys() & fixed.keys():
-            raise InvalidInputError(f"{key}: expected none beside {name}, got {settings[key]!r}")
-        policy: PolicySettings = converter.structure(settings | fixed, settings_class(name))
-        return policy
-
-    return structure
+def _policy(converter: Converter, value: object, _: object) -> PolicySettings:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"expected a table, got {value!r}")
+    settings = dict(value)
+    name = settings.pop("name", None)
+    if not isinstance(name, str) or name not in POLICIES:
+        raise InvalidInputError(f"name: expected one of {', '.join(POLICIES)}, got {name!r}")
+    fixed = fixed_settings(name)
+    for key in settings.keys() & fixed.keys():
+        raise InvalidInputError(f"{key}: expected none beside {name}, got {settings[key]!r}")
+    policy: PolicySettings = converter.structure(settings | fixed, settings_class(name))
+    return policy

@@ -24,7 +24,6 @@ from ..core.checks import known_device
 from ..core.errors import CheckpointError, ConfigError
 from ..core.policies import Policy, Probabilistic
 from ..core.ports import DraftHead, LanguageModel, Sampler
-from .acceptance_watch import AcceptanceWatch
 from .bundled import bundled_head, bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
 from .decode import DecodeStep
@@ -35,7 +34,7 @@ from .engine.cuda_graphs import can_be_captured, new_runner
 from .engine.engine import Engine
 from .engine.out_of_memory import told_when_out_of_memory
 from .engine.runner import EagerRunner, Runner
-from .head_drafter import HeadDrafter
+from .head_drafter import AcceptanceWatch, HeadDrafter
 from .model_drafter import ModelDrafter
 from .ngram_drafter import NgramDrafter
 from .policies import make_policy
@@ -147,10 +146,6 @@ def new_drafter(
         target: whose first layers draft for an early exit.
         draft: what drafts unless another drafter is named.
         vocabulary: of the draft model, where its ids are not the target's.
-
-    Raises:
-        ConfigError: an early exit is wanted of a target that transformers computes.
-        InvalidInputError: the target has fewer layers than an early exit wants.
     """
     if settings.name == "ngram":
         return NgramDrafter(
@@ -201,11 +196,7 @@ def new_head_drafter(
 def with_settings(
     drafter: Any, sampler: Sampler, policy: Policy, num_spec_tokens: int
 ) -> Drafter[Any]:
-    """The same drafter under another law; it takes what it knows of these.
-
-    Raises:
-        ConfigError: drafts are wanted, and nothing can draft.
-    """
+    """The same drafter under another law; it takes what it knows of these."""
     if not num_spec_tokens:
         return NoDrafter()
     if isinstance(drafter, NoDrafter):

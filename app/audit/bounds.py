@@ -8,8 +8,9 @@ law) is at least t with probability at most (e t / (k - 1))^(k - 1) e^-t.
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .laws import Floats
+Floats = NDArray[np.float64]
 
 MISSED = 0.01
 """The largest probability that a deviation which is called detectable passes."""

@@ -12,11 +12,7 @@ from .run import Audit, Finding, Step, audit
 
 
 def run(name: str, num_steps: int, temperatures: tuple[float, ...], seed: int) -> bool:
-    """Audit and print; whether the sampler passed.
-
-    Raises:
-        AcceptorError: there is no such sampler, or it does not return what a step emits.
-    """
+    """Audit and print; whether the sampler passed."""
     step = load_step(name)
     try:
         found = audit(step, num_steps=num_steps, temperatures=temperatures, seed=seed)
@@ -43,11 +39,7 @@ def _row(one: Finding) -> list[str]:
 
 
 def load_step(name: str) -> Step:
-    """The callable of this name; modules of the working directory are found, too.
-
-    Raises:
-        UnavailableError: there is none.
-    """
+    """The callable of this name; modules of the working directory are found, too."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, "")
     try:

@@ -1,7 +1,8 @@
-"""The exact laws of what samplers emit: right ones, and those with a known mistake.
+"""The exact laws of what samplers emit on small models: right ones, and with a known mistake.
 
 A rule decides one row: the mass with which it accepts each token there, and the mass with which it
-rejects the draft and recovers each token. Rows are independent, so these make whole sequences.
+rejects the draft and recovers each token. Rows do not depend on the tokens before them, so these
+make whole sequences.
 """
 
 from collections.abc import Callable
@@ -10,8 +11,35 @@ from itertools import pairwise
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
-from .laws import Floats, Laws, laws
+from ...backends.conformance.oracle.law import law_of
+from ...core.sampling_params import Recipe
+
+Floats = NDArray[np.float64]
+
+# Chosen so that the laws of all known mistakes differ much.
+TARGET_LOGITS = np.array([[2.0, 1.5, 2.5, 0.0], [7.0, 3.5, 0.0, 6.5], [0.0, 3.0, 0.0, 2.5]])
+DRAFT_LOGITS = np.array([[6.5, 0.0, 7.5, 6.5], [0.0, 1.5, 6.0, 4.5]])
+
+
+@frozen(eq=False)
+class Laws:
+    """Target [K + 1, V] and draft [K, V]; each row sums to 1."""
+
+    target: Floats
+    draft: Floats
+
+
+def laws(target: float, draft: float | None = None) -> Laws:
+    """The laws at a temperature, or at two, by the conformance kit's oracle; 0 is greedy."""
+    temperatures = target, target if draft is None else draft
+    of_rows = [
+        np.exp([law_of(row, Recipe(temperature=temperature)).log_p for row in logits])
+        for logits, temperature in zip((TARGET_LOGITS, DRAFT_LOGITS), temperatures, strict=True)
+    ]
+    return Laws(*of_rows)
+
 
 Rule = Callable[[Floats, Floats, Floats], tuple[Floats, Floats]]
 """(p, q, the law that drafts are drawn from) -> accepted mass, recovered mass; [V] each."""
@@ -100,19 +128,14 @@ def _raw_draft(temperature: float) -> Laws:
     return laws(temperature, 1.0)
 
 
-def _row_before(temperature: float) -> Laws:
-    read = laws(temperature)
-    return Laws(np.concatenate((read.target[:-1], read.target[-2:-1])), read.draft)
+def _rows(*places: int) -> Read:
+    """Tests and draws with the target's rows of these places."""
 
+    def read(temperature: float) -> Laws:
+        right = laws(temperature)
+        return Laws(right.target[list(places)], right.draft)
 
-def _first_row(temperature: float) -> Laws:
-    read = laws(temperature)
-    return Laws(np.concatenate((read.target[:-1], read.target[:1])), read.draft)
-
-
-def _next_rows(temperature: float) -> Laws:
-    read = laws(temperature)
-    return Laws(np.roll(read.target, -1, axis=0), read.draft)
+    return read
 
 
 def _never_greedy(temperature: float) -> Laws:
@@ -162,9 +185,9 @@ MISTAKES = (
     # With a greedy path that is right.
     Mistake("temperature on one side only: not in p", read=lambda t: laws(float(t > 0), t)),
     Mistake("temperature on one side only: not in q", read=lambda t: laws(t, float(t > 0))),
-    Mistake("bonus from the wrong row", read=_row_before),
-    Mistake("bonus from the wrong row", read=_first_row),
-    Mistake("all rows off by one", read=_next_rows),
+    Mistake("bonus from the wrong row", read=_rows(0, 1, 1)),
+    Mistake("bonus from the wrong row", read=_rows(0, 1, 0)),
+    Mistake("all rows off by one", read=_rows(1, 2, 0)),
     # Drafts may be drawn greedily or not there.
     Mistake("greedy row on the sampled path", read=lambda t: laws(t or 1.0, t)),
     Mistake("greedy row on the sampled path", read=_never_greedy, drafts=_never_greedy),

@@ -11,8 +11,7 @@ from ...core.batch import PADDING_TOKEN_ID
 from ...core.checks import INTEGERS, check_tensor
 from ...core.errors import InvalidInputError
 from .bounds import detectable_variation, largest_ratio, log_likelihood_ratio
-from .laws import DRAFT_LOGITS, TARGET_LOGITS, Floats, laws
-from .mistakes import MISTAKES, RIGHT, Mistake
+from .mistakes import DRAFT_LOGITS, MISTAKES, RIGHT, TARGET_LOGITS, Floats, Mistake, laws
 
 Step = Callable[[Tensor, Tensor, float, int], Tensor]
 """What is audited: (target_logits, draft_logits, temperature, seed) -> token ids.

@@ -12,7 +12,7 @@ from attrs import frozen
 from ...core.statistics import AcceptanceStatistics
 from ..request import RequestRecord
 from .latency import SUCCESS, Distribution, latencies_of
-from .load import Served
+from .requests import Served
 
 WINDOW_SECONDS = 1.0
 """What the peak is measured over; the whole run where that is shorter."""

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from attrs import AttrsInstance, asdict
-from cattrs.errors import BaseValidationError
 
 from ...adapters.error_text import one_line
 from ...core.errors import ConfigError
-from ..structure import first_problem, make_converter
+from ..structure import structured
 
 Record = TypeVar("Record", bound=AttrsInstance)
 _NUMBERS = re.compile(r"\[\s+([^\[\]{}\"]+?)\s+\]")
@@ -30,22 +29,14 @@ def told_if_unwritable(path: Path) -> Iterator[None]:
 
 
 def make_room(*paths: Path | None) -> None:
-    """Make the folders of files that are to be written; None is no file.
-
-    Raises:
-        ConfigError: one cannot be made.
-    """
+    """Make the folders of files that are to be written; None is no file."""
     for path in filter(None, paths):
         with told_if_unwritable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a text in UTF-8, in a folder that is made if need be.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write a text in UTF-8, in a folder that is made if need be."""
     make_room(path)
     with told_if_unwritable(path):
         path.write_text(text, encoding="utf-8")
@@ -65,11 +56,7 @@ def write_record(path: Path, record: AttrsInstance) -> None:
 def write_outputs(
     record: AttrsInstance, text: str, json_file: Path | None, markdown_file: Path | None
 ) -> None:
-    """Write what was asked for.
-
-    Raises:
-        ConfigError: a file cannot be written.
-    """
+    """Write what was asked for."""
     if json_file is not None:
         write_record(json_file, record)
     if markdown_file is not None:
@@ -88,10 +75,4 @@ def read_record(path: Path, kind: type[Record], command: str) -> Record:
         raise ConfigError(f"{path}: expected JSON, got {one_line(error)}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")
-    try:
-        return make_converter().structure(content, kind)
-    except BaseValidationError as error:
-        place, problem = first_problem(error)
-        raise ConfigError(
-            f"{path}: expected what {command} --json writes: {place}: {problem}"
-        ) from None
+    return structured(content, kind, f"{path}: expected what {command} --json writes")

@@ -33,11 +33,7 @@ Options = Mapping[str, Any]
 
 
 def run(options: Options) -> None:
-    """Run a benchmark, print its tables and write what is asked for.
-
-    Raises:
-        AcceptorError: an option, a model, a prompt file or an earlier result is unfit.
-    """
+    """Run a benchmark, print its tables and write what is asked for."""
     check_cpu_time(options)
     make_room(options["json_file"], options["markdown_file"])
     earlier = None if options["compare"] is None else read_results(options["compare"])
@@ -103,11 +99,7 @@ def make_bench(options: Options) -> Bench:
 
 
 def check_cpu_time(options: Options) -> None:
-    """Refuse to leave out the wall's clock where most work is not the processor's.
-
-    Raises:
-        ConfigError: processor time is asked for, and the models are not on the CPU.
-    """
+    """Refuse to leave out the wall's clock where most work is not the processor's."""
     if options["cpu_time"] and options["device"] != "cpu":
         raise ConfigError(f"--cpu-time: expected the device cpu, got {options['device']}")
 

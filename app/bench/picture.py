@@ -46,11 +46,7 @@ class Line:
 
 
 def need_matplotlib(flag: str) -> None:
-    """Find out early whether a picture can be drawn.
-
-    Raises:
-        UnavailableError: matplotlib is missing.
-    """
+    """Find out early whether a picture can be drawn."""
     try:
         import matplotlib as mpl  # noqa: F401, PLC0415, optional
     except ImportError as error:
@@ -76,12 +72,7 @@ class Picture:
     logarithmic: bool = False
 
     def draw(self, path: Path) -> None:
-        """Write it; the file's suffix chooses the format.
-
-        Raises:
-            ConfigError: the file cannot be written, or its suffix names no format.
-            UnavailableError: matplotlib is missing.
-        """
+        """Write it; the file's suffix chooses the format."""
         need_matplotlib(str(path))
         import matplotlib as mpl  # noqa: PLC0415, optional
         from matplotlib.figure import Figure  # noqa: PLC0415, optional

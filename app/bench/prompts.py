@@ -56,9 +56,6 @@ def read_questions(path: Path) -> list[Question]:
 
     Each line is an object with `turns`, a list of strings, or `prompt`, a string; `category` is
     optional.
-
-    Raises:
-        ConfigError: the file cannot be read, holds no question, or a line is something else.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -88,11 +85,7 @@ def _read_line(line: str, source: str) -> Question:
 def of_categories(
     questions: Sequence[Question], categories: Sequence[str] | None
 ) -> Sequence[Question]:
-    """Those of these categories; all of them for None.
-
-    Raises:
-        InvalidInputError: there is none of a category.
-    """
+    """Those of these categories; all of them for None."""
     if categories is None:
         return questions
     known = dict(questions)
@@ -118,11 +111,7 @@ def spread_lengths(length: int, spread: float, count: int, seed: int) -> list[in
 
 
 def choose(prompts: Sequence[Prompt], count: int, longest: int, seed: int) -> list[Prompt]:
-    """This many prompts of at most `longest` tokens in random order, all of them before any twice.
-
-    Raises:
-        ConfigError: every prompt is longer.
-    """
+    """So many prompts of at most `longest` tokens in random order, each before any comes twice."""
     fitting = [prompt for prompt in prompts if len(prompt.token_ids) <= longest]
     if not fitting:
         shortest = min(len(prompt.token_ids) for prompt in prompts)

@@ -16,11 +16,10 @@ from ..tuning.adaptive import AdaptiveRunner
 from ..tuning.goodput import Goodput
 from .figures import Figures, figures_of
 from .kernels.machine import describe
-from .load import serve
 from .pair import Pair
 from .progress import Begin, OnEnded, silent
 from .prompts import Prompt
-from .requests import Arrivals, make_arrivals
+from .requests import Arrivals, make_arrivals, serve
 from .results import BenchResults, BenchRun
 from .sweep import PLAIN, Load, Setting, Sweep
 

@@ -23,8 +23,32 @@ from ..request_state import FATAL, Verdict
 from ..token_masks import StepMasks
 from ..verdicts import pack, read_verdicts
 from .recipe import LogitsRecipe
-from .step_scores import StepScores
 from .texts import Row, Texts
+
+
+@define(eq=False)
+class StepScores:
+    """What rows were scored with, by step; they need not be in the same step.
+
+    Attributes:
+        num_rows: of the batch.
+        steps: of each emitted place [num_rows, vocab_size] float32, 0 for rows that have ended.
+    """
+
+    num_rows: int
+    steps: list[Tensor] = field(factory=list, init=False)
+
+    def add(self, index: int, first: int, scores: Tensor) -> None:
+        """Put a row's scores [num_steps, vocab_size] at its places from the first on."""
+        for step, one in enumerate(scores, first):
+            if step == len(self.steps):
+                self.steps.append(one.new_zeros((self.num_rows, len(one))).float())
+            self.steps[step][index] = one
+
+    def end(self, index: int, num_steps: int) -> None:
+        """Forget what a row has behind its end."""
+        for step in self.steps[num_steps:]:
+            step[index] = 0
 
 
 @frozen(eq=False, kw_only=True)
@@ -70,11 +94,7 @@ class Loop:
     _counts: TokenCounts | None = field(default=None, init=False)
 
     def run(self) -> None:
-        """Decode every row to its end.
-
-        Raises:
-            InvalidInputError: logits of a row are no logits.
-        """
+        """Decode every row to its end."""
         self._tell(0)
         self._enter_prompts()
         while rows := self.texts.unfinished:

@@ -58,9 +58,6 @@ class LogitsRecipe:
             processors: as `generate` prepared them.
             num_padding: of each row of the batch.
             do_sample: whether tokens are drawn; else the temperature is 0.
-
-        Raises:
-            InvalidInputError: a value is out of the range of `SamplingParams`.
         """
         first = _first_mapped(processors, num_padding)
         fields = _fields(processors[first:])

@@ -30,9 +30,8 @@ from ..decode import DecodeStep, Models
 from ..draft_vocabulary import DraftVocabulary
 from ..drafter import Drafter
 from ..wiring import new_drafter, with_settings
-from .loop import Ends, Loop
+from .loop import Ends, Loop, StepScores
 from .recipe import LogitsRecipe
-from .step_scores import StepScores
 from .support import check_config, check_inputs, check_processors
 from .texts import Texts
 

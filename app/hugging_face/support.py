@@ -109,11 +109,7 @@ INPUTS = frozenset(
 
 
 def check_config(config: GenerationConfig) -> None:
-    """Refuse what is not served.
-
-    Raises:
-        UnavailableError: a field asks for it.
-    """
+    """Refuse what is not served."""
     known, served = vars(GenerationConfig()), SERVED | WITHOUT_EFFECT
     for name, value in vars(config).items():
         # Entries that transformers does not know either change nothing there.
@@ -126,11 +122,7 @@ def check_config(config: GenerationConfig) -> None:
 
 
 def check_processors(processors: Iterable[Any]) -> None:
-    """Refuse processors whose answer depends on more than the ids and scores that they are given.
-
-    Raises:
-        UnavailableError: one of those that transformers has is among them.
-    """
+    """Refuse processors whose answer depends on more than the ids and scores given to them."""
     for processor in processors:
         if isinstance(processor, STATEFUL):
             name = type(processor).__name__
@@ -140,11 +132,7 @@ def check_processors(processors: Iterable[Any]) -> None:
 
 
 def check_inputs(inputs: Mapping[str, Any]) -> None:
-    """Refuse inputs of a model other than ids and their padding.
-
-    Raises:
-        UnavailableError: there are some, or a cache is handed on.
-    """
+    """Refuse inputs of a model other than ids and their padding."""
     for name, value in inputs.items():
         if name not in INPUTS and value is not None:
             kind = type(value).__name__

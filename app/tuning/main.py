@@ -15,9 +15,8 @@ from ..bench.run import Bench
 from ..console import new_console
 from ..engine.schedule import MAX_SLOTS
 from ..policies import SyntheticSettings
-from .curve import curve
 from .measure import Plan
-from .tables import as_markdown, print_results
+from .tables import as_markdown, curve, print_results
 from .tuner import Tuner
 
 Options = Mapping[str, Any]
@@ -25,11 +24,7 @@ USUAL_POLICIES = ("probabilistic", "block")
 
 
 def run(options: Options) -> None:
-    """Measure, predict, print, and write what is asked for.
-
-    Raises:
-        AcceptorError: an option, a model or a prompt file is unfit.
-    """
+    """Measure, predict, print, and write what is asked for."""
     make_room(options["json_file"], options["markdown_file"], options["curve"])
     if options["curve"] is not None:
         need_matplotlib("--curve")

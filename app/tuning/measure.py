@@ -14,8 +14,8 @@ import torch
 from attrs import define, evolve, field, fields, frozen
 
 from ...core.token_counts import TokenCounts
-from ..bench.load import TimedRequest
 from ..bench.progress import OnEnded
+from ..bench.requests import TimedRequest
 from ..decode import DecodeStep
 from ..engine.engine import Engine
 from ..engine.runner import EagerRunner, Runner

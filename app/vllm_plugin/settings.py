@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-from cattrs.errors import BaseValidationError
 
 from ...adapters.config_file import read_config_file
 from ...core.errors import ConfigError
 from ...core.policies import Block, Policy, Probabilistic, Synthetic
 from ...core.randomness import Stream
 from ..policies import PolicySettings, make_policy
-from ..structure import first_problem, make_converter
+from ..structure import structured
 
 KEY = "acceptor"
 
@@ -30,12 +29,7 @@ class PluginSettings:
     policy: PolicySettings | None = None
 
     def policy_for(self, speculation: Any) -> Policy:
-        """The policy, for a vLLM `SpeculativeConfig`.
-
-        Raises:
-            ConfigError: vLLM's method has no counterpart here, or coupled drafts are not drawn.
-            InvalidInputError: the policy's settings do not fit the number of draft tokens.
-        """
+        """The policy, for a vLLM `SpeculativeConfig`."""
         if self.policy is not None:
             policy = make_policy(self.policy, speculation.num_speculative_tokens)
             method = speculation.draft_sample_method
@@ -59,25 +53,10 @@ class PluginSettings:
 
 
 def plugin_settings(additional_config: object) -> PluginSettings | None:
-    """The settings; None where an engine does not name acceptor.
-
-    Raises:
-        ConfigError: a setting is unknown, of the wrong type or out of its range, or the file that
-            is named cannot be read.
-    """
+    """The settings; None where an engine does not name acceptor."""
     if not isinstance(additional_config, Mapping) or additional_config.get(KEY) is None:
         return None
     given = additional_config[KEY]
     if isinstance(given, str):
-        return _structured(read_config_file(Path(given)), given)
-    return _structured(given, KEY)
-
-
-def _structured(table: object, source: str) -> PluginSettings:
-    try:
-        return make_converter().structure(table, PluginSettings)
-    except BaseValidationError as error:
-        path, problem = first_problem(error)
-        raise ConfigError(f"{source}: {path}: {problem}") from None
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
+        return structured(read_config_file(Path(given)), PluginSettings, given)
+    return structured(given, PluginSettings, KEY)

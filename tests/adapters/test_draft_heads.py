@@ -14,12 +14,11 @@ from transformers import LlamaConfig
 
 from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.draft_heads.loader import find_head, load_head
-from acceptor.app.acceptance_watch import AcceptanceWatch
 from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.frontier import Running
-from acceptor.app.head_drafter import HeadDrafter
+from acceptor.app.head_drafter import AcceptanceWatch, HeadDrafter
 from acceptor.app.request_state import RequestState, Verdict
 from acceptor.core import Probabilistic, Strict, Synthetic
 from kit.draft_heads import SPECULATORS, TAPS, Arithmetic, HeadFiles, eagle, eagle3

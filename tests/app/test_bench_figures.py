@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from acceptor.app.bench.figures import figures_of, peak_concurrency, peak_output_throughput
 from acceptor.app.bench.latency import PERCENTILES, Distribution, latencies_of
-from acceptor.app.bench.load import Served
+from acceptor.app.bench.requests import Served
 from acceptor.app.request import FinishReason, RequestRecord
 from kit.bench_sums import assert_figures_add_up
 

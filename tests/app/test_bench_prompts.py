@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from acceptor.app.bench.load import poisson_times
 from acceptor.app.bench.prompts import (
     Prompt,
     choose,
@@ -14,7 +13,7 @@ from acceptor.app.bench.prompts import (
     spread_lengths,
     synthetic_prompts,
 )
-from acceptor.app.bench.requests import Reader, make_arrivals
+from acceptor.app.bench.requests import Reader, make_arrivals, poisson_times
 from acceptor.app.bench.sweep import Load
 from acceptor.core import ConfigError, InvalidInputError, SamplingParams
 

@@ -18,7 +18,6 @@ from acceptor.app.bench.public_pairs import PAIRS
 from acceptor.app.bench.results import read_results as read_bench_results
 from acceptor.app.tuning import tables as tuning_tables
 from acceptor.app.tuning.command import tune
-from acceptor.app.tuning.curve import curve
 from acceptor.app.tuning.results import read_results
 from acceptor.backends.conformance.record import Record
 from kit.bench_sums import assert_figures_add_up
@@ -161,7 +160,7 @@ def test_the_tables_of_tuning_are_what_the_record_says() -> None:
 def test_the_figures_are_what_the_records_draw(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib, which draws")
     draw_all(read_bench_results(DATA / "benchmark-bundled.json"), tmp_path, cpu_time=True)
-    curve(read_results(DATA / "tune.json")).draw(tmp_path / "tune.svg")
+    tuning_tables.curve(read_results(DATA / "tune.json")).draw(tmp_path / "tune.svg")
     for drawn in tmp_path.iterdir():
         kept = (DATA.parent / "figures" / drawn.name).read_text(encoding="utf-8")
         # Another release of matplotlib names itself.

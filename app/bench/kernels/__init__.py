@@ -2,7 +2,7 @@
 
 `command` and `main` are the command line, `workload` says what is measured (the headline's rows and
 those of the worst table), `logits` and `inputs` make batches, `measure` runs them with `stopwatch`,
-`results` is what a run leaves, and `table` and `plot` show it.
+`results` is what a run leaves, and `table` shows it.
 
     acceptor bench kernels --headline --worst --seconds 280 --json k.json --markdown k.md
     acceptor bench kernels --worst --backend cupy --inputs flat,ties --requests 64 --only top-p

@@ -21,10 +21,9 @@ from ..files import make_room, read_record, write_outputs
 from ..picture import need_matplotlib
 from .machine import describe
 from .measure import Effort, KernelBench
-from .plot import picture
 from .results import Line, Run
 from .stopwatch import Stopwatch
-from .table import NOT_AVAILABLE, about, markdown, number, problems, tables
+from .table import NOT_AVAILABLE, about, markdown, number, picture, problems, tables
 from .workload import HEADLINE, INPUTS, WORST, Workload
 
 COMMAND = "bench kernels"
@@ -37,11 +36,7 @@ Options = Mapping[str, Any]
 
 
 def run(options: Options) -> None:
-    """Measure, or read what was measured; print it, and write what is asked for.
-
-    Raises:
-        AcceptorError: an option, or the file to be read, is unfit.
-    """
+    """Measure, or read what was measured; print it, and write what is asked for."""
     files = options["json_file"], options["markdown_file"]
     make_room(*files, options["plot"])
     if options["plot"] is not None:
@@ -59,11 +54,7 @@ def run(options: Options) -> None:
 
 
 def measure(options: Options) -> Run:
-    """Measure, telling each workload's times on stderr as they come.
-
-    Raises:
-        InvalidInputError: an option is unfit.
-    """
+    """Measure, telling each workload's times on stderr as they come."""
     start, device = time.monotonic(), _device(options)
     num_reqs, inputs = options["requests"], options["inputs"]
     rows: Sequence[Workload] = HEADLINE
@@ -75,9 +66,10 @@ def measure(options: Options) -> Run:
     num_wanted = len(workloads) + len(broad)
     if not num_wanted:
         raise InvalidInputError(f"--only: expected a part of a row's name, got {options['only']}")
-    bench = KernelBench(
-        _backends(options), Stopwatch(device), until=start + (options["seconds"] or math.inf)
-    )
+    for name in options["backends"]:
+        check_choice("--backend", name, BACKENDS)
+    until = start + (options["seconds"] or math.inf)
+    bench = KernelBench(options["backends"], Stopwatch(device), until)
     console, lines = new_console(stderr=True), list[Line]()
 
     def progress(line: Line) -> None:
@@ -112,13 +104,6 @@ def _device(options: Options) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise InvalidInputError(f"device: expected cpu or cuda, got {device}")
     return device
-
-
-def _backends(options: Options) -> tuple[str, ...]:
-    names: tuple[str, ...] = options["backends"]
-    for name in names:
-        check_choice("--backend", name, BACKENDS)
-    return names
 
 
 def _effort(usual: Effort, options: Options) -> Effort:

@@ -6,7 +6,7 @@ A backend that lacks a policy or a recipe, or breaks on it, costs its own cell a
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 
 import torch
@@ -21,11 +21,12 @@ from ...current_device import current_device
 from .inputs import Step, make_step
 from .logits import Logits
 from .results import Cell, Line
-from .stopwatch import Call, Floors, Stopwatch
+from .stopwatch import Call, Stopwatch
 from .workload import Workload
 
 NEVER_CAPTURED = ("reference",)
 """Backends that wait for the device, which a CUDA graph cannot hold."""
+BANDWIDTH_BYTES = 2**32
 SEED = 0
 """Of all inputs."""
 
@@ -60,18 +61,14 @@ class KernelBench:
     backends: tuple[str, ...]
     stopwatch: Stopwatch
     until: float = math.inf
-    _floors: Floors = field(init=False)
-    _samplers: dict[str, Sampler] = field(factory=dict, init=False)
-
-    @_floors.default
-    def _make_floors(self) -> Floors:
-        return Floors(self.stopwatch)
+    _sampler: Callable[[str], Sampler] = field(factory=lambda: cache(load_sampler), init=False)
 
     @property
     def bandwidth(self) -> float | None:
         """Bytes per second of a plain read; None where it cannot be measured."""
         with current_device(self.stopwatch.device):
-            return self._floors.bandwidth
+            floor = self.stopwatch.floor(BANDWIDTH_BYTES)
+        return None if floor is None else BANDWIDTH_BYTES / (floor * 1e-6)
 
     def run(
         self, workloads: Iterable[Workload], effort: Effort, progress: Callable[[Line], None]
@@ -102,7 +99,7 @@ class KernelBench:
             few = steps[0].first(effort.num_checked)
             expected = reference.verify(few.batch, few.params, few.policy).token_ids
         cells = tuple(self._cell(name, steps, expected, effort) for name in self.backends)
-        return Line(workload=workload, floor=self._floors.of(workload.num_bytes), cells=cells)
+        return Line(workload=workload, floor=self.stopwatch.floor(workload.num_bytes), cells=cells)
 
     def _cell(self, name: str, steps: Sequence[Step], expected: Tensor, effort: Effort) -> Cell:
         try:
@@ -133,11 +130,6 @@ class KernelBench:
             num_different=num_different,
             first_call_seconds=round(first_call_seconds, 3),
         )
-
-    def _sampler(self, name: str) -> Sampler:
-        if name not in self._samplers:
-            self._samplers[name] = load_sampler(name)
-        return self._samplers[name]
 
 
 def _calls(sampler: Sampler, steps: Sequence[Step], outputs: Sequence[VerifyOutput]) -> list[Call]:

@@ -19,6 +19,7 @@ Call = Callable[[], Any]
 
 FLUSHED_BYTES = 256 * 2**20
 """Several times what the level-2 caches of today's devices hold."""
+FLOOR_COUNT = 30
 
 
 @define(eq=False)
@@ -31,6 +32,7 @@ class Stopwatch:
 
     device: torch.device
     _flushed: Tensor = field(init=False)
+    _floors: dict[int, float] = field(factory=dict, init=False)
 
     @_flushed.default
     def _make_flushed(self) -> Tensor:
@@ -69,46 +71,23 @@ class Stopwatch:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
+    def floor(self, num_bytes: int) -> float | None:
+        """Median of reading so many bytes at the fastest launch shape; None without CUDA or Triton.
 
-def _event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)
-
-
-BANDWIDTH_BYTES = 2**32
-COUNT = 30
-
-
-@define(eq=False)
-class Floors:
-    """Measures each number of bytes once.
-
-    Attributes:
-        stopwatch: times on the device.
-    """
-
-    stopwatch: Stopwatch
-    _known: dict[int, float | None] = field(factory=dict, init=False)
-
-    def of(self, num_bytes: int) -> float | None:
-        """Median microseconds of the fastest launch shape; None without CUDA or Triton."""
-        if num_bytes not in self._known:
-            self._known[num_bytes] = self._measure(num_bytes)
-        return self._known[num_bytes]
-
-    @property
-    def bandwidth(self) -> float | None:
-        """Bytes per second when only reading, from 4 GiB; None without CUDA or Triton."""
-        floor = self.of(BANDWIDTH_BYTES)
-        return None if floor is None else BANDWIDTH_BYTES / (floor * 1e-6)
-
-    def _measure(self, num_bytes: int) -> float | None:
-        device = self.stopwatch.device
-        if device.type != "cuda":
+        Each number of bytes is measured once.
+        """
+        if self.device.type != "cuda":
             return None
         try:
             from .read_once import SHAPES, ReadOnce  # noqa: PLC0415, Triton may be missing
         except ImportError:
             return None
-        words = torch.zeros(num_bytes // 4, dtype=torch.int32, device=device)
-        calls = (ReadOnce(words, shape) for shape in SHAPES)
-        return min(median(self.stopwatch.replays([call], COUNT)) for call in calls)
+        if num_bytes not in self._floors:
+            words = torch.zeros(num_bytes // 4, dtype=torch.int32, device=self.device)
+            times = (self.replays([ReadOnce(words, shape)], FLOOR_COUNT) for shape in SHAPES)
+            self._floors[num_bytes] = min(map(median, times))
+        return self._floors[num_bytes]
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)

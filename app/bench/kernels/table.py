@@ -1,7 +1,9 @@
-"""The tables of a run: cold and eager times by batch size, and the slowest inputs of each row."""
+"""A run's tables and picture: cold and eager times by batch size, the slowest inputs of a row."""
 
 from collections.abc import Callable, Iterator, Sequence
 
+from ..picture import Line as Curve
+from ..picture import Picture
 from ..table import Table
 from .results import Cell, Line, Run
 
@@ -121,3 +123,26 @@ def _number_or_not(cell: Cell) -> str:
 def number(value: float | None) -> str:
     """Three digits or one decimal, whichever is more."""
     return "–" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def picture(run: Run) -> Picture:
+    """One panel for each workload, of the worst table only where there is no other."""
+    measured = run.lines or run.worst
+    grouped: dict[str, list[Line]] = {}
+    for line in measured:
+        grouped.setdefault(label(line, measured), []).append(line)
+    panels = {name: [*_curves(group)] for name, group in grouped.items()}
+    return Picture(x_label="requests", y_label="µs, cold cache", panels=panels, logarithmic=True)
+
+
+def _curves(group: Sequence[Line]) -> Iterator[Curve]:
+    floor = {"color": "black", "linestyle": "--", "linewidth": 1}
+    columns = [("floor", floor, [line.floor for line in group])]
+    for place, cell in enumerate(group[0].cells):
+        look = {"color": f"C{place}", "marker": "o", "markersize": 4}
+        columns.append((cell.backend, look, [line.cells[place].time for line in group]))
+    for name, look, times in columns:
+        sized = zip((line.workload.num_reqs for line in group), times, strict=True)
+        points = [(num_reqs, time) for num_reqs, time in sized if time is not None]
+        if points:
+            yield Curve(name=name, points=points, look=look)

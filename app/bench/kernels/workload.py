@@ -41,10 +41,6 @@ class Workload:
         num_biases: token ids of every request whose logits are biased.
         logprobs: how many each token comes with; None for none.
         allowed: the share of token ids that masks of every row allow; without masks at 1.
-
-    Raises:
-        InvalidInputError: the policy, the dtype or the inputs are unknown, or a number is out of
-            its range.
     """
 
     num_reqs: int = 1
