@@ -18,53 +18,61 @@ from ..step_planner import StepPlanner
 from ..transformer import MLP, Attention, Linear, Step
 
 
-@frozen(eq=False, kw_only=True)
-class EagleLayer:
+@frozen(eq=False)
+class Merge:
     """EAGLE: features and embedding become one vector, which attention takes as it is.
 
     Attributes:
-        merge: from both, the embedding first, to one.
-        mlp_norm: before the MLP; there is none before attention.
+        project: from both, the embedding first, to one.
     """
 
-    merge: Linear
-    attention: Attention
-    mlp_norm: RMSNorm
-    mlp: MLP
+    project: Linear
 
-    def __call__(self, features: Tensor, embedded: Tensor, step: Step, cache: LayerCache) -> Tensor:
-        """Features and embeddings, [num_tokens, hidden_size] each -> the next features."""
-        merged = self.merge(torch.cat((embedded, features), -1))
-        update = self.attention(merged, step, cache)
-        hidden, normalised = step.operations.add_and_normalise(merged, update, self.mlp_norm)
-        return hidden + self.mlp(normalised, step)
+    def __call__(self, features: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
+        """See `HeadLayer.mix`."""
+        merged = self.project(torch.cat((embedded, features), -1))
+        return merged, merged
 
 
 @frozen(eq=False, kw_only=True)
-class Eagle3Layer:
-    """EAGLE-3: attention sees both side by side, and adds to the features alone.
+class SideBySide:
+    """EAGLE-3: attention sees both, the embedding first, and adds to the features alone.
 
     Attributes:
-        embedding_norm, features_norm: of what attention sees, the embedding first.
-        attention: its projections are twice as wide.
         normalised_residual: whether it adds to the normalised features.
-        output_norm: of the next features, or None.
     """
 
     embedding_norm: RMSNorm
     features_norm: RMSNorm
+    normalised_residual: bool
+
+    def __call__(self, features: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
+        """See `HeadLayer.mix`."""
+        normalised = self.features_norm(features)
+        both = torch.cat((self.embedding_norm(embedded), normalised), -1)
+        return both, normalised if self.normalised_residual else features
+
+
+@frozen(eq=False, kw_only=True)
+class HeadLayer:
+    """From features and embeddings to the next features.
+
+    Attributes:
+        mix: from both, [num_tokens, hidden_size] each, to what attention sees and what it adds to.
+        mlp_norm: before the MLP.
+        output_norm: of the next features, or None.
+    """
+
+    mix: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     attention: Attention
     mlp_norm: RMSNorm
     mlp: MLP
-    normalised_residual: bool
     output_norm: RMSNorm | None
 
     def __call__(self, features: Tensor, embedded: Tensor, step: Step, cache: LayerCache) -> Tensor:
-        """As of `EagleLayer`."""
-        normalised = self.features_norm(features)
-        residual = normalised if self.normalised_residual else features
-        both = torch.cat((self.embedding_norm(embedded), normalised), -1)
-        update = self.attention(both, step, cache)
+        """[num_tokens, hidden_size] each -> the same."""
+        seen, residual = self.mix(features, embedded)
+        update = self.attention(seen, step, cache)
         hidden, normalised = step.operations.add_and_normalise(residual, update, self.mlp_norm)
         hidden = hidden + self.mlp(normalised, step)
         return hidden if self.output_norm is None else self.output_norm(hidden)
@@ -111,7 +119,7 @@ class EagleHead:
 
     taps: tuple[int, ...]
     read: Callable[[Sequence[Tensor]], Tensor]
-    layer: EagleLayer | Eagle3Layer
+    layer: HeadLayer
     embedding: Tensor
     norm: RMSNorm | None
     lm_head: Any

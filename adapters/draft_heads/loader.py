@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from attrs import frozen
 from torch import Tensor
 
 from ...core.errors import CheckpointError, UnavailableError
@@ -13,11 +12,12 @@ from ..checkpoint import Checkpoint, Shape
 from ..draft_ids import read_draft_ids
 from ..json_object import JsonObject, read_json
 from ..language_model import TransformerModel
+from ..layer_operations import RMSNorm
 from ..model_config import ModelConfig
 from ..random_weights import RandomTensors
 from ..step_planner import StepPlanner
 from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors
-from .eagle import Eagle3Layer, EagleHead, EagleLayer, Fusion
+from .eagle import EagleHead, Fusion, HeadLayer, Merge, SideBySide
 from .files import has_tensors, open_head
 from .head_config import RAW_LAYER, Eagle3Config, MtpSwitches, Target, read_layer
 
@@ -110,7 +110,7 @@ def _of_tensors(kind: str, config: JsonObject, tensors: _Tensors, target: Target
 
 
 def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHead:
-    layer, prefix = read_layer(config, target), _LAYER
+    layer = read_layer(config, target)
     size = layer.hidden_size
     if size != target.hidden_size:
         raise config.error("hidden_size", f"the target's, {target.hidden_size}", size)
@@ -118,21 +118,17 @@ def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHea
     has_bias = config.flag("bias", default="fc.bias" in checkpoint.entries)
     expected: dict[str, Shape] = {_MERGE: (size, 2 * size)}
     expected |= {"fc.bias": (size,)} if has_bias else {}
-    expected |= layer_tensors(layer, prefix, size)
-    del expected[prefix + _ATTENTION_NORM]
-    parts = _Parts.open(checkpoint, layer, target, expected)
-    return EagleHead(
-        **parts.borrowed(),
+    expected |= layer_tensors(layer, _LAYER, size)
+    del expected[_LAYER + _ATTENTION_NORM]
+    read = _open(checkpoint, layer, target, expected)
+    return _head(
+        read,
+        target,
         what_to_check=f"that it is this target's, and rope_theta ({layer.rope.theta:g})",
         taps=(target.num_layers,),
         # The last hidden states, as the target's LM head is given them.
         read=lambda hidden: target.norm(hidden[0]),
-        layer=EagleLayer(
-            merge=parts.reader.linear(("fc",), bias=has_bias),
-            attention=parts.reader.attention(prefix + "self_attn.", layer.windows[0]),
-            mlp_norm=parts.reader.norm(prefix + _MLP_NORM),
-            mlp=parts.reader.mlp(prefix + "mlp."),
-        ),
+        layer=_layer(read, _LAYER, Merge(read.linear(("fc",), bias=has_bias)), None),
         norm=None,
         lm_head=target.lm_head,
         draft_to_target=None,
@@ -156,71 +152,65 @@ def _eagle3(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHe
         **norms,
         **layer_tensors(layer, prefix, 2 * size),
     }
-    parts = _Parts.open(checkpoint, layer, target, expected)
-    read, norm = parts.reader, parts.reader.norm(_NORM)
-    return EagleHead(
-        **parts.borrowed(),
+    read = _open(checkpoint, layer, target, expected)
+    norm = read.norm(_NORM)
+    mix = SideBySide(
+        embedding_norm=read.norm(prefix + _ATTENTION_NORM),
+        features_norm=read.norm(prefix + _FEATURES_NORM),
+        normalised_residual=settings.norm_before_residual,
+    )
+    return _head(
+        read,
+        target,
         what_to_check=settings.what_to_check,
         taps=settings.taps,
         read=Fusion(tuple(map(read.norm, norms)), read.linear(("fc",), bias=False)),
-        layer=Eagle3Layer(
-            embedding_norm=read.norm(prefix + _ATTENTION_NORM),
-            features_norm=read.norm(prefix + _FEATURES_NORM),
-            attention=read.attention(prefix + "self_attn.", layer.windows[0]),
-            mlp_norm=read.norm(prefix + _MLP_NORM),
-            mlp=read.mlp(prefix + "mlp."),
-            normalised_residual=settings.norm_before_residual,
-            output_norm=norm if settings.norm_output else None,
-        ),
+        layer=_layer(read, prefix, mix, norm if settings.norm_output else None),
         norm=None if settings.norm_output else norm,
         lm_head=read.linear(("lm_head",), bias=False),
-        draft_to_target=parts.draft_to_target(settings.draft_vocab_size),
+        draft_to_target=_draft_to_target(checkpoint, settings.draft_vocab_size, target),
     )
 
 
-@frozen(eq=False, kw_only=True)
-class _Parts:
-    """A head's checked file, and what it borrows."""
+def _open(
+    checkpoint: _Tensors, layer: ModelConfig, target: Target, expected: dict[str, Shape]
+) -> WeightReader:
+    if _EMBEDDING in checkpoint.entries or layer.hidden_size != target.hidden_size:
+        expected = {**expected, _EMBEDDING: (target.vocab_size, layer.hidden_size)}
+    ignored = (DRAFT_TO_TARGET, "t2d", "layers.0.self_attn.rotary_emb.inv_freq")
+    checkpoint.check(expected, frozenset(ignored))
+    return WeightReader(checkpoint, layer, target.dtype, target.device)
 
-    checkpoint: _Tensors
-    reader: WeightReader
-    target: Target
 
-    @classmethod
-    def open(
-        cls, checkpoint: _Tensors, layer: ModelConfig, target: Target, expected: dict[str, Shape]
-    ) -> "_Parts":
-        if _EMBEDDING in checkpoint.entries or layer.hidden_size != target.hidden_size:
-            expected = {**expected, _EMBEDDING: (target.vocab_size, layer.hidden_size)}
-        ignored = (DRAFT_TO_TARGET, "t2d", "layers.0.self_attn.rotary_emb.inv_freq")
-        checkpoint.check(expected, frozenset(ignored))
-        reader = WeightReader(checkpoint, layer, target.dtype, target.device)
-        return cls(checkpoint=checkpoint, reader=reader, target=target)
+def _layer(
+    read: WeightReader, prefix: str, mix: Merge | SideBySide, output_norm: RMSNorm | None
+) -> HeadLayer:
+    return HeadLayer(
+        mix=mix,
+        attention=read.attention(prefix + "self_attn.", read.config.windows[0]),
+        mlp_norm=read.norm(prefix + _MLP_NORM),
+        mlp=read.mlp(prefix + "mlp."),
+        output_norm=output_norm,
+    )
 
-    def borrowed(self) -> dict[str, Any]:
-        """What every head has of its target."""
-        target, config = self.target, self.reader.config
-        return {
-            "embedding": self._embedding(),
-            "planner": StepPlanner.of(config, target.max_model_len, target.dtype, target.device),
-            "max_model_len": target.max_model_len,
-        }
 
-    def draft_to_target(self, draft_vocab_size: int) -> Tensor | None:
-        checkpoint, vocab_size = self.checkpoint, self.target.vocab_size
-        if DRAFT_TO_TARGET in checkpoint.entries:
-            target_ids = read_draft_ids(checkpoint, draft_vocab_size, vocab_size)
-            return target_ids.to(self.target.device)
-        if draft_vocab_size < vocab_size:
-            raise CheckpointError(
-                f"{checkpoint.directory}: {DRAFT_TO_TARGET}: expected shape [{draft_vocab_size}], "
-                "got no such tensor"
-            )
-        return None
+def _head(reader: WeightReader, target: Target, **own: Any) -> EagleHead:
+    """A head with what it has of its target, such as the embedding, of which most have a copy."""
+    embedding, longest = target.embedding, target.max_model_len
+    if _EMBEDDING in reader.checkpoint.entries:
+        given = reader.vector(_EMBEDDING)
+        embedding = embedding if torch.equal(given, embedding) else given
+    planner = StepPlanner.of(reader.config, longest, target.dtype, target.device)
+    return EagleHead(embedding=embedding, planner=planner, max_model_len=longest, **own)
 
-    def _embedding(self) -> Tensor:
-        """The head's own; most are copies of the target's, which then serves both."""
-        if _EMBEDDING not in self.checkpoint.entries:
-            return self.target.embedding
-        own = self.reader.vector(_EMBEDDING)
-        return self.target.embedding if torch.equal(own, self.target.embedding) else own
+
+def _draft_to_target(checkpoint: _Tensors, draft_vocab_size: int, target: Target) -> Tensor | None:
+    if DRAFT_TO_TARGET in checkpoint.entries:
+        target_ids = read_draft_ids(checkpoint, draft_vocab_size, target.vocab_size)
+        return target_ids.to(target.device)
+    if draft_vocab_size < target.vocab_size:
+        raise CheckpointError(
+            f"{checkpoint.directory}: {DRAFT_TO_TARGET}: expected shape [{draft_vocab_size}], "
+            "got no such tensor"
+        )
+    return None

@@ -3,13 +3,14 @@
 The layer is the library's own, with a cache of slots.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
-from attrs import evolve, field, frozen
+from attrs import Factory, evolve, field, frozen
 from torch import Tensor, nn
 
 from ..checkpoint import Checkpoint, Shape
@@ -113,9 +114,13 @@ def _in_file(name: str, shape: Shape) -> dict[str, Shape]:
     }
 
 
+def _of_target(ask: Callable[[LibraryModel], Any]) -> Any:
+    return field(default=Factory(lambda head: ask(head.target), takes_self=True), init=False)
+
+
 @frozen(eq=False, kw_only=True)
 class MtpHead:
-    """A `acceptor.core.ports.DraftHead`.
+    """A `acceptor.core.ports.DraftHead`. Most that it says is the target's.
 
     Attributes:
         target: whose ends, rotary embedding and masks it uses.
@@ -127,36 +132,12 @@ class MtpHead:
     layer: MtpLayer
     switches: MtpSwitches
     draft_to_target: None = field(default=None, init=False)
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """The last hidden states."""
-        return (self.target.num_layers,)
-
-    @property
-    def feature_size(self) -> int:
-        """The target's hidden size."""
-        return self.target.hidden_size
-
-    @property
-    def vocab_size(self) -> int:
-        """The target's."""
-        return self.target.vocab_size
-
-    @property
-    def max_model_len(self) -> int:
-        """The target's."""
-        return self.target.max_model_len
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The target's."""
-        return self.target.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """The target's."""
-        return self.target.device
+    taps: tuple[int, ...] = _of_target(lambda target: (target.num_layers,))
+    feature_size: int = _of_target(lambda target: target.hidden_size)
+    vocab_size: int = _of_target(lambda target: target.vocab_size)
+    max_model_len: int = _of_target(lambda target: target.max_model_len)
+    dtype: torch.dtype = _of_target(lambda target: target.dtype)
+    device: torch.device = _of_target(lambda target: target.device)
 
     @property
     def what_to_check(self) -> str:
