@@ -5,7 +5,7 @@ wait for each of many hundred operations there.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, TypeVar, cast
 
@@ -21,7 +21,6 @@ from ...core.tensor_fields import mapped, named_tensors
 from .findings import Difference, Findings
 
 Value = TypeVar("Value")
-Called = TypeVar("Called", VerifyOutput, SampleOutput)
 
 
 class Backend(Protocol):
@@ -54,35 +53,23 @@ class Watched:
     outputs: list[Output] = field(factory=list, init=False)
     findings: Findings = field(default=Findings(), init=False)
 
-    def verify(
+    def call(
         self,
-        batch: VerifyBatch,
+        batch: VerifyBatch | SampleBatch,
         params: SamplingTensors,
         policy: Policy,
         *,
         is_variation: bool = False,
-    ) -> VerifyOutput:
-        """See `Sampler.verify`; a variation of an earlier call is on dirty memory and not kept."""
+    ) -> Output:
+        """Verify a batch under the policy, or draw from one that holds a row for each request.
 
-        def call(batch: VerifyBatch, params: SamplingTensors) -> VerifyOutput:
-            return self.backend.verify(batch, params, policy)
-
-        return self._call(call, (batch, params), is_variation)
-
-    def sample(
-        self, batch: SampleBatch, params: SamplingTensors, *, is_variation: bool = False
-    ) -> SampleOutput:
-        """See `Sampler.sample`; a variation of an earlier call is on dirty memory and not kept."""
-        return self._call(self.backend.sample, (batch, params), is_variation)
-
-    def _call(
-        self, call: Callable[..., Called], given: tuple[object, ...], is_variation: bool
-    ) -> Called:
+        A variation of an earlier call is on dirty memory and not kept.
+        """
         with self.turn:
-            there = moved(given, self.device)
+            there = moved((batch, params), self.device)
             before = [memory.clone() for _, memory in named_memory(there)]
             with dirty_memory() if is_variation else nullcontext():
-                output = call(*there)
+                output = self._answer(*there, policy)
             for (name, memory), old in zip(named_memory(there), before, strict=True):
                 # As bytes, because NaN is equal to itself.
                 if not torch.equal(memory, old):
@@ -94,6 +81,13 @@ class Watched:
         if not is_variation:
             self.outputs.append(output)
         return output
+
+    def _answer(
+        self, batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy
+    ) -> Output:
+        if isinstance(batch, VerifyBatch):
+            return self.backend.verify(batch, params, policy)
+        return self.backend.sample(batch, params)
 
     def note(self, what: str, expected: str, got: str) -> None:
         """Add a difference of a whole call."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from attrs import define, field
 from torch import Tensor
 
-from ...core.batch import SampleBatch
-from ...core.output import Output
+from ...core.batch import SampleBatch, VerifyBatch
 from ...core.sampling_tensors import SamplingTensors
 from .calls import Watched
 from .case import Case
@@ -42,16 +42,16 @@ class Check:
         Raises:
             UnavailableError: the backend lacks the case's policy.
         """
-        check_sample(self.inputs, Inputs.plain_batch, backend)
+        check_call(self.inputs, Inputs.plain_batch, backend)
         must_be_drawn = _must_be_drawn(self.case)
         drafted = self._draft(backend) if must_be_drawn else self.inputs.with_arbitrary_drafts()
         self._drafted = self._drafted or drafted
-        check_verify(self._drafted, backend)
+        check_call(self._drafted, Inputs.verify_batch, backend)
 
     def _draft(self, backend: Watched) -> Inputs:
         places = range(1, max(self.case.num_draft_tokens, default=0) + 1)
         columns = [
-            check_sample(self.inputs, partial(Inputs.draft_batch, place=place), backend).tolist()
+            check_call(self.inputs, partial(Inputs.draft_batch, place=place), backend).tolist()
             for place in places
         ]
         rows = [*zip(*columns, strict=True)] if columns else [()] * len(self.inputs.requests)
@@ -68,42 +68,22 @@ def _must_be_drawn(case: Case) -> bool:
     return case.drafter != "one-hot" and (certain or not case.has("arbitrary drafts"))
 
 
-def check_verify(inputs: Inputs, backend: Watched) -> None:
-    """Verify a batch, compare with the oracle, and perhaps verify a variation of it."""
-    batch, params = inputs.verify_batch(), SamplingTensors.stack(inputs.params)
-    output = backend.verify(batch, params, inputs.case.policy)
-    found = judge_verify(batch, params, inputs.case.policy, output)
-
-    def again(other: Inputs) -> Output:
-        batch, params = other.verify_batch(), other.params_by_slot()
-        return backend.verify(batch, params, other.case.policy, is_variation=True)
-
-    backend.findings += found + _differences(inputs, output, found, again)
-
-
-def check_sample(
-    inputs: Inputs, batch_of: Callable[[Inputs], SampleBatch], backend: Watched
+def check_call(
+    inputs: Inputs, batch_of: Callable[[Inputs], VerifyBatch | SampleBatch], backend: Watched
 ) -> Tensor:
-    """The tokens that are drawn, compared with the oracle and perhaps with a variation's."""
+    """The tokens that a call gives, compared with the oracle and perhaps with a variation's."""
+    policy, variation = inputs.case.policy, inputs.case.variation
     batch, params = batch_of(inputs), SamplingTensors.stack(inputs.params)
-    output = backend.sample(batch, params)
-    found = judge_sample(batch, params, output)
-
-    def again(other: Inputs) -> Output:
-        params = other.params_by_slot()
-        return backend.sample(batch_of(other), params, is_variation=True)
-
-    backend.findings += found + _differences(inputs, output, found, again)
-    return output.token_ids
-
-
-def _differences(
-    inputs: Inputs, output: Output, found: Findings, again: Callable[[Inputs], Output]
-) -> Findings:
-    """What the case's variation shows, if the output can be looked at."""
-    name = inputs.case.variation
-    if name == "none" or not found.is_well_formed:
-        return Findings()
-    other, origins = varied(inputs)
-    differences = in_another_batch(output, again(other), origins, name)
-    return Findings(differences=(*differences,))
+    output: Any = backend.call(batch, params, policy)
+    if isinstance(batch, VerifyBatch):
+        found = judge_verify(batch, params, policy, output)
+    else:
+        found = judge_sample(batch, params, output)
+    if variation != "none" and found.is_well_formed:
+        other, origins = varied(inputs)
+        again = backend.call(batch_of(other), other.params_by_slot(), policy, is_variation=True)
+        differences = in_another_batch(output, again, origins, variation)
+        found += Findings(differences=(*differences,))
+    backend.findings += found
+    token_ids: Tensor = output.token_ids
+    return token_ids

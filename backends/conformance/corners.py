@@ -13,7 +13,7 @@ from ...core.randomness import Level, Stream
 from ...core.sampling_params import LogprobsMode, SamplingParams
 from .calls import Watched
 from .case import Case
-from .check import check_sample, check_verify
+from .check import check_call
 from .requests import Inputs, Request
 
 POSITION = 1
@@ -119,16 +119,16 @@ def _draw_from(row: Tensor, stream: Stream, params: SamplingParams, backend: Wat
         _verify(Probabilistic(), params, rows, [drafted], backend)
     elif stream is Stream.DRAFT:
         inputs = _inputs(Strict(), params, row.expand(2, -1), [0])
-        check_sample(inputs, partial(Inputs.draft_batch, place=1), backend)
+        check_call(inputs, partial(Inputs.draft_batch, place=1), backend)
     else:
-        check_sample(_inputs(Strict(), params, row[None], []), Inputs.plain_batch, backend)
+        check_call(_inputs(Strict(), params, row[None], []), Inputs.plain_batch, backend)
         _verify(Strict(), params, row[None], [], backend)
 
 
 def _verify(
     policy: Policy, params: SamplingParams, rows: Tensor, drafts: list[int], backend: Watched
 ) -> None:
-    check_verify(_inputs(policy, params, rows, drafts), backend)
+    check_call(_inputs(policy, params, rows, drafts), Inputs.verify_batch, backend)
 
 
 def _inputs(policy: Policy, params: SamplingParams, rows: Tensor, drafts: list[int]) -> Inputs:

@@ -1,6 +1,6 @@
 """What a backend returned for a whole batch, held against the oracle."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from torch import Tensor
@@ -26,18 +26,19 @@ def judge_verify(
     batch: VerifyBatch, params: SamplingTensors, policy: Policy, output: VerifyOutput
 ) -> Findings:
     """Compare everything that `Sampler.verify` returned."""
-    malformed = _malformed(lambda: check_verify_output(output, batch, params, policy))
-    if malformed:
-        return Findings(num_requests=batch.num_reqs, differences=malformed)
-    requests = split_verify(*on_host((batch, params)))
-    return _judge(requests, policy, params, on_host(output))
+    try:
+        check_verify_output(output, batch, params, policy)
+    except InvalidInputError as error:
+        return _malformed(batch.num_reqs, error)
+    return _judge(split_verify(*on_host((batch, params))), policy, params, on_host(output))
 
 
 def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutput) -> Findings:
     """Compare everything that `Sampler.sample` returned."""
-    malformed = _malformed(lambda: check_sample_output(output, batch, params))
-    if malformed:
-        return Findings(num_requests=batch.num_reqs, differences=malformed)
+    try:
+        check_sample_output(output, batch, params)
+    except InvalidInputError as error:
+        return _malformed(batch.num_reqs, error)
     drawn = on_host(output)
     # A plain draw is what a strict verification without a draft emits.
     verified = VerifyOutput(
@@ -50,12 +51,9 @@ def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutp
     return _judge(split_sample(*on_host((batch, params))), Strict(), params, verified)
 
 
-def _malformed(check: Callable[[], None]) -> tuple[Difference, ...]:
-    try:
-        check()
-    except InvalidInputError as error:
-        return (Difference(-1, -1, "form of the output", "that of the contract", str(error)),)
-    return ()
+def _malformed(num_reqs: int, error: InvalidInputError) -> Findings:
+    form = Difference(-1, -1, "form of the output", "that of the contract", str(error))
+    return Findings(num_requests=num_reqs, differences=(form,))
 
 
 def _judge(

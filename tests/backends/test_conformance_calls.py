@@ -59,7 +59,7 @@ def verified(backend: Backend, device: str = "cpu", *, is_variation: bool = Fals
     inputs = make_inputs(CASE).with_arbitrary_drafts()
     watched = Watched(backend, torch.device(device))
     params = SamplingTensors.stack(inputs.params)
-    watched.verify(inputs.verify_batch(), params, Strict(), is_variation=is_variation)
+    watched.call(inputs.verify_batch(), params, Strict(), is_variation=is_variation)
     return watched
 
 

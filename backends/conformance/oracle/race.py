@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import field, frozen
 
 from .law import Law
 from .noise import BLOCK_LEVEL, TOKEN_LEVEL, Floats, Noise
@@ -13,28 +13,21 @@ from .noise import BLOCK_LEVEL, TOKEN_LEVEL, Floats, Noise
 Value = TypeVar("Value")
 
 
-@define
-class PerRow(Generic[Value]):
+class PerRow(dict[int, Value]):
     """A list without a length whose entries come into being when looked at."""
 
-    compute: Callable[[int], Value]
-    _known: dict[int, Value] = field(factory=dict)
+    def __init__(self, compute: Callable[[int], Value]) -> None:
+        super().__init__()
+        self.compute = compute
 
-    def __getitem__(self, row: int) -> Value:
-        """The value of a row."""
-        if row not in self._known:
-            self._known[row] = self.compute(row)
-        return self._known[row]
+    def __missing__(self, row: int) -> Value:
+        self[row] = value = self.compute(row)
+        return value
 
 
 def per_row(compute: Callable[[Any, int], Value]) -> "cached_property[PerRow[Value]]":
     """Make an attribute that is indexed by rows of a method that computes one."""
-
-    def rows(owner: Any) -> PerRow[Value]:
-        return PerRow(partial(compute, owner))
-
-    rows.__doc__ = compute.__doc__
-    return cached_property(rows)
+    return cached_property(lambda owner: PerRow(partial(compute, owner)))
 
 
 BLOCK_SIZE = 512

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import cached_property
+from operator import and_, or_
 from typing import Any
 
 import numpy as np
@@ -55,19 +56,19 @@ class Verdict:
 
     def __or__(self, other: "Verdict") -> "Verdict":
         """Either of two reasons suffices."""
-
-        def possible(tolerance: float) -> Possible:
-            mine, theirs = self.possible(tolerance), other.possible(tolerance)
-            return mine[0] | theirs[0], mine[1] & theirs[1]
-
-        return Verdict(possible)
+        return self._with(other, or_, and_)
 
     def __and__(self, other: "Verdict") -> "Verdict":
         """Both conditions are needed."""
+        return self._with(other, and_, or_)
 
+    def _with(
+        self, other: "Verdict", accept: Callable[..., Any], reject: Callable[..., Any]
+    ) -> "Verdict":
         def possible(tolerance: float) -> Possible:
-            mine, theirs = self.possible(tolerance), other.possible(tolerance)
-            return mine[0] & theirs[0], mine[1] | theirs[1]
+            answers = zip(self.possible(tolerance), other.possible(tolerance), strict=True)
+            accepted, rejected = answers
+            return accept(*accepted), reject(*rejected)
 
         return Verdict(possible)
 
