@@ -4,14 +4,13 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from .attention import AttendInSteps
+from .attention import FEW_TOKENS, AttendInSteps, Spans
 from .fusion import can_compile, fused_operations
 from .kv_cache import KVCache
 from .layer_operations import PLAIN_OPERATIONS, LayerOperations
 from .lengths import slot_len
 from .model_config import ModelConfig
 from .places import Places
-from .spans import FEW_TOKENS, Spans
 from .transformer import Step
 
 MAX_FUSED_TOKENS = 32

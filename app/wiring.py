@@ -13,12 +13,11 @@ from ..adapters.adapter_choice import load_any_model
 from ..adapters.checkpoint import Checkpoint
 from ..adapters.draft_heads.head_config import MtpSwitches
 from ..adapters.draft_heads.loader import HEADS, find_head, load_head
-from ..adapters.draft_ids import read_draft_ids
 from ..adapters.grammar import Grammars
 from ..adapters.hub import find_directory
 from ..adapters.language_model import TransformerModel
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
-from ..adapters.weights import DRAFT_TO_TARGET
+from ..adapters.weights import DRAFT_TO_TARGET, read_draft_ids
 from ..backends import load_sampler
 from ..core.checks import known_device
 from ..core.errors import CheckpointError, ConfigError

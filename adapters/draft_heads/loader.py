@@ -9,14 +9,13 @@ from torch import Tensor
 from ...core.errors import CheckpointError, UnavailableError
 from ...core.ports import DraftHead
 from ..checkpoint import Checkpoint, Shape
-from ..draft_ids import read_draft_ids
 from ..json_object import JsonObject, read_json
 from ..language_model import TransformerModel
 from ..layer_operations import RMSNorm
 from ..model_config import ModelConfig
 from ..random_weights import RandomTensors
 from ..step_planner import StepPlanner
-from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors
+from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors, read_draft_ids
 from .eagle import EagleHead, Fusion, HeadLayer, Merge, SideBySide
 from .files import has_tensors, open_head
 from .head_config import RAW_LAYER, Eagle3Config, MtpSwitches, Target, read_layer

@@ -181,7 +181,6 @@ class FewTokens:
             norm.weight,
             hidden.squares,
             hidden.num_parts,
-            hidden.squares,
             hidden.squares.stride(0),
             num_rows,
             x.shape[1],

@@ -4,12 +4,17 @@ Reading weights is the whole cost of these products. A program takes a few whole
 requests them before the tokens are there, and adds, gates or normalises its results, so that no
 further kernels are needed. A norm's root mean square is left to the reader: a product writes its
 sums times the norm's weight, and sums of squares, and the next product divides.
+
+With more tokens (`block_kernel`) a program must take more rows, or reading tokens costs as much as
+reading weights. Where that leaves too few programs the depth is split, and the last one to finish a
+tile adds all parts up, always in the same order. Where it leaves too many, each takes several tiles
+in turn and streams on from one to the next.
 """
 
 import triton
 import triton.language as tl
 
-from .tile import fetch, finish, load_beside, rows_of_tile
+from .tile import fetch, finish, is_taken, load_beside, rows_of_tile
 
 
 @triton.jit(do_not_specialize=["num_tokens", "every", "num_squares"])
@@ -24,7 +29,6 @@ def matrix_kernel(
     gamma_ptr,
     squares_ptr,
     num_squares,
-    new_squares_ptr,
     squares_stride,
     num_rows,
     size,
@@ -51,8 +55,8 @@ def matrix_kernel(
         out_ptr: [num_tokens, num_rows]; ADD adds to it.
         scaled_ptr: like out, times gamma [num_rows]; with ADD.
         squares_ptr: [num_squares, squares_stride] float32: their sum over the first axis is the sum
-            of x squared before it was scaled; with SQUARES, at least as many, else 0.
-        new_squares_ptr: the same of out; with ADD.
+            of x squared before it was scaled; with SQUARES, at least as many, else 0. ADD writes
+            those of out there, which nobody reads in the same launch.
         eps: of the norm.
         ROWS: of the matrix at a time.
         DEPTH: columns at a time, of each warp.
@@ -85,6 +89,130 @@ def matrix_kernel(
         acc = tl.dot(weight, x, acc)
     finish(
         tl.sum(acc, 0), beside, tl.program_id(0), rows, bias_ptr, out_ptr, out_stride, scaled_ptr,
-        new_squares_ptr, squares_stride, size, num_tokens, eps, TOKENS, ROWS, ROWS, SQUARES, BIAS,
+        squares_ptr, squares_stride, size, num_tokens, eps, TOKENS, ROWS, ROWS, SQUARES, BIAS,
         GATE, ADD,
     )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["num_tokens", "every", "num_squares"])
+def block_kernel(
+    x_ptr,
+    x_stride,
+    weight_ptr,
+    bias_ptr,
+    out_ptr,
+    out_stride,
+    scaled_ptr,
+    gamma_ptr,
+    squares_ptr,
+    num_squares,
+    squares_stride,
+    num_rows,
+    size,
+    num_tokens,
+    every,
+    eps,
+    parts_ptr,
+    counts_ptr,
+    TOKENS: tl.constexpr,
+    ROWS: tl.constexpr,
+    TAKEN: tl.constexpr,
+    DEPTH: tl.constexpr,
+    SPLITS: tl.constexpr,
+    TURNS: tl.constexpr,
+    AHEAD: tl.constexpr,
+    SQUARES: tl.constexpr,
+    BIAS: tl.constexpr,
+    GATE: tl.constexpr,
+    ADD: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+):
+    """Up to TOKENS tokens, a power of two, 16 at least; a grid of [programs, SPLITS].
+
+    Args:
+        parts_ptr: [tiles, SPLITS, ROWS, TOKENS] float32, scratch.
+        counts_ptr: [tiles] int32, zeros, and zeros again afterwards.
+        ROWS: of a tile, a power of two.
+        TAKEN: how many of them there are of the matrix, so that programs have even shares.
+        DEPTH: columns at a time.
+        SPLITS: how many programs share the columns of a tile.
+        TURNS: whether programs take several tiles; SPLITS is then 1, and nothing is added to.
+        AHEAD: as for `matrix_kernel`, of each program's own columns.
+
+    The others are those of `matrix_kernel`.
+    """
+    if OVERLAPS:
+        tl.extra.cuda.gdc_launch_dependents()
+    PER_TILE: tl.constexpr = TAKEN // 2 if GATE else TAKEN
+    first_tile, taken = tl.program_id(0), is_taken(ROWS, TAKEN, GATE)
+    per_split = tl.cdiv(size, SPLITS * DEPTH) * DEPTH
+    first = tl.program_id(1) * per_split
+    column = tl.arange(0, DEPTH)
+    lines = rows_of_tile(0, num_rows, ROWS, TAKEN, GATE).to(tl.int64)[:, None] * size
+    weights = weight_ptr + first_tile.to(tl.int64) * PER_TILE * size + lines
+    if AHEAD > 0:
+        fetch(weights + tl.minimum(first + tl.arange(0, AHEAD // 64) * 64, size - 16)[None, :])
+    if OVERLAPS:
+        tl.extra.cuda.gdc_wait()
+    rows = rows_of_tile(first_tile, num_rows, ROWS, TAKEN, GATE)
+    beside = load_beside(
+        rows, out_ptr, out_stride, gamma_ptr, squares_ptr, num_squares, squares_stride, num_tokens,
+        every, TOKENS, SQUARES, ADD,
+    )  # fmt: skip
+    place = tl.arange(0, TOKENS)
+    # Places beyond the last token take others once more: one and the same would be a jam.
+    token = (place % num_tokens + 1) * every - 1
+    tokens = x_ptr + token[None, :] * x_stride + column[:, None]
+    acc = tl.zeros((ROWS, TOKENS), tl.float32)
+    if TURNS:
+        tl.static_assert(SPLITS == 1 and not ADD)
+        if SQUARES > 0:
+            beside = tl.sum(beside[0], 0)[None, :], beside[1], beside[2]
+        steps = tl.cdiv(size, DEPTH)
+        turns = tl.cdiv(num_rows // PER_TILE - first_tile, tl.num_programs(0))
+        for step in tl.range(0, turns * steps):
+            tile = first_tile + step // steps * tl.num_programs(0)
+            start = step % steps * DEPTH
+            there = column < size - start
+            real = there[None, :]
+            if TAKEN < ROWS:
+                real &= taken[:, None]
+            there_ptr = weight_ptr + (tile.to(tl.int64) * PER_TILE * size + start)
+            weight = tl.load(there_ptr + lines + column[None, :], mask=real, other=0.0)
+            x = tl.load(tokens + start, mask=there[:, None], other=0.0)
+            acc = tl.dot(weight, x, acc)
+            if start + DEPTH >= size:
+                rows = rows_of_tile(tile, num_rows, ROWS, TAKEN, GATE)
+                finish(
+                    acc, beside, tile, rows, bias_ptr, out_ptr, out_stride, scaled_ptr,
+                    squares_ptr, squares_stride, size, num_tokens, eps, TOKENS, ROWS, TAKEN,
+                    SQUARES, BIAS, GATE, ADD,
+                )  # fmt: skip
+                acc = tl.zeros((ROWS, TOKENS), tl.float32)
+    else:
+        weights += column[None, :]
+        for start in tl.range(first, tl.minimum(first + per_split, size), DEPTH):
+            there = column < size - start
+            real = there[None, :]
+            if TAKEN < ROWS:
+                real &= taken[:, None]
+            weight = tl.load(weights + start, mask=real, other=0.0)
+            x = tl.load(tokens + start, mask=there[:, None], other=0.0)
+            acc = tl.dot(weight, x, acc)
+        if SPLITS > 1:
+            inside = tl.arange(0, ROWS)[:, None] * TOKENS + place[None, :]
+            parts_ptr += first_tile * (SPLITS * ROWS * TOKENS) + inside
+            tl.store(parts_ptr + tl.program_id(1) * (ROWS * TOKENS), acc)
+            tl.debug_barrier()
+            before = tl.atomic_add(counts_ptr + first_tile, 1, sem="acq_rel")
+            if before < SPLITS - 1:
+                return
+            tl.store(counts_ptr + first_tile, 0)
+            acc = tl.zeros((ROWS, TOKENS), tl.float32)
+            for part in tl.static_range(SPLITS):
+                acc += tl.load(parts_ptr + part * (ROWS * TOKENS), cache_modifier=".cg")
+        finish(
+            acc, beside, first_tile, rows, bias_ptr, out_ptr, out_stride, scaled_ptr,
+            squares_ptr, squares_stride, size, num_tokens, eps, TOKENS, ROWS, TAKEN, SQUARES,
+            BIAS, GATE, ADD,
+        )  # fmt: skip

@@ -77,7 +77,7 @@ def finish(
     out_ptr,
     out_stride,
     scaled_ptr,
-    new_squares_ptr,
+    squares_ptr,
     squares_stride,
     size,
     num_tokens,
@@ -115,6 +115,6 @@ def finish(
         out = (out + old.to(tl.float32)).to(dtype).to(tl.float32)
         scaled = out * gamma.to(tl.float32)[:, None]
         tl.store(scaled_ptr + goal, scaled.to(dtype), mask=real & taken)
-        squares_goal = new_squares_ptr + tile * squares_stride + place
+        squares_goal = squares_ptr + tile * squares_stride + place
         tl.store(squares_goal, tl.sum(out * out, 0), mask=place < num_tokens)
     tl.store(out_ptr + goal, out.to(dtype), mask=real & taken)

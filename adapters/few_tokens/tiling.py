@@ -10,9 +10,8 @@ from attrs import frozen
 from torch import Tensor
 from triton import next_power_of_2
 
-from .blocks import block_kernel
 from .gpu import Gpu
-from .products import matrix_kernel
+from .products import block_kernel, matrix_kernel
 
 MOST_TOKENS = 64
 """Of a forward. With more, cuBLAS multiplies: larger blocks were not measured."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceptor.adapters import KVCache
-from acceptor.adapters.spans import FEW_TOKENS, Spans
+from acceptor.adapters.attention import FEW_TOKENS, Spans
 
 
 @pytest.fixture
