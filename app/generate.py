@@ -16,18 +16,16 @@ WARM_UP_TOKENS = 16
 Show = Callable[[Fragment], None]
 
 
-@frozen(kw_only=True)
+@frozen
 class Measured:
     """A result and how long it took.
 
     Attributes:
         result: what was generated.
-        prefill_seconds: time spent on the prompt.
         decode_seconds: time spent on the steps.
     """
 
     result: GenerationResult
-    prefill_seconds: float
     decode_seconds: float
 
     @property
@@ -45,11 +43,7 @@ def measure(engine: Engine, show: Show = lambda _: None) -> Measured:
             show(fragment)
         result = progress.result
     assert result is not None
-    return Measured(
-        result=result,
-        prefill_seconds=engine.loop.prefill_seconds,
-        decode_seconds=engine.loop.decode_seconds,
-    )
+    return Measured(result, engine.loop.decode_seconds)
 
 
 def warm_up(decoder: Decoder, request: GenerationRequest) -> None:

@@ -1,7 +1,7 @@
 """From a config to everything that decodes: the only file that names concrete parts."""
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -285,7 +285,5 @@ def _load(
 
 def _told_of_weights(directory: Path, device: str) -> AbstractContextManager[None]:
     """Say what did not fit a device."""
-    if not device.startswith("cuda"):
-        return nullcontext()
     remedy = "choose a smaller model or dtype, or free the device"
     return told_when_out_of_memory(f"weights of {directory}", known_device(device), remedy)

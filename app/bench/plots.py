@@ -1,6 +1,6 @@
 """A benchmark's pictures: acceptance per position, spread of latencies, throughput against K."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +62,17 @@ def acceptance(runs: Sequence[BenchRun]) -> Picture:
     for group in comparable([run for run in runs if run.figures.acceptance.num_drafts]):
         shown = {(run.setting.line, run.setting.adaptive): run for run in _by_length(group)}
         panels[table_name(group[0])] = [
-            Line(name=run.setting.label, points=[*_rates(run)], look=_look(run, runs))
+            Line(
+                name=run.setting.label,
+                points=[(place, 100 * rate) for place, rate in enumerate(rates)],
+                look=_look(run, runs),
+            )
             for run in shown.values()
+            for rates in [run.figures.acceptance.acceptance_rate_per_pos]
         ]
     return Picture(
         x_label="position in the draft", y_label="drafts accepted through it, %", panels=panels
     )
-
-
-def _rates(run: BenchRun) -> Iterator[tuple[int, float]]:
-    for place, rate in enumerate(run.figures.acceptance.acceptance_rate_per_pos):
-        yield place, 100 * rate
 
 
 def latencies(runs: Sequence[BenchRun]) -> Picture:

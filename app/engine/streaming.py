@@ -6,29 +6,13 @@ One task drives the steps in a worker thread as long as there is something to do
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any
 
 from attrs import define, field
 
 from ..request import OnProgress, Progress
 
 Queue = asyncio.Queue[Progress | Exception]
-
-
-class Steps(Protocol):
-    """Of an engine, what a stream calls."""
-
-    def has_unfinished(self) -> bool:
-        """Whether another step has something to do or to report."""
-        ...
-
-    def step(self) -> object:
-        """Do it, and report."""
-        ...
-
-    def cancel(self, request_id: int) -> None:
-        """End a request."""
-        ...
 
 
 @define(eq=False)
@@ -39,12 +23,12 @@ class Streams:
     _driver: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def follow(
-        self, engine: Steps, add: Callable[[OnProgress], int]
+        self, engine: Any, add: Callable[[OnProgress], int]
     ) -> AsyncIterator[Progress]:
         """Add a request and yield what it gains; cancels it if it is left early.
 
         Args:
-            engine: that all of these streams belong to.
+            engine: the `Engine` that all of these streams belong to.
             add: hands the request in, and returns its id.
 
         Raises:
@@ -76,7 +60,7 @@ class Streams:
         finally:
             self._queues.discard(queue)
 
-    def _drive(self, engine: Steps) -> None:
+    def _drive(self, engine: Any) -> None:
         if self._driver is None or self._driver.done():
             self._driver = asyncio.get_running_loop().create_task(self._run(engine))
             self._driver.add_done_callback(self._forget)
@@ -86,7 +70,7 @@ class Streams:
         if self._driver is driver:
             self._driver = None
 
-    async def _run(self, engine: Steps) -> None:
+    async def _run(self, engine: Any) -> None:
         try:
             while engine.has_unfinished():
                 await asyncio.to_thread(engine.step)

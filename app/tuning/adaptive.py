@@ -160,10 +160,8 @@ class AdaptiveRunner(Runner):
                 yield reach, -place, request
 
     def _record(self, state: RequestState) -> DraftRecord:
-        if state not in self._records:
-            empty = [0.0] * self.max_spec_tokens
-            self._records[state] = DraftRecord(empty, empty)
-        return self._records[state]
+        nothing = [0.0] * self.max_spec_tokens
+        return self._records.setdefault(state, DraftRecord(nothing, nothing))
 
     def _prices_of(self, num_reqs: int) -> Prices:
         if num_reqs not in self._prices:

@@ -3,15 +3,17 @@
 A runner in between times each step and records the fate of its drafts. It waits for the device.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import cycle, islice
 from statistics import fmean
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from attrs import define, evolve, field, fields, frozen
+from attrs import define, evolve, field, frozen
 
 from ...core.token_counts import TokenCounts
 from ..bench.progress import OnEnded
@@ -29,51 +31,38 @@ from .profile import AcceptanceProfile
 Clock = Callable[[], float]
 
 
-@frozen(eq=False, kw_only=True)
-class TimedStep(DecodeStep):
-    """A step whose parts are timed one by one.
+PART_OF = {"draft": "draft", "score": "target", "verify": "verification", "follow": "draft"}
+"""What the seconds of each method of `DecodeStep` count to."""
+
+
+@define(eq=False)
+class TimedStep:
+    """Stands for a `DecodeStep`, and times its parts one by one.
 
     Attributes:
+        step: what runs.
         clock: seconds so far.
-        seconds: of each part, the last time.
+        seconds: of each part, summed until they are cleared.
     """
 
+    step: DecodeStep
     clock: Clock
-    seconds: dict[str, float] = field(factory=dict, init=False)
+    seconds: defaultdict[str, float] = field(factory=lambda: defaultdict(float), init=False)
 
-    @classmethod
-    def of(cls, step: DecodeStep, clock: Clock) -> "TimedStep":
-        """The same step."""
-        parts = {part.name: getattr(step, part.name) for part in fields(DecodeStep)}
-        return cls(clock=clock, **parts)
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.step, name)
+        return partial(self._timed, PART_OF[name], value) if name in PART_OF else value
 
-    def draft(self, *given: Any) -> Any:
-        """See `DecodeStep.draft`."""
-        return self._timed("draft", super().draft, given)
-
-    def score(self, *given: Any) -> Any:
-        """See `DecodeStep.score`."""
-        return self._timed("target", super().score, given)
-
-    def verify(self, *given: Any) -> Any:
-        """See `DecodeStep.verify`."""
-        return self._timed("verification", super().verify, given)
-
-    def follow(self, *given: Any) -> None:
-        """See `DecodeStep.follow`; a part of drafting."""
-        drafting = self.seconds["draft"]
-        self._timed("draft", super().follow, given)
-        self.seconds["draft"] += drafting
-
-    def _timed(self, part: str, action: Callable[..., Any], given: Sequence[Any]) -> Any:
+    def _timed(self, part: str, action: Callable[..., Any], *given: Any) -> Any:
         began = self._now()
         result = action(*given)
-        self.seconds[part] = self._now() - began
+        self.seconds[part] += self._now() - began
         return result
 
     def _now(self) -> float:
-        if self.target.device.type == "cuda":
-            torch.cuda.synchronize(self.target.device)
+        device = self.step.target.device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         return self.clock()
 
 
@@ -108,8 +97,8 @@ class Probe(Runner):
         if runner.is_captured:
             lengths = (loop.decode_step.drafter.num_spec_tokens,)
         else:
-            step = TimedStep.of(loop.decode_step, clock)
-            runner = EagerRunner(step)
+            step = TimedStep(loop.decode_step, clock)
+            runner = EagerRunner(cast(DecodeStep, step))
         return cls(runner=runner, step=step, lengths=lengths, clock=clock, generator=generator)
 
     def gather(self, states: Sequence[RequestState]) -> Running:
@@ -124,7 +113,10 @@ class Probe(Runner):
         shorter = [min(limit, drawn) for limit in draft_limits]
         began = self.clock()
         verdicts = self.runner.run(running, shorter, token_counts)
-        parts = {"graph": self.clock() - began} if self.step is None else self.step.seconds
+        parts = {"graph": self.clock() - began}
+        if self.step is not None:
+            parts = {**self.step.seconds}
+            self.step.seconds.clear()
         self._sample = (len(shorter), max(shorter)), StepTimes(**parts)
         self.drafts += [(one.num_draft_tokens, one.num_accepted) for one in verdicts]
         return verdicts

@@ -23,24 +23,15 @@ class Parameters:
         self.states = states
 
     @cached_property
-    def zeros(self) -> Tensor:
-        """No min-p."""
-        return torch.zeros_like(self.states.temperature.gpu)
-
-    @cached_property
-    def ones(self) -> Tensor:
-        """No top-p."""
-        return torch.ones_like(self.zeros)
-
-    @cached_property
-    def no_top_k(self) -> Tensor:
-        """No top-k."""
-        return torch.zeros_like(self.zeros, dtype=torch.int32)
+    def no_filters(self) -> dict[str, Tensor]:
+        """Min-p, top-k and top-p that are off."""
+        zeros = torch.zeros_like(self.states.temperature.gpu)
+        return {"min_p": zeros, "top_k": zeros.int(), "top_p": torch.ones_like(zeros)}
 
     @cached_property
     def not_processed(self) -> Tensor:
         """Logprobs are vLLM's."""
-        return torch.zeros_like(self.zeros, dtype=torch.bool)
+        return torch.zeros_like(self.states.temperature.gpu, dtype=torch.bool)
 
     def of(self, slot_ids: Tensor, slots: Slots) -> SamplingTensors:
         """For verifying requests of these slots, [num_reqs] int32 and the same on the host."""
@@ -69,9 +60,7 @@ class Parameters:
     def _at(self, temperature: Tensor, *, any_greedy: bool, all_greedy: bool) -> RecipeTensors:
         return RecipeTensors(
             temperature=temperature,
-            min_p=self.zeros,
-            top_k=self.no_top_k,
-            top_p=self.ones,
+            **self.no_filters,
             any_greedy=any_greedy,
             all_greedy=all_greedy,
             any_min_p=False,

@@ -29,7 +29,7 @@ from acceptor.app.bench.kernels.inputs import draw_drafts
 from acceptor.app.bench.kernels.logits import Logits
 from acceptor.app.bench.kernels.machine import describe
 from acceptor.app.bench.kernels.stopwatch import Call, Stopwatch
-from acceptor.app.bench.kernels.workload import NUM_REQS, Workload
+from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.bench.table import Table
 from acceptor.app.vllm_plugin.rejection_sampler import AcceptorSampler
 from acceptor.app.vllm_plugin.settings import PluginSettings
@@ -37,6 +37,7 @@ from acceptor.core.sampling_params import Recipe
 from kit.vllm_engine import DEVICE, OWN, Engine, speculation
 
 VOCAB_SIZE = 151_936
+NUM_REQS = (1, 16, 64, 256)
 RECIPES = (
     Recipe(temperature=0),
     Recipe(temperature=0.8),

@@ -13,6 +13,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
+from ....adapters.error_text import one_line
 from ....backends import load_sampler
 from ....core.errors import UnavailableError
 from ....core.output import VerifyOutput
@@ -105,9 +106,8 @@ class KernelBench:
         try:
             return self._measure(name, steps, expected, effort)
         except Exception as error:  # noqa: BLE001 whatever a backend raises is shown in its cell
-            text = " ".join(str(error).split())[:300]
             kind = "" if isinstance(error, UnavailableError) else f"{type(error).__name__}: "
-            return Cell(backend=name, problem=kind + text)
+            return Cell(backend=name, problem=kind + one_line(error))
 
     def _measure(self, name: str, steps: Sequence[Step], expected: Tensor, effort: Effort) -> Cell:
         sampler, stopwatch, start = self._sampler(name), self.stopwatch, time.perf_counter()

@@ -118,8 +118,6 @@ class Workload:
         return self.num_reqs * (self.vocab_size * for_each_id + MASK_BYTES * num_words)
 
 
-NUM_REQS = (1, 16, 64, 256)
-
 HEADLINE: Sequence[Workload] = tuple(
     Workload(policy=policy, recipe=recipe)
     for policy, recipe in (
