@@ -32,10 +32,6 @@ class Memory:
     Attributes:
         num_slots: how many requests fit. One more slot, the last, belongs to no
             request: batches of a fixed size fill up with it.
-        max_len: how many positions each slot has.
-        target_cache: of the target.
-        draft_memory: of the drafter.
-        workspace: of the sampler.
     """
 
     num_slots: int
@@ -64,11 +60,7 @@ class Models:
 
 @frozen(eq=False, kw_only=True)
 class DecodeStep(Models):
-    """What decodes, and what it remembers.
-
-    Attributes:
-        memory: of the requests.
-    """
+    """What decodes, and what it remembers."""
 
     memory: Memory
 

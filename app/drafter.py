@@ -49,9 +49,7 @@ class Draft:
     Attributes:
         chain: [num_reqs, num_tokens + 1] int64, the last known token and then the draft.
         positions: [num_reqs, num_tokens + 1] int64, of these.
-        status: [num_reqs, num_tokens] int32, see `Drawn`.
-        logits: see `Drawn`.
-        draft_to_target: see `Drawn`.
+        status: [num_reqs, num_tokens] int32, see `Drawn`, as for the rest.
     """
 
     chain: Tensor

@@ -19,11 +19,9 @@ class ModelMemory:
     """What is remembered of a model that drafts.
 
     Attributes:
-        cache: of the model.
         max_len: how many positions a slot of it has.
         logits: [num_slots, num_spec_tokens, draft_vocab_size] in the model's dtype, the raw logits
             of the current draft; None where the policy does not ask for them.
-        workspace: of the sampler.
     """
 
     cache: Any
@@ -37,15 +35,10 @@ class Drawing:
     """How one draft is drawn, place after place.
 
     Attributes:
-        sampler: draws.
         policy: names the stream that it draws with.
-        frontier: of the requests.
-        memory: of the model.
-        num_tokens: that are drafted.
         draft_to_target: [draft_vocab_size] int64, see `SampleBatch`.
         target_vocab_size: see `SampleBatch`.
         fed: [num_reqs, num_tokens + 1], from the last known token but one on.
-        drawn: what has been drawn so far.
     """
 
     sampler: Sampler

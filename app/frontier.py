@@ -58,7 +58,6 @@ class Frontier:
             views of it.
         max_length: the largest of the lengths, or more; None where only the device knows.
         num_spec_tokens: the largest of the draft limits, or more.
-        params: the requests' sampling parameters.
         known: for drafters that read the tokens on the host.
     """
 

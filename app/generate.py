@@ -18,12 +18,7 @@ Show = Callable[[Fragment], None]
 
 @frozen
 class Measured:
-    """A result and how long it took.
-
-    Attributes:
-        result: what was generated.
-        decode_seconds: time spent on the steps.
-    """
+    """A result and how long it took."""
 
     result: GenerationResult
     decode_seconds: float

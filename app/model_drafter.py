@@ -25,10 +25,7 @@ class ModelDrafter(Drafter[ModelMemory]):
     """A `Drafter` that decodes with a model of its own.
 
     Attributes:
-        model: the draft model.
-        sampler: draws its tokens.
         policy: names the stream that it draws with, and says whether its logits are needed.
-        num_spec_tokens: how many tokens it drafts at most.
         vocabulary: the model's, where its ids are not the target's.
     """
 

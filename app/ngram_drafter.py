@@ -44,13 +44,7 @@ class TextIndex:
 
 @frozen(eq=False, kw_only=True)
 class NgramDrafter(Drafter[list[TextIndex]]):
-    """A `Drafter` without a model.
-
-    Attributes:
-        num_spec_tokens: how many tokens it drafts at most.
-        max_ngram: how many of the last tokens are looked up first.
-        min_ngram: the fewest tokens that are looked up.
-    """
+    """A `Drafter` without a model."""
 
     num_spec_tokens: int
     max_ngram: int = 3

@@ -63,7 +63,6 @@ class Option:
         flag: as typed.
         path: the setting, such as `sampling.temperature`.
         type: of its value; None for a flag without a value.
-        help: one line.
         multiple: whether it may be given several times.
     """
 

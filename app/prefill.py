@@ -18,8 +18,6 @@ class Chunk:
     """A part of a prompt; the first decode step writes and scores its last token.
 
     Attributes:
-        slot_id: of the request.
-        prompt: all of it.
         start: what lies before this place has been entered.
         end: the first place behind the chunk, at most that of the last token.
     """

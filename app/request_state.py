@@ -77,17 +77,11 @@ class RequestState:
     """A request that waits or is being decoded.
 
     Attributes:
-        index: identifies its results.
         request: what was asked for; gets a seed.
-        eos_token_ids: the model's tokens that end an output.
         max_len: how many tokens prompt and output may have together, for the request, too.
-        detokenizer: of this output.
-        arrival_time: when it came, by `time.perf_counter`.
-        on_progress: the listener.
         slot_id: where models remember it; -1 while it waits.
         num_entered: how many tokens of the prompt the models' caches hold.
         masks: which tokens may come; None for all.
-        token_ids: prompt and output.
         token_times: see `RequestRecord`.
         acceptance: see `RequestRecord`.
     """

@@ -39,7 +39,6 @@ class GuardedMasks:
     """Masks of a request; once they fail it is allowed nothing, which ends it and nobody else.
 
     Attributes:
-        new_masks: makes them.
         error: how they failed, one sentence; else empty.
     """
 

@@ -22,7 +22,6 @@ class Row:
         digits: behind the decimal point; from 1,000 on at most one.
         differs: whether a difference to another run says something.
         in_points: a percentage: differences are in points, not in percent of it.
-        more_is_better: what a rise means.
         by_the_wall: whether other work on the machine moves it.
     """
 

@@ -46,12 +46,7 @@ class Sent:
 
 @frozen(eq=False)
 class Answer:
-    """What a step decides.
-
-    Attributes:
-        packed: see `acceptor.app.verdicts.pack`.
-        output: see `read_verdicts`.
-    """
+    """What a step decides."""
 
     packed: Sent
     output: VerifyOutput
@@ -70,12 +65,10 @@ class CapturedStep:
             graph knows no more of the lengths of its sequences than a bound.
         drafts: [num_spec_tokens, num_rows] int64, where drafts go that are made on the host.
         masks: where the step finds masks; None if it has none.
-        draft: what was drafted.
         packed: see `acceptor.app.verdicts.pack`.
         output: what was packed.
         replays: run it: all at once, or with masks drafting, scoring and the rest.
         loaded: tells the batch whose parameters are in the frontier, and does not hold it.
-        draft_limits: as they are in the frontier.
     """
 
     frontier: Frontier

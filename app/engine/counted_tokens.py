@@ -11,13 +11,7 @@ from ..request_state import RequestState
 
 @define(eq=False)
 class CountedTokens:
-    """Token counts of every slot, and of the one that padding uses.
-
-    Attributes:
-        num_slots: of requests.
-        vocab_size: the target's.
-        device: where they are counted.
-    """
+    """Token counts of every slot, and of the one that padding uses."""
 
     num_slots: int
     vocab_size: int

@@ -40,7 +40,6 @@ class GraphRunner:
     It begins steps ahead unless drafts or masks are made on the host.
 
     Attributes:
-        step: what runs.
         record: captures a graph.
         is_bounded: whether each graph is for sequences up to a power of two, and reads no further.
         captured: what has been recorded, by the kind of batch.

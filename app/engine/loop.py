@@ -35,13 +35,10 @@ class Loop:
     """The requests of an engine, and the parts of its step.
 
     Attributes:
-        parts: what decodes.
         decode_step: the same with the memory of the running requests.
-        runner: runs it.
         prefill_tokens: how many tokens of prompts go between two decode steps.
         arrivals, cancelled_ids: what has been handed in since the last step.
         events: progress that has not been reported, and its listener.
-        schedule: requests that wait or run.
         prefill_seconds, decode_seconds: spent on prompts and on decode steps, by the clock.
         has_begun: whether the device is a step ahead of what has been acted on.
     """

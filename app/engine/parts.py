@@ -15,10 +15,8 @@ class Parts(Models):
     """Models, and what turns their tokens into text and back.
 
     Attributes:
-        eos_token_ids: tokens that end an output.
         new_detokenizer: makes what turns one output's tokens into text.
         encode: turns a text into token ids; None without a tokenizer.
-        new_runner: makes what runs the steps.
     """
 
     eos_token_ids: frozenset[int]

@@ -74,11 +74,7 @@ class Runner(Protocol):
 
 @frozen(eq=False)
 class EagerRunner(Runner):
-    """A `Runner` that begins nothing before it is asked.
-
-    Attributes:
-        step: what runs.
-    """
+    """A `Runner` that begins nothing before it is asked."""
 
     step: DecodeStep
 

@@ -32,12 +32,9 @@ class Arrival:
     """What was handed in, and when.
 
     Attributes:
-        request_id: identifies it.
         request: None if not even its own values are right.
         seed: that is reported if it is refused.
-        on_progress: the listener.
         error: why it cannot run; empty if nothing is known to be wrong.
-        time: when it came.
     """
 
     request_id: int
@@ -88,7 +85,6 @@ class Schedule:
     """Requests from their arrival to their end.
 
     Attributes:
-        num_slots: how many may run.
         states: all that have not ended, by their id.
     """
 

@@ -31,7 +31,6 @@ class StepScores:
     """What rows were scored with, by step; they need not be in the same step.
 
     Attributes:
-        num_rows: of the batch.
         steps: of each emitted place [num_rows, vocab_size] float32, 0 for rows that have ended.
     """
 
@@ -57,7 +56,6 @@ class Ends:
 
     Attributes:
         max_length: its length, padding included.
-        token_ids: end-of-sequence tokens.
         criteria: others, called with ids and scores.
     """
 
@@ -71,11 +69,7 @@ class Loop:
     """A batch on its way.
 
     Attributes:
-        step: drafts, scores and verifies.
-        texts: prompts and output.
         recipe: how logits become the law.
-        seeds: of every row.
-        ends: what ends a row.
         streamer: told of the prompts, and of each place of the output once all rows have it or
             have ended; None for nobody.
         logits: raw ones, by step; None unless wanted.

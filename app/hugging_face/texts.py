@@ -24,8 +24,6 @@ class Row:
         index: its place in the batch, and its slot.
         num_padding: how many pad tokens are before it.
         token_ids: prompt and output.
-        statistics: of its drafts.
-        is_finished: whether it has ended.
     """
 
     index: int
@@ -45,7 +43,6 @@ class Texts:
     """The rows of a batch, on the host and in a tensor.
 
     Attributes:
-        rows: all of them.
         prompt_width: of the prompts, with padding.
         pad_token_id: stands where a row has no token.
         token_ids: [num_rows, room] int64.

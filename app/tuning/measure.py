@@ -40,8 +40,6 @@ class TimedStep:
     """Stands for a `DecodeStep`, and times its parts one by one.
 
     Attributes:
-        step: what runs.
-        clock: seconds so far.
         seconds: of each part, summed until they are cleared.
     """
 
@@ -73,11 +71,8 @@ class Probe(Runner):
     One run so shows what steps cost at several K, and how far drafts are accepted.
 
     Attributes:
-        runner: runs the steps.
         step: what it runs; None where the parts of a step cannot be told apart.
         lengths: the K of a step is one of these.
-        clock: seconds so far.
-        generator: draws K.
         drafts: (num_draft_tokens, num_accepted) of every draft of all steps.
     """
 
@@ -178,8 +173,6 @@ class Measurement:
     Attributes:
         samples: what steps cost that entered no prompt.
         drafts: (num_draft_tokens, num_accepted) of every draft.
-        records: of the requests that have ended.
-        prefill_seconds: of their prompts.
     """
 
     samples: list[tuple[Key, StepTimes]] = field(factory=list, init=False)

@@ -21,7 +21,6 @@ class PluginSettings:
     """How acceptor verifies in an engine.
 
     Attributes:
-        backend: a registered name.
         policy: None for what vLLM's own `rejection_sample_method` names.
     """
 

@@ -54,8 +54,6 @@ class KernelBench:
     """Measures on one device.
 
     Attributes:
-        backends: names in the registry.
-        stopwatch: times on the device.
         until: no workload begins after this moment of `time.monotonic`.
     """
 

@@ -12,7 +12,6 @@ class Cell:
     """One backend on one workload. Times are microseconds of every call, each with a cold cache.
 
     Attributes:
-        backend: its name.
         replays: of CUDA graphs.
         eager: from the call to its synchronised result.
         problem: why there are no times.
@@ -48,9 +47,7 @@ class Line:
     """One workload and every backend on it.
 
     Attributes:
-        workload: what was measured.
         floor: microseconds of reading its bytes once; None where that was not measured.
-        cells: one for each backend.
     """
 
     workload: Workload
@@ -63,11 +60,8 @@ class Run:
     """Everything that one run measured.
 
     Attributes:
-        date: of the run, in UTC.
-        machine: the device's name, driver, and versions by name.
         bandwidth: bytes per second of a plain read; None if it could not be measured.
         num_sets: fresh inputs that took turns, not in the worst table.
-        seconds: how long the run took.
         lines: in the order they were asked for.
         worst: lines of the worst table, which says for each row and size which inputs are slowest.
         num_left_out: lines for which there was no time.

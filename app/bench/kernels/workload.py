@@ -30,14 +30,9 @@ class Workload:
     """One batch to be timed.
 
     Attributes:
-        num_reqs: R.
         num_spec_tokens: K draft tokens of every request.
-        vocab_size: V.
         dtype: of both models' logits, one of `DTYPES`.
         inputs: what the logits look like, one of `INPUTS`.
-        policy: one of the application's policy names.
-        recipe: of both models.
-        repetition_penalty: of every request.
         num_biases: token ids of every request whose logits are biased.
         logprobs: how many each token comes with; None for none.
         allowed: the share of token ids that masks of every row allow; without masks at 1.
