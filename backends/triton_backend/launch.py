@@ -23,6 +23,10 @@ TILE = 4
 """Blocks that are read at once: two warps of 16-byte loads, four in flight for each thread."""
 
 READ_WARPS = 2
+MASKED_REGISTERS = 48
+"""Of reading programs' threads with masks, at most: a few more cost a sixth of the programs that a
+multiprocessor has at once."""
+
 ADJUSTED_WARPS = 4
 """Where bias and penalties are loaded as well, which takes three times the registers."""
 
@@ -68,12 +72,16 @@ def launch_all(plan: Plan, call: Call, num_processors: int, launch: Launcher) ->
 
 def launch_statistics(plan: Plan, call: Call, num_processors: int, launch: Launcher) -> None:
     """Stage 1: afterwards the records hold the block statistics of every row."""
-    layout, behind = plan.layout, {}
+    layout, options = plan.layout, {"num_warps": READ_WARPS}
     rows = layout.num_rows - plan.variant.num_drafts * (plan.variant.policy == "relaxed")
     if layout.has_penalties:
         parts, tiles = _split(layout.num_reqs, layout.num_blocks, num_processors)
         launch(seen_kernel, (layout.num_reqs * parts, 1, 1), call, parts, tiles, TILE)
-        behind = {"launch_pdl": True} if plan.variant.overlaps else {}
+        options |= {"launch_pdl": True} if plan.variant.overlaps else {}
+    if plan.is_adjusted:
+        options["num_warps"] = ADJUSTED_WARPS
+    elif call.masks.words is not None:
+        options["maxnreg"] = MASKED_REGISTERS
     parts, tiles = _split(layout.num_reqs * rows, layout.num_blocks, num_processors)
     launch(
         statistics_kernel,
@@ -82,8 +90,7 @@ def launch_statistics(plan: Plan, call: Call, num_processors: int, launch: Launc
         parts,
         tiles,
         TILE,
-        num_warps=ADJUSTED_WARPS if plan.is_adjusted else READ_WARPS,
-        **behind,
+        **options,
     )
 
 

@@ -125,4 +125,5 @@ def _cuts(call, keys, weights, rests, doubt, law):
     smallest = from_key(lowest, KEY_SHIFT)
     at_low = tl.where(lowest < highest, smallest - (row_max - smallest), NEVER)
     at_low = tl.where(low > lowest, from_key(low, KEY_SHIFT), at_low)
-    return at_low, tl.where(high < highest, from_key(high, KEY_SHIFT), float("inf"))
+    # What is below `high` weighs too much: the threshold is lower. Logits that tie equal the end.
+    return at_low, tl.where(high < highest, from_key(high - 1, KEY_SHIFT), float("inf"))
