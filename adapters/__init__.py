@@ -1,6 +1,8 @@
 """The outside world: checkpoints, models, tokenizers, chat templates.
 
-Nothing in a checkpoint directory is ever executed.
+Nothing in a checkpoint directory is ever executed. What is wrong with its files raises
+`CheckpointError`, which names file and field or tensor; an unfit argument raises
+`InvalidInputError`, and what this machine or this installation lacks `UnavailableError`.
 """
 
 from .chat_template import ChatTemplate

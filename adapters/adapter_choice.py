@@ -33,20 +33,9 @@ def load_any_model(
     max_model_len: int | None = None,
     forward: str = "auto",
 ) -> "TransformerModel | LibraryModel":
-    """Load a checkpoint directory; all but the adapter is as in `load_model`.
+    """Load a checkpoint directory by one of `ADAPTERS`; all else is as in `load_model`.
 
-    Args:
-        directory: the checkpoint.
-        adapter: one of `ADAPTERS`.
-        dtype: of the weights and logits.
-        device: where to compute.
-        max_model_len: how many positions a sequence may have.
-        forward: transformers has no other than torch's.
-
-    Raises:
-        CheckpointError: a file is missing, damaged or unsupported.
-        InvalidInputError: another argument is unfit.
-        UnavailableError: the device, the forward or transformers is not there.
+    The transformers library has no other forward than torch's.
     """
     check_choice("adapter", adapter, ADAPTERS)
     if not _is_for_library(directory, adapter):
@@ -73,11 +62,6 @@ def random_any_model(
     """A model of a config.json's shape with random weights.
 
     The arguments are those of `acceptor.adapters.random_weights.random_model`.
-
-    Raises:
-        CheckpointError: the file is missing, damaged or unsupported.
-        InvalidInputError: another argument is unfit.
-        UnavailableError: the device, the forward, the decay or transformers is not there.
     """
     config = read_json(config_file)
     if _is_ours(config):

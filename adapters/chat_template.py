@@ -36,11 +36,7 @@ class ChatTemplate:
 
     @classmethod
     def load(cls, directory: Path) -> "ChatTemplate | None":
-        """The directory's default template: chat_template.jinja, else the one in the config.
-
-        Raises:
-            CheckpointError: it is no template.
-        """
+        """The directory's default template: chat_template.jinja, else the one in the config."""
         file = directory / TEMPLATE_FILE
         if os.path.lexists(file):
             return cls.compile(str(file), read_text(file))

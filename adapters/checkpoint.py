@@ -70,9 +70,6 @@ class Checkpoint:
         Args:
             expected: name -> shape of every tensor there must be.
             ignored: names that may be there but need not.
-
-        Raises:
-            CheckpointError: a tensor is missing, extra, misshaped or of a foreign dtype.
         """
         missing = [name for name in expected if name not in self.entries]
         if missing:
@@ -90,11 +87,7 @@ class Checkpoint:
             )
 
     def tensor(self, name: str) -> Tensor:
-        """One tensor, on the CPU, backed by the file.
-
-        Raises:
-            CheckpointError: the file cannot be read.
-        """
+        """One tensor, on the CPU, backed by the file."""
         file = self.entries[name].file
         try:
             tensor: Tensor = self.handles[file].get_tensor(name)

@@ -92,11 +92,7 @@ class JsonObject:
 
 
 def read_json(path: Path) -> JsonObject:
-    """The object that a JSON file holds.
-
-    Raises:
-        CheckpointError: the file is missing, too large, damaged, or holds no object.
-    """
+    """The object that a JSON file holds."""
     try:
         values = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
@@ -107,11 +103,7 @@ def read_json(path: Path) -> JsonObject:
 
 
 def read_text(path: Path) -> str:
-    """The text of a small file.
-
-    Raises:
-        CheckpointError: the file is missing, unreadable, too large or not UTF-8.
-    """
+    """The text of a small file."""
     try:
         if not path.is_file():
             raise CheckpointError(f"{path}: expected a file, got none")

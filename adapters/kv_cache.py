@@ -77,11 +77,7 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> "KVCache":
-        """An empty cache.
-
-        Raises:
-            InvalidInputError: num_slots or max_len is below 1.
-        """
+        """An empty cache."""
         check_integer("num_slots", num_slots, 1)
         check_integer("max_len", max_len, 1)
 
@@ -94,11 +90,6 @@ class KVCache:
 
         slot_ids = torch.arange(num_slots, device=device)
         return cls(tuple(empty() for _ in range(num_layers)), slot_ids)
-
-    @property
-    def num_slots(self) -> int:
-        """How many sequences fit."""
-        return self.layers[0].memory.shape[0]
 
     @property
     def max_len(self) -> int:

@@ -12,7 +12,7 @@ from attrs import evolve, field, frozen
 from torch import Tensor
 
 from ..core.checks import check_integer, check_integers
-from ..core.policies.parameters import choice
+from ..core.policies.parameters import choice, derived
 from ..core.scores import Scores
 from .forward_choice import FORWARDS, choose_kernels
 from .kv_cache import KVCache
@@ -37,6 +37,8 @@ class TransformerModel:
         wanted_forward: one of `acceptor.adapters.forward_choice.FORWARDS`.
         planner: plans forwards.
 
+    The other fields are those of the config and of the weights.
+
     Raises:
         InvalidInputError: there is no such forward.
         UnavailableError: the wanted forward cannot compute this model here.
@@ -46,6 +48,15 @@ class TransformerModel:
     decoder: Decoder
     max_model_len: int
     wanted_forward: str = choice("auto", FORWARDS)
+    vocab_size: int = derived(lambda model: model.config.vocab_size)
+    eos_token_ids: tuple[int, ...] = derived(lambda model: model.config.eos_token_ids)
+    num_layers: int = derived(lambda model: model.config.num_layers)
+    hidden_size: int = derived(lambda model: model.config.hidden_size)
+    embedding: Tensor = derived(lambda model: model.decoder.embedding)
+    norm: RMSNorm = derived(lambda model: model.decoder.norm)
+    lm_head: Linear = derived(lambda model: model.decoder.lm_head)
+    dtype: torch.dtype = derived(lambda model: model.embedding.dtype)
+    device: torch.device = derived(lambda model: model.embedding.device)
     planner: StepPlanner = field(init=False)
     _kernels: "FewTokens | None" = field(init=False)
 
@@ -58,72 +69,19 @@ class TransformerModel:
         return choose_kernels(self.wanted_forward, self.decoder, self.planner.rope_table)
 
     @property
-    def vocab_size(self) -> int:
-        """The width of its logits."""
-        return self.config.vocab_size
-
-    @property
-    def eos_token_ids(self) -> tuple[int, ...]:
-        """Tokens that end a text."""
-        return self.config.eos_token_ids
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of its weights and logits."""
-        return self.decoder.embedding.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        return self.decoder.embedding.device
-
-    @property
-    def embedding(self) -> Tensor:
-        """[vocab_size, hidden_size]."""
-        return self.decoder.embedding
-
-    @property
-    def norm(self) -> RMSNorm:
-        """The final norm."""
-        return self.decoder.norm
-
-    @property
-    def lm_head(self) -> Linear:
-        """From normalised hidden states to logits."""
-        return self.decoder.lm_head
-
-    @property
-    def hidden_size(self) -> int:
-        """The width of its hidden states."""
-        return self.config.hidden_size
-
-    @property
-    def num_layers(self) -> int:
-        """How many decoder layers."""
-        return self.config.num_layers
-
-    @property
     def forward_name(self) -> str:
         """What computes decode steps: `triton` or `torch`."""
         return "torch" if self._kernels is None else "triton"
 
     def first_layers(self, num_layers: int) -> "TransformerModel":
-        """The model that leaves after some layers, with the same weights, norm and LM head.
-
-        Raises:
-            InvalidInputError: num_layers is not in [1, the number of layers].
-        """
+        """The model that leaves after some layers, with the same weights, norm and LM head."""
         check_integer("num_layers", num_layers, 1, self.config.num_layers)
         config = evolve(self.config, windows=self.config.windows[:num_layers])
         decoder = evolve(self.decoder, layers=self.decoder.layers[:num_layers])
         return evolve(self, config=config, decoder=decoder)
 
     def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots, or for a few more: `slot_len`.
-
-        Raises:
-            InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].
-        """
+        """Room for max_len positions in each of num_slots slots, or for a few more: `slot_len`."""
         check_integer("max_len", max_len, 1, self.max_model_len)
         return self.planner.new_cache(self.config.num_layers, num_slots, max_len)
 

@@ -76,11 +76,7 @@ class ModelConfig:
 
     @classmethod
     def load(cls, directory: Path) -> "ModelConfig":
-        """Read a directory's config.json, and generation_config.json where there is one.
-
-        Raises:
-            CheckpointError: a file is damaged, or a field is missing, unfit or unsupported.
-        """
+        """Read a directory's config.json, and generation_config.json where there is one."""
         return cls.read(directory / "config.json")
 
     @classmethod
@@ -167,11 +163,7 @@ def _read_dtype(config: JsonObject) -> torch.dtype | None:
 
 
 def read_eos(directory: Path, config: JsonObject, vocab_size: int) -> tuple[int, ...]:
-    """The tokens that end a text, from generation_config.json or else config.json.
-
-    Raises:
-        CheckpointError: one of them is not in the vocabulary.
-    """
+    """The tokens that end a text, from generation_config.json or else config.json."""
     source, path = config, directory / "generation_config.json"
     # A link to nothing is an error, and no file that is not there.
     if os.path.lexists(path) and "eos_token_id" in (generation := read_json(path)):

@@ -68,10 +68,6 @@ class Places:
             all_slot_ids: [num_slots] int64, those of the cache in order.
             limit: no position reaches it.
             max_position: the highest of the positions, if known.
-
-        Raises:
-            InvalidInputError: max_position is not below the limit; on a CPU also a slot or position
-                outside the cache.
         """
         slots, slot_ids = _slots(slot_ids, len(positions), all_slot_ids)
         return cls(

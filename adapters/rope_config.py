@@ -15,11 +15,7 @@ DEFAULT_THETA = 10_000.0
 
 
 def read_rope(config: JsonObject, head_dim: int) -> Rope:
-    """The rotary embedding that config.json asks for.
-
-    Raises:
-        CheckpointError: a field is unknown, unsupported, missing or unfit.
-    """
+    """The rotary embedding that config.json asks for."""
     # As in transformers, the older spelling wins where both are there.
     section = config.section("rope_scaling" if config.value("rope_scaling") else "rope_parameters")
     kind = section.text("rope_type", section.text("type", "default"))

@@ -83,12 +83,7 @@ class Tensors(Protocol):
 
 
 def read_draft_ids(checkpoint: Tensors, num_draft_ids: int, target_vocab_size: int) -> Tensor:
-    """[num_draft_ids] int64, the target's id of each draft id.
-
-    Raises:
-        CheckpointError: the tensor has another shape or dtype, leaves the target's vocabulary, or
-            has one id twice.
-    """
+    """[num_draft_ids] int64, the target's id of each draft id."""
     offsets = checkpoint.tensor(DRAFT_TO_TARGET)
     try:
         check_tensor("offsets", offsets, (num_draft_ids,), (torch.int64,))

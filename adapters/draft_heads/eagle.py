@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen
 from torch import Tensor
 
+from ...core.policies.parameters import derived
 from ..kv_cache import KVCache, LayerCache
 from ..layer_operations import RMSNorm
 from ..places import check_tokens
@@ -114,7 +115,7 @@ class EagleHead:
         draft_to_target: [vocab_size] int64; None where its ids are the target's.
         planner: plans forwards.
         max_model_len: how many positions a sequence may have.
-        what_to_check: see `DraftHead`.
+        what_to_check: see `DraftHead`, which has the other fields, too.
     """
 
     taps: tuple[int, ...]
@@ -127,33 +128,13 @@ class EagleHead:
     planner: StepPlanner
     max_model_len: int
     what_to_check: str
-
-    @property
-    def vocab_size(self) -> int:
-        """The width of its logits."""
-        return int(self.lm_head.weight.shape[0])
-
-    @property
-    def feature_size(self) -> int:
-        """The width of its features."""
-        return self.planner.config.hidden_size
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of its logits."""
-        return self.embedding.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        return self.embedding.device
+    vocab_size: int = derived(lambda head: int(head.lm_head.weight.shape[0]))
+    feature_size: int = derived(lambda head: head.planner.config.hidden_size)
+    dtype: torch.dtype = derived(lambda head: head.embedding.dtype)
+    device: torch.device = derived(lambda head: head.embedding.device)
 
     def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots.
-
-        Raises:
-            InvalidInputError: num_slots or max_len is below 1.
-        """
+        """Room for max_len positions in each of num_slots slots."""
         return self.planner.new_cache(1, num_slots, max_len)
 
     def clear(self, cache: KVCache, slot_ids: Sequence[int]) -> None:

@@ -26,11 +26,7 @@ _ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
 
 def read_layer(config: JsonObject, target: Target) -> ModelConfig:
-    """The shape of a head's one layer.
-
-    Raises:
-        CheckpointError: a field is missing, unfit or unsupported, or of another target.
-    """
+    """The shape of a head's one layer."""
     kind = config.text("model_type")
     if kind not in _ARCHITECTURES:
         raise config.error("model_type", " or ".join(_ARCHITECTURES), kind)
@@ -91,11 +87,7 @@ class Eagle3Config:
 
     @classmethod
     def read(cls, config: JsonObject, target: Target) -> "Eagle3Config":
-        """Read it.
-
-        Raises:
-            CheckpointError: a field is missing, unfit or unsupported, or of another target.
-        """
+        """Read it."""
         is_raw = SPECULATORS not in config
         if not is_raw and config.text(SPECULATORS) != "eagle3":
             raise config.error(SPECULATORS, "eagle3", config.value(SPECULATORS))

@@ -36,11 +36,7 @@ _FEATURES_NORM, _LAYER = "hidden_norm.weight", "layers.0."
 
 
 def find_head(directory: Path) -> str | None:
-    """Which of `HEADS` a directory holds, whole or not; None for a whole model.
-
-    Raises:
-        CheckpointError: a file is damaged.
-    """
+    """Which of `HEADS` a directory holds, whole or not; None for a whole model."""
     if not has_tensors(directory):
         return None
     names = open_head(directory).entries
@@ -81,10 +77,6 @@ def random_head(config_file: Path, kind: str, target: Target) -> DraftHead[Any]:
         config_file: its config.json, or for mtp its target's; the file may have another name.
         kind: one of `HEADS`.
         target: see `load_head`.
-
-    Raises:
-        CheckpointError: the file is missing, damaged or unsupported, or of another target.
-        UnavailableError: see `load_head`.
     """
     if kind == "mtp":
         target = _for_mtp(target)

@@ -61,11 +61,7 @@ class FewTokens:
 
     @classmethod
     def of(cls, decoder: Decoder, angles: Tensor, gpu: Gpu) -> "FewTokens":
-        """For a decoder on a GPU.
-
-        Raises:
-            UnavailableError: kernels do not know its sizes.
-        """
+        """For a decoder on a GPU."""
         attention, head_dim = decoder.layers[0].attention, angles.shape[-1]
         num_heads = attention.output.weight.shape[1] // head_dim
         key_heads = (len(attention.qkv.weight) // head_dim - num_heads) // 2

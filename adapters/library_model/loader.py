@@ -39,13 +39,7 @@ def load_library_model(
     device: torch.device,
     max_model_len: int | None = None,
 ) -> LibraryModel:
-    """Load a checkpoint directory; the arguments are those of `acceptor.adapters.load_model`.
-
-    Raises:
-        CheckpointError: a file is missing, damaged, or of a model that transformers cannot load
-            as a causal language model, or whose layers do not attend to earlier tokens.
-        InvalidInputError: max_model_len is unfit.
-    """
+    """Load a checkpoint directory; the arguments are those of `acceptor.adapters.load_model`."""
     try:
         config = AutoConfig.from_pretrained(directory, local_files_only=True, **_OWN_CODE)
         windows = _windows(directory, config.get_text_config())

@@ -82,11 +82,7 @@ class LibraryModel:
         return device
 
     def new_cache(self, num_slots: int, max_len: int) -> SlotMemory:
-        """Room for max_len positions in each of num_slots slots, or for a few more: `slot_len`.
-
-        Raises:
-            InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].
-        """
+        """Room for max_len positions in each of num_slots slots, or for a few more: `slot_len`."""
         check_integer("num_slots", num_slots, 1)
         check_integer("max_len", max_len, 1, self.max_model_len)
         length = slot_len(max_len, self.device)

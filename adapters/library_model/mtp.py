@@ -3,16 +3,16 @@
 The layer is the library's own, with a cache of slots.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
-from attrs import Factory, evolve, field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor, nn
 
+from ...core.policies.parameters import derived
 from ..checkpoint import Checkpoint, Shape
 from ..draft_heads.head_config import MtpSwitches
 from ..json_object import JsonObject, read_json
@@ -50,12 +50,7 @@ class MtpLayer(nn.Module):
 
 
 def load_mtp(directory: Path, target: LibraryModel, switches: MtpSwitches) -> "MtpHead":
-    """The layer behind the target's last one, from the target's directory or one like it.
-
-    Raises:
-        CheckpointError: there is no such layer, a tensor is missing, extra or misshapen, or the
-            target is of another family.
-    """
+    """The layer behind the target's last one, from the target's directory or one like it."""
     config = _read_config(directory / "config.json", target)
     config.integer("num_hidden_layers", target.num_layers, target.num_layers)
     with torch.device("meta"):
@@ -77,11 +72,7 @@ def load_mtp(directory: Path, target: LibraryModel, switches: MtpSwitches) -> "M
 
 
 def random_mtp(config_file: Path, target: LibraryModel) -> "MtpHead":
-    """The layer that a target's config.json tells of, with random weights.
-
-    Raises:
-        CheckpointError: there is no such layer, or the target is of another family.
-    """
+    """The layer that a target's config.json tells of, with random weights."""
     _read_config(config_file, target)
     with target.device:
         layer = MtpLayer(target).to(target.dtype)
@@ -114,10 +105,6 @@ def _in_file(name: str, shape: Shape) -> dict[str, Shape]:
     }
 
 
-def _of_target(ask: Callable[[LibraryModel], Any]) -> Any:
-    return field(default=Factory(lambda head: ask(head.target), takes_self=True), init=False)
-
-
 @frozen(eq=False, kw_only=True)
 class MtpHead:
     """A `acceptor.core.ports.DraftHead`. Most that it says is the target's.
@@ -132,12 +119,12 @@ class MtpHead:
     layer: MtpLayer
     switches: MtpSwitches
     draft_to_target: None = field(default=None, init=False)
-    taps: tuple[int, ...] = _of_target(lambda target: (target.num_layers,))
-    feature_size: int = _of_target(lambda target: target.hidden_size)
-    vocab_size: int = _of_target(lambda target: target.vocab_size)
-    max_model_len: int = _of_target(lambda target: target.max_model_len)
-    dtype: torch.dtype = _of_target(lambda target: target.dtype)
-    device: torch.device = _of_target(lambda target: target.device)
+    taps: tuple[int, ...] = derived(lambda head: (head.target.num_layers,))
+    feature_size: int = derived(lambda head: head.target.hidden_size)
+    vocab_size: int = derived(lambda head: head.target.vocab_size)
+    max_model_len: int = derived(lambda head: head.target.max_model_len)
+    dtype: torch.dtype = derived(lambda head: head.target.dtype)
+    device: torch.device = derived(lambda head: head.target.device)
 
     @property
     def what_to_check(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from attrs import Attribute, field
+from attrs import Attribute, Factory, field
 
 from ..checks import check_choice, check_float32, check_integer, check_number, plain_number
 
@@ -33,6 +33,11 @@ def integer(default: Any, low: int, high: float = math.inf) -> Any:
 def choice(default: str | None, known: tuple[str, ...]) -> Any:
     """A field for one of several names."""
     return _parameter(default, partial(check_choice, known=known))
+
+
+def derived(ask: Callable[[Any], Any]) -> Any:
+    """A field that nobody sets: it follows from the value's other fields."""
+    return field(default=Factory(ask, takes_self=True), init=False)
 
 
 def _parameter(default: Any, check: Callable[[str, object], None], **bounds: float) -> Any:
