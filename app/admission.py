@@ -2,9 +2,8 @@
 
 from typing import Any
 
+from ..core import InvalidInputError, LanguageModel
 from ..core.checks import check_integer, check_integers
-from ..core.errors import InvalidInputError
-from ..core.ports import LanguageModel
 from .request import GenerationRequest
 
 

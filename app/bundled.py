@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from ..core.errors import UnavailableError
+from ..core import UnavailableError
 
 
 def bundled_pair() -> tuple[Path, Path]:

@@ -5,11 +5,9 @@ from attrs import field, frozen
 from ..adapters.adapter_choice import ADAPTERS
 from ..adapters.forward_choice import FORWARDS
 from ..adapters.model_config import DTYPES
+from ..core import InvalidInputError, Probabilistic, SamplingParams
 from ..core.checks import check_integer, check_integers
-from ..core.errors import InvalidInputError
-from ..core.policies import Probabilistic
 from ..core.policies.parameters import choice, integer
-from ..core.sampling_params import SamplingParams
 from .engine.schedule import Limits
 from .policies import PolicySettings
 from .request import DEFAULT_MAX_TOKENS

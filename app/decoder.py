@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from ..core.errors import InvalidInputError
+from ..core import InvalidInputError
 from .admission import check_request
 from .engine.engine import Engine
 from .engine.parts import Parts

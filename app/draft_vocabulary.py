@@ -11,8 +11,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from ..core import InvalidInputError
 from ..core.checks import check_integers
-from ..core.errors import InvalidInputError
 
 
 @frozen(eq=False, kw_only=True)

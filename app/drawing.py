@@ -5,10 +5,7 @@ from typing import Any
 from attrs import field, frozen
 from torch import Tensor
 
-from ..core.batch import SampleBatch
-from ..core.output import SampleOutput
-from ..core.policies import Policy
-from ..core.ports import Sampler
+from ..core import Policy, SampleBatch, SampleOutput, Sampler
 from .drafter import Drawn
 from .frontier import Frontier, places
 from .workspace import Workspace

@@ -7,7 +7,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from ..core.sampling_tensors import SamplingTensors
+from ..core import SamplingTensors
 from .request_state import RequestState
 
 Known = Mapping[int, Sequence[int]]

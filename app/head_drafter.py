@@ -13,9 +13,8 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from ..core.policies import Policy
-from ..core.ports import DraftHead, Sampler
-from ..core.statistics import AcceptanceStatistics
+from ..core import AcceptanceStatistics, Policy, Sampler
+from ..core.ports import DraftHead
 from .drafter import Drafter, Drawn
 from .drawing import Drawing, ModelMemory
 from .frontier import Frontier

@@ -11,8 +11,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from ..core.policies import Policy
-from ..core.ports import LanguageModel, Sampler
+from ..core import LanguageModel, Policy, Sampler
 from .draft_vocabulary import DraftVocabulary
 from .drafter import Drafter, Drawn
 from .drawing import Drawing, ModelMemory

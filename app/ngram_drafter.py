@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from attrs import define, field, frozen
 
-from ..core.batch import PADDING_TOKEN_ID
+from ..core import PADDING_TOKEN_ID
 from ..core.checks import check_integer
 from .drafter import Drafter, Drawn
 from .frontier import Frontier

@@ -4,8 +4,7 @@ from typing import Any
 
 from attrs import fields, frozen
 
-from ..core.errors import InvalidInputError
-from ..core.policies import POLICIES, Policy, Synthetic
+from ..core import POLICIES, InvalidInputError, Policy, Synthetic
 from ..core.policies.parameters import number
 
 

@@ -7,7 +7,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..core.ports import LanguageModel
+from ..core import LanguageModel
 
 CHUNK_LEN = 512
 """How many tokens go through the model at once: bounds the memory of a long prompt."""

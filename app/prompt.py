@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..adapters.chat_template import ChatTemplate
 from ..adapters.error_text import one_line
-from ..core.errors import ConfigError
+from ..core import ConfigError
 from .admission import check_text
 from .config import Config
 from .request import GenerationRequest

@@ -7,12 +7,9 @@ from typing import Any, SupportsIndex
 
 from attrs import field, frozen
 
+from ..core import AcceptanceStatistics, InvalidInputError, SamplingParams, Status
 from ..core.checks import check_integers
-from ..core.errors import InvalidInputError
-from ..core.output import Status
 from ..core.policies.parameters import integer
-from ..core.sampling_params import SamplingParams
-from ..core.statistics import AcceptanceStatistics
 from .token_masks import NewTokenMasks
 
 DEFAULT_MAX_TOKENS = 128

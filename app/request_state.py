@@ -10,8 +10,7 @@ from typing import Protocol
 
 from attrs import define, evolve, field, frozen
 
-from ..core.output import Status
-from ..core.statistics import AcceptanceStatistics
+from ..core import AcceptanceStatistics, Status
 from .output_text import OutputText
 from .request import (
     FinishReason,

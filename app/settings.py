@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..adapters.config_file import read_config_file
-from ..core.errors import ConfigError
+from ..core import ConfigError
 from .config import Config
 from .options import OPTIONS
 from .structure import structured

@@ -15,8 +15,7 @@ from cattrs.errors import BaseValidationError, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn
 from cattrs.v import format_exception
 
-from ..core.errors import AcceptorError, ConfigError, InvalidInputError
-from ..core.policies import POLICIES
+from ..core import POLICIES, AcceptorError, ConfigError, InvalidInputError
 from ..core.sampling_params import LogitBias
 from .policies import PolicySettings, fixed_settings, settings_class
 

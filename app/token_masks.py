@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from ..adapters.error_text import ends_program, one_line
-from ..core.allowed_tokens import num_mask_words, pack_allowed
+from ..core import num_mask_words, pack_allowed
 
 
 class TokenMasks(Protocol):

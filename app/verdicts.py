@@ -6,8 +6,7 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from ..core.batch import PADDING_TOKEN_ID
-from ..core.output import Logprobs, Status, VerifyOutput
+from ..core import PADDING_TOKEN_ID, Logprobs, Status, VerifyOutput
 from .drafter import Draft
 from .request import TokenLogprobs
 from .request_state import Verdict

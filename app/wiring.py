@@ -19,10 +19,9 @@ from ..adapters.language_model import TransformerModel
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
 from ..adapters.weights import DRAFT_TO_TARGET, read_draft_ids
 from ..backends import load_sampler
+from ..core import CheckpointError, ConfigError, LanguageModel, Policy, Probabilistic, Sampler
 from ..core.checks import known_device
-from ..core.errors import CheckpointError, ConfigError
-from ..core.policies import Policy, Probabilistic
-from ..core.ports import DraftHead, LanguageModel, Sampler
+from ..core.ports import DraftHead
 from .bundled import bundled_head, bundled_pair
 from .config import DEFAULT_NUM_SPEC_TOKENS, Config, DrafterConfig, ModelsConfig
 from .decode import DecodeStep

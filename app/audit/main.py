@@ -5,7 +5,7 @@ from importlib import import_module
 from traceback import extract_tb
 
 from ...adapters.error_text import one_line
-from ...core.errors import AcceptorError, UnavailableError
+from ...core import AcceptorError, UnavailableError
 from ..bench.table import Table
 from ..console import new_console
 from .run import Audit, Finding, Step, audit

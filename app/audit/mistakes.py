@@ -14,7 +14,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from ...backends.conformance.oracle.law import law_of
-from ...core.sampling_params import Recipe
+from ...core import Recipe
 
 Floats = NDArray[np.float64]
 

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 from transformers.generation import utils
 
-from ...core.batch import PADDING_TOKEN_ID
-from ...core.errors import InvalidInputError
+from ...core import PADDING_TOKEN_ID, InvalidInputError
 
 
 def transformers(target: Tensor, draft: Tensor, temperature: float, seed: int) -> Tensor:

@@ -7,9 +7,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ...core.batch import PADDING_TOKEN_ID
+from ...core import PADDING_TOKEN_ID, InvalidInputError
 from ...core.checks import INTEGERS, check_tensor
-from ...core.errors import InvalidInputError
 from .bounds import detectable_variation, largest_ratio, log_likelihood_ratio
 from .mistakes import DRAFT_LOGITS, MISTAKES, RIGHT, TARGET_LOGITS, Floats, Mistake, laws
 

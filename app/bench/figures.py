@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from attrs import frozen
 
-from ...core.statistics import AcceptanceStatistics
+from ...core import AcceptanceStatistics
 from ..request import RequestRecord
 from .latency import SUCCESS, Distribution, latencies_of
 from .requests import Served

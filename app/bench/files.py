@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from attrs import AttrsInstance, asdict
 
 from ...adapters.error_text import one_line
-from ...core.errors import ConfigError
+from ...core import ConfigError
 from ..structure import structured
 
 Record = TypeVar("Record", bound=AttrsInstance)

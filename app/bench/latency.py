@@ -9,6 +9,12 @@ from attrs import frozen
 from ..request import FinishReason, RequestRecord
 
 MILLISECONDS = 1e3
+NAMES = {
+    "ttft": "time to first token",
+    "tpot": "time per output token",
+    "itl": "inter-token latency",
+    "e2el": "end-to-end latency",
+}
 SUCCESS = (FinishReason.STOP, FinishReason.LENGTH)
 PERCENTILES = (*range(0, 100, 5), 99, 100)
 

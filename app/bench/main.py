@@ -7,10 +7,8 @@ from typing import Any
 from attrs import evolve, fields_dict
 from rich.console import Console
 
+from ...core import POLICIES, ConfigError, SamplingParams
 from ...core.checks import check_choice
-from ...core.errors import ConfigError
-from ...core.policies import POLICIES
-from ...core.sampling_params import SamplingParams
 from ..config import DrafterConfig, ModelsConfig
 from ..console import new_console
 from ..policies import PolicySettings, SyntheticSettings

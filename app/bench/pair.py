@@ -17,9 +17,7 @@ from ...adapters.language_model import TransformerModel
 from ...adapters.model_config import ModelConfig
 from ...adapters.random_weights import random_model
 from ...backends import load_sampler
-from ...core.errors import CheckpointError, ConfigError
-from ...core.policies import Probabilistic
-from ...core.ports import LanguageModel
+from ...core import CheckpointError, ConfigError, LanguageModel, Probabilistic
 from ..config import Config, DrafterConfig, ModelsConfig
 from ..drafter import Drafter, NoDrafter
 from ..engine.memory_plan import num_bytes

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from ...adapters.error_text import one_line
-from ...core.errors import ConfigError, UnavailableError
+from ...core import ConfigError, UnavailableError
 from .files import make_room, told_if_unwritable
 
 MAX_COLUMNS = 3

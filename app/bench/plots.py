@@ -4,18 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .latency import PERCENTILES
+from .latency import NAMES, PERCENTILES
 from .picture import Line, Picture
 from .results import BenchResults, BenchRun
 from .tables import comparable, longest, table_name
 
 _MARKERS = "osD^vPXh"
 _DASHES = ("-", "--", ":", "-.")
-_LATENCIES = {
-    "ttft": "time to first token",
-    "tpot": "time per output token",
-    "itl": "inter-token latency",
-}
+_LATENCIES = ("ttft", "tpot", "itl")
 
 
 def draw_all(
@@ -80,9 +76,9 @@ def latencies(runs: Sequence[BenchRun]) -> Picture:
     groups, panels = [*comparable(runs)], {}
     for group in groups:
         which = f", {table_name(group[0])}" if len(groups) > 1 else ""
-        for name, title in _LATENCIES.items():
+        for name in _LATENCIES:
             spreads = [(run, getattr(run.figures, name).percentiles) for run in group]
-            panels[title + which] = [
+            panels[NAMES[name] + which] = [
                 Line(
                     name=run.setting.label,
                     points=[*zip(percentiles, PERCENTILES, strict=True)],

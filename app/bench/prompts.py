@@ -13,8 +13,8 @@ import numpy as np
 from attrs import frozen
 
 from ...adapters.error_text import one_line
+from ...core import ConfigError
 from ...core.checks import check_choice
-from ...core.errors import ConfigError
 
 SYNTHETIC = "synthetic"
 

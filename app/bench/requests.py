@@ -11,8 +11,8 @@ from time import perf_counter, sleep
 import numpy as np
 from attrs import evolve, frozen
 
+from ...core import SamplingParams
 from ...core.checks import check_integer
-from ...core.sampling_params import SamplingParams
 from ..engine.engine import Engine
 from ..request import GenerationRequest, RequestRecord
 from .progress import OnEnded

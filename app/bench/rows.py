@@ -4,10 +4,12 @@ The words are those of the field, so that tables of several tools can be laid si
 """
 
 from collections.abc import Callable, Iterator
+from itertools import starmap
 
 from attrs import frozen
 
 from .figures import Figures
+from .latency import NAMES
 
 Value = Callable[[Figures], float | None]
 
@@ -79,7 +81,7 @@ REQUESTS: Section = (
 )
 
 
-def _latency(title: str, name: str) -> Section:
+def _latency(name: str, title: str) -> Section:
     def row(what: str) -> Row:
         return Row(
             f"{what.replace('p99', 'P99')} {name.upper()} (ms)",
@@ -89,14 +91,6 @@ def _latency(title: str, name: str) -> Section:
         )
 
     return title, tuple(row(what) for what in ("mean", "median", "p99"))
-
-
-LATENCIES = (
-    _latency("time to first token", "ttft"),
-    _latency("time per output token", "tpot"),
-    _latency("inter-token latency", "itl"),
-    _latency("end-to-end latency", "e2el"),
-)
 
 
 def _drafted(figures: Figures, value: float) -> float | None:
@@ -135,7 +129,7 @@ def sections(num_spec_tokens: int, *, cpu_time: bool = False) -> Iterator[Sectio
 
     With `cpu_time` rows that go by the wall's clock are left out.
     """
-    shown = [REQUESTS, *LATENCIES]
+    shown = [REQUESTS, *starmap(_latency, NAMES.items())]
     if num_spec_tokens:
         positions = tuple(map(position, range(num_spec_tokens)))
         shown += [ACCEPTANCE, ("acceptance per position (%)", positions)]

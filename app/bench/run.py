@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from ...core.sampling_params import SamplingParams
+from ...core import SamplingParams
 from ..engine.engine import Engine
 from ..engine.memory_plan import MemoryPlan
 from ..engine.parts import Parts

@@ -7,8 +7,8 @@ import torch
 from attrs import define, evolve, field, fields, frozen, has
 from torch import Tensor
 
+from ...core import VerifyOutput
 from ...core.allowed_tokens import WORD_BITS
-from ...core.output import VerifyOutput
 from ..drafter import Draft
 from ..frontier import Frontier, Running
 from ..request_state import Verdict

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from attrs import define, field
 
-from ...core.token_counts import TokenCounts
+from ...core import TokenCounts
 from ..request_state import RequestState
 
 

@@ -12,10 +12,7 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from attrs import define, field
 
-from ...core.batch import PADDING_TOKEN_ID
-from ...core.ports import LanguageModel
-from ...core.scores import Scores
-from ...core.token_counts import TokenCounts
+from ...core import PADDING_TOKEN_ID, LanguageModel, Scores, TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft, Drawn
 from ..frontier import Frontier, Running, rows_of

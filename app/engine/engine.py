@@ -14,9 +14,8 @@ import torch
 from attrs import define, field
 
 from ...adapters.error_text import one_line
+from ...core import AcceptorError, InvalidInputError, SamplingParams
 from ...core.checks import check_integer, plain_number
-from ...core.errors import AcceptorError, InvalidInputError
-from ...core.sampling_params import SamplingParams
 from ..admission import check_text
 from ..current_device import current_device
 from ..decode import DecodeStep

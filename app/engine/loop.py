@@ -12,9 +12,7 @@ import torch
 from attrs import define, field
 
 from ...adapters.error_text import ends_program, one_line
-from ...core.errors import InvalidInputError
-from ...core.output import Status
-from ...core.token_counts import TokenCounts
+from ...core import InvalidInputError, Status, TokenCounts
 from ..admission import check_request
 from ..decode import DecodeStep
 from ..frontier import Running

@@ -8,9 +8,7 @@ from attrs import asdict, fields, frozen, has
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ...core.batch import VerifyBatch
-from ...core.sampling_params import SamplingParams
-from ...core.sampling_tensors import SamplingTensors
+from ...core import SamplingParams, SamplingTensors, VerifyBatch
 from .cuda_graphs import padded
 from .out_of_memory import in_words
 from .parts import Parts

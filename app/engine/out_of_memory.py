@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from ...core.errors import OutOfMemoryError
+from ...core import OutOfMemoryError
 
 _SIGNS = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
 _ASKED = re.compile(r"allocate (\d[\d.]* ?\w+)")

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from attrs import frozen
 
-from ...core.token_counts import TokenCounts
+from ...core import TokenCounts
 from ..decode import DecodeStep
 from ..frontier import Frontier, Running
 from ..request_state import RequestState, Verdict

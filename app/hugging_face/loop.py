@@ -12,9 +12,7 @@ import torch
 from attrs import define, evolve, field, frozen
 from torch import Tensor
 
-from ...core.errors import InvalidInputError
-from ...core.sampling_tensors import SamplingTensors
-from ...core.token_counts import TokenCounts
+from ...core import InvalidInputError, SamplingTensors, TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft
 from ..frontier import Frontier

@@ -18,7 +18,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from ...core.sampling_params import Recipe, SamplingParams
+from ...core import Recipe, SamplingParams
 
 _KNOWN: dict[type, tuple[int, str, str]] = {
     RepetitionPenaltyLogitsProcessor: (0, "repetition_penalty", "penalty"),

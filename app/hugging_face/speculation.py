@@ -19,11 +19,9 @@ from transformers.generation import GenerateDecoderOnlyOutput
 from ...adapters.library_model.loader import adapt_network
 from ...adapters.library_model.model import LibraryModel
 from ...backends import load_sampler
+from ...core import AcceptanceStatistics, InvalidInputError, Policy, Strict
 from ...core.checks import MAX_INT64, check_integer, check_tensor, plain_number
-from ...core.errors import InvalidInputError
-from ...core.policies import Policy, Strict
 from ...core.sampling_params import MAX_SEED
-from ...core.statistics import AcceptanceStatistics
 from ..config import DrafterConfig
 from ..current_device import current_device
 from ..decode import DecodeStep, Models

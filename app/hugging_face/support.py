@@ -9,7 +9,7 @@ from transformers import (
     UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
 
-from ...core.errors import UnavailableError
+from ...core import UnavailableError
 
 SERVED = frozenset(
     {

@@ -10,10 +10,8 @@ import torch
 from attrs import define, field
 from torch import Tensor
 
-from ...core.batch import PADDING_TOKEN_ID
+from ...core import PADDING_TOKEN_ID, AcceptanceStatistics, InvalidInputError
 from ...core.checks import check_integer, check_tensor
-from ...core.errors import InvalidInputError
-from ...core.statistics import AcceptanceStatistics
 
 
 @define(eq=False)

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from attrs import define, field, frozen
 
-from ...core.token_counts import TokenCounts
+from ...core import TokenCounts
 from ..engine.runner import Runner
 from ..frontier import Running
 from ..request_state import RequestState, Verdict

@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 from attrs import astuple, fields, frozen
 
-from ...core.errors import InvalidInputError
+from ...core import InvalidInputError
 
 
 @frozen

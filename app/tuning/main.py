@@ -5,8 +5,8 @@ from typing import Any
 
 from attrs import evolve
 
+from ...core import ConfigError
 from ...core.checks import check_integer
-from ...core.errors import ConfigError
 from ..bench.files import make_room, write_outputs
 from ..bench.main import check_cpu_time, make_bench
 from ..bench.picture import need_matplotlib

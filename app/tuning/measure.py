@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from attrs import define, evolve, field, frozen
 
-from ...core.token_counts import TokenCounts
+from ...core import TokenCounts
 from ..bench.progress import OnEnded
 from ..bench.requests import TimedRequest
 from ..decode import DecodeStep

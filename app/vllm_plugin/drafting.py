@@ -7,9 +7,7 @@ from typing import Any
 from torch import Tensor
 from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
 
-from ...core.batch import SampleBatch
-from ...core.ports import Sampler
-from ...core.randomness import Stream
+from ...core import SampleBatch, Sampler, Stream
 from .parameters import Parameters
 
 SPECULATORS = "vllm.v1.worker.gpu.spec_decode"

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core.sampling_tensors import RecipeTensors, SamplingTensors
+from ...core import RecipeTensors, SamplingTensors
 
 Slots = np.ndarray[Any, Any]
 

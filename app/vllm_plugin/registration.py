@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
-from ...core.errors import UnavailableError
+from ...core import UnavailableError
 from .settings import plugin_settings
 
 OLDEST, TOO_NEW = (0, 33), (0, 34)

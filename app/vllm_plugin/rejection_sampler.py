@@ -10,9 +10,7 @@ from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsContext
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 
 from ...backends import load_sampler
-from ...core.batch import VerifyBatch
-from ...core.errors import UnavailableError
-from ...core.randomness import Stream
+from ...core import Stream, UnavailableError, VerifyBatch
 from .drafting import draw_drafts_as_vllm, draw_drafts_with
 from .parameters import Parameters
 from .processing import Processing

@@ -7,9 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from ...adapters.config_file import read_config_file
-from ...core.errors import ConfigError
-from ...core.policies import Block, Policy, Probabilistic, Synthetic
-from ...core.randomness import Stream
+from ...core import Block, ConfigError, Policy, Probabilistic, Stream, Synthetic
 from ..policies import PolicySettings, make_policy
 from ..structure import structured
 

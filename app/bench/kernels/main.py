@@ -12,9 +12,8 @@ import torch
 from attrs import evolve, fields_dict
 
 from ....backends import BACKENDS
+from ....core import InvalidInputError, Recipe
 from ....core.checks import check_choice, known_device
-from ....core.errors import InvalidInputError
-from ....core.sampling_params import Recipe
 from ...console import new_console
 from ...engine.out_of_memory import told_when_out_of_memory
 from ..files import make_room, read_record, write_outputs

@@ -15,9 +15,7 @@ from torch import Tensor
 
 from ....adapters.error_text import one_line
 from ....backends import load_sampler
-from ....core.errors import UnavailableError
-from ....core.output import VerifyOutput
-from ....core.ports import Sampler
+from ....core import Sampler, UnavailableError, VerifyOutput
 from ...current_device import current_device
 from .inputs import Step, make_step
 from .logits import Logits

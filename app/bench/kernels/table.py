@@ -46,7 +46,7 @@ def tables(run: Run) -> Iterator[tuple[str, Table]]:
     """Each with its title, which names the batch sizes that a cell has one time for."""
     if run.lines:
         sizes = _names_of(_sizes(run.lines))
-        cold = _side_by_side(run.lines, lambda found: _number_or_not(found[0][0]), has_floor=True)
+        cold = _side_by_side(run.lines, _slowest, has_floor=True)
         yield f"Graph replay, cold cache, µs at {sizes}", cold
         yield (
             f"Eager call to its synchronised result, µs at {sizes}",
@@ -114,10 +114,6 @@ def label(line: Line, lines: Sequence[Line], shown: Sequence[str] = SHAPE) -> st
     }
     others = (name for name in shown if getattr(workload, name) != getattr(first, name))
     return ", ".join((workload.label, *(shape[name] for name in others)))
-
-
-def _number_or_not(cell: Cell) -> str:
-    return NOT_AVAILABLE if cell.time is None else number(cell.time)
 
 
 def number(value: float | None) -> str:

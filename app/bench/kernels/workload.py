@@ -6,11 +6,9 @@ from types import MappingProxyType
 import torch
 from attrs import asdict, frozen
 
-from ....core.allowed_tokens import num_mask_words
+from ....core import POLICIES, Policy, Recipe, SamplingParams, Synthetic, num_mask_words
 from ....core.checks import check_integer, check_number
-from ....core.policies import POLICIES, Policy, Synthetic
 from ....core.policies.parameters import choice
-from ....core.sampling_params import Recipe, SamplingParams
 
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
