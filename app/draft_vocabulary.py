@@ -43,9 +43,7 @@ class DraftVocabulary:
 
         Args:
             target_ids: draft id -> target id of every token that both have.
-            target_vocab_size: how many ids the target has.
             unknown_id: the draft id that stands for tokens which the draft model lacks.
-            device: of the draft model.
 
         Raises:
             InvalidInputError: no token is shared, or two share a target id, or an id is not in the
@@ -74,10 +72,5 @@ class DraftVocabulary:
 
 
 def shared_target_ids(draft: Mapping[str, int], target: Mapping[str, int]) -> dict[int, int]:
-    """Draft id -> target id of each token that two vocabularies spell alike.
-
-    Args:
-        draft: token -> id.
-        target: token -> id.
-    """
+    """Draft id -> target id of each token that two vocabularies, token -> id, spell alike."""
     return {draft[token]: target[token] for token in draft.keys() & target.keys()}

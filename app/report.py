@@ -137,14 +137,7 @@ def _finite(logprob: float) -> float | None:
 def print_backends(
     console: Console, backends: Iterable[Backend], device: str, no_triton: str | None
 ) -> None:
-    """Print which backends and forwards can be used, and what the others lack.
-
-    Args:
-        console: where to print.
-        backends: all of them.
-        device: cuda where there is a CUDA device, else cpu.
-        no_triton: why Triton's forward cannot be used.
-    """
+    """Print which backends and forwards can be used on cuda or cpu, and what the others lack."""
     table = Table.grid(padding=(0, 2))
     for backend in backends:
         table.add_row(Text(backend.name, style="bold"), _state(backend, device), backend.summary)

@@ -33,13 +33,7 @@ def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
 def load_config(
     table: Table, source: str, flags: Mapping[str, object] = MappingProxyType({})
 ) -> Config:
-    """Check and type all settings.
-
-    Args:
-        table: what the file holds; empty without one.
-        source: the file, for errors.
-        flags: as of `read_config`, whose errors these are.
-    """
+    """Check and type the settings of a table, read from a source, and of flags."""
     typed = {option.path: option.flag for option in OPTIONS if option.path in flags}
     return structured(_with_flags(table, flags), Config, source, typed)
 

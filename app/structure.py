@@ -34,13 +34,7 @@ def structured(
     source: str,
     flags: Mapping[str, str] = MappingProxyType({}),
 ) -> Kind:
-    """The class that a table describes.
-
-    Args:
-        table: what was read.
-        kind: the class.
-        source: where it was read, for errors.
-        flags: path of a setting -> the flag that it was typed with, for errors.
+    """What a table describes; errors name its source, or the flag of a setting (path -> flag).
 
     Raises:
         ConfigError: a key is unknown, or a value is of another type or out of its range.

@@ -112,7 +112,6 @@ def fill_masks(
     Args:
         requests: in the batch's order; None where all tokens are allowed.
         drafts: of each, of one length; a draft ends before the first -1.
-        vocab_size: the target's.
     """
     num_rows = len(drafts[0]) + 1
     rows = torch.full((len(requests), num_rows), -1, dtype=torch.int32)

@@ -26,12 +26,7 @@ def pack(draft: Draft, output: VerifyOutput) -> Tensor:
 
 
 def read_verdicts(packed: Tensor, output: VerifyOutput) -> list[Verdict]:
-    """One verdict per request; waits for the device.
-
-    Args:
-        packed: from `pack`.
-        output: what was packed; read once more only if it holds more than integers.
-    """
+    """One verdict per request; waits, and reads an output that is not all packed once more."""
     on_host, num_tokens = packed.cpu(), packed.shape[1] // 3 - 1
     integers = on_host.split((num_tokens, num_tokens, num_tokens + 1, 1, 1), 1)
     variation = output.total_variation

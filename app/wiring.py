@@ -137,14 +137,7 @@ def new_drafter(
     draft: LanguageModel[Any] | None,
     vocabulary: DraftVocabulary | None = None,
 ) -> Drafter[Any]:
-    """What drafts one token at a time, until `with_settings` says how it shall.
-
-    Args:
-        settings: where drafts come from.
-        target: whose first layers draft for an early exit.
-        draft: what drafts unless another drafter is named.
-        vocabulary: of the draft model, where its ids are not the target's.
-    """
+    """What drafts one token at a time, until `with_settings` says how it shall."""
     if settings.name == "ngram":
         return NgramDrafter(
             num_spec_tokens=1, max_ngram=settings.max_ngram, min_ngram=settings.min_ngram

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
-from attrs import define, evolve, field, fields, frozen, has
+from attrs import define, evolve, field, fields, has
 from torch import Tensor
 
 from ...core import VerifyOutput
@@ -15,45 +15,26 @@ from ..request_state import Verdict
 from ..token_masks import StepMasks, fill_masks
 from ..verdicts import pack, read_verdicts
 
+Answer = Callable[[], list[Verdict]]
+"""What a step decides, one for each row; calling it waits."""
 
-@frozen(eq=False)
-class Sent:
-    """A tensor on its way to the host.
 
-    Attributes:
-        on_host: there, once it has arrived.
-        arrived: when; None where nothing has to be waited for.
+def sent(tensor: Tensor) -> Callable[[], Tensor]:
+    """Send a tensor to the host; what is returned waits for it and gives it there.
+
+    It is as it will be once all has run that was launched; what comes later may write over it.
     """
+    if not tensor.is_cuda:
+        copied = tensor.clone()
+        return lambda: copied
+    on_host, arrived = tensor.to("cpu", non_blocking=True), torch.cuda.Event()
+    arrived.record()
 
-    on_host: Tensor
-    arrived: torch.cuda.Event | None
+    def wait() -> Tensor:
+        arrived.synchronize()
+        return on_host
 
-    @classmethod
-    def of(cls, tensor: Tensor) -> "Sent":
-        """As it will be once all has run that was launched; what comes later may write over it."""
-        if not tensor.is_cuda:
-            return cls(tensor.clone(), None)
-        on_host, arrived = tensor.to("cpu", non_blocking=True), torch.cuda.Event()
-        arrived.record()
-        return cls(on_host, arrived)
-
-    def wait(self) -> Tensor:
-        """It, there."""
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        return self.on_host
-
-
-@frozen(eq=False)
-class Answer:
-    """What a step decides."""
-
-    packed: Sent
-    output: VerifyOutput
-
-    def verdicts(self) -> list[Verdict]:
-        """One for each row; waits."""
-        return read_verdicts(self.packed.wait(), self.output)
+    return wait
 
 
 @define(eq=False)
@@ -94,12 +75,13 @@ class CapturedStep:
         else:
             draft, score, verify = self.replays
             draft()
-            drafted = Sent.of(self.draft.token_ids)
+            drafted = sent(self.draft.token_ids)
             score()
             # Filled while the target computes.
-            self.masks.load(self._filled(drafted.wait()))
+            self.masks.load(self._filled(drafted()))
             verify()
-        return Answer(Sent.of(self.packed), self.output)
+        packed, output = sent(self.packed), self.output
+        return lambda: read_verdicts(packed(), output)
 
     def _filled(self, drafted: Tensor) -> StepMasks:
         running = self.loaded()

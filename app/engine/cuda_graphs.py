@@ -61,7 +61,7 @@ class GraphRunner:
         """See `Runner.run`."""
         if not self._begun:
             self._launch(running, draft_limits, token_counts, [()] * len(draft_limits))
-        return self._begun.popleft().verdicts()[: len(running.states)]
+        return self._begun.popleft()()[: len(running.states)]
 
     def begin(
         self,

@@ -25,14 +25,9 @@ class Streams:
     async def follow(
         self, engine: Any, add: Callable[[OnProgress], int]
     ) -> AsyncIterator[Progress]:
-        """Add a request and yield what it gains; cancels it if it is left early.
+        """Add a request to the engine of all these streams and yield what it gains.
 
-        Args:
-            engine: the `Engine` that all of these streams belong to.
-            add: hands the request in, and returns its id.
-
-        Raises:
-            Exception: whatever a step raised.
+        It is cancelled if it is left early; whatever a step raises is raised here, too.
         """
         with self._listening() as (queue, tell):
             request_id = add(tell)

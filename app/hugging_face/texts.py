@@ -61,7 +61,7 @@ class Texts:
             input_ids: [num_rows, prompt_width] int64.
             attention_mask: of the same shape, zeros before each prompt; None for all ones.
             room: how wide the tensor is.
-            pad_token_id: stands where a row has no token.
+            pad_token_id: see the class.
         """
         num_rows, width = input_ids.shape
         check_integer("input_ids.shape[0]", num_rows, 1)

@@ -1,7 +1,8 @@
 """The tables of `acceptor tune`, for the terminal and for documents, and its curve."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -148,32 +149,25 @@ def _percent(share: float, sign: str = "") -> str:
 
 def curve(results: TuneResults) -> Picture:
     """One panel per concurrency, one line per policy; plain decoding is a level."""
-    panels = {f"{one} at a time": _lines(results, one) for one in results.concurrencies}
+    panels = {f"{one} at a time": [*_lines(results, one)] for one in results.concurrencies}
     tokens = unit(results).replace("tok/s", "tokens per second")
     return Picture(x_label="K, tokens per draft", y_label=f"output {tokens}", panels=panels)
 
 
-def _lines(results: TuneResults, concurrency: int) -> list[Line]:
+def _lines(results: TuneResults, concurrency: int) -> Iterator[Line]:
     measured = {check.prediction: check.measured for check in results.checks}
-    predicted: dict[str, list[tuple[int, float]]] = {}
-    checked: dict[str, list[tuple[int, float]]] = {}
-    for one in sorted(results.predictions, key=lambda one: one.num_spec_tokens):
-        if one.concurrency == concurrency:
-            length = one.num_spec_tokens
-            predicted.setdefault(one.policy, []).append((length, one.tokens_per_second))
-            if one in measured:
-                checked.setdefault(one.policy, []).append((length, measured[one]))
-    longest = max(one.num_spec_tokens for one in results.predictions)
-    lines = []
-    for name, points in predicted.items():
-        place = [*results.policies].index(name) if name in results.policies else None
-        color = {"color": "black" if place is None else f"C{place}"}
-        if place is None:
-            level = {**color, "linestyle": "--", "linewidth": 1}
-            lines.append(Line(name=name, points=[*points, (longest, points[0][1])], look=level))
+    by_length = sorted(results.predictions, key=lambda one: one.num_spec_tokens)
+    here = [one for one in by_length if one.concurrency == concurrency]
+    for name in dict.fromkeys(one.policy for one in here):
+        mine = [one for one in here if one.policy == name]
+        points = [(one.num_spec_tokens, one.tokens_per_second) for one in mine]
+        look: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
+        if name in results.policies:
+            look = {"color": f"C{[*results.policies].index(name)}"}
         else:
-            lines.append(Line(name=name, points=points, look=color))
-        if name in checked:
-            cross = {**color, "marker": "x", "linestyle": ""}
-            lines.append(Line(name=f"{name}, measured", points=checked[name], look=cross))
-    return lines
+            points.append((by_length[-1].num_spec_tokens, points[0][1]))
+        yield Line(name=name, points=points, look=look)
+        checked = [(one.num_spec_tokens, measured[one]) for one in mine if one in measured]
+        if checked:
+            cross = {"color": look["color"], "marker": "x", "linestyle": ""}
+            yield Line(name=f"{name}, measured", points=checked, look=cross)
