@@ -1,13 +1,15 @@
 """Tables of a benchmark for documents."""
 
-from .results import BenchResults
-from .rows import sections
+from collections.abc import Sequence
+
+from .results import BenchResults, BenchRun
+from .rows import Row, sections
 from .table import Table
 from .tables import comparable, compared, longest, table_name
 
 
 def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
-    """Where and what was measured, and the tables of the terminal."""
+    """Where and what was measured, and the terminal's tables; what no run changes stands below."""
     machine, load = results.machine, results.load
     about = (
         f"Measured on {results.date}: {machine['device']}, torch {machine['torch']}; "
@@ -18,6 +20,17 @@ def as_markdown(results: BenchResults, *, cpu_time: bool = False) -> str:
     for runs in comparable(results.runs):
         shown = [row for _, rows in sections(longest(runs), cpu_time=cpu_time) for row in rows]
         head = ["", *(run.setting.label for run in runs)]
-        table = Table(head=head, rows=compared(shown, runs, runs[0]))
-        parts += [f"{table_name(runs[0]).capitalize()}:\n", table.as_markdown()]
+        alike = [row for row in shown if len(runs) > 1 and _is_alike(row, runs)]
+        rows = compared([row for row in shown if row not in alike], runs, runs[0])
+        parts += [
+            f"{table_name(runs[0]).capitalize()}:\n",
+            Table(head=head, rows=rows).as_markdown(),
+        ]
+        if alike:
+            values = (f"{row.text(runs[0].figures)} {row.name}" for row in alike)
+            parts.append(f"In each column: {', '.join(values)}.\n")
     return "\n".join(parts)
+
+
+def _is_alike(row: Row, runs: Sequence[BenchRun]) -> bool:
+    return len({row.text(run.figures) for run in runs}) == 1
