@@ -71,9 +71,86 @@ def test_flags(complaint: Complaint, arguments: list[object], message: str) -> N
     assert complaint(*GENERATE, *arguments).startswith(message)
 
 
-def test_what_is_missing_or_unknown(complaint: Complaint) -> None:
-    assert complaint("generate") == "Missing option '--prompt'."
-    assert complaint("translate").startswith("No such command 'translate'")
+GPT_OSS, NINES = "bench --pair gptoss-eagle3 --random-weights", 20 * "9"
+RANDOM, KERNELS = (
+    "bench --random-weights large.json",
+    "bench kernels --device cpu",
+)
+
+
+@pytest.mark.usefixtures("tiny_shapes")
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("generate", "Missing option '--prompt'."),
+        ("translate", "No such command 'translate'"),
+        (f"{RANDOM} --drafter model", "drafter: expected --draft-random-weights beside model"),
+        (f"{RANDOM} --drafter eagle3", "drafter: expected --draft-random-weights beside eagle3"),
+        (f"{RANDOM} --drafter mtp", "drafter mtp: expected the adapter transformers, got own"),
+        (f"{RANDOM} --target-layers 9", "num_layers: expected a number in [1, 2], got 9"),
+        (f"{RANDOM} --drafter early-exit --layer-decay 0", "layer_decay: expected"),
+        (
+            f"{RANDOM} --draft-random-weights small.json --drafter early-exit",
+            "--draft-random-weights: expected none beside early-exit",
+        ),
+        (f"{RANDOM} --draft-random-weights small.json", "vocab_size: expected 61, as the target"),
+        ("bench --layer-decay 0.5", "--layer-decay: expected --random-weights beside it"),
+        ("bench --draft-layers 2", "--draft-layers: expected --drafter early-exit beside it"),
+        ("bench --num-spec-tokens -1", "num_spec_tokens: expected a number in [0, 256]"),
+        ("bench --prompts none.jsonl", "none.jsonl: expected a UTF-8 text file"),
+        ("bench --compare none.json", "none.json: expected JSON"),
+        ("bench --cpu-time --device cuda", "--cpu-time: expected the device cpu, got cuda"),
+        ("bench --json /dev/null/a.json", "a.json: expected a file that can be written"),
+        ("bench --output-len 1024", "prompts: expected one of at most 1 tokens"),
+        ("bench --draft-random-weights x.json", "expected --random-weights beside it"),
+        ("bench --max-concurrency 2,0", "max_concurrency: expected"),
+        ("bench --drafter ngram,model --adaptive x.json", "--adaptive: expected one drafter"),
+        ("bench --category rain", "category: expected one of plays, prose, got 'rain'"),
+        (f"bench --num-requests {NINES}", "num_requests: expected a number in [1, 1000000], got"),
+        (f"bench --warm-up {NINES}", "warm_up: expected a number in [0, 1000000], got 9"),
+        ("bench --max-concurrency 1,99999", "max_concurrency: expected a number in [1, 65536]"),
+        (f"bench --input-len {NINES}", "input_len: expected a number in [1, 1024], got 9"),
+        (f"bench --input-len 1 --output-len {NINES}", "output_len: expected a number in [1, "),
+        ("bench --pair llama3-eagle", "--pair: expected --target or --random-weights beside it"),
+        ("bench --random-weights", "--random-weights: expected a config.json or --pair, got nei"),
+        ("bench --pair best", "'best' is not one of 'llama3-eagle'"),
+        (f"{GPT_OSS} --target-layers 25", "num_layers: expected a number in [1, 24], got 25"),
+        (f"{GPT_OSS} --max-model-len 131073", "max_model_len: expected a number in [1,"),
+        (f"{GPT_OSS} --layer-decay 0.5", "layer_decay: expected the adapter own, got trans"),
+        (f"{GPT_OSS} --forward triton", "forward triton: expected the adapter own"),
+        ("tune --num-spec-tokens 0", "num_spec_tokens: expected one above 0"),
+        (
+            "tune --concurrency 2 --predict-concurrency 2,8",
+            "--predict-concurrency: expected two that are measured",
+        ),
+        (f"tune --concurrency {NINES}", "concurrency: expected a number in [1, 65536], got 9"),
+        (
+            "tune --synthetic-acceptance-rate 2",
+            "acceptance_rate: expected a number in [0, 1]",
+        ),
+        ("tune --steps 1", "steps"),
+        ("tune --cpu-time --device cuda", "--cpu-time: expected the device cpu, got cuda"),
+        (f"{KERNELS} --backend nope", "got 'nope'"),
+        (f"{KERNELS} --dtype int8", "int8"),
+        ("bench kernels --device nowhere", "nowhere"),
+        ("bench kernels --device meta", "meta"),
+        (f"{KERNELS} --requests 1,0", "--requests"),
+        (f"{KERNELS} --requests 99999", "99999"),
+        (f"{KERNELS} --vocab-size {NINES}", NINES),
+        (f"{KERNELS} --json /dev/null/a.json", "/dev/null/a.json"),
+        (f"{KERNELS} --plot /dev/null/a.svg", "/dev/null/a.svg"),
+    ],
+)
+def test_commands(
+    complaint: Complaint,
+    shape: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    problem: str,
+) -> None:
+    shape("large")
+    monkeypatch.chdir(shape("small", vocab_size=60).parent)
+    assert problem in complaint(*command.split())
 
 
 @pytest.mark.parametrize(

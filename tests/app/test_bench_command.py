@@ -68,32 +68,6 @@ def test_policies_stand_side_by_side_and_an_earlier_run_beside_a_later_one(
     assert "not measured before" not in out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("--drafter", "model"), "drafter: expected --draft-random-weights beside model"),
-        (("--drafter", "eagle3"), "drafter: expected --draft-random-weights beside eagle3"),
-        (("--drafter", "mtp"), "drafter mtp: expected the adapter transformers, got own"),
-        (("--target-layers", 9), "num_layers: expected a number in [1, 2], got 9"),
-        (("--drafter", "early-exit", "--layer-decay", 0), "layer_decay: expected"),
-        (
-            ("--draft-random-weights", "small.json", "--drafter", "early-exit"),
-            "--draft-random-weights: expected none beside early-exit",
-        ),
-        (("--draft-random-weights", "small.json"), "vocab_size: expected 61, as the target has"),
-    ],
-)
-def test_a_draft_of_random_weights_that_cannot_be(
-    complaint: Complaint,
-    shape: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[object, ...],
-    problem: str,
-) -> None:
-    monkeypatch.chdir(shape("small", vocab_size=60).parent)
-    assert problem in complaint("bench", "--random-weights", shape("large"), *arguments)
-
-
 def test_processor_time_leaves_out_the_clock_on_the_wall(
     bench: Acceptor, tiny: tuple[object, ...], tmp_path: Path
 ) -> None:
@@ -213,31 +187,3 @@ def test_a_picture_that_cannot_be_drawn_is_told_before_anything_is_measured(
     said = complaint(*command, tmp_path / "picture")
     assert said.startswith(f"{command[-1]}: ")
     assert "pip install 'acceptor[bench]'" in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("--layer-decay", "0.5"), "--layer-decay: expected --random-weights beside it"),
-        (("--draft-layers", "2"), "--draft-layers: expected --drafter early-exit beside it"),
-        (("--num-spec-tokens", "-1"), "num_spec_tokens: expected a number in [0, 256]"),
-        (("--prompts", "none.jsonl"), "none.jsonl: expected a UTF-8 text file"),
-        (("--compare", "none.json"), "none.json: expected JSON"),
-        (("--cpu-time", "--device", "cuda"), "--cpu-time: expected the device cpu, got cuda"),
-        (("--json", "/dev/null/a.json"), "a.json: expected a file that can be written"),
-        (("--output-len", "1024"), "prompts: expected one of at most 1 tokens"),
-        (("--draft-random-weights", "x.json"), "expected --random-weights beside it"),
-        (("--max-concurrency", "2,0"), "max_concurrency: expected"),
-        (("--drafter", "ngram,model", "--adaptive", "x.json"), "--adaptive: expected one drafter"),
-        (("--category", "rain"), "category: expected one of plays, prose, got 'rain'"),
-        (("--num-requests", "9" * 12), "num_requests: expected a number in [1, 1000000], got 9"),
-        (("--warm-up", "9" * 12), "warm_up: expected a number in [0, 1000000], got 9"),
-        (("--max-concurrency", "1,99999"), "max_concurrency: expected a number in [1, 65536]"),
-        (("--input-len", "9" * 30), "input_len: expected a number in [1, 1024], got 9"),
-        (("--input-len", "1", "--output-len", "9" * 30), "output_len: expected a number in [1, "),
-    ],
-)
-def test_what_does_not_fit_is_one_line(
-    complaint: Complaint, arguments: tuple[object, ...], problem: str
-) -> None:
-    assert problem in complaint("bench", *arguments)

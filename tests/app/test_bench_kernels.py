@@ -184,29 +184,11 @@ def test_a_backend_that_cannot_run_here_costs_its_own_cells_only() -> None:
     assert "Of 1 requests checked, 0 differ" in result.output
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--backend", "nope"),
-        ("--dtype", "int8"),
-        ("--device", "nowhere"),
-        ("--device", "meta"),
-        ("--requests", "1,0"),
-        ("--requests", "99999"),
-        ("--vocab-size", "9" * 20),
-        ("--json", "/dev/null/a.json"),
-        ("--plot", "/dev/null/a.svg"),
-        ("--plot", "/proc/a.svg"),
-        ("--plot", "figure.unknown"),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_line(
-    arguments: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = bench("--backend", "reference", "--requests", "1", *arguments)
+@pytest.mark.parametrize("figure", ["/proc/a.svg", "/tmp/figure.unknown"])  # noqa: S108
+def test_a_figure_that_cannot_be_drawn_is_one_line_at_the_end(figure: str) -> None:
+    result = bench("--backend", "reference", "--requests", "1", "--plot", figure)
     assert result.exit_code == 2
-    assert arguments[1].split(",")[-1] in result.output.splitlines()[-1]
+    assert figure in result.output.splitlines()[-1]
 
 
 def test_logits_without_room_say_what_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:

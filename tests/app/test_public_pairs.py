@@ -70,25 +70,3 @@ def test_directories_are_served_in_the_same_way(acceptor: Acceptor, tmp_path: Pa
     assert code == 0
     assert "target and eagle3 on CPU" in out
     assert len(read_results(file).runs) == 2 * 4
-
-
-GPT_OSS = ("--pair", "gptoss-eagle3", "--random-weights")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("--pair", "llama3-eagle"), "--pair: expected --target or --random-weights beside it"),
-        (("--random-weights",), "--random-weights: expected a config.json or --pair, got neither"),
-        (("--pair", "best"), "'best' is not one of 'llama3-eagle'"),
-        ((*GPT_OSS, "--target-layers", "25"), "num_layers: expected a number in [1, 24], got 25"),
-        ((*GPT_OSS, "--max-model-len", "131073"), "max_model_len: expected a number in [1,"),
-        ((*GPT_OSS, "--layer-decay", "0.5"), "layer_decay: expected the adapter own, got trans"),
-        ((*GPT_OSS, "--forward", "triton"), "forward triton: expected the adapter own"),
-    ],
-)
-@pytest.mark.usefixtures("tiny_shapes")
-def test_what_a_pair_needs(
-    complaint: Callable[..., str], arguments: tuple[str, ...], problem: str
-) -> None:
-    assert problem in complaint("bench", *arguments)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -104,23 +103,3 @@ def test_a_set_rate_is_that_of_the_longest_drafts(tune: Acceptor, tmp_path: Path
         assert measured == pytest.approx(
             chance, abs=4 * (chance * (1 - chance) / num_offered) ** 0.5
         )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("--num-spec-tokens", "0"), "num_spec_tokens: expected one above 0"),
-        (
-            ("--concurrency", "2", "--predict-concurrency", "2,8"),
-            "--predict-concurrency: expected two that are measured",
-        ),
-        (("--concurrency", "9" * 20), "concurrency: expected a number in [1, 65536], got 9"),
-        (("--synthetic-acceptance-rate", "2"), "acceptance_rate: expected a number in [0, 1]"),
-        (("--steps", "1"), "steps"),
-        (("--cpu-time", "--device", "cuda"), "--cpu-time: expected the device cpu, got cuda"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(
-    complaint: Callable[..., str], tiny: tuple[object, ...], arguments: Any, problem: str
-) -> None:
-    assert problem in complaint("tune", *tiny, *arguments)
