@@ -11,6 +11,7 @@ import transformers
 from attrs import frozen
 from transformers import LlamaConfig, PretrainedConfig, PreTrainedModel
 
+from kit.shapes import TINY
 from kit.small_families import random_model
 
 transformers.utils.logging.disable_progress_bar()
@@ -40,16 +41,7 @@ def save(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Saved]:
 @pytest.fixture(scope="session")
 def tiny_llama(save: Callable[..., Saved]) -> Path:
     """A checkpoint small enough to be copied for every test; leave it as it is."""
-    config = LlamaConfig(
-        vocab_size=61,
-        hidden_size=32,
-        intermediate_size=40,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-    )
-    return save(config).directory
+    return save(LlamaConfig(**TINY)).directory
 
 
 @pytest.fixture

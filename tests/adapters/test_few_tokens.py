@@ -9,16 +9,7 @@ from attrs import evolve
 
 from acceptor.adapters.random_weights import random_model
 from kit.interpreted import compile_for, interpret
-from kit.llama_shapes import DRAFT
-
-SMALL = {
-    "vocab_size": 1024,
-    "hidden_size": 256,
-    "intermediate_size": 384,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
+from kit.shapes import DRAFT, FOR_KERNELS
 
 COMPILE_ALL = """
 import torch
@@ -92,7 +83,7 @@ def test_programs_say_the_same_that_take_several_tiles(
 
 def compare(tmp_path: Path, num_reqs: int, num_tokens: int) -> None:
     file = tmp_path / "config.json"
-    file.write_text(json.dumps(DRAFT | SMALL), encoding="utf-8")
+    file.write_text(json.dumps(DRAFT | FOR_KERNELS), encoding="utf-8")
     few, plain = (
         random_model(file, dtype=torch.bfloat16, device="cuda", forward=forward)
         for forward in ("triton", "torch")

@@ -14,16 +14,9 @@ from transformers import (
 )
 
 from acceptor.adapters import TransformerModel, load_model
+from kit.shapes import TINY
 
-SHAPE: dict[str, Any] = {
-    "vocab_size": 97,
-    "hidden_size": 48,
-    "intermediate_size": 80,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-}
+SHAPE: dict[str, Any] = TINY | {"num_hidden_layers": 3, "max_position_embeddings": 128}
 LAYER_TYPES = ["sliding_attention", "full_attention", "sliding_attention"]
 WINDOW = {"use_sliding_window": True, "sliding_window": 7}
 
@@ -35,7 +28,7 @@ CONFIGS: dict[str, PretrainedConfig] = {
     "qwen3": Qwen3Config(**SHAPE, head_dim=16),
 }
 NUM_TOKENS = 100
-TOKEN_IDS = torch.randint(97, (3, NUM_TOKENS), generator=torch.Generator().manual_seed(1))
+TOKEN_IDS = torch.randint(61, (3, NUM_TOKENS), generator=torch.Generator().manual_seed(1))
 
 
 @pytest.fixture(scope="module", params=CONFIGS)

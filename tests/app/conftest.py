@@ -3,25 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from acceptor.app.bench import public_pairs
 from acceptor.app.cli import main
-from kit.tiny_shapes import write_tiny_shapes
+from kit.shapes import TINY, write_tiny_pairs
 from kit.toy_pair import Pair
-
-SHAPE: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": 61,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-}
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +57,8 @@ def shape(tmp_path: Path) -> Callable[..., Path]:
 
     def write(name: str, **changes: int) -> Path:
         path = tmp_path / f"{name}.json"
-        path.write_text(json.dumps(SHAPE | changes), encoding="utf-8")
+        fields = TINY | {"architectures": ["LlamaForCausalLM"]} | changes
+        path.write_text(json.dumps(fields), encoding="utf-8")
         return path
 
     return write
@@ -85,5 +74,5 @@ def tiny(shape: Callable[..., Path]) -> tuple[object, ...]:
 @pytest.fixture
 def tiny_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `--pair` find tiny models instead of real ones."""
-    write_tiny_shapes(tmp_path)
+    write_tiny_pairs(tmp_path)
     monkeypatch.setattr(public_pairs, "_SHAPES", tmp_path)

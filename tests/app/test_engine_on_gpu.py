@@ -28,22 +28,15 @@ from acceptor.app.wiring import runner_for
 from acceptor.core import Policy, Probabilistic, SamplingParams, Strict
 from kit.draft_heads import TAPS, eagle, eagle3
 from kit.head_decoding import with_head
-from kit.llama_shapes import DRAFT, TARGET
 from kit.on_gpu import every_fused_backend, sampler_of
+from kit.shapes import DRAFT, TARGET
+from kit.shapes import FOR_KERNELS as SMALL
 from kit.toy_masks import ByLast
 from kit.toy_pair import decoder_for, with_draft
 
 pytestmark = pytest.mark.gpu
 
 NUM_WATCHED = 12
-SMALL: dict[str, Any] = {
-    "vocab_size": 1024,
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
 BY_LAST = partial(ByLast, vocab_size=SMALL["vocab_size"])
 
 

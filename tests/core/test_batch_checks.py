@@ -26,6 +26,7 @@ from kit.operators import OperatorLog
 
 NUM_REQS, MAX_SPEC_LEN, VOCAB_SIZE, DRAFT_VOCAB_SIZE, NUM_SLOTS = 3, 2, 7, 5, 4
 NUM_LOGITS = 8
+Shapes = list[tuple[int, ...]]
 
 
 @contextmanager
@@ -67,50 +68,47 @@ def sample_tensors(device: torch.device) -> dict[str, Any]:
     }
 
 
-def strided(*shape: int) -> Tensor:
-    return torch.zeros(*shape[:-1], 2 * shape[-1])[..., ::2]
+FLOATS, INTEGERS = {torch.float32, torch.bfloat16, torch.float16}, {torch.int32, torch.int64}
+DTYPES = FLOATS | INTEGERS | {torch.float64, torch.int16, torch.uint8, torch.bool}
+ALLOWED = dict.fromkeys(("target_logits", "draft_logits", "logits"), FLOATS)
+ALLOWED |= {"draft_to_target": {torch.int64}, "allowed_tokens": {torch.int32}}
+"""Integers otherwise."""
+
+ROW_OF_REQUESTS: Shapes = [(2,), (4,), (3, 1)]
+WRONG_SHAPES: dict[str, Shapes] = {
+    "target_logits": [(7,), (2, 4, 7), (8, 0)],
+    "logits": [(7,), (3, 1, 7), (3, 0)],
+    "cu_num_logits": [(3,), (5,), (4, 1)],
+    "draft_token_ids": [(3,), (3, 2, 1)],
+    "positions": ROW_OF_REQUESTS,
+    "draft_logits": [(4, 5), (4, 1, 5), (4, 2, 0), (4, 2, 8)],
+    "slot_ids": ROW_OF_REQUESTS,
+    "draft_to_target": [(7,), (5, 1)],
+    "allowed_tokens": [(2, 0), (2, 2)],
+    "allowed_rows": [(7,), (8, 1)],
+}
 
 
-INTEGER_DTYPES = (torch.int16, torch.uint8, torch.bool, torch.float32)
-LOGIT_DTYPES = (torch.float64, torch.int64, torch.bool)
+def wrong_tensors(good: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in good.items():
+        if isinstance(value, Tensor):
+            yield name, value.tolist()
+            yield from ((name, value.new_zeros(shape)) for shape in WRONG_SHAPES[name])
+            wrong = DTYPES - ALLOWED.get(name, INTEGERS)
+            yield from ((name, value.to(dtype)) for dtype in sorted(wrong, key=str))
+            if name.endswith("logits") and value.is_floating_point():
+                yield name, value.repeat_interleave(2, -1)[..., ::2]
+    yield "token_counts", TokenCounts.empty(NUM_SLOTS, VOCAB_SIZE + 1)
+
+
+CPU = torch.device("cpu")
 WRONG_FOR_VERIFY = [
-    *[("target_logits", torch.zeros(*shape)) for shape in [(7,), (2, 4, 7), (8, 0)]],
-    *[("target_logits", torch.zeros(8, 7, dtype=dtype)) for dtype in LOGIT_DTYPES],
-    ("target_logits", strided(8, 7)),
-    ("target_logits", [[0.0]]),
-    *[("cu_num_logits", torch.zeros(*shape, dtype=torch.int32)) for shape in [(3,), (5,), (4, 1)]],
-    *[("cu_num_logits", torch.zeros(4, dtype=dtype)) for dtype in INTEGER_DTYPES],
-    ("cu_num_logits", [0, 2, 4, 8]),
-    *[("draft_token_ids", torch.zeros(*shape, dtype=torch.int64)) for shape in [(3,), (3, 2, 1)]],
-    *[("draft_token_ids", torch.zeros(3, 2, dtype=dtype)) for dtype in INTEGER_DTYPES],
-    ("draft_token_ids", None),
-    *[("positions", torch.zeros(*shape, dtype=torch.int64)) for shape in [(2,), (3, 1)]],
-    *[("positions", torch.zeros(3, dtype=dtype)) for dtype in INTEGER_DTYPES],
-    ("positions", None),
-    *[("draft_logits", torch.zeros(*shape)) for shape in [(4, 5), (4, 1, 5), (4, 2, 0), (4, 2, 8)]],
-    *[("draft_logits", torch.zeros(4, 2, 5, dtype=dtype)) for dtype in LOGIT_DTYPES],
-    ("draft_logits", strided(4, 2, 5)),
-    *[("slot_ids", torch.zeros(*shape, dtype=torch.int64)) for shape in [(2,), (4,), (3, 1)]],
-    *[("slot_ids", torch.zeros(3, dtype=dtype)) for dtype in INTEGER_DTYPES],
-    *[("draft_to_target", torch.zeros(*shape, dtype=torch.int64)) for shape in [(7,), (5, 1)]],
-    *[("draft_to_target", torch.zeros(5, dtype=dtype)) for dtype in (torch.int32, torch.float32)],
-    ("token_counts", TokenCounts.empty(NUM_SLOTS, VOCAB_SIZE + 1)),
-    *[("allowed_tokens", torch.zeros(2, n, dtype=torch.int32)) for n in (0, 2)],
-    *[("allowed_tokens", torch.zeros(2, 1, dtype=dtype)) for dtype in (torch.bool, torch.int64)],
-    ("allowed_tokens", None),
-    *[("allowed_rows", torch.zeros(*shape, dtype=torch.int32)) for shape in [(7,), (8, 1)]],
-    ("allowed_rows", torch.zeros(8)),
+    *wrong_tensors(verify_tensors(CPU)),
+    *[(name, None) for name in ("draft_token_ids", "positions", "allowed_tokens")],
 ]
 WRONG_FOR_SAMPLE = [
-    *[("logits", torch.zeros(*shape)) for shape in [(7,), (3, 1, 7), (3, 0)]],
-    *[("logits", torch.zeros(3, 7, dtype=dtype)) for dtype in LOGIT_DTYPES],
-    ("logits", strided(3, 7)),
-    *[("positions", torch.zeros(*shape, dtype=torch.int64)) for shape in [(2,), (3, 1)]],
-    *[("positions", torch.zeros(3, dtype=dtype)) for dtype in INTEGER_DTYPES],
-    ("slot_ids", torch.zeros(2, dtype=torch.int64)),
-    ("slot_ids", torch.zeros(3)),
+    *wrong_tensors(sample_tensors(CPU)),
     ("draft_to_target", torch.zeros(6, dtype=torch.int64)),
-    ("token_counts", TokenCounts.empty(NUM_SLOTS, VOCAB_SIZE + 1)),
     ("allowed_tokens", torch.zeros(2, 1, dtype=torch.int32)),
     *[("draft_index", value) for value in (0, -1, 1.0, True)],
     *[("draft_stream", stream) for stream in (Stream.ACCEPT, Stream.RECOVER, 7, "draft", None)],

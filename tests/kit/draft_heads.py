@@ -15,15 +15,12 @@ from attrs import evolve, frozen
 from safetensors.torch import save_file
 from torch import Tensor
 
-SHAPE: dict[str, Any] = {
+from kit.shapes import TINY
+
+SHAPE: dict[str, Any] = TINY | {
     "model_type": "llama",
-    "hidden_size": 32,
-    "intermediate_size": 44,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "num_hidden_layers": 1,
     "head_dim": 6,
-    "vocab_size": 61,
     "rms_norm_eps": 1e-5,
     "max_position_embeddings": 2048,
 }

@@ -15,18 +15,11 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-VOCAB_SIZE = 61
-SHAPE: dict[str, Any] = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 32,
-    "intermediate_size": 32,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-}
+from kit.shapes import TINY
+
+VOCAB_SIZE: int = TINY["vocab_size"]
+SHAPE: dict[str, Any] = TINY | {"intermediate_size": 32, "num_hidden_layers": 4}
+SHAPE |= {"max_position_embeddings": 128, "pad_token_id": 0, "eos_token_id": 1}
 MIXED: dict[str, Any] = {
     "sliding_window": 5,
     "layer_types": ["sliding_attention", "full_attention"] * 2,

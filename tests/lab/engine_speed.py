@@ -35,7 +35,7 @@ from acceptor.app.config import DrafterConfig, ModelsConfig
 from acceptor.app.policies import SyntheticSettings
 from acceptor.app.tuning.measure import Measurement, Plan
 from acceptor.core import Recipe, SamplingParams
-from kit.llama_shapes import DRAFT, TARGET
+from kit.shapes import DRAFT, TARGET, TINY
 from lab.hugging_face_speed import hugging_face
 
 NUM_SPEC_TOKENS = 3
@@ -62,17 +62,9 @@ class Sizes:
     several: int = 16
 
 
-_TINY = {
-    "vocab_size": 211,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
 REHEARSAL = Sizes(
-    target=TARGET | _TINY,
-    draft=DRAFT | _TINY,
+    target=TARGET | TINY,
+    draft=DRAFT | TINY,
     prompt_len=8,
     output_len=12,
     num_steps=20,

@@ -34,7 +34,7 @@ from acceptor.app.bench.results import BenchResults, joined
 from acceptor.app.bench.sweep import PLAIN
 from acceptor.app.bench.table import Table
 from acceptor.app.bench.tables import comparable
-from kit.llama_shapes import DRAFT
+from kit.shapes import DRAFT
 from lab.head_training import Progress, Recipe, train_head
 
 EAGLE3, ONE_B, BUNDLED, TRAINING = "llama3-eagle3", "llama3-1b", "bundled", "training"

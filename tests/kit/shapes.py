@@ -1,4 +1,4 @@
-"""The shapes of public pairs at tiny sizes."""
+"""Sizes of models, as config.json has them: tiny ones, and those of Llama 3 8B and Llama 3.2 1B."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,35 @@ from typing import Any
 from acceptor.app.bench import public_pairs
 
 TINY: dict[str, Any] = {
+    "vocab_size": 61,
     "hidden_size": 32,
     "intermediate_size": 40,
-    "moe_intermediate_size": 16,
+    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+FOR_KERNELS: dict[str, Any] = {
+    "vocab_size": 1024,
+    "hidden_size": 256,
+    "intermediate_size": 384,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+"""Small, with heads and matrices that every kernel takes."""
+
+TARGET: dict[str, Any] = json.loads(public_pairs.PAIRS["llama3-eagle3"].shapes[0].read_text())
+TARGET["max_position_embeddings"] = 2048
+DRAFT: dict[str, Any] = TARGET | {
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "tie_word_embeddings": True,
+}
+
+OF_PAIRS: dict[str, Any] = TINY | {
+    "moe_intermediate_size": 16,
     "head_dim": 12,
     "num_local_experts": 4,
     "num_experts_per_tok": 2,
@@ -21,22 +45,23 @@ TINY: dict[str, Any] = {
     "qk_nope_head_dim": 8,
     "qk_rope_head_dim": 4,
     "v_head_dim": 10,
-    "vocab_size": 61,
     "draft_vocab_size": 23,
     "sliding_window": 5,
 }
+DEPTHS = ("num_hidden_layers", "max_position_embeddings")
+"""What public models keep when they are shrunk."""
 
 
 def shrunk(shape: dict[str, Any]) -> dict[str, Any]:
     """A config.json with small numbers."""
-    small = {name: TINY.get(name, value) for name, value in shape.items()}
+    small = {n: value if n in DEPTHS else OF_PAIRS.get(n, value) for n, value in shape.items()}
     if shape["model_type"] == "glm4_moe_lite":
         small["num_key_value_heads"] = small["num_attention_heads"]
     return small
 
 
-def write_tiny_shapes(folder: Path) -> None:
-    """Under the names that the real ones have."""
+def write_tiny_pairs(folder: Path) -> None:
+    """The shapes of public pairs at tiny sizes, under the names that the real ones have."""
     for file in public_pairs._SHAPES.glob("*.json"):
         shape = json.loads(file.read_text(encoding="utf-8"))
         if "transformer_layer_config" in shape:
