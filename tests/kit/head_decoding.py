@@ -3,13 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
 from acceptor.app.decode import DecodeStep
 from acceptor.app.decoder import Decoder
-from acceptor.app.drafter import NoDrafter
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.head_drafter import HeadDrafter
 from acceptor.backends import load_sampler
@@ -121,27 +119,3 @@ def distance(
         return float((draft.logits - said).abs().max())
 
     return max(map(of, drafts))
-
-
-def assert_equals_generate(decoder: Decoder, reference: Any) -> None:
-    """Greedy requests get what transformers' model generates."""
-    requests = [ask(*prompt, temperature=0, max_tokens=NUM_TOKENS) for prompt in PROMPTS]
-    results = decoder.generate(requests)
-    for prompt, result in zip(PROMPTS, results, strict=True):
-        with torch.inference_mode():
-            expected = reference.generate(
-                torch.tensor([prompt]),
-                attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
-                do_sample=False,
-                max_new_tokens=NUM_TOKENS,
-                min_new_tokens=NUM_TOKENS,
-                eos_token_id=None,
-            )
-        assert list(result.token_ids) == expected[0, len(prompt) :].tolist()
-
-
-def assert_equals_plain(strict: Decoder) -> None:
-    """Under a strict policy drafts change no token."""
-    requests = [ask(*p, seed=i, max_tokens=NUM_TOKENS) for i, p in enumerate(PROMPTS)]
-    plain = evolve(strict, drafter=NoDrafter()).generate(requests)
-    assert [r.token_ids for r in strict.generate(requests)] == [r.token_ids for r in plain]
