@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import evolve
 from click.testing import CliRunner
 from safetensors.torch import load_file
 from torch import Tensor
@@ -59,26 +58,6 @@ def test_it_learns(trained: tuple[Learner, Path], tokens: Tensor) -> None:
         (before, _), (after, shares) = fresh.loss(rows, 3), learner.loss(rows, 3)
     assert after < 0.8 * before
     assert len(shares) == 3
-
-
-def test_a_run_goes_on_from_where_it_saved(
-    trained: tuple[Learner, Path], tokens: Tensor, tmp_path: Path
-) -> None:
-    learner, _ = trained
-    other = evolve(RECIPE, save_every=1)
-    told: list[head_training.Progress] = []
-
-    def stop_at_5(progress: head_training.Progress) -> None:
-        told.append(progress)
-        if progress.step == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_head(TARGET, learner.target, tokens, tmp_path, other, stop_at_5)
-    again = train_head(TARGET, learner.target, tokens, tmp_path, other, told.append)
-    assert [progress.step for progress in told] == [*range(1, 9)]
-    for name, weight in learner.weights.items():
-        assert torch.equal(weight, again.weights[name]), name
 
 
 def command(out: Path, text: Path, **more: Any) -> list[str]:

@@ -1,9 +1,11 @@
-"""The pages stay small, their links lead somewhere, and a page shows every record."""
+"""Pages stay small, their code runs, their links lead somewhere, and one shows every record."""
 
 import re
 from pathlib import Path
 
 import pytest
+from sybil import Sybil
+from sybil.parsers.myst import PythonCodeBlockParser, SkipParser
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -17,6 +19,12 @@ _LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)|include\} (\S+)")
 def test_the_files_that_a_page_names_exist(page: Path) -> None:
     named = {link or file for link, file in _LINK.findall(page.read_text(encoding="utf-8"))}
     assert not [name for name in named if not (page.parent / name).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_code_of_a_page_runs_and_says_what_it_claims(page: Path) -> None:
+    for example in Sybil(parsers=[PythonCodeBlockParser(), SkipParser()]).parse(page).examples():
+        example.evaluate()
 
 
 def test_a_page_shows_every_record_and_figure() -> None:
