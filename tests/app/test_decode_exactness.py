@@ -25,28 +25,15 @@ def policies(*values: Policy) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("policy", values, ids=lambda policy: policy.name)
 
 
-@policies(*STRICT)
-@settings(max_examples=20)
-@given(batch=batches, num_spec_tokens=st.integers(1, 8))
-def test_strict_equals_plain_token_for_token(
-    pair: Pair, policy: Policy, batch: list[GenerationRequest], num_spec_tokens: int
-) -> None:
-    assert_equals_plain(pair, policy, batch, num_spec_tokens)
-
-
 @policies(*LOSSLESS, *LOSSY)
-@settings(max_examples=8)
+@settings(max_examples=14)
 @given(batch=batches, num_spec_tokens=st.integers(1, 8))
-def test_greedy_speculative_equals_greedy_plain(
+def test_speculative_equals_plain_token_for_token(
     pair: Pair, policy: Policy, batch: list[GenerationRequest], num_spec_tokens: int
 ) -> None:
-    batch = [evolve(one, params=evolve(one.params, temperature=0.0)) for one in batch]
-    assert_equals_plain(pair, policy, batch, num_spec_tokens)
-
-
-def assert_equals_plain(
-    pair: Pair, policy: Policy, batch: list[GenerationRequest], num_spec_tokens: int
-) -> None:
+    """Under strict policies whatever was asked, under others what is greedy."""
+    if policy not in STRICT:
+        batch = [evolve(one, params=evolve(one.params, temperature=0.0)) for one in batch]
     plain = pair.decoder(policy, 0, eos_token_ids=[0]).generate(batch)
     speculative = pair.decoder(policy, num_spec_tokens, eos_token_ids=[0]).generate(batch)
     assert outcomes(speculative) == outcomes(plain)

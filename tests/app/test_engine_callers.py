@@ -32,6 +32,11 @@ from kit.toy_requests import ask
         (torch.tensor([1.0]), {}, "prompt_token_ids: expected an integer, got tensor(1.)"),
         (torch.tensor([True]), {}, "prompt_token_ids: expected an integer, got tensor(True)"),
         ([1], {"params": None}, "params: expected SamplingParams, got None"),
+        (
+            [1],
+            {"params": SamplingParams(logit_bias={13: 1.0})},
+            "params.logit_bias: token id: expected a number in [0, 12], got 13",
+        ),
         ([1], {"stop": None}, "stop: expected several values, got None"),
         ([1], {"stop": [""]}, "stop: expected strings with content, got ''"),
         ([1], {"stop_token_ids": ["a"]}, "stop_token_ids: expected an integer, got 'a'"),

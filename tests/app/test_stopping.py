@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acceptor.app.output_text import OutputText
-from acceptor.app.request import FinishReason, GenerationRequest, TokenKind
-from acceptor.core import InvalidInputError, Policy, Probabilistic, Strict, Synthetic
+from acceptor.app.request import FinishReason, TokenKind
+from acceptor.core import Policy, Probabilistic, Strict, Synthetic
 from kit.toy_pair import Pair
 from kit.toy_requests import ask
 
@@ -177,19 +177,3 @@ def test_progress_adds_up_to_the_result(pair: Pair, policy: Policy) -> None:
         assert sum((event.token_ids for event in mine), ()) == result.token_ids
         assert sum((event.kinds for event in mine), ()) == result.kinds
         assert "".join(f.text for event in mine for f in event.fragments) == result.text
-
-
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        (ask(*[1] * 20), r"prompt_token_ids: expected fewer than the 20 tokens of .* got 20"),
-        (ask(13), r"prompt_token_ids.*\[0, 12\]"),
-        (ask(1, logit_bias={13: 1.0}), r"params.logit_bias: token id.*\[0, 12\], got 13"),
-    ],
-)
-def test_requests_that_do_not_fit_the_target_are_refused(
-    request_: GenerationRequest, message: str
-) -> None:
-    decoder = Pair.make(max_model_len=20).decoder(Strict(), 2)
-    with pytest.raises(InvalidInputError, match=r"requests\[1\]\." + message):
-        decoder.generate([ask(1), request_])

@@ -8,17 +8,7 @@ import torch
 from acceptor.app.engine.capture import Record
 from acceptor.app.request import FinishReason, GenerationRequest
 from acceptor.app.token_masks import NewTokenMasks, StepMasks, fill_masks
-from acceptor.core import (
-    Block,
-    Fly,
-    InvalidInputError,
-    Policy,
-    Probabilistic,
-    Status,
-    Strict,
-    Synthetic,
-    pack_allowed,
-)
+from acceptor.core import Block, InvalidInputError, Probabilistic, Status, pack_allowed
 from kit.toy_engine import engine_with, record
 from kit.toy_masks import ByLast, Failing
 from kit.toy_pair import VOCAB_SIZE, Pair
@@ -30,16 +20,6 @@ def asking(*new_masks: NewTokenMasks | None) -> list[GenerationRequest]:
         ask(seed + 1, 2, seed=seed, max_tokens=20, temperature=1.3, new_masks=new)
         for seed, new in enumerate(new_masks)
     ]
-
-
-@pytest.mark.parametrize(
-    "policy", [Probabilistic(), Block(), Strict(), Synthetic((1.0,)), Fly(0, 0)]
-)
-def test_only_allowed_tokens_come(pair: Pair, policy: Policy) -> None:
-    # Each that comes is held to its mask by `accept`.
-    results = pair.decoder(policy, 4).generate(asking(*[ByLast] * 5))
-    assert [len(result.token_ids) for result in results] == [20] * 5
-    assert sum(result.statistics.num_accepted_tokens for result in results) > 0
 
 
 def test_a_dead_end_is_told_and_what_came_before_stands(pair: Pair) -> None:

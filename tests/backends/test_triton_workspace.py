@@ -1,7 +1,5 @@
 """What a Triton call needs: a few numbers per block, few launches, and memory that fits."""
 
-from typing import Any
-
 import pytest
 import torch
 from attrs import evolve
@@ -29,8 +27,6 @@ from acceptor.backends.triton_backend.workspace import MIN_FRONT
 NUM_REQS, NUM_DRAFTS, VOCAB_SIZE = 3, 2, 5000
 NUM_BLOCKS = -(-VOCAB_SIZE // 512)
 POLICIES: list[Policy] = [Strict(), Probabilistic(), Block(), Typical()]
-every_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-with_and_without_top_p = pytest.mark.parametrize("top_p", [1.0, 0.9])
 
 
 def batch() -> VerifyBatch:
@@ -53,57 +49,34 @@ def counting() -> tuple[TritonSampler, list[object]]:
     return TritonSampler(lambda kernel, *_, **__: launched.append(kernel), overlap=False), launched
 
 
-@every_policy
-@with_and_without_top_p
-def test_the_workspace_holds_a_few_numbers_per_block(policy: Policy, top_p: float) -> None:
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_the_workspace_holds_a_few_numbers_per_block_side_by_side(
+    policy: Policy, top_p: float
+) -> None:
     size = TritonSampler().verify_workspace_size(batch(), params(top_p), policy)
     num_rows = NUM_REQS * (2 * NUM_DRAFTS + 1)
     per_row = 4 * (4 * NUM_BLOCKS + 64)
     per_row += (8 * BIN_WORDS.value + 4 * MOST_ROUNDS.value) * (top_p < 1)
     assert size <= MIN_FRONT + num_rows * per_row
-
-
-@every_policy
-@with_and_without_top_p
-def test_parts_of_it_do_not_overlap(policy: Policy, top_p: float) -> None:
-    layout = plan_verify(batch(), params(top_p), policy).layout
-    end = 0
-    for first, size, _ in layout.parts.values():
+    layout, end = plan_verify(batch(), params(top_p), policy).layout, 0
+    for first, length, _ in layout.parts.values():
         assert first >= end
-        end = first + size
-    assert (
-        end <= layout.size == TritonSampler().verify_workspace_size(batch(), params(top_p), policy)
-    )
+        end = first + length
+    assert end <= layout.size == size
 
 
-def test_a_short_workspace_is_refused_before_anything_is_launched() -> None:
+def test_unfit_memory_is_refused_before_anything_is_launched() -> None:
     sampler, launched = counting()
-    size = sampler.verify_workspace_size(batch(), params(0.9), Strict())
-    workspace = torch.zeros(size - 1, dtype=torch.uint8)
-    with pytest.raises(
-        InvalidInputError, match=rf"workspace.shape\[0\]: expected a number in \[{size}, "
-    ):
-        sampler.verify(batch(), params(0.9), Strict(), workspace=workspace)
-    assert not launched
-
-
-@pytest.mark.parametrize(
-    ("field", "change"),
-    [
-        ("token_ids", lambda tensor: tensor[:, :-1].contiguous()),
-        ("token_ids", lambda tensor: tensor.int()),
-        ("token_ids", lambda tensor: tensor.t().contiguous().t()),
-        ("status", lambda tensor: tensor.to("meta")),
-    ],
-    ids=["shape", "dtype", "strides", "device"],
-)
-def test_an_unfit_output_is_refused_before_anything_is_launched(field: str, change: Any) -> None:
-    sampler, launched = counting()
-    whole = sampler.verify(batch(), params(0.9), Strict())
+    call = batch(), params(0.9), Strict()
+    size, whole = sampler.verify_workspace_size(*call), sampler.verify(*call)
     launched.clear()
-    out = evolve(whole, **{field: change(getattr(whole, field))})
-    with pytest.raises(InvalidInputError, match=f"^out.{field}"):
-        sampler.verify(batch(), params(0.9), Strict(), out=out)
+    short = torch.zeros(size - 1, dtype=torch.uint8)
+    message = rf"workspace.shape\[0\]: expected a number in \[{size}, "
+    with pytest.raises(InvalidInputError, match=message):
+        sampler.verify(*call, workspace=short)
+    with pytest.raises(InvalidInputError, match=r"^out.token_ids"):
+        sampler.verify(*call, out=evolve(whole, token_ids=whole.token_ids.int()))
     assert not launched
 
 
