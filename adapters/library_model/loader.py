@@ -42,13 +42,13 @@ def load_library_model(
     """Load a checkpoint directory; the arguments are those of `acceptor.adapters.load_model`."""
     try:
         config = AutoConfig.from_pretrained(directory, local_files_only=True, **_OWN_CODE)
-        windows = _windows(directory, config.get_text_config())
+        # Before its weights are read.
+        _windows(directory, config.get_text_config())
         longest = _longest(config.get_text_config())
         length = longest if max_model_len is None else max_model_len
         check_integer("max_model_len", length, 1, longest)
         with _quietly():
-            network = _load(directory, config, dtype, device)
-        shapes = _shapes(network, windows)
+            model = adapt_network(_load(directory, config, dtype, device))
     except AcceptorError:
         raise
     except Exception as error:
@@ -56,11 +56,8 @@ def load_library_model(
             f"{directory}: expected a causal language model that transformers loads, got "
             f"{one_line(error)}"
         ) from error
-    model = LibraryModel(
-        network=network, shapes=shapes, windows=windows, max_model_len=length, eos_token_ids=()
-    )
-    fields = read_json(directory / "config.json")
-    return evolve(model, eos_token_ids=read_eos(directory, fields, model.vocab_size))
+    eos = read_eos(directory, read_json(directory / "config.json"), model.vocab_size)
+    return evolve(model, max_model_len=length, eos_token_ids=eos)
 
 
 def random_library_model(

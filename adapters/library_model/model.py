@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...core.checks import check_integer, check_integers
 from ...core.errors import UnavailableError
+from ...core.policies.parameters import derived
 from ...core.scores import Scores
 from ..lengths import slot_len
 from ..places import Places, check_tokens
@@ -29,6 +30,9 @@ class LibraryModel:
         windows: of the kinds of its layers.
         max_model_len: how many positions a sequence may have.
         eos_token_ids: tokens that end a text.
+        norm: the final one; None where the network does not call it so.
+
+    The other fields are as of `TransformerModel`.
     """
 
     network: Any
@@ -37,49 +41,16 @@ class LibraryModel:
     max_model_len: int
     eos_token_ids: tuple[int, ...]
     forward_name: str = field(default="transformers", init=False)
-
-    @property
-    def vocab_size(self) -> int:
-        """The width of its logits."""
-        return int(self.network.get_output_embeddings().weight.shape[0])
-
-    @property
-    def embedding(self) -> Tensor:
-        """[vocab_size, hidden_size]."""
-        weight: Tensor = self.network.get_input_embeddings().weight
-        return weight
-
-    @property
-    def norm(self) -> Any:
-        """The final norm."""
-        return self.network.base_model.norm
-
-    @property
-    def lm_head(self) -> Any:
-        """From normalised hidden states to logits."""
-        return self.network.get_output_embeddings()
-
-    @property
-    def hidden_size(self) -> int:
-        """The width of its hidden states."""
-        return int(self.network.config.get_text_config().hidden_size)
-
-    @property
-    def num_layers(self) -> int:
-        """How many decoder layers."""
-        return int(self.network.config.get_text_config().num_hidden_layers)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of its logits."""
-        dtype: torch.dtype = self.network.dtype
-        return dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        device: torch.device = self.network.device
-        return device
+    embedding: Tensor = derived(lambda model: model.network.get_input_embeddings().weight)
+    norm: Any = derived(lambda model: getattr(model.network.base_model, "norm", None))
+    lm_head: Any = derived(lambda model: model.network.get_output_embeddings())
+    vocab_size: int = derived(lambda model: len(model.lm_head.weight))
+    hidden_size: int = derived(lambda model: model.network.config.get_text_config().hidden_size)
+    num_layers: int = derived(
+        lambda model: model.network.config.get_text_config().num_hidden_layers
+    )
+    dtype: torch.dtype = derived(lambda model: model.network.dtype)
+    device: torch.device = derived(lambda model: model.network.device)
 
     def new_cache(self, num_slots: int, max_len: int) -> SlotMemory:
         """Room for max_len positions in each of num_slots slots, or for a few more: `slot_len`."""
@@ -108,7 +79,7 @@ class LibraryModel:
         check_tokens(token_ids, positions, slot_ids, self.vocab_size, self.device)
         check_integers("taps", taps, 0, self.num_layers)
         places = self.places(positions, slot_ids, cache, max_position)
-        with _last_hidden(self.network, wanted=self.num_layers in taps) as last:
+        with _last_hidden(self.norm, wanted=self.num_layers in taps) as last:
             said = self.network(
                 input_ids=token_ids,
                 position_ids=positions,
@@ -146,13 +117,12 @@ class LibraryModel:
 
 
 @contextmanager
-def _last_hidden(network: Any, *, wanted: bool) -> Iterator[list[Tensor]]:
+def _last_hidden(norm: Any, *, wanted: bool) -> Iterator[list[Tensor]]:
     """What the final norm is given meanwhile; the library gives away only what it makes of it."""
     seen: list[Tensor] = []
-    norm = getattr(network.base_model, "norm", None) if wanted else None
     if wanted and norm is None:
         raise UnavailableError("taps: expected a model whose final norm is called norm, got none")
-    handle = norm and norm.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    handle = wanted and norm.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     try:
         yield seen
     finally:
