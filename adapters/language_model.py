@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from ..core.checks import check_integer, check_integers
@@ -57,16 +57,12 @@ class TransformerModel:
     lm_head: Linear = derived(lambda model: model.decoder.lm_head)
     dtype: torch.dtype = derived(lambda model: model.embedding.dtype)
     device: torch.device = derived(lambda model: model.embedding.device)
-    planner: StepPlanner = field(init=False)
-    _kernels: "FewTokens | None" = field(init=False)
-
-    @planner.default
-    def _make_planner(self) -> StepPlanner:
-        return StepPlanner.of(self.config, self.max_model_len, self.dtype, self.device)
-
-    @_kernels.default
-    def _make_kernels(self) -> "FewTokens | None":
-        return choose_kernels(self.wanted_forward, self.decoder, self.planner.rope_table)
+    planner: StepPlanner = derived(
+        lambda model: StepPlanner.of(model.config, model.max_model_len, model.dtype, model.device)
+    )
+    _kernels: "FewTokens | None" = derived(
+        lambda model: choose_kernels(model.wanted_forward, model.decoder, model.planner.rope_table)
+    )
 
     @property
     def forward_name(self) -> str:

@@ -6,8 +6,7 @@ from torch import Tensor
 
 from ..core.checks import check_integer, check_tensor
 from ..core.errors import InvalidInputError
-from .kv_cache import Slots
-from .lengths import read_len
+from .kv_cache import Slots, read_len
 
 
 def check_tokens(

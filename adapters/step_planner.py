@@ -1,14 +1,14 @@
 """What the attention of all layers needs in one forward, planned once."""
 
 import torch
-from attrs import field, frozen
+from attrs import frozen
 from torch import Tensor
 
+from ..core.policies.parameters import derived
 from .attention import FEW_TOKENS, AttendInSteps, Spans
 from .fusion import can_compile, fused_operations
-from .kv_cache import KVCache
+from .kv_cache import KVCache, slot_len
 from .layer_operations import PLAIN_OPERATIONS, LayerOperations
-from .lengths import slot_len
 from .model_config import ModelConfig
 from .places import Places
 from .transformer import Step
@@ -30,7 +30,9 @@ class StepPlanner:
     config: ModelConfig
     rope_table: Tensor
     operations: LayerOperations
-    _all_positions: Tensor = field(init=False)
+    _all_positions: Tensor = derived(
+        lambda planner: torch.arange(len(planner.rope_table), device=planner.rope_table.device)
+    )
 
     @classmethod
     def of(
@@ -42,10 +44,6 @@ class StepPlanner:
             rope_table=config.rope.table(max_model_len).to(device, dtype),
             operations=fused_operations() if can_compile(device) else PLAIN_OPERATIONS,
         )
-
-    @_all_positions.default
-    def _make_all_positions(self) -> Tensor:
-        return torch.arange(len(self.rope_table), device=self.rope_table.device)
 
     def new_cache(self, num_layers: int, num_slots: int, max_len: int) -> KVCache:
         """Room for max_len positions, or a few more, in each of num_slots slots."""

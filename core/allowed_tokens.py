@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from .checks import INTEGERS, check_integer, check_tensor
-from .errors import InvalidInputError
+from .checks import check_tensor
 
 WORD_BITS = 32
 """Token i is bit i % 32 of word i // 32; a bit of 1 allows it."""
@@ -46,24 +45,3 @@ def unpack_allowed(
     bits = torch.arange(WORD_BITS, dtype=torch.int32, device=masks.device)
     flags = (masks[rows.clamp(min=0)][..., None] >> bits) & 1
     return (flags.flatten(1)[:, :vocab_size] != 0) | (rows < 0)[:, None]
-
-
-def check_allowed_tokens(
-    masks: Tensor | None,
-    mask_rows: Tensor | None,
-    num_rows: int,
-    vocab_size: int,
-    device: torch.device,
-) -> None:
-    """Raise `InvalidInputError` unless these are masks of so many rows of logits, or none."""
-    if masks is None:
-        if mask_rows is not None:
-            raise InvalidInputError("allowed_tokens: expected masks for allowed_rows, got None")
-        return
-    num_masks = num_rows if mask_rows is None else None
-    shape = (num_masks, num_mask_words(vocab_size))
-    check_tensor("allowed_tokens", masks, shape, (torch.int32,), device)
-    if masks.shape[1] > 1:
-        check_integer("allowed_tokens.stride(1)", masks.stride(1), 1, 1)
-    if mask_rows is not None:
-        check_tensor("allowed_rows", mask_rows, (num_rows,), INTEGERS, device)

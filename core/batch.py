@@ -7,7 +7,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from .allowed_tokens import check_allowed_tokens
+from .allowed_tokens import num_mask_words
 from .checks import FLOATS, INTEGERS, check_integer, check_tensor
 from .errors import InvalidInputError
 from .randomness import Stream
@@ -228,7 +228,7 @@ def _check_id_map(id_map: Tensor | None, num_ids: int | None, device: torch.devi
 
 def _check_rest(batch: VerifyBatch | SampleBatch, logits: Tensor) -> None:
     """What requests and rows of logits have beside them, whatever is drawn."""
-    num_reqs, device, (num_rows, vocab_size) = batch.num_reqs, logits.device, logits.shape
+    num_reqs, device, vocab_size = batch.num_reqs, logits.device, logits.shape[1]
     check_tensor("positions", batch.positions, (num_reqs,), INTEGERS, device)
     if batch.slot_ids is not None:
         check_tensor("slot_ids", batch.slot_ids, (num_reqs,), INTEGERS, device)
@@ -236,4 +236,17 @@ def _check_rest(batch: VerifyBatch | SampleBatch, logits: Tensor) -> None:
         name, counted = "token_counts.prompt_mask", batch.token_counts.prompt_mask
         check_tensor(name, counted, (None, vocab_size), (torch.bool,), device)
         check_integer(f"{name}.shape[0]", len(counted), num_reqs if batch.slot_ids is None else 0)
-    check_allowed_tokens(batch.allowed_tokens, batch.allowed_rows, num_rows, vocab_size, device)
+    _check_masks(batch.allowed_tokens, batch.allowed_rows, logits)
+
+
+def _check_masks(masks: Tensor | None, mask_rows: Tensor | None, logits: Tensor) -> None:
+    device, (num_rows, vocab_size) = logits.device, logits.shape
+    if masks is None and mask_rows is not None:
+        raise InvalidInputError("allowed_tokens: expected masks for allowed_rows, got None")
+    if masks is not None:
+        shape = (num_rows if mask_rows is None else None, num_mask_words(vocab_size))
+        check_tensor("allowed_tokens", masks, shape, (torch.int32,), device)
+        if masks.shape[1] > 1:
+            check_integer("allowed_tokens.stride(1)", masks.stride(1), 1, 1)
+    if mask_rows is not None:
+        check_tensor("allowed_rows", mask_rows, (num_rows,), INTEGERS, device)

@@ -1,6 +1,6 @@
 """The files of a draft head: safetensors, or the pickle in which EAGLE's first heads came."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -14,9 +14,6 @@ from ..checkpoint import FLOAT_DTYPES, INDEX_FILE, SINGLE_FILE, Checkpoint, Entr
 from ..error_text import one_line
 from ..hub import PICKLE
 
-_SAFE = (SINGLE_FILE, INDEX_FILE)
-"""What can be opened without a thought."""
-
 
 @frozen(eq=False)
 class _Unpickled:
@@ -28,11 +25,7 @@ class _Unpickled:
 
 def has_tensors(directory: Path) -> bool:
     """Whether there is a file for `open_head`."""
-    return _has_any(directory, (*_SAFE, PICKLE))
-
-
-def _has_any(directory: Path, names: Iterable[str]) -> bool:
-    return any((directory / name).is_file() for name in names)
+    return any((directory / name).is_file() for name in (SINGLE_FILE, INDEX_FILE, PICKLE))
 
 
 def open_head(directory: Path) -> Checkpoint:
@@ -42,7 +35,8 @@ def open_head(directory: Path) -> Checkpoint:
         CheckpointError: a file is missing or damaged, or a pickle holds anything but tensors.
     """
     file = directory / PICKLE
-    if _has_any(directory, _SAFE) or not file.is_file():
+    is_safe = any((directory / name).is_file() for name in (SINGLE_FILE, INDEX_FILE))
+    if is_safe or not file.is_file():
         return Checkpoint.open(directory)
     try:
         # Runs no code: only tensors and plain containers come out of it. Old files are no archives.

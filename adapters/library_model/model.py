@@ -12,7 +12,7 @@ from ...core.checks import check_integer, check_integers
 from ...core.errors import UnavailableError
 from ...core.policies.parameters import derived
 from ...core.scores import Scores
-from ..lengths import slot_len
+from ..kv_cache import slot_len
 from ..places import Places, check_tokens
 from .slots import Shapes, SlotMemory, StepCache
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from acceptor.adapters import TransformerModel, lengths, load_model
+from acceptor.adapters import TransformerModel, kv_cache, load_model
 from acceptor.adapters.random_weights import random_model
 from acceptor.core import InvalidInputError
 
@@ -78,7 +78,7 @@ def test_lengths_of_a_gpu_compute_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = model.new_cache(3, 32)
-    monkeypatch.setattr(lengths, "rounds", lambda _: True)
+    monkeypatch.setattr(kv_cache, "rounds", lambda _: True)
     rounded = model.new_cache(3, 32)
     assert rounded.max_len > model.max_model_len
     slot_ids = None if slots is None else torch.tensor(slots)
@@ -87,7 +87,7 @@ def test_lengths_of_a_gpu_compute_the_same(
         given = token_ids, positions
         got = model.forward(*given, rounded, slot_ids, max_position=max_position).logits
         with monkeypatch.context() as patch:
-            patch.setattr(lengths, "rounds", lambda _: False)
+            patch.setattr(kv_cache, "rounds", lambda _: False)
             want = model.forward(*given, own, slot_ids).logits
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
@@ -96,7 +96,7 @@ def test_lengths_of_a_gpu_compute_the_same(
 def test_positions_that_only_rounding_made_are_refused(
     model: TransformerModel, max_position: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lengths, "rounds", lambda _: True)
+    monkeypatch.setattr(kv_cache, "rounds", lambda _: True)
     cache, position = model.new_cache(1, 32), torch.tensor([[32]])
     with pytest.raises(InvalidInputError, match="position"):
         model.forward(ids(1, 1), position, cache, max_position=max_position)
