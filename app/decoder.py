@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from ..core import InvalidInputError
-from .admission import check_request
 from .engine.engine import Engine
 from .engine.parts import Parts
 from .engine.schedule import Limits
-from .request import GenerationRequest, GenerationResult
+from .request import GenerationRequest, GenerationResult, check_request
 
 
 @frozen(eq=False, kw_only=True)

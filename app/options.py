@@ -43,15 +43,9 @@ def _lossy(policies: Mapping[str, Any]) -> str:
     return "; lossy: " + ", ".join(name for name, one in policies.items() if not one.lossless)
 
 
-def flag(
-    flag: str,
-    kind: Any,
-    help: str,  # noqa: A002, as click calls it
-    default: Any = None,
-    name: str | None = None,
-) -> Decorator:
+def flag(flag: str, kind: Any, help: str, default: Any = None, name: str = "") -> Decorator:  # noqa: A002, as click calls it
     """A flag with a value, which goes by the flag's name or by this one; help shows its default."""
-    names, shown = (flag,) if name is None else (flag, name), default is not None
+    names, shown = (flag, name) if name else (flag,), default is not None
     return click.option(*names, type=kind, help=help, default=default, show_default=shown)
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 from ..adapters.chat_template import ChatTemplate
 from ..adapters.error_text import one_line
 from ..core import ConfigError
-from .admission import check_text
 from .config import Config
-from .request import GenerationRequest
+from .request import GenerationRequest, check_text
 from .token_masks import NewTokenMasks
 from .wiring import Wired
 

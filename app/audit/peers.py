@@ -1,5 +1,7 @@
 """Samplers of others as the audit runs them: draw a draft from each row, verify it step by step."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from transformers.generation import utils
@@ -20,16 +22,6 @@ def transformers_single_position(
     """The same as `SinglePositionMultiTokenCandidateGenerator` feeds it: argmax, and raw logits."""
     torch.manual_seed(seed)
     return _speculate(draft.argmax(dim=-1), draft, _scaled(target, temperature))
-
-
-def vllm(target: Tensor, draft: Tensor, temperature: float, seed: int) -> Tensor:
-    """The kernels of vLLM's second model runner, each step a request with a seed of its own."""
-    return _in_vllm(target, draft, temperature, seed, use_block_verification=False)
-
-
-def vllm_block(target: Tensor, draft: Tensor, temperature: float, seed: int) -> Tensor:
-    """The same under its `rejection_sample_method` block."""
-    return _in_vllm(target, draft, temperature, seed, use_block_verification=True)
 
 
 def flashinfer(target: Tensor, draft: Tensor, temperature: float, seed: int) -> Tensor:
@@ -65,9 +57,15 @@ def _speculate(drafts: Tensor, draft: Tensor, target: Tensor) -> Tensor:
     return emitted
 
 
-def _in_vllm(
-    target: Tensor, draft: Tensor, temperature: float, seed: int, *, use_block_verification: bool
+def vllm(
+    target: Tensor,
+    draft: Tensor,
+    temperature: float,
+    seed: int,
+    *,
+    use_block_verification: bool = False,
 ) -> Tensor:
+    """The kernels of vLLM's second model runner, each step a request with a seed of its own."""
     # vLLM is imported where it is audited.
     from vllm.v1.worker.gpu.sample.gumbel import apply_temperature, gumbel_sample  # noqa: PLC0415
     from vllm.v1.worker.gpu.spec_decode import rejection_sampler_utils  # noqa: PLC0415
@@ -110,3 +108,7 @@ def _in_vllm(
     )
     emitted: Tensor = sampled.where(places < num_sampled[:, None], PADDING_TOKEN_ID)
     return emitted
+
+
+vllm_block = partial(vllm, use_block_verification=True)
+"""The same under its `rejection_sample_method` block."""

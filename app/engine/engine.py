@@ -16,10 +16,9 @@ from attrs import define, field
 from ...adapters.error_text import one_line
 from ...core import AcceptorError, InvalidInputError, SamplingParams
 from ...core.checks import check_integer, plain_number
-from ..admission import check_text
 from ..current_device import current_device
 from ..decode import DecodeStep
-from ..request import GenerationRequest, GenerationResult, OnProgress, Progress, ignore
+from ..request import GenerationRequest, GenerationResult, OnProgress, Progress, check_text, ignore
 from ..token_masks import NewTokenMasks
 from .loop import Loop
 from .memory_plan import MemoryPlan

@@ -13,11 +13,10 @@ from attrs import define, field
 
 from ...adapters.error_text import ends_program, one_line
 from ...core import InvalidInputError, Status, TokenCounts
-from ..admission import check_request
 from ..decode import DecodeStep
 from ..frontier import Running
 from ..prefill import CHUNK_LEN
-from ..request import OnProgress, Progress, ignore
+from ..request import OnProgress, Progress, check_request, ignore
 from ..request_state import RequestState, Verdict
 from .counted_tokens import CountedTokens
 from .out_of_memory import is_out_of_memory, out_of_memory

@@ -37,12 +37,10 @@ class PluginSettings:
                 )
             return policy
         method = speculation.rejection_sample_method
-        if method == "standard":
-            return Probabilistic()
-        if method == "block":
-            return Block()
         if method == "synthetic":
             return Synthetic(speculation.synthetic_acceptance_rates)
+        if method in ("standard", "block"):
+            return Block() if method == "block" else Probabilistic()
         raise ConfigError(
             "rejection_sample_method: expected standard, block or synthetic, or a policy under "
             f"{KEY}, got {method!r}"

@@ -117,18 +117,16 @@ def _effort(usual: Effort, options: Options) -> Effort:
 def _own_rows(options: Options) -> Iterator[Workload]:
     """Of every combination of the options."""
     recipe = Recipe(**{name: options[name] for name in fields_dict(Recipe)})
+    same = {name: options[name] for name in ("dtype", "repetition_penalty", "logprobs", "allowed")}
     names = ("vocab_size", "spec_tokens", "policies")
     for vocab_size, num_spec_tokens, policy in product(*(options[name] for name in names)):
         yield Workload(
             num_spec_tokens=num_spec_tokens,
             vocab_size=vocab_size,
-            dtype=options["dtype"],
             policy=policy,
             recipe=recipe,
-            repetition_penalty=options["repetition_penalty"],
             num_biases=options["logit_biases"],
-            logprobs=options["logprobs"],
-            allowed=options["allowed"],
+            **same,
         )
 
 
