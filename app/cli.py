@@ -16,7 +16,7 @@ import click
 
 from .audit.command import audit
 from .bench.command import bench
-from .options import SETTINGS, errors_in_one_line, given, with_options
+from .options import SETTINGS, errors_in_one_line, given, option
 from .tuning.command import tune
 
 FAILED = 1
@@ -30,13 +30,16 @@ def cli() -> None:
     """Speculative decoding whose text follows the target model exactly."""
 
 
-@cli.command()
-@click.option("--prompt", required=True, help="What to continue.")
-@with_options(*SETTINGS)
-@click.option("--config", type=click.Path(path_type=Path), help="TOML file; flags win over it.")
-@click.option("--compare-plain", is_flag=True, help="Decode without drafts, too, and compare.")
-@click.option("--json", "json_only", is_flag=True, help="Print one JSON object and nothing else.")
-@click.option("--debug", is_flag=True, help="Show where an error comes from.")
+@cli.command(
+    params=[
+        click.Option(["--prompt"], required=True, help="What to continue."),
+        *SETTINGS,
+        option("--config", click.Path(path_type=Path), "TOML file; flags win over it."),
+        option("--compare-plain", None, "Decode without drafts, too, and compare."),
+        option("--json", None, "Print one JSON object and nothing else.", name="json_only"),
+        option("--debug", None, "Show where an error comes from."),
+    ]
+)
 @click.pass_context
 def generate(
     context: click.Context,

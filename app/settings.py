@@ -11,7 +11,7 @@ from typing import Any
 from ..adapters.config_file import read_config_file
 from ..core import ConfigError
 from .config import Config
-from .options import OPTIONS
+from .options import SETTINGS, path_of
 from .structure import structured
 
 Table = Mapping[str, Any]
@@ -34,7 +34,7 @@ def load_config(
     table: Table, source: str, flags: Mapping[str, object] = MappingProxyType({})
 ) -> Config:
     """Check and type the settings of a table, read from a source, and of flags."""
-    typed = {option.path: option.flag for option in OPTIONS if option.path in flags}
+    typed = {path_of(one): one.opts[0] for one in SETTINGS if path_of(one) in flags}
     return structured(_with_flags(table, flags), Config, source, typed)
 
 

@@ -7,13 +7,16 @@ from typing import Any
 
 import click
 
-from ..options import errors_in_one_line, with_options
+from ..options import errors_in_one_line
 from .kernels.command import kernels
 from .options import ARRIVALS, DRAFTERS, MODELS, OUTPUT, PAIR, REQUESTS, SWEEP
 
 
-@click.group(commands=[kernels], invoke_without_command=True)
-@with_options(PAIR, DRAFTERS, *MODELS, *SWEEP, *REQUESTS, *ARRIVALS, *OUTPUT)
+@click.group(
+    commands=[kernels],
+    invoke_without_command=True,
+    params=[PAIR, DRAFTERS, *MODELS, *SWEEP, *REQUESTS, *ARRIVALS, *OUTPUT],
+)
 @click.pass_context
 def bench(context: click.Context, /, **options: Any) -> None:
     """Serve requests and measure throughput, latency and acceptance.

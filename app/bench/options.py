@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ..options import OPTIONS, POLICIES, Decorator, Name, flag
+from ..options import POLICIES, SETTINGS, Name, option
 from .public_pairs import PAIRS
 
 
@@ -40,9 +40,10 @@ NUMBERS = Several(click.FLOAT, "X")
 POLICY_NAMES = Several(Name(POLICIES))
 
 
-def same(flag: str, *name: str, default: Any = None) -> Decorator:
-    """A flag of `acceptor generate`, see `Option.given_as`."""
-    return {option.flag: option for option in OPTIONS}[flag].given_as(*name, default=default)
+def same(flag: str, name: str | None = None) -> click.Option:
+    """An option of `acceptor generate`, whose value goes by the flag's name or by this one."""
+    like = next(one for one in SETTINGS if one.opts == [flag])
+    return option(flag, None if like.is_flag else like.type, str(like.help), name=name)
 
 
 def _preset(context: click.Context, _: click.Parameter, name: str | None) -> str | None:
@@ -52,18 +53,18 @@ def _preset(context: click.Context, _: click.Parameter, name: str | None) -> str
     return name
 
 
-PAIR = click.option(
+PAIR = option(
     "--pair",
-    type=click.Choice(list(PAIRS)),
+    click.Choice(list(PAIRS)),
+    "Models that others have measured, as they were served: with --target and --draft, or "
+    "with --random-weights, which then needs no FILE.",
     is_eager=True,
     callback=_preset,
-    help="Models that others have measured, as they were served: with --target and --draft, or "
-    "with --random-weights, which then needs no FILE.",
 )
 
 _NAMES_OF_DRAFTERS = Several(Name(".config:DRAFTERS"))
 DRAFTER = same("--drafter")
-DRAFTERS = flag(
+DRAFTERS = option(
     "--drafter",
     _NAMES_OF_DRAFTERS,
     "Where drafts come from.  [default: the draft]",
@@ -73,46 +74,40 @@ DRAFTERS = flag(
 MODELS = (
     same("--target"),
     same("--draft"),
-    click.option(
-        "--random-weights",
-        type=FILE,
-        is_flag=False,
-        flag_value="",
-        help="A target of a config.json's shape.",
-    ),
-    flag("--draft-random-weights", FILE, "A draft of the same kind."),
-    flag("--target-layers", int, "Of random weights: fewer than the config has."),
-    flag("--draft-layers", int, "For an early exit.  [default: a quarter]"),
-    flag(
+    option("--random-weights", FILE, "A target of a config.json's shape.", flag_value=""),
+    option("--draft-random-weights", FILE, "A draft of the same kind."),
+    option("--target-layers", int, "Of random weights: fewer than the config has."),
+    option("--draft-layers", int, "For an early exit.  [default: a quarter]"),
+    option(
         "--layer-decay",
         float,
         "Of random weights: each layer adds so much of what the one before adds.  "
         "[default: 1; less for an early exit]",
     ),
     same("--dtype"),
-    same("--device", default="cpu"),
-    flag("--max-model-len", int, "A context shorter than the target's own."),
+    option("--device", str, "cpu, cuda or cuda:N.", "cpu"),
+    option("--max-model-len", int, "A context shorter than the target's own."),
     same("--threads", "num_threads"),
     same("--forward"),
 )
 
 SWEEP = (
-    flag(
+    option(
         "--policy",
         POLICY_NAMES,
         "Which draft tokens survive; synthetic ones by their rate.  [default: probabilistic]",
         name="policies",
     ),
-    flag(
+    option(
         "--synthetic-acceptance-rate",
         NUMBERS,
         "Accept at this rate whatever the models say: a policy more.",
         name="synthetic_rates",
     ),
-    flag("--num-spec-tokens", INTEGERS, "Tokens per draft; 0 decodes plainly.", "4"),
-    flag("--temperature", NUMBERS, "0 is greedy.", "1.0", name="temperatures"),
-    flag("--backend", NAMES, "What verifies.", "reference", name="backends"),
-    flag(
+    option("--num-spec-tokens", INTEGERS, "Tokens per draft; 0 decodes plainly.", "4"),
+    option("--temperature", NUMBERS, "0 is greedy.", "1.0", name="temperatures"),
+    option("--backend", NAMES, "What verifies.", "reference", name="backends"),
+    option(
         "--adaptive",
         FILE,
         "Run with an adaptive K, too, by what `acceptor tune --json` wrote.",
@@ -124,39 +119,41 @@ SWEEP = (
 )
 
 REQUESTS = (
-    flag("--prompts", FILE, "JSONL: MT-Bench's or Spec-Bench's format.", name="file"),
-    flag("--category", NAMES, "Of the prompts, only these.", name="categories"),
-    flag("--input-len", int, "Random prompts of so many tokens."),
-    flag("--output-len", int, "Tokens per request, at most.", 64),
-    flag("--length-spread", float, "Vary lengths by this share in both directions.", 0.0),
-    flag(
+    option("--prompts", FILE, "JSONL: MT-Bench's or Spec-Bench's format.", name="file"),
+    option("--category", NAMES, "Of the prompts, only these.", name="categories"),
+    option("--input-len", int, "Random prompts of so many tokens."),
+    option("--output-len", int, "Tokens per request, at most.", 64),
+    option("--length-spread", float, "Vary lengths by this share in both directions.", 0.0),
+    option(
         "--greedy-share",
         float,
         "Of the requests, those at temperature 0 whatever the setting.",
         0.0,
     ),
     same("--ignore-eos"),
-    flag("--num-requests", int, "How many are measured.", 32),
-    flag("--seed", int, "Repeats a load.", 0),
+    option("--num-requests", int, "How many are measured.", 32),
+    option("--seed", int, "Repeats a load.", 0),
 )
 
 ARRIVALS = (
-    flag("--max-concurrency", INTEGERS, "Requests running at once, at most.", "8", name="at_once"),
-    flag("--request-rate", float, "Per second, Poisson.  [default: all at once]"),
-    flag("--warm-up", int, "Requests before what counts.", 2),
+    option(
+        "--max-concurrency", INTEGERS, "Requests running at once, at most.", "8", name="at_once"
+    ),
+    option("--request-rate", float, "Per second, Poisson.  [default: all at once]"),
+    option("--warm-up", int, "Requests before what counts.", 2),
 )
 
 FILES = (
-    flag("--json", FILE, "Write all figures.", name="json_file"),
-    flag("--markdown", FILE, "Write tables for a document.", name="markdown_file"),
+    option("--json", FILE, "Write all figures.", name="json_file"),
+    option("--markdown", FILE, "Write tables for a document.", name="markdown_file"),
 )
 OUTPUT = (
-    click.option(
+    option(
         "--cpu-time",
-        is_flag=True,
-        help="Show processor time and nothing by the wall's clock: for a CPU that has other work.",
+        None,
+        "Show processor time and nothing by the wall's clock: for a CPU that has other work.",
     ),
     *FILES,
-    flag("--compare", FILE, "An earlier run's JSON to compare with."),
-    flag("--plots", _DIRECTORY, "Draw pictures into this directory."),
+    option("--compare", FILE, "An earlier run's JSON to compare with."),
+    option("--plots", _DIRECTORY, "Draw pictures into this directory."),
 )
