@@ -53,7 +53,7 @@ def option(
         [flag] if name is None else [flag, name],
         type=kind,
         is_flag=kind is None,
-        default=default,
+        default=False if kind is None else default,
         show_default=default is not None,
         help=help,
         **more,
@@ -150,4 +150,9 @@ def path_of(option: click.Option) -> str:
 def given(values: Mapping[str, Any]) -> dict[str, object]:
     """The settings that were typed: path -> value."""
     typed = {path_of(one): values[str(one.name)] for one in SETTINGS}
-    return {path: value for path, value in typed.items() if value not in (None, ())}
+    # By identity: a switch that is off was not typed, and 0 was.
+    return {
+        path: value
+        for path, value in typed.items()
+        if value not in (None, ()) and value is not False
+    }
