@@ -1,6 +1,6 @@
 """Text from token ids that come one after the other."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import tokenizers
 
@@ -75,10 +75,10 @@ class Detokenizer:
         return settled
 
     def _keep_context(self, window: list[int]) -> None:
-        """Its last tokens, just enough to have text, so that what follows is no text's start."""
-        num_kept, text = 0, ""
+        """Its last tokens, so many that they have text and what follows is no text's start."""
+        num_kept, text = 1, self._decode(window[-1:])
         while not text:
-            num_kept += 1
+            num_kept *= 2
             text = self._decode(window[-num_kept:])
         self._context, self._context_text = window[-num_kept:], text
 
@@ -98,12 +98,13 @@ class Detokenizer:
         return ""
 
     def _decode(self, token_ids: list[int]) -> str:
-        return _decode(self._backend, token_ids, skip_special_tokens=self._skip_special_tokens)
+        return decode(self._backend, token_ids, skip_special_tokens=self._skip_special_tokens)
 
 
-def _decode(
-    backend: tokenizers.Tokenizer, token_ids: list[int], *, skip_special_tokens: bool
+def decode(
+    backend: tokenizers.Tokenizer, token_ids: Sequence[int], *, skip_special_tokens: bool
 ) -> str:
+    """Their text; a replacement character where the library fails."""
     try:
         return backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
     except BaseException as error:
@@ -117,7 +118,7 @@ def _left_out_of(backend: tokenizers.Tokenizer) -> frozenset[str]:
     """Added tokens that decoding skips: one that is listed twice need not say so."""
 
     def has_text(token_id: int, *, skip_special_tokens: bool) -> bool:
-        return bool(_decode(backend, [token_id], skip_special_tokens=skip_special_tokens))
+        return bool(decode(backend, [token_id], skip_special_tokens=skip_special_tokens))
 
     return frozenset(
         token.content

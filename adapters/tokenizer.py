@@ -12,7 +12,7 @@ from attrs import frozen
 
 from ..core.errors import CheckpointError
 from .confinement import confinement
-from .detokenizer import Detokenizer
+from .detokenizer import Detokenizer, decode
 from .json_object import read_json, read_text
 from .text_settling import stages_of
 
@@ -25,8 +25,12 @@ SPECIAL_TOKENS = (
 CHANNEL = "<|channel|>"
 """As gpt-oss writes it before a channel's name."""
 
-MOST_GROWTH = 16
-"""How many times as long a decoder's replacements may make a text, all together."""
+MAX_DECODER_LENGTH = 2048
+"""Bytes of its JSON; each step and each string that it looks for takes time per token."""
+MAX_TOKEN_TEXT = 4096
+"""Characters that a decoder may make of one token."""
+REPLACED = {"Replace": "pattern", "BPEDecoder": "suffix", "CTC": "word_delimiter_token"}
+"""Steps of a decoder -> the field with what they replace, by a space unless they say otherwise."""
 
 
 @frozen(eq=False)
@@ -63,7 +67,8 @@ class Tokenizer:
         if "error" in reply:
             raise CheckpointError(f"{file}: expected a tokenizer, got {reply['error']}")
         backend = tokenizers.Tokenizer.from_str(text)
-        _check_decoder(file, backend)
+        if misfit := _misfit_of_decoder(backend):
+            raise CheckpointError(f"{file}: expected {misfit}")
         # As in transformers, one text at a time is neither cut nor padded.
         backend.no_truncation()
         backend.no_padding()
@@ -122,29 +127,36 @@ class Tokenizer:
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of token ids; bytes that are no UTF-8 become U+FFFD."""
-        return self.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
+        return decode(self.backend, token_ids, skip_special_tokens=skip_special_tokens)
 
     def stream(self, *, skip_special_tokens: bool = True) -> Detokenizer:
         """A decoder for token ids that come one after the other."""
         return Detokenizer(self.backend, skip_special_tokens=skip_special_tokens)
 
 
-def _check_decoder(file: Path, backend: tokenizers.Tokenizer) -> None:
-    """Texts are decoded in this process, so that time and memory must grow with them alone."""
+def _misfit_of_decoder(backend: tokenizers.Tokenizer) -> str:
+    """Texts are decoded in this process: in time and memory that grow with them, without panics."""
+    length = 0 if backend.decoder is None else len(backend.decoder.__getstate__())
+    if length > MAX_DECODER_LENGTH:
+        return f"a decoder of at most {MAX_DECODER_LENGTH} bytes, got {length}"
     growth = 1.0
     for stage in stages_of(backend):
-        if stage["type"] == "Replace":
-            replaced = stage["pattern"].get("String", "")
+        # The library panics where a text has no such end.
+        if stop := stage.get("stop"):
+            return f"a decoder that strips no ends, got one that strips {stop}"
+        if stage["type"] in REPLACED:
+            replaced = stage[REPLACED[stage["type"]]]
+            replaced = replaced if isinstance(replaced, str) else replaced.get("String", "")
             if not replaced:
-                raise CheckpointError(
-                    f"{file}: expected a decoder that replaces strings, got a pattern or none"
-                )
-            growth *= max(len(stage["content"]) / len(replaced), 1.0)
-    if growth > MOST_GROWTH:
-        raise CheckpointError(
-            f"{file}: expected a decoder that makes a text at most {MOST_GROWTH} times as long, "
-            f"got {growth:.3g}"
+                return "a decoder that replaces strings, got a pattern or none"
+            growth *= max(len(stage.get("content", " ")) / len(replaced), 1.0)
+    longest = max(map(len, backend.get_vocab()), default=0)
+    if longest * growth > MAX_TOKEN_TEXT:
+        return (
+            f"tokens that say at most {MAX_TOKEN_TEXT} characters, got one of {longest} and a "
+            f"decoder that makes a text {growth:.3g} times as long"
         )
+    return ""
 
 
 def _read_special_tokens(directory: Path) -> dict[str, str]:

@@ -183,20 +183,32 @@ def test_a_decoder_that_explodes_is_refused_when_it_is_loaded(
 
 
 @pytest.mark.parametrize(
-    ("replacements", "got"),
+    ("stages", "got"),
     [
-        ([("ab", "c"), ("c", "d" * 10), ("d", "e" * 10)], "16 times as long, got 100"),
-        ([("", " ")], "got a pattern or none"),
-        ([(Regex("b(a+a+)+c"), " ")], "got a pattern or none"),
+        ([decoders.Replace("ab", "c" * 99), decoders.Replace("c", "d" * 99)], "4.9e.03 times as"),
+        ([decoders.Replace("", " ")], "got a pattern or none$"),
+        ([decoders.Replace(Regex("b(a+a+)+c"), " ")], "got a pattern or none$"),
+        ([decoders.BPEDecoder("")], "got a pattern or none$"),
+        ([decoders.CTC("<pad>", "")], "got a pattern or none$"),
+        ([decoders.WordPiece("##")] * 99, "a decoder of at most 2048 bytes, got 4998$"),
+        ([decoders.BPEDecoder("b" * 9000)], "a decoder of at most 2048 bytes, got 9"),
+        ([decoders.Strip("a", 0, 2)], "a decoder that strips no ends, got one that strips 2$"),
     ],
 )
 def test_a_decoder_that_explodes_on_some_tokens_is_refused(
-    replacements: list[tuple[str, str]], got: str, tmp_path: Path
+    stages: list[Any], got: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     backend = letters()
-    stages = [decoders.Fuse(), *(decoders.Replace(*replaced) for replaced in replacements)]
-    backend.decoder = decoders.Sequence(stages)
-    with pytest.raises(CheckpointError, match=rf"tokenizer\.json: expected a decoder .*{got}$"):
+    backend.decoder = decoders.Sequence([decoders.Fuse(), *stages])
+    with pytest.raises(CheckpointError, match=rf"tokenizer\.json: expected .*{got}"):
+        Tokenizer.load(save(backend, tmp_path))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_token_that_says_too_much_is_refused(tmp_path: Path) -> None:
+    backend = letters()
+    backend.add_tokens(["b" * 5000])
+    with pytest.raises(CheckpointError, match="expected tokens that say at most 4096 characters"):
         Tokenizer.load(save(backend, tmp_path))
 
 

@@ -146,6 +146,15 @@ def test_the_cost_of_a_token_is_bounded(name: str) -> None:
         assert backend.num_decoded <= 2000 * 30 + 64**2
 
 
+def test_a_run_of_bytes_whose_end_says_nothing_alone_is_cheap() -> None:
+    stages = decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1900, 0)
+    backend = Counting(backend_of(["<0x20>", ""], sequence(*stages)))
+    stream = Detokenizer(backend, skip_special_tokens=True)  # type: ignore[arg-type]
+    text = stream.push([0] * 2000 + [1])
+    assert text + stream.finish() == " " * 100
+    assert backend.num_decoded <= 10 * 2000
+
+
 def test_text_that_cannot_be_decoded_is_a_replacement_character() -> None:
     backend = backend_of(["a" * 40, "x" * 40 + "b"], decoders.Replace(Regex("(x+x+)+y"), " "))
     stream = Detokenizer(backend, skip_special_tokens=True)
