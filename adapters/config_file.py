@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError
+from .bounded_text import read_bounded
+from .error_text import one_line
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -14,9 +16,6 @@ def read_config_file(path: Path) -> dict[str, Any]:
         ConfigError: there is no such file, or it is not TOML.
     """
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise ConfigError(f"{path}: expected a TOML file, got {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: expected TOML, got {error}") from None
+        return tomllib.loads(read_bounded(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: expected a TOML file, got {one_line(error)}") from None

@@ -12,7 +12,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from threading import RLock
+from threading import RLock, Timer
+from time import monotonic
 from typing import Any
 
 from attrs import define, field
@@ -31,9 +32,11 @@ class Confinement:
     The child is started by the first job and after one that ended it. It ends with this process.
 
     Attributes:
+        patience: seconds after which a child without an answer, as one that is stopped, is ended.
         lock: held during a job.
     """
 
+    patience: float = 300.0
     lock: Any = field(factory=RLock, init=False)
     _child: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
     _owner: int = field(default=0, init=False)
@@ -68,17 +71,24 @@ class Confinement:
         child = self._running()
         assert child.stdin is not None
         assert child.stdout is not None
+        watch, end = Timer(self.patience, child.kill), monotonic() + self.patience
+        watch.daemon = True
+        watch.start()
         try:
             child.stdin.write(line)
             child.stdin.flush()
             answer = child.stdout.readline()
         except BrokenPipeError:
             answer = b""
+        finally:
+            watch.cancel()
         if answer.endswith(b"\n"):
             said: dict[str, Any] = json.loads(answer)
             return said | {"error": one_line(said["error"])} if "error" in said else said
         code = child.wait()
         self.close()
+        if monotonic() > end:
+            return {"kind": "limit", "error": f"no answer for {self.patience:g} s"}
         return {"kind": "limit", "error": _why_it_ended(code)}
 
     def _running(self) -> "subprocess.Popen[bytes]":

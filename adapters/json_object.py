@@ -14,10 +14,8 @@ from attrs import frozen
 
 from ..core.checks import check_integer, check_number
 from ..core.errors import CheckpointError, InvalidInputError
+from .bounded_text import read_bounded
 from .error_text import one_line
-
-MAX_JSON_BYTES = 64 * 2**20
-"""Larger than any real config or shard index; a hostile one must not fill the memory."""
 
 _FLOAT32 = torch.finfo(torch.float32)
 
@@ -107,9 +105,6 @@ def read_text(path: Path) -> str:
     try:
         if not path.is_file():
             raise CheckpointError(f"{path}: expected a file, got none")
-        size = path.stat().st_size
-        if size > MAX_JSON_BYTES:
-            raise CheckpointError(f"{path}: expected at most {MAX_JSON_BYTES} bytes, got {size}")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_bounded(path)
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: expected UTF-8 text, got {one_line(error)}") from None

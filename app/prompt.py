@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ..adapters.bounded_text import read_bounded
 from ..adapters.chat_template import ChatTemplate
 from ..adapters.error_text import one_line
 from ..core import ConfigError
@@ -43,7 +44,7 @@ def new_masks(config: Config, wired: Wired) -> NewTokenMasks:
     assert wanted.json_schema is not None
     path = wanted.json_schema
     try:
-        schema = Path(path).read_text(encoding="utf-8")
+        schema = read_bounded(Path(path))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: expected a UTF-8 text file, got {one_line(error)}") from None
     return grammars.json_schema(schema)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from attrs import AttrsInstance, asdict
 
+from ...adapters.bounded_text import read_bounded
 from ...adapters.error_text import one_line
 from ...core import ConfigError
 from ..structure import structured
@@ -70,7 +71,7 @@ def read_record(path: Path, kind: type[Record], command: str) -> Record:
         ConfigError: the file cannot be read, or holds something else.
     """
     try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
+        content: Any = json.loads(read_bounded(path))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: expected JSON, got {one_line(error)}") from None
     if not isinstance(content, dict):

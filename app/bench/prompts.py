@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
+from ...adapters.bounded_text import read_bounded
 from ...adapters.error_text import one_line
 from ...core import ConfigError
 from ...core.checks import check_choice
@@ -58,8 +59,8 @@ def read_questions(path: Path) -> list[Question]:
     optional.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_bounded(path).splitlines()
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: expected a UTF-8 text file, got {one_line(error)}") from None
     questions = [
         _read_line(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()

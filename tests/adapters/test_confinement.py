@@ -74,6 +74,19 @@ def test_a_job_finds_a_child_after_somebody_ended_it(child: Confinement) -> None
     assert rendered(child, "{{ 2 }}") == "2"
 
 
+@pytest.mark.parametrize("template", ["{{ 2 }}", "2" * 2**20])
+def test_a_child_that_is_stopped_is_given_up(template: str) -> None:
+    """Whether or not the job can be written to it."""
+    child = Confinement(patience=1.0)
+    assert rendered(child, "{{ 1 }}") == "1"
+    assert child._child is not None
+    os.kill(child._child.pid, signal.SIGSTOP)
+    assert child.run("render", template, {}) == {"kind": "limit", "error": "no answer for 1 s"}
+    child.patience = 60.0
+    assert rendered(child, "{{ 2 }}") == "2"
+    child.close()
+
+
 def test_threads_get_their_own_answers() -> None:
     template = ChatTemplate.compile("chat_template.jinja", "{{ messages[0].content }}")
 

@@ -189,11 +189,29 @@ def test_files(complaint: Complaint, tmp_path: Path, text: str, message: str) ->
 def test_a_malformed_file(complaint: Complaint, tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text("[sampling")
-    assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected TOML, got ")
+    assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected a TOML file, got ")
     file.write_text("a = " + "[" * 9999)
-    assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected TOML, got maximum")
+    assert complaint(*GENERATE, "--config", file).startswith(
+        f"{file}: expected a TOML file, got maximum"
+    )
     file.write_bytes(b"\xff\xfe")
-    assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected TOML, got ")
+    assert complaint(*GENERATE, "--config", file).startswith(f"{file}: expected a TOML file, got ")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs a file without an end")
+@pytest.mark.parametrize(
+    "command",
+    [
+        (*GENERATE, "--config"),
+        (*GENERATE, "--json-schema"),
+        ("bench", "--prompts"),
+        ("bench", "--compare"),
+    ],
+)
+def test_a_file_without_an_end(complaint: Complaint, command: tuple[str, ...]) -> None:
+    said = complaint(*command, "/dev/zero")
+    assert said.startswith("/dev/zero: expected ")
+    assert said.endswith(", got more than 67108864 characters")
 
 
 def test_a_draft_whose_tokens_nobody_can_tell(complaint: Complaint, copy_of: CopyOf) -> None:
