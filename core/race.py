@@ -5,7 +5,8 @@ by the largest log w(v) - log E(v), where E are standard exponentials. The law i
 sum(w). A row needs V / 512 + 512 random numbers instead of V, and no normaliser.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -30,11 +31,28 @@ def race(log_weights: Tensor, words: WordSource) -> Tensor:
     Returns:
         [num_rows] int64 token ids; on a tied score the lowest id.
     """
-    blocks = _split_into_blocks(log_weights)
-    masses = blocks.logsumexp(dim=-1)
+    return race_of_shards((log_weights,), words)
+
+
+def race_of_shards(shards: Sequence[Tensor], words: WordSource) -> Tensor:
+    """The same for rows whose ids are cut into shards, as several devices hold them.
+
+    Block masses are made in each shard, exchanged, and decided on together. A block may lie in
+    several shards.
+
+    Args:
+        shards: [num_rows, any] float64 each, in the order of the ids.
+        words: the random words of these rows.
+
+    Returns:
+        [num_rows] int64 token ids.
+    """
+    parts = [_split_into_blocks(part) for part in _at_their_ids(shards)]
+    masses = reduce(torch.logaddexp, (part.logsumexp(dim=-1) for part in parts))
+    rows = torch.arange(len(masses), device=masses.device)
     block_ids = torch.arange(masses.shape[1], device=masses.device).expand_as(masses)
     winner = _first_to_arrive(masses, words(Level.BLOCK, block_ids))
-    inside = blocks[torch.arange(len(blocks), device=winner.device), winner]
+    inside = reduce(torch.maximum, (part[rows, winner] for part in parts))
     first_id = winner * BLOCK_SIZE
     token_ids = first_id[:, None] + torch.arange(inside.shape[1], device=inside.device)
     return first_id + _first_to_arrive(inside, words(Level.TOKEN, token_ids))
@@ -45,10 +63,25 @@ def _first_to_arrive(log_weights: Tensor, words: Tensor) -> Tensor:
     return (log_weights - exponential(words).log()).argmax(dim=-1)
 
 
+def _at_their_ids(shards: Sequence[Tensor]) -> Iterator[Tensor]:
+    # Every shard as wide as a row, without weight where the ids are another's.
+    vocab_size = sum(shard.shape[1] for shard in shards)
+    first_id = 0
+    for shard in shards:
+        behind = vocab_size - first_id - shard.shape[1]
+        yield _padded(shard, first_id, behind)
+        first_id += shard.shape[1]
+
+
 def _split_into_blocks(log_weights: Tensor) -> Tensor:
-    vocab_size = log_weights.shape[1]
+    num_rows, vocab_size = log_weights.shape
     block_size = min(vocab_size, BLOCK_SIZE)
-    padding = (0, -vocab_size % block_size)
-    padded = torch.nn.functional.pad(log_weights, padding, value=-torch.inf)
-    blocks: Tensor = padded.unflatten(1, (-1, block_size))
-    return blocks
+    num_blocks = -(-vocab_size // block_size)
+    padded = _padded(log_weights, 0, num_blocks * block_size - vocab_size)
+    return padded.view(num_rows, num_blocks, block_size)
+
+
+def _padded(log_weights: Tensor, before: int, behind: int) -> Tensor:
+    if before == behind == 0:
+        return log_weights
+    return torch.nn.functional.pad(log_weights, (before, behind), value=-torch.inf)

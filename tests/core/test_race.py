@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from acceptor.core.race import BLOCK_SIZE, race
+from acceptor.core.race import BLOCK_SIZE, race, race_of_shards
 from acceptor.core.randomness import Level, Stream, random_words
 from kit.chi_square import assert_follows
 
@@ -50,3 +50,15 @@ def test_a_tie_goes_to_the_lowest_block_and_in_it_to_the_lowest_id() -> None:
     weights[1, BLOCK_SIZE] = weights[1, -1] = -torch.inf
     assert race(weights, same).tolist() == [BLOCK_SIZE, 2 * BLOCK_SIZE]
     assert race(torch.zeros(1, 2, dtype=torch.float64), same).tolist() == [0]
+
+
+@pytest.mark.parametrize("ends", [(1,), (511,), (3, 512, 700), (512, 1024), (640, 641, 1299)])
+def test_unaligned_shards_of_a_row_draw_what_the_whole_row_does(ends: tuple[int, ...]) -> None:
+    noise = torch.Generator().manual_seed(5)
+    rows = 3 * torch.randn(300, 1300, dtype=torch.float64, generator=noise)
+    rows[:100, 200:800] = -torch.inf
+    shards = rows.tensor_split(ends, dim=1)
+    assert torch.equal(race_of_shards(shards, words_of(300)), race(rows, words_of(300)))
+    # A block in two shards is one block: with only their own masses, halves would lose.
+    other = race_of_shards(shards[::-1], words_of(300))
+    assert not torch.equal(other, race(rows, words_of(300)))
