@@ -184,43 +184,29 @@ def test_only_a_number_is_cancelled(pair: Pair) -> None:
         engine_of(pair).cancel([])  # type: ignore[arg-type]
 
 
-def test_streams_run_together_and_one_left_early_is_cancelled(pair: Pair) -> None:
-    engine = engine_of(pair, num_slots=2)
-    wanted = [ask(1, seed, seed=seed, max_tokens=9) for seed in range(5)]
-
-    async def read(request: GenerationRequest) -> list[int]:
-        return [token async for p in engine.stream(request) for token in p.token_ids]
-
-    async def leave() -> int:
-        async for progress in engine.stream([1, 2], SamplingParams(seed=4), max_tokens=30):
-            return len(progress.token_ids)
-        return 0
-
-    async def everything() -> list[Any]:
-        return await asyncio.gather(*map(read, wanted), leave())
-
-    *texts, left = asyncio.run(everything())
-    alone = pair.decoder(Probabilistic(), 4).generate(wanted)
-    assert texts == [list(result.token_ids) for result in alone]
-    assert 0 < left < 30
-    # Its cancellation came in, so nothing is left to do.
-    run(engine)
-    assert engine.generate(wanted) == alone
-
-
-def test_a_stream_left_early_hears_nothing_after_its_event_loop_has_closed(pair: Pair) -> None:
-    engine, heard = engine_of(pair), list[OnProgress]()
+def test_a_stream_left_early_is_cancelled_and_hears_nothing_after_its_loop_has_closed(
+    pair: Pair,
+) -> None:
+    """`kit.soak` has streams of every kind run together."""
+    engine, heard, tells = engine_of(pair), list[Progress](), list[OnProgress]()
 
     async def leave() -> None:
-        def add(on_progress: OnProgress) -> int:
-            heard.append(on_progress)
-            return engine.add_request(ask(1), on_progress=on_progress)
+        def add(tell: OnProgress) -> int:
+            def listen(progress: Progress) -> None:
+                heard.append(progress)
+                tell(progress)
+
+            tells.append(tell)
+            return engine.add_request(ask(1, max_tokens=30), on_progress=listen)
 
         async for _ in Streams().follow(engine, add):
             return
 
     asyncio.run(leave())
-    heard[0](Progress(request_index=0))
+    run(engine)
+    assert heard[-1].result is not None
+    assert heard[-1].result.finish_reason is FinishReason.CANCELLED
+    tells[0](Progress(request_index=0))
 
 
 def test_whoever_waits_for_a_stream_hears_of_a_step_that_raised(pair: Pair) -> None:
