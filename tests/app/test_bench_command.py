@@ -1,6 +1,5 @@
 """`acceptor bench` as people and machines meet it."""
 
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import astuple
 
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
@@ -85,19 +85,6 @@ def test_processor_time_leaves_out_the_clock_on_the_wall(
     assert "per CPU second" in (plots / "throughput.svg").read_text(encoding="utf-8")
 
 
-def test_every_concurrency_has_a_table(
-    bench: Acceptor, tiny: tuple[object, ...], tmp_path: Path
-) -> None:
-    file = tmp_path / "results.json"
-    load = ("--num-requests", 6, "--output-len", 5, "--max-concurrency", "3,1")
-    code, out, err = bench(*tiny, *load, "--num-spec-tokens", "0,2", "--json", file)
-    assert (code, err) == (0, "")
-    assert out.index("reference, at most 1 at a time") < out.index("reference, at most 3 at a time")
-    runs = read_results(file).runs
-    peaks = [(run.setting.max_concurrency, run.figures.peak_concurrency) for run in runs]
-    assert peaks == [(3, 3), (3, 3), (1, 1), (1, 1)]
-
-
 def test_a_sweep_that_is_broken_off_leaves_what_it_had(
     bench: Acceptor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,24 +117,27 @@ def test_drafters_stand_side_by_side(bench: Acceptor, tmp_path: Path) -> None:
     assert "probabilistic, eagle3" in (tmp_path / "throughput.svg").read_text(encoding="utf-8")
 
 
-def test_a_sweep_is_every_combination(
+def test_a_sweep_is_every_combination_and_every_concurrency_has_a_table(
     bench: Acceptor, tiny: tuple[object, ...], tmp_path: Path
 ) -> None:
-    file = tmp_path / "results.json"
+    file, load = tmp_path / "results.json", (*QUICK, "--max-concurrency", "3,1")
     sweep = ("--num-spec-tokens", "1,2", "--temperature", "0,0.7")
     policies = ("--policy", "strict", "--synthetic-acceptance-rate", "0.5")
-    code, out, err = bench(*tiny, *QUICK, *sweep, *policies, "--json", file)
+    code, out, err = bench(*tiny, *load, *sweep, *policies, "--json", file)
     assert (code, err) == (0, "")
-    runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
-    settings = [tuple(run["setting"].values()) for run in runs]
-    assert settings == [
-        (policy, length, temperature, "reference", False, None, None)
+    runs = read_results(file).runs
+    assert [(run.figures.peak_concurrency, *astuple(run.setting)) for run in runs] == [
+        (at_once, policy, length, temperature, "reference", False, at_once, None)
+        for at_once in (3, 1)
         for temperature in (0.0, 0.7)
         for length in (1, 2)
         for policy in ("strict", "synthetic 0.5")
     ]
-    assert "temperature 0, backend reference" in out
-    assert "temperature 0.7, backend reference" in out
+    tables = [
+        out.index(f"temperature {temperature}, backend reference, at most {at_once} at a time")
+        for temperature, at_once in (("0", 1), ("0.7", 1), ("0", 3), ("0.7", 3))
+    ]
+    assert tables == sorted(tables)
 
 
 def test_random_weights_need_no_draft_model(bench: Acceptor, shape: Callable[..., Path]) -> None:
