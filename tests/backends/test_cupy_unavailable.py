@@ -21,6 +21,20 @@ VARIANT = Variant(0)
 INSTALL = r"install with: pip install 'acceptor\[cupy\]'"
 
 
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of kernels that are compiled, in their order."""
+    asked: list[str] = []
+
+    def compile_it(kernel: str, *_: object) -> Compiled:
+        asked.append(kernel)
+        return Compiled(b"machine code of " + kernel.encode(), "")
+
+    monkeypatch.setattr(cache, "compile_kernel", compile_it)
+    monkeypatch.setattr(cache, "compiler_version", lambda: "13.0")
+    return asked
+
+
 def test_missing_nvrtc_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", None)
     with pytest.raises(UnavailableError, match=INSTALL):
@@ -60,12 +74,9 @@ def test_an_old_device_is_refused_by_its_capability(
         Device.open(1, CompiledKernels(tmp_path))
 
 
-def test_a_driver_that_cannot_load_a_kernel_is_a_typed_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("compiles")
+def test_a_driver_that_cannot_load_a_kernel_is_a_typed_error(tmp_path: Path) -> None:
     pytest.importorskip("cupy_backends")
-    monkeypatch.setattr(cache, "compile_kernel", lambda *_: Compiled(b"no machine code", ""))
-    monkeypatch.setattr(cache, "compiler_version", lambda: "13.0")
     device = Device(0, 90, 132, CompiledKernels(tmp_path))
     with pytest.raises(
         UnavailableError, match="the CUDA driver refuses kernel outputs for sm_90"
@@ -75,6 +86,7 @@ def test_a_driver_that_cannot_load_a_kernel_is_a_typed_error(
     assert f"delete {kept}" in str(e.value)
 
 
+@pytest.mark.usefixtures("compiles")
 def test_a_device_without_memory_for_a_kernel_is_not_a_driver_that_is_too_old(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -85,8 +97,6 @@ def test_a_device_without_memory_for_a_kernel_is_not_a_driver_that_is_too_old(
 
     monkeypatch.setattr(driver, "moduleLoadData", load)
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
-    monkeypatch.setattr(cache, "compile_kernel", lambda *_: Compiled(b"code", ""))
-    monkeypatch.setattr(cache, "compiler_version", lambda: "13.0")
     device = Device(0, 90, 132, CompiledKernels(tmp_path))
     with pytest.raises(RuntimeError, match="CUDA_ERROR_OUT_OF_MEMORY") as caught:
         device.kernel("outputs", VARIANT)
@@ -97,20 +107,6 @@ def test_a_kernel_that_nvrtc_refuses_is_a_typed_error() -> None:
     pytest.importorskip("cupy_backends")
     with pytest.raises(UnavailableError, match="NVRTC refuses"):
         compile_kernel("logprobs", Variant("NO_SUCH_TYPE"), 90)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of kernels that are compiled, in their order."""
-    asked: list[str] = []
-
-    def compile_it(kernel: str, *_: object) -> Compiled:
-        asked.append(kernel)
-        return Compiled(b"machine code of " + kernel.encode(), "")
-
-    monkeypatch.setattr(cache, "compile_kernel", compile_it)
-    monkeypatch.setattr(cache, "compiler_version", lambda: "13.0")
-    return asked
 
 
 @pytest.mark.usefixtures("compiles")

@@ -4,9 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from click.testing import CliRunner
 
-from acceptor.app.bench.kernels.command import kernels
 from acceptor.core import Block, Policy, Probabilistic, SampleBatch, Strict, VerifyOutput
 from kit.on_gpu import assert_identical, every_fused_backend, reserved, sampler_of, verification
 
@@ -117,12 +115,3 @@ def test_calls_on_two_streams_do_not_disturb_each_other(backend: str) -> None:
     for place, output in enumerate(outputs):
         same = expected[place % 2]
         assert_identical(output, same, torch.arange(len(same.token_ids), device="cuda"))
-
-
-def test_the_benchmark_runs(tmp_path: object) -> None:
-    wanted = ["--requests", "2", "--vocab-size", "32000", "--count", "3", "--sets", "2"]
-    names = ["--backend", "reference", "--backend", "triton", "--backend", "cupy"]
-    result = CliRunner().invoke(kernels, [*wanted, *names, "--json", f"{tmp_path}/run.json"])
-    assert result.exit_code == 0, result.output
-    assert "not available" not in result.output
-    assert "Of 6 requests checked, 0 differ" in result.output
