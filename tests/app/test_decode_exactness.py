@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import torch
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from acceptor.app.request import GenerationRequest, GenerationResult, TokenKind
 from acceptor.core import Block, Fly, Policy, Probabilistic, RelaxedTopN, Strict, Synthetic, Typical
-from kit.toy_pair import Pair, TableModel
+from kit.law_of_decoder import next_logits
+from kit.toy_pair import Pair
 from kit.toy_requests import ask, requests
 
 STRICT = (Strict(), Strict(coupled=True))
@@ -105,7 +104,7 @@ def test_logprobs_are_those_of_the_plain_law(pair: Pair, policy: Policy) -> None
     assert len(with_logprobs.logprobs) == 30
     known = [1, 2, 3]
     for token_id, entry in zip(with_logprobs.token_ids, with_logprobs.logprobs, strict=True):
-        law = next_logits(pair.target, known).log_softmax(-1)
+        law = next_logits(pair.target, tuple(known)).log_softmax(-1)
         assert entry.emitted == pytest.approx(law[token_id].item(), abs=1e-5)
         assert [place for place, _ in entry.top] == law.topk(2).indices.tolist()
         assert [value for _, value in entry.top] == pytest.approx(law.topk(2).values.tolist())
@@ -124,7 +123,7 @@ def test_penalties_count_prompt_and_output(pair: Pair, num_spec_tokens: int) -> 
     (result,) = pair.decoder(Strict(), num_spec_tokens).generate([request])
     for place, token_id in enumerate(result.token_ids):
         output = result.token_ids[:place]
-        logits = next_logits(pair.target, [*prompt, *output])
+        logits = next_logits(pair.target, (*prompt, *output))
         for seen in {*prompt, *output}:
             logits[seen] *= 1.7 if logits[seen] < 0 else 1 / 1.7
         for emitted in set(output):
@@ -134,13 +133,6 @@ def test_penalties_count_prompt_and_output(pair: Pair, num_spec_tokens: int) -> 
 
 def test_an_empty_batch(pair: Pair) -> None:
     assert pair.decoder(Strict(), 5).generate([]) == []
-
-
-def next_logits(model: TableModel, known: list[int]) -> Tensor:
-    positions = torch.arange(len(known))[None]
-    cache = model.new_cache(1, len(known))
-    logits = model.forward(torch.tensor([known]), positions, cache, torch.tensor([0])).logits
-    return logits[0, -1].double()
 
 
 def outcomes(results: Sequence[GenerationResult]) -> list[tuple[object, ...]]:

@@ -33,6 +33,7 @@ from kit.shapes import DRAFT, TARGET
 from kit.shapes import FOR_KERNELS as SMALL
 from kit.toy_masks import ByLast
 from kit.toy_pair import decoder_for, with_draft
+from kit.toy_requests import ask
 
 pytestmark = pytest.mark.gpu
 
@@ -226,10 +227,6 @@ def decoder_of(
 def requests_of(num_reqs: int, max_tokens: int) -> list[GenerationRequest]:
     """Prompts of different lengths, each with its own seed."""
     return [
-        GenerationRequest(
-            prompt_token_ids=[seed + 1] * (5 * seed + 1),
-            params=SamplingParams(seed=seed, temperature=0.7),
-            max_tokens=max_tokens,
-        )
+        ask(*[seed + 1] * (5 * seed + 1), seed=seed, temperature=0.7, max_tokens=max_tokens)
         for seed in range(num_reqs)
     ]

@@ -106,17 +106,18 @@ def _tested(
     alpha: float,
     power: float,
 ) -> Goodness:
-    statistic = float(((seen - awaited) ** 2 / awaited).sum())
-    ratios = np.where(seen > 0, seen, 1.0) / awaited
-    g = float(2 * (seen * np.log(ratios)).sum())
-    num_draws = float(awaited.sum())
+    num_draws, ddof = float(awaited.sum()), len(seen) - 1 - freedom
+    p_chi_square, p_g = (
+        float(stats.power_divergence(seen, awaited, ddof, lambda_=kind).pvalue)
+        for kind in ("pearson", "log-likelihood")
+    )
     # A total variation d needs at least an effect of 2 d: Cauchy and Schwarz.
     return Goodness(
         num_draws=round(num_draws),
         num_cells=len(seen),
         freedom=freedom,
-        p_chi_square=float(stats.chi2.sf(statistic, freedom)),
-        p_g=float(stats.chi2.sf(g, freedom)),
+        p_chi_square=p_chi_square,
+        p_g=p_g,
         detectable=effect_detectable(freedom, num_draws, alpha, power) / 2,
     )
 

@@ -1,11 +1,11 @@
 """The law of what the application decodes, its own drafters included, by enumeration."""
 
 from collections import defaultdict
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from acceptor.app.decoder import Decoder
 from acceptor.app.request import GenerationRequest
@@ -34,17 +34,21 @@ def emitted_law(decoder: Decoder, params: SamplingParams, num_tokens: int) -> La
     return dict(law)
 
 
-def next_logits(target: LanguageModel[Any], output: Tokens) -> Floats:
-    known = torch.tensor([[*PROMPT, *output]])
-    cache, places = target.new_cache(1, known.shape[1]), torch.arange(known.shape[1])[None]
-    logits = target.forward(known, places, cache, torch.tensor([0])).logits[0, -1]
-    return logits.double().numpy()
+def next_logits(target: LanguageModel[Any], known: Tokens) -> Tensor:
+    """[vocab_size] float64, after all of these tokens."""
+    cache, positions = target.new_cache(1, len(known)), torch.arange(len(known))[None]
+    scores = target.forward(torch.tensor([known]), positions, cache, torch.tensor([0]))
+    return scores.logits[0, -1].double()
 
 
 def error_of(decoder: Decoder, params: SamplingParams, num_tokens: int) -> float:
     """The largest of all conditional probabilities, compared with plain sampling's."""
     emitted = emitted_law(decoder, params, num_tokens)
-    expected = sequence_law(partial(next_logits, decoder.target), params, num_tokens, PROMPT)
+
+    def model(output: Tokens) -> Floats:
+        return next_logits(decoder.target, PROMPT + output).numpy()
+
+    expected = sequence_law(model, params, num_tokens, PROMPT)
     assert sum(emitted.values()) == pytest.approx(1.0)
     return max(
         largest(conditional(emitted, n), conditional(expected, n)) for n in range(1, num_tokens + 1)
