@@ -78,3 +78,5 @@ def _no_variation(_: VerifyBatch, output: VerifyOutput) -> VerifyOutput:
 
 BUGS = bugs_of(vars())
 ALL_BUGS = (*bugs_in_draws.BUGS, *bugs_in_laws.BUGS, *bugs_in_masks.BUGS, *BUGS)
+OF_LAWS = tuple(bug for bug in ALL_BUGS if bug.check is not None)
+"""The planted bugs that change a law."""

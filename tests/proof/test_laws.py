@@ -1,6 +1,6 @@
 """The proof's checks: each holds for the code as it is, and fails for a planted bug."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -9,20 +9,22 @@ from torch import Tensor
 
 from acceptor.core import Policy, Recipe, RelaxedTopN, SamplingParams, Synthetic, Typical
 from kit.bugs import Bug
+from kit.bugs_in_batches import OF_LAWS
 from kit.decode_law import DecodeSetup, Tokens, random_model
-from kit.proof.cases import DRAFTERS, POLICIES, Pair
-from kit.proof.checks import CAUGHT, EXACT_LAWS, HONEST_LOSSES, Check, evidence_of
-from kit.proof.exact import EXACT, law_error
-from kit.proof.reported import losses
+from kit.proof.cases import DRAFTERS, HONEST, LOSSLESS, POLICIES, Pair
+from kit.proof.exact import EXACT, error_of_pair, error_under, law_error
+from kit.proof.reported import loss_of, losses
 
-LOSSLESS = [policy for policy in POLICIES if policy.lossless]
-by_policy = pytest.mark.parametrize("policy", LOSSLESS, ids=lambda policy: policy.name)
 PLAIN, SMALL = DRAFTERS["draft model"], DRAFTERS["two ids"]
 
 
-@pytest.mark.parametrize("check", EXACT_LAWS.values(), ids=EXACT_LAWS)
-def test_a_lossless_law_is_exact(check: Check) -> None:
-    assert check().passed
+def by_pair(pairs: Sequence[Pair]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("pair", pairs, ids=lambda pair: pair.name)
+
+
+@by_pair(LOSSLESS)
+def test_a_lossless_law_is_exact(pair: Pair) -> None:
+    assert error_of_pair(pair).worst <= EXACT
 
 
 def banning(banned: int, model: Callable[[Tokens], Tensor]) -> Callable[[Tokens], Tensor]:
@@ -69,11 +71,10 @@ ODD = {
 }
 
 
-@by_policy
+@pytest.mark.parametrize("policy", [p for p in POLICIES if p.lossless], ids=lambda p: p.name)
 @pytest.mark.parametrize("setup", ODD.values(), ids=ODD)
 def test_the_law_of_an_odd_setup_is_exact(setup: DecodeSetup, policy: Policy) -> None:
-    error = law_error(evolve(setup, policy=policy), 2)
-    assert max(error.joint, error.conditional) <= EXACT
+    assert law_error(evolve(setup, policy=policy), 2).worst <= EXACT
 
 
 def test_synthetic_acceptance_is_exact_only_at_rate_0() -> None:
@@ -82,11 +83,11 @@ def test_synthetic_acceptance_is_exact_only_at_rate_0() -> None:
     assert law_error(evolve(SMALL, policy=Synthetic((0.0, 0.0))), 3).joint <= EXACT
 
 
-@pytest.mark.parametrize("check", HONEST_LOSSES.values(), ids=HONEST_LOSSES)
-def test_a_lossy_policy_reports_what_it_does(check: Check) -> None:
-    found = check()
-    assert found.passed
-    assert found.parts["enumerated"] > 1e-3
+@by_pair(HONEST)
+def test_a_lossy_policy_reports_what_it_does(pair: Pair) -> None:
+    loss = loss_of(pair.setup)
+    assert abs(loss.enumerated - loss.reported) <= EXACT
+    assert loss.enumerated > 1e-3
 
 
 # FLy accepts by what follows, so what it accepted tells of the tokens behind.
@@ -109,15 +110,15 @@ BEHIND_THE_FIRST_TOKEN = {
 """A suite that looks at first tokens alone would pass them."""
 
 
-@pytest.mark.parametrize("bug", CAUGHT, ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", OF_LAWS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
-    found = evidence_of(bug)
+    error = error_under(bug)
     # Far from the limit, so that rounding could not have done it.
-    assert found.value > 1e6 * found.limit
+    assert error.worst > 1e6 * EXACT
     if bug.name in BEHIND_THE_FIRST_TOKEN:
-        assert found.parts["first"] < 1e-12
-        assert found.parts["conditional"] > 1e-3
+        assert error.first < EXACT
+        assert error.conditional > 1e-3
 
 
 def test_all_bugs_behind_the_first_token_are_among_them() -> None:
-    assert {bug.name for bug in CAUGHT} > BEHIND_THE_FIRST_TOKEN
+    assert {bug.name for bug in OF_LAWS} > BEHIND_THE_FIRST_TOKEN

@@ -17,10 +17,10 @@ from attrs import asdict, frozen
 
 from acceptor.backends.conformance import load_backend
 from acceptor.backends.conformance.calls import Backend
+from kit.bugs_in_batches import OF_LAWS
 from kit.proof import record
 from kit.proof.cases import LOSSY, PAIRS, POLICIES
-from kit.proof.checks import CAUGHT, evidence_of
-from kit.proof.exact import law_error
+from kit.proof.exact import EXACT, error_of_pair, error_under
 from kit.proof.grouped import grouped_step
 from kit.proof.large import near_uniform_draws
 from kit.proof.record import Row
@@ -97,8 +97,7 @@ class Proof:
 def _exact() -> Iterator[Row]:
     for pair in PAIRS:
         about = {"policy": pair.policy.name, "drafter": pair.drafter}
-        error = law_error(pair.setup, pair.num_tokens)
-        yield about | {"lossless": pair.policy.lossless, **asdict(error)}
+        yield about | {"lossless": pair.policy.lossless, **asdict(error_of_pair(pair))}
 
 
 def _losses() -> Iterator[Row]:
@@ -107,8 +106,10 @@ def _losses() -> Iterator[Row]:
 
 
 def _mutants() -> Iterator[Row]:
-    for bug in CAUGHT:
-        yield {"mutant": bug.name, "check": bug.check, **asdict(evidence_of(bug))}
+    for bug in OF_LAWS:
+        error = error_under(bug)
+        limits = {"value": error.worst, "limit": EXACT}
+        yield {"mutant": bug.name, "check": bug.check, **limits, "parts": asdict(error)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -99,3 +99,7 @@ LOSSLESS = tuple(pair for pair in PAIRS if pair.policy.lossless)
 ONE_HOT = ("n-gram", "argmax")
 """Drafters that are certain of their drafts."""
 LOSSY = tuple(pair for pair in PAIRS if not pair.policy.lossless)
+HONEST = tuple(p for p in LOSSY if not isinstance(p.policy, Fly) or p.drafter in ONE_HOT)
+"""FLy judges a draft by what follows it, so its report is exact only for one-hot drafts."""
+
+BY_NAME = {pair.name: pair for pair in PAIRS}

@@ -5,8 +5,10 @@ from collections import defaultdict
 import numpy as np
 from attrs import frozen
 
+from kit.bugs import Bug
 from kit.decode_law import DecodeSetup, Law, Tokens, emitted_law
 from kit.oracle import Floats, sequence_law
+from kit.proof.cases import BY_NAME, Pair
 
 EXACT = 1e-12
 """What rounding in float64 may add up to."""
@@ -20,12 +22,16 @@ class LawError:
         first: the largest difference of any first token's probability.
         joint: of any sequence's.
         conditional: of any token's, given the tokens before it.
-        variation: total variation of the sequences' laws.
     """
 
     first: float
     joint: float
     conditional: float
+
+    @property
+    def worst(self) -> float:
+        """The largest of them."""
+        return max(self.first, self.joint, self.conditional)
 
 
 def law_error(setup: DecodeSetup, num_tokens: int) -> LawError:
@@ -39,6 +45,18 @@ def law_error(setup: DecodeSetup, num_tokens: int) -> LawError:
             for length in range(1, num_tokens + 1)
         ),
     )
+
+
+def error_of_pair(pair: Pair) -> LawError:
+    """Of as many tokens as can be enumerated."""
+    return law_error(pair.setup, pair.num_tokens)
+
+
+def error_under(bug: Bug) -> LawError:
+    """Of the law that it changes, while it lives."""
+    assert bug.check is not None
+    with bug.planted():
+        return error_of_pair(BY_NAME[bug.check])
 
 
 def target_law(setup: DecodeSetup, num_tokens: int) -> Law:
