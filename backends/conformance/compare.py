@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from ...core.output import Output, VerifyOutput
+from ...core.tensor_fields import named_tensors
 from .calls import Watched
 from .findings import Difference
 
 Answer = tuple[object, ...]
 
-NUMBERS_TOLERANCE = 1e-4
-"""For logprobs and total variations, whose sums may run in another order."""
+NUMBERS, NUMBERS_TOLERANCE = ("logprobs.emitted", "total_variation"), 1e-4
+"""Logprobs and total variations, whose sums may run in another order."""
 
 
 def between(first: Watched, second: Watched) -> Iterator[Difference]:
@@ -56,14 +57,13 @@ def in_another_batch(
         name: what the other batch is.
     """
     before, after = _answers(output), _answers(again)
-    numbers = [*zip(_numbers(output), _numbers(again), strict=True)]
+    also = _numbers(again)
+    numbers = [(one, also[name]) for name, one in _numbers(output).items() if name in also]
     for place, request in enumerate(origins):
         if request is None:
             continue
         shown = [before[request], after[place]]
         for one, other in numbers:
-            if one is None or other is None:
-                continue
             width = min(one.shape[1], other.shape[1])
             rows = one[request, :width], other[place, :width]
             if not torch.allclose(*rows, rtol=0, atol=NUMBERS_TOLERANCE):
@@ -91,7 +91,7 @@ def _without_padding(token_ids: Tensor) -> list[int]:
     return numbers
 
 
-def _numbers(output: Output) -> tuple[Tensor | None, Tensor | None]:
+def _numbers(output: Output) -> dict[str, Tensor]:
     """What has a tolerance: [num_reqs, any] each."""
-    emitted = None if output.logprobs is None else output.logprobs.emitted
-    return emitted, output.total_variation if isinstance(output, VerifyOutput) else None
+    tensors = dict(named_tensors(output))
+    return {name: tensors[name] for name in NUMBERS if name in tensors}

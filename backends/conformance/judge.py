@@ -30,7 +30,7 @@ def judge_verify(
         check_verify_output(output, batch, params, policy)
     except InvalidInputError as error:
         return _malformed(batch.num_reqs, error)
-    return _judge(split_verify(*on_host((batch, params))), policy, params, on_host(output))
+    return _judge(split_verify(*on_host((batch, params))), policy, on_host(output))
 
 
 def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutput) -> Findings:
@@ -48,7 +48,7 @@ def judge_sample(batch: SampleBatch, params: SamplingTensors, output: SampleOutp
         total_variation=None,
         logprobs=drawn.logprobs,
     )
-    return _judge(split_sample(*on_host((batch, params))), Strict(), params, verified)
+    return _judge(split_sample(*on_host((batch, params))), Strict(), verified)
 
 
 def _malformed(num_reqs: int, error: InvalidInputError) -> Findings:
@@ -56,19 +56,16 @@ def _malformed(num_reqs: int, error: InvalidInputError) -> Findings:
     return Findings(num_requests=num_reqs, differences=(form,))
 
 
-def _judge(
-    requests: list[RequestView], policy: Policy, params: SamplingTensors, output: VerifyOutput
-) -> Findings:
+def _judge(requests: list[RequestView], policy: Policy, output: VerifyOutput) -> Findings:
     found: list[Difference] = []
     num_decisions = 0
     columns: tuple[Tensor, ...] = (output.token_ids, output.num_accepted, output.status)
     answers = zip(*(column.tolist() for column in columns), strict=True)
-    processed = params.by_request().logprobs_processed.tolist()
     for request, (given, answer) in enumerate(zip(requests, answers, strict=True)):
         oracle = RequestOracle(given, policy)
         differences = judge_request(oracle, request, Answer(*answer))
         if all(difference.excused for difference in differences):
-            differences += _numbers(oracle, request, output, processed=processed[request])
+            differences += _numbers(oracle, request, output)
         found += differences
         num_decisions += oracle.num_decisions
     return Findings(
@@ -76,13 +73,11 @@ def _judge(
     )
 
 
-def _numbers(
-    oracle: RequestOracle, request: int, output: VerifyOutput, *, processed: bool
-) -> Iterator[Difference]:
+def _numbers(oracle: RequestOracle, request: int, output: VerifyOutput) -> Iterator[Difference]:
     token_ids = output.token_ids[request].tolist()
     if output.logprobs is not None:
         for place, token_id in enumerate(token_ids):
-            want = oracle.row_logprobs(place, processed=processed) if token_id >= 0 else None
+            want = oracle.row_logprobs(place) if token_id >= 0 else None
             yield from _judge_logprobs(want, token_id, output.logprobs, (request, place))
     if output.total_variation is not None:
         num_emitted = sum(token_id >= 0 for token_id in token_ids)

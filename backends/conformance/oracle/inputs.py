@@ -1,6 +1,5 @@
 """A batch taken apart into requests of NumPy arrays."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -96,6 +95,7 @@ def _asked(
         "recipe": _recipe(params.target, own),
         "draft_recipe": _recipe(params.draft, own),
         "adjustments": _adjustments(params, own),
+        "logprobs_processed": bool(params.logprobs_processed[own]),
         "in_prompt": np.zeros(width, bool) if counts is None else counts.prompt_mask[slot].numpy(),
         "output_counts": np.zeros(width, np.int64)
         if counts is None
@@ -135,14 +135,12 @@ def _recipe(recipes: RecipeTensors, request: int) -> Recipe:
 
 
 def _adjustments(params: SamplingTensors, request: int) -> Adjustments:
-    bias = dict(_bias(params, request))
+    bias = {}
+    if params.bias is not None:
+        tensors = params.bias.token_ids, params.bias.values
+        pairs = zip(*(rows[request].tolist() for rows in tensors), strict=True)
+        bias = {token_id: value for token_id, value in pairs if token_id >= 0}
     if params.penalties is None:
         return Adjustments(bias)
     names = ("repetition", "presence", "frequency")
     return Adjustments(bias, *(getattr(params.penalties, n)[request].item() for n in names))
-
-
-def _bias(params: SamplingTensors, request: int) -> Iterator[tuple[int, float]]:
-    if params.bias is not None:
-        ids, values = (row[request].tolist() for row in (params.bias.token_ids, params.bias.values))
-        yield from ((token_id, v) for token_id, v in zip(ids, values, strict=True) if token_id >= 0)

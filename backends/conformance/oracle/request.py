@@ -89,10 +89,11 @@ class RequestOracle:
             num_tests = sum(self.view.samples[row].num_races for row in range(num_tests))
         return num_tests + (0 if final is None else final.num_races)
 
-    def row_logprobs(self, row: int, *, processed: bool) -> RowLogprobs:
+    def row_logprobs(self, row: int) -> RowLogprobs:
         """Logprobs of the row that decides a place."""
-        raw, adjusted = self.given.target_logits[row], self.view.target_rows[row]
-        return RowLogprobs.of(raw, adjusted, self.given.recipe, processed=processed)
+        given, adjusted = self.given, self.view.target_rows[row]
+        raw, processed = given.target_logits[row], given.logprobs_processed
+        return RowLogprobs.of(raw, adjusted, given.recipe, processed=processed)
 
     def total_variation(self, row: int) -> float:
         """What a lossy policy caused: between p and the law q a + p (1 - sum(q a))."""

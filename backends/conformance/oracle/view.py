@@ -34,6 +34,7 @@ class RequestView:
         adjustments: bias and penalties.
         in_prompt, output_counts: [V], what penalties count.
         allowed: the mask of each row, [V]; None for a row without one.
+        logprobs_processed: whether logprobs are those of the recipe's law.
         invalid: the status of a row that cannot be used.
         bonus_name: what the token behind an accepted draft is called.
     """
@@ -48,6 +49,7 @@ class RequestView:
     in_prompt: Flags
     output_counts: Integers
     allowed: Sequence[Flags | None]
+    logprobs_processed: bool
     target_ids: Integers | None = None
     draft_token_ids: Integers = NO_DRAFT
     draft_logits: Floats | None = None
