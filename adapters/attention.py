@@ -10,8 +10,9 @@ import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen
 from torch import Tensor
 
-from .kv_cache import LayerCache, Slots
+from .kv_cache import LayerCache
 from .layer_operations import LayerOperations
+from .places import Places
 from .transformer import Attention
 
 FEW_TOKENS = 8
@@ -93,11 +94,9 @@ class AttendInSteps:
     """What all layers of one forward share.
 
     Attributes:
-        num_reqs: how many requests the tokens belong to, the same number each.
+        places: where tokens are written, and which slots and positions are read.
         cos, signed_sin: [num_tokens, 1, head_dim], see `acceptor.adapters.rope`.
-        rows: [num_tokens], where keys and values are written.
-        slots: which slots are read.
-        num_positions: how many positions of them are read.
+        rows: [num_tokens], see `Places.rows`.
         biases: window -> [num_reqs, 1, rows, num_positions]: 0 where a query may look, -inf
             elsewhere. Rows are the tokens of a request, or those for each query head of a group in
             turn.
@@ -105,12 +104,10 @@ class AttendInSteps:
         operations: computes what lies between the projection and attention.
     """
 
-    num_reqs: int
+    places: Places
     cos: Tensor
     signed_sin: Tensor
     rows: Tensor
-    slots: Slots
-    num_positions: int
     biases: dict[int | None, Tensor]
     spans: Spans | None
     operations: LayerOperations
@@ -131,12 +128,13 @@ class AttendInSteps:
 
     def _gather_and_attend(self, queries: Tensor, cache: LayerCache, window: int | None) -> Tensor:
         """Queries [num_tokens, num_heads, head_dim] -> [num_tokens, num_heads * head_dim]."""
-        keys, values = cache.read(self.slots, self.num_positions)
-        by_request = queries.view(self.num_reqs, -1, *queries.shape[1:]).transpose(1, 2)
+        keys, values = cache.read(self.places.slots, self.places.num_positions)
+        num_reqs = len(self.places.positions)
+        by_request = queries.view(num_reqs, -1, *queries.shape[1:]).transpose(1, 2)
         bias = self.biases[window]
         # The heads of a group become rows of one head where the bias has been made for that:
         # nothing then repeats keys for them.
-        rows = by_request.reshape(self.num_reqs, -1, bias.shape[2], queries.shape[2])
+        rows = by_request.reshape(num_reqs, -1, bias.shape[2], queries.shape[2])
         attended = F.scaled_dot_product_attention(
             rows, keys, values, bias, enable_gqa=rows.shape[1] != keys.shape[1]
         )

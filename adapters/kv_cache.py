@@ -62,7 +62,7 @@ class LayerCache:
 
     @property
     def rows(self) -> Tensor:
-        """[num_slots * max_len, 2 * num_kv_heads, head_dim], a view; see `KVCache.rows`."""
+        """[num_slots * max_len, 2 * num_kv_heads, head_dim], a view; see `Places.rows`."""
         return self.memory.flatten(0, 1)
 
     def read(self, slots: Slots, num_positions: int) -> tuple[Tensor, Tensor]:
@@ -119,18 +119,6 @@ class KVCache:
     def max_len(self) -> int:
         """How many positions each slot has."""
         return self.layers[0].memory.shape[1]
-
-    def rows(self, slot_ids: Tensor, positions: Tensor) -> Tensor:
-        """Which of `LayerCache.rows` belong to tokens.
-
-        Args:
-            slot_ids: [num_reqs] int64.
-            positions: [num_reqs, num_tokens] int64.
-
-        Returns:
-            [num_reqs * num_tokens] int64.
-        """
-        return torch.add(positions, slot_ids[:, None], alpha=self.max_len).flatten()
 
     def clear(self, slots: Sequence[int]) -> None:
         """Forget slots; needed before reuse only when a last sequence held NaN or infinity."""

@@ -76,6 +76,10 @@ class Places:
             num_positions=_num_positions(positions, limit, max_position),
         )
 
+    def rows(self, max_len: int) -> Tensor:
+        """Which row of a layer's cache each token has: [num_reqs * num_tokens] int64."""
+        return torch.add(self.positions, self.slot_ids[:, None], alpha=max_len).flatten()
+
     def unseen(self, all_positions: Tensor, window: int | None) -> Tensor:
         """Which keys each token may not look at.
 

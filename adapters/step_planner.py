@@ -74,12 +74,10 @@ class StepPlanner:
         few = positions.shape[1] <= MAX_FUSED_TOKENS
         operations = self.operations if few else PLAIN_OPERATIONS
         attend = AttendInSteps(
-            num_reqs=len(positions),
+            places=places,
             cos=cos,
             signed_sin=signed_sin,
-            rows=cache.rows(places.slot_ids, positions),
-            slots=places.slots,
-            num_positions=places.num_positions,
+            rows=places.rows(cache.max_len),
             biases={}
             if flash
             else {window: self._bias(places, window) for window in set(self.config.windows)},

@@ -60,9 +60,7 @@ class StepCache(Cache):  # type: ignore[misc]  # transformers is not typed
         super().__init__(layers=[])
         self.memory = memory
         self.places = places
-        self.rows = torch.add(
-            places.positions, places.slot_ids[:, None], alpha=memory.max_len
-        ).flatten()
+        self.rows = places.rows(memory.max_len)
 
     def update(
         self,
