@@ -1,13 +1,13 @@
 """Where the decoding requests of a batch stand at the beginning of a step."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 
 import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from ..core import SamplingTensors
+from ..core import SamplingTensors, TokenCounts
 from .request_state import RequestState
 
 Known = Mapping[int, Sequence[int]]
@@ -23,20 +23,23 @@ class Running:
 
     Attributes:
         states: in the order of the batch, each with a slot.
-        params: their sampling parameters, perhaps with more to fill up.
+        device: of the target.
+        token_counts: None unless a request has penalties.
     """
 
     states: Sequence[RequestState]
-    params: SamplingTensors
+    device: torch.device
+    token_counts: TokenCounts | None
 
-    @classmethod
-    def gather(
-        cls, states: Sequence[RequestState], device: torch.device, num_rows: int = 0
-    ) -> "Running":
-        """These requests, with parameters for num_rows; the first one's fill up."""
-        params = [state.request.params for state in states]
-        params += params[:1] * (num_rows - len(states))
-        return cls(states=states, params=SamplingTensors.stack(params, device))
+    @cached_property
+    def params(self) -> SamplingTensors:
+        """Their sampling parameters."""
+        return self.stack(len(self.states))
+
+    def stack(self, num_rows: int) -> SamplingTensors:
+        """Their parameters, and the first one's to fill up so many rows."""
+        params = [state.request.params for state in self.states]
+        return SamplingTensors.stack([*params, *params[:1] * (num_rows - len(params))], self.device)
 
     @property
     def is_masked(self) -> bool:

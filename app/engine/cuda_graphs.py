@@ -12,16 +12,16 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from attrs import define, field
 
-from ...core import PADDING_TOKEN_ID, LanguageModel, Scores, TokenCounts
+from ...core import PADDING_TOKEN_ID, LanguageModel, SamplingTensors, Scores, TokenCounts
 from ..decode import DecodeStep
 from ..drafter import Draft, Drawn
 from ..frontier import Frontier, Running, rows_of
-from ..request_state import RequestState, Verdict
+from ..request_state import Verdict
 from ..token_masks import StepMasks
 from .capture import Record, cuda_recorder
 from .captured_step import Answer, CapturedStep, copy_params, fixed_copy, kind_of
 from .out_of_memory import is_out_of_memory
-from .runner import EagerRunner, Runner
+from .runner import EagerRunner, Gained, Runner
 
 MAX_GRAPHS = 128
 """Each keeps some megabytes; the oldest gives way when requests of ever new kinds come."""
@@ -47,46 +47,30 @@ class GraphRunner:
     is_bounded: bool = False
     is_captured: bool = field(default=True, init=False)
     captured: dict[Hashable, CapturedStep] = field(factory=dict, init=False)
-    _kinds: WeakKeyDictionary[Running, Hashable] = field(factory=WeakKeyDictionary, init=False)
+    _params: WeakKeyDictionary[Running, tuple[SamplingTensors, Hashable]] = field(
+        factory=WeakKeyDictionary, init=False
+    )
     _begun: deque[Answer] = field(factory=deque, init=False)
     _last: CapturedStep | None = field(default=None, init=False)
 
-    def gather(self, states: Sequence[RequestState]) -> Running:
-        """See `Runner.gather`; the parameters of the first request fill up the batch."""
-        return Running.gather(states, self.step.target.device, padded(len(states)))
-
-    def run(
-        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
-    ) -> list[Verdict]:
+    def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """See `Runner.run`."""
         if not self._begun:
-            self._launch(running, draft_limits, token_counts, [()] * len(draft_limits))
+            self._launch(running, draft_limits, [()] * len(draft_limits))
         return self._begun.popleft()()[: len(running.states)]
 
-    def begin(
-        self,
-        running: Running,
-        draft_limits: Sequence[int],
-        token_counts: TokenCounts | None,
-        gained: Sequence[Sequence[int]] | None,
-    ) -> bool:
+    def begin(self, running: Running, draft_limits: Sequence[int], gained: Gained) -> bool:
         """See `Runner.begin`."""
         if running.is_masked or not self.step.drafter.on_device:
             return False
-        return self._launch(running, draft_limits, token_counts, gained)
+        return self._launch(running, draft_limits, gained)
 
     def drop(self) -> None:
         """See `Runner.drop`."""
         self._begun.clear()
 
-    def _launch(
-        self,
-        running: Running,
-        draft_limits: Sequence[int],
-        token_counts: TokenCounts | None,
-        gained: Sequence[Sequence[int]] | None,
-    ) -> bool:
-        captured = self._captured_for(running, max(draft_limits), token_counts)
+    def _launch(self, running: Running, draft_limits: Sequence[int], gained: Gained) -> bool:
+        captured = self._captured_for(running, max(draft_limits))
         if gained is not None:
             self._load(captured, running, draft_limits, gained)
         # Otherwise it finds what the step before left, and writes over all of that but its answer.
@@ -96,18 +80,22 @@ class GraphRunner:
         self._last = captured
         return True
 
-    def _captured_for(
-        self, running: Running, num_spec_tokens: int, token_counts: TokenCounts | None
-    ) -> CapturedStep:
-        if running not in self._kinds:
-            self._kinds[running] = kind_of(running.params)
+    def _params_of(self, running: Running) -> tuple[SamplingTensors, Hashable]:
+        """Parameters that fill up the rows, and their kind."""
+        if running not in self._params:
+            params = running.stack(padded(len(running.states)))
+            self._params[running] = params, kind_of(params)
+        return self._params[running]
+
+    def _captured_for(self, running: Running, num_spec_tokens: int) -> CapturedStep:
         bound = self._bound(running) if self.is_bounded else None
-        is_masked = running.is_masked
-        kind = (self._kinds[running], num_spec_tokens, token_counts is None, bound, is_masked)
+        _, params = self._params_of(running)
+        has_counts = running.token_counts is not None
+        kind = params, num_spec_tokens, has_counts, bound, running.is_masked
         if kind not in self.captured:
             if len(self.captured) == MAX_GRAPHS:
                 del self.captured[next(iter(self.captured))]
-            self.captured[kind] = self._capture(running, num_spec_tokens, token_counts, bound)
+            self.captured[kind] = self._capture(running, num_spec_tokens, bound)
         return self.captured[kind]
 
     def _bound(self, running: Running) -> int:
@@ -115,19 +103,14 @@ class GraphRunner:
         longest = max(map(len, running.known.values())) + self.step.drafter.num_spec_tokens + 1
         return max(_LEAST_BOUND, 1 << (longest - 1).bit_length())
 
-    def _capture(
-        self,
-        running: Running,
-        num_spec_tokens: int,
-        token_counts: TokenCounts | None,
-        bound: int | None,
-    ) -> CapturedStep:
-        device, num_rows = self.step.target.device, running.params.num_reqs
+    def _capture(self, running: Running, num_spec_tokens: int, bound: int | None) -> CapturedStep:
+        params, _ = self._params_of(running)
+        device, num_rows = running.device, params.num_reqs
         idle = rows_of({}, (), (), num_rows, self.step.memory.num_slots)
         frontier = Frontier(
             rows=idle.to(device),
             num_spec_tokens=num_spec_tokens,
-            params=fixed_copy(running.params),
+            params=fixed_copy(params),
             max_length=bound,
         )
         masks = None
@@ -139,7 +122,7 @@ class GraphRunner:
             drafts=torch.full((num_spec_tokens, num_rows), PADDING_TOKEN_ID, device=device),
             masks=masks,
         )
-        captured.replays = self._record(captured, token_counts)
+        captured.replays = self._record(captured, running.token_counts)
         return captured
 
     def _record(
@@ -186,7 +169,7 @@ class GraphRunner:
     ) -> None:
         frontier, idle_slot_id = captured.frontier, self.step.memory.num_slots
         if captured.loaded() is not running:
-            copy_params(frontier.params, running.params)
+            copy_params(frontier.params, self._params_of(running)[0])
             captured.loaded = ref(running)
         captured.draft_limits = list(draft_limits)
         num_rows = frontier.params.num_reqs
@@ -194,10 +177,8 @@ class GraphRunner:
         # Does not wait for the device.
         frontier.rows.copy_(rows, non_blocking=True)
         if len(captured.drafts) and not self.step.drafter.on_device:
-            device = frontier.rows.device
-            draft = self.step.draft(
-                Frontier.of(running.known, draft_limits, running.params, device)
-            )
+            known = running.known, draft_limits, frontier.params, running.device
+            draft = self.step.draft(Frontier.of(*known))
             captured.drafts.fill_(PADDING_TOKEN_ID)
             captured.drafts[: draft.token_ids.shape[1], : len(draft_limits)] = draft.token_ids.t()
 

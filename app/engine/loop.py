@@ -12,7 +12,7 @@ import torch
 from attrs import define, field
 
 from ...adapters.error_text import ends_program, one_line
-from ...core import InvalidInputError, Status, TokenCounts
+from ...core import InvalidInputError, Status
 from ..decode import DecodeStep
 from ..frontier import Running
 from ..prefill import CHUNK_LEN
@@ -147,11 +147,10 @@ class Loop:
 
     def _step(self, running: Running) -> None:
         draft_limits = self._draft_limits([0] * len(running.states))
-        counts = None if running.params.penalties is None else self._counted.counts
-        is_ahead = self._begin_ahead(running, counts, draft_limits)
-        verdicts = self.runner.run(running, draft_limits, counts)
+        is_ahead = self._begin_ahead(running, draft_limits)
+        verdicts = self.runner.run(running, draft_limits)
         now = perf_counter()
-        self.has_begun = is_ahead or self._begin_next(running, counts, verdicts)
+        self.has_begun = is_ahead or self._begin_next(running, verdicts)
         is_useful = self._act_on(verdicts, now)
         if is_ahead and not is_useful:
             self._drop()
@@ -166,16 +165,13 @@ class Loop:
                 is_useful &= verdict.status is Status.OK
         return is_useful and any(state.finish_reason is None for state in self._batch)
 
-    def _begin_ahead(
-        self, running: Running, counts: TokenCounts | None, draft_limits: list[int]
-    ) -> bool:
+    def _begin_ahead(self, running: Running, draft_limits: list[int]) -> bool:
         """Begin this step, unless it has begun, and the one after it."""
-        if counts is not None or not self._may_begin_ahead(draft_limits):
+        if running.token_counts is not None or not self._may_begin_ahead(draft_limits):
             return False
-        has_begun = self.has_begun or self.runner.begin(
-            running, draft_limits, counts, [()] * len(draft_limits)
-        )
-        return has_begun and self.runner.begin(running, draft_limits, counts, None)
+        begin = self.runner.begin
+        has_begun = self.has_begun or begin(running, draft_limits, [()] * len(draft_limits))
+        return has_begun and begin(running, draft_limits, None)
 
     def _may_begin_ahead(self, draft_limits: list[int]) -> bool:
         """Whether a step after the next one is of the same requests, whatever that one emits.
@@ -191,15 +187,13 @@ class Loop:
         self.runner.drop()
         self.has_begun = False
 
-    def _begin_next(
-        self, running: Running, counts: TokenCounts | None, verdicts: Sequence[Verdict]
-    ) -> bool:
+    def _begin_next(self, running: Running, verdicts: Sequence[Verdict]) -> bool:
         go_on = map(RequestState.surely_goes_on, self._batch, verdicts)
         if self._batch_will_change() or not all(go_on):
             return False
         gained = [verdict.token_ids for verdict in verdicts]
         draft_limits = self._draft_limits([len(token_ids) for token_ids in gained])
-        return self.runner.begin(running, draft_limits, counts, gained)
+        return self.runner.begin(running, draft_limits, gained)
 
     def _batch_will_change(self) -> bool:
         return bool(
@@ -285,8 +279,13 @@ class Loop:
         # In the order of the slots, which a cache then reads without copying.
         batch.sort(key=lambda state: state.slot_id)
         if self._running is None or batch != self._batch:
-            self._batch = batch
-            self._running = self.runner.gather(batch)
+            self._batch, self._running = batch, None
+            has_penalties = any(state.request.params.has_penalties for state in batch)
+            self._running = Running(
+                states=batch,
+                device=self.device,
+                token_counts=self._counted.counts if has_penalties else None,
+            )
         return self._running
 
     def _note(self, state: RequestState, progress: Progress) -> None:

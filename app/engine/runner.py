@@ -8,12 +8,16 @@ from typing import Protocol
 
 from attrs import frozen
 
-from ...core import TokenCounts
 from ..decode import DecodeStep
 from ..frontier import Frontier, Running
-from ..request_state import RequestState, Verdict
+from ..request_state import Verdict
 from ..token_masks import fill_masks
 from ..verdicts import pack, read_verdicts
+
+Gained = Sequence[Sequence[int]] | None
+"""Tokens that requests will have when a step begins, beside those that they have. None where only
+the device knows, because the step before it has begun and has not been read; that one must be of
+the same batch and limits."""
 
 
 class Runner(Protocol):
@@ -27,43 +31,22 @@ class Runner(Protocol):
         """Whether a step has one draft length, and parts that cannot be told apart."""
         return False
 
-    def gather(self, states: Sequence[RequestState]) -> Running:
-        """A batch of these requests, for as many steps as it stays the same."""
-        ...
-
-    def run(
-        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
-    ) -> list[Verdict]:
+    def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """Draft, score and verify every request of a batch; the step may have begun already.
 
         Args:
-            running: the batch.
+            running: the same as long as the batch is.
             draft_limits: how many draft tokens are of use to each request.
-            token_counts: None unless a request has penalties.
 
         Returns:
             One verdict per request, in the order of the batch.
         """
         ...
 
-    def begin(
-        self,
-        running: Running,  # noqa: ARG002, for runners that begin early
-        draft_limits: Sequence[int],  # noqa: ARG002
-        token_counts: TokenCounts | None,  # noqa: ARG002
-        gained: Sequence[Sequence[int]] | None,  # noqa: ARG002
-    ) -> bool:
+    def begin(self, running: Running, draft_limits: Sequence[int], gained: Gained) -> bool:  # noqa: ARG002, for runners that begin early
         """Begin a step that a later `run` will ask for; False if this runner cannot.
 
         Steps are asked for in the order in which they began.
-
-        Args:
-            running: the batch.
-            draft_limits: as `run` will be told.
-            token_counts: the same.
-            gained: tokens that the requests will have by then, beside those that they have. None
-                where only the device knows, because the step before it has begun and has not been
-                read; that one must be of the same batch, limits and counts.
         """
         return False
 
@@ -78,15 +61,9 @@ class EagerRunner(Runner):
 
     step: DecodeStep
 
-    def gather(self, states: Sequence[RequestState]) -> Running:
-        """See `Runner.gather`."""
-        return Running.gather(states, self.step.target.device)
-
-    def run(
-        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
-    ) -> list[Verdict]:
+    def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """See `Runner.run`."""
-        frontier = Frontier.of(running.known, draft_limits, running.params, self.step.target.device)
+        frontier = Frontier.of(running.known, draft_limits, running.params, running.device)
         draft = self.step.draft(frontier)
         # Read first, so that masks are filled while the target computes.
         drafted = draft.token_ids.tolist() if running.is_masked else None
@@ -94,6 +71,6 @@ class EagerRunner(Runner):
         if drafted is not None:
             requests, device = [state.masks for state in running.states], scores.logits.device
             masks = fill_masks(requests, drafted, scores.logits.shape[-1]).to(device)
-        output = self.step.verify(frontier, draft, scores, token_counts, masks)
+        output = self.step.verify(frontier, draft, scores, running.token_counts, masks)
         self.step.follow(frontier, draft, scores, output)
         return read_verdicts(pack(draft, output), output)

@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 from attrs import define, field, frozen
 
-from ...core import TokenCounts
 from ..engine.runner import Runner
 from ..frontier import Running
 from ..request_state import RequestState, Verdict
@@ -122,15 +121,9 @@ class AdaptiveRunner(Runner):
             max_spec_tokens=max_spec_tokens,
         )
 
-    def gather(self, states: Sequence[RequestState]) -> Running:
-        """See `Runner.gather`."""
-        return self.runner.gather(states)
-
-    def run(
-        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
-    ) -> list[Verdict]:
+    def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """See `Runner.run`."""
-        verdicts = self.runner.run(running, self.choose(running.states, draft_limits), token_counts)
+        verdicts = self.runner.run(running, self.choose(running.states, draft_limits))
         for state, verdict in zip(running.states, verdicts, strict=True):
             self._record(state).observe(verdict.num_draft_tokens, verdict.num_accepted)
         return verdicts

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from attrs import define, evolve, field, frozen
 
-from ...core import TokenCounts
 from ..bench.progress import OnEnded
 from ..bench.requests import TimedRequest
 from ..decode import DecodeStep
@@ -23,7 +22,7 @@ from ..engine.engine import Engine
 from ..engine.runner import EagerRunner, Runner
 from ..frontier import Running
 from ..request import RequestRecord
-from ..request_state import RequestState, Verdict
+from ..request_state import Verdict
 from .costs import Key, StepCosts, StepTimes
 from .goodput import Goodput
 from .profile import AcceptanceProfile
@@ -96,18 +95,12 @@ class Probe(Runner):
             runner = EagerRunner(cast(DecodeStep, step))
         return cls(runner=runner, step=step, lengths=lengths, clock=clock, generator=generator)
 
-    def gather(self, states: Sequence[RequestState]) -> Running:
-        """See `Runner.gather`."""
-        return self.runner.gather(states)
-
-    def run(
-        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
-    ) -> list[Verdict]:
+    def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """See `Runner.run`."""
         drawn = int(self.generator.choice(self.lengths))
         shorter = [min(limit, drawn) for limit in draft_limits]
         began = self.clock()
-        verdicts = self.runner.run(running, shorter, token_counts)
+        verdicts = self.runner.run(running, shorter)
         parts = {"graph": self.clock() - began}
         if self.step is not None:
             parts = {**self.step.seconds}

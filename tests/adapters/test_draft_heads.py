@@ -19,7 +19,7 @@ from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.frontier import Running
 from acceptor.app.head_drafter import AcceptanceWatch, HeadDrafter
-from acceptor.app.request_state import RequestState, Verdict
+from acceptor.app.request_state import Verdict
 from acceptor.core import Probabilistic, Strict, Synthetic
 from kit.draft_heads import SPECULATORS, TAPS, Arithmetic, HeadFiles, eagle, eagle3
 from kit.head_decoding import PROMPTS, decode, decoder_of, distance
@@ -126,12 +126,9 @@ class Changing(Runner):
     runner: Runner
     lengths: Iterator[int]
 
-    def gather(self, states: Sequence[RequestState]) -> Running:
-        return self.runner.gather(states)
-
-    def run(self, running: Running, draft_limits: Sequence[int], *given: Any) -> list[Verdict]:
+    def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         longest = next(self.lengths)
-        return self.runner.run(running, [min(one, longest) for one in draft_limits], *given)
+        return self.runner.run(running, [min(one, longest) for one in draft_limits])
 
 
 RUNNERS = pytest.mark.parametrize("runner", [EagerRunner, partial(GraphRunner, record=record)])

@@ -18,7 +18,7 @@ from acceptor.app.request_state import RequestState, Verdict
 from acceptor.app.tuning.adaptive import AdaptiveRunner
 from acceptor.app.tuning.costs import StepCosts, StepTimes
 from acceptor.app.tuning.profile import AcceptanceProfile
-from acceptor.core import Block, Policy, Probabilistic, Recipe, Strict, TokenCounts
+from acceptor.core import Block, Policy, Probabilistic, Recipe, Strict
 from kit.decode_law import DecodeSetup, Steps, random_model
 from kit.proof.exact import EXACT, law_error
 from kit.toy_engine import record
@@ -72,14 +72,9 @@ class Watched(Runner):
     def drafted(self) -> list[int]:
         return [max(lengths) for lengths in self.lengths]
 
-    def gather(self, states: Sequence[RequestState]) -> Running:
-        return self.runner.gather(states)
-
-    def run(
-        self, running: Running, draft_limits: Sequence[int], token_counts: TokenCounts | None
-    ) -> list[Verdict]:
+    def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         self.lengths.append(draft_limits)
-        return self.runner.run(running, draft_limits, token_counts)
+        return self.runner.run(running, draft_limits)
 
 
 def test_a_draft_that_is_never_right_is_given_up_and_tried_again(pair: Pair) -> None:
