@@ -15,8 +15,8 @@ from acceptor.app.decode import DecodeStep
 from acceptor.app.engine import loop, out_of_memory
 from acceptor.app.engine.engine import Engine
 from acceptor.app.engine.memory_plan import MemoryPlan, num_bytes
-from acceptor.app.engine.runner import EagerRunner
 from acceptor.app.engine.schedule import Limits
+from acceptor.app.frontier import Running
 from acceptor.app.request import FinishReason
 from acceptor.app.wiring import wire
 from acceptor.backends import load_sampler
@@ -143,7 +143,7 @@ def test_a_step_that_finds_no_memory_ends_one_request_and_the_others_get_theirs(
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(DecodeStep, "enter"), (TokenCounts, "empty"), (EagerRunner, "gather")]
+    ("owner", "name"), [(DecodeStep, "enter"), (TokenCounts, "empty"), (Running, "stack")]
 )
 def test_a_request_that_cannot_be_let_in_ends_alone(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
