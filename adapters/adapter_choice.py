@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from attrs import evolve
@@ -42,11 +42,11 @@ def load_any_model(
         return load_model(
             directory, dtype=dtype, device=device, max_model_len=max_model_len, forward=forward
         )
-    _need_library(forward)
-    from .library_model.loader import load_library_model  # noqa: PLC0415, an extra
-
-    device = check_device(device)
-    return load_library_model(directory, dtype=dtype, device=device, max_model_len=max_model_len)
+    library, device = _library(forward), check_device(device)
+    model: LibraryModel = library.load_library_model(
+        directory, dtype=dtype, device=device, max_model_len=max_model_len
+    )
+    return model
 
 
 def random_any_model(
@@ -74,11 +74,9 @@ def random_any_model(
             layer_decay=layer_decay,
             forward=forward,
         )
-    _need_library(forward)
+    library = _library(forward)
     if layer_decay != 1:
         raise UnavailableError("layer_decay: expected the adapter own, got transformers")
-    from .library_model.loader import random_library_model  # noqa: PLC0415, an extra
-
     device = check_device(device)
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
@@ -86,7 +84,9 @@ def random_any_model(
     if num_layers is not None:
         check_integer("num_layers", num_layers, 1, most)
         values["num_hidden_layers"] = num_layers
-    model = random_library_model(evolve(config, values=values), dtype=dtype, device=device)
+    model: LibraryModel = library.random_library_model(
+        evolve(config, values=values), dtype=dtype, device=device
+    )
     length = model.max_model_len if max_model_len is None else max_model_len
     check_integer("max_model_len", length, 1, model.max_model_len)
     return evolve(model, max_model_len=length)
@@ -103,8 +103,11 @@ def _is_ours(config: JsonObject) -> bool:
     return named_architecture(config) in (None, *ARCHITECTURES)
 
 
-def _need_library(forward: str) -> None:
+def _library(forward: str) -> Any:
     if find_spec("transformers") is None:
         raise UnavailableError(f"adapter transformers: {_EXTRA}")
     if forward == "triton":
         raise UnavailableError("forward triton: expected the adapter own, got transformers")
+    from .library_model import loader  # noqa: PLC0415, an extra
+
+    return loader

@@ -92,27 +92,22 @@ class KVCache:
     @classmethod
     def allocate(
         cls,
-        *,
         num_layers: int,
-        num_slots: int,
-        max_len: int,
-        num_kv_heads: int,
-        head_dim: int,
+        shape: tuple[int, int, int, int],
         dtype: torch.dtype,
         device: torch.device,
     ) -> "KVCache":
-        """An empty cache."""
-        check_integer("num_slots", num_slots, 1)
-        check_integer("max_len", max_len, 1)
+        """An empty cache; the shape is that of `LayerCache.memory`."""
+        check_integer("num_slots", shape[0], 1)
+        check_integer("max_len", shape[1], 1)
 
         def empty() -> LayerCache:
             # Zeros, because positions not yet written are read and then masked: what is masked must
             # be finite, since 0 times NaN is NaN. Each layer's a tensor of its own: a compiler that
             # sees several views of one memory being written copies all of it.
-            shape = (num_slots, max_len, 2 * num_kv_heads, head_dim)
             return LayerCache(torch.zeros(shape, dtype=dtype, device=device))
 
-        slot_ids = torch.arange(num_slots, device=device)
+        slot_ids = torch.arange(shape[0], device=device)
         return cls(tuple(empty() for _ in range(num_layers)), slot_ids)
 
     @property

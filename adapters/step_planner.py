@@ -47,15 +47,10 @@ class StepPlanner:
 
     def new_cache(self, num_layers: int, num_slots: int, max_len: int) -> KVCache:
         """Room for max_len positions, or a few more, in each of num_slots slots."""
-        return KVCache.allocate(
-            num_layers=num_layers,
-            num_slots=num_slots,
-            max_len=slot_len(max_len, self.rope_table.device),
-            num_kv_heads=self.config.num_kv_heads,
-            head_dim=self.config.head_dim,
-            dtype=self.rope_table.dtype,
-            device=self.rope_table.device,
-        )
+        config, table = self.config, self.rope_table
+        length = slot_len(max_len, table.device)
+        shape = (num_slots, length, 2 * config.num_kv_heads, config.head_dim)
+        return KVCache.allocate(num_layers, shape, table.dtype, table.device)
 
     def places(
         self, positions: Tensor, slot_ids: Tensor | None, cache: KVCache, max_position: int | None

@@ -1,7 +1,7 @@
 """From a directory to a draft head that runs on its target."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,9 +19,6 @@ from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors, rea
 from .eagle import EagleHead, Fusion, HeadLayer, Merge, SideBySide
 from .files import has_tensors, open_head
 from .head_config import RAW_LAYER, Eagle3Config, MtpSwitches, Target, read_layer
-
-if TYPE_CHECKING:
-    from ..library_model.model import LibraryModel
 
 HEADS = ("eagle", "eagle3", "mtp")
 """What `load_head` loads."""
@@ -63,10 +60,8 @@ def load_head(
         UnavailableError: mtp is wanted for a target that transformers does not compute.
     """
     if kind == "mtp":
-        target = _for_mtp(target)
-        from ..library_model.mtp import load_mtp  # noqa: PLC0415, an extra
-
-        return load_mtp(directory, target, switches)
+        head: DraftHead[Any] = _mtp(target).load_mtp(directory, target, switches)
+        return head
     return _of_tensors(kind, read_json(directory / "config.json"), open_head(directory), target)
 
 
@@ -79,10 +74,8 @@ def random_head(config_file: Path, kind: str, target: Target) -> DraftHead[Any]:
         target: see `load_head`.
     """
     if kind == "mtp":
-        target = _for_mtp(target)
-        from ..library_model.mtp import random_mtp  # noqa: PLC0415, an extra
-
-        return random_mtp(config_file, target)
+        head: DraftHead[Any] = _mtp(target).random_mtp(config_file, target)
+        return head
     config = read_json(config_file)
     num_ids = config.integer("draft_vocab_size", 1, default=target.vocab_size)
     fewer: dict[str, Shape] = {DRAFT_TO_TARGET: (num_ids,)} if num_ids < target.vocab_size else {}
@@ -90,10 +83,12 @@ def random_head(config_file: Path, kind: str, target: Target) -> DraftHead[Any]:
     return _of_tensors(kind, config, tensors, target)
 
 
-def _for_mtp(target: Target) -> "LibraryModel":
+def _mtp(target: Target) -> Any:
     if isinstance(target, TransformerModel):
         raise UnavailableError("drafter mtp: expected the adapter transformers, got own")
-    return target
+    from ..library_model import mtp  # noqa: PLC0415, an extra
+
+    return mtp
 
 
 def _of_tensors(kind: str, config: JsonObject, tensors: _Tensors, target: Target) -> EagleHead:

@@ -11,15 +11,7 @@ from acceptor.adapters.attention import FEW_TOKENS, Spans
 
 @pytest.fixture
 def cache() -> KVCache:
-    return KVCache.allocate(
-        num_layers=2,
-        num_slots=3,
-        max_len=5,
-        num_kv_heads=2,
-        head_dim=4,
-        dtype=torch.float32,
-        device=torch.device("cpu"),
-    )
+    return KVCache.allocate(2, (3, 5, 4, 4), torch.float32, torch.device("cpu"))
 
 
 def test_neighbouring_slots_are_not_copied(cache: KVCache) -> None:
