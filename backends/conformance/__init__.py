@@ -3,7 +3,7 @@
 `python -m acceptor.backends.conformance` is for people, `test_backend` with `pytest_plugin` for
 test suites. `generate` makes cases. A case becomes requests (`inputs`), which a backend draws,
 drafts and verifies (`check`). `judge` compares with the `oracle`, `compare` with another backend or
-with another of the `variations` of a batch.
+with the same requests in another batch.
 """
 
 from .case import Case

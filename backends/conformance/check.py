@@ -13,10 +13,9 @@ from .calls import Watched
 from .case import Case
 from .compare import in_another_batch
 from .findings import Findings
-from .inputs import make_inputs
+from .inputs import make_inputs, varied
 from .judge import judge_sample, judge_verify
 from .requests import Inputs
-from .variations import varied
 
 
 @define

@@ -23,10 +23,9 @@ from ....core.policies import (
     Synthetic,
     Typical,
 )
-from .block import block_verdict, scaled_residual
 from .filters import Flags
 from .law import Law
-from .residual import residual
+from .residual import block_verdict, residual, scaled_residual
 from .verdict import Possible, Verdict, below, certainly, log_ratio
 from .view import RequestView
 
