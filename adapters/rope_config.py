@@ -40,16 +40,6 @@ def _check_fields(section: JsonObject, known: set[str]) -> None:
         raise section.error("partial_rotary_factor", "1", section.value("partial_rotary_factor"))
 
 
-def _no_scaling(section: JsonObject, config: JsonObject) -> None:  # noqa: ARG001
-    # Dynamic scaling belongs here too: it only sets in beyond max_position_embeddings, which is as
-    # long as a model may be loaded.
-    return None
-
-
-def _linear(section: JsonObject, config: JsonObject) -> RopeScaling:  # noqa: ARG001
-    return LinearScaling(factor=section.positive("factor"))
-
-
 def _llama3(section: JsonObject, config: JsonObject) -> RopeScaling:
     low, high = section.positive("low_freq_factor"), section.positive("high_freq_factor")
     if high <= low:
@@ -96,9 +86,13 @@ def _original_length(section: JsonObject, config: JsonObject) -> int:
 _ORIGINAL = "original_max_position_embeddings"
 _Reader = Callable[[JsonObject, JsonObject], RopeScaling | None]
 _READERS: dict[str, tuple[_Reader, set[str]]] = {
-    "default": (_no_scaling, set()),
-    "dynamic": (_no_scaling, {"factor", _ORIGINAL}),
-    "linear": (_linear, {"factor", _ORIGINAL}),
+    "default": (lambda *_: None, set()),
+    # It only sets in beyond max_position_embeddings, which is as long as a model may be loaded.
+    "dynamic": (lambda *_: None, {"factor", _ORIGINAL}),
+    "linear": (
+        lambda section, _: LinearScaling(factor=section.positive("factor")),
+        {"factor", _ORIGINAL},
+    ),
     "llama3": (_llama3, {"factor", "low_freq_factor", "high_freq_factor", _ORIGINAL}),
     "yarn": (
         _yarn,

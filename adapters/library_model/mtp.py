@@ -125,11 +125,7 @@ class MtpHead:
     max_model_len: int = derived(lambda head: head.target.max_model_len)
     dtype: torch.dtype = derived(lambda head: head.target.dtype)
     device: torch.device = derived(lambda head: head.target.device)
-
-    @property
-    def what_to_check(self) -> str:
-        """See `DraftHead`."""
-        return f"the settings {self.switches}"
+    what_to_check: str = derived(lambda head: f"the settings {head.switches}")
 
     def new_cache(self, num_slots: int, max_len: int) -> SlotMemory:
         """Room for max_len positions in each of num_slots slots."""
