@@ -129,5 +129,12 @@ def check_contiguous(**tensors: Tensor | None) -> None:
 
 
 def _has_shape(tensor: Tensor, shape: Sequence[int | None]) -> bool:
-    pairs = zip(shape, tensor.shape, strict=False)
-    return tensor.ndim == len(shape) and all(want is None or want == size for want, size in pairs)
+    # Every step asks this of a dozen tensors: most shapes are equal, and nothing is looped over.
+    got = tensor.shape
+    if len(got) != len(shape):
+        return False
+    return got == shape or all(map(_fits, shape, got))
+
+
+def _fits(want: int | None, size: int) -> bool:
+    return want is None or want == size
