@@ -1,6 +1,5 @@
 """Tiny checkpoints with random weights, written by transformers, the independent reference."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -48,16 +47,3 @@ def tiny_llama(save: Callable[..., Saved]) -> Path:
 def checkpoint(tiny_llama: Path, tmp_path: Path) -> Path:
     """A copy of `tiny_llama`, to be damaged."""
     return Path(shutil.copytree(tiny_llama, tmp_path / "model"))
-
-
-@pytest.fixture(scope="session")
-def edit_json() -> Callable[..., None]:
-    """Set fields of a JSON file; a value of ... removes the field."""
-
-    def edit(path: Path, **changes: object) -> None:
-        fields = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        fields |= changes
-        kept = {name: value for name, value in fields.items() if value is not ...}
-        path.write_text(json.dumps(kept), encoding="utf-8")
-
-    return edit

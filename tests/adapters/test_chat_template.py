@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from acceptor.adapters import ChatTemplate
 from acceptor.core import CheckpointError, InvalidInputError
+from kit.checkpoints import edit_json
 
 MESSAGES: list[dict[str, Any]] = [
     {"role": "system", "content": "  Be <b>brief</b> & kind. "},
@@ -144,7 +144,7 @@ def test_what_published_templates_of_a_family_do(family: str, setting: str) -> N
     assert len(said) == 2 * (len(TALKS) + len(MORE_TALKS.get(family, ())))
 
 
-def test_where_the_template_comes_from(tmp_path: Path, edit_json: Callable[..., None]) -> None:
+def test_where_the_template_comes_from(tmp_path: Path) -> None:
     def said() -> str | None:
         template = ChatTemplate.load(tmp_path)
         return None if template is None else template.render([], {})
@@ -186,9 +186,7 @@ def test_what_is_no_template(template: str) -> None:
 
 
 @pytest.mark.parametrize("field", [3, [{"name": "tools", "template": "t"}], [1], {"a": "b"}])
-def test_a_field_that_is_no_template(
-    tmp_path: Path, edit_json: Callable[..., None], field: object
-) -> None:
+def test_a_field_that_is_no_template(tmp_path: Path, field: object) -> None:
     edit_json(tmp_path / "tokenizer_config.json", chat_template=field)
     with pytest.raises(CheckpointError, match=r"config\.json: chat_template: expected a template"):
         ChatTemplate.load(tmp_path)

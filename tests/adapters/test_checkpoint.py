@@ -12,17 +12,11 @@ from torch import Tensor
 
 from acceptor.adapters import load_model
 from acceptor.core import CheckpointError
+from kit.checkpoints import edit_json, edit_tensors
 
 UP = "model.layers.1.mlp.up_proj.weight"
 EMBEDDING = "model.embed_tokens.weight"
 INDEX = "model.safetensors.index.json"
-
-
-def edit_tensors(directory: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
-    file = directory / "model.safetensors"
-    tensors = {name: tensor.clone() for name, tensor in load_file(file).items()}
-    change(tensors)
-    save_file(tensors, file)
 
 
 def split(directory: Path) -> dict[str, str]:
@@ -83,9 +77,7 @@ def test_stored_rotary_frequencies_are_ignored(checkpoint: Path) -> None:
     load_model(checkpoint)
 
 
-def test_a_tied_head_may_be_stored_but_not_differ(
-    checkpoint: Path, edit_json: Callable[..., None]
-) -> None:
+def test_a_tied_head_may_be_stored_but_not_differ(checkpoint: Path) -> None:
     edit_json(checkpoint / "config.json", tie_word_embeddings=True)
     edit_tensors(checkpoint, lambda t: t.update({"lm_head.weight": t[EMBEDDING].clone()}))
     load_model(checkpoint)
@@ -147,9 +139,7 @@ def test_pickles_are_never_opened(checkpoint: Path) -> None:
     assert not witness.exists()
 
 
-def test_code_beside_the_weights_never_runs(
-    checkpoint: Path, edit_json: Callable[..., None]
-) -> None:
+def test_code_beside_the_weights_never_runs(checkpoint: Path) -> None:
     (checkpoint / "modeling_evil.py").write_text("raise SystemExit('it ran')", encoding="utf-8")
     auto_map = {"AutoModelForCausalLM": "modeling_evil.Model"}
     edit_json(checkpoint / "config.json", auto_map=auto_map)

@@ -24,6 +24,7 @@ from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.library_model.loader import adapt_network
 from acceptor.adapters.library_model.model import LibraryModel
 from acceptor.core import CheckpointError, InvalidInputError, UnavailableError
+from kit.checkpoints import edit_json
 from kit.small_families import FAMILIES, SHAPE, VOCAB_SIZE
 
 
@@ -133,7 +134,6 @@ def test_it_refuses_what_it_cannot_serve(llama: Path, save: Callable[..., Any]) 
 )
 def test_a_damaged_checkpoint(
     checkpoint: Path,
-    edit_json: Callable[..., None],
     changes: dict[str, Any],
     said: str,
     capfd: pytest.CaptureFixture[str],
@@ -188,9 +188,7 @@ def test_a_network_that_makes_its_own_masks_is_refused_by_name(
 CODES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 
-def test_experts_in_mxfp4_are_what_their_codes_say(
-    save: Callable[..., Any], edit_json: Callable[..., None]
-) -> None:
+def test_experts_in_mxfp4_are_what_their_codes_say(save: Callable[..., Any]) -> None:
     config = FAMILIES["gpt-oss"].to_dict() | {"hidden_size": 64, "intermediate_size": 64}
     saved = save(GptOssConfig(**config))
     file, generator = saved.directory / "model.safetensors", torch.Generator().manual_seed(2)

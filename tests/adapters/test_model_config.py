@@ -8,6 +8,7 @@ import torch
 from acceptor.adapters import ModelConfig
 from acceptor.adapters.rope import Rope, YarnScaling
 from acceptor.core import CheckpointError
+from kit.checkpoints import edit_json
 
 BASE: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -33,7 +34,7 @@ YARN = {"rope_type": "yarn", "factor": 2}
 
 
 @pytest.fixture
-def read(tmp_path: Path, edit_json: Callable[..., None]) -> Callable[..., ModelConfig]:
+def read(tmp_path: Path) -> Callable[..., ModelConfig]:
     def read(generation: dict[str, Any] | None = None, **changes: object) -> ModelConfig:
         (tmp_path / "config.json").unlink(missing_ok=True)
         edit_json(tmp_path / "config.json", **BASE | changes)

@@ -1,6 +1,6 @@
 """GLM-4.7-Flash's layer for multi-token prediction, against the library's without a cache."""
 
-import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,14 @@ from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.runner import Runner
 from acceptor.backends import load_sampler
 from acceptor.core import CheckpointError, Probabilistic, UnavailableError
+from kit.checkpoints import edit_json, edit_tensors
 from kit.head_decoding import PROMPTS, Noting, decode, decoder_of, distance
 from kit.small_families import FAMILIES
 from kit.toy_engine import record
 from kit.toy_requests import ask
 
 NUM_LAYERS, SIZE = 3, 32
+PREFIX = f"model.layers.{NUM_LAYERS}."
 
 
 @frozen
@@ -99,15 +101,15 @@ def glm(save: Callable[..., Any]) -> Glm:
         "shared_head.norm.weight": 1 + 0.3 * torch.randn(SIZE, generator=generator),
         "eh_proj.weight": torch.randn(SIZE, 2 * SIZE, generator=generator) / 8,
     }
-    file = saved.directory / "model.safetensors"
-    tensors = load_file(file)
-    tensors |= {f"model.layers.{NUM_LAYERS}.{name}": one for name, one in extra.items()}
-    tensors[f"model.layers.{NUM_LAYERS}.embed_tokens.weight"] = torch.zeros(61, SIZE)
-    save_file(tensors, file, metadata={"format": "pt"})
-    fields = json.loads((saved.directory / "config.json").read_text())
-    fields["mlp_layer_types"] = fields["mlp_layer_types"][:NUM_LAYERS]
-    fields |= {"num_hidden_layers": NUM_LAYERS, "num_nextn_predict_layers": 1}
-    (saved.directory / "config.json").write_text(json.dumps(fields))
+    layer = {f"{PREFIX}{name}": one for name, one in extra.items()}
+    layer[f"{PREFIX}embed_tokens.weight"] = torch.zeros(61, SIZE)
+    edit_tensors(saved.directory, lambda tensors: tensors.update(layer))
+    edit_json(
+        saved.directory / "config.json",
+        mlp_layer_types=config.mlp_layer_types[:NUM_LAYERS],
+        num_hidden_layers=NUM_LAYERS,
+        num_nextn_predict_layers=1,
+    )
     return Glm(saved.directory, saved.reference, extra)
 
 
@@ -165,23 +167,19 @@ def test_a_layer_that_is_not_there_is_refused(
 ) -> None:
     target = load(glm.directory)
     tensors = load_file(glm.directory / "model.safetensors")
-    prefix = f"model.layers.{NUM_LAYERS}."
-    fields = (glm.directory / "config.json").read_text()
+    shutil.copy(glm.directory / "config.json", tmp_path)
     for name, shape, said in (
         ("enorm.weight", None, "enorm.weight: expected shape"),
         ("mlp.experts.1.up_proj.weight", None, "up_proj.weight: expected shape"),
         ("mlp.experts.1.up_proj.weight", (2, 2), r"expected shape \[16, 32\], got \[2, 2\]"),
         ("more.weight", (2, 2), "more.weight: expected no such tensor"),
     ):
-        changed = {key: one for key, one in tensors.items() if key != prefix + name}
-        changed |= {} if shape is None else {prefix + name: torch.ones(shape)}
+        changed = {key: one for key, one in tensors.items() if key != PREFIX + name}
+        changed |= {} if shape is None else {PREFIX + name: torch.ones(shape)}
         save_file(changed, tmp_path / "model.safetensors")
-        (tmp_path / "config.json").write_text(fields)
         with pytest.raises(CheckpointError, match=said):
             load_head(tmp_path, "mtp", target)
-    (tmp_path / "config.json").write_text(
-        json.dumps(json.loads(fields) | {"num_nextn_predict_layers": 0})
-    )
+    edit_json(tmp_path / "config.json", num_nextn_predict_layers=0)
     with pytest.raises(CheckpointError, match="num_nextn_predict_layers: expected"):
         load_head(tmp_path, "mtp", target)
     llama = save(FAMILIES["llama"]).directory

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from acceptor.adapters import Tokenizer
 from acceptor.core import CheckpointError
+from kit.checkpoints import edit_json
 
 TEXTS = [
     "Hello, world!",
@@ -67,7 +67,7 @@ def test_without_bos(directory: Path) -> None:
 
 @pytest.mark.parametrize("flags", [{}, {"add_bos_token": False, "add_eos_token": True}])
 def test_the_post_processor_decides_about_bos(
-    backend: Backend, directory: Path, edit_json: Callable[..., None], flags: dict[str, bool]
+    backend: Backend, directory: Path, flags: dict[str, bool]
 ) -> None:
     marked = Backend.from_str(backend.to_str())
     marked.post_processor = processors.TemplateProcessing(
@@ -81,7 +81,7 @@ def test_the_post_processor_decides_about_bos(
     assert tokenizer.encode("hello") == [0, *inner]
 
 
-def test_no_post_processor(directory: Path, edit_json: Callable[..., None]) -> None:
+def test_no_post_processor(directory: Path) -> None:
     edit_json(directory / "tokenizer.json", post_processor=None)
     edit_json(directory / "tokenizer_config.json", add_bos_token=True)
     assert_same(directory)
@@ -95,7 +95,7 @@ def test_truncation_and_padding_in_the_file_do_nothing(backend: Backend, directo
     assert_same(directory)
 
 
-def test_special_tokens_spelled_as_objects(directory: Path, edit_json: Callable[..., None]) -> None:
+def test_special_tokens_spelled_as_objects(directory: Path) -> None:
     bos = {"content": "<s>", "lstrip": False, "normalized": False, "rstrip": False}
     edit_json(directory / "tokenizer_config.json", bos_token=bos | {"__type": "AddedToken"})
     assert Tokenizer.load(directory).special_tokens == SPECIAL_TOKENS
@@ -139,7 +139,7 @@ def test_damaged_tokenizers(tmp_path: Path, content: bytes | None, message: str)
     ],
 )
 def test_damaged_tokenizer_configs(
-    directory: Path, edit_json: Callable[..., None], config: dict[str, object], message: str
+    directory: Path, config: dict[str, object], message: str
 ) -> None:
     edit_json(directory / "tokenizer_config.json", **config)
     with pytest.raises(CheckpointError, match=message):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from acceptor.app.bundled import bundled_pair
+from kit.checkpoints import edit_tensors, keep_ids
 
 GENERATE = ["generate", "--prompt", "A", "--max-tokens", "4"]
 Acceptor = Callable[..., tuple[int | str, str, str]]
@@ -216,11 +216,7 @@ def test_a_file_without_an_end(complaint: Complaint, command: tuple[str, ...]) -
 
 def test_a_draft_whose_tokens_nobody_can_tell(complaint: Complaint, copy_of: CopyOf) -> None:
     draft = copy_of(DRAFT)
-    config = json.loads((draft / "config.json").read_text())
-    (draft / "config.json").write_text(json.dumps(config | {"vocab_size": 4090}))
-    tensors = load_file(draft / "model.safetensors")
-    name = "model.embed_tokens.weight"
-    save_file({**tensors, name: tensors[name][:4090].clone()}, draft / "model.safetensors")
+    keep_ids(draft, range(4090))
     arguments = (*GENERATE, "--target", TARGET, "--draft", draft)
     assert complaint(*arguments).startswith(
         f"{draft / 'tokenizer.json'}: expected token ids below the model's vocab_size, 4090"
@@ -262,9 +258,7 @@ def test_missing_and_damaged_files(complaint: Complaint, copy_of: CopyOf, name: 
 
 def test_bad_weights_end_the_request_with_a_status(acceptor: Acceptor, copy_of: CopyOf) -> None:
     target = copy_of(TARGET)
-    tensors = load_file(target / "model.safetensors")
-    tensors["model.norm.weight"] = torch.full_like(tensors["model.norm.weight"], torch.nan)
-    save_file(tensors, target / "model.safetensors")
+    edit_tensors(target, lambda tensors: tensors["model.norm.weight"].fill_(torch.nan))
     code, out, _ = acceptor(*GENERATE, "--target", target, "--compare-plain")
     assert code == 1
     assert "error: target logits invalid" in out

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from attrs import evolve, frozen
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from acceptor.app.bundled import bundled_pair
@@ -23,6 +22,7 @@ from acceptor.app.engine.runner import EagerRunner, Runner
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.wiring import wire
 from acceptor.core import Block, CheckpointError, InvalidInputError, Policy, Scores, Strict
+from kit.checkpoints import edit_tensors, keep_ids
 from kit.toy_engine import engine_with, record
 from kit.toy_pair import VOCAB_SIZE, Pair, TableModel, random_table, with_draft
 from kit.toy_requests import ask
@@ -106,11 +106,7 @@ def smaller_draft(tmp_path: Path) -> Path:
     for token in tokenizer["added_tokens"]:
         token["id"] = new_ids[token["id"]]
     (draft / "tokenizer.json").write_text(json.dumps(tokenizer))
-    config = json.loads((draft / "config.json").read_text())
-    (draft / "config.json").write_text(json.dumps(config | {"vocab_size": len(KEPT)}))
-    tensors = load_file(draft / "model.safetensors")
-    name = "model.embed_tokens.weight"
-    save_file({**tensors, name: tensors[name][KEPT].clone()}, draft / "model.safetensors")
+    keep_ids(draft, KEPT)
     return draft
 
 
@@ -120,8 +116,7 @@ def smaller_draft(tmp_path: Path) -> Path:
 def test_ids_that_a_checkpoint_states_wrongly_are_refused(
     smaller_draft: Path, offsets: Tensor
 ) -> None:
-    file = smaller_draft / "model.safetensors"
-    save_file(load_file(file) | {"d2t": offsets}, file)
+    edit_tensors(smaller_draft, lambda tensors: tensors.update(d2t=offsets))
     models = ModelsConfig(target=str(bundled_pair()[0]), draft=str(smaller_draft))
     with pytest.raises(CheckpointError, match=r"model.safetensors: d2t: (offsets|target_ids): exp"):
         wire(Config(models=models))
@@ -132,8 +127,7 @@ def test_generate_works_on_such_a_pair(
     smaller_draft: Path, acceptor: Callable[..., tuple[int | str, str, str]], named_by: str
 ) -> None:
     if named_by == "d2t":
-        file = smaller_draft / "model.safetensors"
-        save_file(load_file(file) | {"d2t": OFFSETS}, file)
+        edit_tensors(smaller_draft, lambda tensors: tensors.update(d2t=OFFSETS))
         (smaller_draft / "tokenizer.json").unlink()
     pair = ["--target", str(bundled_pair()[0]), "--draft", str(smaller_draft)]
     arguments = ["generate", "--prompt", "ROMEO:", "--max-tokens", "24", "--seed", "7", "--json"]
