@@ -48,3 +48,9 @@ def test_a_draft_draw_has_no_mask() -> None:
                 allowed_tokens=torch.zeros(1, 1, dtype=torch.int32),
                 **draft,
             )
+
+
+def test_the_words_of_a_mask_lie_side_by_side() -> None:
+    apart = torch.zeros(1, 4, dtype=torch.int32)[:, ::2]
+    with pytest.raises(InvalidInputError, match=r"^allowed_tokens\.stride\(1\): expected"):
+        SampleBatch(logits=torch.zeros(1, 40), positions=torch.tensor([0]), allowed_tokens=apart)
