@@ -8,62 +8,26 @@ from itertools import combinations
 
 import pytest
 import torch
-from attrs import frozen
 from torch import Tensor
 
 from acceptor.backends.conformance import Case, Generator
 from acceptor.backends.conformance.case import DRAFTERS, FEATURES, LOGITS, VARIATIONS
 from acceptor.backends.conformance.inputs import make_inputs
-from acceptor.core import (
-    Fly,
-    LogprobsMode,
-    Policy,
-    SamplingParams,
-    SamplingTensors,
-    Typical,
-    VerifyBatch,
-)
+from acceptor.backends.conformance.requests import Inputs
+from acceptor.core import Fly, LogprobsMode, Policy, SamplingParams, SamplingTensors, Typical
 from acceptor.core.policies import POLICIES
 
 NUM_BATCHES = 1000
 MOST_TOKENS = 1600
 
 
-@frozen(eq=False)
-class Generated:
-    case: Case
-    batch: VerifyBatch
-    params: tuple[SamplingParams, ...]
-
-    @property
-    def target_rows(self) -> Tensor:
-        return self.batch.target_logits.float()
-
-    @property
-    def draft_rows(self) -> Tensor:
-        """Those that are read: a slot has no more than its request's draft."""
-        logits = self.batch.draft_logits
-        if logits is None:
-            return torch.zeros(0, 1)
-        slots = range(len(self.params)) if self.batch.slot_ids is None else self.batch.slot_ids
-        lengths = self.case.num_draft_tokens
-        rows = [logits[slot, :k] for slot, k in zip(slots, lengths, strict=True)]
-        return torch.cat([logits.new_zeros(0, logits.shape[-1]), *rows]).float()
-
-    @property
-    def draft_ids(self) -> list[int]:
-        rows = zip(self.batch.draft_token_ids.tolist(), self.case.num_draft_tokens, strict=True)
-        return [token_id for row, length in rows for token_id in row[:length]]
-
-
 CASES = [*Generator().cases(1, NUM_BATCHES)]
 
 
 @cache
-def generated() -> tuple[Generated, ...]:
-    small = [case for case in CASES if case.vocab_size <= MOST_TOKENS]
-    inputs = [make_inputs(case).with_arbitrary_drafts() for case in small]
-    return tuple(Generated(i.case, i.verify_batch(), tuple(i.params)) for i in inputs)
+def generated() -> tuple[Inputs, ...]:
+    small = (case for case in CASES if case.vocab_size <= MOST_TOKENS)
+    return tuple(make_inputs(case).with_arbitrary_drafts() for case in small)
 
 
 def bad_values(rows: Tensor) -> dict[str, bool]:
@@ -82,11 +46,15 @@ def is_padded(logits: Tensor | None) -> bool:
     return logits is not None and logits.numel() > 0 and logits.stride(-2) > logits.shape[-1]
 
 
-def kinds(some: Generated) -> dict[str, bool]:
+def kinds(some: Inputs) -> dict[str, bool]:
     """What a batch has, by name."""
-    case, batch, params = some.case, some.batch, some.params
-    lengths, ids, slots = {*case.num_draft_tokens}, some.draft_ids, batch.slot_ids
-    finite = some.target_rows.nan_to_num(0, 0, 0)
+    case, batch, params = some.case, some.verify_batch(), some.params
+    lengths, slots = {*case.num_draft_tokens}, batch.slot_ids
+    ids = [token_id for request in some.requests for token_id in request.draft_token_ids]
+    rows = {"target": batch.target_logits.float(), "draft": torch.zeros(0, 1)}
+    if batch.draft_logits is not None and some.requests:
+        rows["draft"] = torch.cat([request.draft_logits for request in some.requests]).float()
+    finite = rows["target"].nan_to_num(0, 0, 0)
     found = {
         "no requests": not params,
         "hundreds of requests": len(params) > 100,
@@ -99,7 +67,7 @@ def kinds(some: Generated) -> dict[str, bool]:
         "greedy drafts of sampled requests": any(
             p.draft is not None and p.draft.is_greedy and not p.is_greedy for p in params
         ),
-        "some -inf": bool(some.target_rows.isneginf().any()),
+        "some -inf": bool(rows["target"].isneginf().any()),
         "spans of more than float32": bool((finite.amax(-1) - finite.amin(-1)).isinf().any()),
         "drafts that end with -1": -1 in ids,
         "draft ids below -1": min(ids, default=0) < -1,
@@ -119,8 +87,8 @@ def kinds(some: Generated) -> dict[str, bool]:
         "twenty logprobs": any((p.logprobs or 0) == 20 for p in params),
         "filters beside none": {True, False} == {p.has_filters for p in params},
     }
-    for rows, owner in ((some.target_rows, "target"), (some.draft_rows, "draft")):
-        found |= {f"{owner}: {name}": there for name, there in bad_values(rows).items()}
+    for owner, of_owner in rows.items():
+        found |= {f"{owner}: {name}": there for name, there in bad_values(of_owner).items()}
     return found
 
 
