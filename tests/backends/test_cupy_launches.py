@@ -17,16 +17,8 @@ from acceptor.backends.cupy_backend.arguments import verify_job
 from acceptor.backends.cupy_backend.device import Device
 from acceptor.backends.cupy_backend.plan import Plan, verify_look
 from acceptor.backends.cupy_backend.variant import KERNELS, Variant
-from acceptor.core import (
-    Block,
-    Policy,
-    Probabilistic,
-    SamplingParams,
-    SamplingTensors,
-    Strict,
-    Synthetic,
-    VerifyBatch,
-)
+from acceptor.core import Block, Policy, Probabilistic, Strict, Synthetic
+from kit.batches import dense, stacked
 
 VARIANT = Variant(0)
 
@@ -95,15 +87,8 @@ def test_only_what_follows_in_a_step_may_begin_early(monkeypatch: pytest.MonkeyP
 
 
 def plan(policy: Policy, num_reqs: int, **recipe: float) -> Plan:
-    batch = VerifyBatch.dense(
-        target_logits=torch.zeros(num_reqs, 3, 4096, dtype=torch.bfloat16),
-        draft_token_ids=torch.zeros(num_reqs, 2, dtype=torch.int64),
-        positions=torch.zeros(num_reqs, dtype=torch.int64),
-    )
-    params = SamplingTensors.stack(
-        [SamplingParams(seed=i, **recipe) for i in range(num_reqs)]  # type: ignore[arg-type]
-    )
-    return Plan.of(device(), verify_job(batch, params, policy))
+    batch = dense(torch.zeros(num_reqs, 3, 4096, dtype=torch.bfloat16))
+    return Plan.of(device(), verify_job(batch, stacked(num_reqs, **recipe), policy))
 
 
 @pytest.mark.usefixtures("driver")
@@ -179,13 +164,7 @@ def test_kernels_are_launched_on_the_device_of_the_tensors(
 
 
 def test_parameters_by_slot_are_known_again_in_every_step() -> None:
-    batch = VerifyBatch.dense(
-        target_logits=torch.zeros(2, 3, 64),
-        draft_token_ids=torch.zeros(2, 2, dtype=torch.int64),
-        positions=torch.zeros(2, dtype=torch.int64),
-    )
-    by_slot = SamplingTensors.stack([SamplingParams(seed=i) for i in range(3)])
-    other = SamplingTensors.stack([SamplingParams(seed=i) for i in range(3)])
+    batch, by_slot, other = dense(torch.zeros(2, 3, 64)), stacked(3), stacked(3)
     steps = [evolve(by_slot, slot_ids=torch.tensor(own)) for own in ([2, 0], [1, 2])]
     steps.append(evolve(other, slot_ids=torch.tensor([2, 0])))
     first, second, changed = (verify_look(batch, params, Strict()) for params in steps)

@@ -21,6 +21,7 @@ from acceptor.core import (
     Typical,
     VerifyBatch,
 )
+from kit.batches import dense, stacked
 from kit.cuda_on_host import GXX
 from kit.cupy_on_host import HostSampler
 
@@ -133,15 +134,9 @@ def assert_drawn_alike(logits: torch.Tensor, wanted: list[SamplingParams]) -> No
 
 def accepted_of_one_draft(row: list[float], draft: int, policy: Policy) -> list[list[int]]:
     """By the kernels and by the reference."""
-    batch = VerifyBatch(
-        target_logits=torch.tensor([row, [0.0] * len(row)]),
-        cu_num_logits=torch.tensor([0, 2]),
-        draft_token_ids=torch.tensor([[draft]]),
-        positions=torch.tensor([0]),
-    )
-    params = SamplingTensors.stack([SamplingParams(seed=1)])
+    batch = dense(torch.tensor([[row, [0.0] * len(row)]]), [[draft]])
     samplers = (HostSampler(), REFERENCE)
-    return [s.verify(batch, params, policy).num_accepted.tolist() for s in samplers]
+    return [s.verify(batch, stacked(1), policy).num_accepted.tolist() for s in samplers]
 
 
 def test_logits_whose_probabilities_tie_are_near_best_alike() -> None:

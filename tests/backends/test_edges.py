@@ -13,27 +13,20 @@ from acceptor.core import (
     DraftView,
     Policy,
     Probabilistic,
-    SamplingParams,
-    SamplingTensors,
     Status,
     Strict,
     Synthetic,
-    VerifyBatch,
     VerifyOutput,
 )
+from kit.batches import dense, stacked
 
 POLICIES = (Strict(), Probabilistic(), Block(), Synthetic((1.0,)))
 
 
 def verified(drafted: int, target: list[float], policy: Policy, num_reqs: int = 1) -> VerifyOutput:
     """One draft token of each request, all with the same logits and seeds of their own."""
-    batch = VerifyBatch.dense(
-        target_logits=torch.tensor([[target] * 2] * num_reqs),
-        draft_token_ids=torch.tensor([[drafted]] * num_reqs),
-        positions=torch.zeros(num_reqs, dtype=torch.int64),
-    )
-    params = SamplingTensors.stack([SamplingParams(seed=seed) for seed in range(num_reqs)])
-    return load_sampler("reference").verify(batch, params, policy)
+    batch = dense(torch.tensor([[target] * 2] * num_reqs), [[drafted]] * num_reqs)
+    return load_sampler("reference").verify(batch, stacked(num_reqs), policy)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)

@@ -6,17 +6,8 @@ import pytest
 import torch
 
 from acceptor.backends import load_sampler
-from acceptor.core import (
-    Block,
-    Policy,
-    Probabilistic,
-    SampleBatch,
-    SamplingParams,
-    SamplingTensors,
-    Strict,
-    Synthetic,
-    VerifyBatch,
-)
+from acceptor.core import Block, Policy, Probabilistic, SampleBatch, Strict, Synthetic
+from kit.batches import dense, stacked
 from kit.operators import OperatorLog
 
 SAMPLER = load_sampler("reference")
@@ -29,15 +20,11 @@ SOFTMAX_LIKE |= {"log_softmax", "logsumexp", "softmax"}
 def verified(policy: Policy, **params: Any) -> OperatorLog:
     """What a verification of three requests calls."""
     noise = torch.Generator().manual_seed(6)
-    batch = VerifyBatch.dense(
-        target_logits=torch.randn(3, 4, VOCAB_SIZE, generator=noise),
-        draft_token_ids=torch.tensor([[1, 2, 3]] * 3),
-        positions=torch.zeros(3, dtype=torch.int64),
-        draft_logits=torch.randn(3, 3, VOCAB_SIZE, generator=noise),
-    )
+    target, draft = (torch.randn(3, num, VOCAB_SIZE, generator=noise) for num in (4, 3))
+    batch = dense(target, [[1, 2, 3]] * 3, draft_logits=draft)
     log = OperatorLog()
     with log:
-        SAMPLER.verify(batch, SamplingTensors.stack([SamplingParams(seed=3, **params)] * 3), policy)
+        SAMPLER.verify(batch, stacked(3, **params), policy)
     return log
 
 
@@ -52,7 +39,7 @@ def test_an_all_greedy_verification_computes_no_softmax(policy: Policy) -> None:
 
 @pytest.mark.parametrize("draft_index", [None, 1])
 def test_all_greedy_drawing_computes_no_softmax(draft_index: int | None) -> None:
-    params = SamplingTensors.stack([SamplingParams(seed=1, temperature=0, top_p=0.5)] * 3)
+    params = stacked(3, temperature=0, top_p=0.5)
     batch = SampleBatch(
         logits=torch.randn(3, VOCAB_SIZE),
         positions=torch.zeros(3, dtype=torch.int64),

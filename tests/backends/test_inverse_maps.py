@@ -5,31 +5,21 @@ import torch
 
 from acceptor.backends import inverse_maps, load_sampler
 from acceptor.backends.inverse_maps import InverseMaps
-from acceptor.core import (
-    InvalidInputError,
-    Probabilistic,
-    SampleBatch,
-    SamplingParams,
-    SamplingTensors,
-    VerifyBatch,
-)
+from acceptor.core import InvalidInputError, Probabilistic, SampleBatch, VerifyBatch
+from kit.batches import dense, stacked
 
 WRONG = {
     "ids outside": ([0, 1, 12], r"expected integers in \[0, 11\], got 12"),
     "negative ids": ([0, 1, -1], r"expected integers in \[0, 11\], got -1"),
     "offsets": ([0, 2, 2], r"expected each target id once, not EAGLE's offsets .*, got 2 twice"),
 }
-PARAMS = SamplingTensors.stack([SamplingParams(seed=1)])
+PARAMS = stacked(1)
 
 
 def verification(draft_to_target: torch.Tensor) -> VerifyBatch:
-    return VerifyBatch.dense(
-        target_logits=torch.zeros(1, 2, 12),
-        draft_token_ids=torch.tensor([[0]]),
-        positions=torch.tensor([3]),
-        draft_logits=torch.zeros(1, 1, 3),
-        draft_to_target=draft_to_target,
-    )
+    draft_logits = torch.zeros(1, 1, 3)
+    logits = torch.zeros(1, 2, 12)
+    return dense(logits, draft_logits=draft_logits, draft_to_target=draft_to_target)
 
 
 @pytest.mark.parametrize(("values", "message"), WRONG.values(), ids=WRONG)

@@ -23,7 +23,6 @@ from acceptor.core import (
     Probabilistic,
     SampleBatch,
     SampleOutput,
-    SamplingParams,
     SamplingTensors,
     Strict,
     Synthetic,
@@ -31,6 +30,7 @@ from acceptor.core import (
     VerifyBatch,
     VerifyOutput,
 )
+from kit.batches import stacked
 
 NUM_REQS, VOCAB_SIZE, WIDTH = 3, 40, 8
 BACKENDS = [
@@ -46,8 +46,7 @@ def device_of(backend: str) -> str:
 
 
 def params_on(device: str, **changes: Any) -> SamplingTensors:
-    params = [SamplingParams(seed=i, temperature=0.7, **changes) for i in range(NUM_REQS)]
-    return SamplingTensors.stack(params, device)
+    return stacked(NUM_REQS, device, temperature=0.7, **changes)
 
 
 def tensors_of(batch: Any, names: Sequence[str]) -> dict[str, Any]:

@@ -3,33 +3,20 @@
 import pytest
 import torch
 
-from acceptor.core import (
-    InvalidInputError,
-    SampleBatch,
-    SamplingParams,
-    SamplingTensors,
-    Strict,
-    UnavailableError,
-    VerifyBatch,
-)
+from acceptor.core import InvalidInputError, SampleBatch, Strict, UnavailableError
+from kit.batches import dense, stacked
 
 triton_backend = pytest.importorskip("acceptor.backends.triton_backend")
 
 
 def test_memory_of_the_host_is_refused() -> None:
     sampler = triton_backend.TritonSampler()
-    params = SamplingTensors.stack([SamplingParams(seed=1)])
-    position = torch.zeros(1, dtype=torch.int64)
-    batch = VerifyBatch.dense(
-        target_logits=torch.zeros(1, 2, 5),
-        draft_token_ids=torch.zeros(1, 1, dtype=torch.int64),
-        positions=position,
-    )
+    params, batch = stacked(1), dense(torch.zeros(1, 2, 5))
     expected = "expected a CUDA device, or TRITON_INTERPRET=1 to simulate one, got cpu"
     with pytest.raises(InvalidInputError, match=f"^target_logits: {expected}$"):
         sampler.verify(batch, params, Strict())
     with pytest.raises(InvalidInputError, match=f"^logits: {expected}$"):
-        sampler.sample(SampleBatch(logits=torch.zeros(1, 5), positions=position), params)
+        sampler.sample(SampleBatch(logits=torch.zeros(1, 5), positions=batch.positions), params)
 
 
 def test_an_old_device_is_refused_by_its_capability(monkeypatch: pytest.MonkeyPatch) -> None:

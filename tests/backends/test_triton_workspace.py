@@ -9,7 +9,6 @@ from acceptor.core import (
     InvalidInputError,
     Policy,
     Probabilistic,
-    SamplingParams,
     SamplingTensors,
     Strict,
     Typical,
@@ -23,6 +22,7 @@ from acceptor.backends.triton_backend.plan import plan_verify
 from acceptor.backends.triton_backend.queue import MOST_ROUNDS
 from acceptor.backends.triton_backend.thresholds.found import BIN_WORDS
 from acceptor.backends.triton_backend.workspace import MIN_FRONT
+from kit.batches import dense, stacked
 
 NUM_REQS, NUM_DRAFTS, VOCAB_SIZE = 3, 2, 5000
 NUM_BLOCKS = -(-VOCAB_SIZE // 512)
@@ -31,16 +31,11 @@ POLICIES: list[Policy] = [Strict(), Probabilistic(), Block(), Typical()]
 
 def batch() -> VerifyBatch:
     target_logits = torch.zeros(NUM_REQS, NUM_DRAFTS + 1, VOCAB_SIZE)
-    return VerifyBatch.dense(
-        target_logits=target_logits,
-        draft_token_ids=torch.zeros(NUM_REQS, NUM_DRAFTS, dtype=torch.int64),
-        positions=torch.zeros(NUM_REQS, dtype=torch.int64),
-        draft_logits=target_logits[:, :NUM_DRAFTS].contiguous(),
-    )
+    return dense(target_logits, draft_logits=target_logits[:, :NUM_DRAFTS].contiguous())
 
 
 def params(top_p: float) -> SamplingTensors:
-    return SamplingTensors.stack([SamplingParams(seed=1, top_p=top_p, logprobs=1)] * NUM_REQS)
+    return stacked(NUM_REQS, top_p=top_p, logprobs=1)
 
 
 def counting() -> tuple[TritonSampler, list[object]]:
@@ -92,6 +87,5 @@ def test_unfit_memory_is_refused_before_anything_is_launched() -> None:
 )
 def test_verification_takes_few_launches(policy: Policy, top_p: float, num_launches: int) -> None:
     sampler, launched = counting()
-    plain = SamplingTensors.stack([SamplingParams(seed=1, top_p=top_p)] * NUM_REQS)
-    sampler.verify(batch(), plain, policy)
+    sampler.verify(batch(), stacked(NUM_REQS, top_p=top_p), policy)
     assert len(launched) == num_launches

@@ -11,8 +11,6 @@ from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
     InvalidInputError,
     SampleBatch,
-    SamplingParams,
-    SamplingTensors,
     Typical,
     VerifyBatch,
     check_sample_output,
@@ -21,6 +19,7 @@ from acceptor.core import (
     empty_sample_output,
     empty_verify_output,
 )
+from kit.batches import stacked
 
 SAMPLER, POLICY, CPU = ReferenceSampler(), Typical(), torch.device("cpu")
 LOGITS = torch.randn(2, 4, 9, generator=torch.Generator().manual_seed(3))
@@ -31,8 +30,7 @@ ROWS = VerifyBatch.dense(
     draft_logits=LOGITS[:, :3] + 1,
 )
 ROW = SampleBatch(logits=LOGITS[:, 0], positions=torch.tensor([5, 6]))
-PARAMS = SamplingTensors.stack([SamplingParams(seed=seed, logprobs=2) for seed in (1, 2)])
-PLAIN = SamplingTensors.stack([SamplingParams(seed=seed) for seed in (1, 2)])
+PARAMS, PLAIN = stacked(2, logprobs=2), stacked(2)
 
 
 def leaves(output: Any) -> list[torch.Tensor]:

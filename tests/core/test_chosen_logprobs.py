@@ -8,11 +8,11 @@ from acceptor.core import (
     InvalidInputError,
     LogprobsMode,
     Probabilistic,
-    SamplingParams,
     SamplingTensors,
     VerifyBatch,
     chosen_logprobs,
 )
+from kit.batches import stacked
 
 LENGTHS, VOCAB_SIZE = [2, 0, 3, 1], 9
 NOISE = torch.Generator().manual_seed(5)
@@ -27,9 +27,7 @@ CHOSEN = torch.tensor([[0, 8], [1, 1], [5, 2], [7, 3]])
 
 
 def verified(**asked: object) -> tuple[SamplingTensors, torch.Tensor, torch.Tensor]:
-    params = SamplingTensors.stack(
-        [SamplingParams(seed=seed, temperature=0.6, top_k=4, **asked) for seed in range(4)]  # type: ignore[arg-type]
-    )
+    params = stacked(4, temperature=0.6, top_k=4, **asked)
     output = load_sampler("reference").verify(BATCH, params, Probabilistic())
     return params, output.token_ids, chosen_logprobs(BATCH, params, output, CHOSEN)
 

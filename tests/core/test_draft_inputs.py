@@ -2,19 +2,18 @@
 
 import pytest
 import torch
+from attrs import evolve
 
 from acceptor.backends import load_sampler
 from acceptor.core import (
     InvalidInputError,
     Probabilistic,
     Recipe,
-    SamplingParams,
-    SamplingTensors,
-    VerifyBatch,
     draft_rows,
     logits_from_probs,
     target_ids_from_offsets,
 )
+from kit.batches import dense, stacked
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -32,15 +31,9 @@ def test_probabilities_verify_as_the_logits_they_came_from() -> None:
     probs = (draft / 0.5).masked_fill(draft < draft.topk(4).values[..., -1:], -torch.inf)
 
     def verified(draft_logits: torch.Tensor, recipe: Recipe) -> torch.Tensor:
-        params = [SamplingParams(seed=seed, draft=recipe) for seed in range(64)]
-        batch = VerifyBatch.dense(
-            target_logits=target,
-            draft_token_ids=drafts,
-            positions=torch.arange(64),
-            draft_logits=draft_logits,
-        )
-        sampler = load_sampler("reference")
-        return sampler.verify(batch, SamplingTensors.stack(params), Probabilistic()).token_ids
+        batch = evolve(dense(target, draft_logits=draft_logits), draft_token_ids=drafts)
+        params = stacked(64, draft=recipe)
+        return load_sampler("reference").verify(batch, params, Probabilistic()).token_ids
 
     wanted = verified(draft, recipe)
     assert torch.equal(verified(logits_from_probs(probs.softmax(-1)), Recipe()), wanted)

@@ -1,0 +1,29 @@
+"""Batches of which a test minds little."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from acceptor.core import SamplingParams, SamplingTensors, VerifyBatch
+
+
+def stacked(num_reqs: int, device: str = "cpu", /, **asked: Any) -> SamplingTensors:
+    """Parameters that are alike but for their seeds: 0, 1 and so on."""
+    requests = [SamplingParams(seed=seed, **asked) for seed in range(num_reqs)]
+    return SamplingTensors.stack(requests, device)
+
+
+def dense(
+    target_logits: Tensor, drafts: Sequence[Sequence[int]] | None = None, **fields: Any
+) -> VerifyBatch:
+    """Logits [num_reqs, K + 1, vocab_size] of requests that begin; drafts are 0 unless given."""
+    num_reqs, num_rows, _ = target_logits.shape
+    none = torch.zeros(num_reqs, num_rows - 1, dtype=torch.int64)
+    return VerifyBatch.dense(
+        target_logits=target_logits,
+        draft_token_ids=none if drafts is None else torch.tensor(drafts),
+        positions=torch.zeros(num_reqs, dtype=torch.int64),
+        **fields,
+    )
