@@ -12,3 +12,9 @@ settings.load_profile("acceptor")
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") is not None and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device, and a PyTorch that was built for it")
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A policy, a page, a bug: what has a name goes by it."""
+    name = getattr(val, "name", None)
+    return name if isinstance(name, str) else None

@@ -21,7 +21,7 @@ batches = st.lists(requests(max_tokens=24), min_size=1, max_size=5)
 
 
 def policies(*values: Policy) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("policy", values, ids=lambda policy: policy.name)
+    return pytest.mark.parametrize("policy", values)
 
 
 @policies(*LOSSLESS, *LOSSY)

@@ -38,7 +38,7 @@ def mapped_decoder(pair: Pair, policy: Policy, num_spec_tokens: int = 3) -> Deco
 
 
 @pytest.mark.parametrize("runner", [EagerRunner, partial(GraphRunner, record=record)])
-@pytest.mark.parametrize("policy", [Strict(coupled=True), Block()], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [Strict(coupled=True), Block()])
 def test_an_engine_decodes_with_another_vocabulary(
     pair: Pair, policy: Policy, runner: Callable[[DecodeStep], Runner]
 ) -> None:

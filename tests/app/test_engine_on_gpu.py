@@ -96,7 +96,7 @@ def library_decoder(
 
 @every_fused_backend
 @pytest.mark.parametrize("change", [unchanged, with_own_ids, with_eagle, with_eagle3])
-@pytest.mark.parametrize("policy", [Strict(), Probabilistic()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", [Strict(), Probabilistic()])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_graph_emits_what_its_operations_emit(
     tmp_path: Path, dtype: torch.dtype, policy: Policy, change: Change, backend: str
@@ -107,7 +107,7 @@ def test_a_graph_emits_what_its_operations_emit(
 
 @every_fused_backend
 @pytest.mark.parametrize("family", ["gpt-oss", "glm4-moe-lite"])
-@pytest.mark.parametrize("policy", [Strict(), Probabilistic()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", [Strict(), Probabilistic()])
 def test_a_graph_of_a_network_of_transformers_with_a_head(
     tmp_path: Path, policy: Policy, family: str, backend: str
 ) -> None:

@@ -33,7 +33,7 @@ NewRunner = Callable[[DecodeStep], Runner]
 GRAPHS = partial(GraphRunner, record=record)
 arrivals = st.lists(st.tuples(requests(max_tokens=12), st.integers(0, 12)), min_size=1, max_size=8)
 each_policy = pytest.mark.parametrize(
-    "policy", [Strict(), Strict(coupled=True), Probabilistic(), Block()], ids=lambda p: p.name
+    "policy", [Strict(), Strict(coupled=True), Probabilistic(), Block()]
 )
 
 

@@ -53,9 +53,7 @@ def context_of(*known: int) -> int:
 
 
 @pytest.mark.parametrize("side", ["target", "draft"])
-@pytest.mark.parametrize(
-    "policy", [Strict(), Strict(coupled=True), Probabilistic(), Block()], ids=lambda p: p.name
-)
+@pytest.mark.parametrize("policy", [Strict(), Strict(coupled=True), Probabilistic(), Block()])
 @settings(max_examples=6)
 @given(
     rows=st.sets(st.integers(0, 96), min_size=1, max_size=5),

@@ -143,7 +143,7 @@ def test_the_context_ends_an_output(num_spec_tokens: int) -> None:
 
 
 @pytest.mark.parametrize("draft_context", [1, 2, 9, 12])
-@pytest.mark.parametrize("policy", [Strict(), Strict(coupled=True)], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [Strict(), Strict(coupled=True)])
 def test_beyond_the_draft_models_context_decoding_is_plain(
     pair: Pair, policy: Policy, draft_context: int
 ) -> None:
@@ -165,7 +165,7 @@ def test_unfinished_characters_come_out_in_the_end(pair: Pair) -> None:
     assert stopped.finish_reason is FinishReason.STOP
 
 
-@pytest.mark.parametrize("policy", [Probabilistic(), ALL_ACCEPTED], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [Probabilistic(), ALL_ACCEPTED])
 def test_progress_adds_up_to_the_result(pair: Pair, policy: Policy) -> None:
     requests = [ask(*[1] * n, stop=["bc", "d"], max_tokens=10 * n) for n in range(1, 5)]
     events = list(pair.decoder(policy, 4, new_detokenizer=Syllables).start(requests))

@@ -139,7 +139,7 @@ def make_state() -> RequestState:
     )
 
 
-@pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [Strict(), Probabilistic(), Block()])
 def test_the_law_of_the_output_is_the_targets(pair: Pair, policy: Policy) -> None:
     _, runner = engine(pair, policy, costs(draft=0.2, token=0.05))
     chosen = set()

@@ -21,7 +21,7 @@ ONLY_NUMBERS_SHOW = {
 
 
 def by(bugs: list[Bug]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("bug", bugs, ids=lambda bug: bug.name)
+    return pytest.mark.parametrize("bug", bugs)
 
 
 @by([bug for bug in ALL_BUGS if bug.shown_by == "batches"])

@@ -29,7 +29,7 @@ def verified(drafted: int, target: list[float], policy: Policy, num_reqs: int = 
     return load_sampler("reference").verify(batch, stacked(num_reqs), policy)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("token_id", [2**32 + 1, -(2**32) + 1, -(2**63), 2**63 - 1])
 def test_an_id_of_64_bits_is_not_taken_for_its_lower_half(token_id: int, policy: Policy) -> None:
     output = verified(token_id, [-math.inf, 0.0], policy)

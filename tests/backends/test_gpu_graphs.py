@@ -10,9 +10,7 @@ from kit.on_gpu import assert_identical, every_fused_backend, reserved, sampler_
 
 pytestmark = pytest.mark.gpu
 
-some = pytest.mark.parametrize(
-    "policy", [Probabilistic(), Strict(), Block()], ids=lambda policy: policy.name
-)
+some = pytest.mark.parametrize("policy", [Probabilistic(), Strict(), Block()])
 NUM_REQS = 10
 
 

@@ -20,9 +20,7 @@ def verify(sampler: Any, step: Verification) -> VerifyOutput:
     return output
 
 
-@pytest.mark.parametrize(
-    "policy", [Probabilistic(), Strict(), Block()], ids=lambda policy: policy.name
-)
+@pytest.mark.parametrize("policy", [Probabilistic(), Strict(), Block()])
 @pytest.mark.parametrize("overlap", [False, True], ids=["one by one", "overlapping"])
 def test_later_calls_and_overlapping_stages_give_the_tokens_of_first_calls(
     policy: Policy, *, overlap: bool

@@ -28,9 +28,7 @@ def verified(policy: Policy, **params: Any) -> OperatorLog:
     return log
 
 
-@pytest.mark.parametrize(
-    "policy", [*LOSSLESS, Synthetic((0.5, 0.5))], ids=lambda policy: policy.name
-)
+@pytest.mark.parametrize("policy", [*LOSSLESS, Synthetic((0.5, 0.5))])
 def test_an_all_greedy_verification_computes_no_softmax(policy: Policy) -> None:
     log = verified(policy, temperature=0.0, top_p=0.5, top_k=3, min_p=0.1)
     assert "argmax" in log.names()

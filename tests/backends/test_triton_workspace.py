@@ -44,7 +44,7 @@ def counting() -> tuple[TritonSampler, list[object]]:
     return TritonSampler(lambda kernel, *_, **__: launched.append(kernel), overlap=False), launched
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("top_p", [1.0, 0.9])
 def test_the_workspace_holds_a_few_numbers_per_block_side_by_side(
     policy: Policy, top_p: float

@@ -57,7 +57,7 @@ def test_every_public_name_is_described(module: str) -> None:
     assert public - ENTRIES == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES)
 def test_every_name_of_a_page_is_described(page: Path) -> None:
     known = {id(resolve(name)) for name in ENTRIES}
     objects = {name: resolve(name) for name in set(told(page))}

@@ -15,13 +15,13 @@ TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 _LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)|include\} (\S+)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES)
 def test_the_files_that_a_page_names_exist(page: Path) -> None:
     named = {link or file for link, file in _LINK.findall(page.read_text(encoding="utf-8"))}
     assert not [name for name in named if not (page.parent / name).exists()]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs_and_says_what_it_claims(page: Path) -> None:
     for example in Sybil(parsers=[PythonCodeBlockParser(), SkipParser()]).parse(page).examples():
         example.evaluate()

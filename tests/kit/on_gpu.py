@@ -40,7 +40,7 @@ MIXED: tuple[dict[str, float], ...] = (
 """Recipes that alternate within one batch."""
 
 every_fused_backend = pytest.mark.parametrize("backend", FUSED)
-every_policy = pytest.mark.parametrize("policy", KINDS, ids=lambda policy: policy.name)
+every_policy = pytest.mark.parametrize("policy", KINDS)
 
 
 @frozen(eq=False)

@@ -54,7 +54,7 @@ DECODERS: dict[str, tuple[Callable[[Policy], Decoder], SamplingParams, int]] = {
 }
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(("make", "params", "num_tokens"), DECODERS.values(), ids=DECODERS)
 def test_decoding_is_exact(
     make: Callable[[Policy], Decoder], params: SamplingParams, num_tokens: int, policy: Policy

@@ -63,7 +63,7 @@ def decoder(pair: Pair, folder: Path, policy: Policy) -> Decoder:
     return decoder_of(target, head, policy, 2)
 
 
-@pytest.mark.parametrize("policy", [Probabilistic(), Block()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", [Probabilistic(), Block()])
 @pytest.mark.parametrize("name", PAIRS)
 def test_decoding_with_a_head_is_exact(tmp_path: Path, name: str, policy: Policy) -> None:
     assert error_of(decoder(PAIRS[name], tmp_path, policy), PARAMS, 3) <= ROUNDING

@@ -19,7 +19,7 @@ PLAIN, SMALL = DRAFTERS["draft model"], DRAFTERS["two ids"]
 
 
 def by_pair(pairs: Sequence[Pair]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("pair", pairs, ids=lambda pair: pair.name)
+    return pytest.mark.parametrize("pair", pairs)
 
 
 @by_pair(LOSSLESS)
@@ -71,7 +71,7 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("policy", [p for p in POLICIES if p.lossless], ids=lambda p: p.name)
+@pytest.mark.parametrize("policy", [p for p in POLICIES if p.lossless])
 @pytest.mark.parametrize("setup", ODD.values(), ids=ODD)
 def test_the_law_of_an_odd_setup_is_exact(setup: DecodeSetup, policy: Policy) -> None:
     assert law_error(evolve(setup, policy=policy), 2).worst <= EXACT
@@ -110,7 +110,7 @@ BEHIND_THE_FIRST_TOKEN = {
 """A suite that looks at first tokens alone would pass them."""
 
 
-@pytest.mark.parametrize("bug", OF_LAWS, ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", OF_LAWS)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:
     error = error_under(bug)
     # Far from the limit, so that rounding could not have done it.

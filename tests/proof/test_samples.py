@@ -25,7 +25,7 @@ from kit.proof.runs import (
 
 CPU = torch.device("cpu")
 SAMPLER = load_sampler("reference")
-by_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+by_policy = pytest.mark.parametrize("policy", POLICIES)
 LOSSLESS_AND_ONE = [policy for policy in POLICIES if policy.lossless or policy.name == "typical"]
 SMALL = random_chain(3, seed=4)
 LIMIT = 1e-6
@@ -42,7 +42,7 @@ def test_grouped_steps_are_the_sampler_s(policy: Policy) -> None:
     assert torch.equal(grouped.again, single.again)
 
 
-@pytest.mark.parametrize("policy", LOSSLESS_AND_ONE, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("policy", LOSSLESS_AND_ONE)
 def test_a_hundred_thousand_runs(policy: Policy) -> None:
     tests = compare(SMALL, policy, grouped_step, NUM_DRAWS, CPU)
     assert tests is not None
