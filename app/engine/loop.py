@@ -13,6 +13,7 @@ from attrs import define, field
 
 from ...adapters.error_text import ends_program, one_line
 from ...core import InvalidInputError, Status
+from ...core.policies.parameters import derived
 from ..decode import DecodeStep
 from ..frontier import Running
 from ..prefill import CHUNK_LEN
@@ -47,7 +48,7 @@ class Loop:
     arrivals: deque[Arrival] = field(factory=deque, init=False)
     cancelled_ids: deque[int] = field(factory=deque, init=False)
     events: deque[tuple[OnProgress, Progress]] = field(factory=deque, init=False)
-    schedule: Schedule = field(init=False)
+    schedule: Schedule = derived(lambda self: Schedule(self.decode_step.memory.num_slots))
     clock: Callable[[], float] = field(default=perf_counter, init=False)
     prefill_seconds: float = field(default=0.0, init=False)
     decode_seconds: float = field(default=0.0, init=False)
@@ -55,16 +56,11 @@ class Loop:
     _batch: list[RequestState] = field(factory=list, init=False)
     _running: Running | None = field(default=None, init=False)
     _used_slots: set[int] = field(factory=set, init=False)
-    _counted: CountedTokens = field(init=False)
-
-    @_counted.default
-    def _count_nothing(self) -> CountedTokens:
-        vocab_size = self.parts.target.vocab_size
-        return CountedTokens(self.decode_step.memory.num_slots, vocab_size, self.device)
-
-    @schedule.default
-    def _make_schedule(self) -> Schedule:
-        return Schedule(self.decode_step.memory.num_slots)
+    _counted: CountedTokens = derived(
+        lambda self: CountedTokens(
+            self.schedule.num_slots, self.parts.target.vocab_size, self.device
+        )
+    )
 
     @property
     def device(self) -> torch.device:

@@ -11,7 +11,7 @@ from time import perf_counter
 
 from attrs import define, field, frozen
 
-from ...core.policies.parameters import integer
+from ...core.policies.parameters import derived, integer
 from ..request import (
     FinishReason,
     GenerationRequest,
@@ -91,11 +91,7 @@ class Schedule:
     num_slots: int
     states: dict[int, RequestState] = field(factory=dict)
     _waiting: deque[RequestState] = field(factory=deque)
-    _free: list[int] = field(init=False)
-
-    @_free.default
-    def _make_free(self) -> list[int]:
-        return list(range(self.num_slots))
+    _free: list[int] = derived(lambda self: list(range(self.num_slots)))
 
     def add(self, state: RequestState) -> None:
         """Queue it behind all others."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from attrs import field, frozen, has
+from attrs import frozen, has
 from torch import Tensor
 from transformers import (
     EosTokenCriteria,
@@ -20,7 +20,8 @@ from ...adapters.library_model.loader import adapt_network
 from ...adapters.library_model.model import LibraryModel
 from ...backends import load_sampler
 from ...core import AcceptanceStatistics, InvalidInputError, Policy, Strict
-from ...core.checks import MAX_INT64, check_integer, check_tensor, plain_number
+from ...core.checks import MAX_INT64, check_integer, check_tensor
+from ...core.policies.parameters import derived, integer
 from ...core.sampling_params import MAX_SEED
 from ..config import DrafterConfig
 from ..current_device import current_device
@@ -64,16 +65,12 @@ class Speculation:
     """
 
     draft: PreTrainedModel | Drafter[Any] | None = None
-    num_spec_tokens: int = field(default=4, converter=plain_number)
+    num_spec_tokens: int = integer(4, 0)
     policy: Policy = Strict()
     backend: str = "reference"
-    seed: int | None = field(default=None, converter=plain_number)
+    seed: int | None = integer(None, 0, MAX_SEED)
     streamer: Any = None
-    _sampler: Any = field(init=False)
-
-    @_sampler.default
-    def _load_sampler(self) -> Any:
-        return load_sampler(self.backend)
+    _sampler: Any = derived(lambda self: load_sampler(self.backend))
 
     def __attrs_post_init__(self) -> None:
         kind = type(self.draft)
@@ -81,9 +78,6 @@ class Speculation:
             raise InvalidInputError(
                 f"draft: expected a model of transformers or a drafter, got {kind.__name__}"
             )
-        check_integer("num_spec_tokens", self.num_spec_tokens, 0)
-        if self.seed is not None:
-            check_integer("seed", self.seed, 0, MAX_SEED)
 
     def __call__(
         self,

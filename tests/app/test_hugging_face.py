@@ -247,7 +247,8 @@ def test_a_streamer_is_told_what_the_library_tells(pair: Pair) -> None:
 
 
 def test_drafts_come_from_any_drafter_and_vocabulary(pair: Pair) -> None:
-    none = Speculation(num_spec_tokens=np.int64(0), seed=np.int32(1))
+    numbers: dict[str, Any] = {"num_spec_tokens": np.int64(0), "seed": np.int32(1)}
+    none = Speculation(**numbers)
     assert torch.equal(pair.generate(none), pair.generate())
     with pytest.raises(InvalidInputError, match=r"^draft: expected a model .*, got str$"):
         Speculation(draft="a folder")
