@@ -8,13 +8,11 @@ from attrs import field, frozen
 from torch import Tensor
 
 from ..core import SamplingTensors, TokenCounts
+from ..core.policies.parameters import derived
 from .request_state import RequestState
 
 Known = Mapping[int, Sequence[int]]
 """Slot -> all known tokens of its request, in the order of the batch."""
-
-_LAST_TWO, _LENGTH, _DRAFT_LIMIT, _SLOT_ID, _IS_OCCUPIED = slice(2), 2, 3, 4, 5
-"""The rows of `Frontier.rows`, in the order in which `rows_of` writes them."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -57,11 +55,16 @@ class Frontier:
     """The known ends of the requests.
 
     Attributes:
-        rows: [6, num_reqs] int64, one tensor, so that the host copies once; the properties are
-            views of it.
-        max_length: the largest of the lengths, or more; None where only the device knows.
+        rows: [6, num_reqs] int64, see `rows_of`: one tensor, so that the host copies once.
         num_spec_tokens: the largest of the draft limits, or more.
+        max_length: the largest of the lengths, or more; None where only the device knows.
         known: for drafters that read the tokens on the host.
+        last_token_ids: [num_reqs, 2], the last two known tokens; twice the first where there is
+            only one. This and the others below are views of the rows.
+        lengths: [num_reqs], how many tokens are known: the position decided next.
+        draft_limits: [num_reqs], how many draft tokens are of use at most.
+        slot_ids: [num_reqs], where models remember the request.
+        is_occupied: [num_reqs], 1 where there is a request, and 0 where a row is left over.
     """
 
     rows: Tensor
@@ -69,6 +72,11 @@ class Frontier:
     params: SamplingTensors
     max_length: int | None = None
     known: Known = field(factory=dict)
+    last_token_ids: Tensor = derived(lambda self: self.rows[:2].t())
+    lengths: Tensor = derived(lambda self: self.rows[2])
+    draft_limits: Tensor = derived(lambda self: self.rows[3])
+    slot_ids: Tensor = derived(lambda self: self.rows[4])
+    is_occupied: Tensor = derived(lambda self: self.rows[5])
 
     @classmethod
     def of(
@@ -87,31 +95,6 @@ class Frontier:
             known=known,
         )
 
-    @property
-    def last_token_ids(self) -> Tensor:
-        """[num_reqs, 2], the last two known tokens; twice the first where there is only one."""
-        return self.rows[_LAST_TWO].t()
-
-    @property
-    def lengths(self) -> Tensor:
-        """[num_reqs], how many tokens are known: the position decided next."""
-        return self.rows[_LENGTH]
-
-    @property
-    def draft_limits(self) -> Tensor:
-        """[num_reqs], how many draft tokens are of use at most."""
-        return self.rows[_DRAFT_LIMIT]
-
-    @property
-    def slot_ids(self) -> Tensor:
-        """[num_reqs], where models remember the request."""
-        return self.rows[_SLOT_ID]
-
-    @property
-    def is_occupied(self) -> Tensor:
-        """[num_reqs], 1 where there is a request, and 0 where a row is left over."""
-        return self.rows[_IS_OCCUPIED]
-
     def last_position(self, ahead: int, limit: int) -> int | None:
         """The highest of the positions `lengths + ahead` below a limit, or a higher one."""
         return None if self.max_length is None else min(self.max_length + ahead, limit - 1)
@@ -126,7 +109,7 @@ class Frontier:
         gained = num_accepted[:, None] + places(1, 2, self.rows.device)
         known = torch.cat((self.last_token_ids, emitted), 1)
         # A request that failed has no token there, and no next step that anybody looks at.
-        torch.clamp(known.gather(1, gained).t(), min=0, out=self.rows[_LAST_TWO])
+        torch.clamp(known.gather(1, gained).t(), min=0, out=self.rows[:2])
         self.lengths.addcmul_(gained[:, 0], self.is_occupied)
 
 

@@ -14,6 +14,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from ..core import AcceptanceStatistics, Policy, Sampler
+from ..core.policies.parameters import derived
 from ..core.ports import DraftHead
 from .drafter import Drafter, Drawn
 from .drawing import Drawing, ModelMemory
@@ -94,16 +95,8 @@ class HeadDrafter(Drafter[HeadMemory]):
     policy: Policy
     num_spec_tokens: int
     watch: AcceptanceWatch | None = field(factory=AcceptanceWatch)
-
-    @property
-    def max_model_len(self) -> int:
-        """The head's context."""
-        return self.head.max_model_len
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """The head's."""
-        return self.head.taps
+    max_model_len: int = derived(lambda self: self.head.max_model_len)
+    taps: tuple[int, ...] = derived(lambda self: self.head.taps)
 
     def new_memory(self, num_slots: int, max_len: int) -> HeadMemory:
         """A cache, and room for features and logits."""

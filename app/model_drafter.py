@@ -12,6 +12,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from ..core import LanguageModel, Policy, Sampler
+from ..core.policies.parameters import derived
 from .draft_vocabulary import DraftVocabulary
 from .drafter import Drafter, Drawn
 from .drawing import Drawing, ModelMemory
@@ -33,11 +34,7 @@ class ModelDrafter(Drafter[ModelMemory]):
     policy: Policy
     num_spec_tokens: int
     vocabulary: DraftVocabulary | None = None
-
-    @property
-    def max_model_len(self) -> int:
-        """The draft model's context."""
-        return self.model.max_model_len
+    max_model_len: int = derived(lambda self: self.model.max_model_len)
 
     def new_memory(self, num_slots: int, max_len: int) -> ModelMemory:
         """A cache and, if the policy asks for the drafts' law, room for logits."""

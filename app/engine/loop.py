@@ -45,6 +45,7 @@ class Loop:
     decode_step: DecodeStep
     runner: Runner
     prefill_tokens: int
+    device: torch.device = derived(lambda self: self.parts.target.device)
     arrivals: deque[Arrival] = field(factory=deque, init=False)
     cancelled_ids: deque[int] = field(factory=deque, init=False)
     events: deque[tuple[OnProgress, Progress]] = field(factory=deque, init=False)
@@ -61,11 +62,6 @@ class Loop:
             self.schedule.num_slots, self.parts.target.vocab_size, self.device
         )
     )
-
-    @property
-    def device(self) -> torch.device:
-        """Of the target."""
-        return self.parts.target.device
 
     def has_unfinished(self) -> bool:
         """Whether there is something to do or to report."""
