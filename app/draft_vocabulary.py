@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..core import InvalidInputError
 from ..core.checks import check_integers
+from ..core.policies.parameters import derived
 
 
 @frozen(eq=False, kw_only=True)
@@ -29,6 +30,7 @@ class DraftVocabulary:
     draft_ids: Tensor
     draft_to_target: Tensor
     target_to_draft: Tensor
+    target_vocab_size: int = derived(lambda self: len(self.target_to_draft))
 
     @classmethod
     def of(
@@ -64,11 +66,6 @@ class DraftVocabulary:
             draft_to_target=shared.to(device),
             target_to_draft=target_to_draft.to(device),
         )
-
-    @property
-    def target_vocab_size(self) -> int:
-        """How many ids the target has."""
-        return len(self.target_to_draft)
 
 
 def shared_target_ids(draft: Mapping[str, int], target: Mapping[str, int]) -> dict[int, int]:

@@ -23,11 +23,13 @@ class Running:
         states: in the order of the batch, each with a slot.
         device: of the target.
         token_counts: None unless a request has penalties.
+        is_masked: whether some request may not emit all tokens.
     """
 
     states: Sequence[RequestState]
     device: torch.device
     token_counts: TokenCounts | None
+    is_masked: bool = derived(lambda self: any(one.masks is not None for one in self.states))
 
     @cached_property
     def params(self) -> SamplingTensors:
@@ -38,11 +40,6 @@ class Running:
         """Their parameters, and the first one's to fill up so many rows."""
         params = [state.request.params for state in self.states]
         return SamplingTensors.stack([*params, *params[:1] * (num_rows - len(params))], self.device)
-
-    @property
-    def is_masked(self) -> bool:
-        """Whether some request may not emit all tokens."""
-        return any(state.masks is not None for state in self.states)
 
     @property
     def known(self) -> Known:

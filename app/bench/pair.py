@@ -18,6 +18,7 @@ from ...adapters.model_config import ModelConfig
 from ...adapters.random_weights import random_model
 from ...backends import load_sampler
 from ...core import CheckpointError, ConfigError, LanguageModel, Probabilistic
+from ...core.policies.parameters import derived
 from ..config import Config, DrafterConfig, ModelsConfig
 from ..drafter import Drafter, NoDrafter
 from ..engine.memory_plan import num_bytes
@@ -57,11 +58,7 @@ class Pair:
 
     parts: Parts
     names: dict[str, str]
-
-    @property
-    def target(self) -> LanguageModel[Any]:
-        """Whose law the output follows."""
-        return self.parts.target
+    target: LanguageModel[Any] = derived(lambda self: self.parts.target)
 
     @property
     def reader(self) -> Reader:
