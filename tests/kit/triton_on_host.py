@@ -15,6 +15,7 @@ import triton.language as tl
 from attrs import evolve
 from torch import Tensor
 
+from acceptor.app.bench.kernels.logits import KINDS
 from acceptor.backends.conformance import Case, run_case
 from acceptor.backends.conformance.case import FEATURES
 from acceptor.backends.conformance.compare import in_another_batch
@@ -77,16 +78,9 @@ ASKING = Case(
 def rows(vocab_size: int, noise: torch.Generator) -> Mapping[str, Tensor]:
     """A row of each kind, float32."""
     normal = 2 * torch.randn(vocab_size, generator=noise)
-    peaked = normal.clone()
-    peaked[torch.randint(vocab_size, (8,), generator=noise)] += torch.arange(6.0, 20.0, 1.75)
-    ranks = 1 + torch.randperm(vocab_size, generator=noise)
     rare = torch.where(torch.arange(vocab_size) % 97 == 0, normal, -math.inf)
     return {
-        "lm": peaked,
-        "flat": normal * 0.5,
-        "zipf": -1.1 * ranks.log() + 0.25 * normal,
-        "ties": normal.round(),
-        "sharp": torch.where(ranks == 1, 40.0, normal * 0.5),
+        **{name: KINDS[name]((1, vocab_size), noise)[0] for name in KINDS if name != "bad"},
         "sorted": normal.sort(descending=True).values,
         "equal": -torch.zeros(vocab_size),
         "rare": rare,
