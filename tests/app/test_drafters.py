@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
 
 from acceptor.app.bundled import bundled_pair
 from acceptor.app.config import Config, DrafterConfig, EngineConfig, ModelsConfig
@@ -25,28 +27,25 @@ from kit.draft_heads import SPECULATORS, HeadFiles, eagle, eagle3
 from kit.toy_requests import ask
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ([1, 2, 3, 9, 1, 2, 3], [9, 1]),  # the longest match
-        ([1, 2, 3, 9, 5, 2, 3, 7, 1, 2, 3], [9, 5]),  # longest before latest
-        ([2, 3, 9, 2, 3, 7, 2, 3], [7, 2]),  # the latest of equals
-        ([4, 4, 4], [4]),  # as far as the text goes
-        ([1, 2, 3], []),
-        ([5], []),
-    ],
-)
-def test_what_followed_before(text: list[int], found: list[int]) -> None:
-    index = TextIndex(range(3, 0, -1))
+@given(text=st.lists(st.integers(0, 3), min_size=1, max_size=24), least=st.integers(1, 3))
+def test_drafts_are_what_followed_the_latest_of_the_longest_matches(
+    text: list[int], least: int
+) -> None:
+    sizes, num = range(3, least - 1, -1), len(text)
+    index = TextIndex(sizes)
     # It grows token by token, and all at once.
-    for length in range(1, len(text)):
+    for length in range(1, num):
         index.follow(text[:length], 2)
-    assert list(index.follow(text, 2)) == found
-    assert list(TextIndex(range(3, 0, -1)).follow(text, 2)) == found
+    followed = (
+        text[start + size : start + size + 2]
+        for size in sizes
+        for start in reversed(range(num - size))
+        if text[start : start + size] == text[num - size :]
+    )
+    assert [*index.follow(text, 2)] == [*TextIndex(sizes).follow(text, 2)] == next(followed, [])
 
 
-def test_short_matches_can_be_ruled_out() -> None:
-    assert list(TextIndex(range(3, 1, -1)).follow([1, 9, 1], 2)) == []
+def test_the_shortest_match_is_no_longer_than_the_longest() -> None:
     with pytest.raises(InvalidInputError, match="min_ngram"):
         NgramDrafter(num_spec_tokens=2, max_ngram=2, min_ngram=3)
 
