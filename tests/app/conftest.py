@@ -13,11 +13,6 @@ from kit.toy_pair import Pair
 
 
 @pytest.fixture(scope="session")
-def make_pair() -> Callable[..., Pair]:
-    return Pair.make
-
-
-@pytest.fixture(scope="session")
 def pair() -> Pair:
     return Pair.make()
 

@@ -35,43 +35,39 @@ LOAD = Load(
 )
 
 
-@pytest.fixture(scope="module")
-def make_bench(make_pair: Callable[..., Pair]) -> Callable[..., Bench]:
-    def make(
-        load: Load = LOAD,
-        policies: dict[str, PolicySettings] = LOSSLESS,
-        lengths: tuple[int, ...] = (0, 3),
-        temperatures: tuple[float, ...] = (1.0,),
-        max_model_len: int = 64,
-    ) -> Bench:
-        decoder = make_pair(max_model_len=max_model_len).decoder(
-            Block(), 1, eos_token_ids={3}, new_detokenizer=NoText
-        )
-        pair = BenchPair(parts=decoder, names={"target": "toy"})
-        sweep = Sweep(
-            policies=policies,
-            num_spec_tokens=lengths,
-            temperatures=temperatures,
-            backends=("reference",),
-        )
-        return Bench(
-            pair=pair,
-            sweep=sweep,
-            load=load,
-            sampling=SamplingParams(),
-            prompts=pair.reader.prompts(load),
-        )
-
-    return make
+def make_bench(
+    load: Load = LOAD,
+    policies: dict[str, PolicySettings] = LOSSLESS,
+    lengths: tuple[int, ...] = (0, 3),
+    temperatures: tuple[float, ...] = (1.0,),
+    max_model_len: int = 64,
+) -> Bench:
+    decoder = Pair.make(max_model_len=max_model_len).decoder(
+        Block(), 1, eos_token_ids={3}, new_detokenizer=NoText
+    )
+    pair = BenchPair(parts=decoder, names={"target": "toy"})
+    sweep = Sweep(
+        policies=policies,
+        num_spec_tokens=lengths,
+        temperatures=temperatures,
+        backends=("reference",),
+    )
+    return Bench(
+        pair=pair,
+        sweep=sweep,
+        load=load,
+        sampling=SamplingParams(),
+        prompts=pair.reader.prompts(load),
+    )
 
 
 @pytest.fixture(scope="module")
-def results(make_bench: Callable[..., Bench]) -> BenchResults:
+def results() -> BenchResults:
     return make_bench().run()
 
 
 @pytest.fixture(scope="module")
-def few(make_bench: Callable[..., Bench]) -> BenchResults:
+def few() -> BenchResults:
     load = evolve(LOAD, num_requests=2, output_len=4)
     return make_bench(load, policies={"block": Block()}).run()
 
@@ -92,9 +88,7 @@ def test_every_setting_serves_all_requests_and_adds_up(results: BenchResults) ->
     assert plain.num_output_tokens == strict.num_output_tokens
 
 
-def test_a_rehearsal_counts_for_nothing(
-    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rehearsal_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = make_bench(lengths=(3,), policies={"block": Block()})
     (once,) = bench.run().runs
     assert not bench.rehearses
@@ -117,9 +111,7 @@ def test_a_rehearsal_counts_for_nothing(
     assert len(once.passes) == 1
 
 
-def test_arrivals_at_a_rate_are_served_one_after_the_other(
-    make_bench: Callable[..., Bench],
-) -> None:
+def test_arrivals_at_a_rate_are_served_one_after_the_other() -> None:
     load = Load(num_requests=3, output_len=3, input_len=2, request_rate=50.0, warm_up=0)
     figures = make_bench(load, lengths=(0,)).run().runs[0].figures
     assert figures.num_successful == 3

@@ -99,6 +99,8 @@ def test_a_run_that_is_interrupted_ends_as_one_that_is_not(tmp_path: Path, text:
     assert run(whole, text, **steps)[0] == 0
     arguments = [sys.executable, "-m", "lab.head_training", *command(broken, text, **steps)]
     found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    # A shell's background jobs, and what they start, are born ignoring interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         arguments,
         env=os.environ | found,
