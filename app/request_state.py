@@ -110,10 +110,9 @@ class RequestState:
     def __attrs_post_init__(self) -> None:
         if self.request.params.seed is None:
             self.request = evolve(self.request, params=self.request.params.with_seed())
-        request, eos = self.request, self.eos_token_ids
-        self.end_token_ids = frozenset(() if request.ignore_eos else eos).union(
-            request.stop_token_ids
-        )
+        request = self.request
+        eos = frozenset() if request.ignore_eos else self.eos_token_ids
+        self.end_token_ids = eos.union(request.stop_token_ids)
         self.max_len = min(len(request.prompt_token_ids) + request.max_tokens, self.max_len)
         self.masks = None if request.new_masks is None else GuardedMasks(request.new_masks)
         self.token_ids = list(request.prompt_token_ids)

@@ -23,9 +23,8 @@ def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
         # A synthetic rate without a policy's name says the name, too.
         name = flags.get("policy.name", "synthetic")
         if name != "synthetic":
-            raise ConfigError(
-                f"--synthetic-acceptance-rate: expected the policy synthetic, got {name}"
-            )
+            flag = "--synthetic-acceptance-rate"
+            raise ConfigError(f"{flag}: expected the policy synthetic, got {name}")
         flags = {**flags, "policy.name": name}
     return load_config({} if file is None else read_config_file(file), str(file), flags)
 

@@ -219,12 +219,11 @@ def _draft_vocabulary(
     own.check_fits(draft.vocab_size)
     if is_as_large and own.vocabulary == tokenizer.vocabulary:
         return None
-    target_ids = shared_target_ids(own.vocabulary, tokenizer.vocabulary)
-    if not target_ids:
+    shared = shared_target_ids(own.vocabulary, tokenizer.vocabulary)
+    if not shared:
         raise CheckpointError(f"{own.file}: expected tokens that {tokenizer.file} has, got none")
-    return DraftVocabulary.of(
-        target_ids, target.vocab_size, unknown_id=own.unknown_id, device=draft.device
-    )
+    size, device = target.vocab_size, draft.device
+    return DraftVocabulary.of(shared, size, unknown_id=own.unknown_id, device=device)
 
 
 def _directories(models: ModelsConfig, drafter: str | None) -> tuple[Path, Path | None]:

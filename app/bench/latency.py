@@ -59,9 +59,7 @@ def latencies_of(records: Iterable[RequestRecord]) -> dict[str, list[float]]:
             # The first step's tokens came together, at the time of the first.
             if (num_rest := one.output_len - one.token_times[0][1])
         ],
-        "itl": [
-            after - before for one in ended for (before, _), (after, _) in pairwise(one.token_times)
-        ],
+        "itl": [end - begin for one in ended for (begin, _), (end, _) in pairwise(one.token_times)],
         "e2el": [one.finish_time - one.arrival_time for one in ended],
     }
     return {name: [MILLISECONDS * one for one in values] for name, values in seconds.items()}

@@ -81,9 +81,8 @@ def make_bench(options: Options) -> Bench:
     if len(at_once) > 1:
         swept["max_concurrencies"] = at_once
     sweep = Sweep(**{**_some(options, Sweep), **swept})
-    load = Load(
-        prompts=_prompts_name(options), max_concurrency=max(at_once), **_some(options, Load)
-    )
+    chosen = {**_some(options, Load), "prompts": _prompts_name(options)}
+    load = Load(max_concurrency=max(at_once), **chosen)
     pair = load_models(options)
     prompts = pair.reader.prompts(load, options["file"], options["categories"])
     if pair.parts.encode is None:
@@ -150,11 +149,10 @@ def _goodputs(file: Path | None, policies: Mapping[str, PolicySettings]) -> dict
     if file is None:
         return {}
     tuned = read_tuned(file).policies
+    known = ", ".join(tuned)
     for policy in policies:
         if policy not in tuned:
-            raise ConfigError(
-                f"{file}: expected a measured run of {policy}, got {', '.join(tuned)}"
-            )
+            raise ConfigError(f"{file}: expected a measured run of {policy}, got {known}")
     return {policy: tuned[policy] for policy in policies}
 
 

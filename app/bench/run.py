@@ -114,9 +114,8 @@ class Bench:
     def memory_plan(self) -> MemoryPlan:
         """Of the setting with the longest drafts, and of these the most at once."""
         setting = max(self.sweep, key=lambda one: (one.num_spec_tokens, self._at_once(one)))
-        parts, limits = self._made_of(
-            setting, make_arrivals(self.load, self.prompts, self.sampling)
-        )
+        arrivals = make_arrivals(self.load, self.prompts, self.sampling)
+        parts, limits = self._made_of(setting, arrivals)
         return MemoryPlan.of(parts, limits.num_slots, limits.max_len)
 
     def engine(self, setting: Setting, arrivals: Arrivals) -> Engine:
@@ -133,10 +132,8 @@ class Bench:
         # Without drafts every policy is the same.
         name = next(iter(policies)) if setting.policy == PLAIN else setting.policy
         parts = self.pair.parts_of(setting, policies[name])
-        everything = (*arrivals.warm_up, *arrivals.measured)
-        longest = max(
-            len(one.request.prompt_token_ids) + one.request.max_tokens for one in everything
-        )
+        requests = [one.request for one in (*arrivals.warm_up, *arrivals.measured)]
+        longest = max(len(one.prompt_token_ids) + one.max_tokens for one in requests)
         if self.pair.target.device.type == "cuda":
             # Each size of slots is compiled for: powers of two are few.
             longest = 1 << (longest - 1).bit_length()

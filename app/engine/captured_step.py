@@ -108,9 +108,8 @@ def _leaves(params: Any) -> Iterator[Any]:
 def kind_of(params: Any) -> Hashable:
     """What must be equal for one graph to serve both: shapes, and all that is on the host."""
     # What is not in a tensor chose the kernels.
-    return tuple(
-        (one.shape, one.dtype) if isinstance(one, Tensor) else one for one in _leaves(params)
-    )
+    leaves = _leaves(params)
+    return tuple((one.shape, one.dtype) if isinstance(one, Tensor) else one for one in leaves)
 
 
 def fixed_copy(params: Any) -> Any:

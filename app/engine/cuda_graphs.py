@@ -201,10 +201,8 @@ def can_be_captured(model: LanguageModel[Any]) -> bool:
     """Whether a forward waits for nothing, which recording one of a single token shows."""
     if model.device.type != "cuda":
         return False
-    place, cache = (
-        torch.zeros((1, 1), dtype=torch.int64, device=model.device),
-        model.new_cache(1, 1),
-    )
+    place = torch.zeros((1, 1), dtype=torch.int64, device=model.device)
+    cache = model.new_cache(1, 1)
 
     def forward() -> None:
         model.forward(place, place, cache, place[0], max_position=0)

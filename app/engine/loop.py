@@ -121,9 +121,7 @@ class Loop:
             return []
         newest = max(self._batch, key=lambda state: state.index)
         # The step may have counted tokens under penalties already, and would again.
-        return [
-            state for state in self._batch if state is newest or state.request.params.has_penalties
-        ]
+        return [one for one in self._batch if one is newest or one.request.params.has_penalties]
 
     def _give_up(self, states: Sequence[RequestState], error: BaseException) -> None:
         """End these requests for want of memory; raise the error if it is another one."""
@@ -188,9 +186,8 @@ class Loop:
         return self.runner.begin(running, draft_limits, gained)
 
     def _batch_will_change(self) -> bool:
-        return bool(
-            self.arrivals or self.cancelled_ids or len(self.schedule.admitted()) > len(self._batch)
-        )
+        is_joined = len(self.schedule.admitted()) > len(self._batch)
+        return bool(self.arrivals or self.cancelled_ids or is_joined)
 
     def _draft_limits(self, nums_more: Sequence[int]) -> list[int]:
         drafter = self.parts.drafter

@@ -63,9 +63,8 @@ class MemoryPlan:
         return sum(asdict(self).values())
 
     def __str__(self) -> str:
-        parts = (
-            f"{name.replace('_', ' ')} {in_words(size)}" for name, size in asdict(self).items()
-        )
+        sizes = asdict(self).items()
+        parts = (f"{name.replace('_', ' ')} {in_words(size)}" for name, size in sizes)
         return f"{in_words(self.total)}: {', '.join(parts)}"
 
 

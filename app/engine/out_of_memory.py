@@ -24,10 +24,8 @@ def out_of_memory(
 ) -> OutOfMemoryError:
     """The typed error for one for which `is_out_of_memory` holds."""
     asked = _ASKED.search(str(error))
-    wanted = asked.group(1) if asked else "more memory"
-    return OutOfMemoryError(
-        f"{purpose}: expected {wanted} on {device}, got {free_memory(device)}; {remedy}"
-    )
+    wanted, left = asked.group(1) if asked else "more memory", free_memory(device)
+    return OutOfMemoryError(f"{purpose}: expected {wanted} on {device}, got {left}; {remedy}")
 
 
 @contextmanager

@@ -125,10 +125,9 @@ def check_processors(processors: Iterable[Any]) -> None:
     """Refuse processors whose answer depends on more than the ids and scores given to them."""
     for processor in processors:
         if isinstance(processor, STATEFUL):
+            expected = "functions of ids and scores"
             name = type(processor).__name__
-            raise UnavailableError(
-                f"logits_processor: expected functions of ids and scores, got a {name}"
-            )
+            raise UnavailableError(f"logits_processor: expected {expected}, got a {name}")
 
 
 def check_inputs(inputs: Mapping[str, Any]) -> None:

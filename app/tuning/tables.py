@@ -87,9 +87,7 @@ def prediction_table(results: TuneResults, concurrency: int) -> Table:
     rows: list[Sequence[Cell]] = []
     for length in sorted({one.num_spec_tokens for one in here}):
         cells = {
-            one.policy: Text(
-                f"{one.tokens_per_second:,.1f}", style="bold green" if one == best else ""
-            )
+            one.policy: Text(f"{one.tokens_per_second:,.1f}", "bold green" if one == best else "")
             for one in here
             if one.num_spec_tokens == length
         }

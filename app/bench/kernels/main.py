@@ -83,9 +83,8 @@ def measure(options: Options) -> Run:
         measured = bench.run(workloads, effort, progress)
         slowest = bench.run(broad, _effort(WORST_EFFORT, options), progress)
     if not lines:
-        raise InvalidInputError(
-            f"--seconds: expected time for one workload, got {options['seconds']:g}"
-        )
+        seconds: float = options["seconds"]
+        raise InvalidInputError(f"--seconds: expected time for one workload, got {seconds:g}")
     return Run(
         date=datetime.now(UTC).date().isoformat(),
         machine=describe(device),

@@ -115,12 +115,11 @@ class KernelBench:
         num_different = _num_different(outputs[0].token_ids, expected)
         calls = _calls(sampler, steps, outputs)
         is_captured = stopwatch.device.type == "cuda" and name not in NEVER_CAPTURED
+        is_eager = effort.eager or not is_captured
         return Cell(
             backend=name,
             replays=_rounded(stopwatch.replays(calls, effort.count) if is_captured else ()),
-            eager=_rounded(
-                stopwatch.eager(calls, effort.count) if effort.eager or not is_captured else ()
-            ),
+            eager=_rounded(stopwatch.eager(calls, effort.count) if is_eager else ()),
             mean_accepted=accepted / len(outputs),
             num_checked=len(expected),
             num_different=num_different,
@@ -133,10 +132,9 @@ def _calls(sampler: Sampler, steps: Sequence[Step], outputs: Sequence[VerifyOutp
     size = max(sampler.verify_workspace_size(s.batch, s.params, s.policy) for s in steps)
     device = steps[0].batch.target_logits.device
     workspace = torch.zeros(size, dtype=torch.uint8, device=device)
+    verify = partial(sampler.verify, workspace=workspace)
     return [
-        partial(
-            sampler.verify, step.batch, step.params, step.policy, out=output, workspace=workspace
-        )
+        partial(verify, step.batch, step.params, step.policy, out=output)
         for step, output in zip(steps, outputs, strict=True)
     ]
 
