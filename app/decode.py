@@ -15,6 +15,7 @@ from torch import Tensor
 from ..core.batch import PADDING_TOKEN_ID, VerifyBatch
 from ..core.output import Status, VerifyOutput
 from ..core.policies import Policy
+from ..core.policies.parameters import derived
 from ..core.ports import LanguageModel, Sampler
 from ..core.scores import Scores
 from ..core.token_counts import TokenCounts
@@ -23,22 +24,6 @@ from .frontier import Frontier, kept, places
 from .prefill import Chunk, prefill
 from .token_masks import StepMasks
 from .workspace import Workspace
-
-
-@frozen(eq=False, kw_only=True)
-class Memory:
-    """What is remembered of the running requests, by slot.
-
-    Attributes:
-        num_slots: how many requests fit. One more slot, the last, belongs to no
-            request: batches of a fixed size fill up with it.
-    """
-
-    num_slots: int
-    max_len: int
-    target_cache: Any
-    draft_memory: Any
-    workspace: Workspace = field(factory=Workspace)
 
 
 @frozen(eq=False, kw_only=True)
@@ -60,34 +45,40 @@ class Models:
 
 @frozen(eq=False, kw_only=True)
 class DecodeStep(Models):
-    """What decodes, and what it remembers."""
+    """What decodes, and what is remembered of the running requests, by slot.
 
-    memory: Memory
+    Attributes:
+        num_slots: how many requests fit.
+        max_len: how many positions each slot has.
+        num_spare: slots behind those, which belong to no request: batches of a fixed size fill up
+            with the first.
+    """
+
+    num_slots: int
+    max_len: int
+    num_spare: int
+    num_all: int = derived(lambda self: self.num_slots + self.num_spare)
+    target_cache: Any = derived(lambda self: self.target.new_cache(self.num_all, self.max_len))
+    draft_memory: Any = derived(lambda self: self.drafter.new_memory(self.num_all, self.max_len))
+    workspace: Workspace = field(factory=Workspace, init=False)
 
     @classmethod
     def allocate(
         cls, models: Models, num_slots: int, max_len: int, num_spare: int = 1
     ) -> "DecodeStep":
-        """With memory for so many requests of so many tokens each, and spare slots behind them."""
-        target, drafter, num_all = models.target, models.drafter, num_slots + num_spare
-        memory = Memory(
-            num_slots=num_slots,
-            max_len=max_len,
-            target_cache=target.new_cache(num_all, max_len),
-            draft_memory=drafter.new_memory(num_all, max_len),
-        )
+        """With memory for so many requests of so many tokens each."""
         given = {part.name: getattr(models, part.name) for part in fields(Models)}
-        return cls(memory=memory, **given)
+        return cls(num_slots=num_slots, max_len=max_len, num_spare=num_spare, **given)
 
     def enter(self, slot_id: int, prompt: Sequence[int], start: int, end: int) -> None:
         """Write a part of a prompt, all of which is known."""
         chunk = Chunk(slot_id=slot_id, prompt=prompt, start=start, end=end)
-        hidden = prefill(self.target, self.memory.target_cache, chunk, taps=self.drafter.taps)
-        self.drafter.enter(self.memory.draft_memory, chunk, hidden)
+        hidden = prefill(self.target, self.target_cache, chunk, taps=self.drafter.taps)
+        self.drafter.enter(self.draft_memory, chunk, hidden)
 
     def draft(self, frontier: Frontier) -> Draft:
         """Draft as many tokens as are of use."""
-        num_tokens, memory = frontier.num_spec_tokens, self.memory.draft_memory
+        num_tokens, memory = frontier.num_spec_tokens, self.draft_memory
         drawn = self.drafter.draft(memory, frontier, num_tokens) if num_tokens else Drawn((), ())
         return self.join(frontier, drawn)
 
@@ -97,7 +88,7 @@ class DecodeStep(Models):
         # written over before it could be.
         num_tokens, lengths = len(drawn.token_ids), frontier.lengths
         ahead = places(-1, num_tokens - 1, lengths.device)
-        positions = (lengths[:, None] + ahead).clamp(max=self.memory.max_len - 1)
+        positions = (lengths[:, None] + ahead).clamp(max=self.max_len - 1)
         token_ids = torch.stack((frontier.last_token_ids[:, 1], *drawn.token_ids), 1)
         if num_tokens == 0:
             status = lengths.new_zeros((len(lengths), 0), dtype=torch.int32)
@@ -114,9 +105,9 @@ class DecodeStep(Models):
             # Behind a draft is -1, which no model knows; what is scored there is not looked at.
             draft.chain.clamp(min=0),
             draft.positions,
-            self.memory.target_cache,
+            self.target_cache,
             frontier.slot_ids,
-            max_position=frontier.last_position(num_tokens - 1, self.memory.max_len),
+            max_position=frontier.last_position(num_tokens - 1, self.max_len),
             taps=self.drafter.taps,
         )
 
@@ -143,7 +134,7 @@ class DecodeStep(Models):
             cu_num_logits=_first_rows(*logits.shape[:2], logits.device),
         )
         num_bytes = self.sampler.verify_workspace_size(batch, frontier.params, self.policy)
-        with self.memory.workspace.for_call(num_bytes, logits.device) as workspace:
+        with self.workspace.for_call(num_bytes, logits.device) as workspace:
             output = self.sampler.verify(batch, frontier.params, self.policy, workspace=workspace)
         if token_counts is not None:
             token_counts.add(frontier.slot_ids, output.token_ids)
@@ -153,7 +144,7 @@ class DecodeStep(Models):
         self, frontier: Frontier, draft: Draft, scores: Scores, output: VerifyOutput
     ) -> None:
         """Let the drafter take in what was scored and decided."""
-        memory, emitted = self.memory.draft_memory, output.token_ids
+        memory, emitted = self.draft_memory, output.token_ids
         self.drafter.follow(memory, frontier, draft.positions, emitted, scores.hidden)
 
 

@@ -106,7 +106,7 @@ class GraphRunner:
     def _capture(self, running: Running, num_spec_tokens: int, bound: int | None) -> CapturedStep:
         params, _ = self._params_of(running)
         device, num_rows = running.device, params.num_reqs
-        idle = rows_of({}, (), (), num_rows, self.step.memory.num_slots)
+        idle = rows_of({}, (), (), num_rows, self.step.num_slots)
         frontier = Frontier(
             rows=idle.to(device),
             num_spec_tokens=num_spec_tokens,
@@ -167,7 +167,7 @@ class GraphRunner:
         draft_limits: Sequence[int],
         gained: Sequence[Sequence[int]],
     ) -> None:
-        frontier, idle_slot_id = captured.frontier, self.step.memory.num_slots
+        frontier, idle_slot_id = captured.frontier, self.step.num_slots
         if captured.loaded() is not running:
             copy_params(frontier.params, self._params_of(running)[0])
             captured.loaded = ref(running)

@@ -87,7 +87,7 @@ class Engine:
     @property
     def memory_plan(self) -> MemoryPlan:
         """What its memory is for, that which comes with the first requests included."""
-        memory = self.loop.decode_step.memory
+        memory = self.loop.decode_step
         return MemoryPlan.of(self.loop.parts, memory.num_slots, memory.max_len)
 
     def add_request(

@@ -49,7 +49,7 @@ class Loop:
     arrivals: deque[Arrival] = field(factory=deque, init=False)
     cancelled_ids: deque[int] = field(factory=deque, init=False)
     events: deque[tuple[OnProgress, Progress]] = field(factory=deque, init=False)
-    schedule: Schedule = derived(lambda self: Schedule(self.decode_step.memory.num_slots))
+    schedule: Schedule = derived(lambda self: Schedule(self.decode_step.num_slots))
     clock: Callable[[], float] = field(default=perf_counter, init=False)
     prefill_seconds: float = field(default=0.0, init=False)
     decode_seconds: float = field(default=0.0, init=False)
@@ -221,7 +221,7 @@ class Loop:
         request, error = arrival.request, arrival.error
         if request is not None:
             try:
-                check_request(request, self.parts.target, self.decode_step.memory.max_len)
+                check_request(request, self.parts.target, self.decode_step.max_len)
             except InvalidInputError as unfit:
                 error = str(unfit)
         if request is None or error:
@@ -231,7 +231,7 @@ class Loop:
             index=arrival.request_id,
             request=request,
             eos_token_ids=self.parts.eos_token_ids,
-            max_len=self.decode_step.memory.max_len,
+            max_len=self.decode_step.max_len,
             detokenizer=self.parts.new_detokenizer(),
             arrival_time=arrival.time,
             on_progress=arrival.on_progress,
@@ -239,7 +239,7 @@ class Loop:
         self.schedule.add(state)
 
     def _prepare_slots(self, states: Sequence[RequestState]) -> None:
-        slot_ids, memory = [state.slot_id for state in states], self.decode_step.memory
+        slot_ids, memory = [state.slot_id for state in states], self.decode_step
         used = [slot_id for slot_id in slot_ids if slot_id in self._used_slots]
         if used:
             # Behind its end, or in a rejected draft, the last sequence may have left NaN; attention

@@ -228,7 +228,7 @@ def test_the_plan_is_what_is_allocated(num_spec_tokens: int) -> None:
     decoding = DecodingConfig(num_spec_tokens=num_spec_tokens)
     decoder = wire(Config(decoding=decoding)).decoder
     engine = Engine.of(decoder, Limits(num_slots=3, max_len=40))
-    plan, memory = engine.memory_plan, engine.loop.decode_step.memory
+    plan, memory = engine.memory_plan, engine.loop.decode_step
     assert plan.target_cache == num_bytes(memory.target_cache)
     assert plan.draft_memory == num_bytes(memory.draft_memory)
     vocab_size = decoder.target.vocab_size
