@@ -5,7 +5,7 @@ device, so it can be captured in a CUDA graph.
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from ..core.token_counts import TokenCounts
 from .drafter import Draft, Drafter, Drawn
 from .frontier import Frontier, kept, places
 from .prefill import Chunk, prefill
+from .request_state import RequestState
 from .token_masks import StepMasks
 from .workspace import Workspace
 
@@ -69,6 +70,21 @@ class DecodeStep(Models):
         """With memory for so many requests of so many tokens each."""
         given = {part.name: getattr(models, part.name) for part in fields(Models)}
         return cls(num_slots=num_slots, max_len=max_len, num_spare=num_spare, **given)
+
+    @cached_property
+    def token_counts(self) -> TokenCounts:
+        """What penalties count; there may be no memory for it when it is first asked for."""
+        return TokenCounts.empty(self.num_all, self.target.vocab_size, self.target.device)
+
+    def count(self, state: RequestState) -> None:
+        """Count a request's tokens anew, if it has penalties."""
+        if not state.request.params.has_penalties:
+            return
+        prompt, device = state.request.prompt_token_ids, self.target.device
+        self.token_counts.start(state.slot_id, prompt)
+        if emitted := state.token_ids[len(prompt) :]:
+            slot_ids = torch.tensor([state.slot_id], device=device)
+            self.token_counts.add(slot_ids, torch.tensor([emitted], device=device))
 
     def enter(self, slot_id: int, prompt: Sequence[int], start: int, end: int) -> None:
         """Write a part of a prompt, all of which is known."""

@@ -160,13 +160,9 @@ def new_drafter(
 def _head_drafter(
     config: Config, kind: str, directory: Path, target: "TransformerModel | LibraryModel"
 ) -> HeadDrafter:
-    settings = config.drafter
-    switches = MtpSwitches(
-        normalise_features=settings.normalise_features,
-        zero_first_embedding=settings.zero_first_embedding,
-    )
+    given = {name: getattr(config.drafter, name) for name in fields_dict(MtpSwitches)}
     with _told_of_weights(directory, config.models.device):
-        head = load_head(directory, kind, target, switches)
+        head = load_head(directory, kind, target, MtpSwitches(**given))
     return new_head_drafter(head, target, AcceptanceWatch())
 
 

@@ -19,7 +19,6 @@ from ..frontier import Running
 from ..prefill import CHUNK_LEN
 from ..request import OnProgress, Progress, check_request, ignore
 from ..request_state import RequestState, Verdict
-from .counted_tokens import CountedTokens
 from .out_of_memory import is_out_of_memory, out_of_memory
 from .parts import Parts
 from .runner import Runner
@@ -57,11 +56,6 @@ class Loop:
     _batch: list[RequestState] = field(factory=list, init=False)
     _running: Running | None = field(default=None, init=False)
     _used_slots: set[int] = field(factory=set, init=False)
-    _counted: CountedTokens = derived(
-        lambda self: CountedTokens(
-            self.schedule.num_slots, self.parts.target.vocab_size, self.device
-        )
-    )
 
     def has_unfinished(self) -> bool:
         """Whether there is something to do or to report."""
@@ -111,7 +105,9 @@ class Loop:
             # What has begun goes on from a step that is lost.
             self._drop()
             if not is_out_of_memory(error):
-                self._counted.recount(self.schedule.admitted())
+                # The step may have counted what it emitted.
+                for state in self.schedule.admitted():
+                    self.decode_step.count(state)
             self._give_up(self._dispensable(), error)
         self.decode_seconds += self.clock() - began
 
@@ -249,7 +245,7 @@ class Loop:
         self._used_slots.update(slot_ids)
         for state in states:
             try:
-                self._counted.start(state)
+                self.decode_step.count(state)
             except RuntimeError as error:
                 self._give_up([state], error)
 
@@ -273,7 +269,7 @@ class Loop:
             self._running = Running(
                 states=batch,
                 device=self.device,
-                token_counts=self._counted.counts if has_penalties else None,
+                token_counts=self.decode_step.token_counts if has_penalties else None,
             )
         return self._running
 

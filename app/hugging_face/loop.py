@@ -97,9 +97,8 @@ class Loop:
             self.streamer.end()
 
     def _enter_prompts(self) -> None:
-        target = self.step.target
         if self.recipe.params.has_penalties:
-            self._counts = TokenCounts.empty(len(self.seeds), target.vocab_size, target.device)
+            self._counts = self.step.token_counts
         for row in self.texts.rows:
             if self._counts is not None:
                 self._counts.start(row.index, row.token_ids)
