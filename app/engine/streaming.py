@@ -4,8 +4,7 @@ One task drives the steps in a worker thread as long as there is something to do
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from attrs import define, field
@@ -29,19 +28,6 @@ class Streams:
 
         It is cancelled if it is left early; whatever a step raises is raised here, too.
         """
-        with self._listening() as (queue, tell):
-            request_id = add(tell)
-            self._drive(engine)
-            try:
-                async for progress in _until_result(queue):
-                    yield progress
-            finally:
-                engine.cancel(request_id)
-                self._drive(engine)
-
-    @contextmanager
-    def _listening(self) -> Iterator[tuple[Queue, OnProgress]]:
-        """A queue, and what fills it from any thread until it is left."""
         loop, queue = asyncio.get_running_loop(), Queue()
 
         def tell(progress: Progress) -> None:
@@ -51,7 +37,14 @@ class Streams:
 
         self._queues.add(queue)
         try:
-            yield queue, tell
+            request_id = add(tell)
+            self._drive(engine)
+            try:
+                async for progress in _until_result(queue):
+                    yield progress
+            finally:
+                engine.cancel(request_id)
+                self._drive(engine)
         finally:
             self._queues.discard(queue)
 

@@ -62,8 +62,6 @@ def make_tuner(options: Options) -> Tuner:
 def _plan(options: Options) -> Plan:
     lengths, concurrencies = options["num_spec_tokens"], options["concurrency"]
     predicted: Sequence[int] = options["predict_concurrency"] or ()
-    for length in lengths:
-        check_integer("num_spec_tokens", length, 0)
     for concurrency in (*concurrencies, *predicted):
         check_integer("concurrency", concurrency, 1, MAX_SLOTS)
     if max(lengths) == 0:
