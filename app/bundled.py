@@ -3,8 +3,6 @@
 Loads nothing: it answers with directories, which the checkpoint adapter reads like any other.
 """
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 

@@ -11,8 +11,6 @@ from .drafter import Draft
 from .request import TokenLogprobs
 from .request_state import Verdict
 
-RequestLogprobs = list[TokenLogprobs]
-
 
 def pack(draft: Draft, output: VerifyOutput) -> Tensor:
     """All integers that the host wants to see of a step, so that it reads once.
@@ -68,7 +66,7 @@ def _num_before_padding(token_ids: list[int]) -> int:
     return token_ids.index(PADDING_TOKEN_ID) if PADDING_TOKEN_ID in token_ids else len(token_ids)
 
 
-def _read_logprobs(logprobs: Logprobs) -> Iterable[RequestLogprobs]:
+def _read_logprobs(logprobs: Logprobs) -> Iterable[list[TokenLogprobs]]:
     requests = zip(
         logprobs.emitted.tolist(),
         logprobs.top_token_ids.tolist(),

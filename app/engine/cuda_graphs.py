@@ -14,7 +14,7 @@ from attrs import define, field
 
 from ...core import PADDING_TOKEN_ID, LanguageModel, SamplingTensors, Scores, TokenCounts
 from ..decode import DecodeStep
-from ..drafter import Draft, Drawn
+from ..drafter import Drawn
 from ..frontier import Frontier, Running, rows_of
 from ..request_state import Verdict
 from ..token_masks import StepMasks
@@ -131,7 +131,10 @@ class GraphRunner:
         frontier, scored = captured.frontier, deque[Scores](maxlen=1)
 
         def draft() -> None:
-            captured.draft = self._draft(captured)
+            if self.step.drafter.on_device:
+                captured.draft = self.step.draft(frontier)
+            else:
+                captured.draft = self.step.join(frontier, Drawn.on_host(captured.drafts))
 
         def score() -> Scores:
             return self.step.score(frontier, captured.draft)
@@ -154,11 +157,6 @@ class GraphRunner:
             # A capture computes nothing, and the next part reads what this one leaves.
             replays[-1]()
         return replays
-
-    def _draft(self, captured: CapturedStep) -> Draft:
-        if self.step.drafter.on_device:
-            return self.step.draft(captured.frontier)
-        return self.step.join(captured.frontier, Drawn.on_host(captured.drafts))
 
     def _load(
         self,

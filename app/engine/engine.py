@@ -113,10 +113,11 @@ class Engine:
             request = self._request(prompt, params, fields)
         except AcceptorError as unfit:
             error = one_line(unfit)
+        asked: object = params if request is None else request.params
         arrival = Arrival(
             request_id=next(self._ids),
             request=request,
-            seed=_seed_of(params if request is None else request.params),
+            seed=(asked.seed or 0) if isinstance(asked, SamplingParams) else 0,
             on_progress=on_progress,
             error=error,
         )
@@ -206,8 +207,3 @@ class Engine:
                 )
             prompt = self.loop.parts.encode(prompt)
         return GenerationRequest(prompt_token_ids=prompt, params=params, **fields)
-
-
-def _seed_of(params: object) -> int:
-    """The seed that is reported for a request that cannot run."""
-    return (params.seed or 0) if isinstance(params, SamplingParams) else 0

@@ -8,7 +8,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import torch
 from attrs import evolve, fields_dict
 
 from ....backends import BACKENDS
@@ -54,7 +53,8 @@ def run(options: Options) -> None:
 
 def measure(options: Options) -> Run:
     """Measure, telling each workload's times on stderr as they come."""
-    start, device = time.monotonic(), _device(options)
+    start, device = time.monotonic(), known_device(options["device"])
+    check_choice("--device", device.type, ("cpu", "cuda"))
     num_reqs, inputs = options["requests"], options["inputs"]
     rows: Sequence[Workload] = HEADLINE
     if not options["headline"]:
@@ -95,13 +95,6 @@ def measure(options: Options) -> Run:
         seconds=round(time.monotonic() - start, 1),
         num_left_out=num_wanted - len(lines),
     )
-
-
-def _device(options: Options) -> torch.device:
-    device = known_device(options["device"])
-    if device.type not in ("cpu", "cuda"):
-        raise InvalidInputError(f"device: expected cpu or cuda, got {device}")
-    return device
 
 
 def _effort(usual: Effort, options: Options) -> Effort:

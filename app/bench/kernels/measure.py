@@ -78,14 +78,12 @@ class KernelBench:
                 if time.monotonic() >= self.until:
                     return tuple(lines)
                 with current_device(self.stopwatch.device):
-                    logits = logits or self._logits(workload, effort.num_sets)
+                    noise = torch.Generator(self.stopwatch.device).manual_seed(SEED)
+                    sets = range(effort.num_sets)
+                    logits = logits or [Logits.random(workload, noise) for _ in sets]
                     lines.append(self._line(workload, logits, effort))
                 progress(lines[-1])
         return tuple(lines)
-
-    def _logits(self, workload: Workload, num_sets: int) -> list[Logits]:
-        noise = torch.Generator(self.stopwatch.device).manual_seed(SEED)
-        return [Logits.random(workload, noise) for _ in range(num_sets)]
 
     def _line(self, workload: Workload, logits: Sequence[Logits], effort: Effort) -> Line:
         noise = torch.Generator(self.stopwatch.device).manual_seed(SEED + 1)
@@ -112,7 +110,7 @@ class KernelBench:
         first_call_seconds = time.perf_counter() - start
         outputs += [sampler.verify(s.batch, s.params, s.policy) for s in steps[1:]]
         accepted = sum(float(output.num_accepted.float().mean()) for output in outputs)
-        num_different = _num_different(outputs[0].token_ids, expected)
+        first = outputs[0].token_ids[: len(expected)]
         calls = _calls(sampler, steps, outputs)
         is_captured = stopwatch.device.type == "cuda" and name not in NEVER_CAPTURED
         is_eager = effort.eager or not is_captured
@@ -122,7 +120,7 @@ class KernelBench:
             eager=_rounded(stopwatch.eager(calls, effort.count) if is_eager else ()),
             mean_accepted=accepted / len(outputs),
             num_checked=len(expected),
-            num_different=num_different,
+            num_different=int((first != expected).any(-1).sum()) if len(expected) else 0,
             first_call_seconds=round(first_call_seconds, 3),
         )
 
@@ -137,13 +135,6 @@ def _calls(sampler: Sampler, steps: Sequence[Step], outputs: Sequence[VerifyOutp
         partial(verify, step.batch, step.params, step.policy, out=output)
         for step, output in zip(steps, outputs, strict=True)
     ]
-
-
-def _num_different(token_ids: Tensor, expected: Tensor) -> int:
-    """How many of the first requests got other tokens."""
-    if not len(expected):
-        return 0
-    return int((token_ids[: len(expected)] != expected).any(-1).sum())
 
 
 def _rounded(times: Iterable[float]) -> tuple[float, ...]:
