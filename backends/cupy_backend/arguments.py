@@ -89,6 +89,8 @@ class Job:
     @property
     def reader(self) -> str:
         """The kernel that reads rows; with more warps where these have a multiprocessor each."""
+        if self.extent.greedy:
+            return "greedy"
         if not self.extent.filtered:
             return "statistics"
         return "wide_thresholds" if self.extent.may_split else "thresholds"
@@ -158,13 +160,15 @@ def verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> J
     if greedy or not policy.uses_draft_probs or batch.max_spec_len == 0:
         draft_logits = None
     dense = draft_logits is not None
+    is_greedy = params.target.all_greedy and POLICIES[number] is Strict
     extent = Extent(
         num_reqs=batch.num_reqs,
         max_spec_len=batch.max_spec_len,
         vocab_size=batch.vocab_size,
         draft_vocab_size=0 if draft_logits is None else draft_logits.shape[-1],
         sums_each={Block: 1, Typical: 2, RelaxedTopN: 2, Fly: 2}.get(POLICIES[number], 0),
-        filtered=_has_filters(params.target) or (dense and _has_filters(params.draft)),
+        greedy=is_greedy,
+        filtered=not is_greedy and (_has_filters(params.target) or (dense and _has_filters(params.draft))),
         marked=_is_marked(params),
     )
     fields = _common(batch, params, params.target, logits, extent, number)
@@ -195,8 +199,15 @@ def sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
     vocab_size = batch.logits.shape[1]
     if batch.draft_to_target is not None and batch.target_vocab_size is not None:
         vocab_size = batch.target_vocab_size
-    marked = not drafting and _is_marked(params)
-    extent = Extent(batch.num_reqs, 0, vocab_size, filtered=_has_filters(recipe), marked=marked)
+    is_greedy = recipe.all_greedy and batch.draft_to_target is None
+    extent = Extent(
+        num_reqs=batch.num_reqs,
+        max_spec_len=0,
+        vocab_size=vocab_size,
+        greedy=is_greedy,
+        filtered=not is_greedy and _has_filters(recipe),
+        marked=not drafting and _is_marked(params),
+    )
     fields = _common(batch, params, recipe, batch.logits, extent, POLICIES.index(Strict))
     fields.update(
         dense=False,

@@ -13,7 +13,7 @@ from .variant import KERNELS, Variant
 
 WARP_THREADS = 32
 OLDEST_ARCHITECTURE, OLDEST_OVERLAPPING = 80, 90
-FIRST = ("marks", "statistics", "thresholds", "wide_thresholds")
+FIRST = ("marks", "greedy", "statistics", "thresholds", "wide_thresholds")
 """The kernels that wait for the whole launch before; the others may begin earlier."""
 _MOST_ASKED_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""

@@ -27,6 +27,7 @@ class Extent:
         vocab_size: ids of the target.
         draft_vocab_size: ids of draft rows; 0 if none is read.
         sums_each: numbers of a block that `accept` leaves.
+        greedy: whether only largest logits of rows are asked for.
         filtered: whether rows are counted.
         marked: whether ids are marked that bias or penalties touch.
     """
@@ -36,6 +37,7 @@ class Extent:
     vocab_size: int
     draft_vocab_size: int = 0
     sums_each: int = 0
+    greedy: bool = False
     filtered: bool = False
     marked: bool = False
 
@@ -86,6 +88,7 @@ class Extent:
         rows = requests * self.num_rows
         counts = 2 * rows * (COUNT_WORDS + MAX_LISTED)
         return (
+            ("tops", 2 * rows if self.greedy else 0),
             ("counts", counts if self.filtered and self.may_split else 0),
             ("ends", requests),
             ("judged", requests),

@@ -28,7 +28,7 @@ FIELDS: tuple[str, ...] = tuple(
             _INTEGERS.format("allowed_rows"),
             "repetition presence frequency top_n window token_ids num_accepted status",
             "variation processed emitted_logprobs top_token_ids top_logprobs num_logprobs",
-            "ends arrivals counted judged counts facts searches target_stats draft_stats residuals",
+            "tops ends arrivals counted judged counts facts searches target_stats draft_stats residuals",
             "marks",
         )
     ).split()

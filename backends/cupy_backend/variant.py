@@ -53,6 +53,7 @@ class KernelForm:
 
 KERNELS = {
     "marks": KernelForm(8, counts=False),
+    "greedy": KernelForm(4, counts=False),
     "statistics": KernelForm(4, counts=False),
     "thresholds": KernelForm(8),
     "wide_thresholds": KernelForm(16, source="thresholds"),
@@ -101,7 +102,11 @@ class Variant:
 
     def of_kernel(self, kernel: str) -> "Variant":
         """The form of a kernel that serves this one."""
-        return Variant(MIXED, ANY_CHANGE) if kernel == "marks" else self
+        if kernel == "marks":
+            return Variant(MIXED, ANY_CHANGE)
+        if kernel == "greedy" and self.logits != BFLOAT16:
+            return Variant(self.logits, ANY_CHANGE)
+        return self
 
     @property
     def count_bytes(self) -> int:
@@ -125,9 +130,10 @@ FORMS = (
 
 def all_kernels() -> tuple[tuple[str, Variant], ...]:
     """Every kernel in every form that a batch can ask for."""
+    unasked = {"closer": BFLOAT16, "greedy": MIXED}
     forms = {
         (name, form.of_kernel(name))
         for name, form in product(KERNELS, FORMS)
-        if name != "closer" or form.logits != BFLOAT16
+        if unasked.get(name) != form.logits
     }
     return tuple(sorted(forms, key=str))

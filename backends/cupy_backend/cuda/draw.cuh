@@ -5,14 +5,6 @@
 
 constexpr int NO_TOKEN = -1;
 
-// A racer as one integer: the larger score is larger, on a tie the lower id. 0 is nobody.
-__device__ inline u64 racer(float score, u32 id) {
-    if (score == -INFINITY) return 0;
-    return static_cast<u64>(float_key(score)) << 32 | static_cast<u32>(~id);
-}
-
-__device__ inline int racer_id(u64 racer) { return static_cast<int>(~static_cast<u32>(racer)); }
-
 __device__ inline u64 enter_race(u32 word, u32 id, float log2_weight) {
     return racer(__fsub_rn(log2_weight, log2_fast(exponential(word))), id);
 }

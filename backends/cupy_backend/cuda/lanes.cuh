@@ -72,6 +72,15 @@ __device__ inline u64 cta_sum_before(u64 mine) {
     return end - mine;
 }
 
+// Whether this warp is the last of `expected` to come to a counter, which then is 0 again. What its first
+// lane and others that it waited for stored before is visible to the last one.
+__device__ inline bool is_last_warp(u32* counter, u32 expected) {
+    const bool last = lane_id() == 0 && increment_acq_rel(counter, expected - 1) == expected - 1;
+    const bool told = __shfl_sync(ALL_LANES, static_cast<int>(last), 0);
+    __syncwarp();
+    return told;
+}
+
 // Whether this CTA is the last of `expected` to come to a counter, which then is 0 again. What CTAs
 // stored before they came is visible to the last one.
 __device__ inline bool is_last_arrival(u32* counter, u32 expected) {

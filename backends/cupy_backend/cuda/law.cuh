@@ -59,3 +59,11 @@ __device__ inline u32 key_of(float logit) { return float_key(__fadd_rn(logit, 0.
 __device__ inline float key_float(u32 key) {
     return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
+
+// A racer as one integer: the larger score is larger, on a tie the lower id. 0 is nobody.
+__device__ inline u64 racer(float score, u32 id) {
+    if (score == -INFINITY) return 0;
+    return static_cast<u64>(float_key(score)) << 32 | static_cast<u32>(~id);
+}
+
+__device__ inline int racer_id(u64 racer) { return static_cast<int>(~static_cast<u32>(racer)); }

@@ -60,6 +60,12 @@ __device__ inline int accepted_by_block(
     return 0;
 }
 
+// What is wrong with a row of the target whose largest logit is none.
+__device__ inline int flaw_of(const Params& p, const Request& request, int row, float max) {
+    const bool masked = max == -INFINITY && mask_of(p, request, row) != nullptr;
+    return masked ? NOTHING_ALLOWED : static_cast<int>(p.invalid_status);
+}
+
 // By one warp.
 __device__ inline Decision decide(
     const Params& p, const Request& request, KnownRows& rows, float* products) {
@@ -82,11 +88,8 @@ __device__ inline Decision decide(
         d.log2_product = products[d.num_accepted];
         return d;
     }
-    if (verdict == TARGET_FLAWED) {
-        const bool empty = request.num_rows && rows.of[end].target.max == -INFINITY;
-        const bool masked = empty && mask_of(p, request, end) != nullptr;
-        d.status |= masked ? NOTHING_ALLOWED : static_cast<int>(p.invalid_status);
-    }
+    if (verdict == TARGET_FLAWED)
+        d.status |= flaw_of(p, request, end, request.num_rows ? rows.of[end].target.max : INFINITY);
     if (verdict == DRAFT_FLAWED) d.status |= DRAFT_INVALID;
     if (d.status != request.status) d.how = STOPPED;
     return d;
@@ -109,19 +112,20 @@ __device__ inline int last_token(
     return draw_from_residual(best, pair, stats, recover_key(request, row));
 }
 
+// By so many threads, the first ones of a CTA. variation_of(row) is asked of drafts that were judged by a law.
+template <typename VariationOf>
 __device__ inline void write_outputs(
-    const Params& p, const Request& request, const KnownRows& rows, const Decision& decision,
-    int token) {
+    const Params& p, const Request& request, const Decision& decision, int token, int threads,
+    VariationOf variation_of) {
     const i64 width = p.max_spec_len + 1;
-    for (int place = thread_id(); place < width; place += CTA_THREADS) {
+    for (int place = thread_id(); place < width; place += threads) {
         i64 emitted = -1;
         if (place < decision.num_accepted) emitted = draft_of(p, request, place);
         if (place == decision.num_accepted) emitted = token;
         p.token_ids[request.index * width + place] = emitted;
         if (!p.variation) continue;
         const bool counts = emitted >= 0 && place < request.num_drafts && !request.strict;
-        p.variation[request.index * width + place] =
-            counts ? rows.of[place].variation : 0.0f;
+        p.variation[request.index * width + place] = counts ? variation_of(place) : 0.0f;
     }
     if (thread_id() != 0) return;
     p.status[request.index] = decision.status;
@@ -147,5 +151,6 @@ __device__ inline void end_request(Ending& shared, const Params& p, const Reques
     }
     __syncthreads();
     const int token = last_token<residual>(shared.best, p, request, shared.rows, shared.decision);
-    write_outputs(p, request, shared.rows, shared.decision, token);
+    write_outputs(p, request, shared.decision, token, CTA_THREADS,
+                  [&](int row) { return shared.rows.of[row].variation; });
 }

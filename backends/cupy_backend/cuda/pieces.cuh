@@ -38,14 +38,11 @@ __device__ inline Work find_work(const Params& p, int part) {
 __device__ inline void read_work(
     const Params& p, const Request& request, const Work& work, const Counting& counting) {
     const float temperature = work.is_draft ? request.draft_temperature : request.temperature;
-    const Reading reading = {logit_scale(temperature), temperature == 0.0f, counting};
-    if (work.is_draft) {
-        read_piece(draft_row(p, request, work.row), work.piece, reading,
-                   draft_stats_of(p, request, work.row));
-        return;
-    }
+    Mass* stats = work.is_draft ? draft_stats_of(p, request, work.row) : target_stats_of(p, request, work.row);
+    const Reading reading = {logit_scale(temperature), temperature == 0.0f, counting, stats, nullptr};
+    if (work.is_draft) return read_piece(draft_row(p, request, work.row), work.piece, reading);
     const TargetRow target(p, request, work.row);
-    read_piece(target.row, work.piece, reading, target_stats_of(p, request, work.row));
+    read_piece(target.row, work.piece, reading);
 }
 
 // To be read behind a barrier.
@@ -66,11 +63,10 @@ __device__ inline bool judge_work(
     return p.ends_early && is_last_arrival(p.judged + request.index, request.num_rows);
 }
 
-// `first`: no launch before has read rows. read(request, work) and complete(request, work) are called unless
-// there is nothing to do; whether the row follows a published end, reading is told.
-template <typename Read, typename Complete>
-__device__ inline void work_on_piece(
-    Judgement& shared, const Params& p, bool first, Read read, Complete complete) {
+// visit(request, work, reads) unless there is nothing to do, `reads` being whether the row follows no published
+// end; then end(request), if that says so, and where there are no rows, if somebody `ends_empty` requests.
+template <typename Visit, typename End>
+__device__ inline void visit_work(const Params& p, bool ends_empty, Visit visit, End end) {
     const int pieces = static_cast<int>(p.num_pieces);
     const int part = static_cast<int>(blockIdx.x) % pieces, index = static_cast<int>(blockIdx.x) / pieces;
     // Not behind the request, which it would wait for.
@@ -80,11 +76,23 @@ __device__ inline void work_on_piece(
     if (request.num_rows > 0) {
         if (work.row >= request.num_rows || part >= work.num_pieces) return;
         if (work.is_draft && !request.has_draft_row(work.row)) return;
-        read(request, work, static_cast<u32>(MAX_ROWS - work.row) >= published);
-        __syncthreads();
-        if (!complete(request, work) || !judge_work(shared, p, request, work.row)) return;
-    } else if (!first || !p.ends_early || blockIdx.y > 0 || part > 0) {
+        if (!visit(request, work, static_cast<u32>(MAX_ROWS - work.row) >= published)) return;
+    } else if (!ends_empty || blockIdx.y > 0 || part > 0) {
         return;
     }
-    end_request<false>(shared.ending, p, request);
+    end(request);
+}
+
+// `first`: no launch before has read rows. read(request, work, reads) and complete(request, work), as above.
+template <typename Read, typename Complete>
+__device__ inline void work_on_piece(
+    Judgement& shared, const Params& p, bool first, Read read, Complete complete) {
+    visit_work(
+        p, first && p.ends_early,
+        [&](const Request& request, const Work& work, bool reads) {
+            read(request, work, reads);
+            __syncthreads();
+            return complete(request, work) && judge_work(shared, p, request, work.row);
+        },
+        [&](const Request& request) { end_request<false>(shared.ending, p, request); });
 }

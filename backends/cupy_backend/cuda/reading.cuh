@@ -16,22 +16,41 @@ struct Counting {
     }
 };
 
-// How a row is read.
+// Enters a block into the race for the first of a row's largest logits. By a warp, that knows the leader.
+__device__ inline void enter_largest(
+    u64& leader, int block, float max, const float (&logits)[PER_LANE]) {
+    if (key_of(max) < static_cast<u32>(leader >> 32)) return;
+    int first = (block + 1) * BLOCK_SIZE;
+#pragma unroll
+    for (int j = PER_LANE - 1; j >= 0; --j) first = logits[j] == max ? id_of(block, j) : first;
+    leader = Max{}(leader, racer(__fadd_rn(max, 0.0f), -warp_max_signed(-first)));
+}
+
+// How a row is read, and what is told of its blocks.
 struct Reading {
     float scale;
     bool greedy;  // masses are not asked for
     Counting counting;
+    Mass* stats;
+    u64* leader;  // null: statistics are told, else only who leads the race for the largest logit
+
+    // By a warp, of a block whose largest logit is `max`.
+    __device__ void tell(int block, float max, const float (&logits)[PER_LANE]) const {
+        if (leader) return enter_largest(*leader, block, max, logits);
+        const Mass mass = block_mass(logits, max, scale, greedy);
+        if (lane_id() == 0) stats[block] = mass;
+    }
 };
 
-// Statistics of a block, and its logits counted; those that have a bit in `listed` are listed, too. By a warp.
-__device__ inline Mass look_at(
-    const float (&logits)[PER_LANE], const Reading& reading, u32 listed = 0) {
+// Tells of a block, and counts its logits; those that have a bit in `listed` are listed, too. By a warp.
+__device__ inline void look_at(
+    const Reading& reading, int block, const float (&logits)[PER_LANE], u32 listed) {
     const float max = block_max(logits);
     if (reading.counting.wants(max)) {
         count_logits(logits);
         list_logits(listed, logits);
     }
-    return block_mass(logits, max, reading.scale, reading.greedy);
+    reading.tell(block, max, logits);
 }
 
 // Blocks of a warp on their way while as many are looked at. Wide logits take more registers, and so do
@@ -143,7 +162,8 @@ __device__ inline void forbid_in_pairs(u32 allowed, u32 (&pairs)[PER_LANE / 2]) 
 
 // The same as look_at() of two logits a word, where a mask may forbid some.
 template <Change change>
-__device__ inline Mass look_at_pairs(u32 (&pairs)[PER_LANE / 2], u32 allowed, const Reading& reading) {
+__device__ inline void look_at_pairs(
+    const Reading& reading, int block, u32 (&pairs)[PER_LANE / 2], u32 allowed) {
     float before = -INFINITY;  // the lane's largest logit before a mask, to tell NaN and +inf
     if (change == MASK) {
         before = largest_of_pairs(pairs);
@@ -158,13 +178,13 @@ __device__ inline Mass look_at_pairs(u32 (&pairs)[PER_LANE / 2], u32 allowed, co
 #pragma unroll
         for (int j = 0; j < PER_LANE / 2; ++j) count_pair(pairs[j]);
     }
-    return block_mass(logits, max, reading.scale, reading.greedy);
+    reading.tell(block, max, logits);
 }
 
 // By a warp: every `warps`-th block of the piece from `first` on, but for those of `named` ids, one a lane.
 template <typename T, Change change>
 __device__ inline void stream(
-    const Row& row, int first, int warps, int end, int named, const Reading& reading, Mass* stats) {
+    const Row& row, int first, int warps, int end, int named, const Reading& reading) {
     constexpr int depth = DEPTH<T, change>;
     Flow<T, change> flow = {};
     flow.open(row, first, warps, end);
@@ -181,48 +201,44 @@ __device__ inline void stream(
             if (change == ANY_CHANGE) flow.fetch_marks(row, block + warps, i, flow.blocks > 1);
             if (i >= flow.blocks) continue;
             if (MOST_CHANGE == ANY_CHANGE && __any_sync(ALL_LANES, block_of(named) == block)) continue;
-            Mass mass;
             if constexpr (IS_BF16<T> && change != ANY_CHANGE) {
-                mass = look_at_pairs<change>(pairs, allowed, reading);
+                look_at_pairs<change>(reading, block, pairs, allowed);
             } else {
                 if (change == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0))
                     adjust_marked(*row.adjustment, block, marks, logits);
                 if (change && __any_sync(ALL_LANES, allowed != 0xffffu)) forbid(allowed, logits);
-                mass = look_at(logits, reading, IS_BF16<T> ? touched_by(marks) : 0);
+                look_at(reading, block, logits, IS_BF16<T> ? touched_by(marks) : 0);
             }
-            if (lane_id() == 0) stats[block] = mass;
         }
         first += depth * warps;
     }
 }
 
 // Any block, which nothing else waits for. By a warp.
-__device__ inline void read_block(const Row& row, int block, const Reading& reading, Mass* stats) {
+__device__ inline void read_block(const Row& row, int block, const Reading& reading) {
     float logits[PER_LANE];
     load_block(row, block, logits);
     const bool lists = row.type == BF16 && row.is_changed();
     const u32 listed = lists ? touched_by(marks_of(*row.adjustment, block, row.num_ids)) : 0;
-    const Mass mass = look_at(logits, reading, listed);
-    if (lane_id() == 0) stats[block] = mass;
+    look_at(reading, block, logits, listed);
 }
 
-// Statistics of a piece of a row. By a CTA, whose warps take turns. Where there are only few biases, blocks
+// A piece of a row. By a CTA, whose warps take turns. Where there are only few biases, blocks
 // without any are read as if there were none.
-__device__ inline void read_piece(
-    const Row& row, const Piece& piece, const Reading& reading, Mass* stats) {
+__device__ inline void read_piece(const Row& row, const Piece& piece, const Reading& reading) {
     const int first = piece.begin + warp_id();
     if (!row.is_whole()) {
 #pragma unroll 1
-        for (int block = first; block < piece.end; block += CTA_WARPS) read_block(row, block, reading, stats);
+        for (int block = first; block < piece.end; block += CTA_WARPS) read_block(row, block, reading);
         return;
     }
     int named = -1;
     if (row.is_changed() && !row.is_marked()) named = static_cast<int>(named_of(*row.adjustment));
     by_type(row.type, [&](auto type) {
         using T = decltype(type);
-        if (row.is_marked()) stream<T, ANY_CHANGE>(row, first, CTA_WARPS, piece.end, -1, reading, stats);
-        else if (row.is_masked()) stream<T, MASK>(row, first, CTA_WARPS, piece.end, named, reading, stats);
-        else stream<T, NO_CHANGE>(row, first, CTA_WARPS, piece.end, named, reading, stats);
+        if (row.is_marked()) stream<T, ANY_CHANGE>(row, first, CTA_WARPS, piece.end, -1, reading);
+        else if (row.is_masked()) stream<T, MASK>(row, first, CTA_WARPS, piece.end, named, reading);
+        else stream<T, NO_CHANGE>(row, first, CTA_WARPS, piece.end, named, reading);
     });
     if (MOST_CHANGE != ANY_CHANGE) return;
     const int mine = block_of(named);
@@ -231,6 +247,6 @@ __device__ inline void read_piece(
     for (u32 left = __ballot_sync(ALL_LANES, is_mine); left;) {
         const int block = __shfl_sync(ALL_LANES, mine, __ffs(static_cast<int>(left)) - 1);
         left &= ~__ballot_sync(ALL_LANES, mine == block);
-        read_block(row, block, reading, stats);
+        read_block(row, block, reading);
     }
 }

@@ -3,6 +3,7 @@
 
 #include "accept.cu"
 #include "closer.cu"
+#include "greedy.cu"
 #include "logprobs.cu"
 #include "marks.cu"
 #include "outputs.cu"
@@ -17,6 +18,7 @@
     }
 
 RUN(marks)
+RUN(greedy)
 RUN(statistics)
 RUN(thresholds)
 RUN(closer)
