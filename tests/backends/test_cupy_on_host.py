@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 
 from acceptor.backends import load_sampler
 from acceptor.backends.conformance import Case, Generator, judge_verify, run_case
@@ -81,6 +82,22 @@ def test_rows_of_many_blocks_are_filtered(logits: str) -> None:
     shape: dict[str, Any] = {"vocab_size": 20_001, "num_draft_tokens": (1, 1, 0)}
     case = Case(policy=Probabilistic(), dtype="bfloat16", logits=kind, features=features, **shape)
     assert_conformant(case)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("schedule", range(4))
+def test_greedy_batches_take_the_first_of_the_largest_logits(dtype: str, schedule: int) -> None:
+    changes: list[set[str]] = [set(), {"allowed tokens"}, {"bias", "penalties"}]
+    features = frozenset(changes[schedule % 3] | {"bad target rows", "bad ids"})
+    # Rows that are read by whole vectors, and others.
+    vocab_size, logits = (20_000, 3_001)[schedule % 2], ("ties", "constant", "lm")[schedule % 3]
+    shape: dict[str, Any] = {"vocab_size": vocab_size, "num_draft_tokens": (40, 3, 0, 1)}
+    case = Case(seed=schedule, dtype=dtype, logits=logits, features=features, **shape)
+    inputs = make_inputs(case).with_arbitrary_drafts()
+    wanted = SamplingTensors.stack([evolve(one, temperature=0.0) for one in inputs.params])
+    batch = inputs.verify_batch()
+    batch.draft_token_ids[0] = batch.target_logits[:40].argmax(-1)
+    assert_right((batch, wanted, Probabilistic()), room=(1, 1000)[schedule % 2], schedule=schedule)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

@@ -52,10 +52,10 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
                 look_closer(search, row, stats_of(p, request, work), work.piece, totals);
             });
         },
-        [&](const Request& request, const Work& work) {
+        [&](const Request& request, const Work& work) -> const Mass* {
             Search& search = telling.finding.search;
-            if (work.num_pieces == 1 || search.mode == FOUND) return false;
-            if (!gathers_looks(p, request, work, search, looked)) return false;
+            if (work.num_pieces == 1 || search.mode == FOUND) return nullptr;
+            if (!gathers_looks(p, request, work, search, looked)) return nullptr;
             const Filters filters = filters_of(p, request, work.is_draft);
             if (thread_id() == 0) telling.behind = is_behind_end(p, request, work.row);
             __syncthreads();
@@ -63,6 +63,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
                 with_row(p, request, work, [&](const Row& row) {
                     narrow(telling.finding, idle_bits_of(row), filters);
                 });
-            return ends_search(telling, judgement.facts, p, request, work, filters);
+            const bool ends = ends_search(telling, judgement.facts, p, request, work, filters);
+            return ends ? target_stats_of(p, request, work.row) : nullptr;
         });
 }

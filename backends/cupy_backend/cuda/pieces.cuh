@@ -45,21 +45,14 @@ __device__ inline void read_work(
     read_piece(target.row, work.piece, reading);
 }
 
-// To be read behind a barrier.
-__device__ inline void look_for_end(
-    Judgement& shared, const Params& p, const Request& request, int row) {
-    if (thread_id() == 0) shared.behind = is_behind_end(p, request, row);
-}
-
 // Goes on where a row's laws are in shared memory, behind a barrier; whether the request is to be ended then.
-// By a CTA.
+// By a CTA; warps that find laws may still be at it, and others do the rest.
 __device__ inline bool judge_work(
-    Judgement& shared, const Params& p, const Request& request, int row) {
-    look_for_end(shared, p, request, row);
+    Judgement& shared, const Params& p, const Request& request, int row, const Mass* stats) {
     if (thread_id() == 2 * LANES) gather_evidence(p, request, row, shared.facts);
+    if (thread_id() == 3 * LANES) shared.behind = is_behind_end(p, request, row);
     __syncthreads();
-    if (!shared.behind)
-        judge_row(shared.ending.best, p, request, row, target_stats_of(p, request, row), shared.facts);
+    if (!shared.behind) judge_row(shared.ending.best, p, request, row, stats, shared.facts);
     return p.ends_early && is_last_arrival(p.judged + request.index, request.num_rows);
 }
 
@@ -83,7 +76,8 @@ __device__ inline void visit_work(const Params& p, bool ends_empty, Visit visit,
     end(request);
 }
 
-// `first`: no launch before has read rows. read(request, work, reads) and complete(request, work), as above.
+// `first`: no launch before has read rows. read(request, work, reads) as above; complete(request, work) has the
+// statistics of a target row that it completes, else null.
 template <typename Read, typename Complete>
 __device__ inline void work_on_piece(
     Judgement& shared, const Params& p, bool first, Read read, Complete complete) {
@@ -92,7 +86,8 @@ __device__ inline void work_on_piece(
         [&](const Request& request, const Work& work, bool reads) {
             read(request, work, reads);
             __syncthreads();
-            return complete(request, work) && judge_work(shared, p, request, work.row);
+            const Mass* stats = complete(request, work);
+            return stats && judge_work(shared, p, request, work.row, stats);
         },
         [&](const Request& request) { end_request<false>(shared.ending, p, request); });
 }

@@ -6,8 +6,8 @@ struct KeptRows {
     KeptStats draft;
 };
 
-// Both laws of a row without filters, found side by side.
-__device__ inline void find_plain_laws(
+// Both laws of a row without filters, found side by side; the target's statistics.
+__device__ inline const Mass* find_plain_laws(
     KeptRows& kept, Judgement& shared, const Params& p, const Request& request, int row) {
     const bool dense = request.has_draft_row(row), of_draft = warp_id() == 1;
     const Mass* target =
@@ -16,13 +16,14 @@ __device__ inline void find_plain_laws(
     if (dense)
         draft = kept.draft.keep(draft_stats_of(p, request, row), num_blocks_of(p.draft_vocab_size));
     __syncthreads();
-    if (warp_id() > 1 || (of_draft && !dense)) return;
+    if (warp_id() > 1 || (of_draft && !dense)) return target;
     const float scale = logit_scale(of_draft ? request.draft_temperature : request.temperature);
     const int num_blocks = num_blocks_of(of_draft ? p.draft_vocab_size : p.vocab_size);
     const Mass mass = row_mass(of_draft ? draft : target, num_blocks, scale);
-    if (lane_id() > 0) return;
+    if (lane_id() > 0) return target;
     if (of_draft) shared.facts.draft = plain_law(mass, scale, false);
     else shared.facts.target = plain_law(mass, scale, request.greedy);
+    return target;
 }
 
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
@@ -35,11 +36,10 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
         [&](const Request& request, const Work& work, bool reads) {
             if (reads) read_work(p, request, work, Counting{});
         },
-        [&](const Request& request, const Work& work) {
+        [&](const Request& request, const Work& work) -> const Mass* {
             const int expected = pieces_of(p, p.vocab_size) +
                 (request.has_draft_row(work.row) ? pieces_of(p, p.draft_vocab_size) : 0);
-            if (!is_last_arrival(p.arrivals + place_of(p, request, work.row), expected)) return false;
-            find_plain_laws(kept, judgement, p, request, work.row);
-            return true;
+            if (!is_last_arrival(p.arrivals + place_of(p, request, work.row), expected)) return nullptr;
+            return find_plain_laws(kept, judgement, p, request, work.row);
         });
 }

@@ -54,6 +54,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
             if (reads) read_work(p, request, work, counting);
         },
         [&](const Request& request, const Work& work) {
-            return completes_row(telling, judgement.facts, p, request, work);
+            const bool ends = completes_row(telling, judgement.facts, p, request, work);
+            return ends ? target_stats_of(p, request, work.row) : nullptr;
         });
 }
