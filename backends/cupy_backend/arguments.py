@@ -11,8 +11,9 @@ from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.errors import UnavailableError
+from ...core.fit import check_sample_fits, check_verify_fits
 from ...core.output import Status
-from ...core.policies import Block, Fly, Policy, RelaxedTopN, Strict, Synthetic, Typical
+from ...core.policies import Block, Fly, Policy, RelaxedTopN, Strict, Typical
 from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .layout import Extent
@@ -29,7 +30,6 @@ from .variant import (
     policy_number,
 )
 
-MAX_SPEC_LEN = MAX_RATES
 Fields = dict[str, int]
 Grid = tuple[int, int]
 """CTAs of a launch."""
@@ -141,88 +141,102 @@ class Job:
         return words
 
 
-def verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Job:
-    """A verification.
+def job_of(batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy | None) -> Job:
+    """What a call is told: a verification or, without a policy, one draw per request.
 
     Raises:
+        InvalidInputError: the parameters are not for this batch.
         UnavailableError: the kernels lack the policy, or the draft is longer than they can judge.
     """
-    number = policy_number(policy)
-    if batch.max_spec_len > MAX_SPEC_LEN:
+    if isinstance(batch, VerifyBatch):
+        assert policy is not None
+        return _verify_job(batch, params, policy)
+    return _sample_job(batch, params)
+
+
+def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Job:
+    check_verify_fits(batch, params)
+    number, target = policy_number(policy), params.target
+    logits, drafts, draft_logits = batch.target_logits, batch.draft_token_ids, batch.draft_logits
+    if batch.max_spec_len > MAX_RATES:
         raise UnavailableError(
-            f"draft_token_ids.shape[1]: backend cupy verifies at most {MAX_SPEC_LEN} draft tokens, "
+            f"draft_token_ids.shape[1]: backend cupy verifies at most {MAX_RATES} draft tokens, "
             f"got {batch.max_spec_len}"
         )
-    logits, drafts, draft_logits = batch.target_logits, batch.draft_token_ids, batch.draft_logits
-    if params.target.all_greedy and policy.greedy_is_strict:
+    if target.all_greedy and policy.greedy_is_strict:
         number = POLICIES.index(Strict)
-    greedy = params.draft.all_greedy or params.target.all_greedy
-    if greedy or not policy.uses_draft_probs or batch.max_spec_len == 0:
+    is_greedy = params.draft.all_greedy or target.all_greedy
+    if is_greedy or not policy.uses_draft_probs or batch.max_spec_len == 0:
         draft_logits = None
-    dense = draft_logits is not None
-    is_greedy = params.target.all_greedy and POLICIES[number] is Strict
     extent = Extent(
         num_reqs=batch.num_reqs,
         max_spec_len=batch.max_spec_len,
         vocab_size=batch.vocab_size,
         draft_vocab_size=0 if draft_logits is None else draft_logits.shape[-1],
         sums_each={Block: 1, Typical: 2, RelaxedTopN: 2, Fly: 2}.get(POLICIES[number], 0),
-        greedy=is_greedy,
-        filtered=not is_greedy and (_has_filters(params.target) or (dense and _has_filters(params.draft))),
+        greedy=target.all_greedy and POLICIES[number] is Strict,
+        filtered=_has_filters(target) or (draft_logits is not None and _has_filters(params.draft)),
         marked=_is_marked(params),
     )
-    fields = _common(batch, params, params.target, logits, extent, number)
-    fields.update(
-        dense=dense,
-        draft_ids_step=drafts.stride(1) * drafts.itemsize,
-        stream=Stream.TARGET,
-        invalid_status=Status.TARGET_LOGITS_INVALID,
-    )
-    _enter_integers(fields, "draft_ids", drafts)
-    _enter_integers(fields, "row_starts", batch.cu_num_logits)
-    _enter_what_targets_have(fields, batch, params)
+    fields = _fields(batch, params, target, logits, extent)
+    fields |= {
+        "policy": number,
+        "ends_early": POLICIES[number] is Strict,
+        "draft_step": drafts.stride(1) * drafts.itemsize,
+        "stream": Stream.TARGET,
+        "invalid_status": Status.TARGET_LOGITS_INVALID,
+        **_integers("draft_token_ids", drafts),
+        **_integers("cu_num_logits", batch.cu_num_logits),
+        **_changes(batch, params),
+        **_recipe("draft", params.draft),
+    }
     if draft_logits is not None:
         slot, row, _ = draft_logits.stride()
-        fields["draft_type"] = LOGIT_TYPES.index(draft_logits.dtype)
-        fields["draft_slot_stride"] = slot * draft_logits.itemsize
-        fields["draft_row_stride"] = row * draft_logits.itemsize
-    _enter_recipe(fields, "draft", params.draft)
+        fields |= {
+            "dense": True,
+            "draft_type": LOGIT_TYPES.index(draft_logits.dtype),
+            "draft_slot_stride": slot * draft_logits.itemsize,
+            "draft_row_stride": row * draft_logits.itemsize,
+        }
     draft_type = None if draft_logits is None else draft_logits.dtype
     variant = Variant.of(logits.dtype, draft_type, _change(batch, params))
     return Job(variant, extent, fields, *_numbers(fields, policy))
 
 
-def sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
-    """One draw per request: a verification without a draft."""
+def _sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
+    """A strict verification without a draft."""
+    check_sample_fits(batch, params)
     drafting = batch.draft_index is not None
     recipe = params.draft if drafting else params.target
     vocab_size = batch.logits.shape[1]
     if batch.draft_to_target is not None and batch.target_vocab_size is not None:
         vocab_size = batch.target_vocab_size
-    is_greedy = recipe.all_greedy and batch.draft_to_target is None
     extent = Extent(
         num_reqs=batch.num_reqs,
         max_spec_len=0,
         vocab_size=vocab_size,
-        greedy=is_greedy,
-        filtered=not is_greedy and _has_filters(recipe),
+        greedy=recipe.all_greedy and batch.draft_to_target is None,
+        filtered=_has_filters(recipe),
         marked=not drafting and _is_marked(params),
     )
-    fields = _common(batch, params, recipe, batch.logits, extent, POLICIES.index(Strict))
-    fields.update(
-        dense=False,
-        stream=batch.stream,
-        draft_index=0 if batch.stream is Stream.TARGET else batch.draft_index or 0,
-        invalid_status=Status.DRAFT_LOGITS_INVALID if drafting else Status.TARGET_LOGITS_INVALID,
-    )
-    if not drafting:
-        _enter_what_targets_have(fields, batch, params)
-    change = NO_CHANGE if drafting else _change(batch, params)
-    return Job(Variant.of(batch.logits.dtype, None, change), extent, fields)
+    fields = _fields(batch, params, recipe, batch.logits, extent)
+    fields |= {
+        "policy": POLICIES.index(Strict),
+        "ends_early": True,
+        "stream": batch.stream,
+        "draft_index": 0 if batch.stream is Stream.TARGET else batch.draft_index or 0,
+        "invalid_status": (
+            Status.DRAFT_LOGITS_INVALID if drafting else Status.TARGET_LOGITS_INVALID
+        ),
+    }
+    if drafting:
+        return Job(Variant.of(batch.logits.dtype, None, NO_CHANGE), extent, fields)
+    fields |= _changes(batch, params)
+    return Job(Variant.of(batch.logits.dtype, None, _change(batch, params)), extent, fields)
 
 
 def _has_filters(recipe: RecipeTensors) -> bool:
-    return recipe.any_min_p or recipe.any_top_k or recipe.any_top_p
+    return not recipe.all_greedy and (recipe.any_min_p or recipe.any_top_k or recipe.any_top_p)
 
 
 def _is_marked(params: SamplingTensors) -> bool:
@@ -236,50 +250,49 @@ def _change(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> int:
     return NO_CHANGE if batch.allowed_tokens is None else MASKS
 
 
-def _common(
+def _fields(
     batch: VerifyBatch | SampleBatch,
     params: SamplingTensors,
     recipe: RecipeTensors,
     logits: Tensor,
     extent: Extent,
-    policy: int,
 ) -> Fields:
+    """What any call is told."""
     sizes = ("num_reqs", "max_spec_len", "vocab_size", "draft_vocab_size", "filtered")
-    fields: Fields = {
+    return {
         **{size: getattr(extent, size) for size in sizes},
-        "policy": policy,
-        "ends_early": POLICIES[policy] is Strict,
+        "dense": False,
         "target_stride": logits.stride(0) * logits.itemsize,
         "target_type": LOGIT_TYPES.index(logits.dtype),
         "target_elements": logits.shape[1],
         "seeds": params.seeds.data_ptr(),
         "processed": params.logprobs_processed.data_ptr(),
+        **_integers("entries", params.slot_ids),
+        **_integers("positions", batch.positions),
+        **_integers("slot_ids", batch.slot_ids),
+        **_recipe("target", recipe),
     }
-    _enter_integers(fields, "entries", params.slot_ids)
-    _enter_integers(fields, "positions", batch.positions)
-    _enter_integers(fields, "slots", batch.slot_ids)
-    _enter_recipe(fields, "target", recipe)
-    return fields
 
 
-def _enter_integers(fields: Fields, name: str, integers: Tensor | None) -> None:
-    if integers is not None:
-        fields[f"{name}_stride"] = integers.stride(0) * integers.itemsize
-        fields[f"{name}_wide"] = integers.dtype is torch.int64
+def _integers(name: str, integers: Tensor | None) -> Fields:
+    if integers is None:
+        return {}
+    stride = integers.stride(0) * integers.itemsize
+    return {f"{name}_stride": stride, f"{name}_wide": integers.dtype is torch.int64}
 
 
-def _enter_recipe(fields: Fields, name: str, recipe: RecipeTensors) -> None:
-    for part in ("temperature", "min_p", "top_k", "top_p"):
-        fields[f"{name}_{part}"] = getattr(recipe, part).data_ptr()
+def _recipe(name: str, recipe: RecipeTensors) -> Fields:
+    return {
+        f"{name}_{part}": getattr(recipe, part).data_ptr()
+        for part in ("temperature", "min_p", "top_k", "top_p")
+    }
 
 
-def _enter_what_targets_have(
-    fields: Fields, batch: VerifyBatch | SampleBatch, params: SamplingTensors
-) -> None:
-    if batch.allowed_tokens is not None:
-        masks = batch.allowed_tokens
+def _changes(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> Fields:
+    """What is done to logits of the target, and what is told of its tokens."""
+    fields, masks = _integers("allowed_rows", batch.allowed_rows), batch.allowed_tokens
+    if masks is not None:
         fields["allowed_stride"] = masks.stride(0) * masks.itemsize
-        _enter_integers(fields, "allowed_rows", batch.allowed_rows)
     if params.bias is not None:
         fields["bias_ids"] = params.bias.token_ids.data_ptr()
         fields["bias_values"] = params.bias.values.data_ptr()
@@ -289,17 +302,12 @@ def _enter_what_targets_have(
     if params.penalties is not None:
         for part in ("repetition", "presence", "frequency"):
             fields[part] = getattr(params.penalties, part).data_ptr()
+    return fields
 
 
 def _numbers(fields: Fields, policy: Policy) -> tuple[tuple[float, float], tuple[float, ...]]:
-    if isinstance(policy, Synthetic):
-        return (0.0, 0.0), policy.conditional_rates
-    if isinstance(policy, Typical):
-        return (policy.epsilon, policy.delta), ()
-    if isinstance(policy, RelaxedTopN):
-        fields["top_n"] = policy.top_n
-        return (0.0, policy.delta), ()
-    if isinstance(policy, Fly):
-        fields["window"] = policy.window
-        return (policy.min_entropy, 0.0), ()
-    return (0.0, 0.0), ()
+    """Of a policy; each has what it needs."""
+    fields["top_n"], fields["window"] = getattr(policy, "top_n", 0), getattr(policy, "window", 0)
+    epsilon = getattr(policy, "epsilon", getattr(policy, "min_entropy", 0.0))
+    numbers = epsilon, getattr(policy, "delta", 0.0)
+    return numbers, getattr(policy, "conditional_rates", ())

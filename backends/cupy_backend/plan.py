@@ -2,16 +2,18 @@
 
 import weakref
 from array import array
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from attrs import asdict, field, frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from .arguments import Grid, Job
+from .calls import look_of
 from .device import Device, Kernel
 from .layout import Extent
 from .params import PLACES
@@ -76,84 +78,35 @@ class Plan:
         return known
 
 
-def _look(tensor: Tensor | None) -> Hashable:
-    return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype)
-
-
-def _params_look(params: SamplingTensors) -> Hashable:
-    """Parameters are recognised as objects; those by slot are made anew in every step."""
-    if params.slot_ids is None:
-        return id(params)
-    parts = params.target, params.draft, params.penalties, params.bias
-    values = [asdict(part, recurse=False).values() for part in parts if part is not None]
-    return (
-        *(_place(value) for some in values for value in some),
-        *(part is None for part in parts),
-        *map(_place, (params.seeds, params.logprobs_processed, params.num_logprobs)),
-        _look(params.slot_ids),
-    )
-
-
-def _place(value: Any) -> Hashable:
-    return (value.data_ptr(), value.shape) if isinstance(value, Tensor) else value
-
-
-def _shared_look(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> tuple[Hashable, ...]:
-    return (
-        _params_look(params),
-        _look(batch.positions),
-        _look(batch.slot_ids),
-        batch.draft_to_target is None,
-        batch.token_counts is None,
-        _look(batch.allowed_tokens),
-        _look(batch.allowed_rows),
-    )
-
-
-def verify_look(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Hashable:
-    """The same for verifications that one plan serves."""
-    logits, drafts = batch.target_logits, batch.draft_token_ids
-    rows = _look(drafts), _look(batch.draft_logits), _look(batch.cu_num_logits)
-    return policy, logits.device, _look(logits), rows, _shared_look(batch, params)
-
-
-def sample_look(batch: SampleBatch, params: SamplingTensors) -> Hashable:
-    """The same for draws."""
-    stream = batch.draft_index, batch.stream, batch.target_vocab_size
-    logits = batch.logits
-    return logits.device, _look(logits), stream, _shared_look(batch, params)
-
-
 @frozen(eq=False)
 class Plans:
-    """The plans of the latest calls. Batches are recognised as objects, too."""
+    """The plans of calls. Batches are recognised as objects, too."""
 
-    _known: dict[Hashable, tuple[Any, Plan]] = field(factory=dict, init=False)
-    _seen: dict[int, tuple[Any, Any, Policy, Plan]] = field(factory=dict, init=False)
+    _known: WeakKeyDictionary[object, dict[Hashable, Plan]] = field(
+        factory=WeakKeyDictionary, init=False
+    )
+    _seen: WeakKeyDictionary[object, tuple[Any, Policy | None, Plan]] = field(
+        factory=WeakKeyDictionary, init=False
+    )
 
-    def seen(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Plan | None:
-        """The plan of this very batch."""
-        seen = self._seen.get(id(batch))
-        if seen is None or seen[2] is not policy:
-            return None
-        return seen[3] if seen[0]() is batch and seen[1]() is params else None
-
-    def see(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, plan: Plan) -> None:
-        """Find it at once the next time."""
-        if len(self._seen) >= _MOST_PLANS:
-            self._seen.clear()
-        self._seen[id(batch)] = (weakref.ref(batch), weakref.ref(params), policy, plan)
-
-    def find(self, look: Hashable, params: SamplingTensors) -> Plan | None:
-        """The plan of calls that look like this."""
-        known = self._known.get(look)
-        if known is None or (params.slot_ids is None and known[0]() is not params):
-            return None
-        return known[1]
-
-    def keep(self, look: Hashable, params: SamplingTensors, plan: Plan) -> Plan:
-        """Find the plan again."""
-        if len(self._known) >= _MOST_PLANS:
-            self._known.clear()
-        self._known[look] = (weakref.ref(params), plan)
+    def of(
+        self,
+        batch: VerifyBatch | SampleBatch,
+        params: SamplingTensors,
+        policy: Policy | None,
+        make: Callable[[], Plan],
+    ) -> Plan:
+        """The plan of calls that look like this; new ones are made."""
+        seen = self._seen.get(batch)
+        if seen is not None and seen[0]() is params and seen[1] is policy:
+            return seen[2]
+        # Parameters by slot are other objects in every step.
+        known = self._known.setdefault(self if params.slot_ids is not None else params, {})
+        look = look_of(batch, params, policy)
+        plan = known.get(look)
+        if plan is None:
+            if len(known) >= _MOST_PLANS:
+                known.clear()
+            plan = known[look] = make()
+        self._seen[batch] = weakref.ref(params), policy, plan
         return plan

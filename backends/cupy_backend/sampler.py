@@ -19,16 +19,15 @@ from ...core.call_memory import (
     empty_verify_output,
 )
 from ...core.errors import InvalidInputError
-from ...core.fit import check_sample_fits, check_verify_fits
 from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from ..inverse_maps import InverseMaps
-from .addresses import sample_addresses, verify_addresses
-from .arguments import sample_job, verify_job
+from .arguments import job_of
 from .cache import CompiledKernels, user_cache_directory
+from .calls import enter_addresses
 from .device import Device
-from .plan import Plan, Plans, sample_look, verify_look
+from .plan import Plan, Plans
 
 
 def _default_cache() -> CompiledKernels:
@@ -66,18 +65,13 @@ class CupySampler:
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
         with self._lock:
-            plan = self._plans.seen(batch, params, policy)
-            if plan is None:
-                plan = self._verify_plan(batch, params, policy)
-                self._plans.see(batch, params, policy, plan)
+            plan = self._plan(batch, params, policy)
             if out is None:
                 out = empty_verify_output(batch, params, policy)
             elif not plan.has_written_to(out):
                 check_verify_output(out, batch, params, policy)
-            draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
-            words = plan.words_in(self._workspace(plan, workspace))
-            verify_addresses(words, batch, params.slot_ids, draft_map, out)
-            self._enqueue(plan, words)
+            id_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
+            self._run(plan, batch, params, id_map, out, workspace)
         return out
 
     def sample(
@@ -90,47 +84,51 @@ class CupySampler:
     ) -> SampleOutput:
         """See `Sampler.sample`."""
         with self._lock:
-            look = sample_look(batch, params)
-            plan = self._plans.find(look, params)
-            if plan is None:
-                check_sample_fits(batch, params)
-                device = self._device(batch.logits)
-                plan = self._plans.keep(look, params, Plan.of(device, sample_job(batch, params)))
+            plan = self._plan(batch, params, None)
             if out is None:
                 out = empty_sample_output(batch, params)
             elif not plan.has_written_to(out):
                 check_sample_output(out, batch, params)
-            target_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
-            words = plan.words_in(self._workspace(plan, workspace))
-            sample_addresses(words, batch, params.slot_ids, target_map, out)
-            self._enqueue(plan, words)
+            id_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
+            self._run(plan, batch, params, id_map, out, workspace)
         return out
 
     def verify_workspace_size(
         self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
     ) -> int:
         """See `Sampler.verify_workspace_size`."""
-        return verify_job(batch, params, policy).extent.num_bytes
+        return job_of(batch, params, policy).extent.num_bytes
 
     def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
         """See `Sampler.sample_workspace_size`."""
-        return sample_job(batch, params).extent.num_bytes
+        return job_of(batch, params, None).extent.num_bytes
 
-    def _verify_plan(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> Plan:
-        look = verify_look(batch, params, policy)
-        plan = self._plans.find(look, params)
-        if plan is None:
-            check_verify_fits(batch, params)
-            device = self._device(batch.target_logits)
-            plan = self._plans.keep(
-                look, params, Plan.of(device, verify_job(batch, params, policy))
-            )
-        return plan
+    def _plan(
+        self, batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy | None
+    ) -> Plan:
+        def make() -> Plan:
+            job = job_of(batch, params, policy)
+            return Plan.of(self._device(batch.positions.device), job)
 
-    def _device(self, logits: Tensor) -> Device:
-        if logits.device.type != "cuda":
-            raise InvalidInputError(f"logits: expected a cuda device, got {logits.device}")
-        index = logits.device.index
+        return self._plans.of(batch, params, policy, make)
+
+    def _run(
+        self,
+        plan: Plan,
+        batch: VerifyBatch | SampleBatch,
+        params: SamplingTensors,
+        id_map: Tensor | None,
+        out: VerifyOutput | SampleOutput,
+        workspace: Tensor | None,
+    ) -> None:
+        words = plan.words_in(self._workspace(plan, workspace))
+        enter_addresses(words, batch, params, id_map, out)
+        self._enqueue(plan, words)
+
+    def _device(self, device: torch.device) -> Device:
+        index = device.index
+        if device.type != "cuda":
+            raise InvalidInputError(f"logits: expected a cuda device, got {device}")
         known = self._devices.get(index)
         if known is None:
             known = self._devices[index] = Device.open(index, self.compiled)

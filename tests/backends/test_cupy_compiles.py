@@ -33,12 +33,7 @@ def test_fields_are_those_of_the_struct_in_their_order() -> None:
     text = sources()["params.cuh"]
     body = text[text.index("struct Params {") :]
     names = re.findall(r"^\s+(?:const )?[A-Za-z0-9_]+\*? (\w+);", body, re.MULTILINE)
-    whole = {"slots": "slots", "positions": "positions"}
     firsts = [name for name in FIELDS if not re.search(r"_(stride|wide)$", name) or name in names]
     recipes = {"target_temperature": "target", "draft_temperature": "draft"}
-    seen = [
-        recipes.get(n, whole.get(n, n))
-        for n in firsts
-        if not re.search(r"_(min_p|top_k|top_p)$", n)
-    ]
+    seen = [recipes.get(n, n) for n in firsts if not re.search(r"_(min_p|top_k|top_p)$", n)]
     assert names[: len(seen)] == seen

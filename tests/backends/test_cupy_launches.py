@@ -13,9 +13,10 @@ from attrs import evolve
 
 from acceptor.backends.cupy_backend import CupySampler
 from acceptor.backends.cupy_backend import device as devices
-from acceptor.backends.cupy_backend.arguments import verify_job
+from acceptor.backends.cupy_backend.arguments import job_of
+from acceptor.backends.cupy_backend.calls import look_of
 from acceptor.backends.cupy_backend.device import Device
-from acceptor.backends.cupy_backend.plan import Plan, verify_look
+from acceptor.backends.cupy_backend.plan import Plan
 from acceptor.backends.cupy_backend.variant import KERNELS, Variant
 from acceptor.core import Block, Policy, Probabilistic, Strict, Synthetic
 from kit.batches import dense, stacked
@@ -88,7 +89,7 @@ def test_only_what_follows_in_a_step_may_begin_early(monkeypatch: pytest.MonkeyP
 
 def plan(policy: Policy, num_reqs: int, **recipe: float) -> Plan:
     batch = dense(torch.zeros(num_reqs, 3, 4096, dtype=torch.bfloat16))
-    return Plan.of(device(), verify_job(batch, stacked(num_reqs, **recipe), policy))
+    return Plan.of(device(), job_of(batch, stacked(num_reqs, **recipe), policy))
 
 
 @pytest.mark.usefixtures("driver")
@@ -167,6 +168,6 @@ def test_parameters_by_slot_are_known_again_in_every_step() -> None:
     batch, by_slot, other = dense(torch.zeros(2, 3, 64)), stacked(3), stacked(3)
     steps = [evolve(by_slot, slot_ids=torch.tensor(own)) for own in ([2, 0], [1, 2])]
     steps.append(evolve(other, slot_ids=torch.tensor([2, 0])))
-    first, second, changed = (verify_look(batch, params, Strict()) for params in steps)
+    first, second, changed = (look_of(batch, params, Strict()) for params in steps)
     assert first == second
     assert first != changed

@@ -10,8 +10,8 @@ import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
-from acceptor.backends.cupy_backend.addresses import sample_addresses, verify_addresses
-from acceptor.backends.cupy_backend.arguments import Job, sample_job, verify_job
+from acceptor.backends.cupy_backend.arguments import Job, job_of
+from acceptor.backends.cupy_backend.calls import enter_addresses
 from acceptor.backends.cupy_backend.params import PLACES, SIZE
 from acceptor.backends.cupy_backend.variant import KERNELS, MIXED
 from acceptor.backends.inverse_maps import InverseMaps
@@ -25,7 +25,6 @@ from acceptor.core import (
     empty_sample_output,
     empty_verify_output,
 )
-from acceptor.core.fit import check_sample_fits, check_verify_fits
 
 from .cuda_on_host import library_of
 
@@ -56,12 +55,11 @@ class HostSampler:
         workspace: Tensor | None = None,
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
-        check_verify_fits(batch, params)
-        job = verify_job(batch, params, policy)
+        job = job_of(batch, params, policy)
         out = out or _unwritten(empty_verify_output(batch, params, policy))
         words = self._words(job)
-        draft_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
-        verify_addresses(words, batch, params.slot_ids, draft_map, out)
+        id_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
+        enter_addresses(words, batch, params, id_map, out)
         self._run(job, words, workspace)
         return out
 
@@ -74,12 +72,11 @@ class HostSampler:
         workspace: Tensor | None = None,
     ) -> SampleOutput:
         """See `Sampler.sample`."""
-        check_sample_fits(batch, params)
-        job = sample_job(batch, params)
+        job = job_of(batch, params, None)
         out = out or _unwritten(empty_sample_output(batch, params))
         words = self._words(job)
-        target_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
-        sample_addresses(words, batch, params.slot_ids, target_map, out)
+        id_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
+        enter_addresses(words, batch, params, id_map, out)
         self._run(job, words, workspace)
         return out
 
@@ -87,11 +84,11 @@ class HostSampler:
         self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
     ) -> int:
         """See `Sampler.verify_workspace_size`."""
-        return verify_job(batch, params, policy).extent.num_bytes
+        return job_of(batch, params, policy).extent.num_bytes
 
     def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
         """See `Sampler.sample_workspace_size`."""
-        return sample_job(batch, params).extent.num_bytes
+        return job_of(batch, params, None).extent.num_bytes
 
     def _words(self, job: Job) -> "array[int]":
         job.cut(self.room)

@@ -65,7 +65,7 @@ __device__ inline void list_tokens(
 __device__ inline void write_rank(
     const Params& p, i64 place, const Law& law, i64 rank, u64 order) {
     p.top_token_ids[place * p.num_logprobs + rank] = ~static_cast<u32>(order);
-    p.top_logprobs[place * p.num_logprobs + rank] =
+    p.top[place * p.num_logprobs + rank] =
         logprob_of(law, key_float(static_cast<u32>(order >> 32)));
 }
 
@@ -122,10 +122,10 @@ __device__ inline void write_most_likely(
 }
 
 __device__ inline void write_nothing(const Params& p, i64 place) {
-    if (thread_id() == 0) p.emitted_logprobs[place] = -INFINITY;
+    if (thread_id() == 0) p.emitted[place] = -INFINITY;
     for (i64 rank = thread_id(); rank < p.num_logprobs; rank += CTA_THREADS) {
         p.top_token_ids[place * p.num_logprobs + rank] = -1;
-        p.top_logprobs[place * p.num_logprobs + rank] = -INFINITY;
+        p.top[place * p.num_logprobs + rank] = -INFINITY;
     }
 }
 
@@ -149,6 +149,6 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     float bound = LEAST_LOGIT;
     const Law law = reported_law(finding, target.row, stats, filters, p.num_logprobs, bound);
     if (thread_id() == 0)
-        p.emitted_logprobs[place] = logprob_of(law, load_logit(target.row, static_cast<int>(token)));
+        p.emitted[place] = logprob_of(law, load_logit(target.row, static_cast<int>(token)));
     write_most_likely(p, ranking, best, target.row, stats, law, bound, place);
 }

@@ -6,7 +6,7 @@ constexpr int MARKED_BLOCKS = 8;  // of a CTA: one a warp, for each is a chain o
 
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     marks(const __grid_constant__ Params p) {
-    const i64 index = blockIdx.x, slot = p.slots.data ? integer_at(p.slots, index) : index;
+    const i64 index = blockIdx.x, slot = p.slot_ids.data ? integer_at(p.slot_ids, index) : index;
     const int num_blocks = static_cast<int>((p.vocab_size + BLOCK_SIZE - 1) / BLOCK_SIZE);
     const Adjustment a = changes_of(p, index, entry_of(p, index), slot, static_cast<int>(p.max_spec_len));
     const int first = static_cast<int>(blockIdx.y) * MARKED_BLOCKS;

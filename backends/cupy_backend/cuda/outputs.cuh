@@ -123,9 +123,9 @@ __device__ inline void write_outputs(
         if (place < decision.num_accepted) emitted = draft_of(p, request, place);
         if (place == decision.num_accepted) emitted = token;
         p.token_ids[request.index * width + place] = emitted;
-        if (!p.variation) continue;
+        if (!p.total_variation) continue;
         const bool counts = emitted >= 0 && place < request.num_drafts && !request.strict;
-        p.variation[request.index * width + place] = counts ? variation_of(place) : 0.0f;
+        p.total_variation[request.index * width + place] = counts ? variation_of(place) : 0.0f;
     }
     if (thread_id() != 0) return;
     p.status[request.index] = decision.status;

@@ -78,12 +78,12 @@ struct Params {
     i64 piece_blocks;  // of a piece at most
     i64 num_looks;        // launches that take a closer look at rows
     i64 residual_blocks;  // of a CTA that weighs residuals at most
-    Integers slots;  // null data: request i in slot i
+    Integers slot_ids;  // null data: request i in slot i
     Integers entries;  // of requests among parameters; null data: request i has entry i
     Integers positions;
-    Integers row_starts;  // [num_reqs + 1]; null data: a row per request
-    Integers draft_ids;   // stride: of requests
-    i64 draft_ids_step;
+    Integers cu_num_logits;  // [num_reqs + 1]; null data: a row per request
+    Integers draft_token_ids;  // stride: of requests
+    i64 draft_step;
     const i64* seeds;
     Recipe target;
     Recipe draft;
@@ -106,11 +106,11 @@ struct Params {
     i64* token_ids;     // [num_reqs, max_spec_len + 1]
     int* num_accepted;  // or null
     int* status;
-    float* variation;         // [num_reqs, max_spec_len + 1] or null
+    float* total_variation;         // [num_reqs, max_spec_len + 1] or null
     const bool* processed;    // [num_reqs]; this and the next ones: of logprobs
-    float* emitted_logprobs;  // [num_reqs, max_spec_len + 1]
+    float* emitted;  // [num_reqs, max_spec_len + 1]
     i64* top_token_ids;       // [num_reqs, max_spec_len + 1, num_logprobs]
-    float* top_logprobs;
+    float* top;
     i64 num_logprobs;
     u64* tops;         // [num_reqs, max_spec_len + 1], 0 between calls: largest logits, if nobody is not greedy
     u32* ends;         // [num_reqs], 0 between calls, see publish_end

@@ -39,7 +39,7 @@ __device__ inline float uniform_of(const Request& request, int row) {
 }
 
 __device__ inline Integers drafts_of(const Params& p, i64 request) {
-    return {p.draft_ids.data + request * p.draft_ids.stride, p.draft_ids_step, p.draft_ids.wide};
+    return {p.draft_token_ids.data + request * p.draft_token_ids.stride, p.draft_step, p.draft_token_ids.wide};
 }
 
 __device__ inline int draft_of(const Params& p, const Request& request, int row) {
@@ -103,10 +103,10 @@ __device__ inline i64 entry_of(const Params& p, i64 index) {
 __device__ inline Request read_request(const Params& p, i64 index) {
     Request request = {};
     request.index = static_cast<int>(index);
-    const bool one_row = p.row_starts.data == nullptr;
-    request.start = one_row ? index : integer_at(p.row_starts, index);
-    const i64 end = one_row ? index + 1 : integer_at(p.row_starts, index + 1);
-    request.slot = p.slots.data ? integer_at(p.slots, index) : index;
+    const bool one_row = p.cu_num_logits.data == nullptr;
+    request.start = one_row ? index : integer_at(p.cu_num_logits, index);
+    const i64 end = one_row ? index + 1 : integer_at(p.cu_num_logits, index + 1);
+    request.slot = p.slot_ids.data ? integer_at(p.slot_ids, index) : index;
     request.entry = entry_of(p, index);
     request.seed = static_cast<u64>(p.seeds[request.entry]);
     request.position = static_cast<u32>(integer_at(p.positions, index));
