@@ -35,14 +35,23 @@ __device__ inline Work find_work(const Params& p, int part) {
     return work;
 }
 
+__device__ inline Mass* stats_of(const Params& p, const Request& request, const Work& work) {
+    return work.is_draft ? draft_stats_of(p, request, work.row) : target_stats_of(p, request, work.row);
+}
+
+// Calls visit(row) with the row that is worked on.
+template <typename Visit>
+__device__ inline void with_row(const Params& p, const Request& request, const Work& work, Visit visit) {
+    const TargetRow target(p, request, work.row);
+    visit(work.is_draft ? draft_row(p, request, work.row) : target.row);
+}
+
 __device__ inline void read_work(
     const Params& p, const Request& request, const Work& work, const Counting& counting) {
     const float temperature = work.is_draft ? request.draft_temperature : request.temperature;
-    Mass* stats = work.is_draft ? draft_stats_of(p, request, work.row) : target_stats_of(p, request, work.row);
-    const Reading reading = {logit_scale(temperature), temperature == 0.0f, counting, stats, nullptr};
-    if (work.is_draft) return read_piece(draft_row(p, request, work.row), work.piece, reading);
-    const TargetRow target(p, request, work.row);
-    read_piece(target.row, work.piece, reading);
+    const Reading reading = {
+        logit_scale(temperature), temperature == 0.0f, counting, stats_of(p, request, work), nullptr};
+    with_row(p, request, work, [&](const Row& row) { read_piece(row, work.piece, reading); });
 }
 
 // Goes on where a row's laws are in shared memory, behind a barrier; whether the request is to be ended then.

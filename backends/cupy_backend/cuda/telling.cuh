@@ -20,17 +20,6 @@ __device__ inline i64 side_of(const Params& p, const Request& request, const Wor
     return 2 * place_of(p, request, work.row) + work.is_draft;
 }
 
-__device__ inline const Mass* stats_of(const Params& p, const Request& request, const Work& work) {
-    return work.is_draft ? draft_stats_of(p, request, work.row) : target_stats_of(p, request, work.row);
-}
-
-// Calls visit(row) with the row that is worked on.
-template <typename Visit>
-__device__ inline void with_row(const Params& p, const Request& request, const Work& work, Visit visit) {
-    const TargetRow target(p, request, work.row);
-    visit(work.is_draft ? draft_row(p, request, work.row) : target.row);
-}
-
 __device__ inline void copy_search(Search& to, const Search& from) {
     constexpr int words = sizeof(Search) / sizeof(u32);
     if (thread_id() < words)
