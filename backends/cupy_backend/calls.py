@@ -84,6 +84,6 @@ def enter_addresses(
 def _enter(words: "array[int]", owner: Any) -> None:
     kind: Any = type(owner)
     for name in () if owner is None else _entered(kind):
-        tensor = getattr(owner, name)
-        if tensor is not None:
-            words[PLACES[name]] = tensor.data_ptr()
+        value = getattr(owner, name)
+        if isinstance(value, Tensor):
+            words[PLACES[name]] = value.data_ptr()
