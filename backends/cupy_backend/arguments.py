@@ -4,6 +4,7 @@ Works for tensors of any device, so that a host build can be run with the same a
 """
 
 from array import array
+from typing import Any
 
 import torch
 from attrs import frozen
@@ -13,7 +14,7 @@ from ...core.batch import SampleBatch, VerifyBatch
 from ...core.errors import UnavailableError
 from ...core.fit import check_sample_fits, check_verify_fits
 from ...core.output import Status
-from ...core.policies import Block, Fly, Policy, RelaxedTopN, Strict, Typical
+from ...core.policies import Block, Fly, Policy, RelaxedTopN, Strict, Synthetic, Typical
 from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .layout import Extent
@@ -30,7 +31,7 @@ from .variant import (
     policy_number,
 )
 
-Fields = dict[str, int]
+Fields = dict[str, Any]
 Grid = tuple[int, int]
 """CTAs of a launch."""
 
@@ -59,16 +60,12 @@ class Job:
     Attributes:
         variant: of its kernels.
         extent: how large the batch is.
-        fields: by the names of params.FIELDS.
-        numbers: the policy's.
-        rates: the synthetic policy's.
+        fields: by the names of params.FIELDS, and the policy's numbers.
     """
 
     variant: Variant
     extent: Extent
     fields: Fields
-    numbers: tuple[float, float] = (0.0, 0.0)
-    rates: tuple[float, ...] = ()
 
     def cut(self, room: int) -> None:
         """Cut rows into pieces that `room` CTAs, which fit on the device at once, can read."""
@@ -136,7 +133,7 @@ class Job:
 
     def words(self) -> "array[int]":
         """The kernels' argument, and behind it a place for its address."""
-        words = array("q", pack(self.fields, self.numbers, self.rates))
+        words = array("q", pack(self.fields))
         words.append(0)
         return words
 
@@ -189,6 +186,7 @@ def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         **_integers("cu_num_logits", batch.cu_num_logits),
         **_changes(batch, params),
         **_recipe("draft", params.draft),
+        **_numbers(policy),
     }
     if draft_logits is not None:
         slot, row, _ = draft_logits.stride()
@@ -200,7 +198,7 @@ def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         }
     draft_type = None if draft_logits is None else draft_logits.dtype
     variant = Variant.of(logits.dtype, draft_type, _change(batch, params))
-    return Job(variant, extent, fields, *_numbers(fields, policy))
+    return Job(variant, extent, fields)
 
 
 def _sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
@@ -305,9 +303,11 @@ def _changes(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> Field
     return fields
 
 
-def _numbers(fields: Fields, policy: Policy) -> tuple[tuple[float, float], tuple[float, ...]]:
-    """Of a policy; each has what it needs."""
-    fields["top_n"], fields["window"] = getattr(policy, "top_n", 0), getattr(policy, "window", 0)
-    epsilon = getattr(policy, "epsilon", getattr(policy, "min_entropy", 0.0))
-    numbers = epsilon, getattr(policy, "delta", 0.0)
-    return numbers, getattr(policy, "conditional_rates", ())
+def _numbers(policy: Policy) -> Fields:
+    names = ("epsilon", "delta", "top_n", "window")
+    told = {name: getattr(policy, name) for name in names if hasattr(policy, name)}
+    if isinstance(policy, Fly):
+        told["epsilon"] = policy.min_entropy
+    if isinstance(policy, Synthetic):
+        told["rates"] = policy.conditional_rates
+    return told

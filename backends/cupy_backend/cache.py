@@ -15,8 +15,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from .compiler import compile_kernel, compiler_version, options_of
-from .sources import sources
+from .compiler import compile_kernel, compiler_version, options_of, sources
 from .variant import Variant
 
 _logger = logging.getLogger(__name__)

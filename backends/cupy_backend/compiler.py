@@ -1,13 +1,23 @@
 """NVRTC: CUDA C++ to machine code, at run time and without a driver."""
 
+from functools import cache
+from importlib.resources import files
+
 from attrs import frozen
 
 from ...core.errors import UnavailableError
-from .sources import program, sources
 from .variant import KERNELS, Variant
 
 INSTALL = "pip install 'acceptor[cupy]'"
 OPTIONS = ("-std=c++17", "-default-device", "--ptxas-options=-v")
+
+
+@cache
+def sources() -> dict[str, str]:
+    """The CUDA sources of this package by file name."""
+    folder = sorted((files(__package__) / "cuda").iterdir(), key=lambda entry: entry.name)
+    named = (entry for entry in folder if entry.name.endswith((".cu", ".cuh")))
+    return {entry.name: entry.read_text(encoding="utf-8") for entry in named}
 
 
 def options_of(kernel: str, variant: Variant, architecture: int) -> tuple[str, ...]:
@@ -62,7 +72,7 @@ def compile_kernel(kernel: str, variant: Variant, architecture: int) -> Compiled
 
     headers = sources()
     handle = nvrtc.createProgram(
-        program(KERNELS[kernel].source or kernel),
+        f'#include "builtins.cuh"\n#include "{KERNELS[kernel].source or kernel}.cu"\n',
         f"{kernel}.program.cu",
         [text.encode() for text in headers.values()],
         [name.encode() for name in headers],

@@ -1,14 +1,12 @@
 """The driver, through CuPy: compiled kernels of one device, loaded once and launched cheaply."""
 
-from typing import Any
-
 import torch
 from attrs import field, frozen
 
 from ...core.errors import UnavailableError
 from .cache import CompiledKernels
 from .compiler import INSTALL
-from .overlap import driver_function, launch_overlapping
+from .kernel import Kernel, driver_function
 from .variant import KERNELS, Variant
 
 WARP_THREADS = 32
@@ -17,42 +15,6 @@ FIRST = ("marks", "greedy", "statistics", "thresholds", "wide_thresholds")
 """The kernels that wait for the whole launch before; the others may begin earlier."""
 _MOST_ASKED_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
-
-
-@frozen(eq=False)
-class Kernel:
-    """A kernel that is ready to launch.
-
-    Attributes:
-        function: the driver's handle.
-        room: how many of its CTAs fit on the device at once.
-        num_threads: of a CTA.
-        shared: bytes that a CTA asks for beside what it declares.
-        overlaps: whether it may begin before the launch before it has ended.
-        driver: CuPy's module of that name.
-    """
-
-    function: int
-    room: int
-    num_threads: int
-    shared: int
-    overlaps: bool
-    driver: Any
-
-    def launch(self, grid: tuple[int, int], stream: int, pointers: int) -> None:
-        """Enqueue one launch.
-
-        Args:
-            grid: CTAs, of `num_threads` threads each.
-            stream: the raw handle.
-            pointers: address of an array of one pointer, to the kernel's argument, which is copied
-                before this returns.
-        """
-        if self.overlaps:
-            launch_overlapping(self.function, grid, self.num_threads, self.shared, stream, pointers)
-            return
-        shape = (*grid, 1, self.num_threads, 1, 1, self.shared)
-        self.driver.launchKernel(self.function, *shape, stream, pointers, 0)
 
 
 @frozen(eq=False)
@@ -124,9 +86,8 @@ class Device:
                 function = driver.moduleGetFunction(module, form.source or name)
                 if shared:
                     driver.funcSetAttribute(function, _MOST_ASKED_SHARED, shared)
-                fit = driver.occupancyMaxActiveBlocksPerMultiprocessor(
-                    function, num_threads, shared
-                )
+                measure = driver.occupancyMaxActiveBlocksPerMultiprocessor
+                room = measure(function, num_threads, shared) * self.num_multiprocessors
         except RuntimeError as error:
             if "out of memory" in str(error):
                 # No matter of the driver's age; the engine knows what to do.
@@ -140,5 +101,4 @@ class Device:
         overlaps = name not in FIRST and self.architecture >= OLDEST_OVERLAPPING
         if overlaps:
             driver_function()
-        room = fit * self.num_multiprocessors
         return Kernel(function, room, num_threads, shared, overlaps, driver)

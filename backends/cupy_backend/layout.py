@@ -4,6 +4,8 @@ Control words and counts are 0 between calls; everything else is never cleared. 
 different sizes can share a workspace, its first half is for these only.
 """
 
+from itertools import accumulate
+
 from attrs import frozen
 
 from ...core.race import BLOCK_SIZE
@@ -11,7 +13,6 @@ from .variant import COUNT_WORDS, MAX_LISTED
 
 MOST_SPLIT_ROWS = 128
 """Rows that several CTAs each may count: a device has about as many multiprocessors."""
-_ZERO_PART = 2
 _ALIGNMENT = 16
 _FACTS_BYTES, _MASS_BYTES, _WORD_BYTES, _MARKS_BYTES = 80, 8, 4, 128
 _SEARCH_BYTES = 64
@@ -65,21 +66,16 @@ class Extent:
     @property
     def num_bytes(self) -> int:
         """Of a workspace."""
-        scratch = sum(num_bytes for _, num_bytes in self._scratch)
-        control = sum(num_bytes for _, num_bytes in self._control)
-        part = _aligned(max(control, -(-scratch // (_ZERO_PART - 1))))
-        return _ZERO_PART * part
+        half = max(sum(size for _, size in part) for part in (self._control, self._scratch))
+        return 2 * -(-half // _ALIGNMENT) * _ALIGNMENT
 
     def areas(self, address: int, num_bytes: int) -> dict[str, int]:
         """Addresses by the names of params.FIELDS, in a workspace of at least `num_bytes`."""
-        places, control = {}, address
-        for name, size in self._control:
-            places[name] = control
-            control += size
-        scratch = address + num_bytes // _ZERO_PART // _ALIGNMENT * _ALIGNMENT
-        for name, size in self._scratch:
-            places[name] = scratch
-            scratch += size
+        places: dict[str, int] = {}
+        second_half = address + num_bytes // 2 // _ALIGNMENT * _ALIGNMENT
+        for begin, part in ((address, self._control), (second_half, self._scratch)):
+            ends = accumulate((size for _, size in part), initial=begin)
+            places |= {name: place for (name, _), place in zip(part, ends, strict=False)}
         return places
 
     @property
@@ -108,7 +104,3 @@ class Extent:
             ("residuals", residuals),
             ("marks", self.num_reqs * self.target_blocks * _MARKS_BYTES if self.marked else 0),
         )
-
-
-def _aligned(num_bytes: int) -> int:
-    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT

@@ -1,7 +1,8 @@
 """The one argument of every kernel, packed field by field as cuda/params.cuh declares it."""
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 MAX_RATES = 127
 
@@ -40,15 +41,13 @@ _LAYOUT = struct.Struct(f"={len(FIELDS)}q2d{MAX_RATES}d")
 SIZE = _LAYOUT.size
 
 
-def pack(
-    fields: Mapping[str, int], numbers: tuple[float, float], rates: Sequence[float]
-) -> bytearray:
+def pack(fields: Mapping[str, Any]) -> bytearray:
     """The struct; fields not named are 0, which is null for a pointer.
 
     Args:
-        fields: integers and addresses by name.
-        numbers: the policy's epsilon and delta.
-        rates: the synthetic policy's, at most MAX_RATES.
+        fields: integers and addresses by name, and a policy's epsilon, delta and rates.
     """
-    padded = [*rates[:MAX_RATES], *[0.0] * (MAX_RATES - len(rates))]
-    return bytearray(_LAYOUT.pack(*[fields.get(name, 0) for name in FIELDS], *numbers, *padded))
+    rates = fields.get("rates", ())
+    numbers = fields.get("epsilon", 0.0), fields.get("delta", 0.0)
+    padded = [*numbers, *rates[:MAX_RATES], *[0.0] * (MAX_RATES - len(rates))]
+    return bytearray(_LAYOUT.pack(*[fields.get(name, 0) for name in FIELDS], *padded))

@@ -14,7 +14,8 @@ from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from .arguments import Grid, Job
 from .calls import look_of
-from .device import Device, Kernel
+from .device import Device
+from .kernel import Kernel
 from .layout import Extent
 from .params import PLACES
 
@@ -94,7 +95,7 @@ class Plans:
         batch: VerifyBatch | SampleBatch,
         params: SamplingTensors,
         policy: Policy | None,
-        make: Callable[[], Plan],
+        make: Callable[[Any, SamplingTensors, Policy | None], Plan],
     ) -> Plan:
         """The plan of calls that look like this; new ones are made."""
         seen = self._seen.get(batch)
@@ -107,6 +108,6 @@ class Plans:
         if plan is None:
             if len(known) >= _MOST_PLANS:
                 known.clear()
-            plan = known[look] = make()
+            plan = known[look] = make(batch, params, policy)
         self._seen[batch] = weakref.ref(params), policy, plan
         return plan

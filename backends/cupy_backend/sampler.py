@@ -5,6 +5,7 @@ It never waits for the device, except to compile a kernel that was never needed 
 
 import threading
 from array import array
+from typing import Any
 
 import torch
 from attrs import field, frozen
@@ -65,13 +66,15 @@ class CupySampler:
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
         with self._lock:
-            plan = self._plan(batch, params, policy)
+            plan = self._plans.of(batch, params, policy, self._new_plan)
             if out is None:
                 out = empty_verify_output(batch, params, policy)
             elif not plan.has_written_to(out):
                 check_verify_output(out, batch, params, policy)
             id_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
-            self._run(plan, batch, params, id_map, out, workspace)
+            words = plan.words_in(self._workspace(plan, workspace))
+            enter_addresses(words, batch, params, id_map, out)
+            self._enqueue(plan, words)
         return out
 
     def sample(
@@ -84,13 +87,15 @@ class CupySampler:
     ) -> SampleOutput:
         """See `Sampler.sample`."""
         with self._lock:
-            plan = self._plan(batch, params, None)
+            plan = self._plans.of(batch, params, None, self._new_plan)
             if out is None:
                 out = empty_sample_output(batch, params)
             elif not plan.has_written_to(out):
                 check_sample_output(out, batch, params)
             id_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
-            self._run(plan, batch, params, id_map, out, workspace)
+            words = plan.words_in(self._workspace(plan, workspace))
+            enter_addresses(words, batch, params, id_map, out)
+            self._enqueue(plan, words)
         return out
 
     def verify_workspace_size(
@@ -103,27 +108,9 @@ class CupySampler:
         """See `Sampler.sample_workspace_size`."""
         return job_of(batch, params, None).extent.num_bytes
 
-    def _plan(
-        self, batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy | None
-    ) -> Plan:
-        def make() -> Plan:
-            job = job_of(batch, params, policy)
-            return Plan.of(self._device(batch.positions.device), job)
-
-        return self._plans.of(batch, params, policy, make)
-
-    def _run(
-        self,
-        plan: Plan,
-        batch: VerifyBatch | SampleBatch,
-        params: SamplingTensors,
-        id_map: Tensor | None,
-        out: VerifyOutput | SampleOutput,
-        workspace: Tensor | None,
-    ) -> None:
-        words = plan.words_in(self._workspace(plan, workspace))
-        enter_addresses(words, batch, params, id_map, out)
-        self._enqueue(plan, words)
+    def _new_plan(self, batch: Any, params: SamplingTensors, policy: Policy | None) -> Plan:
+        job = job_of(batch, params, policy)
+        return Plan.of(self._device(batch.positions.device), job)
 
     def _device(self, device: torch.device) -> Device:
         index = device.index

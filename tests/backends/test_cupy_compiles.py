@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from acceptor.backends.cupy_backend.compiler import compile_kernel
+from acceptor.backends.cupy_backend.compiler import compile_kernel, sources
 from acceptor.backends.cupy_backend.params import FIELDS
-from acceptor.backends.cupy_backend.sources import sources
 from acceptor.backends.cupy_backend.variant import KERNELS, all_kernels
 
 pytest.importorskip("cupy_backends")
