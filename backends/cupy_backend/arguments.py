@@ -72,7 +72,7 @@ class Job:
         extent, fields = self.extent, self.fields
         longest = max(extent.target_blocks, extent.draft_blocks)
         drafts = extent.num_reqs * extent.max_spec_len
-        rows = extent.num_reqs * extent.num_rows + (drafts if self.dense else 0)
+        rows = extent.num_reqs * extent.num_rows + (drafts if self.fields["dense"] else 0)
         blocks = _blocks_each(longest, rows, room, FEWEST_PIECE_BLOCKS)
         if not extent.may_split:
             blocks = longest
@@ -97,16 +97,11 @@ class Job:
         """Whether counts mostly leave thresholds open: logits have more bits than that."""
         return self.extent.filtered and self.variant.logits != BFLOAT16
 
-    @property
-    def dense(self) -> bool:
-        """Whether draft rows are read."""
-        return bool(self.fields["dense"])
-
     def launches(self) -> list[tuple[str, Grid]]:
         """Kernels one behind the other, and their CTAs."""
         extent, fields = self.extent, self.fields
         reqs, drafts = extent.num_reqs, extent.max_spec_len
-        rows = 2 * drafts + 1 if self.dense else drafts + 1
+        rows = 2 * drafts + 1 if self.fields["dense"] else drafts + 1
         launches = [(self.reader, (reqs * fields["num_pieces"], rows))]
         if extent.marked:
             launches.insert(0, ("marks", (reqs, -(-extent.target_blocks // MARKED_BLOCKS))))
@@ -129,7 +124,7 @@ class Job:
         if policy not in (Typical, RelaxedTopN, Fly) or drafts == 0:
             return 0
         moves_too = policy is Fly and "allowed_stride" not in self.fields
-        return MOST_SUMS if self.dense and not moves_too else 1
+        return MOST_SUMS if self.fields["dense"] and not moves_too else 1
 
     def words(self) -> "array[int]":
         """The kernels' argument, and behind it a place for its address."""

@@ -63,7 +63,7 @@ class CompiledKernels:
         what = f"{kernel} for sm_{architecture}"
         _logger.warning("compiling %s: %s", what, " ".join(variant.macros))
         started = time.monotonic()
-        code = compile_kernel(kernel, variant, architecture).code
+        code = compile_kernel(kernel, variant, architecture)
         _logger.warning("compiled %s in %.1f s", what, time.monotonic() - started)
         try:
             _write_at_once(path, code + _checksum(code))

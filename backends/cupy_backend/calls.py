@@ -6,7 +6,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from attrs import asdict, fields
+from attrs import fields
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
@@ -47,14 +47,10 @@ def _look(value: Any) -> Any:
 
 
 def _params_look(params: SamplingTensors) -> tuple[Hashable, ...]:
-    parts = params.target, params.draft, params.penalties, params.bias
-    values = [asdict(part, recurse=False).values() for part in parts if part is not None]
-    return (
-        *(_place(value) for some in values for value in some),
-        *(part is None for part in parts),
-        *map(_place, (params.seeds, params.logprobs_processed, params.num_logprobs)),
-        _look(params.slot_ids),
-    )
+    parts: tuple[Any, ...] = params.target, params.draft, params.penalties, params.bias
+    values = [v for part in parts if part is not None for v in _values_of(type(part))(part)]
+    own = params.seeds, params.logprobs_processed, params.num_logprobs
+    return _look(params.slot_ids), *map(_place, (*own, *values))
 
 
 def _place(value: Any) -> Hashable:

@@ -3,13 +3,11 @@
 from functools import cache
 from importlib.resources import files
 
-from attrs import frozen
-
 from ...core.errors import UnavailableError
 from .variant import KERNELS, Variant
 
 INSTALL = "pip install 'acceptor[cupy]'"
-OPTIONS = ("-std=c++17", "-default-device", "--ptxas-options=-v")
+OPTIONS = ("-std=c++17", "-default-device")
 
 
 @cache
@@ -43,21 +41,8 @@ def compiler_version() -> str:
     return f"{major}.{minor}"
 
 
-@frozen
-class Compiled:
-    """What NVRTC makes of a kernel.
-
-    Attributes:
-        code: machine code, a cubin.
-        log: what the assembler says of registers, memory and spills.
-    """
-
-    code: bytes
-    log: str
-
-
-def compile_kernel(kernel: str, variant: Variant, architecture: int) -> Compiled:
-    """Compile one kernel.
+def compile_kernel(kernel: str, variant: Variant, architecture: int) -> bytes:
+    """Compile one kernel to machine code, a cubin.
 
     Args:
         kernel: name of a `.cu` file.
@@ -80,9 +65,10 @@ def compile_kernel(kernel: str, variant: Variant, architecture: int) -> Compiled
     try:
         nvrtc.compileProgram(handle, options_of(kernel, variant, architecture))
         # CuPy takes off the last byte, as if it ended a string; disassemblers miss it.
-        return Compiled(nvrtc.getCUBIN(handle) + bytes(1), nvrtc.getProgramLog(handle))
+        code: bytes = nvrtc.getCUBIN(handle) + bytes(1)
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(handle)
         raise UnavailableError(f"backend cupy: NVRTC refuses {kernel}: {error}\n{log}") from error
     finally:
         nvrtc.destroyProgram(handle)
+    return code

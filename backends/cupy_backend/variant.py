@@ -126,14 +126,3 @@ FORMS = (
     Variant(MIXED, ANY_CHANGE),
 )
 """Those that batches ask for."""
-
-
-def all_kernels() -> tuple[tuple[str, Variant], ...]:
-    """Every kernel in every form that a batch can ask for."""
-    unasked = {"closer": BFLOAT16, "greedy": MIXED}
-    forms = {
-        (name, form.of_kernel(name))
-        for name, form in product(KERNELS, FORMS)
-        if unasked.get(name) != form.logits
-    }
-    return tuple(sorted(forms, key=str))

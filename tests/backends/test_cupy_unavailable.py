@@ -12,7 +12,7 @@ import torch
 from acceptor.app.engine.out_of_memory import is_out_of_memory
 from acceptor.backends.cupy_backend import cache
 from acceptor.backends.cupy_backend.cache import CompiledKernels
-from acceptor.backends.cupy_backend.compiler import Compiled, compile_kernel, compiler_version
+from acceptor.backends.cupy_backend.compiler import compile_kernel, compiler_version
 from acceptor.backends.cupy_backend.device import Device
 from acceptor.backends.cupy_backend.variant import Variant
 from acceptor.core.errors import UnavailableError
@@ -26,9 +26,9 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of kernels that are compiled, in their order."""
     asked: list[str] = []
 
-    def compile_it(kernel: str, *_: object) -> Compiled:
+    def compile_it(kernel: str, *_: object) -> bytes:
         asked.append(kernel)
-        return Compiled(b"machine code of " + kernel.encode(), "")
+        return b"machine code of " + kernel.encode()
 
     monkeypatch.setattr(cache, "compile_kernel", compile_it)
     monkeypatch.setattr(cache, "compiler_version", lambda: "13.0")
@@ -181,9 +181,9 @@ def test_code_is_found_again_only_for_the_same_question(
 ) -> None:
     asked: list[tuple[object, ...]] = []
 
-    def compile_it(*question: object) -> Compiled:
+    def compile_it(*question: object) -> bytes:
         asked.append(question)
-        return Compiled(str(question).encode(), "")
+        return str(question).encode()
 
     monkeypatch.setattr(cache, "compile_kernel", compile_it)
     kernels = CompiledKernels(tmp_path)
