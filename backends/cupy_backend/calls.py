@@ -48,7 +48,8 @@ def _look(value: Any) -> Any:
 
 def _params_look(params: SamplingTensors) -> tuple[Hashable, ...]:
     parts: tuple[Any, ...] = params.target, params.draft, params.penalties, params.bias
-    values = [v for part in parts if part is not None for v in _values_of(type(part))(part)]
+    kinds: list[Any] = [type(part) for part in parts]
+    values = [v for k, part in zip(kinds, parts, strict=True) if part for v in _values_of(k)(part)]
     own = params.seeds, params.logprobs_processed, params.num_logprobs
     return _look(params.slot_ids), *map(_place, (*own, *values))
 
