@@ -102,10 +102,12 @@ class Job:
         extent, fields = self.extent, self.fields
         reqs, drafts = extent.num_reqs, extent.max_spec_len
         rows = 2 * drafts + 1 if self.fields["dense"] else drafts + 1
-        launches = [(self.reader, (reqs * fields["num_pieces"], rows))]
+        grid = reqs * fields["num_pieces"], rows
+        # The wide kernel rehearses behind the last rows.
+        launches = [(self.reader, (grid[0], rows + (self.reader == "wide_thresholds")))]
         if extent.marked:
             launches.insert(0, ("marks", (reqs, -(-extent.target_blocks // MARKED_BLOCKS))))
-        launches += [("closer", launches[-1][1])] * fields["num_looks"]
+        launches += [("closer", grid)] * fields["num_looks"]
         policy = POLICIES[fields["policy"]]
         parts = -(-extent.target_blocks // fields["residual_blocks"])
         grid = reqs * parts, drafts - 1 if policy is Block else drafts

@@ -34,12 +34,28 @@ __device__ inline bool completes_row(
     return ends_search(shared, facts, p, request, work, filters);
 }
 
+// Code that has not run comes from memory. While others read rows, a CTA finds the law of a row of one logit,
+// so that they find theirs in the cache: at few requests this takes 8 % of top-k's time.
+__device__ inline void rehearse(TellingLaw& shared, const Params& p) {
+    clear_counts();
+    if (thread_id() == 0) shared.kept.of[0] = {0.0f, 1.0f};
+    __syncthreads();
+    if (thread_id() == 0) count_one(0.0f, 1);
+    __syncthreads();
+    const Row row = {nullptr, static_cast<int>(p.target_type), 1, 1, nullptr, nullptr, nullptr};
+    find_law(shared.finding, row, shared.kept.of, filters_of(p.target, entry_of(p, 0), p.vocab_size));
+}
+
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     thresholds(const __grid_constant__ Params p) {
     __shared__ Judgement judgement;
     __shared__ TellingLaw telling;
     __shared__ u32 largest;
     let_next_launch_begin();
+    if (blockIdx.y > p.max_spec_len * (p.dense ? 2 : 1)) {
+        if (blockIdx.x == 0) rehearse(telling, p);
+        return;
+    }
     work_on_piece(
         judgement, p, true,
         [&](const Request& request, const Work& work, bool reads) {
