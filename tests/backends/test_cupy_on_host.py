@@ -142,6 +142,17 @@ def test_a_share_may_end_among_the_smallest_magnitudes() -> None:
     assert_drawn_alike(rows.bfloat16(), wanted)
 
 
+@pytest.mark.parametrize("small", [[0.0], [-0.0, 0.0, 0.0], [1e-6], [-1e-6], [1e-6, 0.0, -1e-6]])
+def test_a_row_may_have_logits_near_zero_that_weigh_most(small: list[float]) -> None:
+    noise = torch.Generator().manual_seed(len(small))
+    rows = -1.1 * (2 + torch.rand(24, 2_000, generator=noise) * 2_000).log()
+    rows[:, 700 : 700 + len(small)] = torch.tensor(small)
+    recipes = [{"top_p": 0.9}, {"top_p": 0.05}, {"top_k": 2}, {"min_p": 0.99}]
+    recipes += [{"top_k": 5, "top_p": 0.7}, {"min_p": 0.2, "top_p": 0.5}]
+    wanted = [SamplingParams(seed=s, **recipes[s % 6]) for s in range(24)]  # type: ignore[arg-type]
+    assert_drawn_alike(rows.bfloat16(), wanted)
+
+
 def assert_drawn_alike(logits: torch.Tensor, wanted: list[SamplingParams]) -> None:
     batch = SampleBatch(logits=logits, positions=torch.arange(len(logits)))
     params = SamplingTensors.stack(wanted)
