@@ -50,20 +50,13 @@ class Spans:
             max_len: positions per slot.
         """
         num_tokens = 1 if positions.shape[1] <= FEW_TOKENS else positions.shape[1]
-        last = positions[:, num_tokens - 1 :]
-        device = positions.device
-        key_starts = torch.empty(last.numel() + 1, dtype=torch.int32, device=device)
-        starts = key_starts[:-1].view(last.shape)
-        torch.mul(slot_ids[:, None].expand_as(last), max_len, out=starts)
-        num_keys = torch.empty(last.shape, dtype=torch.int32, device=device)
-        torch.add(last, 1, out=num_keys)
-        query_starts = torch.arange(
-            0, positions.numel() + 1, num_tokens, dtype=torch.int32, device=device
-        )
+        last, device = positions[:, num_tokens - 1 :], positions.device
+        first_rows = (slot_ids[:, None] * max_len).expand_as(last).flatten()
+        ends = positions.numel() + 1
         return cls(
-            query_starts=query_starts,
-            key_starts=key_starts,
-            num_keys=num_keys.flatten(),
+            query_starts=torch.arange(0, ends, num_tokens, dtype=torch.int32, device=device),
+            key_starts=F.pad(first_rows, (0, 1)).int(),
+            num_keys=(last + 1).flatten().int(),
             max_queries=num_tokens,
             max_keys=max_len,
         )

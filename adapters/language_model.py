@@ -116,6 +116,6 @@ class TransformerModel:
             step = self.planner.plan(places, cache)
         else:
             step = Step(attend=attend, operations=self.planner.operations)
-        if kernels is not None and kernels.take_all(positions):
+        if kernels is not None and positions.numel() <= kernels.most_tokens:
             return kernels.forward(token_ids, step.attend, cache, last_only=last_only, taps=taps)
         return self.decoder(token_ids, step, cache, last_only=last_only, taps=taps)

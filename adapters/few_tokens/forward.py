@@ -84,10 +84,6 @@ class FewTokens:
             counts=counts,
         )
 
-    def take_all(self, positions: Tensor) -> bool:
-        """Whether to call `forward` for tokens at these positions, [num_reqs, num_tokens]."""
-        return positions.numel() <= self.most_tokens
-
     def attention_at(self, positions: Tensor, slot_ids: Tensor) -> AttendLayer | None:
         """Attention of requests of so few tokens that a kernel of this package serves them."""
         if positions.shape[1] > MOST_TOKENS_OF_REQUEST:
@@ -103,7 +99,7 @@ class FewTokens:
         last_only: bool,
         taps: Sequence[int] = (),
     ) -> Scores:
-        """Score token ids [num_reqs, num_tokens]; see `LanguageModel.forward`."""
+        """Score `most_tokens` ids or fewer, [num_reqs, num_tokens]; see `LanguageModel.forward`."""
         decoder = self.decoder
         hidden = self._embed(token_ids, decoder.layers[0].attention_norm)
         # Layers add to hidden states in place, so that taps are copies.
