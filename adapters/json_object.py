@@ -64,9 +64,9 @@ class JsonObject:
         return value
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A string."""
+        """A string, which UTF-8 can hold."""
         value = self.value(name, default)
-        if not isinstance(value, str):
+        if not isinstance(value, str) or any("\ud800" <= letter <= "\udfff" for letter in value):
             raise self.error(name, "a string", value)
         return value
 

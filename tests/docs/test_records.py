@@ -121,6 +121,8 @@ def test_the_soak_lost_and_confused_nothing_and_kept_its_memory() -> None:
     soak = read("soak.json")
     assert (soak["unfinished"], soak["wrong"]) == (0, 0)
     assert sum(soak["ends"].values()) == soak["num_requests"] == 100_000
+    assert soak["masked"].keys() == soak["ends"].keys()
+    assert sum(soak["masked"].values()) > 30_000
     first, *_, last = soak["resident_kilobytes"]
     assert last <= 1.05 * first
 
