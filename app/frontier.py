@@ -76,16 +76,10 @@ class Frontier:
     is_occupied: Tensor = derived(lambda self: self.rows[5])
 
     @classmethod
-    def of(
-        cls,
-        known: Known,
-        draft_limits: Sequence[int],
-        params: SamplingTensors,
-        device: torch.device,
-    ) -> "Frontier":
+    def of(cls, known: Known, draft_limits: Sequence[int], params: SamplingTensors) -> "Frontier":
         """Of these requests; draft_limits are how many draft tokens are of use to each."""
         return cls(
-            rows=rows_of(known, draft_limits, [()] * len(known)).to(device),
+            rows=rows_of(known, draft_limits, [()] * len(known)).to(params.device),
             num_spec_tokens=max(draft_limits),
             params=params,
             max_length=max(map(len, known.values())),

@@ -29,10 +29,7 @@ SCALARS: Mapping[type, tuple[str, type | UnionType]] = {
 
 
 def structured(
-    table: object,
-    kind: type[Kind],
-    source: str,
-    flags: Mapping[str, str] = MappingProxyType({}),
+    table: object, kind: type[Kind], source: str, flags: Mapping[str, str] = MappingProxyType({})
 ) -> Kind:
     """What a table describes; errors name its source, or the flag of a setting (path -> flag).
 

@@ -175,8 +175,7 @@ class GraphRunner:
         # Does not wait for the device.
         frontier.rows.copy_(rows, non_blocking=True)
         if len(captured.drafts) and not self.step.drafter.on_device:
-            known = running.known, draft_limits, frontier.params, running.device
-            draft = self.step.draft(Frontier.of(*known))
+            draft = self.step.draft(Frontier.of(running.known, draft_limits, frontier.params))
             captured.drafts.fill_(PADDING_TOKEN_ID)
             captured.drafts[: draft.token_ids.shape[1], : len(draft_limits)] = draft.token_ids.t()
 

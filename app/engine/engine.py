@@ -177,10 +177,7 @@ class Engine:
         return [results[request_id] for request_id in ids]
 
     async def stream(
-        self,
-        prompt: Prompt,
-        params: SamplingParams = PLAIN,
-        **fields: Unpack[RequestFields],
+        self, prompt: Prompt, params: SamplingParams = PLAIN, **fields: Unpack[RequestFields]
     ) -> AsyncIterator[Progress]:
         """What a request gains, step by step; leaving the iteration early cancels it.
 

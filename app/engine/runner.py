@@ -63,7 +63,7 @@ class EagerRunner(Runner):
 
     def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """See `Runner.run`."""
-        frontier = Frontier.of(running.known, draft_limits, running.params, running.device)
+        frontier = Frontier.of(running.known, draft_limits, running.params)
         draft = self.step.draft(frontier)
         # Read first, so that masks are filled while the target computes.
         drafted = draft.token_ids.tolist() if running.is_masked else None

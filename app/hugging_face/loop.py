@@ -146,7 +146,7 @@ class Loop:
             self._tensors = SamplingTensors.stack(
                 [evolve(self.recipe.params, seed=self.seeds[slot]) for slot in known], device
             )
-        return Frontier.of(known, limits, self._tensors, device)
+        return Frontier.of(known, limits, self._tensors)
 
     def _process(
         self, processors: Any, rows: Sequence[Row], draft: Draft, logits: Tensor

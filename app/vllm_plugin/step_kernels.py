@@ -83,11 +83,7 @@ def read_step(
 
 @triton.jit
 def _finish_kernel(
-    token_ids_ptr,
-    num_sampled_ptr,
-    num_accepted_ptr,
-    NUM_ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
+    token_ids_ptr, num_sampled_ptr, num_accepted_ptr, NUM_ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
     request, places = tl.program_id(0), tl.arange(0, WIDTH)
     ids_ptr, inside = token_ids_ptr + request * NUM_ROWS + places, places < NUM_ROWS

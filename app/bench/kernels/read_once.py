@@ -35,10 +35,6 @@ class ReadOnce:
     def __call__(self) -> Tensor:
         """Read, on the current stream; the largest word of each program."""
         read_once_kernel[(len(self._maxima),)](
-            self._words,
-            self._maxima,
-            len(self._words),
-            SPAN=self._span,
-            num_warps=self._num_warps,
+            self._words, self._maxima, len(self._words), SPAN=self._span, num_warps=self._num_warps
         )
         return self._maxima
