@@ -13,7 +13,6 @@ from .engine.engine import Engine
 from .request import Fragment, GenerationRequest, GenerationResult
 
 WARM_UP_TOKENS = 16
-Show = Callable[[Fragment], None]
 
 
 @frozen
@@ -30,7 +29,7 @@ class Measured:
         return num_tokens / self.decode_seconds if num_tokens else 0.0
 
 
-def measure(engine: Engine, show: Show = lambda _: None) -> Measured:
+def measure(engine: Engine, show: Callable[[Fragment], None] = lambda _: None) -> Measured:
     """Decode an engine's one request to its end, showing text as it becomes certain."""
     result = None
     for progress in engine:

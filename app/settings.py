@@ -5,7 +5,6 @@ Every error is one sentence that names the flag, or the file and the setting.
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ..adapters.config_file import read_config_file
@@ -26,15 +25,9 @@ def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
             flag = "--synthetic-acceptance-rate"
             raise ConfigError(f"{flag}: expected the policy synthetic, got {name}")
         flags = {**flags, "policy.name": name}
-    return load_config({} if file is None else read_config_file(file), str(file), flags)
-
-
-def load_config(
-    table: Table, source: str, flags: Mapping[str, object] = MappingProxyType({})
-) -> Config:
-    """Check and type the settings of a table, read from a source, and of flags."""
+    table = {} if file is None else read_config_file(file)
     typed = {path_of(one): one.opts[0] for one in SETTINGS if path_of(one) in flags}
-    return structured(_with_flags(table, flags), Config, source, typed)
+    return structured(_with_flags(table, flags), Config, str(file), typed)
 
 
 def _with_flags(table: Table, flags: Mapping[str, object]) -> Table:

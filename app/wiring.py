@@ -258,7 +258,6 @@ def _load(
     directory: Path, models: ModelsConfig, max_model_len: int | None = None
 ) -> "TransformerModel | LibraryModel":
     dtype = None if models.dtype is None else getattr(torch, models.dtype)
-
     with _told_of_weights(directory, models.device):
         return load_any_model(
             directory,

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,14 +54,12 @@ def write_record(path: Path, record: AttrsInstance) -> None:
     write_file(path, on_one_line + "\n")
 
 
-def write_outputs(
-    record: AttrsInstance, text: str, json_file: Path | None, markdown_file: Path | None
-) -> None:
-    """Write what was asked for."""
-    if json_file is not None:
-        write_record(json_file, record)
-    if markdown_file is not None:
-        write_file(markdown_file, text)
+def write_outputs(record: AttrsInstance, text: str, options: Mapping[str, Any]) -> None:
+    """Write what was asked for by `--json` and `--markdown`."""
+    if options["json_file"] is not None:
+        write_record(options["json_file"], record)
+    if options["markdown_file"] is not None:
+        write_file(options["markdown_file"], text)
 
 
 def read_record(path: Path, kind: type[Record], command: str) -> Record:

@@ -46,7 +46,7 @@ def run(options: Options) -> None:
                 results = joined([*parts, latest])
                 text = as_markdown(results, cpu_time=cpu_time)
                 # At once: a long sweep may be broken off.
-                write_outputs(results, text, options["json_file"], options["markdown_file"])
+                write_outputs(results, text, options)
         parts.append(latest)
     _print_load(console, results)
     print_results(console, results, cpu_time=cpu_time)

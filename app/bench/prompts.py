@@ -83,12 +83,8 @@ def _read_line(line: str, source: str) -> Question:
     return str(question.get("category", "all")), turns[0]
 
 
-def of_categories(
-    questions: Sequence[Question], categories: Sequence[str] | None
-) -> Sequence[Question]:
-    """Those of these categories; all of them for None."""
-    if categories is None:
-        return questions
+def of_categories(questions: Sequence[Question], categories: Sequence[str]) -> list[Question]:
+    """Those of these categories."""
     known = dict(questions)
     for category in categories:
         check_choice("category", category, known)

@@ -63,8 +63,9 @@ class Reader:
             lengths = spread_lengths(length, load.length_spread, count, load.seed)
             drawn = synthetic_prompts(lengths, self.vocab_size, load.seed)
         else:
-            known = BUILT_IN if file is None else read_questions(file)
-            questions = of_categories(known, categories)
+            questions = BUILT_IN if file is None else read_questions(file)
+            if categories is not None:
+                questions = of_categories(questions, categories)
             drawn = [Prompt(kind, tuple(self.encode(text))) for kind, text in questions]
         longest_output = round(load.output_len * (1 + load.length_spread))
         longest = max(1, self.max_model_len - longest_output)

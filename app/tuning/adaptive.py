@@ -144,10 +144,8 @@ class AdaptiveRunner(Runner):
             lengths[request] += 1
         return lengths
 
-    def _offers(
-        self, states: Sequence[RequestState], draft_limits: Sequence[int]
-    ) -> Iterator[Offer]:
-        for request, (state, limit) in enumerate(zip(states, draft_limits, strict=True)):
+    def _offers(self, states: Sequence[RequestState], limits: Sequence[int]) -> Iterator[Offer]:
+        for request, (state, limit) in enumerate(zip(states, limits, strict=True)):
             chances = self._record(state).chances(self.profile)
             for place, reach in zip(range(1, limit + 1), accumulate(chances, mul), strict=False):
                 yield reach, -place, request

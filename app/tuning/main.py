@@ -35,7 +35,7 @@ def run(options: Options) -> None:
     models = " and ".join(results.models.values())
     console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)
     print_results(console, results)
-    write_outputs(results, as_markdown(results), options["json_file"], options["markdown_file"])
+    write_outputs(results, as_markdown(results), options)
     if options["curve"] is not None:
         curve(results).draw(options["curve"])
         console.print(f"drawn: {options['curve']}", soft_wrap=True)

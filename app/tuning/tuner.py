@@ -92,14 +92,12 @@ class Tuner:
         return [*plain, *predict(models, lengths, concurrencies)]
 
     def _checks(self, predictions: Sequence[Prediction], begin: Begin) -> Iterator[Check]:
-        for prediction in predictions:
-            if prediction.num_spec_tokens in {*self.plan.lengths, *self._other_length()}:
-                yield self._check(prediction, begin)
-
-    def _other_length(self) -> Sequence[int]:
-        """The middle one of all K that were not measured, if there is one."""
         others = sorted({*range(1, max(self.plan.lengths))} - {*self.plan.lengths})
-        return others[len(others) // 2 :][:1]
+        # Of all K that were not measured, the middle one.
+        lengths = {*self.plan.lengths, *others[len(others) // 2 :][:1]}
+        for prediction in predictions:
+            if prediction.num_spec_tokens in lengths:
+                yield self._check(prediction, begin)
 
     def _check(self, prediction: Prediction, begin: Begin) -> Check:
         setting = self._setting(prediction.policy, prediction.num_spec_tokens)

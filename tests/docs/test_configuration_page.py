@@ -11,7 +11,7 @@ from sybil.parsers.myst import CodeBlockParser
 from acceptor.app.cli import generate
 from acceptor.app.config import Config, DecodingConfig, DrafterConfig, EngineConfig, ModelsConfig
 from acceptor.app.policies import settings_class
-from acceptor.app.settings import load_config
+from acceptor.app.structure import structured
 from acceptor.core import POLICIES, SamplingParams
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -47,4 +47,4 @@ def test_it_knows_the_flag(flag: str) -> None:
 
 
 def load(example: Example) -> None:
-    load_config(tomllib.loads(example.parsed), PAGE.name)
+    structured(tomllib.loads(example.parsed), Config, PAGE.name)

@@ -35,8 +35,7 @@ Options = Mapping[str, Any]
 
 def run(options: Options) -> None:
     """Measure, or read what was measured; print it, and write what is asked for."""
-    files = options["json_file"], options["markdown_file"]
-    make_room(*files, options["plot"])
+    make_room(options["json_file"], options["markdown_file"], options["plot"])
     if options["plot"] is not None:
         need_matplotlib("--plot")
     earlier: Path | None = options["read"]
@@ -46,7 +45,7 @@ def run(options: Options) -> None:
     console.print(about(measured), *problems(measured), sep="\n", soft_wrap=True)
     for title, table in tables(measured):
         console.print("", title, table.as_rich(), sep="\n")
-    write_outputs(measured, markdown(measured), *files)
+    write_outputs(measured, markdown(measured), options)
     if options["plot"] is not None:
         picture(measured).draw(options["plot"])
 

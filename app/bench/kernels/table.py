@@ -45,7 +45,7 @@ def about(run: Run) -> str:
 def tables(run: Run) -> Iterator[tuple[str, Table]]:
     """Each with its title, which names the batch sizes that a cell has one time for."""
     if run.lines:
-        sizes = _names_of(_sizes(run.lines))
+        sizes = _names_of(run.lines)
         cold = _side_by_side(run.lines, _slowest, has_floor=True)
         yield f"Graph replay, cold cache, µs at {sizes}", cold
         yield (
@@ -54,7 +54,7 @@ def tables(run: Run) -> Iterator[tuple[str, Table]]:
         )
     if run.worst:
         kinds = ", ".join(dict.fromkeys(line.workload.inputs for line in run.worst))
-        sizes = _names_of(_sizes(run.worst))
+        sizes = _names_of(run.worst)
         title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs at {sizes}"
         yield title, _side_by_side(run.worst, _slowest, SHAPE_WITHOUT_INPUTS, has_floor=True)
 
@@ -75,8 +75,8 @@ def _sizes(lines: Sequence[Line]) -> list[int]:
     return list(dict.fromkeys(line.workload.num_reqs for line in lines))
 
 
-def _names_of(sizes: Sequence[int]) -> str:
-    return f"R = {'/'.join(map(str, sizes))}"
+def _names_of(lines: Sequence[Line]) -> str:
+    return f"R = {'/'.join(map(str, _sizes(lines)))}"
 
 
 def _side_by_side(
