@@ -35,7 +35,7 @@ __device__ inline bool completes_row(
 }
 
 // Code that has not run comes from memory. While others read rows, a CTA finds the law of a row of one logit,
-// so that they find theirs in the cache: at few requests this takes 8 % of top-k's time.
+// so that they find theirs in the cache: at 16 requests with top-k this saves 5 %.
 __device__ inline void rehearse(TellingLaw& shared, const Params& p) {
     clear_counts();
     if (thread_id() == 0) shared.kept.of[0] = {1.0f, 1.0f};
