@@ -25,7 +25,8 @@ class OutputText:
         """Add a token's text. True if a stop string is complete: the text now ends before it."""
         if not text:
             return False
-        unsearched = max(0, len(self.text) - self._longest_beginning)
+        longest_beginning = max((len(stop) - 1 for stop in self.stop), default=0)
+        unsearched = max(0, len(self.text) - longest_beginning)
         self.text += text
         self._token_ends.append((len(self.text), kind))
         found = [at for stop in self.stop if (at := self.text.find(stop, unsearched)) >= 0]
@@ -35,7 +36,8 @@ class OutputText:
 
     def release(self, *, ended: bool) -> tuple[Fragment, ...]:
         """The text that became certain since the last call; all that is left once it has ended."""
-        certain = len(self.text) - (0 if ended else self._num_held())
+        num_held = 0 if ended else max(map(self._num_begun, self.stop), default=0)
+        certain = len(self.text) - num_held
         released = []
         while self._num_released < certain:
             token_end, kind = self._token_ends[0]
@@ -46,16 +48,8 @@ class OutputText:
                 self._token_ends.popleft()
         return tuple(released)
 
-    @property
-    def _longest_beginning(self) -> int:
-        return max((len(stop) - 1 for stop in self.stop), default=0)
-
-    def _num_held(self) -> int:
-        """How many characters at the end may be the beginning of a stop string."""
-        return max(map(self._num_begun, self.stop), default=0)
-
     def _num_begun(self, stop: str) -> int:
-        """The same for one of them; looks only where its first character is."""
+        """How many characters at the end may begin it; looks only where its first one is."""
         at = self.text.find(stop[0], max(0, len(self.text) - len(stop) + 1))
         while at >= 0 and not stop.startswith(self.text[at:]):
             at = self.text.find(stop[0], at + 1)
