@@ -62,11 +62,10 @@ PAIR = option(
     callback=_preset,
 )
 
-_NAMES_OF_DRAFTERS = Several(Name(".config:DRAFTERS"))
 DRAFTER = same("--drafter")
 DRAFTERS = option(
     "--drafter",
-    _NAMES_OF_DRAFTERS,
+    Several(Name(".config:DRAFTERS")),
     "Where drafts come from.  [default: the draft]",
     name="drafters",
 )

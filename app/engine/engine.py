@@ -199,8 +199,7 @@ class Engine:
         if isinstance(prompt, str):
             check_text(prompt)
             if self.loop.parts.encode is None:
-                raise InvalidInputError(
-                    f"prompt: expected token ids without a tokenizer, got {prompt!r}"
-                )
+                expected = "token ids without a tokenizer"
+                raise InvalidInputError(f"prompt: expected {expected}, got {prompt!r}")
             prompt = self.loop.parts.encode(prompt)
         return GenerationRequest(prompt_token_ids=prompt, params=params, **fields)

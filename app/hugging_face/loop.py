@@ -148,15 +148,13 @@ class Loop:
             )
         return Frontier.of(known, limits, self._tensors)
 
-    def _process(
-        self, processors: Any, rows: Sequence[Row], draft: Draft, logits: Tensor
-    ) -> Tensor:
+    def _process(self, process: Any, rows: Sequence[Row], draft: Draft, logits: Tensor) -> Tensor:
         """What processors make of logits [len(rows), num_tokens + 1, vocab_size].
 
         They are called with the whole batch, as some know its rows by number, once for every width
         at which some row is scored; the scores of the others are zeros.
         """
-        if not processors:
+        if not process:
             return logits
         # A copy, which processors may write to.
         processed = logits.to(torch.float32, copy=True)
@@ -169,7 +167,7 @@ class Loop:
             scores = processed.new_zeros((len(self.texts.rows), processed.shape[-1]))
             scores[slots] = processed[here, places]
             if here:
-                processed[here, places] = processors(self.texts.prefix(width), scores)[slots]
+                processed[here, places] = process(self.texts.prefix(width), scores)[slots]
         return processed
 
     def _keep_scores(self, row: Row, num_tokens: int, logits: Tensor, scores: Tensor) -> None:
