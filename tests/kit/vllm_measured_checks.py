@@ -19,7 +19,7 @@ from lab import vllm_speed
 NUM_AUDITED = 40 if DEVICE.type == "cpu" else 20_000
 
 
-@pytest.mark.parametrize("step", [peers.vllm, peers.vllm_block], ids=lambda step: step.__name__)
+@pytest.mark.parametrize("step", [peers.vllm, peers.vllm_block], ids=["usual", "block"])
 def test_the_audit_passes_vllms_kernels(step: Any) -> None:
     assert audit(step, num_steps=NUM_AUDITED, temperatures=(1.0, 0.0)).passed
 
