@@ -13,6 +13,7 @@ from attrs import frozen
 from ..core.errors import CheckpointError
 from .confinement import confinement
 from .detokenizer import Detokenizer, decode
+from .error_text import one_line
 from .json_object import read_json, read_text
 from .text_settling import stages_of
 
@@ -182,5 +183,6 @@ def _find_eos(
     text = special_tokens["eos_token"]
     token_id = backend.token_to_id(text)
     if token_id is None:
-        raise CheckpointError(f"{file}: expected the eos_token {text!r}, got no such token")
+        said = one_line(repr(text))
+        raise CheckpointError(f"{file}: expected the eos_token {said}, got no such token")
     return (token_id,)

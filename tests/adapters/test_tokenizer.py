@@ -136,6 +136,7 @@ def test_damaged_tokenizers(tmp_path: Path, content: bytes | None, message: str)
         ({"bos_token": 3}, r"_config\.json: bos_token: expected a string, got 3"),
         ({"eos_token": "\ud800"}, r"eos_token: expected a string, got \"\\ud800"),
         ({"eos_token": {"text": "x"}}, "eos_token: content: expected a string, got nothing"),
+        ({"eos_token": "x" * 999}, "expected the eos_token 'x{299} …, got no such token"),
         ({"eos_token": "<x>"}, r"tokenizer\.json: expected the eos_token '<x>', got no such token"),
     ],
 )
