@@ -45,17 +45,17 @@ def about(run: Run) -> str:
 def tables(run: Run) -> Iterator[tuple[str, Table]]:
     """Each with its title, which names the batch sizes that a cell has one time for."""
     if run.lines:
-        sizes = _names_of(run.lines)
-        cold = _side_by_side(run.lines, _slowest, has_floor=True)
-        yield f"Graph replay, cold cache, µs at {sizes}", cold
+        unit = f"µs at {_names_of(run.lines)}"
         yield (
-            f"Eager call to its synchronised result, µs at {sizes}",
-            _side_by_side(run.lines, lambda found: number(found[0][0].eager_time)),
+            f"Graph replay, cold cache, {unit}",
+            _side_by_side(run.lines, _slowest, has_floor=True),
         )
+        eager = _side_by_side(run.lines, lambda found: number(found[0][0].eager_time))
+        yield f"Eager call to its synchronised result, {unit}", eager
     if run.worst:
         kinds = ", ".join(dict.fromkeys(line.workload.inputs for line in run.worst))
-        sizes = _names_of(run.worst)
-        title = f"The slowest of {kinds} inputs, graph replay, cold cache, µs at {sizes}"
+        unit = f"µs at {_names_of(run.worst)}"
+        title = f"The slowest of {kinds} inputs, graph replay, cold cache, {unit}"
         yield title, _side_by_side(run.worst, _slowest, SHAPE_WITHOUT_INPUTS, has_floor=True)
 
 
