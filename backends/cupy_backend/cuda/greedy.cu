@@ -1,6 +1,6 @@
 // The launch that reads rows where every request is greedy, in the place of `statistics`: of a row only the
-// first of its largest logits is asked for. Little code, for what runs once comes from memory: at one
-// request it takes a quarter of the time.
+// first of its largest logits is asked for. Little code, for what runs once comes from memory: it takes 30 %
+// less time at one request.
 #include "pieces.cuh"
 
 // The largest logit of a row.
