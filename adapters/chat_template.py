@@ -46,12 +46,7 @@ class ChatTemplate:
 
     @classmethod
     def compile(cls, source: str, text: str) -> "ChatTemplate":
-        """Find out whether it is a template.
-
-        Raises:
-            CheckpointError: it is none.
-            UnavailableError: this system cannot limit a process's memory.
-        """
+        """Find out whether it is a template, where the system can limit a process's memory."""
         if sys.platform != "linux":
             raise UnavailableError(
                 f"{source}: expected Linux, which limits a process's memory, got {sys.platform}"

@@ -50,12 +50,7 @@ class Checkpoint:
 
     @classmethod
     def open(cls, directory: Path) -> "Checkpoint":
-        """Map the single file or all shards, and read their headers.
-
-        Raises:
-            CheckpointError: a file is missing, damaged, outside the directory, or disagrees with
-                the index.
-        """
+        """Map the single file or all shards, and read their headers."""
         index = _read_index(directory)
         files = {directory / name for name in index.values()} or {_single_file(directory)}
         handles = {file: _map_file(file) for file in sorted(files)}

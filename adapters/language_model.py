@@ -38,10 +38,6 @@ class TransformerModel:
         planner: plans forwards.
 
     The other fields are those of the config and of the weights.
-
-    Raises:
-        InvalidInputError: there is no such forward.
-        UnavailableError: the wanted forward cannot compute this model here.
     """
 
     config: ModelConfig

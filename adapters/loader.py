@@ -36,19 +36,13 @@ def load_model(
             made for.
         forward: `triton` for kernels that compute decode steps on a GPU, `torch` for torch's
             libraries, `auto` for Triton's where they apply.
-
-    Raises:
-        CheckpointError: a file is missing, damaged or unsupported.
-        InvalidInputError: dtype, device, max_model_len or forward is unfit.
-        UnavailableError: the device is not there, or the forward cannot be used on it, or
-            huggingface_hub is needed and missing.
     """
     device = check_device(device)
     check_choice("forward", forward, FORWARDS)
     if dtype is not None and dtype not in FLOATS:
         raise InvalidInputError(f"dtype: expected float32, bfloat16 or float16, got {dtype}")
     directory = find_directory(path_or_hub_id)
-    config = ModelConfig.load(directory)
+    config = ModelConfig.read(directory / "config.json")
     longest = config.max_position_embeddings
     max_model_len = longest if max_model_len is None else max_model_len
     check_integer("max_model_len", max_model_len, 1, longest)
@@ -62,12 +56,7 @@ def load_model(
 
 
 def check_device(device: torch.device | str) -> torch.device:
-    """The device of this name.
-
-    Raises:
-        InvalidInputError: it is neither the CPU nor a CUDA device.
-        UnavailableError: there is no such CUDA device.
-    """
+    """The CPU or CUDA device of this name."""
     device = known_device(device)
     if device.type not in ("cpu", "cuda"):
         raise InvalidInputError(f"device: expected cpu or cuda, got {device}")

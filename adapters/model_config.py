@@ -75,11 +75,6 @@ class ModelConfig:
         return self.rope.head_dim
 
     @classmethod
-    def load(cls, directory: Path) -> "ModelConfig":
-        """Read a directory's config.json, and generation_config.json where there is one."""
-        return cls.read(directory / "config.json")
-
-    @classmethod
     def read(cls, path: Path) -> "ModelConfig":
         """Read a config.json of any name, and generation_config.json where it stands beside it."""
         config = read_json(path)

@@ -94,10 +94,6 @@ def random_model(
         seed: of the weights.
         layer_decay: in (0, 1], see `RandomTensors`.
         forward: see `load_model`.
-
-    Raises:
-        CheckpointError: the file is missing, damaged or unsupported.
-        InvalidInputError: max_model_len, num_layers or layer_decay is unfit.
     """
     device = torch.device(device)
     config = ModelConfig.read(config_file)

@@ -56,9 +56,7 @@ class Tokenizer:
     def load(cls, directory: Path) -> "Tokenizer":
         """Read tokenizer.json, and tokenizer_config.json where there is one.
 
-        Raises:
-            CheckpointError: a file is missing or damaged, there is no such eos_token, or
-                decoding may take any time or memory.
+        One whose decoding may take any time or memory is refused.
         """
         file = directory / TOKENIZER_FILE
         text, found = read_text(file), file.stat()
@@ -98,11 +96,7 @@ class Tokenizer:
         return self.backend.token_to_id(CHANNEL) is not None
 
     def check_fits(self, model_vocab_size: int) -> None:
-        """Refuse a tokenizer that makes ids which the model has no embedding for.
-
-        Raises:
-            CheckpointError: its vocabulary exceeds the model's.
-        """
+        """Refuse a tokenizer that makes ids which the model has no embedding for."""
         if self.vocab_size > model_vocab_size:
             raise CheckpointError(
                 f"{self.file}: expected token ids below the model's vocab_size, "

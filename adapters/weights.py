@@ -107,16 +107,10 @@ class WeightReader:
     device: torch.device
 
     def decoder(self) -> Decoder:
-        """All of the model.
-
-        Raises:
-            CheckpointError: a tied model's LM head differs from its embedding, or a file cannot be
-                read.
-        """
-        layers = tuple(self._layer(index) for index in range(self.config.num_layers))
+        """All of the model."""
         return Decoder(
             embedding=self.vector(EMBEDDING),
-            layers=layers,
+            layers=tuple(self._layer(index) for index in range(self.config.num_layers)),
             norm=self.norm(FINAL_NORM),
             lm_head=self._lm_head(),
         )
@@ -153,10 +147,10 @@ class WeightReader:
 
     def _lm_head(self) -> Linear:
         """The LM head; a tied one is a second copy on CPU, where the layouts differ."""
-        if not self.config.tie_word_embeddings:
-            return Linear(self._matrix((LM_HEAD,)))
-        self._check_tied()
-        return Linear(self._matrix((EMBEDDING,)))
+        is_tied = self.config.tie_word_embeddings
+        if is_tied:
+            self._check_tied()
+        return Linear(self._matrix((EMBEDDING if is_tied else LM_HEAD,)))
 
     def _check_tied(self) -> None:
         entry = self.checkpoint.entries.get(LM_HEAD)

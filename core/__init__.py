@@ -1,7 +1,8 @@
 """The core: values, policies, ports and the randomness contract.
 
 Values check themselves. A number out of its range, a tensor of another shape, dtype or device and
-what does not fit together raise `InvalidInputError`, in one sentence that names the argument.
+what does not fit together raise `InvalidInputError`, in one sentence that names the argument; a
+CUDA device that is not there raises `UnavailableError`.
 """
 
 from .allowed_tokens import num_mask_words, pack_allowed

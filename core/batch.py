@@ -114,9 +114,6 @@ class VerifyBatch:
 
         `target_logits` is [num_reqs, max_spec_len + 1, vocab_size]; all else is as in the class.
         `cu_num_logits` is made here, unless a caller has kept it from one call to the next.
-
-        Raises:
-            InvalidInputError: wrong shape, dtype or device, or no view can line up the rows.
         """
         check_tensor("draft_token_ids", draft_token_ids, (None, None), INTEGERS)
         num_reqs, max_spec_len = draft_token_ids.shape

@@ -136,12 +136,7 @@ class SamplingTensors:
     def stack(
         cls, params: Sequence[SamplingParams], device: torch.device | str = "cpu"
     ) -> "SamplingTensors":
-        """The parameters of a batch, in its order.
-
-        Raises:
-            InvalidInputError: a request has no seed, or PyTorch knows no such device.
-            UnavailableError: there is no such CUDA device.
-        """
+        """The parameters of a batch, in its order; each request has a seed."""
         device = known_device(device)
         wanted = [p.logprobs for p in params if p.logprobs is not None]
         return cls(

@@ -39,12 +39,7 @@ class TokenCounts:
     def empty(
         cls, num_slots: int, vocab_size: int, device: torch.device | str = "cpu"
     ) -> "TokenCounts":
-        """Counts of requests that have seen nothing.
-
-        Raises:
-            InvalidInputError: PyTorch knows no such device.
-            UnavailableError: there is no such CUDA device.
-        """
+        """Counts of requests that have seen nothing."""
         device = known_device(device)
         return cls(
             prompt_mask=torch.zeros(num_slots, vocab_size, dtype=torch.bool, device=device),

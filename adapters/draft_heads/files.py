@@ -1,12 +1,11 @@
 """The files of a draft head: safetensors, or the pickle in which EAGLE's first heads came."""
 
-from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zipfile import is_zipfile
 
 import torch
-from attrs import frozen
 from torch import Tensor
 
 from ...core.errors import CheckpointError
@@ -15,25 +14,13 @@ from ..error_text import one_line
 from ..hub import PICKLE
 
 
-@frozen(eq=False)
-class _Unpickled:
-    tensors: Mapping[str, Tensor]
-
-    def get_tensor(self, name: str) -> Tensor:
-        return self.tensors[name]
-
-
 def has_tensors(directory: Path) -> bool:
     """Whether there is a file for `open_head`."""
     return any((directory / name).is_file() for name in (SINGLE_FILE, INDEX_FILE, PICKLE))
 
 
 def open_head(directory: Path) -> Checkpoint:
-    """The tensors of a head, by name.
-
-    Raises:
-        CheckpointError: a file is missing or damaged, or a pickle holds anything but tensors.
-    """
+    """The tensors of a head, by name; a pickle that holds anything else is refused."""
     file = directory / PICKLE
     is_safe = any((directory / name).is_file() for name in (SINGLE_FILE, INDEX_FILE))
     if is_safe or not file.is_file():
@@ -57,7 +44,7 @@ def open_head(directory: Path) -> Checkpoint:
         for name, one in tensors.items()
     }
     detached = {str(name): one.detach() for name, one in tensors.items()}
-    return Checkpoint(directory, entries, {file: _Unpickled(detached)})
+    return Checkpoint(directory, entries, {file: SimpleNamespace(get_tensor=detached.__getitem__)})
 
 
 def _is_whole(one: object) -> bool:

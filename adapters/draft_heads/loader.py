@@ -53,11 +53,7 @@ def load_head(
         directory: where its config.json and tensors are.
         kind: one of `HEADS`.
         target: that it was trained for.
-        switches: of mtp.
-
-    Raises:
-        CheckpointError: a file is missing, damaged or unsupported, or of another target.
-        UnavailableError: mtp is wanted for a target that transformers does not compute.
+        switches: of mtp, which only a target that transformers computes can have.
     """
     if kind == "mtp":
         head: DraftHead[Any] = _mtp(target).load_mtp(directory, target, switches)

@@ -36,11 +36,7 @@ class Check:
         return make_inputs(self.case)
 
     def __call__(self, backend: Watched) -> None:
-        """Draw plainly, draft, verify, and compare everything.
-
-        Raises:
-            UnavailableError: the backend lacks the case's policy.
-        """
+        """Draw plainly, draft, verify, and compare everything."""
         check_call(self.inputs, Inputs.plain_batch, backend)
         must_be_drawn = _must_be_drawn(self.case)
         drafted = self._draft(backend) if must_be_drawn else self.inputs.with_arbitrary_drafts()

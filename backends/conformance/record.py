@@ -17,6 +17,7 @@ from .findings import MOST_NEAR_TIES, Difference, Findings
 
 MOST_FAILURES = 5
 MOST_EXCUSES = 20
+MOST_CHARACTERS = 64 * 2**20
 
 
 def _versions() -> dict[str, str]:
@@ -117,17 +118,14 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> "Record":
-        """What `write` wrote.
-
-        Raises:
-            InvalidInputError: the file is missing, or something else.
-        """
+        """What `write` wrote."""
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            with path.open(encoding="utf-8") as file:
+                values = json.loads(file.read(MOST_CHARACTERS))
             found = tuple(map(_findings, values["found"]))
             names = ("device", "next_chunk", "corners_left", "machine", "versions")
             return cls(tuple(values["backends"]), found=found, **{n: values[n] for n in names})
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InvalidInputError(
                 f"{path}: expected the record of a conformance run, got {error!r}"
             ) from error

@@ -83,11 +83,7 @@ class VerifyOperator:
         allowed_tokens: Tensor | None = None,
         allowed_rows: Tensor | None = None,
     ) -> VerifyTensors:
-        """Verify; the arguments are those of `VerifyBatch`, token counts as two tensors.
-
-        Raises:
-            AcceptorError: as the backend's `verify`.
-        """
+        """Verify; the arguments are those of `VerifyBatch`, token counts as two tensors."""
         given = [target_logits, cu_num_logits, draft_token_ids, positions, draft_logits, slot_ids]
         given += [draft_to_target, prompt_mask, output_counts, allowed_tokens, allowed_rows]
         results = registration.verify(self._call, self._param_tensors, given)
@@ -144,11 +140,7 @@ class SampleOperator:
         allowed_tokens: Tensor | None = None,
         allowed_rows: Tensor | None = None,
     ) -> SampleTensors:
-        """Draw; the arguments are those of `SampleBatch`, token counts as two tensors.
-
-        Raises:
-            AcceptorError: as the backend's `sample`.
-        """
+        """Draw; the arguments are those of `SampleBatch`, token counts as two tensors."""
         given = [logits, positions, slot_ids, draft_to_target, prompt_mask, output_counts]
         given += [allowed_tokens, allowed_rows]
         token_ids, status, *rest = registration.sample(self._call, self._param_tensors, given)

@@ -30,9 +30,6 @@ class Synthetic(Policy):
     Attributes:
         rates: the unconditional rates: the share of drafts accepted through each place. Never
             rising. Tokens beyond the list are never accepted.
-
-    Raises:
-        InvalidInputError: a rate is outside [0, 1] or larger than the one before it.
     """
 
     rates: tuple[float, ...] = field(converter=_as_tuple)

@@ -79,7 +79,7 @@ def agrees(seed: int, directory: Path) -> bool:
     except Exception:  # noqa: BLE001, whatever it raises
         # There is nothing to compare with, but an error of ours is still one that names the field.
         with suppress(AcceptorError):
-            ModelConfig.load(directory)
+            ModelConfig.read(directory / "config.json")
         return False
     reference.save_pretrained(directory)
     file.write_text(json.dumps(config), encoding="utf-8")

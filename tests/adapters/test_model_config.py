@@ -40,7 +40,7 @@ def read(tmp_path: Path) -> Callable[..., ModelConfig]:
         edit_json(tmp_path / "config.json", **BASE | changes)
         if generation is not None:
             edit_json(tmp_path / "generation_config.json", **generation)
-        return ModelConfig.load(tmp_path)
+        return ModelConfig.read(tmp_path / "config.json")
 
     return read
 
@@ -135,14 +135,14 @@ def test_what_is_unfit_or_unsupported_is_named(
 def test_damaged_files(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(CheckpointError, match=rf"config\.json: {message}") as caught:
-        ModelConfig.load(tmp_path)
+        ModelConfig.read(tmp_path / "config.json")
     assert "\n" not in str(caught.value)
 
 
 def test_missing_and_oversized_files(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json: expected a file, got none"):
-        ModelConfig.load(tmp_path)
+        ModelConfig.read(tmp_path / "config.json")
     with (tmp_path / "config.json").open("wb") as file:
         file.truncate(65 * 2**20)
     with pytest.raises(CheckpointError, match=r"config\.json: expected UTF-8 text, got more than "):
-        ModelConfig.load(tmp_path)
+        ModelConfig.read(tmp_path / "config.json")

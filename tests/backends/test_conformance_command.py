@@ -168,6 +168,16 @@ def test_the_record_of_another_run_is_not_continued(
     assert "--continue: expected --json FILE" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("endless", ["/dev/zero", "nested"])
+def test_a_file_that_is_no_record_is_not_continued(
+    endless: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nested").write_text("[" * 10**5)
+    path = str(tmp_path / endless)
+    assert main([*REFERENCE, "--json", path, "--continue"]) == 2
+    assert f"{path}: expected the record of a conformance run" in capsys.readouterr().err
+
+
 def test_a_policy_that_a_backend_lacks_is_counted_apart(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

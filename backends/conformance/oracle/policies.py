@@ -195,11 +195,7 @@ RULES: Mapping[type, PolicyRule] = MappingProxyType(
 
 
 def rule_of(policy: Policy) -> PolicyRule:
-    """The row of a policy's class.
-
-    Raises:
-        UnavailableError: the oracle does not know it.
-    """
+    """The row of a policy's class."""
     if type(policy) not in RULES:
         raise UnavailableError(f"policy: expected one that the oracle knows, got {policy!r}")
     return RULES[type(policy)]
