@@ -30,16 +30,22 @@ def told_if_unwritable(path: Path) -> Iterator[None]:
 
 
 def make_room(*paths: Path | None) -> None:
-    """Make the folders of files that are to be written; None is no file."""
+    """Make the folders of files that are to be written, and try to write; None is no file."""
     for path in filter(None, paths):
         with told_if_unwritable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                # Where a link leads, so that the link stays.
+                path.touch()
+                path.resolve().unlink()
+            elif path.is_file():
+                path.open("ab").close()
 
 
 def write_file(path: Path, text: str) -> None:
     """Write a text in UTF-8, in a folder that is made if need be."""
-    make_room(path)
     with told_if_unwritable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 

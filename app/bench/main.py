@@ -18,7 +18,7 @@ from .comparison import print_comparison
 from .files import make_room, write_outputs
 from .markdown import as_markdown
 from .pair import Pair, load_pair, random_pair
-from .picture import need_matplotlib
+from .picture import check_drawable
 from .plots import draw_all
 from .progress import progress_bars
 from .public_pairs import OF_THE_PAIR, PAIRS
@@ -36,8 +36,7 @@ def run(options: Options) -> None:
     make_room(options["json_file"], options["markdown_file"])
     earlier = None if options["compare"] is None else read_results(options["compare"])
     if options["plots"] is not None:
-        need_matplotlib("--plots")
-        make_room(options["plots"] / "picture")
+        check_drawable("--plots", options["plots"] / "picture.svg")
     console, parts, cpu_time = new_console(), list[BenchResults](), bool(options["cpu_time"])
     for bench in make_benches(options):
         console.print(f"memory planned: {bench.memory_plan()}", soft_wrap=True)

@@ -7,7 +7,6 @@ from typing import Any
 
 from attrs import frozen
 
-from ...adapters.error_text import one_line
 from ...core import ConfigError, UnavailableError
 from .files import make_room, told_if_unwritable
 
@@ -45,14 +44,19 @@ class Line:
     look: Mapping[str, Any]
 
 
-def need_matplotlib(flag: str) -> None:
-    """Find out early whether a picture can be drawn."""
+def check_drawable(flag: str, path: Path) -> None:
+    """Find out early whether a picture can be drawn into a file."""
     try:
-        import matplotlib as mpl  # noqa: F401, PLC0415, optional
+        from matplotlib.figure import Figure  # noqa: PLC0415, optional
     except ImportError as error:
         raise UnavailableError(
             f"{flag}: {error}; install with: pip install 'acceptor[bench]'"
         ) from None
+    known = Figure().canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        shown = ", ".join(known)
+        raise ConfigError(f"{path}: expected a picture's suffix ({shown}), got {path.suffix!r}")
+    make_room(path)
 
 
 @frozen(kw_only=True)
@@ -73,11 +77,10 @@ class Picture:
 
     def draw(self, path: Path) -> None:
         """Write it; the file's suffix chooses the format."""
-        need_matplotlib(str(path))
+        check_drawable(str(path), path)
         import matplotlib as mpl  # noqa: PLC0415, optional
         from matplotlib.figure import Figure  # noqa: PLC0415, optional
 
-        make_room(path)
         num_columns = min(len(self.panels), MAX_COLUMNS)
         num_rows = -(-len(self.panels) // num_columns)
         size = PANEL_WIDTH * num_columns + LEGEND_WIDTH, PANEL_HEIGHT * num_rows
@@ -96,13 +99,8 @@ class Picture:
             shown = {line.get_label(): line for axes in grid.flat for line in axes.lines}
             figure.legend(shown.values(), shown.keys(), loc="outside right upper", fontsize=8)
             date = {"Date": None} if path.suffix == ".svg" else None
-            try:
-                with told_if_unwritable(path):
-                    figure.savefig(path, metadata=date, dpi=150)
-            except ValueError as error:
-                raise ConfigError(
-                    f"{path}: expected a picture's suffix, got {one_line(error)}"
-                ) from None
+            with told_if_unwritable(path):
+                figure.savefig(path, metadata=date, dpi=150)
 
     def _fill(self, axes: Any, title: str, lines: Sequence[Line]) -> None:
         for line in lines:

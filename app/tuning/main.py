@@ -9,7 +9,7 @@ from ...core import ConfigError
 from ...core.checks import check_integer
 from ..bench.files import make_room, write_outputs
 from ..bench.main import check_cpu_time, make_bench
-from ..bench.picture import need_matplotlib
+from ..bench.picture import check_drawable
 from ..bench.progress import progress_bars
 from ..bench.run import Bench
 from ..console import new_console
@@ -25,9 +25,9 @@ USUAL_POLICIES = ("probabilistic", "block")
 
 def run(options: Options) -> None:
     """Measure, predict, print, and write what is asked for."""
-    make_room(options["json_file"], options["markdown_file"], options["curve"])
+    make_room(options["json_file"], options["markdown_file"])
     if options["curve"] is not None:
-        need_matplotlib("--curve")
+        check_drawable("--curve", options["curve"])
     tuner = make_tuner(options)
     with progress_bars() as begin:
         results = tuner.run(begin, check=options["check"])

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
-from acceptor.app.bench.files import read_record
+from acceptor.app.bench.files import make_room, read_record
 from acceptor.app.bench.kernels.command import kernels
 from acceptor.app.bench.kernels.inputs import draw_drafts, make_step
 from acceptor.app.bench.kernels.logits import KINDS, MIXED, Logits
@@ -184,11 +184,25 @@ def test_a_backend_that_cannot_run_here_costs_its_own_cells_only() -> None:
     assert "Of 1 requests checked, 0 differ" in result.output
 
 
-@pytest.mark.parametrize("figure", ["/proc/a.svg", "/tmp/figure.unknown"])  # noqa: S108
-def test_a_figure_that_cannot_be_drawn_is_one_line_at_the_end(figure: str) -> None:
-    result = bench("--backend", "reference", "--requests", "1", "--plot", figure)
+@pytest.mark.parametrize("figure", ["/proc/a.svg", "/dev/null/a.svg", "/tmp/figure.unknown"])  # noqa: S108
+def test_a_figure_that_cannot_be_drawn_is_told_before_anything_is_measured(
+    figure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(KernelBench, "run")
+    result = bench("--backend", "reference", "--plot", figure)
     assert result.exit_code == 2
-    assert figure in result.output.splitlines()[-1]
+    assert f"Error: {figure}: expected " in result.output.splitlines()[-1]
+
+
+def test_looking_whether_a_file_can_be_written_leaves_none_and_harms_none(tmp_path: Path) -> None:
+    new, full, link = tmp_path / "folder" / "new", tmp_path / "full", tmp_path / "link"
+    full.write_text("before")
+    link.symlink_to(tmp_path / "nowhere")
+    make_room(new, full, link, None)
+    assert not new.exists()
+    assert full.read_text() == "before"
+    assert link.is_symlink()
+    assert not link.exists()
 
 
 def test_logits_without_room_say_what_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from ....core.checks import check_choice, known_device
 from ...console import new_console
 from ...engine.out_of_memory import told_when_out_of_memory
 from ..files import make_room, read_record, write_outputs
-from ..picture import need_matplotlib
+from ..picture import check_drawable
 from .machine import describe
 from .measure import Effort, KernelBench
 from .results import Line, Run
@@ -35,9 +35,9 @@ Options = Mapping[str, Any]
 
 def run(options: Options) -> None:
     """Measure, or read what was measured; print it, and write what is asked for."""
-    make_room(options["json_file"], options["markdown_file"], options["plot"])
+    make_room(options["json_file"], options["markdown_file"])
     if options["plot"] is not None:
-        need_matplotlib("--plot")
+        check_drawable("--plot", options["plot"])
     earlier: Path | None = options["read"]
     measured = measure(options) if earlier is None else read_record(earlier, Run, COMMAND)
     console = new_console()
