@@ -60,12 +60,7 @@ class Checkpoint:
         return cls(directory, entries, handles)
 
     def check(self, expected: Mapping[str, Shape], ignored: frozenset[str] = frozenset()) -> None:
-        """Compare headers with the tensors that a model expects.
-
-        Args:
-            expected: name -> shape of every tensor there must be.
-            ignored: names that may be there but need not.
-        """
+        """Compare headers with the tensors that a model expects; ignored ones may be there."""
         missing = [name for name in expected if name not in self.entries]
         if missing:
             raise CheckpointError(

@@ -52,12 +52,7 @@ class GrammarMasks:
 
 @frozen(eq=False)
 class Grammars:
-    """Compiles grammars for one target.
-
-    Attributes:
-        tokens: the target's.
-        compiler: knows them.
-    """
+    """Compiles grammars for one target's tokens."""
 
     tokens: "xgrammar.TokenizerInfo"
     compiler: "xgrammar.GrammarCompiler"

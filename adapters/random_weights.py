@@ -88,12 +88,10 @@ def random_model(
         config_file: as Hugging Face writes it; the file may have another name.
         dtype: of the weights; None for float32 on a CPU and the config's own, or bfloat16,
             elsewhere.
-        device: where to compute.
-        max_model_len: a context shorter than the model's own.
+        device, max_model_len, forward: as in `load_model`.
         num_layers: fewer than the config has.
         seed: of the weights.
         layer_decay: in (0, 1], see `RandomTensors`.
-        forward: see `load_model`.
     """
     device = torch.device(device)
     config = ModelConfig.read(config_file)

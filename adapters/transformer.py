@@ -91,11 +91,7 @@ class Layer:
 
 @frozen(eq=False, kw_only=True)
 class Decoder:
-    """Token ids to logits.
-
-    Attributes:
-        embedding: [vocab_size, hidden_size].
-    """
+    """Token ids to logits; embedding: [vocab_size, hidden_size]."""
 
     embedding: Tensor
     layers: tuple[Layer, ...]

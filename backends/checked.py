@@ -23,9 +23,6 @@ _SUM_TOLERANCE = 1e-2
 class CheckedSampler:
     """A `Sampler` that hands calls on to another one after a look at their values.
 
-    Attributes:
-        sampler: who does the work.
-
     Raises:
         InvalidInputError: rows, slots, masks, positions, ids or an id map leave their range, or
             logits are probabilities.

@@ -47,13 +47,9 @@ def find_head(directory: Path) -> str | None:
 def load_head(
     directory: Path, kind: str, target: Target, switches: MtpSwitches = AS_IN_TRANSFORMERS
 ) -> DraftHead[Any]:
-    """Load a head, in the target's dtype and on its device.
+    """Load one of `HEADS` for the target that it was trained for, in its dtype, on its device.
 
-    Args:
-        directory: where its config.json and tensors are.
-        kind: one of `HEADS`.
-        target: that it was trained for.
-        switches: of mtp, which only a target that transformers computes can have.
+    Only a target that transformers computes can have mtp, which the switches are of.
     """
     if kind == "mtp":
         head: DraftHead[Any] = _mtp(target).load_mtp(directory, target, switches)
@@ -62,12 +58,9 @@ def load_head(
 
 
 def random_head(config_file: Path, kind: str, target: Target) -> DraftHead[Any]:
-    """A head with random weights.
+    """One of `HEADS` with random weights, of its config.json's shape, or for mtp its target's.
 
-    Args:
-        config_file: its config.json, or for mtp its target's; the file may have another name.
-        kind: one of `HEADS`.
-        target: see `load_head`.
+    The file may have another name.
     """
     if kind == "mtp":
         head: DraftHead[Any] = _mtp(target).random_mtp(config_file, target)

@@ -22,9 +22,7 @@ from .requests import Inputs
 class Check:
     """One case for one or more backends; all verify the drafts that the first one drew.
 
-    Attributes:
-        case: what to check.
-        inputs: its requests, before drafts are made.
+    Its inputs are the requests before drafts are made.
     """
 
     case: Case

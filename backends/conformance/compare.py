@@ -21,9 +21,6 @@ def between(first: Watched, second: Watched) -> Iterator[Difference]:
     """Every request that got two answers in some call; excused if near-ties alone explain it.
 
     What excuses is the oracle's judgement of both: neither backend is an excuse for the other.
-
-    Args:
-        first, second: with what the two answered, in the same order, and what the oracle says.
     """
     judged = (*first.findings.differences, *second.findings.differences)
     if len(first.outputs) != len(second.outputs):

@@ -101,12 +101,7 @@ class VerifyOperator:
 class SampleOperator:
     """`Sampler.sample` of one backend for the requests of one batch.
 
-    Attributes:
-        backend: a name in the registry.
-        params: of the batch's requests, in its order.
-        draft_index: as in `SampleBatch`.
-        draft_stream: as in `SampleBatch`.
-        target_vocab_size: as in `SampleBatch`.
+    Fields are as in `VerifyOperator` and in `SampleBatch`.
     """
 
     backend: str

@@ -20,9 +20,6 @@ def total_variation(view: DraftView, acceptance: Tensor) -> Tensor:
     Args:
         view: the draft.
         acceptance: [K, vocab_size] float64, the chance a(x) that each token would survive.
-
-    Returns:
-        [K] float64.
     """
     assert view.draft_log_probs is not None
     survived = view.draft_log_probs.exp() * acceptance

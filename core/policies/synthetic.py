@@ -59,9 +59,7 @@ class Synthetic(Policy):
     def from_acceptance_length(cls, acceptance_length: float, num_spec_tokens: int) -> "Synthetic":
         """Rates under which a draft of num_spec_tokens yields this many tokens on average.
 
-        Args:
-            acceptance_length: includes the recovered or bonus token: in [1, num_spec_tokens + 1].
-            num_spec_tokens: the draft's length K.
+        The recovered or bonus token is one of them: acceptance_length is in [1, K + 1].
         """
         check_integer("num_spec_tokens", num_spec_tokens, 0)
         check_number("acceptance_length", acceptance_length, 1, num_spec_tokens + 1)
