@@ -33,11 +33,9 @@ class TransformerModel:
     Attributes:
         config: what config.json said.
         decoder: the weights, all of one dtype on one device.
-        max_model_len: how many positions a sequence may have.
         wanted_forward: one of `acceptor.adapters.forward_choice.FORWARDS`.
-        planner: plans forwards.
 
-    The other fields are those of the config and of the weights.
+    The other fields are those of the config, of the weights and of `LanguageModel`.
     """
 
     config: ModelConfig

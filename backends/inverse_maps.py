@@ -18,9 +18,6 @@ class InverseMaps:
 
         It waits for the device when a map is new. One that is first seen while a CUDA graph is
         captured cannot be waited for: it is not checked, and inverted whenever the graph runs.
-
-        Raises:
-            InvalidInputError: see `check_map`.
         """
         if draft_to_target is None:
             return None
@@ -37,11 +34,7 @@ class InverseMaps:
 
 
 def check_map(draft_to_target: Tensor, target_vocab_size: int) -> None:
-    """Wait for the device to see whether a map holds ids of the target, each at most once.
-
-    Raises:
-        InvalidInputError: it does not.
-    """
+    """Wait for the device to see whether a map holds ids of the target, each at most once."""
     ids = draft_to_target.sort().values
     outside = ids[(ids < 0) | (ids >= target_vocab_size)]
     if len(outside):

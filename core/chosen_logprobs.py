@@ -19,9 +19,8 @@ def chosen_logprobs(
     that no row is read again.
 
     Args:
-        batch: what was verified.
+        batch, output: what was verified, and what came out.
         params: what it was verified with; every request asks for logprobs of raw logits.
-        output: what came out.
         token_ids: [num_reqs, n] int, each request's ids, in the vocabulary.
 
     Returns:

@@ -106,16 +106,12 @@ class EagleHead:
     """A `acceptor.core.ports.DraftHead`.
 
     Attributes:
-        taps: after how many of the target's layers it looks.
         read: from the target's hidden states to features.
         layer: between features and features.
         embedding: [target's vocab_size, hidden_size].
         norm: between features and lm_head, or None.
-        lm_head: to logits.
-        draft_to_target: [vocab_size] int64; None where its ids are the target's.
-        planner: plans forwards.
-        max_model_len: how many positions a sequence may have.
-        what_to_check: see `DraftHead`, which has the other fields, too.
+
+    The other fields are as of `DraftHead`.
     """
 
     taps: tuple[int, ...]

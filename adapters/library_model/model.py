@@ -28,8 +28,6 @@ class LibraryModel:
         network: a causal language model in evaluation mode, of eager or SDPA attention.
         shapes: what its layers remember of a token.
         windows: of the kinds of its layers.
-        max_model_len: how many positions a sequence may have.
-        eos_token_ids: tokens that end a text.
         norm: the final one; None where the network does not call it so.
 
     The other fields are as of `TransformerModel`.

@@ -111,7 +111,6 @@ class MtpHead:
 
     Attributes:
         target: whose ends, rotary embedding and masks it uses.
-        layer: its weights.
         switches: how it hands its features on.
     """
 

@@ -40,8 +40,6 @@ class Watched:
     """Calls a backend with tensors of the host.
 
     Attributes:
-        backend: who answers.
-        device: where.
         turn: entered for each call; limits how many processes call at once.
         outputs: of all calls but variations, in order.
         findings: what is known against it: changed inputs, and what those who call it add.

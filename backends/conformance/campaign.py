@@ -50,9 +50,6 @@ class Campaign:
 
     Attributes:
         backends: one or two names that `load_backend` takes; two have every batch both.
-        device: where.
-        generator: makes the batches.
-        num_workers: processes.
         chunk: batches of a chunk of vocabularies that are not large.
         deadline: when to stop early, by the system's clock.
         turn: entered for each call of a GPU.

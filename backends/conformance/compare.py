@@ -11,8 +11,6 @@ from ...core.tensor_fields import named_tensors
 from .calls import Watched
 from .findings import Difference
 
-Answer = tuple[object, ...]
-
 NUMBERS, NUMBERS_TOLERANCE = ("logprobs.emitted", "total_variation"), 1e-4
 """Logprobs and total variations, whose sums may run in another order."""
 
@@ -69,7 +67,7 @@ def in_another_batch(
             yield Difference(request, -1, f"answer, {name}", str(shown[0]), str(shown[1]))
 
 
-def _answers(output: Output) -> list[Answer]:
+def _answers(output: Output) -> list[tuple[object, ...]]:
     """Request by request: tokens, status, how many were accepted.
 
     Tokens that are equally likely have no order, and the oracle judges each list by itself.

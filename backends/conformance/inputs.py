@@ -97,8 +97,7 @@ def varied(inputs: Inputs) -> Varied:
     if inputs.case.variation == "in part":
         chosen = rng.permutation(count)[: rng.integers(count + 1)].tolist()
         requests = tuple(inputs.requests[request] for request in chosen)
-        layout = _any_layout(len(chosen), rng)
-        return evolve(inputs, requests=requests, layout=layout), chosen
+        return evolve(inputs, requests=requests, layout=_any_layout(len(chosen), rng)), chosen
     if inputs.case.variation == "among strangers":
         return _among_strangers(inputs, rng)
     return inputs, [*range(count)]

@@ -39,7 +39,6 @@ class Record:
 
     Attributes:
         backends: one name or two.
-        device: where they ran.
         found: of one backend; of two, each one's and that of what lies between the two.
         next_chunk: behind all chunks that were run.
         corners_left: how many of the corners had no time.

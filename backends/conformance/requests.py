@@ -85,7 +85,6 @@ class Inputs:
     Attributes:
         case: says what they share: V, dtypes, policy, whether drafts are one-hot or tokens counted.
         requests: in the batch's order.
-        layout: how they lie.
         draft_to_target: [draft V] int64, or None for the same ids.
     """
 

@@ -16,13 +16,10 @@ from .verdict import Verdict, below, log_ratio
 from .view import RequestView
 
 
-def unscaled(_: float) -> Interval:
-    """The logarithm of the factor on p that most policies have."""
-    return 0.0, 0.0
-
-
-def residual(p: Law, q: Law, rejected: int, scale: Callable[[float], Interval] = unscaled) -> Law:
-    """The law that a rejection draws from, not normalised.
+def residual(
+    p: Law, q: Law, rejected: int, scale: Callable[[float], Interval] = lambda _: (0.0, 0.0)
+) -> Law:
+    """The law that a rejection draws from, not normalised; the scale is a logarithm.
 
     If no mass is left it is p without the rejected token, and p itself only if that is nothing too.
     """
