@@ -17,10 +17,6 @@ class Detokenizer:
     Each step decodes a short window: tokens whose text waits, behind a context of settled tokens,
     since a decoder may treat the first token, or the first spaces, of a text differently. Text
     waits until no later token can change it.
-
-    Args:
-        backend: the tokenizer.
-        skip_special_tokens: leave special tokens out of the text.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, *, skip_special_tokens: bool) -> None:

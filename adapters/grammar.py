@@ -59,13 +59,7 @@ class Grammars:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, vocab_size: int, end_token_ids: Iterable[int]) -> "Grammars":
-        """For outputs of these tokens.
-
-        Args:
-            tokenizer: the target's.
-            vocab_size: the width of its logits.
-            end_token_ids: what ends an output; allowed only where the grammar is complete.
-        """
+        """Of a target; what ends an output is allowed only where the grammar is complete."""
         if find_spec("xgrammar") is None:
             install = "pip install 'acceptor[grammar]'"
             raise UnavailableError(f"grammar: expected xgrammar, got none; install with: {install}")

@@ -45,11 +45,7 @@ def in_another_batch(
 ) -> Iterator[Difference]:
     """Every request that got another answer; there are no near-ties between runs of one backend.
 
-    Args:
-        output: of the first batch.
-        again: of the other one.
-        origins: which request of the first batch each of the other is; None for a stranger.
-        name: what the other batch is.
+    `origins` tells which request of the first batch each of the other is; None for a stranger.
     """
     before, after = _answers(output), _answers(again)
     also = _numbers(again)

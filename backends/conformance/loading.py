@@ -8,11 +8,7 @@ from ..registry import BACKENDS, Backend, load_sampler
 
 
 def load_backend(name: str) -> Sampler:
-    """Make the sampler to be held to the contract.
-
-    Args:
-        name: a registered name, or "package.module:Class", which is called without arguments.
-    """
+    """The sampler of a registered name, or "package.module:Class" called without arguments."""
     if ":" in name:
         return Backend(name, factory=name, summary="").load()
     return load_sampler(name)
