@@ -124,10 +124,6 @@ def _wins_both(rates: Floats, others: Floats, first: int, second: int) -> float:
     return total
 
 
-def _raw_draft(temperature: float) -> Laws:
-    return laws(temperature, 1.0)
-
-
 def _rows(*places: int) -> Read:
     """Tests and draws with the target's rows of these places."""
 
@@ -178,10 +174,12 @@ MISTAKES = (
     Mistake("wrong residual: p where p > q", _recovering(lambda p, q: np.where(p > q, p, 0.0))),
     Mistake("wrong residual: as if q were one-hot", _one_hot_residual),
     Mistake("q that was not drawn from: drafts by argmax", _most_likely_drafts),
-    Mistake("q that was not drawn from: drafts by argmax", _most_likely_drafts, _raw_draft),
+    Mistake(
+        "q that was not drawn from: drafts by argmax", _most_likely_drafts, lambda t: laws(t, 1.0)
+    ),
     Mistake("one uniform for accepting and recovering", _one_uniform),
     Mistake("temperature on one side only: not in p", read=lambda t: laws(1.0, t)),
-    Mistake("temperature on one side only: not in q", read=_raw_draft),
+    Mistake("temperature on one side only: not in q", read=lambda t: laws(t, 1.0)),
     # With a greedy path that is right.
     Mistake("temperature on one side only: not in p", read=lambda t: laws(float(t > 0), t)),
     Mistake("temperature on one side only: not in q", read=lambda t: laws(t, float(t > 0))),

@@ -124,16 +124,12 @@ def _compared(counts: dict[float, Floats], mistake: Mistake) -> tuple[Finding, .
     findings = []
     for temperature, seen in counts.items():
         law, behind = mistake.law(temperature), tuple(range(1, seen.ndim))
-        first = seen.sum(axis=behind), law.sum(axis=behind)
-        findings += [
-            _finding(temperature, "first token", *first, share),
-            _finding(temperature, "all tokens", seen.ravel(), law.ravel(), share),
-        ]
+        for view, came, expected in (
+            ("first token", seen.sum(axis=behind), law.sum(axis=behind)),
+            ("all tokens", seen.ravel(), law.ravel()),
+        ):
+            ratio, num_outcomes = log_likelihood_ratio(came, expected), int((expected > 0).sum())
+            limit = largest_ratio(share, num_outcomes)
+            detectable = detectable_variation(share, num_outcomes, int(came.sum()))
+            findings.append(Finding(temperature, view, ratio, limit, detectable))
     return tuple(findings)
-
-
-def _finding(temperature: float, view: str, counts: Floats, law: Floats, share: float) -> Finding:
-    num_outcomes = int((law > 0).sum())
-    limit = largest_ratio(share, num_outcomes)
-    detectable = detectable_variation(share, num_outcomes, int(counts.sum()))
-    return Finding(temperature, view, log_likelihood_ratio(counts, law), limit, detectable)

@@ -19,7 +19,6 @@ from ...core.checks import check_choice
 
 SYNTHETIC = "synthetic"
 
-
 # Beginnings in the manner of what the bundled pair has read; none is taken from those texts.
 _SPEAKERS = ("ROMEO:\n", "KING RICHARD III:\n", "First Citizen:\n", "GLOUCESTER:\n")
 _PROSE = (

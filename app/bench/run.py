@@ -84,7 +84,6 @@ class Bench:
         params = evolve(self.sampling, temperature=setting.temperature)
         arrivals = make_arrivals(self.load, self.prompts, params)
         engine, at_once = self.engine(setting, arrivals), self._at_once(setting)
-
         num_measured, rehearsal = len(arrivals.measured), None
 
         def measure(*watch: OnEnded) -> Figures:
@@ -122,8 +121,12 @@ class Bench:
         """A fresh one, with memory for just these requests."""
         engine = Engine.of(*self._made_of(setting, arrivals))
         if setting.adaptive:
-            engine.loop.runner = AdaptiveRunner.of(
-                engine.loop.runner, self.goodputs[setting.policy], setting.num_spec_tokens
+            model = self.goodputs[setting.policy]
+            engine.loop.runner = AdaptiveRunner(
+                runner=engine.loop.runner,
+                costs=model.step_costs,
+                profile=model.profile,
+                max_spec_tokens=setting.num_spec_tokens,
             )
         return engine
 

@@ -55,13 +55,9 @@ class Texts:
     def of(
         cls, input_ids: Tensor, attention_mask: Tensor | None, room: int, pad_token_id: int
     ) -> "Texts":
-        """Prompts, in a tensor that has room for what follows them.
+        """Prompts [num_rows, prompt_width] int64, in a tensor that is `room` wide.
 
-        Args:
-            input_ids: [num_rows, prompt_width] int64.
-            attention_mask: of the same shape, zeros before each prompt; None for all ones.
-            room: how wide the tensor is.
-            pad_token_id: see the class.
+        The mask is of their shape, with zeros before each prompt; None for all ones.
         """
         num_rows, width = input_ids.shape
         check_integer("input_ids.shape[0]", num_rows, 1)

@@ -18,7 +18,6 @@ from ..engine.runner import Runner
 from ..frontier import Running
 from ..request_state import RequestState, Verdict
 from .costs import StepCosts
-from .goodput import Goodput
 from .profile import AcceptanceProfile, outcomes
 
 PRIOR_DRAFTS = 4.0
@@ -110,16 +109,6 @@ class AdaptiveRunner(Runner):
         factory=WeakKeyDictionary, init=False
     )
     _prices: dict[int, Prices] = field(factory=dict, init=False)
-
-    @classmethod
-    def of(cls, runner: Runner, model: Goodput, max_spec_tokens: int) -> "AdaptiveRunner":
-        """One that goes by a measured run."""
-        return cls(
-            runner=runner,
-            costs=model.step_costs,
-            profile=model.profile,
-            max_spec_tokens=max_spec_tokens,
-        )
 
     def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """See `Runner.run`."""

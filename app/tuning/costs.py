@@ -43,7 +43,6 @@ class StepTimes:
 MIN_STEPS = 5
 PARTS = tuple(part.name for part in fields(StepTimes))
 
-
 Key = tuple[int, int]
 """Requests in a step, and tokens of its longest draft."""
 

@@ -29,7 +29,6 @@ from .profile import AcceptanceProfile
 
 Clock = Callable[[], float]
 
-
 PART_OF = {"draft": "draft", "score": "target", "verify": "verification", "follow": "draft"}
 """What the seconds of each method of `DecodeStep` count to."""
 
@@ -149,7 +148,7 @@ class Plan:
     cpu_time: bool = False
 
     @property
-    def clock(self) -> Callable[[], float]:
+    def clock(self) -> Clock:
         """Seconds so far."""
         return process_time if self.cpu_time else perf_counter
 
@@ -182,11 +181,7 @@ class Measurement:
     ) -> None:
         """Run the plan on an engine that is made for its largest concurrency and K.
 
-        Args:
-            engine: its runner is replaced by a probe.
-            plan: what to measure; one K, the engine's own, where steps are captured.
-            arrivals: the requests, over and over.
-            on_ended: told how many steps each part had.
+        Requests are served over and over, and the engine's runner is replaced by a probe.
         """
         # Every prompt is entered once: on a GPU the first one of a length waits for what it needs.
         engine.generate([evolve(arrival.request, max_tokens=1) for arrival in arrivals])

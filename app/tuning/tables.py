@@ -7,14 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from ..bench.latency import MILLISECONDS
 from ..bench.picture import Line, Picture
 from ..bench.sweep import PLAIN
 from ..bench.table import Cell, Table
 from .costs import PARTS
 from .goodput import recommend
 from .results import Check, TuneResults
-
-MILLISECONDS = 1e3
 
 
 def print_results(console: Console, results: TuneResults) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import cycle, islice
 
 from attrs import evolve, frozen
 
@@ -118,7 +119,5 @@ class Tuner:
             num_requests=max(CHECK_ROUNDS * concurrency, self.bench.load.num_requests),
             warm_up=1,
         )
-        wanted = load.warm_up + load.num_requests
-        known = self.bench.prompts
-        prompts = [known[index % len(known)] for index in range(wanted)]
+        prompts = [*islice(cycle(self.bench.prompts), load.warm_up + load.num_requests)]
         return evolve(self.bench, load=load, prompts=prompts)

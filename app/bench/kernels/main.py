@@ -24,7 +24,6 @@ from .stopwatch import Stopwatch
 from .table import NOT_AVAILABLE, about, markdown, number, picture, problems, tables
 from .workload import HEADLINE, INPUTS, WORST, Workload
 
-COMMAND = "bench kernels"
 WIDTH = 190
 HEADLINE_EFFORT = Effort(count=60, num_sets=4, num_checked=4, eager=True)
 WORST_EFFORT = Effort(count=10, num_sets=1, num_checked=1, eager=False)
@@ -39,7 +38,7 @@ def run(options: Options) -> None:
     if options["plot"] is not None:
         check_drawable("--plot", options["plot"])
     earlier: Path | None = options["read"]
-    measured = measure(options) if earlier is None else read_record(earlier, Run, COMMAND)
+    measured = measure(options) if earlier is None else read_record(earlier, Run, "bench kernels")
     console = new_console()
     console.width = max(console.width, WIDTH)
     console.print(about(measured), *problems(measured), sep="\n", soft_wrap=True)
