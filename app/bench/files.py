@@ -69,11 +69,7 @@ def write_outputs(record: AttrsInstance, text: str, options: Mapping[str, Any]) 
 
 
 def read_record(path: Path, kind: type[Record], command: str) -> Record:
-    """What an earlier run of a command wrote with `--json`.
-
-    Raises:
-        ConfigError: the file cannot be read, or holds something else.
-    """
+    """What an earlier run of a command wrote with `--json`; `ConfigError` for anything else."""
     try:
         content: Any = json.loads(read_bounded(path))
     except (OSError, ValueError, RecursionError) as error:

@@ -44,8 +44,10 @@ class Line:
     look: Mapping[str, Any]
 
 
-def check_drawable(flag: str, path: Path) -> None:
-    """Find out early whether a picture can be drawn into a file."""
+def check_drawable(flag: str, path: Path | None) -> None:
+    """Find out early whether a picture can be drawn into a file; None is no file."""
+    if path is None:
+        return
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415, optional
     except ImportError as error:

@@ -35,9 +35,6 @@ class Bench:
     """A sweep, ready to be run.
 
     Attributes:
-        pair: the models.
-        sweep: what is varied.
-        load: what is not.
         sampling: recipe of target and draft but for its temperature.
         prompts: warm-up first.
         goodputs: policy -> the model by which an adaptive K is chosen.
@@ -51,10 +48,7 @@ class Bench:
     goodputs: Mapping[str, Goodput] = field(factory=dict)
 
     def run(self, begin: Begin = silent) -> BenchResults:
-        """Run every setting.
-
-        Args:
-            begin: see `Begin`; requests are counted.
+        """Run every setting; see `Begin`, which is told of requests.
 
         Raises:
             AcceptorError: a policy, backend or request does not fit.

@@ -167,12 +167,11 @@ def _vocabulary(target: LibraryModel, draft: LibraryModel | None) -> DraftVocabu
 def _ends(criteria: Sequence[Any], config: GenerationConfig) -> Ends:
     lengths = [one.max_length for one in criteria if type(one) is MaxLengthCriteria]
     eos = [one.eos_token_id.flatten() for one in criteria if type(one) is EosTokenCriteria]
-    known = (MaxLengthCriteria, EosTokenCriteria)
-    others = StoppingCriteriaList(one for one in criteria if type(one) not in known)
+    others = [one for one in criteria if type(one) not in (MaxLengthCriteria, EosTokenCriteria)]
     return Ends(
         max_length=min(lengths, default=config.max_length),
         token_ids=frozenset(token_id for ids in eos for token_id in ids.tolist()),
-        criteria=others or None,
+        criteria=StoppingCriteriaList(others) or None,
     )
 
 

@@ -95,8 +95,6 @@ class AdaptiveRunner(Runner):
     """A `Runner` that shortens drafts before another one runs the step.
 
     Attributes:
-        runner: runs the step.
-        costs: of its steps.
         profile: how far drafts are accepted before anything is known of a request.
         max_spec_tokens: the largest K, above 0.
     """

@@ -26,8 +26,7 @@ USUAL_POLICIES = ("probabilistic", "block")
 def run(options: Options) -> None:
     """Measure, predict, print, and write what is asked for."""
     make_room(options["json_file"], options["markdown_file"])
-    if options["curve"] is not None:
-        check_drawable("--curve", options["curve"])
+    check_drawable("--curve", options["curve"])
     tuner = make_tuner(options)
     with progress_bars() as begin:
         results = tuner.run(begin, check=options["check"])

@@ -35,8 +35,7 @@ Options = Mapping[str, Any]
 def run(options: Options) -> None:
     """Measure, or read what was measured; print it, and write what is asked for."""
     make_room(options["json_file"], options["markdown_file"])
-    if options["plot"] is not None:
-        check_drawable("--plot", options["plot"])
+    check_drawable("--plot", options["plot"])
     earlier: Path | None = options["read"]
     measured = measure(options) if earlier is None else read_record(earlier, Run, "bench kernels")
     console = new_console()
