@@ -49,6 +49,7 @@ def check_drawable(flag: str, path: Path | None) -> None:
     if path is None:
         return
     try:
+        import matplotlib as mpl  # noqa: F401, PLC0415, optional
         from matplotlib.figure import Figure  # noqa: PLC0415, optional
     except ImportError as error:
         raise UnavailableError(
