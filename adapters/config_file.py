@@ -10,11 +10,7 @@ from .error_text import one_line
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file.
-
-    Raises:
-        ConfigError: there is no such file, or it is not TOML.
-    """
+    """The tables of a TOML file; what is none raises `ConfigError`."""
     try:
         return tomllib.loads(read_bounded(path))
     except (OSError, ValueError, RecursionError) as error:

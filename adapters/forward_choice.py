@@ -26,13 +26,7 @@ _logger = logging.getLogger(__name__)
 def choose_kernels(forward: str, decoder: Decoder, angles: Tensor) -> "FewTokens | None":
     """Triton's kernels for a model; None where torch's libraries compute all of it.
 
-    Args:
-        forward: one of `FORWARDS`.
-        decoder: the model.
-        angles: see `Rope.table`, in the model's dtype.
-
-    Raises:
-        UnavailableError: triton was asked for, and cannot compute this model here.
+    The angles are those of `Rope.table`, in the model's dtype.
     """
     if forward == "torch":
         return None

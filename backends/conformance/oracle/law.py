@@ -22,8 +22,7 @@ LEAST_MARGIN, MOST_MARGIN = 1e-17, 0.5
 def margin_of(may_turn: Callable[[float], bool]) -> float:
     """The smallest relative change at which something may turn; infinite if none does.
 
-    Args:
-        may_turn: whether a change up to so much may turn it; once true, true for more.
+    What a change may turn, a larger one may turn, too.
     """
     if not may_turn(MOST_MARGIN):
         return math.inf
