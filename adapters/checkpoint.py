@@ -39,7 +39,6 @@ class Checkpoint:
     """The tensors of a directory, by name; none is read until asked for.
 
     Attributes:
-        directory: where the files are.
         entries: tensor name -> where and what it is.
         handles: file -> its memory map, a `safetensors.safe_open`.
     """

@@ -45,11 +45,9 @@ def fused_operations() -> LayerOperations:
 def compiled(
     function: Callable[Arguments, Result], by_token: tuple[int, ...] = ()
 ) -> Callable[Arguments, Result]:
-    """A function compiled for each kind of arguments that comes.
+    """A function of tensors by position, compiled for each kind that comes.
 
-    Args:
-        function: of tensors, called by position.
-        by_token: the arguments whose first dimension, of tokens, is left open.
+    Those `by_token` have a first dimension, of tokens, that is left open.
     """
     inner: Callable[Arguments, Result] = torch.compile(function, dynamic=False)
 

@@ -66,7 +66,6 @@ class Places:
             slot_ids: [num_reqs] int64; None means request i uses slot i.
             all_slot_ids: [num_slots] int64, those of the cache in order.
             limit: no position reaches it.
-            max_position: the highest of the positions, if known.
         """
         slots, slot_ids = _slots(slot_ids, len(positions), all_slot_ids)
         return cls(

@@ -27,8 +27,7 @@ class Backend:
         name: what users choose it by.
         factory: "module:Class", absolute or relative to this package, called without arguments.
         summary: one line for people.
-        requires: third-party modules it imports.
-        install: how to get them.
+        requires, install: third-party modules that it imports, and how to get them.
         needs_cuda: it runs on CUDA devices only; Triton's interpreter aside.
     """
 
@@ -110,9 +109,6 @@ def load_sampler(name: str, *, checked: bool = False) -> Sampler:
     Args:
         name: one of `BACKENDS`.
         checked: look at the values of every call, to find mistakes; this waits for the device.
-
-    Raises:
-        UnavailableError: the name is unknown, or something the backend needs is missing.
     """
     backend = BACKENDS.get(name)
     if backend is None:

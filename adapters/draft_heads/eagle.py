@@ -21,11 +21,7 @@ from ..transformer import MLP, Attention, Linear, Step
 
 @frozen(eq=False)
 class Merge:
-    """EAGLE: features and embedding become one vector, which attention takes as it is.
-
-    Attributes:
-        project: from both, the embedding first, to one.
-    """
+    """EAGLE: embedding and features are projected to one vector, which attention takes as it is."""
 
     project: Linear
 
@@ -60,7 +56,6 @@ class HeadLayer:
 
     Attributes:
         mix: from both, [num_tokens, hidden_size] each, to what attention sees and what it adds to.
-        mlp_norm: before the MLP.
         output_norm: of the next features, or None.
     """
 
