@@ -14,9 +14,7 @@ import click
 class Name(click.ParamType[str]):
     """One of several names, looked up only when help is printed; the config checks it.
 
-    Args:
-        place: of the names, `module:attribute`, the module as seen from this package.
-        note: told the names, what help says behind them.
+    Their place is `module:attribute`, the module as seen from this package.
     """
 
     name = "name"

@@ -143,7 +143,6 @@ class Mistake:
     """What a sampler does, and the law that it leads to.
 
     Attributes:
-        name: what is wrong.
         rule: how a row is decided.
         read: the laws that drafts are tested with and bonus tokens are drawn from.
         drafts: the laws that drafts are drawn from.

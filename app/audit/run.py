@@ -29,7 +29,6 @@ class Finding:
     """One comparison of counts with a law.
 
     Attributes:
-        temperature: of the steps.
         view: which tokens were counted.
         ratio: n KL(counts / n, law), the log likelihood ratio.
         limit: what it exceeds by chance with at most its share of `FALSE_ALARM`.

@@ -123,7 +123,6 @@ class Figures:
         itl: inter-token latency, milliseconds: between steps that emitted tokens.
         e2el: end-to-end latency, milliseconds.
         acceptance: over all prompts.
-        acceptance_by_category: for each category of prompts.
     """
 
     num_successful: int

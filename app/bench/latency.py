@@ -24,7 +24,6 @@ class Distribution:
     """How measured values are spread; 0 and empty where nothing was measured.
 
     Attributes:
-        mean: of all values.
         median: as many values are above as below.
         p99: one in a hundred is above.
         percentiles: one for each of `PERCENTILES`, interpolated linearly; some records have none.

@@ -70,12 +70,7 @@ class Pair:
         )
 
     def parts_of(self, setting: Setting, policy_settings: PolicySettings) -> Parts:
-        """What decodes under a setting.
-
-        Raises:
-            ConfigError: drafts are wanted, and there is no draft.
-            AcceptorError: the backend or the policy is unfit.
-        """
+        """What decodes under a setting; `AcceptorError` where its backend or policy is unfit."""
         policy = make_policy(policy_settings, setting.num_spec_tokens)
         sampler = load_sampler(setting.backend)
         return evolve(

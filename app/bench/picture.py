@@ -67,7 +67,6 @@ class Picture:
     """Panels that share their vertical axis.
 
     Attributes:
-        x_label: of every panel.
         y_label: of every panel, which begins at 0 unless it is logarithmic.
         panels: lines below a title.
         logarithmic: whether both axes are.

@@ -45,12 +45,7 @@ class Reader:
     def prompts(
         self, load: Load, file: Path | None = None, categories: Sequence[str] | None = None
     ) -> list[Prompt]:
-        """As many as a load has requests, warm-up included.
-
-        Args:
-            load: how many, and how long.
-            file: JSONL; None for the built-in prompts.
-            categories: only these; None for all.
+        """As many as a load has requests, warm-up included, from a JSONL file or the built-in ones.
 
         Raises:
             ConfigError: the file is unfit, or no prompt leaves room for the output.

@@ -26,9 +26,7 @@ class Setting:
 
     Attributes:
         policy: its name, `plain` without drafts.
-        num_spec_tokens: K.
         temperature: of target and draft.
-        backend: what verifies.
         adaptive: whether K is chosen anew in each step, up to this one.
         max_concurrency: how many requests at once; None for as many as the load allows.
         drafter: its name, where several are compared.
@@ -67,7 +65,6 @@ class Sweep:
     Attributes:
         policies: settings by the name that is shown.
         num_spec_tokens: each K; 0 decodes plainly.
-        temperatures: of target and draft.
         backends: names from `acceptor.backends.BACKENDS`.
         adaptive: run policies once more with K chosen anew in each step, up to the largest.
         max_concurrencies: of requests, at most as many as the load allows.
@@ -121,7 +118,6 @@ class Load:
     """What every run is given to do.
 
     Attributes:
-        num_requests: how many requests.
         max_concurrency: how many at once, unless a setting has fewer.
         request_rate: mean arrivals per second, Poisson; None for all at once.
         warm_up: requests before those that are measured.

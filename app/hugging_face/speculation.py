@@ -159,8 +159,7 @@ def _vocabulary(target: LibraryModel, draft: LibraryModel | None) -> DraftVocabu
         raise InvalidInputError(f"draft: expected device {target.device}, got {draft.device}")
     if draft.vocab_size == target.vocab_size:
         return None
-    shared = range(min(draft.vocab_size, target.vocab_size))
-    ids = {token_id: token_id for token_id in shared}
+    ids = {shared: shared for shared in range(min(draft.vocab_size, target.vocab_size))}
     return DraftVocabulary.of(ids, target.vocab_size, device=draft.device)
 
 

@@ -36,8 +36,7 @@ class StepTimes:
     @property
     def total(self) -> float:
         """All of the step."""
-        seconds: float = sum(astuple(self))
-        return seconds
+        return float(sum(astuple(self)))
 
 
 MIN_STEPS = 5

@@ -164,7 +164,6 @@ class Measurement:
 
     Attributes:
         samples: what steps cost that entered no prompt.
-        drafts: (num_draft_tokens, num_accepted) of every draft.
     """
 
     samples: list[tuple[Key, StepTimes]] = field(factory=list, init=False)

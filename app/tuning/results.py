@@ -48,8 +48,6 @@ class TuneResults:
         machine: device and versions.
         models: names of target and draft.
         load: whose requests were served.
-        temperature: of all runs.
-        backend: what verified.
         cpu_time: whether all seconds are of processor time.
         policies: name -> what its measured run has shown.
         predictions: for every policy, K and concurrency.

@@ -80,7 +80,6 @@ def unit(results: TuneResults) -> str:
 
 def prediction_table(results: TuneResults, concurrency: int) -> Table:
     """Tokens per second by K and policy, the best one bold."""
-    policies = list(results.policies)
     here = [one for one in results.predictions if one.concurrency == concurrency]
     best = recommend(here, concurrency)
     rows: list[Sequence[Cell]] = []
@@ -90,9 +89,9 @@ def prediction_table(results: TuneResults, concurrency: int) -> Table:
             for one in here
             if one.num_spec_tokens == length
         }
-        shown = (cells.get(policy, cells.get(PLAIN, "")) for policy in policies)
+        shown = (cells.get(policy, cells.get(PLAIN, "")) for policy in results.policies)
         rows.append([f"K={length}" if length else PLAIN, *shown])
-    return Table(head=["", *policies], rows=rows)
+    return Table(head=["", *results.policies], rows=rows)
 
 
 def recommendation(results: TuneResults, concurrency: int) -> str:

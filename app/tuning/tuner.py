@@ -27,7 +27,6 @@ class Tuner:
 
     Attributes:
         bench: the models, the policies and the load; one temperature and one backend.
-        plan: what is measured.
     """
 
     bench: Bench
