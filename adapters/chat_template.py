@@ -36,7 +36,11 @@ class ChatTemplate:
 
     @classmethod
     def load(cls, directory: Path) -> "ChatTemplate | None":
-        """The directory's default template: chat_template.jinja, else the one in the config."""
+        """The directory's default template: chat_template.jinja, else the one in the config.
+
+        Raises:
+            CheckpointError: it is no template.
+        """
         file = directory / TEMPLATE_FILE
         if os.path.lexists(file):
             return cls.compile(str(file), read_text(file))
@@ -46,7 +50,12 @@ class ChatTemplate:
 
     @classmethod
     def compile(cls, source: str, text: str) -> "ChatTemplate":
-        """Find out whether it is a template, where the system can limit a process's memory."""
+        """Find out whether it is a template, where the system can limit a process's memory.
+
+        Raises:
+            CheckpointError: it is none.
+            UnavailableError: this system cannot limit a process's memory.
+        """
         if sys.platform != "linux":
             raise UnavailableError(
                 f"{source}: expected Linux, which limits a process's memory, got {sys.platform}"

@@ -45,21 +45,40 @@ class GrammarMasks:
         self.matcher.rollback(num_taken)
 
     def accept(self, token_id: int) -> None:
-        """Take in what was emitted, unless the grammar forbids it."""
+        """Take in what was emitted, unless the grammar forbids it.
+
+        Raises:
+            InvalidInputError: the grammar forbids it.
+        """
         if not self.matcher.accept_token(token_id):
             raise InvalidInputError(f"token: expected one that the grammar allows, got {token_id}")
 
 
 @frozen(eq=False)
 class Grammars:
-    """Compiles grammars for one target's tokens."""
+    """Compiles grammars for one target's tokens.
+
+    Attributes:
+        tokens: the target's.
+        compiler: knows them.
+    """
 
     tokens: "xgrammar.TokenizerInfo"
     compiler: "xgrammar.GrammarCompiler"
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, vocab_size: int, end_token_ids: Iterable[int]) -> "Grammars":
-        """Of a target; what ends an output is allowed only where the grammar is complete."""
+        """Of a target; what ends an output is allowed only where the grammar is complete.
+
+        Args:
+            tokenizer: the target's.
+            vocab_size: the width of its logits.
+            end_token_ids: what ends an output; allowed only where the grammar is complete.
+
+        Raises:
+            UnavailableError: xgrammar is not there.
+            InvalidInputError: no token ends an output.
+        """
         if find_spec("xgrammar") is None:
             install = "pip install 'acceptor[grammar]'"
             raise UnavailableError(f"grammar: expected xgrammar, got none; install with: {install}")
@@ -76,7 +95,11 @@ class Grammars:
         return cls(tokens, xgrammar.GrammarCompiler(tokens))
 
     def json_schema(self, schema: str) -> Callable[[], GrammarMasks]:
-        """Outputs of this schema, written as `json.dumps` writes them."""
+        """Outputs of this schema, written as `json.dumps` writes them.
+
+        Raises:
+            InvalidInputError: it is no schema that xgrammar knows.
+        """
         compiler = self.compiler
         compile_schema = partial(compiler.compile_json_schema, any_whitespace=False)
         # JSON escapes control characters; where lengths are limited, xgrammar lets them in.
@@ -85,7 +108,11 @@ class Grammars:
         return self._masks("json_schema", compile_schema, schema, pack_allowed(plain)[0])
 
     def regex(self, pattern: str) -> Callable[[], GrammarMasks]:
-        """Outputs that a regular expression matches as a whole."""
+        """Outputs that a regular expression matches as a whole.
+
+        Raises:
+            InvalidInputError: xgrammar cannot read it.
+        """
         return self._masks("regex", self.compiler.compile_regex, pattern)
 
     def _masks(

@@ -30,6 +30,14 @@ def find_directory(path_or_hub_id: str | Path, *, of_draft: bool = False) -> Pat
 
     A directory that exists is taken first; else a string `owner/name` is a hub id. Of a draft,
     `pytorch_model.bin` will do where there is no safetensors.
+
+    Args:
+        path_or_hub_id: where it is.
+        of_draft: whether `pytorch_model.bin` will do where there is no safetensors.
+
+    Raises:
+        CheckpointError: there is no such directory, or the hub does not give it.
+        UnavailableError: a hub id needs huggingface_hub, which is not installed.
     """
     path = Path(path_or_hub_id)
     try:

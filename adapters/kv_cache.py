@@ -97,7 +97,11 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> "KVCache":
-        """An empty cache; the shape is that of `LayerCache.memory`."""
+        """An empty cache; the shape is that of `LayerCache.memory`.
+
+        Raises:
+            InvalidInputError: num_slots or max_len is below 1.
+        """
         check_integer("num_slots", shape[0], 1)
         check_integer("max_len", shape[1], 1)
 

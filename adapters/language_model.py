@@ -36,6 +36,10 @@ class TransformerModel:
         wanted_forward: one of `acceptor.adapters.forward_choice.FORWARDS`.
 
     The other fields are those of the config, of the weights and of `LanguageModel`.
+
+    Raises:
+        InvalidInputError: there is no such forward.
+        UnavailableError: the wanted forward cannot compute this model here.
     """
 
     config: ModelConfig
@@ -64,14 +68,22 @@ class TransformerModel:
         return "torch" if self._kernels is None else "triton"
 
     def first_layers(self, num_layers: int) -> "TransformerModel":
-        """The model that leaves after some layers, with the same weights, norm and LM head."""
+        """The model that leaves after some layers, with the same weights, norm and LM head.
+
+        Raises:
+            InvalidInputError: num_layers is not in [1, the number of layers].
+        """
         check_integer("num_layers", num_layers, 1, self.config.num_layers)
         config = evolve(self.config, windows=self.config.windows[:num_layers])
         decoder = evolve(self.decoder, layers=self.decoder.layers[:num_layers])
         return evolve(self, config=config, decoder=decoder)
 
     def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots, or for a few more: `slot_len`."""
+        """Room for max_len positions in each of num_slots slots, or for a few more: `slot_len`.
+
+        Raises:
+            InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].
+        """
         check_integer("max_len", max_len, 1, self.max_model_len)
         return self.planner.new_cache(self.config.num_layers, num_slots, max_len)
 

@@ -36,6 +36,12 @@ def load_model(
             made for.
         forward: `triton` for kernels that compute decode steps on a GPU, `torch` for torch's
             libraries, `auto` for Triton's where they apply.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or unsupported.
+        InvalidInputError: dtype, device, max_model_len or forward is unfit.
+        UnavailableError: the device is not there, or the forward cannot be used on it, or
+            huggingface_hub is needed and missing.
     """
     device = check_device(device)
     check_choice("forward", forward, FORWARDS)
@@ -56,7 +62,12 @@ def load_model(
 
 
 def check_device(device: torch.device | str) -> torch.device:
-    """The CPU or CUDA device of this name."""
+    """The CPU or CUDA device of this name.
+
+    Raises:
+        InvalidInputError: it is neither the CPU nor a CUDA device.
+        UnavailableError: there is no such CUDA device.
+    """
     device = known_device(device)
     if device.type not in ("cpu", "cuda"):
         raise InvalidInputError(f"device: expected cpu or cuda, got {device}")

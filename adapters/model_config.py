@@ -158,7 +158,11 @@ def _read_dtype(config: JsonObject) -> torch.dtype | None:
 
 
 def read_eos(directory: Path, config: JsonObject, vocab_size: int) -> tuple[int, ...]:
-    """The tokens that end a text, from generation_config.json or else config.json."""
+    """The tokens that end a text, from generation_config.json or else config.json.
+
+    Raises:
+        CheckpointError: one of them is not in the vocabulary.
+    """
     source, path = config, directory / "generation_config.json"
     # A link to nothing is an error, and no file that is not there.
     if os.path.lexists(path) and "eos_token_id" in (generation := read_json(path)):

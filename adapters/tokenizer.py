@@ -57,6 +57,10 @@ class Tokenizer:
         """Read tokenizer.json, and tokenizer_config.json where there is one.
 
         One whose decoding may take any time or memory is refused.
+
+        Raises:
+            CheckpointError: a file is missing or damaged, there is no such eos_token, or
+                decoding may take any time or memory.
         """
         file = directory / TOKENIZER_FILE
         text, found = read_text(file), file.stat()
@@ -96,7 +100,11 @@ class Tokenizer:
         return self.backend.token_to_id(CHANNEL) is not None
 
     def check_fits(self, model_vocab_size: int) -> None:
-        """Refuse a tokenizer that makes ids which the model has no embedding for."""
+        """Refuse a tokenizer that makes ids which the model has no embedding for.
+
+        Raises:
+            CheckpointError: its vocabulary exceeds the model's.
+        """
         if self.vocab_size > model_vocab_size:
             raise CheckpointError(
                 f"{self.file}: expected token ids below the model's vocab_size, "

@@ -17,7 +17,11 @@ Table = Mapping[str, Any]
 
 
 def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
-    """The settings of a file, with those typed on top, by the path of the setting."""
+    """The settings of a file, with those typed on top, by the path of the setting.
+
+    Raises:
+        ConfigError: a setting is unknown, of the wrong type or out of its range.
+    """
     if "policy.acceptance_rate" in flags:
         # A synthetic rate without a policy's name says the name, too.
         name = flags.get("policy.name", "synthetic")

@@ -137,7 +137,18 @@ def new_drafter(
     draft: LanguageModel[Any] | None,
     vocabulary: DraftVocabulary | None = None,
 ) -> Drafter[Any]:
-    """What drafts one token at a time, until `with_settings` says how it shall."""
+    """What drafts one token at a time, until `with_settings` says how it shall.
+
+    Args:
+        settings: where drafts come from.
+        target: whose first layers draft for an early exit.
+        draft: what drafts unless another drafter is named.
+        vocabulary: of the draft model, where its ids are not the target's.
+
+    Raises:
+        ConfigError: an early exit is wanted of a target that transformers computes.
+        InvalidInputError: the target has fewer layers than an early exit wants.
+    """
     if settings.name == "ngram":
         return NgramDrafter(
             num_spec_tokens=1, max_ngram=settings.max_ngram, min_ngram=settings.min_ngram
@@ -183,7 +194,11 @@ def new_head_drafter(
 def with_settings(
     drafter: Any, sampler: Sampler, policy: Policy, num_spec_tokens: int
 ) -> Drafter[Any]:
-    """The same drafter under another law; it takes what it knows of these."""
+    """The same drafter under another law; it takes what it knows of these.
+
+    Raises:
+        ConfigError: drafts are wanted, and nothing can draft.
+    """
     if not num_spec_tokens:
         return NoDrafter()
     if isinstance(drafter, NoDrafter):

@@ -26,6 +26,9 @@ class CheckedSampler:
     Raises:
         InvalidInputError: rows, slots, masks, positions, ids or an id map leave their range, or
             logits are probabilities.
+
+    Attributes:
+        sampler: who does the work.
     """
 
     sampler: Sampler

@@ -22,6 +22,9 @@ def pack_allowed(allowed: Tensor) -> Tensor:
 
     Returns:
         [num_masks, ceil(vocab_size / 32)] int32, the `allowed_tokens` of a batch.
+
+    Raises:
+        InvalidInputError: wrong shape or dtype.
     """
     check_tensor("allowed", allowed, (None, None), (torch.bool,))
     num_masks, vocab_size = allowed.shape

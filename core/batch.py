@@ -48,6 +48,9 @@ class VerifyBatch:
             drawn from. None allows all tokens everywhere.
         allowed_rows: [num_logits] int, the mask of each row of target logits, or a negative number
             where all tokens are allowed; None means row i has mask i.
+
+    Raises:
+        InvalidInputError: wrong shape, dtype or device.
     """
 
     target_logits: Tensor
@@ -114,6 +117,9 @@ class VerifyBatch:
 
         `target_logits` is [num_reqs, max_spec_len + 1, vocab_size]; all else is as in the class.
         `cu_num_logits` is made here, unless a caller has kept it from one call to the next.
+
+        Raises:
+            InvalidInputError: wrong shape, dtype or device, or no view can line up the rows.
         """
         check_tensor("draft_token_ids", draft_token_ids, (None, None), INTEGERS)
         num_reqs, max_spec_len = draft_token_ids.shape
@@ -167,6 +173,10 @@ class SampleBatch:
         target_vocab_size: needed with `draft_to_target`: how many ids the drawn ones belong to.
         token_counts: what penalties count; needed only when some request has penalties.
         allowed_tokens, allowed_rows: as in `VerifyBatch`; a draft draw has none.
+
+    Raises:
+        InvalidInputError: wrong shape, dtype, device, draft index or draft stream, or masks of a
+            draft draw.
     """
 
     logits: Tensor

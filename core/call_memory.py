@@ -85,7 +85,13 @@ def check_sample_output(out: SampleOutput, batch: SampleBatch, params: SamplingT
 
 
 def check_workspace(workspace: Tensor, size: int, device: torch.device) -> None:
-    """Raise `InvalidInputError` unless this is a workspace of so many bytes; see `Sampler`."""
+    """Raise `InvalidInputError` unless this is a workspace of so many bytes; see `Sampler`.
+
+    Args:
+        workspace: [at least size] uint8, contiguous, 16-byte aligned, on the device.
+        size: what `Sampler.verify_workspace_size` or `Sampler.sample_workspace_size` said.
+        device: the batch's.
+    """
     check_tensor("workspace", workspace, (None,), (torch.uint8,), device)
     check_integer("workspace.shape[0]", workspace.shape[0], size)
     check_contiguous(workspace=workspace)

@@ -60,7 +60,11 @@ def check_integer(name: str, value: object, low: int, high: float = math.inf) ->
 
 
 def check_integers(name: str, values: Sequence[object], low: int, high: float = math.inf) -> None:
-    """`check_integer` for each of many, such as all tokens of a prompt, up to the first misfit."""
+    """`check_integer` for each of many, such as all tokens of a prompt, up to the first misfit.
+
+    Raises:
+        InvalidInputError: about the first that does not fit.
+    """
     numbers = [value for value in values if type(value) is int]
     if len(numbers) == len(values) and (
         not numbers or (low <= min(numbers) and max(numbers) <= high)
@@ -78,7 +82,12 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
 
 
 def known_device(name: torch.device | str) -> torch.device:
-    """The device of this name, if PyTorch knows the name and has the device."""
+    """The device of this name, if PyTorch knows the name and has the device.
+
+    Raises:
+        InvalidInputError: PyTorch knows no such name.
+        UnavailableError: there is no such CUDA device.
+    """
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):

@@ -26,6 +26,9 @@ def chosen_logprobs(
     Returns:
         [num_reqs, max_spec_len + 1, n] float32; NaN where nothing was emitted, and for requests
         that ask for processed logprobs.
+
+    Raises:
+        InvalidInputError: the output has no logprobs, or wrong shape, dtype or device.
     """
     if output.logprobs is None:
         raise InvalidInputError("logprobs: expected SamplingParams.logprobs of 0 or more, got None")

@@ -12,6 +12,15 @@ def target_ids_from_offsets(offsets: Tensor) -> Tensor:
 
     Offsets, [draft_vocab_size] int, are target id less draft id. The result is to be kept: every
     new tensor is checked when it is first seen.
+
+    Args:
+        offsets: [draft_vocab_size] int, target id less draft id.
+
+    Returns:
+        [draft_vocab_size] int64, to be kept: every new tensor is checked when it is first seen.
+
+    Raises:
+        InvalidInputError: wrong shape or dtype.
     """
     check_tensor("offsets", offsets, (None,), INTEGERS)
     return torch.arange(len(offsets), device=offsets.device) + offsets
@@ -28,6 +37,9 @@ def draft_rows(flat: Tensor, cu_num_logits: Tensor, max_spec_len: int) -> Tensor
     Returns:
         [num_reqs, max_spec_len] int; what stands behind a request's draft belongs to nobody and is
         not read. Nothing waits for the device.
+
+    Raises:
+        InvalidInputError: wrong shape, dtype or device.
     """
     check_tensor("draft_token_ids", flat, (None,), INTEGERS)
     check_tensor("cu_num_logits", cu_num_logits, (None,), INTEGERS, flat.device)
@@ -53,6 +65,9 @@ def logits_from_probs(probs: Tensor) -> Tensor:
 
     Returns:
         [..., draft_vocab_size] float32, -inf where the probability is 0.
+
+    Raises:
+        InvalidInputError: wrong dtype.
     """
     check_tensor("probs", probs, (None,) * getattr(probs, "ndim", 0), FLOATS)
     return probs.float().log()

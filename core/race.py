@@ -43,6 +43,9 @@ def race_of_shards(shards: Sequence[Tensor], words: WordSource) -> Tensor:
     Args:
         shards: [num_rows, any] float64 each, in the order of the ids.
         words: as in `race`.
+
+    Returns:
+        [num_rows] int64 token ids.
     """
     parts = [_split_into_blocks(part) for part in _at_their_ids(shards)]
     masses = reduce(torch.logaddexp, (part.logsumexp(dim=-1) for part in parts))

@@ -104,10 +104,17 @@ def exponential(words: Tensor) -> Tensor:
 
     The winner of a race is decided by the smallest exponentials, so it is -log1p(-u) and not
     -log(u), which is coarse exactly there.
+
+    Args:
+        words: [...] int64 in [0, 2**32).
     """
     return -torch.log1p(-(words.to(torch.float64) + 0.5) * 2.0**-32)
 
 
 def acceptance_uniform(words: Tensor) -> Tensor:
-    """Uniforms strictly inside (0, 1): exact in float32 too, so they round to neither 0 nor 1."""
+    """Uniforms strictly inside (0, 1): exact in float32 too, so they round to neither 0 nor 1.
+
+    Args:
+        words: [...] int64 in [0, 2**32).
+    """
     return ((words >> 9).to(torch.float64) + 0.5) * 2.0**-23

@@ -44,6 +44,9 @@ class Recipe:
         top_k: keep tokens whose logit is at least the k-th largest; 0 or -1 is off.
         top_p: keep the fewest most likely tokens with at least this mass, and ties; 1 is off. A
             token before which the mass is top_p already, exactly, is cut.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
     """
 
     temperature: float = float32(1.0, 0, MAX_TEMPERATURE)
@@ -92,6 +95,9 @@ class SamplingParams(Recipe):
         logprobs_mode: which distribution logprobs are taken from.
         draft: the draft's recipe; None means the target's, without bias and penalties. It must be
             what draft tokens are really drawn with; temperature 0 declares them one-hot.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
     """
 
     logit_bias: LogitBias = field(default=(), converter=_as_pairs)

@@ -35,6 +35,9 @@ class RecipeTensors:
         any_greedy: some request is greedy.
         all_greedy: no request needs a softmax.
         any_min_p, any_top_k, any_top_p: some request uses the filter.
+
+    Raises:
+        InvalidInputError: wrong strides.
     """
 
     temperature: Tensor = field(validator=_contiguous)
@@ -66,7 +69,11 @@ class RecipeTensors:
 
 @frozen(eq=False)
 class PenaltyTensors:
-    """A batch of penalties: each tensor [num_reqs] float32, neutral for requests without."""
+    """A batch of penalties: each tensor [num_reqs] float32, neutral for requests without.
+
+    Raises:
+        InvalidInputError: wrong strides.
+    """
 
     repetition: Tensor = field(validator=_contiguous)
     presence: Tensor = field(validator=_contiguous)
@@ -75,7 +82,11 @@ class PenaltyTensors:
 
 @frozen(eq=False)
 class BiasTensors:
-    """A batch of logit biases: [num_reqs, max_entries], unused entries have token id -1."""
+    """A batch of logit biases: [num_reqs, max_entries], unused entries have token id -1.
+
+    Raises:
+        InvalidInputError: wrong strides.
+    """
 
     token_ids: Tensor = field(validator=_contiguous)
     values: Tensor = field(validator=_contiguous)
@@ -98,6 +109,9 @@ class SamplingTensors:
         num_logprobs: how many most likely tokens to report, the batch's largest; None for none.
         logprobs_processed: [num_reqs] bool, True where logprobs are from processed logits.
         slot_ids: [num_reqs] int, each request's entry; None means request i has entry i.
+
+    Raises:
+        InvalidInputError: wrong strides.
     """
 
     seeds: Tensor = field(validator=_contiguous)
@@ -136,7 +150,12 @@ class SamplingTensors:
     def stack(
         cls, params: Sequence[SamplingParams], device: torch.device | str = "cpu"
     ) -> "SamplingTensors":
-        """The parameters of a batch, in its order; each request has a seed."""
+        """The parameters of a batch, in its order; each request has a seed.
+
+        Raises:
+            InvalidInputError: a request has no seed, or PyTorch knows no such device.
+            UnavailableError: there is no such CUDA device.
+        """
         device = known_device(device)
         wanted = [p.logprobs for p in params if p.logprobs is not None]
         return cls(

@@ -19,6 +19,9 @@ class TokenCounts:
     Attributes:
         prompt_mask: [num_slots, vocab_size] bool, True for tokens of the slot's prompt.
         output_counts: [num_slots, vocab_size] int32, occurrences in the slot's output.
+
+    Raises:
+        InvalidInputError: wrong shape, dtype, device or strides.
     """
 
     prompt_mask: Tensor
@@ -39,7 +42,12 @@ class TokenCounts:
     def empty(
         cls, num_slots: int, vocab_size: int, device: torch.device | str = "cpu"
     ) -> "TokenCounts":
-        """Counts of requests that have seen nothing."""
+        """Counts of requests that have seen nothing.
+
+        Raises:
+            InvalidInputError: PyTorch knows no such device.
+            UnavailableError: there is no such CUDA device.
+        """
         device = known_device(device)
         return cls(
             prompt_mask=torch.zeros(num_slots, vocab_size, dtype=torch.bool, device=device),
@@ -47,7 +55,11 @@ class TokenCounts:
         )
 
     def start(self, slot_id: int, prompt_token_ids: Sequence[int]) -> None:
-        """Forget what the slot held and enter a new request's prompt."""
+        """Forget what the slot held and enter a new request's prompt.
+
+        Raises:
+            InvalidInputError: there is no such slot, or a token is outside the vocabulary.
+        """
         num_slots, vocab_size = self.prompt_mask.shape
         check_integer("slot_id", slot_id, 0, num_slots - 1)
         check_integers("prompt_token_ids", prompt_token_ids, 0, vocab_size - 1)

@@ -57,7 +57,11 @@ class Runner(Protocol):
 
 @frozen(eq=False)
 class EagerRunner(Runner):
-    """A `Runner` that begins nothing before it is asked."""
+    """A `Runner` that begins nothing before it is asked.
+
+    Attributes:
+        step: what runs.
+    """
 
     step: DecodeStep
 

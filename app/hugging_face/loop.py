@@ -86,7 +86,11 @@ class Loop:
     _counts: TokenCounts | None = field(default=None, init=False)
 
     def run(self) -> None:
-        """Decode every row to its end."""
+        """Decode every row to its end.
+
+        Raises:
+            InvalidInputError: logits of a row are no logits.
+        """
         self._tell(0)
         self._enter_prompts()
         while rows := self.texts.unfinished:

@@ -52,7 +52,16 @@ class LogitsRecipe:
     def of(
         cls, processors: Sequence[Any], num_padding: Sequence[int], *, do_sample: bool
     ) -> "LogitsRecipe":
-        """Divide what `generate` prepared; num_padding are the pad tokens of each row."""
+        """Divide what `generate` prepared; num_padding are the pad tokens of each row.
+
+        Args:
+            processors: as `generate` prepared them.
+            num_padding: of each row of the batch.
+            do_sample: whether tokens are drawn; else the temperature is 0.
+
+        Raises:
+            InvalidInputError: a value is out of the range of `SamplingParams`.
+        """
         first = _first_mapped(processors, num_padding)
         fields = _fields(processors[first:])
         greedy = {} if do_sample else {"temperature": 0.0}

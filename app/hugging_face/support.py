@@ -109,7 +109,11 @@ INPUTS = frozenset(
 
 
 def check_config(config: GenerationConfig) -> None:
-    """Refuse what is not served."""
+    """Refuse what is not served.
+
+    Raises:
+        UnavailableError: a field asks for it.
+    """
     known, served = vars(GenerationConfig()), SERVED | WITHOUT_EFFECT
     for name, value in vars(config).items():
         # Entries that transformers does not know either change nothing there.
@@ -122,7 +126,11 @@ def check_config(config: GenerationConfig) -> None:
 
 
 def check_processors(processors: Iterable[Any]) -> None:
-    """Refuse processors whose answer depends on more than the ids and scores given to them."""
+    """Refuse processors whose answer depends on more than the ids and scores given to them.
+
+    Raises:
+        UnavailableError: one of those that transformers has is among them.
+    """
     for processor in processors:
         if isinstance(processor, STATEFUL):
             expected = "functions of ids and scores"
@@ -131,7 +139,11 @@ def check_processors(processors: Iterable[Any]) -> None:
 
 
 def check_inputs(inputs: Mapping[str, Any]) -> None:
-    """Refuse inputs of a model other than ids and their padding."""
+    """Refuse inputs of a model other than ids and their padding.
+
+    Raises:
+        UnavailableError: there are some, or a cache is handed on.
+    """
     for name, value in inputs.items():
         if name not in INPUTS and value is not None:
             kind = type(value).__name__

@@ -58,6 +58,15 @@ class Texts:
         """Prompts [num_rows, prompt_width] int64, in a tensor that is `room` wide.
 
         The mask is of their shape, with zeros before each prompt; None for all ones.
+
+        Args:
+            input_ids: [num_rows, prompt_width] int64.
+            attention_mask: of the same shape, zeros before each prompt; None for all ones.
+            room: how wide the tensor is.
+            pad_token_id: stands where a row has no token.
+
+        Raises:
+            InvalidInputError: there is no prompt, or padding is not on the left.
         """
         num_rows, width = input_ids.shape
         check_integer("input_ids.shape[0]", num_rows, 1)

@@ -26,7 +26,12 @@ class PluginSettings:
     policy: PolicySettings | None = None
 
     def policy_for(self, speculation: Any) -> Policy:
-        """The policy, for a vLLM `SpeculativeConfig`."""
+        """The policy, for a vLLM `SpeculativeConfig`.
+
+        Raises:
+            ConfigError: vLLM's method has no counterpart here, or coupled drafts are not drawn.
+            InvalidInputError: the policy's settings do not fit the number of draft tokens.
+        """
         if self.policy is not None:
             policy = make_policy(self.policy, speculation.num_speculative_tokens)
             method = speculation.draft_sample_method
@@ -48,7 +53,12 @@ class PluginSettings:
 
 
 def plugin_settings(additional_config: object) -> PluginSettings | None:
-    """The settings; None where an engine does not name acceptor."""
+    """The settings; None where an engine does not name acceptor.
+
+    Raises:
+        ConfigError: a setting is unknown, of the wrong type or out of its range, or the file that
+            is named cannot be read.
+    """
     if not isinstance(additional_config, Mapping) or additional_config.get(KEY) is None:
         return None
     given = additional_config[KEY]

@@ -23,6 +23,10 @@ class Check:
     """One case for one or more backends; all verify the drafts that the first one drew.
 
     Its inputs are the requests before drafts are made.
+
+    Attributes:
+        case: what to check.
+        inputs: its requests, before drafts are made.
     """
 
     case: Case

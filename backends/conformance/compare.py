@@ -19,6 +19,9 @@ def between(first: Watched, second: Watched) -> Iterator[Difference]:
     """Every request that got two answers in some call; excused if near-ties alone explain it.
 
     What excuses is the oracle's judgement of both: neither backend is an excuse for the other.
+
+    Args:
+        first, second: with what the two answered, in the same order, and what the oracle says.
     """
     judged = (*first.findings.differences, *second.findings.differences)
     if len(first.outputs) != len(second.outputs):
@@ -46,6 +49,12 @@ def in_another_batch(
     """Every request that got another answer; there are no near-ties between runs of one backend.
 
     `origins` tells which request of the first batch each of the other is; None for a stranger.
+
+    Args:
+        output: of the first batch.
+        again: of the other one.
+        origins: which request of the first batch each of the other is; None for a stranger.
+        name: what the other batch is.
     """
     before, after = _answers(output), _answers(again)
     also = _numbers(again)

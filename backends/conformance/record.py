@@ -117,7 +117,11 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> "Record":
-        """What `write` wrote."""
+        """What `write` wrote.
+
+        Raises:
+            InvalidInputError: the file is missing, or something else.
+        """
         try:
             with path.open(encoding="utf-8") as file:
                 values = json.loads(file.read(MOST_CHARACTERS))

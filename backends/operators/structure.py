@@ -13,7 +13,11 @@ from ...core.errors import InvalidInputError
 
 
 def describe(value: object, tensors: list[Tensor]) -> Any:
-    """What JSON can hold of a value; its tensors are appended to the list."""
+    """What JSON can hold of a value; its tensors are appended to the list.
+
+    Raises:
+        InvalidInputError: something is neither.
+    """
     if isinstance(value, Tensor):
         tensors.append(value)
         return {"tensor": len(tensors) - 1}

@@ -25,6 +25,9 @@ class Fly(Policy):
 
     Li et al., "Training-free loosely speculative decoding: accepting semantically correct drafts
     beyond exact match", arXiv 2511.22972, which uses a window of 6 on drafts of 15 to 25 tokens.
+
+    Raises:
+        InvalidInputError: min_entropy is outside [0, 1], or window below 0.
     """
 
     min_entropy: float = number(0.3, 0, 1)

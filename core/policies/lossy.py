@@ -16,6 +16,13 @@ def total_variation(view: DraftView, acceptance: Tensor) -> Tensor:
     """Between p and the law of a row that accepts x ~ q with a(x) and else emits y ~ p.
 
     That law is q a + p (1 - sum(q a)), with a(x) of [K, vocab_size] float64.
+
+    Args:
+        view: the draft.
+        acceptance: [K, vocab_size] float64, the chance a(x) that each token would survive.
+
+    Returns:
+        [K] float64.
     """
     assert view.draft_log_probs is not None
     survived = view.draft_log_probs.exp() * acceptance

@@ -31,7 +31,11 @@ class Probabilistic(Policy):
 
 
 def log_ratios(view: DraftView) -> Tensor:
-    """log p(x) - log q(x) of each draft token: -inf where p(x) = 0, +inf where only q(x) = 0."""
+    """log p(x) - log q(x) of each draft token: -inf where p(x) = 0, +inf where only q(x) = 0.
+
+    Returns:
+        [K] float64.
+    """
     assert view.draft_log_probs is not None
     chosen = view.draft_token_ids[:, None]
     log_p = view.target_log_probs[: view.num_draft_tokens].gather(1, chosen).squeeze(1)
@@ -40,7 +44,12 @@ def log_ratios(view: DraftView) -> Tensor:
 
 
 def log_difference(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """Log max(p - q, 0) without leaving the logarithmic scale, -inf where q >= p: [vocab_size]."""
+    """Log max(p - q, 0) without leaving the logarithmic scale, -inf where q >= p: [vocab_size].
+
+    Args:
+        log_p: [vocab_size] float64.
+        log_q: [vocab_size] float64.
+    """
     larger = log_p > log_q
     ratio = torch.where(larger, log_q - log_p, -torch.inf).exp()
     return torch.where(larger, log_p + torch.log1p(-ratio), -torch.inf)

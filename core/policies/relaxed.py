@@ -19,6 +19,9 @@ class RelaxedTopN(Policy):
     """Accept x iff it is among the n most likely tokens and p(x) >= max p - delta.
 
     The rule of TensorRT-LLM's relaxed acceptance; tokens tied with the n-th are among them.
+
+    Raises:
+        InvalidInputError: top_n is below 1, or delta outside [0, 1].
     """
 
     top_n: int = integer(10, 1)

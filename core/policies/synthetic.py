@@ -30,6 +30,9 @@ class Synthetic(Policy):
     Attributes:
         rates: the unconditional rates: the share of drafts accepted through each place. Never
             rising. Tokens beyond the list are never accepted.
+
+    Raises:
+        InvalidInputError: a rate is outside [0, 1] or larger than the one before it.
     """
 
     rates: tuple[float, ...] = field(converter=_as_tuple)
@@ -50,7 +53,11 @@ class Synthetic(Policy):
 
     @classmethod
     def from_acceptance_rate(cls, acceptance_rate: float, num_spec_tokens: int) -> "Synthetic":
-        """Rates whose mean is the given one, with geometrically falling conditional rates."""
+        """Rates whose mean is the given one, with geometrically falling conditional rates.
+
+        Raises:
+            InvalidInputError: the rate is outside [0, 1], or the number of tokens below 0.
+        """
         check_integer("num_spec_tokens", num_spec_tokens, 0)
         check_number("acceptance_rate", acceptance_rate, 0, 1)
         return cls(_decaying_rates(acceptance_rate, num_spec_tokens))
@@ -60,6 +67,13 @@ class Synthetic(Policy):
         """Rates under which a draft of num_spec_tokens yields this many tokens on average.
 
         The recovered or bonus token is one of them: acceptance_length is in [1, K + 1].
+
+        Args:
+            acceptance_length: includes the recovered or bonus token: in [1, num_spec_tokens + 1].
+            num_spec_tokens: the draft's length K.
+
+        Raises:
+            InvalidInputError: the length is out of its range, or the number of tokens below 0.
         """
         check_integer("num_spec_tokens", num_spec_tokens, 0)
         check_number("acceptance_length", acceptance_length, 1, num_spec_tokens + 1)

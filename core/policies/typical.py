@@ -20,6 +20,9 @@ class Typical(Policy):
 
     Cai et al., "Medusa: simple LLM inference acceleration framework with multiple decoding heads",
     ICML 2024 (arXiv 2401.10774), section 2.3.1.
+
+    Raises:
+        InvalidInputError: a parameter is outside [0, 1].
     """
 
     epsilon: float = number(0.09, 0, 1)

@@ -23,6 +23,9 @@ def margin_of(may_turn: Callable[[float], bool]) -> float:
     """The smallest relative change at which something may turn; infinite if none does.
 
     What a change may turn, a larger one may turn, too.
+
+    Args:
+        may_turn: whether a change up to so much may turn it; once true, true for more.
     """
     if not may_turn(MOST_MARGIN):
         return math.inf

@@ -195,7 +195,11 @@ RULES: Mapping[type, PolicyRule] = MappingProxyType(
 
 
 def rule_of(policy: Policy) -> PolicyRule:
-    """The row of a policy's class."""
+    """The row of a policy's class.
+
+    Raises:
+        UnavailableError: the oracle does not know it.
+    """
     if type(policy) not in RULES:
         raise UnavailableError(f"policy: expected one that the oracle knows, got {policy!r}")
     return RULES[type(policy)]
