@@ -1,5 +1,6 @@
 """A run's tables and picture: cold and eager times by batch size, the slowest inputs of a row."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from ..picture import Line as Curve
@@ -66,9 +67,10 @@ def problems(run: Run) -> Iterator[str]:
 
 
 def _slowest(found: Found) -> str:
-    if any(cell.time is None for cell, _ in found):
-        return NOT_AVAILABLE
-    return number(max(cell.time or 0.0 for cell, _ in found))
+    """The longest time, and of several kinds of inputs the one that took it."""
+    cell, line = max(found, key=lambda one: math.inf if one[0].time is None else one[0].time)
+    time = NOT_AVAILABLE if cell.time is None else number(cell.time)
+    return f"{time} {line.workload.inputs}" if len(found) > 1 else time
 
 
 def _sizes(lines: Sequence[Line]) -> list[int]:
