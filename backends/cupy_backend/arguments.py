@@ -3,11 +3,7 @@
 Works for tensors of any device, so that a host build can be run with the same arguments.
 """
 
-from array import array
-from typing import Any
-
 import torch
-from attrs import frozen
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
@@ -17,122 +13,13 @@ from ...core.output import Status
 from ...core.policies import Block, Fly, Policy, RelaxedTopN, Strict, Synthetic, Typical
 from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
+from .job import Fields, Job
 from .layout import Extent
-from .params import MAX_RATES, pack
-from .variant import (
-    ANY_CHANGE,
-    BFLOAT16,
-    LOGIT_TYPES,
-    MARKED_BLOCKS,
-    MASKS,
-    NO_CHANGE,
-    POLICIES,
-    Variant,
-    policy_number,
-)
+from .params import MAX_RATES
+from .variant import ANY_CHANGE, LOGIT_TYPES, MASKS, NO_CHANGE, POLICIES, Variant, policy_number
 
-Fields = dict[str, Any]
-Grid = tuple[int, int]
-"""CTAs of a launch."""
-
-FEWEST_PIECE_BLOCKS = 8
-"""Blocks of a piece, one for each warp that counts."""
-CLOSER_LOOKS = 2
-"""Launches that take a closer look where several CTAs share a row: more are hardly ever needed."""
 MOST_NAMED = 32
 """Biases that a warp looks for in each block; for more, ids are marked before rows are read."""
-MOST_SUMS = 3
-"""Of a lossy policy: entropies, what survives, what is moved."""
-FEWEST_RESIDUAL_BLOCKS, MOST_RESIDUAL_BLOCKS = 16, 80
-"""Blocks of a CTA of `accept`, of which a device has room for half as many: one a warp, and of
-residuals, of which most rows have none, at most so many."""
-
-
-def _blocks_each(num_blocks: int, rows: int, room: int, fewest: int) -> int:
-    """Blocks of a CTA, where `room` CTAs share rows out."""
-    return max(-(-num_blocks // max(room // max(rows, 1), 1)), fewest)
-
-
-@frozen(eq=False)
-class Job:
-    """What one step is told, but for addresses that change from call to call.
-
-    Attributes:
-        variant: of its kernels.
-        extent: how large the batch is.
-        fields: by the names of params.FIELDS, and the policy's numbers.
-    """
-
-    variant: Variant
-    extent: Extent
-    fields: Fields
-
-    def cut(self, room: int) -> None:
-        """Cut rows into pieces that `room` CTAs, which fit on the device at once, can read."""
-        extent, fields = self.extent, self.fields
-        longest = max(extent.target_blocks, extent.draft_blocks)
-        drafts = extent.num_reqs * extent.max_spec_len
-        rows = extent.num_reqs * extent.num_rows + (drafts if self.fields["dense"] else 0)
-        blocks = _blocks_each(longest, rows, room, FEWEST_PIECE_BLOCKS)
-        if not extent.may_split:
-            blocks = longest
-        fields["piece_blocks"], fields["num_pieces"] = blocks, -(-longest // blocks)
-        fields["num_looks"] = CLOSER_LOOKS if self.leaves_open and fields["num_pieces"] > 1 else 0
-        blocks = _blocks_each(extent.target_blocks, drafts, room // 2, FEWEST_RESIDUAL_BLOCKS)
-        if extent.sums_each == 1:
-            blocks = min(blocks, MOST_RESIDUAL_BLOCKS)
-        fields["residual_blocks"] = blocks
-
-    @property
-    def reader(self) -> str:
-        """The kernel that reads rows; with more warps where these have a multiprocessor each."""
-        if self.extent.greedy:
-            return "greedy"
-        if not self.extent.filtered:
-            return "statistics"
-        return "wide_thresholds" if self.extent.may_split else "thresholds"
-
-    @property
-    def leaves_open(self) -> bool:
-        """Whether counts mostly leave thresholds open: logits have more bits than that."""
-        return self.extent.filtered and self.variant.logits != BFLOAT16
-
-    def launches(self) -> list[tuple[str, Grid]]:
-        """Kernels one behind the other, and their CTAs."""
-        extent, fields = self.extent, self.fields
-        reqs, drafts = extent.num_reqs, extent.max_spec_len
-        rows = 2 * drafts + 1 if self.fields["dense"] else drafts + 1
-        grid = reqs * fields["num_pieces"], rows
-        # The wide kernel rehearses behind the last rows.
-        launches = [(self.reader, (grid[0], rows + (self.reader == "wide_thresholds")))]
-        if extent.marked:
-            launches.insert(0, ("marks", (reqs, -(-extent.target_blocks // MARKED_BLOCKS))))
-        launches += [("closer", grid)] * fields["num_looks"]
-        policy = POLICIES[fields["policy"]]
-        parts = -(-extent.target_blocks // fields["residual_blocks"])
-        grid = reqs * parts, drafts - 1 if policy is Block else drafts
-        launches += [("accept", grid)] * self._sums_of(policy)
-        if not fields["ends_early"]:
-            launches.append(("outputs", (reqs, 1)))
-        if fields.get("num_logprobs") is not None:
-            launches.append(("logprobs", (reqs, drafts + 1)))
-        return launches
-
-    def _sums_of(self, policy: type[Policy]) -> int:
-        """Launches that look at rows once more when laws are known, one sum after the other."""
-        drafts = self.extent.max_spec_len
-        if policy is Block:
-            return int(drafts > 1)
-        if policy not in (Typical, RelaxedTopN, Fly) or drafts == 0:
-            return 0
-        moves_too = policy is Fly and "allowed_stride" not in self.fields
-        return MOST_SUMS if self.fields["dense"] and not moves_too else 1
-
-    def words(self) -> "array[int]":
-        """The kernels' argument, and behind it a place for its address."""
-        words = array("q", pack(self.fields))
-        words.append(0)
-        return words
 
 
 def job_of(batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy | None) -> Job:

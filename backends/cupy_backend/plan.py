@@ -12,9 +12,9 @@ from torch import Tensor
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
-from .arguments import Grid, Job
 from .calls import look_of
 from .device import Device
+from .job import Grid, Job
 from .kernel import Kernel
 from .layout import Extent
 from .params import PLACES
