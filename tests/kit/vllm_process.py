@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,11 +22,13 @@ ON_GPU = torch.cuda.is_available()
 VLLM = Path(__file__).parents[2] / ".venv" / "vllm"
 ABSENT = (
     *("aiohttp", "cachetools", "cbor2", "cloudpickle", "cpuinfo", "fastapi", "llguidance"),
-    *("openai", "openai_harmony", "partial_json_parser", "PIL", "prometheus_client", "psutil"),
+    *("openai", "openai_harmony", "partial_json_parser", "prometheus_client", "psutil"),
     *("pybase64", "uvloop", "vllm._C", "vllm._C_stable_libtorch", "vllm.entrypoints"),
     *("vllm.parser", "vllm.reasoning", "vllm.triton_utils"),
     *("vllm.v1.worker.gpu.spec_decode.dspark.speculator",),
     *("vllm.v1.worker.gpu.spec_decode.speculator", "xgrammar", "zmq"),
+    # torchvision, which transformers imports where there is one, draws with it.
+    *(() if find_spec("PIL") else ("PIL",)),
 )
 
 
