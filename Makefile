@@ -8,6 +8,8 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c c
 REQUIREMENTS := pyproject.toml constraints.txt
 TO_RUN := $(VENV)/.ready-to-run
 TO_DEVELOP := $(VENV)/.ready-to-develop
+# What measures, proves and records for the documentation.
+LAB := PYTHONPATH=docs:tests $(BIN)/python -m lab
 export PROMPT ?= ROMEO:
 export SEED ?= 2
 BACKEND ?= triton
@@ -31,16 +33,16 @@ equivalence: $(TO_DEVELOP) ## Hold a fused backend to the oracle on a CUDA devic
 	  --json docs/data/equivalence-$(BACKEND).json
 
 test-gpu: $(TO_DEVELOP) ## Run the tests that need a CUDA device, and record it
-	@PYTHONPATH=tests $(BIN)/python -m kit.gpu --part tests --seconds 3600
+	@$(LAB).gpu --part tests --seconds 3600
 
 sanitize: $(TO_DEVELOP) ## Watch a fused backend with compute-sanitizer (BACKEND=cupy)
-	@PYTHONPATH=tests $(BIN)/python -m kit.sanitize --backend $(BACKEND)
+	@$(LAB).gpu.sanitize --backend $(BACKEND)
 
 gpu: $(TO_DEVELOP) ## Run all that needs a CUDA device, and record it in docs/data (SESSION="--seconds 600")
-	@PYTHONPATH=tests $(BIN)/python -m kit.gpu $(SESSION)
+	@$(LAB).gpu $(SESSION)
 
 prove: $(TO_DEVELOP) ## Prove the law of every policy, and write docs/proof.md's numbers (10 minutes)
-	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m kit.proof $(PROVE)
+	@OMP_NUM_THREADS=1 $(LAB).proof $(PROVE)
 
 check: $(TO_DEVELOP) ## Format, lint, types, rooms, spelling and docs: everything but the tests
 	@$(BIN)/ruff format --check --quiet .
@@ -90,5 +92,4 @@ $(TO_DEVELOP): $(REQUIREMENTS) | $(BIN)/python
 	@mkdir -p $(VENV)/typing
 	@ln -sfn ../.. $(VENV)/typing/acceptor
 	@ln -sfn ../../tests/kit $(VENV)/typing/kit
-	@ln -sfn ../../tests/lab $(VENV)/typing/lab
 	@touch $@ $(TO_RUN)

@@ -15,7 +15,7 @@ from acceptor.app.config import Config, DecodingConfig, DrafterConfig
 from acceptor.app.wiring import wire
 from acceptor.core import AcceptanceStatistics
 from kit.toy_requests import ask
-from lab.pair_measures import AGREEMENT, measure_agreement, write_rows
+from lab.pair.measures import AGREEMENT, measure_agreement, write_rows
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -187,7 +187,7 @@ def test_only_a_number_is_cancelled(pair: Pair) -> None:
 def test_a_stream_left_early_is_cancelled_and_hears_nothing_after_its_loop_has_closed(
     pair: Pair,
 ) -> None:
-    """`kit.soak` has streams of every kind run together."""
+    """`lab.soak` has streams of every kind run together."""
     engine, heard, tells = engine_of(pair), list[Progress](), list[OnProgress]()
 
     async def leave() -> None:

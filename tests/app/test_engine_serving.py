@@ -24,10 +24,10 @@ from acceptor.app.engine.schedule import Limits
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
 from acceptor.core import Block, Policy, Probabilistic, SamplingParams, Status, Strict
-from kit.soak import Soak, bundled_pair, few_grammars
 from kit.toy_engine import MAX_LEN, LeakyModel, engine_of, engine_with, record, run
 from kit.toy_pair import Pair
 from kit.toy_requests import ask, requests
+from lab.soak.load import Soak, bundled_pair, few_grammars
 
 NewRunner = Callable[[DecodeStep], Runner]
 GRAPHS = partial(GraphRunner, record=record)
@@ -99,7 +99,7 @@ def assert_whole(soak: Soak, num_requests: int) -> None:
 def test_hundreds_of_requests_end_once_each_and_leave_nothing(
     pair: Pair, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`python -m kit.soak` serves many more."""
+    """`python -m lab.soak` serves many more."""
     caplog.set_level(logging.ERROR)
     monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 8)
     decoder = evolve(pair.decoder(Strict(), 4), new_runner=GRAPHS)

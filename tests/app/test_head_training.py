@@ -28,9 +28,9 @@ from acceptor.adapters.draft_heads.loader import find_head, load_head
 from acceptor.adapters.loader import load_model
 from acceptor.app.bundled import bundled_pair
 from kit.draft_heads import Arithmetic, HeadFiles
-from lab import head_training
-from lab.head_learner import Learner
-from lab.head_training import read_texts, train_head
+from lab.heads import training as head_training
+from lab.heads.learner import Learner
+from lab.heads.training import read_texts, train_head
 
 TARGET = bundled_pair()[0]
 RECIPE = head_training.Recipe(steps=8, rows=2, context=24, draft_vocab_size=400, save_every=4)
@@ -97,7 +97,7 @@ def test_a_run_that_is_interrupted_ends_as_one_that_is_not(tmp_path: Path, text:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     steps = {"steps": 40, "rows": 1, "save_every": 1}
     assert run(whole, text, **steps)[0] == 0
-    arguments = [sys.executable, "-m", "lab.head_training", *command(broken, text, **steps)]
+    arguments = [sys.executable, "-m", "lab.heads.training", *command(broken, text, **steps)]
     found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     # A shell's background jobs, and what they start, are born ignoring interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)

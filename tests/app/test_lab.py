@@ -12,10 +12,12 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
 
-from lab import cpu_speed, engine_speed, head_tables
-from lab.pair_learner import Recipe, Shape
-from lab.pair_text import END_OF_TEXT_ID
-from lab.pair_training import train_pair, variation_share
+from lab.heads import tables as head_tables
+from lab.pair.learner import Recipe, Shape
+from lab.pair.text import END_OF_TEXT_ID
+from lab.pair.training import train_pair, variation_share
+from lab.speed import cpu as cpu_speed
+from lab.speed import engine as engine_speed
 
 
 @pytest.mark.slow
@@ -39,7 +41,7 @@ def test_tables_of_heads_are_kept_after_every_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draft = json.loads((tmp_path / "llama-3-8b.json").read_text()) | {"num_hidden_layers": 1}
-    monkeypatch.setattr("lab.head_tables.DRAFT", draft)
+    monkeypatch.setattr("lab.heads.tables.DRAFT", draft)
     monkeypatch.setattr(head_tables, "LOAD", ("--num-requests", "2", "--output-len", "4"))
     monkeypatch.setattr(head_tables, "ON_CPU", ("--num-requests", "1", "--output-len", "4"))
     monkeypatch.setattr(head_tables, "TRAINING_STEPS", 2)

@@ -20,7 +20,7 @@ from acceptor.app.tuning.costs import StepCosts, StepTimes
 from acceptor.app.tuning.profile import AcceptanceProfile
 from acceptor.core import Block, Policy, Probabilistic, Recipe, Strict
 from kit.decode_law import DecodeSetup, Steps, random_model
-from kit.proof.exact import EXACT, law_error
+from kit.laws.exact import EXACT, law_error
 from kit.toy_engine import record
 from kit.toy_pair import Letters, Pair, TableModel
 from kit.toy_requests import ask

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kit import gpu
-from kit.gpu import Part, keep, main, parts
-from kit.sanitize import command_of, judge
+from lab.gpu import __main__ as gpu
+from lab.gpu.__main__ import Part, main, parts
+from lab.gpu.record import keep
+from lab.gpu.sanitize import command_of, judge
 
 TESTS = Path(__file__).parents[1]
 # A shell's background jobs are born ignoring interrupts.

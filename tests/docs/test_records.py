@@ -21,9 +21,10 @@ from acceptor.app.tuning.command import tune
 from acceptor.app.tuning.results import read_results
 from acceptor.backends.conformance.record import Record
 from kit.bench_sums import assert_figures_add_up
-from kit.gpu import table
-from lab import head_tables, pair_training
-from lab.engine_speed import as_markdown, share_of_limit
+from lab.gpu.record import table
+from lab.heads import tables as head_tables
+from lab.pair import training as pair_training
+from lab.speed.engine import as_markdown, share_of_limit
 
 _LINES = re.compile(r'<path d="([^"]*)"|<text[^>]*>([^<]*)')
 DATA = Path(__file__).parents[2] / "docs" / "data"

@@ -13,8 +13,8 @@ from acceptor.core import LanguageModel, SamplingParams
 from kit.branches import Branch, branches
 from kit.decode_law import Law, Tokens
 from kit.hidden_noise import HiddenNoise, replaced_by
+from kit.laws.exact import conditional, largest
 from kit.oracle import Floats, sequence_law
-from kit.proof.exact import conditional, largest
 
 PROMPT = (1, 0, 1)
 

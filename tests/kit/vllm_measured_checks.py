@@ -14,7 +14,7 @@ from acceptor.app.bench.kernels.stopwatch import Stopwatch
 from acceptor.app.vllm_plugin.rejection_sampler import AcceptorSampler
 from acceptor.app.vllm_plugin.settings import PluginSettings
 from kit.vllm_engine import BACKEND, DEVICE, OWN
-from lab import vllm_speed
+from lab.speed import vllm as vllm_speed
 
 NUM_AUDITED = 40 if DEVICE.type == "cpu" else 20_000
 

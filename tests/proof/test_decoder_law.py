@@ -17,7 +17,7 @@ from acceptor.app.request import GenerationRequest
 from acceptor.core import Block, Policy, Recipe, SamplingParams, Strict, Typical
 from kit.head_decoding import Noting
 from kit.law_of_decoder import PROMPT, error_of
-from kit.proof.exact import EXACT
+from kit.laws.exact import EXACT
 from kit.toy_pair import Pair
 
 PAIR = Pair.make(seed=4, vocab_size=2)

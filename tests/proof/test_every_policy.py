@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from acceptor.core import policies
-from kit.proof import record
-from kit.proof.__main__ import main
-from kit.proof.cases import POLICIES
+from kit.laws.cases import POLICIES
+from lab.proof import record
+from lab.proof.__main__ import main
 
 DOCS = Path(__file__).parents[2] / "docs"
 CLASSES = list(dict.fromkeys(type(policy) for policy in policies.POLICIES.values()))

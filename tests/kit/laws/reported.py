@@ -16,7 +16,7 @@ from kit import decode_law
 from kit.branches import Branch, branches
 from kit.decode_law import DecodeSetup, Law, State, Tokens
 from kit.hidden_noise import HiddenNoise, replaced_by
-from kit.proof.exact import conditional, target_law, variation
+from kit.laws.exact import conditional, target_law, variation
 
 IN_FLOAT32 = 1e-6
 """Outputs carry in float32 what policies say in float64."""

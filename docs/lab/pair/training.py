@@ -1,7 +1,7 @@
-"""Trains the bundled pair: text files in; a target, a draft and the record of the run out.
+r"""Trains the bundled pair: text files in; a target, a draft and the record of the run out.
 
-    PYTHONPATH=tests python -m lab.pair_training --text tinyshakespeare.txt --text gutenberg.txt \\
-      --device cuda --out DIR
+    PYTHONPATH=docs:tests python -m lab.pair.training --text tinyshakespeare.txt \
+      --text gutenberg.txt --device cuda --out DIR
 
 The target learns the next token, and the average of its weights with the lowest held-out loss is
 kept. The draft learns the target's distributions, on training text and on text that the target
@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from lab.pair_learner import Learner, Recipe, as_shipped, autocast, dropout
-from lab.pair_measures import held_out_loss, logits_of, measure_agreement, write_rows
-from lab.pair_text import END_OF_TEXT, Source, TokenStream, train_tokenizer
+from lab.pair.learner import Learner, Recipe, as_shipped, autocast, dropout
+from lab.pair.measures import held_out_loss, logits_of, measure_agreement, write_rows
+from lab.pair.text import END_OF_TEXT, Source, TokenStream, train_tokenizer
 
 COOL = 0.7
 

@@ -18,16 +18,16 @@ from attrs import asdict, frozen
 from acceptor.backends.conformance import load_backend
 from acceptor.backends.conformance.calls import Backend
 from kit.bugs_in_batches import OF_LAWS
-from kit.proof import record
-from kit.proof.cases import LOSSY, PAIRS, POLICIES
-from kit.proof.exact import EXACT, error_of_pair, error_under
-from kit.proof.grouped import grouped_step
-from kit.proof.large import near_uniform_draws
-from kit.proof.record import Row
-from kit.proof.reported import loss_of
-from kit.proof.runs import CHAINS, PLAIN, compare, step_of
+from kit.laws.cases import LOSSY, PAIRS, POLICIES
+from kit.laws.exact import EXACT, error_of_pair, error_under
+from kit.laws.reported import loss_of
+from lab.proof import record
+from lab.proof.grouped import grouped_step
+from lab.proof.large import near_uniform_draws
+from lab.proof.record import Row
+from lab.proof.runs import CHAINS, PLAIN, compare, step_of
 
-DATA = Path(__file__).parents[3] / "docs" / "data"
+DATA = Path(__file__).parents[2] / "data"
 ON_A_CPU = {"runs": 200_000, "runs_elsewhere": 1_500, "draws": 1_000}
 ON_A_GPU = {"runs": 10_000_000, "runs_elsewhere": 500_000, "draws": 10_000_000}
 
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m kit.proof", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lab.proof", description=__doc__)
     add = parser.add_argument
     add("--backend", action="append", help="registered name or package.module:Class; repeatable")
     add("--device", default="cpu", help="where samples are drawn")

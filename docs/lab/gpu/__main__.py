@@ -1,4 +1,4 @@
-"""`python -m kit.gpu`: everything that needs a CUDA device, into docs/data/gpu.json and gpu.md.
+"""`python -m lab.gpu`: everything that needs a CUDA device, into docs/data/gpu.json and gpu.md.
 
 Each part is a process with a time limit of its own, its share of `--seconds`, and the record is
 written after each part. Kernels are compiled by many processes first. Then what is timed runs alone
@@ -7,7 +7,6 @@ if every part ran to its end and passed.
 """
 
 import argparse
-import json
 import os
 import re
 import signal
@@ -25,12 +24,12 @@ import torch
 from attrs import frozen
 
 from acceptor.app.bench.kernels.machine import describe
+from lab.gpu.record import keep, without_paths
 
-DATA = Path(__file__).parents[2] / "docs" / "data"
+DATA = Path(__file__).parents[2] / "data"
 GRACE_SECONDS = 10.0
 """After an interrupt a part may still write down what it has."""
-MOST_LINES, MOST_CHARACTERS = 30, 120
-HEADER = "| part | where | when | outcome | what it said |\n|---|---|---|---|---|\n"
+MOST_LINES = 30
 CALM = (
     *("-m", "gpu", "-q", "--dist", "worksteal", "--continue-on-collection-errors"),
     # What else is installed beside a GPU may warn: pytest-benchmark does so about workers.
@@ -72,7 +71,7 @@ def parts(wanted: argparse.Namespace) -> list[Part]:
     return [
         Part(
             "compile",
-            ("kit.compile_kernels", *backends, "--workers", str(wanted.workers)),
+            ("lab.gpu.compile_kernels", *backends, "--workers", str(wanted.workers)),
             0.08 * total,
             "compiled|failed",
             alone=True,
@@ -86,14 +85,14 @@ def parts(wanted: argparse.Namespace) -> list[Part]:
         ),
         Part(
             "engine",
-            ("lab.engine_speed", "--backend", first, "--out", str(out)),
+            ("lab.speed.engine", "--backend", first, "--out", str(out)),
             0.14 * total,
             r"^\|",
             alone=True,
         ),
         Part(
             "proof",
-            ("kit.proof", *backends, *on_gpu, "--json", str(out / "proof.json")),
+            ("lab.proof", *backends, *on_gpu, "--json", str(out / "proof.json")),
             0.12 * total,
             "holds:|FAILS:",
             alone=True,
@@ -113,7 +112,7 @@ def parts(wanted: argparse.Namespace) -> list[Part]:
         *(
             Part(
                 f"sanitize {name}",
-                ("kit.sanitize", "--backend", name, "--seconds", f"{0.3 * total:.0f}"),
+                ("lab.gpu.sanitize", "--backend", name, "--seconds", f"{0.3 * total:.0f}"),
                 0.35 * total,
                 "findings",
             )
@@ -166,12 +165,6 @@ def run_part(part: Part, logs: Path) -> dict[str, Any]:
     return {"outcome": outcome, "seconds": seconds, "said": without_paths(said[-MOST_LINES:])}
 
 
-def without_paths(lines: Sequence[str]) -> list[str]:
-    """Beginnings of lines that do not tell where on its machine a part ran."""
-    told = (re.sub(r"(?<![\w.\]])/[\w.+-][^\s'\"]*", "…", line) for line in lines)
-    return [line[:MOST_CHARACTERS] for line in told]
-
-
 def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
     try:
         return process.wait(seconds)
@@ -186,37 +179,11 @@ def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
     return None
 
 
-def keep(path: Path, name: str, outcome: dict[str, Any]) -> None:
-    """Put a part's outcome in the place of its earlier one, and write the table beside it."""
-    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    content = dict(sorted((content | {name: outcome}).items()))
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    path.with_suffix(".md").write_text(table(content), encoding="utf-8")
-
-
-def table(content: dict[str, Any]) -> str:
-    """A row for each part."""
-    return HEADER + "".join(
-        f"| {name} | {_where(part['machine'])} | {part['date']} | {part['outcome']} "
-        f"after {part['seconds']} s | {_told(part['said'])} |\n"
-        for name, part in content.items()
-    )
-
-
-def _where(machine: dict[str, str]) -> str:
-    return ", ".join(f"{machine[key]}" for key in ("device", "driver", "torch") if key in machine)
-
-
-def _told(said: Sequence[str]) -> str:
-    lines = (" ".join(line.replace("|", " ").split()) for line in said)
-    return "; ".join(line for line in lines if line)
-
-
 PARTS = ("compile", "kernels", "engine", "proof", "tests", "equivalence", "sanitize")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m kit.gpu")
+    parser = argparse.ArgumentParser(prog="python -m lab.gpu")
     add = parser.add_argument
     add("--part", action="append", choices=PARTS, help="repeatable; all of them")
     add("--backend", action="append", help="repeatable; triton and cupy, the last beside the first")

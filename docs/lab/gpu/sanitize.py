@@ -1,4 +1,4 @@
-"""`python -m kit.sanitize`: compute-sanitizer's tools over a few batches of a fused backend.
+"""`python -m lab.gpu.sanitize`: compute-sanitizer's tools over a few batches of a fused backend.
 
 Each tool watches the conformance kit, which judges what the backend answers. The exit code is 0 if
 every tool ran to its end and found nothing.
@@ -103,7 +103,7 @@ def watch(backend: str, tool: str, batches: int, seconds: float) -> Outcome:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Watch and print; 0 if all is clean."""
-    parser = argparse.ArgumentParser(prog="python -m kit.sanitize")
+    parser = argparse.ArgumentParser(prog="python -m lab.gpu.sanitize")
     parser.add_argument("--backend", required=True)
     parser.add_argument("--tool", action="append", choices=TOOLS, help="repeatable; all of them")
     parser.add_argument("--batches", type=int, default=32, help="default 32")

@@ -1,4 +1,4 @@
-"""`python -m kit.compile_kernels --backend NAME`: compiles what the benchmark's rows need at once.
+"""`python -m lab.gpu.compile_kernels --backend NAME`: compiles all rows of the benchmark at once.
 
 A row's kernels are the same for all kinds of inputs. Each row is a process of the benchmark.
 """
@@ -17,7 +17,7 @@ ONCE = ("--inputs", "lm", "--count", "1", "--sets", "1", "--no-check")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compile, and tell which rows failed; 0 if none did."""
-    parser = argparse.ArgumentParser(prog="python -m kit.compile_kernels")
+    parser = argparse.ArgumentParser(prog="python -m lab.gpu.compile_kernels")
     parser.add_argument("--backend", action="append", required=True, help="repeatable")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     wanted = parser.parse_args(arguments)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import LlamaConfig, LlamaForCausalLM, get_cosine_with_min_lr_schedule_with_warmup
 
-from lab.pair_text import END_OF_TEXT_ID
+from lab.pair.text import END_OF_TEXT_ID
 
 WARM_UP, LEAST_RATE = 0.05, 0.05
 

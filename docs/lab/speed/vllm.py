@@ -1,6 +1,6 @@
 """The plug-in beside vLLM's own rejection sampler: the same engine's steps on one GPU.
 
-`python -m lab.vllm_speed docs/data/vllm.md`, with tests and the files of vLLM's wheel on the path,
+`python -m lab.speed.vllm docs/data/vllm.md`, with docs, tests and vLLM's files on the path,
 writes the table: medians of replayed CUDA graphs with a cold cache. A step is a call of the
 rejection sampler as vLLM's model runner makes it, with logits, draft logits, slots and parameters
 in vLLM's own tensors.

@@ -1,7 +1,7 @@
 """The reference on a CPU beside Hugging Face's processors and `_speculative_sampling`.
 
 One request, four drafts, 151,936 tokens: the least time of many runs, which take turns.
-`python -m lab.cpu_speed > docs/data/cpu.md`, with tests on the path, writes the table.
+`python -m lab.speed.cpu > docs/data/cpu.md`, with docs and tests on the path, writes the table.
 """
 
 import sys

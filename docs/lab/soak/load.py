@@ -1,24 +1,17 @@
-"""A great many short requests to one engine, from consumers that behave in every way.
-
-`python -m kit.soak` serves 100,000 with the bundled pair and records how they ended.
-"""
+"""A great many short requests to one engine, from consumers that behave in every way."""
 
 import asyncio
 import ctypes
 import gc
-import json
-import platform
 import resource
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import click
 import torch
 from attrs import field, frozen
 
@@ -30,7 +23,7 @@ from acceptor.app.request import FinishReason, GenerationResult, Progress
 from acceptor.app.token_masks import GuardedMasks, NewTokenMasks
 from acceptor.app.wiring import Wired, wire
 from acceptor.core.allowed_tokens import num_mask_words, unpack_allowed
-from kit.soak_requests import BROKEN, MAX_LEN, Requests
+from lab.soak.requests import BROKEN, MAX_LEN, Requests
 
 LOST_AFTER = 600.0
 
@@ -221,32 +214,3 @@ def few_grammars(wired: Wired) -> Sequence[NewTokenMasks]:
     grammars = wired.grammars()
     patterns = ("yes|no|[0-9]{1,3}", "([a-z]+ )+", "(é|ü|[^ -~])*")
     return [*map(grammars.regex, patterns), grammars.json_schema('{"enum": [true, "or", null]}')]
-
-
-@click.command()
-@click.option("--num-requests", default=100_000, show_default=True)
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("docs/data/soak.json"), show_default=True
-)
-def main(num_requests: int, out: Path) -> None:
-    """Serve requests and record what became of them; takes about an hour."""
-    torch.set_num_threads(1)
-    wired = bundled_pair()
-    soak = Soak(wired.decoder, num_slots=64, num_different=1000, grammars=few_grammars(wired))
-    soak.serve(num_requests)
-    record = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{platform.machine()}, torch {torch.__version__}",
-        "num_requests": num_requests,
-        "ends": dict(sorted(soak.ends.items())),
-        "masked": dict(sorted(soak.masked.items())),
-        "broken_texts": soak.texts["broken"],
-        "unfinished": soak.num_unfinished,
-        "wrong": len(soak.wrong),
-        "resident_kilobytes": soak.resident,
-    }
-    out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

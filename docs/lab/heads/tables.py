@@ -2,7 +2,7 @@
 
 Run it from the repository's root:
 
-    PYTHONPATH=tests python -m lab.head_tables --json docs/data/heads.json
+    PYTHONPATH=docs:tests python -m lab.heads.tables --json docs/data/heads.json
 
 Every pair that `acceptor bench --pair` knows is served with random weights, Llama-3-8B with a draft
 model of 1B is served in the same way, and a head for it is trained for a few steps. On the CPU,
@@ -35,7 +35,7 @@ from acceptor.app.bench.sweep import PLAIN
 from acceptor.app.bench.table import Table
 from acceptor.app.bench.tables import comparable
 from kit.shapes import DRAFT
-from lab.head_training import Progress, Recipe, train_head
+from lab.heads.training import Progress, Recipe, train_head
 
 EAGLE3, ONE_B, BUNDLED, TRAINING = "llama3-eagle3", "llama3-1b", "bundled", "training"
 PARTS = (*PAIRS, ONE_B, TRAINING, BUNDLED)
@@ -77,7 +77,7 @@ class Heads:
     @classmethod
     def read(cls, path: Path) -> "Heads":
         """What an earlier run wrote; nothing where there is no such file."""
-        return read_record(path, cls, "lab.head_tables") if path.exists() else cls()
+        return read_record(path, cls, "lab.heads.tables") if path.exists() else cls()
 
     def tables(self) -> list[str]:
         """For the page: of steps, and of pairs."""

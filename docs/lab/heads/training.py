@@ -1,6 +1,6 @@
 """Trains an EAGLE-3 head for any target: its directory and text files in, a head's directory out.
 
-    PYTHONPATH=tests python -m lab.head_training --target DIR --text FILE --out HEAD
+    PYTHONPATH=docs:tests python -m lab.heads.training --target DIR --text FILE --out HEAD
 
 As when it drafts, the head is fed its own features in the later places of a draft (training-time
 test, arXiv 2503.01840), and learns the target's distribution at each. It is written in EAGLE's own
@@ -26,9 +26,9 @@ from acceptor.adapters.tokenizer import Tokenizer
 from acceptor.core.checks import check_integer
 from acceptor.core.errors import AcceptorError
 from acceptor.core.policies.parameters import integer, number
-from lab.head_learner import Learner
-from lab.head_state import State, digest_of_target
-from lab.pair_text import training_text
+from lab.heads.learner import Learner
+from lab.heads.state import State, digest_of_target
+from lab.pair.text import training_text
 
 WARM_UP, LEAST_RATE = 0.05, 0.05
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from lab.pair_text import END_OF_TEXT_ID
+from lab.pair.text import END_OF_TEXT_ID
 
 _ROWS_AT_ONCE = 8
 AGREEMENT = ("overlap", "coincidence", "top_1")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from kit.chi_square import ALPHA
-from kit.proof.cases import ONE_HOT
-from kit.proof.exact import EXACT
-from kit.proof.runs import VIEWS
+from kit.laws.cases import ONE_HOT
+from kit.laws.exact import EXACT
+from lab.proof.runs import VIEWS
 
 Row = dict[str, Any]
 

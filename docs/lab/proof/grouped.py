@@ -10,13 +10,13 @@ from torch import Tensor
 from acceptor.backends import load_sampler
 from acceptor.backends.reference.draw import acceptance_uniforms, draw
 from acceptor.core import DraftView, Policy, Rule, Stream
-from kit.proof.runs import Chain, drafted
+from lab.proof.runs import Chain, drafted
 
 
 def grouped_step(
     chain: Chain, policy: Policy, seeds: Tensor, positions: Tensor, before: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The reference's step for chains with plain parameters; see `kit.proof.runs.Step`."""
+    """The reference's step for chains with plain parameters; see `lab.proof.runs.Step`."""
     texts = drafted(load_sampler("reference"), chain, policy, seeds, positions, before)
     num_drafts, places = chain.num_spec_tokens, torch.arange(texts.shape[1])
 

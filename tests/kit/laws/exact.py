@@ -7,8 +7,8 @@ from attrs import frozen
 
 from kit.bugs import Bug
 from kit.decode_law import DecodeSetup, Law, Tokens, emitted_law
+from kit.laws.cases import BY_NAME, Pair
 from kit.oracle import Floats, sequence_law
-from kit.proof.cases import BY_NAME, Pair
 
 EXACT = 1e-12
 """What rounding in float64 may add up to."""

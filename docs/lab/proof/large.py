@@ -9,7 +9,7 @@ from torch import Tensor
 from acceptor.backends.conformance.calls import Backend
 from acceptor.core import Probabilistic, SampleBatch, SamplingParams, VerifyBatch
 from kit.chi_square import Goodness, goodness
-from kit.proof.runs import params_of, parts, spread_seeds
+from lab.proof.runs import params_of, parts, spread_seeds
 
 LARGE_VOCABULARY = 151_936
 BLOCK = 512

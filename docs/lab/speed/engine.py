@@ -2,7 +2,7 @@
 
 Run it from the repository's root, on a GPU with 60 GB:
 
-    PYTHONPATH=tests python -m lab.engine_speed --out docs/data
+    PYTHONPATH=docs:tests python -m lab.speed.engine --out docs/data
 
 A Llama-3-8B-shaped target and a 1B-shaped draft get random weights in bfloat16; K = 3, and drafts
 are accepted at a synthetic rate of 0.6. One request and 16 are decoded, with drafts and without.
@@ -36,7 +36,7 @@ from acceptor.app.policies import SyntheticSettings
 from acceptor.app.tuning.measure import Measurement, Plan
 from acceptor.core import Recipe, SamplingParams
 from kit.shapes import DRAFT, TARGET, TINY
-from lab.hugging_face_speed import hugging_face
+from lab.speed.hugging_face import hugging_face
 
 NUM_SPEC_TOKENS = 3
 ACCEPTANCE_RATE = 0.6

@@ -1,0 +1,42 @@
+"""What the parts of `python -m lab.gpu` found: one JSON file, and a table beside it."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+MOST_CHARACTERS = 120
+HEADER = "| part | where | when | outcome | what it said |\n|---|---|---|---|---|\n"
+
+
+def keep(path: Path, name: str, outcome: dict[str, Any]) -> None:
+    """Put a part's outcome in the place of its earlier one, and write the table beside it."""
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    content = dict(sorted((content | {name: outcome}).items()))
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.with_suffix(".md").write_text(table(content), encoding="utf-8")
+
+
+def table(content: dict[str, Any]) -> str:
+    """A row for each part."""
+    return HEADER + "".join(
+        f"| {name} | {_where(part['machine'])} | {part['date']} | {part['outcome']} "
+        f"after {part['seconds']} s | {_told(part['said'])} |\n"
+        for name, part in content.items()
+    )
+
+
+def _where(machine: dict[str, str]) -> str:
+    return ", ".join(f"{machine[key]}" for key in ("device", "driver", "torch") if key in machine)
+
+
+def _told(said: Sequence[str]) -> str:
+    lines = (" ".join(line.replace("|", " ").split()) for line in said)
+    return "; ".join(line for line in lines if line)
+
+
+def without_paths(lines: Sequence[str]) -> list[str]:
+    """Beginnings of lines that do not tell where on its machine a part ran."""
+    told = (re.sub(r"(?<![\w.\]])/[\w.+-][^\s'\"]*", "…", line) for line in lines)
+    return [line[:MOST_CHARACTERS] for line in told]
