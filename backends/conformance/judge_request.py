@@ -57,12 +57,12 @@ def _acceptance(oracle: RequestOracle, request: int, answer: Answer) -> Iterator
 def _may_accept(oracle: RequestOracle, count: int, tolerance: float) -> bool:
     """Whether a relative change of p and q may make it exactly this many."""
     total = oracle.num_draft_tokens
-    possible = [oracle.verdicts[row].possible(tolerance) for row in range(total)]
+    possible = [oracle.verdict(row, tolerance) for row in range(total)]
     if oracle.rule.takes_last_success:
-        passed = count == 0 or possible[count - 1][0]
-        return passed and all(reject for _, reject in possible[count:])
-    passed = all(accept for accept, _ in possible[:count])
-    return passed and (count == total or possible[count][1])
+        passed = count == 0 or possible[count - 1].accept
+        return passed and all(each.reject for each in possible[count:])
+    passed = all(each.accept for each in possible[:count])
+    return passed and (count == total or possible[count].reject)
 
 
 def _accepted_tokens(oracle: RequestOracle, request: int, answer: Answer) -> Iterator[Difference]:

@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from attrs import define, frozen
+from attrs import define
 from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
@@ -44,9 +44,9 @@ class Support:
         if recipe.top_p < 1:
             doubted = np.exp(scaled[support.possible & ~support.certain]).sum()
             uncertain = tolerance + doubted / np.exp(scaled[support.exact]).sum()
-            levels = Levels.of(logits, scaled, support.exact)
-            close = levels.close_to(recipe.top_p, uncertain, slack[support.exact])
-            edge = levels.values[levels.above < recipe.top_p].min()
+            kept = support.exact
+            of_kept = (logits[kept], scaled[kept], slack[kept])
+            edge, close = _top_p(*of_kept, recipe.top_p, uncertain)
             support._cut(logits >= edge, np.isin(logits, close))
         # Without a change there is no doubt.
         return support if tolerance else cls(support.exact, support.exact, support.exact)
@@ -62,37 +62,20 @@ def _kth_largest(logits: Floats, keep: Flags, k: int) -> float:
     return float(ordered[k - 1]) if k <= len(ordered) else -math.inf
 
 
-@frozen(eq=False)
-class Levels:
-    """The distinct logits of kept tokens.
-
-    Attributes:
-        values: largest first.
-        above: the share of the kept mass that lies above each.
-        masses: each kept token's.
-    """
-
-    values: Floats
-    above: Floats
-    masses: Floats
-
-    @classmethod
-    def of(cls, logits: Floats, scaled: Floats, keep: Flags) -> "Levels":
-        """Of the tokens that are kept so far."""
-        masses = np.exp(scaled[keep])
-        values, place = np.unique(-logits[keep], return_inverse=True)
-        above = np.concatenate(([0.0], np.cumsum(np.bincount(place, weights=masses))[:-1]))
-        return cls(-values, above / masses.sum(), masses)
-
-    def close_to(self, top_p: float, uncertain: float, slack: Floats) -> Floats:
-        """The values above which so nearly top-p lies that rounding may keep or cut them."""
-        total = self.masses.sum()
-        edge = total * top_p
-        if ((self.masses == 0) | (self.masses == 1)).all() and edge == np.float32(edge):
-            # Masses are whole numbers, which float32 adds up and compares exactly.
-            return self.values[:0]
-        uncertain += 2 * float(self.masses @ slack) / float(total)
-        close = abs(self.above - top_p) <= uncertain * top_p
-        # Nothing lies above the largest.
-        close[0] = False
-        return self.values[close]
+def _top_p(
+    logits: Floats, scaled: Floats, slack: Floats, top_p: float, uncertain: float
+) -> tuple[float, Floats]:
+    """Of kept tokens: the least logit that top-p keeps, and those that rounding may keep or cut."""
+    masses = np.exp(scaled)
+    total = masses.sum()
+    falling, place = np.unique(-logits, return_inverse=True)
+    above = np.concatenate(([0.0], np.cumsum(np.bincount(place, weights=masses))[:-1])) / total
+    edge, mass = -float(falling[above < top_p].max()), total * top_p
+    if ((masses == 0) | (masses == 1)).all() and mass == np.float32(mass):
+        # Masses are whole numbers, which float32 adds up and compares exactly.
+        return edge, falling[:0]
+    uncertain += 2 * float(masses @ slack) / float(total)
+    close = abs(above - top_p) <= uncertain * top_p
+    # Nothing lies above the largest.
+    close[0] = False
+    return edge, -falling[close]

@@ -5,7 +5,6 @@ It reads the parameters of `acceptor.core.policies` and calls none of their meth
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -23,10 +22,9 @@ from ....core.policies import (
     Synthetic,
     Typical,
 )
-from .filters import Flags
 from .law import Law
 from .residual import block_verdict, residual, scaled_residual
-from .verdict import Possible, Verdict, below, certainly, log_ratio
+from .verdict import Possible, below, log_ratio
 from .view import RequestView
 
 SMALLEST_FLOAT32 = 2.0**-126
@@ -46,100 +44,88 @@ def entropy_width(law: Law, tolerance: float) -> float:
     return width + (doubted * (2 + abs(math.log(doubted)) + entropy(law)) if doubted else 0.0)
 
 
-def _typical_tokens(view: RequestView, policy: Typical, row: int) -> Verdict:
+def _typical_tokens(view: RequestView, policy: Typical, row: int, tolerance: float) -> Possible:
     """p > min(epsilon, delta exp(-H))."""
     law = view.target_laws[row]
-
-    def edge(shift: float) -> float:
-        return min(policy.epsilon, policy.delta * math.exp(shift - entropy(law)))
-
-    def doubted(tolerance: float) -> Flags:
-        bounds, width = law.bounds(tolerance), entropy_width(law, tolerance)
-        low, high = edge(-width), max(edge(width), SMALLEST_FLOAT32)
-        return (bounds.high > _log(low)) & (bounds.low <= _log(high))
-
-    return Verdict.of(law.log_p > _log(edge(0.0)), doubted)
+    bounds, width = law.bounds(tolerance), entropy_width(law, tolerance)
+    low, edge, high = (
+        min(policy.epsilon, policy.delta * math.exp(shift - entropy(law)))
+        for shift in (-width, 0.0, width)
+    )
+    high = max(high, SMALLEST_FLOAT32)
+    doubted = (bounds.high > _log(low)) & (bounds.low <= _log(high))
+    return Possible.of(law.log_p > _log(edge), doubted & (tolerance > 0))
 
 
-def _relaxed_tokens(view: RequestView, policy: RelaxedTopN, row: int) -> Verdict:
+def _relaxed_tokens(view: RequestView, policy: RelaxedTopN, row: int, tolerance: float) -> Possible:
     """The n most likely, ties included, that are at most delta less likely than the first."""
     law = view.target_laws[row]
     p = np.exp(law.log_p)
     nth = np.sort(law.log_p)[::-1][min(policy.top_n, len(p)) - 1]
     edge = p.max() - policy.delta
-
-    def doubted(tolerance: float) -> Flags:
-        bounds = law.bounds(tolerance)
-        width = np.exp(bounds.high) - np.exp(bounds.low)
-        around_nth = abs(p - np.exp(nth)) <= width
-        if not (around_nth & (law.log_p != nth)).any():
-            around_nth[:] = False
-        around_edge = abs(p - edge) <= tolerance * p.max() + width
-        around_edge &= ~((policy.delta == 0) & (p == p.max()))
-        tiny = (law.log_p > -np.inf) & (p < SMALLEST_FLOAT32)
-        doubted: Flags = around_nth | around_edge | tiny
-        return doubted
-
-    return Verdict.of((law.log_p >= nth) & (p >= edge) & (law.log_p > -np.inf), doubted)
+    bounds = law.bounds(tolerance)
+    width = np.exp(bounds.high) - np.exp(bounds.low)
+    around_nth = abs(p - np.exp(nth)) <= width
+    if not (around_nth & (law.log_p != nth)).any():
+        around_nth[:] = False
+    around_edge = abs(p - edge) <= tolerance * p.max() + width
+    around_edge &= ~((policy.delta == 0) & (p == p.max()))
+    tiny = (law.log_p > -np.inf) & (p < SMALLEST_FLOAT32)
+    kept = (law.log_p >= nth) & (p >= edge) & (law.log_p > -np.inf)
+    return Possible.of(kept, (around_nth | around_edge | tiny) & (tolerance > 0))
 
 
 def _log(value: float) -> float:
     return math.log(value) if value > 0 else -math.inf
 
 
-def _matches(view: RequestView, _: Policy, row: int) -> Verdict:
+def _matches(view: RequestView, _: Policy, row: int, tolerance: float) -> Possible:
     """Whether the draft token is the target's own sample."""
     sample, drafted = view.samples[row], view.drafts[row]
     equal = sample.token_id == drafted
-
-    def possible(tolerance: float) -> Possible:
-        if tolerance == 0:
-            return equal, not equal
-        may_equal = equal or sample.could_be(drafted, tolerance)
-        return may_equal, not equal or not sample.is_certain(tolerance)
-
-    return Verdict(possible)
+    if tolerance == 0:
+        return Possible.of(equal)
+    may_equal = equal or sample.could_be(drafted, tolerance)
+    return Possible(may_equal, not equal or not sample.is_certain(tolerance))
 
 
-def _forgiven(view: RequestView, policy: Fly, row: int) -> Verdict:
+def _forgiven(view: RequestView, policy: Fly, row: int, tolerance: float) -> Possible:
     """Whether the target is undecided at the row and the window after it matches."""
     law, edge = view.target_laws[row], policy.min_entropy * math.log(view.vocab_size)
-    nats = entropy(law)
-
-    def possible(tolerance: float) -> Possible:
-        width = entropy_width(law, tolerance)
-        return nats + width >= edge, nats - width < edge
-
-    undecided = Verdict(possible)
+    nats, width = entropy(law), entropy_width(law, tolerance)
+    undecided = Possible(nats + width >= edge, nats - width < edge)
     for ahead in range(row + 1, row + 1 + policy.window):
         exists = ahead < len(view.drafts)
-        undecided &= _matches(view, policy, ahead) if exists else certainly(accepted=False)
+        undecided &= _matches(view, policy, ahead, tolerance) if exists else Possible.of(exists)
     return undecided
 
 
-def _ratio_verdict(view: RequestView, _: Probabilistic, row: int) -> Verdict:
+def _ratio_verdict(view: RequestView, _: Probabilistic, row: int, tolerance: float) -> Possible:
     asked = (view.target_laws[row], view.draft_laws[row], view.drafts[row])
-    return below(math.log(view.uniforms[row]), partial(log_ratio, *asked))
+    return below(math.log(view.uniforms[row]), log_ratio(*asked, tolerance), tolerance)
 
 
-def _synthetic_verdict(view: RequestView, policy: Synthetic, row: int) -> Verdict:
+def _synthetic_verdict(
+    view: RequestView, policy: Synthetic, row: int, tolerance: float
+) -> Possible:
     before, rate = (1.0, *policy.rates)[row : row + 2] if row < len(policy.rates) else (1.0, 0.0)
     if rate in (0.0, before):
-        return certainly(rate > 0)
+        return Possible.of(rate > 0)
     threshold = math.log(rate) - math.log(before)
-
-    def bounds(tolerance: float) -> tuple[float, float]:
-        return threshold - tolerance / 2, threshold + tolerance / 2
-
-    return below(math.log(view.uniforms[row]), bounds)
+    bounds = (threshold - tolerance / 2, threshold + tolerance / 2)
+    return below(math.log(view.uniforms[row]), bounds, tolerance)
 
 
-def _fly_verdict(view: RequestView, policy: Fly, row: int) -> Verdict:
-    return _matches(view, policy, row) | _forgiven(view, policy, row)
+def _fly_verdict(view: RequestView, policy: Fly, row: int, tolerance: float) -> Possible:
+    return _matches(view, policy, row, tolerance) | _forgiven(view, policy, row, tolerance)
 
 
 def _plain_residual(view: RequestView, row: int) -> Law:
     return residual(view.target_laws[row], view.draft_laws[row], view.drafts[row])
+
+
+Verdict = Callable[[RequestView, Any, int, float], Possible]
+"""What a policy may answer at a row after a relative change of the inputs; else its one answer."""
 
 
 @frozen
@@ -157,21 +143,20 @@ class PolicyRule:
             for all requests of a batch, and nobody is right.
     """
 
-    verdict: Callable[[RequestView, Any, int], Verdict]
+    verdict: Verdict
     uses_draft_law: bool = True
     takes_last_success: bool = False
     stays_when_greedy: bool = False
     residual: Callable[[RequestView, int], Law] | None = None
-    accepted: Callable[[RequestView, Any, int], Verdict] | None = None
+    accepted: Verdict | None = None
     turns_on_even_laws: Callable[[Any], bool] = lambda _: False
 
 
 def _by_membership(
-    tokens: Callable[[RequestView, Any, int], Verdict],
-    turns_on_even_laws: Callable[[Any], bool] = lambda _: False,
+    tokens: Verdict, turns_on_even_laws: Callable[[Any], bool] = lambda _: False
 ) -> PolicyRule:
-    def verdict(view: RequestView, policy: Any, row: int) -> Verdict:
-        return tokens(view, policy, row)[view.drafts[row]]
+    def verdict(view: RequestView, policy: Any, row: int, tolerance: float) -> Possible:
+        return tokens(view, policy, row, tolerance)[view.drafts[row]]
 
     return PolicyRule(verdict, accepted=tokens, turns_on_even_laws=turns_on_even_laws)
 

@@ -12,7 +12,7 @@ from .logprobs import RowLogprobs
 from .noise import RECOVER
 from .policies import PolicyRule, rule_of
 from .race import Draw, per_row
-from .verdict import Verdict, certainly
+from .verdict import Possible
 from .view import RequestView
 
 
@@ -49,21 +49,20 @@ class RequestOracle:
         """How many draft tokens can be verified."""
         return len(self.view.drafts)
 
-    @per_row
-    def verdicts(self, row: int) -> Verdict:
-        """Each draft token's own test."""
+    def verdict(self, row: int, tolerance: float = 0.0) -> Possible:
+        """A draft token's own test after a relative change of the inputs."""
         allowed = self.view.allowed[row]
         if allowed is not None and not allowed[self.view.drafts[row]]:
-            return certainly(accepted=False)
-        return self.rule.verdict(self.view, self.policy, row)
+            return Possible.of(exact=False)
+        return self.rule.verdict(self.view, self.policy, row, tolerance)
 
     @cached_property
     def num_accepted(self) -> int:
         """Without the final token."""
         rows = range(self.num_draft_tokens)
         if self.rule.takes_last_success:
-            return max((row + 1 for row in rows if self.verdicts[row].accepted), default=0)
-        failures = (row for row in rows if not self.verdicts[row].accepted)
+            return max((row + 1 for row in rows if self.verdict(row).accept), default=0)
+        failures = (row for row in rows if not self.verdict(row).accept)
         return next(failures, self.num_draft_tokens)
 
     @per_row
@@ -97,24 +96,25 @@ class RequestOracle:
 
     def total_variation(self, row: int) -> float:
         """What a lossy policy caused: between p and the law q a + p (1 - sum(q a))."""
-        accepted = self._accepted(row)
+        accepted = self._accepted(row, 0.0)
         if accepted is None:
             return 0.0
         p, q = self.view.target_laws[row], self.view.draft_laws[row]
-        survived = np.exp(q.log_p) * accepted.accepted
+        survived = np.exp(q.log_p) * accepted.accept
         return float(abs(survived - np.exp(p.log_p) * survived.sum()).sum() / 2)
 
     def total_variation_width(self, row: int) -> float:
         """How far off a backend may be because rounding decides what is accepted or kept."""
-        accepted = self._accepted(row)
+        accepted = self._accepted(row, TOLERANCE)
         if accepted is None:
             return 0.0
         p, q = self.view.target_laws[row], self.view.draft_laws[row]
-        doubted = np.exp(q.log_p[accepted.doubted(TOLERANCE)]).sum()
+        doubted = np.exp(q.log_p[accepted.doubted]).sum()
         return 2 * (p.doubted_mass() + q.doubted_mass()) + float(doubted)
 
-    def _accepted(self, row: int) -> Verdict | None:
+    def _accepted(self, row: int, tolerance: float) -> Possible | None:
         if row >= self.num_draft_tokens or self.rule.accepted is None:
             return None
-        accepted, allowed = self.rule.accepted(self.view, self.policy, row), self.view.allowed[row]
-        return accepted if allowed is None else accepted & certainly(allowed)
+        accepted = self.rule.accepted(self.view, self.policy, row, tolerance)
+        allowed = self.view.allowed[row]
+        return accepted if allowed is None else accepted & Possible.of(allowed)

@@ -12,7 +12,7 @@ import numpy as np
 from ....core.policies import Block
 from .law import Bounds, Interval, Law
 from .noise import Floats
-from .verdict import Verdict, below, log_ratio
+from .verdict import Possible, below, log_ratio
 from .view import RequestView
 
 
@@ -59,9 +59,9 @@ def _without(log_p: Floats, rejected: int) -> Floats:
     return others if others.max() > -np.inf else log_p
 
 
-def block_verdict(view: RequestView, _: Block, row: int) -> Verdict:
+def block_verdict(view: RequestView, _: Block, row: int, tolerance: float) -> Possible:
     """Whether u < h for draft token row + 1."""
-    return below(math.log(view.uniforms[row]), partial(_log_h, view, row + 1))
+    return below(math.log(view.uniforms[row]), _log_h(view, row + 1, tolerance), tolerance)
 
 
 def scaled_residual(view: RequestView, row: int) -> Law:
