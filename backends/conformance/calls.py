@@ -7,32 +7,21 @@ wait for each of many hundred operations there.
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from attrs import define, field
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
-from ...core.output import Output, SampleOutput, VerifyOutput
+from ...core.output import Output
 from ...core.policies import Policy
+from ...core.ports import Sampler
 from ...core.sampling_tensors import SamplingTensors
 from ...core.tensor_fields import mapped, named_tensors
 from .findings import Difference, Findings
 
 Value = TypeVar("Value")
-
-
-class Backend(Protocol):
-    """What is asked of a sampler here: see `Sampler`."""
-
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
-        """Accept a part of every draft and add one token."""
-        ...
-
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
-        """Draw one token per request."""
-        ...
 
 
 @define
@@ -45,7 +34,7 @@ class Watched:
         findings: what is known against it: changed inputs, and what those who call it add.
     """
 
-    backend: Backend
+    backend: Sampler
     device: torch.device = torch.device("cpu")
     turn: AbstractContextManager[object] = nullcontext()
     outputs: list[Output] = field(factory=list, init=False)

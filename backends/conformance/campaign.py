@@ -16,7 +16,8 @@ from multiprocessing import Manager, active_children, get_context
 import torch
 from attrs import evolve, frozen
 
-from .calls import Backend, Watched
+from ...core.ports import Sampler
+from .calls import Watched
 from .case import Case
 from .check import Check
 from .corners import corners
@@ -179,7 +180,7 @@ def added(some: Sequence[Findings], more: Sequence[Findings]) -> Found:
 
 
 @cache
-def _samplers(backends: tuple[str, ...]) -> tuple[Backend, ...]:
+def _samplers(backends: tuple[str, ...]) -> tuple[Sampler, ...]:
     # Kept, because a sampler keeps its compiled kernels.
     return (*map(load_backend, backends),)
 

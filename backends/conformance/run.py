@@ -6,7 +6,8 @@ import torch
 from attrs import evolve
 
 from ...core.errors import UnavailableError
-from .calls import Backend, Watched
+from ...core.ports import Sampler
+from .calls import Watched
 from .case import Case
 from .check import Check
 from .compare import between
@@ -15,7 +16,7 @@ from .findings import Findings
 PLAIN = Case()
 
 
-def run_case(case: Case, sampler: Backend, device: torch.device) -> Findings:
+def run_case(case: Case, sampler: Sampler, device: torch.device) -> Findings:
     """What a case shows; a crash is a difference, a policy that the backend lacks is counted."""
     return run_all(Check(case), [Watched(sampler, device)])[0].shown_by(case.to_json())
 
@@ -41,7 +42,7 @@ def _guarded(check: Callable[[Watched], None], backend: Watched) -> Findings:
     return backend.findings + Findings(num_batches=1)
 
 
-def smallest_failure(case: Case, sampler: Backend, device: torch.device) -> Case | None:
+def smallest_failure(case: Case, sampler: Sampler, device: torch.device) -> Case | None:
     """Make a case simpler while it still fails; None if it does not."""
 
     def fails(some: Case) -> bool:

@@ -7,7 +7,7 @@ import torch
 from attrs import evolve
 
 from acceptor.backends.conformance import Case, Difference, Findings, Generator, judge_sample
-from acceptor.backends.conformance.calls import Backend, Watched
+from acceptor.backends.conformance.calls import Watched
 from acceptor.backends.conformance.check import Check
 from acceptor.backends.conformance.compare import between
 from acceptor.backends.conformance.run import run_all
@@ -16,6 +16,7 @@ from acceptor.core import (
     Probabilistic,
     SampleBatch,
     SampleOutput,
+    Sampler,
     SamplingParams,
     SamplingTensors,
     VerifyOutput,
@@ -27,7 +28,7 @@ REFERENCE = ReferenceSampler()
 NEAR = Difference(0, 0, "drawn token, token race", "0", "1", 3e-6, excused=True)
 
 
-def run(case: Case, *backends: Backend) -> tuple[Findings, ...]:
+def run(case: Case, *backends: Sampler) -> tuple[Findings, ...]:
     return run_all(Check(case), [Watched(backend) for backend in backends])
 
 

@@ -1,6 +1,7 @@
 """Calls under watch: nothing is lost on the way to a device, and what a call writes is seen."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from acceptor.core import (
     Policy,
     SampleBatch,
     SampleOutput,
+    Sampler,
     SamplingTensors,
     Strict,
     VerifyBatch,
@@ -33,14 +35,16 @@ def test_everything_but_tensors_stays() -> None:
         assert (new.is_meta, new.shape, new.dtype) == (True, old.shape, old.dtype)
 
 
-class Backend:
+class Backend(Sampler):
     """Answers nothing of worth; does something to its inputs."""
 
     def __init__(self, change: Callable[[VerifyBatch], object] = lambda _: None) -> None:
         self.change = change
         self.seen: list[VerifyBatch] = []
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **_: Any
+    ) -> VerifyOutput:
         """See `Sampler.verify`."""
         assert params.num_reqs == batch.num_reqs
         assert policy == Strict()
@@ -50,7 +54,7 @@ class Backend:
         few = torch.zeros(batch.num_reqs, dtype=torch.int32)
         return VerifyOutput(fresh, few, few, None, None)
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **_: Any) -> SampleOutput:
         """See `Sampler.sample`."""
         raise NotImplementedError
 

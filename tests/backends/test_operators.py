@@ -23,6 +23,7 @@ from acceptor.core import (
     Probabilistic,
     SampleBatch,
     SampleOutput,
+    Sampler,
     SamplingTensors,
     Strict,
     Synthetic,
@@ -56,16 +57,18 @@ def tensors_of(batch: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 @frozen
-class ThroughOperators:
+class ThroughOperators(Sampler):
     """A backend of which each call goes through an operator."""
 
     backend: str
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **_: Any
+    ) -> VerifyOutput:
         told = VerifyOperator(self.backend, policy, params)(**tensors_of(batch, VERIFY))
         return VerifyOutput(**told._asdict() | logprobs_of(told))
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **_: Any) -> SampleOutput:
         names = ("draft_index", "draft_stream", "target_vocab_size")
         facts: dict[str, Any] = {name: getattr(batch, name) for name in names}
         operator = SampleOperator(backend=self.backend, params=params, **facts)

@@ -18,6 +18,7 @@ from acceptor.core import (
     Policy,
     SampleBatch,
     SampleOutput,
+    Sampler,
     SamplingTensors,
     VerifyBatch,
     VerifyOutput,
@@ -34,7 +35,7 @@ def _as_set(features: Iterable[str]) -> frozenset[str]:
 
 
 @frozen
-class Bug:
+class Bug(Sampler):
     """The reference with a bug.
 
     Attributes:
@@ -75,14 +76,16 @@ class Bug:
         """What it decorates is done to outputs."""
         return lambda spoil: cls(name, spoil=spoil, **facts)
 
-    def verify(self, batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> VerifyOutput:
+    def verify(
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **_: Any
+    ) -> VerifyOutput:
         """See `Sampler.verify`."""
         with self.planted():
             read: Read = (batch, params) if self.misread is None else self.misread(batch, params)
             output = ReferenceSampler().verify(cast("VerifyBatch", read[0]), read[1], policy)
             return output if self.spoil is None else self.spoil(batch, output)
 
-    def sample(self, batch: SampleBatch, params: SamplingTensors) -> SampleOutput:
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **_: Any) -> SampleOutput:
         """See `Sampler.sample`."""
         with self.planted():
             read: Read = (batch, params) if self.misread is None else self.misread(batch, params)

@@ -16,7 +16,7 @@ import torch
 from attrs import asdict, frozen
 
 from acceptor.backends.conformance import load_backend
-from acceptor.backends.conformance.calls import Backend
+from acceptor.core import Sampler
 from kit.bugs_in_batches import OF_LAWS
 from kit.laws.cases import LOSSY, PAIRS, POLICIES
 from kit.laws.exact import EXACT, error_of_pair, error_under
@@ -47,7 +47,7 @@ class Proof:
     """
 
     name: str
-    backend: Backend
+    backend: Sampler
     device: torch.device
     runs: int
     runs_elsewhere: int

@@ -6,8 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from acceptor.backends.conformance.calls import Backend
-from acceptor.core import Probabilistic, SampleBatch, SamplingParams, VerifyBatch
+from acceptor.core import Probabilistic, SampleBatch, Sampler, SamplingParams, VerifyBatch
 from kit.chi_square import Goodness, goodness
 from lab.proof.runs import params_of, parts, spread_seeds
 
@@ -18,7 +17,7 @@ PLAIN = SamplingParams(seed=0)
 
 
 def near_uniform_draws(
-    backend: Backend,
+    backend: Sampler,
     device: torch.device,
     num_draws: int,
     chunk: int,
@@ -53,7 +52,7 @@ BINS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _sampled(backend: Backend, logits: Tensor, place: int | None) -> Callable[[Tensor], Tensor]:
+def _sampled(backend: Sampler, logits: Tensor, place: int | None) -> Callable[[Tensor], Tensor]:
     def draw(seeds: Tensor) -> Tensor:
         batch = SampleBatch(
             logits=logits.expand(len(seeds), -1),
@@ -65,7 +64,7 @@ def _sampled(backend: Backend, logits: Tensor, place: int | None) -> Callable[[T
     return draw
 
 
-def _verified(backend: Backend, target: Tensor, draft: Tensor) -> Callable[[Tensor], Tensor]:
+def _verified(backend: Sampler, target: Tensor, draft: Tensor) -> Callable[[Tensor], Tensor]:
     """The first token of each request that drafts one and verifies it."""
     drafting = _sampled(backend, draft, 1)
 

@@ -11,11 +11,11 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from acceptor.backends.conformance.calls import Backend
 from acceptor.core import (
     Policy,
     Recipe,
     SampleBatch,
+    Sampler,
     SamplingParams,
     SamplingTensors,
     UnavailableError,
@@ -113,7 +113,7 @@ def spread_seeds(num_reqs: int, first: int = 0, device: torch.device | str = "cp
 
 
 def drafted(
-    backend: Backend, chain: Chain, policy: Policy, seeds: Tensor, positions: Tensor, before: Tensor
+    backend: Sampler, chain: Chain, policy: Policy, seeds: Tensor, positions: Tensor, before: Tensor
 ) -> Tensor:
     """The token before, and the drafts behind it: [num_reqs, K + 1]."""
     params, texts = params_of(seeds, chain.params), [before]
@@ -130,7 +130,7 @@ def drafted(
     return torch.stack(texts, dim=1)
 
 
-def step_of(backend: Backend) -> Step:
+def step_of(backend: Sampler) -> Step:
     """One decode step, all of it by a backend."""
 
     def step(
