@@ -14,11 +14,11 @@ from ...core.errors import AcceptorError, InvalidInputError
 from ...core.policies import POLICIES
 from .campaign import CHUNK, Campaign
 from .case import Case
-from .check import Check
 from .corners import corners
 from .generate import Generator
 from .loading import device_for
 from .record import Record, table, told
+from .run import Check
 
 FORMS_ON_GPU = 48
 """Kinds of batches on a GPU, unless told otherwise: each has kernels of its own."""

@@ -19,12 +19,11 @@ from attrs import evolve, frozen
 from ...core.ports import Sampler
 from .calls import Watched
 from .case import Case
-from .check import Check
 from .corners import corners
 from .findings import Findings
 from .generate import MOST_BY_MANY, Generator
 from .loading import load_backend
-from .run import run_all, run_case, smallest_failure
+from .run import Check, run_all, run_case, smallest_failure
 
 Found = tuple[Findings, ...]
 """Of one backend; of two, each one's and that of what lies between the two."""

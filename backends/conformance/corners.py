@@ -13,8 +13,8 @@ from ...core.randomness import Level, Stream
 from ...core.sampling_params import LogprobsMode, SamplingParams
 from .calls import Watched
 from .case import Case
-from .check import check_call
 from .requests import Inputs, Request
+from .run import check_call
 
 POSITION = 1
 """What all of them are for, at draft index 1."""

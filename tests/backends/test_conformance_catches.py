@@ -3,9 +3,8 @@
 import pytest
 
 from acceptor.backends.conformance.calls import Watched
-from acceptor.backends.conformance.check import Check
 from acceptor.backends.conformance.corners import corners
-from acceptor.backends.conformance.run import run_all
+from acceptor.backends.conformance.run import Check, run_all
 from acceptor.backends.reference import ReferenceSampler
 from kit.bugs import Bug
 from kit.bugs_in_batches import ALL_BUGS
