@@ -6,11 +6,11 @@ drafts and verifies (`check`). `judge` compares with the `oracle`, `compare` wit
 with the same requests in another batch.
 """
 
+from .calls import load_backend
 from .case import Case
 from .findings import Difference, Findings
 from .generate import Generator
 from .judge import judge_sample, judge_verify
-from .loading import load_backend
 from .run import run_case, smallest_failure
 
 __all__ = [

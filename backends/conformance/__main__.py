@@ -12,11 +12,11 @@ from attrs import evolve
 
 from ...core.errors import AcceptorError, InvalidInputError
 from ...core.policies import POLICIES
+from .calls import device_for
 from .campaign import CHUNK, Campaign
 from .case import Case
 from .corners import corners
 from .generate import Generator
-from .loading import device_for
 from .record import Record, table, told
 from .run import Check
 

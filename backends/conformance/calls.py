@@ -1,4 +1,4 @@
-"""Calls of a backend under watch: on its device, on dirty memory, with its inputs kept in view.
+"""A backend by its name, and calls of it under watch: on its device, with its inputs kept in view.
 
 Batches are built and judged on the host. Processes that share a GPU take turns at it, and would
 wait for each of many hundred operations there.
@@ -14,14 +14,45 @@ from attrs import define, field
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
+from ...core.errors import UnavailableError
 from ...core.output import Output
 from ...core.policies import Policy
 from ...core.ports import Sampler
 from ...core.sampling_tensors import SamplingTensors
 from ...core.tensor_fields import mapped, named_tensors
+from ..registry import BACKENDS, Backend, load_sampler
 from .findings import Difference, Findings
 
 Value = TypeVar("Value")
+
+
+def load_backend(name: str) -> Sampler:
+    """A backend's sampler.
+
+    Args:
+        name: a registered name, or "package.module:Class", which is called without arguments.
+
+    Raises:
+        UnavailableError: it is unknown, or something that it needs is missing.
+    """
+    if ":" in name:
+        return Backend(name, factory=name, summary="").load()
+    return load_sampler(name)
+
+
+def device_for(name: str, wanted: str | None) -> str:
+    """Where a backend is to run: as wanted, else on a GPU if there is one and it needs one.
+
+    Raises:
+        UnavailableError: a CUDA device is wanted, and there is none.
+    """
+    has_cuda = torch.cuda.is_available()
+    if wanted is None:
+        needs_cuda = name in BACKENDS and BACKENDS[name].needs_cuda
+        return "cuda" if needs_cuda and has_cuda else "cpu"
+    if wanted.startswith("cuda") and not has_cuda:
+        raise UnavailableError(f"--device: expected one that is there, got {wanted}")
+    return wanted
 
 
 @define
@@ -55,8 +86,12 @@ class Watched:
         with self.turn:
             there = moved((batch, params), self.device)
             before = [memory.clone() for _, memory in named_memory(there)]
+            batch, params = there
             with dirty_memory() if is_variation else nullcontext():
-                output = self._answer(*there, policy)
+                if isinstance(batch, VerifyBatch):
+                    output: Output = self.backend.verify(batch, params, policy)
+                else:
+                    output = self.backend.sample(batch, params)
             for (name, memory), old in zip(named_memory(there), before, strict=True):
                 # As bytes, because NaN is equal to itself.
                 if not torch.equal(memory, old):
@@ -69,13 +104,6 @@ class Watched:
             self.outputs.append(output)
         return output
 
-    def _answer(
-        self, batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy
-    ) -> Output:
-        if isinstance(batch, VerifyBatch):
-            return self.backend.verify(batch, params, policy)
-        return self.backend.sample(batch, params)
-
     def note(self, what: str, expected: str, got: str) -> None:
         """Add a difference of a whole call."""
         self.findings += Findings(differences=(Difference(-1, -1, what, expected, got),))
@@ -83,16 +111,16 @@ class Watched:
 
 def moved(value: Value, device: torch.device) -> Value:
     """A value whose tensors are on a device, with the gaps between their rows."""
-    return cast("Value", mapped(value, lambda tensor: _moved(tensor, device)))
 
+    def there(tensor: Tensor) -> Tensor:
+        if device.type == tensor.device.type:
+            return tensor
+        memory = _memory_of(tensor).to(device)
+        return torch.empty(0, dtype=tensor.dtype, device=device).set_(
+            memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
+        )
 
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    if device.type == tensor.device.type:
-        return tensor
-    memory = _memory_of(tensor).to(device)
-    return torch.empty(0, dtype=tensor.dtype, device=device).set_(
-        memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
-    )
+    return cast("Value", mapped(value, there))
 
 
 def on_host(value: Value) -> Value:

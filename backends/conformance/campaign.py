@@ -17,12 +17,11 @@ import torch
 from attrs import evolve, frozen
 
 from ...core.ports import Sampler
-from .calls import Watched
+from .calls import Watched, load_backend
 from .case import Case
 from .corners import corners
 from .findings import Findings
 from .generate import MOST_BY_MANY, Generator
-from .loading import load_backend
 from .run import Check, run_all, run_case, smallest_failure
 
 Found = tuple[Findings, ...]

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from ...core.ports import Sampler
+from .calls import device_for, load_backend
 from .findings import Findings
-from .loading import device_for, load_backend
 from .record import table, told
 
 FOUND = pytest.StashKey[list[Findings]]()

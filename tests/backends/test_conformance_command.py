@@ -27,9 +27,9 @@ from acceptor.backends.conformance import (
     smallest_failure,
 )
 from acceptor.backends.conformance.__main__ import main
+from acceptor.backends.conformance.calls import device_for
 from acceptor.backends.conformance.campaign import Campaign
 from acceptor.backends.conformance.corners import corners
-from acceptor.backends.conformance.loading import device_for
 from acceptor.backends.conformance.record import Record
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch, VerifyOutput

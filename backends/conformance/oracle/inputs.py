@@ -1,17 +1,17 @@
 """A batch taken apart into requests of NumPy arrays."""
 
 from itertools import pairwise
-from typing import Any
 
-import attrs
 import numpy as np
 import torch
+from attrs import evolve
 from torch import Tensor
 
 from ....core.batch import SampleBatch, VerifyBatch
 from ....core.output import Status
 from ....core.sampling_params import Recipe
 from ....core.sampling_tensors import RecipeTensors, SamplingTensors
+from ....core.token_counts import TokenCounts
 from .filters import Flags
 from .law import Adjustments, Integers
 from .noise import Floats
@@ -23,84 +23,63 @@ def split_verify(batch: VerifyBatch, params: SamplingTensors) -> list[RequestVie
     logits, drafted = _floats(batch.target_logits), _integers(batch.draft_token_ids)
     draft = None if batch.draft_logits is None else _floats(batch.draft_logits)
     width = batch.vocab_size if draft is None else draft.shape[-1]
-    requests = []
-    starts = pairwise(batch.cu_num_logits.tolist())
-    for request, ((start, end), slot) in enumerate(zip(starts, _slots(batch), strict=True)):
-        count = end - start - 1
-        requests.append(
-            RequestView(
-                target_logits=logits[start:end],
-                vocab_size=batch.vocab_size,
-                draft_token_ids=drafted[request, :count],
-                draft_logits=None if draft is None else draft[slot, :count],
-                draft_to_target=_id_map(batch.draft_to_target, width),
-                allowed=[_mask(batch, row, batch.vocab_size) for row in range(start, end)],
-                **_asked(batch, params, request, slot),
-            )
+    slots, entries = (
+        range(batch.num_reqs) if ids is None else ids.tolist()
+        for ids in (batch.slot_ids, params.slot_ids)
+    )
+    counts = batch.token_counts or TokenCounts.empty(max(slots, default=-1) + 1, batch.vocab_size)
+    of_requests = zip(pairwise(batch.cu_num_logits.tolist()), slots, entries, strict=True)
+    return [
+        RequestView(
+            target_logits=logits[start:end],
+            vocab_size=batch.vocab_size,
+            first_position=int(batch.positions[request]),
+            # As they were before two's complement.
+            seed=int(params.seeds[entry]) % 2**64,
+            recipe=_recipe(params.target, entry),
+            draft_recipe=_recipe(params.draft, entry),
+            adjustments=_adjustments(params, entry),
+            in_prompt=counts.prompt_mask[slot].numpy(),
+            output_counts=_integers(counts.output_counts[slot]),
+            allowed=[_mask(batch, row) for row in range(start, end)],
+            logprobs_processed=bool(params.logprobs_processed[entry]),
+            draft_token_ids=drafted[request, : end - start - 1],
+            draft_logits=None if draft is None else draft[slot, : end - start - 1],
+            draft_to_target=_id_map(batch.draft_to_target, width),
         )
-    return requests
+        for request, ((start, end), slot, entry) in enumerate(of_requests)
+    ]
 
 
 def split_sample(batch: SampleBatch, params: SamplingTensors) -> list[RequestView]:
-    """The rows of a batch, in its order."""
-    logits = _floats(batch.logits)
-    requests = [
-        RequestView(
-            target_logits=logits[request : request + 1],
-            vocab_size=batch.target_vocab_size or logits.shape[1],
-            bonus_name="drawn token",
-            allowed=[_mask(batch, request, logits.shape[1])],
-            **_asked(batch, params, request, slot),
-        )
-        for request, slot in enumerate(_slots(batch))
-    ]
+    """The rows of a batch, in its order: each as a verification of a draft of no tokens."""
+    rows = VerifyBatch(
+        target_logits=batch.logits,
+        cu_num_logits=torch.arange(batch.num_reqs + 1),
+        draft_token_ids=torch.zeros(batch.num_reqs, 0, dtype=torch.int64),
+        positions=batch.positions,
+        slot_ids=batch.slot_ids,
+        token_counts=batch.token_counts,
+        allowed_tokens=batch.allowed_tokens,
+        allowed_rows=batch.allowed_rows,
+    )
+    drawn = [evolve(view, bonus_name="drawn token") for view in split_verify(rows, params)]
     if batch.draft_index is None:
-        return requests
-    return [_as_draft(each, batch, batch.draft_index) for each in requests]
-
-
-def _as_draft(view: RequestView, batch: SampleBatch, index: int) -> RequestView:
-    """The draft has its own recipe and ids, and neither bias nor penalties."""
-    return attrs.evolve(
-        view,
-        target_ids=_id_map(batch.draft_to_target, batch.logits.shape[1]),
-        first_index=index,
-        stream=int(batch.stream),
-        recipe=view.draft_recipe,
-        adjustments=Adjustments(),
-        invalid=Status.DRAFT_LOGITS_INVALID,
-    )
-
-
-def _slots(batch: VerifyBatch | SampleBatch) -> list[int]:
-    """Where each request lives in caches."""
-    slots: list[int]
-    slots = [*range(batch.num_reqs)] if batch.slot_ids is None else batch.slot_ids.tolist()
-    return slots
-
-
-def _asked(
-    batch: VerifyBatch | SampleBatch, params: SamplingTensors, request: int, slot: int
-) -> dict[str, Any]:
-    """What a request wants and what was counted of it, whatever is to be drawn."""
-    width = (
-        batch.target_logits.shape[1] if isinstance(batch, VerifyBatch) else batch.logits.shape[1]
-    )
-    counts = batch.token_counts
-    own = request if params.slot_ids is None else int(params.slot_ids[request])
-    return {
-        "first_position": int(batch.positions[request]),
-        # As they were before two's complement.
-        "seed": int(params.seeds[own]) % 2**64,
-        "recipe": _recipe(params.target, own),
-        "draft_recipe": _recipe(params.draft, own),
-        "adjustments": _adjustments(params, own),
-        "logprobs_processed": bool(params.logprobs_processed[own]),
-        "in_prompt": np.zeros(width, bool) if counts is None else counts.prompt_mask[slot].numpy(),
-        "output_counts": np.zeros(width, np.int64)
-        if counts is None
-        else _integers(counts.output_counts[slot]),
-    }
+        return drawn
+    # The draft has its own recipe and ids, and neither bias nor penalties.
+    return [
+        evolve(
+            view,
+            vocab_size=batch.target_vocab_size or view.vocab_size,
+            target_ids=_id_map(batch.draft_to_target, view.vocab_size),
+            first_index=batch.draft_index,
+            stream=int(batch.stream),
+            recipe=view.draft_recipe,
+            adjustments=Adjustments(),
+            invalid=Status.DRAFT_LOGITS_INVALID,
+        )
+        for view in drawn
+    ]
 
 
 def _floats(tensor: Tensor) -> Floats:
@@ -111,7 +90,7 @@ def _integers(tensor: Tensor) -> Integers:
     return tensor.cpu().numpy().astype(np.int64)
 
 
-def _mask(batch: VerifyBatch | SampleBatch, row: int, vocab_size: int) -> Flags | None:
+def _mask(batch: VerifyBatch, row: int) -> Flags | None:
     """The mask of a row of logits."""
     masks, rows = batch.allowed_tokens, batch.allowed_rows
     place = row if rows is None else int(rows[row])
@@ -119,7 +98,7 @@ def _mask(batch: VerifyBatch | SampleBatch, row: int, vocab_size: int) -> Flags 
         return None
     # Bits of a byte from the lowest on, and bytes of a word from the lowest on, wherever this runs.
     words = masks[place].numpy().astype("<i4")
-    flags = np.unpackbits(words.view(np.uint8), count=vocab_size, bitorder="little")
+    flags = np.unpackbits(words.view(np.uint8), count=batch.vocab_size, bitorder="little")
     return flags.astype(bool)
 
 
