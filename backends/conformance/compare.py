@@ -48,8 +48,6 @@ def in_another_batch(
 ) -> Iterator[Difference]:
     """Every request that got another answer; there are no near-ties between runs of one backend.
 
-    `origins` tells which request of the first batch each of the other is; None for a stranger.
-
     Args:
         output: of the first batch.
         again: of the other one.

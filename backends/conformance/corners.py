@@ -1,7 +1,7 @@
 """Batches that chance would hardly ever make: extreme random words, extreme logits, ties."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -19,25 +19,18 @@ from .run import check_call
 POSITION = 1
 """What all of them are for, at draft index 1."""
 
-WORDS_0: dict[tuple[Stream, Level], tuple[int, int]] = {
-    (Stream.TARGET, Level.BLOCK): (887881469, 0),
-    (Stream.TARGET, Level.TOKEN): (1000577470, 1),
-    (Stream.DRAFT, Level.BLOCK): (164370637, 0),
-    (Stream.DRAFT, Level.TOKEN): (3497259954, 1),
-    (Stream.RECOVER, Level.BLOCK): (457067047, 1),
-    (Stream.RECOVER, Level.TOKEN): (2559572328, 0),
-}
-"""(seed, candidate) whose word at `POSITION` and draft index 1 is 0: the smallest exponential."""
+Word = tuple[int, int]
+"""(seed, candidate) that have it at `POSITION` and draft index 1."""
 
-WORDS_MAX: dict[tuple[Stream, Level], tuple[int, int]] = {
-    (Stream.TARGET, Level.BLOCK): (36842616, 0),
-    (Stream.TARGET, Level.TOKEN): (249934942, 0),
-    (Stream.DRAFT, Level.BLOCK): (2030957378, 3),
-    (Stream.DRAFT, Level.TOKEN): (1866196512, 2),
-    (Stream.RECOVER, Level.BLOCK): (1735343548, 3),
-    (Stream.RECOVER, Level.TOKEN): (585051937, 1),
+WORDS: dict[tuple[Stream, Level], tuple[Word, Word]] = {
+    (Stream.TARGET, Level.BLOCK): ((887881469, 0), (36842616, 0)),
+    (Stream.TARGET, Level.TOKEN): ((1000577470, 1), (249934942, 0)),
+    (Stream.DRAFT, Level.BLOCK): ((164370637, 0), (2030957378, 3)),
+    (Stream.DRAFT, Level.TOKEN): ((3497259954, 1), (1866196512, 2)),
+    (Stream.RECOVER, Level.BLOCK): ((457067047, 1), (1735343548, 3)),
+    (Stream.RECOVER, Level.TOKEN): ((2559572328, 0), (585051937, 1)),
 }
-"""The same for 2**32 - 1: the largest exponential."""
+"""Who has word 0, the smallest exponential, and 2**32 - 1, the largest."""
 
 SEED_OF_LOWEST_UNIFORM = 4960468
 """Its first acceptance uniform at `POSITION` is 2**-24."""
@@ -65,10 +58,10 @@ Corner = tuple[str, Callable[[Watched], None]]
 
 def corners() -> Iterator[Corner]:
     """All of them."""
-    yield from _races("a race that only candidate {} can win, by word 2**32 - 1", WORDS_MAX, alone)
-    yield from _races("a race that candidate {} cannot win, with word 0", WORDS_0, banned)
-    yield from _races("rare candidate {} wins by word 0", WORDS_0, rare)
-    yield from _races("rare candidate {} loses by word 2**32 - 1", WORDS_MAX, rare)
+    yield from _races("a race that only candidate {} can win, by word 2**32 - 1", 1, alone)
+    yield from _races("a race that candidate {} cannot win, with word 0", 0, banned)
+    yield from _races("rare candidate {} wins by word 0", 0, rare)
+    yield from _races("rare candidate {} loses by word 2**32 - 1", 1, rare)
     yield from _acceptance_tests()
     yield from _extreme_logits()
     yield from _cold_logprobs()
@@ -98,12 +91,9 @@ def rare(vocab_size: int, first: int, count: int) -> Tensor:
     return logits
 
 
-def _races(
-    name: str,
-    words: Mapping[tuple[Stream, Level], tuple[int, int]],
-    row_of: Callable[[int, int, int], Tensor],
-) -> Iterator[Corner]:
-    for (stream, level), (seed, candidate) in words.items():
+def _races(name: str, word: int, row_of: Callable[[int, int, int], Tensor]) -> Iterator[Corner]:
+    for (stream, level), words in WORDS.items():
+        seed, candidate = words[word]
         is_block = level is Level.BLOCK
         row = row_of(2100, 512 * candidate, 512) if is_block else row_of(5, candidate, 1)
         title = f"{stream.name}, {level.name}: {name.format(candidate)}"

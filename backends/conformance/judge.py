@@ -21,8 +21,7 @@ from ...core.sampling_tensors import SamplingTensors
 from .calls import on_host
 from .findings import LOGPROB_ORDER, Difference, Findings
 from .oracle.inputs import split_sample, split_verify
-from .oracle.law import TOLERANCE, Law, margin_of
-from .oracle.logprobs import RowLogprobs
+from .oracle.law import TOLERANCE, Law, RowLogprobs, margin_of
 from .oracle.race import BLOCK_SIZE, Draw
 from .oracle.request import RequestOracle
 from .oracle.view import RequestView

@@ -62,12 +62,10 @@ def mask(logits: Tensor, noise: torch.Generator) -> Tensor:
     return torch.where(banned, values, logits)
 
 
-def allowed_tokens(
-    case: Case, num_rows: int, noise: torch.Generator
-) -> tuple[Tensor | None, ...] | None:
+def allowed_tokens(case: Case, num_rows: int, noise: torch.Generator) -> tuple[Tensor | None, ...]:
     """A mask for each row, [vocab_size] bool, of many, few, one or no tokens; None without one."""
     if not case.has("allowed tokens"):
-        return None
+        return (None,) * num_rows
     shares = torch.tensor((0.0, 0.02, 0.3, 0.9, 0.98))
     chosen = shares[torch.randint(0, len(shares), (num_rows, 1), generator=noise)]
     flags = torch.rand(num_rows, case.vocab_size, generator=noise) < chosen

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import Factory, evolve, frozen
 from torch import Tensor
 
 from ...core.allowed_tokens import WORD_BITS, pack_allowed
@@ -32,7 +32,7 @@ class Request:
         position: that the first row decides.
         in_prompt: [V] bool, what the repetition penalty counts; None for an empty prompt.
         output_counts: [V] int32, what penalties count; None for an empty output.
-        allowed: the mask of each row, [V] bool, or None for a row without one; None for no masks.
+        allowed: the mask of each row, [V] bool, or None for a row without one.
     """
 
     params: SamplingParams
@@ -42,17 +42,14 @@ class Request:
     position: int = 0
     in_prompt: Tensor | None = None
     output_counts: Tensor | None = None
-    allowed: tuple[Tensor | None, ...] | None = None
+    allowed: tuple[Tensor | None, ...] = Factory(
+        lambda self: (None,) * len(self.target_logits), takes_self=True
+    )
 
     @property
     def num_draft_tokens(self) -> int:
         """K."""
         return len(self.target_logits) - 1
-
-    @property
-    def masks(self) -> tuple[Tensor | None, ...]:
-        """One for each row."""
-        return self.allowed or (None,) * len(self.target_logits)
 
 
 @frozen(kw_only=True)
@@ -132,7 +129,7 @@ class Inputs:
             draft_to_target=None if is_one_hot else self.draft_to_target,
             token_counts=self._token_counts() if is_counted else None,
             **self._masks(
-                [mask for request in self.requests for mask in request.masks], len(target)
+                [mask for request in self.requests for mask in request.allowed], len(target)
             ),
         )
 
@@ -144,7 +141,7 @@ class Inputs:
             positions=self._integers([request.position for request in self.requests]),
             slot_ids=self._integers(self._slots()[0]),
             token_counts=self._token_counts(),
-            **self._masks([request.masks[0] for request in self.requests], len(rows)),
+            **self._masks([request.allowed[0] for request in self.requests], len(rows)),
         )
 
     def draft_batch(self, place: int) -> SampleBatch:

@@ -1,4 +1,4 @@
-"""What a row of logits says: an exact law, and the bounds inside which float32 must find it."""
+"""What a row of logits says: its law and logprobs, exactly, and what float32 may make of them."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,8 +21,6 @@ LEAST_MARGIN, MOST_MARGIN = 1e-17, 0.5
 
 def margin_of(may_turn: Callable[[float], bool]) -> float:
     """The smallest relative change at which something may turn; infinite if none does.
-
-    What a change may turn, a larger one may turn, too.
 
     Args:
         may_turn: whether a change up to so much may turn it; once true, true for more.
@@ -184,3 +182,70 @@ def place(law: Law, token_ids: Integers, vocab_size: int) -> Law:
         return Bounds(placed(inner.low), placed(inner.high))
 
     return Law(bounds)
+
+
+@frozen(eq=False)
+class RowLogprobs:
+    """Logprobs of one row.
+
+    Attributes:
+        values: [V].
+        doubted: [V], tokens that a filter may keep or cut by a hair.
+        logits: [V], what they were made of.
+    """
+
+    values: Floats
+    doubted: Flags
+    logits: Floats
+
+    @classmethod
+    def of(cls, raw: Floats, logits: Floats, recipe: Recipe, *, processed: bool) -> "RowLogprobs":
+        """In the request's mode; at temperature 0 the processed law is that of adjusted logits."""
+        nothing = np.zeros(len(raw), dtype=bool)
+        if not processed:
+            return cls(_log_softmax(raw), nothing, raw)
+        if recipe.temperature == 0:
+            return cls(_log_softmax(logits), nothing, logits)
+        law = law_of(logits, recipe)
+        return cls(law.log_p, law.doubted() if recipe.has_filters else nothing, logits)
+
+    @property
+    def most_likely(self) -> list[int]:
+        """Ids of tokens that have weight, lowest first among equals."""
+        return self._with_weight(np.argsort(-self.values, kind="stable"))
+
+    @property
+    def largest(self) -> list[int]:
+        """The same, among equals those with larger logits first, which weigh the same in float."""
+        return self._with_weight(np.lexsort((-self.logits, -self.values)))
+
+    def _with_weight(self, order: Integers) -> list[int]:
+        kept: list[int] = order[self.values[order] > -np.inf].tolist()
+        return kept
+
+    def is_close(self, token_id: int, value: float) -> bool:
+        """Whether a float32 logprob of a token may be this one."""
+        with np.errstate(over="ignore"):
+            expected = float(np.float32(self.values[token_id]))
+        return value == expected or abs(value - expected) <= self.tolerance(token_id)
+
+    def gap(self, token_id: int, other: int) -> float:
+        """How far apart two are, in nats; infinite where a filter may keep one of two it cuts."""
+        values = self.values[[token_id, other]]
+        if (values == -np.inf).all():
+            return float("inf") if self.doubted[[token_id, other]].any() else 0.0
+        return abs(float(values[0] - values[1]))
+
+    def tolerance(self, token_id: int) -> float:
+        """How far off a float32 logprob may be."""
+        value = self.values[token_id]
+        if self.doubted.any():
+            return float("inf")
+        if not np.isfinite(value):
+            return 0.0
+        return 1e-4 + 1e-5 * abs(float(value))
+
+
+def _log_softmax(logits: Floats) -> Floats:
+    log_weights = relative(logits)
+    return log_weights - log_sum(log_weights)

@@ -7,8 +7,7 @@ from attrs import evolve, field, frozen
 
 from ....core.output import Status
 from ....core.policies import Policy, Strict
-from .law import TOLERANCE
-from .logprobs import RowLogprobs
+from .law import TOLERANCE, RowLogprobs
 from .noise import RECOVER
 from .policies import PolicyRule, rule_of
 from .race import Draw, per_row
