@@ -61,9 +61,8 @@ class Layout:
         spare_slots: behind the last one in use; they hold NaN, as all slots without a request.
         spare_drafts: columns of draft ids, and rows of each slot, that no request uses.
         spare_rows: rows of target logits behind the last request's.
-        gap: numbers between one row of logits and the next.
-        integer_stride: of positions, slots and row starts.
-        shares_masks: rows of logits name their masks.
+        gap: numbers between one row of logits and the next. With one, positions, slots and row
+            starts have gaps, too, and rows of logits name their masks.
     """
 
     slots: tuple[int, ...] | None = None
@@ -71,8 +70,6 @@ class Layout:
     spare_drafts: int = 0
     spare_rows: int = 0
     gap: int = 0
-    integer_stride: int = 1
-    shares_masks: bool = False
 
 
 @frozen(eq=False)
@@ -205,7 +202,7 @@ class Inputs:
     def _integers(self, values: Sequence[int]) -> Tensor:
         """A tensor of them; zeros in between."""
         id_dtype = getattr(torch, self.case.id_dtype)
-        wide = torch.zeros(len(values), self.layout.integer_stride, dtype=id_dtype)
+        wide = torch.zeros(len(values), 1 + bool(self.layout.gap), dtype=id_dtype)
         wide[:, 0] = torch.tensor(values, dtype=id_dtype)
         return wide[:, 0]
 
@@ -229,7 +226,7 @@ class Inputs:
         nothing = torch.zeros(self.case.vocab_size, dtype=torch.bool)
         masks += [nothing] * (num_rows - len(masks))
         words = self._words([nothing, *(mask for mask in masks if mask is not None)])
-        if len(words) == num_rows + 1 and not self.layout.shares_masks:
+        if len(words) == num_rows + 1 and not self.layout.gap:
             return {"allowed_tokens": words[1:]}
         places = accumulate(mask is not None for mask in masks)
         rows = [-1 if mask is None else place for mask, place in zip(masks, places, strict=True)]

@@ -8,8 +8,7 @@ from attrs import evolve
 
 from acceptor.backends.conformance import Case, Difference, Findings, Generator, judge_sample
 from acceptor.backends.conformance.calls import Watched
-from acceptor.backends.conformance.compare import between
-from acceptor.backends.conformance.run import Check, run_all
+from acceptor.backends.conformance.run import Check, between, run_all
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
     Probabilistic,

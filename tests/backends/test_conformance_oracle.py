@@ -17,7 +17,7 @@ from acceptor.backends.conformance.corners import (
     WORDS,
 )
 from acceptor.backends.conformance.oracle.law import Adjustments, adjust
-from acceptor.backends.conformance.oracle.noise import Noise
+from acceptor.backends.conformance.oracle.race import Noise
 from acceptor.core import Stream
 from kit import philox as plain
 

@@ -7,7 +7,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from acceptor.backends.conformance.oracle.noise import TARGET, TOKEN_LEVEL, Noise
+from acceptor.backends.conformance.oracle.race import TARGET, TOKEN_LEVEL, Noise
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
     LogprobsMode,

@@ -18,8 +18,8 @@ from torch import Tensor
 from acceptor.app.bench.kernels.logits import KINDS
 from acceptor.backends.conformance import Case, run_case
 from acceptor.backends.conformance.case import FEATURES
-from acceptor.backends.conformance.compare import in_another_batch
 from acceptor.backends.conformance.inputs import make_inputs
+from acceptor.backends.conformance.run import in_another_batch
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.backends.reference.thresholds import log_probs
 from acceptor.backends.triton_backend import TritonSampler, groups, launch, plan

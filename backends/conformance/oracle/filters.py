@@ -7,9 +7,9 @@ from attrs import define
 from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
-from .noise import Floats
 
 Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 
 @define(eq=False)

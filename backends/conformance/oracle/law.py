@@ -10,8 +10,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
-from .filters import Flags, Support
-from .noise import Floats
+from .filters import Flags, Floats, Support
 
 TOLERANCE = 1e-5
 """Up to this margin a decision is a near-tie: float32 may decide it otherwise."""

@@ -8,9 +8,8 @@ from attrs import evolve, field, frozen
 from ....core.output import Status
 from ....core.policies import Policy, Strict
 from .law import TOLERANCE, RowLogprobs
-from .noise import RECOVER
 from .policies import PolicyRule, rule_of
-from .race import Draw, per_row
+from .race import RECOVER, Draw, per_row
 from .verdict import Possible
 from .view import RequestView
 

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from ....core.policies import Block
+from .filters import Floats
 from .law import Bounds, Interval, Law
-from .noise import Floats
 from .verdict import Possible, below, log_ratio
 from .view import RequestView
 

@@ -8,10 +8,9 @@ from attrs import frozen
 
 from ....core.output import Status
 from ....core.sampling_params import Recipe
-from .filters import Flags
+from .filters import Flags, Floats
 from .law import Adjustments, Integers, Law, adjust, forbid, is_usable, law_of, one_hot, place
-from .noise import TARGET, Floats, Noise
-from .race import Draw, per_row
+from .race import TARGET, Draw, Noise, per_row
 
 NO_DRAFT = np.zeros(0, dtype=np.int64)
 
