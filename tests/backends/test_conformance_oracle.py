@@ -3,11 +3,14 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from acceptor.backends.conformance import oracle
 from acceptor.backends.conformance.corners import (
@@ -18,8 +21,8 @@ from acceptor.backends.conformance.corners import (
 )
 from acceptor.backends.conformance.oracle.law import Adjustments, adjust
 from acceptor.backends.conformance.oracle.race import Noise
-from acceptor.core import Stream
-from kit import philox as plain
+from acceptor.core import Level, Stream
+from acceptor.core.randomness import exponential, random_words
 
 VALUES = {
     "batch",
@@ -30,7 +33,6 @@ VALUES = {
     "sampling_tensors",
     "token_counts",
 }
-SEEDS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([2**63, 2**64 - 1]))
 
 
 def test_the_oracle_shares_only_values_with_the_core() -> None:
@@ -45,24 +47,34 @@ def imported_from_outside(path: Path) -> Iterator[str]:
             yield str(node.module)
 
 
-@given(SEEDS, st.integers(0, 2**31 - 1), st.integers(1, 20), st.integers(0, 200))
+def words_of(seed: int, position: int, index: int, *rest: Any) -> Tensor:
+    """The core's words of some candidates in a race, of a stream at a level: [num_candidates]."""
+    key = (seed - 2**64 * (seed >= 2**63), position, 0 if rest[0] is Stream.TARGET else index)
+    return random_words(*(torch.tensor([part]) for part in key), *rest)[0]
+
+
+@given(
+    seed=st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([2**63, 2**64 - 1])),
+    position=st.one_of(st.integers(0, 2**32 - 1), st.sampled_from([2**31, 2**32 - 1])),
+    draft_index=st.integers(1, 2**32 - 1),
+    race=st.tuples(st.sampled_from(Stream), st.sampled_from(Level)),
+    first=st.integers(0, 2**30),
+    count=st.integers(1, 11),
+)
 def test_each_candidate_has_the_word_of_the_contract(
-    seed: int, position: int, draft_index: int, block: int
+    seed: int, position: int, draft_index: int, race: tuple[Stream, Level], first: int, count: int
 ) -> None:
-    got = Noise(seed).exponentials(Stream.RECOVER, position, draft_index, 1, 4 * block, 6)
-    words = [
-        plain.word(seed, position, draft_index, Stream.RECOVER, 1, 4 * block + place)
-        for place in range(6)
-    ]
-    np.testing.assert_allclose(got, [-np.log1p(-(word + 0.5) / 2**32) for word in words])
+    candidates = torch.arange(4 * first, 4 * first + count)[None]
+    expected = exponential(words_of(seed, position, draft_index, *race, candidates))
+    got = Noise(seed).exponentials(race[0], position, draft_index, race[1], 4 * first, count)
+    np.testing.assert_allclose(got, expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize(("rare", "expected"), [(0, 0), (1, 2**32 - 1)])
 def test_rare_words_are_what_they_are_said_to_be(rare: int, expected: int) -> None:
-    for (stream, level), words in WORDS.items():
+    for race, words in WORDS.items():
         seed, candidate = words[rare]
-        index = 0 if stream is Stream.TARGET else 1
-        assert plain.word(seed, POSITION, index, stream, level, candidate) == expected
+        assert words_of(seed, POSITION, 1, *race, torch.arange(4)[None])[candidate] == expected
 
 
 def test_rare_uniforms_are_the_lowest_and_the_highest() -> None:

@@ -1,11 +1,13 @@
-"""On a GPU: calls can be captured, wait for nothing, and allocate nothing if they need not."""
+"""On a GPU, calls are the same when captured, called again, overlapping, and on other devices."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 import torch
 
 from acceptor.core import Block, Policy, Probabilistic, SampleBatch, Strict, VerifyOutput
+from acceptor.core.tensor_fields import mapped
 from kit.on_gpu import assert_identical, every_fused_backend, reserved, sampler_of, verification
 
 pytestmark = pytest.mark.gpu
@@ -82,22 +84,6 @@ def test_a_call_into_reserved_memory_allocates_nothing(backend: str, policy: Pol
     assert_identical(output, expected, torch.arange(NUM_REQS, device="cuda"))
 
 
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
-@every_fused_backend
-@some
-def test_no_call_waits_for_the_device(backend: str, policy: Policy) -> None:
-    step = verification(policy, num_reqs=NUM_REQS)
-    row = SampleBatch(logits=step.batch.target_logits[:NUM_REQS], positions=step.batch.positions)
-    step.by(backend)
-    sampler_of(backend).sample(row, step.params)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        step.by(backend)
-        sampler_of(backend).sample(row, step.params)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
 @every_fused_backend
 def test_calls_on_two_streams_do_not_disturb_each_other(backend: str) -> None:
     steps = [verification(Probabilistic(), num_reqs=n) for n in (NUM_REQS, 30)]
@@ -113,3 +99,40 @@ def test_calls_on_two_streams_do_not_disturb_each_other(backend: str) -> None:
     for place, output in enumerate(outputs):
         same = expected[place % 2]
         assert_identical(output, same, torch.arange(len(same.token_ids), device="cuda"))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize(
+    ("backend", "within"),
+    [("cupy", nullcontext()), ("cupy", torch.cuda.device(1)), ("triton", torch.cuda.device(1))],
+    ids=["cupy, another is current", "cupy", "triton"],
+)
+def test_the_tokens_are_those_of_the_first_device(
+    backend: str, within: AbstractContextManager[object]
+) -> None:
+    """Several steps on the default stream, of which each reads what the one before has left."""
+    step = verification(Probabilistic(), num_reqs=8, vocab_size=32_000)
+    expected, sampler = step.by(backend), sampler_of(backend)
+    batch, params = mapped((step.batch, step.params), lambda tensor: tensor.to("cuda:1"))
+    with within:
+        outputs = [sampler.verify(batch, params, step.policy) for _ in range(3)]
+    for output in outputs:
+        assert output.token_ids.device.index == 1
+        assert torch.equal(output.token_ids.cpu(), expected.token_ids.cpu())
+        assert torch.equal(output.num_accepted.cpu(), expected.num_accepted.cpu())
+
+
+@some
+@pytest.mark.parametrize("overlap", [False, True], ids=["one by one", "overlapping"])
+def test_later_calls_and_overlapping_stages_of_triton_give_the_tokens_of_first_calls(
+    policy: Policy, *, overlap: bool
+) -> None:
+    triton_backend = pytest.importorskip("acceptor.backends.triton_backend")
+    sampler = triton_backend.TritonSampler(overlap=overlap)
+    for num_reqs in (1, 16, 64, 10):
+        step = verification(policy, num_reqs=num_reqs)
+        call = step.batch, step.params, step.policy
+        expected = triton_backend.TritonSampler(overlap=False).verify(*call)
+        everything = torch.arange(num_reqs, device="cuda")
+        for got in [sampler.verify(*call) for _ in range(20)]:
+            assert_identical(got, expected, everything)
