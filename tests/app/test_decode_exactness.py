@@ -111,26 +111,6 @@ def test_logprobs_are_those_of_the_plain_law(pair: Pair, policy: Policy) -> None
         known.append(token_id)
 
 
-@pytest.mark.parametrize("num_spec_tokens", [0, 5])
-def test_penalties_count_prompt_and_output(pair: Pair, num_spec_tokens: int) -> None:
-    prompt = (1, 2, 3, 4, 5)
-    penalties: dict[str, Any] = {
-        "repetition_penalty": 1.7,
-        "presence_penalty": 0.3,
-        "frequency_penalty": 0.2,
-    }
-    request = ask(*prompt, temperature=0, max_tokens=30, **penalties)
-    (result,) = pair.decoder(Strict(), num_spec_tokens).generate([request])
-    for place, token_id in enumerate(result.token_ids):
-        output = result.token_ids[:place]
-        logits = next_logits(pair.target, (*prompt, *output))
-        for seen in {*prompt, *output}:
-            logits[seen] *= 1.7 if logits[seen] < 0 else 1 / 1.7
-        for emitted in set(output):
-            logits[emitted] -= 0.3 + 0.2 * output.count(emitted)
-        assert token_id == logits.argmax()
-
-
 def test_an_empty_batch(pair: Pair) -> None:
     assert pair.decoder(Strict(), 5).generate([]) == []
 

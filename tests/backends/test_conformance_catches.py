@@ -1,11 +1,16 @@
-"""The conformance kit finds what it is for: every planted bug, soon, by the oracle and beside."""
+"""The conformance kit passes the reference, and finds every planted bug, soon, in both ways."""
 
 import pytest
+import torch
+from attrs import evolve
 
+from acceptor.backends.conformance import Findings, Generator, run_case
 from acceptor.backends.conformance.calls import Watched
+from acceptor.backends.conformance.campaign import Campaign
 from acceptor.backends.conformance.corners import corners
 from acceptor.backends.conformance.run import Check, run_all
 from acceptor.backends.reference import ReferenceSampler
+from acceptor.core import POLICIES
 from kit.bugs import Bug
 from kit.bugs_in_batches import ALL_BUGS
 
@@ -17,6 +22,30 @@ ONLY_NUMBERS_SHOW = {
     "raw logprobs of masked logits",
 }
 """These are the oracle's to judge, for each backend."""
+
+
+@pytest.mark.parametrize("policy", [*POLICIES])
+def test_the_reference_agrees_with_the_oracle(policy: str) -> None:
+    campaign = Campaign(("reference",), generator=Generator((policy,), 2500))
+    (found,) = campaign.found(0, 12)
+    assert found.num_batches == 12
+    assert found.differences == ()
+
+
+@pytest.mark.parametrize("policy", [*POLICIES])
+def test_the_reference_agrees_where_models_and_drafts_are_broken(policy: str) -> None:
+    bad = frozenset(("bad target rows", "bad draft rows", "bad ids"))
+    for case in Generator((policy,), 40).cases(1, 20):
+        broken = evolve(case, features=case.features | bad)
+        assert run_case(broken, REFERENCE, torch.device("cpu")).differences == ()
+
+
+def test_the_reference_agrees_in_every_corner_and_in_batches_of_forms() -> None:
+    forms = Generator(largest_vocabulary=2500, num_forms=48)
+    campaign = Campaign(("reference",), generator=forms, chunk=1)
+    found = sum((found for _, (found,) in campaign.run(0, 20)), Findings())
+    assert found.num_batches > 20 + 80
+    assert found.differences == ()
 
 
 def by(bugs: list[Bug]) -> pytest.MarkDecorator:

@@ -49,8 +49,9 @@ def imported_from_outside(path: Path) -> Iterator[str]:
 
 def words_of(seed: int, position: int, index: int, *rest: Any) -> Tensor:
     """The core's words of some candidates in a race, of a stream at a level: [num_candidates]."""
-    key = (seed - 2**64 * (seed >= 2**63), position, 0 if rest[0] is Stream.TARGET else index)
-    return random_words(*(torch.tensor([part]) for part in key), *rest)[0]
+    seeds = torch.tensor([seed - 2**64 * (seed >= 2**63)])
+    indices = torch.tensor([0 if rest[0] is Stream.TARGET else index])
+    return random_words(seeds, torch.tensor([position]), indices, *rest)[0]
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Many integers are checked as each of them would be."""
+"""Many integers are checked as each of them would be; errors are one family, and Python's own."""
 
 import math
 
@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acceptor import core
 from acceptor.core import InvalidInputError
 from acceptor.core.checks import check_integer, check_integers
 
@@ -33,3 +34,11 @@ def test_the_first_that_does_not_fit_is_told_of(values: list[object], high: floa
         not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= high
         for value in values
     )
+
+
+def test_the_core_offers_only_what_it_lists_and_its_errors_are_one_family() -> None:
+    assert sorted(core.__all__) == sorted(set(core.__all__))
+    offered = [getattr(core, name) for name in core.__all__ if name.endswith("Error")]
+    assert len(offered) > 5
+    assert all(issubclass(error, core.AcceptorError) for error in offered)
+    assert issubclass(core.InvalidInputError, ValueError)

@@ -1,11 +1,15 @@
-"""The law of what the application decodes, its own drafters included, enumerated in float64."""
+"""The law of what the application decodes with each of its drafters, enumerated in float64."""
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve, frozen
 
+from acceptor.adapters.adapter_choice import load_any_model
+from acceptor.adapters.draft_heads.loader import load_head, random_head
 from acceptor.app.decoder import Decoder
 from acceptor.app.draft_vocabulary import DraftVocabulary
 from acceptor.app.drafter import Drawn
@@ -14,10 +18,12 @@ from acceptor.app.frontier import Frontier
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import GenerationRequest
-from acceptor.core import Block, Policy, Recipe, SamplingParams, Strict, Typical
-from kit.head_decoding import Noting
+from acceptor.core import Block, Policy, Probabilistic, Recipe, SamplingParams, Strict, Typical
+from kit.draft_heads import SPECULATORS, TAPS, HeadFiles, eagle, eagle3
+from kit.head_decoding import Noting, decoder_of
 from kit.law_of_decoder import PROMPT, error_of
 from kit.laws.exact import EXACT
+from kit.small_families import FAMILIES, random_model
 from kit.toy_pair import Pair
 
 PAIR = Pair.make(seed=4, vocab_size=2)
@@ -25,6 +31,7 @@ POLICIES = (Strict(coupled=True), Block())
 """They mind most: the noise of the drafts, and all later positions of a draft."""
 PARAMS = SamplingParams(seed=5, temperature=1.3, draft=Recipe(temperature=0.6))
 ARGMAX = evolve(PARAMS, draft=Recipe(temperature=0))
+PENALTIES = evolve(PARAMS, repetition_penalty=1.7, presence_penalty=0.3, frequency_penalty=0.2)
 
 
 def with_own_ids(drafter: type[ModelDrafter], policy: Policy) -> Decoder:
@@ -49,6 +56,7 @@ DECODERS: dict[str, tuple[Callable[[Policy], Decoder], SamplingParams, int]] = {
     "draft model": (lambda policy: PAIR.decoder(policy, 2), PARAMS, 3),
     "drafts of three": (lambda policy: PAIR.decoder(policy, 3), PARAMS, 3),
     "argmax": (lambda policy: PAIR.decoder(policy, 2), ARGMAX, 3),
+    "penalties": (lambda policy: PAIR.decoder(policy, 2), PENALTIES, 3),
     "another vocabulary": (partial(with_own_ids, ModelDrafter), PARAMS, 2),
     "n-gram": (with_ngrams, evolve(PARAMS, draft=None), 3),
 }
@@ -99,3 +107,41 @@ def test_a_text_reports_the_mean_of_what_was_done_to_its_tokens() -> None:
     assert len(reports) >= 40
     assert len({*reports}) > 10
     assert result.total_variation == pytest.approx(sum(reports[:40]) / 40)
+
+
+SMALL: dict[str, Any] = {"vocab_size": 3, "hidden_size": 8, "num_hidden_layers": 2}
+HEAD: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "vocab_size": 3}
+FEWER: dict[str, Any] = {"draft_vocab_size": 2, "target_size": 8}
+"""Heads of two of the target's three tokens."""
+NESTED = {**SPECULATORS, "target_hidden_size": 8, TAPS: [0, 1, 2]}
+HEADS: dict[str, tuple[str, HeadFiles | None]] = {
+    "eagle": ("llama", eagle(**HEAD)),
+    "eagle3": ("qwen3", eagle3(eagle_config={TAPS: [0, 1, 2]}, **FEWER, **HEAD)),
+    "eagle3 of gpt-oss": ("gpt-oss", eagle3(nested=NESTED, **FEWER, **HEAD)),
+    "mtp": ("glm4-moe-lite", None),
+}
+"""A family of targets, and the files of the head that drafts for it; None for its own layer."""
+ROUNDING = 1e-5
+"""Of float32 forwards, whose chunks are not the oracle's."""
+
+
+def with_head(name: str, folder: Path, policy: Policy) -> Decoder:
+    (family, files), kind = HEADS[name], name.split(maxsplit=1)[0]
+    config = FAMILIES[family]
+    fields = config.to_dict() | SMALL | {"num_nextn_predict_layers": 1}
+    for types in ("layer_types", "mlp_layer_types"):
+        if fields.get(types):
+            fields[types] = fields[types][-2:]
+    random_model(type(config)(**fields)).save_pretrained(folder)
+    target = load_any_model(folder)
+    if files is None:
+        head = random_head(folder / "config.json", kind, target)
+    else:
+        head = load_head(files.save(folder / "head"), kind, target)
+    return decoder_of(target, head, policy, 2)
+
+
+@pytest.mark.parametrize("policy", [Probabilistic(), Block()])
+@pytest.mark.parametrize("name", HEADS)
+def test_decoding_with_a_head_is_exact(tmp_path: Path, name: str, policy: Policy) -> None:
+    assert error_of(with_head(name, tmp_path, policy), PARAMS, 3) <= ROUNDING
