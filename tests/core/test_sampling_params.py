@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from acceptor.core import InvalidInputError, LogprobsMode, Recipe, SamplingParams
-from kit.mixes import every_mix
+from kit.batches import every_mix
 
 NOT_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, "1", None, True, [1.0], 10**400]
 

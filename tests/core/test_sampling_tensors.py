@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from acceptor.core import InvalidInputError, LogprobsMode, Recipe, SamplingParams, SamplingTensors
-from kit.mixes import every_mix
+from kit.batches import every_mix
 
 # The first of a batch asks for everything; without it some batches ask for nothing of a kind.
 BATCHES = [every_mix(1 + place % 5, 9, seed=place)[1:] for place in range(40)]

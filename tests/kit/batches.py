@@ -1,4 +1,4 @@
-"""Batches of which a test minds little."""
+"""Batches of which a test minds little, and parameters that ask for anything."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from acceptor.backends.conformance.case import FEATURES, Case
+from acceptor.backends.conformance.params import all_params
 from acceptor.core import SamplingParams, SamplingTensors, VerifyBatch
 
 
@@ -26,4 +28,13 @@ def dense(
         draft_token_ids=none if drafts is None else torch.tensor(drafts),
         positions=torch.zeros(num_reqs, dtype=torch.int64),
         **fields,
+    )
+
+
+def every_mix(count: int, vocab_size: int, seed: int = 0) -> tuple[SamplingParams, ...]:
+    """Parameters of requests that ask for anything; the first one asks for everything."""
+    features = frozenset(FEATURES) - {"extremes"}
+    lengths = (0,) * count
+    return all_params(
+        Case(seed=seed, vocab_size=vocab_size, num_draft_tokens=lengths, features=features)
     )

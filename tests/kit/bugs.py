@@ -6,7 +6,7 @@ Each is a bug that some engine has had, or nearly had; `bugs_in_draws`, `bugs_in
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 from attrs import evolve, field, frozen
@@ -26,7 +26,6 @@ from acceptor.core import (
 
 Batch = VerifyBatch | SampleBatch
 Change = tuple[object, str, object]
-Read = tuple[Batch, SamplingTensors]
 Decorator = Callable[[Any], "Bug"]
 
 
@@ -53,8 +52,8 @@ class Bug(Sampler):
 
     name: str
     changes: tuple[Change, ...] = ()
-    misread: Callable[[Any, SamplingTensors], Read] | None = None
-    spoil: Callable[[VerifyBatch, VerifyOutput], VerifyOutput] | None = None
+    misread: Callable[[Any, SamplingTensors], Any] = lambda *read: read
+    spoil: Callable[[VerifyBatch, VerifyOutput], VerifyOutput] = lambda _, output: output
     policy: str | None = None
     features: frozenset[str] = field(default=frozenset(), converter=_as_set)
     least_vocab_size: int = 1
@@ -79,17 +78,14 @@ class Bug(Sampler):
     def verify(
         self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **_: Any
     ) -> VerifyOutput:
-        """See `Sampler.verify`."""
         with self.planted():
-            read: Read = (batch, params) if self.misread is None else self.misread(batch, params)
-            output = ReferenceSampler().verify(cast("VerifyBatch", read[0]), read[1], policy)
-            return output if self.spoil is None else self.spoil(batch, output)
+            read, asked = self.misread(batch, params)
+            return self.spoil(batch, ReferenceSampler().verify(read, asked, policy))
 
     def sample(self, batch: SampleBatch, params: SamplingTensors, **_: Any) -> SampleOutput:
-        """See `Sampler.sample`."""
         with self.planted():
-            read: Read = (batch, params) if self.misread is None else self.misread(batch, params)
-            return ReferenceSampler().sample(cast("SampleBatch", read[0]), read[1])
+            read, asked = self.misread(batch, params)
+            return ReferenceSampler().sample(read, asked)
 
     @contextmanager
     def planted(self) -> Iterator[None]:

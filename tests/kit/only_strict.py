@@ -12,7 +12,6 @@ class OnlyStrict(ReferenceSampler):
     def verify(
         self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
     ) -> VerifyOutput:
-        """See `Sampler.verify`."""
         if "strict" not in policy.name:
             raise UnavailableError(f"policy: expected a strict one, got {policy.name}")
         return super().verify(batch, params, policy, **memory)

@@ -2,22 +2,8 @@
 
 from typing import Any
 
-from attrs import frozen
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-
-
-@frozen
-class Call:
-    """One operator call.
-
-    Attributes:
-        name: like `aten.exp.default`.
-        shapes: of its tensor arguments.
-    """
-
-    name: str
-    shapes: tuple[tuple[int, ...], ...]
 
 
 class OperatorLog(TorchDispatchMode):
@@ -25,15 +11,15 @@ class OperatorLog(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[Call] = []
+        self.calls: list[tuple[str, list[int]]] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> object:
-        shapes = tuple(tuple(arg.shape) for arg in args if isinstance(arg, Tensor))
-        self.calls.append(Call(str(func), shapes))
+        sizes = [size for arg in args if isinstance(arg, Tensor) for size in arg.shape]
+        self.calls.append((str(func).split(".")[1].lstrip("_"), sizes))
         return func(*args, **(kwargs or {}))
 
-    def names(self) -> set[str]:
-        """The operators called, without overloads: `exp`, `log_softmax` and so on."""
-        return {call.name.split(".")[1].lstrip("_") for call in self.calls}
+    def names(self, size: int | None = None) -> set[str]:
+        """The operators called, such as `exp` or `log_softmax`; or those on tensors of a size."""
+        return {name for name, sizes in self.calls if size is None or size in sizes}

@@ -15,14 +15,8 @@ TINY: dict[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
-FOR_KERNELS: dict[str, Any] = {
-    "vocab_size": 1024,
-    "hidden_size": 256,
-    "intermediate_size": 384,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
+FOR_KERNELS: dict[str, Any] = {"vocab_size": 1024, "hidden_size": 256, "intermediate_size": 384}
+FOR_KERNELS |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
 """Small, with heads and matrices that every kernel takes."""
 
 TARGET: dict[str, Any] = json.loads(public_pairs.PAIRS["llama3-eagle3"].shapes[0].read_text())
@@ -34,20 +28,10 @@ DRAFT: dict[str, Any] = TARGET | {
     "tie_word_embeddings": True,
 }
 
-OF_PAIRS: dict[str, Any] = TINY | {
-    "moe_intermediate_size": 16,
-    "head_dim": 12,
-    "num_local_experts": 4,
-    "num_experts_per_tok": 2,
-    "n_routed_experts": 4,
-    "q_lora_rank": 16,
-    "kv_lora_rank": 12,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 10,
-    "draft_vocab_size": 23,
-    "sliding_window": 5,
-}
+LATENT = {"q_lora_rank": 16, "kv_lora_rank": 12, "qk_nope_head_dim": 8, "v_head_dim": 10}
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
+OF_PAIRS: dict[str, Any] = TINY | LATENT | EXPERTS | {"draft_vocab_size": 23, "sliding_window": 5}
+OF_PAIRS |= {"head_dim": 12, "qk_rope_head_dim": 4, "num_local_experts": 4, "n_routed_experts": 4}
 DEPTHS = ("num_hidden_layers", "max_position_embeddings")
 """What public models keep when they are shrunk."""
 

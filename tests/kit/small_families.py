@@ -15,7 +15,7 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from kit.shapes import TINY
+from kit.shapes import EXPERTS, LATENT, TINY
 
 VOCAB_SIZE: int = TINY["vocab_size"]
 SHAPE: dict[str, Any] = TINY | {"intermediate_size": 32, "num_hidden_layers": 4}
@@ -24,8 +24,6 @@ MIXED: dict[str, Any] = {
     "sliding_window": 5,
     "layer_types": ["sliding_attention", "full_attention"] * 2,
 }
-LATENT = {"q_lora_rank": 16, "kv_lora_rank": 12, "qk_nope_head_dim": 8, "v_head_dim": 10}
-EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
 
 FAMILIES: dict[str, PretrainedConfig] = {
     "llama": LlamaConfig(**SHAPE),
