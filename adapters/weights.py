@@ -75,11 +75,9 @@ class Tensors(Protocol):
     @property
     def entries(self) -> Mapping[str, Entry]:
         """What is stored, and in which file."""
-        ...
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of this name, one of `expected_tensors`."""
-        ...
 
 
 def read_draft_ids(checkpoint: Tensors, num_draft_ids: int, target_vocab_size: int) -> Tensor:

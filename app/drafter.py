@@ -73,7 +73,6 @@ class Drafter(Protocol[Memory]):
     @property
     def num_spec_tokens(self) -> int:
         """How many tokens it drafts at most."""
-        ...
 
     @property
     def max_model_len(self) -> int:
@@ -82,7 +81,6 @@ class Drafter(Protocol[Memory]):
 
     def new_memory(self, num_slots: int, max_len: int) -> Memory:
         """Room for num_slots sequences of at most max_len tokens."""
-        ...
 
     @property
     def on_device(self) -> bool:
@@ -113,7 +111,6 @@ class Drafter(Protocol[Memory]):
 
     def draft(self, memory: Memory, frontier: Frontier, num_tokens: int) -> Drawn:
         """Draft num_tokens (at least one) for every request, or fewer."""
-        ...
 
     def follow(
         self,

@@ -34,11 +34,9 @@ class Detokenizer(Protocol):
 
     def push(self, token_ids: Iterable[int]) -> str:
         """The text that these tokens complete; empty while a character is unfinished."""
-        ...
 
     def finish(self) -> str:
         """What is left when no token follows."""
-        ...
 
 
 @frozen

@@ -23,11 +23,9 @@ class TokenMasks(Protocol):
                 the output and i draft tokens; behind a token that may not come, it is anything.
             draft_token_ids: what was drafted.
         """
-        ...
 
     def accept(self, token_id: int) -> None:
         """Take in what was emitted."""
-        ...
 
 
 NewTokenMasks = Callable[[], TokenMasks]

@@ -43,7 +43,6 @@ class Sampler(Protocol):
             out: where to write, see `empty_verify_output`; allocated when None, else returned.
             workspace: [at least `verify_workspace_size`] uint8; the backend's own when None.
         """
-        ...
 
     def sample(
         self,
@@ -57,7 +56,6 @@ class Sampler(Protocol):
 
         `out` and `workspace` are as in `verify`.
         """
-        ...
 
     def verify_workspace_size(
         self,
@@ -89,30 +87,24 @@ class SlotModel(Protocol[Cache]):
     @property
     def vocab_size(self) -> int:
         """The width of its logits."""
-        ...
 
     @property
     def max_model_len(self) -> int:
         """How many positions a sequence may have."""
-        ...
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of its logits."""
-        ...
 
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        ...
 
     def new_cache(self, num_slots: int, max_len: int) -> Cache:
         """Room for max_len positions in each of num_slots slots."""
-        ...
 
     def clear(self, cache: Cache, slot_ids: Sequence[int]) -> None:
         """Forget slots: needed before reuse only when their sequences left NaN or infinity."""
-        ...
 
 
 class LanguageModel(SlotModel[Cache], Protocol[Cache]):
@@ -121,7 +113,6 @@ class LanguageModel(SlotModel[Cache], Protocol[Cache]):
     @property
     def forward_name(self) -> str:
         """What computes its decode steps, for the record: `triton`, `torch` or another name."""
-        ...
 
     def forward(
         self,
@@ -148,7 +139,6 @@ class LanguageModel(SlotModel[Cache], Protocol[Cache]):
                 device.
             taps: after how many layers hidden states are wanted; 0 for the embeddings.
         """
-        ...
 
 
 class DraftHead(SlotModel[Cache], Protocol[Cache]):
@@ -161,26 +151,21 @@ class DraftHead(SlotModel[Cache], Protocol[Cache]):
     @property
     def taps(self) -> tuple[int, ...]:
         """After how many layers it looks at the target's hidden states."""
-        ...
 
     @property
     def feature_size(self) -> int:
         """The width of its features."""
-        ...
 
     @property
     def draft_to_target(self) -> Tensor | None:
         """[vocab_size] int64, the target's id of each of its ids; None where they are the same."""
-        ...
 
     @property
     def what_to_check(self) -> str:
         """What may be misread where next to nothing is accepted: names, and values in use."""
-        ...
 
     def read(self, hidden: Sequence[Tensor]) -> Tensor:
         """Features […, feature_size] from hidden states […, target's hidden_size] of each tap."""
-        ...
 
     def forward(
         self,
@@ -202,8 +187,6 @@ class DraftHead(SlotModel[Cache], Protocol[Cache]):
             slot_ids: [num_reqs] int64.
             max_position: see `LanguageModel.forward`.
         """
-        ...
 
     def score(self, features: Tensor) -> Tensor:
         """Logits [num_reqs, vocab_size] from features [num_reqs, feature_size] of `forward`."""
-        ...

@@ -41,7 +41,6 @@ class Runner(Protocol):
         Returns:
             One verdict per request, in the order of the batch.
         """
-        ...
 
     def begin(self, running: Running, draft_limits: Sequence[int], gained: Gained) -> bool:  # noqa: ARG002, for runners that begin early
         """Begin a step that a later `run` will ask for; False if this runner cannot.

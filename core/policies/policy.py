@@ -64,12 +64,10 @@ class Policy(Protocol):
     @property
     def name(self) -> str:
         """What users choose it by."""
-        ...
 
     @property
     def lossless(self) -> bool:
         """Whether what is emitted follows the target's law exactly."""
-        ...
 
     @property
     def rule(self) -> Rule:
@@ -98,7 +96,6 @@ class Policy(Protocol):
 
     def log_thresholds(self, view: DraftView) -> Tensor:
         """The thresholds of all K tokens: [K] float64."""
-        ...
 
     def log_residual(self, view: DraftView, row: int) -> Tensor | None:  # noqa: ARG002, where one is
         """What to draw from when token row + 1 is the first not accepted, with the RECOVER stream.
