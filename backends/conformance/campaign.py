@@ -7,8 +7,8 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from itertools import islice
 from multiprocessing import Manager, active_children, get_context
@@ -90,26 +90,17 @@ class Campaign:
             alone.compile(pool, chunks)
             for n, size in chunks.items():
                 pending[pool.submit(campaign.found, n, size)] = n
-            yield from self._ended(pending)
+            with suppress(TimeoutError):
+                for future in as_completed(pending, self._seconds_left()):
+                    # What began behind the deadline has nothing to tell.
+                    if (found := future.result()) != self.nothing:
+                        yield pending[future], found
 
     def _chunks(self, first: int, num_batches: int) -> Iterator[tuple[int, int]]:
         while num_batches > 0:
             size = min(self.size_of(first), num_batches)
             yield first, size
             first, num_batches = first + 1, num_batches - size
-
-    def _ended(
-        self, pending: dict[Future[Found], int | None]
-    ) -> Iterator[tuple[int | None, Found]]:
-        while pending:
-            done, _ = wait(pending, self._seconds_left(), FIRST_COMPLETED)
-            if not done:
-                return
-            for future in done:
-                number, found = pending.pop(future), future.result()
-                # What began behind the deadline has nothing to tell.
-                if found != self.nothing:
-                    yield number, found
 
     def compile(self, pool: Executor, chunks: Iterable[int]) -> None:
         """Run one batch of every form, so that kernels are compiled by all workers together."""

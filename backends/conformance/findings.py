@@ -4,7 +4,9 @@ import math
 from collections import Counter
 from operator import add
 
-from attrs import astuple, evolve, frozen
+from attrs import Factory, astuple, evolve, frozen
+
+from .oracle.law import TOLERANCE
 
 MOST_NEAR_TIES = 1e-5
 """The share of decisions that rounding may turn."""
@@ -27,7 +29,7 @@ class Difference:
         got: the backend's.
         margin: the relative distance of what was compared, in float64; infinite if none explains
             the difference.
-        excused: whether rounding explains it.
+        excused: whether rounding explains it; by the margin unless something else is given.
         shown_by: the case or the corner.
     """
 
@@ -37,7 +39,7 @@ class Difference:
     expected: str
     got: str
     margin: float = math.inf
-    excused: bool = False
+    excused: bool = Factory(lambda self: self.margin <= TOLERANCE, takes_self=True)
     shown_by: str = ""
 
     def __str__(self) -> str:

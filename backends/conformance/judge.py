@@ -21,7 +21,7 @@ from ...core.sampling_tensors import SamplingTensors
 from .calls import on_host
 from .findings import LOGPROB_ORDER, Difference, Findings
 from .oracle.inputs import split_sample, split_verify
-from .oracle.law import TOLERANCE, Law, RowLogprobs, margin_of
+from .oracle.law import Law, RowLogprobs, margin_of
 from .oracle.race import BLOCK_SIZE, Draw
 from .oracle.request import RequestOracle
 from .oracle.view import RequestView
@@ -106,15 +106,8 @@ def _acceptance(oracle: RequestOracle, request: int, answer: Answer) -> Iterator
     row = min(got, expected) if not oracle.rule.takes_last_success else max(got, expected) - 1
     inside = 0 <= got <= oracle.num_draft_tokens
     margin = margin_of(partial(_may_accept, oracle, got)) if inside else math.inf
-    yield Difference(
-        request,
-        row,
-        "acceptance",
-        f"{expected} accepted",
-        f"{got} accepted",
-        margin,
-        excused=margin <= TOLERANCE,
-    )
+    wanted, had = f"{expected} accepted", f"{got} accepted"
+    yield Difference(request, row, "acceptance", wanted, had, margin)
 
 
 def _may_accept(oracle: RequestOracle, count: int, tolerance: float) -> bool:
@@ -149,16 +142,9 @@ def _final_token(oracle: RequestOracle, request: int, answer: Answer) -> Iterato
         return
     is_bonus = row == oracle.num_draft_tokens
     what = oracle.view.bonus_name if is_bonus else "recovered token"
+    decision = f"{what}, {_kind(draw, oracle.view.target_laws[row], got)}"
     margin = margin_of(partial(draw.could_be, got))
-    yield Difference(
-        request=request,
-        row=row,
-        decision=f"{what}, {_kind(draw, oracle.view.target_laws[row], got)}",
-        expected=str(draw.token_id),
-        got=str(got),
-        margin=margin,
-        excused=margin <= TOLERANCE,
-    )
+    yield Difference(request, row, decision, str(draw.token_id), str(got), margin)
 
 
 def _kind(draw: Draw, law: Law, got: int) -> str:

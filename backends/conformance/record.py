@@ -15,6 +15,7 @@ from ...core.errors import InvalidInputError
 from .campaign import Found, added
 from .findings import MOST_NEAR_TIES, Difference, Findings
 
+CONFORMANT = "conformant"
 MOST_FAILURES = 5
 MOST_EXCUSES = 20
 MOST_CHARACTERS = 64 * 2**20
@@ -72,25 +73,18 @@ class Record:
 
     @property
     def is_conformant(self) -> bool:
-        """All corners were compared, all backends conform, and nothing between is unexplained.
-
-        How rare near-ties must be is asked of each backend, and not of the two together.
-        """
-        return not self.corners_left and self._conforms
+        """All corners were compared, all backends conform, and nothing between is unexplained."""
+        return self.verdict == CONFORMANT
 
     @property
     def verdict(self) -> str:
-        """In a line."""
-        if not self._conforms:
+        """In a line; how rare near-ties must be is not asked of two backends together."""
+        some = self.compared.num_batches and not self.compared.unexplained
+        if not some or not all(each.is_conformant for each in self.found[: len(self.backends)]):
             return "NOT conformant"
         if self.corners_left:
             return f"INCOMPLETE: expected all corners in time, got {self.corners_left} not compared"
-        return "conformant"
-
-    @property
-    def _conforms(self) -> bool:
-        some = bool(self.compared.num_batches) and not self.compared.unexplained
-        return some and all(each.is_conformant for each in self.found[: len(self.backends)])
+        return CONFORMANT
 
     def including(self, number: int | None, found: Sequence[Findings]) -> "Record":
         """One more chunk, or some corners, which have no number."""
