@@ -7,9 +7,8 @@ with the same requests in another batch.
 """
 
 from .calls import load_backend
-from .case import Case
+from .case import Case, Generator
 from .findings import Difference, Findings
-from .generate import Generator
 from .judge import judge_sample, judge_verify
 from .run import run_case, smallest_failure
 

@@ -14,10 +14,9 @@ from ...core.errors import AcceptorError, InvalidInputError
 from ...core.policies import POLICIES
 from .calls import device_for
 from .campaign import CHUNK, Campaign
-from .case import Case
+from .case import Case, Generator
 from .corners import corners
-from .generate import Generator
-from .record import Record, table, told
+from .findings import Record, table, told
 from .run import Check
 
 FORMS_ON_GPU = 48

@@ -6,7 +6,7 @@ Batches are built and judged by all workers, and few of these call a GPU at once
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
@@ -18,14 +18,10 @@ from attrs import evolve, frozen
 
 from ...core.ports import Sampler
 from .calls import Watched, load_backend
-from .case import Case
+from .case import MOST_BY_MANY, Case, Generator
 from .corners import corners
-from .findings import Findings
-from .generate import MOST_BY_MANY, Generator
+from .findings import Findings, Found, added
 from .run import Check, run_all, run_case, smallest_failure
-
-Found = tuple[Findings, ...]
-"""Of one backend; of two, each one's and that of what lies between the two."""
 
 CHUNK = 100
 """Batches that share a seed."""
@@ -161,11 +157,6 @@ class Campaign:
             # A worker that compiles, or gives back what it has on a device, can take a minute.
             for worker in {*active_children()} - before:
                 worker.kill()
-
-
-def added(some: Sequence[Findings], more: Sequence[Findings]) -> Found:
-    """Both, place by place."""
-    return tuple(one + other for one, other in zip(some, more, strict=True))
 
 
 @cache

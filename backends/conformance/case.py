@@ -1,16 +1,20 @@
-"""The recipe of one test batch: small, printable and reproducible.
+"""Cases: recipes of test batches, small, printable and reproducible, and random ones by number.
 
-All tensors follow from it by a seed, so a failing case is reported and shrunk as plain values.
+All tensors of a batch follow from its case by a seed, so a failing one is reported and shrunk as
+plain values.
 """
 
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import attrs
-from attrs import field, frozen
+import numpy as np
+from attrs import evolve, field, fields, frozen
 
 from ...core import policies
-from ...core.policies import Policy, Strict
+from ...core.policies import POLICIES, Policy, Strict
+from .oracle.policies import rule_of
 
 LOGITS = ("lm", "zipf", "flat", "sharp", "ties", "constant", "even", "large", "huge", "mixed")
 """What target logits look like; in mixed batches each row is of another kind."""
@@ -98,3 +102,125 @@ class Case:
         values["num_draft_tokens"] = tuple(values["num_draft_tokens"])
         values["features"] = frozenset(values["features"])
         return cls(policy=getattr(policies, name)(**parameters), **values)
+
+
+VOCABULARIES = (
+    (2, 1, 3, 4, 5, 7, 8, 13, 16, 31, 33, 64, 100, 127, 128, 129, 200, 255, 257),
+    (500, 511, 512, 513, 515, 600, 1000, 1023, 1024, 1025, 1100, 1535, 1537, 2047, 2500),
+    (4096, 5001, 8200, 32000, 32001),
+    (50257, 128256, 151936, 200065),
+)
+"""Small, around the edges of blocks and vector loads, large, and of real models."""
+
+SHARES = (0.36, 0.57, 0.05, 0.02)
+SHARES_OF_FORMS = (0.3, 0.48, 0.16, 0.06)
+"""How often each of them is drawn; so that few forms have some of each, the others more often."""
+
+MOST_BY_MANY = 10_000
+"""Larger vocabularies come with few requests and short drafts."""
+MOST_OF_A_CROWD = 1_100
+"""The largest vocabulary of batches with many requests."""
+
+LONGEST_DRAFTS = (0, 1, 2, 3, 4, 5) * 4 + (8, 12, 31)
+CROWDS = (64, 150, 300)
+"""Numbers of requests of one batch in fifty."""
+
+FLOAT_DTYPES = ("float32", "bfloat16", "float16")
+INTEGERS = (0, 1, 2, 3, 5, 9, 19)
+"""What whole parameters of policies are above their least."""
+
+Numbers = np.random.Generator
+
+
+@frozen
+class Generator:
+    """Which cases there are.
+
+    Attributes:
+        policies: names of `acceptor.core.policies.POLICIES`.
+        largest_vocabulary: for backends that run in a slow simulator.
+        num_forms: how many kinds of batches there are, which bounds what is compiled; 0 for no
+            limit. A chunk then has one form, that of its number.
+    """
+
+    policies: tuple[str, ...] = tuple(POLICIES)
+    largest_vocabulary: int = 10**9
+    num_forms: int = 0
+
+    def cases(self, chunk: int, num_batches: int) -> Iterator[Case]:
+        """The batches of a chunk, always the same ones."""
+        rng = np.random.default_rng((chunk, 1))
+        for _ in range(num_batches):
+            number = chunk % self.num_forms if self.num_forms else int(rng.integers(2**32))
+            yield _batch_of(self.form(number), rng)
+
+    def form(self, number: int) -> Case:
+        """What kernels are compiled for, with the longest draft alone."""
+        rng, name = np.random.default_rng(number), self.policies[number % len(self.policies)]
+        share = rng.choice((0.15, 0.4))
+        return Case(
+            policy=_variant(POLICIES[name], rng),
+            vocab_size=self._vocab_size(rng),
+            num_draft_tokens=(_one_of(rng, LONGEST_DRAFTS),),
+            drafter=_one_of(rng, DRAFTERS),
+            dtype=_one_of(rng, FLOAT_DTYPES),
+            draft_dtype=_one_of(rng, FLOAT_DTYPES),
+            id_dtype=_one_of(rng, ("int64", "int32")),
+            features=frozenset(name for name in FEATURES if rng.random() < share),
+        )
+
+    def _vocab_size(self, rng: Numbers) -> int:
+        shares = SHARES_OF_FORMS if self.num_forms else SHARES
+        sizes = VOCABULARIES[rng.choice(len(VOCABULARIES), p=shares)]
+        small = [size for size in sizes if size <= self.largest_vocabulary]
+        return int(_one_of(rng, small or VOCABULARIES[0][:2]))
+
+
+def _one_of(rng: Numbers, values: Sequence[Any]) -> Any:
+    return values[int(rng.integers(len(values)))]
+
+
+def _variant(policy: Any, rng: Numbers) -> Policy:
+    """The policy with parameters from all over their ranges."""
+    known = fields(type(policy))
+    values = {f.name: _parameter(f, rng) for f in known if f.type is not bool}
+    changed: Policy = evolve(policy, **values)
+    return changed
+
+
+def _parameter(field: Any, rng: Numbers) -> Any:
+    shares = rng.integers(65, size=6) / 64
+    if not field.metadata:
+        # Rates, which never rise.
+        return tuple(sorted(shares[: rng.integers(7)].tolist(), reverse=True))
+    low, high = field.metadata["low"], field.metadata["high"]
+    return low + (_one_of(rng, INTEGERS) if field.type is int else float(shares[0]) * (high - low))
+
+
+def _batch_of(form: Case, rng: Numbers) -> Case:
+    """Seeds, lengths up to the form's own, logits and variations."""
+    lengths = _lengths(form, rng)
+    logits = _one_of(rng, LOGITS)
+    even = logits in ("constant", "even", "mixed")
+    if even and rule_of(form.policy).turns_on_even_laws(form.policy):
+        logits = "lm"
+    return evolve(
+        form,
+        num_draft_tokens=tuple(lengths),
+        seed=int(rng.integers(2**48)),
+        logits=logits,
+        variation=_one_of(rng, ("none",) * 3 + VARIATIONS[1:]),
+    )
+
+
+def _lengths(form: Case, rng: Numbers) -> list[int]:
+    (longest,) = form.num_draft_tokens
+    if rng.random() < 0.03:
+        return []
+    if rng.random() < 0.02 and form.vocab_size <= MOST_OF_A_CROWD:
+        return [min(place % 3, longest) for place in range(_one_of(rng, CROWDS))]
+    most = 6 if longest < 6 else 2
+    lengths: list[int] = rng.integers(longest + 1, size=rng.integers(most)).tolist()
+    if form.vocab_size > MOST_BY_MANY:
+        return [min(length, 2) for length in [longest, *lengths[:1]]]
+    return [longest, *lengths]

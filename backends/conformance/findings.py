@@ -1,11 +1,23 @@
-"""What was found when answers were held against the oracle, of one case and of many."""
+"""What was found when answers were held against the oracle: of one case, of many, and of a run.
 
+A run's record is JSON: enough to judge it later, and to go on where it stopped.
+"""
+
+import json
 import math
+import os
+import platform
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from operator import add
+from pathlib import Path
 
-from attrs import Factory, astuple, evolve, frozen
+import torch
+from attrs import Factory, asdict, astuple, evolve, field, frozen
 
+from ...core.errors import InvalidInputError
 from .oracle.law import TOLERANCE
 
 MOST_NEAR_TIES = 1e-5
@@ -15,6 +27,10 @@ FREE_NEAR_TIES = 3
 """How many a run may have that is too short to tell a rate."""
 
 LOGPROB_ORDER = "logprob order"
+CONFORMANT = "conformant"
+MOST_FAILURES = 5
+MOST_EXCUSES = 20
+MOST_CHARACTERS = 64 * 2**20
 
 
 @frozen
@@ -114,3 +130,152 @@ class Findings:
         """Something was compared, nothing is unexplained, and near-ties are rare."""
         rare = self.near_tie_rate <= MOST_NEAR_TIES or self.num_turned <= FREE_NEAR_TIES
         return rare and not self.unexplained and self.num_batches > 0
+
+
+Found = tuple[Findings, ...]
+"""Of one backend; of two, each one's and that of what lies between the two."""
+
+
+def added(some: Sequence[Findings], more: Sequence[Findings]) -> Found:
+    """Both, place by place."""
+    return tuple(one + other for one, other in zip(some, more, strict=True))
+
+
+def _versions() -> dict[str, str]:
+    names = ("acceptor", "numpy", "torch")
+    return {"python": platform.python_version()} | {name: _version(name) for name in names}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        # As where a checkout lies on the path.
+        return "not installed"
+
+
+@frozen
+class Record:
+    """A run's outcome.
+
+    Attributes:
+        backends: one name or two.
+        found: of one backend; of two, each one's and that of what lies between the two.
+        next_chunk: behind all chunks that were run.
+        corners_left: how many of the corners had no time.
+        machine: its kind.
+        versions: of what decides which batches a chunk has, and what is computed.
+    """
+
+    backends: tuple[str, ...]
+    device: str
+    found: Found
+    next_chunk: int = 0
+    corners_left: int = 0
+    machine: str = field()
+    versions: Mapping[str, str] = field(factory=_versions)
+
+    @machine.default
+    def _here(self) -> str:
+        if torch.device(self.device).type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return f"{platform.machine()}, {os.cpu_count()} CPU cores"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each of the findings is of."""
+        return (*self.backends, *([" and ".join(self.backends)] if len(self.backends) > 1 else []))
+
+    @property
+    def compared(self) -> Findings:
+        """Those that tell how many batches all backends had."""
+        return self.found[-1]
+
+    @property
+    def is_conformant(self) -> bool:
+        """All corners were compared, all backends conform, and nothing between is unexplained."""
+        return self.verdict == CONFORMANT
+
+    @property
+    def verdict(self) -> str:
+        """In a line; how rare near-ties must be is not asked of two backends together."""
+        some = self.compared.num_batches and not self.compared.unexplained
+        if not some or not all(each.is_conformant for each in self.found[: len(self.backends)]):
+            return "NOT conformant"
+        if self.corners_left:
+            return f"INCOMPLETE: expected all corners in time, got {self.corners_left} not compared"
+        return CONFORMANT
+
+    def including(self, number: int | None, found: Sequence[Findings]) -> "Record":
+        """One more chunk, or some corners, which have no number."""
+        sums = added(self.found, found)
+        if number is not None:
+            return evolve(self, found=sums, next_chunk=max(self.next_chunk, number + 1))
+        done = found[0].num_batches + found[0].num_unsupported
+        return evolve(self, found=sums, corners_left=max(self.corners_left - done, 0))
+
+    @property
+    def page(self) -> str:
+        """The record for people."""
+        return f"On {self.machine}:\n\n{table(self.names, self.found)}"
+
+    def write(self, path: Path) -> None:
+        """Write JSON, and beside it the page as .md."""
+        values = {
+            "date": datetime.now(UTC).date().isoformat(),
+            "is_conformant": self.is_conformant,
+            **asdict(self),
+        }
+        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        path.with_suffix(".md").write_text(self.page, encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "Record":
+        """What `write` wrote.
+
+        Raises:
+            InvalidInputError: the file is missing, or something else.
+        """
+        try:
+            with path.open(encoding="utf-8") as file:
+                values = json.loads(file.read(MOST_CHARACTERS))
+            found = tuple(map(_findings, values["found"]))
+            names = ("device", "next_chunk", "corners_left", "machine", "versions")
+            return cls(tuple(values["backends"]), found=found, **{n: values[n] for n in names})
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InvalidInputError(
+                f"{path}: expected the record of a conformance run, got {error!r}"
+            ) from error
+
+
+def _findings(values: Mapping[str, object]) -> Findings:
+    differences = tuple(Difference(**each) for each in values["differences"])  # type: ignore[attr-defined]
+    return Findings(**{**values, "differences": differences})  # type: ignore[arg-type]
+
+
+def table(names: Sequence[str], found: Sequence[Findings]) -> str:
+    """Counts and near-ties by decision in Markdown, side by side."""
+    counts = [dict(_counts(each)) for each in found]
+    kinds = dict.fromkeys(kind for each in counts for kind in each)
+    rows = [("", *(f"`{name}`" for name in names)), ["---"] * (1 + len(names))]
+    rows += [(kind, *(f"{each.get(kind, 0):,}" for each in counts)) for kind in kinds]
+    rates = (f"{each.near_tie_rate:.1e} (allowed: {MOST_NEAR_TIES:.0e})" for each in found)
+    rows += [("near-ties per decision", *rates)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def told(found: Findings) -> str:
+    """Near-ties and unexplained differences one by one, each with what shows it."""
+    chosen = found.excused[:MOST_EXCUSES] + found.unexplained[:MOST_FAILURES]
+    return "".join(f"{difference}\n    {difference.shown_by}\n" for difference in chosen)
+
+
+def _counts(found: Findings) -> Iterator[tuple[str, int]]:
+    yield "batches", found.num_batches
+    if found.num_unsupported:
+        yield "unsupported", found.num_unsupported
+    yield "requests", found.num_requests
+    yield "decisions", found.num_decisions
+    yield "near-ties", found.near_ties.total()
+    yield from sorted(found.near_ties.items())
+    yield "unexplained", len(found.unexplained)

@@ -5,8 +5,7 @@ import torch
 
 from ...core.ports import Sampler
 from .calls import device_for, load_backend
-from .findings import Findings
-from .record import table, told
+from .findings import Findings, table, told
 
 FOUND = pytest.StashKey[list[Findings]]()
 

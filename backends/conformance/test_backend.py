@@ -14,7 +14,7 @@ from acceptor.backends.conformance.calls import Watched
 from acceptor.backends.conformance.campaign import Campaign
 from acceptor.backends.conformance.case import Case
 from acceptor.backends.conformance.corners import corners
-from acceptor.backends.conformance.record import told
+from acceptor.backends.conformance.findings import told
 from acceptor.backends.conformance.run import run_all
 from acceptor.core import (
     POLICIES,

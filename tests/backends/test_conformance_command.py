@@ -30,7 +30,7 @@ from acceptor.backends.conformance.__main__ import main
 from acceptor.backends.conformance.calls import device_for
 from acceptor.backends.conformance.campaign import Campaign
 from acceptor.backends.conformance.corners import corners
-from acceptor.backends.conformance.record import Record
+from acceptor.backends.conformance.findings import Record
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import Policy, SamplingTensors, UnavailableError, VerifyBatch, VerifyOutput
 
@@ -152,7 +152,7 @@ def test_a_checkout_that_is_not_installed_has_a_record(monkeypatch: pytest.Monke
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("acceptor.backends.conformance.record.version", missing)
+    monkeypatch.setattr("acceptor.backends.conformance.findings.version", missing)
     assert Record(("reference",), "cpu", ()).versions["acceptor"] == "not installed"
 
 

@@ -7,9 +7,9 @@ import torch
 from attrs import evolve
 
 from acceptor.backends.conformance import Findings, judge_sample, judge_verify
+from acceptor.backends.conformance.findings import told
 from acceptor.backends.conformance.oracle.inputs import split_verify
 from acceptor.backends.conformance.oracle.request import RequestOracle
-from acceptor.backends.conformance.record import told
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
     Fly,

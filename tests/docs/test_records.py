@@ -19,7 +19,7 @@ from acceptor.app.bench.results import read_results as read_bench_results
 from acceptor.app.tuning import tables as tuning_tables
 from acceptor.app.tuning.command import tune
 from acceptor.app.tuning.results import read_results
-from acceptor.backends.conformance.record import Record
+from acceptor.backends.conformance.findings import Record
 from kit.bench_sums import assert_figures_add_up
 from lab.gpu.record import table
 from lab.heads import tables as head_tables
