@@ -58,7 +58,7 @@ def _load_kernels(decoder: Decoder, angles: Tensor) -> "FewTokens":
     if reason is not None:
         raise UnavailableError(f"forward triton: {reason}")
     from .few_tokens.forward import FewTokens  # noqa: PLC0415
-    from .few_tokens.gpu import Gpu  # noqa: PLC0415
+    from .few_tokens.tiling import Gpu  # noqa: PLC0415
 
     kernels = FewTokens.of(decoder, angles, Gpu.of(device))
     try:

@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from .layer_operations import PLAIN_OPERATIONS, LayerOperations
+from .transformer import PLAIN_OPERATIONS, LayerOperations
 
 VARIANTS = 64
 """Compiled forms of a function that are kept: for models of any shape."""

@@ -14,13 +14,12 @@ from torch import Tensor
 from ..core.checks import check_integer, check_integers
 from ..core.policies.parameters import choice, derived
 from ..core.scores import Scores
+from .attention import StepPlanner
 from .forward_choice import FORWARDS, choose_kernels
 from .kv_cache import KVCache
-from .layer_operations import RMSNorm
 from .model_config import ModelConfig
 from .places import check_tokens
-from .step_planner import StepPlanner
-from .transformer import Decoder, Linear, Step
+from .transformer import Decoder, Linear, RMSNorm, Step
 
 if TYPE_CHECKING:
     from .few_tokens.forward import FewTokens

@@ -13,8 +13,7 @@ from attrs import evolve, frozen
 
 from .architectures import ARCHITECTURES, Architecture, Windows, named_architecture
 from .json_object import JsonObject, read_json
-from .rope import Rope, YarnScaling
-from .rope_config import read_rope
+from .rope import Rope, YarnScaling, read_rope
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 MAX_LAYERS = 1024

@@ -12,10 +12,9 @@ from attrs import frozen
 
 from ..core.errors import CheckpointError
 from .confinement import confinement
-from .detokenizer import Detokenizer, decode
+from .detokenizer import Detokenizer, decode, stages_of
 from .error_text import one_line
 from .json_object import read_json, read_text
-from .text_settling import stages_of
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"

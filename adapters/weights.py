@@ -14,9 +14,8 @@ from torch import Tensor
 from ..core.checks import check_integer, check_integers, check_tensor
 from ..core.errors import CheckpointError, InvalidInputError
 from .checkpoint import Entry, Shape
-from .layer_operations import RMSNorm
 from .model_config import ModelConfig
-from .transformer import MLP, Attention, Decoder, Layer, Linear
+from .transformer import MLP, Attention, Decoder, Layer, Linear, RMSNorm
 
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"

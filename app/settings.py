@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..adapters.config_file import read_config_file
+from ..adapters.bounded_text import read_config_file
 from ..core import ConfigError
 from .config import Config
 from .options import SETTINGS, path_of

@@ -12,11 +12,10 @@ from attrs import frozen
 from torch import Tensor
 
 from ...core.policies.parameters import derived
+from ..attention import StepPlanner
 from ..kv_cache import KVCache, LayerCache
-from ..layer_operations import RMSNorm
 from ..places import check_tokens
-from ..step_planner import StepPlanner
-from ..transformer import MLP, Attention, Linear, Step
+from ..transformer import MLP, Attention, Linear, RMSNorm, Step
 
 
 @frozen(eq=False)

@@ -10,7 +10,7 @@ from triton import next_power_of_2
 from ..kv_cache import LayerCache
 from ..transformer import Attention
 from .attention import attention_kernel
-from .gpu import Gpu
+from .tiling import Gpu
 
 MOST_TOKENS_OF_REQUEST = 8
 """Whose queries one program attends to."""

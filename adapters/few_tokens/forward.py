@@ -12,12 +12,10 @@ from triton import next_power_of_2
 from ...core.errors import UnavailableError
 from ...core.scores import Scores
 from ..kv_cache import KVCache
-from ..layer_operations import RMSNorm
 from ..transformer import Attend as AttendLayer
-from ..transformer import Decoder, Linear
+from ..transformer import Decoder, Linear, RMSNorm
 from .attend import MOST_TOKENS_OF_REQUEST, Attend
-from .gpu import Gpu
-from .tiling import most_tokens, scratch, tiling_of
+from .tiling import Gpu, most_tokens, scratch, tiling_of
 
 DIVISOR = 16
 HEAD_DIMS = (32, 64, 128, 256)

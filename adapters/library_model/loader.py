@@ -20,8 +20,7 @@ from ...core.errors import AcceptorError, CheckpointError
 from ..error_text import one_line
 from ..json_object import JsonObject, read_json
 from ..model_config import MAX_POSITIONS, read_eos
-from .model import LibraryModel, Windows
-from .slots import Shapes
+from .model import LibraryModel, Shapes, Windows
 
 ATTENTION = ("sdpa", "eager")
 """Those that take any mask; the first that a network has is used."""

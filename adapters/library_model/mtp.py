@@ -19,8 +19,7 @@ from ..json_object import JsonObject, read_json
 from ..kv_cache import slot_len
 from ..places import check_tokens
 from ..random_weights import STANDARD_DEVIATION
-from .model import LibraryModel
-from .slots import SlotMemory, StepCache
+from .model import LibraryModel, SlotMemory, StepCache
 
 MODEL_TYPE = "glm4_moe_lite"
 

@@ -75,7 +75,7 @@ def test_a_gpu_says_what_its_plain_operations_say(
 def test_programs_say_the_same_that_take_several_tiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpu = pytest.importorskip("acceptor.adapters.few_tokens.gpu")
+    gpu = pytest.importorskip("acceptor.adapters.few_tokens.tiling")
     few_processors = evolve(gpu.Gpu.of(torch.device("cuda")), num_processors=5)
     monkeypatch.setattr(gpu.Gpu, "of", lambda device: few_processors)  # noqa: ARG005
     compare(tmp_path, 16, 4)

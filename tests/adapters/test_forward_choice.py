@@ -33,7 +33,7 @@ def test_what_triton_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_failed_compile_is_an_error_only_where_triton_was_asked_for(
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gpu = pytest.importorskip("acceptor.adapters.few_tokens.gpu")
+    gpu = pytest.importorskip("acceptor.adapters.few_tokens.tiling")
     forward = pytest.importorskip("acceptor.adapters.few_tokens.forward")
     model = load_model(tiny_llama, dtype=torch.bfloat16)
     angles = torch.zeros(64, 2, 32, dtype=torch.bfloat16)
@@ -68,7 +68,7 @@ def test_a_failed_compile_is_an_error_only_where_triton_was_asked_for(
 def test_models_that_kernels_do_not_know(
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, message: str
 ) -> None:
-    gpu = pytest.importorskip("acceptor.adapters.few_tokens.gpu")
+    gpu = pytest.importorskip("acceptor.adapters.few_tokens.tiling")
     monkeypatch.setattr(forward_choice, "why_no_triton", lambda device: None)  # noqa: ARG005
     monkeypatch.setattr(gpu.Gpu, "of", lambda device: None)  # noqa: ARG005
     model = load_model(tiny_llama, dtype=dtype)

@@ -9,8 +9,8 @@ import torch
 from attrs import evolve
 
 from acceptor.adapters import fusion
-from acceptor.adapters.layer_operations import LayerOperations
 from acceptor.adapters.loader import load_model
+from acceptor.adapters.transformer import LayerOperations
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from acceptor.adapters.few_tokens import attend, gpu, tiling
+from acceptor.adapters.few_tokens import attend, tiling
 from acceptor.adapters.few_tokens.forward import HEAD_DIMS
-from acceptor.adapters.few_tokens.gpu import Gpu
+from acceptor.adapters.few_tokens.tiling import Gpu
 
 META = torch.device("meta")
 H200 = Gpu(num_processors=132, shared_memory=227 * 1024, prefetches=True, overlaps=True)
@@ -63,7 +63,7 @@ def test_a_block_has_each_row_once_and_room_for_its_stages(num_tokens: int, on: 
 def test_a_gpu_is_asked_for_its_properties(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"multiprocessor_count": 114, "max_shared_mem": 99 * 1024}
     utils = SimpleNamespace(get_device_properties={71: given}.__getitem__)
-    monkeypatch.setattr(gpu, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils)))
+    monkeypatch.setattr(tiling, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils)))
     for capability, overlaps in (((8, 9), False), ((9, 0), True), ((12, 0), True)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", {71: capability}.__getitem__)
         want = Gpu(num_processors=114, shared_memory=99 * 1024, prefetches=True, overlaps=overlaps)

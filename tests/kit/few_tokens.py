@@ -16,7 +16,7 @@ from torch import Tensor
 from acceptor.adapters.checkpoint import Entry
 from acceptor.adapters.few_tokens import attend, tiling
 from acceptor.adapters.few_tokens import forward as few
-from acceptor.adapters.few_tokens.gpu import Gpu
+from acceptor.adapters.few_tokens.tiling import Gpu
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
 from acceptor.adapters.places import Places
