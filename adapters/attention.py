@@ -178,14 +178,6 @@ class StepPlanner:
         shape = (num_slots, length, 2 * config.num_kv_heads, config.head_dim)
         return KVCache.allocate(num_layers, shape, table.dtype, table.device)
 
-    def places(
-        self, positions: Tensor, slot_ids: Tensor | None, cache: KVCache, max_position: int | None
-    ) -> Places:
-        """See `Places.of`."""
-        # A slot that was rounded up may have more positions than the model knows.
-        limit = min(cache.max_len, len(self.rope_table))
-        return Places.of(positions, slot_ids, cache.slot_ids, limit, max_position)
-
     def plan(self, places: Places, cache: KVCache) -> Step:
         """A forward of the tokens at these places."""
         positions = places.positions

@@ -28,8 +28,7 @@ _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 def find_directory(path_or_hub_id: str | Path, *, of_draft: bool = False) -> Path:
     """The local directory of a checkpoint; a hub id's is downloaded unless it is in the cache.
 
-    A directory that exists is taken first; else a string `owner/name` is a hub id. Of a draft,
-    `pytorch_model.bin` will do where there is no safetensors.
+    A directory that exists is taken first; else a string `owner/name` is a hub id.
 
     Args:
         path_or_hub_id: where it is.

@@ -18,7 +18,7 @@ from .attention import StepPlanner
 from .forward_choice import FORWARDS, choose_kernels
 from .kv_cache import KVCache
 from .model_config import ModelConfig
-from .places import check_tokens
+from .places import Places, check_tokens
 from .transformer import Decoder, Linear, RMSNorm, Step
 
 if TYPE_CHECKING:
@@ -114,7 +114,8 @@ class TransformerModel:
         """
         check_tokens(token_ids, positions, slot_ids, self.vocab_size, self.device)
         check_integers("taps", taps, 0, self.config.num_layers)
-        places = self.planner.places(positions, slot_ids, cache, max_position)
+        limit = min(cache.max_len, self.max_model_len)
+        places = Places.of(positions, slot_ids, cache.slot_ids, limit, max_position)
         kernels = self._kernels
         attend = None if kernels is None else kernels.attention_at(positions, places.slot_ids)
         if attend is None:

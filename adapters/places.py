@@ -65,7 +65,7 @@ class Places:
             positions: [num_reqs, num_tokens] int64.
             slot_ids: [num_reqs] int64; None means request i uses slot i.
             all_slot_ids: [num_slots] int64, those of the cache in order.
-            limit: no position reaches it.
+            limit: no position reaches it; a slot that was rounded up may have more than the model.
         """
         slots, slot_ids = _slots(slot_ids, len(positions), all_slot_ids)
         return cls(

@@ -10,9 +10,6 @@ from .checks import FLOATS, INTEGERS, check_integer, check_tensor
 def target_ids_from_offsets(offsets: Tensor) -> Tensor:
     """The `draft_to_target` of a checkpoint that holds offsets, as EAGLE-3's `d2t` does.
 
-    Offsets, [draft_vocab_size] int, are target id less draft id. The result is to be kept: every
-    new tensor is checked when it is first seen.
-
     Args:
         offsets: [draft_vocab_size] int, target id less draft id.
 

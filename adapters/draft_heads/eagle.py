@@ -14,7 +14,7 @@ from torch import Tensor
 from ...core.policies.parameters import derived
 from ..attention import StepPlanner
 from ..kv_cache import KVCache, LayerCache
-from ..places import check_tokens
+from ..places import Places, check_tokens
 from ..transformer import MLP, Attention, Linear, RMSNorm, Step
 
 
@@ -144,7 +144,8 @@ class EagleHead:
     ) -> Tensor:
         """See `acceptor.core.ports.DraftHead.forward`; errors are those of `TransformerModel`."""
         check_tokens(token_ids, positions, slot_ids, len(self.embedding), self.device)
-        places = self.planner.places(positions, slot_ids, cache, max_position)
+        limit = min(cache.max_len, self.max_model_len)
+        places = Places.of(positions, slot_ids, cache.slot_ids, limit, max_position)
         step = self.planner.plan(places, cache)
         embedded = F.embedding(token_ids, self.embedding)
         (layer_cache,) = cache.layers

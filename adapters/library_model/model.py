@@ -149,7 +149,8 @@ class LibraryModel:
         """Score tokens, see `TransformerModel.forward`, whose errors these are."""
         check_tokens(token_ids, positions, slot_ids, self.vocab_size, self.device)
         check_integers("taps", taps, 0, self.num_layers)
-        places = self.places(positions, slot_ids, cache, max_position)
+        limit = min(cache.max_len, self.max_model_len)
+        places = Places.of(positions, slot_ids, cache.slot_ids, limit, max_position)
         with _last_hidden(self.norm, wanted=self.num_layers in taps) as last:
             said = self.network(
                 input_ids=token_ids,
@@ -164,17 +165,6 @@ class LibraryModel:
             said.logits,
             tuple(last[0] if tap == self.num_layers else said.hidden_states[tap] for tap in taps),
         )
-
-    def places(
-        self,
-        positions: Tensor,
-        slot_ids: Tensor | None,
-        cache: SlotMemory,
-        max_position: int | None,
-    ) -> Places:
-        """See `Places.of`."""
-        limit = min(cache.max_len, self.max_model_len)
-        return Places.of(positions, slot_ids, cache.slot_ids, limit, max_position)
 
     def masks(self, places: Places) -> Tensor | dict[str, Tensor]:
         """One for each kind of layer, as networks want it that have several kinds."""

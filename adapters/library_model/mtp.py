@@ -17,7 +17,7 @@ from ..checkpoint import Checkpoint, Shape
 from ..draft_heads.head_config import MtpSwitches
 from ..json_object import JsonObject, read_json
 from ..kv_cache import slot_len
-from ..places import check_tokens
+from ..places import Places, check_tokens
 from ..random_weights import STANDARD_DEVIATION
 from .model import LibraryModel, SlotMemory, StepCache
 
@@ -155,7 +155,8 @@ class MtpHead:
         """See `acceptor.core.ports.DraftHead.forward`; errors are those of `TransformerModel`."""
         target, layer = self.target, self.layer
         check_tokens(token_ids, positions, slot_ids, target.vocab_size, target.device)
-        places = target.places(positions, slot_ids, cache, max_position)
+        limit = min(cache.max_len, self.max_model_len)
+        places = Places.of(positions, slot_ids, cache.slot_ids, limit, max_position)
         embedded = F.embedding(token_ids, target.embedding)
         if self.switches.zero_first_embedding:
             embedded = embedded.masked_fill((positions == 0)[..., None], 0)

@@ -57,8 +57,6 @@ class Texts:
     ) -> "Texts":
         """Prompts [num_rows, prompt_width] int64, in a tensor that is `room` wide.
 
-        The mask is of their shape, with zeros before each prompt; None for all ones.
-
         Args:
             input_ids: [num_rows, prompt_width] int64.
             attention_mask: of the same shape, zeros before each prompt; None for all ones.

@@ -101,14 +101,10 @@ class VerifyOperator:
 class SampleOperator:
     """`Sampler.sample` of one backend for the requests of one batch.
 
-    Fields are as in `VerifyOperator` and in `SampleBatch`.
-
     Attributes:
         backend: a name in the registry.
         params: of the batch's requests, in its order.
-        draft_index: as in `SampleBatch`.
-        draft_stream: as in `SampleBatch`.
-        target_vocab_size: as in `SampleBatch`.
+        draft_index, draft_stream, target_vocab_size: as in `SampleBatch`.
     """
 
     backend: str

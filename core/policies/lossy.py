@@ -15,7 +15,7 @@ def entropy(log_probs: Tensor) -> Tensor:
 def total_variation(view: DraftView, acceptance: Tensor) -> Tensor:
     """Between p and the law of a row that accepts x ~ q with a(x) and else emits y ~ p.
 
-    That law is q a + p (1 - sum(q a)), with a(x) of [K, vocab_size] float64.
+    That law is q a + p (1 - sum(q a)).
 
     Args:
         view: the draft.
