@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from attrs import evolve
 
-from ..core.checks import check_choice, check_integer
+from ..core.checks import check_choice
 from ..core.errors import UnavailableError
 from .architectures import ARCHITECTURES, named_architecture
 from .json_object import JsonObject, read_json
@@ -28,10 +27,9 @@ def load_any_model(
     directory: Path,
     *,
     adapter: str = "auto",
-    dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
-    max_model_len: int | None = None,
     forward: str = "auto",
+    **how: Any,
 ) -> "TransformerModel | LibraryModel":
     """Load a checkpoint directory by one of `ADAPTERS`; all else is as in `load_model`.
 
@@ -39,57 +37,26 @@ def load_any_model(
     """
     check_choice("adapter", adapter, ADAPTERS)
     if not _is_for_library(directory, adapter):
-        return load_model(
-            directory, dtype=dtype, device=device, max_model_len=max_model_len, forward=forward
-        )
+        return load_model(directory, device=device, forward=forward, **how)
     library, device = _library(forward), check_device(device)
-    model: LibraryModel = library.load_library_model(
-        directory, dtype=dtype, device=device, max_model_len=max_model_len
-    )
+    model: LibraryModel = library.load_library_model(directory, device=device, **how)
     return model
 
 
 def random_any_model(
-    config_file: Path,
-    *,
-    dtype: torch.dtype | None,
-    device: torch.device | str,
-    num_layers: int | None = None,
-    layer_decay: float = 1.0,
-    max_model_len: int | None = None,
-    forward: str = "auto",
+    config_file: Path, *, layer_decay: float = 1.0, forward: str = "auto", **how: Any
 ) -> "TransformerModel | LibraryModel":
     """A model of a config.json's shape with random weights.
 
     The arguments are those of `acceptor.adapters.random_weights.random_model`.
     """
-    config = read_json(config_file)
-    if _is_ours(config):
-        return random_model(
-            config_file,
-            dtype=dtype,
-            device=device,
-            max_model_len=max_model_len,
-            num_layers=num_layers,
-            layer_decay=layer_decay,
-            forward=forward,
-        )
+    if _is_ours(read_json(config_file)):
+        return random_model(config_file, layer_decay=layer_decay, forward=forward, **how)
     library = _library(forward)
     if layer_decay != 1:
         raise UnavailableError("layer_decay: expected the adapter own, got transformers")
-    device = check_device(device)
-    if dtype is None:
-        dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
-    most, values = config.integer("num_hidden_layers", 1), dict(config.values)
-    if num_layers is not None:
-        check_integer("num_layers", num_layers, 1, most)
-        values["num_hidden_layers"] = num_layers
-    model: LibraryModel = library.random_library_model(
-        evolve(config, values=values), dtype=dtype, device=device
-    )
-    length = model.max_model_len if max_model_len is None else max_model_len
-    check_integer("max_model_len", length, 1, model.max_model_len)
-    return evolve(model, max_model_len=length)
+    model: LibraryModel = library.random_library_model(config_file, **how)
+    return model
 
 
 def _is_for_library(directory: Path, adapter: str) -> bool:

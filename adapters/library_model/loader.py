@@ -18,7 +18,8 @@ from transformers.utils import logging
 from ...core.checks import check_integer
 from ...core.errors import AcceptorError, CheckpointError
 from ..error_text import one_line
-from ..json_object import JsonObject, read_json
+from ..json_object import read_json
+from ..loader import check_device
 from ..model_config import MAX_POSITIONS, read_eos
 from .model import LibraryModel, Shapes, Windows
 
@@ -34,7 +35,7 @@ _ALL, _SLIDING = "full_attention", "sliding_attention"
 def load_library_model(
     directory: Path,
     *,
-    dtype: torch.dtype | None,
+    dtype: torch.dtype | None = None,
     device: torch.device,
     max_model_len: int | None = None,
 ) -> LibraryModel:
@@ -43,9 +44,7 @@ def load_library_model(
         config = AutoConfig.from_pretrained(directory, local_files_only=True, **_OWN_CODE)
         # Before its weights are read.
         _windows(directory, config.get_text_config())
-        longest = _longest(config.get_text_config())
-        length = longest if max_model_len is None else max_model_len
-        check_integer("max_model_len", length, 1, longest)
+        length = _length(max_model_len, _longest(config.get_text_config()))
         with _quietly():
             model = adapt_network(_load(directory, config, dtype, device))
     except AcceptorError:
@@ -60,10 +59,21 @@ def load_library_model(
 
 
 def random_library_model(
-    config: JsonObject, *, dtype: torch.dtype, device: torch.device
+    config_file: Path,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    num_layers: int | None = None,
+    max_model_len: int | None = None,
 ) -> LibraryModel:
-    """A model of the shape that a config.json tells, with random weights."""
+    """A model of the shape that a config.json tells, with random weights; see `random_model`."""
+    config, device = read_json(config_file), check_device(device)
+    if dtype is None:
+        dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     fields = {name: value for name, value in config.values.items() if name != "model_type"}
+    if num_layers is not None:
+        check_integer("num_layers", num_layers, 1, config.integer("num_hidden_layers", 1))
+        fields["num_hidden_layers"] = num_layers
     try:
         made = AutoConfig.for_model(config.text("model_type"), **fields)
         with device:
@@ -73,7 +83,14 @@ def random_library_model(
             f"{config.source}: expected a causal language model that transformers has, got "
             f"{one_line(error)}"
         ) from error
-    return adapt_network(_with_masks(network))
+    model = adapt_network(_with_masks(network))
+    return evolve(model, max_model_len=_length(max_model_len, model.max_model_len))
+
+
+def _length(wanted: int | None, longest: int) -> int:
+    length = longest if wanted is None else wanted
+    check_integer("max_model_len", length, 1, longest)
+    return length
 
 
 def adapt_network(network: Any) -> LibraryModel:
