@@ -12,6 +12,7 @@ from torch import Tensor
 from ..core.allowed_tokens import pack_allowed
 from ..core.errors import InvalidInputError, UnavailableError
 from .error_text import one_line
+from .json_schema import ignored_in_regex, ignored_in_schema
 from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -98,8 +99,9 @@ class Grammars:
         """Outputs of this schema, written as `json.dumps` writes them.
 
         Raises:
-            InvalidInputError: it is no schema that xgrammar knows.
+            InvalidInputError: it is no schema that xgrammar knows, or asks for what it ignores.
         """
+        _check_heeded("json_schema", ignored_in_schema(schema))
         compiler = self.compiler
         compile_schema = partial(compiler.compile_json_schema, any_whitespace=False)
         # JSON escapes control characters; where lengths are limited, xgrammar lets them in.
@@ -111,8 +113,9 @@ class Grammars:
         """Outputs that a regular expression matches as a whole.
 
         Raises:
-            InvalidInputError: xgrammar cannot read it.
+            InvalidInputError: xgrammar cannot read it, or ignores a part of it.
         """
+        _check_heeded("regex", ignored_in_regex(pattern))
         return self._masks("regex", self.compiler.compile_regex, pattern)
 
     def _masks(
@@ -131,3 +134,8 @@ class Grammars:
             said = one_line(error).partition(": ")[2]
             raise InvalidInputError(f"{name}: expected what xgrammar reads, got {said}") from None
         return lambda: GrammarMasks(xgrammar.GrammarMatcher(grammar), within)
+
+
+def _check_heeded(name: str, ignored: str | None) -> None:
+    if ignored is not None:
+        raise InvalidInputError(f"{name}: expected what xgrammar heeds, got {one_line(ignored)}")

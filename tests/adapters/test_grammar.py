@@ -1,5 +1,9 @@
 """A grammar's masks of a step are those that single tokens would get, and it stays where it is."""
 
+import json
+import re
+from typing import Any
+
 import pytest
 import torch
 
@@ -83,3 +87,46 @@ def test_without_an_end_or_without_xgrammar_there_are_none(
     monkeypatch.setattr("acceptor.adapters.grammar.find_spec", lambda _: None)
     with pytest.raises(UnavailableError, match=r"pip install 'acceptor\[grammar\]'"):
         Grammars.of(TOKENIZER, VOCAB_SIZE, {END})
+
+
+INTEGER = {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "array", "items": {"type": "integer", "not": {"const": 3}}}, "not"),
+        ({"type": "array", "items": INTEGER, "uniqueItems": True}, "uniqueItems"),
+        ({"properties": {"a": {"if": {"const": 1}, "then": INTEGER}}}, "if"),
+        ({"$ref": "http://x/y"}, "$ref to http://x/y"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": INTEGER}, "minimum": 5}, "minimum beside $ref"),
+        ({"anyOf": [INTEGER], "properties": {"a": INTEGER}}, "properties beside anyOf"),
+        ({"allOf": [INTEGER, {"type": "number"}]}, "allOf of several"),
+        ({"type": "string", "pattern": "a*", "maxLength": 3}, "a length beside pattern"),
+        ({"minimum": 5}, "minimum without type"),
+    ],
+)
+def test_what_xgrammar_would_ignore_is_refused(
+    grammars: Grammars, schema: dict[str, Any], said: str
+) -> None:
+    message = f"^json_schema: expected what xgrammar heeds, got {re.escape(said)}$"
+    with pytest.raises(InvalidInputError, match=message):
+        grammars.json_schema(json.dumps(schema))
+
+
+def test_names_and_values_are_no_keywords(grammars: Grammars) -> None:
+    schema = {"properties": {"not": INTEGER, "if": {"enum": [{"not": 1}], "default": {"if": 1}}}}
+    grammars.json_schema(json.dumps({**schema, "$defs": {"then": {"$ref": "#"}}}))
+    deep = "[" * 100_000
+    with pytest.raises(InvalidInputError, match=r"^json_schema: expected what xgrammar reads"):
+        grammars.json_schema(deep)
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)b", "a(?!b)c", r"\\(?<=a)b", "(?<!a)b"])
+def test_a_look_around_is_refused(grammars: Grammars, pattern: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"^regex: expected what xgrammar heeds, got \(\?"):
+        grammars.regex(pattern)
+
+
+def test_other_groups_are_no_look_around(grammars: Grammars) -> None:
+    grammars.regex(r"\(?=(?:a)")
