@@ -8,7 +8,7 @@ from attrs import field, frozen
 from torch import Tensor
 
 from .allowed_tokens import num_mask_words
-from .checks import FLOATS, INTEGERS, check_integer, check_tensor
+from .checks import FLOATS, INTEGERS, check_integer, check_tensor, plain_number
 from .errors import InvalidInputError
 from .randomness import Stream
 from .token_counts import TokenCounts
@@ -181,11 +181,11 @@ class SampleBatch:
 
     logits: Tensor
     positions: Tensor
-    draft_index: int | None = None
+    draft_index: int | None = field(default=None, converter=plain_number)
     draft_stream: Stream = field(default=Stream.DRAFT)
     slot_ids: Tensor | None = None
     draft_to_target: Tensor | None = None
-    target_vocab_size: int | None = None
+    target_vocab_size: int | None = field(default=None, converter=plain_number)
     token_counts: TokenCounts | None = None
     allowed_tokens: Tensor | None = None
     allowed_rows: Tensor | None = None

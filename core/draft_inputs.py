@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .batch import PADDING_TOKEN_ID
-from .checks import FLOATS, INTEGERS, check_integer, check_tensor
+from .checks import FLOATS, INTEGERS, check_integer, check_tensor, plain_number
 
 
 def target_ids_from_offsets(offsets: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ def draft_rows(flat: Tensor, cu_num_logits: Tensor, max_spec_len: int) -> Tensor
     check_tensor("draft_token_ids", flat, (None,), INTEGERS)
     check_tensor("cu_num_logits", cu_num_logits, (None,), INTEGERS, flat.device)
     check_integer("cu_num_logits.shape[0]", cu_num_logits.shape[0], 1)
-    check_integer("max_spec_len", max_spec_len, 0)
+    check_integer("max_spec_len", plain_number(max_spec_len), 0)
     num_reqs = cu_num_logits.shape[0] - 1
     starts = cu_num_logits[:-1] - torch.arange(num_reqs, device=flat.device)
     places = starts[:, None] + torch.arange(max_spec_len, device=flat.device)

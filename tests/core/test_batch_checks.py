@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -197,6 +198,17 @@ def test_without_slot_ids_every_request_needs_its_slot(name: str, too_few: objec
         tensors = sample_tensors(torch.device("cpu")) | {"slot_ids": None}
         with pytest.raises(InvalidInputError, match=rf"^{name}.*shape\[0\]: expected .*, got 2$"):
             SampleBatch(**tensors | {name: too_few})
+
+
+def test_integers_of_numpy_are_taken() -> None:
+    sample = SampleBatch(
+        logits=torch.zeros(1, 3),
+        positions=torch.zeros(1, dtype=torch.int64),
+        draft_index=np.int64(1),
+        draft_to_target=torch.arange(3),
+        target_vocab_size=np.int32(4),
+    )
+    assert (type(sample.draft_index), type(sample.target_vocab_size)) == (int, int)
 
 
 def test_a_draft_to_target_map_needs_the_target_s_size() -> None:

@@ -1,5 +1,8 @@
 """What draft models keep in other forms becomes what batches take."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from attrs import evolve
@@ -51,7 +54,8 @@ def test_other_tensors_are_refused() -> None:
 def test_drafts_one_behind_the_other_become_rows(lengths: list[int]) -> None:
     starts = [sum(lengths[:request]) + request for request in range(len(lengths) + 1)]
     flat = torch.arange(10, 10 + sum(lengths), dtype=torch.int32)
-    rows = draft_rows(flat, torch.tensor(starts), max_spec_len=4)
+    of_numpy: Any = np.int64(4)
+    rows = draft_rows(flat, torch.tensor(starts), of_numpy)
     assert rows.shape == (len(lengths), 4)
     own = [row[:n] for row, n in zip(rows.tolist(), lengths, strict=True)]
     assert [token_id for row in own for token_id in row] == flat.tolist()
