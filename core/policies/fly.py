@@ -27,11 +27,11 @@ class Fly(Policy):
     beyond exact match", arXiv 2511.22972, which uses a window of 6 on drafts of 15 to 25 tokens.
 
     Raises:
-        InvalidInputError: min_entropy is outside [0, 1], or window below 0.
+        InvalidInputError: min_entropy is outside [0, 1], or window outside [0, 1000].
     """
 
     min_entropy: float = number(0.3, 0, 1)
-    window: int = integer(2, 0)
+    window: int = integer(2, 0, 1000)
 
     name: ClassVar[str] = "fly"
     lossless: ClassVar[bool] = False

@@ -9,6 +9,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from ..checks import MAX_INT32
 from .lossy import total_variation, verdicts_of_drafts
 from .parameters import integer, number
 from .policy import DraftView, Policy
@@ -24,7 +25,7 @@ class RelaxedTopN(Policy):
         InvalidInputError: top_n is below 1, or delta outside [0, 1].
     """
 
-    top_n: int = integer(10, 1)
+    top_n: int = integer(10, 1, MAX_INT32)
     delta: float = number(0.6, 0, 1)
 
     name: ClassVar[str] = "relaxed"

@@ -19,6 +19,7 @@ from acceptor.core import (
     Stream,
     Typical,
 )
+from acceptor.core.checks import MAX_INT32
 from acceptor.core.policies import reports_total_variation
 
 INF = math.inf
@@ -65,7 +66,9 @@ PARAMETERS = [
 @pytest.mark.parametrize(("kind", "parameter"), PARAMETERS)
 def test_a_parameter_keeps_to_the_range_that_it_declares(kind: Any, parameter: Any) -> None:
     low, high = parameter.metadata["low"], parameter.metadata["high"]
-    for end in {low, min(high, 2**40)}:
+    # Kernels take int32, and the reference's loops end.
+    assert high <= MAX_INT32
+    for end in (low, high):
         assert getattr(kind(**{parameter.name: end}), parameter.name) == end
     for value in (low - 1, high + 1, "1", None, math.nan, math.inf):
         with pytest.raises(InvalidInputError, match=f"^{parameter.name}: expected .*, got "):
