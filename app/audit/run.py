@@ -8,7 +8,7 @@ from attrs import frozen
 from torch import Tensor
 
 from ...core import PADDING_TOKEN_ID, InvalidInputError
-from ...core.checks import INTEGERS, check_tensor
+from ...core.checks import INTEGERS, check_integer, check_tensor
 from .bounds import detectable_variation, largest_ratio, log_likelihood_ratio
 from .mistakes import DRAFT_LOGITS, MISTAKES, RIGHT, TARGET_LOGITS, Floats, Mistake, laws
 
@@ -77,8 +77,11 @@ def audit(
     """Say whether a sampler follows the target's law, and if not, which known mistakes fit.
 
     Raises:
-        InvalidInputError: what the sampler returns is not what a step emits.
+        InvalidInputError: there is no step or no temperature, or what the sampler returns is not
+            what a step emits.
     """
+    check_integer("num_steps", num_steps, 1)
+    check_integer("number of temperatures", len(temperatures), 1)
     counts = {t: _counts(step, num_steps, t, seed) for t in temperatures}
     found = Audit(num_steps, _compared(counts, RIGHT))
     if found.passed:

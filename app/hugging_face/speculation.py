@@ -21,6 +21,7 @@ from ...adapters.library_model.model import LibraryModel
 from ...backends import load_sampler
 from ...core import AcceptanceStatistics, InvalidInputError, Policy, Strict
 from ...core.checks import MAX_INT64, check_integer, check_tensor
+from ...core.fit import check_policy
 from ...core.policies.parameters import derived, integer
 from ...core.sampling_params import MAX_SEED
 from ..config import DrafterConfig
@@ -60,7 +61,8 @@ class Speculation:
         streamer: told of prompts and tokens as `generate` tells its own.
 
     Raises:
-        InvalidInputError: num_spec_tokens or seed is out of its range, or draft is no drafter.
+        InvalidInputError: num_spec_tokens or seed is out of its range, draft is no drafter or
+            policy no policy.
         UnavailableError: the backend is not there.
     """
 
@@ -73,6 +75,7 @@ class Speculation:
     _sampler: Any = derived(lambda self: load_sampler(self.backend))
 
     def __attrs_post_init__(self) -> None:
+        check_policy(self.policy)
         kind = type(self.draft)
         if not (self.draft is None or isinstance(self.draft, PreTrainedModel) or has(kind)):
             raise InvalidInputError(
@@ -96,8 +99,8 @@ class Speculation:
 
         Raises:
             UnavailableError: a field, a processor or an input asks for what is not served.
-            InvalidInputError: padding is not on the left, the context is too short, the draft is
-                elsewhere, or a row's logits are no logits.
+            InvalidInputError: an id is negative, padding is not on the left, the context is too
+                short, the draft is elsewhere, or a row's logits are no logits.
             CheckpointError: the model or the draft is no causal language model in evaluation mode.
         """
         check_config(generation_config)

@@ -11,7 +11,7 @@ from attrs import define, field
 from torch import Tensor
 
 from ...core import PADDING_TOKEN_ID, AcceptanceStatistics, InvalidInputError
-from ...core.checks import check_integer, check_tensor
+from ...core.checks import check_integer, check_integers, check_tensor
 
 
 @define(eq=False)
@@ -64,7 +64,7 @@ class Texts:
             pad_token_id: stands where a row has no token.
 
         Raises:
-            InvalidInputError: there is no prompt, or padding is not on the left.
+            InvalidInputError: there is no prompt, an id is negative, or padding is not on the left.
         """
         num_rows, width = input_ids.shape
         check_integer("input_ids.shape[0]", num_rows, 1)
@@ -76,6 +76,8 @@ class Texts:
         token_ids[:, :width] = input_ids
         known = zip(padding, input_ids.tolist(), strict=True)
         rows = [Row(index, before, ids[before:]) for index, (before, ids) in enumerate(known)]
+        for row in rows:
+            check_integers("input_ids", row.token_ids, 0)
         return cls(rows, width, pad_token_id, token_ids)
 
     def check_positions(self, position_ids: Tensor | None) -> None:

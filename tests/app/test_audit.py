@@ -92,6 +92,12 @@ def test_what_no_step_emits_is_refused(row: list[int]) -> None:
         audit(lambda *_: torch.zeros(2, 3, dtype=torch.int64), num_steps=100)
 
 
+@pytest.mark.parametrize("settings", [{"num_steps": 0}, {"temperatures": ()}])
+def test_an_audit_of_nothing_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=r"expected a number in \[1, inf\), got 0$"):
+        audit(planted_samplers.planted(), **settings)
+
+
 @pytest.mark.parametrize("chance", [0.1, 1e-3, 1e-6])
 @pytest.mark.parametrize("law", [[0.5, 0.5], [0.1, 0.9], [0.2, 0.3, 0.5], [0.01, 0.09, 0.9]])
 def test_false_alarms_are_as_rare_as_promised(law: list[float], chance: float) -> None:

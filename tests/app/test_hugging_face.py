@@ -252,6 +252,9 @@ def test_drafts_come_from_any_drafter_and_vocabulary(pair: Pair) -> None:
     assert torch.equal(pair.generate(none), pair.generate())
     with pytest.raises(InvalidInputError, match=r"^draft: expected a model .*, got str$"):
         Speculation(draft="a folder")
+    for policy in ("strict", Strict):
+        with pytest.raises(InvalidInputError, match=r"^policy: expected one such as Probabil"):
+            Speculation(policy=policy)  # type: ignore[arg-type]
     output = pair.generate(
         Speculation(draft=NgramDrafter(num_spec_tokens=1, max_ngram=1), num_spec_tokens=2),
         return_dict_in_generate=True,

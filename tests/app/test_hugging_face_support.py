@@ -90,6 +90,10 @@ ONES = torch.ones_like(IDS)
         ({"attention_mask": ONES.tril(2)}, "attention_mask: expected zeros on the left"),
         ({"attention_mask": ONES[:, :4]}, "position_ids: expected the place"),
         ({"position_ids": torch.arange(1, 6).expand(2, 5)}, "position_ids: expected the place"),
+        (
+            {"inputs": torch.tensor([[5, -3]])},
+            r"input_ids: expected a number in \[0, inf\), got -3",
+        ),
         ({"max_new_tokens": 500}, r"max_length.*: expected a number in \[1, 128\], got 505"),
         ({"do_sample": True, "temperature": 1e7}, "temperature: expected a number"),
     ],
@@ -98,9 +102,9 @@ ONES = torch.ones_like(IDS)
 def test_a_call_that_is_not_served_is_refused(
     model: PreTrainedModel, settings: dict[str, Any], said: str
 ) -> None:
-    settings = {"max_new_tokens": 4, "pad_token_id": 0, **settings}
+    settings = {"inputs": IDS, "max_new_tokens": 4, "pad_token_id": 0, **settings}
     with pytest.raises(AcceptorError, match=said) as error:
-        model.generate(IDS, custom_generate=generate, **settings)
+        model.generate(custom_generate=generate, **settings)
     assert "\n" not in str(error.value)
 
 

@@ -30,6 +30,7 @@ POLICIES = {
     "probabilistic": {"policy": {"name": "probabilistic"}},
     "block": {"policy": {"name": "block"}},
     "strict": {"policy": {"name": "strict"}},
+    "strict-coupled": {"policy": {"name": "strict-coupled"}},
 }
 NOISE = torch.Generator().manual_seed(3)
 TARGET = 1.5 * torch.randn(VOCAB_SIZE, generator=NOISE)
