@@ -20,10 +20,13 @@ from acceptor.app.tuning import tables as tuning_tables
 from acceptor.app.tuning.command import tune
 from acceptor.app.tuning.results import read_results
 from acceptor.backends.conformance.findings import Record
+from acceptor.core import policies
 from kit.bench_sums import assert_figures_add_up
+from kit.laws.cases import POLICIES
 from lab.gpu.record import table
 from lab.heads import tables as head_tables
 from lab.pair import training as pair_training
+from lab.proof import record as proof
 from lab.speed.engine import as_markdown, share_of_limit
 
 _LINES = re.compile(r'<path d="([^"]*)"|<text[^>]*>([^<]*)')
@@ -37,6 +40,7 @@ def read(name: str) -> dict[str, Any]:
 
 ENGINE = read("engine.json")
 HEADS = head_tables.Heads.read(DATA / "heads.json")
+PROOF = proof.read(DATA / "proof.json")
 ROWS = {(row["num_reqs"], row["num_spec_tokens"]): row for row in ENGINE["rows"]}
 
 
@@ -188,3 +192,29 @@ def test_the_table_of_the_pair_is_the_record_s_and_coupled_drafts_survive_as_the
         overlap = first["probabilistic", num_spec_tokens].acceptance_rate_per_pos[0]
         coupled = first["strict-coupled", num_spec_tokens].acceptance_rate_per_pos[0]
         assert coupled > overlap / (2 - overlap)
+
+
+@pytest.mark.parametrize("policy", dict.fromkeys(map(type, policies.POLICIES.values())))
+def test_every_policy_is_proven_and_documented(policy: type) -> None:
+    assert policy in {type(proven) for proven in POLICIES}
+    assert f"| `{policy.__name__}(" in (DATA.parent / "policies.md").read_text(encoding="utf-8")
+
+
+def test_the_page_on_the_proof_shows_the_record_and_every_claim_holds() -> None:
+    assert (DATA / "proof.md").read_text(encoding="utf-8") == proof.markdown(PROOF)
+    assert {row["part"] for row in PROOF} == {*proof.PROMISES}
+    assert all(map(proof.holds, PROOF))
+
+
+@pytest.mark.parametrize("part", proof.PROMISES)
+def test_a_wrong_row_of_the_proof_is_judged_wrong(part: str) -> None:
+    wrong = dict.fromkeys(("p_chi_square", "p_g"), 1e-9)
+    spoiled: dict[str, proof.Row] = {
+        "exact": {"joint": 1e-3},
+        "losses": {"reported": 0.9},
+        "samples": {"tests": {"joint": wrong}},
+        "large": wrong,
+        "mutants": {"value": 0.0},
+    }
+    row = next(row for row in PROOF if row["part"] == part)
+    assert not proof.holds(row | spoiled[part])

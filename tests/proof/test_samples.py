@@ -1,5 +1,7 @@
 """Draws with the real noise follow the law, by chi-square tests that say what they would notice."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,8 @@ from acceptor.backends import load_sampler
 from acceptor.core import Policy, Probabilistic, SampleBatch, Strict
 from kit.chi_square import ALPHA, POWER, assert_follows, effect_detectable, goodness
 from kit.laws.cases import POLICIES
+from lab.proof import record
+from lab.proof.__main__ import main
 from lab.proof.grouped import grouped_step
 from lab.proof.large import near_uniform_draws
 from lab.proof.runs import (
@@ -115,3 +119,21 @@ def test_what_cannot_happen_must_not_happen_and_thin_cells_are_merged() -> None:
     assert goodness([500, 499, 1], [0.5, 0.5, 0.0]).p_value == 0.0
     tested = goodness(np.ones(200), np.ones(200))
     assert (tested.num_draws, tested.num_cells, tested.freedom) == (200, 20, 19)
+
+
+def test_a_short_proof_takes_the_place_of_an_earlier_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "proof.json"
+    about = {"part": "samples", "backend": "kit.only_strict:OnlyStrict", "policy": "block"}
+    elsewhere = about | {"device": "cuda, a GPU"}
+    for where in (elsewhere, about | {"device": "cpu, another"}):
+        record.keep(path, [where])
+    command = ["--backend", "kit.only_strict:OnlyStrict", "--part", "samples"]
+    assert main([*command, "--runs", "3", "--json", str(path)]) == 0
+    rows = record.read(path)
+    assert elsewhere in rows
+    # Policies that the backend lacks are left out.
+    here = {row["policy"] for row in rows if row != elsewhere}
+    assert here == {"strict", "strict-coupled"}
+    assert "holds: samples, 6 rows of" in capsys.readouterr().out
