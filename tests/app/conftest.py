@@ -20,7 +20,6 @@ def pair() -> Pair:
 @pytest.fixture
 def acceptor(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int | str, str, str]]:
     """Run the command line in this process: arguments -> (exit code, stdout, stderr)."""
-    pytest.importorskip("cattrs", reason="needs cattrs, which reads settings")
 
     def run(*arguments: object) -> tuple[int | str, str, str]:
         with pytest.raises(SystemExit) as exit_:

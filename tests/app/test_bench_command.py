@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from attrs import astuple
 
-pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
-
 from acceptor.app.bench.plots import latencies as pictured_latencies
 from acceptor.app.bench.results import BenchRun, read_results
 from acceptor.app.bench.run import Bench

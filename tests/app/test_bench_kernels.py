@@ -11,8 +11,6 @@ import torch
 from attrs import evolve
 from click.testing import CliRunner, Result
 
-pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
-
 from acceptor.app.bench.files import make_room, read_record
 from acceptor.app.bench.kernels.command import kernels
 from acceptor.app.bench.kernels.inputs import draw_drafts, make_step

@@ -10,8 +10,6 @@ import pytest
 from attrs import evolve
 from rich.console import Console
 
-pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
-
 from acceptor.app.bench.files import write_record
 from acceptor.app.bench.pair import NoText
 from acceptor.app.bench.pair import Pair as BenchPair

@@ -10,8 +10,6 @@ from attrs import asdict
 from click.testing import CliRunner
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
-
 from lab.heads import tables as head_tables
 from lab.pair.learner import Recipe, Shape
 from lab.pair.text import END_OF_TEXT_ID

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
-
 from acceptor.app.bench.public_pairs import PAIRS
 from acceptor.app.bench.results import read_results
 from acceptor.app.bundled import bundled_head, bundled_pair

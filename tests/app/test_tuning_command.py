@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("cattrs", reason="needs cattrs, which reads records")
-
 from acceptor.app.tuning import tuner
 from acceptor.app.tuning.results import read_results
 from acceptor.core import Synthetic

@@ -1,17 +1,21 @@
-"""Calls under watch: nothing is lost on the way to a device, and what a call writes is seen."""
+"""Calls under watch: what is lost on the way to a device, what they write, and two side by side."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 from torch import Tensor
 
-from acceptor.backends.conformance import Case
+from acceptor.backends.conformance import Case, Findings, Generator
 from acceptor.backends.conformance.calls import Watched
 from acceptor.backends.conformance.inputs import make_inputs
+from acceptor.backends.conformance.run import Check, run_all
+from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
     Policy,
+    Probabilistic,
     SampleBatch,
     SampleOutput,
     Sampler,
@@ -21,6 +25,7 @@ from acceptor.core import (
     VerifyOutput,
 )
 from acceptor.core.tensor_fields import mapped
+from kit.only_strict import OnlyStrict
 
 META = torch.device("meta")
 CASE = Case(seed=3, vocab_size=7, num_draft_tokens=(2, 1), features=frozenset({"strides", "slots"}))
@@ -45,7 +50,6 @@ class Backend(Sampler):
     def verify(
         self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **_: Any
     ) -> VerifyOutput:
-        """See `Sampler.verify`."""
         assert params.num_reqs == batch.num_reqs
         assert policy == Strict()
         self.seen.append(batch)
@@ -55,7 +59,6 @@ class Backend(Sampler):
         return VerifyOutput(fresh, few, few, None, None)
 
     def sample(self, batch: SampleBatch, params: SamplingTensors, **_: Any) -> SampleOutput:
-        """See `Sampler.sample`."""
         raise NotImplementedError
 
 
@@ -116,3 +119,51 @@ def test_tensors_lie_on_a_device_as_they_did_and_outputs_must() -> None:
         assert (new.device.type, new.stride(), new.dtype) == ("cuda", old.stride(), old.dtype)
         assert torch.equal(new.cpu(), old)
     assert {d.decision.split()[0] for d in watched.findings.differences} == {"device"}
+
+
+REFERENCE = ReferenceSampler()
+
+
+def run(case: Case, *backends: Sampler) -> tuple[Findings, ...]:
+    return run_all(Check(case), [Watched(backend) for backend in backends])
+
+
+def test_the_reference_agrees_with_itself() -> None:
+    for case in Generator(largest_vocabulary=60).cases(0, 6):
+        first, second, compared = run(case, REFERENCE, REFERENCE)
+        assert first == second == compared
+        assert compared.differences == ()
+    assert len(run(Case(), REFERENCE)) == 1
+
+
+def test_a_policy_that_one_lacks_is_not_compared() -> None:
+    found = run(Case(policy=Probabilistic()), REFERENCE, OnlyStrict())
+    assert [(each.num_batches, each.num_unsupported) for each in found] == [(1, 0), (0, 1), (0, 1)]
+
+
+class Broken(ReferenceSampler):
+    def verify(self, *call: Any, **memory: Any) -> VerifyOutput:
+        raise RuntimeError(f"out of luck: {len(call)}, {len(memory)}")
+
+
+class DraftsOtherwise(ReferenceSampler):
+    """Draws the draft's last token, whatever the logits say; what it verifies is right."""
+
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
+        output = super().sample(batch, params, **memory)
+        if batch.draft_index is None:
+            return output
+        return evolve(output, token_ids=torch.full_like(output.token_ids, 6))
+
+
+def test_what_only_one_answers_is_a_difference() -> None:
+    compared = run(Case(), REFERENCE, Broken())[2]
+    assert [difference.decision for difference in compared.unexplained] == ["answers"]
+
+
+def test_both_verify_the_drafts_of_the_first() -> None:
+    case = Case(seed=3, vocab_size=7, num_draft_tokens=(2, 2, 2), policy=Probabilistic())
+    watched = [Watched(DraftsOtherwise()), Watched(REFERENCE)]
+    run_all(Check(case), watched)
+    verified = [watched[place].outputs[-1] for place in (0, 1)]
+    assert torch.equal(verified[0].token_ids, verified[1].token_ids)

@@ -1,46 +1,86 @@
-"""The near-tie rule of the conformance kit: what rounding explains is excused and counted."""
+"""What rounding explains is excused and counted, of one backend and between two."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from attrs import evolve
+from torch import Tensor
 
-from acceptor.backends.conformance import Findings, judge_sample, judge_verify
+from acceptor.backends.conformance import Difference, Findings, judge_sample, judge_verify
+from acceptor.backends.conformance.calls import Watched
 from acceptor.backends.conformance.findings import told
 from acceptor.backends.conformance.oracle.inputs import split_verify
+from acceptor.backends.conformance.oracle.race import TARGET, TOKEN_LEVEL, Noise
 from acceptor.backends.conformance.oracle.request import RequestOracle
+from acceptor.backends.conformance.run import between
 from acceptor.backends.reference import ReferenceSampler
 from acceptor.core import (
     Fly,
+    LogprobsMode,
     Probabilistic,
     SampleBatch,
     SampleOutput,
     SamplingParams,
     SamplingTensors,
     VerifyBatch,
+    VerifyOutput,
 )
-from kit.near_ties import (
-    PARAMS,
-    POSITION,
-    SEED,
-    batch_near_its_uniform,
-    draw_near_a_filter,
-    logits_of_a_race,
-    rejected,
-)
+
+REFERENCE = ReferenceSampler()
+SEED, POSITION = 5, 9
+PARAMS = SamplingTensors.stack([SamplingParams(seed=SEED)])
+
+
+def logits_of_a_race(lead: float) -> Tensor:
+    """Two tokens whose scores differ by the lead: [1, 2]."""
+    exponentials = Noise(SEED).exponentials(TARGET, POSITION, 0, TOKEN_LEVEL, 0, 2)
+    return torch.from_numpy(np.log(exponentials) - [0.0, lead]).float()[None]
+
+
+def draw_near_a_filter(top_p: float) -> tuple[SampleBatch, SamplingTensors]:
+    """Four tokens; a top-p of 0.6 keeps the third, and by a hair cuts the last one or keeps it."""
+    params = SamplingParams(
+        seed=SEED, top_p=top_p, logprobs=4, logprobs_mode=LogprobsMode.PROCESSED
+    )
+    logits = torch.tensor([[0.1, 0.05, 0.6, 0.25]]).log()
+    batch = SampleBatch(logits=logits, positions=torch.tensor([POSITION]))
+    return batch, SamplingTensors.stack([params])
+
+
+def batch_near_its_uniform(distance: float) -> VerifyBatch:
+    """A one-hot draft of token 0, whose log-probability lies so far above that of its uniform."""
+    log_p = math.log(Noise(SEED).uniforms(POSITION, 1)[0]) + distance
+    row = torch.tensor([log_p, math.log1p(-math.exp(log_p))]).float()
+    return VerifyBatch(
+        target_logits=torch.stack((row, row)),
+        cu_num_logits=torch.tensor([0, 2]),
+        draft_token_ids=torch.tensor([[0]]),
+        positions=torch.tensor([POSITION]),
+    )
+
+
+def rejected(batch: VerifyBatch) -> VerifyOutput:
+    """What follows a rejection: all that is left is token 1."""
+    right = REFERENCE.verify(batch, PARAMS, Probabilistic())
+    return evolve(
+        right,
+        token_ids=torch.tensor([[1, -1]]),
+        num_accepted=torch.zeros_like(right.num_accepted),
+    )
 
 
 @pytest.mark.parametrize(("closeness", "excused"), [(3e-6, True), (1e-3, False)])
 def test_a_turned_decision_is_excused_if_it_was_close(closeness: float, excused: bool) -> None:
     row = SampleBatch(logits=logits_of_a_race(closeness), positions=torch.tensor([POSITION]))
-    drawn = ReferenceSampler().sample(row, PARAMS)
+    drawn = REFERENCE.sample(row, PARAMS)
     assert drawn.token_ids.tolist() == [0]
     assert judge_sample(row, PARAMS, drawn).differences == ()
     turned = evolve(drawn, token_ids=1 - drawn.token_ids)
     (race,) = judge_sample(row, PARAMS, turned).differences
     batch = batch_near_its_uniform(closeness)
-    output = ReferenceSampler().verify(batch, PARAMS, Probabilistic())
+    output = REFERENCE.verify(batch, PARAMS, Probabilistic())
     assert output.num_accepted.tolist() == [1]
     (test,) = judge_verify(batch, PARAMS, Probabilistic(), rejected(batch)).differences
     assert (race.decision, test.decision) == ("drawn token, token race", "acceptance")
@@ -74,7 +114,7 @@ def test_a_tie_excuses_nobody(logits: list[float], bias: dict[int, float], right
 
 def test_what_a_filter_cuts_by_a_hair_may_be_among_the_most_likely() -> None:
     batch, params = draw_near_a_filter(0.599999)
-    output = ReferenceSampler().sample(batch, params)
+    output = REFERENCE.sample(batch, params)
     assert output.logprobs is not None
     assert output.logprobs.top_token_ids.tolist() == [[[2, 0, 1, 3]]]
     told = evolve(
@@ -110,7 +150,7 @@ def test_orders_of_the_most_likely(
     row = torch.tensor([logits])
     batch = SampleBatch(logits=row, positions=torch.tensor([POSITION]))
     params = SamplingTensors.stack([SamplingParams(seed=SEED, logprobs=len(order))])
-    output = ReferenceSampler().sample(batch, params)
+    output = REFERENCE.sample(batch, params)
     assert output.logprobs is not None
     top_token_ids = torch.tensor([[order]])
     top = row.log_softmax(-1)[0, top_token_ids]
@@ -121,7 +161,7 @@ def test_orders_of_the_most_likely(
 
 def test_every_excuse_is_counted_and_too_many_fail() -> None:
     batch = SampleBatch(logits=logits_of_a_race(3e-6), positions=torch.tensor([POSITION]))
-    turned = evolve(ReferenceSampler().sample(batch, PARAMS), token_ids=torch.tensor([1]))
+    turned = evolve(REFERENCE.sample(batch, PARAMS), token_ids=torch.tensor([1]))
     found = Findings()
     for place in range(5):
         assert found.is_conformant == (0 < place < 4)
@@ -145,3 +185,55 @@ def test_a_whole_even_law_lies_on_the_edge_of_fly() -> None:
         for share, is_close in ((1.0, True), (0.99, False)):
             oracle = RequestOracle(inputs, Fly(min_entropy=share, window=0))
             assert bool(oracle.verdict(0, 1e-13 if is_close else 1e-4).doubted) == is_close
+
+
+NEAR = Difference(0, 0, "drawn token, token race", "0", "1", 3e-6, excused=True)
+BATCH = SampleBatch(logits=logits_of_a_race(3e-6), positions=torch.tensor([POSITION]))
+
+
+def drew(token: int, params: SamplingTensors = PARAMS) -> Watched:
+    """A backend that drew this token, judged."""
+    output = evolve(REFERENCE.sample(BATCH, params), token_ids=torch.tensor([token]))
+    watched = Watched(REFERENCE)
+    watched.outputs.append(output)
+    watched.findings = judge_sample(BATCH, params, output)
+    return watched
+
+
+def test_decisions_by_a_hair_may_fall_either_way() -> None:
+    (difference,) = between(drew(0), drew(1))
+    assert (difference.excused, difference.decision) == (True, "drawn token, token race")
+    assert difference.margin == pytest.approx(3e-6, rel=0.5)
+    # What both turn is no difference between them.
+    assert [*between(drew(1), drew(1))] == []
+
+
+@pytest.mark.parametrize(
+    "causes",
+    [
+        (),
+        (NEAR, evolve(NEAR, excused=False)),
+        (NEAR, evolve(NEAR, request=-1, excused=False)),
+        (evolve(NEAR, request=1),),
+    ],
+    ids=["nothing", "another", "malformed", "another request's"],
+)
+def test_a_near_tie_excuses_nothing_else(causes: tuple[Difference, ...]) -> None:
+    first, second = drew(0), drew(1)
+    second.findings = Findings(differences=causes)
+    assert [difference.excused for difference in between(first, second)] == [False]
+
+
+def test_an_order_that_the_oracle_leaves_open_is_no_difference() -> None:
+    params = SamplingTensors.stack([SamplingParams(seed=SEED, logprobs=3)])
+    logits = torch.tensor([[1e-30, 2e-30, 2e-30]])
+    batch = SampleBatch(logits=logits, positions=torch.tensor([POSITION]))
+    output, watched = REFERENCE.sample(batch, params), (Watched(REFERENCE), Watched(REFERENCE))
+    assert output.logprobs is not None
+    for backend, order in zip(watched, ([0, 1, 2], [1, 2, 0]), strict=True):
+        logprobs = evolve(output.logprobs, top_token_ids=torch.tensor([[order]]))
+        listed = evolve(output, logprobs=logprobs)
+        backend.outputs.append(listed)
+        backend.findings = judge_sample(batch, params, listed)
+        assert backend.findings.differences == ()
+    assert [*between(*watched)] == []
