@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from acceptor.adapters.adapter_choice import load_any_model
-from acceptor.adapters.draft_heads.loader import load_head
+from acceptor.adapters.draft_heads.loader import find_head, load_head
 from acceptor.core import CheckpointError
 from kit.draft_heads import SPECULATORS, TAPS, HeadFiles, eagle, eagle3
 from kit.small_families import SHAPE
@@ -44,7 +44,10 @@ OFFSETS = FEWER.tensors["d2t"]
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        (without(eagle3(), "fc.weight"), "fc.weight: expected shape"),
+        *(
+            (without(files, "fc.weight"), "fc.weight: expected shape .*, got no such")
+            for files in (eagle(), eagle3(), eagle3(nested=SPECULATORS))
+        ),
         (without(FEWER, "d2t"), r"d2t: expected shape \[23\], got no such tensor"),
         (beside(eagle3(), more=torch.ones(2)), "more: expected no such tensor"),
         (
@@ -72,8 +75,9 @@ def test_a_head_that_does_not_fit_is_refused_in_one_line(
     model: Any, tmp_path: Path, files: HeadFiles, said: str
 ) -> None:
     kind = "eagle3" if "norm.weight" in files.tensors else "eagle"
+    assert find_head(files.save(tmp_path)) == kind
     with pytest.raises(CheckpointError, match=said) as error:
-        load_head(files.save(tmp_path), kind, model)
+        load_head(tmp_path, kind, model)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 600
 

@@ -15,15 +15,8 @@ from acceptor.app.head_drafter import HeadDrafter
 from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.ngram_drafter import NgramDrafter, TextIndex
 from acceptor.app.wiring import wire, wire_engine
-from acceptor.core import (
-    AcceptorError,
-    CheckpointError,
-    ConfigError,
-    InvalidInputError,
-    SamplingParams,
-    Strict,
-)
-from kit.draft_heads import SPECULATORS, HeadFiles, eagle, eagle3
+from acceptor.core import AcceptorError, ConfigError, InvalidInputError, SamplingParams, Strict
+from kit.draft_heads import eagle3
 from kit.toy_requests import ask
 
 
@@ -129,22 +122,6 @@ def test_a_heads_files_say_that_it_is_one(tmp_path: Path, pickled: bool) -> None
 def test_the_bundled_target_has_no_other_head(name: str, said: str) -> None:
     with pytest.raises(AcceptorError, match=said):
         wire(Config(drafter=DrafterConfig(name=name)))
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        eagle(**SIZES),
-        eagle3(**SIZES, target_size=160),
-        eagle3(**SIZES, target_size=160, nested={**SPECULATORS, "target_hidden_size": 160}),
-    ],
-)
-def test_a_head_without_its_first_layer_is_told_so(tmp_path: Path, head: HeadFiles) -> None:
-    kept = {name: tensor for name, tensor in head.tensors.items() if name != "fc.weight"}
-    evolve(head, tensors=kept).save(tmp_path)
-    models = ModelsConfig(target=str(bundled_pair()[0]), draft=str(tmp_path))
-    with pytest.raises(CheckpointError, match=r"fc.weight: expected shape .*, got no such"):
-        wire(Config(models=models))
 
 
 def test_an_engine_from_a_config_takes_texts() -> None:

@@ -176,5 +176,4 @@ def test_steps_that_are_captured_are_timed_whole_and_as_they_are_served(
 
 
 def recorded(step: DecodeStep) -> GraphRunner:
-    """Repeats what a graph would hold."""
     return GraphRunner(step, record)

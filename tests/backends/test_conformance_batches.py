@@ -47,7 +47,6 @@ def is_padded(logits: Tensor | None) -> bool:
 
 
 def kinds(some: Inputs) -> dict[str, bool]:
-    """What a batch has, by name."""
     case, batch, params = some.case, some.verify_batch(), some.params
     lengths, slots = {*case.num_draft_tokens}, batch.slot_ids
     ids = [token_id for request in some.requests for token_id in request.draft_token_ids]

@@ -44,7 +44,6 @@ class Compiled:
     packed_metadata: str = "metadata"
 
     def run(self, x: int, y: int, z: int, stream: int, *given: Any) -> None:
-        """Launch."""
         assert (stream, *given[:5]) == (STREAM, self.function, self.packed_metadata, *[None] * 3)
         self.runs.append(((x, y, z), [*flat(given[5:])]))
 
@@ -57,7 +56,6 @@ class Device:
     runs: list[Any] = field(factory=list)
 
     def __call__(self, _: Any, grid: tuple[int, ...], *given: Any, **__: Any) -> Compiled:
-        """Launch as Triton would."""
         self.asked.append((grid, [*flat(given)]))
         return Compiled(self.runs)
 

@@ -27,7 +27,6 @@ def copies(tree: ast.AST) -> Iterator[ast.Assign]:
 
 
 def names_of(copy: ast.Assign) -> frozenset[str]:
-    """The two names of a copy."""
     return frozenset(node.id for node in ast.walk(copy) if isinstance(node, ast.Name))
 
 

@@ -89,7 +89,6 @@ class Bug(Sampler):
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """Let its changes live for a while."""
         with ExitStack() as stack:
             for owner, attribute, new in self.changes:
                 stack.enter_context(patch.object(owner, attribute, new))

@@ -45,7 +45,6 @@ class Goodness:
 
     @property
     def p_value(self) -> float:
-        """The smaller of the two."""
         return min(self.p_chi_square, self.p_g)
 
 

@@ -65,7 +65,6 @@ class DecodeSetup:
 
     @property
     def vocab_size(self) -> int:
-        """Of the target."""
         return len(self.target(()))
 
     @property
@@ -94,7 +93,6 @@ class State:
 
     @property
     def text(self) -> Tokens:
-        """All tokens, drafts included."""
         return self.tokens + self.drafts
 
 

@@ -44,7 +44,6 @@ class HeadFiles:
     tensors: Mapping[str, Tensor]
 
     def save(self, directory: Path, *, pickled: bool = False) -> Path:
-        """Write them."""
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "config.json").write_text(json.dumps(dict(self.config)), encoding="utf-8")
         if pickled:

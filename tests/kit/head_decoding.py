@@ -64,13 +64,11 @@ class Noting(Sampler):
 
 
 def decoder_of(target: Any, head: Any, policy: Policy, num_spec_tokens: int) -> Decoder:
-    """A target and a head."""
     plain = decoder_for(target, load_sampler("reference"), policy)
     return with_head(plain, head, num_spec_tokens)
 
 
 def with_head(decoder: Decoder, head: Any, num_spec_tokens: int = 3) -> Decoder:
-    """The same, but a head drafts."""
     drafter = HeadDrafter(
         head=head,
         target_vocab_size=decoder.target.vocab_size,

@@ -103,7 +103,6 @@ class HiddenUniforms:
         return self
 
     def __lt__(self, log_thresholds: Tensor) -> Tensor:
-        """The verdicts."""
         thresholds = log_thresholds.exp().clamp(max=1.0).tolist()
         below = [
             self.noise.part_of(counter, [0.0, threshold, 1.0]) == 0

@@ -74,7 +74,6 @@ def _once(patch: Callable[[Any], object]) -> Callable[[Any], _Kept]:
 
 
 def main() -> None:
-    """Run the module as a program."""
     from triton.runtime import interpreter  # noqa: PLC0415
 
     interpreter._patch_lang = _once(interpreter._patch_lang)

@@ -283,7 +283,6 @@ CHECKS: Mapping[str, Callable[[], Iterator[str]]] = {
 
 
 def main() -> int:
-    """How many things are wrong."""
     wrong = list(CHECKS[sys.argv[1]]())
     for line in wrong:
         sys.stdout.write(f"{line}\n")

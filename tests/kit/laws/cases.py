@@ -79,7 +79,6 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """As the tables have it."""
         return f"{self.policy.name}, {self.drafter}"
 
     @property
@@ -90,7 +89,6 @@ class Pair:
 
     @property
     def setup(self) -> DecodeSetup:
-        """Ready to be enumerated."""
         return evolve(DRAFTERS[self.drafter], policy=self.policy)
 
 

@@ -30,7 +30,6 @@ class LawError:
 
     @property
     def worst(self) -> float:
-        """The largest of them."""
         return max(self.first, self.joint, self.conditional)
 
 
