@@ -24,7 +24,7 @@ from acceptor.core import Probabilistic, Strict, Synthetic
 from kit.draft_heads import SPECULATORS, TAPS, Arithmetic, HeadFiles, eagle, eagle3
 from kit.head_decoding import PROMPTS, decode, decoder_of, distance
 from kit.small_families import SHAPE
-from kit.toy_engine import engine_with, record
+from kit.toy_pair import engine_with, record
 from kit.toy_requests import ask
 
 NUM_LAYERS = 7

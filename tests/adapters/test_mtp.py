@@ -26,7 +26,7 @@ from acceptor.core import CheckpointError, Probabilistic, UnavailableError
 from kit.checkpoints import edit_json, edit_tensors
 from kit.head_decoding import PROMPTS, Noting, decode, decoder_of, distance
 from kit.small_families import FAMILIES
-from kit.toy_engine import record
+from kit.toy_pair import record
 from kit.toy_requests import ask
 
 NUM_LAYERS, SIZE = 3, 32

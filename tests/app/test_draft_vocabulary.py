@@ -23,8 +23,7 @@ from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.wiring import wire
 from acceptor.core import Block, CheckpointError, InvalidInputError, Policy, Scores, Strict
 from kit.checkpoints import edit_tensors, keep_ids
-from kit.toy_engine import engine_with, record
-from kit.toy_pair import VOCAB_SIZE, Pair, TableModel, random_table, with_draft
+from kit.toy_pair import VOCAB_SIZE, Pair, TableModel, engine_with, random_table, record, with_draft
 from kit.toy_requests import ask
 
 SHARED = {0: 11, 1: 3, 3: 0, 4: 7, 5: 12, 6: 5, 8: 1}

@@ -15,8 +15,7 @@ from acceptor.app.engine.schedule import Limits
 from acceptor.app.engine.streaming import Streams
 from acceptor.app.request import FinishReason, GenerationRequest, OnProgress, Progress
 from acceptor.core import CheckpointError, InvalidInputError, Probabilistic, SamplingParams
-from kit.toy_engine import MAX_LEN, engine_of, run
-from kit.toy_pair import Pair
+from kit.toy_pair import MAX_LEN, Pair, engine_of, run
 from kit.toy_requests import ask
 
 

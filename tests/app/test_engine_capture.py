@@ -18,8 +18,7 @@ from torch import Tensor
 from acceptor.app.engine.capture import cuda_recorder
 from acceptor.app.engine.engine import Engine
 from acceptor.core import Probabilistic, SamplingParams
-from kit.toy_engine import engine_with
-from kit.toy_pair import Pair
+from kit.toy_pair import Pair, engine_with
 
 Action = Callable[[], None]
 

@@ -31,9 +31,8 @@ from kit.head_decoding import with_head
 from kit.on_gpu import every_fused_backend, sampler_of
 from kit.shapes import DRAFT, TARGET
 from kit.shapes import FOR_KERNELS as SMALL
-from kit.toy_masks import ByLast
 from kit.toy_pair import decoder_for, with_draft
-from kit.toy_requests import ask
+from kit.toy_requests import ByLast, ask
 
 pytestmark = pytest.mark.gpu
 

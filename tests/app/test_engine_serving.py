@@ -24,8 +24,7 @@ from acceptor.app.engine.schedule import Limits
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import FinishReason, GenerationRequest, GenerationResult
 from acceptor.core import Block, Policy, Probabilistic, SamplingParams, Status, Strict
-from kit.toy_engine import MAX_LEN, LeakyModel, engine_of, engine_with, record, run
-from kit.toy_pair import Pair
+from kit.toy_pair import MAX_LEN, LeakyModel, Pair, engine_of, engine_with, record, run
 from kit.toy_requests import ask, requests
 from lab.soak.load import Soak, bundled_pair, few_grammars
 

@@ -21,8 +21,7 @@ from acceptor.app.request_state import Verdict
 from acceptor.app.verdicts import read_verdicts
 from acceptor.app.workspace import Workspace
 from acceptor.core import Probabilistic, SampleOutput, Sampler, Strict, VerifyOutput
-from kit.toy_engine import LeakyModel, engine_with, record
-from kit.toy_pair import Pair
+from kit.toy_pair import LeakyModel, Pair, engine_with, record
 from kit.toy_requests import ask
 
 Action = Callable[[], None]

@@ -29,8 +29,7 @@ from acceptor.core import (
     Strict,
     TokenCounts,
 )
-from kit.toy_engine import engine_of, run
-from kit.toy_pair import NUM_CONTEXTS, Pair, TableModel
+from kit.toy_pair import NUM_CONTEXTS, Pair, TableModel, engine_of, run
 from kit.toy_requests import ask
 
 BATCH = [

@@ -9,10 +9,8 @@ from acceptor.app.engine.capture import Record
 from acceptor.app.request import FinishReason, GenerationRequest
 from acceptor.app.token_masks import NewTokenMasks, StepMasks, fill_masks
 from acceptor.core import Block, InvalidInputError, Probabilistic, Status, pack_allowed
-from kit.toy_engine import engine_with, record
-from kit.toy_masks import ByLast, Failing
-from kit.toy_pair import VOCAB_SIZE, Pair
-from kit.toy_requests import ask
+from kit.toy_pair import VOCAB_SIZE, Pair, engine_with, record
+from kit.toy_requests import ByLast, Failing, ask
 
 
 def asking(*new_masks: NewTokenMasks | None) -> list[GenerationRequest]:

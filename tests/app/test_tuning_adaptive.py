@@ -21,8 +21,7 @@ from acceptor.app.tuning.profile import AcceptanceProfile
 from acceptor.core import Block, Policy, Probabilistic, Recipe, Strict
 from kit.decode_law import DecodeSetup, Steps, random_model
 from kit.laws.exact import EXACT, law_error
-from kit.toy_engine import record
-from kit.toy_pair import Letters, Pair, TableModel
+from kit.toy_pair import Letters, Pair, TableModel, record
 from kit.toy_requests import ask
 
 MAX_SPEC_TOKENS = 6

@@ -21,8 +21,7 @@ from acceptor.app.tuning.goodput import Goodput, predict, recommend
 from acceptor.app.tuning.measure import Measurement, Plan
 from acceptor.app.tuning.profile import AcceptanceProfile, steps_for
 from acceptor.core import InvalidInputError, Probabilistic
-from kit.toy_engine import record
-from kit.toy_pair import Pair
+from kit.toy_pair import Pair, record
 
 chances = st.lists(st.floats(0, 1), min_size=1, max_size=5)
 

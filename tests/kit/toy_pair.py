@@ -1,6 +1,7 @@
-"""Models of ten lines, and what decodes with them."""
+"""Models of ten lines, what decodes with them, and engines of that."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,14 +10,20 @@ from torch import Tensor
 
 from acceptor.app.decoder import Decoder
 from acceptor.app.drafter import NoDrafter
+from acceptor.app.engine.capture import Record
+from acceptor.app.engine.cuda_graphs import GraphRunner
+from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.schedule import Limits
 from acceptor.app.model_drafter import ModelDrafter
+from acceptor.app.request import Progress
 from acceptor.app.request_state import Detokenizer
 from acceptor.backends import load_sampler
-from acceptor.core import Policy, Sampler, Scores
+from acceptor.core import Policy, Probabilistic, Sampler, Scores
 
 VOCAB_SIZE = 13
 NUM_CONTEXTS = 97
 NEVER_WRITTEN = 10**6
+MAX_LEN = 40
 
 
 @frozen(eq=False)
@@ -67,6 +74,31 @@ class TableModel:
             self.table
         )
         logits = self.table[contexts]
+        return Scores(logits[:, -1:] if last_only else logits)
+
+
+@frozen(eq=False)
+class LeakyModel(TableModel):
+    """Reads its whole slot, as attention does that multiplies what it masks by zero."""
+
+    def new_cache(self, num_slots: int, max_len: int) -> Tensor:
+        return torch.zeros(num_slots, max_len)
+
+    def clear(self, cache: Tensor, slot_ids: Sequence[int]) -> None:
+        cache[list(slot_ids)] = 0
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        cache: Tensor,
+        slot_ids: Tensor,
+        *,
+        last_only: bool = False,
+        **_: Any,
+    ) -> Scores:
+        cache[slot_ids[:, None], positions] = torch.where(token_ids == 7, torch.nan, 1.0)
+        logits = self.table[token_ids] + 0 * cache[slot_ids].sum(1)[:, None, None]
         return Scores(logits[:, -1:] if last_only else logits)
 
 
@@ -141,3 +173,27 @@ def with_draft(
         vocabulary=vocabulary,
     )
     return evolve(decoder, drafter=drafter)
+
+
+def engine_of(pair: Pair, **limits: int) -> Engine:
+    return engine_with(pair.decoder(Probabilistic(), 4), None, **limits)
+
+
+def engine_with(decoder: Decoder, record: Record | None = None, **limits: int) -> Engine:
+    """An engine that replays what was recorded, if there is something to record with."""
+    if record is not None:
+        decoder = evolve(decoder, new_runner=partial(GraphRunner, record=record))
+    return Engine.of(decoder, Limits(**{"num_slots": 3, "max_len": MAX_LEN} | limits))
+
+
+def run(engine: Engine) -> list[Progress]:
+    told = []
+    while engine.has_unfinished():
+        told += engine.step()
+    return told
+
+
+def record(action: Callable[[], None]) -> Callable[[], None]:
+    """Stands for capturing: runs the step once, then again and again at the same addresses."""
+    action()
+    return action

@@ -14,7 +14,7 @@ from acceptor.app.engine.schedule import Limits
 from acceptor.app.request import GenerationRequest, GenerationResult
 from acceptor.app.token_masks import NewTokenMasks
 from acceptor.core import SamplingParams
-from kit.toy_masks import ByLast, Failing
+from kit.toy_requests import ByLast, Failing
 
 MAX_LEN = 24
 BROKEN = "\ufffd"
