@@ -1,7 +1,7 @@
 """A planted bug: the reference with one thing changed, as a backend and as code under proof.
 
-Each is a bug that some engine has had, or nearly had; `bugs_in_draws`, `bugs_in_laws`,
-`bugs_in_masks` and `bugs_in_batches` hold them, each beside the code that is wrong.
+Each is a bug that some engine has had, or nearly had; `bugs_in_draws`, `bugs_in_laws` and
+`bugs_in_batches` hold them, each beside the code that is wrong.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
 """The exact law of what whole decode runs emit, through the real sampler and the real drafting.
 
 A run drafts, verifies and advances until enough tokens are out, so that after a rejection positions
-are drafted and tested again. What the law should be is in `kit.oracle`.
+are drafted and tested again. What the law should be is in `kit.laws.exact`.
 """
 
 from collections import defaultdict
@@ -22,8 +22,7 @@ from acceptor.core import (
     VerifyBatch,
     pack_allowed,
 )
-from kit.branches import Branch, branches
-from kit.hidden_noise import Counter, HiddenNoise, Interval, replaced_by
+from kit.hidden_noise import Branch, Counter, HiddenNoise, Interval, branches, replaced_by
 
 Tokens = tuple[int, ...]
 Logits = Callable[[Tokens], Tensor]

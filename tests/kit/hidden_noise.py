@@ -1,4 +1,7 @@
-"""The reference sampler's random numbers, replaced by hidden uniforms that are integrated exactly.
+"""Every way a random computation can turn out, with its exact probability.
+
+A run asks its branch to choose whenever chance decides, and is run again until every choice has
+been made in every way. Random numbers of the reference sampler are replaced by hidden uniforms.
 
 Each counter of the real generator (seed, stream, position, draft index) stands for one unknown
 uniform. A draw splits [0, 1) in proportion to its weights and learns which part the uniform is in;
@@ -6,9 +9,10 @@ a verdict learns on which side of its threshold it is. Numbers that are used twi
 number, so every dependence that the wiring creates is kept.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import TypeVar
 
 import pytest
 import torch
@@ -17,12 +21,52 @@ from torch import Tensor
 
 from acceptor.backends.reference import draw as real
 from acceptor.core.randomness import Level, Stream
-from kit.branches import Branch
 
+Outcome = TypeVar("Outcome")
+Path = tuple[int, ...]
 Interval = tuple[float, float]
 EVERYTHING: Interval = (0.0, 1.0)
 # Parts this small are the rounding of a border that two draws share.
 SLIVER = 1e-14
+
+
+@define
+class Branch:
+    """One way through a run.
+
+    Attributes:
+        path: the choices to repeat; behind them, the first possible one is taken.
+        probability: of all choices made so far.
+        taken: the choices made so far.
+        left: the paths that lead to what was not taken.
+    """
+
+    path: Path = ()
+    probability: float = 1.0
+    taken: list[int] = field(factory=list)
+    left: list[Path] = field(factory=list)
+
+    def choose(self, probabilities: Sequence[float]) -> int:
+        """Let chance decide: the index of what happens in this branch."""
+        place = len(self.taken)
+        if place < len(self.path):
+            choice = self.path[place]
+        else:
+            choice, *others = [index for index, mass in enumerate(probabilities) if mass > 0]
+            self.left.extend((*self.taken, other) for other in others)
+        self.taken.append(choice)
+        self.probability *= probabilities[choice]
+        return choice
+
+
+def branches(run: Callable[[Branch], Outcome]) -> Iterator[tuple[float, Outcome]]:
+    """Probability and outcome of every branch of a run."""
+    paths: list[Path] = [()]
+    while paths:
+        branch = Branch(paths.pop())
+        outcome = run(branch)
+        paths.extend(branch.left)
+        yield branch.probability, outcome
 
 
 @frozen

@@ -10,11 +10,9 @@ from torch import Tensor
 from acceptor.app.decoder import Decoder
 from acceptor.app.request import GenerationRequest
 from acceptor.core import LanguageModel, SamplingParams
-from kit.branches import Branch, branches
 from kit.decode_law import Law, Tokens
-from kit.hidden_noise import HiddenNoise, replaced_by
-from kit.laws.exact import conditional, largest
-from kit.oracle import Floats, sequence_law
+from kit.hidden_noise import Branch, HiddenNoise, branches, replaced_by
+from kit.laws.exact import Floats, conditional, largest, sequence_law
 
 PROMPT = (1, 0, 1)
 

@@ -13,9 +13,8 @@ from torch import Tensor
 from acceptor.backends import load_sampler
 from acceptor.core import DraftView, Policy, SamplingTensors, Synthetic
 from kit import decode_law
-from kit.branches import Branch, branches
 from kit.decode_law import DecodeSetup, Law, State, Tokens
-from kit.hidden_noise import HiddenNoise, replaced_by
+from kit.hidden_noise import Branch, HiddenNoise, branches, replaced_by
 from kit.laws.exact import conditional, target_law, variation
 
 IN_FLOAT32 = 1e-6
