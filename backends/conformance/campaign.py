@@ -122,7 +122,7 @@ class Campaign:
             return self.shown((case.to_json(), Check(case)) for case in cases)
         return self.shown(islice(corners(), number, None, CORNER_PARTS))
 
-    def shown(self, checks: Iterator[tuple[str, Callable[[Watched], None]]]) -> Found:
+    def shown(self, checks: Iterator[tuple[str, Callable[[Watched], object]]]) -> Found:
         """What checks with a name show, while time lasts."""
         total, device = self.nothing, torch.device(self.device)
         for name, check in checks:

@@ -14,7 +14,7 @@ from ...core.sampling_params import LogprobsMode, SamplingParams
 from .calls import Watched
 from .case import Case
 from .requests import Inputs, Request
-from .run import check_call
+from .run import BatchOf, check_call
 
 POSITION = 1
 """What all of them are for, at draft index 1."""
@@ -51,8 +51,7 @@ EQUAL_MASSES: tuple[tuple[float, tuple[int, ...]], ...] = (
 )
 """A top-p and how many tokens of equal weight tie at each logit, largest first."""
 
-
-Corner = tuple[str, Callable[[Watched], None]]
+Corner = tuple[str, Callable[[Watched], object]]
 """What a fixed check is about, and what runs it."""
 
 
@@ -97,31 +96,27 @@ def _races(name: str, word: int, row_of: Callable[[int, int, int], Tensor]) -> I
         is_block = level is Level.BLOCK
         row = row_of(2100, 512 * candidate, 512) if is_block else row_of(5, candidate, 1)
         title = f"{stream.name}, {level.name}: {name.format(candidate)}"
-        yield title, partial(_draw_from, row, stream, SamplingParams(seed=seed))
+        params, rows = SamplingParams(seed=seed), torch.stack((row, row))
+        if stream is Stream.RECOVER:
+            # A draft token whose rejection leaves just the row.
+            drafted = int(row.argmin())
+            rows[0, drafted] = HARDLY
+            yield _corner(title, Probabilistic(), params, rows, [drafted])
+        elif stream is Stream.DRAFT:
+            yield _corner(title, Strict(), params, rows, [0], partial(Inputs.draft_batch, place=1))
+        else:
+            yield _corner(title, Strict(), params, row[None], [])
+            yield _corner(f"{title}, plainly", Strict(), params, row[None], [], Inputs.plain_batch)
 
 
-def _draw_from(row: Tensor, stream: Stream, params: SamplingParams, backend: Watched) -> None:
-    if stream is Stream.RECOVER:
-        # Two rows and a draft token whose rejection leaves just the row.
-        rows = torch.stack((row, row))
-        drafted = int(row.argmin())
-        rows[0, drafted] = HARDLY
-        _verify(Probabilistic(), params, rows, [drafted], backend)
-    elif stream is Stream.DRAFT:
-        inputs = _inputs(Strict(), params, row.expand(2, -1), [0])
-        check_call(inputs, partial(Inputs.draft_batch, place=1), backend)
-    else:
-        check_call(_inputs(Strict(), params, row[None], []), Inputs.plain_batch, backend)
-        _verify(Strict(), params, row[None], [], backend)
-
-
-def _verify(
-    policy: Policy, params: SamplingParams, rows: Tensor, drafts: list[int], backend: Watched
-) -> None:
-    check_call(_inputs(policy, params, rows, drafts), Inputs.verify_batch, backend)
-
-
-def _inputs(policy: Policy, params: SamplingParams, rows: Tensor, drafts: list[int]) -> Inputs:
+def _corner(
+    title: str,
+    policy: Policy,
+    params: SamplingParams,
+    rows: Tensor,
+    drafts: list[int],
+    batch_of: BatchOf = Inputs.verify_batch,
+) -> Corner:
     """One request with a one-hot draft."""
     dtype = str(rows.dtype).removeprefix("torch.")
     case = Case(
@@ -139,7 +134,7 @@ def _inputs(policy: Policy, params: SamplingParams, rows: Tensor, drafts: list[i
         draft_token_ids=tuple(drafts),
         position=POSITION,
     )
-    return Inputs(case, (request,))
+    return title, partial(check_call, Inputs(case, (request,)), batch_of)
 
 
 def _acceptance_tests() -> Iterator[Corner]:
@@ -155,9 +150,9 @@ def _acceptance_tests() -> Iterator[Corner]:
     )
     for never, always in tests:
         name = f"{never.name}: an impossible token and the lowest uniform"
-        yield name, partial(_verify, never, lowest, impossible, [2])
+        yield _corner(name, never, lowest, impossible, [2])
         name = f"{always.name}: a certain token and the highest uniform"
-        yield name, partial(_verify, always, highest, certain, [2, 0])
+        yield _corner(name, always, highest, certain, [2, 0])
 
 
 def _extreme_logits() -> Iterator[Corner]:
@@ -179,7 +174,7 @@ def _extreme_logits() -> Iterator[Corner]:
                 title = f"{dtype}: {name}, temperature {params.temperature}, top-k {params.top_k}"
                 title += ", logprobs" * (params.logprobs is not None)
                 logits = torch.tensor([row, row], dtype=dtype)
-                yield title, partial(_verify, Probabilistic(), params, logits, [1])
+                yield _corner(title, Probabilistic(), params, logits, [1])
 
 
 def _cold_logprobs() -> Iterator[Corner]:
@@ -192,7 +187,7 @@ def _cold_logprobs() -> Iterator[Corner]:
         for scale in (1.0, 1e36):
             rows = (row * scale).expand(2, -1).contiguous()
             title = f"logprobs of logits by {scale} at temperature {temperature}"
-            yield title, partial(_verify, Probabilistic(), params, rows, [1])
+            yield _corner(title, Probabilistic(), params, rows, [1])
 
 
 def _masses_of_one() -> Iterator[Corner]:
@@ -207,12 +202,12 @@ def _masses_of_one() -> Iterator[Corner]:
             )
             title = f"{dtype}: equal masses of {sizes}, of which top-p {top_p} is reached exactly"
             rows = row.expand(2, -1).contiguous()
-            yield title, partial(_verify, Probabilistic(), params, rows, [0])
+            yield _corner(title, Probabilistic(), params, rows, [0])
 
 
 def _ties() -> Iterator[Corner]:
     row = torch.zeros(3, 1200).index_fill(1, torch.tensor([7, 600, 1199]), 1.0)
     greedy = SamplingParams(seed=1, temperature=0.0)
     for draft in ([7, 7], [600, 7]):
-        check = partial(_verify, Probabilistic(), greedy, row, draft)
-        yield f"ties at temperature 0 across blocks, drafts {draft}", check
+        title = f"ties at temperature 0 across blocks, drafts {draft}"
+        yield _corner(title, Probabilistic(), greedy, row, draft)

@@ -27,6 +27,8 @@ from .requests import Inputs
 
 PLAIN = Case()
 
+BatchOf = Callable[[Inputs], VerifyBatch | SampleBatch]
+
 NUMBERS, NUMBERS_TOLERANCE = ("logprobs.emitted", "total_variation"), 1e-4
 """Logprobs and total variations, whose sums may run in another order."""
 
@@ -72,9 +74,7 @@ def _must_be_drawn(case: Case) -> bool:
     return case.drafter != "one-hot" and (certain or not case.has("arbitrary drafts"))
 
 
-def check_call(
-    inputs: Inputs, batch_of: Callable[[Inputs], VerifyBatch | SampleBatch], backend: Watched
-) -> Tensor:
+def check_call(inputs: Inputs, batch_of: BatchOf, backend: Watched) -> Tensor:
     """The tokens that a call gives, compared with the oracle and perhaps with a variation's."""
     policy, variation = inputs.case.policy, inputs.case.variation
     batch, params = batch_of(inputs), SamplingTensors.stack(inputs.params)
@@ -98,7 +98,9 @@ def run_case(case: Case, sampler: Sampler, device: torch.device) -> Findings:
     return run_all(Check(case), [Watched(sampler, device)])[0].shown_by(case.to_json())
 
 
-def run_all(check: Callable[[Watched], None], backends: Sequence[Watched]) -> tuple[Findings, ...]:
+def run_all(
+    check: Callable[[Watched], object], backends: Sequence[Watched]
+) -> tuple[Findings, ...]:
     """What a check shows of one backend, or of two and then of what lies between the two."""
     found = tuple(_guarded(check, backend) for backend in backends)
     if len(backends) == 1:
@@ -109,7 +111,7 @@ def run_all(check: Callable[[Watched], None], backends: Sequence[Watched]) -> tu
     return (*found, evolve(found[0], differences=tuple(between(*backends))))
 
 
-def _guarded(check: Callable[[Watched], None], backend: Watched) -> Findings:
+def _guarded(check: Callable[[Watched], object], backend: Watched) -> Findings:
     try:
         check(backend)
     except UnavailableError:
