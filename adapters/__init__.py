@@ -6,7 +6,7 @@ Nothing in a checkpoint directory is ever executed. What is wrong with its files
 """
 
 from .chat_template import ChatTemplate
-from .hub import find_directory
+from .checkpoint import find_directory
 from .kv_cache import KVCache
 from .language_model import TransformerModel
 from .loader import load_model

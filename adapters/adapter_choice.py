@@ -8,10 +8,10 @@ import torch
 
 from ..core.checks import check_choice
 from ..core.errors import UnavailableError
-from .architectures import ARCHITECTURES, named_architecture
 from .json_object import JsonObject, read_json
 from .language_model import TransformerModel
 from .loader import check_device, load_model
+from .model_config import ARCHITECTURES, named_architecture
 from .random_weights import random_model
 
 if TYPE_CHECKING:

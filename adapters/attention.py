@@ -14,9 +14,8 @@ from torch import Tensor
 
 from ..core.policies.parameters import derived
 from .fusion import can_compile, fused_operations
-from .kv_cache import KVCache, LayerCache, slot_len
+from .kv_cache import KVCache, LayerCache, Places, slot_len
 from .model_config import ModelConfig
-from .places import Places
 from .transformer import PLAIN_OPERATIONS, Attention, LayerOperations, Step
 
 FEW_TOKENS = 8

@@ -16,9 +16,8 @@ from ..core.policies.parameters import choice, derived
 from ..core.scores import Scores
 from .attention import StepPlanner
 from .forward_choice import FORWARDS, choose_kernels
-from .kv_cache import KVCache
+from .kv_cache import KVCache, Places, check_tokens
 from .model_config import ModelConfig
-from .places import Places, check_tokens
 from .transformer import Decoder, Linear, RMSNorm, Step
 
 if TYPE_CHECKING:

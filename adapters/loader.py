@@ -9,9 +9,8 @@ import torch
 
 from ..core.checks import FLOATS, check_choice, check_integer, known_device
 from ..core.errors import InvalidInputError
-from .checkpoint import FLOAT_DTYPES, Checkpoint
+from .checkpoint import FLOAT_DTYPES, Checkpoint, find_directory
 from .forward_choice import FORWARDS
-from .hub import find_directory
 from .language_model import TransformerModel
 from .model_config import ModelConfig
 from .weights import EMBEDDING, WeightReader, expected_tensors, ignored_tensors

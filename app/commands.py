@@ -1,23 +1,66 @@
-"""What the commands do, once their arguments are parsed; importing this imports everything."""
+"""What the commands do, once their arguments are parsed; importing this imports everything.
+
+Flags win over a TOML file's tables. Every error is one sentence that names the flag, or the file
+and the setting.
+"""
 
 import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
 
+from ..adapters.bounded_text import read_config_file
 from ..adapters.forward_choice import why_no_triton
 from ..backends import BACKENDS
+from ..core import ConfigError
+from .config import Config
 from .console import new_console
 from .generate import measure, measure_plain, warm_up
+from .options import SETTINGS, path_of
 from .prompt import make_request
 from .report import as_json, print_backends, print_fragment, print_summary, print_text
 from .request import FinishReason
-from .settings import read_config
+from .structure import structured
 from .threads import use_threads
 from .wiring import wire
+
+Table = Mapping[str, Any]
+
+
+def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
+    """The settings of a file, with those typed on top, by the path of the setting.
+
+    Raises:
+        ConfigError: a setting is unknown, of the wrong type or out of its range.
+    """
+    if "policy.acceptance_rate" in flags:
+        # A synthetic rate without a policy's name says the name, too.
+        name = flags.get("policy.name", "synthetic")
+        if name != "synthetic":
+            flag = "--synthetic-acceptance-rate"
+            raise ConfigError(f"{flag}: expected the policy synthetic, got {name}")
+        flags = {**flags, "policy.name": name}
+    table = {} if file is None else read_config_file(file)
+    typed = {path_of(one): one.opts[0] for one in SETTINGS if path_of(one) in flags}
+    return structured(_with_flags(table, flags), Config, str(file), typed)
+
+
+def _with_flags(table: Table, flags: Mapping[str, object]) -> Table:
+    merged = dict(table)
+    if any(path.startswith("policy.") for path in flags):
+        # Settings of another policy would not fit.
+        merged["policy"] = {}
+    for path, value in flags.items():
+        section, _, name = path.rpartition(".")
+        if not section:
+            merged[name] = value
+        elif isinstance(merged.setdefault(section, {}), Mapping):
+            merged[section] = {**merged[section], name: value}
+    return merged
 
 
 def generate(

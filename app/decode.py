@@ -20,11 +20,11 @@ from ..core.ports import LanguageModel, Sampler
 from ..core.scores import Scores
 from ..core.token_counts import TokenCounts
 from .drafter import Draft, Drafter, Drawn
+from .drawing import Workspace
 from .frontier import Frontier, kept, places
 from .prefill import Chunk, prefill
 from .request_state import RequestState
 from .token_masks import StepMasks
-from .workspace import Workspace
 
 
 @frozen(eq=False, kw_only=True)

@@ -1,14 +1,38 @@
-"""Drawing draft tokens from raw logits, and keeping those for verification."""
+"""Drawing draft tokens from raw logits that are kept for verification, and a sampler's memory."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from attrs import field, frozen
+import torch
+from attrs import define, field, frozen
 from torch import Tensor
 
 from ..core import Policy, SampleBatch, SampleOutput, Sampler
 from .drafter import Drawn
 from .frontier import Frontier, places
-from .workspace import Workspace
+
+
+@define(eq=False)
+class Workspace:
+    """As large as the largest call has needed so far; all calls are of one stream."""
+
+    # The last is the largest; graphs may have been captured with those before.
+    _tensors: list[Tensor] = field(factory=list, init=False)
+
+    @contextmanager
+    def for_call(self, num_bytes: int, device: torch.device) -> Iterator[Tensor]:
+        """[at least num_bytes] uint8 for one call, as `Sampler` wants it."""
+        if not self._tensors or len(self._tensors[-1]) < num_bytes:
+            self._tensors.append(torch.zeros(num_bytes, dtype=torch.uint8, device=device))
+        try:
+            yield self._tensors[-1]
+        except BaseException:
+            # Kernels that were launched have left counts there, by which later calls would write
+            # behind their memory. An error of the device would hide the one that broke it off.
+            with suppress(RuntimeError):
+                self._tensors[-1].zero_()
+            raise
 
 
 @frozen(eq=False, kw_only=True)

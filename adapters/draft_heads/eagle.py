@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ...core.policies.parameters import derived
 from ..attention import StepPlanner
-from ..kv_cache import KVCache, LayerCache
-from ..places import Places, check_tokens
+from ..kv_cache import KVCache, LayerCache, Places, check_tokens
 from ..transformer import MLP, Attention, Linear, RMSNorm, Step
 
 

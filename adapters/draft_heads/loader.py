@@ -14,9 +14,8 @@ from torch import Tensor
 from ...core.errors import CheckpointError, UnavailableError
 from ...core.ports import DraftHead
 from ..attention import StepPlanner
-from ..checkpoint import FLOAT_DTYPES, INDEX_FILE, SINGLE_FILE, Checkpoint, Entry, Shape
+from ..checkpoint import FLOAT_DTYPES, INDEX_FILE, PICKLE, SINGLE_FILE, Checkpoint, Entry, Shape
 from ..error_text import one_line
-from ..hub import PICKLE
 from ..json_object import JsonObject, read_json
 from ..language_model import TransformerModel
 from ..model_config import ModelConfig

@@ -17,8 +17,7 @@ from ...core.checks import check_integer, check_integers
 from ...core.errors import UnavailableError
 from ...core.policies.parameters import derived
 from ...core.scores import Scores
-from ..kv_cache import slot_len
-from ..places import Places, check_tokens
+from ..kv_cache import Places, check_tokens, slot_len
 
 Shapes = Mapping[int, tuple[tuple[int, int], tuple[int, int]]]
 """Layer -> (number of heads, size of a head) of its keys and of its values."""

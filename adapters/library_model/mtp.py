@@ -16,8 +16,7 @@ from ...core.policies.parameters import derived
 from ..checkpoint import Checkpoint, Shape
 from ..draft_heads.head_config import MtpSwitches
 from ..json_object import JsonObject, read_json
-from ..kv_cache import slot_len
-from ..places import Places, check_tokens
+from ..kv_cache import Places, check_tokens, slot_len
 from ..random_weights import STANDARD_DEVIATION
 from .model import LibraryModel, SlotMemory, StepCache
 

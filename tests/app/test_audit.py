@@ -14,15 +14,15 @@ from scipy import stats
 from torch import Tensor
 
 from acceptor.app.audit import peers
-from acceptor.app.audit.bounds import (
+from acceptor.app.audit.main import sentence
+from acceptor.app.audit.mistakes import MISTAKES
+from acceptor.app.audit.run import (
     MISSED,
+    audit,
     detectable_variation,
     largest_ratio,
     log_likelihood_ratio,
 )
-from acceptor.app.audit.main import sentence
-from acceptor.app.audit.mistakes import MISTAKES
-from acceptor.app.audit.run import audit
 from acceptor.core import InvalidInputError
 from kit import planted_samplers
 

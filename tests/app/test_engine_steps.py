@@ -14,12 +14,12 @@ from attrs import define, evolve
 from torch import Tensor
 
 from acceptor.app.current_device import current_device
+from acceptor.app.drawing import Workspace
 from acceptor.app.engine import captured_step
 from acceptor.app.engine.engine import Engine
 from acceptor.app.request import FinishReason, GenerationResult
 from acceptor.app.request_state import Verdict
 from acceptor.app.verdicts import read_verdicts
-from acceptor.app.workspace import Workspace
 from acceptor.core import Probabilistic, SampleOutput, Sampler, Strict, VerifyOutput
 from kit.toy_pair import LeakyModel, Pair, engine_with, record
 from kit.toy_requests import ask

@@ -17,9 +17,9 @@ from acceptor.adapters.checkpoint import Entry
 from acceptor.adapters.few_tokens import attend, tiling
 from acceptor.adapters.few_tokens import forward as few
 from acceptor.adapters.few_tokens.tiling import Gpu
+from acceptor.adapters.kv_cache import Places
 from acceptor.adapters.language_model import TransformerModel
 from acceptor.adapters.model_config import ModelConfig
-from acceptor.adapters.places import Places
 from acceptor.adapters.rope import Rope
 from acceptor.adapters.weights import WeightReader, expected_tensors
 
