@@ -10,6 +10,7 @@ from attrs import field, frozen
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
+from ...core.fit import check_params, check_policy
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from .calls import look_of
@@ -101,6 +102,9 @@ class Plans:
         seen = self._seen.get(batch)
         if seen is not None and seen[0]() is params and seen[1] is policy:
             return seen[2]
+        check_params(params)
+        if isinstance(batch, VerifyBatch):
+            check_policy(policy)
         # Parameters by slot are other objects in every step.
         known = self._known.setdefault(self if params.slot_ids is not None else params, {})
         look = look_of(batch, params, policy)

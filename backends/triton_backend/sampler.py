@@ -15,7 +15,7 @@ from ...core.call_memory import (
     empty_sample_output,
     empty_verify_output,
 )
-from ...core.fit import check_sample_fits, check_verify_fits
+from ...core.fit import check_params, check_policy, check_sample_fits, check_verify_fits
 from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
@@ -63,6 +63,7 @@ class TritonSampler:
         workspace: Tensor | None = None,
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
+        check_policy(policy)
         batch, given = side_by_side(batch), out is not None
         if out is None:
             out = empty_verify_output(batch, params, policy)
@@ -117,6 +118,7 @@ class TritonSampler:
         workspace: Tensor | None,
         plan_new: Any,
     ) -> None:
+        check_params(params)
         out, given = output
         parts = (
             self._known.part(batch, _look_at_batch),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -126,10 +127,15 @@ def test_a_good_batch_is_built_without_reading_it(device: torch.device) -> None:
     check_sample_fits(sample, params)
 
 
-def test_a_policy_is_an_instance_and_parameters_are_stacked(device: torch.device) -> None:
+@pytest.mark.parametrize("backend", ["reference", "triton", "cupy"])
+def test_a_policy_is_an_instance_and_parameters_are_stacked(
+    device: torch.device, backend: str
+) -> None:
     batch, sample = VerifyBatch(**verify_tensors(device)), SampleBatch(**sample_tensors(device))
     params = SamplingTensors.stack([SamplingParams(seed=1)] * NUM_REQS, device)
-    verify, draw = load_sampler("reference").verify, load_sampler("reference").sample
+    sampler = load_sampler(backend)
+    draw = partial(sampler.sample, out=empty_sample_output(sample, params))
+    verify = partial(sampler.verify, out=empty_verify_output(batch, params, Strict()))
     not_policies: list[Any] = [Strict, "strict", None]
     for policy in not_policies:
         for call in (verify, empty_verify_output):
