@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from acceptor.app.request import GenerationRequest, GenerationResult, TokenKind
 from acceptor.core import Block, Fly, Policy, Probabilistic, RelaxedTopN, Strict, Synthetic, Typical
-from kit.law_of_decoder import next_logits
-from kit.toy_pair import Pair
+from kit.toy_pair import Pair, next_logits
 from kit.toy_requests import ask, requests
 
 STRICT = (Strict(), Strict(coupled=True))

@@ -20,9 +20,9 @@ from acceptor.app.tuning.costs import StepCosts, StepTimes
 from acceptor.app.tuning.profile import AcceptanceProfile
 from acceptor.core import Block, Policy, Probabilistic, Recipe, Strict
 from kit.decode_law import DecodeSetup, Steps, random_model
-from kit.laws.exact import EXACT, law_error
 from kit.toy_pair import Letters, Pair, TableModel, record
 from kit.toy_requests import ask
+from lab.proof.exact import EXACT, law_error
 
 MAX_SPEC_TOKENS = 6
 PROFILE = AcceptanceProfile((0.6,), (100,))

@@ -22,11 +22,11 @@ from acceptor.app.tuning.results import read_results
 from acceptor.backends.conformance.findings import Record
 from acceptor.core import policies
 from kit.bench_sums import assert_figures_add_up
-from kit.laws.cases import POLICIES
 from lab.gpu.record import table
 from lab.heads import tables as head_tables
 from lab.pair import training as pair_training
 from lab.proof import record as proof
+from lab.proof.cases import POLICIES
 from lab.speed.engine import as_markdown, share_of_limit
 
 _LINES = re.compile(r'<path d="([^"]*)"|<text[^>]*>([^<]*)')

@@ -1,7 +1,7 @@
 """The exact law of what whole decode runs emit, through the real sampler and the real drafting.
 
 A run drafts, verifies and advances until enough tokens are out, so that after a rejection positions
-are drafted and tested again. What the law should be is in `kit.laws.exact`.
+are drafted and tested again. What the law should be is in `lab.proof.exact`.
 """
 
 from collections import defaultdict
@@ -132,7 +132,7 @@ def _explore(setup: DecodeSetup, num_tokens: int, asked: Asked) -> Law:
 
 
 def _move(setup: DecodeSetup, state: State, noise: HiddenNoise) -> Move:
-    move = _verify(setup, state) if state.drafted else _draft_one(setup, state, noise.horizon)
+    move = _verify(setup, state) if state.drafted else draft_one(setup, state, noise.horizon)
 
     def move_with_noise(branch: Branch) -> State:
         noise.begin(branch, state.known)
@@ -141,7 +141,8 @@ def _move(setup: DecodeSetup, state: State, noise: HiddenNoise) -> Move:
     return move_with_noise
 
 
-def _draft_one(setup: DecodeSetup, state: State, num_tokens: int) -> Move:
+def draft_one(setup: DecodeSetup, state: State, num_tokens: int) -> Move:
+    """One more draft token, or the end of the draft."""
     text, drafts = state.text, state.drafts
     longest = setup.num_spec_tokens if setup.adapts is None else setup.adapts(state.steps)
     room = min(longest - len(drafts), num_tokens - len(text))
@@ -165,7 +166,7 @@ def _draft_one(setup: DecodeSetup, state: State, num_tokens: int) -> Move:
 
 def _verify(setup: DecodeSetup, state: State) -> Move:
     sampler, params = load_sampler("reference"), SamplingTensors.stack([setup.params])
-    batch = _verify_batch(setup, state)
+    batch = verify_batch(setup, state)
 
     def move(_: Branch) -> State:
         output = sampler.verify(batch, params, setup.policy)
@@ -179,7 +180,8 @@ def _verify(setup: DecodeSetup, state: State) -> Move:
     return move
 
 
-def _verify_batch(setup: DecodeSetup, state: State) -> VerifyBatch:
+def verify_batch(setup: DecodeSetup, state: State) -> VerifyBatch:
+    """What verifies the draft of a state."""
     contexts = [state.text[:place] for place in range(len(state.tokens), len(state.text) + 1)]
     counts = TokenCounts.empty(1, setup.vocab_size)
     counts.start(0, setup.prompt)

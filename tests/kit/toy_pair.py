@@ -18,7 +18,7 @@ from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.request import Progress
 from acceptor.app.request_state import Detokenizer
 from acceptor.backends import load_sampler
-from acceptor.core import Policy, Probabilistic, Sampler, Scores
+from acceptor.core import LanguageModel, Policy, Probabilistic, Sampler, Scores
 
 VOCAB_SIZE = 13
 NUM_CONTEXTS = 97
@@ -100,6 +100,13 @@ class LeakyModel(TableModel):
         cache[slot_ids[:, None], positions] = torch.where(token_ids == 7, torch.nan, 1.0)
         logits = self.table[token_ids] + 0 * cache[slot_ids].sum(1)[:, None, None]
         return Scores(logits[:, -1:] if last_only else logits)
+
+
+def next_logits(target: LanguageModel[Any], known: Sequence[int]) -> Tensor:
+    """[vocab_size] float64, after all of these tokens."""
+    cache, positions = target.new_cache(1, len(known)), torch.arange(len(known))[None]
+    scores = target.forward(torch.tensor([list(known)]), positions, cache, torch.tensor([0]))
+    return scores.logits[0, -1].double()
 
 
 @frozen(eq=False)

@@ -1,5 +1,6 @@
 """The law of what the application decodes with each of its drafters, enumerated in float64."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,19 +20,50 @@ from acceptor.app.model_drafter import ModelDrafter
 from acceptor.app.ngram_drafter import NgramDrafter
 from acceptor.app.request import GenerationRequest
 from acceptor.core import Block, Policy, Probabilistic, Recipe, SamplingParams, Strict, Typical
+from kit.decode_law import Law, Tokens
 from kit.draft_heads import SPECULATORS, TAPS, HeadFiles, eagle, eagle3
 from kit.head_decoding import Noting, decoder_of
-from kit.law_of_decoder import PROMPT, error_of
-from kit.laws.exact import EXACT
+from kit.hidden_noise import Branch, HiddenNoise, branches, replaced_by
 from kit.small_families import FAMILIES, random_model
-from kit.toy_pair import Pair
+from kit.toy_pair import Pair, next_logits
+from lab.proof.exact import EXACT, Floats, conditional, largest, sequence_law
 
+PROMPT = (1, 0, 1)
 PAIR = Pair.make(seed=4, vocab_size=2)
 POLICIES = (Strict(coupled=True), Block())
 """They mind most: the noise of the drafts, and all later positions of a draft."""
 PARAMS = SamplingParams(seed=5, temperature=1.3, draft=Recipe(temperature=0.6))
 ARGMAX = evolve(PARAMS, draft=Recipe(temperature=0))
 PENALTIES = evolve(PARAMS, repetition_penalty=1.7, presence_penalty=0.3, frequency_penalty=0.2)
+
+
+def emitted_law(decoder: Decoder, params: SamplingParams, num_tokens: int) -> Law:
+    """Every way a request can be decoded, with its probability."""
+    request = GenerationRequest(prompt_token_ids=PROMPT, params=params, max_tokens=num_tokens)
+    noise, law = HiddenNoise(horizon=len(PROMPT) + num_tokens), defaultdict[Tokens, float](float)
+
+    def run(branch: Branch) -> Tokens:
+        noise.begin(branch, ())
+        return decoder.generate([request])[0].token_ids
+
+    with replaced_by(noise):
+        for probability, tokens in branches(run):
+            law[tokens] += probability
+    return dict(law)
+
+
+def error_of(decoder: Decoder, params: SamplingParams, num_tokens: int) -> float:
+    """The largest of all conditional probabilities, compared with plain sampling's."""
+    emitted = emitted_law(decoder, params, num_tokens)
+
+    def model(output: Tokens) -> Floats:
+        return next_logits(decoder.target, PROMPT + output).numpy()
+
+    expected = sequence_law(model, params, num_tokens, PROMPT)
+    assert sum(emitted.values()) == pytest.approx(1.0)
+    return max(
+        largest(conditional(emitted, n), conditional(expected, n)) for n in range(1, num_tokens + 1)
+    )
 
 
 def with_own_ids(drafter: type[ModelDrafter], policy: Policy) -> Decoder:

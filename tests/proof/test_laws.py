@@ -11,9 +11,9 @@ from acceptor.core import Policy, Recipe, RelaxedTopN, SamplingParams, Synthetic
 from kit.bugs import Bug
 from kit.bugs_in_batches import OF_LAWS
 from kit.decode_law import DecodeSetup, Tokens, random_model
-from kit.laws.cases import DRAFTERS, HONEST, LOSSLESS, POLICIES, Pair
-from kit.laws.exact import EXACT, error_of_pair, error_under, law_error
-from kit.laws.reported import loss_of, losses
+from lab.proof.cases import DRAFTERS, HONEST, LOSSLESS, POLICIES, Pair
+from lab.proof.exact import EXACT, error_of_pair, error_under, law_error
+from lab.proof.reported import loss_of, losses
 
 PLAIN, SMALL = DRAFTERS["draft model"], DRAFTERS["two ids"]
 

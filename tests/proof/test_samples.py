@@ -11,9 +11,9 @@ from torch import Tensor
 from acceptor.backends import load_sampler
 from acceptor.core import Policy, Probabilistic, SampleBatch, Strict
 from kit.chi_square import ALPHA, POWER, assert_follows, effect_detectable, goodness
-from kit.laws.cases import POLICIES
 from lab.proof import record
 from lab.proof.__main__ import main
+from lab.proof.cases import POLICIES
 from lab.proof.grouped import grouped_step
 from lab.proof.large import near_uniform_draws
 from lab.proof.runs import (

@@ -18,13 +18,13 @@ from attrs import asdict, frozen
 from acceptor.backends.conformance import load_backend
 from acceptor.core import Sampler
 from kit.bugs_in_batches import OF_LAWS
-from kit.laws.cases import LOSSY, PAIRS, POLICIES
-from kit.laws.exact import EXACT, error_of_pair, error_under
-from kit.laws.reported import loss_of
 from lab.proof import record
+from lab.proof.cases import LOSSY, PAIRS, POLICIES
+from lab.proof.exact import EXACT, error_of_pair, error_under
 from lab.proof.grouped import grouped_step
 from lab.proof.large import near_uniform_draws
 from lab.proof.record import Row
+from lab.proof.reported import loss_of
 from lab.proof.runs import CHAINS, PLAIN, compare, step_of
 
 DATA = Path(__file__).parents[2] / "data"

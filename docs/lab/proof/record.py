@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kit.chi_square import ALPHA
-from kit.laws.cases import ONE_HOT
-from kit.laws.exact import EXACT
+from lab.proof.cases import ONE_HOT
+from lab.proof.exact import EXACT
 from lab.proof.runs import VIEWS
 
 Row = dict[str, Any]

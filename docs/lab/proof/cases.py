@@ -79,6 +79,7 @@ class Pair:
 
     @property
     def name(self) -> str:
+        """As the tables have it."""
         return f"{self.policy.name}, {self.drafter}"
 
     @property
@@ -89,6 +90,7 @@ class Pair:
 
     @property
     def setup(self) -> DecodeSetup:
+        """Ready to be enumerated."""
         return evolve(DRAFTERS[self.drafter], policy=self.policy)
 
 

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from acceptor.backends import load_sampler
 from acceptor.core import DraftView, Policy, SamplingTensors, Synthetic
-from kit import decode_law
-from kit.decode_law import DecodeSetup, Law, State, Tokens
+from kit.decode_law import DecodeSetup, Law, State, Tokens, draft_one, verify_batch
 from kit.hidden_noise import Branch, HiddenNoise, branches, replaced_by
-from kit.laws.exact import conditional, target_law, variation
+from lab.proof.exact import conditional, target_law, variation
 
 IN_FLOAT32 = 1e-6
 """Outputs carry in float32 what policies say in float64."""
@@ -124,8 +123,8 @@ def _first_steps(setup: DecodeSetup) -> list[tuple[float, FirstStep]]:
         state = State(())
         noise.begin(branch, ())
         while not state.drafted:
-            state = decode_law._draft_one(recorded, state, horizon)(branch)
-        batch = decode_law._verify_batch(recorded, state)
+            state = draft_one(recorded, state, horizon)(branch)
+        batch = verify_batch(recorded, state)
         params = SamplingTensors.stack([setup.params])
         output = load_sampler("reference").verify(batch, params, recorded.policy)
         num_accepted = int(output.num_accepted)

@@ -14,7 +14,7 @@ from acceptor.backends.conformance.oracle import law as oracle
 from acceptor.core import Recipe, SamplingParams
 from kit.bugs import Bug
 from kit.decode_law import DecodeSetup, Law, Tokens, emitted_law
-from kit.laws.cases import BY_NAME, Pair
+from lab.proof.cases import BY_NAME, Pair
 
 Floats = NDArray[np.float64]
 EXACT = 1e-12
@@ -37,6 +37,7 @@ class LawError:
 
     @property
     def worst(self) -> float:
+        """The largest of them."""
         return max(self.first, self.joint, self.conditional)
 
 
