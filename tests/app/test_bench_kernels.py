@@ -105,14 +105,16 @@ def test_the_floor_counts_the_rows_that_the_rule_needs(
 
 def test_masks_allow_their_share_and_every_draft() -> None:
     workload = Workload(num_reqs=3, vocab_size=4001, allowed=0.25)
-    step = make_step(
-        workload, Logits.random(workload, noise()), noise(1), load_sampler("reference")
-    )
+    logits, sampler = Logits.random(workload, noise()), load_sampler("reference")
+    step = make_step(workload, logits, noise(1), sampler)
     masks = step.batch.allowed_tokens
     assert masks is not None
     allowed = unpack_allowed(masks, None, 0, 12, 4001)
     assert float(allowed.float().mean()) == pytest.approx(0.25, abs=0.02)
     assert allowed.view(3, 4, -1)[:, :-1].gather(2, step.batch.draft_token_ids[..., None]).all()
+    applied = make_step(evolve(workload, is_applied=True), logits, noise(1), sampler).batch
+    assert applied.allowed_tokens is None
+    assert torch.equal(applied.target_logits > -math.inf, allowed)
 
 
 def bench(*arguments: object) -> Result:
@@ -155,16 +157,24 @@ def test_headline_and_worst_table_come_from_one_command(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     run = read_record(json_file, Run, "bench kernels")
     assert [line.workload.inputs for line in run.lines] == ["flat", "mixed"]
-    assert [line.workload.inputs for line in run.worst] == ["flat"] * 2 + ["mixed"] * 2
-    labels = {"greedy, repetition penalty 1.1", "greedy, 50% of tokens allowed"}
+    assert [line.workload.inputs for line in run.worst] == ["flat"] * 3 + ["mixed"] * 3
+    masked, applied = "greedy, 50% of tokens allowed", "greedy, 50% at -inf"
+    labels = {"greedy, repetition penalty 1.1", masked, applied}
     assert {line.workload.label for line in run.worst} == labels
     assert all(cell.num_checked and not cell.num_different for cell in cells_of(run))
     text = tables.read_text()
     assert "| greedy, mixed inputs |" in text
-    slowest = text.partition("The slowest of flat, mixed inputs")[2]
+    slowest, _, costs = text.partition("The slowest of flat, mixed inputs")[2].partition("**Masked")
     assert len(re.findall(r"\| [\d.]+ (?:flat|mixed) \|$", slowest, re.MULTILINE)) == len(labels)
     assert text == markdown(run)
-    assert "6 of 6" in result.output
+    assert "8 of 8" in result.output
+    times = {line.workload: line.cells[0].time or 0.0 for line in run.worst}
+    ratio, inputs = max(
+        (time / times[evolve(workload, is_applied=True)], workload.inputs)
+        for workload, time in times.items()
+        if workload.is_masked
+    )
+    assert f"| {masked} | {ratio:.2f} {inputs} |" in costs
 
 
 def cells_of(run: Run) -> list[Cell]:

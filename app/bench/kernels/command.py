@@ -44,7 +44,7 @@ _ROWS = (
 )
 _HOW = (
     option("--device", str, "cuda or cuda:N; cpu for trying out.", "cuda"),
-    option("--count", _SEVERAL, "Timed calls of each kind.  [default: 60; 10 for --worst]"),
+    option("--count", _SEVERAL, "Timed calls of each kind.  [default: 60; 30 for --worst]"),
     option("--sets", _SEVERAL, "Inputs that take turns.  [default: 4; 1 for --worst]"),
     click.Option(["--check/--no-check"], default=True, help="Compare tokens with the reference's."),
     option("--seconds", float, "Begin no workload later than so.  [default: no limit]"),

@@ -62,13 +62,20 @@ def make_step(workload: Workload, logits: Logits, noise: torch.Generator, sample
         drafts = _coupled_drafts(logits.draft, positions, params, policy, sampler)
     else:
         drafts = draw_drafts(logits.draft, workload.recipe, noise)
+    target, masks = logits.target, None
+    if workload.allowed < 1:
+        allowed = _allowed(workload, drafts, noise)
+        if workload.is_masked:
+            masks = torch.cat([*map(pack_allowed, allowed)])
+        else:
+            target = target.masked_fill(~allowed, -torch.inf)
     batch = VerifyBatch.dense(
-        target_logits=logits.target,
+        target_logits=target,
         draft_token_ids=drafts,
         positions=positions,
         draft_logits=logits.draft if workload.reads_draft_logits else None,
         token_counts=_token_counts(logits, noise) if workload.params.has_penalties else None,
-        allowed_tokens=_masks(workload, drafts, noise) if workload.is_masked else None,
+        allowed_tokens=masks,
     )
     return Step(batch, requests, policy, params)
 
@@ -84,15 +91,14 @@ def _requests(workload: Workload, noise: torch.Generator) -> tuple[SamplingParam
     )
 
 
-def _masks(workload: Workload, drafts: Tensor, noise: torch.Generator) -> Tensor:
-    """Of every row of the target; drafted tokens are allowed, so that drafts are as long."""
-    num_rows, masks = drafts.shape[1] + 1, list[Tensor]()
-    for drafted in drafts:
-        shape = num_rows, workload.vocab_size
-        allowed = torch.rand(shape, generator=noise, device=noise.device) < workload.allowed
-        allowed[:-1].scatter_(1, drafted[:, None], value=True)
-        masks.append(pack_allowed(allowed))
-    return torch.cat(masks)
+def _allowed(workload: Workload, drafts: Tensor, noise: torch.Generator) -> Tensor:
+    """For every row of the target; drafted tokens are allowed, so that drafts are as long."""
+    num_reqs, num_tokens = drafts.shape
+    shape, device = (num_reqs, num_tokens + 1, workload.vocab_size), noise.device
+    allowed = torch.empty(shape, dtype=torch.bool, device=device)
+    allowed.bernoulli_(workload.allowed, generator=noise)
+    allowed[:, :-1].scatter_(2, drafts[..., None], value=True)
+    return allowed
 
 
 def _token_counts(logits: Logits, noise: torch.Generator) -> TokenCounts:

@@ -26,7 +26,7 @@ from .workload import HEADLINE, INPUTS, WORST, Workload
 
 WIDTH = 190
 HEADLINE_EFFORT = Effort(count=60, num_sets=4, num_checked=4, eager=True)
-WORST_EFFORT = Effort(count=10, num_sets=1, num_checked=1, eager=False)
+WORST_EFFORT = Effort(count=30, num_sets=1, num_checked=1, eager=False)
 """The worst table looks for breadth: a case that is missed there is off by far more than noise."""
 
 Options = Mapping[str, Any]

@@ -2,6 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from attrs import evolve
 
 from ..picture import Line as Curve
 from ..picture import Picture
@@ -15,6 +18,11 @@ SHAPE = (*SHAPE_WITHOUT_INPUTS, "inputs")
 Found = Sequence[tuple[Cell, Line]]
 """One backend's cells of a row and a batch size: one, or one for each kind of inputs."""
 Render = Callable[[Found], str]
+
+
+def number(value: float | None) -> str:
+    """Three digits or one decimal, whichever is more."""
+    return "–" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def markdown(run: Run) -> str:
@@ -58,6 +66,28 @@ def tables(run: Run) -> Iterator[tuple[str, Table]]:
         unit = f"µs at {_names_of(run.worst)}"
         title = f"The slowest of {kinds} inputs, graph replay, cold cache, {unit}"
         yield title, _side_by_side(run.worst, _slowest, SHAPE_WITHOUT_INPUTS, has_floor=True)
+        yield from _mask_costs(run)
+
+
+def _mask_costs(run: Run) -> Iterator[tuple[str, Table]]:
+    """What masks cost: both sides have one outcome, and so read the same rows."""
+    lines = {line.workload: line for line in run.worst}
+    masked = [line for line in run.worst if line.workload.is_masked]
+    pairs = [(line, lines.get(evolve(line.workload, is_applied=True))) for line in masked]
+    costs = [
+        evolve(line, cells=tuple(map(_over, line.cells, other.cells)))
+        for line, other in pairs
+        if other is not None
+    ]
+    if costs:
+        title = "Masked calls over those without masks whose logits are -inf instead, at most, at"
+        show = partial(_slowest, show="{:.2f}".format)
+        yield f"{title} {_names_of(costs)}", _side_by_side(costs, show, SHAPE_WITHOUT_INPUTS)
+
+
+def _over(cell: Cell, other: Cell) -> Cell:
+    ratio = (cell.time / other.time,) if cell.time and other.time else ()
+    return evolve(cell, replays=ratio, eager=())
 
 
 def problems(run: Run) -> Iterator[str]:
@@ -66,10 +96,10 @@ def problems(run: Run) -> Iterator[str]:
     yield from dict.fromkeys(f"{cell.backend}: {cell.problem}" for cell in cells if cell.problem)
 
 
-def _slowest(found: Found) -> str:
+def _slowest(found: Found, show: Callable[[float], str] = number) -> str:
     """The longest time, and of several kinds of inputs the one that took it."""
     cell, line = max(found, key=lambda one: math.inf if one[0].time is None else one[0].time)
-    time = NOT_AVAILABLE if cell.time is None else number(cell.time)
+    time = NOT_AVAILABLE if cell.time is None else show(cell.time)
     return f"{time} {line.workload.inputs}" if len(found) > 1 else time
 
 
@@ -116,11 +146,6 @@ def label(line: Line, lines: Sequence[Line], shown: Sequence[str] = SHAPE) -> st
     }
     others = (name for name in shown if getattr(workload, name) != getattr(first, name))
     return ", ".join((workload.label, *(shape[name] for name in others)))
-
-
-def number(value: float | None) -> str:
-    """Three digits or one decimal, whichever is more."""
-    return "–" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def picture(run: Run) -> Picture:

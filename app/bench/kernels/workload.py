@@ -34,6 +34,7 @@ class Workload:
         num_biases: token ids of every request whose logits are biased.
         logprobs: how many each token comes with; None for none.
         allowed: the share of token ids that masks of every row allow; without masks at 1.
+        is_applied: the logits of all other ids are -inf beforehand, and there are no masks.
     """
 
     num_reqs: int = 1
@@ -47,6 +48,7 @@ class Workload:
     num_biases: int = 0
     logprobs: int | None = None
     allowed: float = 1.0
+    is_applied: bool = False
 
     def __attrs_post_init__(self) -> None:
         check_integer("num_biases", self.num_biases, 0, self.vocab_size)
@@ -77,7 +79,8 @@ class Workload:
             words.append(f"repetition penalty {self.repetition_penalty:g}")
         words += [f"{self.num_biases} logit biases"] * (self.num_biases > 0)
         words += [] if self.logprobs is None else [f"{self.logprobs} logprobs"]
-        words += [f"{self.allowed:.0%} of tokens allowed"] * self.is_masked
+        kept, cut = f"{self.allowed:.0%} of tokens allowed", f"{1 - self.allowed:.0%} at -inf"
+        words += [cut if self.is_applied else kept] * (self.allowed < 1)
         return ", ".join(words)
 
     def make_policy(self) -> Policy:
@@ -99,7 +102,7 @@ class Workload:
     @property
     def is_masked(self) -> bool:
         """Whether rows come with masks."""
-        return self.allowed < 1
+        return self.allowed < 1 and not self.is_applied
 
     @property
     def num_bytes(self) -> int:
@@ -140,10 +143,11 @@ WORST: Sequence[Workload] = (
     Workload(recipe=Recipe(temperature=0), repetition_penalty=_PENALTY),
     Workload(num_biases=2),
     Workload(logprobs=20),
-    Workload(allowed=0.5),
-    Workload(recipe=_TOP_P, allowed=0.5),
-    Workload(recipe=_TOP_K_P, allowed=0.5),
-    Workload(recipe=Recipe(temperature=0), allowed=0.5),
+    *(
+        Workload(recipe=recipe, allowed=0.5, is_applied=is_applied)
+        for recipe in (Recipe(temperature=0.8), _TOP_P, _TOP_K_P, Recipe(temperature=0))
+        for is_applied in (False, True)
+    ),
     Workload(policy="strict", recipe=_TOP_P),
     Workload(policy="block", recipe=_TOP_P),
     Workload(policy="typical"),
