@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
-REQUIREMENTS := pyproject.toml constraints.txt
+REQUIREMENTS := pyproject.toml app/models/pyproject.toml constraints.txt
 TO_RUN := $(VENV)/.ready-to-run
 TO_DEVELOP := $(VENV)/.ready-to-develop
 # What measures, proves and records for the documentation.
@@ -62,7 +62,7 @@ docs: $(TO_DEVELOP) ## Build the documentation
 	@echo "Open docs/_build/html/index.html"
 
 clean: ## Remove what was generated; .venv stays
-	rm -rf build dist docs/_build .*_cache .hypothesis *.egg-info
+	rm -rf build dist docs/_build .*_cache .hypothesis *.egg-info app/models/build app/models/*.egg-info
 	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
 vllm: $(TO_DEVELOP) ## Bring the Python files of the vLLM that its plug-in is tested in
@@ -82,13 +82,13 @@ $(BIN)/python:
 
 $(TO_RUN): $(REQUIREMENTS) | $(BIN)/python
 	@echo "Installing acceptor and PyTorch into $(VENV), once; this can take a few minutes ..."
-	@$(PIP_INSTALL) --editable ".[app]"
+	@$(PIP_INSTALL) --editable app/models --editable ".[app]"
 	@touch $@
 
 # The links are for mypy, see pyproject.toml.
 $(TO_DEVELOP): $(REQUIREMENTS) | $(BIN)/python
 	@echo "Installing acceptor and its development tools into $(VENV), once; this can take a few minutes ..."
-	@$(PIP_INSTALL) --editable ".[dev]"
+	@$(PIP_INSTALL) --editable app/models --editable ".[dev]"
 	@mkdir -p $(VENV)/typing
 	@ln -sfn ../.. $(VENV)/typing/acceptor
 	@ln -sfn ../../tests/kit $(VENV)/typing/kit

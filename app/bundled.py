@@ -1,19 +1,22 @@
-"""Finds the trained models that come inside the package.
+"""Finds the trained models that come with the application.
 
-Loads nothing: it answers with directories, which the checkpoint adapter reads like any other.
+In a checkout they lie beside this file; an installation has them from `acceptor-models`, so that a
+sampler's is small. Loads nothing: it answers with directories, which the checkpoint adapter reads.
 """
 
-from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..core import UnavailableError
+
+DISTRIBUTED = "acceptor_models"
 
 
 def bundled_pair() -> tuple[Path, Path]:
     """The directories of the bundled target and draft.
 
     Raises:
-        UnavailableError: the package is not installed as files (imported from a zip, say).
+        UnavailableError: they are not installed.
     """
     return _models() / "target", _models() / "draft"
 
@@ -24,7 +27,12 @@ def bundled_head() -> Path:
 
 
 def _models() -> Path:
-    models = resources.files(__package__) / "models"
-    if not isinstance(models, Path):
-        raise UnavailableError(f"bundled models: expected a directory on disk, got {models}")
-    return models
+    found = find_spec(DISTRIBUTED)
+    installed = () if found is None else found.submodule_search_locations or ()
+    for models in (Path(__file__).parent / "models", *map(Path, installed)):
+        if (models / "target").is_dir():
+            return models
+    install = "pip install 'acceptor[app]'"
+    raise UnavailableError(
+        f"bundled models: expected acceptor-models, got none; install with: {install}"
+    )

@@ -3,17 +3,19 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
+from acceptor.app import bundled
 from acceptor.app.bench.prompts import PLAYS, PROSE
 from acceptor.app.bundled import bundled_head, bundled_pair
 from acceptor.app.config import Config, DecodingConfig, DrafterConfig
 from acceptor.app.wiring import wire
-from acceptor.core import AcceptanceStatistics
+from acceptor.core import AcceptanceStatistics, UnavailableError
 from kit.toy_requests import ask
 from lab.pair.measures import AGREEMENT, measure_agreement, write_rows
 
@@ -41,6 +43,19 @@ def test_models_have_the_recorded_parameters(
     for name, model in models.items():
         parameters = sum(p.numel() for p in model.parameters())
         assert parameters == record["models"][name]["parameters"]
+
+
+def test_an_installation_without_the_models_says_what_brings_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bundled, "__file__", str(tmp_path / "bundled.py"))
+    monkeypatch.setattr(bundled, "find_spec", lambda _: None)
+    with pytest.raises(UnavailableError, match=r"pip install 'acceptor\[app\]'$"):
+        bundled_pair()
+    installed = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(bundled, "find_spec", lambda _: installed)
+    (tmp_path / "target").mkdir()
+    assert bundled_pair() == (tmp_path / "target", tmp_path / "draft")
 
 
 def test_both_share_one_tokenizer_that_keeps_every_byte() -> None:
