@@ -1,9 +1,5 @@
 """A head in training: it learns as it drafts, for any target, and goes on from where it was."""
 
-import os
-import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from shutil import copyfile
@@ -93,35 +89,6 @@ def test_a_text_that_cannot_be_cut_is_learned_whole(tmp_path: Path, text: Path, 
     assert run(tmp_path / "head", text)[0] == 0
 
 
-def test_a_run_that_is_interrupted_ends_as_one_that_is_not(tmp_path: Path, text: Path) -> None:
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    steps = {"steps": 40, "rows": 1, "save_every": 1}
-    assert run(whole, text, **steps)[0] == 0
-    arguments = [sys.executable, "-m", "lab.heads.training", *command(broken, text, **steps)]
-    found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    # A shell's background jobs, and what they start, are born ignoring interrupts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(
-        arguments,
-        env=os.environ | found,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("step 1 of 40")
-        process.send_signal(signal.SIGINT)
-        rest, said = process.communicate(timeout=60)
-    assert (process.returncode, said.strip()) == (1, "Aborted!")
-    assert "step 40" not in rest
-    assert not (broken / "model.safetensors").exists()
-    code, said = run(broken, text, **steps)
-    assert code == 0
-    assert "step 1 of" not in said
-    for name, tensor in load_file(whole / "model.safetensors").items():
-        assert torch.equal(tensor, load_file(broken / "model.safetensors")[name]), name
-
-
 SMALL: dict[str, Any] = {
     "vocab_size": 4096,
     "hidden_size": 32,
@@ -161,23 +128,27 @@ def test_any_target_of_transformers_gets_a_head(
     assert all(one.grad is None for one in model.network.parameters())
 
 
-def test_what_breaks_off_while_it_is_saved_leaves_the_last_state(
+def test_a_run_that_breaks_off_while_it_saves_ends_as_one_that_does_not(
     tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, save = tmp_path / "head", torch.save
+    whole, broken, save = tmp_path / "whole", tmp_path / "broken", torch.save
+    assert run(whole, text, steps=6)[0] == 0
     with monkeypatch.context() as patched:
 
         def break_off(saved: dict[str, Any], file: Path) -> None:
             save(saved, file)
-            if saved["step"] == 3:
+            if saved["step"] == 4:
                 cut(file)
                 raise KeyboardInterrupt
 
         patched.setattr(torch, "save", break_off)
-        assert run(out, text)[0] == 1
-    code, said = run(out, text)
+        assert run(broken, text, steps=6)[0] == 1
+    assert not (broken / "model.safetensors").exists()
+    code, said = run(broken, text, steps=6)
     assert code == 0
-    assert said.startswith("step 3 of 3")
+    assert said.startswith("step 4 of 6")
+    for name, tensor in load_file(whole / "model.safetensors").items():
+        assert torch.equal(tensor, load_file(broken / "model.safetensors")[name]), name
 
 
 def cut(state: Path) -> None:
