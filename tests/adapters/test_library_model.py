@@ -27,6 +27,8 @@ from acceptor.core import CheckpointError, InvalidInputError, UnavailableError
 from kit.checkpoints import edit_json
 from kit.small_families import FAMILIES, SHAPE, VOCAB_SIZE
 
+SMALL: dict[str, Any] = {"vocab_size": 61, "hidden_size": 16, "eos_token_id": 1}
+
 
 @frozen
 class Family:
@@ -109,14 +111,13 @@ def test_it_refuses_what_it_cannot_serve(llama: Path, save: Callable[..., Any]) 
         load(llama, forward="triton")
     with pytest.raises(InvalidInputError, match="max_model_len"):
         load(llama, max_model_len=129)
-    small = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 1}
     with pytest.raises(CheckpointError, match="layer_types: expected full_attention or sliding"):
-        load(save(MambaConfig(**small, state_size=4)).directory)
+        load(save(MambaConfig(**SMALL, num_hidden_layers=1, state_size=4)).directory)
     # What it remembers is a state, which takes no mask and cannot be rolled back.
     with pytest.raises(
         CheckpointError, match="expected layers that keep keys and values, got none"
     ):
-        load(save(RwkvConfig(**small | {"num_hidden_layers": 2})).directory)
+        load(save(RwkvConfig(**SMALL, num_hidden_layers=2)).directory)
 
 
 @pytest.mark.parametrize(
@@ -126,17 +127,11 @@ def test_it_refuses_what_it_cannot_serve(llama: Path, save: Callable[..., Any]) 
         ({"intermediate_size": 44}, "down_proj.weight: expected a tensor that fits, got mismatch"),
         ({"quantization_config": {"quant_method": "gptq"}}, "expected none or mxfp4, got gptq"),
         ({"model_type": "unheard"}, "expected a causal language model that transformers loads"),
-        (
-            {"model_type": "odd", "auto_map": {"AutoConfig": "odd.Config"}},
-            "contains custom code",
-        ),
+        ({"model_type": "odd", "auto_map": {"AutoConfig": "odd.Config"}}, "contains custom code"),
     ],
 )
 def test_a_damaged_checkpoint(
-    checkpoint: Path,
-    changes: dict[str, Any],
-    said: str,
-    capfd: pytest.CaptureFixture[str],
+    checkpoint: Path, changes: dict[str, Any], said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     edit_json(checkpoint / "config.json", **changes)
     with pytest.raises(CheckpointError, match=said) as error:
@@ -149,9 +144,7 @@ def test_a_damaged_checkpoint(
 def test_a_network_that_keeps_its_norm_elsewhere_gives_no_last_tap(
     save: Callable[..., Any],
 ) -> None:
-    config = GPT2Config(
-        vocab_size=61, n_embd=16, n_layer=1, n_head=2, n_positions=32, eos_token_id=1
-    )
+    config = GPT2Config(**SMALL, n_layer=1, n_head=2, n_positions=32)
     model = load(save(config).directory)
     place, cache = torch.tensor([[0]]), model.new_cache(1, 8)
     assert model.forward(place, place, cache, taps=(0,)).hidden[0].shape == (1, 1, 16)
@@ -162,15 +155,8 @@ def test_a_network_that_keeps_its_norm_elsewhere_gives_no_last_tap(
 @pytest.mark.parametrize(
     "config",
     [
-        BloomConfig(vocab_size=61, hidden_size=16, n_layer=1, n_head=2, eos_token_id=1),
-        FalconConfig(
-            vocab_size=61,
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            alibi=True,
-            eos_token_id=1,
-        ),
+        BloomConfig(**SMALL, n_layer=1, n_head=2),
+        FalconConfig(**SMALL, num_hidden_layers=1, num_attention_heads=2, alibi=True),
     ],
 )
 def test_a_network_that_makes_its_own_masks_is_refused_by_name(

@@ -1,23 +1,29 @@
-"""A benchmark through the engine: what it counts adds up, and set rates come out."""
+"""A benchmark through the engine: what it counts adds up, and is what its name says."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
+from acceptor.app.bench.figures import figures_of, peak_concurrency, peak_output_throughput
 from acceptor.app.bench.files import write_record
+from acceptor.app.bench.latency import PERCENTILES, Distribution, latencies_of
 from acceptor.app.bench.pair import NoText
 from acceptor.app.bench.pair import Pair as BenchPair
+from acceptor.app.bench.requests import Served
 from acceptor.app.bench.results import BenchResults, read_results
 from acceptor.app.bench.run import Bench
 from acceptor.app.bench.sweep import PLAIN, Load, Sweep
 from acceptor.app.bench.tables import print_results
 from acceptor.app.policies import PolicySettings
+from acceptor.app.request import FinishReason, RequestRecord
 from acceptor.core import Block, ConfigError, Probabilistic, SamplingParams, Strict
 from kit.bench_sums import assert_figures_add_up
 from kit.toy_pair import Pair
@@ -37,18 +43,12 @@ def make_bench(
     load: Load = LOAD,
     policies: dict[str, PolicySettings] = LOSSLESS,
     lengths: tuple[int, ...] = (0, 3),
-    temperatures: tuple[float, ...] = (1.0,),
-    max_model_len: int = 64,
 ) -> Bench:
-    decoder = Pair.make(max_model_len=max_model_len).decoder(
-        Block(), 1, eos_token_ids={3}, new_detokenizer=NoText
-    )
+    toy = Pair.make(max_model_len=64)
+    decoder = toy.decoder(Block(), 1, eos_token_ids={3}, new_detokenizer=NoText)
     pair = BenchPair(parts=decoder, names={"target": "toy"})
     sweep = Sweep(
-        policies=policies,
-        num_spec_tokens=lengths,
-        temperatures=temperatures,
-        backends=("reference",),
+        policies=policies, num_spec_tokens=lengths, temperatures=(1.0,), backends=("reference",)
     )
     return Bench(
         pair=pair,
@@ -158,3 +158,86 @@ def test_tables_cut_nothing_off(few: BenchResults, width: int) -> None:
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert not any("…" in line for line in lines)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[int, int, int]:
+    """(num_tokens, num_draft_tokens, num_accepted); a stop may come before the final token."""
+    num_draft_tokens = draw(st.integers(0, 5))
+    num_accepted = draw(st.integers(0, num_draft_tokens))
+    has_final = draw(st.booleans()) or num_accepted == 0
+    return num_accepted + has_final, num_draft_tokens, num_accepted
+
+
+def record_of(
+    arrival: float,
+    times: Sequence[float],
+    made: Sequence[tuple[int, int, int]],
+    status: FinishReason = FinishReason.LENGTH,
+) -> RequestRecord:
+    token_times = tuple((time, step[0]) for time, step in zip(times, made, strict=False))
+    return RequestRecord(
+        request_id=7,
+        arrival_time=arrival,
+        finish_time=times[-1],
+        token_times=token_times,
+        prompt_len=3,
+        status=status,
+        acceptance=tuple(step[1:] for step in made),
+    )
+
+
+@st.composite
+def served(draw: st.DrawFn) -> Served:
+    made = draw(st.lists(steps(), min_size=1, max_size=8))
+    times = sorted(draw(st.lists(st.floats(5.5, 9), min_size=len(made), max_size=len(made))))
+    status = draw(st.sampled_from(FinishReason))
+    record = record_of(draw(st.floats(0, 5)), times, made, status)
+    return Served(record, draw(st.sampled_from(("verse", "prose"))))
+
+
+@given(st.lists(served(), min_size=1, max_size=6))
+def test_figures_add_up(requests: list[Served]) -> None:
+    figures = figures_of(requests)
+    assert figures.num_successful + figures.num_failed == len(requests)
+    assert_figures_add_up(figures)
+    for name in ("num_drafts", "num_accepted_tokens", "num_final_tokens"):
+        parts = figures.acceptance_by_category.values()
+        assert sum(getattr(part, name) for part in parts) == getattr(figures.acceptance, name)
+    assert figures.output_throughput * figures.duration == pytest.approx(figures.num_output_tokens)
+    assert figures.peak_concurrency <= len(requests)
+    assert figures.peak_output_throughput >= figures.output_throughput * 0.99
+
+
+def request(
+    arrival: float, *times: float, tokens: int = 1, status: FinishReason = FinishReason.STOP
+) -> RequestRecord:
+    return record_of(arrival, times, [(tokens, 0, 0)] * len(times), status)
+
+
+def test_latencies_are_milliseconds_between_what_they_name() -> None:
+    latencies = latencies_of([request(1.0, 1.5, 1.7, 2.1, tokens=2)])
+    expected = {"ttft": [500.0], "tpot": [150.0], "itl": [200.0, 400.0], "e2el": [1100.0]}
+    assert latencies == {name: pytest.approx(values) for name, values in expected.items()}
+
+
+def test_latencies_leave_out_what_failed_and_what_has_no_rest() -> None:
+    latencies = latencies_of([request(0, 1, 2, status=FinishReason.CANCELLED), request(0, 1)])
+    assert latencies == {"ttft": [1000.0], "tpot": [], "itl": [], "e2el": [1000.0]}
+
+
+def test_percentiles_are_interpolated() -> None:
+    spread = Distribution.of([float(value) for value in range(101)])
+    assert (spread.mean, spread.median, spread.p99) == pytest.approx((50, 50, 99))
+    assert spread.percentiles == pytest.approx(PERCENTILES)
+    assert Distribution.of([]) == Distribution()
+
+
+def test_the_peak_is_the_best_second() -> None:
+    slow_then_fast = request(0, 1, 2, 3, 3.2, 3.4, 3.6, 3.8, tokens=5)
+    assert peak_output_throughput([slow_then_fast]) == pytest.approx(25)
+    assert peak_output_throughput([request(0, 0.25, 0.5)]) == pytest.approx(4)
+
+
+def test_concurrency_counts_who_overlaps() -> None:
+    assert peak_concurrency([request(0, 2), request(1, 3), request(2, 4)]) == 2

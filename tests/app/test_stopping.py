@@ -1,6 +1,7 @@
 """Where an output ends: nothing behind a stop is emitted, shown or counted."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from attrs import evolve, field, frozen
@@ -69,22 +70,11 @@ def test_an_output_is_the_endless_one_cut_at_the_first_stop(
 ) -> None:
     endless = ask(1, seed=seed, max_tokens=20)
     (uncut,) = pair.decoder(Strict(), 0).generate([endless])
-    (cut,) = pair.decoder(
-        Strict(coupled=coupled),
-        num_spec_tokens,
-        eos_token_ids=end_token_ids,
-        new_detokenizer=Syllables,
-    ).generate(
-        [
-            evolve(
-                endless,
-                # A lone string is one string.
-                stop=stop[0] if len(stop) == 1 else stop,
-                max_tokens=max_tokens,
-                ignore_eos=ignore_eos,
-            )
-        ]
-    )
+    how: dict[str, Any] = {"eos_token_ids": end_token_ids, "new_detokenizer": Syllables}
+    decoder = pair.decoder(Strict(coupled=coupled), num_spec_tokens, **how)
+    # A lone string is one string.
+    ends: dict[str, Any] = {"stop": stop[0] if len(stop) == 1 else stop, "ignore_eos": ignore_eos}
+    (cut,) = decoder.generate([evolve(endless, max_tokens=max_tokens, **ends)])
     end_token_ids = set() if ignore_eos else end_token_ids
     expected = cut_at_first_stop(uncut.token_ids[:max_tokens], stop, end_token_ids)
     assert (cut.token_ids, cut.text, cut.finish_reason) == expected
