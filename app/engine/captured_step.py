@@ -4,11 +4,12 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import torch
-from attrs import define, evolve, field, fields, has
+from attrs import define, field, fields, has
 from torch import Tensor
 
 from ...core import VerifyOutput
 from ...core.allowed_tokens import WORD_BITS
+from ...core.tensor_fields import named_tensors
 from ..drafter import Draft
 from ..frontier import Frontier, Running
 from ..request_state import Verdict
@@ -112,18 +113,7 @@ def kind_of(params: Any) -> Hashable:
     return tuple((one.shape, one.dtype) if isinstance(one, Tensor) else one for one in leaves)
 
 
-def fixed_copy(params: Any) -> Any:
-    """The same in tensors of its own."""
-    if isinstance(params, Tensor):
-        return params.clone()
-    if not has(type(params)):
-        return params
-    copies = {field.name: fixed_copy(getattr(params, field.name)) for field in fields(type(params))}
-    return evolve(params, **copies)
-
-
 def copy_params(to: Any, params: Any) -> None:
     """Write parameters of the same kind over others; does not wait for the device."""
-    for goal, one in zip(_leaves(to), _leaves(params), strict=True):
-        if isinstance(one, Tensor):
-            goal.copy_(one, non_blocking=True)
+    for (_, goal), (_, one) in zip(named_tensors(to), named_tensors(params), strict=True):
+        goal.copy_(one, non_blocking=True)

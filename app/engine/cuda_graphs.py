@@ -13,13 +13,14 @@ import torch
 from attrs import define, field
 
 from ...core import PADDING_TOKEN_ID, LanguageModel, SamplingTensors, Scores, TokenCounts
+from ...core.tensor_fields import mapped
 from ..decode import DecodeStep
 from ..drafter import Drawn
 from ..frontier import Frontier, Running, rows_of
 from ..request_state import Verdict
 from ..token_masks import StepMasks
 from .capture import Record, cuda_recorder
-from .captured_step import Answer, CapturedStep, copy_params, fixed_copy, kind_of
+from .captured_step import Answer, CapturedStep, copy_params, kind_of
 from .out_of_memory import is_out_of_memory
 from .runner import EagerRunner, Gained, Runner
 
@@ -110,7 +111,7 @@ class GraphRunner:
         frontier = Frontier(
             rows=idle.to(device),
             num_spec_tokens=num_spec_tokens,
-            params=fixed_copy(params),
+            params=mapped(params, torch.clone),
             max_length=bound,
         )
         masks = None

@@ -43,7 +43,9 @@ def residual(
         left = difference(p, q, scale(tolerance), tolerance)
         if left.low.max() > -np.inf:
             return left
-        instead = _without(p.bounds(tolerance).high, rejected)
+        instead = p.bounds(tolerance).high.copy()
+        instead[rejected] = -np.inf
+        instead = instead if instead.max() > -np.inf else p.bounds(tolerance).high
         high = np.maximum(left.high, instead)
         # In exact arithmetic it is one or the other.
         exact = left.high if left.high.max() > -np.inf else instead
@@ -66,12 +68,6 @@ def _log_difference(larger: Floats, smaller: Floats) -> Floats:
     gap = np.where(positive, smaller, -np.inf) - np.where(positive, larger, 0.0)
     share = -np.expm1(gap)
     return np.where(positive, larger + np.log(np.where(positive, share, 1.0)), -np.inf)
-
-
-def _without(log_p: Floats, rejected: int) -> Floats:
-    others = log_p.copy()
-    others[rejected] = -np.inf
-    return others if others.max() > -np.inf else log_p
 
 
 def block_verdict(view: RequestView, _: Block, row: int, tolerance: float) -> Possible:
