@@ -1,9 +1,10 @@
 """Holds any backend to the contract: random batches, an independent oracle, the near-tie rule.
 
 `python -m acceptor.backends.conformance` is for people, `test_backend` with `pytest_plugin` for
-test suites. `generate` makes cases. A case becomes requests (`inputs`), which a backend draws,
-drafts and verifies (`check`). `judge` compares with the `oracle`, `compare` with another backend or
-with the same requests in another batch.
+test suites. `case` makes cases, `corners` lists those at the ends, and a `campaign` shares them out
+among processes. A case becomes `requests` with logits (`inputs`), which a backend draws, drafts and
+verifies (`calls`). `judge` compares with the `oracle`, `run` with another backend or with the same
+requests in another batch. `findings` are what came out.
 """
 
 from .calls import load_backend

@@ -1,6 +1,6 @@
 """Integers of a batch as kernels read them: side by side.
 
-This module refuses to keep a copy, as what it is of may change before the next call.
+No copy is kept, as what it is of may change before the next call.
 """
 
 from typing import Any, TypeVar

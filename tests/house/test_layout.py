@@ -1,5 +1,6 @@
 """The plan of the house and the house itself agree."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -29,6 +30,19 @@ def test_every_package_on_disk_is_listed(repository: Path, pyproject: dict[str, 
         for path in (repository / room).rglob("__init__.py")
     }
     assert sorted({"acceptor"} | on_disk) == pyproject["tool"]["setuptools"]["packages"]
+
+
+@pytest.mark.parametrize(
+    "room",
+    ["app", "app/bench", "app/bench/kernels", "app/engine", "app/tuning", "backends/conformance"],
+)
+def test_what_a_room_names_at_its_door_is_inside(repository: Path, room: str) -> None:
+    folder = repository / room
+    text = (folder / "__init__.py").read_text(encoding="utf-8").split('"""')[1]
+    inside = {path.stem for path in folder.iterdir()}
+    assert {name.split(".")[0] for name in re.findall(r"`([a-z_]+[.\w]*)`", text)} <= inside | {
+        "acceptor"
+    }
 
 
 def test_no_module_lies_outside_a_package(repository: Path) -> None:

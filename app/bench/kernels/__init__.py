@@ -1,4 +1,4 @@
-"""`acceptor bench kernels`: times a backend's `verify` against one read of what its rule needs.
+"""`acceptor bench kernels`: times verification against one read of what its rule needs.
 
 `command` and `main` are the command line, `workload` says what is measured (the headline's rows and
 those of the worst table), `logits` and `inputs` make batches, `measure` runs them with `stopwatch`,

@@ -1,4 +1,4 @@
-"""Where a head's training stands, in a file: another run goes on from there, or refuses to."""
+"""Where a head's training stands, in a file: another run goes on from there."""
 
 from collections.abc import Mapping
 from hashlib import sha256
