@@ -73,17 +73,38 @@ __device__ inline unsigned int upper_halves(unsigned int low, unsigned int high)
     return __byte_perm(low, high, 0x7632);
 }
 
-// The signs of bytes 0 and 2 of a word, each as all bits of a half, and the same of bytes 1 and 3.
-__device__ inline unsigned int signs_of_even_bytes(unsigned int word) {
+// The signs of both halves of a word, each as all bits of its half.
+__device__ inline unsigned int signs_of_pair(unsigned int pair) {
     unsigned int signs;
-    asm("prmt.b32 %0, %1, 0, 0xaa88;" : "=r"(signs) : "r"(word));
+    asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(signs) : "r"(pair));
     return signs;
 }
 
-__device__ inline unsigned int signs_of_odd_bytes(unsigned int word) {
-    unsigned int signs;
-    asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(signs) : "r"(word));
-    return signs;
+// ~(a | b & c), which a compiler would take apart.
+__device__ inline unsigned int neither(unsigned int a, unsigned int b, unsigned int c) {
+    unsigned int bits;
+    asm("lop3.b32 %0, %1, %2, %3, 0x07;" : "=r"(bits) : "r"(a), "r"(b), "r"(c));
+    return bits;
+}
+
+// Two bfloat16: -2^127 where a sign is set, of bytes 0 and 2 of a word or of bytes 1 and 3, else 0.
+__device__ inline unsigned int lowest_by_even_bytes(unsigned int word) {
+    unsigned int lowest;
+    asm("prmt.b32 %0, %1, 0, 0xa484;" : "=r"(lowest) : "r"(word));
+    return lowest;
+}
+
+__device__ inline unsigned int lowest_by_odd_bytes(unsigned int word) {
+    unsigned int lowest;
+    asm("prmt.b32 %0, %1, 0, 0xb494;" : "=r"(lowest) : "r"(word));
+    return lowest;
+}
+
+// Two bfloat16 pair + 2^127 lowest, each rounded once: -inf in the place of what is finite, or the pair.
+__device__ inline unsigned int lowered_pair(unsigned int pair, unsigned int lowest) {
+    unsigned int lowered;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(lowered) : "r"(lowest), "r"(0x7f007f00u), "r"(pair));
+    return lowered;
 }
 
 // Once every CTA has come here, the next launch may begin, if it was made to overlap.

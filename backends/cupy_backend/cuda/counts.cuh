@@ -23,7 +23,7 @@ __device__ inline void clear_counts() {
 // what was there: hardware then adds up the ones that a warp adds at one place.
 __device__ inline void count_pair(u32 pair) {
     const u32 in_sign = window_of_pair(pair & 0x7fff7fffu, BELOW_WINDOW, SIGN_BINS - 1);
-    const u32 bytes = 4 * in_sign + (pair >> 15 & 0x00010001u) * (4 * SIGN_BINS);
+    const u32 bytes = 4 * in_sign + (signs_of_pair(pair) & 4 * SIGN_BINS * 0x00010001u);
     char* counts = reinterpret_cast<char*>(asked_shared_memory());
     atomicAdd(reinterpret_cast<u32*>(counts + (bytes & 0xffffu)), 1u);
     atomicAdd(reinterpret_cast<u32*>(counts + (bytes >> 16)), 1u);

@@ -11,6 +11,7 @@ struct Counting {
     // Whether a block with this largest logit is counted. By a warp.
     __device__ bool wants(float max) const {
         if (!largest) return false;
+        if (reach == INFINITY) return true;
         const u32 before = lane_id() == 0 ? atomicMax(largest, float_key(max)) : 0;
         return max >= key_float(__shfl_sync(ALL_LANES, before, 0)) - reach;
     }
@@ -149,31 +150,24 @@ __device__ inline float largest_of_pairs(const u32 (&pairs)[PER_LANE / 2]) {
     return max_nan(__uint_as_float(largest << 16), __uint_as_float(largest & 0xffff0000u));
 }
 
-// The same as forbid(), but for NaN and +inf, which do not stay.
+// The same as forbid() of two logits a word.
 __device__ inline void forbid_in_pairs(u32 allowed, u32 (&pairs)[PER_LANE / 2]) {
-    const u32 bits = allowed | allowed >> 1 << 16;
+    const u32 forbidden = neither(allowed, allowed << 15, 0xffff0000u);
 #pragma unroll
     for (int j = 0; j < PER_LANE / 2; ++j) {
-        const u32 signs = bits << (7 - 2 * (j % 4));
-        const u32 kept = j < 4 ? signs_of_even_bytes(signs) : signs_of_odd_bytes(signs);
-        pairs[j] = (pairs[j] & kept) | (NOTHING<Bf16> & ~kept);
+        const u32 signs = forbidden << (7 - 2 * (j % 4));
+        const u32 lowest = j < 4 ? lowest_by_even_bytes(signs) : lowest_by_odd_bytes(signs);
+        pairs[j] = lowered_pair(pairs[j], lowest);
     }
 }
 
-// The same as look_at() of two logits a word, where a mask may forbid some.
-template <Change change>
-__device__ inline void look_at_pairs(
-    const Reading& reading, int block, u32 (&pairs)[PER_LANE / 2], u32 allowed) {
-    float before = -INFINITY;  // the lane's largest logit before a mask, to tell NaN and +inf
-    if (change == MASK) {
-        before = largest_of_pairs(pairs);
-        forbid_in_pairs(allowed, pairs);
-    }
+// The same as look_at() of two logits a word.
+__device__ inline void look_at_pairs(const Reading& reading, int block, const u32 (&pairs)[PER_LANE / 2]) {
     float logits[PER_LANE];
 #pragma unroll
     for (int j = 0; j < PER_LANE; ++j)
         logits[j] = __uint_as_float(j % 2 ? pairs[j / 2] & 0xffff0000u : pairs[j / 2] << 16);
-    const float max = warp_max(before < INFINITY ? largest_of_pairs(pairs) : before);
+    const float max = warp_max(largest_of_pairs(pairs));
     if (reading.counting.wants(max)) {
 #pragma unroll
         for (int j = 0; j < PER_LANE / 2; ++j) count_pair(pairs[j]);
@@ -202,7 +196,8 @@ __device__ inline void stream(
             if (i >= flow.blocks) continue;
             if (MOST_CHANGE == ANY_CHANGE && __any_sync(ALL_LANES, block_of(named) == block)) continue;
             if constexpr (IS_BF16<T> && change != ANY_CHANGE) {
-                look_at_pairs<change>(reading, block, pairs, allowed);
+                if (change == MASK) forbid_in_pairs(allowed, pairs);
+                look_at_pairs(reading, block, pairs);
             } else {
                 if (change == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0))
                     adjust_marked(*row.adjustment, block, marks, logits);

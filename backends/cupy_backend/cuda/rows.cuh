@@ -55,10 +55,11 @@ struct Row {
     __device__ bool allows(int id) const { return !is_masked() || (allowed[id / 8] >> (id % 8) & 1); }
     // Of a lane's logits in a block those that are allowed, a bit each.
     __device__ u32 allowed_in(int block) const {
+        if (!ADJUSTED) return 0xffffu;
         const int first = id_of(block, 0), second = id_of(block, 8);
         u32 low = 255, high = 255;
-        if (is_masked() && first < num_ids) low = allowed[first / 8];
-        if (is_masked() && second < num_ids) high = allowed[second / 8];
+        load_byte_if(is_masked() && first < num_ids, allowed + first / 8, low);
+        load_byte_if(is_masked() && second < num_ids, allowed + second / 8, high);
         return low | high << 8;
     }
     // Whether 16-byte loads bring nothing but logits of the row, before they are adjusted.
@@ -203,7 +204,7 @@ __device__ inline void load_block(const Row& row, int block, float (&logits)[PER
             logits[j] = unpack<T>(words + j / 8 * VECTORS<T>, j % 8);
     });
     if (row.is_changed()) adjust_block(*row.adjustment, block, marks, logits);
-    if (row.is_masked()) forbid(allowed, logits);
+    if (ADJUSTED) forbid(allowed, logits);  // without a branch, behind which other loads would wait
 }
 
 __device__ inline float load_logit(const Row& row, int id) {

@@ -376,10 +376,22 @@ inline unsigned max_nan_of_pairs(unsigned a, unsigned b) {
     };
     return larger(a << 16, b << 16) | larger(a & 0xffff0000u, b & 0xffff0000u) << 16;
 }
-inline unsigned signs_of_even_bytes(unsigned word) {
-    return (word >> 7 & 1) * 0xffffu | (word >> 23 & 1) * 0xffff0000u;
+inline unsigned signs_of_pair(unsigned pair) {
+    return (pair >> 15 & 1) * 0xffffu | (pair >> 31) * 0xffff0000u;
 }
-inline unsigned signs_of_odd_bytes(unsigned word) { return signs_of_even_bytes(word >> 8); }
+inline unsigned neither(unsigned a, unsigned b, unsigned c) { return ~(a | (b & c)); }
+inline unsigned lowest_by_even_bytes(unsigned word) {
+    return (word >> 7 & 1) * 0xff00u | (word >> 23 & 1) * 0xff000000u;
+}
+inline unsigned lowest_by_odd_bytes(unsigned word) { return lowest_by_even_bytes(word >> 8); }
+inline unsigned lowered_pair(unsigned pair, unsigned lowest) {
+    const auto lowered = [](unsigned x, unsigned y) {
+        const float sum = __uint_as_float(x) + 0x1p127f * __uint_as_float(y);
+        return __float_as_uint(sum) >> 16;
+    };
+    return lowered(pair << 16, lowest << 16) |
+           lowered(pair & 0xffff0000u, lowest & 0xffff0000u) << 16;
+}
 inline float half_bits_to_float(unsigned short bits) {
     const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
     const float sign = bits >> 15 ? -1.0f : 1.0f;
