@@ -67,37 +67,39 @@ struct Flow {
     u32 allowed[DEPTH<T, change>][2];  // a byte for eight of the lane's logits
     const char* data;  // the lane's first logit of the first block on its way
     const u8* mask;    // the lane's first byte of that block, if the row is masked
-    int rest;          // logits of the row from there on
-    int blocks;        // that are left, from that block on
+    int end;           // of the piece's ids
     int step;          // logits between a warp's blocks
 
     __device__ void open(const Row& row, int first, int warps, int end) {
         const int id = id_of(first, 0);
         data = row.data + static_cast<i64>(id) * sizeof(T);
-        rest = row.num_ids - id;
-        blocks = first < end ? (end - first + warps - 1) / warps : 0;
+        this->end = end * BLOCK_SIZE < row.num_ids ? end * BLOCK_SIZE : row.num_ids;
         step = warps * BLOCK_SIZE;
         if (change) mask = row.allowed + id / 8;
 #pragma unroll
         for (int i = 0; i < DEPTH<T, change>; ++i) {
             allowed[i][0] = allowed[i][1] = 255;
-            fetch(row, i, i);
-            if (change == ANY_CHANGE) fetch_marks(row, first + i * warps, i, i < blocks);
+            const int block = first + i * warps;
+            fetch(row, block, i, i);
+            if (change == ANY_CHANGE) fetch_marks(row, block, i);
         }
     }
 
     // The address is found anew, for registers are scarce.
-    __device__ void fetch_marks(const Row& row, int block, int slot, bool is_there) {
-        load_word_if(is_there, row.adjustment->marks + block * LANES + lane_id(), marks[slot]);
+    __device__ void fetch_marks(const Row& row, int block, int slot) {
+        load_word_if(left_from(block) > 0, row.adjustment->marks + block * LANES + lane_id(), marks[slot]);
     }
+
+    // Logits from a block on.
+    __device__ int left_from(int block) const { return end - block * BLOCK_SIZE; }
 
     // Of the lane's logits those that are allowed, a bit each.
     __device__ u32 allowed_at(int slot) const { return allowed[slot][0] | allowed[slot][1] << 8; }
 
     // The `ahead`-th block from the first on. Where there is no logit, bits of a mask stay what they were.
-    __device__ void fetch(const Row& row, int ahead, int slot) {
-        const int here = ahead < blocks ? rest - ahead * step : 0;
-        if (ahead < blocks && here + lane_id() * 8 < BLOCK_SIZE) {
+    __device__ void fetch(const Row& row, int block, int ahead, int slot) {
+        const int left = left_from(block), here = left - lane_id() * 8;
+        if (left > 0 && left < BLOCK_SIZE) {
 #pragma unroll
             for (int i = 0; i < 2 * VECTORS<T>; ++i)
                 words[slot][i] = uint4{NOTHING<T>, NOTHING<T>, NOTHING<T>, NOTHING<T>};
@@ -121,8 +123,6 @@ struct Flow {
         constexpr int depth = DEPTH<T, change>;
         data += static_cast<i64>(depth) * step * sizeof(T);
         mask += depth * step / 8;
-        rest -= depth * step;
-        blocks -= depth;
     }
 
     // As they are, two logits a word.
@@ -182,7 +182,7 @@ __device__ inline void stream(
     constexpr int depth = DEPTH<T, change>;
     Flow<T, change> flow = {};
     flow.open(row, first, warps, end);
-    for (; flow.blocks > 0; flow.advance()) {
+    for (; flow.left_from(first) > 0; flow.advance()) {
 #pragma unroll
         for (int i = 0; i < depth; ++i) {
             const int block = first + i * warps;
@@ -191,9 +191,9 @@ __device__ inline void stream(
             flow.unpack_to(i, logits);
             flow.pairs_to(i, pairs);
             const u32 marks = flow.marks[i], allowed = change ? flow.allowed_at(i) : 0;
-            flow.fetch(row, i + depth, i);
-            if (change == ANY_CHANGE) flow.fetch_marks(row, block + warps, i, flow.blocks > 1);
-            if (i >= flow.blocks) continue;
+            flow.fetch(row, block + depth * warps, i + depth, i);
+            if (change == ANY_CHANGE) flow.fetch_marks(row, block + warps, i);
+            if (flow.left_from(block) <= 0) continue;
             if (MOST_CHANGE == ANY_CHANGE && __any_sync(ALL_LANES, block_of(named) == block)) continue;
             if constexpr (IS_BF16<T> && change != ANY_CHANGE) {
                 if (change == MASK) forbid_in_pairs(allowed, pairs);

@@ -37,8 +37,9 @@ struct Pair {
     }
 
     __device__ void load(int block, float (&target_logits)[PER_LANE], float (&draft_logits)[PER_LANE]) const {
-        load_block(target.row, block, target_logits);
+        // Nothing is done to these, so that the target's are on their way, too.
         if (dense) load_block(draft, block, draft_logits);
+        load_block(target.row, block, target_logits);
     }
 };
 

@@ -204,7 +204,7 @@ __device__ inline void load_block(const Row& row, int block, float (&logits)[PER
             logits[j] = unpack<T>(words + j / 8 * VECTORS<T>, j % 8);
     });
     if (row.is_changed()) adjust_block(*row.adjustment, block, marks, logits);
-    if (ADJUSTED) forbid(allowed, logits);  // without a branch, behind which other loads would wait
+    if (row.is_masked()) forbid(allowed, logits);
 }
 
 __device__ inline float load_logit(const Row& row, int id) {
