@@ -188,6 +188,8 @@ def decode(chain: Chain, policy: Policy, seeds: Tensor, step: Step) -> Runs:
     again = torch.full((num_reqs, 2), -1, device=device)
     for number in range(chain.num_tokens):
         left = (lengths < chain.num_tokens).nonzero().squeeze(1)
+        if not len(left):
+            break
         before = text[left, (lengths[left] - 1).clamp(min=0)]
         before = before.where(lengths[left] > 0, chain.vocab_size)
         emitted, accepted = step(chain, policy, seeds[left], lengths[left], before)
