@@ -101,10 +101,11 @@ class VerifyOperator:
 class SampleOperator:
     """`Sampler.sample` of one backend for the requests of one batch.
 
+    Other fields are as in `SampleBatch`.
+
     Attributes:
         backend: a name in the registry.
         params: of the batch's requests, in its order.
-        draft_index, draft_stream, target_vocab_size: as in `SampleBatch`.
     """
 
     backend: str
