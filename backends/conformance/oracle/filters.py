@@ -3,58 +3,41 @@
 import math
 
 import numpy as np
-from attrs import define
-from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
-
-Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
+from .verdict import Flags, Floats, Possible
 
 
-@define(eq=False)
-class Support:
-    """The tokens that survive all filters: [V] each.
+def supported(
+    logits: Floats, scaled: Floats, slack: Floats, recipe: Recipe, tolerance: float
+) -> Possible:
+    """Which tokens survive all filters: [V].
 
     Logits are exact in float32, and so is their order: only masses and min-p's edge leave a doubt.
 
-    Attributes:
-        exact: in exact arithmetic.
-        certain: whatever float32 does.
-        possible: by some rounding.
+    Args:
+        logits, scaled: [V], and what a temperature makes of them, in relation to the largest.
+        slack: [V], to within what the scaled ones are known.
     """
-
-    exact: Flags
-    certain: Flags
-    possible: Flags
-
-    @classmethod
-    def of(
-        cls, logits: Floats, scaled: Floats, slack: Floats, recipe: Recipe, tolerance: float
-    ) -> "Support":
-        """Of log weights, each known to within its slack, and the logits that they are made of."""
-        keep = scaled > -np.inf
-        support = cls(keep, keep, keep)
-        if recipe.min_p > 0:
-            edge = math.log(recipe.min_p)
-            support._cut(scaled >= edge, (abs(scaled - edge) <= tolerance + slack) & (scaled < 0))
-        if 0 < recipe.top_k < len(logits):
-            edge = _kth_largest(logits, support.exact, recipe.top_k)
-            support._cut(logits >= edge, np.zeros_like(keep))
-        if recipe.top_p < 1:
-            doubted = np.exp(scaled[support.possible & ~support.certain]).sum()
-            uncertain = tolerance + doubted / np.exp(scaled[support.exact]).sum()
-            kept = support.exact
-            of_kept = (logits[kept], scaled[kept], slack[kept])
-            edge, close = _top_p(*of_kept, recipe.top_p, uncertain)
-            support._cut(logits >= edge, np.isin(logits, close))
-        # Without a change there is no doubt.
-        return support if tolerance else cls(support.exact, support.exact, support.exact)
-
-    def _cut(self, keep: Flags, close: Flags) -> None:
-        self.exact = self.exact & keep
-        self.certain = self.certain & keep & ~close
-        self.possible = self.possible & (keep | close)
+    exact = scaled > -np.inf
+    may = Possible.of(exact)
+    if recipe.min_p > 0:
+        edge = math.log(recipe.min_p)
+        keep = scaled >= edge
+        close = (abs(scaled - edge) <= tolerance + slack) & (scaled < 0)
+        exact, may = exact & keep, may & Possible.of(keep, close)
+    if 0 < recipe.top_k < len(logits):
+        keep = logits >= _kth_largest(logits, exact, recipe.top_k)
+        exact, may = exact & keep, may & Possible.of(keep)
+    if recipe.top_p < 1:
+        of_kept = (logits[exact], scaled[exact], slack[exact])
+        doubted = np.exp(scaled[may.doubted]).sum()
+        uncertain = tolerance + doubted / np.exp(of_kept[1]).sum()
+        edge, near = _top_p(*of_kept, recipe.top_p, uncertain)
+        keep = logits >= edge
+        exact, may = exact & keep, may & Possible.of(keep, np.isin(logits, near))
+    # Without a change there is no doubt.
+    return may if tolerance else Possible.of(exact)
 
 
 def _kth_largest(logits: Floats, keep: Flags, k: int) -> float:

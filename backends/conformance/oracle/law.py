@@ -10,7 +10,8 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
-from .filters import Flags, Floats, Support
+from .filters import supported
+from .verdict import Flags, Floats, Interval
 
 TOLERANCE = 1e-5
 """Up to this margin a decision is a near-tie: float32 may decide it otherwise."""
@@ -37,7 +38,6 @@ LEAST = np.finfo(np.float64).min / 2
 """Stands for the logarithm of 0 where infinities would meet."""
 
 Integers = NDArray[np.int64]
-Interval = tuple[float, float]
 ROUNDING = 2.0**-21 / TOLERANCE
 """What a few roundings to float32 may do to a scaled logit, relative to it and to the tolerance."""
 
@@ -139,12 +139,12 @@ def law_of(logits: Floats, recipe: Recipe) -> Law:
 
     def bounds(tolerance: float) -> Bounds:
         slack = tolerance * ROUNDING * np.where(np.isfinite(scaled), abs(scaled), 0.0)
-        support = Support.of(logits, scaled, slack, recipe, tolerance)
-        if support.possible.sum() == 1:
-            alone = np.where(support.possible, 0.0, -np.inf)
+        support = supported(logits, scaled, slack, recipe, tolerance)
+        if support.accept.sum() == 1:
+            alone = np.where(support.accept, 0.0, -np.inf)
             return Bounds(alone, alone)
-        low = np.where(support.certain, scaled - slack, -np.inf)
-        high = np.where(support.possible, scaled + slack, -np.inf)
+        low = np.where(support.reject, -np.inf, scaled - slack)
+        high = np.where(support.accept, scaled + slack, -np.inf)
         least, most = max(log_sum(low), LEAST), log_sum(high)
         # Half of the tolerance on each side of a comparison.
         return Bounds(low - most - tolerance / 2, np.minimum(high + tolerance / 2 - least, 0.0))
@@ -181,6 +181,17 @@ def place(law: Law, token_ids: Integers, vocab_size: int) -> Law:
         return Bounds(placed(inner.low), placed(inner.high))
 
     return Law(bounds)
+
+
+def log_ratio(p: Law, q: Law, token_id: int, tolerance: float) -> Interval:
+    """The bounds of log p(x) - log q(x): -inf where p is 0, else +inf where q is."""
+    of_p, of_q = p.bounds(tolerance), q.bounds(tolerance)
+    least = _minus(float(of_p.low[token_id]), float(of_q.high[token_id]))
+    return least, _minus(float(of_p.high[token_id]), float(of_q.low[token_id]))
+
+
+def _minus(log_p: float, log_q: float) -> float:
+    return log_p if log_p == -math.inf else log_p - log_q
 
 
 @frozen(eq=False)

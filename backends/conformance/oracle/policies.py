@@ -25,9 +25,8 @@ from ....core.policies import (
     Synthetic,
     Typical,
 )
-from .filters import Floats
-from .law import Bounds, Interval, Law
-from .verdict import Possible, below, log_ratio
+from .law import Bounds, Law, log_ratio
+from .verdict import Floats, Interval, Possible, below
 from .view import RequestView
 
 

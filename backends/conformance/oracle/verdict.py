@@ -1,12 +1,14 @@
 """Answers to a question of a policy: what they may be after a relative change of the inputs."""
 
-import math
 from typing import Any
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
-from .law import Interval, Law
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Interval = tuple[float, float]
 
 
 @frozen(eq=False)
@@ -48,14 +50,3 @@ def below(value: float, threshold: Interval, tolerance: float) -> Possible:
     """Whether a value is below a threshold that is inside bounds; all are logarithms."""
     low, high = threshold
     return Possible(value - tolerance / 2 < high, value + tolerance / 2 >= low)
-
-
-def log_ratio(p: Law, q: Law, token_id: int, tolerance: float) -> Interval:
-    """The bounds of log p(x) - log q(x): -inf where p is 0, else +inf where q is."""
-    of_p, of_q = p.bounds(tolerance), q.bounds(tolerance)
-    least = _minus(float(of_p.low[token_id]), float(of_q.high[token_id]))
-    return least, _minus(float(of_p.high[token_id]), float(of_q.low[token_id]))
-
-
-def _minus(log_p: float, log_q: float) -> float:
-    return log_p if log_p == -math.inf else log_p - log_q
