@@ -10,13 +10,22 @@ from ...core.batch import SampleBatch, VerifyBatch
 from ...core.errors import UnavailableError
 from ...core.fit import check_sample_fits, check_verify_fits
 from ...core.output import Status
-from ...core.policies import Block, Fly, Policy, RelaxedTopN, Strict, Synthetic, Typical
+from ...core.policies import Block, Fly, Policy, Strict, Synthetic
 from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .job import Fields, Job
 from .layout import Extent
 from .params import MAX_RATES
-from .variant import ANY_CHANGE, LOGIT_TYPES, MASKS, NO_CHANGE, POLICIES, Variant, policy_number
+from .variant import (
+    ANY_CHANGE,
+    LOGIT_TYPES,
+    LOSSY,
+    MASKS,
+    NO_CHANGE,
+    POLICIES,
+    Variant,
+    policy_number,
+)
 
 MOST_NAMED = 32
 """Biases that a warp looks for in each block; for more, ids are marked before rows are read."""
@@ -54,7 +63,7 @@ def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         max_spec_len=batch.max_spec_len,
         vocab_size=batch.vocab_size,
         draft_vocab_size=0 if draft_logits is None else draft_logits.shape[-1],
-        sums_each={Block: 1, Typical: 2, RelaxedTopN: 2, Fly: 2}.get(POLICIES[number], 0),
+        sums_each=2 if POLICIES[number] in LOSSY else int(POLICIES[number] is Block),
         greedy=target.all_greedy and POLICIES[number] is Strict,
         filtered=_has_filters(target) or (draft_logits is not None and _has_filters(params.draft)),
         marked=_is_marked(params),

@@ -5,10 +5,10 @@ from typing import Any
 
 from attrs import frozen
 
-from ...core.policies import Block, Fly, Policy, RelaxedTopN, Typical
+from ...core.policies import Block, Fly, Policy
 from .layout import Extent
 from .params import pack
-from .variant import BFLOAT16, MARKED_BLOCKS, POLICIES, Variant
+from .variant import BFLOAT16, LOSSY, MARKED_BLOCKS, POLICIES, Variant
 
 Fields = dict[str, Any]
 Grid = tuple[int, int]
@@ -100,7 +100,7 @@ class Job:
         drafts = self.extent.max_spec_len
         if policy is Block:
             return int(drafts > 1)
-        if policy not in (Typical, RelaxedTopN, Fly) or drafts == 0:
+        if policy not in LOSSY or drafts == 0:
             return 0
         moves_too = policy is Fly and "allowed_stride" not in self.fields
         return MOST_SUMS if self.fields["dense"] and not moves_too else 1

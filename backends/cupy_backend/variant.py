@@ -17,9 +17,9 @@ from ...core.policies import (
     Typical,
 )
 
-POLICIES: tuple[type[Policy], ...] = (
-    Strict, Probabilistic, Block, Synthetic, Typical, RelaxedTopN, Fly,
-)  # fmt: skip
+LOSSY: tuple[type[Policy], ...] = (Typical, RelaxedTopN, Fly)
+"""Their rules look at whole rows once more."""
+POLICIES: tuple[type[Policy], ...] = (Strict, Probabilistic, Block, Synthetic, *LOSSY)
 """In the order of the kernels' enumeration."""
 LOGIT_TYPES = (torch.bfloat16, torch.float16, torch.float32)
 """The same of dtypes."""
