@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.checks import check_integer, check_integers
 from ..core.policies.parameters import choice, derived
-from ..core.scores import Scores
+from ..core.ports import Scores
 from .attention import StepPlanner
 from .forward_choice import FORWARDS, choose_kernels
 from .kv_cache import KVCache, Places, check_tokens

@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen
 from torch import Tensor
 
-from ..core.scores import Scores
+from ..core.ports import Scores
 from .kv_cache import KVCache, LayerCache
 from .rope import rotate
 

@@ -16,8 +16,7 @@ from ..core.batch import PADDING_TOKEN_ID, VerifyBatch
 from ..core.output import Status, VerifyOutput
 from ..core.policies import Policy
 from ..core.policies.parameters import derived
-from ..core.ports import LanguageModel, Sampler
-from ..core.scores import Scores
+from ..core.ports import LanguageModel, Sampler, Scores
 from ..core.token_counts import TokenCounts
 from .drafter import Draft, Drafter, Drawn
 from .drawing import Workspace

@@ -14,8 +14,7 @@ from .call_memory import (
     empty_sample_output,
     empty_verify_output,
 )
-from .chosen_logprobs import chosen_logprobs
-from .draft_inputs import draft_rows, logits_from_probs, target_ids_from_offsets
+from .draft_inputs import chosen_logprobs, draft_rows, logits_from_probs, target_ids_from_offsets
 from .errors import (
     AcceptorError,
     CheckpointError,
@@ -38,11 +37,10 @@ from .policies import (
     Synthetic,
     Typical,
 )
-from .ports import LanguageModel, Sampler
+from .ports import LanguageModel, Sampler, Scores
 from .randomness import Level, Stream
 from .sampling_params import LogprobsMode, Recipe, SamplingParams
 from .sampling_tensors import RecipeTensors, SamplingTensors
-from .scores import Scores
 from .statistics import AcceptanceStatistics
 from .token_counts import TokenCounts
 

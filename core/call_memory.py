@@ -1,4 +1,7 @@
-"""The memory of a call: outputs to allocate, and checks of outputs and workspaces from a caller."""
+"""What belongs to a call: checks that its arguments fit together, and memory for what it returns.
+
+No check looks at values.
+"""
 
 from operator import attrgetter
 
@@ -8,7 +11,6 @@ from torch import Tensor
 from .batch import SampleBatch, VerifyBatch
 from .checks import check_contiguous, check_integer, check_tensor
 from .errors import InvalidInputError
-from .fit import check_params, check_policy
 from .output import Logprobs, Output, SampleOutput, VerifyOutput
 from .policies import Policy, reports_total_variation
 from .sampling_tensors import SamplingTensors
@@ -128,3 +130,52 @@ def _check_presence(name: str, part: object, wanted: object) -> None:
         expected = "None" if wanted is None else "memory for it"
         got = "None" if part is None else type(part).__name__
         raise InvalidInputError(f"out.{name}: expected {expected}, got {got}")
+
+
+def check_params(params: object) -> None:
+    """Raise `InvalidInputError` unless these are parameters of a batch."""
+    if not isinstance(params, SamplingTensors):
+        got = type(params).__name__
+        raise InvalidInputError(f"params: expected SamplingTensors.stack([…]), got {got}")
+
+
+def check_policy(policy: object) -> None:
+    """Raise `InvalidInputError` unless this is an instance of a policy, not its class or name."""
+    if isinstance(policy, type) or not hasattr(policy, "rule"):
+        got = policy.__name__ if isinstance(policy, type) else repr(policy)
+        raise InvalidInputError(f"policy: expected one such as Probabilistic(), got {got}")
+
+
+def check_verify_fits(batch: VerifyBatch, params: SamplingTensors) -> None:
+    """Raise `InvalidInputError` unless the parameters are for this batch."""
+    _check_requests(batch.num_reqs, batch.target_logits, params)
+    _check_counts(batch, params)
+    _check_num_logprobs(batch.vocab_size, params)
+
+
+def check_sample_fits(batch: SampleBatch, params: SamplingTensors) -> None:
+    """Raise `InvalidInputError` unless the parameters are for this batch."""
+    _check_requests(batch.num_reqs, batch.logits, params)
+    if batch.draft_index is None:
+        _check_counts(batch, params)
+        _check_num_logprobs(batch.logits.shape[1], params)
+
+
+def _check_requests(num_reqs: int, logits: Tensor, params: SamplingTensors) -> None:
+    check_params(params)
+    name, entries = "params.seeds", params.seeds
+    if params.slot_ids is not None:
+        name, entries = "params.slot_ids", params.slot_ids
+    check_tensor(name, entries, (num_reqs,), (entries.dtype,), logits.device)
+
+
+def _check_counts(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> None:
+    if params.penalties is not None and batch.token_counts is None:
+        raise InvalidInputError(
+            "token_counts: expected TokenCounts because a request has penalties, got None"
+        )
+
+
+def _check_num_logprobs(vocab_size: int, params: SamplingTensors) -> None:
+    if params.num_logprobs is not None:
+        check_integer("num_logprobs", params.num_logprobs, 0, vocab_size)

@@ -1,16 +1,30 @@
-"""The ports: what the core expects of samplers and models."""
+"""The ports: what the core expects of samplers and models, and what models say about tokens."""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 import torch
+from attrs import frozen
 from torch import Tensor
 
 from .batch import SampleBatch, VerifyBatch
 from .output import SampleOutput, VerifyOutput
 from .policies import Policy
 from .sampling_tensors import SamplingTensors
-from .scores import Scores
+
+
+@frozen(eq=False)
+class Scores:
+    """The result of `LanguageModel.forward`.
+
+    Attributes:
+        logits: [num_reqs, num_tokens, vocab_size] in the model's dtype, or [num_reqs, 1, …].
+        hidden: for each tap, the hidden states after so many layers, before any later norm:
+            [num_reqs, num_tokens, hidden_size] in the model's dtype.
+    """
+
+    logits: Tensor
+    hidden: tuple[Tensor, ...] = ()
 
 
 class Sampler(Protocol):

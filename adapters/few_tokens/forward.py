@@ -10,7 +10,7 @@ from torch import Tensor
 from triton import next_power_of_2
 
 from ...core.errors import UnavailableError
-from ...core.scores import Scores
+from ...core.ports import Scores
 from ..kv_cache import KVCache
 from ..transformer import Attend as AttendLayer
 from ..transformer import Decoder, Linear, RMSNorm

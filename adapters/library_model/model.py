@@ -16,7 +16,7 @@ from transformers import Cache
 from ...core.checks import check_integer, check_integers
 from ...core.errors import UnavailableError
 from ...core.policies.parameters import derived
-from ...core.scores import Scores
+from ...core.ports import Scores
 from ..kv_cache import Places, check_tokens, slot_len
 
 Shapes = Mapping[int, tuple[tuple[int, int], tuple[int, int]]]

@@ -20,8 +20,8 @@ from ...adapters.library_model.loader import adapt_network
 from ...adapters.library_model.model import LibraryModel
 from ...backends import load_sampler
 from ...core import AcceptanceStatistics, InvalidInputError, Policy, Strict
+from ...core.call_memory import check_policy
 from ...core.checks import MAX_INT64, check_integer, check_tensor
-from ...core.fit import check_policy
 from ...core.policies.parameters import derived, integer
 from ...core.sampling_params import MAX_SEED
 from ..config import DrafterConfig

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
+from ...core.call_memory import check_sample_fits, check_verify_fits
 from ...core.errors import UnavailableError
-from ...core.fit import check_sample_fits, check_verify_fits
 from ...core.output import Status
 from ...core.policies import Block, Fly, Policy, Strict, Synthetic
 from ...core.randomness import Stream

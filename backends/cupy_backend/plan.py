@@ -10,7 +10,7 @@ from attrs import field, frozen
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
-from ...core.fit import check_params, check_policy
+from ...core.call_memory import check_params, check_policy
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
 from .calls import look_of

@@ -9,13 +9,16 @@ from triton.runtime import driver
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.call_memory import (
+    check_params,
+    check_policy,
+    check_sample_fits,
     check_sample_output,
+    check_verify_fits,
     check_verify_output,
     check_workspace,
     empty_sample_output,
     empty_verify_output,
 )
-from ...core.fit import check_params, check_policy, check_sample_fits, check_verify_fits
 from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors

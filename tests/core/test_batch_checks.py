@@ -23,7 +23,7 @@ from acceptor.core import (
     empty_sample_output,
     empty_verify_output,
 )
-from acceptor.core.fit import check_sample_fits, check_verify_fits
+from acceptor.core.call_memory import check_sample_fits, check_verify_fits
 from kit.operators import OperatorLog
 
 NUM_REQS, MAX_SPEC_LEN, VOCAB_SIZE, DRAFT_VOCAB_SIZE, NUM_SLOTS = 3, 2, 7, 5, 4
