@@ -3,8 +3,7 @@
 Slow: every CUDA thread is a fiber, and CTAs run one after the other or, by a schedule, in between.
 """
 
-from array import array
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from attrs import evolve, field, frozen
@@ -47,55 +46,31 @@ class HostSampler:
     _inverses: InverseMaps = field(factory=InverseMaps, init=False)
 
     def verify(
-        self,
-        batch: VerifyBatch,
-        params: SamplingTensors,
-        policy: Policy,
-        *,
-        out: VerifyOutput | None = None,
-        workspace: Tensor | None = None,
+        self, batch: VerifyBatch, params: SamplingTensors, policy: Policy, **memory: Any
     ) -> VerifyOutput:
-        """See `Sampler.verify`."""
-        job = job_of(batch, params, policy)
-        out = out or _unwritten(empty_verify_output(batch, params, policy))
-        words = self._words(job)
-        id_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
-        enter_addresses(words, batch, params, id_map, out)
-        self._run(job, words, workspace)
+        out = memory.get("out") or _unwritten(empty_verify_output(batch, params, policy))
+        ids = self._inverses.of(batch.draft_to_target, batch.vocab_size)
+        self._run(job_of(batch, params, policy), (batch, params, ids, out), memory.get("workspace"))
         return out
 
-    def sample(
-        self,
-        batch: SampleBatch,
-        params: SamplingTensors,
-        *,
-        out: SampleOutput | None = None,
-        workspace: Tensor | None = None,
-    ) -> SampleOutput:
-        """See `Sampler.sample`."""
-        job = job_of(batch, params, None)
-        out = out or _unwritten(empty_sample_output(batch, params))
-        words = self._words(job)
-        id_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
-        enter_addresses(words, batch, params, id_map, out)
-        self._run(job, words, workspace)
+    def sample(self, batch: SampleBatch, params: SamplingTensors, **memory: Any) -> SampleOutput:
+        out = memory.get("out") or _unwritten(empty_sample_output(batch, params))
+        ids = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
+        self._run(job_of(batch, params, None), (batch, params, ids, out), memory.get("workspace"))
         return out
 
     def verify_workspace_size(
         self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
     ) -> int:
-        """See `Sampler.verify_workspace_size`."""
         return job_of(batch, params, policy).extent.num_bytes
 
     def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
-        """See `Sampler.sample_workspace_size`."""
         return job_of(batch, params, None).extent.num_bytes
 
-    def _words(self, job: Job) -> "array[int]":
+    def _run(self, job: Job, given: tuple[Any, ...], workspace: Tensor | None) -> None:
         job.cut(self.room)
-        return job.words()
-
-    def _run(self, job: Job, words: "array[int]", workspace: Tensor | None) -> None:
+        words = job.words()
+        enter_addresses(words, *given)
         if job.extent.num_reqs == 0:
             return
         size = job.extent.num_bytes
