@@ -28,7 +28,7 @@ BFLOAT16 = 0
 NO_CHANGE, MASKS, ANY_CHANGE = range(3)
 """What is done to logits: nothing, masks, or bias and penalties, too."""
 
-COUNTS = 2 * (22 * 128 + 2)
+COUNTS = 2 * (22 * 128 + 4)
 """Bins of a row's counts, see cuda/counts.cuh."""
 COUNT_WORDS = COUNTS + 4
 """And of what is said of a list, see cuda/lists.cuh."""

@@ -63,9 +63,10 @@ __device__ inline void add_relaxed(unsigned int* address, unsigned int value) {
     asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" : : "l"(address), "r"(value) : "memory");
 }
 
-// For both halves x of a word: x - below, cut to [0, last].
+// For both halves x of a word: x - below, cut to [1, last], but 0 for 0.
 __device__ inline unsigned int window_of_pair(unsigned int pair, unsigned int below, unsigned int last) {
-    return __viaddmin_s16x2_relu(pair, (65536u - below) * 0x00010001u, last * 0x00010001u);
+    const unsigned int least = __vminu2(pair, 0x00010001u);
+    return __vmins2(__viaddmax_s16x2(pair, (65536u - below) * 0x00010001u, least), last * 0x00010001u);
 }
 
 // The upper halves of two words, the first one's in the lower half.

@@ -1,16 +1,16 @@
 // Counts of a row's logits by the upper halves of their float32 bits, in shared memory. A bin of bfloat16
 // logits holds equal ones, so that thresholds and masses follow from counts, whatever the row is
-// like. Only magnitudes outside [2^-15, 2^7) share bins.
+// like. Only magnitudes in (0, 2^-15) and above 2^7 share bins.
 #pragma once
 #include "params.cuh"
 #include "lanes.cuh"
 
-constexpr u32 BELOW_WINDOW = 0x37ff;         // the upper half of magnitudes just below 2^-15
-constexpr int SIGN_BINS = 22 * 128 + 2;      // of one sign: the window's, and one on either side
+constexpr u32 BELOW_WINDOW = 0x37fe;  // bin 2 is of the upper half of 2^-15
+constexpr int SIGN_BINS = 22 * 128 + 4;  // of one sign: of 0, small magnitudes, each of the window's, large ones
 constexpr int NUM_COUNTS = 2 * SIGN_BINS;
 // Ranks are bins in the order of falling logits; zeros of both signs share one.
 constexpr int NUM_RANKS = NUM_COUNTS - 1;
-constexpr int SMALL_RANK = SIGN_BINS - 1;
+constexpr int ZERO_RANK = SIGN_BINS - 1;  // its neighbours are of small magnitudes
 constexpr int RANKS_EACH = (NUM_RANKS + CTA_THREADS - 1) / CTA_THREADS;
 
 // And what is listed. By a CTA, to be followed by a barrier.
@@ -42,30 +42,32 @@ __device__ inline void count_logits(const float (&logits)[PER_LANE]) {
 __device__ inline u32 count_at(int rank) {
     const u32* counts = asked_shared_memory();
     const u32 other_zeros = counts[SIGN_BINS];
-    return counts[rank <= SMALL_RANK ? SMALL_RANK - rank : rank + 1] +
-           (rank == SMALL_RANK ? other_zeros : 0);
+    return counts[rank <= ZERO_RANK ? ZERO_RANK - rank : rank + 1] + (rank == ZERO_RANK ? other_zeros : 0);
 }
 
-// The least magnitude of a bin of the window, or of the one above it.
+// The least magnitude of a bin.
 __device__ inline float edge_of(int in_sign) {
-    return __uint_as_float((BELOW_WINDOW + in_sign) << 16);
+    return __uint_as_float((in_sign > 1 ? BELOW_WINDOW + in_sign : in_sign) << 16);
 }
 
 __device__ inline float below_edge(int in_sign) {
     return __uint_as_float(__float_as_uint(edge_of(in_sign)) - 1);
 }
 
+__device__ inline bool is_small(int rank) { return rank == ZERO_RANK - 1 || rank == ZERO_RANK + 1; }
+
 // Whether a rank's logits are equal, if all are bfloat16.
 __device__ inline bool is_inner(int rank) {
-    return rank != 0 && rank != SMALL_RANK && rank != NUM_RANKS - 1;
+    return rank != 0 && !is_small(rank) && rank != NUM_RANKS - 1;
 }
 
 // Without branches: the least logit that a rank may hold or, if it is `single`, the one bfloat16.
 __device__ inline float least_of(int rank, bool single) {
-    const int in_sign = rank < SMALL_RANK ? SMALL_RANK - rank : rank - SMALL_RANK;
-    const bool is_negative = rank >= SMALL_RANK;
+    const int in_sign = rank < ZERO_RANK ? ZERO_RANK - rank : rank - ZERO_RANK;
+    const bool is_negative = rank >= ZERO_RANK;
     const u32 rest = is_negative && !single ? 0xffffu : 0u;
-    const u32 bits = (BELOW_WINDOW + in_sign) << 16 | (is_negative ? 0x80000000u : 0u) | rest;
+    const u32 upper = in_sign > !is_negative ? BELOW_WINDOW + in_sign : in_sign;
+    const u32 bits = upper << 16 | (is_negative ? 0x80000000u : 0u) | rest;
     return rank == NUM_RANKS - 1 ? -INFINITY : __uint_as_float(bits);
 }
 
@@ -74,18 +76,18 @@ __device__ inline float bottom_of(int rank) { return least_of(rank, false); }
 
 __device__ inline float top_of(int rank) {
     if (rank == 0) return INFINITY;
-    return rank <= SMALL_RANK ? below_edge(SMALL_RANK - rank + 1) : -edge_of(rank - SMALL_RANK);
+    return rank <= ZERO_RANK ? below_edge(ZERO_RANK - rank + 1) : -edge_of(rank - ZERO_RANK);
 }
 
 // The one bfloat16 that an inner rank holds.
 __device__ inline float logit_of(int rank) {
-    return rank < SMALL_RANK ? bottom_of(rank) : top_of(rank);
+    return rank < ZERO_RANK ? bottom_of(rank) : -edge_of(rank - ZERO_RANK);
 }
 
 __device__ inline int rank_of(float logit) {
     const u32 bits = __float_as_uint(logit);
     const u32 in_sign = window_of_pair(bits >> 16 & 0x7fffu, BELOW_WINDOW, SIGN_BINS - 1) & 0xffffu;
-    return bits >> 31 ? SMALL_RANK + static_cast<int>(in_sign) : SMALL_RANK - static_cast<int>(in_sign);
+    return bits >> 31 ? ZERO_RANK + static_cast<int>(in_sign) : ZERO_RANK - static_cast<int>(in_sign);
 }
 
 // Adds to the counter of a logit.

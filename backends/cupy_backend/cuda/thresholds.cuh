@@ -97,12 +97,12 @@ __device__ COLD int find_rank_by_number(RankFound& out, int number) {
     return out.rank;
 }
 
-// Whether small magnitudes weigh as 0 does, but for less than sums of floats are wrong by.
+// Whether small magnitudes weigh alike, but for less than sums of floats are wrong by.
 __device__ inline bool small_weigh_alike(const Law& law, u64 row_mass) {
-    const u32 count = count_at(SMALL_RANK);
+    const u32 count = count_at(ZERO_RANK - 1) + count_at(ZERO_RANK + 1);
     if (count == 0) return true;
-    const float spread = edge_of(1) * law.scale;  // of log2 weights
-    const float most = static_cast<float>(fixed_weight(law, fminf(below_edge(1), law.max)));
+    const float spread = edge_of(2) * law.scale;  // of log2 weights
+    const float most = static_cast<float>(fixed_weight(law, fminf(below_edge(2), law.max)));
     const float mass = static_cast<float>(count) * most;
     return spread * mass <= 1e-7f * static_cast<float>(row_mass);
 }
@@ -111,8 +111,8 @@ __device__ inline bool small_weigh_alike(const Law& law, u64 row_mass) {
 __device__ inline bool are_single(const Law& law, const Filters& filters, u64 row_mass, int rank) {
     constexpr int last = NUM_RANKS - 1;
     if (count_at(0) > 0) return false;
-    if (rank == SMALL_RANK && count_at(SMALL_RANK) > 0) return false;
-    if (rank > SMALL_RANK && !small_weigh_alike(law, row_mass)) return false;
+    if (is_small(rank) && count_at(rank) > 0) return false;
+    if (rank >= ZERO_RANK && !small_weigh_alike(law, row_mass)) return false;
     if (rank < last || count_at(last) == 0) return true;
     return filters.top_k == 0 && fixed_weight(law, fminf(top_of(last), law.max)) == 0;
 }
@@ -142,7 +142,7 @@ __device__ inline bool filter_ranks(
     const float lowest = all ? query.floor : fmaxf(query.floor, logit_of(query.lowest));
     kept = {single && !shares ? lowest : logit_of(found.rank), found.kept()};
     // Small magnitudes weigh alike where their order still decides which of them a share keeps.
-    const bool is_known = single && !shares ? true : alike && found.rank != SMALL_RANK;
+    const bool is_known = single && !shares ? true : alike && !is_small(found.rank);
     __syncthreads();  // `found` may go
     return is_known;
 }
@@ -169,7 +169,7 @@ __device__ COLD bool filter_listed(
     bool is_known = single;
     if (shares && !cuts && !single)
         is_known = found.kept() >= query.limit && are_single(law, filters, row_mass, rank_of(found.logit));
-    if (shares) is_known = is_known && found.slot >= 0 && rank_of(found.logit) != SMALL_RANK;
+    if (shares) is_known = is_known && found.slot >= 0 && !is_small(rank_of(found.logit));
     kept = shares ? Kept{found.logit, found.kept()} : Kept{query.low, found.total};
     if (!is_known) change_listed_counts(true);
     __syncthreads();  // `found` may go

@@ -316,7 +316,7 @@ inline void let_next_launch_begin() {}
 inline void wait_for_launch_before() {}
 inline void add_relaxed(unsigned* address, unsigned value) { *address += value; }
 inline unsigned window_of_pair(unsigned pair, unsigned below, unsigned last) {
-    const auto cut = [&](int x) { return unsigned(std::clamp(x - int(below), 0, int(last))); };
+    const auto cut = [&](int x) { return x ? unsigned(std::clamp(x - int(below), 1, int(last))) : 0u; };
     return cut(int16_t(pair)) | cut(int16_t(pair >> 16)) << 16;
 }
 inline unsigned upper_halves(unsigned low, unsigned high) {
@@ -344,7 +344,7 @@ inline void load_byte_if(bool wanted, const unsigned char* address, unsigned& va
     if (wanted) value = *address;
 }
 inline unsigned* asked_shared_memory() {
-    alignas(16) static thread_local unsigned words[2 * (22 * 128 + 2) + 4 + 3072];
+    alignas(16) static thread_local unsigned words[2 * (22 * 128 + 4) + 4 + 3072];
     return words;
 }
 
