@@ -26,7 +26,7 @@ pytestmark = [
 ]
 REFERENCE = load_sampler("reference")
 NUM_REQS = 2
-KINDS = ("flat", "huge", "near", "nearer", "wide", "low", "few", "two", "peaks")
+KINDS = ("flat", "huge", "near", "nearer", "wide", "low", "few", "two", "peaks", "zeros", "small")
 
 
 def rows_of(kind: str, vocab_size: int, noise: torch.Generator) -> Tensor:
@@ -42,6 +42,8 @@ def rows_of(kind: str, vocab_size: int, noise: torch.Generator) -> Tensor:
         "few": x.masked_fill(share < 0.7, -math.inf),
         "two": torch.where(x > 0, 1.0, 1.0000001),
         "peaks": -2 * share.log(),
+        "zeros": x.clamp(max=0),
+        "small": torch.where(share < 0.01, 1e-5 * x, x - 4),
     }
     return kinds[kind]
 

@@ -2,6 +2,7 @@
 // logits.
 #pragma once
 #include "closer.cuh"
+#include "small.cuh"
 
 // What is asked of ranks: what each weighs, and how much from above is wanted.
 struct RankQuery {
@@ -11,7 +12,8 @@ struct RankQuery {
     int highest;     // the rank of the largest logit
     bool of_total;   // the share is of what ranks hold, else of `most`
     float share;     // of mass; 1: all
-    u64 most;
+    u64 most;        // the mass of the row
+    SmallMasses small;
 };
 
 // What a CTA shares while it goes through ranks.
@@ -24,7 +26,7 @@ struct RankFound {
     __device__ u64 kept() const { return above + found; }
 };
 
-// The least that the logits in a rank weigh; what they weigh where they are equal. Without branches.
+// The least that the logits in a rank weigh; what they weigh where that is known.
 __device__ inline u64 mass_of(const RankQuery& query, int rank) {
     const u32 here = count_at(rank < NUM_RANKS ? rank : NUM_RANKS - 1);
     const u32 count = rank <= query.lowest ? here : 0;
@@ -32,6 +34,8 @@ __device__ inline u64 mass_of(const RankQuery& query, int rank) {
     const float logit = least_of(rank, single);
     const u64 weight = fixed_weight(query.law, logit);
     const u64 each = logit >= query.floor ? weight : 0;
+    if (query.small.known && count > 0 && is_small(rank))
+        return rank < ZERO_RANK ? query.small.positive : query.small.negative;
     const bool has_largest = !single && count > 0 && rank == query.highest;
     return count * each + (has_largest ? WEIGHT_OF_LARGEST - each : 0);
 }
@@ -108,43 +112,54 @@ __device__ inline bool small_weigh_alike(const Law& law, u64 row_mass) {
 }
 
 // Whether ranks down to `rank` hold equal logits each, if all are bfloat16, as far as they weigh.
-__device__ inline bool are_single(const Law& law, const Filters& filters, u64 row_mass, int rank) {
+__device__ inline bool are_single(const RankQuery& query, const Filters& filters, int rank) {
     constexpr int last = NUM_RANKS - 1;
     if (count_at(0) > 0) return false;
     if (is_small(rank) && count_at(rank) > 0) return false;
-    if (rank >= ZERO_RANK && !small_weigh_alike(law, row_mass)) return false;
+    if (rank >= ZERO_RANK && !query.small.known && !small_weigh_alike(query.law, query.most)) return false;
     if (rank < last || count_at(last) == 0) return true;
-    return filters.top_k == 0 && fixed_weight(law, fminf(top_of(last), law.max)) == 0;
+    return filters.top_k == 0 && fixed_weight(query.law, fminf(top_of(last), query.law.max)) == 0;
 }
 
-// Whether counts tell what filters keep of a row, all of whose logits are bfloat16. By a CTA.
+// Whether counts tell what filters keep. By a CTA.
+__device__ inline bool cut_ranks(RankFound& found, RankQuery& query, const Filters& filters, Kept& kept) {
+    const bool cuts = filters.cuts_before_top_p(), shares = filters.top_p < 1.0f;
+    const bool single = are_single(query, filters, query.lowest);
+    query.of_total = single && cuts;
+    const u64 limit = find_rank_by_mass(found, query);
+    const bool reached = shares && found.kept() >= limit;
+    const bool alike = single || (!cuts && reached && are_single(query, filters, found.rank));
+    const bool all = query.lowest == NUM_RANKS - 1;
+    const float lowest = all ? query.floor : fmaxf(query.floor, logit_of(query.lowest));
+    kept = {single && !shares ? lowest : logit_of(found.rank), found.kept()};
+    // The order of small magnitudes still decides which of them a share keeps.
+    const bool is_known = single && !shares ? true : alike && !is_small(found.rank);
+    __syncthreads();  // `found` may go
+    return is_known;
+}
+
+// The same of a row all of whose logits are bfloat16; where nothing but small magnitudes leaves it open, these
+// are weighed first. By a CTA.
 __device__ inline bool filter_ranks(
-    RankFound& found, const Law& law, const Filters& filters, u64 row_mass, Kept& kept) {
+    RankFound& found, const Row& row, const Mass* stats, const Law& law, const Filters& filters,
+    u64 row_mass, Kept& kept) {
     RankQuery query = {};
     query.law = law;
     query.floor = floor_of_min_p(filters, law.max);
     query.lowest = rank_of(query.floor);
     query.highest = rank_of(law.max);
+    query.share = filters.top_p;
+    query.most = row_mass;
     if (filters.top_k > 0) {
         const int rank = find_rank_by_number(found, filters.top_k);
         if (rank < query.lowest) query.lowest = rank;
         __syncthreads();
     }
-    const bool cuts = filters.cuts_before_top_p(), shares = filters.top_p < 1.0f;
-    const bool single = are_single(law, filters, row_mass, query.lowest);
-    query.share = filters.top_p;
-    query.of_total = single && cuts;
-    query.most = row_mass;
-    const u64 limit = find_rank_by_mass(found, query);
-    const bool reached = shares && found.kept() >= limit;
-    const bool alike = single || (!cuts && reached && are_single(law, filters, row_mass, found.rank));
-    const bool all = query.lowest == NUM_RANKS - 1;
-    const float lowest = all ? query.floor : fmaxf(query.floor, logit_of(query.lowest));
-    kept = {single && !shares ? lowest : logit_of(found.rank), found.kept()};
-    // Small magnitudes weigh alike where their order still decides which of them a share keeps.
-    const bool is_known = single && !shares ? true : alike && !is_small(found.rank);
-    __syncthreads();  // `found` may go
-    return is_known;
+    while (!cut_ranks(found, query, filters, kept)) {
+        if (!WEIGHS_SMALL || query.small.known || small_weigh_alike(law, row_mass)) return false;
+        query.small = weigh_small(law, row, stats);
+    }
+    return true;
 }
 
 // The same of a row of bfloat16 some of whose logits are others than the model's, all of which are listed.
@@ -154,6 +169,9 @@ __device__ COLD bool filter_listed(
     change_listed_counts(false);
     const bool cuts = filters.cuts_before_top_p(), shares = filters.top_p < 1.0f;
     Query query = {law, true, true, floor_of_min_p(filters, law.max), law.max, 0, ~0ull, 1.0f};
+    RankQuery ranks = {};
+    ranks.law = law;
+    ranks.most = row_mass;
     int lowest = rank_of(query.low);
     if (filters.top_k > 0) {
         query.limit = static_cast<u64>(filters.top_k);
@@ -161,14 +179,14 @@ __device__ COLD bool filter_listed(
         if (found.total >= query.limit) query.low = found.logit;
         lowest = rank_of(query.low);
     }
-    const bool single = are_single(law, filters, row_mass, lowest);
+    const bool single = are_single(ranks, filters, lowest);
     query.by_number = false;
     query.limit = shares ? share_of(filters.top_p, row_mass) : ~0ull;
     if (shares && cuts) query.share = filters.top_p;
     select(found, query);
     bool is_known = single;
     if (shares && !cuts && !single)
-        is_known = found.kept() >= query.limit && are_single(law, filters, row_mass, rank_of(found.logit));
+        is_known = found.kept() >= query.limit && are_single(ranks, filters, rank_of(found.logit));
     if (shares) is_known = is_known && found.slot >= 0 && !is_small(rank_of(found.logit));
     kept = shares ? Kept{found.logit, found.kept()} : Kept{query.low, found.total};
     if (!is_known) change_listed_counts(true);
@@ -253,7 +271,7 @@ __device__ COLD void find_law(Finding& shared, Row row, const Mass* stats, Filte
     const u64 row_mass = cuts ? to_fixed(whole.sum) : 0;
     Kept kept;
     bool is_known = !cuts;
-    if (cuts && idle_bits_of(row) == 16) is_known = filter_ranks(found, law, filters, row_mass, kept);
+    if (cuts && idle_bits_of(row) == 16) is_known = filter_ranks(found, row, stats, law, filters, row_mass, kept);
     else if (LISTS_BESIDE && cuts && row.type == BF16)
         is_known = filter_listed(shared.selection, law, filters, row_mass, kept);
     if (!is_known) return begin_search(shared, found, law, filters, row.num_ids, row_mass);
