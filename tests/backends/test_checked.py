@@ -35,8 +35,8 @@ def batch() -> VerifyBatch:
     )
 
 
-def params(**wishes: Any) -> SamplingTensors:
-    return SamplingTensors.stack([SamplingParams(seed=seed, **wishes) for seed in (1, 2)])
+def params(**settings: Any) -> SamplingTensors:
+    return SamplingTensors.stack([SamplingParams(seed=seed, **settings) for seed in (1, 2)])
 
 
 def test_what_is_right_is_handed_on() -> None:

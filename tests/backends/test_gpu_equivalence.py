@@ -110,11 +110,11 @@ def test_the_conformance_suite(backend: str) -> None:
 def run_suite(backend: str, part: str) -> "subprocess.CompletedProcess[str]":
     suite = ["--pyargs", "acceptor.backends.conformance.test_backend", "-k", part]
     plugin = ["-p", "acceptor.backends.conformance.pytest_plugin", "--import-mode=importlib"]
-    wishes = ["--backend", backend, "--device", "cuda", "--batches", "2"]
-    wishes += ["--max-vocab-size", "5001"] + ["--may-wait"] * (backend == "reference")
+    options = ["--backend", backend, "--device", "cuda", "--batches", "2"]
+    options += ["--max-vocab-size", "5001"] + ["--may-wait"] * (backend == "reference")
     calm = ["-q", "-W", "default", "-p", "no:cacheprovider"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *calm, *plugin, *wishes, *suite],
+        [sys.executable, "-m", "pytest", *calm, *plugin, *options, *suite],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -28,7 +28,7 @@ def arranged(step: Verification, order: list[int], layout: Layout) -> Verificati
     assert batch.draft_logits is not None
     requests = [
         Request(
-            params=step.wishes[place],
+            params=step.sampling_params[place],
             target_logits=batch.target_logits[place * num_rows : (place + 1) * num_rows],
             draft_logits=batch.draft_logits[place],
             draft_token_ids=tuple(batch.draft_token_ids[place].tolist()),
@@ -40,8 +40,10 @@ def arranged(step: Verification, order: list[int], layout: Layout) -> Verificati
     case = Case(vocab_size=batch.vocab_size, dtype=dtype, draft_dtype=dtype)
     inputs = Inputs(case, tuple(requests), layout)
     laid_out = moved(inputs.verify_batch(), torch.device("cuda"))
-    wishes = tuple(request.params for request in requests)
-    return Verification(laid_out, wishes, SamplingTensors.stack(wishes, "cuda"), step.policy)
+    sampling_params = tuple(request.params for request in requests)
+    return Verification(
+        laid_out, sampling_params, SamplingTensors.stack(sampling_params, "cuda"), step.policy
+    )
 
 
 def assert_same_in(backend: str, step: Verification, order: list[int], layout: Layout) -> None:

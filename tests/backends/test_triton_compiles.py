@@ -12,11 +12,11 @@ from triton import JITFunction
 from acceptor.backends import triton_backend
 from acceptor.core import *
 
-def batch(dtype, V=1000, **wishes):
+def batch(dtype, V=1000, **settings):
     return VerifyBatch.dense(
         target_logits=torch.zeros(2, 4, V, dtype=dtype),
         draft_token_ids=torch.zeros(2, 3, dtype=int),
-        positions=torch.zeros(2, dtype=int), **wishes)
+        positions=torch.zeros(2, dtype=int), **settings)
 
 def verify(policy, batch, *recipes):
     params = SamplingTensors.stack([SamplingParams(seed=1, **recipe) for recipe in recipes])

@@ -128,9 +128,9 @@ def verify(
     return "verify", (batch, params, policy), kept
 
 
-def sample(R: int = 2, V: int = 1024, target_vocab_size: int | None = None, **wishes: Any) -> Call:  # noqa: N803
+def sample(R: int = 2, V: int = 1024, target_vocab_size: int | None = None, **fields: Any) -> Call:  # noqa: N803
     """The arguments of `sample`, in memory of their own."""
-    given = {key: wishes.pop(key) for key in ("draft_index", "draft_stream") if key in wishes}
+    given = {key: fields.pop(key) for key in ("draft_index", "draft_stream") if key in fields}
     batch = SampleBatch(
         logits=torch.zeros(R, V),
         positions=torch.zeros(R, dtype=torch.int64),
@@ -138,7 +138,7 @@ def sample(R: int = 2, V: int = 1024, target_vocab_size: int | None = None, **wi
         target_vocab_size=target_vocab_size,
         **given,
     )
-    params = stacked(R, **wishes)
+    params = stacked(R, **fields)
     sampler = TritonSampler(lambda *_, **__: None, overlap=False)
     size = sampler.sample_workspace_size(batch, params)
     out = sampler.sample(batch, params)
@@ -190,14 +190,14 @@ def run(sampler: TritonSampler, call: Call) -> Any:
 def test_every_kind_of_call_asks_triton_once() -> None:
     device = Device()
     sampler = TritonSampler(device, overlap=False)
-    for make, wishes in KINDS:
+    for make, fields in KINDS:
         asked = len(device.asked)
-        run(sampler, make(**wishes))
-        assert len(device.asked) > asked, wishes
+        run(sampler, make(**fields))
+        assert len(device.asked) > asked, fields
     device.runs.clear()
     num_asked = len(device.asked)
-    for make, wishes in KINDS:
-        call = make(**wishes)
+    for make, fields in KINDS:
+        call = make(**fields)
         before = len(device.runs)
         run(sampler, call)
         other = Device()
@@ -205,7 +205,7 @@ def test_every_kind_of_call_asks_triton_once() -> None:
         # Samplers that are compared must not invert the same map into different memory.
         fresh._inverses = sampler._inverses
         run(fresh, call)
-        assert device.runs[before:] == other.asked, wishes
+        assert device.runs[before:] == other.asked, fields
     assert len(device.asked) == num_asked
 
 

@@ -14,5 +14,5 @@ def test_the_interpreted_kernels_are_right_about(check: str) -> None:
 
 
 def test_the_interpreted_kernels_conform() -> None:
-    wishes = ["--backend", "triton", "--max-vocab-size", "40", "--batches", "2", "--device", "cpu"]
-    interpret("acceptor.backends.conformance", *wishes)
+    options = ["--backend", "triton", "--max-vocab-size", "40", "--batches", "2", "--device", "cpu"]
+    interpret("acceptor.backends.conformance", *options)

@@ -48,7 +48,7 @@ class Verification:
     """The arguments of one `verify`, and what its parameters were made from."""
 
     batch: VerifyBatch
-    wishes: tuple[SamplingParams, ...]
+    sampling_params: tuple[SamplingParams, ...]
     params: SamplingTensors
     policy: Policy
 
@@ -71,7 +71,7 @@ def sampler_of(backend: str) -> Sampler:
         pytest.skip(str(error))
 
 
-def wishes_of(
+def sampling_params_of(
     num_reqs: int, recipes: Sequence[Mapping[str, float]] = MIXED, **changes: Any
 ) -> tuple[SamplingParams, ...]:
     """Recipes in turn, each request with its own seed."""
@@ -89,7 +89,7 @@ def verification(
     vocab_size: int = 151_936,
     dtype: str = "bfloat16",
     inputs: str = "lm",
-    **wishes: Any,
+    **settings: Any,
 ) -> Verification:
     """A batch of such inputs, its drafts drawn at temperature 0.8."""
     noise = torch.Generator("cuda").manual_seed(vocab_size + num_reqs)
@@ -108,7 +108,7 @@ def verification(
         draft_logits=logits.draft,
         slot_ids=torch.arange(num_reqs, device="cuda"),
     )
-    wanted = wishes_of(num_reqs, **wishes)
+    wanted = sampling_params_of(num_reqs, **settings)
     return Verification(batch, wanted, SamplingTensors.stack(wanted, "cuda"), policy)
 
 
