@@ -65,6 +65,7 @@ def corners() -> Iterator[Corner]:
     yield from _extreme_logits()
     yield from _cold_logprobs()
     yield from _masses_of_one()
+    yield from _large_rows()
     yield from _ties()
 
 
@@ -203,6 +204,14 @@ def _masses_of_one() -> Iterator[Corner]:
             title = f"{dtype}: equal masses of {sizes}, of which top-p {top_p} is reached exactly"
             rows = row.expand(2, -1).contiguous()
             yield _corner(title, Probabilistic(), params, rows, [0])
+
+
+def _large_rows() -> Iterator[Corner]:
+    """Rows that are not aligned, of which some blocks hold what top-k keeps."""
+    params = SamplingParams(seed=1, top_k=6, logprobs=8, logprobs_mode=LogprobsMode.PROCESSED)
+    rows = torch.randn(3, 5003, generator=torch.Generator().manual_seed(1)).bfloat16()
+    title = f"rows that are not aligned, top-k {params.top_k} in some of ten blocks"
+    yield _corner(title, Probabilistic(), params, rows, [0, 0])
 
 
 def _ties() -> Iterator[Corner]:
