@@ -14,7 +14,7 @@ from ...core.policies import Policy
 from ...core.randomness import Stream
 from ...core.sampling_tensors import SamplingTensors
 from . import registration
-from .structure import describe
+from .registration import describe
 
 
 class LogprobTensors(NamedTuple):

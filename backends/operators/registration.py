@@ -1,26 +1,29 @@
 """`acceptor::verify` and `acceptor::sample`, with the shapes of their results.
 
 What is fixed between steps (backend, policy, which filters are on) comes as text, everything on the
-device as tensors. Only loaded samplers are kept between calls.
+device as tensors, because an operator takes nothing else: attrs classes, tuples, numbers, strings
+and None. Only loaded samplers are kept between calls.
 """
 
 import json
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
+import attrs
 import torch
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
 from ...core.call_memory import sample_output, verify_output
+from ...core.errors import InvalidInputError
 from ...core.policies import Policy
 from ...core.ports import Sampler
 from ...core.randomness import Stream
 from ...core.tensor_fields import named_tensors
 from ...core.token_counts import TokenCounts
 from ..registry import load_sampler
-from .structure import rebuild
 
 Given = list[Tensor | None]
 """The tensors of a batch, in the order of `VERIFY` or `SAMPLE`."""
@@ -110,3 +113,39 @@ def _num_logprobs(call: str) -> int | None:
 
 def _tensors(output: object) -> list[Tensor]:
     return [tensor for _, tensor in named_tensors(output)]
+
+
+def describe(value: object, tensors: list[Tensor]) -> Any:
+    """What JSON can hold of a value; its tensors are appended to the list.
+
+    Raises:
+        InvalidInputError: something is neither.
+    """
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return {"tensor": len(tensors) - 1}
+    if isinstance(value, tuple):
+        return [describe(part, tensors) for part in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    kind = type(value)
+    if not attrs.has(kind):
+        raise InvalidInputError(f"operators: expected an attrs class or a number, got {value!r}")
+    fields = {
+        attribute.name: describe(getattr(value, attribute.name), tensors)
+        for attribute in attrs.fields(kind)
+    }
+    return {"class": f"{kind.__module__}:{kind.__qualname__}", "fields": fields}
+
+
+def rebuild(description: Any, tensors: list[Tensor]) -> Any:
+    """The value that `describe` was given."""
+    if isinstance(description, list):
+        return tuple(rebuild(part, tensors) for part in description)
+    if not isinstance(description, dict):
+        return description
+    if "tensor" in description:
+        return tensors[description["tensor"]]
+    module, _, name = description["class"].partition(":")
+    fields = {key: rebuild(part, tensors) for key, part in description["fields"].items()}
+    return getattr(import_module(module), name)(**fields)

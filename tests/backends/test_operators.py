@@ -13,8 +13,7 @@ from acceptor.backends.conformance.calls import moved
 from acceptor.backends.conformance.case import FEATURES
 from acceptor.backends.conformance.inputs import make_inputs
 from acceptor.backends.operators import SampleOperator, VerifyOperator
-from acceptor.backends.operators.registration import SAMPLE, VERIFY
-from acceptor.backends.operators.structure import describe, rebuild
+from acceptor.backends.operators.registration import SAMPLE, VERIFY, describe, rebuild
 from acceptor.core import (
     Fly,
     InvalidInputError,
