@@ -14,8 +14,7 @@ from attrs import frozen
 
 from ..core.checks import check_integer, check_number
 from ..core.errors import CheckpointError, InvalidInputError
-from .bounded_text import read_bounded
-from .error_text import one_line
+from .error_text import one_line, read_bounded
 
 _FLOAT32 = torch.finfo(torch.float32)
 

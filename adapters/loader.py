@@ -1,19 +1,23 @@
-"""One call from a directory or hub id to a model that runs.
+"""One call from a directory or hub id to a model that runs: this project's, or transformers'.
 
-Weights are float32, bfloat16 or float16; quantised ones are an error.
+Weights of this project's decoder are float32, bfloat16 or float16; quantised ones are an error.
 """
 
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..core.checks import FLOATS, check_choice, check_integer, known_device
-from ..core.errors import InvalidInputError
+from ..core.checks import FLOATS, check_choice, check_integer
+from ..core.errors import InvalidInputError, UnavailableError
 from .checkpoint import FLOAT_DTYPES, Checkpoint, find_directory
 from .forward_choice import FORWARDS
+from .json_object import JsonObject, read_json
 from .language_model import TransformerModel
-from .model_config import ModelConfig
-from .weights import EMBEDDING, WeightReader, expected_tensors, ignored_tensors
+from .model_config import ARCHITECTURES, ModelConfig, named_architecture
+from .random_weights import random_model
+from .weights import EMBEDDING, WeightReader, check_device, expected_tensors, ignored_tensors
 
 
 def load_model(
@@ -60,14 +64,67 @@ def load_model(
     return TransformerModel(config, decoder, max_model_len, wanted_forward=forward)
 
 
-def check_device(device: torch.device | str) -> torch.device:
-    """The CPU or CUDA device of this name.
+if TYPE_CHECKING:
+    from .library_model.model import LibraryModel
 
-    Raises:
-        InvalidInputError: it is neither the CPU nor a CUDA device.
-        UnavailableError: there is no such CUDA device.
+ADAPTERS = ("auto", "own", "transformers")
+"""What can be asked for; with auto, this project's decoder for the architectures that it has."""
+
+_EXTRA = "expected transformers, got none; install with: pip install 'acceptor[transformers]'"
+
+
+def load_any_model(
+    directory: Path,
+    *,
+    adapter: str = "auto",
+    device: torch.device | str = "cpu",
+    forward: str = "auto",
+    **how: Any,
+) -> "TransformerModel | LibraryModel":
+    """Load a checkpoint directory by one of `ADAPTERS`; all else is as in `load_model`.
+
+    The transformers library has no other forward than torch's.
     """
-    device = known_device(device)
-    if device.type not in ("cpu", "cuda"):
-        raise InvalidInputError(f"device: expected cpu or cuda, got {device}")
-    return device
+    check_choice("adapter", adapter, ADAPTERS)
+    if not _is_for_library(directory, adapter):
+        return load_model(directory, device=device, forward=forward, **how)
+    library, device = _library(forward), check_device(device)
+    model: LibraryModel = library.load_library_model(directory, device=device, **how)
+    return model
+
+
+def random_any_model(
+    config_file: Path, *, layer_decay: float = 1.0, forward: str = "auto", **how: Any
+) -> "TransformerModel | LibraryModel":
+    """A model of a config.json's shape with random weights.
+
+    The arguments are those of `acceptor.adapters.random_weights.random_model`.
+    """
+    if _is_ours(read_json(config_file)):
+        return random_model(config_file, layer_decay=layer_decay, forward=forward, **how)
+    library = _library(forward)
+    if layer_decay != 1:
+        raise UnavailableError("layer_decay: expected the adapter own, got transformers")
+    model: LibraryModel = library.random_library_model(config_file, **how)
+    return model
+
+
+def _is_for_library(directory: Path, adapter: str) -> bool:
+    if adapter != "auto":
+        return adapter == "transformers"
+    return not _is_ours(read_json(directory / "config.json"))
+
+
+def _is_ours(config: JsonObject) -> bool:
+    # A config that names none is refused in the words of this project's decoder.
+    return named_architecture(config) in (None, *ARCHITECTURES)
+
+
+def _library(forward: str) -> Any:
+    if find_spec("transformers") is None:
+        raise UnavailableError(f"adapter transformers: {_EXTRA}")
+    if forward == "triton":
+        raise UnavailableError("forward triton: expected the adapter own, got transformers")
+    from .library_model import loader  # noqa: PLC0415, an extra
+
+    return loader

@@ -11,7 +11,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from ..core.checks import check_integer, check_integers, check_tensor
+from ..core.checks import check_integer, check_integers, check_tensor, known_device
 from ..core.errors import CheckpointError, InvalidInputError
 from .checkpoint import Entry, Shape
 from .model_config import ModelConfig
@@ -66,6 +66,19 @@ def ignored_tensors(config: ModelConfig) -> frozenset[str]:
         f"model.layers.{index}.self_attn.rotary_emb.inv_freq" for index in range(config.num_layers)
     }
     return frozenset(frequencies | {LM_HEAD, DRAFT_TO_TARGET, "t2d"})
+
+
+def check_device(device: torch.device | str) -> torch.device:
+    """The CPU or CUDA device of this name.
+
+    Raises:
+        InvalidInputError: it is neither the CPU nor a CUDA device.
+        UnavailableError: there is no such CUDA device.
+    """
+    device = known_device(device)
+    if device.type not in ("cpu", "cuda"):
+        raise InvalidInputError(f"device: expected cpu or cuda, got {device}")
+    return device
 
 
 class Tensors(Protocol):

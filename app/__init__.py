@@ -4,7 +4,7 @@
 and `wiring` makes a `decoder` or an engine of that. `request` says what is asked for and what comes
 back. A step of decoding is in `decode`: a `drafter` (`model_drafter`, `ngram_drafter`) drafts
 behind a `frontier`, the target scores, a sampler verifies, and `verdicts` reads back what was
-decided, which `request_state` turns into tokens, text and an end. `generate` measures a run and
-`report` prints it. The engine, benchmarks, tuning and `hugging_face`, which is for `generate` of
-the transformers library, have rooms of their own.
+decided, which `request_state` turns into tokens, text and an end. `report` measures a run and
+prints it. The engine, benchmarks, tuning and `hugging_face`, which is for generation by the
+transformers library, have rooms of their own.
 """

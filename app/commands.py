@@ -13,16 +13,24 @@ from typing import Any
 import click
 import torch
 
-from ..adapters.bounded_text import read_config_file
+from ..adapters.error_text import read_config_file
 from ..adapters.forward_choice import why_no_triton
 from ..backends import BACKENDS
 from ..core import ConfigError
 from .config import Config
 from .console import new_console
-from .generate import measure, measure_plain, warm_up
 from .options import SETTINGS, path_of
 from .prompt import make_request
-from .report import as_json, print_backends, print_fragment, print_summary, print_text
+from .report import (
+    as_json,
+    measure,
+    measure_plain,
+    print_backends,
+    print_fragment,
+    print_summary,
+    print_text,
+    warm_up,
+)
 from .request import FinishReason
 from .structure import structured
 from .threads import use_threads

@@ -2,8 +2,8 @@
 
 from attrs import field, frozen
 
-from ..adapters.adapter_choice import ADAPTERS
 from ..adapters.forward_choice import FORWARDS
+from ..adapters.loader import ADAPTERS
 from ..adapters.model_config import DTYPES
 from ..core import InvalidInputError, Probabilistic, SamplingParams
 from ..core.checks import check_integer, check_integers

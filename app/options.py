@@ -80,7 +80,7 @@ SETTINGS = (
     setting(
         "--model-adapter",
         "models.adapter",
-        Name("..adapters.adapter_choice:ADAPTERS"),
+        Name("..adapters.loader:ADAPTERS"),
         "Whose model code.  [default: auto]",
     ),
     setting(

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from ..adapters.bounded_text import read_bounded
 from ..adapters.chat_template import ChatTemplate
-from ..adapters.error_text import one_line
+from ..adapters.error_text import one_line, read_bounded
 from ..core import ConfigError
 from .config import Config
 from .request import GenerationRequest, check_text

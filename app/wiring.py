@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from attrs import evolve, fields_dict, frozen
 
-from ..adapters.adapter_choice import load_any_model
 from ..adapters.checkpoint import Checkpoint, find_directory
 from ..adapters.draft_heads.head_config import MtpSwitches
 from ..adapters.draft_heads.loader import HEADS, find_head, load_head
 from ..adapters.grammar import Grammars
 from ..adapters.language_model import TransformerModel
+from ..adapters.loader import load_any_model
 from ..adapters.tokenizer import TOKENIZER_FILE, Tokenizer
 from ..adapters.weights import DRAFT_TO_TARGET, read_draft_ids
 from ..backends import load_sampler

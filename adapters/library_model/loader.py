@@ -19,8 +19,8 @@ from ...core.checks import check_integer
 from ...core.errors import AcceptorError, CheckpointError
 from ..error_text import one_line
 from ..json_object import read_json
-from ..loader import check_device
 from ..model_config import MAX_POSITIONS, read_eos
+from ..weights import check_device
 from .model import LibraryModel, Shapes, Windows
 
 ATTENTION = ("sdpa", "eager")

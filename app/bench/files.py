@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from attrs import AttrsInstance, asdict
 
-from ...adapters.bounded_text import read_bounded
-from ...adapters.error_text import one_line
+from ...adapters.error_text import one_line, read_bounded
 from ...core import ConfigError
 from ..structure import structured
 

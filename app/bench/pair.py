@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ...adapters.adapter_choice import random_any_model
 from ...adapters.draft_heads.loader import HEADS, random_head
 from ...adapters.json_object import read_json
 from ...adapters.language_model import TransformerModel
+from ...adapters.loader import random_any_model
 from ...adapters.model_config import ModelConfig
 from ...adapters.random_weights import random_model
 from ...backends import load_sampler

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
-from ...adapters.bounded_text import read_bounded
-from ...adapters.error_text import one_line
+from ...adapters.error_text import one_line, read_bounded
 from ...core import ConfigError
 from ...core.checks import check_choice
 

@@ -1,6 +1,6 @@
 """The engine: requests enter and leave a running batch.
 
-`engine.Engine` is what callers see, and `streaming` its async face. A step is four calls of
+`engine.Engine` is what callers see, and `engine.Streams` its async face. A step is four calls of
 `loop.Loop`: admit and retire requests, enter prompts, decode, notify. `schedule` makes a
 `RequestState` of an arrival, and gives out the slots. `parts` names what decodes: models, drafter,
 sampler, policy. How a batch's step runs is a `runner.Runner`: the eager one starts each operation

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
-from ...adapters.bounded_text import read_config_file
+from ...adapters.error_text import read_config_file
 from ...core import Block, ConfigError, Policy, Probabilistic, Stream, Synthetic
 from ..policies import PolicySettings, make_policy
 from ..structure import structured

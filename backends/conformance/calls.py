@@ -7,7 +7,7 @@ wait for each of many hundred operations there.
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TypeVar, cast
+from typing import Any
 
 import torch
 from attrs import define, field
@@ -22,8 +22,6 @@ from ...core.sampling_tensors import SamplingTensors
 from ...core.tensor_fields import mapped, named_tensors
 from ..registry import BACKENDS, Backend, load_sampler
 from .findings import Difference, Findings
-
-Value = TypeVar("Value")
 
 
 def load_backend(name: str) -> Sampler:
@@ -109,7 +107,7 @@ class Watched:
         self.findings += Findings(differences=(Difference(-1, -1, what, expected, got),))
 
 
-def moved(value: Value, device: torch.device) -> Value:
+def moved(value: Any, device: torch.device) -> Any:
     """A value whose tensors are on a device, with the gaps between their rows."""
 
     def there(tensor: Tensor) -> Tensor:
@@ -120,12 +118,12 @@ def moved(value: Value, device: torch.device) -> Value:
             memory.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
         )
 
-    return cast("Value", mapped(value, there))
+    return mapped(value, there)
 
 
-def on_host(value: Value) -> Value:
+def on_host(value: Any) -> Any:
     """A value whose tensors are all on the host."""
-    return cast("Value", mapped(value, lambda tensor: tensor.cpu()))
+    return mapped(value, lambda tensor: tensor.cpu())
 
 
 def named_memory(value: object) -> list[tuple[str, Tensor]]:

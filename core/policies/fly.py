@@ -10,9 +10,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from .lossy import entropy, log_verdicts, total_variation
 from .parameters import integer, number
-from .policy import DraftView, Policy
+from .policy import DraftView, Policy, entropy, log_verdicts, total_variation
 
 
 @frozen

@@ -10,9 +10,8 @@ from attrs import frozen
 from torch import Tensor
 
 from ..checks import MAX_INT32
-from .lossy import total_variation, verdicts_of_drafts
 from .parameters import integer, number
-from .policy import DraftView, Policy
+from .policy import DraftView, Policy, total_variation, verdicts_of_drafts
 
 
 @frozen

@@ -9,9 +9,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from .lossy import entropy, total_variation, verdicts_of_drafts
 from .parameters import number
-from .policy import DraftView, Policy
+from .policy import DraftView, Policy, entropy, total_variation, verdicts_of_drafts
 
 
 @frozen

@@ -12,8 +12,8 @@ from attrs import define, evolve, frozen
 from torch import Tensor
 from transformers import LlamaConfig
 
-from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.draft_heads.loader import find_head, load_head
+from acceptor.adapters.loader import load_any_model
 from acceptor.app.decode import DecodeStep
 from acceptor.app.engine.cuda_graphs import GraphRunner
 from acceptor.app.engine.runner import EagerRunner, Runner

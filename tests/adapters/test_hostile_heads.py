@@ -13,8 +13,8 @@ from attrs import evolve
 from torch import Tensor
 from transformers import LlamaConfig
 
-from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.draft_heads.loader import find_head, load_head
+from acceptor.adapters.loader import load_any_model
 from acceptor.core import CheckpointError
 from kit.draft_heads import SPECULATORS, TAPS, HeadFiles, eagle, eagle3
 from kit.small_families import SHAPE

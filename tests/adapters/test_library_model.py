@@ -20,9 +20,9 @@ from transformers import (
     RwkvConfig,
 )
 
-from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.library_model.loader import adapt_network
 from acceptor.adapters.library_model.model import LibraryModel
+from acceptor.adapters.loader import load_any_model
 from acceptor.core import CheckpointError, InvalidInputError, UnavailableError
 from kit.checkpoints import edit_json
 from kit.small_families import FAMILIES, SHAPE, VOCAB_SIZE

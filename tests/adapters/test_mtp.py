@@ -14,9 +14,9 @@ from torch import Tensor
 from transformers import Glm4MoeLiteForCausalLM
 from transformers.generation.candidate_generator import MTPCandidateGenerator
 
-from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.draft_heads.head_config import MtpSwitches
 from acceptor.adapters.draft_heads.loader import load_head
+from acceptor.adapters.loader import load_any_model
 from acceptor.app.decode import DecodeStep
 from acceptor.app.engine import cuda_graphs
 from acceptor.app.engine.cuda_graphs import GraphRunner

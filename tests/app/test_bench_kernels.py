@@ -13,12 +13,10 @@ from click.testing import CliRunner, Result
 
 from acceptor.app.bench.files import make_room, read_record
 from acceptor.app.bench.kernels.command import kernels
-from acceptor.app.bench.kernels.inputs import draw_drafts, make_step
-from acceptor.app.bench.kernels.logits import KINDS, MIXED, Logits
+from acceptor.app.bench.kernels.inputs import KINDS, MIXED, Logits, draw_drafts, make_step
 from acceptor.app.bench.kernels.measure import KernelBench
-from acceptor.app.bench.kernels.results import Cell, Run
 from acceptor.app.bench.kernels.table import NOT_AVAILABLE, markdown
-from acceptor.app.bench.kernels.workload import Workload
+from acceptor.app.bench.kernels.workload import Cell, Run, Workload
 from acceptor.backends import load_sampler
 from acceptor.core import Recipe
 from acceptor.core.allowed_tokens import unpack_allowed

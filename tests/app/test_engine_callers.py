@@ -10,9 +10,8 @@ import pytest
 import torch
 from attrs import evolve
 
-from acceptor.app.engine.engine import Engine
+from acceptor.app.engine.engine import Engine, Streams
 from acceptor.app.engine.schedule import Limits
-from acceptor.app.engine.streaming import Streams
 from acceptor.app.request import FinishReason, GenerationRequest, OnProgress, Progress
 from acceptor.core import CheckpointError, InvalidInputError, Probabilistic, SamplingParams
 from kit.toy_pair import MAX_LEN, Pair, engine_of, run

@@ -12,9 +12,9 @@ import pytest
 import torch
 from attrs import evolve
 
-from acceptor.adapters.adapter_choice import random_any_model
 from acceptor.adapters.draft_heads.loader import load_head, random_head
 from acceptor.adapters.language_model import TransformerModel
+from acceptor.adapters.loader import random_any_model
 from acceptor.adapters.random_weights import random_model
 from acceptor.app.decoder import Decoder
 from acceptor.app.draft_vocabulary import DraftVocabulary

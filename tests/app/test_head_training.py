@@ -19,9 +19,8 @@ from transformers import (
     PretrainedConfig,
 )
 
-from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.draft_heads.loader import find_head, load_head
-from acceptor.adapters.loader import load_model
+from acceptor.adapters.loader import load_any_model, load_model
 from acceptor.app.bundled import bundled_pair
 from kit.draft_heads import Arithmetic, HeadFiles
 from lab.heads import training as head_training

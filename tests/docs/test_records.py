@@ -10,8 +10,8 @@ import pytest
 
 from acceptor.app.bench.command import bench
 from acceptor.app.bench.files import read_record
-from acceptor.app.bench.kernels.results import Run
 from acceptor.app.bench.kernels.table import markdown
+from acceptor.app.bench.kernels.workload import Run
 from acceptor.app.bench.markdown import as_markdown as bench_as_markdown
 from acceptor.app.bench.plots import draw_all
 from acceptor.app.bench.public_pairs import PAIRS

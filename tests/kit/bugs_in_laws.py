@@ -22,7 +22,7 @@ from acceptor.core import (
     Synthetic,
     Typical,
 )
-from acceptor.core.policies.lossy import entropy
+from acceptor.core.policies.policy import entropy
 from kit.bugs import Bug, Decorator, bugs_of
 
 PLAIN, RECIPE = "probabilistic, draft model", "probabilistic, other recipe"

@@ -9,8 +9,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from acceptor.app.bench.kernels.inputs import draw_drafts
-from acceptor.app.bench.kernels.logits import Logits
+from acceptor.app.bench.kernels.inputs import Logits, draw_drafts
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.backends import load_sampler
 from acceptor.backends.conformance import judge_verify

@@ -15,7 +15,7 @@ import triton.language as tl
 from attrs import evolve
 from torch import Tensor
 
-from acceptor.app.bench.kernels.logits import KINDS
+from acceptor.app.bench.kernels.inputs import KINDS
 from acceptor.backends.conformance import Case, run_case
 from acceptor.backends.conformance.case import FEATURES
 from acceptor.backends.conformance.inputs import make_inputs

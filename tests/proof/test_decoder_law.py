@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from attrs import evolve, frozen
 
-from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.draft_heads.loader import load_head, random_head
+from acceptor.adapters.loader import load_any_model
 from acceptor.app.decoder import Decoder
 from acceptor.app.draft_vocabulary import DraftVocabulary
 from acceptor.app.drafter import Drawn

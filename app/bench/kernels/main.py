@@ -19,10 +19,9 @@ from ..files import make_room, read_record, write_outputs
 from ..picture import check_drawable
 from .machine import describe
 from .measure import Effort, KernelBench
-from .results import Line, Run
 from .stopwatch import Stopwatch
 from .table import NOT_AVAILABLE, about, markdown, number, picture, problems, tables
-from .workload import HEADLINE, INPUTS, WORST, Workload
+from .workload import HEADLINE, INPUTS, WORST, Line, Run, Workload
 
 WIDTH = 190
 HEADLINE_EFFORT = Effort(count=60, num_sets=4, num_checked=4, eager=True)

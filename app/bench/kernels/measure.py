@@ -17,11 +17,9 @@ from ....adapters.error_text import one_line
 from ....backends import load_sampler
 from ....core import Sampler, UnavailableError, VerifyOutput
 from ...current_device import current_device
-from .inputs import Step, make_step
-from .logits import Logits
-from .results import Cell, Line
+from .inputs import Logits, Step, make_step
 from .stopwatch import Call, Stopwatch
-from .workload import Workload
+from .workload import Cell, Line, Workload
 
 NEVER_CAPTURED = ("reference",)
 """Backends that wait for the device, which a CUDA graph cannot hold."""

@@ -9,7 +9,7 @@ from attrs import evolve
 from ..picture import Line as Curve
 from ..picture import Picture
 from ..table import Table
-from .results import Cell, Line, Run
+from .workload import Cell, Line, Run
 
 NOT_AVAILABLE = "not available"
 SHAPE_WITHOUT_INPUTS = ("num_spec_tokens", "vocab_size", "dtype")

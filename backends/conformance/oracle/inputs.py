@@ -12,8 +12,8 @@ from ....core.output import Status
 from ....core.sampling_params import Recipe
 from ....core.sampling_tensors import RecipeTensors, SamplingTensors
 from ....core.token_counts import TokenCounts
+from .filters import Flags, Floats
 from .law import Adjustments, Integers
-from .verdict import Flags, Floats
 from .view import RequestView
 
 

@@ -10,8 +10,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from ....core.sampling_params import Recipe
-from .filters import supported
-from .verdict import Flags, Floats, Interval
+from .filters import Flags, Floats, Interval, supported
 
 TOLERANCE = 1e-5
 """Up to this margin a decision is a near-tie: float32 may decide it otherwise."""

@@ -25,8 +25,8 @@ from ....core.policies import (
     Synthetic,
     Typical,
 )
+from .filters import Floats, Interval, Possible, below
 from .law import Bounds, Law, log_ratio
-from .verdict import Floats, Interval, Possible, below
 from .view import RequestView
 
 

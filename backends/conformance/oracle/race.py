@@ -8,8 +8,8 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from .filters import Floats
 from .law import Law
-from .verdict import Floats
 
 Value = TypeVar("Value")
 

@@ -7,10 +7,10 @@ from attrs import evolve, field, frozen
 
 from ....core.output import Status
 from ....core.policies import Policy, Strict
+from .filters import Possible
 from .law import TOLERANCE, RowLogprobs
 from .policies import PolicyRule, rule_of
 from .race import RECOVER, Draw, per_row
-from .verdict import Possible
 from .view import RequestView
 
 

@@ -8,9 +8,9 @@ from attrs import frozen
 
 from ....core.output import Status
 from ....core.sampling_params import Recipe
+from .filters import Flags, Floats
 from .law import Adjustments, Integers, Law, adjust, forbid, is_usable, law_of, one_hot, place
 from .race import TARGET, Draw, Noise, per_row
-from .verdict import Flags, Floats
 
 NO_DRAFT = np.zeros(0, dtype=np.int64)
 

@@ -23,7 +23,7 @@ import click
 import torch
 from attrs import evolve, field, frozen
 
-from acceptor.adapters.adapter_choice import random_any_model
+from acceptor.adapters.loader import random_any_model
 from acceptor.app.bench.command import bench
 from acceptor.app.bench.files import read_record, write_record
 from acceptor.app.bench.kernels.machine import describe

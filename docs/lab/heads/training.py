@@ -20,8 +20,8 @@ import torch
 from attrs import asdict, frozen
 from torch import Tensor
 
-from acceptor.adapters.adapter_choice import load_any_model
 from acceptor.adapters.error_text import one_line
+from acceptor.adapters.loader import load_any_model
 from acceptor.adapters.tokenizer import Tokenizer
 from acceptor.core.checks import check_integer
 from acceptor.core.errors import AcceptorError

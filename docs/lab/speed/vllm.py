@@ -25,8 +25,7 @@ import kit.vllm_process  # noqa: F401, vLLM can be imported from here on
 
 from vllm.sampling_params import SamplingParams
 
-from acceptor.app.bench.kernels.inputs import draw_drafts
-from acceptor.app.bench.kernels.logits import Logits
+from acceptor.app.bench.kernels.inputs import Logits, draw_drafts
 from acceptor.app.bench.kernels.machine import describe
 from acceptor.app.bench.kernels.stopwatch import Call, Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
