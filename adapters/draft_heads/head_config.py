@@ -76,13 +76,9 @@ class Eagle3Config:
     @property
     def what_to_check(self) -> str:
         """What a file may say by another convention."""
-        switches = {
-            "norm_before_residual": self.norm_before_residual,
-            "rope_theta": f"{self.layer.rope.theta:g}",
-            TAPS: list(self.taps),
-        }
-        return "that it is this target's, and " + ", ".join(
-            f"{name} ({value})" for name, value in switches.items()
+        return (
+            f"that it is this target's, and norm_before_residual ({self.norm_before_residual}), "
+            f"rope_theta ({self.layer.rope.theta:g}), {TAPS} ({list(self.taps)})"
         )
 
     @classmethod

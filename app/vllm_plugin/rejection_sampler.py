@@ -24,7 +24,7 @@ from ...core import (
     UnavailableError,
     VerifyBatch,
 )
-from .settings import PluginSettings, plugin_settings
+from .registration import PluginSettings, plugin_settings
 from .step_kernels import finish_step, read_step
 
 Slots = np.ndarray[Any, Any]

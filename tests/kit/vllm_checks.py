@@ -10,7 +10,7 @@ from vllm.v1.worker.gpu.sample import gumbel
 from vllm.v1.worker.gpu.spec_decode import rejection_sampler, speculator
 from vllm.v1.worker.gpu.spec_decode.dspark import speculator as dspark
 
-from acceptor.app.vllm_plugin.settings import plugin_settings
+from acceptor.app.vllm_plugin.registration import plugin_settings
 from acceptor.core.errors import ConfigError
 from kit.chi_square import assert_follows
 from kit.vllm_engine import (

@@ -30,8 +30,8 @@ from acceptor.app.bench.kernels.machine import describe
 from acceptor.app.bench.kernels.stopwatch import Call, Stopwatch
 from acceptor.app.bench.kernels.workload import Workload
 from acceptor.app.bench.table import Table
+from acceptor.app.vllm_plugin.registration import PluginSettings
 from acceptor.app.vllm_plugin.rejection_sampler import AcceptorSampler
-from acceptor.app.vllm_plugin.settings import PluginSettings
 from acceptor.core.sampling_params import Recipe
 from kit.vllm_engine import DEVICE, OWN, Engine, speculation
 
