@@ -69,7 +69,7 @@ FEWEST_STAGES = 6
 
 BLOCK_TOKENS = 16
 BLOCK_AHEAD = 256
-LEAST_DEPTH = 1024
+LEAST_DEPTH = 512
 """Columns of a program; with fewer, a split is not worth adding its parts up."""
 
 LEAST_STAGES = 2
