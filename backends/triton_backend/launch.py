@@ -45,6 +45,10 @@ thread: it has 65,536. What looks at bins needs more, and seldom runs."""
 ROW_WARPS = 4
 """Of programs that look at all blocks of a row: 151,936 tokens have 297."""
 
+ROW_REGISTERS = 128
+"""Of their threads, at most, where there is much to look at: a multiprocessor has sixteen such
+warps then. What only takes the largest logit needs half of these."""
+
 
 def start(kernel: Any, grid: tuple[int, ...], *args: object, **options: object) -> Any:
     """Launch on the current stream; what Triton compiled for it, None in the interpreter.
@@ -97,10 +101,13 @@ def launch_statistics(plan: Plan, call: Call, num_processors: int, launch: Launc
 def launch_decisions(plan: Plan, call: Call, num_processors: int, launch: Launcher) -> None:
     """All later stages, from block statistics, wherever these come from."""
     layout, behind = plan.layout, {"launch_pdl": True} if plan.variant.overlaps else {}
+    of_rows = {"num_warps": ROW_WARPS, **behind}
+    if plan.reads_draft or plan.variant.filters:
+        of_rows["maxnreg"] = ROW_REGISTERS
     num_rows = layout.num_reqs * layout.num_rows
     num_verdicts = layout.num_reqs * layout.num_verdicts
     if plan.variant.filters:
-        launch(thresholds_kernel, (num_rows, 1, 1), call, num_warps=ROW_WARPS, **behind)
+        launch(thresholds_kernel, (num_rows, 1, 1), call, **of_rows)
         tiles = num_rows * -(-layout.num_blocks // TILE)
         programs = min(num_processors * COUNTS_PER_PROCESSOR, tiles)
         launch(
@@ -114,7 +121,7 @@ def launch_decisions(plan: Plan, call: Call, num_processors: int, launch: Launch
         )
     if plan.variant.policy in LOSSY:
         _launch_sums(plan, call, num_processors, launch, behind)
-    launch(decide_kernel, (num_verdicts, 1, 1), call, num_warps=ROW_WARPS, **behind)
+    launch(decide_kernel, (num_verdicts, 1, 1), call, **of_rows)
     if plan.variant.policy == "block":
         steps = layout.num_reqs * max(plan.variant.num_drafts - 1, 1)
         parts, tiles = _split(steps, layout.num_blocks, num_processors)

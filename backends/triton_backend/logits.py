@@ -10,6 +10,7 @@ import triton.language as tl
 
 from ...core.race import BLOCK_SIZE
 from .adjust import adjusted, changed, seen
+from .random_bits import INTERPRETED
 from .rows import request_slot
 
 BLOCK = tl.constexpr(BLOCK_SIZE)
@@ -66,46 +67,95 @@ def row_quarters(call, row, block):
 
 
 @triton.jit
-def target_quarters(call, row, block):
-    """Adjusted logits of blocks of a target's row: four times [blocks, QUARTER] float32."""
-    ids = quarter_ids(block)
-    base = _target_row(call, row)
-    first, second, third, fourth = _quarters(
-        base, call.target.inverse_map, call.target.vocab_size, ids
-    )
-    return adjusted_quarters(call, row, block, (first, second, third, fourth))
+def law_quarters(call, row, block):
+    """The same with bias, penalties and mask, where a program's threads hold eights of tokens."""
+    marks = quarter_marks(call, row, block)
+    return adjusted_quarters(call, row, block, row_quarters(call, row, block), marks)
 
 
 @triton.jit
-def adjusted_quarters(call, row, block, quarters, IN_ORDER: tl.constexpr = False):
-    """The same with bias, penalties and mask, unless it is a draft's row.
+def target_quarters(call, row, block):
+    """The same of a target's row, where threads hold fours of tokens: half a byte of marks."""
+    ids = quarter_ids(block)
+    half = block[:, None] * (BLOCK // 4) + tl.arange(0, QUARTER // 4)[None, :]
+    within = changed(call, row, tl.min(block, 0) * BLOCK, (tl.max(block, 0) + 1) * BLOCK)
+    return (
+        _target_quarter(call, row, ids, half, within),
+        _target_quarter(call, row, ids + QUARTER, half + QUARTER // 4, within),
+        _target_quarter(call, row, ids + 2 * QUARTER, half + 2 * QUARTER // 4, within),
+        _target_quarter(call, row, ids + 3 * QUARTER, half + 3 * QUARTER // 4, within),
+    )
 
-    IN_ORDER loads the mask with the logits, not behind them, where a loop has the registers.
-    """
-    first, second, third, fourth = quarters
+
+@triton.jit
+def _target_quarter(call, row, ids, half, within):
+    logits = raw_logits(call, row, ids)
     if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
-        seen_0 = _quarter_seen(call, row, block, 0)
-        seen_1 = _quarter_seen(call, row, block, 1)
-        seen_2 = _quarter_seen(call, row, block, 2)
-        seen_3 = _quarter_seen(call, row, block, 3)
+        flags = ids * 0
+        if call.adjust.repetition is not None:
+            flags = _bits_of_halves(_group_seen(call, row, half >> 1), half)
+        logits = adjusted(call, row, logits, ids, flags, within)
+    if call.masks.words is not None:
+        logits = _masked(logits, _bits_of_halves(_group_mask(call, row, half >> 1), half) != 0)
+    return logits
+
+
+@triton.jit
+def quarter_marks(call, row, block):
+    """What was seen of blocks of a row, and what its mask allows, where somebody asks.
+
+    A byte for 8 tokens: four times [blocks, QUARTER // 8] int32. To be loaded before the logits
+    that it is for: behind them it would wait for them.
+    """
+    seen = (block, block, block, block)
+    if call.adjust.repetition is not None:
+        seen = (
+            _group_seen(call, row, _groups_of(block, 0)),
+            _group_seen(call, row, _groups_of(block, 1)),
+            _group_seen(call, row, _groups_of(block, 2)),
+            _group_seen(call, row, _groups_of(block, 3)),
+        )
+    mask = seen
+    if call.masks.words is not None:
+        mask = (
+            _group_mask(call, row, _groups_of(block, 0)),
+            _group_mask(call, row, _groups_of(block, 1)),
+            _group_mask(call, row, _groups_of(block, 2)),
+            _group_mask(call, row, _groups_of(block, 3)),
+        )
+    return seen, mask
+
+
+@triton.jit
+def adjusted_quarters(call, row, block, quarters, marks):
+    """The same with bias, penalties and mask, unless it is a draft's row."""
+    first, second, third, fourth = quarters
+    seen, mask = marks
+    if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
         if row.is_draft == 0:
             ids = quarter_ids(block)
             within = changed(call, row, tl.min(block, 0) * BLOCK, (tl.max(block, 0) + 1) * BLOCK)
-            first = adjusted(call, row, first, ids, seen_0, within)
-            second = adjusted(call, row, second, ids + QUARTER, seen_1, within)
-            third = adjusted(call, row, third, ids + 2 * QUARTER, seen_2, within)
-            fourth = adjusted(call, row, fourth, ids + 3 * QUARTER, seen_3, within)
+            byte_0, byte_1, byte_2, byte_3 = seen
+            first = _adjusted_quarter(call, row, first, ids, byte_0, within)
+            second = _adjusted_quarter(call, row, second, ids + QUARTER, byte_1, within)
+            third = _adjusted_quarter(call, row, third, ids + 2 * QUARTER, byte_2, within)
+            fourth = _adjusted_quarter(call, row, fourth, ids + 3 * QUARTER, byte_3, within)
     if call.masks.words is not None:
-        allowed_0 = _quarter_allowed(call, row, block, 0, IN_ORDER)
-        allowed_1 = _quarter_allowed(call, row, block, 1, IN_ORDER)
-        allowed_2 = _quarter_allowed(call, row, block, 2, IN_ORDER)
-        allowed_3 = _quarter_allowed(call, row, block, 3, IN_ORDER)
         if row.mask >= 0:
-            first = _masked(first, allowed_0)
-            second = _masked(second, allowed_1)
-            third = _masked(third, allowed_2)
-            fourth = _masked(fourth, allowed_3)
+            byte_0, byte_1, byte_2, byte_3 = mask
+            first = _masked(first, _bits_of(byte_0) != 0)
+            second = _masked(second, _bits_of(byte_1) != 0)
+            third = _masked(third, _bits_of(byte_2) != 0)
+            fourth = _masked(fourth, _bits_of(byte_3) != 0)
     return first, second, third, fourth
+
+
+@triton.jit
+def _adjusted_quarter(call, row, logits, ids, byte, within):
+    seen_tokens = byte
+    if call.adjust.repetition is not None:
+        seen_tokens = _bits_of(byte)
+    return adjusted(call, row, logits, ids, seen_tokens, within)
 
 
 @triton.jit
@@ -129,31 +179,56 @@ def _load(base, inverse_map, vocab_size, ids):
     else:
         column = tl.load(inverse_map + ids, mask=inside, other=-1)
         logits = tl.load(base + column, mask=column >= 0, other=float("-inf"))
-    return logits.to(tl.float32)
+    return widened(logits)
 
 
 @triton.jit
-def target_logits(call, row, ids):
-    """Adjusted logits of tokens of a target's row, any shape; -inf outside the vocabulary."""
-    base = _target_row(call, row)
-    logits = _load(base, call.target.inverse_map, call.target.vocab_size, ids)
+def widened(logits):
+    """Logits as float32; of two bfloat16 in a register each takes one instruction, not three."""
+    if logits.dtype == tl.bfloat16 and logits.numel > 1 and not INTERPRETED:
+        low_first = tl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xFFFF0000;",
+            "=r,=r,r",
+            [logits],
+            dtype=tl.int32,
+            is_pure=True,
+            pack=2,
+        )
+        wide = low_first.to(tl.float32, bitcast=True)
+    else:
+        wide = logits.to(tl.float32)
+    return wide
+
+
+@triton.jit
+def target_logits(call, row, ids, group=None):
+    """Adjusted logits of tokens of a target's row, any shape; -inf outside the vocabulary.
+
+    If ids come in groups of eight that share a byte of a mask, `group` says which: [N] for [8 N].
+    """
+    logits = raw_logits(call, row, ids)
     if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
         in_range = changed(call, row, 0, call.target.vocab_size)
         logits = adjusted(call, row, logits, ids, seen(call, row.request, ids), in_range)
     if call.masks.words is not None:
-        logits = _masked(logits, is_allowed(call, row, ids))
+        if group is None:
+            allowed = is_allowed(call, row, ids)
+        else:
+            bits = _group_mask(call, row, group)[:, None] >> tl.arange(0, 8)[None, :]
+            allowed = tl.reshape(bits & 1, ids.shape) != 0
+        logits = _masked(logits, allowed)
     return logits
 
 
 @triton.jit
-def row_logits(call, row, ids):
-    """Logits of tokens of a row, any shape: a target's as above, a draft's by draft ids."""
+def row_logits(call, row, ids, group):
+    """Logits of groups of a row's tokens: a target's as above, a draft's by draft ids."""
     if call.draft.logits is None:
-        logits = target_logits(call, row, ids)
+        logits = target_logits(call, row, ids, group)
     elif row.is_draft:
         logits = _load(_draft_row(call, row), None, call.draft.vocab_size, ids)
     else:
-        logits = target_logits(call, row, ids)
+        logits = target_logits(call, row, ids, group)
     return logits
 
 
@@ -165,28 +240,24 @@ def raw_logits(call, row, ids):
 
 
 @triton.jit
-def _mask_bytes(call, row, number, inside, IN_ORDER: tl.constexpr):
+def _mask_bytes(call, row, number, inside):
     """Bytes of a row's mask, each of 8 tokens; all bits are set where nothing is said."""
     words = call.masks.words + row.mask * call.masks.stride
     place = words.to(tl.pointer_type(tl.uint8), bitcast=True) + number
     mask = inside & (row.mask >= 0)
-    # The compiler would move other loads behind a branch that waits for the logits.
-    return tl.load(place, mask=mask, other=255, volatile=IN_ORDER).to(tl.int32)
+    return tl.load(place, mask=mask, other=255).to(tl.int32)
 
 
 @triton.jit
 def is_allowed(call, row, ids):
     """Whether a target's row allows tokens, any shape; so it is outside the vocabulary."""
-    byte = _mask_bytes(call, row, ids >> 3, ids < call.target.vocab_size, False)
+    byte = _mask_bytes(call, row, ids >> 3, ids < call.target.vocab_size)
     return (byte >> (ids & 7)) & 1 != 0
 
 
 @triton.jit
-def _quarter_allowed(call, row, block, number, IN_ORDER: tl.constexpr):
-    """The same of a quarter of each block, where every byte is loaded once: [blocks, QUARTER]."""
-    group = _groups_of(block, number)
-    byte = _mask_bytes(call, row, group, group * 8 < call.target.vocab_size, IN_ORDER)
-    return _bits_of(byte) != 0
+def _group_mask(call, row, group):
+    return _mask_bytes(call, row, group, group * 8 < call.target.vocab_size)
 
 
 @triton.jit
@@ -204,21 +275,22 @@ def _bits_of(byte):
 
 
 @triton.jit
+def _bits_of_halves(byte, half):
+    """The same of the halves of bytes that have these numbers."""
+    bits = ((byte >> 4 * (half & 1))[:, :, None] >> tl.arange(0, 4)[None, None, :]) & 1
+    return tl.reshape(bits, [byte.shape[0], QUARTER])
+
+
+@triton.jit
 def seen_bytes_of(call, request):
     """Where the bytes of tokens that a request has seen are, each of 8 tokens."""
     return call.scratch.seen + request.to(tl.int64) * call.scratch.num_blocks * (BLOCK // 8)
 
 
 @triton.jit
-def _quarter_seen(call, row, block, number):
-    """1 where a request has seen a token of a quarter of each block: [blocks, QUARTER] int32."""
-    flags = tl.zeros([block.shape[0], QUARTER], tl.int32)
-    if call.adjust.repetition is not None:
-        group = _groups_of(block, number)
-        place = seen_bytes_of(call, row.request) + group
-        inside = (block[:, None] < call.scratch.num_blocks) & (row.is_draft == 0)
-        flags = _bits_of(tl.load(place, mask=inside, other=0)).to(tl.int32)
-    return flags
+def _group_seen(call, row, group):
+    inside = (group < call.scratch.num_blocks * (BLOCK // 8)) & (row.is_draft == 0)
+    return tl.load(seen_bytes_of(call, row.request) + group, mask=inside, other=0).to(tl.int32)
 
 
 @triton.jit

@@ -9,7 +9,15 @@ import triton.language as tl
 
 from .arguments import opened
 from .device import let_next_stage_start, wait_for_stage_before
-from .logits import LOG2_E, NEVER, adjusted_quarters, quarters_max, quarters_sum, row_quarters
+from .logits import (
+    LOG2_E,
+    NEVER,
+    adjusted_quarters,
+    quarter_marks,
+    quarters_max,
+    quarters_sum,
+    row_quarters,
+)
 from .records import blocks_of, padded, raw_blocks_of
 from .rows import open_row, row_inverse
 
@@ -38,21 +46,23 @@ def _read_part(call, num_parts, tiles_per_part, TILE: tl.constexpr):
         last = tl.minimum(first + tiles_per_part, tl.cdiv(call.scratch.num_blocks, TILE))
         for tile in range(first, last):
             block = tile * TILE + tl.arange(0, TILE)
+            marks = quarter_marks(call, row, block)
             quarters = row_quarters(call, row, block)
             if call.scratch.raw is not None:
                 if row.is_draft == 0:
                     place = row.request.to(tl.int64) * (call.variant.num_drafts + 1) + row.place
                     _store(call, raw_blocks_of(call, place), block, quarters, 1.0)
-            quarters = adjusted_quarters(call, row, block, quarters, True)
+            quarters = adjusted_quarters(call, row, block, quarters, marks)
             _store(call, blocks, block, quarters, inverse)
 
 
 @triton.jit
 def _store(call, blocks, block, quarters, inverse):
     largest, mass = block_statistics(quarters, inverse)
-    inside = block < call.scratch.num_blocks
-    tl.store(blocks + block, largest, mask=inside)
-    tl.store(blocks + padded(call.scratch.num_blocks) + block, mass, mask=inside)
+    # At once: for each store threads meet twice.
+    place = blocks + block[:, None] + tl.arange(0, 2)[None, :] * padded(call.scratch.num_blocks)
+    inside = block[:, None] < call.scratch.num_blocks
+    tl.store(place, tl.join(largest, mass), mask=inside)
 
 
 @triton.jit

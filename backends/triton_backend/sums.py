@@ -24,9 +24,9 @@ from .logits import (
     QUARTER,
     draft_logits,
     is_allowed,
+    law_quarters,
     quarter_ids,
     quarters_sum,
-    target_quarters,
 )
 from .records import blocks_of, law_of, log_probs
 from .rows import inverse_temperature, open_request, open_row
@@ -98,7 +98,7 @@ def _counts(call, log_p, least, WHAT: tl.constexpr):
 @triton.jit
 def _block_sums(call, row, block, law, test, bounds, WHAT: tl.constexpr):
     ids = quarter_ids(block)
-    first, second, third, fourth = target_quarters(call, row, block)
+    first, second, third, fourth = law_quarters(call, row, block)
     terms = (
         _terms(call, row, first, ids, law, test, bounds, WHAT),
         _terms(call, row, second, ids + QUARTER, law, test, bounds, WHAT),

@@ -74,14 +74,19 @@ def bracket(call, row, recipe, row_max, total, bound):
 def _sampled(call, row, vocab_size):
     """Logits of a row from all parts of the vocabulary: [sample]; all of them if they fit."""
     SAMPLE: tl.constexpr = call.variant.sample
-    place = tl.arange(0, SAMPLE)
+    ids = _sampled_id(tl.arange(0, SAMPLE), vocab_size, SAMPLE)
+    group = _sampled_id(tl.arange(0, SAMPLE // 8) * 8, vocab_size, SAMPLE) // 8
+    return row_logits(call, row, ids, group)
+
+
+@triton.jit
+def _sampled_id(place, vocab_size, SAMPLE: tl.constexpr):
     chunk = place // CHUNK
     room = tl.maximum(vocab_size // (SAMPLE // CHUNK) - CHUNK, 0) + 1
     # Scattered, so that no period in the vocabulary fools it.
     offset = ((chunk * 40503) & 0xFFFF) % room
     first = (chunk.to(tl.int64) * vocab_size // (SAMPLE // CHUNK)).to(tl.int32) + offset
-    ids = tl.where(vocab_size <= SAMPLE, place, first // CHUNK * CHUNK + place % CHUNK)
-    return row_logits(call, row, ids)
+    return tl.where(vocab_size <= SAMPLE, place, first // CHUNK * CHUNK + place % CHUNK)
 
 
 @triton.jit

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from ..arguments import opened
 from ..device import let_next_stage_start, wait_for_stage_before
-from ..logits import LOG2_E, NEVER, QUARTER, adjusted_quarters, quarters_sum, row_quarters
+from ..logits import LOG2_E, NEVER, QUARTER, law_quarters, quarters_sum
 from ..queue import next_ticket, num_open_rows, queued_row
 from ..random_bits import INTERPRETED
 from ..records import (
@@ -126,8 +126,7 @@ def _count_part(call, row, first_tile, last_tile, TILE: tl.constexpr):
         largest = following
         following = _largest(call, source, block + TILE)
         if tl.max(largest, 0) >= low:
-            quarters = adjusted_quarters(call, row, block, row_quarters(call, row, block))
-            first, second, third, fourth = quarters
+            first, second, third, fourth = law_quarters(call, row, block)
             tally, first = _counted(tally, first, low, high, law, bins)
             tally, second = _counted(tally, second, low, high, law, bins)
             tally, third = _counted(tally, third, low, high, law, bins)
