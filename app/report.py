@@ -183,7 +183,9 @@ def print_backends(
     """Print which backends and forwards can be used on cuda or cpu, and what the others lack."""
     table = Table.grid(padding=(0, 2))
     for backend in backends:
-        table.add_row(Text(backend.name, style="bold"), _state(backend, device), backend.summary)
+        cells = (backend.name, _state(backend, device), backend.summary)
+        name, *others = (text.translate(_PICTURES) for text in cells)
+        table.add_row(Text(name, style="bold"), *others)
     forward = Text("forward triton", style="bold")
     state = "usable" if no_triton is None else f"unusable: {no_triton}"
     table.add_row(forward, state, "kernels for decode steps; else torch's libraries compute")
@@ -194,4 +196,5 @@ def _state(backend: Backend, device: str) -> str:
     if not backend.missing:
         lacks_device = backend.needs_cuda and device != "cuda"
         return "installed; expects a CUDA device" if lacks_device else "installed"
-    return f"missing {', '.join(backend.missing)}; install with: {backend.install}"
+    cure = f"; install with: {backend.install}" if backend.install else ""
+    return f"missing {', '.join(backend.missing)}{cure}"

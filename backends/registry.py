@@ -5,13 +5,15 @@ An unknown or unavailable backend is an error that says what is known and what i
 
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from textwrap import shorten
 from types import MappingProxyType
 
 from attrs import frozen
 
-from ..core.errors import UnavailableError
+from ..core.errors import AcceptorError, UnavailableError
 from ..core.ports import Sampler
 from .checked import CheckedSampler
 
@@ -27,7 +29,7 @@ class Backend:
         name: what users choose it by.
         factory: "module:Class", absolute or relative to this package, called without arguments.
         summary: one line for people.
-        requires, install: third-party modules that it imports, and how to get them.
+        requires, install: third-party modules that it imports, and how to get them, if known.
         needs_cuda: it runs on CUDA devices only; Triton's interpreter aside.
     """
 
@@ -41,24 +43,37 @@ class Backend:
     @property
     def missing(self) -> tuple[str, ...]:
         """The required modules that are not installed."""
-        return tuple(module for module in self.requires if find_spec(module) is None)
+        return tuple(module for module in self.requires if not _is_installed(module))
 
     def load(self) -> Sampler:
         """Import it and make its sampler; see `load_sampler`."""
-        if self.missing:
+        if self.install and self.missing:
             raise UnavailableError(
                 f"backend {self.name}: needs {', '.join(self.missing)}; "
                 f"install with: {self.install}"
             )
         module, _, class_name = self.factory.partition(":")
         try:
-            factory = getattr(import_module(module, __package__), class_name)
-        except (ImportError, AttributeError) as error:
-            raise UnavailableError(
-                f"backend {self.name}: expected {self.factory}, got {error}"
-            ) from error
-        sampler: Sampler = factory()
+            sampler: Sampler = getattr(import_module(module, __package__), class_name)()
+        except AcceptorError:
+            raise
+        except Exception as error:
+            found_none = isinstance(error, ImportError | AttributeError)
+            kind = "" if found_none else f"{type(error).__name__}: "
+            said = f"backend {self.name}: expected {self.factory}, got {kind}{error}"
+            # On one line, and without what a terminal would obey.
+            raise UnavailableError(repr(shorten(said, 400))[1:-1]) from error
         return sampler
+
+
+def _is_installed(module: str) -> bool:
+    """Whether it can be found; unlike `find_spec`, this imports no package around it."""
+    name, *parts = module.split(".")
+    spec = find_spec(name)
+    for part in parts:
+        name = f"{name}.{part}"
+        spec = spec and PathFinder.find_spec(name, spec.submodule_search_locations or ())
+    return spec is not None
 
 
 _OWN = {
@@ -96,7 +111,8 @@ def _known() -> Mapping[str, Backend]:
 
 def _offered(entry: EntryPoint) -> Backend:
     source = entry.dist.name if entry.dist else entry.value
-    return Backend(name=entry.name, factory=entry.value, summary=f"from {source}")
+    module = entry.value.partition(":")[0]
+    return Backend(entry.name, entry.value, f"from {source}", requires=(module,))
 
 
 BACKENDS: Mapping[str, Backend] = _known()

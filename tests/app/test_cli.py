@@ -15,7 +15,7 @@ from attrs import evolve
 from acceptor.app.__main__ import main as begin
 from acceptor.app.cli import main
 from acceptor.app.console import new_console
-from acceptor.backends import BACKENDS
+from acceptor.backends import BACKENDS, Backend
 from acceptor.core import POLICIES, InvalidInputError
 
 STATS = (
@@ -138,6 +138,15 @@ def test_what_lacks_a_device_says_so(acceptor: Acceptor, monkeypatch: pytest.Mon
     lacking = evolve(BACKENDS["reference"], needs_cuda=True)
     monkeypatch.setattr("acceptor.app.commands.BACKENDS", {"reference": lacking})
     assert "installed; expects a CUDA" in acceptor("backends")[1]
+
+
+def test_backends_names_a_missing_module(
+    acceptor: Acceptor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = Backend("lost", "no_such\x1b[31m:Sampler", "from other", requires=("no_such\x1b[31m",))
+    monkeypatch.setattr("acceptor.app.commands.BACKENDS", {"lost": lost})
+    words = acceptor("backends")[1].split()
+    assert words[:4] == ["lost", "missing", "no_such\N{SYMBOL FOR ESCAPE}[31m", "from"]
 
 
 def test_an_error_behind_a_prompt_has_its_own_line(

@@ -50,6 +50,10 @@ from acceptor.backends.reference import ReferenceSampler
 
 class OtherSampler(ReferenceSampler):
     pass
+
+class FailingSampler:
+    def __init__(self):
+        raise RuntimeError("no\\n\\x1b[31m device")
 """
 
 
@@ -62,10 +66,14 @@ def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Backe
     lines = (
         "other = other_backend:OtherSampler",
         "absent = no_such_module:Sampler",
+        "lost = other_backend.kernels:Sampler",
+        "failing = other_backend:FailingSampler",
+        "damaged = damaged_backend:Sampler",
         "reference = other_backend:OtherSampler",
     )
     (info / "entry_points.txt").write_text("\n".join(("[acceptor.backends]", *lines)))
     (tmp_path / "other_backend.py").write_text(OTHER)
+    (tmp_path / "damaged_backend.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(str(tmp_path))
     known = registry._known()
     monkeypatch.setattr(registry, "BACKENDS", known)
@@ -73,7 +81,7 @@ def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Backe
 
 
 def test_other_distributions_offer_backends(other: Mapping[str, Backend]) -> None:
-    assert [*other] == [*registry._OWN, "other", "absent"]
+    assert [*other] == [*registry._OWN, "other", "absent", "lost", "failing", "damaged"]
     assert other["other"].summary == "from other-backend"
     assert type(load_sampler("other")).__name__ == "OtherSampler"
     assert type(load_sampler("reference")) is ReferenceSampler
@@ -81,3 +89,25 @@ def test_other_distributions_offer_backends(other: Mapping[str, Backend]) -> Non
         load_sampler("absent")
     with pytest.raises(UnavailableError, match=r"^backend: expected one of .*other.*, got 'mine'"):
         load_sampler("mine")
+
+
+def test_the_missing_module_of_another_distribution_is_named(other: Mapping[str, Backend]) -> None:
+    assert other["absent"].missing == ("no_such_module",)
+    assert other["lost"].missing == ("other_backend.kernels",)
+    assert other["damaged"].missing == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("failing", r"other_backend:FailingSampler, got RuntimeError: no \x1b[31m device"),
+        ("damaged", "damaged_backend:Sampler, got ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_another_distribution_raises_is_told_in_one_line(
+    other: Mapping[str, Backend], name: str, message: str
+) -> None:
+    assert name in other
+    with pytest.raises(UnavailableError) as caught:
+        load_sampler(name)
+    assert str(caught.value) == f"backend {name}: expected {message}"
