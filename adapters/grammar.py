@@ -169,13 +169,15 @@ NAMED = _words("$defs definitions patternProperties properties")
 """What holds schemas by names, which may be those of keywords."""
 VALUES = _words("const default enum examples")
 """What holds any values."""
+_NAMES = ("boolean", "integer", "number", "string", "null", "array", "object")
+TYPES = dict(zip((bool, int, float, str, type(None), list, dict), _NAMES, strict=True))
 
 
 def ignored_in_schema(schema: str) -> str | None:
-    """The first part that is not heeded; None, too, where the text is no JSON."""
+    """The first part that is not heeded; None, too, where the text is no schema."""
     try:
         return next(_ignored(json.loads(schema)), None)
-    except (ValueError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 
@@ -204,12 +206,42 @@ def _ignored_here(schema: Mapping[str, Any]) -> Iterator[str]:
     sole = sorted(SOLE & given)
     if sole:
         beside = {*sole[1:], *TYPED, *TELLING} & given
+        if "type" in given and not _agree(schema, sole[0]):
+            beside.add("type")
         yield from (f"{one} beside {sole[0]}" for one in sorted(beside))
     elif not {"type", *TELLING} & given:
         yield from (f"{one} without type" for one in sorted(TYPED & given))
+    unknown = set(schema.get("required", ())) - set(schema.get("properties", ()))
+    yield from (f"required {name!r} without its property" for name in sorted(unknown))
     if "pattern" in given and {"minLength", "maxLength"} & given:
         yield "a length beside pattern"
     if not re.match("#(/|$)", str(schema.get("$ref", "#"))):
         yield f"$ref to {schema['$ref']}"
     if len(schema.get("allOf", "")) > 1:
         yield "allOf of several"
+
+
+def _agree(schema: Mapping[str, Any], keyword: str) -> bool:
+    """Whether all that the keyword allows is of the schema's type."""
+    wanted = [*_types(schema)]
+    if "number" in wanted:
+        wanted.append("integer")
+    return all(one in wanted for one in _types({keyword: schema[keyword]}))
+
+
+def _types(schema: Any) -> Iterator[str]:
+    """The types of what it allows; "any" where it does not say."""
+    match schema:
+        case {"type": str(name)}:
+            yield name
+        case {"type": list(names)}:
+            yield from names
+        case {"const": value}:
+            yield TYPES[type(value)]
+        case {"enum": list(values)}:
+            yield from (TYPES[type(value)] for value in values)
+        case {"allOf": list(branches)} | {"anyOf": list(branches)} | {"oneOf": list(branches)}:
+            for branch in branches:
+                yield from _types(branch)
+        case _:
+            yield "any"

@@ -104,6 +104,15 @@ INTEGER = {"type": "integer"}
         ({"allOf": [INTEGER, {"type": "number"}]}, "allOf of several"),
         ({"type": "string", "pattern": "a*", "maxLength": 3}, "a length beside pattern"),
         ({"minimum": 5}, "minimum without type"),
+        ({"type": "string", "enum": ["a", 1]}, "type beside enum"),
+        ({"type": "integer", "const": True}, "type beside const"),
+        ({"type": "integer", "anyOf": [INTEGER, {"const": 1.5}]}, "type beside anyOf"),
+        ({"type": "object", "$ref": "#"}, "type beside $ref"),
+        ({"type": "object", "required": ["a\n"]}, r"required 'a\n' without its property"),
+        (
+            {"properties": {"a": INTEGER}, "required": ["a", "b"]},
+            "required 'b' without its property",
+        ),
     ],
 )
 def test_what_xgrammar_would_ignore_is_refused(
@@ -117,9 +126,28 @@ def test_what_xgrammar_would_ignore_is_refused(
 def test_names_and_values_are_no_keywords(grammars: Grammars) -> None:
     schema = {"properties": {"not": INTEGER, "if": {"enum": [{"not": 1}], "default": {"if": 1}}}}
     grammars.json_schema(json.dumps({**schema, "$defs": {"then": {"$ref": "#"}}}))
-    deep = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "schema", ["[" * 100_000, '{"allOf": 3}', '{"properties": {}, "required": 1}']
+)
+def test_what_is_no_schema_is_refused(grammars: Grammars, schema: str) -> None:
     with pytest.raises(InvalidInputError, match=r"^json_schema: expected what xgrammar reads"):
-        grammars.json_schema(deep)
+        grammars.json_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": ["number", "null"], "enum": [1, 1.5, None]},
+        {"type": "object", "anyOf": [{"type": "object"}, {"const": {}}]},
+        {"properties": {"a": INTEGER, "b": INTEGER}, "required": ["b"]},
+    ],
+)
+def test_a_type_that_agrees_and_required_properties_are_heeded(
+    grammars: Grammars, schema: dict[str, Any]
+) -> None:
+    grammars.json_schema(json.dumps(schema))
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", "a(?!b)c", r"\\(?<=a)b", "(?<!a)b"])
