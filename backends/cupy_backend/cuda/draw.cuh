@@ -21,15 +21,15 @@ struct Best {
     u64 token;
     u64 most[CTA_THREADS];
     float noise[CTA_THREADS];
-    u32 num_rivals;
+    u32 num_candidates;
 };
 
 // Of those who want to, told to the CTA. Behind a barrier, and followed by one.
-__device__ inline void list_rivals(Best& best, bool wants, u64 most, float noise) {
-    if (thread_id() == 0) best.num_rivals = 0;
+__device__ inline void list_candidates(Best& best, bool wants, u64 most, float noise) {
+    if (thread_id() == 0) best.num_candidates = 0;
     __syncthreads();
     if (wants) {
-        const u32 place = atomicAdd(&best.num_rivals, 1u);
+        const u32 place = atomicAdd(&best.num_candidates, 1u);
         best.most[place] = most;
         best.noise[place] = noise;
     }
@@ -60,8 +60,8 @@ __device__ inline u64 race_blocks(
 #pragma unroll 1
         for (int turn = 0; turn < 2; ++turn) {
             const bool is_first = most == likeliest;
-            list_rivals(best, turn ? !is_first && most > best.block : is_first && most, most, noise);
-            for (u32 i = warp_id(); i < best.num_rivals; i += CTA_WARPS) {
+            list_candidates(best, turn ? !is_first && most > best.block : is_first && most, most, noise);
+            for (u32 i = warp_id(); i < best.num_candidates; i += CTA_WARPS) {
                 const u64 known = lane_id() == 0 ? atomicMax(&best.block, 0ull) : 0;
                 if (best.most[i] <= __shfl_sync(ALL_LANES, known, 0)) continue;
                 const int asked = racer_id(best.most[i]);
