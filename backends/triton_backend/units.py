@@ -9,7 +9,7 @@ HIGHEST_KEY = tl.constexpr(0x7FFFFFFF)
 NO_KEY = tl.constexpr(-1)
 """That of -0.0, which is taken for 0.0."""
 MOST_LEVELS = tl.constexpr(16)
-"""So many different logits are tried: a nucleus of a few peaks has fewer."""
+"""So many different logits are tried: a small nucleus has fewer."""
 
 LOWEST_FINITE = tl.constexpr(-3.4028234663852886e38)
 

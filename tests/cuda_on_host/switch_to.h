@@ -1,5 +1,5 @@
-// Threads of execution that take turns on one thread of the operating system. Refuses to ask the
-// operating system for a turn, where it knows the processor: swapcontext does so, and millions are taken.
+// Threads of execution that take turns on one thread of the operating system. Where the processor is
+// known, a turn makes no system call: swapcontext makes some, and millions of turns are taken.
 #pragma once
 #include <cstddef>
 

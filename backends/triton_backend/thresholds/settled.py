@@ -38,7 +38,7 @@ from .bracket import bracket
 from .found import start_round
 
 FEW = tl.constexpr(4)
-"""Blocks that are read for a row: a nucleus has few peaks. More take registers from all rows."""
+"""Blocks that are read for a row: a nucleus lies in few. More take registers from all rows."""
 
 
 @triton.jit
@@ -155,13 +155,13 @@ def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
     own = mass_of(largest, row_max, recipe.inverse)
     bound = floor
     others = recipe.top_k * 0
-    peak = floor
+    kth = floor
     if recipe.top_k > 0:
         # The largest logits of blocks are different tokens.
         if tl.sum(ones, 0) >= recipe.top_k:
-            peak = from_key(highest_reaching(keys, ones, recipe.top_k.to(tl.float64)), KEY_SHIFT)
-            bound = tl.maximum(peak, floor)
-            others = recipe.top_k - tl.sum((largest > peak).to(tl.int32), 0)
+            kth = from_key(highest_reaching(keys, ones, recipe.top_k.to(tl.float64)), KEY_SHIFT)
+            bound = tl.maximum(kth, floor)
+            others = recipe.top_k - tl.sum((largest > kth).to(tl.int32), 0)
     before = bound
     reached = largest >= bound
     most = tl.sum(tl.where(reached, units, 0), 0)
@@ -170,8 +170,8 @@ def _bound(recipe, largest, units, row_max, floor, KEY_SHIFT: tl.constexpr):
         if (recipe.top_k > 0) | (floor > NEVER):
             above = tl.where(others > 0, largest > bound, reached)
             least = tl.sum(tl.where(above, own, 0), 0)
-            if (others > 0) & (peak >= floor):
-                least += others.to(tl.int64) * mass_of(peak, row_max, recipe.inverse)
+            if (others > 0) & (kth >= floor):
+                least += others.to(tl.int64) * mass_of(kth, row_max, recipe.inverse)
             least = tl.where((recipe.top_k > 0) & (others == 0), 0, least)
         enough = recipe.top_p.to(tl.float64) * most.to(tl.float64)
         fewest = recipe.top_p.to(tl.float64) * least.to(tl.float64)
