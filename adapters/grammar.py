@@ -136,7 +136,8 @@ class Grammars:
             grammar = compile_text(text)
         except (RuntimeError, UnicodeEncodeError) as error:
             # Behind the place in its source, or in the text.
-            said = one_line(error).partition(": ")[2]
+            said = one_line(error)
+            said = said.partition(": ")[2] or said
             raise InvalidInputError(f"{name}: expected what xgrammar reads, got {said}") from None
         return lambda: GrammarMasks(xgrammar.GrammarMatcher(grammar), within)
 
