@@ -14,6 +14,7 @@ from ..kv_cache import KVCache
 from ..transformer import Attend as AttendLayer
 from ..transformer import Decoder, Linear, RMSNorm
 from .attend import MOST_TOKENS_OF_REQUEST, Attend
+from .products import embed_kernel
 from .tiling import Gpu, most_tokens, scratch, tiling_of
 
 DIVISOR = 16
@@ -119,10 +120,16 @@ class FewTokens:
         )
 
     def _embed(self, token_ids: Tensor, norm: RMSNorm) -> Hidden:
-        # `F.embedding` takes several times as long for so few tokens.
-        sums = self.decoder.embedding[token_ids.flatten()]
-        squares = sums.new_empty(self._most_parts(len(sums)), len(sums), dtype=torch.float32)
-        return Hidden(sums=sums, scaled=norm(sums), squares=squares, num_parts=0)
+        ids, size = token_ids.flatten(), len(norm.weight)
+        sums, scaled = norm.weight.new_empty(2, len(ids), size)
+        embed_kernel[(len(ids),)](
+            *(ids, self.decoder.embedding, norm.weight, sums, scaled, size, norm.eps),
+            COLUMNS=next_power_of_2(size),
+            OVERLAPS=self.gpu.overlaps,
+            **self.gpu.launch_options,
+        )
+        squares = sums.new_empty(self._most_parts(len(ids)), len(ids), dtype=torch.float32)
+        return Hidden(sums=sums, scaled=scaled, squares=squares, num_parts=0)
 
     def _most_parts(self, num_tokens: int) -> int:
         """How many parts of squares adding a product leaves at most."""

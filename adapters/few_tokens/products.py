@@ -17,6 +17,26 @@ import triton.language as tl
 from .tile import fetch, finish, is_taken, load_beside, rows_of_tile
 
 
+@triton.jit
+def embed_kernel(
+    ids_ptr, embedding_ptr, gamma_ptr, sums_ptr, scaled_ptr, size, eps, COLUMNS: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+):  # fmt: skip
+    """Rows of the embedding for ids [tokens] int64, and their norm; COLUMNS: size or more."""
+    if OVERLAPS:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    column, token = tl.arange(0, COLUMNS), tl.program_id(0)
+    there, goal = column < size, token * size + column
+    row_ptr = embedding_ptr + tl.load(ids_ptr + token) * size
+    sums = tl.load(row_ptr + column, mask=there, other=0.0)
+    tl.store(sums_ptr + goal, sums, mask=there)
+    wide = sums.to(tl.float32)
+    wide *= tl.rsqrt(tl.sum(wide * wide, 0) / size + eps)
+    wide *= tl.load(gamma_ptr + column, mask=there, other=0.0).to(tl.float32)
+    tl.store(scaled_ptr + goal, wide.to(sums.dtype), mask=there)
+
+
 @triton.jit(do_not_specialize=["num_tokens", "every", "num_squares"])
 def matrix_kernel(
     x_ptr,

@@ -69,10 +69,9 @@ FEWEST_STAGES = 6
 
 BLOCK_TOKENS = 16
 BLOCK_AHEAD = 256
+LEAST_STAGES = 2
 LEAST_DEPTH = 512
 """Columns of a program; with fewer, a split is not worth adding its parts up."""
-
-LEAST_STAGES = 2
 
 
 @frozen
@@ -90,9 +89,13 @@ class Block:
 
 
 NARROW = Block(rows=64, depth=128, warps=4, stages=7)
+SHORT = Block(rows=64, depth=64, warps=4, stages=14)
 WIDE = Block(rows=128, depth=128, warps=8, stages=4)
-"""For matrices with a tile for each processor and more: tokens are read for half as many tiles."""
+TALL = Block(rows=256, depth=64, warps=8, stages=5)
+"""Tall ones are for matrices with a tile half as tall for each processor and more: tokens are read
+for fewer tiles. `SHORT` and `TALL` are for many tokens, which take as long to read as weights."""
 
+MANY_TOKENS = 64
 SHARE = 16
 """Rows that a tile takes are a multiple of it."""
 
@@ -120,12 +123,9 @@ class Tiling:
 
 def most_tokens(weights: list[Tensor], gpu: Gpu) -> int:
     """Of a forward through these matrices."""
-    fit = all(
-        _stages(block, MOST_TOKENS, gpu, takes_turns=True) >= LEAST_STAGES
-        for block in (NARROW, WIDE)
-    )
+    stages = (_stages(one, MOST_TOKENS, gpu, takes_turns=True) for one in (SHORT, WIDE, TALL))
     even = not any(len(weight) % NARROW.rows for weight in weights)
-    return MOST_TOKENS if fit and even else MATRIX_TOKENS
+    return MOST_TOKENS if even and min(stages) >= LEAST_STAGES else MATRIX_TOKENS
 
 
 def scratch(device: torch.device, gpu: Gpu) -> tuple[Tensor, Tensor]:
@@ -162,8 +162,10 @@ def _matrix(num_tokens: int, num_rows: int, gpu: Gpu) -> Tiling:
 def _block(num_tokens: int, weight: Tensor, gpu: Gpu, *, add: bool) -> Tiling:
     num_rows, size = weight.shape
     processors = gpu.num_processors
-    many = num_rows // NARROW.rows > processors
-    block = WIDE if many and num_rows % WIDE.rows == 0 else NARROW
+    block, *taller = (SHORT, WIDE, TALL) if num_tokens >= MANY_TOKENS else (NARROW, WIDE)
+    for one in taller:
+        if num_rows // block.rows > processors and num_rows % one.rows == 0:
+            block = one
     num_turns = 1 if add else -(-num_rows // (block.rows * processors))
     num_splits = _num_splits(processors // (num_rows // block.rows), size // LEAST_DEPTH)
     most_tiles = num_turns * (processors // num_splits)

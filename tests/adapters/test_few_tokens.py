@@ -17,6 +17,7 @@ from acceptor.adapters.few_tokens import attend, forward, tiling
 from attrs import evolve
 from kit.few_tokens import GPU, MAX_LEN, model_of
 tiling.NARROW, tiling.LEAST_DEPTH = evolve(tiling.NARROW, rows=16), 16
+tiling.SHORT = evolve(tiling.SHORT, rows=16)
 gpu = evolve(GPU, prefetches=True, overlaps=int(sys.argv[1]) >= 90)
 
 compiled = set()
@@ -32,6 +33,7 @@ class CompileOnly:
 tiling.matrix_kernel = CompileOnly(tiling.matrix_kernel)
 tiling.block_kernel = CompileOnly(tiling.block_kernel)
 attend.attention_kernel = CompileOnly(attend.attention_kernel)
+forward.embed_kernel = CompileOnly(forward.embed_kernel)
 cases = (("biased", 20, 1), ("normalised heads", None, 3), ("plain", None, 12), ("plain", None, 50))
 for architecture, window, num_tokens in cases:
     model = model_of(architecture, window, torch.bfloat16)
@@ -42,7 +44,8 @@ for architecture, window, num_tokens in cases:
     attends = few.attention_at(ids, ids[:, 0]) or elsewhere
     few.forward(ids, attends, model.new_cache(1, MAX_LEN), last_only=False)
 blocks = {("block_kernel", turns, splits) for turns, splits in ((0, 1), (1, 0))}
-assert compiled == {*blocks, ("matrix_kernel", None, False), ("attention_kernel", None, False)}
+others = {(f"{name}_kernel", None, False) for name in ("matrix", "attention", "embed")}
+assert compiled == blocks | others
 """
 
 
