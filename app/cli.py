@@ -86,7 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         code = error.exit_code
     except click.ClickException as error:
-        message = " ".join(error.format_message().split())
+        words = " ".join(error.format_message().split())
+        # A path or a field may hold what a terminal would obey.
+        message = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
         click.echo(f"acceptor: {message}", err=True)
         code = error.exit_code
     except click.Abort:

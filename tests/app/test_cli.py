@@ -241,6 +241,11 @@ def test_the_module_runs_as_a_program_and_a_closed_pipe_ends_it_quietly() -> Non
         assert process.stderr.read() == ""
 
 
+def test_a_terminal_obeys_nothing_that_an_error_quotes(complaint: Callable[..., str]) -> None:
+    said = complaint("generate", "--prompt", "x", "--target", "/no\x1b[31mred\x07\u202e")
+    assert said.startswith(r"/no\x1b[31mred\x07\u202e: expected")
+
+
 def test_output_that_finds_no_room_is_one_line() -> None:
     command = [sys.executable, "-m", "acceptor.app.cli", "--help"]
     with Path("/dev/full").open("w") as full:
