@@ -33,7 +33,7 @@ MOST_LINES = 30
 CALM = (
     *("-m", "gpu", "-q", "--dist", "worksteal", "--continue-on-collection-errors"),
     # What else is installed beside a GPU may warn: pytest-benchmark does so about workers.
-    *("-W", "default", "-p", "no:benchmark"),
+    *("-W", "default", "-p", "no:benchmark", "--durations", "10"),
 )
 GPU_TESTS = ("tests/backends", "tests/adapters", "tests/app", "tests/proof")
 
