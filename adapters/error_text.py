@@ -3,7 +3,7 @@
 Reading those ends, and does not fill the memory.
 """
 
-import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,9 @@ def read_bounded(path: Path) -> str:
     return text
 
 
-def read_config_file(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; what is none raises `ConfigError`."""
+def read_named(path: Path, expected: str, read: Callable[[str], Any] = str) -> Any:
+    """What a file that the user names says to its reader; anything else raises `ConfigError`."""
     try:
-        return tomllib.loads(read_bounded(path))
+        return read(read_bounded(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: expected a TOML file, got {one_line(error)}") from None
+        raise ConfigError(f"{path}: expected {expected}, got {one_line(error)}") from None

@@ -106,13 +106,11 @@ class Grammars:
         Raises:
             InvalidInputError: it is no schema that xgrammar knows, or asks for what it ignores.
         """
-        _check_heeded("json_schema", ignored_in_schema(schema))
-        compiler = self.compiler
-        compile_schema = partial(compiler.compile_json_schema, any_whitespace=False)
+        compile_schema = partial(self.compiler.compile_json_schema, any_whitespace=False)
         # JSON escapes control characters; where lengths are limited, xgrammar lets them in.
         tokens = self.tokens.decoded_vocab
-        plain = torch.tensor([[min(token, default=32) >= 32 for token in tokens]])
-        return self._masks("json_schema", compile_schema, schema, pack_allowed(plain)[0])
+        plain = pack_allowed(torch.tensor([[min(token, default=32) >= 32 for token in tokens]]))[0]
+        return self._masks("json_schema", schema, ignored_in_schema, compile_schema, plain)
 
     def regex(self, pattern: str) -> Callable[[], GrammarMasks]:
         """Outputs that a regular expression matches as a whole.
@@ -120,18 +118,23 @@ class Grammars:
         Raises:
             InvalidInputError: xgrammar cannot read it, or ignores a part of it.
         """
-        _check_heeded("regex", ignored_in_regex(pattern))
-        return self._masks("regex", self.compiler.compile_regex, pattern)
+        return self._masks("regex", pattern, ignored_in_regex, self.compiler.compile_regex)
 
     def _masks(
         self,
         name: str,
-        compile_text: Callable[[str], Any],
         text: str,
+        ignored_in: Callable[[str], str | None],
+        compile_text: Callable[[str], Any],
         within: Tensor | None = None,
     ) -> Callable[[], GrammarMasks]:
         import xgrammar  # noqa: PLC0415, an extra
 
+        ignored = ignored_in(text)
+        if ignored is not None:
+            raise InvalidInputError(
+                f"{name}: expected what xgrammar heeds, got {one_line(ignored)}"
+            )
         try:
             grammar = compile_text(text)
         except (RuntimeError, UnicodeEncodeError) as error:
@@ -140,11 +143,6 @@ class Grammars:
             said = said.partition(": ")[2] or said
             raise InvalidInputError(f"{name}: expected what xgrammar reads, got {said}") from None
         return lambda: GrammarMasks(xgrammar.GrammarMatcher(grammar), within)
-
-
-def _check_heeded(name: str, ignored: str | None) -> None:
-    if ignored is not None:
-        raise InvalidInputError(f"{name}: expected what xgrammar heeds, got {one_line(ignored)}")
 
 
 def _words(text: str) -> frozenset[str]:

@@ -5,6 +5,7 @@ and the setting.
 """
 
 import json
+import tomllib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import click
 import torch
 
-from ..adapters.error_text import read_config_file
+from ..adapters.error_text import read_named
 from ..adapters.forward_choice import why_no_triton
 from ..backends import BACKENDS
 from ..core import ConfigError
@@ -52,7 +53,7 @@ def read_config(file: Path | None, flags: Mapping[str, object]) -> Config:
             flag = "--synthetic-acceptance-rate"
             raise ConfigError(f"{flag}: expected the policy synthetic, got {name}")
         flags = {**flags, "policy.name": name}
-    table = {} if file is None else read_config_file(file)
+    table = {} if file is None else read_named(file, "a TOML file", tomllib.loads)
     typed = {path_of(one): one.opts[0] for one in SETTINGS if path_of(one) in flags}
     return structured(_with_flags(table, flags), Config, str(file), typed)
 

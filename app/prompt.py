@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ..adapters.chat_template import ChatTemplate
-from ..adapters.error_text import one_line, read_bounded
+from ..adapters.error_text import read_named
 from ..core import ConfigError
 from .config import Config
 from .request import GenerationRequest, check_text
@@ -41,12 +41,7 @@ def new_masks(config: Config, wired: Wired) -> NewTokenMasks:
     if wanted.regex is not None:
         return grammars.regex(wanted.regex)
     assert wanted.json_schema is not None
-    path = wanted.json_schema
-    try:
-        schema = read_bounded(Path(path))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: expected a UTF-8 text file, got {one_line(error)}") from None
-    return grammars.json_schema(schema)
+    return grammars.json_schema(read_named(Path(wanted.json_schema), "a UTF-8 text file"))
 
 
 def _chat(prompt: str, wired: Wired) -> list[int]:

@@ -26,11 +26,6 @@ from .eagle import EagleHead, Fusion, HeadLayer, Merge, SideBySide
 from .head_config import RAW_LAYER, Eagle3Config, MtpSwitches, Target, read_layer
 
 
-def has_tensors(directory: Path) -> bool:
-    """Whether there is a file for `open_head`."""
-    return any((directory / name).is_file() for name in (SINGLE_FILE, INDEX_FILE, PICKLE))
-
-
 def open_head(directory: Path) -> Checkpoint:
     """The tensors of a head, by name; a pickle that holds anything else is refused."""
     file = directory / PICKLE
@@ -80,7 +75,7 @@ _FEATURES_NORM, _LAYER = "hidden_norm.weight", "layers.0."
 
 def find_head(directory: Path) -> str | None:
     """Which of `HEADS` a directory holds, whole or not; None for a whole model."""
-    if not has_tensors(directory):
+    if not any((directory / name).is_file() for name in (SINGLE_FILE, INDEX_FILE, PICKLE)):
         return None
     names = open_head(directory).entries
     if _LAYER + _FEATURES_NORM in names or any(name.startswith(RAW_LAYER) for name in names):

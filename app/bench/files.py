@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from attrs import AttrsInstance, asdict
 
-from ...adapters.error_text import one_line, read_bounded
+from ...adapters.error_text import one_line, read_named
 from ...core import ConfigError
 from ..structure import structured
 
@@ -69,10 +69,7 @@ def write_outputs(record: AttrsInstance, text: str, options: Mapping[str, Any]) 
 
 def read_record(path: Path, kind: type[Record], command: str) -> Record:
     """What an earlier run of a command wrote with `--json`; `ConfigError` for anything else."""
-    try:
-        content: Any = json.loads(read_bounded(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: expected JSON, got {one_line(error)}") from None
+    content = read_named(path, "JSON", json.loads)
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a JSON object, got {type(content).__name__}")
     return structured(content, kind, f"{path}: expected what {command} --json writes")

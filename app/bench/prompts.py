@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
-from ...adapters.error_text import one_line, read_bounded
+from ...adapters.error_text import read_named
 from ...core import ConfigError
 from ...core.checks import check_choice
 
@@ -56,10 +56,7 @@ def read_questions(path: Path) -> list[Question]:
     Each line is an object with `turns`, a list of strings, or `prompt`, a string; `category` is
     optional.
     """
-    try:
-        lines = read_bounded(path).splitlines()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: expected a UTF-8 text file, got {one_line(error)}") from None
+    lines = read_named(path, "a UTF-8 text file").splitlines()
     questions = [
         _read_line(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()
     ]

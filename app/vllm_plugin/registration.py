@@ -5,7 +5,8 @@ What an engine's `additional_config` says under `acceptor` is a table, or the TO
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
-from ...adapters.error_text import read_config_file
+from ...adapters.error_text import read_named
 from ...core import Block, ConfigError, Policy, Probabilistic, Stream, Synthetic, UnavailableError
 from ..policies import PolicySettings, make_policy
 from ..structure import structured
@@ -70,7 +71,8 @@ def plugin_settings(additional_config: object) -> PluginSettings | None:
         return None
     given = additional_config[KEY]
     if isinstance(given, str):
-        return structured(read_config_file(Path(given)), PluginSettings, given)
+        table = read_named(Path(given), "a TOML file", tomllib.loads)
+        return structured(table, PluginSettings, given)
     return structured(given, PluginSettings, KEY)
 
 
@@ -129,10 +131,6 @@ def _let_parameters_pass() -> None:
         if not getattr(speculation, MARK, False):
             refuse(self, speculation)
 
-    _replace(processor, "__init__", start_marked)
-    _replace(params, CHECK, refuse_unless_marked)
+    processor.__init__ = start_marked
+    setattr(params, CHECK, refuse_unless_marked)
     setattr(params, MARK, True)
-
-
-def _replace(owner: Any, name: str, function: Callable[..., None]) -> None:
-    setattr(owner, name, function)
