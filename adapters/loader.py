@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..core.checks import FLOATS, check_choice, check_integer
+from ..core.checks import FLOATS, check_choice
 from ..core.errors import InvalidInputError, UnavailableError
 from .checkpoint import FLOAT_DTYPES, Checkpoint, find_directory
 from .forward_choice import FORWARDS
 from .json_object import JsonObject, read_json
 from .language_model import TransformerModel
-from .model_config import ARCHITECTURES, ModelConfig, named_architecture
+from .model_config import ARCHITECTURES, ModelConfig, context_of, named_architecture
 from .random_weights import random_model
 from .weights import EMBEDDING, WeightReader, check_device, expected_tensors, ignored_tensors
 
@@ -52,9 +52,7 @@ def load_model(
         raise InvalidInputError(f"dtype: expected float32, bfloat16 or float16, got {dtype}")
     directory = find_directory(path_or_hub_id)
     config = ModelConfig.read(directory / "config.json")
-    longest = config.max_position_embeddings
-    max_model_len = longest if max_model_len is None else max_model_len
-    check_integer("max_model_len", max_model_len, 1, longest)
+    max_model_len = context_of(max_model_len, config.max_position_embeddings)
     checkpoint = Checkpoint.open(directory)
     checkpoint.check(expected_tensors(config), ignored_tensors(config))
     if dtype is None:

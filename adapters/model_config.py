@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from attrs import evolve, frozen
 
+from ..core.checks import check_integer
 from .json_object import JsonObject, read_json
 from .rope import Rope, YarnScaling, read_rope
 
@@ -232,6 +233,13 @@ def _read_max_positions(config: JsonObject, rope: Rope) -> int:
         stretched = rope.scaling.original_max_position_embeddings * rope.scaling.factor
         positions = min(max(positions, int(stretched)), MAX_POSITIONS)
     return positions
+
+
+def context_of(wanted: int | None, longest: int) -> int:
+    """How many positions a model gets: all that it was made for, unless fewer are wanted."""
+    length = longest if wanted is None else wanted
+    check_integer("max_model_len", length, 1, longest)
+    return length
 
 
 def _read_bias(config: JsonObject, bias: bool | str) -> bool:

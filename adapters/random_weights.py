@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.checks import check_integer, check_number
 from .checkpoint import Entry, Shape
 from .language_model import TransformerModel
-from .model_config import ModelConfig
+from .model_config import ModelConfig, context_of
 from .weights import DRAFT_TO_TARGET, WeightReader, expected_tensors
 
 STANDARD_DEVIATION = 0.02
@@ -98,9 +98,7 @@ def random_model(
     if num_layers is not None:
         check_integer("num_layers", num_layers, 1, config.num_layers)
         config = evolve(config, windows=config.windows[:num_layers])
-    longest = config.max_position_embeddings
-    max_model_len = longest if max_model_len is None else max_model_len
-    check_integer("max_model_len", max_model_len, 1, longest)
+    max_model_len = context_of(max_model_len, config.max_position_embeddings)
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else config.dtype or torch.bfloat16
     check_number("layer_decay", layer_decay, 0, 1, open_below=True)

@@ -95,7 +95,8 @@ def load_head(
     if kind == "mtp":
         head: DraftHead[Any] = _mtp(target).load_mtp(directory, target, switches)
         return head
-    return _of_tensors(kind, read_json(directory / "config.json"), open_head(directory), target)
+    load = _eagle if kind == "eagle" else _eagle3
+    return load(read_json(directory / "config.json"), open_head(directory), target)
 
 
 def random_head(config_file: Path, kind: str, target: Target) -> DraftHead[Any]:
@@ -110,7 +111,7 @@ def random_head(config_file: Path, kind: str, target: Target) -> DraftHead[Any]:
     num_ids = config.integer("draft_vocab_size", 1, default=target.vocab_size)
     fewer: dict[str, Shape] = {DRAFT_TO_TARGET: (num_ids,)} if num_ids < target.vocab_size else {}
     tensors = RandomTensors(config_file, fewer, target.dtype, target.device, seed=1)
-    return _of_tensors(kind, config, tensors, target)
+    return (_eagle if kind == "eagle" else _eagle3)(config, tensors, target)
 
 
 def _mtp(target: Target) -> Any:
@@ -119,10 +120,6 @@ def _mtp(target: Target) -> Any:
     from ..library_model import mtp  # noqa: PLC0415, an extra
 
     return mtp
-
-
-def _of_tensors(kind: str, config: JsonObject, tensors: _Tensors, target: Target) -> EagleHead:
-    return (_eagle if kind == "eagle" else _eagle3)(config, tensors, target)
 
 
 def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHead:

@@ -19,7 +19,7 @@ from ...core.checks import check_integer
 from ...core.errors import AcceptorError, CheckpointError
 from ..error_text import one_line
 from ..json_object import read_json
-from ..model_config import MAX_POSITIONS, read_eos
+from ..model_config import MAX_POSITIONS, context_of, read_eos
 from ..weights import check_device
 from .model import LibraryModel, Shapes, Windows
 
@@ -44,7 +44,7 @@ def load_library_model(
         config = AutoConfig.from_pretrained(directory, local_files_only=True, **_OWN_CODE)
         # Before its weights are read.
         _windows(directory, config.get_text_config())
-        length = _length(max_model_len, _longest(config.get_text_config()))
+        length = context_of(max_model_len, _longest(config.get_text_config()))
         with _quietly():
             model = adapt_network(_load(directory, config, dtype, device))
     except AcceptorError:
@@ -84,13 +84,7 @@ def random_library_model(
             f"{one_line(error)}"
         ) from error
     model = adapt_network(_with_masks(network))
-    return evolve(model, max_model_len=_length(max_model_len, model.max_model_len))
-
-
-def _length(wanted: int | None, longest: int) -> int:
-    length = longest if wanted is None else wanted
-    check_integer("max_model_len", length, 1, longest)
-    return length
+    return evolve(model, max_model_len=context_of(max_model_len, model.max_model_len))
 
 
 def adapt_network(network: Any) -> LibraryModel:
