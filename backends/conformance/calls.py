@@ -141,12 +141,11 @@ def dirty_memory() -> Iterator[None]:
 
     PyTorch fills memory so where it has to be deterministic.
     """
-    before = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    before = torch.get_deterministic_debug_mode()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.set_deterministic_debug_mode("warn")
         try:
             yield
         finally:
-            torch.use_deterministic_algorithms(before, warn_only=warn_only)
+            torch.set_deterministic_debug_mode(before)

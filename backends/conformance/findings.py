@@ -187,11 +187,6 @@ class Record:
         return (*self.backends, *([" and ".join(self.backends)] if len(self.backends) > 1 else []))
 
     @property
-    def compared(self) -> Findings:
-        """Those that tell how many batches all backends had."""
-        return self.found[-1]
-
-    @property
     def is_conformant(self) -> bool:
         """All corners were compared, all backends conform, and nothing between is unexplained."""
         return self.verdict == CONFORMANT
@@ -199,7 +194,7 @@ class Record:
     @property
     def verdict(self) -> str:
         """In a line; how rare near-ties must be is not asked of two backends together."""
-        some = self.compared.num_batches and not self.compared.unexplained
+        some = self.found[-1].num_batches and not self.found[-1].unexplained
         if not some or not all(each.is_conformant for each in self.found[: len(self.backends)]):
             return "NOT conformant"
         if self.corners_left:

@@ -63,8 +63,8 @@ def test_a_conformant_run_ends_with_0_and_a_record_and_goes_on_where_it_stopped(
     assert "| unexplained | 0 |" in path.with_suffix(".md").read_text()
     assert main([*REFERENCE, "--json", str(path), "--continue"]) == 0
     after = Record.read(path)
-    assert (after.next_chunk, after.compared.num_batches) == (3, 12)
-    assert after.compared.unexplained == ()
+    assert (after.next_chunk, after.found[-1].num_batches) == (3, 12)
+    assert after.found[-1].unexplained == ()
 
 
 def test_two_backends_have_one_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +138,7 @@ def test_a_record_adds_up_and_survives_being_written_down(tmp_path: Path) -> Non
     assert (record.next_chunk, record.is_conformant) == (5, True)
     record = record.including(None, (SOME, SOME, near))
     assert (record.next_chunk, record.is_conformant) == (5, True)
-    assert (record.compared.num_turned, record.compared.near_tie_rate) == (1, 0.2)
+    assert (record.found[-1].num_turned, record.found[-1].near_tie_rate) == (1, 0.2)
     record.write(tmp_path / "record.json")
     assert Record.read(tmp_path / "record.json") == record
     wrong = Findings(num_batches=1, differences=(evolve(NEAR, excused=False),))

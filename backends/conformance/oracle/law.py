@@ -1,6 +1,7 @@
 """What a row of logits says: its law and logprobs, exactly, and what float32 may make of them."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
@@ -15,7 +16,8 @@ from .filters import Flags, Floats, Interval, supported
 TOLERANCE = 1e-5
 """Up to this margin a decision is a near-tie: float32 may decide it otherwise."""
 
-LEAST_MARGIN, MOST_MARGIN = 1e-17, 0.5
+MARGINS = np.geomspace(1e-17, 0.5, 4096)
+"""Those that are told apart."""
 
 
 def margin_of(may_turn: Callable[[float], bool]) -> float:
@@ -24,13 +26,7 @@ def margin_of(may_turn: Callable[[float], bool]) -> float:
     Args:
         may_turn: whether a change up to so much may turn it; once true, true for more.
     """
-    if not may_turn(MOST_MARGIN):
-        return math.inf
-    low, high = math.log(LEAST_MARGIN), math.log(MOST_MARGIN)
-    while high - low > 0.01:
-        middle = (low + high) / 2
-        low, high = (low, middle) if may_turn(math.exp(middle)) else (middle, high)
-    return math.exp(high)
+    return float([*MARGINS, math.inf][bisect_left(MARGINS, 1, key=may_turn)])
 
 
 LEAST = np.finfo(np.float64).min / 2
@@ -123,10 +119,10 @@ def forbid(logits: Floats, allowed: Flags | None) -> Floats:
     return np.where(allowed | np.isnan(logits) | (logits == np.inf), logits, -np.inf)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def relative(logits: Floats) -> Floats:
     """To the largest one; -inf where the difference overflows float32."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        narrow = logits.astype(np.float32) - np.float32(logits.max())
+    narrow = logits.astype(np.float32) - np.float32(logits.max())
     return np.where(narrow == -np.inf, -np.inf, logits - logits.max())
 
 

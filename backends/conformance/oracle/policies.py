@@ -31,19 +31,20 @@ from .view import RequestView
 
 
 def residual(
-    p: Law, q: Law, rejected: int, scale: Callable[[float], Interval] = lambda _: (0.0, 0.0)
+    view: RequestView, row: int, scale: Callable[[float], Interval] = lambda _: (0.0, 0.0)
 ) -> Law:
-    """The law that a rejection draws from, not normalised; the scale is a logarithm.
+    """The law that a rejection at a row draws from, not normalised; the scale is a logarithm.
 
     If no mass is left it is p without the rejected token, and p itself only if that is nothing too.
     """
+    p, q = view.target_laws[row], view.draft_laws[row]
 
     def bounds(tolerance: float) -> Bounds:
         left = difference(p, q, scale(tolerance), tolerance)
         if left.low.max() > -np.inf:
             return left
         instead = p.bounds(tolerance).high.copy()
-        instead[rejected] = -np.inf
+        instead[view.drafts[row]] = -np.inf
         instead = instead if instead.max() > -np.inf else p.bounds(tolerance).high
         high = np.maximum(left.high, instead)
         # In exact arithmetic it is one or the other.
@@ -76,8 +77,7 @@ def block_verdict(view: RequestView, _: Block, row: int, tolerance: float) -> Po
 
 def scaled_residual(view: RequestView, row: int) -> Law:
     """max(P p - q, 0) after the first `row` draft tokens were accepted."""
-    laws = view.target_laws[row], view.draft_laws[row]
-    return residual(*laws, view.drafts[row], partial(_log_product, view, row))
+    return residual(view, row, partial(_log_product, view, row))
 
 
 def _log_product(view: RequestView, count: int, tolerance: float) -> Interval:
@@ -198,10 +198,6 @@ def _fly_verdict(view: RequestView, policy: Fly, row: int, tolerance: float) -> 
     return _matches(view, policy, row, tolerance) | _forgiven(view, policy, row, tolerance)
 
 
-def _plain_residual(view: RequestView, row: int) -> Law:
-    return residual(view.target_laws[row], view.draft_laws[row], view.drafts[row])
-
-
 Verdict = Callable[[RequestView, Any, int, float], Possible]
 """What a policy may answer at a row after a relative change of the inputs; else its one answer."""
 
@@ -243,7 +239,7 @@ def _by_membership(
 RULES: Mapping[type, PolicyRule] = MappingProxyType(
     {
         Strict: PolicyRule(_matches, uses_draft_law=False),
-        Probabilistic: PolicyRule(_ratio_verdict, residual=_plain_residual),
+        Probabilistic: PolicyRule(_ratio_verdict, residual=residual),
         Block: PolicyRule(block_verdict, takes_last_success=True, residual=scaled_residual),
         Synthetic: PolicyRule(_synthetic_verdict, uses_draft_law=False, stays_when_greedy=True),
         Typical: _by_membership(_typical_tokens, lambda policy: policy.delta == 1),

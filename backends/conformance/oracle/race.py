@@ -1,8 +1,7 @@
 """The random numbers of the contract, derived anew from its text, and draws by them."""
 
 from collections.abc import Callable
-from functools import cached_property, partial
-from typing import Any, TypeVar
+from functools import cached_property
 
 import numpy as np
 from attrs import field, frozen
@@ -10,26 +9,6 @@ from numpy.typing import NDArray
 
 from .filters import Floats
 from .law import Law
-
-Value = TypeVar("Value")
-
-
-class PerRow(dict[int, Value]):
-    """A list without a length whose entries come into being when looked at."""
-
-    def __init__(self, compute: Callable[[int], Value]) -> None:
-        super().__init__()
-        self.compute = compute
-
-    def __missing__(self, row: int) -> Value:
-        self[row] = value = self.compute(row)
-        return value
-
-
-def per_row(compute: Callable[[Any, int], Value]) -> "cached_property[PerRow[Value]]":
-    """Make an attribute that is indexed by rows of a method that computes one."""
-    return cached_property(lambda owner: PerRow(partial(compute, owner)))
-
 
 Words = NDArray[np.uint64]
 
@@ -139,13 +118,9 @@ class Draw:
 
     def _token_scores(self, log_weights: Floats, block: int) -> Floats:
         first = block * BLOCK_SIZE
-        return log_weights[first : first + BLOCK_SIZE] - self._log_token_noise[block]
-
-    @per_row
-    def _log_token_noise(self, block: int) -> Floats:
-        first = block * BLOCK_SIZE
-        count = min(BLOCK_SIZE, len(self.law.log_p) - first)
-        return np.log(self.noise.exponentials(*self.key, TOKEN_LEVEL, first, count))
+        weights = log_weights[first : first + BLOCK_SIZE]
+        noise = self.noise.exponentials(*self.key, TOKEN_LEVEL, first, len(weights))
+        return weights - np.log(noise)
 
     @cached_property
     def _log_block_noise(self) -> Floats:

@@ -10,7 +10,7 @@ from ....core.policies import Policy, Strict
 from .filters import Possible
 from .law import TOLERANCE, RowLogprobs
 from .policies import PolicyRule, rule_of
-from .race import RECOVER, Draw, per_row
+from .race import RECOVER, Draw
 from .view import RequestView
 
 
@@ -63,14 +63,15 @@ class RequestOracle:
         failures = (row for row in rows if not self.verdict(row).accept)
         return next(failures, self.num_draft_tokens)
 
-    @per_row
-    def finals(self, num_accepted: int) -> Draw | None:
+    @cached_property
+    def finals(self) -> list[Draw | None]:
         """The recovered or bonus token, by the number of accepted ones; None if stopped."""
-        if num_accepted == self.num_draft_tokens:
-            return self.view.samples[num_accepted] if self.view.stop is Status.OK else None
-        if self.rule.residual is None:
-            return self.view.samples[num_accepted]
-        return self.view.draw(self.rule.residual(self.view, num_accepted), RECOVER, num_accepted)
+        view, residual = self.view, self.rule.residual
+        *recovered, bonus = view.samples
+        if residual is not None:
+            rows = range(self.num_draft_tokens)
+            recovered = [view.draw(residual(view, row), RECOVER, row) for row in rows]
+        return [*recovered, bonus if view.stop is Status.OK else None]
 
     def status(self, num_accepted: int) -> Status:
         """Bad ids are always told, a bad row only if it was needed."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 from attrs import frozen
@@ -10,7 +11,7 @@ from ....core.output import Status
 from ....core.sampling_params import Recipe
 from .filters import Flags, Floats
 from .law import Adjustments, Integers, Law, adjust, forbid, is_usable, law_of, one_hot, place
-from .race import TARGET, Draw, Noise, per_row
+from .race import TARGET, Draw, Noise
 
 NO_DRAFT = np.zeros(0, dtype=np.int64)
 
@@ -61,20 +62,14 @@ class RequestView:
     @cached_property
     def named_drafts(self) -> list[int]:
         """The draft up to its first id that is no token."""
-        named: list[int] = []
-        for token_id in self.draft_token_ids.tolist():
-            if not 0 <= token_id < self.vocab_size:
-                break
-            named.append(token_id)
-        return named
+        ids = self.draft_token_ids.tolist()
+        return [*takewhile(lambda token_id: 0 <= token_id < self.vocab_size, ids)]
 
     @cached_property
     def drafts(self) -> list[int]:
         """The named drafts up to the first row that cannot be used."""
-        usable = 0
-        while usable < len(self.named_drafts) and self._is_row_usable(usable):
-            usable += 1
-        return self.named_drafts[:usable]
+        usable = [*takewhile(self._is_row_usable, range(len(self.named_drafts)))]
+        return self.named_drafts[: len(usable)]
 
     @property
     def id_status(self) -> Status:
@@ -92,35 +87,39 @@ class RequestView:
         return Status.OK if row == len(self.named_drafts) else Status.DRAFT_LOGITS_INVALID
 
     def _is_row_usable(self, row: int) -> bool:
-        draft = self._draft_row(row)
-        return is_usable(self.target_rows[row]) and (draft is None or is_usable(draft))
+        draft = self._draft_rows
+        return is_usable(self.target_rows[row]) and (draft is None or is_usable(draft[row]))
 
-    @per_row
-    def target_rows(self, row: int) -> Floats:
+    @cached_property
+    def target_rows(self) -> list[Floats]:
         """Logits after bias, penalties, which count the drafts before the row, and masks."""
-        counts = self.output_counts.copy()
-        np.add.at(counts, self.named_drafts[:row], 1)
-        raw, wanted = self.target_logits[row], self.adjustments
-        return forbid(adjust(raw, wanted, self.in_prompt, counts), self.allowed[row])
+        rows, counts = [], self.output_counts.copy()
+        for row in range(len(self.named_drafts) + 1):
+            raw, wanted = self.target_logits[row], self.adjustments
+            rows.append(forbid(adjust(raw, wanted, self.in_prompt, counts), self.allowed[row]))
+            counts[self.named_drafts[row : row + 1]] += 1
+        return rows
 
-    @per_row
-    def target_laws(self, row: int) -> Law:
+    @cached_property
+    def target_laws(self) -> list[Law]:
         """p at each row."""
-        law = law_of(self.target_rows[row], self.recipe)
-        return law if self.target_ids is None else place(law, self.target_ids, self.vocab_size)
+        laws = [law_of(row, self.recipe) for row in self.target_rows[: len(self.drafts) + 1]]
+        ids, vocab_size = self.target_ids, self.vocab_size
+        return laws if ids is None else [place(law, ids, vocab_size) for law in laws]
 
-    @per_row
-    def draft_laws(self, row: int) -> Law:
+    @cached_property
+    def draft_laws(self) -> list[Law]:
         """q at each row, in target ids."""
-        logits = self._draft_row(row)
-        if logits is None:
-            return one_hot(self.named_drafts[row], self.vocab_size)
-        return place(law_of(logits, self.draft_recipe), self.draft_to_target, self.vocab_size)
+        drafts, ids, vocab_size = self.drafts, self.draft_to_target, self.vocab_size
+        if self._draft_rows is None:
+            return [one_hot(token_id, vocab_size) for token_id in drafts]
+        laws = (law_of(row, self.draft_recipe) for row in self._draft_rows[: len(drafts)])
+        return [place(law, ids, vocab_size) for law in laws]
 
-    @per_row
-    def samples(self, row: int) -> Draw:
+    @cached_property
+    def samples(self) -> list[Draw]:
         """The target's own sample at each row."""
-        return self.draw(self.target_laws[row], self.stream, row)
+        return [self.draw(law, self.stream, row) for row, law in enumerate(self.target_laws)]
 
     @cached_property
     def uniforms(self) -> Floats:
@@ -132,9 +131,7 @@ class RequestView:
         key = (stream, self.first_position + row, self.first_index + row)
         return Draw(law, Noise(self.seed), key)
 
-    def _draft_row(self, row: int) -> Floats | None:
+    @property
+    def _draft_rows(self) -> Floats | None:
         # A greedy draft is one-hot at what it drafted: its logits are not looked at.
-        if self.draft_logits is None or self.draft_recipe.is_greedy:
-            return None
-        logits: Floats = self.draft_logits[row]
-        return logits
+        return None if self.draft_recipe.is_greedy else self.draft_logits
