@@ -23,21 +23,16 @@ SLOT_STEP, READ_STEP = 128, 256
 
 def slot_len(max_len: int, device: torch.device) -> int:
     """How many positions a slot gets that must have max_len."""
-    return _rounded_up(max_len, SLOT_STEP) if rounds(device) else max_len
+    return _rounded_up(max_len, SLOT_STEP, device)
 
 
 def read_len(num_filled: int, limit: int, device: torch.device) -> int:
     """How many positions are read to see the first num_filled, of limit ones that may be."""
-    return min(_rounded_up(num_filled, READ_STEP), limit) if rounds(device) else num_filled
+    return min(_rounded_up(num_filled, READ_STEP, device), limit)
 
 
-def rounds(device: torch.device) -> bool:
-    """Whether lengths are rounded."""
-    return device.type != "cpu"
-
-
-def _rounded_up(length: int, step: int) -> int:
-    return -(-length // step) * step
+def _rounded_up(length: int, step: int, device: torch.device) -> int:
+    return length if device.type == "cpu" else -(-length // step) * step
 
 
 @frozen(eq=False)

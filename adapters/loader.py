@@ -68,8 +68,6 @@ if TYPE_CHECKING:
 ADAPTERS = ("auto", "own", "transformers")
 """What can be asked for; with auto, this project's decoder for the architectures that it has."""
 
-_EXTRA = "expected transformers, got none; install with: pip install 'acceptor[transformers]'"
-
 
 def load_any_model(
     directory: Path,
@@ -84,7 +82,8 @@ def load_any_model(
     The transformers library has no other forward than torch's.
     """
     check_choice("adapter", adapter, ADAPTERS)
-    if not _is_for_library(directory, adapter):
+    is_for_us = adapter == "auto" and _is_ours(read_json(directory / "config.json"))
+    if adapter == "own" or is_for_us:
         return load_model(directory, device=device, forward=forward, **how)
     library, device = _library(forward), check_device(device)
     model: LibraryModel = library.load_library_model(directory, device=device, **how)
@@ -107,12 +106,6 @@ def random_any_model(
     return model
 
 
-def _is_for_library(directory: Path, adapter: str) -> bool:
-    if adapter != "auto":
-        return adapter == "transformers"
-    return not _is_ours(read_json(directory / "config.json"))
-
-
 def _is_ours(config: JsonObject) -> bool:
     # A config that names none is refused in the words of this project's decoder.
     return named_architecture(config) in (None, *ARCHITECTURES)
@@ -120,7 +113,10 @@ def _is_ours(config: JsonObject) -> bool:
 
 def _library(forward: str) -> Any:
     if find_spec("transformers") is None:
-        raise UnavailableError(f"adapter transformers: {_EXTRA}")
+        raise UnavailableError(
+            "adapter transformers: expected transformers, got none; install with: "
+            "pip install 'acceptor[transformers]'"
+        )
     if forward == "triton":
         raise UnavailableError("forward triton: expected the adapter own, got transformers")
     from .library_model import loader  # noqa: PLC0415, an extra

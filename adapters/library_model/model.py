@@ -42,7 +42,8 @@ class SlotMemory:
     def allocate(
         cls, shapes: Shapes, num_slots: int, max_len: int, dtype: torch.dtype, device: torch.device
     ) -> "SlotMemory":
-        """An empty cache; zeros, since what is masked must be finite."""
+        """An empty cache, see `slot_len`; zeros, since what is masked must be finite."""
+        max_len = slot_len(max_len, device)
 
         def empty(shape: tuple[int, int]) -> Tensor:
             return torch.zeros((num_slots, max_len, *shape), dtype=dtype, device=device)
@@ -126,8 +127,7 @@ class LibraryModel:
         """Room for max_len positions in each of num_slots slots, or for a few more: `slot_len`."""
         check_integer("num_slots", num_slots, 1)
         check_integer("max_len", max_len, 1, self.max_model_len)
-        length = slot_len(max_len, self.device)
-        return SlotMemory.allocate(self.shapes, num_slots, length, self.dtype, self.device)
+        return SlotMemory.allocate(self.shapes, num_slots, max_len, self.dtype, self.device)
 
     def clear(self, cache: SlotMemory, slot_ids: Sequence[int]) -> None:
         """Forget slots: needed before reuse only when their sequences left NaN or infinity."""

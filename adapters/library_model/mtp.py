@@ -16,7 +16,7 @@ from ...core.policies.parameters import derived
 from ..checkpoint import Checkpoint, Shape
 from ..draft_heads.head_config import MtpSwitches
 from ..json_object import JsonObject, read_json
-from ..kv_cache import Places, check_tokens, slot_len
+from ..kv_cache import Places, check_tokens
 from ..random_weights import STANDARD_DEVIATION
 from .model import LibraryModel, SlotMemory, StepCache
 
@@ -128,8 +128,7 @@ class MtpHead:
         """Room for max_len positions in each of num_slots slots."""
         target = self.target
         shapes = {0: target.shapes[target.num_layers - 1]}
-        length = slot_len(max_len, target.device)
-        return SlotMemory.allocate(shapes, num_slots, length, target.dtype, target.device)
+        return SlotMemory.allocate(shapes, num_slots, max_len, target.dtype, target.device)
 
     def clear(self, cache: SlotMemory, slot_ids: Sequence[int]) -> None:
         """Forget slots."""

@@ -80,7 +80,7 @@ OLDEST, TOO_NEW = (0, 33), (0, 34)
 """The minor releases of vLLM whose internals this package knows, the second excluded."""
 
 SAMPLER_MODULE = "vllm.v1.worker.gpu.spec_decode.rejection_sampler"
-USERS_OF_SAMPLER = ("vllm.v1.worker.gpu.model_runner",)
+USER_OF_SAMPLER = "vllm.v1.worker.gpu.model_runner"
 CHECK, MARK = "_validate_spec_decode", "verified_by_acceptor"
 
 
@@ -106,8 +106,7 @@ def _offer_sampler() -> None:
         return
     ours = import_module(f"{__package__}.rejection_sampler")
     factory = ours.sampler_factory(module.RejectionSampler)
-    users = (sys.modules.get(name) for name in USERS_OF_SAMPLER)
-    for user in (module, *filter(None, users)):
+    for user in filter(None, (module, sys.modules.get(USER_OF_SAMPLER))):
         user.RejectionSampler = factory  # type: ignore[attr-defined]
 
 
