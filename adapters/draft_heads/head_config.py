@@ -49,74 +49,40 @@ class MtpSwitches:
     zero_first_embedding: bool = False
 
 
-@frozen(kw_only=True)
-class Eagle3Config:
-    """What EAGLE-3 heads differ in.
-
-    Attributes:
-        layer: the shape of its layer.
-        prefix: of the names of the layer's tensors.
-        taps: after how many of the target's layers it looks, ascending.
-        draft_vocab_size: how many ids it has.
-        norm_before_residual: whether attention adds to the normalised features.
-        norm_before_fc: whether the taps are normalised side by side.
-        fc_norm: whether each of them is.
-        norm_output: whether the features that it hands on are normalised.
-    """
-
-    layer: ModelConfig
-    prefix: str
-    taps: tuple[int, ...]
-    draft_vocab_size: int
-    norm_before_residual: bool
-    norm_before_fc: bool
-    fc_norm: bool
-    norm_output: bool
-
-    @property
-    def what_to_check(self) -> str:
-        """What a file may say by another convention."""
-        return (
-            f"that it is this target's, and norm_before_residual ({self.norm_before_residual}), "
-            f"rope_theta ({self.layer.rope.theta:g}), {TAPS} ({list(self.taps)})"
-        )
-
-    @classmethod
-    def read(cls, config: JsonObject, target: Target) -> "Eagle3Config":
-        """Read it."""
-        is_raw = SPECULATORS not in config
-        if not is_raw and config.text(SPECULATORS) != "eagle3":
-            raise config.error(SPECULATORS, "eagle3", config.value(SPECULATORS))
-        nested = config if is_raw else config.section("transformer_layer_config")
-        layer = read_layer(nested, target)
-        seen = config.integer("target_hidden_size", 1, default=layer.hidden_size)
-        if seen != target.hidden_size:
-            raise config.error("hidden_size", f"the target's, {target.hidden_size}", seen)
-        more = config.section("eagle_config")
-
-        def switch(name: str) -> bool:
-            return config.flag(name, default=more.flag(name, default=False))
-
-        if not is_raw and "norm_before_residual" not in config:
-            # Its own library takes it for false, engines that load its files for true.
-            raise config.error("norm_before_residual", "true or false", None)
-        if switch("norm_before_fc") and switch("fc_norm"):
-            raise config.error("fc_norm", "false beside norm_before_fc", True)
-        return cls(
-            layer=layer,
-            prefix=RAW_LAYER if is_raw else "layers.0.",
-            taps=_read_taps(config if TAPS in config else more, target),
-            draft_vocab_size=config.integer(
-                "draft_vocab_size", 1, target.vocab_size, default=target.vocab_size
-            ),
-            norm_before_residual=switch("norm_before_residual"),
-            norm_before_fc=switch("norm_before_fc"),
-            fc_norm=switch("fc_norm"),
-            norm_output=switch("norm_output"),
-        )
+SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+"""Of EAGLE-3: whether attention adds to the normalised features, whether the taps are normalised
+side by side, whether each of them is, and whether the features that it hands on are."""
 
 
-def _read_taps(config: JsonObject, target: Target) -> tuple[int, ...]:
+def read_eagle3_layer(config: JsonObject, target: Target) -> tuple[ModelConfig, str]:
+    """The shape of an EAGLE-3 head's layer, and the prefix of its tensors' names."""
+    is_raw = SPECULATORS not in config
+    if not is_raw and config.text(SPECULATORS) != "eagle3":
+        raise config.error(SPECULATORS, "eagle3", config.value(SPECULATORS))
+    layer = read_layer(config if is_raw else config.section("transformer_layer_config"), target)
+    seen = config.integer("target_hidden_size", 1, default=layer.hidden_size)
+    if seen != target.hidden_size:
+        raise config.error("hidden_size", f"the target's, {target.hidden_size}", seen)
+    return layer, RAW_LAYER if is_raw else "layers.0."
+
+
+def read_switches(config: JsonObject) -> dict[str, bool]:
+    """All of `SWITCHES`."""
+    if SPECULATORS in config and SWITCHES[0] not in config:
+        # Its own library takes it for false, engines that load its files for true.
+        raise config.error(SWITCHES[0], "true or false", None)
+    more = config.section("eagle_config")
+    switches = {
+        name: config.flag(name, default=more.flag(name, default=False)) for name in SWITCHES
+    }
+    if switches["norm_before_fc"] and switches["fc_norm"]:
+        raise config.error("fc_norm", "false beside norm_before_fc", True)
+    return switches
+
+
+def read_taps(config: JsonObject, target: Target) -> tuple[int, ...]:
+    """After how many of the target's layers an EAGLE-3 head looks, ascending."""
+    config = config if TAPS in config else config.section("eagle_config")
     num_layers = target.num_layers
     taps = config.value(TAPS, [2, num_layers // 2, num_layers - 3])
     try:

@@ -23,7 +23,16 @@ from ..random_weights import RandomTensors
 from ..transformer import RMSNorm
 from ..weights import DRAFT_TO_TARGET, LM_HEAD, WeightReader, layer_tensors, read_draft_ids
 from .eagle import EagleHead, Fusion, HeadLayer, Merge, SideBySide
-from .head_config import RAW_LAYER, Eagle3Config, MtpSwitches, Target, read_layer
+from .head_config import (
+    RAW_LAYER,
+    TAPS,
+    MtpSwitches,
+    Target,
+    read_eagle3_layer,
+    read_layer,
+    read_switches,
+    read_taps,
+)
 
 
 def open_head(directory: Path) -> Checkpoint:
@@ -149,18 +158,18 @@ def _eagle(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHea
 
 
 def _eagle3(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHead:
-    settings = Eagle3Config.read(config, target)
-    layer, prefix = settings.layer, settings.prefix
-    size, num_taps = layer.hidden_size, len(settings.taps)
-    norms: dict[str, Shape] = {}
-    if settings.norm_before_fc:
+    layer, prefix = read_eagle3_layer(config, target)
+    switches, taps = read_switches(config), read_taps(config, target)
+    num_ids = config.integer("draft_vocab_size", 1, target.vocab_size, default=target.vocab_size)
+    size, num_taps, norms = layer.hidden_size, len(taps), dict[str, Shape]()
+    if switches["norm_before_fc"]:
         norms = {"input_norm.weight": (num_taps * target.hidden_size,)}
-    elif settings.fc_norm:
+    elif switches["fc_norm"]:
         norms = {f"fc_norm.{tap}.weight": (target.hidden_size,) for tap in range(num_taps)}
     expected: dict[str, Shape] = {
         _MERGE: (size, num_taps * target.hidden_size),
         _NORM: (size,),
-        LM_HEAD: (settings.draft_vocab_size, size),
+        LM_HEAD: (num_ids, size),
         prefix + _FEATURES_NORM: (size,),
         **norms,
         **layer_tensors(layer, prefix, 2 * size),
@@ -170,18 +179,22 @@ def _eagle3(config: JsonObject, checkpoint: _Tensors, target: Target) -> EagleHe
     mix = SideBySide(
         embedding_norm=read.norm(prefix + _ATTENTION_NORM),
         features_norm=read.norm(prefix + _FEATURES_NORM),
-        normalised_residual=settings.norm_before_residual,
+        normalised_residual=switches["norm_before_residual"],
     )
     return _head(
         read,
         target,
-        what_to_check=settings.what_to_check,
-        taps=settings.taps,
+        what_to_check=(
+            "that it is this target's, and norm_before_residual "
+            f"({switches['norm_before_residual']}), rope_theta ({layer.rope.theta:g}), {TAPS} "
+            f"({list(taps)})"
+        ),
+        taps=taps,
         read=Fusion(tuple(map(read.norm, norms)), read.linear(("fc",), bias=False)),
-        layer=_layer(read, prefix, mix, norm if settings.norm_output else None),
-        norm=None if settings.norm_output else norm,
+        layer=_layer(read, prefix, mix, norm if switches["norm_output"] else None),
+        norm=None if switches["norm_output"] else norm,
         lm_head=read.linear(("lm_head",), bias=False),
-        draft_to_target=_draft_to_target(checkpoint, settings.draft_vocab_size, target),
+        draft_to_target=_draft_to_target(checkpoint, num_ids, target),
     )
 
 
