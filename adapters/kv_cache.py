@@ -31,8 +31,13 @@ def read_len(num_filled: int, limit: int, device: torch.device) -> int:
     return min(_rounded_up(num_filled, READ_STEP, device), limit)
 
 
+def rounds(device: torch.device) -> bool:
+    """Whether lengths are rounded."""
+    return device.type != "cpu"
+
+
 def _rounded_up(length: int, step: int, device: torch.device) -> int:
-    return length if device.type == "cpu" else -(-length // step) * step
+    return -(-length // step) * step if rounds(device) else length
 
 
 @frozen(eq=False)
