@@ -177,6 +177,10 @@ def _single_file(directory: Path) -> Path:
     raise CheckpointError(f"{directory}: expected {SINGLE_FILE} or {INDEX_FILE}, got {got}")
 
 
+_SHARD = re.compile(r"[^/\\:]*\.safetensors")
+"""What cannot lead out of the directory, nor to a file of another kind."""
+
+
 def _read_index(directory: Path) -> dict[str, str]:
     """Tensor name -> shard's file name; empty when the checkpoint is a single file."""
     path = directory / INDEX_FILE
@@ -187,19 +191,9 @@ def _read_index(directory: Path) -> dict[str, str]:
     if not weight_map:
         raise index.error("weight_map", "at least one tensor", None)
     for name, shard in weight_map.items():
-        if not _is_plain_file_name(shard):
+        if not (isinstance(shard, str) and shard.isprintable() and _SHARD.fullmatch(shard)):
             raise index.error(f"weight_map: {name}", "a .safetensors file beside the index", shard)
     return weight_map
-
-
-def _is_plain_file_name(shard: object) -> bool:
-    """Whether this cannot lead out of the directory, nor to a file of another kind."""
-    return (
-        isinstance(shard, str)
-        and shard.endswith(".safetensors")
-        and shard.isprintable()
-        and not any(character in shard for character in "/\\:")
-    )
 
 
 def _map_file(file: Path) -> Any:

@@ -157,21 +157,15 @@ class WeightReader:
 
     def _lm_head(self) -> Linear:
         """The LM head; a tied one is a second copy on CPU, where the layouts differ."""
-        is_tied = self.config.tie_word_embeddings
-        if is_tied:
-            self._check_tied()
-        return Linear(self._matrix((EMBEDDING if is_tied else LM_HEAD,)))
-
-    def _check_tied(self) -> None:
-        entry = self.checkpoint.entries.get(LM_HEAD)
-        if entry is None:
-            return
-        embedding, head = self.checkpoint.tensor(EMBEDDING), self.checkpoint.tensor(LM_HEAD)
-        if not torch.equal(embedding, head):
+        if not self.config.tie_word_embeddings:
+            return Linear(self._matrix((LM_HEAD,)))
+        read, entry = self.checkpoint.tensor, self.checkpoint.entries.get(LM_HEAD)
+        if entry is not None and not torch.equal(read(EMBEDDING), read(LM_HEAD)):
             raise CheckpointError(
                 f"{entry.file}: {LM_HEAD}: expected {EMBEDDING} again, because the config ties "
                 "them, got other values"
             )
+        return Linear(self._matrix((EMBEDDING,)))
 
     def linear(self, names: Sequence[str], *, bias: bool) -> Linear:
         """Projections stacked by rows."""

@@ -164,7 +164,8 @@ def sampler_factory(own: Callable[..., Any]) -> Callable[..., Any]:
     """What makes the rejection sampler of an engine: acceptor's where its config names acceptor."""
 
     def make(*args: Any, **options: Any) -> Any:
-        draw_drafts_as_vllm()
+        # An engine before this one may have coupled its drafts.
+        _draw_with(gumbel_sample)
         settings = plugin_settings(get_current_vllm_config().additional_config)
         if settings is None:
             return own(*args, **options)
@@ -271,11 +272,6 @@ def draw_drafts_with(sampler: Sampler, parameters: Parameters) -> None:
         return output.token_ids.clamp_(min=0)
 
     _draw_with(draw)
-
-
-def draw_drafts_as_vllm() -> None:
-    """Undo `draw_drafts_with`, for engines that this process makes after a coupled one."""
-    _draw_with(gumbel_sample)
 
 
 def _draw_with(draw: Callable[..., Tensor]) -> None:
