@@ -6,7 +6,7 @@ Batches are built and judged by all workers, and few of these call a GPU at once
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
@@ -83,7 +83,9 @@ class Campaign:
                 pool.submit(alone.found, part, 0): None for part in parts
             }
             chunks = dict(self._chunks(first, num_batches))
-            alone.compile(pool, chunks)
+            # One batch of every form, whose kernels are compiled by all workers together.
+            forms = islice(chunks, self.generator.num_forms if self.is_on_gpu else 0)
+            wait([pool.submit(alone.found, n, 1) for n in forms], self._seconds_left())
             for n, size in chunks.items():
                 pending[pool.submit(campaign.found, n, size)] = n
             with suppress(TimeoutError):
@@ -93,22 +95,12 @@ class Campaign:
                         yield pending[future], found
 
     def _chunks(self, first: int, num_batches: int) -> Iterator[tuple[int, int]]:
+        forms = self.generator.num_forms
         while num_batches > 0:
-            size = min(self.size_of(first), num_batches)
+            large = forms and self.generator.form(first % forms).vocab_size > MOST_BY_MANY
+            size = min(max(self.chunk // LARGE_SHARE, 1) if large else self.chunk, num_batches)
             yield first, size
             first, num_batches = first + 1, num_batches - size
-
-    def compile(self, pool: Executor, chunks: Iterable[int]) -> None:
-        """Run one batch of every form, so that kernels are compiled by all workers together."""
-        if self.generator.num_forms and self.is_on_gpu:
-            numbers = islice(chunks, self.generator.num_forms)
-            wait([pool.submit(self.found, n, 1) for n in numbers], self._seconds_left())
-
-    def size_of(self, number: int) -> int:
-        """Batches of a chunk."""
-        forms = self.generator.num_forms
-        large = forms and self.generator.form(number % forms).vocab_size > MOST_BY_MANY
-        return max(self.chunk // LARGE_SHARE, 1) if large else self.chunk
 
     def smallest_failure(self, case: Case) -> Findings:
         """What the case shows that a failing one of the only backend comes down to."""

@@ -51,6 +51,10 @@ EQUAL_MASSES: tuple[tuple[float, tuple[int, ...]], ...] = (
 )
 """A top-p and how many tokens of equal weight tie at each logit, largest first."""
 
+SAMPLED = SamplingParams(seed=1)
+SHOWN = evolve(SAMPLED, logprobs=5, logprobs_mode=LogprobsMode.PROCESSED)
+"""With the logprobs of the law that is drawn from."""
+
 Corner = tuple[str, Callable[[Watched], object]]
 """What a fixed check is about, and what runs it."""
 
@@ -157,10 +161,9 @@ def _acceptance_tests() -> Iterator[Corner]:
 
 
 def _extreme_logits() -> Iterator[Corner]:
-    sampled = SamplingParams(seed=1)
-    hot = evolve(sampled, temperature=1e6, logprobs=5, logprobs_mode=LogprobsMode.PROCESSED)
-    greedy = evolve(hot, temperature=0)
-    all_params = (evolve(sampled, temperature=0), sampled, evolve(sampled, top_k=1), hot, greedy)
+    hot, shown_greedy = evolve(SHOWN, temperature=1e6), evolve(SHOWN, temperature=0)
+    greedy, first = evolve(SAMPLED, temperature=0), evolve(SAMPLED, top_k=1)
+    all_params = (greedy, SAMPLED, first, hot, shown_greedy)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         low, high = torch.finfo(dtype).min, torch.finfo(dtype).max
         rows = {
@@ -182,9 +185,7 @@ def _cold_logprobs() -> Iterator[Corner]:
     """Quotients that float32 cannot hold, of logits whose differences it can."""
     row = torch.tensor([-3.0, 0.0, -1.0, -2.0, -4.0])
     for temperature in (1.2e-38, 1e-30, 1e-6):
-        params = SamplingParams(
-            seed=1, temperature=temperature, logprobs=5, logprobs_mode=LogprobsMode.PROCESSED
-        )
+        params = evolve(SHOWN, temperature=temperature)
         for scale in (1.0, 1e36):
             rows = (row * scale).expand(2, -1).contiguous()
             title = f"logprobs of logits by {scale} at temperature {temperature}"
@@ -198,9 +199,7 @@ def _masses_of_one() -> Iterator[Corner]:
             levels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
             order = torch.randperm(len(levels), generator=torch.Generator().manual_seed(1))
             row = (-1e-30 * levels[order]).to(dtype)
-            params = SamplingParams(
-                seed=1, top_p=top_p, logprobs=8, logprobs_mode=LogprobsMode.PROCESSED
-            )
+            params = evolve(SHOWN, top_p=top_p, logprobs=8)
             title = f"{dtype}: equal masses of {sizes}, of which top-p {top_p} is reached exactly"
             rows = row.expand(2, -1).contiguous()
             yield _corner(title, Probabilistic(), params, rows, [0])
@@ -208,7 +207,7 @@ def _masses_of_one() -> Iterator[Corner]:
 
 def _large_rows() -> Iterator[Corner]:
     """Rows that are not aligned, of which some blocks hold what top-k keeps."""
-    params = SamplingParams(seed=1, top_k=6, logprobs=8, logprobs_mode=LogprobsMode.PROCESSED)
+    params = evolve(SHOWN, top_k=6, logprobs=8)
     rows = torch.randn(3, 5003, generator=torch.Generator().manual_seed(1)).bfloat16()
     title = f"rows that are not aligned, top-k {params.top_k} in some of ten blocks"
     yield _corner(title, Probabilistic(), params, rows, [0, 0])
@@ -216,7 +215,7 @@ def _large_rows() -> Iterator[Corner]:
 
 def _ties() -> Iterator[Corner]:
     row = torch.zeros(3, 1200).index_fill(1, torch.tensor([7, 600, 1199]), 1.0)
-    greedy = SamplingParams(seed=1, temperature=0.0)
+    greedy = evolve(SAMPLED, temperature=0)
     for draft in ([7, 7], [600, 7]):
         title = f"ties at temperature 0 across blocks, drafts {draft}"
         yield _corner(title, Probabilistic(), greedy, row, draft)

@@ -96,11 +96,6 @@ class Findings:
         return evolve(self, differences=named)
 
     @property
-    def is_well_formed(self) -> bool:
-        """Whether shapes and dtypes were right, so that values can be looked at."""
-        return not any(difference.request < 0 for difference in self.differences)
-
-    @property
     def unexplained(self) -> tuple[Difference, ...]:
         """The differences that rounding does not explain."""
         return tuple(d for d in self.differences if not d.excused)

@@ -149,15 +149,10 @@ def _allowed_tokens(case: Case, num_rows: int, noise: torch.Generator) -> tuple[
 
 def _spoil(rows: Tensor, noise: torch.Generator) -> None:
     """Make about one row in ten unusable, in place: NaN, +inf, or nothing but -inf."""
-    ids = _any_ids(rows, noise)
-    kinds = torch.randint(0, 30, (len(rows),), generator=noise).tolist()
-    for row, kind, token_id in zip(rows, kinds, ids.tolist(), strict=True):
-        if kind == 0:
-            row[token_id] = torch.nan
-        elif kind == 1:
-            row[token_id] = torch.inf
-        elif kind == 2:
-            row[:] = -torch.inf
+    ids, kinds = _any_ids(rows, noise), torch.randint(0, 30, (len(rows),), generator=noise)
+    for kind, value in enumerate((torch.nan, torch.inf)):
+        rows[kinds == kind, ids[kinds == kind]] = value
+    rows[kinds == 2] = -torch.inf
 
 
 def _any_ids(logits: Tensor, noise: torch.Generator) -> Tensor:

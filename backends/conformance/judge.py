@@ -209,8 +209,8 @@ def _judge_order(
     listed = zip(ids, values, strict=True)
     shown = [token_id for token_id, got in listed if max(want.values[token_id], got) > -np.inf]
     certain = [token_id for token_id in shown if not want.doubted[token_id]]
-    swaps, num_due = [], 0
-    for order in (want.most_likely, want.largest):
+    orders, swaps, num_due = want.orders, [], 0
+    for order in orders:
         # A token that a filter keeps or cuts by a hair moves all later ones by a rank.
         due = [token_id for token_id in order if not want.doubted[token_id]]
         if shown in (order[: len(ids)], due[: len(ids)]):
@@ -222,7 +222,7 @@ def _judge_order(
     bounds = [min(want.tolerance(token_id) for token_id in pair) for pair in swapped]
     excused = all(0 < g < np.inf and g <= most for g, most in zip(gaps, bounds, strict=True))
     excused = excused and num_due - len(certain) <= want.doubted.sum()
-    expected, gap = str(want.most_likely[: len(ids)]), max(gaps, default=0.0)
+    expected, gap = str(orders[0][: len(ids)]), max(gaps, default=0.0)
     yield Difference(*place, LOGPROB_ORDER, expected, str(ids), gap, excused=excused)
 
 
@@ -231,11 +231,7 @@ def _judge_total_variation(
 ) -> Iterator[Difference]:
     """One request's row of `VerifyOutput.total_variation`."""
     for row, value in enumerate(got):
-        expected = 0.0 if row >= num_tokens else oracle.total_variation(row)
-        error = abs(value - expected)
-        if error <= TOTAL_VARIATION_TOLERANCE:
-            continue
-        width = 0.0 if row >= num_tokens else oracle.total_variation_width(row)
-        if not error <= TOTAL_VARIATION_TOLERANCE + width:
+        expected, width = oracle.total_variation(row) if row < num_tokens else (0.0, 0.0)
+        if not abs(value - expected) <= TOTAL_VARIATION_TOLERANCE + width:
             yield Difference(request, row, "total variation", str(expected), str(value))
             return

@@ -23,17 +23,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--may-wait", action="store_true", help="it may wait for a CUDA device")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Start counting."""
-    config.stash[FOUND] = []
-
-
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """Print what was compared and every excuse."""
     terminalreporter.section("conformance")
-    parts, name = config.stash[FOUND], str(config.getoption("--backend"))
+    parts, name = config.stash.get(FOUND, []), str(config.getoption("--backend"))
     found = sum(parts, Findings())
     terminalreporter.write(table([name], [found]) + told(found))
 
@@ -57,4 +52,4 @@ def device(pytestconfig: pytest.Config) -> torch.device:
 @pytest.fixture
 def found(pytestconfig: pytest.Config) -> list[Findings]:
     """What all tests found; each adds to it."""
-    return pytestconfig.stash[FOUND]
+    return pytestconfig.stash.setdefault(FOUND, [])

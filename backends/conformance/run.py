@@ -30,7 +30,7 @@ PLAIN = Case()
 BatchOf = Callable[[Inputs], VerifyBatch | SampleBatch]
 
 NUMBERS, NUMBERS_TOLERANCE = ("logprobs.emitted", "total_variation"), 1e-4
-"""Logprobs and total variations, whose sums may run in another order."""
+"""Logprobs and total variations, [num_reqs, any], whose sums may run in another order."""
 
 
 @define
@@ -83,7 +83,9 @@ def check_call(inputs: Inputs, batch_of: BatchOf, backend: Watched) -> Tensor:
         found = judge_verify(batch, params, policy, output)
     else:
         found = judge_sample(batch, params, output)
-    if variation != "none" and found.is_well_formed:
+    # What is of no request tells of shapes and dtypes, without which no value can be looked at.
+    is_well_formed = all(difference.request >= 0 for difference in found.differences)
+    if variation != "none" and is_well_formed:
         other, origins = varied(inputs)
         again = backend.call(batch_of(other), other.params_by_slot(), policy, is_variation=True)
         differences = in_another_batch(output, again, origins, variation)
@@ -195,8 +197,8 @@ def in_another_batch(
         name: what the other batch is.
     """
     before, after = _answers(output), _answers(again)
-    also = _numbers(again)
-    numbers = [(one, also[name]) for name, one in _numbers(output).items() if name in also]
+    mine, theirs = dict(named_tensors(output)), dict(named_tensors(again))
+    numbers = [(mine[name], theirs[name]) for name in NUMBERS if name in mine and name in theirs]
     for place, request in enumerate(origins):
         if request is None:
             continue
@@ -227,9 +229,3 @@ def _without_padding(token_ids: Tensor) -> list[int]:
     while len(numbers) > 1 and numbers[-1] == -1:
         numbers.pop()
     return numbers
-
-
-def _numbers(output: Output) -> dict[str, Tensor]:
-    """What has a tolerance: [num_reqs, any] each."""
-    tensors = dict(named_tensors(output))
-    return {name: tensors[name] for name in NUMBERS if name in tensors}

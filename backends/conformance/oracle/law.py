@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cache
 
 import attrs
 import numpy as np
@@ -45,28 +45,25 @@ class Bounds:
     high: Floats
 
 
+def _kept(bounds: Callable[[float], Bounds]) -> Callable[[float], Bounds]:
+    return cache(bounds)
+
+
 @frozen(eq=False)
 class Law:
     """Logarithms of weights; what rounding may make of them is computed when it is asked for.
 
     Attributes:
-        compute: the bounds for a relative change of all inputs; without one, the exact law.
+        bounds: the least and the most after a relative change of all inputs by so much; the exact
+            law at 0.
     """
 
-    compute: Callable[[float], Bounds]
-
-    def bounds(self, tolerance: float) -> Bounds:
-        """The least and the most after a relative change of so much."""
-        return self.compute(tolerance) if tolerance else self._exact
-
-    @cached_property
-    def _exact(self) -> Bounds:
-        return self.compute(0.0)
+    bounds: Callable[[float], Bounds] = field(converter=_kept)
 
     @property
     def log_p(self) -> Floats:
         """[V], -inf where the weight is 0."""
-        return self._exact.high
+        return self.bounds(0.0).high
 
     def doubted(self, tolerance: float = TOLERANCE) -> Flags:
         """The tokens that may have a weight or none after a relative change: [V]."""
@@ -149,10 +146,7 @@ def law_of(logits: Floats, recipe: Recipe) -> Law:
 
 def log_sum(log_weights: Floats) -> float:
     """The logarithm of the sum of weights, -inf if there are none."""
-    highest = float(log_weights.max())
-    if highest == -np.inf:
-        return highest
-    return highest + float(np.log(np.exp(log_weights - highest).sum()))
+    return float(np.logaddexp.reduce(log_weights))
 
 
 def one_hot(token_id: int, vocab_size: int) -> Law:
@@ -215,18 +209,14 @@ class RowLogprobs:
         return cls(law.log_p, law.doubted() if recipe.has_filters else nothing, logits)
 
     @property
-    def most_likely(self) -> list[int]:
-        """Ids of tokens that have weight, lowest first among equals."""
-        return self._with_weight(np.argsort(-self.values, kind="stable"))
+    def orders(self) -> list[list[int]]:
+        """Ids of tokens that have weight, most likely first.
 
-    @property
-    def largest(self) -> list[int]:
-        """The same, among equals those with larger logits first, which weigh the same in float."""
-        return self._with_weight(np.lexsort((-self.logits, -self.values)))
-
-    def _with_weight(self, order: Integers) -> list[int]:
-        kept: list[int] = order[self.values[order] > -np.inf].tolist()
-        return kept
+        Among equals the lowest comes first, or else the larger logit, which weighs the same in
+        float.
+        """
+        orders = np.argsort(-self.values, kind="stable"), np.lexsort((-self.logits, -self.values))
+        return [order[self.values[order] > -np.inf].tolist() for order in orders]
 
     def is_close(self, token_id: int, value: float) -> bool:
         """Whether a float32 logprob of a token may be this one."""

@@ -130,9 +130,4 @@ class Draw:
 
 def block_masses(log_weights: Floats) -> Floats:
     """The logarithm of each block's mass, -inf where it is empty."""
-    starts = np.arange(0, len(log_weights), BLOCK_SIZE)
-    highest = np.maximum.reduceat(log_weights, starts)
-    anchor = np.where(np.isfinite(highest), highest, 0.0)
-    relative = log_weights - np.repeat(anchor, BLOCK_SIZE)[: len(log_weights)]
-    with np.errstate(divide="ignore"):
-        return anchor + np.log(np.add.reduceat(np.exp(relative), starts))
+    return np.logaddexp.reduceat(log_weights, np.arange(0, len(log_weights), BLOCK_SIZE))

@@ -93,27 +93,21 @@ class RequestOracle:
         raw, processed = given.target_logits[row], given.logprobs_processed
         return RowLogprobs.of(raw, adjusted, given.recipe, processed=processed)
 
-    def total_variation(self, row: int) -> float:
-        """What a lossy policy caused: between p and the law q a + p (1 - sum(q a))."""
-        accepted = self._accepted(row, 0.0)
-        if accepted is None:
-            return 0.0
-        p, q = self.view.target_laws[row], self.view.draft_laws[row]
-        survived = np.exp(q.log_p) * accepted.accept
-        return float(abs(survived - np.exp(p.log_p) * survived.sum()).sum() / 2)
+    def total_variation(self, row: int) -> tuple[float, float]:
+        """What a lossy policy caused: between p and the law q a + p (1 - sum(q a)).
 
-    def total_variation_width(self, row: int) -> float:
-        """How far off a backend may be because rounding decides what is accepted or kept."""
-        accepted = self._accepted(row, TOLERANCE)
-        if accepted is None:
-            return 0.0
-        p, q = self.view.target_laws[row], self.view.draft_laws[row]
-        doubted = np.exp(q.log_p[accepted.doubted]).sum()
-        return 2 * (p.doubted_mass() + q.doubted_mass()) + float(doubted)
-
-    def _accepted(self, row: int, tolerance: float) -> Possible | None:
+        And how far off a backend may be because rounding decides what is accepted or kept.
+        """
         if row >= self.num_draft_tokens or self.rule.accepted is None:
-            return None
-        accepted = self.rule.accepted(self.view, self.policy, row, tolerance)
+            return 0.0, 0.0
+        p, q = self.view.target_laws[row], self.view.draft_laws[row]
         allowed = self.view.allowed[row]
-        return accepted if allowed is None else accepted & Possible.of(allowed)
+        exact, rounded = (
+            self.rule.accepted(self.view, self.policy, row, tolerance)
+            & Possible.of(True if allowed is None else allowed)
+            for tolerance in (0.0, TOLERANCE)
+        )
+        survived = np.exp(q.log_p) * exact.accept
+        caused = abs(survived - np.exp(p.log_p) * survived.sum()).sum() / 2
+        doubted = np.exp(q.log_p[rounded.doubted]).sum()
+        return float(caused), 2 * (p.doubted_mass() + q.doubted_mass()) + float(doubted)
