@@ -14,7 +14,7 @@ from itertools import islice
 from multiprocessing import Manager, active_children, get_context
 
 import torch
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from ...core.ports import Sampler
 from .calls import Watched, load_backend
@@ -51,7 +51,7 @@ class Campaign:
     """
 
     backends: tuple[str, ...]
-    device: str = "cpu"
+    device: torch.device = field(default=torch.device("cpu"), converter=torch.device)
     generator: Generator = Generator()
     num_workers: int = 1
     chunk: int = CHUNK
@@ -84,7 +84,7 @@ class Campaign:
             }
             chunks = dict(self._chunks(first, num_batches))
             # One batch of every form, whose kernels are compiled by all workers together.
-            forms = islice(chunks, self.generator.num_forms if self.is_on_gpu else 0)
+            forms = islice(chunks, self.generator.num_forms if self.device.type != "cpu" else 0)
             wait([pool.submit(alone.found, n, 1) for n in forms], self._seconds_left())
             for n, size in chunks.items():
                 pending[pool.submit(campaign.found, n, size)] = n
@@ -104,7 +104,7 @@ class Campaign:
 
     def smallest_failure(self, case: Case) -> Findings:
         """What the case shows that a failing one of the only backend comes down to."""
-        here = load_backend(self.backends[0]), torch.device(self.device)
+        here = load_backend(self.backends[0]), self.device
         return run_case(smallest_failure(case, *here) or case, *here)
 
     def found(self, number: int, size: int) -> Found:
@@ -116,18 +116,13 @@ class Campaign:
 
     def shown(self, checks: Iterator[tuple[str, Callable[[Watched], object]]]) -> Found:
         """What checks with a name show, while time lasts."""
-        total, device = self.nothing, torch.device(self.device)
+        total = self.nothing
         for name, check in checks:
             if time.time() > self.deadline - GRACE_SECONDS:
                 break
-            watched = [Watched(each, device, self.turn) for each in _samplers(self.backends)]
+            watched = [Watched(each, self.device, self.turn) for each in _samplers(self.backends)]
             total = added(total, [each.shown_by(name) for each in run_all(check, watched)])
         return total
-
-    @property
-    def is_on_gpu(self) -> bool:
-        """Whether calls leave the host."""
-        return torch.device(self.device).type != "cpu"
 
     def _seconds_left(self) -> float | None:
         return None if math.isinf(self.deadline) else max(self.deadline - time.time(), 0.0)
@@ -142,7 +137,8 @@ class Campaign:
         )
         try:
             with Manager() as manager:
-                turn = manager.BoundedSemaphore(CALLERS) if self.is_on_gpu else self.turn
+                is_on_host = self.device.type == "cpu"
+                turn = self.turn if is_on_host else manager.BoundedSemaphore(CALLERS)
                 yield evolve(self, turn=turn), pool
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -6,7 +6,7 @@ plain values.
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import attrs
 import numpy as np
@@ -130,6 +130,7 @@ INTEGERS = (0, 1, 2, 3, 5, 9, 19)
 """What whole parameters of policies are above their least."""
 
 Numbers = np.random.Generator
+Value = TypeVar("Value")
 
 
 @frozen
@@ -161,11 +162,11 @@ class Generator:
         return Case(
             policy=_variant(POLICIES[name], rng),
             vocab_size=self._vocab_size(rng),
-            num_draft_tokens=(_one_of(rng, LONGEST_DRAFTS),),
-            drafter=_one_of(rng, DRAFTERS),
-            dtype=_one_of(rng, FLOAT_DTYPES),
-            draft_dtype=_one_of(rng, FLOAT_DTYPES),
-            id_dtype=_one_of(rng, ("int64", "int32")),
+            num_draft_tokens=(one_of(rng, LONGEST_DRAFTS),),
+            drafter=one_of(rng, DRAFTERS),
+            dtype=one_of(rng, FLOAT_DTYPES),
+            draft_dtype=one_of(rng, FLOAT_DTYPES),
+            id_dtype=one_of(rng, ("int64", "int32")),
             features=frozenset(name for name in FEATURES if rng.random() < share),
         )
 
@@ -173,10 +174,11 @@ class Generator:
         shares = SHARES_OF_FORMS if self.num_forms else SHARES
         sizes = VOCABULARIES[rng.choice(len(VOCABULARIES), p=shares)]
         small = [size for size in sizes if size <= self.largest_vocabulary]
-        return int(_one_of(rng, small or VOCABULARIES[0][:2]))
+        return int(one_of(rng, small or VOCABULARIES[0][:2]))
 
 
-def _one_of(rng: Numbers, values: Sequence[Any]) -> Any:
+def one_of(rng: Numbers, values: Sequence[Value]) -> Value:
+    """Any of them."""
     return values[int(rng.integers(len(values)))]
 
 
@@ -194,13 +196,13 @@ def _parameter(field: Any, rng: Numbers) -> Any:
         # Rates, which never rise.
         return tuple(sorted(shares[: rng.integers(7)].tolist(), reverse=True))
     low, high = field.metadata["low"], field.metadata["high"]
-    return low + (_one_of(rng, INTEGERS) if field.type is int else float(shares[0]) * (high - low))
+    return low + (one_of(rng, INTEGERS) if field.type is int else float(shares[0]) * (high - low))
 
 
 def _batch_of(form: Case, rng: Numbers) -> Case:
     """Seeds, lengths up to the form's own, logits and variations."""
     lengths = _lengths(form, rng)
-    logits = _one_of(rng, LOGITS)
+    logits = one_of(rng, LOGITS)
     even = logits in ("constant", "even", "mixed")
     if even and rule_of(form.policy).turns_on_even_laws(form.policy):
         logits = "lm"
@@ -209,7 +211,7 @@ def _batch_of(form: Case, rng: Numbers) -> Case:
         num_draft_tokens=tuple(lengths),
         seed=int(rng.integers(2**48)),
         logits=logits,
-        variation=_one_of(rng, ("none",) * 3 + VARIATIONS[1:]),
+        variation=one_of(rng, ("none",) * 3 + VARIATIONS[1:]),
     )
 
 
@@ -218,7 +220,7 @@ def _lengths(form: Case, rng: Numbers) -> list[int]:
     if rng.random() < 0.03:
         return []
     if rng.random() < 0.02 and form.vocab_size <= MOST_OF_A_CROWD:
-        return [min(place % 3, longest) for place in range(_one_of(rng, CROWDS))]
+        return [min(place % 3, longest) for place in range(one_of(rng, CROWDS))]
     most = 6 if longest < 6 else 2
     lengths: list[int] = rng.integers(longest + 1, size=rng.integers(most)).tolist()
     if form.vocab_size > MOST_BY_MANY:

@@ -170,9 +170,11 @@ def _numbers(oracle: RequestOracle, request: int, output: VerifyOutput) -> Itera
             want = oracle.row_logprobs(place) if token_id >= 0 else None
             yield from _judge_logprobs(want, token_id, output.logprobs, (request, place))
     if output.total_variation is not None:
-        num_emitted = sum(token_id >= 0 for token_id in token_ids)
-        caused = output.total_variation[request].tolist()
-        yield from _judge_total_variation(oracle, request, num_emitted, caused)
+        for row, value in enumerate(output.total_variation[request].tolist()):
+            expected, width = oracle.total_variation(row) if token_ids[row] >= 0 else (0.0, 0.0)
+            if not abs(value - expected) <= TOTAL_VARIATION_TOLERANCE + width:
+                yield Difference(request, row, "total variation", str(expected), str(value))
+                return
 
 
 def _judge_logprobs(
@@ -224,14 +226,3 @@ def _judge_order(
     excused = excused and num_due - len(certain) <= want.doubted.sum()
     expected, gap = str(orders[0][: len(ids)]), max(gaps, default=0.0)
     yield Difference(*place, LOGPROB_ORDER, expected, str(ids), gap, excused=excused)
-
-
-def _judge_total_variation(
-    oracle: RequestOracle, request: int, num_tokens: int, got: list[float]
-) -> Iterator[Difference]:
-    """One request's row of `VerifyOutput.total_variation`."""
-    for row, value in enumerate(got):
-        expected, width = oracle.total_variation(row) if row < num_tokens else (0.0, 0.0)
-        if not abs(value - expected) <= TOTAL_VARIATION_TOLERANCE + width:
-            yield Difference(request, row, "total variation", str(expected), str(value))
-            return

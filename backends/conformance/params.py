@@ -5,15 +5,12 @@ a batch takes.
 """
 
 import math
-from typing import TypeVar
 
 import numpy as np
 from attrs import asdict, frozen
 
 from ...core.sampling_params import LogprobsMode, Recipe, SamplingParams
-from .case import Case
-
-Value = TypeVar("Value")
+from .case import Case, one_of
 
 MIN_P = (1e-3, 0.05, 0.3, 1.0)
 TOP_K = (1, 2, 3, 5, 20, 50, 600, 10**6)
@@ -26,10 +23,8 @@ def all_params(case: Case) -> tuple[SamplingParams, ...]:
     """The parameters of every request of a case."""
     rng = np.random.default_rng(case.seed)
     all_greedy = case.has("greedy") and rng.random() < 0.2
-    choices = (
-        _Choice(case, rng, place == 0, all_greedy) for place in range(len(case.num_draft_tokens))
-    )
-    return tuple(choice.params() for choice in choices)
+    places = range(len(case.num_draft_tokens))
+    return tuple(_Choice(case, rng, place == 0, all_greedy).params() for place in places)
 
 
 @frozen
@@ -58,9 +53,9 @@ class _Choice:
     def _recipe(self) -> Recipe:
         return Recipe(
             temperature=self._temperature(),
-            min_p=self._one_of(MIN_P) if self._asks("min-p") else 0.0,
-            top_k=self._one_of(TOP_K) if self._asks("top-k") else 0,
-            top_p=self._one_of(TOP_P) if self._asks("top-p") else 1.0,
+            min_p=one_of(self.rng, MIN_P) if self._asks("min-p") else 0.0,
+            top_k=one_of(self.rng, TOP_K) if self._asks("top-k") else 0,
+            top_p=one_of(self.rng, TOP_P) if self._asks("top-p") else 1.0,
         )
 
     def _temperature(self) -> float:
@@ -68,7 +63,7 @@ class _Choice:
         if self.is_greedy or (may_be_greedy and self._one_in(2)):
             return 0.0
         if self._is_extreme():
-            return self._one_of((1.2e-38, 1e-30, 0.01, 0.05, 20.0, 100.0, 1e6))
+            return one_of(self.rng, (1.2e-38, 1e-30, 0.01, 0.05, 20.0, 100.0, 1e6))
         return float(self.rng.uniform(0.2, 2.5)) if self.case.has("temperature") else 1.0
 
     def _bias(self) -> dict[int, float]:
@@ -83,19 +78,19 @@ class _Choice:
 
     def _repetition(self) -> float:
         if self._is_extreme():
-            return self._one_of((1e-6, 1e-3, *ENDS))
+            return one_of(self.rng, (1e-6, 1e-3, *ENDS))
         # 1 would be no penalty, which the first request must have.
-        return self._one_of((0.5, 1.25, 1.37) if self.is_first else (0.5, 1.0, 1.25, 1.37))
+        return one_of(self.rng, (0.5, 1.25, 1.37) if self.is_first else (0.5, 1.0, 1.25, 1.37))
 
     def _penalty(self, usual: tuple[float, ...]) -> float:
-        return self._end() if self._is_extreme() else self._one_of(usual)
+        return self._end() if self._is_extreme() else one_of(self.rng, usual)
 
     def _end(self) -> float:
-        return self._one_of((-1.0, 1.0)) * self._one_of(ENDS)
+        return one_of(self.rng, (-1.0, 1.0)) * one_of(self.rng, ENDS)
 
     def _logprobs(self) -> int:
         # The widest decides the shape of all.
-        return min(20 if self.is_first else self._one_of((0, 1, 4, 20)), self.case.vocab_size)
+        return min(20 if self.is_first else one_of(self.rng, (0, 1, 4, 20)), self.case.vocab_size)
 
     def _is_extreme(self) -> bool:
         return self.case.has("extremes") and self._one_in(2)
@@ -105,6 +100,3 @@ class _Choice:
 
     def _one_in(self, number: int) -> bool:
         return bool(self.rng.integers(number) == 0)
-
-    def _one_of(self, values: tuple[Value, ...]) -> Value:
-        return values[self.rng.integers(len(values))]

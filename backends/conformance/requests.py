@@ -107,7 +107,8 @@ class Inputs:
         lengths = [request.num_draft_tokens for request in self.requests]
         width = max(lengths, default=0) + self.layout.spare_drafts
         starts = [0, *accumulate(length + 1 for length in lengths)]
-        target = self._target_rows(starts[-1] + self.layout.spare_rows)
+        num_rows = starts[-1] + self.layout.spare_rows
+        target = self._rows((num_rows, self.case.vocab_size), self.case.dtype)
         id_dtype = getattr(torch, self.case.id_dtype)
         token_ids = torch.full((len(lengths), width), PADDING_TOKEN_ID, dtype=id_dtype)
         for place, (request, start) in enumerate(zip(self.requests, starts[:-1], strict=True)):
@@ -125,16 +126,16 @@ class Inputs:
             slot_ids=None if slots is None else self._integers(slots),
             draft_to_target=None if is_one_hot else self.draft_to_target,
             token_counts=self._token_counts() if is_counted else None,
-            **self._masks(
-                [mask for request in self.requests for mask in request.allowed], len(target)
-            ),
+            **self._masks([mask for each in self.requests for mask in each.allowed], num_rows),
         )
 
     def plain_batch(self) -> SampleBatch:
         """The target's own draw at each request's first row."""
         rows = [request.target_logits[0] for request in self.requests]
         return SampleBatch(
-            logits=torch.stack(rows) if rows else self._target_rows(0),
+            logits=torch.stack(rows)
+            if rows
+            else self._rows((0, self.case.vocab_size), self.case.dtype),
             positions=self._integers([request.position for request in self.requests]),
             slot_ids=self._integers(self._slots()[0]),
             token_counts=self._token_counts(),
@@ -160,15 +161,10 @@ class Inputs:
     def with_drafts(self, rows: Sequence[Sequence[int]]) -> "Inputs":
         """Drafts in place of those that there are; damaged if the case wants it."""
         rng = np.random.default_rng((self.case.seed, 5))
-        drafted = [
-            evolve(
-                request,
-                draft_token_ids=tuple(
-                    self._damaged(token_id, rng) for token_id in row[: request.num_draft_tokens]
-                ),
-            )
-            for request, row in zip(self.requests, rows, strict=True)
-        ]
+        drafted = []
+        for request, row in zip(self.requests, rows, strict=True):
+            ids = tuple(self._damaged(drawn, rng) for drawn in row[: request.num_draft_tokens])
+            drafted.append(evolve(request, draft_token_ids=ids))
         return evolve(self, requests=tuple(drafted))
 
     def with_arbitrary_drafts(self) -> "Inputs":
@@ -245,9 +241,6 @@ class Inputs:
         for slot, request in zip(slots, self.requests, strict=True):
             cache[slot, : request.num_draft_tokens] = request.draft_logits
         return cache
-
-    def _target_rows(self, count: int) -> Tensor:
-        return self._rows((count, self.case.vocab_size), self.case.dtype)
 
     def _rows(self, shape: tuple[int, ...], dtype: str) -> Tensor:
         wide = (*shape[:-1], shape[-1] + self.layout.gap)

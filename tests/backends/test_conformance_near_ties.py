@@ -12,7 +12,7 @@ from acceptor.backends.conformance import Difference, Findings, judge_sample, ju
 from acceptor.backends.conformance.calls import Watched
 from acceptor.backends.conformance.findings import told
 from acceptor.backends.conformance.oracle.inputs import split_verify
-from acceptor.backends.conformance.oracle.race import TARGET, TOKEN_LEVEL, Noise
+from acceptor.backends.conformance.oracle.race import TARGET, TOKEN_LEVEL, exponentials, uniforms
 from acceptor.backends.conformance.oracle.request import RequestOracle
 from acceptor.backends.conformance.run import between
 from acceptor.backends.reference import ReferenceSampler
@@ -35,8 +35,8 @@ PARAMS = SamplingTensors.stack([SamplingParams(seed=SEED)])
 
 def logits_of_a_race(lead: float) -> Tensor:
     """Two tokens whose scores differ by the lead: [1, 2]."""
-    exponentials = Noise(SEED).exponentials(TARGET, POSITION, 0, TOKEN_LEVEL, 0, 2)
-    return torch.from_numpy(np.log(exponentials) - [0.0, lead]).float()[None]
+    noise = exponentials(SEED, TARGET, POSITION, 0, TOKEN_LEVEL, 0, 2)
+    return torch.from_numpy(np.log(noise) - [0.0, lead]).float()[None]
 
 
 def draw_near_a_filter(top_p: float) -> tuple[SampleBatch, SamplingTensors]:
@@ -51,7 +51,7 @@ def draw_near_a_filter(top_p: float) -> tuple[SampleBatch, SamplingTensors]:
 
 def batch_near_its_uniform(distance: float) -> VerifyBatch:
     """A one-hot draft of token 0, whose log-probability lies so far above that of its uniform."""
-    log_p = math.log(Noise(SEED).uniforms(POSITION, 1)[0]) + distance
+    log_p = math.log(uniforms(SEED, POSITION, 1)[0]) + distance
     row = torch.tensor([log_p, math.log1p(-math.exp(log_p))]).float()
     return VerifyBatch(
         target_logits=torch.stack((row, row)),

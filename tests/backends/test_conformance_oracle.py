@@ -20,7 +20,7 @@ from acceptor.backends.conformance.corners import (
     WORDS,
 )
 from acceptor.backends.conformance.oracle.law import Adjustments, adjust
-from acceptor.backends.conformance.oracle.race import Noise
+from acceptor.backends.conformance.oracle.race import exponentials, uniforms
 from acceptor.core import Level, Stream
 from acceptor.core.randomness import exponential, random_words
 
@@ -67,7 +67,7 @@ def test_each_candidate_has_the_word_of_the_contract(
 ) -> None:
     candidates = torch.arange(4 * first, 4 * first + count)[None]
     expected = exponential(words_of(seed, position, draft_index, *race, candidates))
-    got = Noise(seed).exponentials(race[0], position, draft_index, race[1], 4 * first, count)
+    got = exponentials(seed, race[0], position, draft_index, race[1], 4 * first, count)
     np.testing.assert_allclose(got, expected, rtol=1e-14)
 
 
@@ -79,8 +79,8 @@ def test_rare_words_are_what_they_are_said_to_be(rare: int, expected: int) -> No
 
 
 def test_rare_uniforms_are_the_lowest_and_the_highest() -> None:
-    assert Noise(SEED_OF_LOWEST_UNIFORM).uniforms(POSITION, 1)[0] == 2.0**-24
-    assert Noise(SEED_OF_HIGHEST_UNIFORM).uniforms(POSITION, 1)[0] == 1 - 2.0**-24
+    assert uniforms(SEED_OF_LOWEST_UNIFORM, POSITION, 1)[0] == 2.0**-24
+    assert uniforms(SEED_OF_HIGHEST_UNIFORM, POSITION, 1)[0] == 1 - 2.0**-24
 
 
 def test_adjusted_logits_are_float32_numbers_rounded_at_each_step() -> None:

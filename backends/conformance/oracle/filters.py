@@ -77,7 +77,7 @@ def supported(
         close = (abs(scaled - edge) <= tolerance + slack) & (scaled < 0)
         exact, may = exact & keep, may & Possible.of(keep, close)
     if 0 < recipe.top_k < len(logits):
-        keep = logits >= _kth_largest(logits, exact, recipe.top_k)
+        keep = logits >= np.sort(np.where(exact, logits, -np.inf))[-recipe.top_k]
         exact, may = exact & keep, may & Possible.of(keep)
     if recipe.top_p < 1:
         of_kept = (logits[exact], scaled[exact], slack[exact])
@@ -88,11 +88,6 @@ def supported(
         exact, may = exact & keep, may & Possible.of(keep, np.isin(logits, near))
     # Without a change there is no doubt.
     return may if tolerance else Possible.of(exact)
-
-
-def _kth_largest(logits: Floats, keep: Flags, k: int) -> float:
-    ordered = np.sort(logits[keep])[::-1]
-    return float(ordered[k - 1]) if k <= len(ordered) else -math.inf
 
 
 def _top_p(

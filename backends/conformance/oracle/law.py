@@ -200,13 +200,11 @@ class RowLogprobs:
     @classmethod
     def of(cls, raw: Floats, logits: Floats, recipe: Recipe, *, processed: bool) -> "RowLogprobs":
         """In the request's mode; at temperature 0 the processed law is that of adjusted logits."""
-        nothing = np.zeros(len(raw), dtype=bool)
-        if not processed:
-            return cls(_log_softmax(raw), nothing, raw)
-        if recipe.temperature == 0:
-            return cls(_log_softmax(logits), nothing, logits)
+        logits = logits if processed else raw
+        recipe = Recipe() if recipe.is_greedy or not processed else recipe
         law = law_of(logits, recipe)
-        return cls(law.log_p, law.doubted() if recipe.has_filters else nothing, logits)
+        doubted = law.doubted() if recipe.has_filters else np.zeros(len(raw), dtype=bool)
+        return cls(law.log_p, doubted, logits)
 
     @property
     def orders(self) -> list[list[int]]:
@@ -239,8 +237,3 @@ class RowLogprobs:
         if not np.isfinite(value):
             return 0.0
         return 1e-4 + 1e-5 * abs(float(value))
-
-
-def _log_softmax(logits: Floats) -> Floats:
-    log_weights = relative(logits)
-    return log_weights - log_sum(log_weights)

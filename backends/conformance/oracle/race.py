@@ -34,30 +34,25 @@ def philox(counter: tuple[Words, Words, Words, Words], seed: int) -> tuple[Words
     return first, second, third, fourth
 
 
-@frozen
-class Noise:
-    """All random numbers of one request."""
+def uniforms(seed: int, first_position: int, count: int) -> Floats:
+    """What draft tokens 1 … count are tested with."""
+    rows = np.arange(count, dtype=np.uint64)
+    zeros = np.zeros_like(rows)
+    counter = (zeros, rows + first_position, zeros + 4 * ACCEPT, rows + 1)
+    words, *_ = philox(counter, seed)
+    return ((words >> 9).astype(np.float64) + 0.5) / 2**23
 
-    seed: int
 
-    def uniforms(self, first_position: int, count: int) -> Floats:
-        """What draft tokens 1 … count are tested with."""
-        rows = np.arange(count, dtype=np.uint64)
-        zeros = np.zeros_like(rows)
-        counter = (zeros, rows + first_position, zeros + 4 * ACCEPT, rows + 1)
-        words, *_ = philox(counter, self.seed)
-        return ((words >> 9).astype(np.float64) + 0.5) / 2**23
-
-    def exponentials(
-        self, stream: int, position: int, draft_index: int, level: int, first: int, count: int
-    ) -> Floats:
-        """Of candidates first … first + count - 1 in one race; first is a multiple of 4."""
-        groups = np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)
-        zeros = np.zeros_like(groups)
-        index = 0 if stream == TARGET else draft_index
-        counter = (groups, zeros + position, zeros + (4 * stream + level), zeros + index)
-        words = np.stack(philox(counter, self.seed), axis=1).ravel()[:count]
-        return -np.log1p(-(words.astype(np.float64) + 0.5) / 2**32)
+def exponentials(
+    seed: int, stream: int, position: int, draft_index: int, level: int, first: int, count: int
+) -> Floats:
+    """Of candidates first … first + count - 1 in one race; first is a multiple of 4."""
+    groups = np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)
+    zeros = np.zeros_like(groups)
+    index = 0 if stream == TARGET else draft_index
+    counter = (groups, zeros + position, zeros + (4 * stream + level), zeros + index)
+    words = np.stack(philox(counter, seed), axis=1).ravel()[:count]
+    return -np.log1p(-(words.astype(np.float64) + 0.5) / 2**32)
 
 
 @frozen
@@ -66,13 +61,11 @@ class Draw:
 
     Attributes:
         law: what it is drawn from.
-        noise: the request's random numbers.
-        key: stream, position and draft index, which tell whose turn it is.
+        key: seed, stream, position and draft index, which tell whose turn it is.
     """
 
     law: Law = field(eq=False)
-    noise: Noise
-    key: tuple[int, int, int]
+    key: tuple[int, int, int, int]
 
     @cached_property
     def token_id(self) -> int:
@@ -119,13 +112,13 @@ class Draw:
     def _token_scores(self, log_weights: Floats, block: int) -> Floats:
         first = block * BLOCK_SIZE
         weights = log_weights[first : first + BLOCK_SIZE]
-        noise = self.noise.exponentials(*self.key, TOKEN_LEVEL, first, len(weights))
+        noise = exponentials(*self.key, TOKEN_LEVEL, first, len(weights))
         return weights - np.log(noise)
 
     @cached_property
     def _log_block_noise(self) -> Floats:
         num_blocks = -(-len(self.law.log_p) // BLOCK_SIZE)
-        return np.log(self.noise.exponentials(*self.key, BLOCK_LEVEL, 0, num_blocks))
+        return np.log(exponentials(*self.key, BLOCK_LEVEL, 0, num_blocks))
 
 
 def block_masses(log_weights: Floats) -> Floats:

@@ -11,7 +11,7 @@ from ....core.output import Status
 from ....core.sampling_params import Recipe
 from .filters import Flags, Floats
 from .law import Adjustments, Integers, Law, adjust, forbid, is_usable, law_of, one_hot, place
-from .race import TARGET, Draw, Noise
+from .race import TARGET, Draw, uniforms
 
 NO_DRAFT = np.zeros(0, dtype=np.int64)
 
@@ -68,7 +68,9 @@ class RequestView:
     @cached_property
     def drafts(self) -> list[int]:
         """The named drafts up to the first row that cannot be used."""
-        usable = [*takewhile(self._is_row_usable, range(len(self.named_drafts)))]
+        of_draft = self.target_rows if self._draft_rows is None else self._draft_rows
+        rows = zip(self.target_rows, of_draft, strict=False)
+        usable = [*takewhile(lambda both: all(map(is_usable, both)), rows)]
         return self.named_drafts[: len(usable)]
 
     @property
@@ -85,10 +87,6 @@ class RequestView:
             nothing = self.allowed[row] is not None and (self.target_rows[row] == -np.inf).all()
             return Status.NOTHING_ALLOWED if nothing else self.invalid
         return Status.OK if row == len(self.named_drafts) else Status.DRAFT_LOGITS_INVALID
-
-    def _is_row_usable(self, row: int) -> bool:
-        draft = self._draft_rows
-        return is_usable(self.target_rows[row]) and (draft is None or is_usable(draft[row]))
 
     @cached_property
     def target_rows(self) -> list[Floats]:
@@ -124,12 +122,12 @@ class RequestView:
     @cached_property
     def uniforms(self) -> Floats:
         """What the drafts are tested with."""
-        return Noise(self.seed).uniforms(self.first_position, len(self.drafts))
+        return uniforms(self.seed, self.first_position, len(self.drafts))
 
     def draw(self, law: Law, stream: int, row: int) -> Draw:
         """One token for a row."""
-        key = (stream, self.first_position + row, self.first_index + row)
-        return Draw(law, Noise(self.seed), key)
+        key = (self.seed, stream, self.first_position + row, self.first_index + row)
+        return Draw(law, key)
 
     @property
     def _draft_rows(self) -> Floats | None:
