@@ -92,7 +92,7 @@ def test_flags_choose_a_grammar(acceptor: Acceptor, tmp_path: Path) -> None:
             "/no/such/place: expected a UTF-8 text file, got No such file or directory",
         ),
         (("--regex", "\udcff"), "regex: expected what xgrammar reads, got .*surrogates"),
-        (("--json-schema", "\0"), "\\0: expected a UTF-8 text file, got embedded null byte"),
+        (("--json-schema", "\0"), r"\\x00: expected a UTF-8 text file, got embedded null byte"),
         (("--json-schema", __file__), "json_schema: expected what xgrammar reads, got "),
         (("--regex", "a", "--ignore-eos"), "--ignore-eos: expected false with a grammar"),
         (("--regex", "a", "--json-schema", "b"), "--regex: expected none beside a json_schema"),
