@@ -11,18 +11,8 @@ import triton
 import triton.language as tl
 
 from .adjust import NOWHERE
-from .logits import (
-    BLOCK,
-    LOG2_E,
-    NEVER,
-    QUARTER,
-    draft_logits,
-    quarter_ids,
-    quarters_max,
-    quarters_sum,
-    target_logits,
-    target_quarters,
-)
+from .logits import BLOCK, LOG2_E, NEVER, draft_logits, target_logits
+from .quarters import QUARTER, quarter_ids, quarters_max, quarters_sum, target_quarters
 from .random_bits import BLOCK_LEVEL, TOKEN_LEVEL, arrivals
 from .records import blocks_of, load_blocks, log_probs
 

@@ -9,15 +9,8 @@ import triton.language as tl
 
 from .arguments import opened
 from .device import let_next_stage_start, wait_for_stage_before
-from .logits import (
-    LOG2_E,
-    NEVER,
-    adjusted_quarters,
-    quarter_marks,
-    quarters_max,
-    quarters_sum,
-    row_quarters,
-)
+from .logits import LOG2_E, NEVER
+from .quarters import adjusted_quarters, quarter_marks, quarters_max, quarters_sum, row_quarters
 from .records import blocks_of, padded, raw_blocks_of
 from .rows import open_row, row_inverse
 

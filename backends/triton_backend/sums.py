@@ -19,15 +19,8 @@ from .accept import (
 )
 from .arguments import opened
 from .device import let_next_stage_start, wait_for_stage_before
-from .logits import (
-    NEVER,
-    QUARTER,
-    draft_logits,
-    is_allowed,
-    law_quarters,
-    quarter_ids,
-    quarters_sum,
-)
+from .logits import NEVER, draft_logits, is_allowed
+from .quarters import QUARTER, law_quarters, quarter_ids, quarters_sum
 from .records import blocks_of, law_of, log_probs
 from .rows import inverse_temperature, open_request, open_row
 from .units import in_units

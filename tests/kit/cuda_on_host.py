@@ -18,8 +18,7 @@ GXX = shutil.which("g++")
 NUM_WARPS = 4
 """Of every kernel's CTAs: as few as kernels can do with, for each thread is a fiber."""
 _ROOT = Path(__file__).parents[2]
-_FOLDERS = [_ROOT / "tests/backends/cuda_on_host", _ROOT / "tests/cuda_on_host"]
-_FOLDERS += [_ROOT / "backends/cupy_backend/cuda"]
+_FOLDERS = [_ROOT / "tests/backends/cuda_on_host", _ROOT / "backends/cupy_backend/cuda"]
 # Without unique symbols each library has its own of everything.
 _OPTIONS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-fno-gnu-unique")
 

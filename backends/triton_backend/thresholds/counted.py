@@ -11,7 +11,8 @@ import triton.language as tl
 
 from ..arguments import opened
 from ..device import let_next_stage_start, wait_for_stage_before
-from ..logits import LOG2_E, NEVER, QUARTER, law_quarters, quarters_sum
+from ..logits import LOG2_E, NEVER
+from ..quarters import QUARTER, law_quarters, quarters_sum
 from ..queue import next_ticket, num_open_rows, queued_row
 from ..random_bits import INTERPRETED
 from ..records import (

@@ -9,7 +9,8 @@ import triton.language as tl
 from ..adjust import NOWHERE
 from ..arguments import opened
 from ..device import let_next_stage_start, wait_for_stage_before
-from ..logits import NEVER, as_one, law_quarters
+from ..logits import NEVER
+from ..quarters import as_one, law_quarters
 from ..queue import forget_rounds, open_first
 from ..records import (
     ROW_MAX,
