@@ -4,10 +4,10 @@ from functools import cache
 from importlib.resources import files
 
 from ...core.errors import UnavailableError
-from .variant import KERNELS, Variant
+from .variant import KERNELS, POLICY_MACRO, Variant
 
 INSTALL = "pip install 'acceptor[cupy]'"
-OPTIONS = ("-std=c++17", "-default-device")
+OPTIONS = ("-std=c++17", "-default-device", POLICY_MACRO)
 
 
 @cache

@@ -20,7 +20,8 @@ from ...core.policies import (
 LOSSY: tuple[type[Policy], ...] = (Typical, RelaxedTopN, Fly)
 """Their rules look at whole rows once more."""
 POLICIES: tuple[type[Policy], ...] = (Strict, Probabilistic, Block, Synthetic, *LOSSY)
-"""In the order of the kernels' enumeration."""
+POLICY_MACRO = f"-DPOLICIES={','.join(policy.__name__.upper() for policy in POLICIES)}"
+"""A compiler option: the kernels' enumeration of policies."""
 LOGIT_TYPES = (torch.bfloat16, torch.float16, torch.float32)
 """The same of dtypes."""
 MIXED = len(LOGIT_TYPES)

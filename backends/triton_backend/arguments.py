@@ -135,6 +135,8 @@ class Variant(NamedTuple):
 
     policy: Any
     """"strict", "rates", "probabilistic", "block", "typical", "relaxed" or "fly"."""
+    is_lossy: Any
+    """The policy looks at whole rows once more."""
     rates: Any
     """Conditional acceptance rates in units of 2**-23, for "rates"."""
     num_drafts: Any

@@ -96,7 +96,7 @@ def _judged(call, request, row, law, drafted, greedy):
     elif POLICY != "rates":
         accepted = tl.where(greedy, token == drafted.token, accepted)
     first_number, second_number = numbers
-    if POLICY == "typical" or POLICY == "relaxed" or POLICY == "fly":  # noqa: PLR1714
+    if call.variant.is_lossy:
         if tested & test.usable:
             lenient, second_number, first_number = leniency_of(call, row, law, test)
             if POLICY != "fly":

@@ -9,7 +9,7 @@ from .arguments import Call
 from .block import block_kernel
 from .decide import decide_kernel
 from .logprobs import logprobs_kernel
-from .plan import LOSSY, Plan
+from .plan import Plan
 from .seen import seen_kernel
 from .statistics import statistics_kernel
 from .sums import sums_kernel
@@ -119,7 +119,7 @@ def launch_decisions(plan: Plan, call: Call, num_processors: int, launch: Launch
             maxnreg=COUNT_REGISTERS,
             **behind,
         )
-    if plan.variant.policy in LOSSY:
+    if plan.variant.is_lossy:
         _launch_sums(plan, call, num_processors, launch, behind)
     launch(decide_kernel, (num_verdicts, 1, 1), call, **of_rows)
     if plan.variant.policy == "block":

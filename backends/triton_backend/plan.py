@@ -28,7 +28,6 @@ from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .arguments import Leniency, Variant
 from .workspace import Layout
 
-LOSSY = frozenset({"typical", "relaxed", "fly"})
 TESTED = frozenset({"probabilistic", "block"})
 
 SAMPLE = 4096
@@ -75,8 +74,9 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
     name, rates, leniency = _kernel_policy(policy, batch.vocab_size)
     num_drafts, draft = batch.max_spec_len, batch.draft_logits
     if num_drafts == 0 or (params.target.all_greedy and policy.greedy_is_strict):
-        name = "strict"
-    reads_draft = name in TESTED | LOSSY and draft is not None
+        name, leniency = "strict", NOT_LENIENT
+    is_lossy = leniency is not NOT_LENIENT
+    reads_draft = (name in TESTED or is_lossy) and draft is not None
     reads_draft = reads_draft and not params.draft.all_greedy and num_drafts > 0
     recipes = [params.target, *([params.draft] if reads_draft else [])]
     # Relaxed acceptance ranks tokens as filters do.
@@ -91,12 +91,13 @@ def plan_verify(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         num_verdicts=num_drafts + 1,
         num_blocks=num_blocks(vocab_size),
         filters=ranks or masses,
-        has_sums=name in LOSSY or name == "block",
+        has_sums=is_lossy or name == "block",
         has_raw=params.num_logprobs is not None,
         has_penalties=params.penalties is not None,
     )
     variant = _variant(layout, params, batch.target_logits, draft if reads_draft else None)
-    variant = variant._replace(policy=name, rates=rates, ranks=ranks, masses=masses)
+    variant = variant._replace(policy=name, is_lossy=is_lossy, rates=rates)
+    variant = variant._replace(ranks=ranks, masses=masses)
     return Plan(
         variant,
         leniency,
@@ -146,6 +147,7 @@ def _variant(
     num_biases = 0 if params.bias is None else params.bias.token_ids.shape[1]
     return Variant(
         policy="strict",
+        is_lossy=False,
         rates=(),
         num_drafts=layout.num_verdicts - 1,
         num_rows=layout.num_rows,

@@ -12,7 +12,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from acceptor.backends.cupy_backend.variant import Variant
+from acceptor.backends.cupy_backend.variant import POLICY_MACRO, Variant
 
 GXX = shutil.which("g++")
 NUM_WARPS = 4
@@ -26,7 +26,7 @@ _OPTIONS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-fno-gnu
 @cache
 def library_of(variant: Variant) -> ctypes.CDLL:
     """The library that has a variant's kernels, which are compiled unless it is there."""
-    macros = (*variant.macros, f"-DKERNEL_WARPS={NUM_WARPS}")
+    macros = (POLICY_MACRO, *variant.macros, f"-DKERNEL_WARPS={NUM_WARPS}")
     library = _present() / f"{sha256(' '.join(macros).encode()).hexdigest()[:24]}.so"
     with library.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -190,7 +190,7 @@ __device__ inline Leniency leniency_of(
             fminf(static_cast<float>(p.delta) * expf(-entropy), static_cast<float>(p.epsilon));
         return {threshold > 0.0f ? nextafterf(threshold, INFINITY) : 0.0f, -INFINITY};
     }
-    if (p.policy == RELAXED)
+    if (p.policy == RELAXEDTOPN)
         return {exp2_fast(-law.log2_sum) - static_cast<float>(p.delta),
                 law_log2(law, nth_largest(shared, pair.target.row, stats, law, p.top_n))};
     return {0.0f, -INFINITY};

@@ -21,7 +21,7 @@ constexpr bool ADJUSTED = MOST_CHANGE != NO_CHANGE;
 enum LogitType { BF16, FP16, FP32, MIXED };
 constexpr int ONLY_TYPE = VARIANT_LOGITS;  // of all logits; MIXED: each tensor has its own
 
-enum Policy { STRICT, PROBABILISTIC, BLOCK, SYNTHETIC, TYPICAL, RELAXED, FLY };
+enum Policy { POLICIES };  // the classes of variant.py
 enum Stream { TARGET_STREAM, DRAFT_STREAM, ACCEPT_STREAM, RECOVER_STREAM };
 enum Level { BLOCK_LEVEL, TOKEN_LEVEL };
 enum Status {
