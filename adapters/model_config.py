@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 
 from ..core.checks import check_integer
 from .json_object import JsonObject, read_json
-from .rope import Rope, YarnScaling, read_rope
+from .rope import Rope, read_rope
 
 Windows = tuple[int | None, ...]
 
@@ -229,10 +229,7 @@ def _read_heads(config: JsonObject, architecture: Architecture) -> tuple[int, in
 
 def _read_max_positions(config: JsonObject, rope: Rope) -> int:
     positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS)
-    if isinstance(rope.scaling, YarnScaling):
-        stretched = rope.scaling.original_max_position_embeddings * rope.scaling.factor
-        positions = min(max(positions, int(stretched)), MAX_POSITIONS)
-    return positions
+    return min(max(positions, rope.stretched_len), MAX_POSITIONS)
 
 
 def context_of(wanted: int | None, longest: int) -> int:

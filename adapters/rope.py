@@ -12,78 +12,14 @@ import math
 from collections.abc import Callable
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from ..core.errors import CheckpointError
 from .json_object import JsonObject
 
-
-@frozen(kw_only=True)
-class LinearScaling:
-    """Position interpolation (arXiv 2306.15595): all frequencies divided by `factor`."""
-
-    factor: float
-    attention_factor: float = field(default=1.0, init=False)
-
-    def scale(self, frequencies: Tensor, theta: float) -> Tensor:  # noqa: ARG002
-        """Frequencies [head_dim / 2] float32, stretched."""
-        return frequencies / self.factor
-
-
-@frozen(kw_only=True)
-class Llama3Scaling:
-    """Llama 3.1: long wavelengths divided by `factor`, short ones kept, a ramp between."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_max_position_embeddings: int
-    attention_factor: float = field(default=1.0, init=False)
-
-    def scale(self, frequencies: Tensor, theta: float) -> Tensor:  # noqa: ARG002
-        """Frequencies [head_dim / 2] float32, stretched."""
-        turns = self.original_max_position_embeddings * frequencies / (2 * math.pi)
-        span = self.high_freq_factor - self.low_freq_factor
-        kept = ((turns - self.low_freq_factor) / span).clamp(0, 1)
-        return frequencies * (kept + (1 - kept) / self.factor)
-
-
-@frozen(kw_only=True)
-class YarnScaling:
-    """YaRN (arXiv 2309.00071): interpolates dimensions that turn less than `beta_slow` times.
-
-    Dimensions that turn more than `beta_fast` times within the original context are kept, with a
-    ramp between; the rotated vectors are multiplied by `attention_factor`.
-    """
-
-    factor: float
-    original_max_position_embeddings: int
-    attention_factor: float
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    truncate: bool = True
-
-    def scale(self, frequencies: Tensor, theta: float) -> Tensor:
-        """Frequencies [head_dim / 2] float32 of base `theta`, stretched."""
-        num = len(frequencies)
-        low = self._dimension(self.beta_fast, theta, num)
-        high = self._dimension(self.beta_slow, theta, num)
-        if self.truncate:
-            low, high = math.floor(low), math.ceil(high)
-        low, high = max(low, 0), min(high, 2 * num - 1)
-        # A ramp of no width would divide by zero.
-        width = high - low or 0.001
-        interpolated = ((torch.arange(num, dtype=torch.float32) - low) / width).clamp(0, 1)
-        return frequencies * (1 - interpolated + interpolated / self.factor)
-
-    def _dimension(self, turns: float, theta: float, num: int) -> float:
-        """Which pair of dimensions turns this often within the original context."""
-        wavelength = self.original_max_position_embeddings / turns
-        return num * math.log(wavelength / (2 * math.pi)) / math.log(theta)
-
-
-RopeScaling = LinearScaling | Llama3Scaling | YarnScaling
+Stretch = Callable[[Tensor], Tensor]
+"""Frequencies [head_dim / 2] float32 -> the same, for longer contexts."""
 
 
 @frozen(kw_only=True)
@@ -93,23 +29,26 @@ class Rope:
     Attributes:
         head_dim: dimensions of a head, even; dimension i is paired with i + head_dim / 2.
         theta: base of the wavelengths.
-        scaling: how the frequencies are stretched for longer contexts; None leaves them.
+        stretch: what becomes of the frequencies; None leaves them.
+        attention_factor: what rotated vectors are multiplied by.
+        stretched_len: how many positions a stretched context has, where that is more than the
+            config says itself.
     """
 
     head_dim: int
     theta: float
-    scaling: RopeScaling | None = None
+    stretch: Stretch | None = None
+    attention_factor: float = 1.0
+    stretched_len: int = 0
 
     def table(self, max_len: int) -> Tensor:
         """[max_len, 2, head_dim] float32: cosines, and sines signed for `rotate`, per position."""
         exponents = torch.arange(0, self.head_dim, 2, dtype=torch.float32) / self.head_dim
         frequencies = 1.0 / self.theta**exponents
-        factor = 1.0
-        if self.scaling is not None:
-            frequencies = self.scaling.scale(frequencies, self.theta)
-            factor = self.scaling.attention_factor
+        if self.stretch is not None:
+            frequencies = self.stretch(frequencies)
         angles = torch.arange(max_len, dtype=torch.float32)[:, None] * frequencies
-        cos, sin = angles.cos() * factor, angles.sin() * factor
+        cos, sin = angles.cos() * self.attention_factor, angles.sin() * self.attention_factor
         return torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)), 1)
 
 
@@ -134,7 +73,7 @@ def read_rope(config: JsonObject, head_dim: int) -> Rope:
     theta = section.positive("rope_theta", config.positive("rope_theta", DEFAULT_THETA))
     if theta <= 1:
         raise config.error("rope_theta", "a number above 1", theta)
-    return Rope(head_dim=head_dim, theta=theta, scaling=reader(section, config))
+    return reader(Rope(head_dim=head_dim, theta=theta), section, config)
 
 
 def _check_fields(section: JsonObject, known: set[str]) -> None:
@@ -148,30 +87,57 @@ def _check_fields(section: JsonObject, known: set[str]) -> None:
         raise section.error("partial_rotary_factor", "1", section.value("partial_rotary_factor"))
 
 
-def _llama3(section: JsonObject, config: JsonObject) -> RopeScaling:
+def _linear(rope: Rope, section: JsonObject, _: JsonObject) -> Rope:
+    """Position interpolation (arXiv 2306.15595): all frequencies divided by `factor`."""
+    factor = section.positive("factor")
+    return evolve(rope, stretch=lambda frequencies: frequencies / factor)
+
+
+def _llama3(rope: Rope, section: JsonObject, config: JsonObject) -> Rope:
+    """Llama 3.1: long wavelengths divided by `factor`, short ones kept, a ramp between."""
     low, high = section.positive("low_freq_factor"), section.positive("high_freq_factor")
     if high <= low:
         raise section.error("high_freq_factor", f"a number above low_freq_factor, {low}", high)
-    return Llama3Scaling(
-        factor=section.positive("factor"),
-        low_freq_factor=low,
-        high_freq_factor=high,
-        original_max_position_embeddings=_original_length(section, config),
-    )
+    factor, original = section.positive("factor"), _original_length(section, config)
+
+    def stretch(frequencies: Tensor) -> Tensor:
+        turns = original * frequencies / (2 * math.pi)
+        kept = ((turns - low) / (high - low)).clamp(0, 1)
+        return frequencies * (kept + (1 - kept) / factor)
+
+    return evolve(rope, stretch=stretch)
 
 
-def _yarn(section: JsonObject, config: JsonObject) -> RopeScaling:
-    original = _original_length(section, config)
+def _yarn(rope: Rope, section: JsonObject, config: JsonObject) -> Rope:
+    """YaRN (arXiv 2309.00071): interpolates dimensions that turn less than `beta_slow` times.
+
+    Dimensions that turn more than `beta_fast` times within the original context are kept, with a
+    ramp between; the rotated vectors are multiplied by `attention_factor`.
+    """
+    original, num = _original_length(section, config), rope.head_dim // 2
     factor = section.positive(
         "factor", config.integer("max_position_embeddings", 1, default=original) / original
     )
-    return YarnScaling(
-        factor=factor,
-        original_max_position_embeddings=original,
-        attention_factor=section.positive("attention_factor", _yarn_attention(section, factor)),
-        beta_fast=section.positive("beta_fast", 32.0),
-        beta_slow=section.positive("beta_slow", 1.0),
-        truncate=section.flag("truncate", default=True),
+    attention_factor = section.positive("attention_factor", _yarn_attention(section, factor))
+
+    def dimension(turns: float) -> float:
+        """Which pair of dimensions turns this often within the original context."""
+        return num * math.log(original / turns / (2 * math.pi)) / math.log(rope.theta)
+
+    low = dimension(section.positive("beta_fast", 32.0))
+    high = dimension(section.positive("beta_slow", 1.0))
+    if section.flag("truncate", default=True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, 2 * num - 1)
+    # A ramp of no width would divide by zero.
+    width = high - low or 0.001
+    interpolated = ((torch.arange(num, dtype=torch.float32) - low) / width).clamp(0, 1)
+    scale = 1 - interpolated + interpolated / factor
+    return evolve(
+        rope,
+        stretch=lambda frequencies: frequencies * scale,
+        attention_factor=attention_factor,
+        stretched_len=int(original * factor),
     )
 
 
@@ -192,15 +158,12 @@ def _original_length(section: JsonObject, config: JsonObject) -> int:
 
 
 _ORIGINAL = "original_max_position_embeddings"
-_Reader = Callable[[JsonObject, JsonObject], RopeScaling | None]
+_Reader = Callable[[Rope, JsonObject, JsonObject], Rope]
 _READERS: dict[str, tuple[_Reader, set[str]]] = {
-    "default": (lambda *_: None, set()),
+    "default": (lambda rope, *_: rope, set()),
     # It only sets in beyond max_position_embeddings, which is as long as a model may be loaded.
-    "dynamic": (lambda *_: None, {"factor", _ORIGINAL}),
-    "linear": (
-        lambda section, _: LinearScaling(factor=section.positive("factor")),
-        {"factor", _ORIGINAL},
-    ),
+    "dynamic": (lambda rope, *_: rope, {"factor", _ORIGINAL}),
+    "linear": (_linear, {"factor", _ORIGINAL}),
     "llama3": (_llama3, {"factor", "low_freq_factor", "high_freq_factor", _ORIGINAL}),
     "yarn": (
         _yarn,
