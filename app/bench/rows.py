@@ -50,11 +50,11 @@ class Row:
             return ""
         if self.in_points:
             return f"{value - before:+.1f}"
-        return f"{value / before - 1:+.1%}".replace("%", " %") if before else ""
+        return f"{value / before - 1:+.1%}" if before else ""
 
     def style(self, difference: str) -> str:
         """Of a difference on a terminal."""
-        if difference.strip("+-0.% ") == "":
+        if difference.strip("+-0.%") == "":
             return "dim"
         return "green" if difference.startswith("+") is self.more_is_better else "red"
 
@@ -114,6 +114,9 @@ ACCEPTANCE: Section = (
 )
 
 
+PER_POSITION = "acceptance per position (%)"
+
+
 def position(place: int) -> Row:
     """The share of drafts accepted through a place."""
 
@@ -132,7 +135,7 @@ def sections(num_spec_tokens: int, *, cpu_time: bool = False) -> Iterator[Sectio
     shown = [REQUESTS, *starmap(_latency, NAMES.items())]
     if num_spec_tokens:
         positions = tuple(map(position, range(num_spec_tokens)))
-        shown += [ACCEPTANCE, ("acceptance per position (%)", positions)]
+        shown += [ACCEPTANCE, (PER_POSITION, positions)]
     for title, rows in shown:
         left = tuple(row for row in rows if not (cpu_time and row.by_the_wall))
         if left:

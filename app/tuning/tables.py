@@ -25,7 +25,7 @@ def print_results(console: Console, results: TuneResults) -> None:
         title = f"predicted {unit(results)}, {concurrency} at a time"
         tables[title] = prediction_table(results, concurrency)
     if results.checks:
-        tables["predictions beside runs"] = check_table(results)
+        tables[check_title(results)] = check_table(results)
     for title, table in tables.items():
         console.print(Text(title, style="bold"), soft_wrap=True)
         console.print(table.as_rich(), "")
@@ -45,7 +45,7 @@ def as_markdown(results: TuneResults) -> str:
     )
     parts = [about, *(f"- {recommendation(results, one)}" for one in results.concurrencies)]
     if results.checks:
-        parts += ["", check_table(results).as_markdown()]
+        parts += [f"\n{check_title(results)}:\n", check_table(results).as_markdown()]
         parts.append(f"Prediction error: {error_summary(results.checks)}.")
     return "\n".join(parts) + "\n"
 
@@ -111,36 +111,34 @@ def recommendation(results: TuneResults, concurrency: int) -> str:
 
 
 def check_table(results: TuneResults) -> Table:
-    """Predictions beside runs."""
-    head = ["checked", "K", "at a\ntime", f"predicted\n{unit(results)}", "measured", "error"]
-    rows = [
-        [
-            check.prediction.policy,
-            str(check.prediction.num_spec_tokens),
-            str(check.prediction.concurrency),
-            f"{check.prediction.tokens_per_second:,.1f}",
-            f"{check.measured:,.1f}",
-            _percent(check.error, sign="+"),
-            check.not_measured,
-        ]
-        for check in results.checks
+    """Predictions beside runs: a row for each policy and K, a column for each concurrency."""
+    rows: dict[tuple[str, int], dict[int, str]] = {}
+    for check in results.checks:
+        one = check.prediction
+        text = f"{one.tokens_per_second:,.1f}/{check.measured:,.1f}\n({check.error:+.1%})"
+        cells = rows.setdefault((one.policy, one.num_spec_tokens), {})
+        cells[one.concurrency] = f"{text}*" if check.is_new else text
+    head = ["checked", *(f"{one} at\na time" for one in results.concurrencies)]
+    shown = [
+        [f"{policy}, K={length}" if length else policy, *map(cells.get, results.concurrencies)]
+        for (policy, length), cells in rows.items()
     ]
-    return Table(head=[*head, "not\nmeasured"], rows=rows)
+    return Table(head=head, rows=[[cell or "" for cell in row] for row in shown])
+
+
+def check_title(results: TuneResults) -> str:
+    """What its cells hold."""
+    return f"Predicted/measured {unit(results)} (error), * not measured before"
 
 
 def error_summary(checks: Sequence[Check]) -> str:
     """Mean and worst, without their signs, apart for what was not measured before."""
     texts = []
     for name, is_new in (("", False), ("out of sample ", True)):
-        sizes = [abs(check.error) for check in checks if bool(check.not_measured) is is_new]
+        sizes = [abs(check.error) for check in checks if check.is_new is is_new]
         if sizes:
-            mean, worst = _percent(fmean(sizes)), _percent(max(sizes))
-            texts.append(f"{name}{mean} on average, {worst} at worst")
+            texts.append(f"{name}{fmean(sizes):.1%} on average, {max(sizes):.1%} at worst")
     return "; ".join(texts)
-
-
-def _percent(share: float, sign: str = "") -> str:
-    return f"{share:{sign}.1%}".replace("%", " %")
 
 
 def curve(results: TuneResults) -> Picture:

@@ -249,8 +249,8 @@ def table(names: Sequence[str], found: Sequence[Findings]) -> str:
     kinds = dict.fromkeys(kind for each in counts for kind in each)
     rows = [("", *(f"`{name}`" for name in names)), ["---"] * (1 + len(names))]
     rows += [(kind, *(f"{each.get(kind, 0):,}" for each in counts)) for kind in kinds]
-    rates = (f"{each.near_tie_rate:.1e} (allowed: {MOST_NEAR_TIES:.0e})" for each in found)
-    rows += [("near-ties per decision", *rates)]
+    rates = (f"{each.near_tie_rate:.1e}" for each in found)
+    rows += [(f"near-ties per decision (at most {MOST_NEAR_TIES:.0e})", *rates)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

@@ -133,7 +133,7 @@ def test_the_command_measures_writes_and_shows_again(tmp_path: Path) -> None:
     assert len(cells) == 8
     assert all(len(cell["eager"]) == 2 for cell in cells)
     assert all(cell["num_checked"] and not cell["num_different"] for cell in cells)
-    label = "strict-coupled, temperature 0.8, top-k 20, 50% of tokens allowed, K = 2"
+    label = "strict-coupled, temperature 0.8, top-k 20, 50% allowed, K = 2"
     assert f"{label} |" in tables.read_text()
     drawn = figure.read_text()
     for words in (
@@ -156,7 +156,7 @@ def test_headline_and_worst_table_come_from_one_command(tmp_path: Path) -> None:
     run = read_record(json_file, Run, "bench kernels")
     assert [line.workload.inputs for line in run.lines] == ["flat", "mixed"]
     assert [line.workload.inputs for line in run.worst] == ["flat"] * 3 + ["mixed"] * 3
-    masked, applied = "greedy, 50% of tokens allowed", "greedy, 50% at -inf"
+    masked, applied = "greedy, 50% allowed", "greedy, 50% at -inf"
     labels = {"greedy, repetition penalty 1.1", masked, applied}
     assert {line.workload.label for line in run.worst} == labels
     assert all(cell.num_checked and not cell.num_different for cell in cells_of(run))

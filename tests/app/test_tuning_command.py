@@ -42,7 +42,7 @@ def test_it_measures_predicts_checks_and_recommends(
         "at 2 at a time take ",
         "at 3 at a time take ",
         "at worst; out of sample ",
-        "both",
+        "%)*",
     ):
         assert words in out
     drawn = curve.read_text(encoding="utf-8")

@@ -37,8 +37,9 @@ def about(run: Run) -> str:
     lines = (*run.lines, *run.worst)
     first, cells = lines[0].workload, [cell for line in lines for cell in line.cells]
     text = (
-        f"{run.date}; {machine}. Unless a row says otherwise, V = {first.vocab_size:,}, K = "
-        f"{first.num_spec_tokens}, {first.dtype} and {first.inputs} inputs."
+        f"{run.date}; {machine}. Unless a row says otherwise, {first.policy}, "
+        f"V = {first.vocab_size:,}, K = {first.num_spec_tokens}, {first.dtype} and {first.inputs} "
+        f"inputs."
     )
     if run.bandwidth is not None:
         text += f" A plain read reaches {run.bandwidth / 1e12:.2f} TB/s."
@@ -80,7 +81,7 @@ def _mask_costs(run: Run) -> Iterator[tuple[str, Table]]:
         if other is not None
     ]
     if costs:
-        title = "Masked calls over those without masks whose logits are -inf instead, at most, at"
+        title = "Masked calls over calls with logits of -inf instead, at most, at"
         show = partial(_slowest, show="{:.2f}".format)
         yield f"{title} {_names_of(costs)}", _side_by_side(costs, show, SHAPE_WITHOUT_INPUTS)
 
@@ -136,7 +137,7 @@ def _cell(texts: Sequence[str]) -> str:
 
 
 def label(line: Line, lines: Sequence[Line], shown: Sequence[str] = SHAPE) -> str:
-    """Policy and parameters, and what of the shape is not the first line's."""
+    """Parameters, and what of policy and shape is not the first line's."""
     first, workload = lines[0].workload, line.workload
     shape = {
         "num_spec_tokens": f"K = {workload.num_spec_tokens}",
@@ -145,7 +146,8 @@ def label(line: Line, lines: Sequence[Line], shown: Sequence[str] = SHAPE) -> st
         "inputs": f"{workload.inputs} inputs",
     }
     others = (name for name in shown if getattr(workload, name) != getattr(first, name))
-    return ", ".join((workload.label, *(shape[name] for name in others)))
+    parameters = workload.label.removeprefix(f"{first.policy}, ")
+    return ", ".join((parameters, *(shape[name] for name in others)))
 
 
 def picture(run: Run) -> Picture:

@@ -80,7 +80,7 @@ class Workload:
             words.append(f"repetition penalty {self.repetition_penalty:g}")
         words += [f"{self.num_biases} logit biases"] * (self.num_biases > 0)
         words += [] if self.logprobs is None else [f"{self.logprobs} logprobs"]
-        kept, cut = f"{self.allowed:.0%} of tokens allowed", f"{1 - self.allowed:.0%} at -inf"
+        kept, cut = f"{self.allowed:.0%} allowed", f"{1 - self.allowed:.0%} at -inf"
         words += [cut if self.is_applied else kept] * (self.allowed < 1)
         return ", ".join(words)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_CHARACTERS = 120
-HEADER = "| part | where | when | outcome | what it said |\n|---|---|---|---|---|\n"
+HEADER = "| part | outcome | what it said |\n|---|---|---|\n"
 
 
 def keep(path: Path, name: str, outcome: dict[str, Any]) -> None:
@@ -19,16 +19,18 @@ def keep(path: Path, name: str, outcome: dict[str, Any]) -> None:
 
 
 def table(content: dict[str, Any]) -> str:
-    """A row for each part."""
-    return HEADER + "".join(
-        f"| {name} | {_where(part['machine'])} | {part['date']} | {part['outcome']} "
-        f"after {part['seconds']} s | {_told(part['said'])} |\n"
-        for name, part in content.items()
-    )
+    """A table for each machine and day, and in it a row for each part."""
+    rows: dict[str, list[str]] = {}
+    for name, part in content.items():
+        outcome = f"{part['outcome']} after {part['seconds']} s"
+        row = f"| {name} | {outcome} | {_told(part['said'])} |\n"
+        rows.setdefault(f"{_where(part['machine'])}, {part['date']}", []).append(row)
+    return "\n".join(f"{where}:\n\n{HEADER}{''.join(of)}" for where, of in rows.items())
 
 
 def _where(machine: dict[str, str]) -> str:
-    return ", ".join(f"{machine[key]}" for key in ("device", "driver", "torch") if key in machine)
+    versions = (f"{name} {machine[name]}" for name in ("driver", "torch") if name in machine)
+    return ", ".join((machine["device"], *versions))
 
 
 def _told(said: Sequence[str]) -> str:
