@@ -1,6 +1,6 @@
-"""The tensors that an attrs value holds, in values of its own too."""
+"""What an attrs value holds, in values of its own too, tensors above all."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -19,13 +19,18 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return attrs.evolve(value, **{name: mapped(part, change) for name, part in parts.items()})
 
 
-def named_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a value by their paths there, such as "logprobs.top"."""
-    if isinstance(value, Tensor):
-        yield name, value
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from named_tensors(part, name)
-    elif attrs.has(type(value)):
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """All that a value holds, in values and containers of its own too, by paths of attributes."""
+    if attrs.has(type(value)):
         for attribute, part in attrs.asdict(value, recurse=False).items():
-            yield from named_tensors(part, f"{name}.{attribute}".lstrip("."))
+            yield from leaves(part, f"{name}.{attribute}".lstrip("."))
+    elif isinstance(value, tuple | list | Mapping):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves(part, name)
+    else:
+        yield name, value
+
+
+def named_tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
+    """All tensors of a value by their paths there, such as "logprobs.top"."""
+    return ((name, leaf) for name, leaf in leaves(value) if isinstance(leaf, Tensor))

@@ -1,15 +1,15 @@
 """A recorded step: where it reads and writes, and how its tokens get to the host."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
-from attrs import define, field, fields, has
+from attrs import define, field
 from torch import Tensor
 
 from ...core import VerifyOutput
 from ...core.allowed_tokens import WORD_BITS
-from ...core.tensor_fields import named_tensors
+from ...core.tensor_fields import leaves, named_tensors
 from ..drafter import Draft
 from ..frontier import Frontier, Running
 from ..request_state import Verdict
@@ -98,19 +98,11 @@ class CapturedStep:
         return self.draft_limits == list(draft_limits) and not reads_more
 
 
-def _leaves(params: Any) -> Iterator[Any]:
-    if has(type(params)):
-        for field in fields(type(params)):
-            yield from _leaves(getattr(params, field.name))
-    else:
-        yield params
-
-
 def kind_of(params: Any) -> Hashable:
     """What must be equal for one graph to serve both: shapes, and all that is on the host."""
     # What is not in a tensor chose the kernels.
-    leaves = _leaves(params)
-    return tuple((one.shape, one.dtype) if isinstance(one, Tensor) else one for one in leaves)
+    held = (one for _, one in leaves(params))
+    return tuple((one.shape, one.dtype) if isinstance(one, Tensor) else one for one in held)
 
 
 def copy_params(to: Any, params: Any) -> None:

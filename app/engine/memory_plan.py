@@ -1,14 +1,15 @@
 """What an engine's memory is for, known before it is allocated."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import torch
-from attrs import asdict, fields, frozen, has
-from torch import Tensor
+from attrs import asdict, frozen
 from torch.overrides import TorchFunctionMode
 
 from ...core import SamplingParams, SamplingTensors, VerifyBatch
+from ...core.tensor_fields import leaves
 from .cuda_graphs import padded
 from .out_of_memory import in_words
 from .parts import Parts
@@ -103,25 +104,9 @@ class OnMeta(TorchFunctionMode):
 
 def num_bytes(holder: object) -> int:
     """Of all tensors that an object holds; views of the same memory count once."""
-    storages = {}
-    for tensor in _tensors(holder):
-        storage = tensor.untyped_storage()
-        storages[storage._cdata] = storage.nbytes()  # noqa: SLF001, its only identity on meta
-    return sum(storages.values())
-
-
-def _tensors(holder: Any) -> Iterator[Tensor]:
-    if isinstance(holder, Tensor):
-        yield holder
-        return
-    parts: Iterable[Any] = ()
-    if isinstance(holder, torch.nn.Module):
-        parts = (*holder.parameters(), *holder.buffers())
-    elif isinstance(holder, Mapping):
-        parts = holder.values()
-    elif isinstance(holder, tuple | list):
-        parts = holder
-    elif has(type(holder)):
-        parts = [getattr(holder, one.name, None) for one in fields(type(holder))]
-    for part in parts:
-        yield from _tensors(part)
+    held = [leaf for _, leaf in leaves(holder)]
+    modules = [leaf for leaf in held if isinstance(leaf, torch.nn.Module)]
+    tensors = chain(held, *((*one.parameters(), *one.buffers()) for one in modules))
+    storages = [one.untyped_storage() for one in tensors if isinstance(one, torch.Tensor)]
+    # Its only identity on meta.
+    return sum({one._cdata: one.nbytes() for one in storages}.values())  # noqa: SLF001
