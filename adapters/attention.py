@@ -13,7 +13,8 @@ from attrs import frozen
 from torch import Tensor
 
 from ..core.policies.parameters import derived
-from .fusion import can_compile, fused_operations
+from .forward_choice import why_no_triton
+from .fusion import fused_operations
 from .kv_cache import KVCache, LayerCache, Places, slot_len
 from .model_config import ModelConfig
 from .transformer import PLAIN_OPERATIONS, Attention, LayerOperations, Step
@@ -164,10 +165,11 @@ class StepPlanner:
         cls, config: ModelConfig, max_model_len: int, dtype: torch.dtype, device: torch.device
     ) -> "StepPlanner":
         """Of a model with so many positions, whose weights are of this dtype on this device."""
+        can_compile = why_no_triton(device) is None
         return cls(
             config=config,
             rope_table=config.rope.table(max_model_len).to(device, dtype),
-            operations=fused_operations() if can_compile(device) else PLAIN_OPERATIONS,
+            operations=fused_operations() if can_compile else PLAIN_OPERATIONS,
         )
 
     def new_cache(self, num_layers: int, num_slots: int, max_len: int) -> KVCache:

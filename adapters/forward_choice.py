@@ -40,7 +40,7 @@ def choose_kernels(forward: str, decoder: Decoder, angles: Tensor) -> "FewTokens
 
 
 def why_no_triton(device: torch.device) -> str | None:
-    """What keeps Triton's kernels from a device, as far as that is known without a model."""
+    """What keeps Triton's kernels, and torch.compile's, from a device; None for nothing known."""
     if device.type != "cuda":
         return f"expected a CUDA device, got {device.type}"
     if find_spec("triton") is None:

@@ -7,7 +7,6 @@ batch.
 import shutil
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -19,11 +18,6 @@ VARIANTS = 64
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-
-
-def can_compile(device: torch.device) -> bool:
-    """Whether there is a GPU to compile for, and what compiles for it: Triton and a C compiler."""
-    return device.type == "cuda" and find_spec("triton") is not None and has_c_compiler()
 
 
 def has_c_compiler() -> bool:

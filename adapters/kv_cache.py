@@ -26,11 +26,6 @@ def slot_len(max_len: int, device: torch.device) -> int:
     return _rounded_up(max_len, SLOT_STEP, device)
 
 
-def read_len(num_filled: int, limit: int, device: torch.device) -> int:
-    """How many positions are read to see the first num_filled, of limit ones that may be."""
-    return min(_rounded_up(num_filled, READ_STEP, device), limit)
-
-
 def rounds(device: torch.device) -> bool:
     """Whether lengths are rounded."""
     return device.type != "cpu"
@@ -150,14 +145,20 @@ def check_tokens(
     for dimension, size in enumerate(token_ids.shape):
         check_integer(f"token_ids.shape[{dimension}]", size, 1)
     if device.type == "cpu":
-        lowest, highest = (int(bound) for bound in token_ids.aminmax())
-        if lowest < 0 or highest >= vocab_size:
-            raise InvalidInputError(
-                f"token_ids: expected values in [0, {vocab_size}), got {lowest} to {highest}"
-            )
+        _check_values("token_ids", token_ids, vocab_size)
     check_tensor("positions", positions, token_ids.shape, (torch.int64,), device)
     if slot_ids is not None:
         check_tensor("slot_ids", slot_ids, token_ids.shape[:1], (torch.int64,), device)
+
+
+def _check_values(name: str, values: Tensor, limit: int) -> int:
+    """Raise `InvalidInputError` unless all are in [0, limit); the largest."""
+    lowest, highest = (int(bound) for bound in values.aminmax())
+    if lowest < 0 or highest >= limit:
+        raise InvalidInputError(
+            f"{name}: expected values in [0, {limit}), got {lowest} to {highest}"
+        )
+    return highest
 
 
 @frozen(eq=False, kw_only=True)
@@ -225,15 +226,11 @@ class Places:
 def _num_positions(positions: Tensor, limit: int, max_position: int | None) -> int:
     if max_position is not None:
         check_integer("max_position", max_position, 0, limit - 1)
-        return read_len(max_position + 1, limit, positions.device)
-    if positions.device.type != "cpu":
+    elif positions.device.type != "cpu":
         return limit
-    lowest, highest = (int(bound) for bound in positions.aminmax())
-    if lowest < 0 or highest >= limit:
-        raise InvalidInputError(
-            f"positions: expected values in [0, {limit}), got {lowest} to {highest}"
-        )
-    return read_len(highest + 1, limit, positions.device)
+    else:
+        max_position = _check_values("positions", positions, limit)
+    return min(_rounded_up(max_position + 1, READ_STEP, positions.device), limit)
 
 
 def _slots(slot_ids: Tensor | None, num_reqs: int, all_slot_ids: Tensor) -> tuple[Slots, Tensor]:

@@ -24,7 +24,10 @@ INTERRUPTED = 130
 """128 and the number of SIGINT, as shells have it."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    commands=[audit, bench, tune],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name="acceptor")
 def cli() -> None:
     """Speculative decoding whose text follows the target model exactly."""
@@ -68,11 +71,6 @@ def backends() -> None:
     from . import commands  # noqa: PLC0415, imports torch
 
     commands.list_backends()
-
-
-cli.add_command(audit)
-cli.add_command(bench)
-cli.add_command(tune)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,13 +1,12 @@
 """Where a run took place: the kind of device, the driver, the versions that matter."""
 
 import platform
-import subprocess
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
+from torch.utils.collect_env import get_nvidia_driver_version, run
 
 PACKAGES = ("acceptor", "torch", "triton", "cupy-cuda13x")
-_ASK_DRIVER = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
 
 
 def describe(device: torch.device) -> dict[str, str]:
@@ -15,19 +14,9 @@ def describe(device: torch.device) -> dict[str, str]:
     about = {"device": "CPU, " + platform.machine(), "python": platform.python_version()}
     if device.type == "cuda":
         about["device"] = torch.cuda.get_device_name(device)
-        about["driver"] = _driver()
+        about["driver"] = get_nvidia_driver_version(run) or "unknown"
         about["cuda"] = str(torch.version.cuda)
     return about | {name: _version(name) for name in PACKAGES}
-
-
-def _driver() -> str:
-    try:
-        asked = subprocess.run(  # noqa: S603, the command is written above
-            _ASK_DRIVER, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return asked.stdout.split("\n")[0].strip()
 
 
 def _version(name: str) -> str:
