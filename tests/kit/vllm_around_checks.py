@@ -118,4 +118,5 @@ def test_the_record_says_who_was_timed(tmp_path: Path, monkeypatch: pytest.Monke
     vllm_speed.main(tmp_path / "vllm.md", num_reqs=(2, 3), count=1)
     written = (tmp_path / "vllm.md").read_text(encoding="utf-8")
     assert "Of the greedy requests 0 get other tokens than from vLLM's kernels." in written
-    assert f"| greedy | vLLM | 7.2 | 7.2 |\n|  | {BACKEND} | 7.2 | 7.2 |\n" in written
+    assert f"| µs at R = 2/3 | vLLM | {BACKEND} |\n" in written
+    assert "| greedy | 7.2/7.2 | 7.2/7.2 |\n" in written

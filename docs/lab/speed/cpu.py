@@ -6,7 +6,7 @@ One request, four drafts, 151,936 tokens: the least time of many runs, which tak
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -21,6 +21,7 @@ from transformers import (
 from transformers.generation.utils import _speculative_sampling
 
 from acceptor.app.bench.kernels.machine import describe
+from acceptor.app.bench.table import Table
 from acceptor.backends import load_sampler
 from acceptor.core import Probabilistic, SamplingParams, SamplingTensors, VerifyBatch
 
@@ -59,7 +60,7 @@ def hugging_faces(target: Tensor, draft: Tensor, drafts: Tensor, params: Samplin
     _speculative_sampling(drafts, q, NUM_DRAFTS, p)
 
 
-def least_times(runs: list[Callable[[], None]], num_rounds: int) -> list[tuple[float, float]]:
+def least_times(runs: Sequence[Callable[[], None]], num_rounds: int) -> list[tuple[float, float]]:
     """Milliseconds of each run: least wall time, least processor time of all threads."""
     times: list[list[tuple[float, float]]] = [[] for _ in runs]
     for _ in range(num_rounds):
@@ -82,13 +83,13 @@ def main(num_rounds: int = 60) -> None:
     given = target, draft, draft.argmax(dim=-1)
     machine = ", ".join(f"{name} {value}" for name, value in describe(torch.device("cpu")).items())
     header = f"{datetime.now(UTC).date()}; {NUM_THREADS} threads; {machine}."
-    lines = [header, "", "| recipe | sampler | ms | CPU ms |", "|---|---|---:|---:|"]
+    rows = []
     for recipe, params in RECIPES.items():
-        runs = {"acceptor": acceptors, "transformers": hugging_faces}
-        found = least_times([partial(run, *given, params) for run in runs.values()], num_rounds)
-        for name, (wall, work) in zip(runs, found, strict=True):
-            lines.append(f"| {recipe} | {name} | {wall:.1f} | {work:.1f} |")
-    sys.stdout.write("\n".join(lines) + "\n")
+        runs = [partial(run, *given, params) for run in (acceptors, hugging_faces)]
+        times = least_times(runs, num_rounds)
+        rows.append([recipe, *(f"{wall:.1f} ({work:.1f})" for wall, work in times)])
+    table = Table(head=["ms (of all threads)", "acceptor", "transformers"], rows=rows)
+    sys.stdout.write(f"{header}\n\n{table.as_markdown()}")
 
 
 if __name__ == "__main__":

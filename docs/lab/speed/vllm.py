@@ -87,7 +87,8 @@ def main(path: Path, num_reqs: Sequence[int] = NUM_REQS, count: int = 40) -> Non
                 row = workload.label.removeprefix("probabilistic, "), name
                 replays = stopwatch.replays([call], count)
                 times.setdefault(row, []).append(f"{median(replays):.1f}")
-        path.write_text(document(times, num_reqs, num_different), encoding="utf-8")
+        done = num_reqs[: num_reqs.index(size) + 1]
+        path.write_text(document(times, done, num_different), encoding="utf-8")
 
 
 def document(
@@ -98,13 +99,11 @@ def document(
     machine = ", ".join(f"{name} {value}" for name, value in about.items())
     where = f"{datetime.now(UTC).date()}; {machine}. V = {VOCAB_SIZE:,}, K = 3, bfloat16 and lm"
     told = f"Of the greedy requests {num_different} get other tokens than from vLLM's kernels."
-    first = next(iter(SAMPLERS))
-    rows = [
-        [recipe if name == first else "", name, *times, *[""] * (len(num_reqs) - len(times))]
-        for (recipe, name), times in measured.items()
-    ]
-    head = ["µs", "", *(f"R = {size}" for size in num_reqs)]
-    return f"{where} inputs. {told}\n\n" + Table(head=head, rows=rows, num_names=2).as_markdown()
+    cells = {key: "/".join(times) for key, times in measured.items()}
+    recipes = dict.fromkeys(recipe for recipe, _ in cells)
+    rows = [[recipe, *(cells[recipe, name] for name in SAMPLERS)] for recipe in recipes]
+    head = [f"µs at R = {'/'.join(map(str, num_reqs))}", *SAMPLERS]
+    return f"{where} inputs. {told}\n\n" + Table(head=head, rows=rows).as_markdown()
 
 
 if __name__ == "__main__":
