@@ -173,7 +173,7 @@ def _print_load(console: Console, results: BenchResults) -> None:
     load = results.load
     models = " and ".join(results.models.values())
     rate = "all at once" if load.request_rate is None else f"{load.request_rate:g} per second"
-    spread = f" ± {100 * load.length_spread:g} %" if load.length_spread else ""
+    spread = f" ± {100 * load.length_spread:g}%" if load.length_spread else ""
     length = f"{'' if load.ignore_eos else 'up to '}{load.output_len}{spread}"
     console.print(f"{models} on {results.machine['device']}, {results.date}", soft_wrap=True)
     console.print(

@@ -104,9 +104,7 @@ def _of_steps(served: Mapping[str, BenchResults]) -> str:
     rows = []
     for num_reqs, of in sorted(steps(served).items()):
         row = [f"{of[name]:.2f}" if name in of else "–" for name in shown]
-        saved = (
-            f"{100 * (1 - of[EAGLE3] / of[ONE_B]):.0f} %" if {ONE_B, EAGLE3} <= of.keys() else "–"
-        )
+        saved = f"{1 - of[EAGLE3] / of[ONE_B]:.0%}" if {ONE_B, EAGLE3} <= of.keys() else "–"
         rows.append([str(num_reqs), *row, saved])
     head = ["requests", PLAIN, "1B draft model", "EAGLE-3 head", "the head saves"]
     return Table(head=head, rows=rows).as_markdown()
