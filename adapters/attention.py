@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.policies.parameters import derived
 from .forward_choice import why_no_triton
 from .fusion import fused_operations
-from .kv_cache import KVCache, LayerCache, Places, slot_len
+from .kv_cache import SLOT_STEP, KVCache, LayerCache, Places, rounded_up
 from .model_config import ModelConfig
 from .transformer import PLAIN_OPERATIONS, Attention, LayerOperations, Step
 
@@ -175,7 +175,7 @@ class StepPlanner:
     def new_cache(self, num_layers: int, num_slots: int, max_len: int) -> KVCache:
         """Room for max_len positions, or a few more, in each of num_slots slots."""
         config, table = self.config, self.rope_table
-        length = slot_len(max_len, table.device)
+        length = rounded_up(max_len, SLOT_STEP, table.device)
         shape = (num_slots, length, 2 * config.num_kv_heads, config.head_dim)
         return KVCache.allocate(num_layers, shape, table.dtype, table.device)
 

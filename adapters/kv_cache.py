@@ -21,17 +21,13 @@ SLOT_STEP, READ_STEP = 128, 256
 """A slot has a multiple of so many positions, and attention reads a multiple, or all there are."""
 
 
-def slot_len(max_len: int, device: torch.device) -> int:
-    """How many positions a slot gets that must have max_len."""
-    return _rounded_up(max_len, SLOT_STEP, device)
-
-
 def rounds(device: torch.device) -> bool:
     """Whether lengths are rounded."""
     return device.type != "cpu"
 
 
-def _rounded_up(length: int, step: int, device: torch.device) -> int:
+def rounded_up(length: int, step: int, device: torch.device) -> int:
+    """A length that a device's kernels take well, and that is not shorter."""
     return -(-length // step) * step if rounds(device) else length
 
 
@@ -230,7 +226,7 @@ def _num_positions(positions: Tensor, limit: int, max_position: int | None) -> i
         return limit
     else:
         max_position = _check_values("positions", positions, limit)
-    return min(_rounded_up(max_position + 1, READ_STEP, positions.device), limit)
+    return min(rounded_up(max_position + 1, READ_STEP, positions.device), limit)
 
 
 def _slots(slot_ids: Tensor | None, num_reqs: int, all_slot_ids: Tensor) -> tuple[Slots, Tensor]:

@@ -77,7 +77,7 @@ class TransformerModel:
         return evolve(self, config=config, decoder=decoder)
 
     def new_cache(self, num_slots: int, max_len: int) -> KVCache:
-        """Room for max_len positions in each of num_slots slots, or for a few more: `slot_len`.
+        """Room for max_len positions in each of num_slots slots, or for a few more.
 
         Raises:
             InvalidInputError: num_slots is below 1, or max_len not in [1, max_model_len].

@@ -189,6 +189,7 @@ class ModelConfig:
         if config.values.get("is_causal", True) is None:
             raise config.error("is_causal", "true", None)
         heads, kv_heads, rope = _read_heads(config, architecture)
+        positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS)
         return cls(
             architecture=name,
             vocab_size=config.integer("vocab_size", 1),
@@ -198,7 +199,7 @@ class ModelConfig:
             num_kv_heads=kv_heads,
             rms_norm_eps=config.positive("rms_norm_eps", 1e-6),
             rope=rope,
-            max_position_embeddings=_read_max_positions(config, rope),
+            max_position_embeddings=min(max(positions, rope.stretched_len), MAX_POSITIONS),
             windows=architecture.read_windows(
                 config, config.integer("num_hidden_layers", 1, MAX_LAYERS)
             ),
@@ -225,11 +226,6 @@ def _read_heads(config: JsonObject, architecture: Architecture) -> tuple[int, in
     if head_dim % 2:
         raise config.error("head_dim", "an even number", head_dim)
     return heads, kv_heads, read_rope(config, head_dim)
-
-
-def _read_max_positions(config: JsonObject, rope: Rope) -> int:
-    positions = config.integer("max_position_embeddings", 1, MAX_POSITIONS)
-    return min(max(positions, rope.stretched_len), MAX_POSITIONS)
 
 
 def context_of(wanted: int | None, longest: int) -> int:

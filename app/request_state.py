@@ -11,6 +11,7 @@ from typing import Protocol
 from attrs import define, evolve, field, frozen
 
 from ..core import AcceptanceStatistics, Status
+from ..core.policies.parameters import derived
 from .output_text import OutputText
 from .request import (
     FinishReason,
@@ -94,8 +95,8 @@ class RequestState:
     num_entered: int = 0
     end_token_ids: frozenset[int] = field(init=False)
     masks: GuardedMasks | None = field(init=False)
-    token_ids: list[int] = field(init=False)
-    output: OutputText = field(init=False)
+    token_ids: list[int] = derived(lambda self: list(self.request.prompt_token_ids))
+    output: OutputText = derived(lambda self: OutputText(self.request.stop))
     kinds: list[TokenKind] = field(factory=list, init=False)
     logprobs: list[TokenLogprobs] = field(factory=list, init=False)
     total_variation: list[float] = field(factory=list, init=False)
@@ -113,8 +114,6 @@ class RequestState:
         self.end_token_ids = eos.union(request.stop_token_ids)
         self.max_len = min(len(request.prompt_token_ids) + request.max_tokens, self.max_len)
         self.masks = None if request.new_masks is None else GuardedMasks(request.new_masks)
-        self.token_ids = list(request.prompt_token_ids)
-        self.output = OutputText(request.stop)
 
     @property
     def num_to_enter(self) -> int:
@@ -133,9 +132,8 @@ class RequestState:
     def surely_goes_on(self, verdict: Verdict) -> bool:
         """Whether it does not end with these tokens, as far as ids tell; text might hold a stop."""
         return (
-            self.finish_reason is None
+            self.goes_on_after(len(verdict.token_ids))
             and verdict.status is Status.OK
-            and len(self.token_ids) + len(verdict.token_ids) < self.max_len
             and not self.request.stop
             and self.end_token_ids.isdisjoint(verdict.token_ids)
         )
@@ -197,41 +195,38 @@ class RequestState:
         self.finish_reason = FinishReason.STOP if stopped else reason
 
     def _progress(self, num_emitted: int) -> Progress:
-        first = len(self.kinds) - num_emitted
-        result = self._finish() if self.finish_reason is not None else None
+        reason = self.finish_reason
         return Progress(
             request_index=self.index,
             token_ids=tuple(self.token_ids[len(self.token_ids) - num_emitted :]),
-            kinds=tuple(self.kinds[first:]),
-            fragments=self.output.release(ended=result is not None),
-            result=result,
-            record=None if result is None else self._record(),
+            kinds=tuple(self.kinds[len(self.kinds) - num_emitted :]),
+            fragments=self.output.release(ended=reason is not None),
+            result=None if reason is None else self._result(reason),
+            record=None if reason is None else self._record(reason),
         )
 
-    def _record(self) -> RequestRecord:
-        assert self.finish_reason is not None
+    def _record(self, reason: FinishReason) -> RequestRecord:
         return RequestRecord(
             request_id=self.index,
             arrival_time=self.arrival_time,
             finish_time=perf_counter(),
             token_times=tuple(self.token_times),
             prompt_len=len(self.request.prompt_token_ids),
-            status=self.finish_reason,
+            status=reason,
             error=self.error,
             acceptance=tuple(self.acceptance),
         )
 
-    def _finish(self) -> GenerationResult:
+    def _result(self, reason: FinishReason) -> GenerationResult:
         params, statistics = self.request.params, AcceptanceStatistics()
         for num_draft_tokens, num_accepted in self.acceptance:
             statistics.observe(num_draft_tokens, num_accepted)
-        assert self.finish_reason is not None
         assert params.seed is not None
         return GenerationResult(
             token_ids=tuple(self.token_ids[len(self.request.prompt_token_ids) :]),
             kinds=tuple(self.kinds),
             text=self.output.text,
-            finish_reason=self.finish_reason,
+            finish_reason=reason,
             status=self.status,
             seed=params.seed,
             statistics=statistics,

@@ -214,7 +214,8 @@ def _shapes(network: Any, windows: Windows) -> Shapes:
             f"{one_line(error)}"
         ) from error
     shapes = {
-        index: (_heads(layer.keys), _heads(layer.values))
+        # Of [1, num_heads, 1, head_dim].
+        index: (tuple(layer.keys.shape[1::2]), tuple(layer.values.shape[1::2]))
         for index, layer in enumerate(cache.layers)
         if getattr(layer, "keys", None) is not None
     }
@@ -222,8 +223,3 @@ def _shapes(network: Any, windows: Windows) -> Shapes:
         # What it remembers is elsewhere, or nowhere.
         raise CheckpointError(f"{name}: expected layers that keep keys and values, got none")
     return shapes
-
-
-def _heads(states: torch.Tensor) -> tuple[int, int]:
-    """Of [1, num_heads, 1, head_dim]."""
-    return states.shape[1], states.shape[3]

@@ -17,7 +17,7 @@ from ...core.checks import check_integer, check_integers
 from ...core.errors import UnavailableError
 from ...core.policies.parameters import derived
 from ...core.ports import Scores
-from ..kv_cache import Places, check_tokens, slot_len
+from ..kv_cache import SLOT_STEP, Places, check_tokens, rounded_up
 
 Shapes = Mapping[int, tuple[tuple[int, int], tuple[int, int]]]
 """Layer -> (number of heads, size of a head) of its keys and of its values."""
@@ -42,8 +42,8 @@ class SlotMemory:
     def allocate(
         cls, shapes: Shapes, num_slots: int, max_len: int, dtype: torch.dtype, device: torch.device
     ) -> "SlotMemory":
-        """An empty cache, see `slot_len`; zeros, since what is masked must be finite."""
-        max_len = slot_len(max_len, device)
+        """An empty cache; zeros, since what is masked must be finite."""
+        max_len = rounded_up(max_len, SLOT_STEP, device)
 
         def empty(shape: tuple[int, int]) -> Tensor:
             return torch.zeros((num_slots, max_len, *shape), dtype=dtype, device=device)
@@ -124,7 +124,7 @@ class LibraryModel:
     device: torch.device = derived(lambda model: model.network.device)
 
     def new_cache(self, num_slots: int, max_len: int) -> SlotMemory:
-        """Room for max_len positions in each of num_slots slots, or for a few more: `slot_len`."""
+        """Room for max_len positions in each of num_slots slots, or for a few more."""
         check_integer("num_slots", num_slots, 1)
         check_integer("max_len", max_len, 1, self.max_model_len)
         return SlotMemory.allocate(self.shapes, num_slots, max_len, self.dtype, self.device)
