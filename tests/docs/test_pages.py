@@ -47,8 +47,7 @@ def test_the_pages_and_their_tables_can_be_read_in_an_afternoon() -> None:
 
 PUBLIC = ("acceptor.core", "acceptor.backends", "acceptor.backends.operators")
 _DESCRIBED = re.compile(
-    r"^\.\. (?:py:)?(currentmodule|autoclass|autofunction|autoexception|data):: ([\w.]+)",
-    re.MULTILINE,
+    r"^\.\. (?:py:)?(currentmodule|entries|autoclass|data)::((?:\n? +\w[\w.]*)+)", re.MULTILINE
 )
 _IMPORTED = re.compile(r"^from (acceptor[\w.]*) import (\([^)]*\)|[^\n(]+)", re.MULTILINE)
 _DOTTED = re.compile(r"`(acceptor(?:\.\w+)+)")
@@ -58,11 +57,12 @@ def entries() -> Iterator[str]:
     """The full names that have an entry."""
     for page in PAGES:
         module = "acceptor"
-        for directive, name in _DESCRIBED.findall(page.read_text(encoding="utf-8")):
+        for directive, names in _DESCRIBED.findall(page.read_text(encoding="utf-8")):
             if directive == "currentmodule":
-                module = name
+                module = names.strip()
             else:
-                yield name if name.startswith("acceptor.") else f"{module}.{name}"
+                for name in names.split():
+                    yield name if name.startswith("acceptor.") else f"{module}.{name}"
 
 
 ENTRIES = frozenset(entries())
