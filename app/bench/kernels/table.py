@@ -1,8 +1,9 @@
 """A run's tables and picture: cold and eager times by batch size, the slowest inputs of a row."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 
 from attrs import evolve
 
@@ -17,7 +18,8 @@ SHAPE = (*SHAPE_WITHOUT_INPUTS, "inputs")
 
 Found = Sequence[tuple[Cell, Line]]
 """One backend's cells of a row and a batch size: one, or one for each kind of inputs."""
-Render = Callable[[Found], str]
+Renders = Mapping[str, Callable[[Found], str]]
+"""What a column shows, by what its head says behind the backend."""
 
 
 def number(value: float | None) -> str:
@@ -55,18 +57,15 @@ def about(run: Run) -> str:
 def tables(run: Run) -> Iterator[tuple[str, Table]]:
     """Each with its title, which names the batch sizes that a cell has one time for."""
     if run.lines:
-        unit = f"µs at {_names_of(run.lines)}"
-        yield (
-            f"Graph replay, cold cache, {unit}",
-            _side_by_side(run.lines, _slowest, has_floor=True),
-        )
-        eager = _side_by_side(run.lines, lambda found: number(found[0][0].eager_time))
-        yield f"Eager call to its synchronised result, {unit}", eager
+        title = "Graph replay with a cold cache, and eager call to its synchronised result, µs at"
+        renders: Renders = {"": _slowest, ", eager": _eager}
+        yield f"{title} {_names_of(run.lines)}", _side_by_side(run.lines, renders, has_floor=True)
     if run.worst:
         kinds = ", ".join(dict.fromkeys(line.workload.inputs for line in run.worst))
         unit = f"µs at {_names_of(run.worst)}"
         title = f"The slowest of {kinds} inputs, graph replay, cold cache, {unit}"
-        yield title, _side_by_side(run.worst, _slowest, SHAPE_WITHOUT_INPUTS, has_floor=True)
+        worst = _side_by_side(run.worst, {"": _slowest}, SHAPE_WITHOUT_INPUTS, has_floor=True)
+        yield title, worst
         yield from _mask_costs(run)
 
 
@@ -82,8 +81,8 @@ def _mask_costs(run: Run) -> Iterator[tuple[str, Table]]:
     ]
     if costs:
         title = "Masked calls over calls with logits of -inf instead, at most, at"
-        show = partial(_slowest, show="{:.2f}".format)
-        yield f"{title} {_names_of(costs)}", _side_by_side(costs, show, SHAPE_WITHOUT_INPUTS)
+        renders = {"": partial(_slowest, show="{:.2f}".format)}
+        yield f"{title} {_names_of(costs)}", _side_by_side(costs, renders, SHAPE_WITHOUT_INPUTS)
 
 
 def _over(cell: Cell, other: Cell) -> Cell:
@@ -104,6 +103,10 @@ def _slowest(found: Found, show: Callable[[float], str] = number) -> str:
     return f"{time} {line.workload.inputs}" if len(found) > 1 else time
 
 
+def _eager(found: Found) -> str:
+    return number(found[0][0].eager_time)
+
+
 def _sizes(lines: Sequence[Line]) -> list[int]:
     return list(dict.fromkeys(line.workload.num_reqs for line in lines))
 
@@ -113,9 +116,13 @@ def _names_of(lines: Sequence[Line]) -> str:
 
 
 def _side_by_side(
-    lines: Sequence[Line], render: Render, shown: Sequence[str] = SHAPE, *, has_floor: bool = False
+    lines: Sequence[Line],
+    renders: Renders,
+    shown: Sequence[str] = SHAPE,
+    *,
+    has_floor: bool = False,
 ) -> Table:
-    """A row for each workload and a column for each backend, in each cell all batch sizes."""
+    """A row for each workload and columns for each backend, in each cell all batch sizes."""
     sizes = _sizes(lines)
     groups: dict[str, list[list[Line]]] = {}
     for line in lines:
@@ -125,11 +132,11 @@ def _side_by_side(
     for name, found in groups.items():
         floor = [number(of[0].floor) if of else "–" for of in found]
         rows.append([name, *([_cell(floor)] if has_floor else [])])
-        for place in range(len(lines[0].cells)):
+        for render, place in product(renders.values(), range(len(lines[0].cells))):
             cells = ([(line.cells[place], line) for line in of] for of in found)
             rows[-1].append(_cell([render(one) if one else "–" for one in cells]))
-    backends = [cell.backend for cell in lines[0].cells]
-    return Table(head=["", *(["floor"] if has_floor else []), *backends], rows=rows)
+    columns = [f"{cell.backend}{what}" for what in renders for cell in lines[0].cells]
+    return Table(head=["", *(["floor"] if has_floor else []), *columns], rows=rows)
 
 
 def _cell(texts: Sequence[str]) -> str:
