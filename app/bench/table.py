@@ -29,7 +29,8 @@ class Table:
         """Without styles."""
         names, numbers = self.num_names, len(self.head) - self.num_names
         lines = [self.head, ["---"] * names + ["---:"] * numbers, *self.rows]
-        return "".join(f"| {' | '.join(map(_in_a_line, line))} |\n" for line in lines)
+        texts = ((" ".join(str(cell).split()) for cell in line) for line in lines)
+        return "".join(f"| {' | '.join(cells)} |\n" for cells in texts)
 
     def as_rich(self) -> rich_table.Table:
         """With the styles of its cells."""
@@ -40,7 +41,3 @@ class Table:
         for cells in self.rows:
             made.add_row(*cells)
         return made
-
-
-def _in_a_line(cell: Cell) -> str:
-    return " ".join(str(cell).split())

@@ -7,13 +7,15 @@ policies other than strict a request's tokens depend on its K, and so on its nei
 why adaptive K is off by default.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import accumulate
 from operator import mul
 from weakref import WeakKeyDictionary
 
 from attrs import define, field, frozen
 
+from ...core.policies.parameters import derived
 from ..engine.runner import Runner
 from ..frontier import Running
 from ..request_state import RequestState, Verdict
@@ -106,7 +108,9 @@ class AdaptiveRunner(Runner):
     _records: WeakKeyDictionary[RequestState, DraftRecord] = field(
         factory=WeakKeyDictionary, init=False
     )
-    _prices: dict[int, Prices] = field(factory=dict, init=False)
+    _prices_of: Callable[[int], Prices] = derived(
+        lambda self: cache(lambda num: Prices.of(self.costs, num, self.max_spec_tokens))
+    )
 
     def run(self, running: Running, draft_limits: Sequence[int]) -> list[Verdict]:
         """See `Runner.run`."""
@@ -140,11 +144,6 @@ class AdaptiveRunner(Runner):
     def _record(self, state: RequestState) -> DraftRecord:
         nothing = [0.0] * self.max_spec_tokens
         return self._records.setdefault(state, DraftRecord(nothing, nothing))
-
-    def _prices_of(self, num_reqs: int) -> Prices:
-        if num_reqs not in self._prices:
-            self._prices[num_reqs] = Prices.of(self.costs, num_reqs, self.max_spec_tokens)
-        return self._prices[num_reqs]
 
 
 def _take(

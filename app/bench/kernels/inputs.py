@@ -19,7 +19,7 @@ from ....core.randomness import Stream
 from ....core.sampling_params import Recipe, SamplingParams
 from ....core.sampling_tensors import SamplingTensors
 from ....core.token_counts import TokenCounts
-from .workload import DTYPES, Workload
+from .workload import Workload
 
 LM_SCALE, NUM_PEAKS, LOWEST_PEAK, HIGHEST_PEAK = 2.0, 8, 6.0, 20.0
 ZIPF_EXPONENT, ZIPF_NOISE = 1.1, 0.5
@@ -99,7 +99,7 @@ class Logits:
     def random(cls, workload: Workload, noise: torch.Generator) -> "Logits":
         """Rows of the workload's kind; `mixed` takes those of `MIXED` in turn, row by row."""
         num_reqs, num_rows = workload.num_reqs, workload.num_spec_tokens + 1
-        vocab_size, dtype = workload.vocab_size, DTYPES[workload.dtype]
+        vocab_size, dtype = workload.vocab_size, getattr(torch, workload.dtype)
         target = torch.empty((num_reqs * num_rows, vocab_size), dtype=dtype, device=noise.device)
         near = torch.empty_like(target)
         kinds = MIXED if workload.inputs == "mixed" else (workload.inputs,)

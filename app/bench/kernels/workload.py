@@ -1,8 +1,7 @@
 """What is measured, sizes, inputs, recipe and policy of one batch, and what a run found of each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
-from types import MappingProxyType
 
 import torch
 from attrs import asdict, frozen
@@ -11,9 +10,7 @@ from ....core import POLICIES, Policy, Recipe, SamplingParams, Synthetic, num_ma
 from ....core.checks import check_integer, check_number
 from ....core.policies.parameters import choice
 
-DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
-    {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
-)
+DTYPES = ("bfloat16", "float16", "float32")
 INPUTS = ("lm", "zipf", "flat", "sharp", "ties", "mixed", "bad")
 """See `acceptor.app.bench.kernels.inputs`."""
 
@@ -41,7 +38,7 @@ class Workload:
     num_reqs: int = 1
     num_spec_tokens: int = 3
     vocab_size: int = 151_936
-    dtype: str = choice("bfloat16", tuple(DTYPES))
+    dtype: str = choice("bfloat16", DTYPES)
     inputs: str = choice("lm", INPUTS)
     policy: str = choice("probabilistic", tuple(POLICIES))
     recipe: Recipe = Recipe(temperature=0.8)
@@ -109,7 +106,7 @@ class Workload:
     def num_bytes(self) -> int:
         """What the rule reads: every row that it needs once, counts under a penalty, and masks."""
         num_rows = self.num_spec_tokens + 1 + self.num_spec_tokens * self.reads_draft_logits
-        for_each_id = num_rows * DTYPES[self.dtype].itemsize
+        for_each_id = num_rows * int(getattr(torch, self.dtype).itemsize)
         for_each_id += COUNT_BYTES * self.params.has_penalties
         num_words = (self.num_spec_tokens + 1) * num_mask_words(self.vocab_size) * self.is_masked
         return self.num_reqs * (self.vocab_size * for_each_id + MASK_BYTES * num_words)
