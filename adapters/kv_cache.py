@@ -6,8 +6,7 @@ A GPU's kernels are planned once per length, so lengths are rounded up there: fo
 are compiled anew, and attention that copies slots is slower.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 
 import torch
 from attrs import frozen
@@ -113,17 +112,8 @@ class KVCache:
 
     def clear(self, slots: Sequence[int]) -> None:
         """Forget slots; needed before reuse only when a last sequence held NaN or infinity."""
-        # Neighbours of all layers together: when many requests come at once, launches, and slices
-        # to launch them with, are what it costs.
-        parts = [slice(first, last + 1) for first, last in _neighbours(slots)]
-        torch._foreach_zero_([layer.memory[part] for part in parts for layer in self.layers])
-
-
-def _neighbours(slots: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of slots that follow one another."""
-    for _, run in groupby(enumerate(sorted(slots)), lambda placed: placed[1] - placed[0]):
-        run_slots = [slot for _, slot in run]
-        yield run_slots[0], run_slots[-1]
+        parts = [layer.memory[slot] for slot in slots for layer in self.layers]
+        torch._foreach_zero_(parts)
 
 
 def check_tokens(
