@@ -99,7 +99,7 @@ def recommendation(results: TuneResults, concurrency: int) -> str:
     best = recommend(results.predictions, concurrency)
     choice = f"policy {best.policy}, K={best.num_spec_tokens}" if best.num_spec_tokens else PLAIN
     speed = f"{best.tokens_per_second:,.1f} {unit(results)}"
-    text = f"at {concurrency} at a time take {choice}: {speed}"
+    text = f"{concurrency} at a time: take {choice}, {speed}"
     plain = [
         one.tokens_per_second
         for one in results.predictions

@@ -38,9 +38,9 @@ def test_it_measures_predicts_checks_and_recommends(
         "milliseconds of a step under block",
         "predicted tokens per CPU second, 2 at a time",
         "prediction error:",
-        "at 1 at a time take ",
-        "at 2 at a time take ",
-        "at 3 at a time take ",
+        "1 at a time: take ",
+        "2 at a time: take ",
+        "3 at a time: take ",
         "at worst; out of sample ",
         "%)*",
     ):
