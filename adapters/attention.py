@@ -12,7 +12,6 @@ import torch.nn.functional as F  # noqa: N812, as in torch's own documentation
 from attrs import frozen
 from torch import Tensor
 
-from ..core.policies.parameters import derived
 from .forward_choice import why_no_triton
 from .fusion import fused_operations
 from .kv_cache import SLOT_STEP, KVCache, LayerCache, Places, rounded_up
@@ -156,9 +155,6 @@ class StepPlanner:
     config: ModelConfig
     rope_table: Tensor
     operations: LayerOperations
-    _all_positions: Tensor = derived(
-        lambda planner: torch.arange(len(planner.rope_table), device=planner.rope_table.device)
-    )
 
     @classmethod
     def of(
@@ -201,7 +197,7 @@ class StepPlanner:
         return Step(attend=attend, operations=operations)
 
     def _bias(self, places: Places, window: int | None) -> Tensor:
-        unseen = places.unseen(self._all_positions, window)
+        unseen = places.unseen(window)
         # Added to scores, not a boolean mask, which attention would turn into this in every layer.
         bias = self.rope_table.new_zeros(unseen.shape).masked_fill_(unseen, -torch.inf)
         if places.positions.shape[1] > FEW_TOKENS:

@@ -192,17 +192,17 @@ class Places:
         """Which row of a layer's cache each token has: [num_reqs * num_tokens] int64."""
         return torch.add(self.positions, self.slot_ids[:, None], alpha=max_len).flatten()
 
-    def unseen(self, all_positions: Tensor, window: int | None) -> Tensor:
+    def unseen(self, window: int | None) -> Tensor:
         """Which keys each token may not look at.
 
         Args:
-            all_positions: [at least num_positions] int64, counted from 0.
             window: how many positions a token sees, its own included; None for all.
 
         Returns:
             [num_reqs, 1, num_tokens, num_positions] bool.
         """
-        queries, keys = self.positions[:, None, :, None], all_positions[: self.num_positions]
+        queries = self.positions[:, None, :, None]
+        keys = torch.arange(self.num_positions, device=queries.device)
         unseen = keys > queries
         if window is not None:
             unseen |= keys <= queries - window

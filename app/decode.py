@@ -5,12 +5,11 @@ device, so it can be captured in a CUDA graph.
 """
 
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import torch
 from attrs import field, fields, frozen
-from torch import Tensor
 
 from ..core.batch import PADDING_TOKEN_ID, VerifyBatch
 from ..core.output import Status, VerifyOutput
@@ -20,7 +19,7 @@ from ..core.ports import LanguageModel, Sampler, Scores
 from ..core.token_counts import TokenCounts
 from .drafter import Draft, Drafter, Drawn
 from .drawing import Workspace
-from .frontier import Frontier, kept, places
+from .frontier import Frontier
 from .prefill import Chunk, prefill
 from .request_state import RequestState
 from .token_masks import StepMasks
@@ -102,7 +101,7 @@ class DecodeStep(Models):
         # Behind a shortened draft any token at any later position will do: it is not looked at, and
         # written over before it could be.
         num_tokens, lengths = len(drawn.token_ids), frontier.lengths
-        ahead = places(-1, num_tokens - 1, lengths.device)
+        ahead = torch.arange(-1, num_tokens, device=lengths.device)
         positions = (lengths[:, None] + ahead).clamp(max=self.max_len - 1)
         token_ids = torch.stack((frontier.last_token_ids[:, 1], *drawn.token_ids), 1)
         if num_tokens == 0:
@@ -146,7 +145,6 @@ class DecodeStep(Models):
             token_counts=token_counts,
             allowed_tokens=None if masks is None else masks.allowed_tokens,
             allowed_rows=None if masks is None else masks.allowed_rows,
-            cu_num_logits=_first_rows(*logits.shape[:2], logits.device),
         )
         num_bytes = self.sampler.verify_workspace_size(batch, frontier.params, self.policy)
         with self.workspace.for_call(num_bytes, logits.device) as workspace:
@@ -161,8 +159,3 @@ class DecodeStep(Models):
         """Let the drafter take in what was scored and decided."""
         memory, emitted = self.draft_memory, output.token_ids
         self.drafter.follow(memory, frontier, draft.positions, emitted, scores.hidden)
-
-
-@cache
-def _first_rows(num_reqs: int, num_rows: int, device: torch.device) -> Tensor:
-    return kept(range(0, (num_reqs + 1) * num_rows, num_rows), torch.int32, device)

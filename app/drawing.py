@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core import Policy, SampleBatch, SampleOutput, Sampler
 from .drafter import Drawn
-from .frontier import Frontier, places
+from .frontier import Frontier
 
 
 @define(eq=False)
@@ -76,7 +76,7 @@ class Drawing:
     @fed.default
     def _places_to_feed(self) -> Tensor:
         lengths = self.frontier.lengths
-        ahead = places(-2, self.num_tokens - 2, lengths.device)
+        ahead = torch.arange(-2, self.num_tokens - 1, device=lengths.device)
         # Clamped are positions that a prompt of one token lacks, and those of drafts that are cut.
         return (lengths[:, None] + ahead).clamp(0, self.memory.max_len - 1)
 
@@ -84,7 +84,7 @@ class Drawing:
     def _places_to_decide(self) -> Tensor:
         # [num_tokens, num_reqs], contiguous, as samplers read rows of it.
         lengths = self.frontier.lengths
-        return lengths + places(0, self.num_tokens - 1, lengths.device)[:, None]
+        return lengths + torch.arange(self.num_tokens, device=lengths.device)[:, None]
 
     def draw(self, logits: Tensor) -> None:
         """Draw the next token of each request from [num_reqs, draft_vocab_size]."""

@@ -1,7 +1,7 @@
 """Where the decoding requests of a batch stand at the beginning of a step."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 
 import torch
 from attrs import field, frozen
@@ -97,7 +97,7 @@ class Frontier:
             emitted: [num_reqs, num_tokens + 1] int64, as `VerifyOutput.token_ids`.
             num_accepted: [num_reqs] int32.
         """
-        gained = num_accepted[:, None] + places(1, 2, self.rows.device)
+        gained = num_accepted[:, None] + torch.arange(1, 3, device=self.rows.device)
         known = torch.cat((self.last_token_ids, emitted), 1)
         # A request that failed has no token there, and no next step that anybody looks at.
         torch.clamp(known.gather(1, gained).t(), min=0, out=self.rows[:2])
@@ -122,17 +122,3 @@ def rows_of(
         rows.append([last[0], last[-1], len(token_ids) + len(more), limit, slot_id, 1])
     rows += [[0, 0, 1, 0, idle_slot_id, 0]] * (num_rows - len(known))
     return torch.tensor(rows).t().contiguous()
-
-
-@cache
-def places(first: int, last: int, device: torch.device) -> Tensor:
-    """From first to last, [last - first + 1] int64; kept, or steps would make them anew."""
-    return kept(range(first, last + 1), torch.int64, device)
-
-
-def kept(numbers: range, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers that steps use again and again."""
-    # A step runs once before it is captured; what is made meanwhile would be the graph's.
-    assert device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
-    # Copied, which waits: who uses them next may be another stream.
-    return torch.tensor(numbers, dtype=dtype, device=device)

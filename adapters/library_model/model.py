@@ -167,10 +167,9 @@ class LibraryModel:
 
     def masks(self, places: Places) -> Tensor | dict[str, Tensor]:
         """One for each kind of layer, as networks want it that have several kinds."""
-        all_positions = torch.arange(places.num_positions, device=self.device)
         masks = {}
         for kind, window in self.windows.items():
-            unseen = places.unseen(all_positions, window)
+            unseen = places.unseen(window)
             zeros = torch.zeros(unseen.shape, dtype=self.dtype, device=self.device)
             masks[kind] = zeros.masked_fill_(unseen, -torch.inf)
         return masks if len(masks) > 1 else next(iter(masks.values()))
