@@ -1,12 +1,15 @@
-"""What a request may ask for, and what it is told when it may not."""
+"""Parameters of a request, and those of a batch as tensors: in order and in range."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
+import torch
 
-from acceptor.core import InvalidInputError, LogprobsMode, Recipe, SamplingParams
+from acceptor.core import InvalidInputError, LogprobsMode, Recipe, SamplingParams, SamplingTensors
 from kit.batches import every_mix
 
 NOT_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, "1", None, True, [1.0], 10**400]
@@ -105,3 +108,127 @@ def test_penalties_are_seen() -> None:
     assert SamplingParams(frequency_penalty=0.5).has_penalties
     assert SamplingParams(repetition_penalty=0.5).has_penalties
     assert SamplingParams(logprobs_mode=LogprobsMode.PROCESSED).logprobs is None
+
+
+# The first of a batch asks for everything; without it some batches ask for nothing of a kind.
+BATCHES = [every_mix(1 + place % 5, 9, seed=place)[1:] for place in range(40)]
+
+
+def assert_floats(tensors: Any, names: Sequence[str], values: Sequence[Any]) -> None:
+    for name in names:
+        field = name.removesuffix("_penalty")
+        assert getattr(tensors, field).tolist() == as_float32([getattr(v, name) for v in values])
+
+
+def test_every_request_keeps_its_place() -> None:
+    for requests in BATCHES:
+        tensors = SamplingTensors.stack(requests)
+        assert tensors.num_reqs == len(requests)
+        assert [seed % 2**64 for seed in tensors.seeds.tolist()] == [r.seed for r in requests]
+        drafts = [request.draft_recipe for request in requests]
+        for got, recipes in ((tensors.target, requests), (tensors.draft, drafts)):
+            assert_floats(got, ("temperature", "min_p", "top_p"), recipes)
+            assert got.top_k.tolist() == [max(r.top_k, 0) for r in recipes]
+            sampled = [r for r in recipes if not r.is_greedy]
+            assert (got.all_greedy, got.any_greedy) == (not sampled, len(sampled) < len(recipes))
+            assert got.any_min_p == any(r.min_p > 0 for r in sampled)
+            assert got.any_top_k == any(r.top_k > 0 for r in sampled)
+            assert got.any_top_p == any(r.top_p < 1 for r in sampled)
+        processed = [r.logprobs_mode is LogprobsMode.PROCESSED for r in requests]
+        assert tensors.logprobs_processed.tolist() == processed
+        wanted = [r.logprobs for r in requests if r.logprobs is not None]
+        assert tensors.num_logprobs == (max(wanted) if wanted else None)
+
+
+def test_adjustments_are_there_iff_a_request_has_some() -> None:
+    for requests in BATCHES:
+        tensors = SamplingTensors.stack(requests)
+        assert (tensors.penalties is not None) == any(r.has_penalties for r in requests)
+        if tensors.penalties is not None:
+            names = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+            assert_floats(tensors.penalties, names, requests)
+        assert (tensors.bias is not None) == any(r.logit_bias for r in requests)
+        if tensors.bias is not None:
+            rows = zip(tensors.bias.token_ids.tolist(), tensors.bias.values.tolist(), strict=True)
+            for (ids, values), request in zip(rows, requests, strict=True):
+                entries = [each for each in zip(ids, values, strict=True) if each[0] >= 0]
+                expected = [(token_id, *as_float32([v])) for token_id, v in request.logit_bias]
+                assert entries == expected
+
+
+def as_float32(values: list[float]) -> list[float]:
+    floats: list[float] = torch.tensor(values, dtype=torch.float32).tolist()
+    return floats
+
+
+def test_a_request_without_a_seed_is_named() -> None:
+    with pytest.raises(InvalidInputError, match=r"^params\[1\]\.seed: expected a seed, got None"):
+        SamplingTensors.stack([SamplingParams(seed=1), SamplingParams()])
+
+
+def test_the_largest_values_fit() -> None:
+    request = SamplingParams(
+        seed=2**64 - 1,
+        temperature=1e6,
+        top_k=2**31 - 1,
+        logit_bias={2**63 - 1: 1e9},
+        draft=Recipe(temperature=1e-37),
+    )
+    tensors = SamplingTensors.stack([request])
+    assert tensors.seeds.tolist() == [-1]
+    assert bool(tensors.target.temperature.isfinite().all())
+    assert bool((tensors.draft.temperature > 0).all())
+
+
+def test_it_is_built_on_the_device_that_is_asked_for() -> None:
+    request = SamplingParams(seed=1, presence_penalty=1.0, logit_bias={1: 1.0}, logprobs=1)
+    tensors: Any = SamplingTensors.stack([request], device="meta")
+    for part in (tensors, tensors.target, tensors.draft, tensors.penalties, tensors.bias):
+        for value in attrs.asdict(part, recurse=False).values():
+            assert not isinstance(value, torch.Tensor) or value.is_meta
+
+
+def _apart(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.stack((tensor, tensor), -1)[..., 0]
+
+
+def test_numbers_that_lie_apart_are_refused_by_name() -> None:
+    request = SamplingParams(
+        seed=1, logit_bias={0: 1.0, 2: 2.0}, repetition_penalty=2.0, presence_penalty=0.5
+    )
+    tensors = SamplingTensors.stack([request] * 3)
+    parts: list[Any] = [tensors, tensors.target, tensors.draft, tensors.penalties, tensors.bias]
+    for part in parts:
+        assert part is not None
+        for name, value in attrs.asdict(part, recurse=False).items():
+            if isinstance(value, torch.Tensor):
+                expected = rf"^{name}: expected a contiguous tensor, got strides \["
+                with pytest.raises(InvalidInputError, match=expected):
+                    attrs.evolve(part, **{name: _apart(value)})
+
+
+def test_parameters_by_slot_are_those_of_the_slots_requests() -> None:
+    for slots in filter(None, BATCHES):
+        chosen = [len(slots) - 1, 0, len(slots) - 1]
+        kept = attrs.evolve(SamplingTensors.stack(slots), slot_ids=torch.tensor(chosen))
+        got, want = kept.by_request(), SamplingTensors.stack([slots[slot] for slot in chosen])
+        assert kept.num_reqs == got.num_reqs == 3
+        assert got.by_request() is got
+        assert_same_values(got, want)
+
+
+def assert_same_values(got: Any, want: Any) -> None:
+    for name, value in attrs.asdict(want, recurse=False).items():
+        if attrs.has(type(value)):
+            assert_same_values(getattr(got, name), value)
+        elif isinstance(value, torch.Tensor):
+            # Other slots may need more room for biases.
+            wide = getattr(got, name)
+            assert torch.equal(wide[..., : value.shape[-1]], value)
+
+
+@pytest.mark.parametrize("slot_ids", [torch.tensor([0.0]), torch.tensor([[0]])])
+def test_slots_of_parameters_are_a_row_of_integers(slot_ids: torch.Tensor) -> None:
+    params = SamplingTensors.stack([SamplingParams(seed=1)])
+    with pytest.raises(InvalidInputError, match="slot_ids: expected"):
+        attrs.evolve(params, slot_ids=slot_ids)

@@ -46,7 +46,7 @@ FAMILIES: dict[str, PretrainedConfig] = {
 }
 
 
-def random_model(config: PretrainedConfig) -> PreTrainedModel:
+def random_model(config: PretrainedConfig, scale: float = 1.0) -> PreTrainedModel:
     """Weights far from the usual initial ones, so that every one of them matters."""
     torch.manual_seed(0)
     config._attn_implementation = "eager"
@@ -54,6 +54,6 @@ def random_model(config: PretrainedConfig) -> PreTrainedModel:
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn_like(parameter)
-            spread = 0.3 if parameter.dim() == 1 else parameter.shape[1] ** -0.5
+            spread = 0.3 if parameter.dim() == 1 else scale * parameter.shape[1] ** -0.5
             parameter.copy_(noise * spread + (1.0 if parameter.mean() == 1 else 0.0))
     return model
