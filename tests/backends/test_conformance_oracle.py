@@ -1,4 +1,4 @@
-"""The oracle of the conformance kit owes nothing to the code it judges, and its noise is right."""
+"""The oracle stands by itself, agrees with the reference, and finds planted bugs."""
 
 import ast
 from collections.abc import Iterator
@@ -8,21 +8,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from acceptor.backends.conformance import oracle
+from acceptor.backends.conformance import Findings, Generator, oracle, run_case
+from acceptor.backends.conformance.calls import Watched
+from acceptor.backends.conformance.campaign import Campaign
 from acceptor.backends.conformance.corners import (
     POSITION,
     SEED_OF_HIGHEST_UNIFORM,
     SEED_OF_LOWEST_UNIFORM,
     WORDS,
+    corners,
 )
 from acceptor.backends.conformance.oracle.law import Adjustments, adjust
 from acceptor.backends.conformance.oracle.race import exponentials, uniforms
-from acceptor.core import Level, Stream
+from acceptor.backends.conformance.run import Check, run_all
+from acceptor.backends.reference import ReferenceSampler
+from acceptor.core import POLICIES, Level, Stream
 from acceptor.core.randomness import exponential, random_words
+from kit.bugs import Bug
+from kit.bugs_in_batches import ALL_BUGS
 
 VALUES = {
     "batch",
@@ -91,3 +99,66 @@ def test_adjusted_logits_are_float32_numbers_rounded_at_each_step() -> None:
     expected = [x[0] / r - f * (one + one) - s, (x[1] + b) * r - f * (one + one + one) - s]
     expected += [x[2], x[3] / r]
     assert adjust(raw, wanted, seen, counts).tolist() == [float(value) for value in expected]
+
+
+REFERENCE = ReferenceSampler()
+ONLY_NUMBERS_SHOW = {
+    "no variation reported",
+    "draft logits scaled in place",
+    "processed logprobs are raw",
+    "raw logprobs of masked logits",
+}
+"""These are the oracle's to judge, for each backend."""
+
+
+@pytest.mark.parametrize("policy", [*POLICIES])
+def test_the_reference_agrees_with_the_oracle(policy: str) -> None:
+    campaign = Campaign(("reference",), generator=Generator((policy,), 2500))
+    (found,) = campaign.found(0, 12)
+    assert found.num_batches == 12
+    assert found.differences == ()
+
+
+@pytest.mark.parametrize("policy", [*POLICIES])
+def test_the_reference_agrees_where_models_and_drafts_are_broken(policy: str) -> None:
+    bad = frozenset(("bad target rows", "bad draft rows", "bad ids"))
+    for case in Generator((policy,), 40).cases(1, 20):
+        broken = evolve(case, features=case.features | bad)
+        assert run_case(broken, REFERENCE, torch.device("cpu")).differences == ()
+
+
+def test_the_reference_agrees_in_every_corner_and_in_batches_of_forms() -> None:
+    forms = Generator(largest_vocabulary=2500, num_forms=48)
+    campaign = Campaign(("reference",), generator=forms, chunk=1)
+    found = sum((found for _, (found,) in campaign.run(0, 20)), Findings())
+    assert found.num_batches > 20 + 80
+    assert found.differences == ()
+
+
+def by(bugs: list[Bug]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("bug", bugs)
+
+
+@by([bug for bug in ALL_BUGS if bug.shown_by == "batches"])
+def test_random_batches_show_a_planted_bug(bug: Bug) -> None:
+    shown = (
+        case for case in bug.batches(300) if run_all(Check(case), [Watched(bug)])[0].unexplained
+    )
+    for case in shown:
+        right, wrong, between = run_all(Check(case), [Watched(REFERENCE), Watched(bug)])
+        assert not right.unexplained
+        if (wrong.unexplained and between.unexplained) or bug.name in ONLY_NUMBERS_SHOW:
+            return
+    pytest.fail("not shown")
+
+
+@by([bug for bug in ALL_BUGS if bug.shown_by not in ("batches", "proof")])
+def test_corners_show_what_one_random_word_in_millions_does(bug: Bug) -> None:
+    here = [check for name, check in corners() if bug.shown_by in name]
+    found = [run_all(check, [Watched(REFERENCE), Watched(bug)]) for check in here]
+    seen = [any(some.unexplained for some in of) for of in zip(*found, strict=True)]
+    assert seen == [False, True, True]
+
+
+def test_names_are_of_one_bug_each() -> None:
+    assert len({bug.name for bug in ALL_BUGS}) == len(ALL_BUGS)

@@ -1,4 +1,4 @@
-"""Tensors that no kernel can reach are refused by name, and integers that lie apart are copied."""
+"""What a Triton call takes: tensors that kernels reach, side by side, and memory that fits."""
 
 from typing import Any
 
@@ -6,18 +6,32 @@ import pytest
 import torch
 from attrs import evolve
 
-from acceptor.core import InvalidInputError, SampleBatch, Strict, UnavailableError, VerifyBatch
+from acceptor.core import (
+    Block,
+    InvalidInputError,
+    Policy,
+    Probabilistic,
+    SampleBatch,
+    SamplingTensors,
+    Strict,
+    Typical,
+    UnavailableError,
+    VerifyBatch,
+)
 from kit.batches import dense, stacked
 
 pytest.importorskip("triton")
 
-from acceptor.backends import triton_backend
-from acceptor.backends.triton_backend import device, launch
+from acceptor.backends.triton_backend import TritonSampler, device, launch
+from acceptor.backends.triton_backend.plan import plan_verify
+from acceptor.backends.triton_backend.queue import MOST_ROUNDS
 from acceptor.backends.triton_backend.side_by_side import side_by_side
+from acceptor.backends.triton_backend.thresholds.found import BIN_WORDS
+from acceptor.backends.triton_backend.workspace import MIN_FRONT
 
 
 def test_memory_of_the_host_is_refused() -> None:
-    sampler = triton_backend.TritonSampler()
+    sampler = TritonSampler()
     params, batch = stacked(1), dense(torch.zeros(1, 2, 5))
     expected = "expected a CUDA device, or TRITON_INTERPRET=1 to simulate one, got cpu"
     with pytest.raises(InvalidInputError, match=f"^target_logits: {expected}$"):
@@ -89,3 +103,70 @@ def test_positions_of_a_draw_are_copied_too() -> None:
     batch = SampleBatch(logits=torch.zeros(2, 4), positions=apart(BATCH.positions))
     assert side_by_side(batch).positions.tolist() == [5, 7]
     assert side_by_side(batch).positions.is_contiguous()
+
+
+NUM_REQS, NUM_DRAFTS, VOCAB_SIZE = 3, 2, 5000
+NUM_BLOCKS = -(-VOCAB_SIZE // 512)
+POLICIES: list[Policy] = [Strict(), Probabilistic(), Block(), Typical()]
+
+
+def batch() -> VerifyBatch:
+    target_logits = torch.zeros(NUM_REQS, NUM_DRAFTS + 1, VOCAB_SIZE)
+    return dense(target_logits, draft_logits=target_logits[:, :NUM_DRAFTS].contiguous())
+
+
+def params(top_p: float) -> SamplingTensors:
+    return stacked(NUM_REQS, top_p=top_p, logprobs=1)
+
+
+def counting() -> tuple[TritonSampler, list[object]]:
+    """A sampler that launches nothing, and what it would have launched."""
+    launched: list[object] = []
+    return TritonSampler(lambda kernel, *_, **__: launched.append(kernel), overlap=False), launched
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_the_workspace_holds_a_few_numbers_per_block_side_by_side(
+    policy: Policy, top_p: float
+) -> None:
+    size = TritonSampler().verify_workspace_size(batch(), params(top_p), policy)
+    num_rows = NUM_REQS * (2 * NUM_DRAFTS + 1)
+    per_row = 4 * (4 * NUM_BLOCKS + 64)
+    per_row += (8 * BIN_WORDS.value + 4 * MOST_ROUNDS.value) * (top_p < 1)
+    assert size <= MIN_FRONT + num_rows * per_row
+    layout, end = plan_verify(batch(), params(top_p), policy).layout, 0
+    for first, length, _ in layout.parts.values():
+        assert first >= end
+        end = first + length
+    assert end <= layout.size == size
+
+
+def test_unfit_memory_is_refused_before_anything_is_launched() -> None:
+    sampler, launched = counting()
+    call = batch(), params(0.9), Strict()
+    size, whole = sampler.verify_workspace_size(*call), sampler.verify(*call)
+    launched.clear()
+    short = torch.zeros(size - 1, dtype=torch.uint8)
+    message = rf"workspace.shape\[0\]: expected a number in \[{size}, "
+    with pytest.raises(InvalidInputError, match=message):
+        sampler.verify(*call, workspace=short)
+    with pytest.raises(InvalidInputError, match=r"^out.token_ids"):
+        sampler.verify(*call, out=evolve(whole, token_ids=whole.token_ids.int()))
+    assert not launched
+
+
+@pytest.mark.parametrize(
+    ("policy", "top_p", "num_launches"),
+    [
+        (Strict(), 1.0, 2),
+        (Probabilistic(), 1.0, 2),
+        (Block(), 1.0, 3),
+        (Probabilistic(), 0.9, 4),
+        (Block(), 0.9, 5),
+    ],
+)
+def test_verification_takes_few_launches(policy: Policy, top_p: float, num_launches: int) -> None:
+    sampler, launched = counting()
+    sampler.verify(batch(), stacked(NUM_REQS, top_p=top_p), policy)
+    assert len(launched) == num_launches

@@ -1,14 +1,22 @@
-"""Pages stay small, their code runs, their links lead somewhere, and they show what is public."""
+"""Pages stay small, their code runs, their links lead somewhere; they show names and settings."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from sybil import Sybil
-from sybil.parsers.myst import PythonCodeBlockParser, SkipParser
+from attrs import fields
+from sybil import Example, Sybil
+from sybil.parsers.myst import CodeBlockParser, PythonCodeBlockParser, SkipParser
+
+from acceptor.app.cli import generate
+from acceptor.app.config import Config, DecodingConfig, DrafterConfig, EngineConfig, ModelsConfig
+from acceptor.app.policies import settings_class
+from acceptor.app.structure import structured
+from acceptor.core import POLICIES, SamplingParams
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -102,3 +110,39 @@ def test_every_name_of_a_page_is_described(page: Path) -> None:
         if not isinstance(one, ModuleType) and id(one) not in known
     ]
     assert not missing
+
+
+CONFIGURATION = DOCS / "configuration.md"
+SETTINGS = CONFIGURATION.read_text(encoding="utf-8")
+TABLES = (
+    Config,
+    DecodingConfig,
+    DrafterConfig,
+    EngineConfig,
+    ModelsConfig,
+    SamplingParams,
+    *[settings_class(name) for name in POLICIES],
+)
+
+
+def test_examples_of_settings_are_valid() -> None:
+    examples = list(Sybil(parsers=[CodeBlockParser("toml", load)]).parse(CONFIGURATION).examples())
+    assert examples
+    for example in examples:
+        example.evaluate()
+
+
+@pytest.mark.parametrize(
+    "name", sorted({field.name for table in TABLES for field in fields(table)})
+)
+def test_a_setting_is_described(name: str) -> None:
+    assert f"`{name}`" in SETTINGS or f"`[{name}]`" in SETTINGS
+
+
+@pytest.mark.parametrize("flag", sorted(name for p in generate.params for name in p.opts))
+def test_a_flag_is_described(flag: str) -> None:
+    assert f"`{flag}`" in SETTINGS
+
+
+def load(example: Example) -> None:
+    structured(tomllib.loads(example.parsed), Config, CONFIGURATION.name)
