@@ -96,7 +96,8 @@ def known_device(name: torch.device | str) -> torch.device:
     # Torch wraps large numbers around to negative ones.
     if not 0 <= (device.index or 0) < count:
         raise UnavailableError(f"device: expected one of {count} CUDA devices, got {device}")
-    return device
+    # There is one CPU, whatever its number.
+    return torch.device("cpu") if device.type == "cpu" else device
 
 
 def check_tensor(

@@ -20,7 +20,6 @@ from attrs import define, field
 from ...adapters.error_text import one_line
 from ...core import AcceptorError, InvalidInputError, SamplingParams
 from ...core.checks import check_integer, plain_number
-from ..current_device import current_device
 from ..decode import DecodeStep
 from ..request import GenerationRequest, GenerationResult, OnProgress, Progress, check_text, ignore
 from ..token_masks import NewTokenMasks
@@ -217,7 +216,8 @@ class Engine:
         if not self._step_lock.acquire(blocking=False):
             raise InvalidInputError("step: expected one at a time, got one within another")
         try:
-            with torch.inference_mode(), current_device(self.loop.device):
+            # Kernels, streams and events that name no device belong to the current one.
+            with torch.inference_mode(), torch.accelerator.device_index(self.loop.device.index):
                 self.loop.admit_and_retire()
                 self.loop.enter_prompts()
                 self.loop.decode()

@@ -25,7 +25,6 @@ from ...core.checks import MAX_INT64, check_integer, check_tensor
 from ...core.policies.parameters import derived, integer
 from ...core.sampling_params import MAX_SEED
 from ..config import DrafterConfig
-from ..current_device import current_device
 from ..decode import DecodeStep, Models
 from ..draft_vocabulary import DraftVocabulary
 from ..drafter import Drafter
@@ -132,7 +131,7 @@ class Speculation:
             logits=_scores(generation_config, generation_config.output_logits, texts),
             scores=_scores(generation_config, generation_config.output_scores, texts),
         )
-        with current_device(target.device):
+        with torch.accelerator.device_index(target.device.index):
             loop.run()
         return _result(loop, generation_config)
 

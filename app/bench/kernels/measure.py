@@ -16,7 +16,6 @@ from torch import Tensor
 from ....adapters.error_text import one_line
 from ....backends import load_sampler
 from ....core import Sampler, UnavailableError, VerifyOutput
-from ...current_device import current_device
 from .inputs import Logits, Step, make_step
 from .stopwatch import Call, Stopwatch
 from .workload import Cell, Line, Workload
@@ -61,7 +60,7 @@ class KernelBench:
     @property
     def bandwidth(self) -> float | None:
         """Bytes per second of a plain read; None where it cannot be measured."""
-        with current_device(self.stopwatch.device):
+        with torch.accelerator.device_index(self.stopwatch.device.index):
             floor = self.stopwatch.floor(BANDWIDTH_BYTES)
         return None if floor is None else BANDWIDTH_BYTES / (floor * 1e-6)
 
@@ -75,7 +74,7 @@ class KernelBench:
             for workload in same_shape:
                 if time.monotonic() >= self.until:
                     return tuple(lines)
-                with current_device(self.stopwatch.device):
+                with torch.accelerator.device_index(self.stopwatch.device.index):
                     noise = torch.Generator(self.stopwatch.device).manual_seed(SEED)
                     sets = range(effort.num_sets)
                     logits = logits or [Logits.random(workload, noise) for _ in sets]
