@@ -12,6 +12,16 @@ BLOCK = tl.constexpr(BLOCK_SIZE)
 NEVER = tl.constexpr(float("-inf"))
 LOG2_E = tl.constexpr(1.4426950408889634)
 
+LOAD_BYTE = tl.constexpr("""{
+    .reg .pred is; .reg .u64 place;
+    setp.ne.s32 is, $2, 0;
+    cvt.s64.s32 place, $1;
+    add.s64 place, place, $3;
+    mov.u32 $0, $4;
+    @is ld.global.u8 $0, [place];
+}""")
+"""What `_has_bit` does. A tensor's load would choose other threads, and wait to hand bytes over."""
+
 
 @triton.jit
 def target_row(call, row):
@@ -60,34 +70,26 @@ def widened(logits):
 
 
 @triton.jit
-def target_logits(call, row, ids, group=None):
-    """Adjusted logits of tokens of a target's row, any shape; -inf outside the vocabulary.
-
-    If ids come in groups of eight that share a byte of a mask, `group` says which: [N] for [8 N].
-    """
+def target_logits(call, row, ids):
+    """Adjusted logits of tokens of a target's row, any shape; -inf outside the vocabulary."""
     logits = raw_logits(call, row, ids)
     if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
         in_range = changed(call, row, 0, call.target.vocab_size)
         logits = adjusted(call, row, logits, ids, seen(call, row.request, ids), in_range)
     if call.masks.words is not None:
-        if group is None:
-            allowed = is_allowed(call, row, ids)
-        else:
-            bits = group_mask(call, row, group)[:, None] >> tl.arange(0, 8)[None, :]
-            allowed = tl.reshape(bits & 1, ids.shape) != 0
-        logits = masked(logits, allowed)
+        logits = masked(logits, is_allowed(call, row, ids))
     return logits
 
 
 @triton.jit
-def row_logits(call, row, ids, group):
-    """Logits of groups of a row's tokens: a target's as above, a draft's by draft ids."""
+def row_logits(call, row, ids):
+    """The same of any row, a draft's by draft ids as they came."""
     if call.draft.logits is None:
-        logits = target_logits(call, row, ids, group)
+        logits = target_logits(call, row, ids)
     elif row.is_draft:
         logits = load_row(draft_row(call, row), None, call.draft.vocab_size, ids)
     else:
-        logits = target_logits(call, row, ids, group)
+        logits = target_logits(call, row, ids)
     return logits
 
 
@@ -99,25 +101,47 @@ def raw_logits(call, row, ids):
 
 
 @triton.jit
-def _mask_bytes(call, row, number, inside):
-    """Bytes of a row's mask, each of 8 tokens; all bits are set where nothing is said."""
-    words = call.masks.words + row.mask * call.masks.stride
-    place = words.to(tl.pointer_type(tl.uint8), bitcast=True) + number
-    mask = inside & (row.mask >= 0)
-    return tl.load(place, mask=mask, other=255).to(tl.int32)
+def is_allowed(call, row, ids):
+    """Whether a target's row allows tokens, any shape; so it is outside the vocabulary."""
+    inside = (ids < call.target.vocab_size) & (row.mask >= 0)
+    return _has_bit(_mask_bytes_of(call, row), ids, inside, 255)
 
 
 @triton.jit
-def is_allowed(call, row, ids):
-    """Whether a target's row allows tokens, any shape; so it is outside the vocabulary."""
-    byte = _mask_bytes(call, row, ids >> 3, ids < call.target.vocab_size)
+def is_seen(call, row, ids):
+    """Whether a target's row has seen tokens of the vocabulary's blocks, any shape."""
+    return _has_bit(seen_bytes_of(call, row.request), ids, ids < call.scratch.num_blocks * BLOCK, 0)
+
+
+@triton.jit
+def _has_bit(bytes_at, ids, inside, OTHER: tl.constexpr):
+    """Whether the bits of tokens are set, in the registers of threads that hold the ids."""
+    if INTERPRETED:
+        byte = tl.load(bytes_at + (ids >> 3), mask=inside, other=OTHER).to(tl.int32)
+    else:
+        byte = tl.inline_asm_elementwise(
+            LOAD_BYTE,
+            "=&r,r,r,l,r",
+            [ids >> 3, inside.to(tl.int32), bytes_at.to(tl.int64), OTHER],
+            dtype=tl.int32,
+            is_pure=True,
+            pack=1,
+        )
     return (byte >> (ids & 7)) & 1 != 0
 
 
 @triton.jit
 def group_mask(call, row, group):
-    """Bytes of a row's mask by number; all bits are set where nothing is said."""
-    return _mask_bytes(call, row, group, group * 8 < call.target.vocab_size)
+    """Bytes of a row's mask by number, each of 8 tokens; all bits are set where nothing is said."""
+    inside = group * 8 < tl.where(row.mask >= 0, call.target.vocab_size, 0)
+    return tl.load(_mask_bytes_of(call, row) + group, mask=inside, other=255).to(tl.int32)
+
+
+@triton.jit
+def _mask_bytes_of(call, row):
+    """Where the bytes of a row's mask are, each of 8 tokens."""
+    words = call.masks.words + row.mask * call.masks.stride
+    return words.to(tl.pointer_type(tl.uint8), bitcast=True)
 
 
 @triton.jit

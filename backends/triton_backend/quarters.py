@@ -15,9 +15,10 @@ from .logits import (
     draft_row,
     group_mask,
     group_seen,
+    is_allowed,
+    is_seen,
     load_row,
     masked,
-    raw_logits,
     target_row,
 )
 
@@ -67,29 +68,44 @@ def law_quarters(call, row, block):
 
 
 @triton.jit
+def few_quarters(call, row, block):
+    """The same of few blocks, however threads hold tokens: a byte of marks is loaded for each."""
+    return _marked_quarters(call, row, block, row_quarters(call, row, block))
+
+
+@triton.jit
 def target_quarters(call, row, block):
-    """The same of a target's row, where threads hold fours of tokens: half a byte of marks."""
+    """The same of a target's row."""
+    target = call.target
+    quarters = _quarters(
+        target_row(call, row), target.inverse_map, target.vocab_size, quarter_ids(block)
+    )
+    return _marked_quarters(call, row, block, quarters)
+
+
+@triton.jit
+def _marked_quarters(call, row, block, quarters):
     ids = quarter_ids(block)
-    half = block[:, None] * (BLOCK // 4) + tl.arange(0, QUARTER // 4)[None, :]
     within = changed(call, row, tl.min(block, 0) * BLOCK, (tl.max(block, 0) + 1) * BLOCK)
+    first, second, third, fourth = quarters
     return (
-        _target_quarter(call, row, ids, half, within),
-        _target_quarter(call, row, ids + QUARTER, half + QUARTER // 4, within),
-        _target_quarter(call, row, ids + 2 * QUARTER, half + 2 * QUARTER // 4, within),
-        _target_quarter(call, row, ids + 3 * QUARTER, half + 3 * QUARTER // 4, within),
+        _marked_quarter(call, row, first, ids, within),
+        _marked_quarter(call, row, second, ids + QUARTER, within),
+        _marked_quarter(call, row, third, ids + 2 * QUARTER, within),
+        _marked_quarter(call, row, fourth, ids + 3 * QUARTER, within),
     )
 
 
 @triton.jit
-def _target_quarter(call, row, ids, half, within):
-    logits = raw_logits(call, row, ids)
+def _marked_quarter(call, row, logits, ids, within):
     if call.adjust.bias_ids is not None or call.adjust.repetition is not None:
-        flags = ids * 0
-        if call.adjust.repetition is not None:
-            flags = _bits_of_halves(group_seen(call, row, half >> 1), half)
-        logits = adjusted(call, row, logits, ids, flags, within)
+        if row.is_draft == 0:
+            flags = ids * 0
+            if call.adjust.repetition is not None:
+                flags = is_seen(call, row, ids).to(tl.int32)
+            logits = adjusted(call, row, logits, ids, flags, within)
     if call.masks.words is not None:
-        logits = masked(logits, _bits_of_halves(group_mask(call, row, half >> 1), half) != 0)
+        logits = masked(logits, is_allowed(call, row, ids))
     return logits
 
 
@@ -172,13 +188,6 @@ def _groups_of(block, number):
 def _bits_of(byte):
     """A bit of each token: [blocks, QUARTER] int32."""
     bits = (byte[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1
-    return tl.reshape(bits, [byte.shape[0], QUARTER])
-
-
-@triton.jit
-def _bits_of_halves(byte, half):
-    """The same of the halves of bytes that have these numbers."""
-    bits = ((byte >> 4 * (half & 1))[:, :, None] >> tl.arange(0, 4)[None, None, :]) & 1
     return tl.reshape(bits, [byte.shape[0], QUARTER])
 
 

@@ -75,8 +75,7 @@ def _sampled(call, row, vocab_size):
     """Logits of a row from all parts of the vocabulary: [sample]; all of them if they fit."""
     SAMPLE: tl.constexpr = call.variant.sample
     ids = _sampled_id(tl.arange(0, SAMPLE), vocab_size, SAMPLE)
-    group = _sampled_id(tl.arange(0, SAMPLE // 8) * 8, vocab_size, SAMPLE) // 8
-    return row_logits(call, row, ids, group)
+    return row_logits(call, row, ids)
 
 
 @triton.jit
