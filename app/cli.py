@@ -16,7 +16,7 @@ import click
 
 from .audit.command import audit
 from .bench.command import bench
-from .options import SETTINGS, errors_in_one_line, given, option
+from .options import SETTINGS, errors_in_one_line, option
 from .tuning.command import tune
 
 FAILED = 1
@@ -37,30 +37,24 @@ def cli() -> None:
     params=[
         click.Option(["--prompt"], required=True, help="What to continue."),
         *SETTINGS,
-        option("--config", click.Path(path_type=Path), "TOML file; flags win over it."),
+        option(
+            "--config",
+            click.Path(path_type=Path),
+            "TOML file; flags win over it.",
+            name="config_file",
+        ),
         option("--compare-plain", None, "Decode without drafts, too, and compare."),
         option("--json", None, "Print one JSON object and nothing else.", name="json_only"),
         option("--debug", None, "Show where an error comes from."),
     ]
 )
 @click.pass_context
-def generate(
-    context: click.Context,
-    /,
-    prompt: str,
-    config: Path | None,
-    compare_plain: bool,
-    json_only: bool,
-    debug: bool,
-    **settings: Any,
-) -> None:
+def generate(context: click.Context, /, debug: bool, **options: Any) -> None:
     """Continue a prompt, showing accepted, recovered and bonus tokens apart."""
     with errors_in_one_line(debug=debug):
         from . import commands  # noqa: PLC0415, imports torch
 
-        fine = commands.generate(
-            prompt, config, given(settings), compare_plain=compare_plain, json_only=json_only
-        )
+        fine = commands.generate(**options)
     if not fine:
         context.exit(FAILED)
 

@@ -20,7 +20,7 @@ from ..backends import BACKENDS
 from ..core import ConfigError
 from .config import Config
 from .console import new_console
-from .options import SETTINGS, path_of
+from .options import SETTINGS, given, path_of
 from .prompt import make_request
 from .report import (
     as_json,
@@ -73,16 +73,11 @@ def _with_flags(table: Table, flags: Mapping[str, object]) -> Table:
 
 
 def generate(
-    prompt: str,
-    config_file: Path | None,
-    flags: Mapping[str, object],
-    *,
-    compare_plain: bool,
-    json_only: bool,
+    prompt: str, *, config_file: Path | None, compare_plain: bool, json_only: bool, **settings: Any
 ) -> bool:
     """Continue a prompt and print what comes; False if its logits were bad."""
     console = new_console()
-    config = read_config(config_file, flags)
+    config = read_config(config_file, given(settings))
     wired = wire(config)
     use_threads(config.models.num_threads, wired.target_bytes)
     request = make_request(prompt, config, wired)
