@@ -65,13 +65,10 @@ def check_integers(name: str, values: Sequence[object], low: int, high: float = 
     Raises:
         InvalidInputError: about the first that does not fit.
     """
-    numbers = [value for value in values if type(value) is int]
-    if len(numbers) == len(values) and (
-        not numbers or (low <= min(numbers) and max(numbers) <= high)
-    ):
-        return
     for value in values:
-        check_integer(name, plain_number(value), low, high)
+        # Nearly all are fit, which is told at once.
+        if type(value) is not int or not low <= value <= high:
+            check_integer(name, plain_number(value), low, high)
 
 
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
