@@ -71,7 +71,6 @@ class Drawing:
     target_vocab_size: int | None = None
     fed: Tensor = field(init=False)
     drawn: list[SampleOutput] = field(factory=list, init=False)
-    _decided: Tensor = field(init=False)
 
     @fed.default
     def _places_to_feed(self) -> Tensor:
@@ -80,12 +79,6 @@ class Drawing:
         # Clamped are positions that a prompt of one token lacks, and those of drafts that are cut.
         return (lengths[:, None] + ahead).clamp(0, self.memory.max_len - 1)
 
-    @_decided.default
-    def _places_to_decide(self) -> Tensor:
-        # [num_tokens, num_reqs], contiguous, as samplers read rows of it.
-        lengths = self.frontier.lengths
-        return lengths + torch.arange(self.num_tokens, device=lengths.device)[:, None]
-
     def draw(self, logits: Tensor) -> None:
         """Draw the next token of each request from [num_reqs, draft_vocab_size]."""
         place, params = len(self.drawn), self.frontier.params
@@ -93,7 +86,7 @@ class Drawing:
             self.memory.logits[self.frontier.slot_ids, place] = logits
         batch = SampleBatch(
             logits=logits,
-            positions=self._decided[place],
+            positions=self.frontier.lengths + place,
             draft_index=place + 1,
             draft_stream=self.policy.draft_stream,
             draft_to_target=self.draft_to_target,
