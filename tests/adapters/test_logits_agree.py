@@ -61,11 +61,13 @@ def chunks(lengths: list[int]) -> Iterator[tuple[int, int]]:
 def feed(
     model: TransformerModel, token_ids: Tensor, lengths: list[int], slot_ids: Tensor | None
 ) -> Tensor:
-    """Logits of all tokens, fed in chunks of these lengths."""
+    """Logits of all tokens in chunks of these lengths, each behind a longer, rejected draft."""
     cache = model.new_cache(4, NUM_TOKENS)
     parts = []
     for start, stop in chunks(lengths):
-        positions = torch.arange(start, stop).expand(len(token_ids), -1)
+        draft = torch.arange(start, min(stop + 3, NUM_TOKENS)).expand(len(token_ids), -1)
+        model.forward(token_ids.roll(1, 0)[:, draft[0]], draft, cache, slot_ids)
+        positions = draft[:, : stop - start]
         parts.append(model.forward(token_ids[:, start:stop], positions, cache, slot_ids).logits)
     return torch.cat(parts, 1)
 
@@ -76,18 +78,6 @@ def test_several_slots_in_chunks(pair: tuple[TransformerModel, Tensor]) -> None:
     for slots in (None, [1, 2, 3], [2, 3, 1], [3, 0, 2]):
         slot_ids = None if slots is None else torch.tensor(slots)
         assert_close(feed(model, TOKEN_IDS, lengths, slot_ids), want)
-
-
-def test_positions_written_again(pair: tuple[TransformerModel, Tensor]) -> None:
-    """Each chunk is fed twice: first wrong tokens, also beyond its end, as a rejected draft is."""
-    model, want = pair
-    cache, slot_ids, parts = model.new_cache(1, NUM_TOKENS), torch.tensor([0]), []
-    for start, stop in chunks([30, 4, 4, 20, 8, 34]):
-        draft = torch.arange(start, min(stop + 3, NUM_TOKENS))[None]
-        model.forward(TOKEN_IDS[1:2, draft[0]], draft, cache, slot_ids)
-        positions = draft[:, : stop - start]
-        parts.append(model.forward(TOKEN_IDS[:1, start:stop], positions, cache, slot_ids).logits)
-    assert_close(torch.cat(parts, 1), want[:1])
 
 
 def test_requests_at_different_positions(pair: tuple[TransformerModel, Tensor]) -> None:

@@ -72,10 +72,7 @@ def test_flags(complaint: Complaint, arguments: list[object], message: str) -> N
 
 
 GPT_OSS, NINES = "bench --pair gptoss-eagle3 --random-weights", 20 * "9"
-RANDOM, KERNELS = (
-    "bench --random-weights large.json",
-    "bench kernels --device cpu",
-)
+RANDOM, KERNELS = "bench --random-weights large.json", "bench kernels --device cpu"
 
 
 @pytest.mark.usefixtures("tiny_shapes")
@@ -127,10 +124,7 @@ RANDOM, KERNELS = (
             "--predict-concurrency: expected two that are measured",
         ),
         (f"tune --concurrency {NINES}", "concurrency: expected a number in [1, 65536], got 9"),
-        (
-            "tune --synthetic-acceptance-rate 2",
-            "acceptance_rate: expected a number in [0, 1]",
-        ),
+        ("tune --synthetic-acceptance-rate 2", "acceptance_rate: expected a number in [0, 1]"),
         ("tune --steps 1", "steps"),
         ("tune --cpu-time --device cuda", "--cpu-time: expected the device cpu, got cuda"),
         (f"{KERNELS} --backend nope", "got 'nope'"),
@@ -166,10 +160,7 @@ def test_commands(
         ("sampling = 3", "sampling: expected a table, got 3"),
         ("[decoding]\nstop = [1]", "decoding.stop[0]: expected a string, got 1"),
         ("[decoding]\nignore_eos = 1", "decoding.ignore_eos: expected true or false, got 1"),
-        (
-            "[drafter]\nname = 'magic'",
-            "drafter.name: expected one of model, eagle, ",
-        ),
+        ("[drafter]\nname = 'magic'", "drafter.name: expected one of model, eagle, "),
         ("[drafter]\nmin_ngram = 4", "drafter.min_ngram: expected a number in [1, 3], got 4"),
         ("[engine]\nnum_slots = 0", "engine.num_slots: expected a number in [1, 65536], got 0"),
         ("[engine]\nnum_slots = 65537", "engine.num_slots: expected a number in [1, 65536], got "),
