@@ -87,9 +87,8 @@ def test_a_gpu_says_what_its_plain_operations_say(
 def test_programs_say_the_same_that_take_several_tiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpu = pytest.importorskip("acceptor.adapters.few_tokens.tiling")
-    few_processors = evolve(gpu.Gpu.of(torch.device("cuda")), num_processors=5)
-    monkeypatch.setattr(gpu.Gpu, "of", lambda device: few_processors)  # noqa: ARG005
+    few_processors = evolve(Gpu.of(torch.device("cuda")), num_processors=5)
+    monkeypatch.setattr(Gpu, "of", lambda device: few_processors)  # noqa: ARG005
     compare(tmp_path, 16, 4)
 
 

@@ -1,6 +1,7 @@
 """What a decoder emits: the tokens of plain decoding, and nothing behind a stop."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -155,38 +156,32 @@ class HalfCharacters:
 
 @settings(max_examples=40)
 @given(
-    stop=stops,
-    end_token_ids=st.sets(st.integers(0, 12), max_size=2),
-    seed=st.integers(0, 2**64 - 1),
-    max_tokens=st.integers(1, 20),
+    request=st.builds(
+        partial(ask, 1),
+        seed=st.integers(0, 2**64 - 1),
+        max_tokens=st.integers(1, 20),
+        # A lone string is one string.
+        stop=stops.map(lambda stop: stop[0] if len(stop) == 1 else stop),
+        ignore_eos=st.booleans(),
+    ),
+    policy=st.sampled_from(STRICT),
     num_spec_tokens=st.integers(0, 8),
-    coupled=st.booleans(),
-    ignore_eos=st.booleans(),
+    eos=st.sets(st.integers(0, 12), max_size=2),
 )
 def test_an_output_is_the_endless_one_cut_at_the_first_stop(
-    pair: Pair,
-    stop: list[str],
-    end_token_ids: set[int],
-    seed: int,
-    max_tokens: int,
-    num_spec_tokens: int,
-    coupled: bool,
-    ignore_eos: bool,
+    pair: Pair, request: GenerationRequest, policy: Policy, num_spec_tokens: int, eos: set[int]
 ) -> None:
-    endless = ask(1, seed=seed, max_tokens=20)
+    endless = evolve(request, max_tokens=20, stop=(), ignore_eos=True)
     (uncut,) = pair.decoder(Strict(), 0).generate([endless])
-    how: dict[str, Any] = {"eos_token_ids": end_token_ids, "new_detokenizer": Syllables}
-    decoder = pair.decoder(Strict(coupled=coupled), num_spec_tokens, **how)
-    # A lone string is one string.
-    ends: dict[str, Any] = {"stop": stop[0] if len(stop) == 1 else stop, "ignore_eos": ignore_eos}
-    (cut,) = decoder.generate([evolve(endless, max_tokens=max_tokens, **ends)])
-    end_token_ids = set() if ignore_eos else end_token_ids
-    expected = cut_at_first_stop(uncut.token_ids[:max_tokens], stop, end_token_ids)
+    how: dict[str, Any] = {"eos_token_ids": eos, "new_detokenizer": Syllables}
+    (cut,) = pair.decoder(policy, num_spec_tokens, **how).generate([request])
+    ends = set() if request.ignore_eos else eos
+    expected = cut_at_first_stop(uncut.token_ids[: request.max_tokens], request.stop, ends)
     assert (cut.token_ids, cut.text, cut.finish_reason) == expected
 
 
 def cut_at_first_stop(
-    token_ids: tuple[int, ...], stop: list[str], end_token_ids: set[int]
+    token_ids: tuple[int, ...], stop: Sequence[str], end_token_ids: set[int]
 ) -> tuple[tuple[int, ...], str, FinishReason]:
     text = ""
     for place, token_id in enumerate(token_ids, start=1):
