@@ -32,7 +32,6 @@ NUM_LAYERS = 7
 
 @frozen
 class Target:
-    directory: Path
     model: Any
     reference: Any
 
@@ -40,7 +39,7 @@ class Target:
 @pytest.fixture(scope="module")
 def target(save: Callable[..., Any]) -> Target:
     saved = save(LlamaConfig(**SHAPE | {"num_hidden_layers": NUM_LAYERS}))
-    return Target(saved.directory, load_any_model(saved.directory), saved.reference)
+    return Target(load_any_model(saved.directory), saved.reference)
 
 
 @frozen

@@ -96,11 +96,10 @@ def glm(save: Callable[..., Any]) -> Glm:
     saved = save(config)
     generator = torch.Generator().manual_seed(4)
     extra = {
-        "enorm.weight": 1 + 0.3 * torch.randn(SIZE, generator=generator),
-        "hnorm.weight": 1 + 0.3 * torch.randn(SIZE, generator=generator),
-        "shared_head.norm.weight": 1 + 0.3 * torch.randn(SIZE, generator=generator),
-        "eh_proj.weight": torch.randn(SIZE, 2 * SIZE, generator=generator) / 8,
+        f"{name}.weight": 1 + 0.3 * torch.randn(SIZE, generator=generator)
+        for name in ("enorm", "hnorm", "shared_head.norm")
     }
+    extra["eh_proj.weight"] = torch.randn(SIZE, 2 * SIZE, generator=generator) / 8
     layer = {f"{PREFIX}{name}": one for name, one in extra.items()}
     layer[f"{PREFIX}embed_tokens.weight"] = torch.zeros(61, SIZE)
     edit_tensors(saved.directory, lambda tensors: tensors.update(layer))
@@ -111,10 +110,6 @@ def glm(save: Callable[..., Any]) -> Glm:
         num_nextn_predict_layers=1,
     )
     return Glm(saved.directory, saved.reference, extra)
-
-
-def load(directory: Path) -> Any:
-    return load_any_model(directory)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +124,7 @@ def load(directory: Path) -> Any:
 def test_logits_are_those_of_the_librarys_layer(
     glm: Glm, num_spec_tokens: int, switches: MtpSwitches
 ) -> None:
-    target = load(glm.directory)
+    target: Any = load_any_model(glm.directory)
     head = load_head(glm.directory, "mtp", target, switches)
     drafts, texts = decode(target, head, num_spec_tokens)
     hidden = [glm.hidden(text) for text in texts]
@@ -149,7 +144,7 @@ def test_a_graph_for_each_power_of_two_drafts_the_same(
     glm: Glm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda_graphs, "_LEAST_BOUND", 4)
-    target = load(glm.directory)
+    target: Any = load_any_model(glm.directory)
     head, runners = load_head(glm.directory, "mtp", target), list[GraphRunner]()
 
     def runner(step: DecodeStep) -> Runner:
@@ -165,7 +160,7 @@ def test_a_graph_for_each_power_of_two_drafts_the_same(
 def test_a_layer_that_is_not_there_is_refused(
     glm: Glm, tmp_path: Path, save: Callable[..., Any]
 ) -> None:
-    target = load(glm.directory)
+    target: Any = load_any_model(glm.directory)
     tensors = load_file(glm.directory / "model.safetensors")
     shutil.copy(glm.directory / "config.json", tmp_path)
     for name, shape, said in (
@@ -212,7 +207,7 @@ def test_first_drafts_are_those_of_the_librarys_own_generation(
     text = reference.generate(
         torch.tensor([prompt]), use_mtp=True, do_sample=False, max_new_tokens=20, eos_token_id=None
     )[0].tolist()
-    target = load(glm.directory)
+    target: Any = load_any_model(glm.directory)
     drafting = decoder_of(target, load_head(glm.directory, "mtp", target), Probabilistic(), 1)
     ours = Noting(load_sampler("reference"))
     request = ask(*prompt, temperature=0, max_tokens=20)

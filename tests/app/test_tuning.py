@@ -186,9 +186,6 @@ Acceptor = Callable[..., tuple[int | str, str, str]]
 QUICK = ("--num-requests", 2, "--output-len", 6, "--steps", 10, "--num-spec-tokens", "0,1,3")
 
 
-HEAD = ("--drafter", "eagle3")
-
-
 @pytest.fixture
 def tune(acceptor: Acceptor, tiny: tuple[object, ...]) -> Acceptor:
     return partial(acceptor, "tune", *tiny)
@@ -240,7 +237,7 @@ def test_it_measures_predicts_checks_and_recommends(
         assert one.tokens_per_second == pytest.approx(again)
 
 
-@pytest.mark.parametrize("models", [None, HEAD], ids=["a draft model", "a head"])
+@pytest.mark.parametrize("models", [None, ("--drafter", "eagle3")], ids=["a draft model", "a head"])
 def test_a_benchmark_adapts_k_by_what_was_tuned(
     acceptor: Acceptor, tiny: tuple[object, ...], tmp_path: Path, models: tuple[object, ...] | None
 ) -> None:

@@ -16,8 +16,6 @@ from acceptor.core import (
     Probabilistic,
     RelaxedTopN,
     SampleBatch,
-    SamplingParams,
-    SamplingTensors,
     Stream,
     Strict,
     Synthetic,
@@ -30,8 +28,10 @@ pytest.importorskip("triton")
 
 from acceptor.backends.triton_backend import TritonSampler, known_calls
 from acceptor.backends.triton_backend.workspace import MIN_FRONT
+from kit.batches import stacked
 
 STREAM = 7
+WARM: dict[str, Any] = {"temperature": 0.8}
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
@@ -75,16 +75,6 @@ def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_calls, "driver", SimpleNamespace(active=active))
 
 
-def stacked(num_reqs: int, recipes: Any = (), **recipe: Any) -> SamplingTensors:
-    own = [*recipes, *[{}] * num_reqs]
-    return SamplingTensors.stack(
-        [
-            SamplingParams(seed=i, **{"temperature": 0.8, **recipe, **own[i]})
-            for i in range(num_reqs)
-        ]
-    )
-
-
 def verify(
     R: int = 2,  # noqa: N803
     K: int = 3,  # noqa: N803
@@ -120,7 +110,7 @@ def verify(
         draft_to_target=torch.arange(draft_vocab_size or 0) if mapped else None,
         token_counts=TokenCounts.empty(R, V) if counts else None,
     )
-    params = stacked(R, **recipe)
+    params = stacked(R, **WARM | recipe)
     sampler = TritonSampler(lambda *_, **__: None, overlap=False)
     size = sampler.verify_workspace_size(batch, params, policy) + more_workspace
     out = sampler.verify(batch, params, policy)
@@ -138,7 +128,7 @@ def sample(R: int = 2, V: int = 1024, target_vocab_size: int | None = None, **fi
         target_vocab_size=target_vocab_size,
         **given,
     )
-    params = stacked(R, **fields)
+    params = stacked(R, **WARM | fields)
     sampler = TritonSampler(lambda *_, **__: None, overlap=False)
     size = sampler.sample_workspace_size(batch, params)
     out = sampler.sample(batch, params)

@@ -11,9 +11,12 @@ from acceptor.backends.conformance.params import all_params
 from acceptor.core import SamplingParams, SamplingTensors, VerifyBatch
 
 
-def stacked(num_reqs: int, device: str = "cpu", /, **asked: Any) -> SamplingTensors:
-    """Parameters that are alike but for their seeds: 0, 1 and so on."""
-    requests = [SamplingParams(seed=seed, **asked) for seed in range(num_reqs)]
+def stacked(
+    num_reqs: int, device: str = "cpu", /, recipes: Any = (), **asked: Any
+) -> SamplingTensors:
+    """Parameters that are alike but for their seeds, 0, 1 and so on, and what the first ask for."""
+    own = [*recipes, *[{}] * num_reqs]
+    requests = [SamplingParams(seed=seed, **asked | own[seed]) for seed in range(num_reqs)]
     return SamplingTensors.stack(requests, device)
 
 
