@@ -66,8 +66,7 @@ BACKENDS = {
         WORDS, sequence(decoders.Fuse(), decoders.Replace("aa", "b"))
     ),
     "bytes made by a stage": backend_of(
-        [*WORDS, "<0▁xC3>", "<0▁xA9>"],
-        sequence(decoders.Replace("▁", ""), decoders.ByteFallback()),
+        [*WORDS, "<0▁xC3>", "<0▁xA9>"], sequence(decoders.Replace("▁", ""), decoders.ByteFallback())
     ),
 }
 LISTED_TWICE = backend_of(FALLBACK, sequence(decoders.ByteFallback(), decoders.Fuse()))

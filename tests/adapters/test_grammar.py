@@ -79,9 +79,7 @@ def test_no_control_character_gets_into_a_string(grammars: Grammars) -> None:
     assert not any(character < " " for text in texts for character in text)
 
 
-def test_without_an_end_or_without_xgrammar_there_are_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_an_end_or_without_xgrammar_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInputError, match=r"^grammar: expected a target with an end"):
         Grammars.of(TOKENIZER, VOCAB_SIZE, ())
     monkeypatch.setattr("acceptor.adapters.grammar.find_spec", lambda _: None)

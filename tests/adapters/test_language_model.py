@@ -144,11 +144,7 @@ def test_a_gpu_computes_the_same(tiny_llama: Path, dtype: torch.dtype) -> None:
             on_gpu = None if slots is None else slots.cuda()
             for max_position in (None, stop - 1):
                 got = gpu.forward(
-                    token_ids.cuda(),
-                    positions.cuda(),
-                    caches[1],
-                    on_gpu,
-                    max_position=max_position,
+                    token_ids.cuda(), positions.cuda(), caches[1], on_gpu, max_position=max_position
                 ).logits
                 assert (got.cpu().float() - want).abs().max() <= tolerance * want.abs().max()
 

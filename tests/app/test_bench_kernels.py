@@ -84,11 +84,7 @@ def test_coupled_drafts_are_accepted_more_often_than_independent_ones() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "recipe", "rows"),
-    [
-        ("block", SAMPLED, 7),
-        ("strict", SAMPLED, 4),
-        ("probabilistic", GREEDY, 4),
-    ],
+    [("block", SAMPLED, 7), ("strict", SAMPLED, 4), ("probabilistic", GREEDY, 4)],
 )
 def test_the_floor_counts_the_rows_that_the_rule_needs(
     policy: str, recipe: Recipe, rows: int

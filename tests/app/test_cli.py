@@ -196,9 +196,7 @@ def test_model_code_can_be_chosen(acceptor: Acceptor, tmp_path: Path) -> None:
     assert ran == ["torch", "transformers", "transformers"]
 
 
-def test_help_is_there_without_torch_and_names_every_policy_and_backend(
-    acceptor: Acceptor,
-) -> None:
+def test_help_is_there_without_torch_and_names_every_policy_and_backend(acceptor: Acceptor) -> None:
     program = (
         "import sys\nfrom acceptor.app.cli import main\n"
         "try: main(['--help'])\nfinally: print('torch' in sys.modules)"

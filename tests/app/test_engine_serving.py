@@ -40,8 +40,11 @@ each_policy = pytest.mark.parametrize(
 @settings(max_examples=12)
 @given(
     arrivals=arrivals,
-    num_slots=st.integers(1, 4),
-    prefill_tokens=st.integers(1, 9),
+    limits=st.builds(
+        partial(Limits, max_len=MAX_LEN),
+        num_slots=st.integers(1, 4),
+        prefill_tokens=st.integers(1, 9),
+    ),
     drafter=st.sampled_from(["model", "ngram"]),
     new_runner=st.sampled_from([EagerRunner, GRAPHS]),
 )
@@ -49,13 +52,11 @@ def test_a_request_gets_what_it_would_get_alone(
     pair: Pair,
     policy: Policy,
     arrivals: list[tuple[GenerationRequest, int]],
-    num_slots: int,
-    prefill_tokens: int,
+    limits: Limits,
     drafter: str,
     new_runner: NewRunner,
 ) -> None:
     decoder = decoder_of(pair, policy, drafter)
-    limits = Limits(num_slots=num_slots, max_len=MAX_LEN, prefill_tokens=prefill_tokens)
     results = serve(Engine.of(evolve(decoder, new_runner=new_runner), limits), arrivals)
     for place, (request, _) in enumerate(arrivals):
         assert [results[place]] == decoder.generate([request])

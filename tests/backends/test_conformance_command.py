@@ -178,9 +178,7 @@ def test_a_file_that_is_no_record_is_not_continued(
     assert f"{path}: expected the record of a conformance run" in capsys.readouterr().err
 
 
-def test_a_policy_that_a_backend_lacks_is_counted_apart(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_policy_that_a_backend_lacks_is_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*STRICT_ONLY, "--policy", "block", "--policy", "strict"]) == 0
     assert "unsupported" in capsys.readouterr().out
 

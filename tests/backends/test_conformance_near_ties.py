@@ -65,9 +65,7 @@ def rejected(batch: VerifyBatch) -> VerifyOutput:
     """What follows a rejection: all that is left is token 1."""
     right = REFERENCE.verify(batch, PARAMS, Probabilistic())
     return evolve(
-        right,
-        token_ids=torch.tensor([[1, -1]]),
-        num_accepted=torch.zeros_like(right.num_accepted),
+        right, token_ids=torch.tensor([[1, -1]]), num_accepted=torch.zeros_like(right.num_accepted)
     )
 
 

@@ -4,12 +4,12 @@ Each is a bug that some engine has had, or nearly had; `bugs_in_draws`, `bugs_in
 `bugs_in_batches` hold them, each beside the code that is wrong.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from acceptor.backends.conformance import Case, Generator
 from acceptor.backends.reference import ReferenceSampler
@@ -27,10 +27,6 @@ from acceptor.core import (
 Batch = VerifyBatch | SampleBatch
 Change = tuple[object, str, object]
 Decorator = Callable[[Any], "Bug"]
-
-
-def _as_set(features: Iterable[str]) -> frozenset[str]:
-    return frozenset(features)
 
 
 @frozen
@@ -55,7 +51,7 @@ class Bug(Sampler):
     misread: Callable[[Any, SamplingTensors], Any] = lambda *read: read
     spoil: Callable[[VerifyBatch, VerifyOutput], VerifyOutput] = lambda _, output: output
     policy: str | None = None
-    features: frozenset[str] = field(default=frozenset(), converter=_as_set)
+    features: Collection[str] = ()
     least_vocab_size: int = 1
     shown_by: str = "batches"
     check: str | None = None
@@ -100,7 +96,7 @@ class Bug(Sampler):
         for case in Generator(names, largest_vocabulary=600).cases(0, num_batches):
             yield evolve(
                 case,
-                features=case.features | self.features,
+                features=case.features.union(self.features),
                 vocab_size=max(case.vocab_size, self.least_vocab_size),
             )
 

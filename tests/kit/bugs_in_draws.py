@@ -76,10 +76,7 @@ def _keys_by_slot(
 
 
 @Bug.instead_of(
-    draw,
-    "acceptance_uniforms",
-    "one acceptance uniform for the whole draft",
-    check=PROBABILISTIC,
+    draw, "acceptance_uniforms", "one acceptance uniform for the whole draft", check=PROBABILISTIC
 )
 def _one_uniform(
     seeds: Tensor, positions: Tensor, indices: Tensor, right: Any = draw.acceptance_uniforms

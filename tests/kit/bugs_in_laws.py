@@ -85,11 +85,7 @@ def _raw_log_probs(logits: Tensor, *_: object) -> Tensor:
 
 
 @Bug.instead_of(
-    request,
-    "in_target_ids",
-    "q left in draft ids",
-    shown_by="proof",
-    check="probabilistic, mapped",
+    request, "in_target_ids", "q left in draft ids", shown_by="proof", check="probabilistic, mapped"
 )
 def _unmapped(law: Tensor, size: int, _: object, right: Any = request.in_target_ids) -> Tensor:
     placed: Tensor = right(law, size, None)
@@ -97,10 +93,7 @@ def _unmapped(law: Tensor, size: int, _: object, right: Any = request.in_target_
 
 
 @Bug.instead_of(
-    verify,
-    "_view",
-    "target cut to the draft's vocabulary",
-    check="probabilistic, narrower",
+    verify, "_view", "target cut to the draft's vocabulary", check="probabilistic, narrower"
 )
 def _cut_to_the_draft(*given: Any, right: Any = verify._view) -> DraftView:
     view: DraftView = right(*given)
