@@ -4,8 +4,9 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
-from torch.utils.collect_env import get_nvidia_driver_version, run
+from torch.utils.collect_env import run, run_and_read_all
 
+_ASK_DRIVER = "nvidia-smi --query-gpu=driver_version --format=csv,noheader"
 PACKAGES = ("acceptor", "torch", "triton", "cupy-cuda13x")
 
 
@@ -14,7 +15,8 @@ def describe(device: torch.device) -> dict[str, str]:
     about = {"device": "CPU, " + platform.machine(), "python": platform.python_version()}
     if device.type == "cuda":
         about["device"] = torch.cuda.get_device_name(device)
-        about["driver"] = get_nvidia_driver_version(run) or "unknown"
+        # A line for each device.
+        about["driver"] = (run_and_read_all(run, _ASK_DRIVER) or "unknown").split("\n")[0]
         about["cuda"] = str(torch.version.cuda)
     return about | {name: _version(name) for name in PACKAGES}
 
