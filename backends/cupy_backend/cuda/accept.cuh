@@ -19,8 +19,7 @@ struct alignas(16) RowFacts {
     float entropy;  // of the target's law, in nats; this and what follows is of lossy policies
     float variation;
     int step;          // which sum is asked for next
-    float least_p;     // of what is forgiven, as the next one
-    float least_log2;
+    float least_logit;  // that is forgiven
     float survived_q;  // sums over the tokens that would survive
     float survived_p;
 };

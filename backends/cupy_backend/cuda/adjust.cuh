@@ -20,7 +20,7 @@ struct Adjustment {
     float frequency;
     Integers drafts;  // of the request
     int num_before;   // drafts before the row, which count as output
-    const u32* marks;  // of the request, see marks_in; null: there are only few biases
+    u32* marks;        // of the request, see mark_block; null: there are only few biases
 
     __device__ bool changes() const { return num_bias > 0 || output_counts; }
 };
@@ -120,32 +120,48 @@ __device__ inline u32 seen_from(const Adjustment& a, int first, int num_ids) {
     return seen_among(a, first, num_ids - first);
 }
 
-// What is known beforehand of a lane's logits in a block that bias or penalties touch in some row of the
-// request, in a word: 0 for none, all about the only one, or for SEVERAL a bit each.
-enum Mark : u32 {
-    SEVERAL = 1u << 31,
-    ONE = 1u << 30,
-    NAMED = 1u << 29,      // it is biased or a draft, of which some rows count it
-    IN_PROMPT = 1u << 28,
-    PLACE = 1u << 24,      // times which of the lane's logits it is
+// What is known beforehand of a block that bias or penalties touch in some row of the request. Each lane has a
+// mark: a bit for each of its logits that is touched and, from bit 16 on, how many of the block are. Up to
+// MOST_NOTED have a note each behind these.
+constexpr int MOST_NOTED = 16;
+constexpr int MARK_WORDS = LANES + MOST_NOTED;
+
+enum Note : u32 {
+    NAMED = 1u << 31,  // it is biased or a draft, of which some rows count it
+    IN_PROMPT = 1u << 30,
+    PLACE = 1u << 21,          // times its place in the block
     MOST_COUNTED = PLACE - 1,  // of the output so far
 };
 
+__device__ inline u32 touched_by(u32 mark) { return mark & 0xffffu; }
+
+__device__ inline bool is_noted(u32 mark) { return mark >> 16 <= MOST_NOTED; }
+
+__device__ inline u32* marks_at(u32* marks, i64 block) { return marks + block * MARK_WORDS; }
+
 // By a warp.
-__device__ inline u32 marks_in(const Adjustment& a, int block, int num_ids) {
+__device__ inline void mark_block(const Adjustment& a, int block, int num_ids, u32* to) {
     const int first = id_of(block, 0);
     const u32 seen =
         seen_from(a, first, num_ids) | seen_from(a, first + BLOCK_SIZE / 2, num_ids) << 8;
     const u32 named =
         named_in(a.num_bias, block, num_ids, [&](int i) { return a.bias_ids[i]; }) |
         named_in(a.num_before, block, num_ids, [&](int i) { return integer_at(a.drafts, i); });
-    const u32 touched = (seen | seen >> 16 | named) & 0xffffu;
-    if (touched == 0) return 0;
-    if (touched & (touched - 1) || !a.output_counts) return SEVERAL | touched;
-    const int place = __ffs(static_cast<int>(touched)) - 1;
-    const u32 count = seen >> 16 ? static_cast<u32>(a.output_counts[id_of(block, place)]) : 0;
-    if (count > MOST_COUNTED) return SEVERAL | touched;
-    return ONE | (named ? NAMED : 0) | (seen & 0xffffu ? IN_PROMPT : 0) | place * PLACE | count;
+    const u32 touched = touched_by(seen | seen >> 16 | named);
+    const u32 up_to = static_cast<u32>(warp_sum_up_to(__popc(touched)));
+    u32 number = __shfl_sync(ALL_LANES, up_to, LANES - 1);
+    u32* note = to + LANES + up_to - __popc(touched);
+    bool fits = number <= MOST_NOTED;
+#pragma unroll 1
+    for (u32 left = fits ? touched : 0; left; left &= left - 1) {
+        const u32 bit = left & -left;
+        const int id = id_of(block, __ffs(static_cast<int>(left)) - 1);
+        const u32 count = seen >> 16 & bit ? static_cast<u32>(a.output_counts[id]) : 0;
+        fits = fits && count <= MOST_COUNTED;
+        *note++ = (named & bit ? NAMED : 0) | (seen & bit ? IN_PROMPT : 0) | id % BLOCK_SIZE * PLACE | count;
+    }
+    if (__any_sync(ALL_LANES, !fits)) number = MOST_NOTED + 1;
+    to[lane_id()] = touched | number << 16;
 }
 
 // The lane's of few biases, or -1.
@@ -155,40 +171,32 @@ __device__ inline i64 named_of(const Adjustment& a) {
 
 __device__ inline int block_of(int id) { return static_cast<int>(static_cast<u32>(id) / BLOCK_SIZE); }
 
-// By a warp.
-__device__ inline u32 marks_of(const Adjustment& a, int block, int num_ids) {
-    if (a.marks) return a.marks[block * LANES + lane_id()];
-    const u32 named = named_in(LANES, block, num_ids, [&](int) { return named_of(a); });
-    return named ? SEVERAL | named : 0;
+// The lane's mark. By a warp.
+__device__ inline u32 mark_of(const Adjustment& a, int block, int num_ids) {
+    if (a.marks) return marks_at(a.marks, block)[lane_id()];
+    return named_in(LANES, block, num_ids, [&](int) { return named_of(a); }) | (MOST_NOTED + 1) << 16;
 }
 
-// A bit each that is touched.
-__device__ inline u32 touched_by(u32 marks) {
-    if (marks & SEVERAL) return marks & 0xffffu;
-    return marks ? 1u << (marks / PLACE & 15) : 0;
-}
-
-__device__ inline float adjusted_one(const Adjustment& a, i64 id, u32 mark, float logit) {
-    int count = static_cast<int>(mark & MOST_COUNTED);
-    if (mark & NAMED) {
-        logit = with_bias(a, id, logit);
-        count += drafts_equal(a, id);
-    }
-    return penalised(a, logit, mark & IN_PROMPT, count);
+__device__ inline float adjusted_as_noted(const Adjustment& a, i64 id, u32 note, float logit) {
+    if (note & NAMED) return adjusted(a, id, logit);
+    return penalised(a, logit, note & IN_PROMPT, static_cast<int>(note & MOST_COUNTED));
 }
 
 // Bias and penalties of those of a lane's logits that are marked, one in each lane at a time. By a warp.
 __device__ inline void adjust_marked(
-    const Adjustment& a, int block, u32 marks, float (&logits)[PER_LANE]) {
-    u32 touched = touched_by(marks);
+    const Adjustment& a, int block, u32 mark, float (&logits)[PER_LANE]) {
+    u32 touched = touched_by(mark), notes = 0;
+    int next = static_cast<int>(warp_sum_up_to(__popc(touched))) - __popc(touched);
+    if (is_noted(mark) && lane_id() < MOST_NOTED) notes = marks_at(a.marks, block)[LANES + lane_id()];
 #pragma unroll 1
     for (; __any_sync(ALL_LANES, touched != 0); touched &= touched - 1) {
+        const u32 note = __shfl_sync(ALL_LANES, notes, next++ % LANES);
         const int j = touched ? __ffs(static_cast<int>(touched)) - 1 : PER_LANE;
         float logit = 0.0f;
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
-        if (marks & SEVERAL && touched) logit = adjusted(a, id_of(block, j), logit);
-        else if (touched) logit = adjusted_one(a, id_of(block, j), marks, logit);
+        if (touched && !is_noted(mark)) logit = adjusted(a, id_of(block, j), logit);
+        else if (touched) logit = adjusted_as_noted(a, id_of(block, j), note, logit);
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logits[i] = i == j ? logit : logits[i];
     }
@@ -199,8 +207,8 @@ struct Logits {
 };
 
 // The same by value, for calls: else logits would live in memory.
-__device__ COLD Logits adjust_marked(const Adjustment& a, int block, u32 marks, Logits logits) {
-    adjust_marked(a, block, marks, logits.of);
+__device__ COLD Logits adjust_marked(const Adjustment& a, int block, u32 mark, Logits logits) {
+    adjust_marked(a, block, mark, logits.of);
     return logits;
 }
 
@@ -210,14 +218,14 @@ __device__ inline void forbid(u32 allowed, float (&logits)[PER_LANE]) {
         logits[j] = allowed >> j & 1 ? logits[j] : forbidden(logits[j]);
 }
 
-// A lane's logits of a block, of which it has the marks. By a warp.
+// A lane's logits of a block, of which it has the mark. By a warp.
 __device__ inline void adjust_block(
-    const Adjustment& a, int block, u32 marks, float (&logits)[PER_LANE]) {
-    if (!__any_sync(ALL_LANES, marks != 0)) return;
+    const Adjustment& a, int block, u32 mark, float (&logits)[PER_LANE]) {
+    if (!__any_sync(ALL_LANES, touched_by(mark) != 0)) return;
     Logits moved;
 #pragma unroll
     for (int j = 0; j < PER_LANE; ++j) moved.of[j] = logits[j];
-    moved = adjust_marked(a, block, marks, moved);
+    moved = adjust_marked(a, block, mark, moved);
 #pragma unroll
     for (int j = 0; j < PER_LANE; ++j) logits[j] = moved.of[j];
 }

@@ -88,12 +88,12 @@ struct WantedBlocks {
 // A block on its way, of any row of whole vectors.
 struct Coming {
     uint4 words[ONLY_TYPE == BF16 || ONLY_TYPE == FP16 ? 2 : 4];
-    u32 marks;
+    u32 mark;
     u32 allowed;
 
     __device__ void fetch(const Row& row, int block) {
         const int first = id_of(block, 0);
-        if (row.is_changed()) marks = marks_of(*row.adjustment, block, row.num_ids);
+        if (row.is_changed()) mark = mark_of(*row.adjustment, block, row.num_ids);
         allowed = row.allowed_in(block);
         by_type(row.type, [&](auto type) {
             using T = decltype(type);
@@ -131,7 +131,7 @@ __device__ inline void visit_piece(
 #pragma unroll 1
     while (block >= 0) {
         float logits[PER_LANE];
-        const u32 marks = coming.marks, allowed = coming.allowed;
+        const u32 mark = coming.mark, allowed = coming.allowed;
         if (whole) {
             coming.unpack_to(row, logits);
         } else {
@@ -140,8 +140,8 @@ __device__ inline void visit_piece(
         }
         const int next = blocks.next();
         if (whole && next >= 0) coming.fetch(row, next);
-        if (whole && row.is_changed() && __any_sync(ALL_LANES, marks != 0))
-            adjust_marked(*row.adjustment, block, marks, logits);
+        if (whole && row.is_changed() && __any_sync(ALL_LANES, touched_by(mark) != 0))
+            adjust_marked(*row.adjustment, block, mark, logits);
         if (whole && row.is_masked()) forbid(allowed, logits);
         visit(block, logits);
         block = next;

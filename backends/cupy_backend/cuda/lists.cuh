@@ -17,6 +17,11 @@ __device__ inline float* listed_logits() {
     return reinterpret_cast<float*>(asked_shared_memory() + LIST);
 }
 
+__device__ inline void list_logit(float logit) {
+    const u32 place = atomicAdd(&list_length(), 1u);
+    if (place < MAX_LISTED) listed_logits()[place] = logit;
+}
+
 // Lists those of a lane's logits that have a bit.
 __device__ inline void list_logits(u32 wanted, const float (&logits)[PER_LANE]) {
 #pragma unroll 1
@@ -25,8 +30,7 @@ __device__ inline void list_logits(u32 wanted, const float (&logits)[PER_LANE]) 
         float logit = 0.0f;
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) logit = i == j ? logits[i] : logit;
-        const u32 place = atomicAdd(&list_length(), 1u);
-        if (place < MAX_LISTED) listed_logits()[place] = logit;
+        list_logit(logit);
     }
 }
 
@@ -41,6 +45,7 @@ __device__ inline void change_listed_counts(bool back_again) {
 __device__ inline void append_list_to(u32* sums) {
     __shared__ u32 place;
     const u32 length = list_length();
+    if (thread_id() == 0 && counts_are_coarse()) atomicOr(sums + NUM_COUNTS + 1, 1u);
     if (length == 0) return;
     if (thread_id() == 0) place = atomicAdd(sums + NUM_COUNTS, length);
     __syncthreads();
@@ -54,7 +59,8 @@ __device__ inline void take_list_from(u32* sums) {
     __syncthreads();
     if (thread_id() == 0) {
         list_length() = length;
-        sums[NUM_COUNTS] = 0;
+        counts_are_coarse() = __ldcg(sums + NUM_COUNTS + 1);
+        sums[NUM_COUNTS] = sums[NUM_COUNTS + 1] = 0;
     }
     for (u32 i = thread_id(); i < length && i < MAX_LISTED; i += CTA_THREADS) {
         listed_logits()[i] = __uint_as_float(__ldcg(sums + LIST + i));

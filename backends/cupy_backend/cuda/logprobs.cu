@@ -1,7 +1,7 @@
 // Logprobs of what was emitted, on request: a CTA per emitted token reads its row again, raw or
 // adjusted and filtered, and lists the most likely tokens.
 #include "accept.cuh"
-#include "reading.cuh"
+#include "touched.cuh"
 #include "thresholds.cuh"
 
 constexpr int MAX_RANKED = 256;  // tokens that are ranked all with all
@@ -35,7 +35,7 @@ __device__ inline Law reported_law(
     clear_counts();
     if (thread_id() == 0) largest = float_key(-INFINITY);
     __syncthreads();
-    read_piece(row, {0, row.num_blocks()}, {scale, false, {&largest, INFINITY}, stats, nullptr});
+    read_all(row, {0, row.num_blocks()}, {scale, false, {&largest, INFINITY}, stats, nullptr}, true);
     __syncthreads();
     if (num_logprobs > 0)
         floor = bottom_of(find_rank_by_number(found, static_cast<int>(num_logprobs)));

@@ -8,20 +8,28 @@
 struct Leniency {
     float least_p;
     float least_log2;  // apart, because logits may differ where probabilities tie
-    __device__ bool forgives(float log2_p, float p) const {
-        // What the law keeps may weigh less than any float.
-        return log2_p > -INFINITY && p >= least_p && log2_p >= least_log2;
-    }
     __device__ bool forgives(const Law& law, float logit) const {
         const float log2_p = law_log2(law, logit);
-        return forgives(log2_p, exp2_fast(log2_p));
-    }
-    // Whether some token of a block may be one of them.
-    __device__ bool may_forgive(const Law& law, float block_max) const {
-        const float log2_p = law_log2(law, block_max);
-        return exp2_fast(log2_p) >= least_p * (1.0f - SLACK) && log2_p >= least_log2;
+        // What the law keeps may weigh less than any float.
+        return log2_p > -INFINITY && exp2_fast(log2_p) >= least_p && log2_p >= least_log2;
     }
 };
+
+// The least logit that is forgiven, or infinity. By a warp: no law rises where logits fall.
+__device__ inline float least_forgiven(const Leniency& leniency, const Law& law) {
+    u32 low = key_of(fmaxf(law.threshold, LEAST_LOGIT)), high = key_of(law.max) + 1;
+    while (low < high) {
+        const u32 step = (high - low + LANES - 1) / LANES, last = low + (lane_id() + 1) * step - 1;
+        const u32 mine = last < high ? last : high - 1;
+        const u32 forgiven = __ballot_sync(ALL_LANES, leniency.forgives(law, key_float(mine)));
+        const int first = forgiven ? __ffs(static_cast<int>(forgiven)) - 1 : LANES;
+        const u32 before = __shfl_sync(ALL_LANES, mine, (first + LANES - 1) % LANES);
+        const u32 found = __shfl_sync(ALL_LANES, mine, first % LANES);
+        if (first > 0) low = before + 1;
+        if (first < LANES) high = found;
+    }
+    return high > key_of(law.max) ? INFINITY : key_float(high);
+}
 
 // How far a row moves the law: between p and q a + p (1 - sum(q a)), the law of what it emits, `a` being
 // which tokens survive.
@@ -33,46 +41,50 @@ struct Two {
 // Whether all tokens survive that a mask allows; under other rules those do that are forgiven.
 __device__ inline bool spares_all(const Params& p) { return p.policy == FLY; }
 
-// Of one token.
+// log2 of what a law that keeps a logit says of it, for sums: fused.
+__device__ inline float fused_log2(const Law& law, float logit) {
+    return __fmaf_rn(__fsub_rn(logit, law.max), law.scale, -law.log2_sum);
+}
+
+// What blocks add up to at a step.
 struct Terms {
     Law law;
     Law draft_law;
-    Leniency leniency;
+    float least;  // logit that is asked for
     float survived_q;
     int step;
-    bool all;
-    bool moves_too;  // with entropies, for no others are needed
+    bool reads_draft;
 
-    // Without branches, of the step `taken`.
+    // Of one token. Without branches, of the step `taken`.
     template <Step taken>
-    __device__ Two of(float target, float draft, bool allowed) const {
-        const float log2_p = law_log2(law, target), p = exp2_fast(log2_p);
-        const float q = law_p(draft_law, draft);
-        if (taken == ENTROPIES) return {log2_p == -INFINITY ? 0.0f : -p * log2_p, fabsf(q - p)};
-        const bool survives = all ? allowed : leniency.forgives(log2_p, p);
-        const float first = taken == SURVIVALS ? q : fabsf(q - p * survived_q);
-        return {survives ? first : 0.0f, survives && taken == SURVIVALS ? p : 0.0f};
-    }
-    __device__ bool is_wanted(float block_max) const {
-        if (step == ENTROPIES) return moves_too || block_max >= law.threshold;
-        return all || leniency.may_forgive(law, block_max);
+    __device__ void add(float target, float draft, bool allowed, Two& sums) const {
+        const float log2_p = fused_log2(law, target);
+        const float p = target >= law.threshold ? exp2_fast(log2_p) : 0.0f;
+        const float q = draft >= draft_law.threshold ? exp2_fast(fused_log2(draft_law, draft)) : 0.0f;
+        const bool counts = target >= least && allowed;
+        if (taken == ENTROPIES) {
+            if (p > 0.0f) sums.first = __fmaf_rn(-p, log2_p, sums.first);
+            sums.second += fabsf(q - p);
+        } else if (taken == SURVIVALS) {
+            if (counts) sums.first += q;
+            if (counts) sums.second += p;
+        } else if (counts) {
+            sums.first += fabsf(__fmaf_rn(-p, survived_q, q));
+        }
     }
 };
 
 // Of a block, by a warp.
 template <Step taken>
 __device__ inline Two sum_terms(const Pair& pair, const Terms& terms, int block) {
-    float target[PER_LANE], draft[PER_LANE], firsts[PER_LANE], seconds[PER_LANE];
+    float target[PER_LANE], draft[PER_LANE] = {};
+    if (terms.reads_draft) load_block(pair.draft, block, draft);
     load_block(pair.target.row, block, target);
-    load_block(pair.draft, block, draft);
     const u32 allowed = pair.target.row.allowed_in(block);
+    Two sums = {0.0f, 0.0f};
 #pragma unroll
-    for (int j = 0; j < PER_LANE; ++j) {
-        const Two both = terms.of<taken>(target[j], draft[j], allowed >> j & 1);
-        firsts[j] = both.first;
-        seconds[j] = both.second;
-    }
-    return {warp_reduce(lane_sum(firsts), Add{}), warp_reduce(lane_sum(seconds), Add{})};
+    for (int j = 0; j < PER_LANE; ++j) terms.add<taken>(target[j], draft[j], allowed >> j & 1, sums);
+    return {warp_reduce(sums.first, Add{}), warp_reduce(sums.second, Add{})};
 }
 
 __device__ inline Two* sums_of(const Params& p, const Request& request, int row) {
@@ -84,31 +96,14 @@ __device__ inline bool moves_with_entropies(const Params& p, const Pair& pair) {
     return spares_all(p) && pair.dense && !pair.target.row.is_masked();
 }
 
-// Of the blocks of a piece, for which only the target is read. By a CTA.
-__device__ inline void sum_entropies(
-    const Terms& terms, const Pair& pair, const Mass* stats, const Piece& piece, Two* sums) {
-    for (int block = piece.begin + thread_id(); block < piece.end; block += CTA_THREADS)
-        sums[block] = {0.0f, 0.0f};
-    __syncthreads();
-    const auto sum_block = [&](int block, const float(&logits)[PER_LANE]) {
-        float sum = 0.0f;
-#pragma unroll
-        for (int j = 0; j < PER_LANE; ++j)
-            sum = __fadd_rn(sum, terms.of<ENTROPIES>(logits[j], 0.0f, true).first);
-        sum = warp_reduce(sum, Add{});
-        if (lane_id() == 0) sums[block] = {sum, 0.0f};
-    };
-    visit_piece(pair.target.row, stats, piece, terms.law.threshold, sum_block);
-}
-
-// Of the blocks of a piece, for which both rows are read. By a CTA.
+// Of the blocks of a piece. By a CTA.
 template <Step taken>
 __device__ inline void sum_blocks(
     const Terms& asked, const Pair& pair, const Mass* stats, const Piece& piece, Two* sums) {
     const Terms terms = asked;  // to be loaded once
     for (int block = piece.begin + warp_id(); block < piece.end; block += CTA_WARPS) {
         Two both = {0.0f, 0.0f};
-        if (terms.is_wanted(load_max(stats + block))) both = sum_terms<taken>(pair, terms, block);
+        if (load_max(stats + block) >= terms.least) both = sum_terms<taken>(pair, terms, block);
         if (lane_id() == 0) sums[block] = both;
     }
 }
@@ -117,15 +112,15 @@ __device__ inline void sum_blocks(
 __device__ inline void sum_piece(
     const Params& p, const Request& request, int row, const Pair& pair, const Piece& piece) {
     const RowFacts& facts = p.facts[place_of(p, request, row)];
-    const Terms terms = {pair.residual.target_law, pair.residual.draft_law,
-                         {facts.least_p, facts.least_log2}, facts.survived_q, facts.step,
-                         spares_all(p), moves_with_entropies(p, pair)};
+    const Residual& laws = pair.residual;
+    Terms terms = {laws.target_law, laws.draft_law, facts.least_logit, facts.survived_q, facts.step, true};
     const Mass* stats = target_stats_of(p, request, row);
     Two* sums = sums_of(p, request, row);
     if (terms.step == SURVIVALS) return sum_blocks<SURVIVALS>(terms, pair, stats, piece, sums);
     if (terms.step == MOVES) return sum_blocks<MOVES>(terms, pair, stats, piece, sums);
-    if (terms.moves_too) return sum_blocks<ENTROPIES>(terms, pair, stats, piece, sums);
-    sum_entropies(terms, pair, stats, piece, sums);
+    terms.reads_draft = moves_with_entropies(p, pair);
+    terms.least = terms.reads_draft ? -INFINITY : fmaxf(terms.law.threshold, LEAST_LOGIT);
+    sum_blocks<ENTROPIES>(terms, pair, stats, piece, sums);
 }
 
 // Of all blocks, in one order. By a CTA.
@@ -190,18 +185,14 @@ __device__ inline Leniency leniency_of(
             fminf(static_cast<float>(p.delta) * expf(-entropy), static_cast<float>(p.epsilon));
         return {threshold > 0.0f ? nextafterf(threshold, INFINITY) : 0.0f, -INFINITY};
     }
-    if (p.policy == RELAXEDTOPN)
-        return {exp2_fast(-law.log2_sum) - static_cast<float>(p.delta),
-                law_log2(law, nth_largest(shared, pair.target.row, stats, law, p.top_n))};
-    return {0.0f, -INFINITY};
+    return {exp2_fast(-law.log2_sum) - static_cast<float>(p.delta),
+            law_log2(law, nth_largest(shared, pair.target.row, stats, law, p.top_n))};
 }
 
 // What a draft token moves that has no distribution beside it.
-__device__ inline float variation_of_one_hot(
-    const Pair& pair, const Leniency& leniency, bool all, float logit) {
-    const Law law = pair.residual.target_law;
-    const bool survives = all ? pair.target.row.allows(pair.drafted) : leniency.forgives(law, logit);
-    return survives ? 1.0f - law_p(law, logit) : 0.0f;
+__device__ inline float variation_of_one_hot(const Pair& pair, bool forgiven, float logit) {
+    const bool survives = forgiven && pair.target.row.allows(pair.drafted);
+    return survives ? 1.0f - law_p(pair.residual.target_law, logit) : 0.0f;
 }
 
 __device__ inline float variation_of(const Two& survived, float moved) {
@@ -215,11 +206,12 @@ __device__ COLD void take_step(
     const int step = facts.step;
     const Two sums = sum_row(sums_of(p, request, row), num_blocks_of(p.vocab_size));
     const float entropy = LN_2 * sums.first;
-    Leniency leniency = {facts.least_p, facts.least_log2};
-    if (step == ENTROPIES)
-        leniency = leniency_of(p, shared, pair, target_stats_of(p, request, row), entropy);
+    float least = -INFINITY;
+    if (step == ENTROPIES && !spares_all(p)) {
+        const Leniency leniency = leniency_of(p, shared, pair, target_stats_of(p, request, row), entropy);
+        if (warp_id() == 0) least = least_forgiven(leniency, facts.target);
+    }
     if (thread_id() != 0) return;
-    const bool all = spares_all(p), forgiven = all || leniency.forgives(facts.target, facts.target_logit);
     facts.step = step + 1;
     if (step == SURVIVALS) {
         facts.survived_q = sums.first;
@@ -231,12 +223,12 @@ __device__ COLD void take_step(
         return;
     }
     facts.entropy = entropy;
-    facts.least_p = leniency.least_p;
-    facts.least_log2 = leniency.least_log2;
+    facts.least_logit = least;
+    const bool forgiven = facts.target_logit >= least;
     if (!pair.dense || moves_with_entropies(p, pair)) {
         facts.step = KNOWN;
         facts.variation = pair.dense ? variation_of({1.0f, 1.0f}, sums.second)
-                                     : variation_of_one_hot(pair, leniency, all, facts.target_logit);
+                                     : variation_of_one_hot(pair, forgiven, facts.target_logit);
     }
     if (forgiven) return;
     facts.verdict = FAILS;

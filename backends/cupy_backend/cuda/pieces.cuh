@@ -3,7 +3,7 @@
 // request's last row ends the request.
 #pragma once
 #include "outputs.cuh"
-#include "reading.cuh"
+#include "touched.cuh"
 
 // What a CTA works on.
 struct Work {
@@ -47,11 +47,11 @@ __device__ inline void with_row(const Params& p, const Request& request, const W
 }
 
 __device__ inline void read_work(
-    const Params& p, const Request& request, const Work& work, const Counting& counting) {
+    const Params& p, const Request& request, const Work& work, const Counting& counting, bool reads) {
     const float temperature = work.is_draft ? request.draft_temperature : request.temperature;
     const Reading reading = {
         logit_scale(temperature), temperature == 0.0f, counting, stats_of(p, request, work), nullptr};
-    with_row(p, request, work, [&](const Row& row) { read_piece(row, work.piece, reading); });
+    with_row(p, request, work, [&](const Row& row) { read_all(row, work.piece, reading, reads); });
 }
 
 // Goes on where a row's laws are in shared memory, behind a barrier; whether the request is to be ended then.

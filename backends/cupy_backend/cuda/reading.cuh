@@ -15,6 +15,10 @@ struct Counting {
         const u32 before = lane_id() == 0 ? atomicMax(largest, float_key(max)) : 0;
         return max >= key_float(__shfl_sync(ALL_LANES, before, 0)) - reach;
     }
+    // The same of one logit, by a thread.
+    __device__ bool wants_one(float logit) const {
+        return largest && (reach == INFINITY || logit >= key_float(atomicMax(largest, float_key(logit))) - reach);
+    }
 };
 
 // Enters a block into the race for the first of a row's largest logits. By a warp, that knows the leader.
@@ -54,10 +58,10 @@ __device__ inline void look_at(
     reading.tell(block, max, logits);
 }
 
-// Blocks of a warp on their way while as many are looked at. Wide logits take more registers, and so do
-// bias and penalties: what has no register would be waited for.
+// Blocks of a warp on their way while as many are looked at. Wide logits take more registers: what has none
+// would be waited for.
 template <typename T, Change change>
-constexpr int DEPTH = change == ANY_CHANGE || sizeof(T) == 4 ? 1 : 2;
+constexpr int DEPTH = sizeof(T) == 4 ? 1 : 2;
 
 // What a warp has on its way of a row that is read by whole vectors.
 template <typename T, Change change>
@@ -87,14 +91,16 @@ struct Flow {
 
     // The address is found anew, for registers are scarce.
     __device__ void fetch_marks(const Row& row, int block, int slot) {
-        load_word_if(left_from(block) > 0, row.adjustment->marks + block * LANES + lane_id(), marks[slot]);
+        load_word_if(left_from(block) > 0, marks_at(row.adjustment->marks, block) + lane_id(), marks[slot]);
     }
 
     // Logits from a block on.
     __device__ int left_from(int block) const { return end - block * BLOCK_SIZE; }
 
-    // Of the lane's logits those that are allowed, a bit each.
-    __device__ u32 allowed_at(int slot) const { return allowed[slot][0] | allowed[slot][1] << 8; }
+    // Of the lane's logits those that are allowed and not touched, a bit each.
+    __device__ u32 kept_at(int slot) const {
+        return (allowed[slot][0] | allowed[slot][1] << 8) & ~(change == ANY_CHANGE ? marks[slot] : 0);
+    }
 
     // The `ahead`-th block from the first on. Where there is no logit, bits of a mask stay what they were.
     __device__ void fetch(const Row& row, int block, int ahead, int slot) {
@@ -175,7 +181,8 @@ __device__ inline void look_at_pairs(const Reading& reading, int block, const u3
     reading.tell(block, max, logits);
 }
 
-// By a warp: every `warps`-th block of the piece from `first` on, but for those of `named` ids, one a lane.
+// By a warp: every `warps`-th block of the piece from `first` on, but for those that are read apart: of `named`
+// ids, one a lane, or with too many touched logits. Others that are touched are left out.
 template <typename T, Change change>
 __device__ inline void stream(
     const Row& row, int first, int warps, int end, int named, const Reading& reading) {
@@ -190,19 +197,18 @@ __device__ inline void stream(
             u32 pairs[PER_LANE / 2];
             flow.unpack_to(i, logits);
             flow.pairs_to(i, pairs);
-            const u32 marks = flow.marks[i], allowed = change ? flow.allowed_at(i) : 0;
+            const u32 kept = change ? flow.kept_at(i) : 0;
+            const bool apart = change == ANY_CHANGE && !is_noted(flow.marks[i]);
             flow.fetch(row, block + depth * warps, i + depth, i);
-            if (change == ANY_CHANGE) flow.fetch_marks(row, block + warps, i);
-            if (flow.left_from(block) <= 0) continue;
+            if (change == ANY_CHANGE) flow.fetch_marks(row, block + depth * warps, i);
+            if (flow.left_from(block) <= 0 || apart) continue;
             if (MOST_CHANGE == ANY_CHANGE && __any_sync(ALL_LANES, block_of(named) == block)) continue;
-            if constexpr (IS_BF16<T> && change != ANY_CHANGE) {
-                if (change == MASK) forbid_in_pairs(allowed, pairs);
+            if constexpr (IS_BF16<T>) {
+                if (change) forbid_in_pairs(kept, pairs);
                 look_at_pairs(reading, block, pairs);
             } else {
-                if (change == ANY_CHANGE && __any_sync(ALL_LANES, marks != 0))
-                    adjust_marked(*row.adjustment, block, marks, logits);
-                if (change && __any_sync(ALL_LANES, allowed != 0xffffu)) forbid(allowed, logits);
-                look_at(reading, block, logits, IS_BF16<T> ? touched_by(marks) : 0);
+                if (change && __any_sync(ALL_LANES, kept != 0xffffu)) forbid(kept, logits);
+                look_at(reading, block, logits, 0);
             }
         }
         first += depth * warps;
@@ -210,16 +216,40 @@ __device__ inline void stream(
 }
 
 // Any block, which nothing else waits for. By a warp.
-__device__ inline void read_block(const Row& row, int block, const Reading& reading) {
+__device__ inline void read_block(Row row, int block, const Reading& reading) {
     float logits[PER_LANE];
+    const u32 mark = row.is_changed() ? mark_of(*row.adjustment, block, row.num_ids) : 0;
+    const bool later = row.is_marked() && is_noted(mark);
+    if (later) row.adjustment = nullptr;
     load_block(row, block, logits);
-    const bool lists = row.type == BF16 && row.is_changed();
-    const u32 listed = lists ? touched_by(marks_of(*row.adjustment, block, row.num_ids)) : 0;
-    look_at(reading, block, logits, listed);
+    if (later) forbid(~mark, logits);
+    look_at(reading, block, logits, row.type == BF16 && !later ? touched_by(mark) : 0);
 }
 
-// A piece of a row. By a CTA, whose warps take turns. Where there are only few biases, blocks
-// without any are read as if there were none.
+// Blocks that are read apart. By a warp.
+__device__ inline void read_apart(const Row& row, const Piece& piece, int named, const Reading& reading) {
+#pragma unroll 1
+    for (int first = piece.begin + warp_id(); first < piece.end; first += CTA_THREADS) {
+        int mine = first + lane_id() * CTA_WARPS;
+        bool is_mine = mine < piece.end;
+        if (row.is_marked()) {
+            is_mine = is_mine && !is_noted(marks_at(row.adjustment->marks, mine)[0]);
+        } else {
+            mine = block_of(named);
+            const int ahead = mine - first;
+            is_mine = ahead >= 0 && ahead < CTA_THREADS && ahead % CTA_WARPS == 0 && mine < piece.end;
+        }
+#pragma unroll 1
+        for (u32 left = __ballot_sync(ALL_LANES, is_mine); left;) {
+            const int block = __shfl_sync(ALL_LANES, mine, __ffs(static_cast<int>(left)) - 1);
+            left &= ~__ballot_sync(ALL_LANES, mine == block);
+            read_block(row, block, reading);
+        }
+    }
+}
+
+// A piece of a row, but for touched logits that are noted. By a CTA, whose warps take turns. Where there are
+// only few biases, blocks without any are read as if there were none.
 __device__ inline void read_piece(const Row& row, const Piece& piece, const Reading& reading) {
     const int first = piece.begin + warp_id();
     if (!row.is_whole()) {
@@ -235,13 +265,5 @@ __device__ inline void read_piece(const Row& row, const Piece& piece, const Read
         else if (row.is_masked()) stream<T, MASK>(row, first, CTA_WARPS, piece.end, named, reading);
         else stream<T, NO_CHANGE>(row, first, CTA_WARPS, piece.end, named, reading);
     });
-    if (MOST_CHANGE != ANY_CHANGE) return;
-    const int mine = block_of(named);
-    const bool is_mine = mine >= first && mine < piece.end && (mine - first) % CTA_WARPS == 0;
-#pragma unroll 1
-    for (u32 left = __ballot_sync(ALL_LANES, is_mine); left;) {
-        const int block = __shfl_sync(ALL_LANES, mine, __ffs(static_cast<int>(left)) - 1);
-        left &= ~__ballot_sync(ALL_LANES, mine == block);
-        read_block(row, block, reading);
-    }
+    if (MOST_CHANGE == ANY_CHANGE && row.is_changed()) read_apart(row, piece, named, reading);
 }

@@ -181,7 +181,7 @@ __device__ COLD Logits load_any(Row row, int block) {
 // kernels run most of theirs once, and it comes from memory.
 __device__ inline void load_block(const Row& row, int block, float (&logits)[PER_LANE]) {
     const bool whole = row.is_whole() && (block + 1) * BLOCK_SIZE <= row.num_ids;
-    const u32 marks = row.is_changed() ? marks_of(*row.adjustment, block, row.num_ids) : 0;
+    const u32 mark = row.is_changed() ? mark_of(*row.adjustment, block, row.num_ids) : 0;
     const u32 allowed = row.allowed_in(block);
     by_type(row.type, [&](auto type) {
         using T = decltype(type);
@@ -203,7 +203,7 @@ __device__ inline void load_block(const Row& row, int block, float (&logits)[PER
         for (int j = 0; j < PER_LANE; ++j)
             logits[j] = unpack<T>(words + j / 8 * VECTORS<T>, j % 8);
     });
-    if (row.is_changed()) adjust_block(*row.adjustment, block, marks, logits);
+    if (row.is_changed()) adjust_block(*row.adjustment, block, mark, logits);
     if (row.is_masked()) forbid(allowed, logits);
 }
 

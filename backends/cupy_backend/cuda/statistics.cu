@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
     work_on_piece(
         judgement, p, true,
         [&](const Request& request, const Work& work, bool reads) {
-            if (reads) read_work(p, request, work, Counting{});
+            read_work(p, request, work, Counting{}, reads);
         },
         [&](const Request& request, const Work& work) -> const Mass* {
             const int expected = pieces_of(p, p.vocab_size) +

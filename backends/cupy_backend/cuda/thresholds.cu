@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
                 if (thread_id() == 0) largest = float_key(-INFINITY);
                 __syncthreads();
             }
-            if (reads) read_work(p, request, work, counting);
+            read_work(p, request, work, counting, reads);
         },
         [&](const Request& request, const Work& work) {
             const bool ends = completes_row(telling, judgement.facts, p, request, work);

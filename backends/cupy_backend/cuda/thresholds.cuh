@@ -138,7 +138,7 @@ __device__ inline bool cut_ranks(RankFound& found, RankQuery& query, const Filte
     return is_known;
 }
 
-// The same of a row all of whose logits are bfloat16; where nothing but small magnitudes leaves it open, these
+// The same of a row all of whose logits are bfloat16, whatever their type; where nothing but small magnitudes leaves it open, these
 // are weighed first. By a CTA.
 __device__ inline bool filter_ranks(
     RankFound& found, const Row& row, const Mass* stats, const Law& law, const Filters& filters,
@@ -271,7 +271,9 @@ __device__ COLD void find_law(Finding& shared, Row row, const Mass* stats, Filte
     const u64 row_mass = cuts ? to_fixed(whole.sum) : 0;
     Kept kept;
     bool is_known = !cuts;
-    if (cuts && idle_bits_of(row) == 16) is_known = filter_ranks(found, row, stats, law, filters, row_mass, kept);
+    // A model's float32 are often bfloat16.
+    const bool fine = !row.is_changed() && (row.type == BF16 || !counts_are_coarse());
+    if (cuts && fine) is_known = filter_ranks(found, row, stats, law, filters, row_mass, kept);
     else if (LISTS_BESIDE && cuts && row.type == BF16)
         is_known = filter_listed(shared.selection, law, filters, row_mass, kept);
     if (!is_known) return begin_search(shared, found, law, filters, row.num_ids, row_mass);

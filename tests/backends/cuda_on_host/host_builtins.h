@@ -349,6 +349,7 @@ inline unsigned* asked_shared_memory() {
 }
 
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
     return (uint64_t(high) << 32 | low) >> (shift & 31);
 }
@@ -404,6 +405,12 @@ inline bool __all_sync(unsigned mask, bool flag) { return ~__ballot_sync(mask, f
 inline bool __any_sync(unsigned mask, bool flag) { return __ballot_sync(mask, flag) != 0; }
 inline void atomicMin(unsigned* address, unsigned value) {
     if (value < *address) *address = value;
+}
+template <typename T>
+T atomicOr(T* address, T value) {
+    const T before = *address;
+    *address |= value;
+    return before;
 }
 template <typename T>
 T atomicMax(T* address, T value) {

@@ -1,0 +1,66 @@
+// Touched logits that are noted: the stream leaves them out of their blocks, and here a thread adds those of a
+// block, with all that is done to them.
+#pragma once
+#include "reading.cuh"
+
+constexpr int NOTES_EACH = 4;  // loaded at a time
+
+// A block's mass with one logit more.
+__device__ inline Mass with_logit(const Mass& mass, float logit, float scale) {
+    const float max = max_nan(mass.max, logit);
+    if (!(max > -INFINITY)) return {max, 0.0f};
+    const float others = exp2_fast(log2_weight(mass.max, max, scale));
+    return {max, __fmaf_rn(mass.sum, others, exp2_fast(log2_weight(logit, max, scale)))};
+}
+
+// By a thread.
+__device__ inline void add_logit(const Row& row, int id, float logit, const Reading& reading, Mass& mass) {
+    if (!row.allows(id)) logit = forbidden(logit);
+    if (reading.leader) *reading.leader = Max{}(*reading.leader, racer(__fadd_rn(logit, 0.0f), id));
+    else mass = with_logit(mass, logit, reading.scale);
+    if (!reading.counting.wants_one(logit)) return;
+    count_one(logit, 1);
+    if (row.type == BF16) list_logit(logit);
+}
+
+// By a CTA, behind a barrier.
+__device__ inline void read_touched(const Row& row, const Piece& piece, const Reading& reading) {
+    if (!row.is_marked()) return;
+#pragma unroll 1
+    for (int block = piece.begin + thread_id(); block < piece.end; block += CTA_THREADS) {
+        const u32* marks = marks_at(row.adjustment->marks, block);
+        const int number = static_cast<int>(marks[0] >> 16);
+        if (number == 0 || number > MOST_NOTED) continue;
+        Mass mass = {};
+        if (!reading.leader) mass = reading.stats[block];
+#pragma unroll 1
+        for (int first = 0; first < number; first += NOTES_EACH) {
+            u32 notes[NOTES_EACH];
+            float logits[NOTES_EACH];
+#pragma unroll
+            for (int i = 0; i < NOTES_EACH; ++i) {
+                notes[i] = first + i < number ? marks[LANES + first + i] : 0;
+                const int id = block * BLOCK_SIZE + static_cast<int>(notes[i] / PLACE % BLOCK_SIZE);
+                logits[i] = by_type(row.type, [&](auto type) {
+                    return load_element<decltype(type)>(row, first + i < number ? row.element_of(id) : -1);
+                });
+            }
+#pragma unroll
+            for (int i = 0; i < NOTES_EACH; ++i) {
+                const int id = block * BLOCK_SIZE + static_cast<int>(notes[i] / PLACE % BLOCK_SIZE);
+                if (first + i >= number) continue;
+                const float logit = adjusted_as_noted(*row.adjustment, id, notes[i], logits[i]);
+                add_logit(row, id, logit, reading, mass);
+            }
+        }
+        if (!reading.leader) reading.stats[block] = mass;
+    }
+}
+
+// All of a piece. By a CTA; threads that have nothing to read only come to the barrier.
+__device__ inline void read_all(const Row& row, const Piece& piece, const Reading& reading, bool reads) {
+    if (reads) read_piece(row, piece, reading);
+    if (MOST_CHANGE != ANY_CHANGE) return;
+    __syncthreads();
+    if (reads) read_touched(row, piece, reading);
+}
