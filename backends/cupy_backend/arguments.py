@@ -29,6 +29,8 @@ from .variant import (
 
 MOST_NAMED = 32
 """Biases that a warp looks for in each block; for more, ids are marked before rows are read."""
+_INTEGERS = ("positions", "slot_ids", "cu_num_logits", "draft_token_ids", "allowed_rows")
+"""Tensors of a batch, as far as it has them, of int32 or int64 and any stride."""
 
 
 def job_of(batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy | None) -> Job:
@@ -75,8 +77,6 @@ def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         "draft_step": drafts.stride(1) * drafts.itemsize,
         "stream": Stream.TARGET,
         "invalid_status": Status.TARGET_LOGITS_INVALID,
-        **_integers("draft_token_ids", drafts),
-        **_integers("cu_num_logits", batch.cu_num_logits),
         **_changes(batch, params),
         **_recipe("draft", params.draft),
         **_numbers(policy),
@@ -158,18 +158,19 @@ def _fields(
         "target_elements": logits.shape[1],
         "seeds": params.seeds.data_ptr(),
         "processed": params.logprobs_processed.data_ptr(),
-        **_integers("entries", params.slot_ids),
-        **_integers("positions", batch.positions),
-        **_integers("slot_ids", batch.slot_ids),
+        **_integers(batch, params),
         **_recipe("target", recipe),
     }
 
 
-def _integers(name: str, integers: Tensor | None) -> Fields:
-    if integers is None:
-        return {}
-    stride = integers.stride(0) * integers.itemsize
-    return {f"{name}_stride": stride, f"{name}_wide": integers.dtype is torch.int64}
+def _integers(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> Fields:
+    of_batch = {name: getattr(batch, name, None) for name in _INTEGERS}
+    fields = {}
+    for name, tensor in {**of_batch, "entries": params.slot_ids}.items():
+        if tensor is not None:
+            fields[f"{name}_stride"] = tensor.stride(0) * tensor.itemsize
+            fields[f"{name}_wide"] = tensor.dtype is torch.int64
+    return fields
 
 
 def _recipe(name: str, recipe: RecipeTensors) -> Fields:
@@ -181,9 +182,9 @@ def _recipe(name: str, recipe: RecipeTensors) -> Fields:
 
 def _changes(batch: VerifyBatch | SampleBatch, params: SamplingTensors) -> Fields:
     """What is done to logits of the target, and what is told of its tokens."""
-    fields, masks = _integers("allowed_rows", batch.allowed_rows), batch.allowed_tokens
-    if masks is not None:
-        fields["allowed_stride"] = masks.stride(0) * masks.itemsize
+    fields: Fields = {}
+    if batch.allowed_tokens is not None:
+        fields["allowed_stride"] = batch.allowed_tokens.stride(0) * batch.allowed_tokens.itemsize
     if params.bias is not None:
         fields["bias_ids"] = params.bias.token_ids.data_ptr()
         fields["bias_values"] = params.bias.values.data_ptr()

@@ -1,4 +1,14 @@
-"""The driver, through CuPy: compiled kernels of one device, loaded once and launched cheaply."""
+"""The driver: compiled kernels of one device, loaded once by CuPy and launched cheaply.
+
+From sm_90 on a launch may begin before the one before it has ended, and the kernel itself waits for
+what it reads. CuPy's driver module cannot say so.
+"""
+
+import ctypes
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 from attrs import field, frozen
@@ -6,7 +16,6 @@ from attrs import field, frozen
 from ...core.errors import UnavailableError
 from .cache import CompiledKernels
 from .compiler import INSTALL
-from .kernel import Kernel, driver_function
 from .variant import KERNELS, Variant
 
 WARP_THREADS = 32
@@ -15,6 +24,71 @@ FIRST = ("marks", "greedy", "statistics", "thresholds", "wide_thresholds")
 """The kernels that wait for the whole launch before; the others may begin earlier."""
 _MOST_ASKED_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+_CONFIG = struct.Struct("=7I4xQQI4x")
+"""CUlaunchConfig: grid, block, shared bytes; stream, attributes, how many."""
+_ATTRIBUTE = ctypes.create_string_buffer(
+    struct.pack("=IIi60x", _PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
+)
+"""CUlaunchAttribute: which, and a union of 64 bytes."""
+
+
+@frozen(eq=False)
+class Kernel:
+    """A kernel that is ready to launch.
+
+    Attributes:
+        function: the driver's handle.
+        room: how many of its CTAs fit on the device at once.
+        num_threads: of a CTA.
+        shared: bytes that a CTA asks for beside what it declares.
+        overlaps: whether it may begin before the launch before it has ended.
+        driver: CuPy's module of that name.
+    """
+
+    function: int
+    room: int
+    num_threads: int
+    shared: int
+    overlaps: bool
+    driver: Any
+
+    def launch(self, grid: tuple[int, int], stream: int, pointers: int) -> None:
+        """Enqueue one launch.
+
+        Args:
+            grid: CTAs, of `num_threads` threads each.
+            stream: the raw handle.
+            pointers: address of an array of one pointer, to the kernel's argument, which is copied
+                before this returns.
+
+        Raises:
+            RuntimeError: the driver refuses.
+        """
+        shape = (*grid, 1, self.num_threads, 1, 1, self.shared)
+        if not self.overlaps:
+            self.driver.launchKernel(self.function, *shape, stream, pointers, 0)
+            return
+        config = _CONFIG.pack(*shape, stream, ctypes.addressof(_ATTRIBUTE), 1)
+        error = driver_function()(config, self.function, pointers, None)
+        if error:
+            raise RuntimeError(f"cuLaunchKernelEx: the driver returned error {error}")
+
+
+@cache
+def driver_function() -> Callable[..., int]:
+    """What launches; found before anything is enqueued that another launch must follow.
+
+    Raises:
+        UnavailableError: the driver is not found.
+    """
+    try:
+        function = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+    except (OSError, AttributeError) as error:
+        raise UnavailableError(f"backend cupy: expected a driver for CUDA 13: {error}") from error
+    function.argtypes = [ctypes.c_void_p] * 4
+    launch: Callable[..., int] = function
+    return launch
 
 
 @frozen(eq=False)

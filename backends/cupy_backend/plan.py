@@ -2,21 +2,24 @@
 
 import weakref
 from array import array
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache
+from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from attrs import field, frozen
+import torch
+from attrs import field, fields, frozen
 from torch import Tensor
 
 from ...core.batch import SampleBatch, VerifyBatch
-from ...core.call_memory import check_params, check_policy
+from ...core.call_memory import check_params, check_policy, check_workspace
+from ...core.output import SampleOutput, VerifyOutput
 from ...core.policies import Policy
 from ...core.sampling_tensors import SamplingTensors
-from .calls import look_of
-from .device import Device
+from ...core.token_counts import TokenCounts
+from .device import Device, Kernel
 from .job import Grid, Job
-from .kernel import Kernel
 from .layout import Extent
 from .params import PLACES
 
@@ -55,9 +58,10 @@ class Plan:
         return cls(device, job.extent, launches, job.words(), job.extent.num_bytes)
 
     def words_in(self, workspace: Tensor) -> "array[int]":
-        """A copy of the template with the addresses of a workspace."""
+        """A copy of the template with the addresses of a workspace, checked if it is new."""
         latest, words, _ = self._latest
         if latest is None or latest() is not workspace:
+            check_workspace(workspace, self.num_bytes, torch.device("cuda", self.device.index))
             words = self.template[:]
             areas = self.extent.areas(workspace.data_ptr(), workspace.numel())
             for name, address in areas.items():
@@ -65,11 +69,6 @@ class Plan:
             self._latest[:2] = weakref.ref(workspace), words
         copy: array[int] = words[:]
         return copy
-
-    def has_worked_in(self, workspace: Tensor) -> bool:
-        """Whether the latest call was in this workspace, which therefore fits."""
-        latest = self._latest[0]
-        return latest is not None and latest() is workspace
 
     def has_written_to(self, out: object) -> bool:
         """Whether the latest call wrote to this output, which therefore fits; then it did."""
@@ -115,3 +114,72 @@ class Plans:
             plan = known[look] = make(batch, params, policy)
         self._seen[batch] = weakref.ref(params), policy, plan
         return plan
+
+
+@cache
+def _values_of(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
+    return attrgetter(*(part.name for part in fields(kind)))
+
+
+@cache
+def _entered(kind: Any) -> Sequence[str]:
+    return [part.name for part in fields(kind) if part.name in PLACES]
+
+
+def look_of(
+    batch: VerifyBatch | SampleBatch, params: SamplingTensors, policy: Policy | None
+) -> Hashable:
+    """The same for calls that one plan serves; `policy` is None for a draw.
+
+    Parameters are known as objects, unless they are by slot, which are made anew in every step.
+    """
+    kind: Any = type(batch)
+    device = batch.positions.device
+    own = () if params.slot_ids is None else _params_look(params)
+    return kind, policy, device, own, tuple(map(_look, _values_of(kind)(batch)))
+
+
+def _look(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.shape, value.stride(), value.dtype
+    return type(value) if isinstance(value, TokenCounts) else value
+
+
+def _params_look(params: SamplingTensors) -> tuple[Hashable, ...]:
+    parts: tuple[Any, ...] = params.target, params.draft, params.penalties, params.bias
+    kinds: list[Any] = [type(part) for part in parts]
+    values = [v for k, part in zip(kinds, parts, strict=True) if part for v in _values_of(k)(part)]
+    own = params.seeds, params.logprobs_processed, params.num_logprobs
+    return _look(params.slot_ids), *map(_place, (*own, *values))
+
+
+def _place(value: Any) -> Hashable:
+    return (value.data_ptr(), value.shape) if isinstance(value, Tensor) else value
+
+
+def enter_addresses(
+    words: "array[int]",
+    batch: VerifyBatch | SampleBatch,
+    params: SamplingTensors,
+    id_map: Tensor | None,
+    out: VerifyOutput | SampleOutput,
+) -> None:
+    """Enter what differs between calls that look alike; `id_map` is from the target's ids."""
+    for owner in (batch, out, out.logprobs):
+        _enter(words, owner)
+    if words[PLACES["repetition"]]:
+        _enter(words, batch.token_counts)
+    others = {"entries": params.slot_ids, "draft_map": id_map}
+    if isinstance(batch, SampleBatch):
+        others = {**others, "target_logits": batch.logits, "draft_map": None, "target_map": id_map}
+    for name, tensor in others.items():
+        if tensor is not None:
+            words[PLACES[name]] = tensor.data_ptr()
+
+
+def _enter(words: "array[int]", owner: Any) -> None:
+    kind: Any = type(owner)
+    for name in () if owner is None else _entered(kind):
+        value = getattr(owner, name)
+        if isinstance(value, Tensor):
+            words[PLACES[name]] = value.data_ptr()

@@ -5,7 +5,8 @@ It never waits for the device, except to compile a kernel that was never needed 
 
 import threading
 from array import array
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from attrs import field, frozen
@@ -15,7 +16,6 @@ from ...core.batch import SampleBatch, VerifyBatch
 from ...core.call_memory import (
     check_sample_output,
     check_verify_output,
-    check_workspace,
     empty_sample_output,
     empty_verify_output,
 )
@@ -26,9 +26,10 @@ from ...core.sampling_tensors import SamplingTensors
 from ..inverse_maps import InverseMaps
 from .arguments import job_of
 from .cache import CompiledKernels, user_cache_directory
-from .calls import enter_addresses
 from .device import Device
-from .plan import Plan, Plans
+from .plan import Plan, Plans, enter_addresses
+
+_Output = TypeVar("_Output", VerifyOutput, SampleOutput)
 
 
 def _default_cache() -> CompiledKernels:
@@ -65,17 +66,8 @@ class CupySampler:
         workspace: Tensor | None = None,
     ) -> VerifyOutput:
         """See `Sampler.verify`."""
-        with self._lock:
-            plan = self._plans.of(batch, params, policy, self._new_plan)
-            if out is None:
-                out = empty_verify_output(batch, params, policy)
-            elif not plan.has_written_to(out):
-                check_verify_output(out, batch, params, policy)
-            id_map = self._inverses.of(batch.draft_to_target, batch.vocab_size)
-            words = plan.words_in(self._workspace(plan, workspace))
-            enter_addresses(words, batch, params, id_map, out)
-            self._enqueue(plan, words)
-        return out
+        memory = empty_verify_output, check_verify_output
+        return self._run((batch, params, policy), memory, out, workspace)
 
     def sample(
         self,
@@ -86,17 +78,8 @@ class CupySampler:
         workspace: Tensor | None = None,
     ) -> SampleOutput:
         """See `Sampler.sample`."""
-        with self._lock:
-            plan = self._plans.of(batch, params, None, self._new_plan)
-            if out is None:
-                out = empty_sample_output(batch, params)
-            elif not plan.has_written_to(out):
-                check_sample_output(out, batch, params)
-            id_map = self._inverses.of(batch.draft_to_target, batch.target_vocab_size or 0)
-            words = plan.words_in(self._workspace(plan, workspace))
-            enter_addresses(words, batch, params, id_map, out)
-            self._enqueue(plan, words)
-        return out
+        memory = empty_sample_output, check_sample_output
+        return self._run((batch, params), memory, out, workspace)
 
     def verify_workspace_size(
         self, batch: VerifyBatch, params: SamplingTensors, policy: Policy
@@ -107,6 +90,27 @@ class CupySampler:
     def sample_workspace_size(self, batch: SampleBatch, params: SamplingTensors) -> int:
         """See `Sampler.sample_workspace_size`."""
         return job_of(batch, params, None).extent.num_bytes
+
+    def _run(
+        self,
+        given: tuple[Any, ...],
+        memory: tuple[Callable[..., _Output], Callable[..., None]],
+        out: _Output | None,
+        workspace: Tensor | None,
+    ) -> _Output:
+        batch, params, *rule = given
+        empty_output, check_output = memory
+        with self._lock:
+            plan = self._plans.of(batch, params, rule[0] if rule else None, self._new_plan)
+            if out is None:
+                out = empty_output(*given)
+            elif not plan.has_written_to(out):
+                check_output(out, *given)
+            id_map = self._inverses.of(batch.draft_to_target, plan.extent.vocab_size)
+            words = plan.words_in(self._workspace(plan, workspace))
+            enter_addresses(words, batch, params, id_map, out)
+            self._enqueue(plan, words)
+        return out
 
     def _new_plan(self, batch: Any, params: SamplingTensors, policy: Policy | None) -> Plan:
         job = job_of(batch, params, policy)
@@ -122,11 +126,9 @@ class CupySampler:
         return known
 
     def _workspace(self, plan: Plan, given: Tensor | None) -> Tensor:
-        index = plan.device.index
         if given is not None:
-            if not plan.has_worked_in(given):
-                check_workspace(given, plan.num_bytes, torch.device("cuda", index))
             return given
+        index = plan.device.index
         place = index, _current_stream(index)
         known = self._workspaces.get(place)
         if known is None or known.numel() < plan.num_bytes:

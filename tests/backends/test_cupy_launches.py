@@ -14,9 +14,8 @@ from attrs import evolve
 from acceptor.backends.cupy_backend import CupySampler
 from acceptor.backends.cupy_backend import device as devices
 from acceptor.backends.cupy_backend.arguments import job_of
-from acceptor.backends.cupy_backend.calls import look_of
 from acceptor.backends.cupy_backend.device import Device
-from acceptor.backends.cupy_backend.plan import Plan
+from acceptor.backends.cupy_backend.plan import Plan, look_of
 from acceptor.backends.cupy_backend.variant import KERNELS, Variant
 from acceptor.core import Block, Policy, Probabilistic, Strict, Synthetic
 from kit.batches import dense, stacked

@@ -10,9 +10,9 @@ from attrs import evolve, field, frozen
 from torch import Tensor
 
 from acceptor.backends.cupy_backend.arguments import job_of
-from acceptor.backends.cupy_backend.calls import enter_addresses
 from acceptor.backends.cupy_backend.job import Job
 from acceptor.backends.cupy_backend.params import PLACES, SIZE
+from acceptor.backends.cupy_backend.plan import enter_addresses
 from acceptor.backends.cupy_backend.variant import KERNELS, MIXED
 from acceptor.backends.inverse_maps import InverseMaps
 from acceptor.core import (

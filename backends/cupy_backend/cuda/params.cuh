@@ -1,4 +1,4 @@
-// What a launch is told, as one struct passed by value, mirrored field by field in params.py. A
+// What a launch is told, as one struct passed by value, whose fields params.py reads off here. A
 // pointer may be null where its comment says so.
 #pragma once
 
