@@ -14,13 +14,18 @@ __device__ COLD void weigh_residual(
     if (!may_keep(request, row, products[row])) return;
     const Pair pair(p, request, row, p.facts[place_of(p, request, row)], products[row]);
     const Residual residual = pair.residual;
+    const Row target = pair.target.row, draft = pair.draft;
     float* masses = p.residuals + (request.index * p.max_spec_len + row) * num_blocks_of(p.vocab_size);
     const Mass* stats = target_stats_of(p, request, row);
-    for (int block = piece.begin + warp_id(); block < piece.end; block += CTA_WARPS) {
-        const bool is_kept = load_max(stats + block) >= residual.target_law.threshold;
-        const float mass = is_kept ? residual_mass(pair, residual, block) : 0.0f;
+    for (int block = piece.begin + thread_id(); block < piece.end; block += CTA_THREADS) masses[block] = 0.0f;
+    __syncthreads();
+    const auto weigh = [&](int block, const float(&ours)[PER_LANE], const float(&theirs)[PER_LANE]) {
+        const float mass = residual_mass(residual, block, ours, theirs);
         if (lane_id() == 0) masses[block] = mass;
-    }
+    };
+    const float threshold = residual.target_law.threshold;
+    if (pair.dense) visit_beside<true>(target, draft, stats, piece, threshold, weigh);
+    else visit_beside<false>(target, draft, stats, piece, threshold, weigh);
 }
 
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)

@@ -69,8 +69,7 @@ struct WantedBlocks {
         : stats(stats), floor(floor), end(piece.end), first(piece.begin + warp_id()), wanted(look()) {}
     __device__ u32 look() const {
         const int mine = first + lane_id() * CTA_WARPS;
-        const float largest = mine < end ? load_max(stats + mine) : -INFINITY;
-        return __ballot_sync(ALL_LANES, largest >= floor && largest > -INFINITY);
+        return __ballot_sync(ALL_LANES, mine < end && load_max(stats + mine) >= floor);
     }
     // -1: none is left.
     __device__ int next() {
@@ -85,9 +84,12 @@ struct WantedBlocks {
     }
 };
 
+// Whether all logits have 16 bits.
+constexpr bool ALL_NARROW = ONLY_TYPE == BF16 || ONLY_TYPE == FP16;
+
 // A block on its way, of any row of whole vectors.
 struct Coming {
-    uint4 words[ONLY_TYPE == BF16 || ONLY_TYPE == FP16 ? 2 : 4];
+    uint4 words[ALL_NARROW ? 2 : 4];
     u32 mark;
     u32 allowed;
 
@@ -118,34 +120,57 @@ struct Coming {
     }
 };
 
-// Hands on (block, logits) of a piece's blocks whose largest logit is in [floor, ...]. By a CTA; while a warp
-// looks at one of its blocks, the next one is on its way.
+// The same as below where some block has to be gathered.
+template <bool beside, typename Visit>
+__device__ inline void visit_any(
+    const Row& row, const Row& other, const Mass* stats, const Piece& piece, float floor, Visit visit) {
+    WantedBlocks blocks(stats, piece, floor);
+#pragma unroll 1
+    for (int block = blocks.next(); block >= 0; block = blocks.next()) {
+        float logits[PER_LANE], others[PER_LANE] = {};
+        load_block(row, block, logits);
+        if (beside) load_block(other, block, others);
+        visit(block, logits, others);
+    }
+}
+
+// Hands on (block, logits, others) of a piece's blocks whose largest logit is in [floor, ...], `others` being the
+// logits of another row, if `beside`. By a CTA; while a warp looks at one of its blocks, the next one is on its way.
+template <bool beside, typename Visit>
+__device__ inline void visit_beside(
+    const Row& row, const Row& other, const Mass* stats, const Piece& piece, float floor, Visit visit) {
+    // Two rows of wide logits have no room on their way.
+    if (!row.is_whole() || (beside && (!other.is_whole() || !ALL_NARROW)))
+        return visit_any<beside>(row, other, stats, piece, floor, visit);
+    WantedBlocks blocks(stats, piece, floor);
+    Coming coming = {}, other_coming = {};
+    int block = blocks.next();
+    if (block >= 0) coming.fetch(row, block);
+    if (beside && block >= 0) other_coming.fetch(other, block);
+#pragma unroll 1
+    while (block >= 0) {
+        const Coming here = coming, other_here = other_coming;
+        const int next = blocks.next();
+        if (next >= 0) coming.fetch(row, next);
+        if (beside && next >= 0) other_coming.fetch(other, next);
+        float logits[PER_LANE], others[PER_LANE] = {};
+        here.unpack_to(row, logits);
+        if (beside) other_here.unpack_to(other, others);
+        if (row.is_changed() && __any_sync(ALL_LANES, touched_by(here.mark) != 0))
+            adjust_marked(*row.adjustment, block, here.mark, logits);
+        if (row.is_masked()) forbid(here.allowed, logits);
+        visit(block, logits, others);
+        block = next;
+    }
+}
+
+// The same of one row.
 template <typename Visit>
 __device__ inline void visit_piece(
     const Row& row, const Mass* stats, const Piece& piece, float floor, Visit visit) {
-    const bool whole = row.is_whole();
-    WantedBlocks blocks(stats, piece, floor);
-    Coming coming = {};
-    int block = blocks.next();
-    if (whole && block >= 0) coming.fetch(row, block);
-#pragma unroll 1
-    while (block >= 0) {
-        float logits[PER_LANE];
-        const u32 mark = coming.mark, allowed = coming.allowed;
-        if (whole) {
-            coming.unpack_to(row, logits);
-        } else {
-            load_block(row, block, logits);
-            coming = {};  // holds nothing that a call would have to keep
-        }
-        const int next = blocks.next();
-        if (whole && next >= 0) coming.fetch(row, next);
-        if (whole && row.is_changed() && __any_sync(ALL_LANES, touched_by(mark) != 0))
-            adjust_marked(*row.adjustment, block, mark, logits);
-        if (whole && row.is_masked()) forbid(allowed, logits);
-        visit(block, logits);
-        block = next;
-    }
+    visit_beside<false>(
+        row, row, stats, piece, floor,
+        [&](int block, const float(&logits)[PER_LANE], const float(&)[PER_LANE]) { visit(block, logits); });
 }
 
 template <typename Visit>

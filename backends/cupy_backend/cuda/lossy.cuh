@@ -52,19 +52,18 @@ struct Terms {
     Law draft_law;
     float least;  // logit that is asked for
     float survived_q;
-    int step;
-    bool reads_draft;
 
     // Of one token. Without branches, of the step `taken`.
-    template <Step taken>
+    template <Step taken, bool beside>
     __device__ void add(float target, float draft, bool allowed, Two& sums) const {
         const float log2_p = fused_log2(law, target);
         const float p = target >= law.threshold ? exp2_fast(log2_p) : 0.0f;
-        const float q = draft >= draft_law.threshold ? exp2_fast(fused_log2(draft_law, draft)) : 0.0f;
+        float q = 0.0f;
+        if (beside && draft >= draft_law.threshold) q = exp2_fast(fused_log2(draft_law, draft));
         const bool counts = target >= least && allowed;
         if (taken == ENTROPIES) {
             if (p > 0.0f) sums.first = __fmaf_rn(-p, log2_p, sums.first);
-            sums.second += fabsf(q - p);
+            if (beside) sums.second += fabsf(q - p);
         } else if (taken == SURVIVALS) {
             if (counts) sums.first += q;
             if (counts) sums.second += p;
@@ -73,19 +72,6 @@ struct Terms {
         }
     }
 };
-
-// Of a block, by a warp.
-template <Step taken>
-__device__ inline Two sum_terms(const Pair& pair, const Terms& terms, int block) {
-    float target[PER_LANE], draft[PER_LANE] = {};
-    if (terms.reads_draft) load_block(pair.draft, block, draft);
-    load_block(pair.target.row, block, target);
-    const u32 allowed = pair.target.row.allowed_in(block);
-    Two sums = {0.0f, 0.0f};
-#pragma unroll
-    for (int j = 0; j < PER_LANE; ++j) terms.add<taken>(target[j], draft[j], allowed >> j & 1, sums);
-    return {warp_reduce(sums.first, Add{}), warp_reduce(sums.second, Add{})};
-}
 
 __device__ inline Two* sums_of(const Params& p, const Request& request, int row) {
     return reinterpret_cast<Two*>(p.residuals) +
@@ -97,15 +83,25 @@ __device__ inline bool moves_with_entropies(const Params& p, const Pair& pair) {
 }
 
 // Of the blocks of a piece. By a CTA.
-template <Step taken>
+template <Step taken, bool beside>
 __device__ inline void sum_blocks(
     const Terms& asked, const Pair& pair, const Mass* stats, const Piece& piece, Two* sums) {
-    const Terms terms = asked;  // to be loaded once
-    for (int block = piece.begin + warp_id(); block < piece.end; block += CTA_WARPS) {
-        Two both = {0.0f, 0.0f};
-        if (load_max(stats + block) >= terms.least) both = sum_terms<taken>(pair, terms, block);
-        if (lane_id() == 0) sums[block] = both;
-    }
+    const Terms terms = asked;  // these three to be loaded once
+    const Row row = pair.target.row, other = pair.draft;
+    for (int block = piece.begin + thread_id(); block < piece.end; block += CTA_THREADS)
+        sums[block] = {0.0f, 0.0f};
+    __syncthreads();
+    visit_beside<beside>(
+        row, other, stats, piece, terms.least,
+        [&](int block, const float(&target)[PER_LANE], const float(&draft)[PER_LANE]) {
+            const u32 allowed = row.allowed_in(block);
+            Two both = {0.0f, 0.0f};
+#pragma unroll
+            for (int j = 0; j < PER_LANE; ++j)
+                terms.add<taken, beside>(target[j], draft[j], allowed >> j & 1, both);
+            both = {warp_reduce(both.first, Add{}), warp_reduce(both.second, Add{})};
+            if (lane_id() == 0) sums[block] = both;
+        });
 }
 
 // Of the blocks of a piece. By a CTA.
@@ -113,14 +109,15 @@ __device__ inline void sum_piece(
     const Params& p, const Request& request, int row, const Pair& pair, const Piece& piece) {
     const RowFacts& facts = p.facts[place_of(p, request, row)];
     const Residual& laws = pair.residual;
-    Terms terms = {laws.target_law, laws.draft_law, facts.least_logit, facts.survived_q, facts.step, true};
+    Terms terms = {laws.target_law, laws.draft_law, facts.least_logit, facts.survived_q};
     const Mass* stats = target_stats_of(p, request, row);
     Two* sums = sums_of(p, request, row);
-    if (terms.step == SURVIVALS) return sum_blocks<SURVIVALS>(terms, pair, stats, piece, sums);
-    if (terms.step == MOVES) return sum_blocks<MOVES>(terms, pair, stats, piece, sums);
-    terms.reads_draft = moves_with_entropies(p, pair);
-    terms.least = terms.reads_draft ? -INFINITY : fmaxf(terms.law.threshold, LEAST_LOGIT);
-    sum_blocks<ENTROPIES>(terms, pair, stats, piece, sums);
+    if (facts.step == SURVIVALS) return sum_blocks<SURVIVALS, true>(terms, pair, stats, piece, sums);
+    if (facts.step == MOVES) return sum_blocks<MOVES, true>(terms, pair, stats, piece, sums);
+    terms.least = -INFINITY;
+    if (moves_with_entropies(p, pair)) return sum_blocks<ENTROPIES, true>(terms, pair, stats, piece, sums);
+    terms.least = fmaxf(terms.law.threshold, LEAST_LOGIT);
+    sum_blocks<ENTROPIES, false>(terms, pair, stats, piece, sums);
 }
 
 // Of all blocks, in one order. By a CTA.

@@ -44,9 +44,9 @@ struct Pair {
 };
 
 // Of one block, by a warp.
-__device__ inline float residual_mass(const Pair& pair, const Residual& residual, int block) {
-    float target[PER_LANE], draft[PER_LANE] = {}, terms[PER_LANE];
-    pair.load(block, target, draft);
+__device__ inline float residual_mass(
+    const Residual& residual, int block, const float (&target)[PER_LANE], const float (&draft)[PER_LANE]) {
+    float terms[PER_LANE];
 #pragma unroll
     for (int j = 0; j < PER_LANE; ++j) terms[j] = residual.weight(id_of(block, j), target[j], draft[j]);
     return warp_reduce(lane_sum(terms), Add{});
@@ -64,7 +64,11 @@ __device__ COLD int draw_from_residual(
             const float share = __fsub_rn(log2_mass(load_mass(stats + at), law), law.log2_sum);
             return __fadd_rn(__fadd_rn(share, BOUND_SLACK), residual.log2_product);
         },
-        [&](int at) { return log2f(residual_mass(pair, residual, at)); });
+        [&](int at) {
+            float target[PER_LANE], draft[PER_LANE] = {};
+            pair.load(at, target, draft);
+            return log2f(residual_mass(residual, at, target, draft));
+        });
     int token = NO_TOKEN;
     if (block != 0)
         token = race_tokens(best, racer_id(block), key, [&](int id) {

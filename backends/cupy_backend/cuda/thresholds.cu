@@ -35,15 +35,21 @@ __device__ inline bool completes_row(
 }
 
 // Code that has not run comes from memory. While others read rows, a CTA finds the law of a row of one logit,
-// so that they find theirs in the cache: at 16 requests with top-k this saves 5 %.
+// as the model gave it and as if changed, so that they find theirs in the cache: at 16 requests with top-k this
+// saves 5 %.
 __device__ inline void rehearse(TellingLaw& shared, const Params& p) {
-    clear_counts();
-    if (thread_id() == 0) shared.kept.of[0] = {1.0f, 1.0f};
-    __syncthreads();
-    if (thread_id() == 0) count_one(1.0f, 1);
-    __syncthreads();
-    const Row row = {nullptr, static_cast<int>(p.target_type), 1, 1, nullptr, nullptr, nullptr};
-    find_law(shared.finding, row, shared.kept.of, filters_of(p.target, entry_of(p, 0), p.vocab_size));
+    Adjustment bias = {};
+    bias.num_bias = 1;
+    for (int changed = 0; changed <= LISTS_BESIDE; ++changed) {
+        clear_counts();
+        if (thread_id() == 0) shared.kept.of[0] = {1.0f, 1.0f};
+        __syncthreads();
+        if (thread_id() == 0) count_one(1.0f, 1);
+        if (thread_id() == 0 && changed) list_logit(1.0f);
+        __syncthreads();
+        const Row row = {nullptr, static_cast<int>(p.target_type), 1, 1, nullptr, changed ? &bias : nullptr, nullptr};
+        find_law(shared.finding, row, shared.kept.of, filters_of(p.target, entry_of(p, 0), p.vocab_size));
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)

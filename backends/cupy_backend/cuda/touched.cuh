@@ -23,6 +23,26 @@ __device__ inline void add_logit(const Row& row, int id, float logit, const Read
     if (row.type == BF16) list_logit(logit);
 }
 
+// A few notes of a block, and the logits that they are of, as the model gave them.
+struct Noted {
+    u32 notes[NOTES_EACH];
+    float logits[NOTES_EACH];
+
+    __device__ static int id_of(int block, u32 note) {
+        return block * BLOCK_SIZE + static_cast<int>(note / PLACE % BLOCK_SIZE);
+    }
+    __device__ void load(const Row& row, int block, const u32* from, int count) {
+        const uint4 four = *reinterpret_cast<const uint4*>(from);
+        const u32 words[NOTES_EACH] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int i = 0; i < NOTES_EACH; ++i) {
+            notes[i] = words[i];
+            const int element = i < count ? row.element_of(id_of(block, notes[i])) : -1;
+            logits[i] = by_type(row.type, [&](auto type) { return load_element<decltype(type)>(row, element); });
+        }
+    }
+};
+
 // By a CTA, behind a barrier.
 __device__ inline void read_touched(const Row& row, const Piece& piece, const Reading& reading) {
     if (!row.is_marked()) return;
@@ -30,30 +50,21 @@ __device__ inline void read_touched(const Row& row, const Piece& piece, const Re
     for (int block = piece.begin + thread_id(); block < piece.end; block += CTA_THREADS) {
         const u32* marks = marks_at(row.adjustment->marks, block);
         const int number = static_cast<int>(marks[0] >> 16);
-        if (number == 0 || number > MOST_NOTED) continue;
         Mass mass = {};
         if (!reading.leader) mass = reading.stats[block];
 #pragma unroll 1
-        for (int first = 0; first < number; first += NOTES_EACH) {
-            u32 notes[NOTES_EACH];
-            float logits[NOTES_EACH];
+        for (int first = 0; first < number && number <= MOST_NOTED; first += NOTES_EACH) {
+            Noted noted;
+            noted.load(row, block, marks + LANES + first, number - first);
 #pragma unroll
             for (int i = 0; i < NOTES_EACH; ++i) {
-                notes[i] = first + i < number ? marks[LANES + first + i] : 0;
-                const int id = block * BLOCK_SIZE + static_cast<int>(notes[i] / PLACE % BLOCK_SIZE);
-                logits[i] = by_type(row.type, [&](auto type) {
-                    return load_element<decltype(type)>(row, first + i < number ? row.element_of(id) : -1);
-                });
-            }
-#pragma unroll
-            for (int i = 0; i < NOTES_EACH; ++i) {
-                const int id = block * BLOCK_SIZE + static_cast<int>(notes[i] / PLACE % BLOCK_SIZE);
+                const int id = Noted::id_of(block, noted.notes[i]);
                 if (first + i >= number) continue;
-                const float logit = adjusted_as_noted(*row.adjustment, id, notes[i], logits[i]);
+                const float logit = adjusted_as_noted(*row.adjustment, id, noted.notes[i], noted.logits[i]);
                 add_logit(row, id, logit, reading, mass);
             }
         }
-        if (!reading.leader) reading.stats[block] = mass;
+        if (!reading.leader && number > 0 && number <= MOST_NOTED) reading.stats[block] = mass;
     }
 }
 
