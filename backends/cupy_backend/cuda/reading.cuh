@@ -61,7 +61,7 @@ __device__ inline void look_at(
 // Blocks of a warp on their way while as many are looked at. Wide logits take more registers: what has none
 // would be waited for.
 template <typename T, Change change>
-constexpr int DEPTH = sizeof(T) == 4 || (change && MOST_CHANGE == ANY_CHANGE) ? 1 : 2;
+constexpr int DEPTH = sizeof(T) == 4 || MOST_CHANGE == ANY_CHANGE ? 1 : 2;
 
 // What a warp has on its way of a row that is read by whole vectors.
 template <typename T, Change change>
