@@ -10,7 +10,7 @@ from ...core.batch import SampleBatch, VerifyBatch
 from ...core.call_memory import check_sample_fits, check_verify_fits
 from ...core.errors import UnavailableError
 from ...core.output import Status
-from ...core.policies import Block, Fly, Policy, Strict, Synthetic
+from ...core.policies import Block, Fly, Policy, Strict, Synthetic, Typical
 from ...core.randomness import Stream
 from ...core.sampling_tensors import RecipeTensors, SamplingTensors
 from .job import Fields, Job
@@ -74,6 +74,7 @@ def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
     fields |= {
         "policy": number,
         "ends_early": POLICIES[number] is Strict,
+        "tells_entropies": POLICIES[number] is Typical and not extent.filtered,
         "draft_step": drafts.stride(1) * drafts.itemsize,
         "stream": Stream.TARGET,
         "invalid_status": Status.TARGET_LOGITS_INVALID,

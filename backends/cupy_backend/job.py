@@ -103,7 +103,8 @@ class Job:
         if policy not in LOSSY or drafts == 0:
             return 0
         moves_too = policy is Fly and "allowed_stride" not in self.fields
-        return MOST_SUMS if self.fields["dense"] and not moves_too else 1
+        sums = MOST_SUMS if self.fields["dense"] and not moves_too else 1
+        return sums - self.fields["tells_entropies"]
 
     def words(self) -> "array[int]":
         """The kernels' argument, and behind it a place for its address."""

@@ -42,6 +42,11 @@ __device__ inline Mass* draft_stats_of(const Params& p, const Request& request, 
            (request.index * p.max_spec_len + row) * num_blocks_of(p.draft_vocab_size);
 }
 
+// Two numbers of a block that `accept` leaves or, before it does, a moment of each where entropies are told.
+__device__ inline float* residuals_of(const Params& p, const Request& request, int row) {
+    return p.residuals + 2 * (request.index * p.max_spec_len + row) * num_blocks_of(p.vocab_size);
+}
+
 // A draft ends at the first row that does not pass. 0 where nothing is known.
 __device__ inline void publish_end(const Params& p, const Request& request, int row) {
     atomicMax(p.ends + request.index, static_cast<u32>(MAX_ROWS - row));
@@ -80,6 +85,8 @@ __device__ inline Verdict verdict_of(
         passes = facts.token == draft_of(p, request, row);
     else if (p.policy == PROBABILISTIC)
         passes = accepts(uniform_of(request, row), log2_ratio(facts, request.has_draft_row(row)));
+    else if (p.tells_entropies)
+        passes = facts.target_logit >= facts.least_logit;
     return passes ? PASSES : FAILS;
 }
 
@@ -104,8 +111,11 @@ __device__ inline void judge_row(
     if (thread_id() != 0) return;
     facts.token = token;
     facts.verdict = verdict_of(p, request, row, facts);
-    facts.variation = 0.0f;
-    facts.step = facts.verdict == PASSES ? ENTROPIES : KNOWN;
+    const bool passes = facts.verdict == PASSES, told = p.tells_entropies;
+    facts.variation = passes && told ? 1.0f - law_p(facts.target, facts.target_logit) : 0.0f;
+    facts.step = passes && !told ? ENTROPIES : KNOWN;
+    // What a refused token would have moved is asked for, too.
+    if (told && (passes || facts.verdict == FAILS) && request.has_draft_row(row)) facts.step = SURVIVALS;
     p.facts[place_of(p, request, row)] = facts;
     if (facts.verdict != PASSES) publish_end(p, request, row);
 }

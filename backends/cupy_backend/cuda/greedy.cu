@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
         [&](const Request& request, const Work& work, bool reads) {
             u64 leader = 0;
             const TargetRow target(p, request, work.row);
-            read_all(target.row, work.piece, {1.0f, true, Counting{}, nullptr, &leader}, reads);
+            read_all(target.row, work.piece, {1.0f, true, Counting{}, nullptr, &leader, nullptr}, reads);
             leader = cta_reduce(leader, Max{});
             return warp_id() == 0 && judge_piece(p, request, work, leader);
         },

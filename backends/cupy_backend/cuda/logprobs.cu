@@ -35,7 +35,7 @@ __device__ inline Law reported_law(
     clear_counts();
     if (thread_id() == 0) largest = float_key(-INFINITY);
     __syncthreads();
-    read_all(row, {0, row.num_blocks()}, {scale, false, {&largest, INFINITY}, stats, nullptr}, true);
+    read_all(row, {0, row.num_blocks()}, {scale, false, {&largest, INFINITY}, stats, nullptr, nullptr}, true);
     __syncthreads();
     if (num_logprobs > 0)
         floor = bottom_of(find_rank_by_number(found, static_cast<int>(num_logprobs)));

@@ -1,35 +1,9 @@
 // What the lossy policies ask of a row beyond its law: entropy, near-best tokens, and how far they
 // move the law of what is emitted. By a CTA.
 #pragma once
-#include "residual.cuh"
 #include "closer.cuh"
-
-// The tokens that a lossy policy accepts at a row.
-struct Leniency {
-    float least_p;
-    float least_log2;  // apart, because logits may differ where probabilities tie
-    __device__ bool forgives(const Law& law, float logit) const {
-        const float log2_p = law_log2(law, logit);
-        // What the law keeps may weigh less than any float.
-        return log2_p > -INFINITY && exp2_fast(log2_p) >= least_p && log2_p >= least_log2;
-    }
-};
-
-// The least logit that is forgiven, or infinity. By a warp: no law rises where logits fall.
-__device__ inline float least_forgiven(const Leniency& leniency, const Law& law) {
-    u32 low = key_of(fmaxf(law.threshold, LEAST_LOGIT)), high = key_of(law.max) + 1;
-    while (low < high) {
-        const u32 step = (high - low + LANES - 1) / LANES, last = low + (lane_id() + 1) * step - 1;
-        const u32 mine = last < high ? last : high - 1;
-        const u32 forgiven = __ballot_sync(ALL_LANES, leniency.forgives(law, key_float(mine)));
-        const int first = forgiven ? __ffs(static_cast<int>(forgiven)) - 1 : LANES;
-        const u32 before = __shfl_sync(ALL_LANES, mine, (first + LANES - 1) % LANES);
-        const u32 found = __shfl_sync(ALL_LANES, mine, first % LANES);
-        if (first > 0) low = before + 1;
-        if (first < LANES) high = found;
-    }
-    return high > key_of(law.max) ? INFINITY : key_float(high);
-}
+#include "leniency.cuh"
+#include "residual.cuh"
 
 // How far a row moves the law: between p and q a + p (1 - sum(q a)), the law of what it emits, `a` being
 // which tokens survive.
@@ -74,8 +48,7 @@ struct Terms {
 };
 
 __device__ inline Two* sums_of(const Params& p, const Request& request, int row) {
-    return reinterpret_cast<Two*>(p.residuals) +
-           (request.index * p.max_spec_len + row) * num_blocks_of(p.vocab_size);
+    return reinterpret_cast<Two*>(residuals_of(p, request, row));
 }
 
 __device__ inline bool moves_with_entropies(const Params& p, const Pair& pair) {
@@ -177,11 +150,7 @@ __device__ inline float nth_largest(
 __device__ inline Leniency leniency_of(
     const Params& p, Finding& shared, const Pair& pair, const Mass* stats, float entropy) {
     const Law law = pair.residual.target_law;
-    if (p.policy == TYPICAL) {
-        const float threshold =
-            fminf(static_cast<float>(p.delta) * expf(-entropy), static_cast<float>(p.epsilon));
-        return {threshold > 0.0f ? nextafterf(threshold, INFINITY) : 0.0f, -INFINITY};
-    }
+    if (p.policy == TYPICAL) return typical_leniency(p, entropy);
     return {exp2_fast(-law.log2_sum) - static_cast<float>(p.delta),
             law_log2(law, nth_largest(shared, pair.target.row, stats, law, p.top_n))};
 }

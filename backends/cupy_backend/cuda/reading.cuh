@@ -38,12 +38,16 @@ struct Reading {
     Counting counting;
     Mass* stats;
     u64* leader;  // null: statistics are told, else only who leads the race for the largest logit
+    float* moments;  // null: nobody asks for entropies
 
     // By a warp, of a block whose largest logit is `max`.
     __device__ void tell(int block, float max, const float (&logits)[PER_LANE]) const {
         if (leader) return enter_largest(*leader, block, max, logits);
         const Mass mass = block_mass(logits, max, scale, greedy);
         if (lane_id() == 0) stats[block] = mass;
+        if (!moments) return;
+        const float moment = block_moment(logits, max, scale);
+        if (lane_id() == 0) moments[block] = moment;
     }
 };
 

@@ -1,4 +1,5 @@
 // The launch that reads rows where nobody has a filter, mostly the only one.
+#include "leniency.cuh"
 #include "pieces.cuh"
 
 struct KeptRows {
@@ -20,9 +21,12 @@ __device__ inline const Mass* find_plain_laws(
     const float scale = logit_scale(of_draft ? request.draft_temperature : request.temperature);
     const int num_blocks = num_blocks_of(of_draft ? p.draft_vocab_size : p.vocab_size);
     const Mass mass = row_mass(of_draft ? draft : target, num_blocks, scale);
-    if (lane_id() > 0) return target;
-    if (of_draft) shared.facts.draft = plain_law(mass, scale, false);
-    else shared.facts.target = plain_law(mass, scale, request.greedy);
+    const Law law = plain_law(mass, scale, request.greedy && !of_draft);
+    if (lane_id() == 0) (of_draft ? shared.facts.draft : shared.facts.target) = law;
+    if (of_draft || !p.tells_entropies || row >= request.num_drafts || !law.is_usable()) return target;
+    const float entropy = row_entropy(target, residuals_of(p, request, row), num_blocks, law);
+    const float least = least_forgiven(typical_leniency(p, entropy), law);
+    if (lane_id() == 0) shared.facts.least_logit = least;
     return target;
 }
 

@@ -57,6 +57,19 @@ __device__ inline Mass block_mass(
     return {max, __fmul_rn(sum, correction_of(max, scale))};
 }
 
+constexpr float LEAST_EXPONENT = -150.0f;  // what weighs less weighs nothing
+
+// What entropies ask of a block: the sum of 2^e e over its logits, e = (logit - max) * scale. By a warp.
+__device__ inline float block_moment(const float (&logits)[PER_LANE], float max, float scale) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < PER_LANE; ++j) {
+        const float exponent = fmaxf(log2_weight(logits[j], max, scale), LEAST_EXPONENT);
+        sum = __fmaf_rn(exp2_fast(exponent), exponent, sum);
+    }
+    return warp_reduce(sum, Add{});
+}
+
 // What another CTA may have stored.
 __device__ inline Mass load_mass(const Mass* place) {
     const u64 bits = *reinterpret_cast<const volatile u64*>(place);
@@ -95,6 +108,19 @@ __device__ inline Mass row_mass(const Mass* stats, int num_blocks, float scale) 
         sum = __fmaf_rn(mass.sum, exp2_fast(log2_weight(mass.max, largest, scale)), sum);
     }
     return {largest, warp_reduce(sum, Add{})};
+}
+
+// A row's entropy in nats from its blocks' moments, by one warp.
+__device__ inline float row_entropy(
+    const Mass* stats, const float* moments, int num_blocks, const Law& law) {
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int block = lane_id(); block < num_blocks; block += LANES) {
+        const Mass mass = load_mass(stats + block);
+        const float below = fmaxf(log2_weight(mass.max, law.max, law.scale), LEAST_EXPONENT);
+        sum = __fmaf_rn(exp2_fast(below), __fmaf_rn(below, mass.sum, __ldcg(moments + block)), sum);
+    }
+    return LN_2 * __fmaf_rn(-warp_reduce(sum, Add{}), exp2_fast(-law.log2_sum), law.log2_sum);
 }
 
 __device__ inline Law plain_law(const Mass& mass, float scale, bool greedy) {
