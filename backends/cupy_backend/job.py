@@ -104,7 +104,7 @@ class Job:
             return 0
         moves_too = policy is Fly and "allowed_stride" not in self.fields
         sums = MOST_SUMS if self.fields["dense"] and not moves_too else 1
-        return sums - self.fields["tells_entropies"]
+        return sums - int(self.fields["tells_entropies"])
 
     def words(self) -> "array[int]":
         """The kernels' argument, and behind it a place for its address."""

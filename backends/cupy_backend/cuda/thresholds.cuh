@@ -138,8 +138,8 @@ __device__ inline bool cut_ranks(RankFound& found, RankQuery& query, const Filte
     return is_known;
 }
 
-// The same of a row all of whose logits are bfloat16, whatever their type; where nothing but small magnitudes leaves it open, these
-// are weighed first. By a CTA.
+// The same of a row all of whose logits are bfloat16, whatever their type; where nothing but small magnitudes
+// leaves it open, these are weighed first. By a CTA.
 __device__ inline bool filter_ranks(
     RankFound& found, const Row& row, const Mass* stats, const Law& law, const Filters& filters,
     u64 row_mass, Kept& kept) {
