@@ -99,8 +99,8 @@ class Extent:
         return (
             ("facts", rows * _FACTS_BYTES),
             ("searches", rows * 2 * _SEARCH_BYTES if self.filtered and self.may_split else 0),
+            ("marks", self.num_reqs * self.target_blocks * _MARKS_BYTES if self.marked else 0),
             ("target_stats", rows * self.target_blocks * _MASS_BYTES),
             ("draft_stats", drafts * self.draft_blocks * _MASS_BYTES),
             ("residuals", residuals),
-            ("marks", self.num_reqs * self.target_blocks * _MARKS_BYTES if self.marked else 0),
         )

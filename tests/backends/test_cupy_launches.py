@@ -15,6 +15,7 @@ from acceptor.backends.cupy_backend import CupySampler
 from acceptor.backends.cupy_backend import device as devices
 from acceptor.backends.cupy_backend.arguments import job_of
 from acceptor.backends.cupy_backend.device import Device
+from acceptor.backends.cupy_backend.layout import Extent
 from acceptor.backends.cupy_backend.plan import Plan, look_of
 from acceptor.backends.cupy_backend.variant import KERNELS, Variant
 from acceptor.core import Block, Policy, Probabilistic, Strict, Synthetic
@@ -109,6 +110,13 @@ def test_a_policy_has_the_launches_that_it_needs() -> None:
     ):
         assert len(plan(policy, 1).launches) == number
     assert len(plan(Probabilistic(), 1, temperature=0.0).launches) == 1
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_what_is_loaded_by_sixteen_bytes_begins_at_such_a_multiple(filtered: bool) -> None:
+    extent = Extent(3, 3, 1025, 513, sums_each=1, filtered=filtered, marked=True)
+    areas = extent.areas(0, extent.num_bytes)
+    assert not any(areas[name] % 16 for name in ("counts", "facts", "searches", "marks"))
 
 
 class Interrupted:

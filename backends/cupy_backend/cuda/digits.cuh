@@ -134,8 +134,8 @@ __device__ inline void visit_any(
     }
 }
 
-// Hands on (block, logits, others) of a piece's blocks whose largest logit is in [floor, ...], `others` being the
-// logits of another row, if `beside`. By a CTA; while a warp looks at one of its blocks, the next one is on its way.
+// Hands on (block, logits, others) of a piece's blocks whose largest logit is in [floor, ...], `others` being
+// logits of another row, if `beside`. By a CTA; while a warp looks at a block, its next one is on its way.
 template <bool beside, typename Visit>
 __device__ inline void visit_beside(
     const Row& row, const Row& other, const Mass* stats, const Piece& piece, float floor, Visit visit) {

@@ -47,12 +47,11 @@ __device__ inline void with_row(const Params& p, const Request& request, const W
 }
 
 __device__ inline void read_work(
-    const Params& p, const Request& request, const Work& work, const Counting& counting, bool reads) {
+    const Params& p, const Request& request, const Work& work, const Counting& counting, float* moments,
+    bool reads) {
     const float temperature = work.is_draft ? request.draft_temperature : request.temperature;
-    const bool moments = p.tells_entropies && !work.is_draft && work.row < request.num_drafts;
     const Reading reading = {
-        logit_scale(temperature), temperature == 0.0f, counting, stats_of(p, request, work), nullptr,
-        moments ? residuals_of(p, request, work.row) : nullptr};
+        logit_scale(temperature), temperature == 0.0f, counting, stats_of(p, request, work), nullptr, moments};
     with_row(p, request, work, [&](const Row& row) { read_all(row, work.piece, reading, reads); });
 }
 

@@ -47,7 +47,8 @@ __device__ inline void rehearse(TellingLaw& shared, const Params& p) {
         if (thread_id() == 0) count_one(1.0f, 1);
         if (thread_id() == 0 && changed) list_logit(1.0f);
         __syncthreads();
-        const Row row = {nullptr, static_cast<int>(p.target_type), 1, 1, nullptr, changed ? &bias : nullptr, nullptr};
+        const Row row = {
+            nullptr, static_cast<int>(p.target_type), 1, 1, nullptr, changed ? &bias : nullptr, nullptr};
         find_law(shared.finding, row, shared.kept.of, filters_of(p.target, entry_of(p, 0), p.vocab_size));
     }
 }
@@ -73,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(CTA_THREADS, 1024 / CTA_THREADS)
                 if (thread_id() == 0) largest = float_key(-INFINITY);
                 __syncthreads();
             }
-            read_work(p, request, work, counting, reads);
+            read_work(p, request, work, counting, nullptr, reads);
         },
         [&](const Request& request, const Work& work) {
             const bool ends = completes_row(telling, judgement.facts, p, request, work);

@@ -35,19 +35,17 @@ __device__ inline void add_logit(const Row& row, int id, float logit, const Read
 
 // A few notes of a block, and the logits that they are of, as the model gave them.
 struct Noted {
-    u32 notes[NOTES_EACH];
+    uint4 notes;
     float logits[NOTES_EACH];
 
-    __device__ static int id_of(int block, u32 note) {
-        return block * BLOCK_SIZE + static_cast<int>(note / PLACE % BLOCK_SIZE);
+    __device__ u32 note(int i) const { return i == 0 ? notes.x : i == 1 ? notes.y : i == 2 ? notes.z : notes.w; }
+    __device__ int id(int block, int i) const {
+        return block * BLOCK_SIZE + static_cast<int>(note(i) / PLACE % BLOCK_SIZE);
     }
-    __device__ void load(const Row& row, int block, const u32* from, int count) {
-        const uint4 four = *reinterpret_cast<const uint4*>(from);
-        const u32 words[NOTES_EACH] = {four.x, four.y, four.z, four.w};
+    __device__ void load(const Row& row, int block, int count) {
 #pragma unroll
         for (int i = 0; i < NOTES_EACH; ++i) {
-            notes[i] = words[i];
-            const int element = i < count ? row.element_of(id_of(block, notes[i])) : -1;
+            const int element = i < count ? row.element_of(id(block, i)) : -1;
             logits[i] = by_type(row.type, [&](auto type) { return load_element<decltype(type)>(row, element); });
         }
     }
@@ -59,23 +57,25 @@ __device__ inline void read_touched(const Row& row, const Piece& piece, const Re
 #pragma unroll 1
     for (int block = piece.begin + thread_id(); block < piece.end; block += CTA_THREADS) {
         const u32* marks = marks_at(row.adjustment->marks, block);
-        const int number = static_cast<int>(marks[0] >> 16);
+        const uint4* notes = reinterpret_cast<const uint4*>(marks + LANES);
+        Noted noted = {notes[0]};  // on its way with how many there are
         Tally tally = {};
         if (reading.stats) tally.mass = reading.stats[block];
         if (reading.moments) tally.moment = reading.moments[block];
+        const int number = static_cast<int>(marks[0] >> 16);
+        if (number == 0 || number > MOST_NOTED) continue;
 #pragma unroll 1
-        for (int first = 0; first < number && number <= MOST_NOTED; first += NOTES_EACH) {
-            Noted noted;
-            noted.load(row, block, marks + LANES + first, number - first);
+        for (int first = 0; first < number; first += NOTES_EACH) {
+            if (first > 0) noted.notes = notes[first / NOTES_EACH];
+            noted.load(row, block, number - first);
 #pragma unroll
             for (int i = 0; i < NOTES_EACH; ++i) {
-                const int id = Noted::id_of(block, noted.notes[i]);
                 if (first + i >= number) continue;
-                const float logit = adjusted_as_noted(*row.adjustment, id, noted.notes[i], noted.logits[i]);
+                const int id = noted.id(block, i);
+                const float logit = adjusted_as_noted(*row.adjustment, id, noted.note(i), noted.logits[i]);
                 add_logit(row, id, logit, reading, tally);
             }
         }
-        if (number == 0 || number > MOST_NOTED) continue;
         if (reading.stats) reading.stats[block] = tally.mass;
         if (reading.moments) reading.moments[block] = tally.moment;
     }
