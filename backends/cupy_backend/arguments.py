@@ -70,11 +70,14 @@ def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
         filtered=_has_filters(target) or (draft_logits is not None and _has_filters(params.draft)),
         marked=_is_marked(params),
     )
+    draft_type = None if draft_logits is None else draft_logits.dtype
+    variant = Variant.of(logits.dtype, draft_type, _change(batch, params))
+    tells_entropies = not extent.filtered and variant.change == NO_CHANGE
     fields = _fields(batch, params, target, logits, extent)
     fields |= {
         "policy": number,
         "ends_early": POLICIES[number] is Strict,
-        "tells_entropies": POLICIES[number] is Typical and not extent.filtered,
+        "tells_entropies": POLICIES[number] is Typical and tells_entropies,
         "draft_step": drafts.stride(1) * drafts.itemsize,
         "stream": Stream.TARGET,
         "invalid_status": Status.TARGET_LOGITS_INVALID,
@@ -90,8 +93,6 @@ def _verify_job(batch: VerifyBatch, params: SamplingTensors, policy: Policy) -> 
             "draft_slot_stride": slot * draft_logits.itemsize,
             "draft_row_stride": row * draft_logits.itemsize,
         }
-    draft_type = None if draft_logits is None else draft_logits.dtype
-    variant = Variant.of(logits.dtype, draft_type, _change(batch, params))
     return Job(variant, extent, fields)
 
 

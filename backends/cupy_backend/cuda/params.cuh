@@ -77,7 +77,7 @@ struct Params {
     i64 num_pieces;    // of a target row, or of a draft row if that has more
     i64 piece_blocks;  // of a piece at most
     i64 num_looks;        // launches that take a closer look at rows
-    i64 tells_entropies;  // of rows, by the launch that reads them
+    i64 tells_entropies;  // of rows that are as the model gave them, by the launch that reads them
     i64 residual_blocks;  // of a CTA that weighs residuals at most
     Integers slot_ids;  // null data: request i in slot i
     Integers entries;  // of requests among parameters; null data: request i has entry i

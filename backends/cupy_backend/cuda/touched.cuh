@@ -5,29 +5,19 @@
 
 constexpr int NOTES_EACH = 4;  // loaded at a time
 
-// What is told of a block.
-struct Tally {
-    Mass mass;
-    float moment;
-
-    __device__ void add(float logit, float scale) {
-        const float max = max_nan(mass.max, logit);
-        if (max > -INFINITY) {
-            const float below = fmaxf(log2_weight(mass.max, max, scale), LEAST_EXPONENT);
-            const float mine = fmaxf(log2_weight(logit, max, scale), LEAST_EXPONENT);
-            const float others = exp2_fast(below), weight = exp2_fast(mine);
-            moment = __fmaf_rn(others, __fmaf_rn(below, mass.sum, moment), __fmul_rn(weight, mine));
-            mass.sum = __fmaf_rn(mass.sum, others, weight);
-        }
-        mass.max = max;
-    }
-};
+// A block's mass with one logit more.
+__device__ inline Mass with_logit(const Mass& mass, float logit, float scale) {
+    const float max = max_nan(mass.max, logit);
+    if (!(max > -INFINITY)) return {max, 0.0f};
+    const float others = exp2_fast(log2_weight(mass.max, max, scale));
+    return {max, __fmaf_rn(mass.sum, others, exp2_fast(log2_weight(logit, max, scale)))};
+}
 
 // By a thread.
-__device__ inline void add_logit(const Row& row, int id, float logit, const Reading& reading, Tally& tally) {
+__device__ inline void add_logit(const Row& row, int id, float logit, const Reading& reading, Mass& mass) {
     if (!row.allows(id)) logit = forbidden(logit);
     if (reading.leader) *reading.leader = Max{}(*reading.leader, racer(__fadd_rn(logit, 0.0f), id));
-    else tally.add(logit, reading.scale);
+    else mass = with_logit(mass, logit, reading.scale);
     if (!reading.counting.wants_one(logit)) return;
     count_one(logit, 1);
     if (row.type == BF16) list_logit(logit);
@@ -59,9 +49,8 @@ __device__ inline void read_touched(const Row& row, const Piece& piece, const Re
         const u32* marks = marks_at(row.adjustment->marks, block);
         const uint4* notes = reinterpret_cast<const uint4*>(marks + LANES);
         Noted noted = {notes[0]};  // on its way with how many there are
-        Tally tally = {};
-        if (reading.stats) tally.mass = reading.stats[block];
-        if (reading.moments) tally.moment = reading.moments[block];
+        Mass mass = {};
+        if (reading.stats) mass = reading.stats[block];
         const int number = static_cast<int>(marks[0] >> 16);
         if (number == 0 || number > MOST_NOTED) continue;
 #pragma unroll 1
@@ -73,11 +62,10 @@ __device__ inline void read_touched(const Row& row, const Piece& piece, const Re
                 if (first + i >= number) continue;
                 const int id = noted.id(block, i);
                 const float logit = adjusted_as_noted(*row.adjustment, id, noted.note(i), noted.logits[i]);
-                add_logit(row, id, logit, reading, tally);
+                add_logit(row, id, logit, reading, mass);
             }
         }
-        if (reading.stats) reading.stats[block] = tally.mass;
-        if (reading.moments) reading.moments[block] = tally.moment;
+        if (reading.stats) reading.stats[block] = mass;
     }
 }
 
