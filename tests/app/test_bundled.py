@@ -1,6 +1,7 @@
-"""The pair inside the package is what its page and its record say."""
+"""The pair inside the package is what page and record say; one like it is trained in miniature."""
 
 import json
+import random
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import asdict
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from acceptor.app import bundled
@@ -17,7 +19,10 @@ from acceptor.app.config import Config, DecodingConfig, DrafterConfig
 from acceptor.app.wiring import wire
 from acceptor.core import AcceptanceStatistics, UnavailableError
 from kit.toy_requests import ask
+from lab.pair.learner import Recipe, Shape
 from lab.pair.measures import AGREEMENT, measure_agreement, write_rows
+from lab.pair.text import END_OF_TEXT_ID
+from lab.pair.training import train_pair, variation_share
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -120,3 +125,59 @@ def test_the_page_and_the_cards_say_what_the_record_says(record: dict[str, Any])
             f"{model[f'held_out_{unit}']:.3f}" for unit in ("nats_per_token", "bits_per_byte")
         )
         assert f"| {path.name} | {model['parameters']:,} | {' | '.join(losses)} |\n" in page
+
+
+MINIATURE = Recipe(
+    vocab_size=300,
+    context_length=32,
+    target=Shape(32, 2, 2, 1, 64),
+    draft=Shape(16, 1, 2, 2, 384),
+    target_rows_per_step=8,
+    target_steps=40,
+    target_learning_rate=0.02,
+    draft_rows_per_step=8,
+    draft_steps=60,
+    draft_learning_rate=0.02,
+    sampled_rows=8,
+    evaluation_rows=4,
+    evaluate_every=20,
+    average_decay=0.5,
+)
+
+
+def write_text(path: Path, num_paragraphs: int = 900) -> Path:
+    draw = random.Random(7)  # noqa: S311 - text, not a secret
+    things = ["house", "hill", "wind", "night", "river"]
+    paragraphs = (f"The {draw.choice(things)} was old and quiet." for _ in range(num_paragraphs))
+    path.write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_run_learns_and_writes_checkpoints_that_transformers_loads(tmp_path: Path) -> None:
+    train_pair([write_text(tmp_path / "text.txt")], tmp_path, MINIATURE, torch.device("cpu"))
+    torch.use_deterministic_algorithms(mode=False)
+    record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    for name in ("target", "draft"):
+        model, info = LlamaForCausalLM.from_pretrained(
+            tmp_path / name, dtype="auto", output_loading_info=True
+        )
+        assert not info["missing_keys"] | info["unexpected_keys"]
+        assert model.config.eos_token_id == model.config.bos_token_id == END_OF_TEXT_ID
+        assert sum(p.numel() for p in model.parameters()) == record["models"][name]["parameters"]
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / name)
+        assert tokenizer.decode(tokenizer("the old house").input_ids[1:]) == "the old house"
+        first, *_, last = record["curves"][name]
+        assert last["held_out_loss"] < first["held_out_loss"]
+    assert last["overlap"] > first["overlap"]
+    kept = min(point["held_out_loss"] for point in record["curves"]["target"])
+    assert record["models"]["target"]["held_out_nats_per_token"] == pytest.approx(kept)
+
+
+def test_the_recipe_is_that_of_the_pair_in_the_package(record: dict[str, Any]) -> None:
+    mine = asdict(Recipe())
+    assert mine == {name: record["recipe"][name] for name in mine}
+
+
+def test_the_draft_learns_divergence_first_and_then_variation() -> None:
+    shares = [variation_share(step / 12) for step in (1, 4, 5, 6, 12)]
+    assert shares == pytest.approx([0, 0, 0.5, 1, 1], abs=1e-9)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 _WITHOUT_GPU = """
@@ -52,23 +53,19 @@ def _run(*arguments: str, **environment: str) -> None:
     assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-2000:]
 
 
-class _Kept:
-    def restore(self) -> None:
-        """Nothing: the process ends with its kernels."""
-
-
-def _once(patch: Callable[[Any], object]) -> Callable[[Any], _Kept]:
+def _once(patch: Callable[[Any], object]) -> Callable[[Any], Any]:
     import triton.language as tl  # noqa: PLC0415
 
     patched: set[tuple[bool, bool]] = set()
 
-    def patch_once(fn: Any) -> _Kept:
+    def patch_once(fn: Any) -> Any:
         visible = [value for value in fn.__globals__.values() if value is tl or value is tl.core]
         languages = tl in visible, tl.core in visible
         if languages not in patched:
             patched.add(languages)
             patch(fn)
-        return _Kept()
+        # Nothing is put back: the process ends with its kernels.
+        return SimpleNamespace(restore=lambda: None)
 
     return patch_once
 
