@@ -101,6 +101,7 @@ def _sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
     check_sample_fits(batch, params)
     drafting = batch.draft_index is not None
     recipe = params.draft if drafting else params.target
+    flawed = Status.DRAFT_LOGITS_INVALID if drafting else Status.TARGET_LOGITS_INVALID
     vocab_size = batch.logits.shape[1]
     if batch.draft_to_target is not None and batch.target_vocab_size is not None:
         vocab_size = batch.target_vocab_size
@@ -118,14 +119,11 @@ def _sample_job(batch: SampleBatch, params: SamplingTensors) -> Job:
         "ends_early": True,
         "stream": batch.stream,
         "draft_index": 0 if batch.stream is Stream.TARGET else batch.draft_index or 0,
-        "invalid_status": (
-            Status.DRAFT_LOGITS_INVALID if drafting else Status.TARGET_LOGITS_INVALID
-        ),
+        "invalid_status": flawed,
+        **({} if drafting else _changes(batch, params)),
     }
-    if drafting:
-        return Job(Variant.of(batch.logits.dtype, None, NO_CHANGE), extent, fields)
-    fields |= _changes(batch, params)
-    return Job(Variant.of(batch.logits.dtype, None, _change(batch, params)), extent, fields)
+    change = NO_CHANGE if drafting else _change(batch, params)
+    return Job(Variant.of(batch.logits.dtype, None, change), extent, fields)
 
 
 def _has_filters(recipe: RecipeTensors) -> bool:

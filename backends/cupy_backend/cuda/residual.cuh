@@ -35,12 +35,6 @@ struct Pair {
         const Law nothing = {0.0f, INFINITY, 0.0f, 0.0f};
         residual = {facts.target, dense ? facts.draft : nothing, dense ? NO_TOKEN : drafted, log2_product};
     }
-
-    __device__ void load(int block, float (&target_logits)[PER_LANE], float (&draft_logits)[PER_LANE]) const {
-        // Nothing is done to these, so that the target's are on their way, too.
-        if (dense) load_block(draft, block, draft_logits);
-        load_block(target.row, block, target_logits);
-    }
 };
 
 // Of one block, by a warp.
@@ -66,7 +60,9 @@ __device__ COLD int draw_from_residual(
         },
         [&](int at) {
             float target[PER_LANE], draft[PER_LANE] = {};
-            pair.load(at, target, draft);
+            // Nothing is done to these, so that the target's are on their way, too.
+            if (pair.dense) load_block(pair.draft, at, draft);
+            load_block(pair.target.row, at, target);
             return log2f(residual_mass(residual, at, target, draft));
         });
     int token = NO_TOKEN;
