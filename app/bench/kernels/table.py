@@ -58,14 +58,13 @@ def tables(run: Run) -> Iterator[tuple[str, Table]]:
     """Each with its title, which names the batch sizes that a cell has one time for."""
     if run.lines:
         title = "Graph replay with a cold cache, and eager call to its synchronised result, µs at"
-        renders: Renders = {"": _slowest, ", eager": _eager}
-        yield f"{title} {_names_of(run.lines)}", _side_by_side(run.lines, renders, has_floor=True)
+        renders: Renders = {"": _slowest, ", eager": lambda one: number(one[0][0].eager_time)}
+        yield f"{title} {_names_of(run.lines)}", _side_by_side(run.lines, renders)
     if run.worst:
         kinds = ", ".join(dict.fromkeys(line.workload.inputs for line in run.worst))
         unit = f"µs at {_names_of(run.worst)}"
         title = f"The slowest of {kinds} inputs, graph replay, cold cache, {unit}"
-        worst = _side_by_side(run.worst, {"": _slowest}, SHAPE_WITHOUT_INPUTS, has_floor=True)
-        yield title, worst
+        yield title, _side_by_side(run.worst, {"": _slowest}, SHAPE_WITHOUT_INPUTS)
         yield from _mask_costs(run)
 
 
@@ -75,7 +74,7 @@ def _mask_costs(run: Run) -> Iterator[tuple[str, Table]]:
     masked = [line for line in run.worst if line.workload.is_masked]
     pairs = [(line, lines.get(evolve(line.workload, is_applied=True))) for line in masked]
     costs = [
-        evolve(line, cells=tuple(map(_over, line.cells, other.cells)))
+        evolve(line, floor=None, cells=tuple(map(_over, line.cells, other.cells)))
         for line, other in pairs
         if other is not None
     ]
@@ -103,10 +102,6 @@ def _slowest(found: Found, show: Callable[[float], str] = number) -> str:
     return f"{time} {line.workload.inputs}" if len(found) > 1 else time
 
 
-def _eager(found: Found) -> str:
-    return number(found[0][0].eager_time)
-
-
 def _sizes(lines: Sequence[Line]) -> list[int]:
     return list(dict.fromkeys(line.workload.num_reqs for line in lines))
 
@@ -115,28 +110,22 @@ def _names_of(lines: Sequence[Line]) -> str:
     return f"R = {'/'.join(map(str, _sizes(lines)))}"
 
 
-def _side_by_side(
-    lines: Sequence[Line],
-    renders: Renders,
-    shown: Sequence[str] = SHAPE,
-    *,
-    has_floor: bool = False,
-) -> Table:
+def _side_by_side(lines: Sequence[Line], renders: Renders, shown: Sequence[str] = SHAPE) -> Table:
     """A row for each workload and columns for each backend, in each cell all batch sizes."""
-    sizes = _sizes(lines)
+    sizes, floor = _sizes(lines), ["floor"] * any(line.floor for line in lines)
     groups: dict[str, list[list[Line]]] = {}
     for line in lines:
         by_size = groups.setdefault(label(line, lines, shown), [[] for _ in sizes])
         by_size[sizes.index(line.workload.num_reqs)].append(line)
     rows = list[list[str]]()
     for name, found in groups.items():
-        floor = [number(of[0].floor) if of else "–" for of in found]
-        rows.append([name, *([_cell(floor)] if has_floor else [])])
+        floors = [number(of[0].floor) if of else "–" for of in found]
+        rows.append([name, *(_cell(floors) for _ in floor)])
         for render, place in product(renders.values(), range(len(lines[0].cells))):
             cells = ([(line.cells[place], line) for line in of] for of in found)
             rows[-1].append(_cell([render(one) if one else "–" for one in cells]))
     columns = [f"{cell.backend}{what}" for what in renders for cell in lines[0].cells]
-    return Table(head=["", *(["floor"] if has_floor else []), *columns], rows=rows)
+    return Table(head=["", *floor, *columns], rows=rows)
 
 
 def _cell(texts: Sequence[str]) -> str:
